@@ -15,8 +15,8 @@
 #include "bench/timing.h"
 #include "collectives/backends.h"
 #include "device/device.h"
-#include "model/ops.h"
 #include "model/vocabulary_parallel_head.h"
+#include "ops/ops.h"
 #include "optim/optimizer.h"
 
 namespace zero::bench {

@@ -14,8 +14,8 @@
 #include "bench/stepper.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
-#include "launch/memory_fit.h"
 #include "launch/telemetry/console.h"
+#include "launch/train/memory_fit.h"
 
 namespace zero::bench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/checked_math.h"
 #include "bench/timing.h"
-#include "launch/memory_fit.h"
+#include "launch/train/memory_fit.h"
 
 namespace zero::bench {
 TrainConfig make_config(const StepSetup& setup) {
@@ -31,7 +31,7 @@ double flop_per_token(const TrainConfig& config) {
 }
 
 Stepper::Stepper(const TrainConfig& config, Communicator& communicator, Device& device,
-                 OpListener* listener)
+                 UnitListener* listener)
     : config_(config),
       device_(device),
       mesh_(communicator, config.mesh),

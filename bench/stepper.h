@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/loss_scaling.h"
-#include "launch/workbench.h"
+#include "launch/train/loss_scaling.h"
+#include "launch/train/workbench.h"
 
 namespace zero::bench {
 
@@ -38,7 +38,7 @@ double flop_per_token(const TrainConfig& config);
 class Stepper {
  public:
   Stepper(const TrainConfig& config, Communicator& communicator, Device& device,
-          OpListener* listener = nullptr);
+          UnitListener* listener = nullptr);
 
   /// Runs one step; returns once this rank's part is done. Gathers for the next step may still run.
   /// Throws AgreedError if fp16 overflows at the smallest loss scale.

@@ -14,7 +14,7 @@
 #include "bench/report.h"
 #include "bench/section.h"
 #include "collectives/backends.h"
-#include "launch/process.h"
+#include "launch/process/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"

@@ -10,10 +10,10 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "checkpoint/crc32c.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "device/cpu/primitives.h"
+#include "weights/crc32c.h"
 
 namespace zero {
 namespace {

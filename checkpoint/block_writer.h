@@ -13,14 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_layout.h"
 #include "checkpoint/checkpoint_options.h"
 #include "checkpoint/save_plan.h"
 #include "checkpoint/side_thread.h"
 #include "checkpoint/state_tensors.h"
 #include "device/device_twin.h"
-#include "device/files/file_system.h"
 #include "engine/engine.h"
+#include "files/file_system.h"
+#include "weights/checkpoint_layout.h"
 
 namespace zero {
 

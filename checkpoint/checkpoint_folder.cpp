@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/damaged_checkpoint.h"
-#include "checkpoint/text_file.h"
+#include "weights/checkpoint_reader.h"
+#include "weights/damaged_checkpoint.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_index.h"
-#include "checkpoint/checkpoint_layout.h"
-#include "checkpoint/checkpoint_name.h"
 #include "checkpoint/checkpoint_removal.h"
-#include "device/files/file_system.h"
+#include "files/file_system.h"
+#include "weights/checkpoint_index.h"
+#include "weights/checkpoint_layout.h"
+#include "weights/checkpoint_name.h"
 
 namespace zero {
 

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "checkpoint/no_timeout.h"
-#include "checkpoint/text_file.h"
 #include "collectives/agreement.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_options.h"
-#include "checkpoint/damaged_checkpoint.h"
 #include "checkpoint/host_blocks.h"
 #include "checkpoint/rank_words.h"
 #include "checkpoint/state_tensors.h"
+#include "weights/damaged_checkpoint.h"
 
 namespace zero {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "architecture/name_map.h"
-#include "device/files/file_system.h"
+#include "files/file_system.h"
 
 namespace zero {
 

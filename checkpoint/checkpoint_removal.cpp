@@ -15,9 +15,9 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "checkpoint/checkpoint_index.h"
-#include "checkpoint/checkpoint_name.h"
-#include "checkpoint/text_file.h"
+#include "weights/checkpoint_index.h"
+#include "weights/checkpoint_name.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "device/files/file_system.h"
+#include "files/file_system.h"
 
 namespace zero {
 

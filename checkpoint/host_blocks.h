@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/damaged_checkpoint.h"
 #include "collectives/communicator.h"
 #include "device/buffer.h"
+#include "weights/checkpoint_reader.h"
+#include "weights/damaged_checkpoint.h"
 
 namespace zero {
 

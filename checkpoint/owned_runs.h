@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/logical_tensor.h"
 #include "partition/flat_layout.h"
+#include "partition/logical_tensor.h"
 
 namespace zero {
 

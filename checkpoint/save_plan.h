@@ -7,9 +7,9 @@
 #include <functional>
 #include <vector>
 
-#include "checkpoint/checkpoint_layout.h"
 #include "checkpoint/owned_runs.h"
 #include "collectives/slices.h"
+#include "weights/checkpoint_layout.h"
 
 namespace zero {
 

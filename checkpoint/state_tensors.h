@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/checkpoint_layout.h"
 #include "checkpoint/owned_runs.h"
-#include "device/files/file_system.h"
 #include "engine/engine.h"
+#include "files/file_system.h"
+#include "weights/checkpoint_layout.h"
 
 namespace zero {
 

@@ -10,14 +10,14 @@
 
 #include "base/error.h"
 #include "checkpoint/block_writer.h"
-#include "checkpoint/checkpoint_layout.h"
-#include "checkpoint/file_match.h"
-#include "checkpoint/hf/safetensors.h"
 #include "checkpoint/state_tensors.h"
-#include "checkpoint/weight_source.h"
 #include "collectives/agreement.h"
-#include "device/files/replace_file.h"
+#include "files/replace_file.h"
 #include "partition/flat_layout.h"
+#include "weights/checkpoint_layout.h"
+#include "weights/file_match.h"
+#include "weights/hf/safetensors.h"
+#include "weights/weight_source.h"
 
 namespace zero {
 namespace {

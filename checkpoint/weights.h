@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "architecture/name_map.h"
-#include "device/files/file_system.h"
 #include "engine/engine.h"
+#include "files/file_system.h"
 
 namespace zero {
 

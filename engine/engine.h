@@ -14,11 +14,11 @@
 #include "engine/engine_options.h"
 #include "engine/graph_capture.h"
 #include "engine/lease.h"
-#include "engine/logical_tensor.h"
 #include "engine/ownership.h"
 #include "engine/schedule.h"
 #include "engine/seal_options.h"
 #include "engine/step_report.h"
+#include "partition/logical_tensor.h"
 #include "partition/parameter_spec.h"
 
 namespace zero {

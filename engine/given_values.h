@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/logical_tensor.h"
 #include "engine/step_report.h"
+#include "partition/logical_tensor.h"
 
 namespace zero {
 

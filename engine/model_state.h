@@ -10,8 +10,8 @@
 #include "device/host_access.h"
 #include "engine/coded_moments.h"
 #include "engine/counted_mesh.h"
-#include "engine/logical_tensor.h"
 #include "engine/unit.h"
+#include "partition/logical_tensor.h"
 
 namespace zero {
 

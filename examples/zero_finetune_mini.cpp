@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "zero/architecture/family.h"
-#include "zero/checkpoint/hf/config.h"
-#include "zero/checkpoint/hf/folder.h"
+#include "zero/checkpoint/hf_folder.h"
 #include "zero/checkpoint/weights.h"
 #include "zero/collectives/backends.h"
-#include "zero/inference/text/tokenizer.h"
 #include "zero/model/decoder.h"
+#include "zero/text/tokenizer.h"
+#include "zero/weights/hf/config.h"
 
 std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

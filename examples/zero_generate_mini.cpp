@@ -14,8 +14,8 @@
 
 #include "zero/inference/generator.h"
 #include "zero/inference/inference_model.h"
-#include "zero/inference/text/tokenizer.h"
-#include "zero/inference/text/tokenizer_config.h"
+#include "zero/text/tokenizer.h"
+#include "zero/text/tokenizer_config.h"
 
 /// The texts that follow `prompts`.
 std::vector<std::string> answers(const std::string& folder,

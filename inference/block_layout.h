@@ -8,7 +8,7 @@
 
 #include "architecture/decoder_shape.h"
 #include "collectives/slices.h"
-#include "inference/inference_ops.h"
+#include "ops/inference_ops.h"
 
 namespace zero {
 

@@ -13,7 +13,6 @@
 
 #include "collectives/device_claim.h"
 #include "device/device_twin.h"
-#include "inference/inference_ops.h"
 #include "inference/inference_options.h"
 #include "inference/key_value_cache.h"
 #include "inference/model_ranks.h"
@@ -21,7 +20,8 @@
 #include "inference/pass_meeting.h"
 #include "inference/rotary_rows.h"
 #include "inference/split_vocabulary.h"
-#include "model/ops.h"
+#include "ops/inference_ops.h"
+#include "ops/ops.h"
 
 namespace zero {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "architecture/decoder_shape.h"
-#include "inference/inference_ops.h"
 #include "inference/key_value_cache.h"
+#include "ops/inference_ops.h"
 
 namespace zero {
 

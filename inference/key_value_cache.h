@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "inference/cache_shape.h"
+#include "ops/cache_shape.h"
 
 namespace zero {
 

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "checkpoint/hf/config.h"
-#include "checkpoint/weight_source.h"
+#include "weights/hf/config.h"
+#include "weights/weight_source.h"
 
 namespace zero {
 namespace {

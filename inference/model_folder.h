@@ -6,8 +6,8 @@
 #include <variant>
 
 #include "inference/model_weights.h"
-#include "inference/quantized_files.h"
 #include "inference/weight_files.h"
+#include "weights/quantized_files.h"
 
 namespace zero {
 

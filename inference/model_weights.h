@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "architecture/decoder_parameters.h"
-#include "engine/logical_tensor.h"
 #include "inference/block_layout.h"
 #include "inference/block_windows.h"
-#include "inference/inference_ops.h"
 #include "inference/model_ranks.h"
+#include "ops/inference_ops.h"
+#include "partition/logical_tensor.h"
 
 namespace zero {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "device/device.h"
-#include "inference/inference_ops.h"
 #include "inference/model_ranks.h"
+#include "ops/inference_ops.h"
 
 namespace zero {
 

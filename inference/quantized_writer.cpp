@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "device/cpu/primitives.h"
-#include "inference/quantized_layout.h"
+#include "weights/quantized_layout.h"
 
 namespace zero {
 namespace {

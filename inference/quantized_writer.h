@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "checkpoint/hf/file_header.h"
-#include "device/files/file_system.h"
+#include "files/file_system.h"
 #include "inference/model_folder.h"
+#include "weights/hf/file_header.h"
 
 namespace zero {
 

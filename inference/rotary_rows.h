@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "architecture/rotary.h"
-#include "inference/inference_ops.h"
-#include "model/ops.h"
+#include "ops/inference_ops.h"
+#include "ops/ops.h"
 
 namespace zero {
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/mixed_bits.h"
-#include "inference/exponentials.h"
+#include "ops/exponentials.h"
 
 namespace zero {
 namespace {

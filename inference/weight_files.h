@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "architecture/decoder_shape.h"
-#include "checkpoint/file_match.h"
+#include "weights/file_match.h"
 
 namespace zero {
 

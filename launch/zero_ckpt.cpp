@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/printable.h"
-#include "launch/checkpoint_tool.h"
-#include "launch/process.h"
+#include "launch/checkpoints/checkpoint_tool.h"
+#include "launch/process/process.h"
 #include "launch/telemetry/output.h"
 
 namespace {

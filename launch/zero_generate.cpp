@@ -13,12 +13,12 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "checkpoint/hf/config.h"
 #include "inference/inference_options.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"
-#include "launch/process.h"
+#include "launch/process/process.h"
 #include "launch/rendezvous/start.h"
+#include "weights/hf/config.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launch/data/prepare.h"
-#include "launch/process.h"
+#include "launch/process/process.h"
 #include "launch/telemetry/output.h"
 
 namespace {

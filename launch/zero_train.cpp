@@ -9,11 +9,11 @@
 #include "base/error.h"
 #include "launch/config/option.h"
 #include "launch/config/train_config.h"
-#include "launch/open_files.h"
-#include "launch/process.h"
+#include "launch/process/open_files.h"
+#include "launch/process/process.h"
+#include "launch/process/signals.h"
 #include "launch/rendezvous/start.h"
-#include "launch/signals.h"
-#include "launch/train_program.h"
+#include "launch/train/train_program.h"
 
 namespace {
 

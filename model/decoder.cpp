@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/op_listener.h"
+#include "model/unit_listener.h"
 
 namespace zero {
 namespace {
@@ -59,8 +59,9 @@ DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, const DecoderSplit
 
 }  // namespace
 
-Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch, OpListener* listener,
-                 const TensorOptions& tensor, const RecomputePlan& recompute)
+Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
+                 UnitListener* listener, const TensorOptions& tensor,
+                 const RecomputePlan& recompute)
     : batch_(checked(batch, whole)),
       engine_(engine),
       dtype_(engine.options().compute),

@@ -15,12 +15,12 @@
 #include "model/decoder_memory.h"
 #include "model/layers.h"
 #include "model/model.h"
-#include "model/ops.h"
 #include "model/recompute.h"
 #include "model/row_parallel_linear.h"
 #include "model/tensor_parallel.h"
 #include "model/vocabulary_parallel_embedding.h"
 #include "model/vocabulary_parallel_head.h"
+#include "ops/ops.h"
 
 namespace zero {
 
@@ -36,7 +36,7 @@ class Decoder : public Model {
   /// which must outlive the model, is notified of its operations and units. `recompute` must be
   /// equal on the ranks of a tensor group; zero::Error if it does not fit.
   Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
-          OpListener* listener = nullptr, const TensorOptions& tensor = {},
+          UnitListener* listener = nullptr, const TensorOptions& tensor = {},
           const RecomputePlan& recompute = {});
 
   std::vector<Use> order() const override;
@@ -209,7 +209,7 @@ class Decoder : public Model {
   ColumnParallelLinear qkv_, hidden_;
   RowParallelLinear projection_, output_;
   VocabularyParallelHead head_;
-  OpListener* listener_;  // may be null
+  UnitListener* listener_;  // may be null
   std::unique_ptr<Ops> ops_;
   const RecomputePlan recompute_;
   DecoderMemory memory_;

@@ -4,7 +4,7 @@
 
 #include "collectives/slices.h"
 #include "engine/lease.h"
-#include "model/ops.h"
+#include "ops/ops.h"
 
 namespace zero {
 

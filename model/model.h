@@ -12,7 +12,7 @@
 
 namespace zero {
 
-class OpListener;
+class UnitListener;
 
 /// The size of one micro-batch: `batch` rows of `sequence` tokens. The ranks of a tensor group
 /// compute the same micro-batches together.

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "model/ops.h"
 #include "model/tensor_parallel.h"
+#include "ops/ops.h"
 #include "partition/parameter_spec.h"
 
 namespace zero {

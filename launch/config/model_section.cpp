@@ -11,8 +11,8 @@
 
 #include "architecture/family.h"
 #include "base/error.h"
-#include "checkpoint/hf/config.h"
 #include "launch/config/train_config.h"
+#include "weights/hf/config.h"
 
 namespace zero {
 namespace {

@@ -14,7 +14,7 @@
 #include "engine/engine_options.h"
 #include "launch/config/configuration.h"
 #include "launch/config/refusals.h"
-#include "launch/device_choice.h"
+#include "launch/process/device_choice.h"
 #include "model/recompute.h"
 #include "model/tensor_options.h"
 #include "optim/learning_rate.h"

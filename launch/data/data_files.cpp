@@ -15,7 +15,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "device/files/replace_file.h"
+#include "files/replace_file.h"
 #include "launch/data/prepared_set.h"
 
 namespace zero {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "checkpoint/text_file.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

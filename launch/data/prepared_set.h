@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "device/files/file_system.h"
-#include "launch/run_lock.h"
+#include "files/file_system.h"
+#include "launch/train/run_lock.h"
 
 namespace zero {
 

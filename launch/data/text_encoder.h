@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "inference/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace zero {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "inference/generation_request.h"
-#include "inference/text/stop.h"
-#include "inference/text/text_stream.h"
+#include "text/stop.h"
+#include "text/text_stream.h"
 
 namespace zero {
 

@@ -18,7 +18,6 @@
 #include "architecture/decoder_shape.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "checkpoint/hf/config.h"
 #include "inference/drafter.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
@@ -26,6 +25,7 @@
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
 #include "launch/rendezvous/cgroup.h"
+#include "weights/hf/config.h"
 
 namespace zero {
 namespace {

@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "launch/device_choice.h"
 #include "launch/generate/accepted_prompt.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/answer_printer.h"
 #include "launch/generate/answer_ranks.h"
 #include "launch/generate/prompt_encoder.h"
-#include "launch/signals.h"
+#include "launch/process/device_choice.h"
+#include "launch/process/signals.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {

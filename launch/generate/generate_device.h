@@ -6,7 +6,7 @@
 #include <string>
 
 #include "device/device.h"
-#include "launch/device_choice.h"
+#include "launch/process/device_choice.h"
 
 namespace zero {
 

@@ -18,7 +18,7 @@
 #include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/save_quantized.h"
-#include "launch/process.h"
+#include "launch/process/process.h"
 #include "launch/rendezvous/same_build.h"
 #include "launch/telemetry/output.h"
 

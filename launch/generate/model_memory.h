@@ -8,7 +8,7 @@
 
 #include "collectives/mesh_shape.h"
 #include "device/memory_ledger.h"
-#include "launch/device_choice.h"
+#include "launch/process/device_choice.h"
 
 namespace zero {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "inference/sampler.h"
-#include "inference/text/chat_template.h"
+#include "text/chat_template.h"
 
 namespace zero {
 

@@ -13,11 +13,11 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/utf8.h"
-#include "checkpoint/hf/config.h"
-#include "checkpoint/hf/hub.h"
-#include "checkpoint/text_file.h"
-#include "inference/text/chat_template.h"
-#include "launch/checkpoint_tool.h"
+#include "launch/checkpoints/checkpoint_tool.h"
+#include "text/chat_template.h"
+#include "weights/hf/config.h"
+#include "weights/hf/hub.h"
+#include "weights/text_file.h"
 
 namespace zero {
 

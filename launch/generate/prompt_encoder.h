@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "device/files/file_system.h"
+#include "files/file_system.h"
 #include "inference/generation_request.h"
-#include "inference/text/tokenizer_config.h"
 #include "launch/generate/prompt.h"
+#include "text/tokenizer_config.h"
 
 namespace zero {
 

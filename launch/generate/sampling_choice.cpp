@@ -13,7 +13,7 @@
 #include "architecture/hf_fields.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "checkpoint/model_files.h"
+#include "weights/model_files.h"
 
 namespace zero {
 namespace {

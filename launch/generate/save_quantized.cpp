@@ -8,15 +8,15 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "checkpoint/hf/config.h"
-#include "checkpoint/model_files.h"
-#include "checkpoint/text_file.h"
-#include "device/files/replace_file.h"
+#include "files/replace_file.h"
 #include "inference/quantized_writer.h"
 #include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/prompt_encoder.h"
-#include "launch/tokenizer_files.h"
+#include "launch/train/tokenizer_files.h"
+#include "weights/hf/config.h"
+#include "weights/model_files.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "device/files/file_system.h"
+#include "files/file_system.h"
 
 namespace zero {
 

@@ -17,7 +17,7 @@
 #include "collectives/agreement.h"
 #include "collectives/store.h"
 #include "device/device.h"
-#include "launch/process.h"
+#include "launch/process/process.h"
 
 namespace zero {
 namespace {

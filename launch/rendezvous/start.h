@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "collectives/backend_kind.h"
-#include "launch/environment.h"
+#include "launch/process/environment.h"
 #include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/store/endpoint.h"
 

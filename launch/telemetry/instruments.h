@@ -13,7 +13,7 @@
 #include "device/stream.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/trace.h"
-#include "model/op_listener.h"
+#include "model/unit_listener.h"
 
 namespace zero {
 
@@ -67,7 +67,7 @@ struct InstrumentOptions {
 /// once the streams have passed them: the host waits for its device at the beginning and the end of
 /// an observed step, and never in between. Runs without instruments are not slowed down. Used by
 /// the host thread.
-class Instruments final : public StreamListener, public OpListener, public CollectiveListener {
+class Instruments final : public StreamListener, public UnitListener, public CollectiveListener {
  public:
   using Time = HostClock::Time;
 

@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "device/cpu/parallel.h"
-#include "model/ops.h"
+#include "ops/ops.h"
 
 namespace zero {
 namespace {

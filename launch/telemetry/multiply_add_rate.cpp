@@ -12,7 +12,7 @@
 
 #include "device/cpu/parallel.h"
 #include "launch/telemetry/machine_limits.h"
-#include "model/cpu/products.h"
+#include "ops/cpu/products.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::HWY_NAMESPACE {

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "launch/file_lock.h"
+#include "launch/process/file_lock.h"
 
 namespace zero {
 

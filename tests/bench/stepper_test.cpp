@@ -12,7 +12,7 @@
 #include "bench/measured_keys.h"
 #include "collectives/backends.h"
 #include "launch/config/option.h"
-#include "launch/memory_fit.h"
+#include "launch/train/memory_fit.h"
 #include "tests/errors.h"
 
 namespace zero::bench {

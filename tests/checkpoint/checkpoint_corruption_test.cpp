@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/file_blocks.h"
-#include "checkpoint/text_file.h"
 #include "checkpoint_files.h"
 #include "memory_files.h"
+#include "weights/checkpoint_reader.h"
+#include "weights/file_blocks.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

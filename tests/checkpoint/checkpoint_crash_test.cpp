@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint_files.h"
 #include "memory_files.h"
+#include "weights/checkpoint_reader.h"
 
 namespace zero {
 namespace {

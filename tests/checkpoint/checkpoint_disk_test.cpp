@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint_files.h"
-#include "device/files/file_system.h"
+#include "files/file_system.h"
 #include "memory_files.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
+#include "weights/checkpoint_reader.h"
 
 namespace zero {
 namespace {

@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint_run.h"
 #include "collectives/backends.h"
 #include "hooked_disk.h"
 #include "scratch.h"
+#include "weights/checkpoint_reader.h"
 
 namespace zero::testing {
 namespace {

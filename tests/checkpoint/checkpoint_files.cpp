@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "checkpoint/crc32c.h"
+#include "weights/crc32c.h"
 
 namespace zero::testing {
 

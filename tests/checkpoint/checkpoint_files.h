@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_layout.h"
-#include "device/files/file_system.h"
 #include "engine/engine.h"
+#include "files/file_system.h"
+#include "weights/checkpoint_layout.h"
 
 namespace zero::testing {
 

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/damaged_checkpoint.h"
-#include "checkpoint/text_file.h"
 #include "checkpoint_files.h"
 #include "memory_files.h"
 #include "tests/errors.h"
+#include "weights/checkpoint_reader.h"
+#include "weights/damaged_checkpoint.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

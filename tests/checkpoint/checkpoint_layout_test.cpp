@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/checkpoint_layout.h"
+#include "weights/checkpoint_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "checkpoint/hf/file_header.h"
 #include "checkpoint_files.h"
 #include "tests/errors.h"
+#include "weights/hf/file_header.h"
 
 namespace zero {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/text_file.h"
 #include "checkpoint_files.h"
 #include "memory_files.h"
 #include "tests/errors.h"
+#include "weights/checkpoint_reader.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

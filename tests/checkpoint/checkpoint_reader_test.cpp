@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/checkpoint_reader.h"
+#include "weights/checkpoint_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/text_file.h"
 #include "checkpoint_files.h"
 #include "memory_files.h"
 #include "tests/errors.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

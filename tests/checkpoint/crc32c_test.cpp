@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/crc32c.h"
+#include "weights/crc32c.h"
 
 #include <gtest/gtest.h>
 

@@ -1,16 +1,16 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/hf/foreign_format.h"
+#include "weights/hf/foreign_format.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "checkpoint/hf/folder.h"
-#include "checkpoint/hf/hub.h"
-#include "checkpoint/model_files.h"
+#include "checkpoint/hf_folder.h"
 #include "scratch.h"
+#include "weights/hf/hub.h"
+#include "weights/model_files.h"
 
 namespace zero::testing {
 namespace {

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/hf/config.h"
 #include "scratch.h"
 #include "tests/model/training_harness.h"
+#include "weights/hf/config.h"
 
 namespace zero::testing {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <filesystem>
 
-#include "checkpoint/hf/config.h"
-#include "checkpoint/weight_source.h"
 #include "scratch.h"
+#include "weights/hf/config.h"
+#include "weights/weight_source.h"
 
 namespace zero::testing {
 namespace {

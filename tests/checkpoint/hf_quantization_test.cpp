@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/hf/config.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
+#include "weights/hf/config.h"
 
 namespace zero::testing {
 namespace {

@@ -9,14 +9,14 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/hf/config.h"
-#include "checkpoint/hf/folder.h"
-#include "checkpoint/hf/safetensors.h"
-#include "checkpoint/hf/tensor_split.h"
-#include "checkpoint/weight_source.h"
+#include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
 #include "scratch.h"
 #include "tests/model/training_harness.h"
+#include "weights/hf/config.h"
+#include "weights/hf/safetensors.h"
+#include "weights/hf/tensor_split.h"
+#include "weights/weight_source.h"
 
 namespace zero::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 
-#include "device/files/file_system.h"
+#include "files/file_system.h"
 
 namespace zero::testing {
 

@@ -9,12 +9,12 @@
 #include <span>
 #include <utility>
 
-#include "checkpoint/file_match.h"
-#include "checkpoint/weight_source.h"
 #include "checkpoint/weights.h"
 #include "engine_of.h"
 #include "scratch.h"
 #include "tests/model/shapes.h"
+#include "weights/file_match.h"
+#include "weights/weight_source.h"
 
 namespace zero {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "device/files/file_system.h"
+#include "files/file_system.h"
 
 namespace zero::testing {
 

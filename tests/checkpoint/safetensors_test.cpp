@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Files: round trips, hostile ones, and files of Hugging Face's own library.
-#include "checkpoint/hf/safetensors.h"
+#include "weights/hf/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/hf/safetensors.h"
 #include "tests/scratch.h"
+#include "weights/hf/safetensors.h"
 
 namespace zero::testing {
 

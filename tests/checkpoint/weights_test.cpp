@@ -11,12 +11,12 @@
 #include <set>
 
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/hf/config.h"
-#include "checkpoint/model_files.h"
 #include "collectives/backends.h"
 #include "scratch.h"
 #include "sliced.h"
 #include "tests/model/shapes.h"
+#include "weights/hf/config.h"
+#include "weights/model_files.h"
 
 namespace zero {
 namespace {

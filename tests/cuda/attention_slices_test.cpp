@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/cuda/attention_slices.h"
+#include "ops/cuda/attention_slices.h"
 
 #include <gtest/gtest.h>
 

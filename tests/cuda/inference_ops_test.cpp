@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Operations of inference on a GPU, emulated or not, beside the CPU's.
-#include "inference/inference_ops.h"
+#include "ops/inference_ops.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "inference/cuda/attention_plan.h"
-#include "inference/cuda/cache_places.h"
-#include "inference/cuda/code_places.h"
+#include "ops/cuda/attention_plan.h"
+#include "ops/cuda/cache_places.h"
+#include "ops/cuda/code_places.h"
 
 namespace zero::cuda {
 namespace {

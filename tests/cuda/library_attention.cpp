@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "model/cuda/attention.h"
-#include "model/cuda/make_ops.h"
+#include "ops/cuda/attention.h"
+#include "ops/cuda/make_ops.h"
 
 namespace zero::cuda {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/half.h"
-#include "model/cuda/make_ops.h"
-#include "model/cuda/products.h"
+#include "ops/cuda/make_ops.h"
+#include "ops/cuda/products.h"
 #include "tests/cuda/emulator/emulator.h"
 
 namespace zero::cuda {

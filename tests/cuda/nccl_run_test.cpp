@@ -7,9 +7,9 @@
 
 #include "base/checked_math.h"
 #include "collectives/backends.h"
-#include "launch/plan.h"
-#include "launch/run_device.h"
-#include "launch/trainer.h"
+#include "launch/train/plan.h"
+#include "launch/train/run_device.h"
+#include "launch/train/trainer.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/nccl/fake_nccl.h"

@@ -4,9 +4,9 @@
 
 #include <map>
 
-#include "model/cuda/cuda_ops.h"
-#include "model/cuda/product_parts.h"
 #include "model/vocabulary_parallel_head.h"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/product_parts.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/library_attention.h"
 #include "tests/errors.h"

@@ -3,7 +3,7 @@
 //
 // Which of several kernels a product takes, and the digest that says which give the same bits: on
 // an emulated GPU and on a real one.
-#include "model/cuda/product_trials.h"
+#include "ops/cuda/product_trials.h"
 
 #include <gtest/gtest.h>
 

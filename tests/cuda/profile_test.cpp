@@ -8,8 +8,8 @@
 #include <set>
 
 #include "collectives/backends.h"
-#include "launch/run_device.h"
 #include "launch/telemetry/instruments.h"
+#include "launch/train/run_device.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/run_device.h"
+#include "launch/train/run_device.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 #include "collectives/backends.h"
 #include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/process.h"
+#include "launch/process/process.h"
 #include "tests/collectives/forwarding_backend.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/errors.h"

@@ -7,13 +7,13 @@
 
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
-#include "launch/plan.h"
-#include "launch/process.h"
-#include "launch/run_device.h"
+#include "launch/process/process.h"
 #include "launch/telemetry/run_report.h"
-#include "launch/workbench.h"
-#include "model/op_listener.h"
-#include "model/ops.h"
+#include "launch/train/plan.h"
+#include "launch/train/run_device.h"
+#include "launch/train/workbench.h"
+#include "model/unit_listener.h"
+#include "ops/ops.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/library_attention.h"
 #include "tests/errors.h"
@@ -167,7 +167,7 @@ TEST(EmulatedRun, TakesNoMoreForWeightsThatComeAndGo) {
 }
 
 /// Throws when it hears of its third operation.
-class Stumbling final : public OpListener {
+class Stumbling final : public UnitListener {
  public:
   void begin(const OpCost& cost) override {
     if (++heard_ == 3) fail("stumbled over {}", cost.name);

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "device/files/file_system.h"
-#include "device/files/replace_file.h"
+#include "files/file_system.h"
+#include "files/replace_file.h"
 #include "tests/device/restricted_thread.h"
 #include "tests/device/supervised_thread.h"
 #include "tests/errors.h"

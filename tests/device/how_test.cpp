@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "device/cpu/memory.h"
-#include "device/files/file_system.h"
-#include "device/files/uring_queue.h"
+#include "files/file_system.h"
+#include "files/uring_queue.h"
 #include "tests/device/restricted_thread.h"
 #include "tests/device/supervised_thread.h"
 #include "tests/errors.h"

@@ -18,9 +18,9 @@
 
 #include "base/checked_math.h"
 #include "device/cpu/memory.h"
-#include "device/files/file_system.h"
-#include "device/files/pwrite_queue.h"
-#include "device/files/uring_queue.h"
+#include "files/file_system.h"
+#include "files/pwrite_queue.h"
+#include "files/uring_queue.h"
 #include "tests/device/restricted_thread.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "device/files/transfer.h"
+#include "files/transfer.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

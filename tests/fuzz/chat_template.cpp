@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/text/chat_template.h"
+#include "text/chat_template.h"
 
 #include <cstddef>
 

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/checkpoint_index.h"
+#include "weights/checkpoint_index.h"
 
-#include "checkpoint/file_blocks.h"
 #include "tests/fuzz/fuzz.h"
+#include "weights/file_blocks.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace zero;

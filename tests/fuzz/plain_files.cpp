@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of models, for programs of libFuzzer, which are not linked with what reads checkpoints:
 // their inputs are in memory, and in no checkpoint.
-#include "checkpoint/model_files.h"
+#include "weights/model_files.h"
 
 namespace zero {
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
-#include "checkpoint/hf/safetensors.h"
 #include "tests/fuzz/fuzz.h"
+#include "weights/hf/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace zero;

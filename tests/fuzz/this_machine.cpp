@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a configuration asks of the machine, for programs of libFuzzer, which are not linked with
 // all of the project: the fuzz target answers these questions itself, so that none is asked.
-#include "launch/device_choice.h"
+#include "launch/process/device_choice.h"
 #include "launch/rendezvous/cores.h"
 
 namespace zero {

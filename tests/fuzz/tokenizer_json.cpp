@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include "base/utf8.h"
-#include "inference/text/bpe_tokenizer.h"
-#include "inference/text/text_stream.h"
 #include "tests/fuzz/fuzz.h"
+#include "text/bpe_tokenizer.h"
+#include "text/text_stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace zero;

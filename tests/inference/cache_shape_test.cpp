@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/cache_shape.h"
+#include "ops/cache_shape.h"
 
 #include <gtest/gtest.h>
 

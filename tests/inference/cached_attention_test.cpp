@@ -12,8 +12,8 @@
 #include <random>
 
 #include "base/half.h"
-#include "inference/inference_ops.h"
-#include "model/cpu/products.h"
+#include "ops/cpu/products.h"
+#include "ops/inference_ops.h"
 #include "tests/inference/cached_layer.h"
 #include "tests/only_target.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/checked_math.h"
-#include "inference/inference_ops.h"
+#include "ops/inference_ops.h"
 
 namespace zero::testing {
 

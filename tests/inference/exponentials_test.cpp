@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/exponentials.h"
+#include "ops/exponentials.h"
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>

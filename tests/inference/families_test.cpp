@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "architecture/family.h"
-#include "checkpoint/hf/config.h"
 #include "inference/inference_model.h"
 #include "inference/model_folder.h"
 #include "tests/inference/tiny_models.h"
+#include "weights/hf/config.h"
 
 namespace zero::testing {
 namespace {

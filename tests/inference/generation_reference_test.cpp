@@ -7,9 +7,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/hf/safetensors.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
+#include "weights/hf/safetensors.h"
 
 namespace zero::testing {
 namespace {

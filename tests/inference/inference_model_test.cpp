@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/hf/config.h"
 #include "inference/perplexity.h"
 #include "tests/errors.h"
 #include "tests/inference/tiny_models.h"
+#include "weights/hf/config.h"
 
 namespace zero::testing {
 namespace {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/inference/tokenizers: small tokenizers with the patterns and settings of GPT-2, Llama 3, Qwen2 and Llama 2,
+"""Makes tests/text/tokenizers: small tokenizers with the patterns and settings of GPT-2, Llama 3, Qwen2 and Llama 2,
 10,000 lines in many scripts, and of each line and tokenizer a hash of the ids that Hugging Face's `tokenizers` and
 Google's `sentencepiece` give.
 

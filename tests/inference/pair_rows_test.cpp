@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // What bf16 instructions read of stored codes, element for element.
-#include "inference/cpu/pair_rows.h"
+#include "ops/cpu/pair_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "inference/cpu/packed_weight.h"
-#include "inference/quantized_rows.h"
-#include "model/cpu/processor.h"
-#include "model/cpu/products.h"
+#include "ops/cpu/packed_weight.h"
+#include "ops/cpu/processor.h"
+#include "ops/cpu/products.h"
+#include "ops/quantized_rows.h"
 
 namespace zero::testing {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Files of codes that are not as they are written.
-#include "inference/quantized_files.h"
+#include "weights/quantized_files.h"
 
 #include <gmock/gmock.h>
 

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <string>
 
-#include "checkpoint/hf/config.h"
 #include "inference/quantized_writer.h"
 #include "tests/model/shapes.h"
 #include "tests/scratch.h"
+#include "weights/hf/config.h"
 
 namespace zero::testing {
 

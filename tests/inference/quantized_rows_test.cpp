@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/quantized_rows.h"
+#include "ops/quantized_rows.h"
 
 #include <gmock/gmock.h>
 
@@ -11,7 +11,7 @@
 #include <random>
 
 #include "base/half.h"
-#include "inference/inference_ops.h"
+#include "ops/inference_ops.h"
 #include "tests/errors.h"
 
 namespace zero::testing {

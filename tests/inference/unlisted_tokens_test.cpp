@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/text/unlisted_tokens.h"
+#include "text/unlisted_tokens.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "inference/text/byte_level.h"
-#include "inference/text/tokenizer_config.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
+#include "text/byte_level.h"
+#include "text/tokenizer_config.h"
 
 namespace zero {
 namespace {

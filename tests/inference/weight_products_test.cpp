@@ -10,8 +10,8 @@
 
 #include "base/half.h"
 #include "device/cpu/primitives.h"
-#include "inference/inference_ops.h"
-#include "model/cpu/products.h"
+#include "ops/cpu/products.h"
+#include "ops/inference_ops.h"
 #include "tests/only_target.h"
 
 namespace zero::testing {

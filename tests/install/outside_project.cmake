@@ -65,7 +65,7 @@ file(WRITE ${WORK}/tiny.json [[{
   "model": {"family": "llama", "layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "intermediate": 64, "context": 256, "vocabulary": 3011},
   "data": {"train": "tokens", "sequence_length": 32}, "train_batch_size": 4,
   "run": {"steps": 1, "save_weights": "tiny/", "log": null, "device": "cpu"}}]])
-file(COPY ${SOURCE}/tests/inference/tokenizers/llama3/tokenizer.json DESTINATION ${WORK}/tiny)
+file(COPY ${SOURCE}/tests/text/tokenizers/llama3/tokenizer.json DESTINATION ${WORK}/tiny)
 run_step(${WORK}/prefix/bin/zero_prepare --tokenizer ${WORK}/tiny --out ${WORK}/tokens ${WORK}/text.txt)
 run_step(${CMAKE_COMMAND} -E chdir ${WORK} ${WORK}/prefix/bin/zero_train --config tiny.json)
 run_step(${WORK}/build/zero_finetune_mini ${WORK}/tiny ${WORK}/text.txt ${WORK}/tuned/ 40)

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "collectives/backends.h"
-#include "launch/data_check.h"
+#include "launch/train/data_check.h"
 #include "tests/launch/tiny_run.h"
 
 namespace zero {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/checkpoint_tool.h"
+#include "launch/checkpoints/checkpoint_tool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,13 +10,13 @@
 
 #include "base/half.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/hf/safetensors.h"
-#include "checkpoint/weight_source.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/launch/saved_checkpoints.h"
 #include "tests/launch/temporary_folder.h"
+#include "weights/hf/safetensors.h"
+#include "weights/weight_source.h"
 
 namespace zero::checkpoint_tool {
 namespace {

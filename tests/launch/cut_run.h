@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_reader.h"
 #include "collectives/backends.h"
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 #include "tests/launch/tiny_run.h"
+#include "weights/checkpoint_reader.h"
 
 namespace zero::testing {
 

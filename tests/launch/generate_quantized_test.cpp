@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/hf/config.h"
 #include "tests/launch/generate_fixture.h"
+#include "weights/hf/config.h"
 
 namespace zero {
 namespace {

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "device/device.h"
-#include "model/ops.h"
+#include "ops/ops.h"
 #include "tests/launch/generate_fixture.h"
 
 namespace zero {

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "inference/text/byte_level.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt_encoder.h"
 #include "launch/generate/sampling_choice.h"
 #include "tests/launch/temporary_folder.h"
+#include "text/byte_level.h"
 
 namespace zero {
 namespace {

@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "architecture/decoder_shape.h"
-#include "checkpoint/hf/config.h"
 #include "inference/inference_options.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
 #include "tests/launch/saved_checkpoints.h"
 #include "tests/launch/temporary_folder.h"
+#include "weights/hf/config.h"
 
 namespace zero {
 namespace {

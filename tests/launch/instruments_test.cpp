@@ -12,7 +12,7 @@
 
 #include "collectives/backends.h"
 #include "launch/telemetry/profile.h"
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"
 

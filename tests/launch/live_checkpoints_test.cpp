@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/checkpoint_tool.h"
+#include "launch/checkpoints/checkpoint_tool.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/launch/saved_checkpoints.h"
 

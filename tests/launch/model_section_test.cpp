@@ -9,11 +9,11 @@
 
 #include "architecture/local_layers.h"
 #include "base/error.h"
-#include "checkpoint/hf/config.h"
 #include "launch/config/train_config.h"
-#include "launch/plan.h"
-#include "launch/run_device.h"
+#include "launch/train/plan.h"
+#include "launch/train/run_device.h"
 #include "tests/launch/config_with.h"
+#include "weights/hf/config.h"
 
 namespace zero {
 namespace {

@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <limits>
 
-#include "checkpoint/checkpoint_reader.h"
 #include "tests/collectives/forwarding_backend.h"
 #include "tests/launch/cut_run.h"
+#include "weights/checkpoint_reader.h"
 
 namespace zero {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/open_files.h"
+#include "launch/process/open_files.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

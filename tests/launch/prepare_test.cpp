@@ -14,14 +14,14 @@
 #include <vector>
 
 #include "base/error.h"
-#include "inference/text/byte_level.h"
-#include "inference/text/tokenizer.h"
 #include "launch/data/data_files.h"
 #include "launch/data/prepared_set.h"
 #include "launch/data/token_file.h"
-#include "launch/run_lock.h"
+#include "launch/train/run_lock.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/launch/temporary_folder.h"
+#include "text/byte_level.h"
+#include "text/tokenizer.h"
 
 namespace zero {
 namespace {

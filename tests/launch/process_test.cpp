@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/process.h"
+#include "launch/process/process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

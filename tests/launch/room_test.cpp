@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Room on disks for what a run will save: asked for before its first step.
-#include "launch/room.h"
+#include "launch/process/room.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/run_lock.h"
+#include "launch/train/run_lock.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "inference/text/tokenizer_config.h"
 #include "launch/generate/generate_flags.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
+#include "text/tokenizer_config.h"
 
 namespace zero::testing {
 namespace {

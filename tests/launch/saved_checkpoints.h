@@ -8,11 +8,11 @@
 #include <fstream>
 #include <string>
 
-#include "checkpoint/checkpoint_name.h"
 #include "checkpoint/checkpointer.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "tests/launch/temporary_folder.h"
+#include "weights/checkpoint_name.h"
 
 namespace zero::testing {
 

@@ -1,16 +1,16 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/tokenizer_files.h"
+#include "launch/train/tokenizer_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "checkpoint/hf/config.h"
-#include "inference/text/tokenizer.h"
-#include "inference/text/tokenizer_config.h"
 #include "tests/launch/temporary_folder.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
+#include "weights/hf/config.h"
 
 namespace zero {
 namespace {

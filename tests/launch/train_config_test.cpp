@@ -9,8 +9,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "launch/run_device.h"
 #include "launch/telemetry/run_report.h"
+#include "launch/train/run_device.h"
 #include "tests/launch/config_with.h"
 
 namespace zero {

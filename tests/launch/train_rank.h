@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 
 namespace zero::testing {
 

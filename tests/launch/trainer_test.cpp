@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <set>
 
 #include "collectives/backends.h"
-#include "launch/evaluation.h"
-#include "launch/plan.h"
 #include "launch/telemetry/run_report.h"
+#include "launch/train/evaluation.h"
+#include "launch/train/plan.h"
 #include "tests/launch/flipping.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"

@@ -11,22 +11,26 @@
 set -euo pipefail
 cd "${1:?usage: check.sh ROOT}"
 
-rooms=(base device partition architecture collectives optim engine model checkpoint inference launch)
+rooms=(base files device partition architecture collectives ops weights text inference optim engine model checkpoint launch)
 others=(bench cmake examples tests .ci)
 
 # What each room may include beside itself.
 declare -A below=(
   [base]=""
+  [files]="base"
   [device]="base"
-  [partition]="base"
+  [partition]="base device"
   [architecture]="base partition"
-  [collectives]="base device"
+  [collectives]="base files device"
+  [ops]="base device architecture"
+  [weights]="base files device partition architecture ops"
+  [text]="base files architecture weights"
+  [inference]="base files device partition architecture collectives ops weights"
   [optim]="base device partition"
-  [engine]="base device partition collectives optim"
-  [model]="base device partition architecture collectives optim engine"
-  [checkpoint]="base device partition architecture collectives optim engine model"
-  [inference]="base device partition architecture collectives optim engine model checkpoint"
-  [launch]="base device partition architecture collectives optim engine model checkpoint inference"
+  [engine]="base files device partition collectives optim"
+  [model]="base device partition architecture collectives ops engine"
+  [checkpoint]="base files device partition architecture collectives weights engine"
+  [launch]="base files device partition architecture collectives ops weights text inference optim engine model checkpoint"
 )
 # The engine as custom trainers and the built-in models see it.
 engine_public="engine/engine.h engine/engine_options.h engine/lease.h engine/schedule.h engine/seal_options.h engine/step_report.h"
@@ -47,7 +51,7 @@ find_home() {
     nccl.h) [[ $1 == collectives/nccl/* ]] || where="only collectives/nccl/ includes it" ;;
     mpi.h) [[ $1 == collectives/mpi/* ]] || where="only collectives/mpi/ includes it" ;;
     boost/asio* | boost/beast* | openssl/*) [[ $1 == launch/* || $1 == tests/launch/* ]] || where="only launch/ includes it" ;;
-    liburing.h) [[ $1 == device/files/* ]] || where="only device/files/ includes it" ;;
+    liburing.h) [[ $1 == files/* ]] || where="only files/ includes it" ;;
     cuda*) [[ $1 == */cuda/* || $1 == collectives/nccl/* ]] ||
       where="only folders named cuda and collectives/nccl/ include it" ;;
   esac

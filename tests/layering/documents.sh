@@ -14,7 +14,7 @@ export LC_ALL=C.UTF-8
 cd "${1:?usage: documents.sh ROOT}"
 
 readonly kColumns=120
-roots='base|device|partition|collectives|optim|engine|model|checkpoint|inference|launch|bench|cmake|examples|tests|docs|\.ci'
+roots='base|files|device|partition|architecture|ops|weights|text|collectives|optim|engine|model|checkpoint|inference|launch|bench|cmake|examples|tests|docs|\.ci'
 
 breaches=0
 breach() {

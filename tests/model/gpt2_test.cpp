@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-#include "model/ops.h"
+#include "ops/ops.h"
 #include "tests/errors.h"
 #include "tests/model/finite_differences.h"
 

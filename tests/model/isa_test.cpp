@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <hwy/targets.h>
 
-#include "model/cpu/processor.h"
-#include "model/cpu/products.h"
+#include "ops/cpu/processor.h"
+#include "ops/cpu/products.h"
 #include "tests/model/ops_harness.h"
 #include "tests/only_target.h"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/op_listener.h"
+#include "ops/op_listener.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/ops.h"
+#include "ops/ops.h"
 
 // What a listener hears of each operation; on a planning device, which runs nothing.
 namespace zero::testing {
@@ -24,7 +24,6 @@ class Heard final : public OpListener {
     costs.push_back(cost);
   }
   void end() noexcept override { inside_ = false; }
-  void unit(std::string_view /*name*/, Phase /*phase*/) override {}
   bool inside() const { return inside_; }
 
   std::vector<OpCost> costs;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "model/ops.h"
+#include "ops/ops.h"
 #include "tests/model/reference.h"
 
 namespace zero::testing {

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/cpu/packed_product.h"
+#include "ops/cpu/packed_product.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "model/cpu/processor.h"
+#include "ops/cpu/processor.h"
 #include "tests/model/ops_harness.h"
 
 namespace zero::testing {

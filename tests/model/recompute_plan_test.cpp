@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "model/op_listener.h"
+#include "model/unit_listener.h"
 #include "tests/errors.h"
 #include "tests/model/recompute_plans.h"
 
@@ -214,7 +214,7 @@ TEST(RecomputeGathers, AreThoseOfBackwardUnlessAGroupsBlocksHaveToBeGatheredOnce
 }
 
 /// Counts the products' floating-point operations.
-class Flop final : public OpListener {
+class Flop final : public UnitListener {
  public:
   void begin(const OpCost& cost) override {
     if (cost.name.starts_with("linear")) products_ += static_cast<std::int64_t>(cost.flop);

@@ -11,13 +11,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "checkpoint/hf/config.h"
-#include "checkpoint/hf/folder.h"
-#include "checkpoint/hf/hub.h"
-#include "checkpoint/model_files.h"
-#include "checkpoint/weight_source.h"
+#include "checkpoint/hf_folder.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
+#include "weights/hf/config.h"
+#include "weights/hf/hub.h"
+#include "weights/model_files.h"
+#include "weights/weight_source.h"
 
 namespace zero::testing {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/host_name.h"
-#include "launch/open_files.h"
+#include "launch/process/open_files.h"
 
 namespace zero {
 namespace {

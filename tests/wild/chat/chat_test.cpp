@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/text_file.h"
-#include "inference/text/chat_template.h"
+#include "text/chat_template.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {

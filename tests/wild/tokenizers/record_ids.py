@@ -2,12 +2,12 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 """Records tests/wild/tokenizers/cases.json: folders of tokenizers as people have them, made of the small tokenizers in
-tests/inference/tokenizers and the oddities found in public ones, with the ids that transformers gives.
+tests/text/tokenizers and the oddities found in public ones, with the ids that transformers gives.
 
     pip install 'transformers<5' sentencepiece protobuf
     record_ids.py [OUT]
 
-A case's folder has the files `copied` (name: file in tests/inference/tokenizers), with the JSON patch `patch` of its
+A case's folder has the files `copied` (name: file in tests/text/tokenizers), with the JSON patch `patch` of its
 tokenizer.json, and the files `written`. Its texts are encoded as prompts that a template wrote, without tokens at the beginning.
 """
 

@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "inference/text/tokenizer.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
+#include "text/tokenizer.h"
 
 namespace zero {
 namespace {

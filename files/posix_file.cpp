@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "files/posix_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace zero::files {
+namespace {
+
+constexpr std::uint64_t kXfs = 0x58465342;  // linux/magic.h lacks it
+
+}  // namespace
+
+static_assert(sizeof(off_t) == 8, "files over 2 GiB need a 64-bit off_t");
+
+std::string reason_of(int error) { return std::generic_category().message(error); }
+
+// O_NONBLOCK: opening a pipe by mistake must not wait for its other end. Only for that: io_uring
+// would fail transfers that have to wait.
+PosixFile::PosixFile(std::string path, int flags, TransferCounts& counts)
+    : path_(std::move(path)),
+      counts_(&counts),
+      access_(flags & O_ACCMODE),
+      descriptor_(uninterrupted(
+          [&] { return ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666); })) {
+  const int error = errno;
+  const bool link = error == ELOOP && (flags & O_NOFOLLOW) != 0;
+  ZERO_CHECK(descriptor() >= 0, "{}: cannot open for {}: {}", path_,
+             access_ == O_RDONLY ? "reading" : "writing",
+             link ? "is a symbolic link" : reason_of(error));
+  struct stat status {};
+  ZERO_CHECK(::fstat(descriptor(), &status) == 0 && S_ISREG(status.st_mode),
+             "{}: is not a regular file", path_);
+  ZERO_CHECK(::fcntl(descriptor(), F_SETFL, 0) == 0, "{}: cannot open: {}", path_,
+             reason_of(errno));
+  struct statfs holder {};
+  if (::fstatfs(descriptor(), &holder) == 0) {
+    file_system_ = static_cast<std::uint32_t>(holder.f_type);
+  }
+}
+
+bool PosixFile::uring_writes_in_parallel() const {
+  return file_system_ == EXT4_SUPER_MAGIC || file_system_ == BTRFS_SUPER_MAGIC ||
+         file_system_ == kXfs;
+}
+
+// Opened through the descriptor: the file may have been renamed. A second description of the file,
+// because O_DIRECT is a property of the description.
+int PosixFile::direct_descriptor() {
+  std::call_once(opened_direct_, [this] {
+    const std::string same = "/proc/self/fd/" + std::to_string(descriptor());
+    direct_ = Descriptor(
+        uninterrupted([&] { return ::open(same.c_str(), access_ | O_DIRECT | O_CLOEXEC); }));
+    if (direct_.get() < 0) refuse_direct(errno);
+  });
+  return refused_ ? -1 : direct_.get();
+}
+
+void PosixFile::refuse_direct(int error) {
+  if (!refused_.exchange(true)) counts_->refused_direct(reason_of(error));
+}
+
+std::int64_t PosixFile::size() const {
+  struct stat status {};
+  ZERO_CHECK(::fstat(descriptor(), &status) == 0, "{}: cannot read its size: {}", path_,
+             reason_of(errno));
+  return status.st_size;
+}
+
+void PosixFile::reserve(std::int64_t bytes) const {
+  if (bytes == 0) return;
+  int result = uninterrupted([&] { return ::fallocate(descriptor(), 0, 0, bytes); });
+  if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+    result = uninterrupted([&] { return ::ftruncate(descriptor(), bytes); });
+  }
+  ZERO_CHECK(result == 0, "{}: cannot make room for {} bytes: {}", path_, bytes, reason_of(errno));
+}
+
+void PosixFile::sync() const {
+  ZERO_CHECK(uninterrupted([&] { return ::fsync(descriptor()); }) == 0,
+             "{}: cannot flush to disk: {}", path_, reason_of(errno));
+}
+
+}  // namespace zero::files

@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "files/uring_queue.h"
+
+#include <liburing.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "files/disk_file.h"
+#include "files/transfer.h"
+
+namespace zero::files {
+namespace {
+
+constexpr std::size_t kLargestBuffer = std::size_t{1} << 30;  // the kernel's limit for one
+constexpr std::chrono::milliseconds kPause{1};                // before asking the kernel again
+
+// Held while a ring is opened or closed. A new ring may get the addresses of one that another
+// thread has closed: the kernel orders the two, and this lock shows ThreadSanitizer the same order.
+std::mutex opening;
+
+/// Owns the ring that a process shares with the kernel.
+class Ring {
+ public:
+  explicit Ring(int depth) {
+    const std::lock_guard lock(opening);
+    error_ = -io_uring_queue_init(static_cast<unsigned>(depth), &ring_, 0);
+  }
+  ~Ring() {
+    const std::lock_guard lock(opening);
+    if (error_ == 0) io_uring_queue_exit(&ring_);
+  }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  /// 0, or the error number of the set-up.
+  int error() const { return error_; }
+  /// Whether the kernel's io_uring has reads and writes, which Linux 5.6 added.
+  bool reads_and_writes() {
+    const std::unique_ptr<io_uring_probe, decltype(&io_uring_free_probe)> probe(
+        io_uring_get_probe_ring(&ring_), &io_uring_free_probe);
+    constexpr std::array kCalls{IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED,
+                                IORING_OP_WRITE_FIXED};
+    return probe && std::ranges::all_of(kCalls, [&](int call) {
+             return io_uring_opcode_supported(probe.get(), call) != 0;
+           });
+  }
+  io_uring* get() { return &ring_; }
+
+ private:
+  io_uring ring_{};
+  int error_ = 0;
+};
+
+class Queue final : public TransferQueue {
+ public:
+  Queue(std::unique_ptr<Ring> ring, int depth)
+      : ring_(std::move(ring)), slots_(static_cast<std::size_t>(depth)) {}
+  ~Queue() override {
+    while (in_kernel_ > 0) take_one();
+  }
+
+  /// Returns 0 or the system's error number.
+  int register_memory(std::span<std::byte> memory);
+
+  Ticket write(OutputFile& file, std::int64_t offset, std::span<const std::byte> bytes) override {
+    return submit(Transfer::write(posix_file(file), offset, bytes, Transfer::Way::direct));
+  }
+  Ticket read(InputFile& file, std::int64_t offset, std::span<std::byte> out) override {
+    return submit(Transfer::read(posix_file(file), offset, out, Transfer::Way::direct));
+  }
+  void wait(Ticket ticket) override;
+
+ private:
+  struct Slot {
+    Ticket ticket = 0;
+    std::optional<Transfer> transfer;  // none: the slot is free
+  };
+
+  Ticket submit(Transfer transfer);
+  /// Gives the slot's next call to the kernel, or ends its transfer: on this thread if the kernel
+  /// refuses.
+  void go_on(Slot& slot);
+  void prepare(io_uring_sqe* entry, const Transfer::Call& call) const;
+  /// Gives the kernel the one prepared entry; false if the kernel refuses for good.
+  bool enter();
+  /// Blocks until the kernel has ended a call, and goes on with its transfer.
+  void take_one();
+
+  std::unique_ptr<Ring> ring_;
+  std::vector<Slot> slots_;
+  std::span<std::byte> registered_;
+  Ticket last_ = 0;
+  int in_kernel_ = 0;
+  bool refused_ = false;  // by the kernel: the ring takes no more entries
+  std::unordered_map<Ticket, std::string> failures_;  // not yet waited for
+};
+
+int Queue::register_memory(std::span<std::byte> memory) {
+  std::vector<iovec> buffers;
+  for (std::size_t begin = 0; begin < memory.size(); begin += kLargestBuffer) {
+    const auto part = memory.subspan(begin, std::min(kLargestBuffer, memory.size() - begin));
+    buffers.push_back({part.data(), part.size()});
+  }
+  const int result = io_uring_register_buffers(ring_->get(), buffers.data(),
+                                               static_cast<unsigned>(buffers.size()));
+  if (result == 0) registered_ = memory;
+  return -result;
+}
+
+TransferQueue::Ticket Queue::submit(Transfer transfer) {
+  const auto is_free = [](const Slot& slot) { return !slot.transfer; };
+  auto slot = std::ranges::find_if(slots_, is_free);
+  for (; slot == slots_.end(); slot = std::ranges::find_if(slots_, is_free)) take_one();
+  *slot = {++last_, std::move(transfer)};
+  go_on(*slot);
+  return last_;
+}
+
+void Queue::wait(Ticket ticket) {
+  ZERO_CHECK(ticket > 0 && ticket <= last_, "files: no transfer has ticket {}; the last is {}",
+             ticket, last_);
+  const auto is_it = [&](const Slot& slot) { return slot.transfer && slot.ticket == ticket; };
+  while (std::ranges::any_of(slots_, is_it)) take_one();
+  const auto failure = failures_.extract(ticket);
+  ZERO_CHECK(failure.empty(), "{}", failure.mapped());
+}
+
+void Queue::go_on(Slot& slot) {
+  Transfer& transfer = *slot.transfer;
+  if (transfer.wants_call() && !refused_) {
+    io_uring_sqe* const entry = io_uring_get_sqe(ring_->get());  // the ring has one for each slot
+    prepare(entry, transfer.next_call());
+    io_uring_sqe_set_data(entry, &slot);
+    refused_ = !enter();
+    if (!refused_) return;
+  }
+  if (std::string error = error_of(transfer); !error.empty()) {
+    failures_.emplace(slot.ticket, std::move(error));
+  }
+  slot.transfer.reset();
+}
+
+void Queue::prepare(io_uring_sqe* entry, const Transfer::Call& call) const {
+  const auto offset = static_cast<__u64>(call.offset);
+  const auto bytes = static_cast<unsigned>(call.memory.size());
+  const auto begin = reinterpret_cast<std::uintptr_t>(call.memory.data()) -
+                     reinterpret_cast<std::uintptr_t>(registered_.data());  // wraps if before it
+  const std::size_t buffer = begin / kLargestBuffer;
+  const bool fixed = begin < registered_.size() &&
+                     call.memory.size() <= registered_.size() - begin &&
+                     (begin + call.memory.size() - 1) / kLargestBuffer == buffer;
+  const auto index = static_cast<int>(buffer);
+  if (call.kind == Transfer::Kind::write) {
+    if (!fixed) {
+      return io_uring_prep_write(entry, call.descriptor, call.memory.data(), bytes, offset);
+    }
+    return io_uring_prep_write_fixed(entry, call.descriptor, call.memory.data(), bytes, offset,
+                                     index);
+  }
+  if (!fixed) return io_uring_prep_read(entry, call.descriptor, call.memory.data(), bytes, offset);
+  io_uring_prep_read_fixed(entry, call.descriptor, call.memory.data(), bytes, offset, index);
+}
+
+bool Queue::enter() {
+  for (;;) {
+    const int result = io_uring_submit(ring_->get());
+    if (result > 0) {
+      ++in_kernel_;
+      return true;
+    }
+    if (result == -EINTR) continue;
+    if (result != -EAGAIN && result != -EBUSY) return false;
+    std::this_thread::sleep_for(kPause);  // until the kernel has memory for it
+  }
+}
+
+void Queue::take_one() {
+  io_uring_cqe* ended = nullptr;
+  for (int result = -1; result != 0;) {
+    result = io_uring_wait_cqe(ring_->get(), &ended);
+    if (result != 0 && result != -EINTR) std::this_thread::sleep_for(kPause);
+  }
+  Slot& slot = *static_cast<Slot*>(io_uring_cqe_get_data(ended));
+  slot.transfer->advance(ended->res);
+  io_uring_cqe_seen(ring_->get(), ended);
+  --in_kernel_;
+  go_on(slot);
+}
+
+}  // namespace
+
+UringQueue open_uring_queue(std::span<std::byte> memory, int depth) {
+  auto ring = std::make_unique<Ring>(depth);
+  if (ring->error() != 0) return {nullptr, "no io_uring: " + reason_of(ring->error())};
+  if (!ring->reads_and_writes()) {
+    return {nullptr, "no io_uring: the kernel's has no reads and writes (Linux 5.6 has them)"};
+  }
+  auto queue = std::make_unique<Queue>(std::move(ring), depth);
+  if (memory.empty()) return {std::move(queue), ""};
+  const int error = queue->register_memory(memory);
+  if (error == 0) return {std::move(queue), "registered buffers"};
+  return {std::move(queue), fmt::format("buffers not registered: {}{}", reason_of(error),
+                                        error == ENOMEM ? " (ulimit -l bounds them)" : "")};
+}
+
+}  // namespace zero::files

@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/process/file_checks.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/hf_folder.h"
+#include "collectives/agreement.h"
+#include "files/replace_file.h"
+#include "launch/telemetry/run_log.h"
+#include "text/tokenizer.h"
+#include "weights/hf/hub.h"
+#include "weights/weight_source.h"
+
+namespace zero {
+namespace {
+
+/// The weights are written to a file beside the target first, then renamed.
+void check_weights_target(const std::string& path) {
+  try {
+    if (names_folder(path)) return check_folder_target(path);
+    files::check_target(files::disk(), path);
+    files::check_target(files::disk(), path + ".partial");
+  } catch (const Error& error) {
+    fail("run.save_weights: {}; give the path of a file or a folder/ that may be written",
+         error.what());
+  }
+}
+
+/// A checkpoint, or a folder of some, is no folder of weights: a mistake that is easily made.
+void check_no_checkpoint(const std::string& init) {
+  const std::filesystem::path path = init;
+  std::error_code error;
+  std::string found;
+  if (std::filesystem::exists(path / "COMMIT", error)) {
+    found = init;
+  } else if (std::filesystem::is_directory(path, error)) {
+    const std::vector<FoundCheckpoint> steps = find_checkpoints(files::disk(), init);
+    const auto whole = std::ranges::find_if(steps, &FoundCheckpoint::complete);
+    if (whole != steps.end()) found = whole->path;
+  }
+  ZERO_CHECK(found.empty(),
+             "run.init: {} is {}; give {}/weights to begin with its weights, or run.resume to go "
+             "on with the run",
+             init, found == init ? "a checkpoint" : "a folder of checkpoints", found);
+}
+
+std::vector<std::string> initial_files(const std::string& init) {
+  check_no_checkpoint(init);
+  try {
+    return weight_files(init);
+  } catch (const Error& error) {
+    fail("run.init: {}", error.what());
+  }
+}
+
+/// The sample is printed after the last step: too late for a mistyped name.
+void check_tokenizer(const std::string& name) {
+  try {
+    make_tokenizer(name);
+  } catch (const Error& error) {
+    fail("data.tokenizer: {}", error.what());
+  }
+}
+
+/// The last step's save is too late for a mistyped name. Missing folders above FOLDER are made too.
+void check_checkpoint_folder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const fs::path path = fs::absolute(folder + "/").parent_path();
+  std::error_code error;  // of what cannot be looked at: told by the access below
+  fs::path writable = path;
+  while (!fs::exists(writable, error) && writable != writable.root_path()) {
+    writable = writable.parent_path();
+  }
+  const bool there = writable == path;
+  ZERO_CHECK(!fs::exists(writable, error) || fs::is_directory(writable, error),
+             "run.checkpoint.folder: {} is not a folder; give another name", writable.string());
+  ZERO_CHECK(::access(writable.c_str(), W_OK | X_OK) == 0,
+             "run.checkpoint.folder: {} cannot be {}: {}: {}; give a folder that all ranks may "
+             "write to",
+             path.string(), there ? "written to" : "made", writable.string(), std::strerror(errno));
+}
+
+void check_checkpoints(const TrainConfig::Checkpoints& checkpoints) {
+  const std::string& resume = checkpoints.resume;
+  ZERO_CHECK(resume == "auto" || resume == "never" || std::filesystem::is_directory(resume),
+             "run.resume: {} is no folder; give that of a checkpoint, \"auto\" or \"never\"",
+             resume);
+  if (!checkpoints.folder.empty() && checkpoints.required) {
+    check_checkpoint_folder(checkpoints.folder);
+  }
+}
+
+}  // namespace
+
+void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints) {
+  if (checkpoints.folder.empty()) return;
+  check_checkpoints(checkpoints);
+  const std::string why =
+      failure_of([&] { std::filesystem::create_directories(checkpoints.folder); });
+  ZERO_CHECK(why.empty() || !checkpoints.required, "run.checkpoint.folder: {}", why);
+}
+
+void check_files(const TrainConfig& config) {
+  if (!config.run.log.empty()) check_writable(config.run.log, "run.log");
+  check_checkpoints(config.checkpoints);
+  if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
+  if (!config.run.save_weights.empty()) {
+    check_weights_target(config.run.save_weights);
+    std::error_code error;
+    ZERO_CHECK(config.run.init.empty() ||
+                   !std::filesystem::equivalent(config.run.save_weights, config.run.init, error),
+               "run.save_weights: {} is what the run begins with (model.hf or run.init), and would "
+               "be lost; give another path",
+               config.run.save_weights);
+  }
+  if (config.run.sample > 0 && !config.data.tokenizer.empty()) {
+    check_tokenizer(config.data.tokenizer);
+  }
+  if (config.run.init.empty()) return;
+  for (const std::string& path : initial_files(config.run.init)) {
+    ZERO_CHECK(::access(path.c_str(), R_OK) == 0,
+               "run.init: cannot read {}; give an existing safetensors file or Hugging Face "
+               "folder{}",
+               path, folder_advice(config.run.init));
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/process/file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace zero {
+
+int lock_file(int file) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
+  if (errno == EBADF) {  // open for reading: excludes all who may write
+    whole.l_type = F_RDLCK;
+    if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
+  }
+  if (errno == EACCES) return EAGAIN;
+  if (errno != EINVAL) return errno;
+  return ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+}
+
+}  // namespace zero

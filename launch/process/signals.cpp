@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/process/signals.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace zero {
+namespace {
+
+/// A launcher, or timeout(1), may send one process the same signal twice at once.
+constexpr std::chrono::milliseconds kOneSignal{200};
+
+constexpr const char* kSaving = "SIGUSR1: saving a checkpoint after this step";
+constexpr const char* kRefused = "SIGUSR1: no run.checkpoint.folder; nothing is saved";
+
+const char* name_of(int signal) { return signal == SIGINT ? "SIGINT" : "SIGTERM"; }
+
+sigset_t watched_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGTERM);
+  ::sigaddset(&signals, SIGHUP);  // a terminal that is gone asks for an end too
+  ::sigaddset(&signals, SIGUSR1);
+  // Also wakes the watcher's thread for its end.
+  ::sigaddset(&signals, SIGUSR2);
+  return signals;
+}
+
+}  // namespace
+
+Signals::Answer Signals::arrived(int signal, Time now) {
+  const std::scoped_lock lock(mutex_);
+  if (signal == SIGUSR1) {
+    if (state_ == State::refusing) return {.line = kRefused};
+    if (state_ == State::ended) return {.line = "SIGUSR1: the last step is done; nothing is saved"};
+    ++asked_.saves;
+    asked_.last_save = now;
+    return {.line = state_ == State::listening ? kSaving : ""};
+  }
+  if (state_ != State::listening) return {.ends_process = true};
+  if (asked_.ending == 0) {
+    asked_.ending = signal;
+    ending_since_ = now;
+    return {.line = fmt::format(
+                "{}: saving a checkpoint after this step, then ending; once more ends at once",
+                name_of(signal))};
+  }
+  return {.ends_process = now - ending_since_ >= kOneSignal};
+}
+
+std::string Signals::listen() {
+  const std::scoped_lock lock(mutex_);
+  state_ = State::listening;
+  return asked_.saves > 0 ? kSaving : "";
+}
+
+std::string Signals::refuse() {
+  const std::scoped_lock lock(mutex_);
+  state_ = State::refusing;
+  return asked_.saves > 0 ? kRefused : "";
+}
+
+Signals::Asked Signals::asked() const {
+  const std::scoped_lock lock(mutex_);
+  return asked_;
+}
+
+int Signals::stop_listening() {
+  const std::scoped_lock lock(mutex_);
+  state_ = State::ended;
+  return asked_.ending;
+}
+
+SignalWatcher::SignalWatcher(std::function<AfterSignal(int)> on_signal) {
+  const sigset_t signals = watched_signals();
+  // Threads inherit the mask, so only the watcher receives the signals.
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  thread_ = std::thread([this, signals, act = std::move(on_signal)] {
+    for (int signal = 0; !ending_;) {
+      if (::sigwait(&signals, &signal) != 0 || ending_) continue;
+      if (signal == SIGUSR2 || signal == SIGHUP) signal = SIGTERM;
+      if (act(signal) == AfterSignal::end) ::_exit(128 + signal);
+    }
+  });
+}
+
+SignalWatcher::~SignalWatcher() {
+  ending_ = true;
+  ::pthread_kill(thread_.native_handle(), SIGUSR2);
+  thread_.join();
+}
+
+void hold_save_requests() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+}  // namespace zero

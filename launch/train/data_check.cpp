@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/data_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <span>
+
+#include "base/decimal_bytes.h"
+#include "base/error.h"
+#include "collectives/agreement.h"
+#include "collectives/host_values.h"
+#include "launch/train/requests.h"
+
+namespace zero {
+namespace {
+
+/// Between two questions whether the other ranks have their digests too.
+constexpr double kAgainSeconds = 5;
+/// The same in the last step, where ranks wait for the answer and for signals alike.
+constexpr double kWaitSeconds = 0.5;
+
+std::vector<const TokenFile*> files_of(const Batches& batches) {
+  std::vector<const TokenFile*> files;
+  for (const DataFile& file : batches.files()) files.push_back(&file.file);
+  return files;
+}
+
+}  // namespace
+
+DataCheck::DataCheck(const Batches& batches, Communicator& ranks, Device& device, Console& console,
+                     const Signals* signals)
+    : batches_(batches),
+      ranks_(ranks),
+      device_(device),
+      console_(console),
+      signals_(signals),
+      digests_(files_of(batches)),
+      compared_(digests_.bytes_to_read() == 0) {}
+
+void DataCheck::check_against_expected(const std::vector<std::string>& digests) const {
+  const std::vector<DataFile> files = batches_.files();
+  for (std::size_t i = 0; i < std::min(digests.size(), expected_.size()); ++i) {
+    if (digests[i].empty() || expected_[i].empty()) continue;
+    ZERO_CHECK(digests[i] == expected_[i],
+               "{}: {} has other tokens than the checkpoint's run had: digest {}, expected {}; put "
+               "the file back as it was, or name data.train in run.resume_changes to go on with "
+               "the tokens of today",
+               files[i].key, files[i].file.path(), digests[i], expected_[i]);
+  }
+}
+
+void DataCheck::expect(std::vector<std::string> digests) {
+  expected_ = std::move(digests);
+  agree(ranks_, device_, "data", [&] { check_against_expected(digests_.known()); });
+}
+
+std::int64_t DataCheck::vote() {
+  if (compared_ || ranks_.rank() != 0 || !digests_.complete()) return 0;
+  const auto now = std::chrono::steady_clock::now();
+  if (std::chrono::duration<double>(now - asked_).count() < kAgainSeconds) return 0;
+  asked_ = now;
+  return kDataVote;
+}
+
+DataCheck::Ranks DataCheck::ask_ranks() {
+  const bool ending = signals_ != nullptr && signals_->asked().ending != 0;
+  std::array<std::int64_t, 2> all{digests_.complete() ? 1 : 0, ending ? 0 : 1};
+  host_all_reduce(ranks_, device_, View::of(std::span<std::int64_t>(all)), ReduceOp::min,
+                  {"digests of the data", {}});
+  return {.complete = all[0] == 1, .ending = all[1] == 0};
+}
+
+void DataCheck::after_step(std::int64_t votes, Step step) {
+  if (compared_ || ((votes & kDataVote) == 0 && step != Step::last)) return;
+  bool said = false;
+  for (Ranks all = ask_ranks(); !all.complete; all = ask_ranks()) {
+    if (step != Step::last || all.ending) return;
+    if (!std::exchange(said, true)) {
+      console_.line(
+          fmt::format("the last step waits until all data are read and compared ({}); zero_prepare "
+                      "--digest FILES spares this: it writes their digests beside them",
+                      decimal_bytes(digests_.bytes_to_read())));
+    }
+    digests_.wait(kWaitSeconds);
+  }
+  compare();
+}
+
+void DataCheck::compare() {
+  std::map<std::string, std::string> same;
+  agree(ranks_, device_, "data", [&] {
+    const std::vector<std::string> digests = digests_.texts();
+    check_against_expected(digests);
+    std::map<std::string, int> numbers;
+    const std::vector<DataFile> files = batches_.files();
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      same[fmt::format("{}[{}]", files[i].key, numbers[files[i].key]++)] =
+          fmt::format("{} (digest {})", files[i].file.path(), digests[i]);
+    }
+  });
+  try {
+    require_agreement(ranks_, device_, same);
+  } catch (const AgreedError& error) {
+    throw AgreedError(fmt::format(
+        "{}. The ranks have read different tokens: copy the file whole to every host and start "
+        "afresh",
+        error.what()));
+  }
+  compared_ = true;
+}
+
+std::vector<std::string> DataCheck::agreed() const {
+  std::vector<std::string> digests = compared_ ? digests_.texts() : digests_.known();
+  const std::vector<DataFile> files = batches_.files();
+  digests.resize(static_cast<std::size_t>(
+      std::ranges::count(files, std::string("data.train"), &DataFile::key)));
+  return digests;
+}
+
+}  // namespace zero

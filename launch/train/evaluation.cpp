@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/evaluation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/printable.h"
+#include "collectives/host_values.h"
+#include "device/exact_sum.h"
+#include "inference/sampler.h"
+#include "text/tokenizer.h"
+
+namespace zero {
+namespace {
+
+constexpr std::int64_t kPrompt = 64;
+
+double loss_of(Workbench& workbench, const Batches& batches,
+               const std::vector<std::int64_t>& rows) {
+  batches.validation(rows, workbench.inputs(), workbench.targets());
+  workbench.model().evaluate(workbench.inputs(), workbench.targets(), workbench.loss());
+  workbench.engine().device().compute().synchronize();
+  return workbench.loss().as<double>()[0];
+}
+
+}  // namespace
+
+std::optional<double> validation_loss(
+    Workbench& workbench, const Batches& batches,
+    const std::function<bool(std::int64_t, std::int64_t)>& goes_on) {
+  Engine& engine = workbench.engine();
+  Communicator& communicator = engine.mesh().data();
+  const std::int64_t rows = workbench.model().shape().batch;
+  const std::int64_t sequences = batches.validation_sequences();
+  const std::int64_t whole = sequences / rows;
+  const std::int64_t left = sequences % rows;
+  // The last, partial batch is filled with copies of its first row. A batch of nothing but copies
+  // gives the loss to subtract: up to two extra batches, on the ranks whose turn it is.
+  const std::int64_t count = whole + (left > 0 ? 2 : 0);
+  const std::int64_t turns = (count + communicator.size() - 1) / communicator.size();
+  ExactSum sum;
+  engine.begin_evaluation();
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const std::int64_t batch = turn * communicator.size() + communicator.rank();
+    std::vector<std::int64_t> taken(static_cast<std::size_t>(rows),
+                                    std::min(batch, whole) * rows % sequences);
+    const std::int64_t real = batch < whole ? rows : batch == whole ? left : 1;
+    std::iota(taken.begin(), taken.begin() + std::max<std::int64_t>(real, 1), taken[0]);
+    const double loss =
+        loss_of(workbench, batches, taken);  // ranks without a batch must take part too
+    if (batch <= whole && batch < count) sum.add(loss);
+    if (batch == whole + 1 && batch < count)
+      sum.add(-loss * static_cast<double>(rows - left) / static_cast<double>(rows));
+    std::int64_t ends = goes_on(turn + 1, turns) ? 0 : 1;
+    host_all_reduce(engine.mesh().world(), engine.device(), View::of(std::span(&ends, 1)),
+                    ReduceOp::sum, {"whether the validation goes on", {}});
+    if (ends > 0) {
+      engine.end_evaluation();
+      return std::nullopt;
+    }
+  }
+  engine.end_evaluation();
+  host_all_reduce(communicator, engine.device(), View::of(std::span<std::int64_t>(sum.limbs())),
+                  ReduceOp::sum, {"validation loss", {}});
+  return sum.value() / static_cast<double>(sequences * workbench.model().shape().sequence);
+}
+
+SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64_t count,
+                        std::uint64_t seed) {
+  const BatchShape shape = workbench.model().shape();
+  std::vector<std::int32_t> text = batches.prompt(std::min(kPrompt, (shape.sequence + 1) / 2));
+  SampledText sample{.prompt = {text.begin(), text.end()}, .tokens = {}};
+  const std::span<std::int32_t> inputs = workbench.inputs().as<std::int32_t>();
+  Sampler sampler(workbench.logits().count());
+  const Sampling sampling{.temperature = 0.8, .top_k = 40, .seed = seed};
+  workbench.engine().begin_evaluation();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto length = static_cast<std::int64_t>(text.size());
+    // A full window moves on by half, so that most steps only append.
+    if (length > shape.sequence)
+      text.erase(text.begin(), text.end() - std::max<std::int64_t>(1, shape.sequence / 2));
+    std::fill(inputs.begin(), inputs.end(), 0);
+    std::copy(text.begin(), text.end(), inputs.begin());
+    workbench.model().next_logits(workbench.inputs(), static_cast<std::int64_t>(text.size()) - 1,
+                                  workbench.logits());
+    workbench.engine().device().compute().synchronize();
+    const auto position = sample.prompt.size() + sample.tokens.size();
+    const SampledToken next =
+        sampler.choose(workbench.logits().as<const float>(), {}, sampling, position);
+    text.push_back(static_cast<std::int32_t>(next.id));
+    sample.tokens.push_back(next.id);
+  }
+  workbench.engine().end_evaluation();
+  return sample;
+}
+
+std::string show(const SampledText& sample, const std::string& tokenizer) {
+  if (tokenizer.empty())
+    return fmt::format("{} | {}", fmt::join(sample.prompt, " "), fmt::join(sample.tokens, " "));
+  const auto words = make_tokenizer(tokenizer);
+  std::vector<std::uint32_t> all = sample.prompt;
+  all.insert(all.end(), sample.tokens.begin(), sample.tokens.end());
+  return printable_text(words->decode(all));
+}
+
+}  // namespace zero

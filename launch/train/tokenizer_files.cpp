@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/tokenizer_files.h"
+
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json_tree.h"
+#include "text/byte_level.h"
+#include "text/template_files.h"
+#include "weights/hf/config.h"
+#include "weights/model_files.h"
+
+namespace zero {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kGenerating = "generation_config.json";
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char* kTemplate = "chat_template.jinja";
+using Files = std::map<std::string, std::string>;
+
+/// The files of transformers' tokenizers, and its defaults for generating text.
+constexpr std::array kPassedOn{
+    "tokenizer.json",    kTokenizerConfig, "tokenizer.model", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json",     "merges.txt",      kTemplate,
+    kGenerating};
+/// Those read beside a tokenizer's file that is given by its own name.
+constexpr std::array kBeside{kTokenizerConfig, "special_tokens_map.json", "added_tokens.json",
+                             kTemplate};
+
+std::string content_of(const fs::path& path, const std::string& key) {
+  try {
+    return read_model_text(path.string());
+  } catch (const Error& error) {
+    fail("{}: {} is copied, and cannot be read: {}", key, path.string(), error.what());
+  }
+}
+
+/// The templates of additional_chat_templates in `folder`, and of chat_template.jinja, become the
+/// list in tokenizer_config.json, in which transformers finds them as in the files: those of a
+/// saved model lie in one folder.
+void list_templates(const fs::path& folder, const std::string& key, Files& files) {
+  const fs::path more = folder / kMoreTemplates;
+  const std::vector<std::string> names = template_file_names(more.string());
+  if (names.empty()) return;
+  std::map<std::string, std::string> templates;
+  for (const std::string& name : names) {
+    templates[fs::path(name).stem().string()] = content_of(more / name, key);
+  }
+  if (const auto own = files.extract(kTemplate)) templates.emplace("default", own.mapped());
+  std::string& text = files[kTokenizerConfig];
+  auto config = parse_ordered_tree(text.empty() ? "{}" : text);
+  ZERO_CHECK(config && config->is_object(),
+             "{}: {} is no JSON object, so that the chat templates of {} cannot be carried in it; "
+             "mend it, or remove that folder",
+             key, (folder / kTokenizerConfig).string(), more.string());
+  auto& list = (*config)["chat_template"] = nlohmann::ordered_json::array();
+  for (const auto& [name, content] : templates) {
+    list.push_back({{"name", name}, {"template", content}});
+  }
+  text = config->dump(2) + "\n";
+}
+
+/// The config.json of weights that began as those in `folder`, empty if in none.
+std::string config_text(const TrainConfig& config, const std::string& folder) {
+  if (!config.values.text("model.hf").empty()) return carried_config(folder);
+  return folder.empty() ? hf_config_text(config.model) : carried_config(folder, config.model);
+}
+
+/// The files of a tokenizer as zero_prepare takes it, which puts no <s> before a text.
+void add_tokenizer(const std::string& tokenizer, Files& files) {
+  constexpr const char* kKey = "data.tokenizer";
+  const fs::path path = tokenizer;
+  if (files.contains("tokenizer.json") || files.contains("tokenizer.model")) return;
+  if (tokenizer == "bytes") {
+    files["tokenizer.json"] = byte_tokenizer_json();
+    files.try_emplace(kTokenizerConfig, "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
+  } else if (fs::is_directory(path)) {
+    files.merge(tokenizer_files(tokenizer, kKey));
+  } else {
+    const bool json = path.extension() == ".json";
+    files.try_emplace(json ? "tokenizer.json" : "tokenizer.model", content_of(path, kKey));
+    for (const char* name : kBeside) {
+      const fs::path beside = path.parent_path() / name;
+      if (fs::is_regular_file(beside)) files.try_emplace(name, content_of(beside, kKey));
+    }
+    if (!json) {
+      files.try_emplace(kTokenizerConfig,
+                        "{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false}\n");
+    }
+    list_templates(path.parent_path(), kKey, files);
+  }
+}
+
+}  // namespace
+
+std::map<std::string, std::string> weight_folder_files(const TrainConfig& config) {
+  std::string folder = config.values.text("model.hf");
+  const std::string key = folder.empty() ? "run.init" : "model.hf";
+  if (folder.empty() && fs::is_directory(config.run.init)) folder = config.run.init;
+  Files files{{"config.json", config_text(config, folder)}};
+  if (!folder.empty()) {
+    Files passed_on = tokenizer_files(folder, key);
+    // The data's own tokenizer, beside weights that another model began with.
+    if (key == "run.init" && config.values.given("data.tokenizer")) {
+      std::erase_if(passed_on, [](const auto& file) { return file.first != kGenerating; });
+    }
+    files.merge(passed_on);
+  }
+  if (!config.data.tokenizer.empty()) add_tokenizer(config.data.tokenizer, files);
+  return files;
+}
+
+std::map<std::string, std::string> tokenizer_files(const std::string& folder,
+                                                   const std::string& key) {
+  Files files;
+  for (const char* name : kPassedOn) {
+    const fs::path path = fs::path(folder) / name;
+    if (fs::is_regular_file(path)) files.emplace(name, content_of(path, key));
+  }
+  list_templates(folder, key, files);
+  return files;
+}
+
+}  // namespace zero

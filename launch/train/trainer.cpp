@@ -1,0 +1,328 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <numeric>
+
+#include "architecture/family.h"
+#include "base/host_name.h"
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/weights.h"
+#include "collectives/agreement.h"
+#include "collectives/store.h"
+#include "launch/process/process.h"
+#include "launch/rendezvous/cgroup.h"
+#include "launch/telemetry/profile.h"
+#include "launch/telemetry/run_report.h"
+#include "launch/train/evaluation.h"
+#include "launch/train/run_device.h"
+#include "launch/train/tokenizer_files.h"
+
+namespace zero {
+namespace {
+
+constexpr double kBetweenLines = 10;  // seconds, of a validation's progress in a log
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Throws zero::Error if the ranks of this host, of `bytes` each, need more than it has.
+void check_room_in_memory(std::int64_t bytes, int ranks) {
+  const auto available = available_memory();
+  const auto needed = static_cast<double>(bytes) * ranks;
+  ZERO_CHECK(
+      !available || needed <= static_cast<double>(*available),
+      "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
+      "available; more ranks or hosts at a higher stage, recompute or a smaller batch take "
+      "less: --plan and run.memory_limit tell what would do",
+      bytes_text(needed), ranks, bytes_text(static_cast<double>(*available)));
+}
+
+/// This rank's plan. Says on what the start of a run spends its time: a minute and more for a large
+/// model.
+MemoryUse planned_memory(const TrainerParts& parts) {
+  Communicator& ranks = parts.mesh.world();
+  const auto known = parts.plans.find(ranks.rank());
+  MemoryUse planned = known != parts.plans.end()
+                          ? known->second
+                          : plan_memory(parts.config, ranks.rank(), ranks.size(), ranks.backend(),
+                                        parts.device.memory());
+  const auto bytes = std::accumulate(planned.ledger.begin(), planned.ledger.end(), std::int64_t{0});
+  if (parts.config.run.device == DeviceKind::cpu) {
+    agree(ranks, parts.device, "memory", [&] { check_room_in_memory(bytes, ranks.local_size()); });
+  }
+  parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",
+                                 bytes_text(static_cast<double>(bytes))));
+  return planned;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainerParts& parts)
+    : config_(parts.config),
+      batches_(parts.batches),
+      mesh_(parts.mesh),
+      communicator_(parts.mesh.world()),
+      device_(parts.device),
+      console_(parts.console),
+      log_(parts.log),
+      cores_are_shared_(parts.cores_are_shared),
+      instruments_(parts.instruments),
+      progress_(parts.progress),
+      planned_(planned_memory(parts)),
+      losses_(static_cast<std::size_t>(config_.batch.accumulation)),
+      workbench_(config_, mesh_, device_, instruments_),
+      checkpoints_({.config = config_,
+                    .batches = batches_,
+                    .workbench = workbench_,
+                    .console = console_,
+                    .log = log_,
+                    .signals = parts.signals,
+                    .started = parts.started,
+                    .progress = progress_,
+                    .disk = parts.disk}),
+      data_check_(batches_, communicator_, device_, console_, parts.signals),
+      loss_scaling_(config_),
+      exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
+
+int Trainer::run() {
+  console_.line(
+      fmt::format("{} parameters, stage {}, {} rank(s) x {} thread(s); a step is {} sequences of "
+                  "{} tokens ({} per rank x {} micro-batch(es))",
+                  workbench_.engine().parameter_count(), config_.engine.stage, communicator_.size(),
+                  config_.run.threads, config_.batch.train, config_.data.sequence_length,
+                  config_.batch.micro, config_.batch.accumulation));
+  if (communicator_.size() > 1) {
+    console_.line(fmt::format("ranks talk through {}", communicator_.description()));
+  }
+  const std::string note = workbench_.model().note();
+  if (!note.empty()) console_.line(note);
+  show_mesh();
+  step_ = resumed_at_ = checkpoints_.resume();
+  skipped_in_row_ = checkpoints_.kept().skipped_in_row;
+  loss_scaling_.restore(checkpoints_.kept().loss_scaler);
+  data_check_.expect(checkpoints_.kept().digests);
+  if (resumed_at_ == 0) {
+    load();
+  } else if (config_.values.given("run.init") && !config_.run.init.empty()) {
+    console_.line(fmt::format("run.init, {}, is not used: the weights are the checkpoint's",
+                              config_.run.init));
+  }
+  checkpoints_.prepare_log();
+  if (instruments_ != nullptr) instruments_->begin_after(resumed_at_);
+  const Decision decision = train();
+  if (instruments_ != nullptr) {
+    device_.communication().synchronize();
+    instruments_->stop();
+  }
+  console_.end_progress();
+  Decision ending{.signal = checkpoints_.finish()};
+  if (decision.signal != 0) ending.signal = decision.signal;
+  ending.time_is_up = decision.time_is_up && step_ < config_.run.steps;
+  if (ending.ends()) return end_early(ending);
+  finish();
+  return log_failed_ ? 1 : 0;
+}
+
+/// Returns what has ended the run before its last step, or nothing that ends it.
+Decision Trainer::train() {
+  checkpoints_.listen();
+  Decision decision;
+  while (step_ < config_.run.steps && !decision.ends()) decision = train_step(++step_);
+  return decision;
+}
+
+void Trainer::show_mesh() {
+  const MeshTable table = mesh_table(
+      mesh_.shape(), all_gather_texts(communicator_, device_, host_name(), "hosts of the mesh"));
+  if (!table.text.empty()) console_.line(table.text);
+  for (const std::string& warning : table.warnings) console_.line("warning: " + warning);
+}
+
+void Trainer::load() {
+  if (config_.run.init.empty()) return;
+  agree(communicator_, device_, "run.init",
+        [&] { load_weights(workbench_.engine(), config_.run.init, file_names(config_.model)); });
+  console_.line(fmt::format("weights from {}", config_.run.init));
+}
+
+Decision Trainer::train_step(std::int64_t step) {
+  if (instruments_ != nullptr) instruments_->begin_step(step, device_.compute());
+  const auto start = std::chrono::steady_clock::now();
+  const auto tokens = static_cast<double>(config_.tokens_per_step());
+  const double scale = loss_scaling_.scale();
+  submit_seconds_ = 0;
+  for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
+    const std::int64_t micro_batch = j * mesh_.data().size() + mesh_.data().rank();
+    // The ids of the micro-batch before the last are overwritten: its work must be complete.
+    Event& trained = trained_[static_cast<std::size_t>(j) % trained_.size()];
+    if (!trained.complete()) trained.synchronize();
+    batches_.train(checkpoints_.order().sequences_of(step - 1, micro_batch), workbench_.inputs(j),
+                   workbench_.targets(j));
+    const auto submitting = std::chrono::steady_clock::now();
+    workbench_.model().train(workbench_.inputs(j), workbench_.targets(j),
+                             static_cast<float>(scale / tokens), workbench_.loss());
+    submit_seconds_ += seconds_since(submitting);
+    // Copied out because the next micro-batch overwrites the loss.
+    device_.compute().submit_host("loss", [this, j, tokens] {
+      losses_[static_cast<std::size_t>(j)] = workbench_.loss().as<const double>()[0] / tokens;
+    });
+    trained = device_.compute().record();
+  }
+  const StepOptions options{.learning_rate = config_.learning_rates.at(
+                                loss_scaling_.schedule_step(step, workbench_.engine())),
+                            .loss_scale = scale,
+                            .losses = losses_,
+                            .vote = checkpoints_.vote() + data_check_.vote()};
+  const StepReport report = with_agreed_failure([&] { return workbench_.engine().step(options); });
+  judge_finite(report);
+  const double seconds = seconds_since(start);
+  if (instruments_ != nullptr) instruments_->end_step(step);
+  if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
+  if (progress_ != nullptr) progress_->steps_done = report.step;
+  log_step(report, options, seconds);
+  show_progress(report, seconds);
+  exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
+  data_check_.after_step(
+      report.votes, step == config_.run.steps ? DataCheck::Step::last : DataCheck::Step::middle);
+  return checkpoints_.after_step(report,
+                                 {skipped_in_row_, loss_scaling_.state(), data_check_.agreed()});
+}
+
+void Trainer::judge_finite(const StepReport& report) {
+  try {
+    const std::string overflow = loss_scaling_.after_step(report);
+    if (!overflow.empty()) return console_.line(overflow);
+  } catch (const AgreedError&) {
+    checkpoints_.give_up(fmt::format("step {} was not finite", report.step));
+    throw;
+  }
+  if (!report.nonfinite && std::isfinite(report.loss) && std::isfinite(report.gradient_norm)) {
+    skipped_in_row_ = 0;
+    const std::string vanished = loss_scaling_.vanished(report);
+    if (!vanished.empty()) console_.line(vanished);
+    return;
+  }
+  const std::string found = fmt::format(
+      "step {}: {} is NaN or infinite, first on rank {} (loss {}); the update was skipped",
+      report.step, report.nonfinite ? nonfinite_value(report) : "the gradient norm",
+      std::max(0, report.nonfinite_rank), report.loss);
+  ++skipped_in_row_;
+  const bool skips = config_.run.nonfinite == TrainConfig::Nonfinite::skip && report.nonfinite;
+  if (skips && skipped_in_row_ < config_.run.nonfinite_limit) {
+    return console_.line(fmt::format("{}, {} in a row", found, skipped_in_row_));
+  }
+  checkpoints_.give_up(fmt::format("step {} was not finite", report.step));
+  throw AgreedError(fmt::format(
+      "{}{}. {} optimizer.params.lr, lengthen the warm-up, or check the weights of run.init", found,
+      skips ? fmt::format(", {} in a row, run.nonfinite_limit", skipped_in_row_) : "",
+      config_.loss_scale_rule ? "Lower fp16.loss_scale, or set it to 0 (dynamic), lower"
+                              : "Lower"));
+}
+
+std::optional<double> Trainer::validate() {
+  if (batches_.validation_sequences() == 0) return std::nullopt;
+  if (validated_at_ == step_) return validation_;
+  const auto start = std::chrono::steady_clock::now();
+  double told = 0;
+  const std::optional<double> loss =
+      validation_loss(workbench_, batches_, [&](std::int64_t turn, std::int64_t turns) {
+        const double seconds = seconds_since(start);
+        const double left = seconds / static_cast<double>(turn) * static_cast<double>(turns - turn);
+        const std::string text = fmt::format("step {}: validation, batch {} of {}  {} left", step_,
+                                             turn, turns, duration_text(left));
+        console_.refresh(text);
+        if (console_.mode() == Console::Mode::lines && seconds - told >= kBetweenLines) {
+          told = seconds;
+          console_.line(text);
+        }
+        return !checkpoints_.ending();
+      });
+  validation_seconds_ = seconds_since(start);
+  if (!loss) {
+    console_.line(fmt::format("step {}: the validation is broken off", step_));
+    return std::nullopt;
+  }
+  validation_ = loss;
+  validated_at_ = step_;
+  console_.line(fmt::format("step {}: validation loss {:.4f} nats per token over {} sequences",
+                            step_, *validation_, batches_.validation_sequences()));
+  return validation_;
+}
+
+void Trainer::log_step(const StepReport& report, const StepOptions& options, double seconds) {
+  if (log_ == nullptr) return;
+  nlohmann::ordered_json line{
+      {"step", report.step},
+      {"loss", report.loss},
+      {"grad_norm", report.gradient_norm},
+      {"learning_rate", options.learning_rate},
+      {"tokens", config_.tokens_per_step()},
+      {"step_seconds", seconds},
+      {"tokens_per_second", static_cast<double>(config_.tokens_per_step()) / seconds},
+      {"exposed_communication_seconds", report.exposed_seconds},
+      {"communication", traffic_json(report.traffic)}};
+  if (of_gpu()) line["submit_seconds"] = submit_seconds_;
+  if (mesh_.size(Axis::replicate) > 1 || mesh_.size(Axis::tensor) > 1) {
+    line["communication_by_axis"] = axes_json(report.axes, mesh_.shape());
+  }
+  if (validated_at_ == report.step) line["validation_loss"] = *validation_;
+  if (loss_scaling_.state()) line["loss_scale"] = options.loss_scale;
+  if (report.nonfinite) line["skipped"] = *report.nonfinite;
+  if (config_.mesh.tensor > 1) line["mesh_tensor"] = config_.mesh.tensor;
+  if (report.step == 1) line["run"] = checkpoints_.run_mark();
+  log_line(line);
+}
+
+/// A log that cannot be written ends the run in good order, or stays behind it if nothing is saved.
+void Trainer::log_line(const nlohmann::ordered_json& line) {
+  if (log_ == nullptr) return;
+  try {
+    log_->write(line);
+  } catch (const Error& error) {
+    log_ = nullptr;
+    log_failed_ = true;
+    console_.end_progress();
+    console_.line(fmt::format("warning: {}; {}", error.what(),
+                              checkpoints_.end() ? "the run saves a checkpoint, then ends"
+                                                 : "the run goes on without a log"));
+  }
+}
+
+void Trainer::show_progress(const StepReport& report, double seconds) {
+  // Excludes the first step, which also warms caches and generates the products' code.
+  const std::int64_t here = report.step - resumed_at_;
+  const std::int64_t counted = std::max<std::int64_t>(1, here - 1);
+  if (here <= 2) {
+    trained_seconds_ = seconds;
+    exposed_seconds_ = report.exposed_seconds;
+  } else {
+    trained_seconds_ += seconds;
+    exposed_seconds_ += report.exposed_seconds;
+  }
+  const double mean = trained_seconds_ / static_cast<double>(counted);
+  const std::int64_t every = config_.run.validation_every;
+  const std::int64_t validations = every > 0 ? config_.run.steps / every - report.step / every : 0;
+  const double left = mean * static_cast<double>(config_.run.steps - report.step) +
+                      validation_seconds_ * static_cast<double>(validations);
+  std::string text = fmt::format(
+      "step {}/{}  loss {:.4f}  {} tokens/s  {} left", report.step, config_.run.steps, report.loss,
+      count_text(static_cast<double>(config_.tokens_per_step()) / seconds), duration_text(left));
+  if (communicator_.size() > 1) {  // one rank's copies between its own buffers are no communication
+    text += fmt::format("  exposed communication{} {:.1f} %",
+                        cores_are_shared_ ? " and waits for a core" : "",
+                        100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
+  }
+  console_.refresh(text);
+  const bool due = here == 1 || report.step == config_.run.steps ||
+                   report.step % config_.run.steps_per_print == 0;
+  if (console_.mode() == Console::Mode::lines && due) console_.line(text);
+}
+
+}  // namespace zero

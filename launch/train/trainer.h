@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "collectives/agreement.h"
+#include "launch/config/train_config.h"
+#include "launch/data/batches.h"
+#include "launch/telemetry/console.h"
+#include "launch/telemetry/instruments.h"
+#include "launch/telemetry/run_log.h"
+#include "launch/telemetry/run_report.h"
+#include "launch/train/data_check.h"
+#include "launch/train/loss_scaling.h"
+#include "launch/train/plan.h"
+#include "launch/train/requests.h"
+#include "launch/train/run_checkpoints.h"
+#include "launch/train/workbench.h"
+
+namespace zero {
+
+/// The objects that a trainer works with; all must outlive it.
+struct TrainerParts {
+  const TrainConfig& config;
+  const Batches& batches;
+  Mesh& mesh;  ///< of the configuration's shape
+  Device& device;
+  Console& console;
+  RunLog* log = nullptr;          ///< the first rank's; null elsewhere
+  RankPlans plans{};              ///< memory of ranks; the trainer plans its own if it is not there
+  bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
+  /// Observer of the run; the device and the mesh report to it. Null: none.
+  Instruments* instruments = nullptr;
+  RunProgress* progress = nullptr;  ///< told of steps, weights and checkpoints; null: none
+  Signals* signals = nullptr;       ///< of this process; null: none arrive
+  Signals::Time started = std::chrono::steady_clock::now();  ///< of the program
+  files::FileSystem& disk = files::disk();                   ///< asked for room before step 1
+};
+
+/// Runs `work`, which throws the same ReplicasDiffer on all ranks or on none.
+template <typename Work>
+auto with_agreed_failure(const Work& work) {
+  try {
+    return work();
+  } catch (const ReplicasDiffer& error) {
+    throw AgreedError(error.what());
+  }
+}
+
+/// One training run: plan, start or resumption, steps, validation, checkpoints, weights, sample,
+/// final line. Every part is collective. Throws AgreedError if all ranks know of a failure,
+/// zero::Error if only one does.
+class Trainer {
+ public:
+  explicit Trainer(const TrainerParts& parts);
+  /// Returns the exit status: 0, or 128 + the signal that has ended the run early.
+  int run();
+
+ private:
+  bool of_gpu() const { return config_.run.device == DeviceKind::cuda; }
+  void show_mesh();
+  void load();
+  void save();
+  void show_sample();
+  Decision train();
+  Decision train_step(std::int64_t step);
+  void judge_finite(const StepReport& report);
+  int end_early(const Decision& decision);
+  void log_line(const nlohmann::ordered_json& line);
+  void log_step(const StepReport& report, const StepOptions& options, double seconds);
+  void show_progress(const StepReport& report, double seconds);
+  void finish();
+  void write_trace_file();
+  /// Prints the profile's table. Returns the profile for the log's last line, null if there is
+  /// none. Collective.
+  nlohmann::ordered_json finish_profile();
+  std::optional<double> validate();
+
+  const TrainConfig& config_;
+  const Batches& batches_;
+  Mesh& mesh_;
+  Communicator& communicator_;  // all ranks
+  Device& device_;
+  Console& console_;
+  RunLog* log_;
+  bool cores_are_shared_;
+  Instruments* instruments_;
+  RunProgress* progress_;
+  MemoryUse planned_;
+  std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
+  Workbench workbench_;
+  RunCheckpoints checkpoints_;
+  DataCheck data_check_;
+  LossScaling loss_scaling_;
+  std::array<Event, 2> trained_;        // recorded after the micro-batches, alternating
+  bool log_failed_ = false;             // the first rank's
+  double validation_seconds_ = 0;       // of the last
+  std::optional<double> validation_{};  // of the last validation
+  std::int64_t validated_at_ = -1;      // the step of validation_
+  std::int64_t resumed_at_ = 0;         // steps done by earlier processes
+  std::int64_t step_ = 0;               // steps done
+  std::int64_t skipped_in_row_ = 0;     // steps whose update was skipped
+  double trained_seconds_ = 0;          // of the steps after the first
+  double exposed_seconds_ = 0;
+  double submit_seconds_ = 0;   // host time to submit the step's forward and backward passes
+  ExposedUnits exposed_units_;  // of all steps
+};
+
+}  // namespace zero

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What a run does behind its last step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "architecture/family.h"
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/weights.h"
+#include "collectives/agreement.h"
+#include "launch/telemetry/profile.h"
+#include "launch/telemetry/run_report.h"
+#include "launch/train/evaluation.h"
+#include "launch/train/run_device.h"
+#include "launch/train/tokenizer_files.h"
+#include "launch/train/trainer.h"
+
+namespace zero {
+
+int Trainer::end_early(const Decision& decision) {
+  const std::string reason = decision.signal == 0 ? (log_failed_ ? "run.log" : "run.stop_after")
+                             : decision.signal == SIGINT ? "SIGINT"
+                                                         : "SIGTERM";
+  console_.line(fmt::format("ended by {} after step {} of {}; {}", reason, step_, config_.run.steps,
+                            checkpoints_.next_text()));
+  log_line({{"ended_by", reason}, {"after_step", step_}});
+  write_trace_file();
+  if (decision.signal != 0) return 128 + decision.signal;
+  return log_failed_ ? 1 : 0;
+}
+
+void Trainer::save() {
+  const std::string& path = config_.run.save_weights;
+  if (names_folder(path)) {
+    save_hf_folder(workbench_.engine(), path, config_.model, weight_folder_files(config_));
+  } else {
+    save_weights(workbench_.engine(), path, file_names(config_.model));
+  }
+}
+
+void Trainer::show_sample() {
+  if (config_.run.sample == 0) return;
+  const SampledText sample =
+      sample_text(workbench_, batches_, config_.run.sample, config_.run.seed);
+  console_.line(
+      fmt::format("\n--- sampled continuation ---\n{}\n---", show(sample, config_.data.tokenizer)));
+}
+
+void Trainer::write_trace_file() {
+  if (instruments_ == nullptr || config_.run.trace.empty()) return;
+  const double error = write_trace(communicator_, device_, instruments_->trace(), config_.run.trace,
+                                   instruments_->origin());
+  console_.end_progress();
+  const std::int64_t first = resumed_at_ + config_.run.trace_from;
+  const std::int64_t last = std::min(first + config_.run.trace_steps - 1, step_);
+  if (first > last) return console_.line("no step was left to trace: run.trace is empty");
+  console_.line(fmt::format(
+      "trace of {}: {}; the devices' times are within {:.1f} us of their hosts' clocks",
+      first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last),
+      config_.run.trace, error * 1e6));
+}
+
+nlohmann::ordered_json Trainer::finish_profile() {
+  if (instruments_ == nullptr || !config_.run.profile || instruments_->profile().steps() == 0)
+    return {};
+  nlohmann::ordered_json json;
+  agree(communicator_, device_, "run.profile", [&] {
+    if (communicator_.rank() != 0) return;
+    Profile& profile = instruments_->profile();
+    add_update_bytes(profile, workbench_.engine());
+    const MachineLimits limits = limits_of(config_, device_);
+    console_.line(fmt::format("\n{}", profile.table(limits)));
+    const std::string beside = collectives_table(instruments_->collectives(), profile.steps());
+    if (!beside.empty()) console_.line(beside);
+    json = profile.json(limits);
+    json["collectives"] = collectives_json(instruments_->collectives());
+  });
+  return json;
+}
+
+void Trainer::finish() {
+  console_.end_progress();
+  const std::optional<double> loss = validate();
+  // Before the hash, whose own memory is no part of training.
+  const MemoryReport memory =
+      merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
+  // The hash and the weight files come from one replica: the others must be equal.
+  if (config_.engine.replica_check_every > 0) {
+    with_agreed_failure([&] { workbench_.engine().check_replicas(); });
+  }
+  const std::uint64_t hash = loss_scaling_.hash(workbench_.engine().state_hash());
+  if (!config_.run.save_weights.empty()) {
+    agree(communicator_, device_, "run.save_weights", [&] { save(); });
+    if (progress_ != nullptr) progress_->weights_due = false;
+  }
+  show_sample();  // a failure or an interrupt of sampling leaves the weights
+  nlohmann::ordered_json profile = finish_profile();
+  if (log_ != nullptr) {
+    nlohmann::ordered_json last{
+        {"final", true},
+        {"state_hash", fmt::format("{:016x}", hash)},
+        {"validation_loss", loss ? nlohmann::ordered_json(*loss) : nlohmann::ordered_json()},
+        {"memory", memory.json()},
+        {"device",
+         {{"planned", device_json(memory.planned.device)},
+          {"used", device_json(memory.used.device)}}},
+        {"plan_exact", memory.exact},
+        {"model_state_bytes", memory.model_state_bytes},
+        {"parameters", workbench_.engine().parameter_count()},
+        {"steps_skipped", workbench_.engine().steps_skipped()},
+        {"threads", config_.run.threads},
+        {"threads_from", config_.values.at("run.threads").source}};
+    if (of_gpu()) last["graphs"] = graphs_json(workbench_.engine().captured_graphs(), config_);
+    if (!profile.is_null()) last["profile"] = std::move(profile);
+    log_line(last);
+  }
+  if (of_gpu()) {
+    console_.line(graphs_text(workbench_.engine().captured_graphs(), config_));
+  }
+  const std::string exposed = exposed_units_.summary();
+  if (!exposed.empty() && communicator_.size() > 1) console_.line(exposed);
+  if (const std::int64_t skipped = workbench_.engine().steps_skipped(); skipped > 0) {
+    console_.line(fmt::format("the updates of {} of {} steps were skipped", skipped, step_));
+  }
+  console_.line(fmt::format("\n{}", memory.table()));
+  console_.line(fmt::format("memory is {}; state hash {:016x}",
+                            memory.exact ? "as planned, to the byte" : "NOT as planned", hash));
+  console_.line(fmt::format("log: {}{}", config_.run.log.empty() ? "none" : config_.run.log,
+                            config_.run.save_weights.empty()
+                                ? ""
+                                : fmt::format("   weights: {}", config_.run.save_weights)));
+  const std::string missing = checkpoints_.missing_text();
+  if (!missing.empty()) console_.line(missing);
+  write_trace_file();  // the last of what can fail
+}
+
+}  // namespace zero

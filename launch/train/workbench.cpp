@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/workbench.h"
+
+#include <algorithm>
+
+#include "architecture/family.h"
+#include "base/checked_math.h"
+#include "launch/train/tokenizer_files.h"
+#include "model/decoder.h"
+
+namespace zero {
+namespace {
+
+CheckpointOptions checkpoint_options(const TrainConfig& config) {
+  const TrainConfig::Checkpoints& checkpoints = config.checkpoints;
+  // A run that only resumes saves nothing; the folder is then but a name.
+  return {.folder = checkpoints.folder.empty() ? checkpoints.resume : checkpoints.folder,
+          .keep_last = checkpoints.keep_last,
+          .keep_every = checkpoints.keep_every,
+          .file_bytes = checkpoints.file_bytes,
+          .weight_files = weight_folder_files(config),
+          .names = file_names(config.model)};
+}
+
+}  // namespace
+
+Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, UnitListener* listener)
+    : device_(device),
+      tokens_(checked_mul(config.batch.micro, config.data.sequence_length)),
+      slots_(std::min<std::int64_t>(2, config.batch.accumulation)),
+      engine_(std::make_unique<Engine>(mesh, device, config.engine)) {
+  const BatchShape shape{.batch = config.batch.micro, .sequence = config.data.sequence_length};
+  if (config.loss_scale_rule) {
+    engine_->require_same("loss scale", config.loss_scale_rule->text());
+  }
+  model_ = std::make_unique<Decoder>(*engine_, config.model, shape, listener, config.tensor,
+                                     config.recompute.plan);
+  engine_->seal(
+      {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
+  model_->allocate();
+  if (config.checkpoints.used()) {
+    checkpointer_ = std::make_unique<Checkpointer>(*engine_, checkpoint_options(config));
+  }
+  const std::int64_t ids = checked_mul(slots_, tokens_);
+  inputs_ = device.allocate_host(ids, DType::i32, MemoryClass::staging, "inputs");
+  targets_ = device.allocate_host(ids, DType::i32, MemoryClass::staging, "targets");
+  loss_ = device.allocate_host(1, DType::fp64, MemoryClass::staging, "loss");
+  if (config.run.sample > 0) {
+    logits_ =
+        device.allocate_host(model_->vocabulary(), DType::fp32, MemoryClass::staging, "logits");
+  }
+  // The planner cannot know whether there is a checkpoint, so the memory of a load is always
+  // charged.
+  if (checkpointer_ && !device.has_memory()) checkpointer_->load(config.checkpoints.resume);
+}
+
+Workbench::~Workbench() {
+  try {
+    device_.compute().synchronize();
+    device_.communication().synchronize();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): errors of work whose results are dropped
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "checkpoint/checkpointer.h"
+#include "engine/engine.h"
+#include "launch/config/train_config.h"
+#include "model/model.h"
+
+namespace zero {
+
+/// All memory of a run: engine, model, the staging memory of checkpoints, and the host buffers of a
+/// micro-batch. The planner builds the same workbench on a device without memory, so plan and run
+/// cannot differ. Construction is collective; the mesh (of the configuration's shape), the device
+/// and the listener (of the model's operations) must outlive the workbench.
+class Workbench {
+ public:
+  Workbench(const TrainConfig& config, Mesh& mesh, Device& device,
+            UnitListener* listener = nullptr);
+  Workbench(const Workbench&) = delete;
+  Workbench& operator=(const Workbench&) = delete;
+  /// Waits for work in flight before freeing its memory.
+  ~Workbench();
+
+  Engine& engine() { return *engine_; }
+  Model& model() { return *model_; }
+  /// Null if the run neither saves nor loads checkpoints.
+  Checkpointer* checkpointer() { return checkpointer_.get(); }
+  // Host memory of the micro-batches of a step, counted from 0.
+  /// Token ids: i32, batch x sequence, row-major. Two buffers alternate, so that the host writes
+  /// one while work on the other is in flight; the third micro-batch reuses the first's buffer.
+  View inputs(std::int64_t micro_batch = 0) const { return slot(inputs_, micro_batch); }
+  View targets(std::int64_t micro_batch = 0) const { return slot(targets_, micro_batch); }
+  View loss() const { return loss_.view(); }  ///< fp64, one element, shared by all micro-batches
+  View logits() const {
+    return logits_.view();
+  }  ///< fp32, vocabulary; empty unless text is sampled
+
+ private:
+  View slot(const Buffer& buffer, std::int64_t micro_batch) const {
+    return buffer.slice(micro_batch % slots_ * tokens_, tokens_);
+  }
+
+  Device& device_;
+  std::int64_t tokens_;  // of a micro-batch
+  std::int64_t slots_;   // buffers of token ids
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  Buffer inputs_;
+  Buffer targets_;
+  Buffer loss_;
+  Buffer logits_;
+};
+
+}  // namespace zero

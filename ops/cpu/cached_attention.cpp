@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/cached_attention.cpp"
+#include <hwy/foreach_target.h>
+// Highway requires this order: after foreach_target.
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <type_traits>
+
+#include "base/checked_math.h"
+#include "ops/cpu/cached_attention-inl.h"
+#include "ops/cpu/cached_attention.h"
+#include "ops/cpu/head_of_cache.h"
+#include "ops/cpu/pair_attention.h"
+#include "ops/cpu/products.h"
+#include "ops/cpu/typed.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zero::cpu::HWY_NAMESPACE {
+
+template <typename T, typename S>
+inline constexpr bool kMayBePairs =
+    std::is_same_v<T, bfloat16>&& std::is_same_v<S, bfloat16>&& kMostRows == PairAttention::kRows;
+static_assert(PairAttention::kPositions == kStretch && PairAttention::kGroup == kCacheGroup &&
+              PairAttention::kRows == kTileRows);
+inline bool attends_by_pairs(const CacheShape& cache) {
+  return kernels_of(DType::bf16) == KernelKind::pairs &&
+         cache.head_width % PairAttention::kWidths == 0;
+}
+
+// Of a tile in bf16 on processors with pairs.
+template <std::int64_t rows>
+PairAttention pair_attention(const CacheShape& cache, const Tile<bfloat16>& tile,
+                             const TileScratch& scratch) {
+  PairAttention a{.rows = rows,
+                  .head_width = cache.head_width,
+                  .scale = tile.scale,
+                  .powers = scratch.powers,
+                  .out = scratch.out};
+  for (std::size_t row = 0; row < rows; ++row) {
+    a.queries[row] = reinterpret_cast<const std::byte*>(tile.q[row]);
+  }
+  return a;
+}
+
+// One stretch, from position `first` on.
+template <std::int64_t rows>
+void attend_by_pairs(PairAttention& a, const HeadOfCache<bfloat16>& head, Tile<bfloat16>& tile,
+                     std::int64_t first, std::int64_t count) {
+  a.groups = div_ceil(count, kCacheGroup);
+  for (std::int64_t group = 0; group < a.groups; ++group) {
+    const std::int64_t position = first + group * kCacheGroup;
+    a.keys[group] = reinterpret_cast<const std::byte*>(head.keys(position));
+    a.values[group] = reinterpret_cast<const std::byte*>(head.values(position));
+  }
+  score_pairs(a);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    fold_row(tile, row, a.powers + row * kStretch, first);
+    a.opening[row] = tile.opening[static_cast<std::size_t>(row)];
+    a.known[row] = tile.known[static_cast<std::size_t>(row)];
+    a.factors[row] = tile.factors[static_cast<std::size_t>(row)];
+  }
+  add_pairs(a);
+}
+
+template <typename T, typename S, std::int64_t rows>
+void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& tile,
+                 const TileScratch& scratch) {
+  constexpr FloatTag d;
+  const std::int64_t width = cache.head_width;
+  const auto elements = static_cast<std::size_t>(width);
+  const std::int64_t keys =
+      1 + *std::max_element(tile.positions.begin(), tile.positions.begin() + tile.rows);
+  PairAttention pairs;
+  if constexpr (kMayBePairs<T, S>) {
+    if (tile.by_pairs) pairs = pair_attention<rows>(cache, tile, scratch);
+  }
+  const std::int64_t start =
+      *std::min_element(tile.starts.begin(), tile.starts.begin() + tile.rows);
+  for (std::int64_t first = start / kStretch * kStretch; first < keys; first += kStretch) {
+    const std::int64_t count = std::min(kStretch, keys - first);
+    if constexpr (kMayBePairs<T, S>) {
+      if (tile.by_pairs) {
+        attend_by_pairs<rows>(pairs, head, tile, first, count);
+        continue;
+      }
+    }
+    score_stretch<S, rows>(head, width, first, count, scratch);
+    if constexpr (HeadOfCache<S>::kHasScales) {
+      for (std::int64_t at = 0; at < count; at += kCacheGroup) {
+        scale_group(head.key_scales(first + at), rows, scratch.powers + at);
+      }
+    }
+    for (std::int64_t row = 0; row < rows; ++row) {
+      fold_row(tile, row, scratch.powers + row * kStretch, first);
+    }
+    if constexpr (HeadOfCache<S>::kHasScales) {
+      for (std::int64_t at = 0; at < count; at += kCacheGroup) {
+        scale_group(head.value_scales(first + at), rows, scratch.powers + at);
+      }
+    }
+    add_stretch<T, S, rows>(head, width, first, tile, scratch);
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto inverse = hn::Set(d, 1.0F / tile.sums[static_cast<std::size_t>(row)]);
+    const float* from = scratch.out + row * width;
+    T* const to = tile.out[static_cast<std::size_t>(row)];
+    for_lanes(d, elements, [&](std::size_t i, auto lanes) HWY_ATTR {
+      store(d, hn::Mul(load(d, from + i, lanes), inverse), to + i, lanes);
+    });
+  }
+}
+
+// Clears the sums; scales queries, unless pairs take them as they are.
+template <typename T>
+void start_tile(const CacheShape& cache, Tile<T>& tile, const TileScratch& scratch) {
+  constexpr FloatTag d;
+  const std::int64_t width = cache.head_width;
+  const auto scale = hn::Set(d, tile.scale);
+  for (std::int64_t row = 0; row < tile.rows; ++row) {
+    const auto at = static_cast<std::size_t>(row);
+    tile.largest[at] = -std::numeric_limits<float>::infinity();
+    tile.sums[at] = 0;
+    if (tile.by_pairs) continue;
+    for_lanes(d, static_cast<std::size_t>(width), [&](std::size_t i, auto lanes) HWY_ATTR {
+      store(d, hn::Mul(load(d, tile.q[at] + i, lanes), scale), scratch.queries + row * width + i,
+            lanes);
+    });
+  }
+  std::fill(scratch.out, scratch.out + tile.rows * width, 0.0F);
+}
+
+template <typename T, typename S>
+void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* memory) {
+  const CacheShape& cache = o.cache;
+  const std::int64_t width = cache.head_width;
+  auto* const floats = static_cast<float*>(memory);
+  const TileScratch scratch{floats, floats + kTileRows * width, floats + 2 * kTileRows * width};
+  const HeadOfCache<S> head(o, *rows.sequence, rows.kv_head);
+  const std::int64_t group = o.heads / cache.kv_heads;
+  const std::int64_t qkv_width = (o.heads + 2 * cache.kv_heads) * width;
+  const std::int64_t all = (rows.end - rows.begin) * group;
+  const bool by_pairs = kMayBePairs<T, S> && attends_by_pairs(cache);
+  for (std::int64_t first = 0; first < all;) {
+    Tile<T> tile;
+    tile.by_pairs = by_pairs;
+    tile.scale = o.scale_of_powers();
+    const std::int64_t left = std::min(kMostRows, all - first);
+    tile.rows = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(left)));
+    for (std::int64_t i = 0; i < tile.rows; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const std::int64_t row = rows.begin + (first + i) / group;
+      const std::int64_t query = rows.kv_head * group + (first + i) % group;
+      tile.positions[at] = rows.sequence->position + row;
+      tile.starts[at] = o.first_seen(tile.positions[at]);
+      tile.q[at] = row_of<T>(o.qkv, rows.sequence->first + row, qkv_width) + query * width;
+      tile.out[at] = row_of<T>(o.out, rows.sequence->first + row, o.heads * width) + query * width;
+    }
+    start_tile(cache, tile, scratch);
+    switch (tile.rows) {
+      case 1:
+        attend_tile<T, S, 1>(cache, head, tile, scratch);
+        break;
+      case 2:
+        attend_tile<T, S, 2>(cache, head, tile, scratch);
+        break;
+      case 4:
+        attend_tile<T, S, 4>(cache, head, tile, scratch);
+        break;
+      default:
+        attend_tile<T, S, kMostRows>(cache, head, tile, scratch);
+    }
+    first += tile.rows;
+  }
+}
+
+void attend_any(const CachedAttention& o, const AttentionRows& rows, void* scratch) {
+  with_type(o.qkv.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    if (o.cache.format == CacheFormat::int8) {
+      attend_typed<T, std::int8_t>(o, rows, scratch);
+    } else {
+      attend_typed<T, T>(o, rows, scratch);
+    }
+  });
+}
+
+}  // namespace zero::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zero::cpu {
+HWY_EXPORT(attend_any);
+
+std::int64_t attention_scratch_bytes(const CacheShape& shape) {
+  return round_up(4 * kTileRows * (2 * shape.head_width + kStretch), 64);
+}
+
+void attend_rows(const CachedAttention& operands, const AttentionRows& rows, void* scratch) {
+  HWY_DYNAMIC_DISPATCH(attend_any)(operands, rows, scratch);
+}
+
+}  // namespace zero::cpu
+#endif  // HWY_ONCE

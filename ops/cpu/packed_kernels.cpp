@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Compiled for processors with AVX-512 and AMX, whatever the target of the rest of the build: only
+// intrinsics here, no inline function that the linker could share with another file.
+#include "ops/cpu/packed_kernels.h"
+
+#include <cpuid.h>
+#include <immintrin.h>
+
+#include "base/half.h"
+#include "ops/cpu/bf16_pairs.h"
+#include "ops/cpu/pair_squares.h"
+
+namespace zero::cpu::packed {
+namespace {
+
+// Compilers do not track the memory that tile instructions read.
+void settle_memory() { __asm__ volatile("" ::: "memory"); }
+
+struct alignas(64) TileConfiguration {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+const TileConfiguration kConfiguration;
+
+__m512 widen(__m256i halves) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+// The first and second half of a row of a destination.
+struct Halves {
+  __m512 first;
+  __m512 second;
+};
+
+Halves load_row(__mmask32 mask, const bfloat16* from) {
+  const __m512i row = _mm512_maskz_loadu_epi16(mask, from);
+  return {widen(_mm512_castsi512_si256(row)), widen(_mm512_extracti64x4_epi64(row, 1))};
+}
+Halves load_row(__mmask32 mask, const float* from) {
+  const auto second = static_cast<__mmask16>(mask >> kTileRows);
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), from),
+          _mm512_maskz_loadu_ps(second, from + kTileRows)};
+}
+Halves add(Halves a, Halves b) {
+  return {_mm512_add_ps(a.first, b.first), _mm512_add_ps(a.second, b.second)};
+}
+void store_row(__mmask32 mask, Halves row, float* to) {
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>(mask), row.first);
+  _mm512_mask_storeu_ps(to + kTileRows, static_cast<__mmask16>(mask >> kTileRows), row.second);
+}
+void store_row(__mmask32 mask, Halves row, bfloat16* to) {
+  const __m512bh rounded = _mm512_cvtne2ps_pbh(row.second, row.first);
+  _mm512_mask_storeu_epi16(to, mask, reinterpret_cast<__m512i>(rounded));
+}
+
+template <typename T>
+void store_tiles(const float* result, const Destination& to) {
+  const __mmask32 mask = first_lanes(to.columns);
+  Halves bias{_mm512_setzero_ps(), _mm512_setzero_ps()};
+  if (to.bias != nullptr) bias = load_row(mask, static_cast<const bfloat16*>(to.bias));
+  for (std::int64_t row = 0; row < to.rows; ++row) {
+    const float* from = result + row * kBlock;
+    T* place = static_cast<T*>(to.data) + row * to.stride;
+    Halves value = add({_mm512_load_ps(from), _mm512_load_ps(from + kTileRows)}, bias);
+    if (to.mode == Destination::Mode::add) value = add(value, load_row(mask, place));
+    store_row(mask, value, place);
+  }
+}
+
+void multiply_tiles(const StripProduct& p) {
+  float* const upper_result = p.result;
+  float* const lower_result = p.result + kTileRows * p.result_stride;
+  const std::int64_t result_bytes = p.result_stride * 4;
+  settle_memory();
+  if (p.start == StripProduct::Start::zero) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  } else {
+    _tile_loadd(0, upper_result, result_bytes);
+    _tile_loadd(1, upper_result + kTileRows, result_bytes);
+    _tile_loadd(2, lower_result, result_bytes);
+    _tile_loadd(3, lower_result + kTileRows, result_bytes);
+  }
+  const std::byte* upper = p.left.upper;
+  const std::byte* lower = p.left.lower;
+  const std::byte* right = p.right;
+  for (std::int64_t step = 0; step < p.steps; ++step) {
+    _tile_loadd(6, right, kTileStride);
+    _tile_loadd(4, upper, p.left.row_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, right + kTileBytes, kTileStride);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, lower, p.left.row_bytes);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+    upper += p.left.step_bytes;
+    lower += p.left.step_bytes;
+    right += kBlockBytes;
+  }
+  _tile_stored(0, upper_result, result_bytes);
+  _tile_stored(1, upper_result + kTileRows, result_bytes);
+  _tile_stored(2, lower_result, result_bytes);
+  _tile_stored(3, lower_result + kTileRows, result_bytes);
+  settle_memory();
+}
+
+constexpr int kRegisterRows = 8;  // whose sums fit the registers
+
+// kRows rows from `left` on; `result` belongs to the first.
+template <int kRows>
+void multiply_rows(const StripProduct& p, const std::byte* left, float* result) {
+  Halves sums[kRows];
+  const bool zero = p.start == StripProduct::Start::zero;
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    const float* from = result + i * p.result_stride;
+    sums[i].first = zero ? _mm512_setzero_ps() : _mm512_load_ps(from);
+    sums[i].second = zero ? _mm512_setzero_ps() : _mm512_load_ps(from + kTileRows);
+  }
+  const std::byte* right = p.right;
+  for (std::int64_t step = 0; step < p.steps;
+       ++step, left += p.left.step_bytes, right += kBlockBytes) {
+    for (std::int64_t pair = 0; pair < kTileRows; ++pair) {
+      const std::byte* at = right + pair * kTileStride;
+      const auto first = reinterpret_cast<__m512bh>(_mm512_load_si512(at));
+      const auto second = reinterpret_cast<__m512bh>(_mm512_load_si512(at + kTileBytes));
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        const __m512bh value = broadcast_pair(left + i * p.left.row_bytes + pair * 4);
+        sums[i].first = _mm512_dpbf16_ps(sums[i].first, value, first);
+        sums[i].second = _mm512_dpbf16_ps(sums[i].second, value, second);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    _mm512_store_ps(result + i * p.result_stride, sums[i].first);
+    _mm512_store_ps(result + i * p.result_stride + kTileRows, sums[i].second);
+  }
+}
+
+// Rows from `row` on, kRows at a time, the rest half as many at a time.
+template <int kRows>
+void multiply_groups(const StripProduct& p, std::int64_t row) {
+  for (; row + kRows <= p.rows; row += kRows) {
+    const bool upper = row < kTileRows;
+    const std::byte* left = upper ? p.left.upper : p.left.lower - kTileRows * p.left.row_bytes;
+    multiply_rows<kRows>(p, left + row * p.left.row_bytes, p.result + row * p.result_stride);
+  }
+  if constexpr (kRows > 1) multiply_groups<kRows / 2>(p, row);
+}
+void multiply_pairs(const StripProduct& p) { multiply_groups<kRegisterRows>(p, 0); }
+
+void configure_tiles() { _tile_loadconfig(&kConfiguration); }
+void release_tiles() { _tile_release(); }
+void nothing() {}
+
+void store(const float* result, const Destination& to) {
+  if (to.dtype == DType::bf16) {
+    store_tiles<bfloat16>(result, to);
+  } else {
+    store_tiles<float>(result, to);
+  }
+}
+
+// Enough independent sums to hide the latency of one.
+double pairs_in_registers(std::int64_t turns) {
+  constexpr int kSums = 12;
+  constexpr double kFlop = 2 * 32;  // per instruction
+  const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));
+  __m512 sums[kSums] = {};
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+#pragma GCC unroll 12
+    for (auto& sum : sums) {
+      sum = _mm512_dpbf16_ps(sum, ones, ones);
+      __asm__ volatile("" : "+v"(sum));
+    }
+  }
+  return kFlop * kSums * static_cast<double>(turns);
+}
+
+// Four sums of 16 x 16, as in products, from tiles of 16 x 32 and 32 x 16.
+double tiles_in_registers(std::int64_t turns) {
+  constexpr double kFlop = 2 * 16 * 16 * 32;  // per instruction
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  _tile_zero(6);
+  _tile_zero(7);
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  return kFlop * 4 * static_cast<double>(turns);
+}
+
+constexpr Kernels kPairs{.square_bytes = kBlockBytes,
+                         .left_bytes = kTileStride,
+                         .squares = 1,
+                         .strips = 1,
+                         .in_place = DType::bf16,
+                         .begin = nothing,
+                         .end = nothing,
+                         .pack = pack_pairs,
+                         .multiply = multiply_pairs,
+                         .store = store,
+                         .in_registers = pairs_in_registers};
+constexpr Kernels kTiles{.square_bytes = kBlockBytes,
+                         .left_bytes = kTileStride,
+                         .squares = 1,
+                         .strips = 1,
+                         .in_place = DType::bf16,
+                         .begin = configure_tiles,
+                         .end = release_tiles,
+                         .pack = pack_pairs,
+                         .multiply = multiply_tiles,
+                         .store = store,
+                         .in_registers = tiles_in_registers};
+
+}  // namespace
+
+const Kernels* pair_kernels() { return &kPairs; }
+const Kernels* tile_kernels() { return &kTiles; }
+
+// AVX512-FP16 identifies Intel's processors with AMX even if the system or a user disables AMX. On
+// one core of the first of them: 72 GFLOP/s by pairs of bf16, 144 in fp32.
+bool pairs_are_fast() {
+  constexpr unsigned kFeatures = 7;
+  constexpr unsigned kFp16Vectors = 1U << 23;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  const bool known = __get_cpuid_count(kFeatures, 0, &a, &b, &c, &d) != 0;
+  return !(known && __builtin_cpu_is("intel") != 0 && (d & kFp16Vectors) != 0);
+}
+
+}  // namespace zero::cpu::packed

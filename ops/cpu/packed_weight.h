@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ops/cpu/pair_rows.h"
+#include "ops/cpu/stored_squares.h"
+#include "ops/inference_ops.h"
+
+namespace zero::cpu {
+
+/// Where `weight` lies.
+StoredSquares stored_squares(const WeightShape& shape, const View& weight);
+/// A column of squares that kernels of bf16 instructions multiply.
+PairRows pair_rows(const StoredSquares& stored, std::int64_t column);
+
+/// The dtype of the squares that products of a weight read: fp32, unless kernels of bf16
+/// instructions read bf16.
+DType product_dtype(const WeightShape& shape);
+std::int64_t packed_bytes(const WeightShape& shape);
+/// A group is a column of squares; the parts are the squares and, if there are codes, the scales.
+WeightCut packed_cut(const WeightShape& shape);
+/// InferenceOps::pack of a plain weight.
+void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
+                 View weight, int threads);
+/// InferenceOps::pack of codes.
+void pack_weight(const QuantizedRows& rows, View weight, int threads);
+/// Columns of squares [first, first + count) as products read them, to memory aligned to 64 bytes.
+void widen_columns(const WeightShape& shape, const View& weight, std::int64_t first,
+                   std::int64_t count, std::byte* to);
+/// x (tokens, in) = the columns `tokens` of the weight, in the compute dtype.
+void gather_columns(const WeightShape& shape, const View& weight,
+                    std::span<const std::int32_t> tokens, View x);
+
+}  // namespace zero::cpu

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace zero::cpu {
+
+/// Rows times 32 columns of a stored weight, by pairs of bf16 in depth: for processors with
+/// AVX512_BF16 (ops/cpu/packed_kernels.h: pair_kernels()). An element of the result is the sum of
+/// its groups in the order of depth; a group is one fp32 sum of rows times levels in the order of
+/// depth, then times its scale. Its bits depend neither on the number of rows nor on how levels are
+/// stored.
+struct PairRows {
+  /// Squares of 32 x 32 levels.
+  enum class Levels : std::uint8_t {
+    bf16,   ///< as pair_kernels() read them: 16 columns at all depths, then 16 more
+    int8,   ///< codes of -127 to 127: for each pair of depths, 32 columns of pairs
+    bits4,  ///< for each 4 depths, 32 lanes of 16 bits: lane 2 * (column % 16) + depth % 2 holds,
+            ///< from the low half byte up, the first pair of depths at the column and at the column
+            ///< + 16, then the second pair likewise
+  };
+  enum class Scales : std::uint8_t { none, fp32, fp16, codes };
+
+  static constexpr std::int64_t kGroupsOfRange = 8;
+
+  const std::byte* x = nullptr;  ///< rows of `steps` * 32 bf16
+  std::int64_t row_bytes = 0;    ///< between rows
+  std::int64_t rows = 0;
+  const std::byte* squares = nullptr;
+  Levels levels = Levels::bf16;
+  std::int64_t steps = 0;               ///< squares, one after another in depth
+  const void* level_of_code = nullptr;  ///< bits4: 16 bf16
+  Scales scale = Scales::none;
+  const void* scales = nullptr;   ///< for each group 32
+  const float* ranges = nullptr;  ///< of codes: for each 8 groups the least scale and a step
+  std::int64_t group_steps = 0;   ///< squares of a group; the last may have fewer. 0: one group
+  float* sums = nullptr;          ///< (rows, 32), aligned to 64 bytes
+  /// As many squares that may be multiplied next: more than 8 rows fetch them meanwhile. May be
+  /// null.
+  const std::byte* next = nullptr;
+};
+
+/// Where the code of an element lies in a square of int8 or bits4, for any processor.
+struct PairPlace {
+  std::int64_t byte = 0;
+  bool high = false;  ///< of 4 bits: in the byte's high half
+};
+constexpr PairPlace pair_place(PairRows::Levels levels, std::int64_t depth, std::int64_t column) {
+  const std::int64_t lane = column % 16 * 2 + depth % 2;
+  if (levels == PairRows::Levels::int8) return {depth / 2 * 64 + column / 16 * 32 + lane, false};
+  return {depth / 4 * 64 + lane * 2 + depth / 2 % 2, column >= 16};
+}
+
+/// These only for processors with Bf16Instructions::pairs (ops/cpu/processor.h), in a build for
+/// them.
+void multiply_pair_rows(const PairRows& product);
+/// The levels of all squares of int8 or bits4 as Levels::bf16: steps * 2048 bytes, aligned to 64.
+/// Reads nothing of rows and sums.
+void look_up_pairs(const PairRows& codes, std::byte* to);
+/// Likewise, times their scales and rounded to bf16: what other kernels multiply.
+void widen_pairs(const PairRows& codes, std::byte* to);
+
+}  // namespace zero::cpu

@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "ops/cpu/weight_codes.h"
+
+namespace zero::cpu {
+
+// A weight as squares of 32 x 32 elements (ops/cpu/packed_kernels.h), one column of squares after
+// another, then the scales (weight_codes.h). Plain elements and 8-bit codes lie where the kernels
+// of the compute dtype keep them in a square of their own; 4-bit codes by rows of depth, column i
+// in the low half of byte i, column 16 + i in its high half; codes for bf16 instructions as
+// pair_rows.h has it. An element's value is its level times its scale: rounded to fp32, or to bf16
+// if tiles read it; pairs multiply levels and scale the sums of groups.
+
+/// Where a stored weight lies.
+struct StoredSquares {
+  const std::byte* data = nullptr;
+  WeightFormat format = WeightFormat::plain;
+  DType dtype = DType::fp32;  ///< of plain elements
+  std::int64_t in = 0;
+
+  std::int64_t steps() const { return squares(in); }  ///< squares of a column
+  std::int64_t square_bytes() const;
+  const std::byte* column(std::int64_t column) const {
+    return data + column * steps() * square_bytes();
+  }
+  const std::byte* square(std::int64_t column, std::int64_t step) const {
+    return this->column(column) + step * square_bytes();
+  }
+  const std::byte* scales = nullptr;
+  ColumnScales scales_of(std::int64_t column) const {
+    return {format, in, scales + column * ColumnScales::bytes(format, in)};
+  }
+};
+
+}  // namespace zero::cpu

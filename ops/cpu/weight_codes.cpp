@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cpu/weight_codes.h"
+
+#include <algorithm>
+
+namespace zero::cpu {
+
+std::int64_t ColumnScales::bytes(WeightFormat format, std::int64_t in) {
+  const std::int64_t groups = count_groups(format, in);
+  switch (format) {
+    case WeightFormat::plain:
+      return 0;
+    case WeightFormat::int8:
+      return kSquare * 4;
+    case WeightFormat::q4:
+      return groups * kSquare * 2;
+    case WeightFormat::nf4:
+      return groups * kSquare +
+             div_ceil(groups, kGroupsOfRange) * static_cast<std::int64_t>(sizeof(ScaleRange));
+  }
+  return 0;
+}
+
+float ColumnScales::scale(std::int64_t group, std::int64_t column) const {
+  if (format_ == WeightFormat::int8) return of_int8()[column];
+  if (format_ == WeightFormat::q4) return to_float(of_q4(group)[column]);
+  return static_cast<float>(of_nf4(group)[column]) * range(group).step + range(group).least;
+}
+
+void store_scales(const QuantizedRows& rows, std::int64_t column, std::byte* to) {
+  const WeightFormat format = rows.shape.format;
+  const std::int64_t bytes = scale_bytes(format);
+  const std::int64_t count = std::min(kSquare, rows.column_end() - column);
+  for (std::int64_t group = rows.group_begin(); group < rows.group_end(); ++group) {
+    std::byte* const scales = to + group * kSquare * bytes;
+    std::fill_n(scales, kSquare * bytes, std::byte{0});
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::copy_n(rows.scales.data() + rows.scale_at(group, column + i), bytes, scales + i * bytes);
+    }
+  }
+  if (format != WeightFormat::nf4) return;
+  auto* const ranges =
+      reinterpret_cast<ScaleRange*>(to + count_groups(format, rows.shape.in) * kSquare);
+  for (std::int64_t panel = rows.panel_begin(); panel < rows.panel_end(); ++panel) {
+    ranges[panel] = rows.ranges[rows.range_at(panel, column)];
+  }
+}
+
+}  // namespace zero::cpu

@@ -1,0 +1,288 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cpu/weight_products.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "device/cpu/parallel.h"
+#include "device/cpu/primitives.h"
+#include "ops/cpu/few_rows.h"
+#include "ops/cpu/packed_kernels.h"
+#include "ops/cpu/packed_weight.h"
+#include "ops/cpu/pair_rows.h"
+
+namespace zero::cpu {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;  // bytes
+// A strip of columns, which one thread multiplies at a time: whole groups of three squares, which
+// floats are multiplied by. Wider strips read, or pack, x less often; a strip's widened copy stays
+// in the cache.
+constexpr std::int64_t kUnit = 3 * kSquare;
+constexpr std::int64_t kStrip = 2 * kUnit;
+constexpr std::int64_t kWidest = 4 * kStrip;
+constexpr std::int64_t kWidenedBytes = std::int64_t{2} << 20;
+// From so many rows on, strips are wider and a thread takes one column of squares at a time.
+constexpr std::int64_t kManyRows = 64;
+constexpr std::int64_t kTogether = 512;  // rows of a product, at most: fewer take no more scratch
+constexpr std::int64_t kStripsPerThread = 2;  // at least, to balance a delayed thread
+constexpr std::int64_t kColumns = 4;          // of squares, that a thread takes at a time, at most
+constexpr std::int64_t kPartsPerThread = 16;  // of looked-up columns, at least
+constexpr std::int64_t kLevelBytes = std::int64_t{256} << 10;  // which the cache holds
+// Of a thread: the sums of few rows of as many columns as it takes, or of 32 rows of one.
+constexpr std::int64_t kSumBytes = kColumns * FewRows::kMost * kSquare * 4;
+static_assert(kSumBytes >= kSquareCount * 4);
+static_assert(kSquare == packed::kBlock && kSquare == kColumnsOfRange &&
+              kGroupsOfRange == PairRows::kGroupsOfRange);
+
+bool by_floats(const WeightShape& shape) { return product_dtype(shape) == DType::fp32; }
+bool coded(const WeightShape& shape) { return shape.format != WeightFormat::plain; }
+
+/// Which code multiplies.
+enum class Way : std::uint8_t { few, pairs, strips };
+Way way_of(const WeightShape& shape, std::int64_t rows) {
+  const bool few = rows <= FewRows::kMost;
+  if (kernels_of(shape.dtype) == KernelKind::pairs) return Way::pairs;
+  return few && by_floats(shape) && has_few_rows() ? Way::few : Way::strips;
+}
+
+/// Rows of x in the dtype of products, padded to whole squares: in place or copied to scratch.
+bool in_place(const WeightShape& shape) {
+  return shape.in % kSquare == 0 && shape.dtype == product_dtype(shape);
+}
+std::int64_t row_bytes(const WeightShape& shape) {
+  return squares(shape.in) * kSquare * size_of(product_dtype(shape));
+}
+std::int64_t copied_bytes(const WeightShape& shape, std::int64_t rows) {
+  return in_place(shape) ? 0 : round_up(rows * row_bytes(shape), kAlignment);
+}
+const std::byte* whole_rows(const WeightShape& shape, std::int64_t rows, const View& x,
+                            std::byte* scratch) {
+  if (in_place(shape)) return static_cast<const std::byte*>(x.data());
+  const DType dtype = product_dtype(shape);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::byte* const to = scratch + row * row_bytes(shape);
+    convert(x.slice(row * shape.in, shape.in), View(to, shape.in, dtype, nullptr));
+    std::fill(to + shape.in * size_of(dtype), to + row_bytes(shape), std::byte{0});
+  }
+  return scratch;
+}
+
+/// Rounds the sums of rows of a column of squares into y.
+void store_sums(const packed::Kernels& kernels, const WeightShape& shape,
+                const WeightProducts::Operands& o, std::int64_t column, std::int64_t row,
+                std::int64_t rows, const float* sums) {
+  const std::int64_t first = column * kSquare;
+  kernels.store(sums, {.data = static_cast<std::byte*>(o.y.data()) +
+                               (row * shape.out + first) * size_of(o.y.dtype()),
+                       .dtype = o.y.dtype(),
+                       .stride = shape.out,
+                       .rows = rows,
+                       .columns = std::min(kSquare, shape.out - first),
+                       .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
+                       .bias_dtype = o.bias.dtype()});
+}
+
+std::int64_t level_bytes(const WeightShape& shape) { return squares(shape.in) * kSquareCount * 2; }
+std::int64_t looked_up_columns(const WeightShape& shape, std::int64_t rows, int threads) {
+  if (!coded(shape) || rows <= FewRows::kMost) return 0;
+  const std::int64_t cached = std::max<std::int64_t>(kLevelBytes / level_bytes(shape), 1);
+  const std::int64_t fair = squares(shape.out) / (kPartsPerThread * threads);
+  return std::min(cached, std::clamp<std::int64_t>(fair, 1, kColumns));
+}
+
+// Whether stored squares are other than those that products of many rows read.
+bool widened(const WeightShape& shape) {
+  return coded(shape) || shape.dtype != product_dtype(shape);
+}
+
+// The narrowest strips: fewer columns if threads would get no strip, or a widened copy would not
+// fit the cache.
+std::int64_t least_columns(const WeightShape& shape, int threads) {
+  const std::int64_t unit = by_floats(shape) ? kUnit : kSquare;
+  const std::int64_t cached = widened(shape) ? kWidenedBytes / 2 / row_bytes(shape) : kStrip;
+  return std::clamp(std::min(cached, shape.out / threads) / unit * unit, unit, kStrip);
+}
+std::int64_t strip_columns(const WeightShape& shape, std::int64_t rows, int threads) {
+  const std::int64_t least = least_columns(shape, threads);
+  if (rows < kManyRows) return least;
+  const std::int64_t fair = shape.out / (kStripsPerThread * threads);
+  const std::int64_t cached = widened(shape) ? kWidenedBytes / (4 * shape.in) : kWidest;
+  return std::max(least, std::min({fair, cached, kWidest}) / kStrip * kStrip);
+}
+
+}  // namespace
+
+WeightProducts::WeightProducts(int threads) : threads_(threads) {
+  for (int i = 0; i < threads; ++i) products_.push_back(std::make_unique<Products>(1));
+}
+
+std::int64_t WeightProducts::few_bytes(const WeightShape& shape, std::int64_t rows) const {
+  const StoredSquares stored{nullptr, shape.format, shape.dtype, shape.in};
+  return copied_bytes(shape, rows) + threads_ * (kSumBytes + FewRows::scratch_bytes(stored, rows));
+}
+std::int64_t WeightProducts::pair_bytes(const WeightShape& shape, std::int64_t rows) const {
+  const std::int64_t columns = looked_up_columns(shape, rows, threads_);
+  return copied_bytes(shape, rows) + threads_ * (kSumBytes + columns * level_bytes(shape));
+}
+
+void WeightProducts::prepare(const WeightShape& shape, std::int64_t rows) {
+  // A few rows may go another way than more.
+  for (const std::int64_t most : {std::min(rows, FewRows::kMost), rows}) {
+    const Way way = way_of(shape, most);
+    if (way == Way::strips) continue;
+    column_bytes_ =
+        std::max(column_bytes_, way == Way::few ? few_bytes(shape, most) : pair_bytes(shape, most));
+  }
+  if (way_of(shape, rows) != Way::strips) return;
+  const View bias(nullptr, shape.out, shape.dtype, nullptr);
+  // Fewer rows take no more scratch, in strips of the same width.
+  for (const std::int64_t most : {std::min(rows, kManyRows - 1), std::min(rows, kTogether)}) {
+    const std::int64_t strip = strip_columns(shape, most, threads_);
+    if (widened(shape)) {
+      widened_bytes_ = std::max(widened_bytes_, squares(strip) * squares(shape.in) * kSquareCount *
+                                                    size_of(product_dtype(shape)));
+    }
+    for (std::int64_t thread = 0; thread < threads_; ++thread) {
+      for (const std::int64_t columns : {std::min(strip, shape.out), shape.out % strip}) {
+        if (columns == 0) continue;
+        for (const DType out : {shape.dtype, DType::fp32}) {
+          const Operands operands{{}, {}, bias, View(nullptr, 1, out, nullptr)};
+          const Product& product =
+              strip_product(shape, padded_rows(most), columns, operands, thread);
+          strip_bytes_ = std::max(strip_bytes_, product.scratch_bytes());
+        }
+      }
+    }
+  }
+}
+
+std::int64_t WeightProducts::scratch_bytes() const {
+  const std::int64_t strips =
+      threads_ * (round_up(widened_bytes_, kAlignment) + round_up(strip_bytes_, kAlignment));
+  return std::max(column_bytes_, strips);
+}
+
+void WeightProducts::multiply(const WeightShape& shape, std::int64_t rows, const Operands& o) {
+  switch (way_of(shape, rows)) {
+    case Way::few:
+      return multiply_few(shape, rows, o);
+    case Way::pairs:
+      return multiply_pairs(shape, rows, o);
+    case Way::strips:
+      return multiply_strips(shape, rows, o);
+  }
+}
+
+void WeightProducts::multiply_few(const WeightShape& shape, std::int64_t rows,
+                                  const Operands& o) const {
+  const FewRows product{
+      .x = reinterpret_cast<const float*>(whole_rows(shape, rows, o.x, o.scratch)),
+      .rows = rows,
+      .weight = stored_squares(shape, o.weight)};
+  const std::int64_t each = kSumBytes + FewRows::scratch_bytes(product.weight, rows);
+  std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
+  parallel_shares(threads_, squares(shape.out), kColumns,
+                  [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
+                    std::byte* const own = scratch + thread * each;
+                    auto* sums = reinterpret_cast<float*>(own);
+                    multiply_few_rows(product, begin, end, sums, own + kSumBytes);
+                    for (std::int64_t column = begin; column < end;
+                         ++column, sums += rows * kSquare) {
+                      store_sums(packed::float_kernels(), shape, o, column, 0, rows, sums);
+                    }
+                  });
+}
+
+void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
+                                    const Operands& o) const {
+  const StoredSquares stored = stored_squares(shape, o.weight);
+  const std::byte* const x = whole_rows(shape, rows, o.x, o.scratch);
+  const std::int64_t looked_up = looked_up_columns(shape, rows, threads_);
+  const std::int64_t each = kSumBytes + looked_up * level_bytes(shape);
+  std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
+  const std::int64_t count = squares(shape.out);
+  const std::int64_t together = rows < kManyRows ? kColumns : 1;
+  parallel_shares(threads_, count, looked_up > 0 ? looked_up : together,
+                  [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
+                    std::byte* const own = scratch + thread * each;
+                    auto* const sums = reinterpret_cast<float*>(own);
+                    std::array<PairRows, kColumns> columns;
+                    for (std::int64_t i = 0; i < end - begin; ++i) {
+                      PairRows& column = columns.at(static_cast<std::size_t>(i));
+                      column = pair_rows(stored, begin + i);
+                      column.row_bytes = row_bytes(shape);
+                      column.sums = sums;
+                      if (looked_up == 0) {
+                        if (begin + i + 1 < count) column.next = stored.column(begin + i + 1);
+                        continue;
+                      }
+                      std::byte* const levels = own + kSumBytes + i * level_bytes(shape);
+                      look_up_pairs(column, levels);
+                      column.squares = levels;
+                      column.levels = PairRows::Levels::bf16;
+                    }
+                    for (std::int64_t row = 0; row < rows; row += kSquare) {
+                      for (std::int64_t i = 0; i < end - begin; ++i) {
+                        PairRows& column = columns.at(static_cast<std::size_t>(i));
+                        column.x = x + row * row_bytes(shape);
+                        column.rows = std::min(kSquare, rows - row);
+                        multiply_pair_rows(column);
+                        store_sums(*packed::pair_kernels(), shape, o, begin + i, row, column.rows,
+                                   sums);
+                      }
+                    }
+                  });
+}
+
+Product& WeightProducts::strip_product(const WeightShape& shape, std::int64_t rows,
+                                       std::int64_t columns, const Operands& o,
+                                       std::int64_t thread) {
+  using Epilogue = ProductShape::Epilogue;
+  return products_[static_cast<std::size_t>(thread)]->get(
+      {.m = rows,
+       .n = columns,
+       .k = shape.in,
+       .in = shape.dtype,
+       .out = o.y.dtype(),
+       .epilogue = o.bias.empty() ? Epilogue::none : Epilogue::bias,
+       .ldb = shape.in,
+       .ldc = shape.out},
+      by_floats(shape) ? Right::packed_fp32 : Right::packed);
+}
+
+void WeightProducts::multiply_strips(const WeightShape& shape, std::int64_t rows,
+                                     const Operands& o) {
+  const std::int64_t many = rows < kRowsAtATime ? rows : padded_rows(rows);
+  const std::int64_t strip = strip_columns(shape, rows, threads_);
+  const std::int64_t widening = round_up(widened_bytes_, kAlignment);
+  const std::int64_t each = widening + round_up(strip_bytes_, kAlignment);
+  const auto strips = [&](std::int64_t thread, std::int64_t begin, std::int64_t last) {
+    const std::int64_t first = begin * strip;
+    const std::int64_t end = std::min(last * strip, shape.out);
+    std::byte* const scratch = o.scratch + thread * each;
+    const std::byte* right = stored_squares(shape, o.weight).column(first / kSquare);
+    if (widened(shape)) {
+      widen_columns(shape, o.weight, first / kSquare, squares(end - first), scratch);
+      right = scratch;
+    }
+    for (std::int64_t row = 0; row < many; row += kTogether) {
+      const std::int64_t count = std::min(kTogether, many - row);
+      Product& product = strip_product(shape, count, end - first, o, thread);
+      ZERO_CHECK(product.scratch_bytes() <= strip_bytes_,
+                 "linear: {} rows need {} bytes of scratch, {} are prepared", count,
+                 product.scratch_bytes(), strip_bytes_);
+      product.run({.a = o.x.slice(row * shape.in, 1).data(),
+                   .b = right,
+                   .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
+                   .c = o.y.slice(row * shape.out + first, 1).data(),
+                   .scratch = scratch + widening});
+    }
+  };
+  parallel_shares(threads_, div_ceil(shape.out, strip), 1, strips);
+}
+
+}  // namespace zero::cpu

@@ -1,0 +1,19 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "ops/cuda/make_ops.h"
+
+namespace zero::cuda {
+
+std::unique_ptr<Ops> make_ops(Device& device) {
+  fail(
+      "device {}: this build has no CUDA kernels; build with -DZERO_CUDA=ON "
+      "(launch/install_cuda.sh "
+      "brings what it takes)",
+      device.name());
+}
+
+std::string cublaslt_version() { return "not in this build"; }
+std::string cudnn_version() { return "not in this build"; }
+
+}  // namespace zero::cuda

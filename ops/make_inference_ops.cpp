@@ -1,0 +1,19 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/make_inference_ops.h"
+
+#include "base/error.h"
+#include "ops/cpu/cpu_inference_ops.h"
+#include "ops/inference_ops.h"
+
+namespace zero {
+
+std::unique_ptr<InferenceOps> make_inference_ops(Device& device) {
+  // "cuda:0", and a planning device that stands for one.
+  if (device.name().find("cuda") != std::string_view::npos) return cuda::make_inference_ops(device);
+  ZERO_CHECK(device.memory() == Memory::of_host,
+             "device {}: a model answers on a CPU or a GPU; expected one of them", device.name());
+  return std::make_unique<cpu::CpuInferenceOps>(device);
+}
+
+}  // namespace zero

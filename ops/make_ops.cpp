@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/make_ops.h"
+
+#include "ops/cpu/cpu_ops.h"
+#include "ops/ops.h"
+
+namespace zero {
+
+std::unique_ptr<Ops> make_ops(Device& device) {
+  // "cuda:0", and a planning device that stands for one.
+  if (device.name().find("cuda") != std::string_view::npos) return cuda::make_ops(device);
+  return std::make_unique<cpu::CpuOps>(device);
+}
+
+}  // namespace zero

@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "ops/op_listener.h"
+#include "ops/ops.h"
+
+namespace zero {
+
+/// A call of one of Ops' public methods.
+struct OpCall {
+  std::string_view name;
+  DType dtype = DType::fp32;             ///< dtype of the arithmetic: fp32, bf16 or fp16
+  const LinearShape* product = nullptr;  ///< a layer's: adds its sizes to the listener's name
+  double flop = 0;                       ///< in addition to the product's
+};
+
+/// An operand of a call with its expected size, for the check and the count of bytes.
+struct OpOperand {
+  static constexpr std::int64_t kOnce = -1;
+
+  std::string_view name;
+  View view;
+  std::int64_t count = 0;
+  DType dtype = DType::fp32;
+  std::int64_t moved = kOnce;  ///< elements read and written; kOnce: `count`
+};
+
+/// An operand that may be absent (an empty view).
+OpOperand optional(std::string_view name, View view, std::int64_t count, DType dtype);
+/// The dtype of an operand that may be fp32 instead of `dtype`: a gradient or a product.
+DType or_fp32(View view, DType dtype);
+/// Throws zero::Error, with operation, operand, found and expected, if an operand does not match.
+void check(const OpCall& call, std::initializer_list<OpOperand> operands);
+/// Throws zero::Error if rows of `columns` elements overlap at `stride`.
+void check_stride(std::string_view operation, std::int64_t columns, std::int64_t stride);
+OpCost cost_of(const OpCall& call, std::initializer_list<OpOperand> operands);
+
+/// Notifies a listener of an operation, and of its end when destroyed.
+class HeardOp {
+ public:
+  HeardOp(OpListener& listener, const OpCost& cost) : listener_(listener) { listener.begin(cost); }
+  HeardOp(const HeardOp&) = delete;
+  HeardOp& operator=(const HeardOp&) = delete;
+  ~HeardOp() { listener_.end(); }
+
+ private:
+  OpListener& listener_;
+};
+
+template <typename Body>
+void Ops::run(const OpCall& call, std::initializer_list<OpOperand> operands, const Body& body) {
+  check(call, operands);
+  if (listener_ == nullptr) return body();
+  const HeardOp heard(*listener_, cost_of(call, operands));
+  body();
+}
+
+}  // namespace zero

@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/half.h"
+#include "ops/weight_shape.h"
+
+namespace zero {
+
+/// nf4's scales are codes too, of 8 bits: `step` times the code plus `least`, for all scales of 32
+/// columns over 8 groups.
+struct ScaleRange {
+  float least = 0;
+  float step = 0;
+};
+inline constexpr std::int64_t kGroupsOfRange = 8;
+inline constexpr std::int64_t kColumnsOfRange = 32;
+
+/// Scales of a column.
+constexpr std::int64_t count_groups(WeightFormat format, std::int64_t in) {
+  return scale_group(format) == 0 ? 1 : div_ceil(in, scale_group(format));
+}
+/// Bytes of a scale: int8: fp32; q4: fp16; nf4: a code.
+constexpr std::int64_t scale_bytes(WeightFormat format) {
+  return format == WeightFormat::int8 ? 4 : format == WeightFormat::q4 ? 2 : 1;
+}
+/// Of the element 0: of int8 codes are -127 to 127 in two's complement, of 4 bits 0 to 15.
+constexpr std::uint8_t zero_code(WeightFormat format) {
+  return format == WeightFormat::int8 ? 0 : format == WeightFormat::nf4 ? 7 : 8;
+}
+
+/// The levels of 4-bit codes, which bf16 holds: those of nf4 are rounded to it.
+const std::array<bfloat16, 16>& code_levels(WeightFormat format);
+
+/// Rows [first, first + count) of a tensor of files, as what they hold of its weight: inputs
+/// (depths) and outputs (columns).
+struct WeightRows {
+  WeightShape shape;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+
+  bool by_depth() const { return shape.layout == WeightLayout::in_out; }
+  std::int64_t depth_begin() const { return by_depth() ? first : 0; }
+  std::int64_t depth_end() const { return by_depth() ? first + count : shape.in; }
+  std::int64_t column_begin() const { return by_depth() ? 0 : first; }
+  std::int64_t column_end() const { return by_depth() ? shape.out : first + count; }
+  std::int64_t columns() const { return column_end() - column_begin(); }
+  /// Where an element, or its code, lies among those of the rows.
+  std::size_t element_at(std::int64_t depth, std::int64_t column) const {
+    return at(depth - depth_begin(), depth_end() - depth_begin(), column - column_begin(),
+              columns());
+  }
+
+ protected:
+  std::size_t at(std::int64_t i, std::int64_t of_i, std::int64_t j, std::int64_t of_j) const {
+    return static_cast<std::size_t>(by_depth() ? i * of_j + j : j * of_i + i);
+  }
+};
+
+/// Rows in a format of codes, the same on every device. Scales and ranges have the tensor's order
+/// of dimensions.
+struct QuantizedRows : WeightRows {
+  /// Allocates. Rows [begin, begin + rows) are whole groups (pack_rows).
+  QuantizedRows(const WeightShape& of, std::int64_t begin, std::int64_t rows);
+
+  std::vector<std::uint8_t> codes{};  ///< (rows, columns of the tensor)
+  std::vector<std::byte> scales{};    ///< with groups where the tensor has inputs
+  std::vector<ScaleRange> ranges{};   ///< nf4: with panels of 8 groups and 32s of outputs
+
+  // The groups and ranges that lie in the rows.
+  std::int64_t group_begin() const { return group_of(depth_begin()); }
+  std::int64_t group_end() const {
+    return group_begin() + count_groups(shape.format, depth_end() - depth_begin());
+  }
+  std::int64_t panel_begin() const { return group_begin() / kGroupsOfRange; }
+  std::int64_t panel_end() const { return div_ceil(group_end(), kGroupsOfRange); }
+  std::int64_t group_of(std::int64_t depth) const {
+    return scale_group(shape.format) == 0 ? 0 : depth / scale_group(shape.format);
+  }
+
+  // Places of what belongs to a group or panel (8 groups) and a column.
+  /// In bytes.
+  std::size_t scale_at(std::int64_t group, std::int64_t column) const {
+    return at(group - group_begin(), group_end() - group_begin(), column - column_begin(),
+              columns()) *
+           static_cast<std::size_t>(scale_bytes(shape.format));
+  }
+  std::size_t range_at(std::int64_t panel, std::int64_t column) const {
+    return at(panel - panel_begin(), panel_end() - panel_begin(),
+              (column - column_begin()) / kColumnsOfRange, div_ceil(columns(), kColumnsOfRange));
+  }
+  /// The scale of a column in a group.
+  float scale(std::int64_t group, std::int64_t column) const;
+};
+
+/// Codes and scales of rows of a tensor, fp32, on `threads` threads. Throws zero::Error, naming the
+/// element, if one is infinite or NaN, or has no scale that the format holds.
+QuantizedRows quantize(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
+                       int threads);
+
+}  // namespace zero

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "text/added_tokens.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "text/composed_texts.h"
+#include "text/jinja/lexer.h"
+#include "text/unicode.h"
+
+namespace zero {
+namespace {
+
+/// The first of `ranges` that ends behind `at`.
+std::span<const ByteRange>::iterator range_at(std::span<const ByteRange> ranges, std::size_t at) {
+  return std::ranges::partition_point(ranges,
+                                      [&](const ByteRange& range) { return range.end <= at; });
+}
+
+bool within(std::span<const ByteRange> ranges, std::size_t begin, std::size_t end) {
+  const auto range = range_at(ranges, begin);
+  return range != ranges.end() && range->begin <= begin && end <= range->end;
+}
+
+/// Where the next range behind `at` begins or ends.
+std::size_t next_border(std::span<const ByteRange> ranges, std::size_t at) {
+  const auto range = range_at(ranges, at);
+  if (range == ranges.end()) return std::string_view::npos;
+  return range->begin > at ? range->begin : range->end;
+}
+
+bool looks_like_control(std::string_view content) {
+  return content.size() > 2 && ((content.starts_with('<') && content.ends_with('>')) ||
+                                (content.starts_with('[') && content.ends_with(']')));
+}
+
+}  // namespace
+
+AddedToken read_added_token(HfFields& fields, std::uint32_t id) {
+  AddedToken token{.content = fields.text("content"),
+                   .id = id,
+                   .special = fields.flag("special", false),
+                   .left_space = fields.flag("lstrip", false),
+                   .right_space = fields.flag("rstrip", false),
+                   .single_word = fields.flag("single_word", false)};
+  token.normalized = fields.flag("normalized", !token.special);
+  return token;
+}
+
+void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_template,
+                  std::span<const std::string> names) {
+  std::unordered_map<std::string_view, std::vector<std::size_t>> by_content;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    AddedToken& token = tokens[i];
+    const std::string_view words = trimmed(token.content);
+    token.guarded = token.special || looks_like_control(words);
+    if (!words.empty()) by_content[token.content].push_back(i);
+  }
+  const auto guard = [&](std::string_view content) {
+    const auto found = by_content.find(content);
+    if (found == by_content.end()) return;
+    for (const std::size_t i : found->second) tokens[i].guarded = true;
+  };
+  std::vector<std::string_view> contents;
+  for (const auto& [content, places] : by_content) contents.push_back(content);
+  const LongestMatch all(contents);
+  for (const std::string& text : jinja::literal_texts(chat_template)) {
+    for (const auto& match : all.find(text)) guard(contents[match.pattern]);
+  }
+  for (const std::string& name : names) guard(name);
+  const ComposedTexts composed(chat_template);
+  for (const auto& [content, places] : by_content) {
+    if (!tokens[places[0]].guarded && composed.contains(content)) guard(content);
+  }
+}
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::string& place) {
+  constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+  std::size_t bytes = 0;
+  for (const AddedToken& token : tokens) bytes += token.content.size();
+  ZERO_CHECK(bytes <= kMostBytes, "{}: the tokens have {} bytes together, expected at most {}",
+             place, bytes, kMostBytes);
+  std::unordered_map<std::string, std::size_t> places;
+  for (AddedToken& token : tokens) {
+    if (token.content.empty()) continue;
+    const auto [known, is_new] = places.try_emplace(token.content, tokens_.size());
+    if (is_new) {
+      tokens_.push_back(std::move(token));
+    } else {
+      tokens_[known->second] = std::move(token);
+    }
+  }
+  std::vector<std::string_view> contents;
+  for (const AddedToken& token : tokens_) contents.emplace_back(token.content);
+  contents_ = LongestMatch(contents);
+  const bool prepends =
+      std::ranges::any_of(tokens_, [](const AddedToken& token) { return token.prepended > 0; });
+  if (!prepends) return;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) contents[i].remove_prefix(tokens_[i].prepended);
+  bare_ = LongestMatch(contents);
+}
+
+void AddedTokens::add_contained(std::string_view text, std::set<std::uint32_t>& ids) const {
+  const bool prepends = !tokens_.empty() && tokens_[0].prepended > 0;
+  for (const LongestMatch::Match& match : (prepends ? bare_ : contents_).find(text)) {
+    const AddedToken& token = tokens_[match.pattern];
+    if (!trimmed(token.content).empty()) ids.insert(token.id);
+  }
+}
+
+std::vector<TextPart> AddedTokens::split(std::string_view text, const TokenPlaces& places,
+                                         const std::set<std::uint32_t>& written) const {
+  std::vector<TextPart> parts;
+  std::size_t done = 0;  // bytes of `text` in `parts`
+  std::size_t at = 0;    // where the next token may begin
+  const std::vector<LongestMatch::Match> matches = contents_.find(text);
+  for (auto match = matches.rbegin(); match != matches.rend(); ++match) {
+    if (match->begin < at) continue;
+    const AddedToken& token = tokens_[match->pattern];
+    std::size_t begin = match->begin;
+    std::size_t end = at = begin + token.content.size();
+    const bool guarded = places.guards && (token.guarded || written.contains(token.id));
+    const bool is_bound = token.special || guarded;
+    if (is_bound && !within(places.ranges, begin + token.prepended, end)) {
+      at = std::min(end, next_border(places.ranges, begin));
+      continue;
+    }
+    const bool in_word =
+        ends_with_word(text.substr(0, begin)) || begins_with_word(text.substr(end));
+    if (token.single_word && in_word) continue;
+    if (token.left_space) begin -= trailing_space(text.substr(done, begin - done));
+    if (token.right_space) end += leading_space(text.substr(end));
+    if (begin > done) parts.push_back({text.substr(done, begin - done)});
+    parts.push_back({text.substr(begin, end - begin), token.id});
+    done = at = std::max(at, end);
+  }
+  if (done < text.size()) parts.push_back({text.substr(done)});
+  return parts;
+}
+
+}  // namespace zero

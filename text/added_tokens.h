@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "architecture/hf_fields.h"
+#include "text/longest_match.h"
+#include "text/tokenizer.h"
+
+namespace zero {
+
+/// Ids of tokens are below: a file that names a larger one is refused.
+inline constexpr std::uint32_t kMostTokens = 1U << 20U;
+
+/// A token that is found in the text before pre-tokenization.
+struct AddedToken {
+  std::string content;
+  std::uint32_t id = 0;
+  bool special = false;
+  bool guarded = false;       ///< messages of a chat cannot write it: guard_tokens()
+  bool normalized = false;    ///< found in the normalized text
+  bool left_space = false;    ///< takes white space before it along
+  bool right_space = false;   ///< takes white space behind it along
+  bool single_word = false;   ///< not within a word
+  std::size_t prepended = 0;  ///< bytes of the content that a normalizer put before it
+};
+
+/// Reads content, special, normalized, lstrip, rstrip and single_word.
+AddedToken read_added_token(HfFields& fields, std::uint32_t id);
+
+/// Marks as guarded what may steer a chat, whatever a file marks as special: what looks like a
+/// control token ("<...>", "[...]"), and what a literal of `chat_template` or one of `names`, such
+/// as an eos_token, writes, or literals and roles one behind the other; not white space. What a
+/// template composes otherwise, as with filters, is guarded where it does: AddedTokens::split().
+/// Takes time in proportion to the texts.
+void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_template,
+                  std::span<const std::string> names);
+
+/// A part of a text: an added token, or text between.
+struct TextPart {
+  std::string_view text;
+  std::optional<std::uint32_t> token{};
+};
+
+/// Finds the longest of some added tokens at each place, from left to right.
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  /// Of tokens with the same content, the last counts. Throws zero::Error beginning with `place`
+  /// if their contents are too long together.
+  AddedTokens(std::vector<AddedToken> tokens, const std::string& place);
+
+  bool empty() const { return tokens_.empty(); }
+
+  /// Cuts `text`, which is UTF-8. Tokens that may not act where they stand stay text; those with
+  /// the ids `written` are guarded too.
+  std::vector<TextPart> split(std::string_view text, const TokenPlaces& places,
+                              const std::set<std::uint32_t>& written = {}) const;
+
+  /// Adds the ids of the tokens that `text` contains, whatever they may do there; not white space.
+  void add_contained(std::string_view text, std::set<std::uint32_t>& ids) const;
+
+ private:
+  std::vector<AddedToken> tokens_;
+  LongestMatch contents_;
+  LongestMatch bare_;  // contents without what is prepended, if something is
+};
+
+}  // namespace zero

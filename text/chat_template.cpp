@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "text/chat_template.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "text/chat_roles.h"
+#include "text/jinja/template.h"
+
+namespace zero {
+namespace {
+
+using jinja::Origin;
+using jinja::Text;
+using jinja::Value;
+
+Value message_value(const ChatMessage& message) {
+  const bool known = std::ranges::find(kChatRoles, message.role) != kChatRoles.end();
+  return Value::map({{Value::text("role"),
+                      Value(Text(message.role, known ? Origin::from_template : Origin::content))},
+                     {Value::text("content"), Value(Text(message.content, Origin::content))}});
+}
+
+jinja::Template::Variables variables_of(const TokenizerConfig& config,
+                                        std::span<const ChatMessage> messages) {
+  std::vector<Value> all;
+  for (const ChatMessage& message : messages) all.push_back(message_value(message));
+  jinja::Template::Variables variables{{"messages", Value::list(std::move(all))},
+                                       {"tools", Value::none()},
+                                       {"documents", Value::none()},
+                                       {"add_generation_prompt", Value::boolean(true)}};
+  for (const auto& [part, name] : config.special.names) {
+    variables.emplace_back(part, Value::text(name.content));
+  }
+  std::vector<Value> additional;
+  for (const std::string& name : config.special.additional) {
+    additional.push_back(Value::text(name));
+  }
+  if (!additional.empty()) {
+    variables.emplace_back("additional_special_tokens", Value::list(std::move(additional)));
+  }
+  return variables;
+}
+
+/// Contents without a byte are pieces where the template wrote what is before and behind them.
+std::vector<PromptPiece> pieces_of(const Text& text) {
+  std::vector<PromptPiece> pieces;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const bool of_template = text.origin(begin) == Origin::from_template;
+    std::size_t end = begin + 1;
+    while (end < text.size() && text.origin(end) == text.origin(begin) &&
+           !(of_template && text.border(end))) {
+      ++end;
+    }
+    if (of_template && !pieces.empty() && pieces.back().from_template) pieces.push_back({});
+    pieces.push_back({text.bytes().substr(begin, end - begin), of_template});
+    begin = end;
+  }
+  return pieces;
+}
+
+}  // namespace
+
+std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
+                                     std::span<const ChatMessage> messages, const std::tm& now) {
+  const ChatTemplate& found = config.chat_template;
+  ZERO_CHECK(
+      found.names.empty(),
+      "{}: {} chat template{} ({}) and none is named \"default\"; copy the text of the one to use "
+      "into a file chat_template.jinja in the tokenizer's folder",
+      found.file, found.names.size() == 1 ? "there is one" : "there are several",
+      found.names.size() == 1 ? "" : "s",
+      printable_line(fmt::format("{}", fmt::join(found.names, ", "))));
+  ZERO_CHECK(!found.found || !found.text.empty(),
+             "{}: the chat template is empty, so that messages would write nothing; put the "
+             "template's text there, or give text to continue",
+             found.file);
+  ZERO_CHECK(
+      !found.text.empty(),
+      "{}: has no chat_template, so the model was not made to chat; give it text to continue",
+      found.file);
+  ZERO_CHECK(!messages.empty(), "a chat has no messages; give at least one");
+  try {
+    const jinja::Template chat(found.file, found.text);
+    return pieces_of(chat.render(variables_of(config, messages), now));
+  } catch (const Error& error) {
+    fail(
+        "{}; change the messages if the template asks for others, or give the prompt's whole text, "
+        "rendered elsewhere, with --special (\"special\": true in a file of prompts)",
+        error.what());
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "text/added_tokens.h"
+#include "text/special_names.h"
+#include "text/template_files.h"
+#include "text/tokenizer.h"
+
+namespace zero {
+
+/// What tokenizer_config.json and the files beside it (docs/tokenizers.md) in a tokenizer's folder
+/// say; each may be missing.
+struct TokenizerConfig {
+  std::string file;        ///< tokenizer_config.json's path, for messages
+  SpecialNames special{};  ///< also variables of chat templates
+  std::optional<bool> add_bos_token{};
+  bool legacy = true;                      ///< SentencePiece's space also after special tokens
+  std::vector<AddedToken> added_tokens{};  ///< of added_tokens.json if the config has none
+  ChatTemplate chat_template{};
+};
+
+/// Throws zero::Error naming file, field, found and expected.
+TokenizerConfig read_tokenizer_config(const std::string& folder);
+
+/// The folder of the tokenizer `name`, as for make_tokenizer, but for "bytes".
+std::string tokenizer_folder(const std::string& name);
+
+/// make_tokenizer(name), whose folder's config is `config`.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, const TokenizerConfig& config);
+
+/// The ids that end a generated text: eos_token_id of generation_config.json, or else config.json,
+/// in a model's folder; none if neither has it. Throws zero::Error naming file, found and expected.
+std::vector<std::uint32_t> read_end_tokens(const std::string& folder);
+
+/// Puts the tokens that begin and end a text into `table`, which has those of the tokenizer's own
+/// file. Throws zero::Error if one has no id.
+void apply_config(const TokenizerConfig& config, TokenTable& table);
+
+}  // namespace zero

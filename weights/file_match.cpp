@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "weights/file_match.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "weights/foreign_tensor.h"
+#include "weights/hf/convert.h"
+
+namespace zero {
+namespace {
+
+/// Elements that are read at a time.
+constexpr std::int64_t kChunk = std::int64_t{1} << 18;
+
+bool readable(FileType type) {
+  return type == FileType::f32 || type == FileType::bf16 || type == FileType::f16;
+}
+
+void check_source(const SafetensorsReader& file, const FileTensor& found,
+                  const LayoutTensor& expected) {
+  ZERO_CHECK(found.shape == expected.shape, "{}: tensor \"{}\": found shape {}, expected {}{}",
+             file.path(), printable_line(found.name), shape_text(found.shape),
+             shape_text(expected.shape), tensor_advice(found));
+  ZERO_CHECK(readable(found.type), "{}: tensor \"{}\": found dtype {}, expected F32, BF16 or F16{}",
+             file.path(), printable_line(found.name), name_of(found.type), tensor_advice(found));
+}
+
+/// Calls body(begin, count) for runs of at most kChunk of `total` elements.
+template <typename Body>
+void for_chunks(std::int64_t total, const Body& body) {
+  for (std::int64_t begin = 0; begin < total; begin += kChunk) {
+    body(begin, std::min(kChunk, total - begin));
+  }
+}
+
+/// Fills `values` with elements of a tensor from `first` on.
+void read_values(const FileSource& from, std::int64_t first, std::span<float> values,
+                 std::vector<std::byte>& staging) {
+  const SafetensorsReader& file = *from.file;
+  const FileTensor& source = *from.tensor;
+  if (source.type == FileType::f32) {
+    file.read(source, first, std::as_writable_bytes(values));
+    return;
+  }
+  staging.resize(values.size() * static_cast<std::size_t>(size_of(source.type)));
+  file.read(source, first, staging);
+  decode(source.type, staging, values);
+}
+
+/// Throws unless the elements have equal numeric values in two tensors.
+void check_equal(const FileSource& one, const FileSource& other, std::int64_t first,
+                 std::int64_t total) {
+  std::vector<float> values[2];
+  std::vector<std::byte> staging;
+  for_chunks(total, [&](std::int64_t begin, std::int64_t count) {
+    for (int i = 0; i < 2; ++i) {
+      values[i].resize(static_cast<std::size_t>(count));
+      read_values(i == 0 ? one : other, first + begin, values[i], staging);
+    }
+    for (std::size_t i = 0; i < values[0].size(); ++i) {
+      const std::int64_t element = first + begin + static_cast<std::int64_t>(i);
+      ZERO_CHECK(
+          std::memcmp(&values[0][i], &values[1][i], sizeof(float)) == 0,
+          "{}: tensor \"{}\" (element {}, offset {}): found {}, expected {} as in \"{}\": "
+          "the model has one tensor for both; if they are meant to differ, as transformers 5 "
+          "takes them, set tie_word_embeddings to false in config.json",
+          one.file->path(), printable_line(one.tensor->name), element,
+          one.file->offset_of(*one.tensor, element), values[0][i], values[1][i],
+          printable_line(other.tensor->name));
+    }
+  });
+}
+
+/// Builds a FileMatch, one file after another.
+class Matcher {
+ public:
+  Matcher(std::span<const LayoutTensor> tensors, const NameMap& names)
+      : tensors_(tensors), names_(names) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      wanted_.emplace(names.bare(tensors[i].name), i);
+    }
+    match_.sources.resize(tensors.size());
+  }
+
+  void look_through(const SafetensorsReader& file) {
+    for (const FileTensor& found : file.header().tensors) place(file, found);
+  }
+  /// The match; a tensor that files hold under its second name alone is read there.
+  FileMatch take() {
+    std::erase_if(match_.aliases, [&](const FileMatch::Alias& alias) {
+      FileSource& source = match_.sources[alias.tensor];
+      const bool alone = source.tensor == nullptr;
+      if (alone) source = alias.source;
+      return alone;
+    });
+    return std::move(match_);
+  }
+
+ private:
+  void place(const SafetensorsReader& file, const FileTensor& found) {
+    const std::string_view bare = names_.bare(found.name);
+    if (const auto at = wanted_.find(bare); at != wanted_.end()) {
+      FileSource& source = match_.sources[at->second];
+      ZERO_CHECK(
+          source.tensor == nullptr,
+          "{}: tensor \"{}\" and {}: tensor \"{}\" are both \"{}\" of the model; expected one",
+          source.file->path(), printable_line(source.tensor->name), file.path(),
+          printable_line(found.name), tensors_[at->second].name);
+      check_source(file, found, tensors_[at->second]);
+      source = {&file, &found};
+      return;
+    }
+    const NameMap::Alias* alias = names_.alias(bare);
+    const auto same = alias != nullptr ? wanted_.find(names_.bare(alias->tensor)) : wanted_.end();
+    if (same != wanted_.end()) {
+      check_source(file, found, tensors_[same->second]);
+      match_.aliases.push_back({{&file, &found}, same->second});
+      return;
+    }
+    ZERO_CHECK(names_.ignores(bare),
+               "{}: tensor \"{}\": found {} {}, expected no tensor of that name: the model has {} "
+               "others, and what is left out by name is {}{}",
+               file.path(), printable_line(found.name), name_of(found.type),
+               shape_text(found.shape), tensors_.size(), names_.ignored_text(),
+               tensor_advice(found));
+  }
+
+  std::span<const LayoutTensor> tensors_;
+  const NameMap& names_;
+  std::unordered_map<std::string_view, std::size_t> wanted_;
+  FileMatch match_;
+};
+
+std::string files_text(std::span<const SafetensorsReader> files) {
+  if (files.size() == 1) return files[0].path();
+  return fmt::format("{} and {} other files", files[0].path(), files.size() - 1);
+}
+
+}  // namespace
+
+FileMatch match_files(std::span<const SafetensorsReader> files,
+                      std::span<const LayoutTensor> tensors, const NameMap& names) {
+  Matcher matcher(tensors, names);
+  std::size_t count = 0;
+  for (const SafetensorsReader& file : files) {
+    matcher.look_through(file);
+    count += file.header().tensors.size();
+  }
+  FileMatch match = matcher.take();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    ZERO_CHECK(match.sources[i].tensor != nullptr,
+               "{}: tensor \"{}\": found none of that name among {} (with or without \"{}\"), "
+               "expected shape {}",
+               files_text(files), tensors[i].name, count, names.prefix,
+               shape_text(tensors[i].shape));
+  }
+  return match;
+}
+
+void check_aliases(const FileMatch& match, const HeldElements& held) {
+  for (const FileMatch::Alias& alias : match.aliases) {
+    held(alias.tensor, [&](std::int64_t begin, std::int64_t count) {
+      check_equal(alias.source, match.sources[alias.tensor], begin, count);
+    });
+  }
+}
+
+void read_elements(const FileMatch& match, const HeldElements& held, const SetElements& set) {
+  std::vector<std::byte> staging;
+  std::vector<float> values(static_cast<std::size_t>(kChunk));
+  for (std::size_t i = 0; i < match.sources.size(); ++i) {
+    held(i, [&](std::int64_t first, std::int64_t total) {
+      for_chunks(total, [&](std::int64_t begin, std::int64_t count) {
+        const std::span<float> chunk = std::span(values).first(static_cast<std::size_t>(count));
+        read_values(match.sources[i], first + begin, chunk, staging);
+        set(i, first + begin, View::of(chunk));
+      });
+    });
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "weights/hf/config.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "architecture/family.h"
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+using nlohmann::json;
+
+// Fields on which no pass depends.
+constexpr std::string_view kPassedOver[] = {
+    // How a model was made and is stored:
+    "_attn_implementation", "_attn_implementation_autoset", "_attn_implementation_internal",
+    "_commit_hash", "_experts_implementation", "_flash_attn_2_enabled", "_hf_peft_config_loaded",
+    "_name_or_path", "_num_labels", "_pre_quantization_dtype", "_rope_scaling_validation",
+    "attn_implementation", "dtype", "is_llama_config", "model_max_length", "model_type", "n_ctx",
+    "n_special", "output_attentions", "output_hidden_states", "output_past",
+    "predict_special_tokens", "pretraining_tp", "reorder_and_upcast_attn", "return_dict",
+    "tokenizer_class", "torch_dtype", "torchscript", "transformers.js_config",
+    "transformers_version", "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache",
+    "use_flash_attention_2",
+    // How it was or will be trained, and what heads of other tasks are made of:
+    "attention_dropout", "attn_pdrop", "classifier_dropout", "embd_pdrop", "finetuning_task",
+    "gradient_checkpointing", "hidden_dropout", "id2label", "initializer_range", "is_decoder",
+    "label2id", "neftune_noise_alpha", "num_labels", "problem_type", "resid_pdrop",
+    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+    "summary_use_proj", "tie_encoder_decoder",
+    // How text is generated:
+    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward",
+    "cls_token_id", "decoder_start_token_id", "diversity_penalty", "do_sample", "early_stopping",
+    "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
+    "forced_bos_token_id", "forced_eos_token_id", "length_penalty", "mask_token_id", "max_length",
+    "max_new_tokens", "max_sequence_length", "min_length", "no_repeat_ngram_size",
+    "num_beam_groups", "num_beams", "num_return_sequences", "output_scores", "pad_token_id",
+    "prefix", "remove_invalid_values", "repetition_penalty", "return_dict_in_generate",
+    "sep_token_id", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss",
+    "top_k", "top_p", "typical_p", "unk_token_id"};
+
+/// The family of a config.json, and its class of transformers.
+struct Described {
+  const Family& family;
+  const Family::HfClass& of;
+};
+
+Described described_by(HfFields& fields) {
+  const json list = fields.raw("architectures");
+  const bool listed = list.is_array() && list.size() == 1;
+  const json found = listed ? list[0] : fields.raw("model_type");
+  std::string names;
+  for (const Family* family : families()) {
+    for (const Family::HfClass& each : family->hf_classes) {
+      if (found == (listed ? each.architecture : each.model_type)) return {*family, each};
+      names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", each.architecture);
+    }
+  }
+  ZERO_CHECK(!fields.has("vision_config"),
+             "{}: found a model of images, expected one of text alone, such as Gemma3ForCausalLM",
+             fields.place("vision_config"));
+  fail("{}: found {}, expected one of {}", fields.place("architectures"),
+       list.is_null() ? found.dump() : list.dump(), names);
+}
+
+constexpr const char* kThreshold = "llm_int8_threshold";
+
+[[noreturn]] void refuse_method(HfFields& fields, HfFields& section) {
+  const bool bits8 = section.flag("load_in_8bit", false);
+  const bool bits4 = section.flag("load_in_4bit", false);
+  const std::string method =
+      section.text("quant_method", bits8 || bits4 ? "bitsandbytes" : "no quant_method");
+  fail(
+      "{}: found {}{}, expected codes that zero_generate --save-quantized wrote (quant_method "
+      "\"{}\"): take the folder from which these were made, and --weights int8, nf4 or q4{}{}",
+      fields.place(kHfQuantization), method,
+      bits8   ? " in 8 bits"
+      : bits4 ? " in 4 bits"
+              : "",
+      kHfOurMethod, section.has(kThreshold) && !bits4 ? "; " : "",
+      section.has(kThreshold) && !bits4 ? kNoThreshold : "");
+}
+
+/// The format of codes; empty if there are none.
+std::string codes_from(HfFields& fields) {
+  if (!fields.has(kHfQuantization)) return "";
+  HfFields section = fields.object(kHfQuantization);
+  if (section.raw("quant_method") != kHfOurMethod) refuse_method(fields, section);
+  ZERO_CHECK(!section.has(kThreshold), "{}: found {}, expected none: {}", section.place(kThreshold),
+             section.raw(kThreshold).dump(), kNoThreshold);
+  const std::int64_t version = section.integer("version");
+  ZERO_CHECK(version == 1, "{}: found {}, expected 1: take a later zero_generate",
+             section.place("version"), version);
+  std::string codes = section.text("format");
+  section.finish({});
+  return codes;
+}
+
+}  // namespace
+
+HfModel parse_hf_model(const std::string& path, std::string_view text) {
+  HfFields fields = HfFields::parse(path, text);
+  const Described described = described_by(fields);
+  const DecoderShape shape = described.family.from_hf(fields, described.of.model_type);
+  try {
+    shape.validate();
+  } catch (const Error& error) {
+    fail("{}: {}", path, error.what());
+  }
+  fields.only("pruned_heads", json::object(), "every head is computed");
+  fields.only("add_cross_attention", false, "there is one text");
+  fields.only("is_encoder_decoder", false, "there is no encoder");
+  std::string codes = codes_from(fields);
+  fields.finish(kPassedOver);
+  return {shape, std::move(codes)};
+}
+
+DecoderShape parse_hf_config(const std::string& path, std::string_view text) {
+  const HfModel model = parse_hf_model(path, text);
+  ZERO_CHECK(model.codes.empty(),
+             "{}: {}: found codes of {}, expected plain weights: only zero_generate reads codes; "
+             "take the folder from which these were made",
+             path, kHfQuantization, model.codes);
+  return model.shape;
+}
+
+}  // namespace zero

@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "files/file_system.h"
+#include "weights/text_file.h"
+
+namespace zero {
+
+/// Opens the files of folders of models. In the folder `weights` of a checkpoint, as a path or a
+/// link on its way names it, they must be as they were saved: every block of which a byte is read
+/// is first held against its checksum in the checkpoint's index. Used by one thread; the files may
+/// be read by several, and outlive it.
+class ModelFiles {
+ public:
+  /// Throws zero::Error naming the file if it is no regular file, cannot be opened, is in a
+  /// checkpoint that is damaged or whose index does not list it, is a Git LFS pointer, or holds
+  /// weights in a format that is not read. A read of damaged data names file, offset and tensor.
+  std::unique_ptr<files::InputFile> open(const std::string& path);
+
+ private:
+  struct Source;
+  std::map<std::string, std::shared_ptr<Source>> sources_;  // by folder of a checkpoint
+};
+
+/// The content of a small file of a model's folder, opened likewise. Throws zero::Error naming the
+/// file, also if it has more than `largest` bytes.
+std::string read_model_text(const std::string& path, std::int64_t largest = kLargestText);
+
+}  // namespace zero

@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "weights/text_file.h"
+
+#include <span>
+
+#include "base/error.h"
+#include "weights/damaged_checkpoint.h"
+#include "weights/whole_file.h"
+
+namespace zero {
+
+std::string read_text(files::FileSystem& files, const std::string& path, std::int64_t largest) {
+  const files::PathKind kind = files.kind_of(path);
+  damage_of([&] {
+    ZERO_CHECK(kind == files::PathKind::file || kind == files::PathKind::missing,
+               "{}: is not a regular file", path);
+  });
+  const auto file = files.open_read(path);
+  damage_of([&] { check_size(*file, largest); });
+  return whole_file(*file);
+}
+
+void write_text(files::FileSystem& files, const std::string& path, std::string_view text) {
+  const auto file = files.create(path, static_cast<std::int64_t>(text.size()));
+  file->write(0, std::as_bytes(std::span(text)));
+  file->sync();
+}
+
+}  // namespace zero

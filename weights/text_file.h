@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "files/file_system.h"
+
+namespace zero {
+
+/// Bytes of a small file, at most: a config.json, an index, a tokenizer.
+inline constexpr std::int64_t kLargestText = std::int64_t{64} << 20;
+
+/// The content of a small file. Throws zero::Error naming the file if it cannot be read, and
+/// DamagedCheckpoint if it is no file or has more than `largest` bytes.
+std::string read_text(files::FileSystem& files, const std::string& path,
+                      std::int64_t largest = kLargestText);
+
+/// Makes a file of this content, replacing one that is there, and blocks until the content is on
+/// the disk; its name is after a sync of the folder.
+void write_text(files::FileSystem& files, const std::string& path, std::string_view text);
+
+}  // namespace zero
