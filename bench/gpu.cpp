@@ -168,14 +168,14 @@ class Cases {
     const View out = take(rows * width, dtype);
     const View dout = random(rows * width, dtype);
     const View dqkv = take(rows * attention.qkv_width(), dtype);
-    const View log_sums = take(rows * attention.heads, DType::fp32);
+    const View logsumexp = take(rows * attention.heads, DType::fp32);
     // q k^T and its product with v, over the half that is not masked.
     const double flop = 2.0 * static_cast<double>(rows) * static_cast<double>(width) *
                         static_cast<double>(attention.sequence);
     cases_.push_back({"attention forward", dtype, 0, flop,
-                      [=, this] { ops_->attention_forward(attention, qkv, out, log_sums); }});
+                      [=, this] { ops_->attention_forward(attention, qkv, out, logsumexp); }});
     cases_.push_back({"attention backward", dtype, 0, 2.5 * flop, [=, this] {
-                        ops_->attention_backward(attention, qkv, out, log_sums, dout, dqkv);
+                        ops_->attention_backward(attention, qkv, out, logsumexp, dout, dqkv);
                       }});
   }
 

@@ -35,7 +35,7 @@ Stepper::Stepper(const TrainConfig& config, Communicator& communicator, Device& 
     : config_(config),
       device_(device),
       mesh_(communicator, config.mesh),
-      workbench_(config, mesh_, device, listener),
+      training_state_(config, mesh_, device, listener),
       loss_scaling_(config),
       random_(static_cast<unsigned>(mesh_.data().rank()) + 1) {}
 
@@ -50,15 +50,15 @@ StepReport Stepper::step() {
   const double scale = loss_scaling_.scale();
   std::vector<double> losses;
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
-    fill(workbench_.inputs());
-    fill(workbench_.targets());
-    workbench_.model().train(workbench_.inputs(), workbench_.targets(),
-                             static_cast<float>(scale / tokens), workbench_.loss());
+    fill(training_state_.inputs());
+    fill(training_state_.targets());
+    training_state_.model().train(training_state_.inputs(), training_state_.targets(),
+                                  static_cast<float>(scale / tokens), training_state_.loss());
     device_.compute().synchronize();
-    losses.push_back(workbench_.loss().as<double>()[0] / tokens);
+    losses.push_back(training_state_.loss().as<double>()[0] / tokens);
   }
   StepReport report =
-      workbench_.engine().step({.learning_rate = 1e-4, .loss_scale = scale, .losses = losses});
+      training_state_.engine().step({.learning_rate = 1e-4, .loss_scale = scale, .losses = losses});
   loss_scaling_.after_step(report);
   return report;
 }

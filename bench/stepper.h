@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launch/train/loss_scaling.h"
-#include "launch/train/workbench.h"
+#include "launch/train/training_state.h"
 
 namespace zero::bench {
 
@@ -45,9 +45,9 @@ class Stepper {
   StepReport step();
   /// Seconds of `count` steps, up to idle streams.
   double seconds(int count);
-  Engine& engine() { return workbench_.engine(); }
+  Engine& engine() { return training_state_.engine(); }
   /// How the device computes the model, where that is not what was asked for; may be empty.
-  std::string note() { return workbench_.model().note(); }
+  std::string note() { return training_state_.model().note(); }
 
  private:
   void fill(View tokens);
@@ -55,7 +55,7 @@ class Stepper {
   const TrainConfig& config_;
   Device& device_;
   Mesh mesh_;
-  Workbench workbench_;
+  TrainingState training_state_;
   LossScaling loss_scaling_;
   std::minstd_rand random_;
 };

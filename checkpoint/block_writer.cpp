@@ -26,7 +26,7 @@ std::span<std::byte> bytes_of(const View& view) {
 
 }  // namespace
 
-BlockWriter::BlockWriter(const EngineAndDisk& of, StateTensors tensors, CheckpointLayout layout,
+BlockWriter::BlockWriter(const StateSource& of, StateTensors tensors, CheckpointLayout layout,
                          SaveStates states)
     : engine_(of.engine),
       device_(of.engine.device()),
@@ -162,7 +162,7 @@ void BlockWriter::fill(std::int64_t round, const SavePlan::Round& part) {
     memory.twin.download(transfer, memory.receive.slice(0, last.begin + last.count));
     transfer.submit_host(
         "place elements", [from = memory.receive.view(), to = slot.memory, places = part.place] {
-          for (const SavePlan::Place& each : places)
+          for (const SavePlan::FileOffset& each : places)
             cpu::convert(from.slice(each.from, each.count), to.slice(each.at, each.count));
         });
     memory.placed = transfer.record();

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/background_queue.h"
 #include "checkpoint/checkpoint_options.h"
 #include "checkpoint/save_plan.h"
-#include "checkpoint/side_thread.h"
 #include "checkpoint/state_tensors.h"
 #include "device/device_twin.h"
 #include "engine/engine.h"
@@ -42,7 +42,7 @@ enum class WriteWait : std::uint8_t {
 class BlockWriter {
  public:
   /// Allocates its memory, on a planning device too, where it does nothing else. Collective.
-  BlockWriter(const EngineAndDisk& of, StateTensors tensors, CheckpointLayout layout,
+  BlockWriter(const StateSource& of, StateTensors tensors, CheckpointLayout layout,
               SaveStates states);
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
@@ -151,7 +151,7 @@ class BlockWriter {
   std::mutex failing_;
   std::string failure_;
   std::atomic<bool> ended_{true};
-  SideThread side_;  // syncs and closes files
+  BackgroundQueue side_;  // syncs and closes files
 };
 
 }  // namespace zero

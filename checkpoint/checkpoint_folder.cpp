@@ -94,8 +94,8 @@ RemovalNotes settle_old(FileSystem& files, const std::string& folder, const Chec
 
 /// Finishes what an earlier process left half done. A failure is thrown if it concerns the step
 /// `step`, which is about to be saved, and is a note otherwise.
-RemovalNotes settle(FileSystem& files, const std::string& folder, std::int64_t step,
-                    const std::set<std::string>& file_names) {
+RemovalNotes recover_leftovers(FileSystem& files, const std::string& folder, std::int64_t step,
+                               const std::set<std::string>& file_names) {
   RemovalNotes notes;
   const auto settle_one = [&](const CheckpointName& name, const auto& work) {
     if (name.step == step) return append(notes, work());
@@ -268,7 +268,7 @@ RemovalNotes begin_checkpoint(FileSystem& files, const std::string& folder, std:
                               const CheckpointLayout& layout, const std::string& owner) {
   ZERO_CHECK(step >= 0, "a checkpoint of step {} cannot be saved", step);
   make_folders(files, folder);
-  RemovalNotes notes = settle(files, folder, step, names_of(layout.files()));
+  RemovalNotes notes = recover_leftovers(files, folder, step, names_of(layout.files()));
   check_room(files, folder, step, layout.bytes());
   const std::string partial = partial_path(folder, step);
   files.make_folder(partial);

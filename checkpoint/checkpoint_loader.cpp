@@ -40,7 +40,7 @@ CheckpointFailure agreed(std::span<const RankWord> words) {
 
 }  // namespace
 
-CheckpointLoader::CheckpointLoader(const EngineAndDisk& of, const CheckpointOptions& options,
+CheckpointLoader::CheckpointLoader(const StateSource& of, const CheckpointOptions& options,
                                    std::int64_t blocks)
     : engine_(of.engine),
       disk_(of.disk),

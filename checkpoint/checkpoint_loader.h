@@ -11,7 +11,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_options.h"
 #include "checkpoint/host_blocks.h"
-#include "checkpoint/rank_words.h"
+#include "checkpoint/rank_statuses.h"
 #include "checkpoint/state_tensors.h"
 #include "weights/damaged_checkpoint.h"
 
@@ -21,7 +21,7 @@ namespace zero {
 class CheckpointLoader {
  public:
   /// `blocks`: those of a checkpoint that this engine would save; decide the memory of a load.
-  CheckpointLoader(const EngineAndDisk& of, const CheckpointOptions& options, std::int64_t blocks);
+  CheckpointLoader(const StateSource& of, const CheckpointOptions& options, std::int64_t blocks);
 
   std::optional<Resumed> load(const std::string& which, const AcceptCheckpoint& accept);
   const std::vector<std::string>& passed_over() const { return passed_over_; }
@@ -45,7 +45,7 @@ class CheckpointLoader {
   files::FileSystem& disk_;
   std::string folder_;
   NameMap names_;
-  RankWords words_;
+  RankStatuses words_;
   StateTensors tensors_;
   std::int64_t blocks_;
   std::vector<std::string> passed_over_;

@@ -72,7 +72,7 @@ class CheckpointSaver::Exposed {
   CheckpointSaver& saver_;
 };
 
-CheckpointSaver::CheckpointSaver(const EngineAndDisk& of, const CheckpointOptions& options)
+CheckpointSaver::CheckpointSaver(const StateSource& of, const CheckpointOptions& options)
     : engine_(of.engine),
       engine_life_(of.engine.lifetime()),
       disk_(of.disk),

@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/background_queue.h"
 #include "checkpoint/block_writer.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_options.h"
-#include "checkpoint/rank_words.h"
-#include "checkpoint/side_thread.h"
+#include "checkpoint/rank_statuses.h"
 #include "engine/state_reader.h"
 
 namespace zero {
@@ -31,7 +31,7 @@ namespace zero {
 class CheckpointSaver final : public StateReader {
  public:
   /// Collective.
-  CheckpointSaver(const EngineAndDisk& of, const CheckpointOptions& options);
+  CheckpointSaver(const StateSource& of, const CheckpointOptions& options);
   /// Waits for a save in flight; while an exception unwinds, drops it.
   ~CheckpointSaver() override;
 
@@ -84,7 +84,7 @@ class CheckpointSaver final : public StateReader {
   KeepSteps keep_;
   std::chrono::duration<double> look_;
   int exceptions_;  // in flight when the saver was made
-  RankWords words_;
+  RankStatuses words_;
   BlockWriter writer_;
 
   Phase phase_ = Phase::idle;
@@ -105,7 +105,7 @@ class CheckpointSaver final : public StateReader {
   std::string notes_;
   RankWord committed_;
   std::atomic<bool> commit_ended_{false};
-  SideThread side_;
+  BackgroundQueue side_;
 };
 
 }  // namespace zero

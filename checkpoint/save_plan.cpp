@@ -160,7 +160,7 @@ SavePlan::Round SavePlan::of(std::int64_t round, int rank) const {
 
   // Both sides list what one rank sends another in the order of (block, byte).
   std::int64_t packed = 0;
-  std::vector<std::vector<Place>> from(at(owned_.ranks()));
+  std::vector<std::vector<FileOffset>> from(at(owned_.ranks()));
   for (const std::int64_t block : blocks) {
     const int to = writer(block);
     const std::int64_t base = std::ssize(result.blocks) * block_elements_;
@@ -181,7 +181,7 @@ SavePlan::Round SavePlan::of(std::int64_t round, int rank) const {
   std::int64_t received = 0;
   for (int owner = 0; owner < owned_.ranks(); ++owner) {
     result.receive[at(owner)].begin = received;
-    for (Place place : from[at(owner)]) {
+    for (FileOffset place : from[at(owner)]) {
       place.from = received;
       received += place.count;
       result.place.push_back(place);

@@ -53,7 +53,7 @@ class SavePlan {
     std::int64_t at = 0;
   };
   /// Elements of the receive buffer and their place in the blocks.
-  struct Place {
+  struct FileOffset {
     std::int64_t from = 0;
     std::int64_t count = 0;
     std::int64_t at = 0;
@@ -66,7 +66,7 @@ class SavePlan {
     std::vector<Part> pack;            ///< into the send buffer
     std::vector<Slices::Range> send;   ///< of the send buffer: one per rank
     std::vector<Slices::Range> receive;
-    std::vector<Place> place;
+    std::vector<FileOffset> place;
   };
   /// Rank `rank` of this replica in round `round`; nothing to do if the replica has fewer rounds.
   Round of(std::int64_t round, int rank) const;

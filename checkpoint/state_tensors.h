@@ -15,7 +15,7 @@
 namespace zero {
 
 /// An engine, and the disk that its states go to or come from.
-struct EngineAndDisk {
+struct StateSource {
   Engine& engine;
   files::FileSystem& disk;
 };

@@ -25,11 +25,11 @@ std::string_view line(const std::vector<std::string_view>& lines, std::size_t i)
   return i < lines.size() ? lines[i] : std::string_view("nothing more");
 }
 
-bool of_group(std::string_view line) { return line.starts_with(kOfGroup); }
+bool of_group(std::string_view line) { return line.starts_with(kPerGroupMark); }
 std::string_view shown(std::string_view line) { return line.substr(of_group(line) ? 1 : 0); }
 
 /// The index of the first line that must be equal but differs; the number of lines if there is
-/// none. Compares either all lines, or only those without kOfGroup.
+/// none. Compares either all lines, or only those without kPerGroupMark.
 std::size_t first_difference(const std::vector<std::string_view>& one,
                              const std::vector<std::string_view>& other, bool same_group) {
   const std::size_t count = std::max(one.size(), other.size());

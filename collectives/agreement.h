@@ -32,11 +32,11 @@ void agree(Communicator& communicator, Device& device, std::string_view purpose,
            const std::function<void()>& work);
 
 /// First character of a line that must be equal only on the ranks of one group.
-inline constexpr char kOfGroup = '~';
+inline constexpr char kPerGroupMark = '~';
 
 /// Compares `lines` ("key: value" each, newline-terminated) of all ranks. If they differ, throws an
 /// error that names the first rank that differs from rank 0, the first key that differs and both
-/// values. Lines that begin with kOfGroup are compared with those of rank r % groups: every
+/// values. Lines that begin with kPerGroupMark are compared with those of rank r % groups: every
 /// `groups`-th rank belongs to one group.
 void require_agreement(Communicator& communicator, Device& device, std::string_view purpose,
                        std::string_view lines, int groups = 1);

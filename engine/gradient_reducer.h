@@ -34,9 +34,9 @@ class GradientReducer {
   /// micro-batch number `micro_batch`. Returns the event after which `source` may be rewritten.
   Event reduce(Unit& unit, View source, int micro_batch);
 
-  /// Sum of squares of this rank's finished gradient shards, without Segment::uncounted; zero on
-  /// ranks other than the first of the replicate axis. For work of the communication stream, which
-  /// follows every reduction.
+  /// Sum of squares of this rank's finished gradient shards, without Segment::excluded_from_norm;
+  /// zero on ranks other than the first of the replicate axis. For work of the communication
+  /// stream, which follows every reduction.
   ExactSum& norm() { return *norm_; }
   /// Recomputes norm() from the shards of `units` after finished gradients were changed from
   /// outside. Reads each shard once.

@@ -62,16 +62,17 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
                        spec.init.a, spec.init.b, spec.trainable ? "trainable" : "frozen",
                        spec.slice ? fmt::format(" sliced along {}", spec.slice->dimension) : ""));
       if (spec.slice)
-        line(fmt::format("{}unit {} slice {}", kOfGroup, unit.name, i), slice_text(*spec.slice));
+        line(fmt::format("{}unit {} slice {}", kPerGroupMark, unit.name, i),
+             slice_text(*spec.slice));
     }
   }
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const UnitUse& use = schedule.steps[i].use;
-    line(fmt::format("{}use {} of the order", kOfGroup, i),
+    line(fmt::format("{}use {} of the order", kPerGroupMark, i),
          fmt::format("{}({}){}", name_of(use.phase), units[static_cast<std::size_t>(use.unit)].name,
                      use.needs_parameters ? "" : " without parameters"));
   }
-  line(fmt::format("{}schedule", kOfGroup), fmt::format("{:016x}", schedule.hash()));
+  line(fmt::format("{}schedule", kPerGroupMark), fmt::format("{:016x}", schedule.hash()));
   line("kernels", device.bits());
   const PieceSizes pieces = device.piece_sizes();
   line("pieces", fmt::format("{} rows of logits, padded to {} columns, {} bytes received",

@@ -22,7 +22,7 @@ struct EngineResources {
   Communicator& replicate;  ///< the replicate axis: the ranks that hold the same shard
 
   /// Without overlap, makes the compute stream wait for the collective just submitted.
-  void settle() const {
+  void wait_unless_overlapped() const {
     if (!options.overlap) device.compute().wait(device.communication().record());
   }
 };

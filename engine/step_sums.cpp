@@ -45,14 +45,14 @@ bool has_nonfinite(HostAccess& host_access, const View& values) {
 }
 
 /// A parameter of a unit.
-struct Place {
+struct SlotIndex {
   const Unit* unit = nullptr;
   int index = 0;
 };
 
 /// All parameters in the order of backward: units as in `order`, of each the last parameter first.
-std::vector<Place> backward_order(std::span<const Unit> units, std::span<const int> order) {
-  std::vector<Place> places;
+std::vector<SlotIndex> backward_order(std::span<const Unit> units, std::span<const int> order) {
+  std::vector<SlotIndex> places;
   for (const int of : order) {
     const Unit& unit = units[static_cast<std::size_t>(of)];
     for (int i = unit.parameters() - 1; i >= 0; --i) places.push_back({&unit, i});
@@ -61,8 +61,8 @@ std::vector<Place> backward_order(std::span<const Unit> units, std::span<const i
 }
 
 /// The index in `places` of the first parameter with a non-finite gradient in this rank's shard.
-std::int64_t first_nonfinite(const ModelState& state, std::span<const Place> places) {
-  const auto found = std::ranges::find_if(places, [&](const Place& place) {
+std::int64_t first_nonfinite(const ModelState& state, std::span<const SlotIndex> places) {
+  const auto found = std::ranges::find_if(places, [&](const SlotIndex& place) {
     const Unit& unit = *place.unit;
     if (!unit.spec(place.index).trainable) return false;
     const View shard = state.shard_values(unit.segment_of(place.index), StateKind::gradient);
@@ -137,7 +137,7 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
 StepSums::Origin StepSums::find_nonfinite(std::span<const double> losses, const ModelState& state,
                                           std::span<const int> order) {
   const std::int64_t self = mesh_.world().rank();
-  const std::vector<Place> places = backward_order(state.context().units, order);
+  const std::vector<SlotIndex> places = backward_order(state.context().units, order);
   const std::int64_t first = first_nonfinite(state, places);
   const bool bad_loss =
       std::any_of(losses.begin(), losses.end(), [](double value) { return !std::isfinite(value); });
@@ -156,7 +156,7 @@ StepSums::Origin StepSums::find_nonfinite(std::span<const double> losses, const 
   if (rank == kNone) rank = values[1];
   std::string name = "loss";
   if (position != kNone) {
-    const Place& place = places[static_cast<std::size_t>(position)];
+    const SlotIndex& place = places[static_cast<std::size_t>(position)];
     name = place.unit->full_name(place.index);
   }
   return {std::move(name), rank == kNone ? -1 : static_cast<int>(rank)};

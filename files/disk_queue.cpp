@@ -33,7 +33,7 @@ void DiskQueue::wait(Ticket ticket) {
   place.mapped().queue->wait(place.mapped().ticket);
 }
 
-TransferQueue::Ticket DiskQueue::place(const Place& place) {
+TransferQueue::Ticket DiskQueue::place(const QueueSlot& place) {
   places_.emplace(++last_, place);
   return last_;
 }

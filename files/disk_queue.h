@@ -22,11 +22,11 @@ class DiskQueue final : public TransferQueue {
   void wait(Ticket ticket) override;
 
  private:
-  struct Place {
+  struct QueueSlot {
     TransferQueue* queue;
     Ticket ticket;  // of that queue
   };
-  Ticket place(const Place& place);
+  Ticket place(const QueueSlot& place);
   /// The queue for writes of a file.
   TransferQueue& writer(OutputFile& file);
 
@@ -35,7 +35,7 @@ class DiskQueue final : public TransferQueue {
   int depth_;
   TransferCounts& counts_;
   Ticket last_ = 0;
-  std::unordered_map<Ticket, Place> places_;  // not yet waited for
+  std::unordered_map<Ticket, QueueSlot> places_;  // not yet waited for
 };
 
 }  // namespace zero::files

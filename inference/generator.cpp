@@ -59,7 +59,7 @@ struct Generator::State {
   std::string pass_error;
 
   void check(const GenerationRequest& request) const;
-  void take_up();
+  void admit_submitted();
   void start_batch();
   void guess();
   std::string pass(const std::vector<Scheduler::Part>& plan);
@@ -144,7 +144,7 @@ void Generator::State::end(GenerationEnd end) {
 }
 
 // What other threads have asked for.
-void Generator::State::take_up() {
+void Generator::State::admit_submitted() {
   std::map<RequestId, Ongoing> joining;
   std::vector<RequestId> leaving;
   {

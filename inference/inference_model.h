@@ -17,7 +17,7 @@
 #include "inference/key_value_cache.h"
 #include "inference/model_ranks.h"
 #include "inference/model_weights.h"
-#include "inference/pass_meeting.h"
+#include "inference/pass_exchange.h"
 #include "inference/rotary_rows.h"
 #include "inference/split_vocabulary.h"
 #include "ops/inference_ops.h"
@@ -129,7 +129,7 @@ class InferenceModel {
   PassRows pass_;                     // of the pass under way
   std::map<PassSizes, std::unique_ptr<CapturedGraph>> graphs_;
   // Of several ranks.
-  std::optional<PassMeeting> meeting_;
+  std::optional<PassExchange> meeting_;
   std::optional<SplitVocabulary> vocabulary_;
   Exposed exposed_;
   bool failed_ = false;

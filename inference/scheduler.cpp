@@ -29,11 +29,11 @@ Scheduler::~Scheduler() {
 }
 
 void Scheduler::add(RequestId id, std::vector<std::uint32_t> prompt, std::int64_t priority) {
-  const Place place{step_ - checked_mul(priority, options_.aging), id};
+  const PriorityKey key{step_ - checked_mul(priority, options_.aging), id};
   const bool is_new =
-      requests_.emplace(id, Request{.place = place, .tokens = std::move(prompt)}).second;
+      requests_.emplace(id, Request{.place = key, .tokens = std::move(prompt)}).second;
   ZERO_CHECK(is_new, "scheduler: request {} was added before, expected a new one", id);
-  waiting_.insert(place);
+  waiting_.insert(key);
 }
 
 void Scheduler::remove(RequestId id) {
@@ -45,7 +45,7 @@ void Scheduler::remove(RequestId id) {
   requests_.erase(at);
 }
 
-bool Scheduler::holds_back() const {
+bool Scheduler::waits_for_batch() const {
   return options_.batching == Batching::fixed && running_.empty() && !waiting_.empty() && !start_ &&
          waiting() < cache_.slots();
 }
@@ -55,13 +55,13 @@ std::int64_t Scheduler::unread(const Request& request) const {
 }
 
 void Scheduler::preempt_last() {
-  const Place place = *running_.rbegin();
-  Request& request = requests_.at(place.id);
+  const PriorityKey key = *running_.rbegin();
+  Request& request = requests_.at(key.id);
   cache_.close(request.slot);
   request.slot = -1;
   request.guessed.clear();
-  running_.erase(place);
-  waiting_.insert(place);
+  running_.erase(key);
+  waiting_.insert(key);
   ++preemptions_;
 }
 
@@ -72,8 +72,8 @@ void Scheduler::keep_running() {
 
 std::int64_t Scheduler::claimed_blocks() const {
   std::int64_t blocks = 0;
-  for (const Place& place : running_) {
-    const Request& request = requests_.at(place.id);
+  for (const PriorityKey& key : running_) {
+    const Request& request = requests_.at(key.id);
     blocks += cache_.blocks_needed(request.slot, unread(request));
   }
   return blocks;
@@ -81,15 +81,15 @@ std::int64_t Scheduler::claimed_blocks() const {
 
 std::int64_t Scheduler::unread_tokens() const {
   std::int64_t tokens = 0;
-  for (const Place& place : running_) tokens += unread(requests_.at(place.id));
+  for (const PriorityKey& key : running_) tokens += unread(requests_.at(key.id));
   return tokens;
 }
 
 // Running requests whose tables can become longer than what they claim.
 std::int64_t Scheduler::growing() const {
   const std::int64_t longest = div_ceil(cache_.tokens(), cache_.shape().block_tokens);
-  return std::ranges::count_if(running_, [&](const Place& place) {
-    const Request& request = requests_.at(place.id);
+  return std::ranges::count_if(running_, [&](const PriorityKey& key) {
+    const Request& request = requests_.at(key.id);
     const std::int64_t claimed = cache_.blocks_needed(request.slot, unread(request));
     return std::ssize(cache_.blocks(request.slot)) + claimed < longest;
   });
@@ -114,9 +114,9 @@ bool Scheduler::fits(const Request& request) const {
 bool Scheduler::fits_before(const Request& request) const {
   std::int64_t claimed = 0;
   std::int64_t freed = 0;
-  for (const Place& place : running_) {
-    const Request& other = requests_.at(place.id);
-    if (place < request.place) {
+  for (const PriorityKey& key : running_) {
+    const Request& other = requests_.at(key.id);
+    if (key < request.place) {
       claimed += cache_.blocks_needed(other.slot, unread(other));
     } else {
       freed += std::ssize(cache_.blocks(other.slot));
@@ -135,26 +135,26 @@ bool Scheduler::may_join() const {
 // Waiting requests in order, until one does not fit. One that comes before some that run has the
 // last of them preempted.
 void Scheduler::join() {
-  if (options_.batching == Batching::fixed && (!running_.empty() || holds_back())) return;
+  if (options_.batching == Batching::fixed && (!running_.empty() || waits_for_batch())) return;
   start_ = false;
   while (may_join()) {
-    const Place place = *waiting_.begin();
-    Request& request = requests_.at(place.id);
+    const PriorityKey key = *waiting_.begin();
+    Request& request = requests_.at(key.id);
     if (running() == cache_.slots() || !fits(request)) {
-      if (running_.empty() || *running_.rbegin() < place || !fits_before(request)) return;
+      if (running_.empty() || *running_.rbegin() < key || !fits_before(request)) return;
       preempt_last();
       continue;
     }
     request.slot = cache_.open(request.tokens);
-    waiting_.erase(place);
-    running_.insert(place);
+    waiting_.erase(key);
+    running_.insert(key);
   }
 }
 
 std::vector<RequestId> Scheduler::generating() const {
   std::vector<RequestId> ids;
-  for (const Place& place : running_) {
-    if (unread(requests_.at(place.id)) == 1) ids.push_back(place.id);
+  for (const PriorityKey& key : running_) {
+    if (unread(requests_.at(key.id)) == 1) ids.push_back(key.id);
   }
   return ids;
 }
@@ -165,7 +165,7 @@ void Scheduler::guess(RequestId id, std::span<const std::uint32_t> tokens) {
   request.guessed.insert(request.guessed.end(), tokens.begin(), tokens.end());
 }
 
-void Scheduler::settle(RequestId id) {
+void Scheduler::drop_rejected(RequestId id) {
   Request& request = requests_.at(id);
   request.guessed.clear();
   cache_.trim(request.slot, std::min(cache_.length(request.slot), std::ssize(request.tokens) - 1));
@@ -180,12 +180,12 @@ std::vector<Scheduler::Part> Scheduler::plan() {
   keep_running();  // what joins may share a block that another is about to write, and then copies
   std::int64_t room = options_.rows;
   std::int64_t logits = options_.logit_rows;
-  for (const Place& place : running_) {
-    if (unread(requests_.at(place.id)) == 1) --room;
+  for (const PriorityKey& key : running_) {
+    if (unread(requests_.at(key.id)) == 1) --room;
   }
   std::vector<Part> parts;
-  for (const Place& place : running_) {
-    const Request& request = requests_.at(place.id);
+  for (const PriorityKey& key : running_) {
+    const Request& request = requests_.at(key.id);
     const std::int64_t all = unread(request);
     const std::int64_t count = all == 1 ? 1 : std::min(room, all);
     if (count == 0) continue;
@@ -193,7 +193,7 @@ std::vector<Scheduler::Part> Scheduler::plan() {
     const auto tokens = std::span<const std::uint32_t>(request.tokens)
                             .last(static_cast<std::size_t>(all))
                             .first(static_cast<std::size_t>(count));
-    parts.push_back({place.id, {request.slot, tokens, count == all ? 1 : 0}});
+    parts.push_back({key.id, {request.slot, tokens, count == all ? 1 : 0}});
     logits -= parts.back().part.logits;
   }
   add_guesses(parts, std::min(room, logits));

@@ -52,7 +52,7 @@ class Scheduler {
   void remove(RequestId id);
   bool empty() const { return requests_.empty(); }
   /// Whether requests wait for a fixed batch to be full.
-  bool holds_back() const;
+  bool waits_for_batch() const;
   /// Has a fixed batch start with the requests that wait.
   void start_batch() { start_ = true; }
 
@@ -73,7 +73,7 @@ class Scheduler {
   /// there is room for, and asks for the logits of all.
   void guess(RequestId id, std::span<const std::uint32_t> tokens);
   /// After push() of the tokens chosen: what the model has read of other guesses is forgotten.
-  void settle(RequestId id);
+  void drop_rejected(RequestId id);
 
   /// Prompt and generated tokens.
   std::span<const std::uint32_t> tokens(RequestId id) const { return requests_.at(id).tokens; }
@@ -84,13 +84,13 @@ class Scheduler {
 
  private:
   /// Less: earlier.
-  struct Place {
+  struct PriorityKey {
     std::int64_t arrival = 0;  // in steps, less what the priority is worth
     RequestId id = 0;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const PriorityKey&) const = default;
   };
   struct Request {
-    Place place;
+    PriorityKey key;
     std::vector<std::uint32_t> tokens{};
     std::int64_t slot = -1;  // of the cache, while it runs
     // The last token and guesses behind it, of the next plan or the one under way; else empty.
@@ -112,7 +112,7 @@ class Scheduler {
   KeyValueCache& cache_;
   const Options options_;
   std::map<RequestId, Request> requests_;
-  std::set<Place> running_, waiting_;
+  std::set<PriorityKey> running_, waiting_;
   std::int64_t step_ = 0;
   std::int64_t preemptions_ = 0;
   bool start_ = false;

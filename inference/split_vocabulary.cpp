@@ -74,7 +74,7 @@ SplitVocabulary::Ranges SplitVocabulary::arrivals(const std::vector<std::int64_t
 }
 
 // Both ends list rows in the order of the pass that they belong to.
-void SplitVocabulary::route(const PassMeeting& meeting) {
+void SplitVocabulary::route(const PassExchange& meeting) {
   routed_.tokens.clear();
   routed_.arrivals.clear();
   const int own = ranks_.all.rank;
@@ -126,7 +126,7 @@ void SplitVocabulary::exchange(const Exchange& e) {
   device_.compute().wait(communication.record());
 }
 
-void SplitVocabulary::embed(const PassMeeting& meeting, const PassRows& pass,
+void SplitVocabulary::embed(const PassExchange& meeting, const PassRows& pass,
                             const ModelWeights::Matrix& embedding, View x) {
   route(meeting);
   const std::int64_t width = size_.width;
@@ -147,7 +147,7 @@ void SplitVocabulary::embed(const PassMeeting& meeting, const PassRows& pass,
   ops_.begin(pass);
 }
 
-void SplitVocabulary::gather_rows(const PassMeeting& meeting, View x) {
+void SplitVocabulary::gather_rows(const PassExchange& meeting, View x) {
   head_x_ = x;
   if (ranks_.shard.communicator == nullptr) return;
   std::vector<std::int64_t> rows;
@@ -164,7 +164,7 @@ void SplitVocabulary::gather_rows(const PassMeeting& meeting, View x) {
   rows_gathered_ = communication.record();
 }
 
-void SplitVocabulary::logits(const PassMeeting& meeting, const ModelWeights::Matrix& head,
+void SplitVocabulary::logits(const PassExchange& meeting, const ModelWeights::Matrix& head,
                              View logits) {
   const int own = ranks_.all.rank;
   const bool alone = ranks_.shard.communicator == nullptr;

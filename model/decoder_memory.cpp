@@ -58,7 +58,7 @@ void DecoderMemory::take_layer(std::int64_t i, const DecoderShape& decoder, cons
   x_.push_back(keep(again.input || shares, narrow, dtype));
   statistics_.push_back(keep(again.input, of_norm(decoder, rows.own), DType::fp32));
   qkv_.push_back(keep(again.qkv, checked_mul(rows.all, decoder.qkv_width()), dtype));
-  log_sums_.push_back(keep(again.attended, rows.all * decoder.heads, DType::fp32));
+  logsumexp_.push_back(keep(again.attended, rows.all * decoder.heads, DType::fp32));
   attended_.push_back(keep(again.attended, checked_mul(rows.all, decoder.attended_width()), dtype));
   middle_.push_back(keep(again.middle, narrow, dtype));
   middle_statistics_.push_back(keep(again.middle, of_norm(decoder, rows.own), DType::fp32));
@@ -80,7 +80,7 @@ void DecoderMemory::take_layer(std::int64_t i, const DecoderShape& decoder, cons
 // them.
 void DecoderMemory::take_shared() {
   for (std::vector<Slot>* const slots :
-       {&x_, &statistics_, &qkv_, &log_sums_, &attended_, &middle_, &middle_statistics_, &hidden_,
+       {&x_, &statistics_, &qkv_, &logsumexp_, &attended_, &middle_, &middle_statistics_, &hidden_,
         &normeds_, &middle_normeds_, &activations_, &projected_, &projected_statistics_, &outputs_,
         &output_statistics_}) {
     std::vector<Slot> places;

@@ -67,7 +67,7 @@ class DecoderMemory {
   View head_statistics() const { return view(head_statistics_); }
   View attended(std::int64_t i) const { return view(attended_, i); }  ///< before the projection
   View hidden(std::int64_t i) const { return view(hidden_, i); }      ///< before the activation
-  View log_sums(std::int64_t i) const { return view(log_sums_, i); }
+  View logsumexp(std::int64_t i) const { return view(logsumexp_, i); }
   /// With norms of branches: what layer i's attention and MLP give, before these, and the norms'
   /// figures; the gradient of one of the two. Without these norms the gradient is dx().
   View projected(std::int64_t i) const { return view(projected_, i); }
@@ -145,7 +145,7 @@ class DecoderMemory {
 
   const RecomputePlan plan_;
   const bool partitions_;  // inputs that are kept alone
-  std::vector<Slot> x_, x_shares_, middle_, qkv_, attended_, hidden_, log_sums_, statistics_;
+  std::vector<Slot> x_, x_shares_, middle_, qkv_, attended_, hidden_, logsumexp_, statistics_;
   std::vector<Slot> middle_statistics_;
   std::vector<Slot> normeds_, middle_normeds_, activations_;  // empty: shared by all layers
   Slot normed_, branch_, dx_, gathered_normed_, gathered_dx_, partial_, partial_embedding_;

@@ -41,12 +41,12 @@ void check_stride(std::string_view operation, std::int64_t columns, std::int64_t
 OpCost cost_of(const OpCall& call, std::initializer_list<OpOperand> operands);
 
 /// Notifies a listener of an operation, and of its end when destroyed.
-class HeardOp {
+class TracedOp {
  public:
-  HeardOp(OpListener& listener, const OpCost& cost) : listener_(listener) { listener.begin(cost); }
-  HeardOp(const HeardOp&) = delete;
-  HeardOp& operator=(const HeardOp&) = delete;
-  ~HeardOp() { listener_.end(); }
+  TracedOp(OpListener& listener, const OpCost& cost) : listener_(listener) { listener.begin(cost); }
+  TracedOp(const TracedOp&) = delete;
+  TracedOp& operator=(const TracedOp&) = delete;
+  ~TracedOp() { listener_.end(); }
 
  private:
   OpListener& listener_;
@@ -56,7 +56,7 @@ template <typename Body>
 void Ops::run(const OpCall& call, std::initializer_list<OpOperand> operands, const Body& body) {
   check(call, operands);
   if (listener_ == nullptr) return body();
-  const HeardOp heard(*listener_, cost_of(call, operands));
+  const TracedOp heard(*listener_, cost_of(call, operands));
   body();
 }
 

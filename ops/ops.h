@@ -127,14 +127,14 @@ class Ops {
 
   /// qkv (batch * sequence, (heads + 2 kv_heads) * head_width): rows of q, k and v side by side,
   /// each split into heads; query head h reads key head h * kv_heads / heads. out (batch *
-  /// sequence, C). log_sums: fp32 (batch, heads, sequence), kept for backward. Softmax of
+  /// sequence, C). logsumexp: fp32 (batch, heads, sequence), kept for backward. Softmax of
   /// score_scale() q k^T over the positions up to the query's own, the last `window` of them if
   /// there is a window, in blocks of rows: no sequence x sequence matrix is stored, and blocks that
   /// no query sees are skipped.
-  void attention_forward(const AttentionShape& shape, View qkv, View out, View log_sums);
+  void attention_forward(const AttentionShape& shape, View qkv, View out, View logsumexp);
   /// dqkv from dout, recomputing the probabilities.
-  void attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums, View dout,
-                          View dqkv);
+  void attention_backward(const AttentionShape& shape, View qkv, View out, View logsumexp,
+                          View dout, View dqkv);
 
   /// x (batch * sequence, width) = token embedding + position embedding. tokens: i32. The position
   /// weight may be empty.
@@ -209,9 +209,9 @@ class Ops {
                                View sines) = 0;
   virtual void do_rotary(const RotaryShape& shape, Turn turn, View x, View cosines, View sines) = 0;
   virtual void do_attention_forward(const AttentionShape& shape, View qkv, View out,
-                                    View log_sums) = 0;
-  virtual void do_attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums,
-                                     View dout, View dqkv) = 0;
+                                    View logsumexp) = 0;
+  virtual void do_attention_backward(const AttentionShape& shape, View qkv, View out,
+                                     View logsumexp, View dout, View dqkv) = 0;
   virtual void do_embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
                                     View position_weight, View x) = 0;
   virtual void do_embedding_backward(const EmbeddingShape& shape, View tokens, View dx,

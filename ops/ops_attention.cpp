@@ -23,27 +23,27 @@ OpCall attention(std::string_view name, const AttentionShape& s, double products
 
 }  // namespace
 
-void Ops::attention_forward(const AttentionShape& s, View qkv, View out, View log_sums) {
+void Ops::attention_forward(const AttentionShape& s, View qkv, View out, View logsumexp) {
   const std::int64_t n = s.batch * s.sequence * s.heads;
   run(attention("attention_forward", s, 2),
       {{"qkv", qkv, s.batch * s.sequence * s.qkv_width(), s.dtype},
        {"out", out, n * s.head_width, s.dtype},
-       {"log_sums", log_sums, n, DType::fp32}},
-      [&] { do_attention_forward(s, qkv, out, log_sums); });
+       {"log_sums", logsumexp, n, DType::fp32}},
+      [&] { do_attention_forward(s, qkv, out, logsumexp); });
 }
 
 // Five products: the scores again, and the gradients of probabilities, q, k and v.
-void Ops::attention_backward(const AttentionShape& s, View qkv, View out, View log_sums, View dout,
+void Ops::attention_backward(const AttentionShape& s, View qkv, View out, View logsumexp, View dout,
                              View dqkv) {
   const std::int64_t n = s.batch * s.sequence * s.heads;
   const std::int64_t wide = s.batch * s.sequence * s.qkv_width();
   run(attention("attention_backward", s, 5),
       {{"qkv", qkv, wide, s.dtype},
        {"out", out, n * s.head_width, s.dtype},
-       {"log_sums", log_sums, n, DType::fp32},
+       {"log_sums", logsumexp, n, DType::fp32},
        {"dout", dout, n * s.head_width, s.dtype},
        {"dqkv", dqkv, wide, s.dtype}},
-      [&] { do_attention_backward(s, qkv, out, log_sums, dout, dqkv); });
+      [&] { do_attention_backward(s, qkv, out, logsumexp, dout, dqkv); });
 }
 
 void Ops::rotary_table(const RotaryShape& s, const RotaryAngles& angles, View cosines, View sines) {

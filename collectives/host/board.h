@@ -19,7 +19,7 @@ namespace zero::host {
 /// The head of a rank's notice, which its peers read before its values.
 struct Notice {
   std::atomic<std::uint32_t> came;  ///< the last meeting its rank arrived at
-  Reach reach;
+  DataPath reach;
   std::uint64_t agreement;  ///< equal on all ranks that make the same call
   std::int64_t offset;      ///< direct: place of the values in the rank's region
 };

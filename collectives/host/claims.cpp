@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 46;  // of address space that a process has
 constexpr std::size_t kMostText = 1024;                     // bytes of a name in a notice
 
-std::int64_t room_for(const Claim& claim, const Awaited& awaited) {
-  return claim.reach == Reach::posted ? awaited.body : awaited.region;
+std::int64_t room_for(const PeerDescriptor& claim, const ExpectedDescriptor& awaited) {
+  return claim.reach == DataPath::posted ? awaited.body : awaited.region;
 }
 
 // The count that precedes a list of elements of `element` bytes, limited to the bytes that follow.
@@ -45,13 +45,13 @@ void fail_range(std::string_view what, std::int64_t offset, std::int64_t bytes, 
   fail("{}: {} bytes at offset {}, expected a range in its {} bytes", what, bytes, offset, room);
 }
 
-void check_claim(const Claim& claim, const Awaited& awaited) {
+void check_claim(const PeerDescriptor& claim, const ExpectedDescriptor& awaited) {
   ZERO_CHECK(claim.reach <= awaited.farthest, "rank {}'s notice: reach is {}, expected at most {}",
              awaited.rank, static_cast<std::uint32_t>(claim.reach),
              static_cast<std::uint32_t>(awaited.farthest));
   ZERO_CHECK(claim.count == awaited.count, "rank {}'s notice: count is {}, expected {} elements",
              awaited.rank, claim.count, awaited.count);
-  if (claim.count == 0 || claim.reach > Reach::direct) return;  // not read, or not in place
+  if (claim.count == 0 || claim.reach > DataPath::direct) return;  // not read, or not in place
   const std::int64_t bytes = claim.count * awaited.element;
   if (!in_range(claim.offset, bytes, room_for(claim, awaited)) ||
       claim.offset % awaited.element != 0) {
@@ -59,7 +59,7 @@ void check_claim(const Claim& claim, const Awaited& awaited) {
         "rank {}'s notice: offset is {}, expected a multiple of {} with {} bytes of values in the "
         "{} bytes of its {}",
         awaited.rank, claim.offset, awaited.element, bytes, room_for(claim, awaited),
-        claim.reach == Reach::posted ? "notice" : "region");
+        claim.reach == DataPath::posted ? "notice" : "region");
   }
 }
 

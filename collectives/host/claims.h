@@ -19,7 +19,7 @@
 namespace zero::host {
 
 /// How peers reach a rank's values.
-enum class Reach : std::uint32_t {
+enum class DataPath : std::uint32_t {
   posted,  ///< on the board
   direct,  ///< in place, in the rank's region
   staged,  ///< copied to the rank's region part by part
@@ -42,21 +42,21 @@ struct Destination {
 };
 
 /// A rank's description of the values that it gives to this rank; not trusted.
-struct Claim {
-  Reach reach = Reach::posted;
+struct PeerDescriptor {
+  DataPath reach = DataPath::posted;
   std::uint64_t agreement = 0;  ///< equal on all ranks that make the same call
   std::int64_t offset = 0;      ///< bytes; posted: in the notice's body; direct: in its region
   std::int64_t count = 0;       ///< elements
 };
 
 /// The same values as this rank's own arguments describe them.
-struct Awaited {
-  int rank = 0;                    ///< the rank that gives them, as errors name it
-  std::int64_t count = 0;          ///< elements
-  std::int64_t element = 1;        ///< bytes
-  std::int64_t body = 0;           ///< bytes of a notice's body
-  std::int64_t region = 0;         ///< bytes of the rank's region
-  Reach farthest = Reach::staged;  ///< shared: only in an all_gather
+struct ExpectedDescriptor {
+  int rank = 0;                          ///< the rank that gives them, as errors name it
+  std::int64_t count = 0;                ///< elements
+  std::int64_t element = 1;              ///< bytes
+  std::int64_t body = 0;                 ///< bytes of a notice's body
+  std::int64_t region = 0;               ///< bytes of the rank's region
+  DataPath farthest = DataPath::staged;  ///< shared: only in an all_gather
 };
 
 /// Reads a word that another process may be writing; the compiler cannot repeat the read.
@@ -84,7 +84,7 @@ inline void check_range(std::string_view what, std::int64_t offset, std::int64_t
 
 /// Throws zero::Error unless a claim matches the awaited values and places them where their rank
 /// may keep values.
-void check_claim(const Claim& claim, const Awaited& awaited);
+void check_claim(const PeerDescriptor& claim, const ExpectedDescriptor& awaited);
 /// Throws zero::Error unless `extent` bytes at the destination lie in the region of rank `rank`, or
 /// the destination has no place.
 void check_destination(const Destination& destination, int rank, std::int64_t extent,

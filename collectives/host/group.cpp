@@ -38,7 +38,7 @@ std::int64_t half_for(int ranks) {
 }  // namespace
 
 Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
-             const Seat& seat, SpinPolicy spin_policy)
+             const Membership& seat, SpinPolicy spin_policy)
     : memory_(std::move(memory)),
       peers_(std::move(peers)),
       board_(std::move(board)),
@@ -60,7 +60,7 @@ Group::~Group() {
 }
 
 // Posts this rank's offer and waits until all ranks have posted theirs.
-void Group::open(const Offer& offer) {
+void Group::open(const CallArguments& offer) {
   board_.turn();
   Notice& notice = board_.notice(seat_.rank);
   std::uint64_t agreement = mixed(static_cast<std::uint64_t>(offer.intent.operation),
@@ -71,13 +71,13 @@ void Group::open(const Offer& offer) {
     agreement = mixed(agreement, static_cast<std::uint64_t>(count));
   }
   notice.agreement = agreement;
-  const Reach reach = offer.target != nullptr ? post_destination(offer) : Reach::posted;
-  notice.reach = reach == Reach::shared ? reach : post(offer, notice);
+  const DataPath reach = offer.target != nullptr ? post_destination(offer) : DataPath::posted;
+  notice.reach = reach == DataPath::shared ? reach : post(offer, notice);
   pass(offer);
-  way_ = Reach::posted;
+  way_ = DataPath::posted;
   bool agreed = true;
   for (int rank = 0; rank < seat_.size; ++rank) {
-    const Claim theirs = claim_of(offer, rank);
+    const PeerDescriptor theirs = claim_of(offer, rank);
     claims_[static_cast<std::size_t>(rank)] = theirs;
     way_ = std::max(way_, theirs.reach);
     agreed = agreed && theirs.agreement == agreement;
@@ -91,27 +91,27 @@ void Group::open(const Offer& offer) {
 }
 
 // The contents of a rank's notice; each word is read once.
-Claim Group::claim_of(const Offer& offer, int rank) const {
+PeerDescriptor Group::claim_of(const CallArguments& offer, int rank) const {
   const Notice& notice = board_.notice(rank);
-  Claim claim{.reach = read_once(notice.reach), .agreement = read_once(notice.agreement)};
+  PeerDescriptor claim{.reach = read_once(notice.reach), .agreement = read_once(notice.agreement)};
   if (offer.slices != nullptr) {
     const Entry& entry = table(rank)[seat_.rank];
     claim.offset = read_once(entry.offset);
     claim.count = read_once(entry.count);
   } else {
-    claim.offset = claim.reach == Reach::posted ? 0 : read_once(notice.offset);
+    claim.offset = claim.reach == DataPath::posted ? 0 : read_once(notice.offset);
     claim.count = awaited_of(offer, rank).count;
   }
   return claim;
 }
 
-Awaited Group::awaited_of(const Offer& offer, int rank) const {
+ExpectedDescriptor Group::awaited_of(const CallArguments& offer, int rank) const {
   const auto at = static_cast<std::size_t>(rank);
-  Awaited awaited{.rank = seat_.name_of(rank),
-                  .count = offer.result.count(),
-                  .element = size_of(offer.intent.dtype),
-                  .body = board_.body_bytes(),
-                  .region = peers_[at] ? peers_[at]->capacity() : 0};
+  ExpectedDescriptor awaited{.rank = seat_.name_of(rank),
+                             .count = offer.result.count(),
+                             .element = size_of(offer.intent.dtype),
+                             .body = board_.body_bytes(),
+                             .region = peers_[at] ? peers_[at]->capacity() : 0};
   if (offer.intent.operation == Operation::broadcast && rank != offer.intent.detail)
     awaited.count = 0;
   if (offer.slices != nullptr) {
@@ -121,17 +121,17 @@ Awaited Group::awaited_of(const Offer& offer, int rank) const {
   }
   if (offer.target != nullptr) {
     awaited.count = offer.target->ranges[at].count;
-    awaited.farthest = Reach::shared;
+    awaited.farthest = DataPath::shared;
   }
   return awaited;
 }
 
 // Writes the destination of the values; returns whether that is shared memory.
-Reach Group::post_destination(const Offer& offer) {
+DataPath Group::post_destination(const CallArguments& offer) {
   const View& buffer = offer.target->buffer;
   const SharedMemory* const memory = shared_memory_of(buffer);
   const bool small = offer.target->total() * size_of(offer.intent.dtype) <= Board::kPosted;
-  if (memory == nullptr && small) return Reach::posted;
+  if (memory == nullptr && small) return DataPath::posted;
   Destination mine;
   if (memory != nullptr) {
     const View own = offer.target->of(seat_.rank);
@@ -145,7 +145,7 @@ Reach Group::post_destination(const Offer& offer) {
     mine.layout = mixed(mine.layout, static_cast<std::uint64_t>(begin));
   }
   destination(seat_.rank) = mine;
-  return memory != nullptr ? Reach::shared : Reach::posted;
+  return memory != nullptr ? DataPath::shared : DataPath::posted;
 }
 
 const Group::SharedMemory* Group::shared_memory_of(const View& view) const {
@@ -158,17 +158,17 @@ const Group::SharedMemory* Group::shared_memory_of(const View& view) const {
 }
 
 // Fills in this rank's notice, with its values if they fit.
-Reach Group::post(const Offer& offer, Notice& notice) {
+DataPath Group::post(const CallArguments& offer, Notice& notice) {
   const std::int64_t element = size_of(offer.intent.dtype);
   std::byte* const body = board_.body(seat_.rank);
   if (offer.slices == nullptr) {
     const std::int64_t bytes = offer.whole.bytes();
     if (bytes <= Board::kPosted) {
       if (bytes > 0) std::memcpy(body, offer.whole.data(), static_cast<std::size_t>(bytes));
-      return Reach::posted;
+      return DataPath::posted;
     }
     notice.offset = memory_->region().offset_of(offer.whole.data(), bytes);
-    return notice.offset < 0 ? Reach::staged : Reach::direct;
+    return notice.offset < 0 ? DataPath::staged : DataPath::direct;
   }
   const View& buffer = offer.slices->buffer;
   const std::int64_t start = memory_->region().offset_of(buffer.data(), buffer.bytes());
@@ -187,11 +187,11 @@ Reach Group::post(const Offer& offer, Notice& notice) {
     std::memcpy(body + at, from, static_cast<std::size_t>(count * element));
     at += count * element;
   }
-  if (posted) return Reach::posted;
-  return start < 0 ? Reach::staged : Reach::direct;
+  if (posted) return DataPath::posted;
+  return start < 0 ? DataPath::staged : DataPath::direct;
 }
 
-void Group::pass(const Offer& offer) {
+void Group::pass(const CallArguments& offer) {
   if (board_.failed()) throw_failure(offer);
   board_.arrive();
   const auto came = [this] { return board_.all_came(); };
@@ -214,7 +214,7 @@ void Group::pass(const Offer& offer) {
 }
 
 /// Checks the limits of a wait whose timeout came at `overdue`, if it has come.
-void Group::look(LongWait& wait, const Offer& offer,
+void Group::look(LongWait& wait, const CallArguments& offer,
                  std::optional<std::chrono::steady_clock::time_point>& overdue) {
   const LongWait::Due due = wait.due();
   if (due == LongWait::Due::nothing) return;
@@ -236,11 +236,11 @@ std::string Group::staging_offset() const {
 }
 
 // Copies elements [begin, begin + count) of each slice to one half of the staging area.
-void Group::stage(const Offer& offer, std::int64_t begin, std::int64_t count) {
+void Group::stage(const CallArguments& offer, std::int64_t begin, std::int64_t count) {
   part_begin_ = begin;
   part_count_ = count;
   part_half_ = 1 - part_half_;
-  if (claims_[static_cast<std::size_t>(seat_.rank)].reach != Reach::staged) return;
+  if (claims_[static_cast<std::size_t>(seat_.rank)].reach != DataPath::staged) return;
   const std::int64_t element = size_of(offer.intent.dtype);
   std::byte* to = staging_ + part_half_ * half_;
   const int views = offer.slices != nullptr ? seat_.size : 1;
@@ -258,19 +258,19 @@ std::byte* Group::staging_of(int rank, int half, std::int64_t offset, std::int64
   return memory_->reach(*peers_[at], stagings_[at] + half * half_ + offset, bytes);
 }
 
-View Group::part(const Offer& offer, int peer, std::int64_t begin, std::int64_t count) {
+View Group::part(const CallArguments& offer, int peer, std::int64_t begin, std::int64_t count) {
   const DType dtype = offer.intent.dtype;
   if (peer == seat_.rank) {
     return (offer.slices != nullptr ? offer.slices->of(peer) : offer.whole).slice(begin, count);
   }
   const std::int64_t element = size_of(dtype);
   const std::int64_t bytes = count * element;
-  const Claim& claim = claims_[static_cast<std::size_t>(peer)];
+  const PeerDescriptor& claim = claims_[static_cast<std::size_t>(peer)];
   check_range("values of a peer", begin, count, claim.count);
   std::byte* data = nullptr;
-  if (claim.reach == Reach::posted) {
+  if (claim.reach == DataPath::posted) {
     data = board_.body(peer) + claim.offset + begin * element;
-  } else if (claim.reach == Reach::direct) {
+  } else if (claim.reach == DataPath::direct) {
     data = memory_->reach(*peers_[static_cast<std::size_t>(peer)], claim.offset + begin * element,
                           bytes);
   } else {

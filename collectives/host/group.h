@@ -39,7 +39,7 @@ class Group final : public Transport {
     std::unique_ptr<Group> group;
     std::string refusal;
   };
-  struct Seat {
+  struct Membership {
     int rank = 0;
     int size = 1;
     std::vector<int> names{};  ///< of the ranks, in errors; empty: 0, 1, ...
@@ -51,26 +51,26 @@ class Group final : public Transport {
   };
   /// The properties of a call that ranks compare before its values travel, by this group or by
   /// other means.
-  struct Intent {
+  struct CallSignature {
     Operation operation = Operation::barrier;
     std::string_view purpose;
     DType dtype = DType::fp32;
     int detail = 0;  ///< the ReduceOp, the root
     std::span<const Slices::Range> counts{};
 
-    static Intent of(Operation operation, const Slices& slices, std::string_view purpose) {
+    static CallSignature of(Operation operation, const Slices& slices, std::string_view purpose) {
       return {operation, purpose, slices.buffer.dtype(), 0, slices.ranges};
     }
     /// For all of `values`, whose range is `all`; `all` and `purpose` must outlive the intent.
-    static Intent of(Operation operation, const View& values, const Slices::Range& all, int detail,
-                     std::string_view purpose) {
+    static CallSignature of(Operation operation, const View& values, const Slices::Range& all,
+                            int detail, std::string_view purpose) {
       return {operation, purpose, values.dtype(), detail, {&all, 1}};
     }
   };
   /// Joins as rank `seat`; collective through `all_gather_texts`. If `memory` is null, `reason`
   /// says why.
   static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason,
-                     const Seat& seat, const AllGatherTexts& all_gather_texts);
+                     const Membership& seat, const AllGatherTexts& all_gather_texts);
 
   ~Group() override;
 
@@ -103,8 +103,8 @@ class Group final : public Transport {
 
   /// Returns once all ranks have arrived with equal intents. `purpose` and `counts` must live until
   /// then.
-  void compare(const Intent& intent);
-  static Call call_of(const Intent& intent);
+  void compare(const CallSignature& intent);
+  static Call call_of(const CallSignature& intent);
   /// Ends the group because this rank failed elsewhere; `what` says why. The first failure is kept.
   void give_up(std::string_view what) { board_.fail(what); }
 
@@ -126,8 +126,8 @@ class Group final : public Transport {
  private:
   /// One call of this rank: its intent, and the values it gives: one view for all, or a slice for
   /// each rank.
-  struct Offer {
-    Intent intent;
+  struct CallArguments {
+    CallSignature intent;
     View whole{};
     const Slices* slices = nullptr;
     const Slices* receive = nullptr;  ///< only all_to_all, which agrees pairwise
@@ -144,26 +144,26 @@ class Group final : public Transport {
   };
 
   Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
-        const Seat& seat, SpinPolicy spin_policy);
+        const Membership& seat, SpinPolicy spin_policy);
 
   /// Opens the call and runs `body`; if that throws, the group has failed.
   template <typename Body>
-  void guarded(const Offer& offer, Body body);
+  void guarded(const CallArguments& offer, Body body);
   /// Runs body(begin, count) for ranges that cover the longest slice, each while peers can read it.
   template <typename Body>
-  void in_parts(const Offer& offer, Body body);
+  void in_parts(const CallArguments& offer, Body body);
 
-  void open(const Offer& offer);
-  Claim claim_of(const Offer& offer, int rank) const;
-  Awaited awaited_of(const Offer& offer, int rank) const;
-  void read_destinations(const Offer& offer);
-  void pass(const Offer& offer);
-  void look(LongWait& wait, const Offer& offer,
+  void open(const CallArguments& offer);
+  PeerDescriptor claim_of(const CallArguments& offer, int rank) const;
+  ExpectedDescriptor awaited_of(const CallArguments& offer, int rank) const;
+  void read_destinations(const CallArguments& offer);
+  void pass(const CallArguments& offer);
+  void look(LongWait& wait, const CallArguments& offer,
             std::optional<std::chrono::steady_clock::time_point>& overdue);
-  Waiting waiting(const Offer& offer) const;
-  Reach post(const Offer& offer, Notice& notice);
-  void stage(const Offer& offer, std::int64_t begin, std::int64_t count);
-  Reach post_destination(const Offer& offer);
+  Waiting waiting(const CallArguments& offer) const;
+  DataPath post(const CallArguments& offer, Notice& notice);
+  void stage(const CallArguments& offer, std::int64_t begin, std::int64_t count);
+  DataPath post_destination(const CallArguments& offer);
   const SharedMemory* shared_memory_of(const View& view) const;
   /// Written by its rank; read with read_once() alone.
   Destination& destination(int rank) const {
@@ -171,42 +171,43 @@ class Group final : public Transport {
   }
   /// Written by its rank; read with read_once() alone.
   Entry* table(int rank) const { return reinterpret_cast<Entry*>(board_.body(rank)); }
-  std::int64_t longest(const Offer& offer) const;
-  bool exceeds_caches(const Offer& offer) const;
-  bool in_step(const Offer& offer) const;
+  std::int64_t longest(const CallArguments& offer) const;
+  bool exceeds_caches(const CallArguments& offer) const;
+  bool in_step(const CallArguments& offer) const;
 
   /// Elements [begin, begin + count) of the values that `peer` gives this rank, readable at the
   /// time.
-  View part(const Offer& offer, int peer, std::int64_t begin, std::int64_t count);
-  void copy_part(const Offer& offer, int peer, std::int64_t begin, View to);
+  View part(const CallArguments& offer, int peer, std::int64_t begin, std::int64_t count);
+  void copy_part(const CallArguments& offer, int peer, std::int64_t begin, View to);
   /// Writes part of this rank's values to every peer, at the place that `to` returns for it.
   template <typename To>
-  void push_block(const Offer& offer, View from, To to);
-  void gather_in_shared(const Offer& offer);
-  bool can_push(const Offer& offer);
-  void push_slices(const Offer& offer);
-  void copy_slices(const Offer& offer, const Slices& to, std::int64_t begin, std::int64_t count);
-  void reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std::int64_t begin,
+  void push_block(const CallArguments& offer, View from, To to);
+  void gather_in_shared(const CallArguments& offer);
+  bool can_push(const CallArguments& offer);
+  void push_slices(const CallArguments& offer);
+  void copy_slices(const CallArguments& offer, const Slices& to, std::int64_t begin,
                    std::int64_t count);
-  void all_reduce_posted(const Offer& offer, ReduceOp op);
-  void all_reduce_pushed(const Offer& offer, ReduceOp op);
-  void all_reduce_staged(const Offer& offer, ReduceOp op);
+  void reduce_part(const CallArguments& offer, const ReduceEpilogue& epilogue, std::int64_t begin,
+                   std::int64_t count);
+  void all_reduce_posted(const CallArguments& offer, ReduceOp op);
+  void all_reduce_pushed(const CallArguments& offer, ReduceOp op);
+  void all_reduce_staged(const CallArguments& offer, ReduceOp op);
   std::string staging_offset() const;
   void read_stagings(const std::vector<std::string>& lines);
   std::byte* staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes);
 
   // Failures (mismatch.cpp).
-  void tell_peers(const Offer& offer, std::string_view what);
-  std::string who(const Offer& offer) const;
-  [[noreturn]] void explain(const Offer& offer);
-  void check_pairs(const Offer& offer);
-  [[noreturn]] void throw_failure(const Offer& offer) const;
-  void check_peers(const Offer& offer);
+  void tell_peers(const CallArguments& offer, std::string_view what);
+  std::string who(const CallArguments& offer) const;
+  [[noreturn]] void explain(const CallArguments& offer);
+  void check_pairs(const CallArguments& offer);
+  [[noreturn]] void throw_failure(const CallArguments& offer) const;
+  void check_peers(const CallArguments& offer);
 
   std::shared_ptr<Memory> memory_;
   std::vector<std::shared_ptr<Peer>> peers_;  // null for this rank
   Board board_;
-  Seat seat_;
+  Membership seat_;
   SpinPolicy spin_policy_;
   std::function<void()> idle_ = [] {};
   Blame blame_{};
@@ -220,11 +221,11 @@ class Group final : public Transport {
   std::vector<SharedMemory> shared_;
   std::uint32_t shared_made_ = 0;          // of allocate_shared()
   std::vector<View> inputs_;               // of a reduction, one per rank
-  std::vector<Claim> claims_;              // of all ranks, in this call; checked
+  std::vector<PeerDescriptor> claims_;     // of all ranks, in this call; checked
   std::vector<Destination> destinations_;  // of all ranks, in this call's all_gather; checked
   std::vector<Entry> pairs_;               // all_to_all: row i is rank i's table; checked
   std::int64_t longest_pair_ = 0;          // elements that any rank sends to any, in all_to_all
-  Reach way_ = Reach::posted;              // the farthest reach of any rank, in this call
+  DataPath way_ = DataPath::posted;        // the farthest reach of any rank, in this call
   std::int64_t part_begin_ = 0;            // staged: elements of each slice in the current half
   std::int64_t part_count_ = 0;
   int part_half_ = 0;

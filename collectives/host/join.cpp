@@ -13,7 +13,7 @@ namespace zero::host {
 namespace {
 
 // The first refusal among the ranks' lines, for people; "" if there is none.
-std::string refusal_in(const std::vector<std::string>& lines, const Group::Seat& seat) {
+std::string refusal_in(const std::vector<std::string>& lines, const Group::Membership& seat) {
   const auto refused =
       std::ranges::find_if(lines, [](const auto& line) { return line.starts_with(kRefused); });
   if (refused == lines.end()) return "";
@@ -35,7 +35,7 @@ Descriptor file_of_first(const std::string& line, const Process& first, std::int
 
 // Rank 0 makes the board; once all have mapped it, no descriptor is needed.
 Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::string& reason,
-                          const Seat& seat, const AllGatherTexts& all_gather_texts) {
+                          const Membership& seat, const AllGatherTexts& all_gather_texts) {
   const std::int64_t bytes = Board::bytes_for(seat.size);
   const auto invitations =
       all_gather_texts(attempt([&] { return memory ? memory->invitation() : kRefused + reason; }));

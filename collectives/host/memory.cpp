@@ -70,7 +70,7 @@ std::byte* Memory::reach(Peer& peer, std::int64_t offset, std::int64_t bytes) {
   return peer.span_.data() + offset;
 }
 
-void Memory::relieve() {
+void Memory::unmap_excess() {
   const std::scoped_lock lock(mutex_);
   if (resident_ <= kResident) return;
   const auto give_back = [](std::byte* begin, std::int64_t bytes) {

@@ -79,7 +79,7 @@ class Memory {
   std::byte* reach(Peer& peer, std::int64_t offset, std::int64_t bytes);
   /// Unmaps pages of peers if more than kResident bytes of them are mapped; a later access maps
   /// them again.
-  void relieve();
+  void unmap_excess();
 
  private:
   Region region_;

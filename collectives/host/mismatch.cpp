@@ -7,7 +7,7 @@
 
 namespace zero::host {
 // Peers must learn of a failure even if there is no memory for its message.
-void Group::tell_peers(const Offer& offer, std::string_view what) {
+void Group::tell_peers(const CallArguments& offer, std::string_view what) {
   try {
     board_.fail(what.starts_with("[rank ") ? std::string(what)
                                            : fmt::format("{}: {}", who(offer), what));
@@ -16,11 +16,11 @@ void Group::tell_peers(const Offer& offer, std::string_view what) {
   }
 }
 
-std::string Group::who(const Offer& offer) const {
+std::string Group::who(const CallArguments& offer) const {
   return call_name(seat_.name(), offer.intent.operation, offer.intent.purpose);
 }
 
-Waiting Group::waiting(const Offer& offer) const {
+Waiting Group::waiting(const CallArguments& offer) const {
   Waiting found{.who = who(offer), .step = step_};
   for (int rank = 0; rank < seat_.size; ++rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];
@@ -39,7 +39,7 @@ std::vector<int> Group::absent() const {
   return names;
 }
 
-Call Group::call_of(const Intent& intent) {
+Call Group::call_of(const CallSignature& intent) {
   Call call;
   call.name = call_name(intent.operation, intent.purpose);
   if (intent.operation != Operation::barrier) call.details = name_of(intent.dtype);
@@ -54,7 +54,7 @@ Call Group::call_of(const Intent& intent) {
 }
 
 // All ranks see the disagreement, so all come to this exchange of calls.
-void Group::explain(const Offer& offer) {
+void Group::explain(const CallArguments& offer) {
   board_.turn();
   const auto room = static_cast<std::size_t>(board_.body_bytes());
   write_call(call_of(offer.intent), {board_.body(seat_.rank), room});
@@ -72,7 +72,7 @@ void Group::explain(const Offer& offer) {
 }
 
 // Every rank compares every pair, so that all reach the same result.
-void Group::check_pairs(const Offer& offer) {
+void Group::check_pairs(const CallArguments& offer) {
   const auto world = static_cast<std::size_t>(seat_.size);
   pairs_.resize(world * world);
   const auto pair = [&](int i, int j) -> Entry& {
@@ -110,12 +110,12 @@ void Group::check_pairs(const Offer& offer) {
   if (elsewhere) fail("{}: the group has failed: {}", who(offer), *elsewhere);
 }
 
-void Group::throw_failure(const Offer& offer) const {
+void Group::throw_failure(const CallArguments& offer) const {
   fail("{}: the group has failed: {}", who(offer), board_.failure());
 }
 
 // A rank that has left, or whose process has ended, will not come.
-void Group::check_peers(const Offer& offer) {
+void Group::check_peers(const CallArguments& offer) {
   for (int rank = 0; rank < seat_.size; ++rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];
     if (!peer) continue;

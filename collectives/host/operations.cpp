@@ -23,7 +23,7 @@ constexpr std::int64_t kCached = std::int64_t{32} << 20;
 }  // namespace
 
 template <typename Body>
-void Group::guarded(const Offer& offer, Body body) {
+void Group::guarded(const CallArguments& offer, Body body) {
   try {
     open(offer);
     body();
@@ -41,10 +41,10 @@ void Group::guarded(const Offer& offer, Body body) {
 }
 
 template <typename Body>
-void Group::in_parts(const Offer& offer, Body body) {
-  if (way_ != Reach::staged) {
+void Group::in_parts(const CallArguments& offer, Body body) {
+  if (way_ != DataPath::staged) {
     body(0, std::numeric_limits<std::int64_t>::max());
-    if (way_ == Reach::direct) pass(offer);
+    if (way_ == DataPath::direct) pass(offer);
     return;
   }
   const std::int64_t all = longest(offer);
@@ -59,19 +59,19 @@ void Group::in_parts(const Offer& offer, Body body) {
   pass(offer);
 }
 
-std::int64_t Group::longest(const Offer& offer) const {
+std::int64_t Group::longest(const CallArguments& offer) const {
   std::int64_t most = 0;
   for (const auto& [begin, count] : offer.intent.counts) most = std::max(most, count);
   return offer.receive != nullptr ? longest_pair_ : most;
 }
 
-bool Group::exceeds_caches(const Offer& offer) const {
+bool Group::exceeds_caches(const CallArguments& offer) const {
   std::int64_t count = offer.receive != nullptr ? offer.receive->total() : 0;
   for (const Slices::Range& range : offer.intent.counts) count += range.count;
   return count * size_of(offer.intent.dtype) * seat_.size > kCached;
 }
 
-void Group::copy_part(const Offer& offer, int peer, std::int64_t begin, View to) {
+void Group::copy_part(const CallArguments& offer, int peer, std::int64_t begin, View to) {
   const std::int64_t block = kCopied / size_of(offer.intent.dtype);
   const bool around_caches = exceeds_caches(offer);
   for (std::int64_t at = 0; at < to.count(); at += block) {
@@ -83,20 +83,20 @@ void Group::copy_part(const Offer& offer, int peer, std::int64_t begin, View to)
     } else {
       copy(from, place);
     }
-    if (way_ != Reach::posted) memory_->relieve();
+    if (way_ != DataPath::posted) memory_->unmap_excess();
     if (in_step(offer)) pass(offer);
   }
 }
 
 // All ranks copy the root's values in step, block by block, so that a block comes from memory once
 // and from a cache for the other ranks.
-bool Group::in_step(const Offer& offer) const {
-  return way_ == Reach::direct && offer.intent.operation == Operation::broadcast &&
+bool Group::in_step(const CallArguments& offer) const {
+  return way_ == DataPath::direct && offer.intent.operation == Operation::broadcast &&
          seat_.size > 2 && exceeds_caches(offer);
 }
 
 // Each rank begins with its neighbour, so that the ranks do not all read one rank's memory first.
-void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin,
+void Group::copy_slices(const CallArguments& offer, const Slices& to, std::int64_t begin,
                         std::int64_t count) {
   for (int step = 0; step < seat_.size; ++step) {
     const int peer = (seat_.rank + step) % seat_.size;
@@ -108,13 +108,13 @@ void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin
 
 // All have arrived, so no rank uses the old contents, and each rank may write its slice. Slices
 // already in place were written before their ranks arrived.
-void Group::gather_in_shared(const Offer& offer) {
+void Group::gather_in_shared(const CallArguments& offer) {
   read_destinations(offer);
   const Destination& first = destinations_[0];
   bool there = true;
   for (std::size_t rank = 0; rank < destinations_.size(); ++rank) {
     const Destination& theirs = destinations_[rank];
-    const bool same = claims_[rank].reach == Reach::shared && theirs.memory == first.memory &&
+    const bool same = claims_[rank].reach == DataPath::shared && theirs.memory == first.memory &&
                       theirs.offset == first.offset && theirs.layout == first.layout;
     ZERO_CHECK(same, "{}: {}", who(offer), kTargetsApart);
     there = there && theirs.there != 0;
@@ -132,20 +132,20 @@ void Group::gather_in_shared(const Offer& offer) {
   pass(offer);
 }
 
-void Group::read_destinations(const Offer& offer) {
+void Group::read_destinations(const CallArguments& offer) {
   std::int64_t extent = 0;
   for (const auto& [begin, count] : offer.target->ranges) extent = std::max(extent, begin + count);
   for (int rank = 0; rank < seat_.size; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     destinations_[at] = read_once(destination(rank));
-    if (!peers_[at] || claims_[at].reach == Reach::shared) continue;
+    if (!peers_[at] || claims_[at].reach == DataPath::shared) continue;
     check_destination(destinations_[at], seat_.name_of(rank), extent * size_of(offer.intent.dtype),
                       peers_[at]->capacity());
   }
 }
 
-bool Group::can_push(const Offer& offer) {
-  if (way_ == Reach::posted) return false;
+bool Group::can_push(const CallArguments& offer) {
+  if (way_ == DataPath::posted) return false;
   read_destinations(offer);
   return std::ranges::all_of(destinations_, [&](const Destination& theirs) {
     return theirs.offset >= 0 && theirs.layout == destinations_[0].layout;
@@ -153,7 +153,7 @@ bool Group::can_push(const Offer& offer) {
 }
 
 template <typename To>
-void Group::push_block(const Offer& offer, View from, To to) {
+void Group::push_block(const CallArguments& offer, View from, To to) {
   const bool around_caches = exceeds_caches(offer);
   const auto* const values = static_cast<const std::byte*>(from.data());
   for (int step = 0; step < seat_.size; ++step) {
@@ -165,12 +165,12 @@ void Group::push_block(const Offer& offer, View from, To to) {
       std::memcpy(place, values, static_cast<std::size_t>(from.bytes()));
     }
   }
-  memory_->relieve();
+  memory_->unmap_excess();
 }
 
 // A rank that has arrived no longer uses its destination, so peers may write there: each rank reads
 // its values once, block by block, and writes each block to all.
-void Group::push_slices(const Offer& offer) {
+void Group::push_slices(const CallArguments& offer) {
   const std::int64_t element = size_of(offer.intent.dtype);
   const std::int64_t block = kPushed / element;
   const View own = offer.target->of(seat_.rank);
@@ -190,10 +190,11 @@ void Group::push_slices(const Offer& offer) {
 }
 
 void Group::all_gather(View mine, const Slices& full, std::string_view purpose) {
-  const Offer offer{
-      .intent = Intent::of(Operation::all_gather, full, purpose), .whole = mine, .target = &full};
+  const CallArguments offer{.intent = CallSignature::of(Operation::all_gather, full, purpose),
+                            .whole = mine,
+                            .target = &full};
   guarded(offer, [&] {
-    if (way_ == Reach::shared) return gather_in_shared(offer);
+    if (way_ == DataPath::shared) return gather_in_shared(offer);
     if (can_push(offer)) return push_slices(offer);
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       copy_slices(offer, full, begin, count);
@@ -203,8 +204,8 @@ void Group::all_gather(View mine, const Slices& full, std::string_view purpose) 
 
 void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
                            std::string_view purpose) {
-  const Offer offer{.intent = Intent::of(Operation::reduce_scatter, full, purpose),
-                    .slices = &full};
+  const CallArguments offer{.intent = CallSignature::of(Operation::reduce_scatter, full, purpose),
+                            .slices = &full};
   guarded(offer, [&] {
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       const std::int64_t own = epilogue.destination.count();
@@ -214,8 +215,8 @@ void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, V
 }
 
 // In blocks, so that mapped memory of peers stays within its budget.
-void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std::int64_t begin,
-                        std::int64_t count) {
+void Group::reduce_part(const CallArguments& offer, const ReduceEpilogue& epilogue,
+                        std::int64_t begin, std::int64_t count) {
   const std::int64_t readers = std::max(1, seat_.size - 1);
   const std::int64_t block = std::max<std::int64_t>(64 << 10, Memory::kResident / readers) /
                              size_of(offer.intent.dtype) / kNormBlock * kNormBlock;
@@ -224,7 +225,7 @@ void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std:
       inputs_[static_cast<std::size_t>(peer)] = part(offer, peer, at, length);
     }
   };
-  if (way_ == Reach::posted) {
+  if (way_ == DataPath::posted) {
     gather_inputs(begin, count);
     return cpu::tree_reduce(inputs_, epilogue);
   }
@@ -232,25 +233,25 @@ void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std:
     const std::int64_t length = std::min(block, begin + count - at);
     gather_inputs(at, length);
     cpu::tree_reduce(inputs_, epilogue.slice(at, length));
-    memory_->relieve();
+    memory_->unmap_excess();
   }
 }
 
 void Group::all_reduce(View values, ReduceOp op, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  const Offer offer{
-      .intent = Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose),
-      .whole = values,
-      .result = values};
+  const CallArguments offer{.intent = CallSignature::of(Operation::all_reduce, values, all,
+                                                        static_cast<int>(op), purpose),
+                            .whole = values,
+                            .result = values};
   guarded(offer, [&] {
-    if (way_ == Reach::posted) return all_reduce_posted(offer, op);
-    if (way_ == Reach::direct) return all_reduce_pushed(offer, op);
+    if (way_ == DataPath::posted) return all_reduce_posted(offer, op);
+    if (way_ == DataPath::direct) return all_reduce_pushed(offer, op);
     all_reduce_staged(offer, op);
   });
 }
 
 // Every rank combines all values.
-void Group::all_reduce_posted(const Offer& offer, ReduceOp op) {
+void Group::all_reduce_posted(const CallArguments& offer, ReduceOp op) {
   for (int peer = 0; peer < seat_.size; ++peer) {
     inputs_[static_cast<std::size_t>(peer)] = part(offer, peer, 0, offer.whole.count());
   }
@@ -259,7 +260,7 @@ void Group::all_reduce_posted(const Offer& offer, ReduceOp op) {
 
 // Each rank combines one share, which no other rank reads or writes, and writes it to all, block by
 // block: a block is still in a cache when it goes out.
-void Group::all_reduce_pushed(const Offer& offer, ReduceOp op) {
+void Group::all_reduce_pushed(const CallArguments& offer, ReduceOp op) {
   const std::int64_t element = size_of(offer.intent.dtype);
   const std::int64_t block = kPushed / element / kNormBlock * kNormBlock;
   const std::int64_t begin = offer.whole.count() * seat_.rank / seat_.size;
@@ -278,7 +279,7 @@ void Group::all_reduce_pushed(const Offer& offer, ReduceOp op) {
 }
 
 // Values go to one half of the staging area, combined shares to the other.
-void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
+void Group::all_reduce_staged(const CallArguments& offer, ReduceOp op) {
   const std::int64_t element = size_of(offer.intent.dtype);
   const std::int64_t block = half_ / element;
   const int world = seat_.size;
@@ -299,15 +300,15 @@ void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
     pass(offer);
     for (int peer = 0; peer < world; ++peer)
       copy(staged(peer, 1, peer), share(values, peer, world));
-    memory_->relieve();
+    memory_->unmap_excess();
   }
   pass(offer);
 }
 
 void Group::all_to_all(const Slices& send, const Slices& receive, std::string_view purpose) {
-  const Offer offer{.intent = {Operation::all_to_all, purpose, send.buffer.dtype()},
-                    .slices = &send,
-                    .receive = &receive};
+  const CallArguments offer{.intent = {Operation::all_to_all, purpose, send.buffer.dtype()},
+                            .slices = &send,
+                            .receive = &receive};
   guarded(offer, [&] {
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       copy_slices(offer, receive, begin, count);
@@ -317,9 +318,10 @@ void Group::all_to_all(const Slices& send, const Slices& receive, std::string_vi
 
 void Group::broadcast(View values, int root, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  const Offer offer{.intent = Intent::of(Operation::broadcast, values, all, root, purpose),
-                    .whole = seat_.rank == root ? values : values.slice(0, 0),
-                    .result = values};
+  const CallArguments offer{
+      .intent = CallSignature::of(Operation::broadcast, values, all, root, purpose),
+      .whole = seat_.rank == root ? values : values.slice(0, 0),
+      .result = values};
   guarded(offer, [&] {
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       const std::int64_t there = std::min(count, values.count() - begin);
@@ -328,7 +330,7 @@ void Group::broadcast(View values, int root, std::string_view purpose) {
   });
 }
 
-void Group::compare(const Intent& intent) {
+void Group::compare(const CallSignature& intent) {
   guarded({.intent = intent}, [] {});
 }
 

@@ -45,7 +45,7 @@ void Hosts::set_behind(int waits) {
 // compare() finds an absent rank of this host, messages one of another host; other waits on this
 // host are for ranks that themselves wait for an absent one. So may be the wait in compare(), for a
 // rank that is still in the call before: that one is not to blame.
-void Hosts::call(const Intent& intent, const Work& work) {
+void Hosts::call(const CallSignature& intent, const Work& work) {
   constexpr int kBehindMessages = 1;
   link_.guarded(intent, [&] {
     try {
@@ -78,12 +78,12 @@ void Hosts::in_parts(std::int64_t parts, const Start& start, const End& end) {
 }
 
 void Hosts::all_gather(View mine, const Slices& full, std::string_view purpose) {
-  const Intent intent = Intent::of(Operation::all_gather, full, purpose);
+  const CallSignature intent = CallSignature::of(Operation::all_gather, full, purpose);
   call(intent, [&] { gather(intent, mine, full, -1); });
 }
 
 // Slices of host `without` are empty, and it takes no part.
-void Hosts::gather(const Intent& intent, View mine, const Slices& full, int without) {
+void Hosts::gather(const CallSignature& intent, View mine, const Slices& full, int without) {
   const int rank = link_.rank();
   const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const std::int64_t most = kPart / size_of(full.buffer.dtype());
@@ -111,7 +111,7 @@ void Hosts::gather(const Intent& intent, View mine, const Slices& full, int with
 }
 
 // Each rank of this host gives its peers the slice that it handles in this round: `given`.
-void Hosts::share_round(const Intent& intent, int round, View given, const Slices& slices) {
+void Hosts::share_round(const CallSignature& intent, int round, View given, const Slices& slices) {
   const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const Slices assigned = assigned_slices(slices, here, round);
   const bool all_there = round > 0 && here.size() == 1;
@@ -120,14 +120,14 @@ void Hosts::share_round(const Intent& intent, int round, View given, const Slice
 
 // Each pair of ranks exchanges the values that only these two need.
 void Hosts::all_to_all(const Slices& send, const Slices& receive, std::string_view purpose) {
-  const Intent intent{
+  const CallSignature intent{
       .operation = Operation::all_to_all, .purpose = purpose, .dtype = send.buffer.dtype()};
   call(intent, [&] { link_.all_to_all(send, receive); });
 }
 
 void Hosts::broadcast(View values, int root, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  const Intent intent = Intent::of(Operation::broadcast, values, all, root, purpose);
+  const CallSignature intent = CallSignature::of(Operation::broadcast, values, all, root, purpose);
   call(intent, [&] {
     if (values.bytes() <= Link::kWhole) return broadcast_whole(intent, values);
     broadcast_shares(intent, values);
@@ -135,7 +135,7 @@ void Hosts::broadcast(View values, int root, std::string_view purpose) {
 }
 
 // Sends to one rank of each other host, which shares the values with its peers.
-void Hosts::broadcast_whole(const Intent& intent, View values) {
+void Hosts::broadcast_whole(const CallSignature& intent, View values) {
   const int root = intent.detail;
   const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const int first = host_ == plan_.host_of(root) ? root : here.owner(root);
@@ -153,7 +153,7 @@ void Hosts::broadcast_whole(const Intent& intent, View values) {
 
 // Sends a share to each rank of the other hosts, which gather the shares, so the root's link
 // carries the values once.
-void Hosts::broadcast_shares(const Intent& intent, View values) {
+void Hosts::broadcast_shares(const CallSignature& intent, View values) {
   const int root = intent.detail;
   const int home = plan_.host_of(root);
   const int elsewhere = plan_.ranks() - plan_.hosts()[static_cast<std::size_t>(home)].size();
@@ -180,7 +180,7 @@ void Hosts::broadcast_shares(const Intent& intent, View values) {
 }
 
 void Hosts::barrier(std::string_view purpose) {
-  const Intent intent{.operation = Operation::barrier, .purpose = purpose};
+  const CallSignature intent{.operation = Operation::barrier, .purpose = purpose};
   call(intent, [&] { link_.barrier(); });
 }
 

@@ -47,7 +47,7 @@ class Hosts final : public Transport {
   void barrier(std::string_view purpose) override;
 
  private:
-  using Intent = host::Group::Intent;
+  using CallSignature = host::Group::CallSignature;
 
   /// One part of a reduction: a sum per sub-tree of this rank's elements, as far as they have
   /// arrived, and its memory.
@@ -67,7 +67,7 @@ class Hosts final : public Transport {
 
   /// Compares calls with the host's ranks and the other hosts, and runs `work`; if that throws, all
   /// ranks fail with its message.
-  void call(const Intent& intent, const Work& work);
+  void call(const CallSignature& intent, const Work& work);
   /// Starts part after part with start(part, transfers) and ends each with end(part) once its
   /// messages are complete, while those of the next part travel.
   void in_parts(std::int64_t parts, const Start& start, const End& end);
@@ -80,17 +80,18 @@ class Hosts final : public Transport {
   }
   host::Group& subtree_group() { return groups_.subtree ? *groups_.subtree : *groups_.host; }
 
-  void gather(const Intent& intent, View mine, const Slices& full, int without);
-  void share_round(const Intent& intent, int round, View mine, const Slices& part);
-  void broadcast_whole(const Intent& intent, View values);
-  void broadcast_shares(const Intent& intent, View values);
+  void gather(const CallSignature& intent, View mine, const Slices& full, int without);
+  void share_round(const CallSignature& intent, int round, View mine, const Slices& part);
+  void broadcast_whole(const CallSignature& intent, View values);
+  void broadcast_shares(const CallSignature& intent, View values);
 
   // Reductions (hosts_reduce.cpp).
-  void start_sums(const Intent& intent, const Slices& part, Sums& sums, Transfers& transfers);
+  void start_sums(const CallSignature& intent, const Slices& part, Sums& sums,
+                  Transfers& transfers);
   std::int64_t sums_of_part() const;
   void receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers);
-  void all_reduce_shares(const Intent& intent, View values);
-  void combine_between(const Intent& intent, const std::function<View(int)>& part_of);
+  void all_reduce_shares(const CallSignature& intent, View values);
+  void combine_between(const CallSignature& intent, const std::function<View(int)>& part_of);
 
   Link& link_;
   HostPlan plan_;

@@ -39,7 +39,7 @@ std::int64_t Hosts::sums_of_part() const {
 
 void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
                            std::string_view purpose) {
-  const Intent intent = Intent::of(Operation::reduce_scatter, full, purpose);
+  const CallSignature intent = CallSignature::of(Operation::reduce_scatter, full, purpose);
   const std::int64_t sums = sums_of_part();
   const std::int64_t fitting = kPart / (sums * size_of(DType::fp32)) / kNormBlock * kNormBlock;
   const std::int64_t most = std::max(kNormBlock, fitting);
@@ -59,7 +59,8 @@ void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, V
 }
 
 // Sums of this rank's sub-tree are sent as soon as they are formed.
-void Hosts::start_sums(const Intent& intent, const Slices& part, Sums& sums, Transfers& transfers) {
+void Hosts::start_sums(const CallSignature& intent, const Slices& part, Sums& sums,
+                       Transfers& transfers) {
   const int rank = link_.rank();
   const View own = part.of(rank);
   receive_sums(own, DType::fp32, sums, transfers);
@@ -97,8 +98,8 @@ void Hosts::receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers
 
 void Hosts::all_reduce(View values, ReduceOp op, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  const Intent intent =
-      Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose);
+  const CallSignature intent =
+      CallSignature::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose);
   const bool whole = values.bytes() <= Link::kWhole;
   const auto subtrees = static_cast<std::int64_t>(plan_.subtrees().size());
   const std::int64_t most =
@@ -117,7 +118,7 @@ void Hosts::all_reduce(View values, ReduceOp op, std::string_view purpose) {
 }
 
 // Every rank combines its share of the values, then all shares are gathered in place.
-void Hosts::all_reduce_shares(const Intent& intent, View values) {
+void Hosts::all_reduce_shares(const CallSignature& intent, View values) {
   const auto share_of = [&](int rank) { return share(values, rank, plan_.ranks()); };
   combine_between(intent, share_of);
   Slices shares{.buffer = values, .ranges = {}};
@@ -131,7 +132,7 @@ void Hosts::all_reduce_shares(const Intent& intent, View values) {
 
 // part_of(rank): the part of this rank's sub-tree's result that `rank` needs. This rank's own part
 // becomes the result over all ranks.
-void Hosts::combine_between(const Intent& intent, const std::function<View(int)>& part_of) {
+void Hosts::combine_between(const CallSignature& intent, const std::function<View(int)>& part_of) {
   const int rank = link_.rank();
   const View own = part_of(rank);
   const std::size_t subtrees = plan_.subtrees().size();

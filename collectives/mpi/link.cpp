@@ -30,7 +30,7 @@ Link::~Link() {
   if (inquiries_) inquiries_->abandon();
 }
 
-void Link::guarded(const Intent& intent, const Work& work) {
+void Link::guarded(const CallSignature& intent, const Work& work) {
   operation_ = intent.operation;
   who_ = call_name(names_[static_cast<std::size_t>(rank())], operation_, intent.purpose);
   if (const auto& known = failures_.known()) {
@@ -46,7 +46,7 @@ void Link::guarded(const Intent& intent, const Work& work) {
   }
 }
 
-void Link::compared(const Intent& intent, const Work& work) {
+void Link::compared(const CallSignature& intent, const Work& work) {
   comparison_->start(host::Group::call_of(intent));
   work();
   finish_comparison();

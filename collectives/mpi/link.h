@@ -37,7 +37,7 @@ class Link {
   /// turns and use half the link.
   static constexpr std::int64_t kBetweenHosts = std::int64_t{63} << 10;
 
-  using Intent = host::Group::Intent;
+  using CallSignature = host::Group::CallSignature;
   using Work = std::function<void()>;
 
   Link(Comm group, const Options& options, std::shared_ptr<const CallContext> context)
@@ -76,10 +76,10 @@ class Link {
 
   /// Runs `work` of a call; if `work` throws, sends the error to all ranks. Throws at once if this
   /// rank already knows of a failure.
-  void guarded(const Intent& intent, const Work& work);
+  void guarded(const CallSignature& intent, const Work& work);
   /// Sends this rank's call to the next leader, runs `work` and returns once the calls compare
   /// equal. Only within guarded().
-  void compared(const Intent& intent, const Work& work);
+  void compared(const CallSignature& intent, const Work& work);
   /// Waits for the call of the previous leader and compares it with this rank's.
   void finish_comparison() const;
   /// Messages of the call, and the wait for them; wait() first runs finish_comparison(), because a

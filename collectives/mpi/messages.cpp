@@ -16,12 +16,12 @@ Messages::Messages(Link& link) : link_(link) {
   link_.compare_among(all);
 }
 
-void Messages::call(const Link::Intent& intent, const Link::Work& work) {
+void Messages::call(const Link::CallSignature& intent, const Link::Work& work) {
   link_.guarded(intent, [&] { link_.compared(intent, work); });
 }
 
 void Messages::all_gather(View mine, const Slices& full, std::string_view purpose) {
-  call(Link::Intent::of(Operation::all_gather, full, purpose), [&] {
+  call(Link::CallSignature::of(Operation::all_gather, full, purpose), [&] {
     link_.send_and_receive([&](int) { return mine; }, [&](int peer) { return full.of(peer); });
     copy(mine, full.of(link_.rank()));
   });
@@ -39,7 +39,7 @@ std::vector<View> Messages::received_in(View buffer, View own) const {
 
 void Messages::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                               std::string_view purpose) {
-  call(Link::Intent::of(Operation::reduce_scatter, full, purpose), [&] {
+  call(Link::CallSignature::of(Operation::reduce_scatter, full, purpose), [&] {
     const std::vector<View> inputs = received_in(workspace, full.of(link_.rank()));
     link_.send_and_receive([&](int peer) { return full.of(peer); },
                            [&](int peer) { return inputs[static_cast<std::size_t>(peer)]; });
@@ -49,7 +49,7 @@ void Messages::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue
 
 void Messages::all_reduce(View values, ReduceOp op, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  call(Link::Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose),
+  call(Link::CallSignature::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose),
        [&] { combine(values, op); });
 }
 
@@ -114,7 +114,7 @@ void Messages::broadcast(View values, int root, std::string_view purpose) {
     link_.send_and_receive([&](int to) { return to == root ? none : share_of(rank); },
                            [&](int from) { return rank == root ? none : share_of(from); });
   };
-  call(Link::Intent::of(Operation::broadcast, values, all, root, purpose), send);
+  call(Link::CallSignature::of(Operation::broadcast, values, all, root, purpose), send);
 }
 
 void Messages::barrier(std::string_view purpose) {

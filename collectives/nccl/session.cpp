@@ -80,7 +80,7 @@ void Session::run(const std::string& who, ncclComm_t* comm, const std::function<
     fail(error.what());
     throw;
   }
-  settle(who, *comm, deadline);
+  await_connected(who, *comm, deadline);
 }
 
 void Session::run_collective(const std::string& who, ncclComm_t comm,
@@ -100,7 +100,7 @@ void Session::count_locked(const std::string& who, ncclComm_t comm) {
   }
 }
 
-void Session::settle(const std::string& who, ncclComm_t comm, Clock::time_point deadline) {
+void Session::await_connected(const std::string& who, ncclComm_t comm, Clock::time_point deadline) {
   std::string reason;
   bool lost = false;
   for (int looks = 0; reason.empty(); ++looks) {

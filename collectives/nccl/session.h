@@ -66,7 +66,7 @@ class Session {
   std::string explained(const std::string& reason);
   /// The failure of this rank's communicators; empty if none.
   std::optional<std::string> trouble_here() const;
-  void settle(const std::string& who, ncclComm_t comm, Clock::time_point deadline);
+  void await_connected(const std::string& who, ncclComm_t comm, Clock::time_point deadline);
   void abort_all(const std::string& reason) noexcept;
   void check_locked(const std::string& who) const;
   void count_locked(const std::string& who, ncclComm_t comm);

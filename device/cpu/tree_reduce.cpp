@@ -126,7 +126,7 @@ void stream_block(const View& destination, std::size_t begin, BlockSum& sum) {
   }
 }
 
-/// Iterates over the uncounted elements of an epilogue, block by block.
+/// Iterates over the excluded_from_norm elements of an epilogue, block by block.
 class Uncounted {
  public:
   Uncounted(const ReduceEpilogue& epilogue, std::size_t begin) : offset_(epilogue.uncounted_at) {
@@ -140,7 +140,8 @@ class Uncounted {
     ranges_ = ranges_.subspan(static_cast<std::size_t>(next - ranges_.begin()));
   }
 
-  /// Zeroes the uncounted among `values`, elements [begin, end); returns whether others are left.
+  /// Zeroes the excluded_from_norm among `values`, elements [begin, end); returns whether others
+  /// are left.
   bool drop(BlockSum& values, std::size_t begin, std::size_t end) {
     const std::int64_t low = offset_ + static_cast<std::int64_t>(begin);
     const std::int64_t high = offset_ + static_cast<std::int64_t>(end);
@@ -225,7 +226,7 @@ void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue,
   if (written && norm == nullptr) return;
   const bool around_caches = streams_past_caches(inputs, epilogue);
   const hn::ScalableTag<float> d;
-  Uncounted uncounted(epilogue, begin);
+  Uncounted excluded_from_norm(epilogue, begin);
   HWY_ALIGN BlockSum sum;
   for (std::size_t first = begin; first < end; first += kBlock) {
     const std::size_t last = HWY_MIN(first + kBlock, end);
@@ -245,7 +246,8 @@ void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue,
     } else if (!written) {
       store_block<To>(epilogue.destination, first, last, sum);
     }
-    if (norm != nullptr && uncounted.drop(sum, first, last)) add_norm(sum, last - first, *norm);
+    if (norm != nullptr && excluded_from_norm.drop(sum, first, last))
+      add_norm(sum, last - first, *norm);
   }
   if (around_caches) hwy::FlushStream();
 }

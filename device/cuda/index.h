@@ -32,13 +32,14 @@ void for_shrinking_ranges(std::int64_t count, std::int64_t first, const Body& bo
   }
 }
 
-/// The uncounted elements of `epilogue` within `range` of its destination, in the numbering of
-/// `uncounted`; adjacent ranges are merged. None without a norm.
+/// The excluded_from_norm elements of `epilogue` within `range` of its destination, in the
+/// numbering of `excluded_from_norm`; adjacent ranges are merged. None without a norm.
 std::vector<ElementRange> uncounted_within(const ReduceEpilogue& epilogue,
                                            const ElementRange& range);
 
-/// Calls body(piece, uncounted) for pieces that cover `range` of the destination of `epilogue`, at
-/// multiples of kNormBlock, each with at most `most` >= 32 uncounted ranges.
+/// Calls body(piece, excluded_from_norm) for pieces that cover `range` of the destination of
+/// `epilogue`, at multiples of kNormBlock, each with at most `most` >= 32 excluded_from_norm
+/// ranges.
 template <class Body>
 void for_uncounted_pieces(const ReduceEpilogue& epilogue, const ElementRange& range,
                           std::size_t most, const Body& body) {

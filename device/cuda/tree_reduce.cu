@@ -144,7 +144,7 @@ __device__ __forceinline__ Floats<kElements<From>> tree_sum(const Inputs<most>& 
   return value;
 }
 
-/// Zeroes the uncounted among elements [at, at + N).
+/// Zeroes the excluded_from_norm among elements [at, at + N).
 template <int N>
 __device__ __forceinline__ void drop_uncounted(const Tail& tail, std::int64_t at,
                                                Floats<N>& values) {
@@ -251,7 +251,7 @@ struct Piece {
   const ReduceEpilogue& epilogue;
   std::int64_t begin;
   std::int64_t count;
-  std::span<const ElementRange> uncounted;
+  std::span<const ElementRange> excluded_from_norm;
 };
 
 std::byte* address(const View& view, std::int64_t element) {
@@ -313,8 +313,8 @@ void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, s
   if (limbs == nullptr && is_its_own_sum(inputs, epilogue)) return;
   const auto reduce_range = [&](const ElementRange& range) {
     for_uncounted_pieces(epilogue, range, kMostRanges,
-                         [&](const ElementRange& piece, std::span<const ElementRange> uncounted) {
-                           reduce_piece({inputs, epilogue, piece.begin, piece.count, uncounted},
+                         [&](const ElementRange& piece, std::span<const ElementRange> excluded_from_norm) {
+                           reduce_piece({inputs, epilogue, piece.begin, piece.count, excluded_from_norm},
                                         limbs, blocks, stream);
                          });
   };

@@ -132,10 +132,10 @@ std::vector<Found> find(const std::vector<std::string>& names, const std::string
     std::vector<std::string> found;
     const bool folder = std::filesystem::is_directory(name, ignored);
     if (folder) {
-      PreparedSet::settle(files::disk(), name);
+      PreparedSet::finish_interrupted(files::disk(), name);
     } else {
       for (const std::string& place : matches_of(files::folder_of(name))) {
-        PreparedSet::settle(files::disk(), place);
+        PreparedSet::finish_interrupted(files::disk(), place);
       }
     }
     if (folder) {

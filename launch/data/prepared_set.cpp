@@ -53,8 +53,8 @@ bool is_decided(FileSystem& files, const std::string& folder) {
   return files.kind_of(decided) == PathKind::folder && !files.is_link(decided);
 }
 
-/// Where no lock can be had, one of several processes that settle the same folder renames each
-/// file.
+/// Where no lock can be had, one of several processes that finish_interrupted the same folder
+/// renames each file.
 void move(FileSystem& files, const std::string& from, const std::string& to) {
   if (files.kind_of(from) == PathKind::missing) return;
   try {
@@ -102,8 +102,8 @@ void PreparedSet::commit(const std::vector<std::string>& names) {
   finish(files_, folder_);
 }
 
-void PreparedSet::settle(FileSystem& files, const std::string& folder,
-                         std::chrono::milliseconds patience) {
+void PreparedSet::finish_interrupted(FileSystem& files, const std::string& folder,
+                                     std::chrono::milliseconds patience) {
   if (!is_decided(files, folder)) return;
   std::optional<RunLock> lock;
   try {

@@ -12,9 +12,9 @@
 namespace zero {
 
 /// Token files made to replace those of an earlier zero_prepare in a folder, all or none: whenever
-/// the process is killed, the folder holds the old set, or the new one as soon as settle() is
-/// called. The files are written in a folder within the folder; its renaming decides, what follows
-/// can be done again.
+/// the process is killed, the folder holds the old set, or the new one as soon as
+/// finish_interrupted() is called. The files are written in a folder within the folder; its
+/// renaming decides, what follows can be done again.
 class PreparedSet {
  public:
   /// Finishes what an earlier process has left. Throws zero::Error if another one writes there.
@@ -40,11 +40,11 @@ class PreparedSet {
   /// Finishes a replacement in `folder` that was decided and interrupted. Processes may call this
   /// at the same time: one does it, the others wait for at most `patience`. Throws zero::Error if
   /// it is not done then.
-  static void settle(files::FileSystem& files, const std::string& folder,
-                     std::chrono::milliseconds patience = kSettling);
+  static void finish_interrupted(files::FileSystem& files, const std::string& folder,
+                                 std::chrono::milliseconds patience = kSettling);
 
  private:
-  /// settle() under the lock.
+  /// finish_interrupted() under the lock.
   static void finish(files::FileSystem& files, const std::string& folder);
   void clear();
 

@@ -25,7 +25,7 @@
 namespace zero {
 namespace {
 
-bool asks_people(const GenerateFlags& flags) {
+bool is_interactive(const GenerateFlags& flags) {
   return flags.prompts.empty() && flags.prompt_ids.empty() && flags.file.empty() &&
          ::isatty(STDIN_FILENO) != 0;
 }
@@ -87,8 +87,8 @@ std::vector<Prompt> given_prompts(const GenerateFlags& flags, AnswerSession& ses
 }
 
 /// A prompt a line, until the input ends.
-void answer_people(const GenerateFlags& flags, AnswerSession& session,
-                   const Interrupts& interrupts) {
+void run_interactive(const GenerateFlags& flags, AnswerSession& session,
+                     const Interrupts& interrupts) {
   const PromptSettings usual = session.usual_settings();
   session.encoder().limit_context(flags.context.value_or(GenerateFlags::kUsualContext));
   session.open(1, session.encoder().context());
@@ -115,10 +115,10 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
   AnswerRanks& ranks = session.ranks();
   std::vector<AcceptedPrompt> prompts;
   if (ranks.first()) {
-    if (asks_people(flags)) {
+    if (is_interactive(flags)) {
       ZERO_CHECK(ranks.count() == 1, "{} ranks answer --prompt, --file or a pipe; found a terminal",
                  ranks.count());
-      answer_people(flags, session, interrupts);
+      run_interactive(flags, session, interrupts);
       return session.finish();
     }
     std::vector<Prompt> given = given_prompts(flags, session);
@@ -164,7 +164,7 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   PromptSettings given = flags.settings;
   flags.sampling.apply_to(given.sampling);
   validate(given, "command line");
-  ZERO_CHECK(!flags.context || asks_people(flags),
+  ZERO_CHECK(!flags.context || is_interactive(flags),
              "--context {} bounds prompts that are typed at a terminal, and none is; leave it out: "
              "the cache is as large as the longest prompt with its --max-tokens needs, or as "
              "--cache-tokens and --requests say",

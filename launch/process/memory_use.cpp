@@ -14,7 +14,7 @@
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
 #include "launch/telemetry/console.h"
-#include "launch/train/workbench.h"
+#include "launch/train/training_state.h"
 
 namespace zero {
 namespace {
@@ -61,7 +61,7 @@ MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKin
   const auto device = plan_device(config, memory);
   const auto communicator = planning::communicator(rank, world, backend, device.get());
   Mesh mesh(*communicator, config.mesh);
-  const Workbench workbench(config, mesh, *device);
+  const TrainingState training_state(config, mesh, *device);
   return MemoryUse::of(*device);
 }
 

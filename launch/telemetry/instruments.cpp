@@ -133,7 +133,7 @@ void Instruments::read(Lane& lane) {
   }
 }
 
-void Instruments::settle(Lane& lane) {
+void Instruments::flush(Lane& lane) {
   read(lane);
   for (; lane.read > 0 && lane.spans.front().step->over; --lane.read) {
     keep(lane.spans.front(), lane);
@@ -154,7 +154,7 @@ void Instruments::keep(const Span& span, Lane& lane) {
 }
 
 void Instruments::settle_all() {
-  for (Lane* lane : {&work_, &units_, &communication_}) settle(*lane);
+  for (Lane* lane : {&work_, &units_, &communication_}) flush(*lane);
 }
 
 HostClock::HostClock(Stream& stream) : begin_(meet(stream)) {}

@@ -127,7 +127,7 @@ class Instruments final : public StreamListener, public UnitListener, public Col
   void add(Lane& lane, Span span);
   static void read(Lane& lane);
   /// Passes the spans of finished steps to the profile and the trace.
-  static void settle(Lane& lane);
+  static void flush(Lane& lane);
   static void keep(const Span& span, Lane& lane);
   void settle_all();
   /// Ends the current unit, if any.

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
-#include "launch/train/requests.h"
+#include "launch/train/stop_votes.h"
 
 namespace zero {
 namespace {

@@ -29,7 +29,7 @@ class DataCheck {
   /// The digests of the training files that a checkpoint names ("" for one that it does not know;
   /// none: it knows of none). Collective; throws AgreedError if a known one differs.
   void expect(std::vector<std::string> digests);
-  /// This rank's addend to StepOptions::vote beside that of Requests.
+  /// This rank's addend to StepOptions::vote beside that of StopVotes.
   std::int64_t vote();
   /// What is due after a step with these votes. Collective; throws AgreedError naming rank and file
   /// if bytes differ. After the last step of the run it waits for digests that are not yet known,

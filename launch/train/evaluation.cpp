@@ -19,22 +19,23 @@ namespace {
 
 constexpr std::int64_t kPrompt = 64;
 
-double loss_of(Workbench& workbench, const Batches& batches,
+double loss_of(TrainingState& training_state, const Batches& batches,
                const std::vector<std::int64_t>& rows) {
-  batches.validation(rows, workbench.inputs(), workbench.targets());
-  workbench.model().evaluate(workbench.inputs(), workbench.targets(), workbench.loss());
-  workbench.engine().device().compute().synchronize();
-  return workbench.loss().as<double>()[0];
+  batches.validation(rows, training_state.inputs(), training_state.targets());
+  training_state.model().evaluate(training_state.inputs(), training_state.targets(),
+                                  training_state.loss());
+  training_state.engine().device().compute().synchronize();
+  return training_state.loss().as<double>()[0];
 }
 
 }  // namespace
 
 std::optional<double> validation_loss(
-    Workbench& workbench, const Batches& batches,
+    TrainingState& training_state, const Batches& batches,
     const std::function<bool(std::int64_t, std::int64_t)>& goes_on) {
-  Engine& engine = workbench.engine();
+  Engine& engine = training_state.engine();
   Communicator& communicator = engine.mesh().data();
-  const std::int64_t rows = workbench.model().shape().batch;
+  const std::int64_t rows = training_state.model().shape().batch;
   const std::int64_t sequences = batches.validation_sequences();
   const std::int64_t whole = sequences / rows;
   const std::int64_t left = sequences % rows;
@@ -51,7 +52,7 @@ std::optional<double> validation_loss(
     const std::int64_t real = batch < whole ? rows : batch == whole ? left : 1;
     std::iota(taken.begin(), taken.begin() + std::max<std::int64_t>(real, 1), taken[0]);
     const double loss =
-        loss_of(workbench, batches, taken);  // ranks without a batch must take part too
+        loss_of(training_state, batches, taken);  // ranks without a batch must take part too
     if (batch <= whole && batch < count) sum.add(loss);
     if (batch == whole + 1 && batch < count)
       sum.add(-loss * static_cast<double>(rows - left) / static_cast<double>(rows));
@@ -66,18 +67,18 @@ std::optional<double> validation_loss(
   engine.end_evaluation();
   host_all_reduce(communicator, engine.device(), View::of(std::span<std::int64_t>(sum.limbs())),
                   ReduceOp::sum, {"validation loss", {}});
-  return sum.value() / static_cast<double>(sequences * workbench.model().shape().sequence);
+  return sum.value() / static_cast<double>(sequences * training_state.model().shape().sequence);
 }
 
-SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64_t count,
+SampledText sample_text(TrainingState& training_state, const Batches& batches, std::int64_t count,
                         std::uint64_t seed) {
-  const BatchShape shape = workbench.model().shape();
+  const BatchShape shape = training_state.model().shape();
   std::vector<std::int32_t> text = batches.prompt(std::min(kPrompt, (shape.sequence + 1) / 2));
   SampledText sample{.prompt = {text.begin(), text.end()}, .tokens = {}};
-  const std::span<std::int32_t> inputs = workbench.inputs().as<std::int32_t>();
-  Sampler sampler(workbench.logits().count());
+  const std::span<std::int32_t> inputs = training_state.inputs().as<std::int32_t>();
+  Sampler sampler(training_state.logits().count());
   const Sampling sampling{.temperature = 0.8, .top_k = 40, .seed = seed};
-  workbench.engine().begin_evaluation();
+  training_state.engine().begin_evaluation();
   for (std::int64_t i = 0; i < count; ++i) {
     const auto length = static_cast<std::int64_t>(text.size());
     // A full window moves on by half, so that most steps only append.
@@ -85,16 +86,17 @@ SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64
       text.erase(text.begin(), text.end() - std::max<std::int64_t>(1, shape.sequence / 2));
     std::fill(inputs.begin(), inputs.end(), 0);
     std::copy(text.begin(), text.end(), inputs.begin());
-    workbench.model().next_logits(workbench.inputs(), static_cast<std::int64_t>(text.size()) - 1,
-                                  workbench.logits());
-    workbench.engine().device().compute().synchronize();
+    training_state.model().next_logits(training_state.inputs(),
+                                       static_cast<std::int64_t>(text.size()) - 1,
+                                       training_state.logits());
+    training_state.engine().device().compute().synchronize();
     const auto position = sample.prompt.size() + sample.tokens.size();
     const SampledToken next =
-        sampler.choose(workbench.logits().as<const float>(), {}, sampling, position);
+        sampler.choose(training_state.logits().as<const float>(), {}, sampling, position);
     text.push_back(static_cast<std::int32_t>(next.id));
     sample.tokens.push_back(next.id);
   }
-  workbench.engine().end_evaluation();
+  training_state.engine().end_evaluation();
   return sample;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "launch/data/batches.h"
-#include "launch/train/workbench.h"
+#include "launch/train/training_state.h"
 
 namespace zero {
 
@@ -16,7 +16,7 @@ namespace zero {
 /// world with the same micro-batch. Collective; between optimizer steps. Each rank calls
 /// `goes_on(batch, batches)` after each batch: the loss is nothing once it is false on any rank.
 std::optional<double> validation_loss(
-    Workbench& workbench, const Batches& batches,
+    TrainingState& training_state, const Batches& batches,
     const std::function<bool(std::int64_t, std::int64_t)>& goes_on);
 
 /// A prompt and the tokens that a model continues it with.
@@ -27,7 +27,7 @@ struct SampledText {
 
 /// Samples `count` tokens that continue the start of the validation data (temperature 0.8, top 40);
 /// the same on every rank and for every world. Collective; between optimizer steps.
-SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64_t count,
+SampledText sample_text(TrainingState& training_state, const Batches& batches, std::int64_t count,
                         std::uint64_t seed);
 
 /// The sample for display: text if there is a `tokenizer`, token ids if `tokenizer` is empty.

@@ -11,7 +11,7 @@
 
 #include "collectives/backends.h"
 #include "launch/telemetry/console.h"
-#include "launch/train/workbench.h"
+#include "launch/train/training_state.h"
 
 namespace zero {
 
@@ -55,8 +55,8 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   const auto device = plan_device(config);
   const auto communicator = planning::communicator(0, config.world, backend, device.get());
   Mesh mesh(*communicator, config.mesh);
-  Workbench workbench(config, mesh, *device);
-  Engine& engine = workbench.engine();
+  TrainingState training_state(config, mesh, *device);
+  Engine& engine = training_state.engine();
   plan.memory = MemoryUse::of(*device);
   for (const int rank : planned_ranks(config)) {
     if (rank == 0) continue;
@@ -66,7 +66,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   for (std::int64_t i = 0; i < config.batch.accumulation; ++i) {
     engine.mesh()
         .booked(plan.traffic, engine.mesh().axis(Axis::tensor))
-        .add(workbench.model().tensor_traffic());
+        .add(training_state.model().tensor_traffic());
   }
   plan.mesh = config.mesh;
   plan.recompute = config.recompute.plan.text();

@@ -51,7 +51,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
     : config_(parts.config),
       options_(parts.config.checkpoints),
       order_(parts.batches.order()),
-      workbench_(parts.workbench),
+      training_state_(parts.workbench),
       console_(parts.console),
       log_(parts.log),
       signals_(parts.signals),
@@ -69,15 +69,16 @@ std::int64_t RunCheckpoints::resume() {
   resumed_ = load();
   if (progress_ != nullptr) progress_->searched = true;
   if (!options_.folder.empty() && options_.resume != "auto") check_nothing_ahead(resumed_);
-  if (workbench_.checkpointer() != nullptr) {
+  if (training_state_.checkpointer() != nullptr) {
     // Of a checkpoint that is named, another run may be the owner.
     const std::int64_t kept = resumed_ && options_.resume != "auto" ? resumed_->step : -1;
     const auto lengths = keys_of_length(config_.values);
-    workbench_.checkpointer()->remove_only([=, mine = identity_](auto step, const Json& extra) {
-      const auto found = extra.find("configuration");
-      return step > kept && found != extra.end() && found->is_object() &&
-             same_identity(*found, mine, lengths);
-    });
+    training_state_.checkpointer()->remove_only(
+        [=, mine = identity_](auto step, const Json& extra) {
+          const auto found = extra.find("configuration");
+          return step > kept && found != extra.end() && found->is_object() &&
+                 same_identity(*found, mine, lengths);
+        });
   }
   check_room();
   return resumed_ ? resumed_->step : 0;
@@ -85,7 +86,7 @@ std::int64_t RunCheckpoints::resume() {
 
 std::optional<Resumed> RunCheckpoints::load() {
   if (options_.resume == "never") return std::nullopt;
-  Checkpointer& checkpointer = *workbench_.checkpointer();
+  Checkpointer& checkpointer = *training_state_.checkpointer();
   const std::optional<Resumed> resumed =
       checkpointer.load(options_.resume, [this](const Json& extra) { accept(extra); });
   for (const std::string& reason : checkpointer.passed_over()) {
@@ -180,7 +181,7 @@ void RunCheckpoints::say_position() const {
 
 /// A later start with "auto" takes the newest checkpoint: it must be of this run.
 void RunCheckpoints::check_nothing_ahead(const std::optional<Resumed>& resumed) const {
-  Engine& engine = workbench_.engine();
+  Engine& engine = training_state_.engine();
   agree(engine.communicator(), engine.device(), "run.checkpoint.folder", [&] {
     if (engine.communicator().rank() != 0) return;
     const std::int64_t done = resumed ? resumed->step : -1;
@@ -197,7 +198,7 @@ void RunCheckpoints::check_nothing_ahead(const std::optional<Resumed>& resumed) 
 /// The first save would fail, perhaps hours later, and the last one after all steps. Each save asks
 /// again.
 void RunCheckpoints::check_room() const {
-  Engine& engine = workbench_.engine();
+  Engine& engine = training_state_.engine();
   std::vector<WantedRoom> wanted;
   const bool saves = !options_.folder.empty() && saved_step_ != config_.run.steps;
   if (saves) {
@@ -234,7 +235,7 @@ void RunCheckpoints::check_room() const {
 }
 
 void RunCheckpoints::prepare_log() {
-  Engine& engine = workbench_.engine();
+  Engine& engine = training_state_.engine();
   agree(engine.communicator(), engine.device(), "run.log", [&] {
     if (log_ == nullptr) return;
     if (resumed_ && !forks(*resumed_)) return say_cut(log_->go_on(values_.log), resumed_->step);
@@ -300,9 +301,9 @@ Decision RunCheckpoints::after_step(const StepReport& report, const Kept& kept) 
 }
 
 void RunCheckpoints::give_up(const std::string& why) {
-  if (workbench_.checkpointer() == nullptr) return;
-  workbench_.checkpointer()->give_up(why);
-  while (const auto report = workbench_.checkpointer()->report()) {
+  if (training_state_.checkpointer() == nullptr) return;
+  training_state_.checkpointer()->give_up(why);
+  while (const auto report = training_state_.checkpointer()->report()) {
     if (!report->error.empty()) console_.line("warning: " + report->error);
   }
 }
@@ -312,11 +313,11 @@ void RunCheckpoints::save(const StepReport& report) {
   requests_.saving(now());
   if (report.nonfinite) {
     skipped_save_ = report.step;
-    workbench_.checkpointer()->wait();  // a save in flight may remove
-    workbench_.checkpointer()->remove_only([](std::int64_t, const Json&) { return false; });
+    training_state_.checkpointer()->wait();  // a save in flight may remove
+    training_state_.checkpointer()->remove_only([](std::int64_t, const Json&) { return false; });
   }
   // The log of the steps must not be behind the checkpoint.
-  workbench_.checkpointer()->save(extra(report), [log = log_] {
+  training_state_.checkpointer()->save(extra(report), [log = log_] {
     if (log != nullptr) log->sync();
   });
 }
@@ -334,7 +335,7 @@ Json RunCheckpoints::extra(const StepReport& report) {
 }
 
 void RunCheckpoints::tell_reports() {
-  while (const auto report = workbench_.checkpointer()->report()) tell(*report);
+  while (const auto report = training_state_.checkpointer()->report()) tell(*report);
 }
 
 void RunCheckpoints::tell(const SaveReport& report) {
@@ -350,7 +351,7 @@ void RunCheckpoints::tell(const SaveReport& report) {
   }
   if (std::exchange(first_save_, false) && console_.mode() != Console::Mode::silent) {
     console_.line(fmt::format("checkpoints go to {} through {}", options_.folder,
-                              workbench_.checkpointer()->how()));
+                              training_state_.checkpointer()->how()));
   }
   saved_step_ = report.step;
   if (progress_ != nullptr) {
@@ -368,11 +369,11 @@ void RunCheckpoints::tell(const SaveReport& report) {
 
 int RunCheckpoints::finish() {
   if (options_.folder.empty()) return 0;
-  workbench_.checkpointer()->wait();
+  training_state_.checkpointer()->wait();
   tell_reports();
   // Ranks hear a signal at times of their own; one that comes later ends the process.
   std::int64_t signal = signals_ == nullptr ? 0 : signals_->stop_listening();
-  Engine& engine = workbench_.engine();
+  Engine& engine = training_state_.engine();
   host_all_reduce(engine.communicator(), engine.device(),
                   View::of(std::span<std::int64_t>(&signal, 1)), ReduceOp::max, {"signals", {}});
   return static_cast<int>(signal);

@@ -15,10 +15,10 @@
 #include "launch/data/batches.h"
 #include "launch/telemetry/console.h"
 #include "launch/telemetry/run_log.h"
-#include "launch/train/requests.h"
 #include "launch/train/run_progress.h"
 #include "launch/train/run_values.h"
-#include "launch/train/workbench.h"
+#include "launch/train/stop_votes.h"
+#include "launch/train/training_state.h"
 
 namespace zero {
 
@@ -26,7 +26,7 @@ namespace zero {
 struct RunCheckpointParts {
   const TrainConfig& config;
   const Batches& batches;
-  Workbench& workbench;
+  TrainingState& training_state;
   Console& console;
   RunLog* log = nullptr;                    ///< the first rank's; null elsewhere
   Signals* signals = nullptr;               ///< of this process; null: none arrive
@@ -113,14 +113,14 @@ class RunCheckpoints {
   const TrainConfig& config_;
   const TrainConfig::Checkpoints& options_;
   DataOrder order_;
-  Workbench& workbench_;
+  TrainingState& training_state_;
   Console& console_;
   RunLog* log_;
   Signals* signals_;
   RunProgress* progress_;
   files::FileSystem& disk_;
   nlohmann::ordered_json identity_;
-  Requests requests_;
+  StopVotes requests_;
   bool due_ = false;        // a save is put off until a step's update was made
   bool first_save_ = true;  // none of this process is done
   // The run ends with a step whose update was skipped, and saves it if it can; -1: no such step.

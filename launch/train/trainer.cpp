@@ -77,10 +77,10 @@ Trainer::Trainer(const TrainerParts& parts)
       progress_(parts.progress),
       planned_(planned_memory(parts)),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
-      workbench_(config_, mesh_, device_, instruments_),
+      training_state_(config_, mesh_, device_, instruments_),
       checkpoints_({.config = config_,
                     .batches = batches_,
-                    .workbench = workbench_,
+                    .workbench = training_state_,
                     .console = console_,
                     .log = log_,
                     .signals = parts.signals,
@@ -89,19 +89,19 @@ Trainer::Trainer(const TrainerParts& parts)
                     .disk = parts.disk}),
       data_check_(batches_, communicator_, device_, console_, parts.signals),
       loss_scaling_(config_),
-      exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
+      exposed_units_(training_state_.engine().unit_names(), training_state_.engine().schedule()) {}
 
 int Trainer::run() {
   console_.line(
       fmt::format("{} parameters, stage {}, {} rank(s) x {} thread(s); a step is {} sequences of "
                   "{} tokens ({} per rank x {} micro-batch(es))",
-                  workbench_.engine().parameter_count(), config_.engine.stage, communicator_.size(),
-                  config_.run.threads, config_.batch.train, config_.data.sequence_length,
-                  config_.batch.micro, config_.batch.accumulation));
+                  training_state_.engine().parameter_count(), config_.engine.stage,
+                  communicator_.size(), config_.run.threads, config_.batch.train,
+                  config_.data.sequence_length, config_.batch.micro, config_.batch.accumulation));
   if (communicator_.size() > 1) {
     console_.line(fmt::format("ranks talk through {}", communicator_.description()));
   }
-  const std::string note = workbench_.model().note();
+  const std::string note = training_state_.model().note();
   if (!note.empty()) console_.line(note);
   show_mesh();
   step_ = resumed_at_ = checkpoints_.resume();
@@ -147,8 +147,9 @@ void Trainer::show_mesh() {
 
 void Trainer::load() {
   if (config_.run.init.empty()) return;
-  agree(communicator_, device_, "run.init",
-        [&] { load_weights(workbench_.engine(), config_.run.init, file_names(config_.model)); });
+  agree(communicator_, device_, "run.init", [&] {
+    load_weights(training_state_.engine(), config_.run.init, file_names(config_.model));
+  });
   console_.line(fmt::format("weights from {}", config_.run.init));
 }
 
@@ -163,39 +164,40 @@ Decision Trainer::train_step(std::int64_t step) {
     // The ids of the micro-batch before the last are overwritten: its work must be complete.
     Event& trained = trained_[static_cast<std::size_t>(j) % trained_.size()];
     if (!trained.complete()) trained.synchronize();
-    batches_.train(checkpoints_.order().sequences_of(step - 1, micro_batch), workbench_.inputs(j),
-                   workbench_.targets(j));
+    batches_.train(checkpoints_.order().sequences_of(step - 1, micro_batch),
+                   training_state_.inputs(j), training_state_.targets(j));
     const auto submitting = std::chrono::steady_clock::now();
-    workbench_.model().train(workbench_.inputs(j), workbench_.targets(j),
-                             static_cast<float>(scale / tokens), workbench_.loss());
+    training_state_.model().train(training_state_.inputs(j), training_state_.targets(j),
+                                  static_cast<float>(scale / tokens), training_state_.loss());
     submit_seconds_ += seconds_since(submitting);
     // Copied out because the next micro-batch overwrites the loss.
     device_.compute().submit_host("loss", [this, j, tokens] {
-      losses_[static_cast<std::size_t>(j)] = workbench_.loss().as<const double>()[0] / tokens;
+      losses_[static_cast<std::size_t>(j)] = training_state_.loss().as<const double>()[0] / tokens;
     });
     trained = device_.compute().record();
   }
   const StepOptions options{.learning_rate = config_.learning_rates.at(
-                                loss_scaling_.schedule_step(step, workbench_.engine())),
+                                loss_scaling_.schedule_step(step, training_state_.engine())),
                             .loss_scale = scale,
                             .losses = losses_,
                             .vote = checkpoints_.vote() + data_check_.vote()};
-  const StepReport report = with_agreed_failure([&] { return workbench_.engine().step(options); });
-  judge_finite(report);
+  const StepReport report =
+      with_agreed_failure([&] { return training_state_.engine().step(options); });
+  handle_nonfinite(report);
   const double seconds = seconds_since(start);
   if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
   if (progress_ != nullptr) progress_->steps_done = report.step;
   log_step(report, options, seconds);
   show_progress(report, seconds);
-  exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
+  exposed_units_.add(training_state_.engine().exposed_by_use(), report.exposed_seconds);
   data_check_.after_step(
       report.votes, step == config_.run.steps ? DataCheck::Step::last : DataCheck::Step::middle);
   return checkpoints_.after_step(report,
                                  {skipped_in_row_, loss_scaling_.state(), data_check_.agreed()});
 }
 
-void Trainer::judge_finite(const StepReport& report) {
+void Trainer::handle_nonfinite(const StepReport& report) {
   try {
     const std::string overflow = loss_scaling_.after_step(report);
     if (!overflow.empty()) return console_.line(overflow);
@@ -232,7 +234,7 @@ std::optional<double> Trainer::validate() {
   const auto start = std::chrono::steady_clock::now();
   double told = 0;
   const std::optional<double> loss =
-      validation_loss(workbench_, batches_, [&](std::int64_t turn, std::int64_t turns) {
+      validation_loss(training_state_, batches_, [&](std::int64_t turn, std::int64_t turns) {
         const double seconds = seconds_since(start);
         const double left = seconds / static_cast<double>(turn) * static_cast<double>(turns - turn);
         const std::string text = fmt::format("step {}: validation, batch {} of {}  {} left", step_,

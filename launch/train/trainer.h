@@ -17,9 +17,9 @@
 #include "launch/train/data_check.h"
 #include "launch/train/loss_scaling.h"
 #include "launch/train/plan.h"
-#include "launch/train/requests.h"
 #include "launch/train/run_checkpoints.h"
-#include "launch/train/workbench.h"
+#include "launch/train/stop_votes.h"
+#include "launch/train/training_state.h"
 
 namespace zero {
 
@@ -68,7 +68,7 @@ class Trainer {
   void show_sample();
   Decision train();
   Decision train_step(std::int64_t step);
-  void judge_finite(const StepReport& report);
+  void handle_nonfinite(const StepReport& report);
   int end_early(const Decision& decision);
   void log_line(const nlohmann::ordered_json& line);
   void log_step(const StepReport& report, const StepOptions& options, double seconds);
@@ -92,7 +92,7 @@ class Trainer {
   RunProgress* progress_;
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
-  Workbench workbench_;
+  TrainingState training_state_;
   RunCheckpoints checkpoints_;
   DataCheck data_check_;
   LossScaling loss_scaling_;

@@ -35,16 +35,16 @@ int Trainer::end_early(const Decision& decision) {
 void Trainer::save() {
   const std::string& path = config_.run.save_weights;
   if (names_folder(path)) {
-    save_hf_folder(workbench_.engine(), path, config_.model, weight_folder_files(config_));
+    save_hf_folder(training_state_.engine(), path, config_.model, weight_folder_files(config_));
   } else {
-    save_weights(workbench_.engine(), path, file_names(config_.model));
+    save_weights(training_state_.engine(), path, file_names(config_.model));
   }
 }
 
 void Trainer::show_sample() {
   if (config_.run.sample == 0) return;
   const SampledText sample =
-      sample_text(workbench_, batches_, config_.run.sample, config_.run.seed);
+      sample_text(training_state_, batches_, config_.run.sample, config_.run.seed);
   console_.line(
       fmt::format("\n--- sampled continuation ---\n{}\n---", show(sample, config_.data.tokenizer)));
 }
@@ -70,7 +70,7 @@ nlohmann::ordered_json Trainer::finish_profile() {
   agree(communicator_, device_, "run.profile", [&] {
     if (communicator_.rank() != 0) return;
     Profile& profile = instruments_->profile();
-    add_update_bytes(profile, workbench_.engine());
+    add_update_bytes(profile, training_state_.engine());
     const MachineLimits limits = limits_of(config_, device_);
     console_.line(fmt::format("\n{}", profile.table(limits)));
     const std::string beside = collectives_table(instruments_->collectives(), profile.steps());
@@ -89,9 +89,9 @@ void Trainer::finish() {
       merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
   // The hash and the weight files come from one replica: the others must be equal.
   if (config_.engine.replica_check_every > 0) {
-    with_agreed_failure([&] { workbench_.engine().check_replicas(); });
+    with_agreed_failure([&] { training_state_.engine().check_replicas(); });
   }
-  const std::uint64_t hash = loss_scaling_.hash(workbench_.engine().state_hash());
+  const std::uint64_t hash = loss_scaling_.hash(training_state_.engine().state_hash());
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
     if (progress_ != nullptr) progress_->weights_due = false;
@@ -109,20 +109,20 @@ void Trainer::finish() {
           {"used", device_json(memory.used.device)}}},
         {"plan_exact", memory.exact},
         {"model_state_bytes", memory.model_state_bytes},
-        {"parameters", workbench_.engine().parameter_count()},
-        {"steps_skipped", workbench_.engine().steps_skipped()},
+        {"parameters", training_state_.engine().parameter_count()},
+        {"steps_skipped", training_state_.engine().steps_skipped()},
         {"threads", config_.run.threads},
         {"threads_from", config_.values.at("run.threads").source}};
-    if (of_gpu()) last["graphs"] = graphs_json(workbench_.engine().captured_graphs(), config_);
+    if (of_gpu()) last["graphs"] = graphs_json(training_state_.engine().captured_graphs(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);
     log_line(last);
   }
   if (of_gpu()) {
-    console_.line(graphs_text(workbench_.engine().captured_graphs(), config_));
+    console_.line(graphs_text(training_state_.engine().captured_graphs(), config_));
   }
   const std::string exposed = exposed_units_.summary();
   if (!exposed.empty() && communicator_.size() > 1) console_.line(exposed);
-  if (const std::int64_t skipped = workbench_.engine().steps_skipped(); skipped > 0) {
+  if (const std::int64_t skipped = training_state_.engine().steps_skipped(); skipped > 0) {
     console_.line(fmt::format("the updates of {} of {} steps were skipped", skipped, step_));
   }
   console_.line(fmt::format("\n{}", memory.table()));

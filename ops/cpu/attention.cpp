@@ -302,9 +302,9 @@ void backward_head(const Head& head, const Attention::Operands& o, Products& pro
                    const Workplace& place) {
   const AttentionShape& s = head.shape;
   row_dots(head.of_out(o.dout, 0), head.of_out(o.out, 0), s.sequence, s.head_width, place.deltas);
-  const float* log_sums = head.of_log_sums(o.log_sums);
+  const float* logsumexp = head.of_log_sums(o.log_sums);
   for (std::int64_t row = 0; row < s.sequence; ++row) {
-    place.log2_sums[row] = log_sums[row] * kLog2E;
+    place.log2_sums[row] = logsumexp[row] * kLog2E;
   }
   const std::int64_t all = s.sequence * s.head_width;
   std::fill(place.dq, place.dq + all, 0.0F);

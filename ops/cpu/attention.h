@@ -28,7 +28,7 @@ class Attention {
   std::int64_t scratch_bytes() const;
 
   struct Operands {
-    View qkv, out, log_sums;
+    View qkv, out, logsumexp;
     View dout, dqkv;  ///< backward
     void* scratch = nullptr;
   };

@@ -18,9 +18,9 @@ struct SoftmaxBlock {
   std::int64_t stride = 0;  ///< elements between rows, of scores and of powers
   float scale = 1;          ///< multiplies the scores
   const float* scores = nullptr;
-  void* powers = nullptr;     ///< exp(score - row's largest), 0 if masked; may be `scores` in fp32
-  DType dtype = DType::fp32;  ///< of powers
-  float* log_sums = nullptr;  ///< per row: log of the sum of exp(scale * score)
+  void* powers = nullptr;      ///< exp(score - row's largest), 0 if masked; may be `scores` in fp32
+  DType dtype = DType::fp32;   ///< of powers
+  float* logsumexp = nullptr;  ///< per row: log of the sum of exp(scale * score)
   float* inverse_sums = nullptr;  ///< per row: 1 / sum of powers
 };
 void softmax_block(const SoftmaxBlock& block);
@@ -36,7 +36,7 @@ struct GradientBlock {
   float scale = 1;
   const float* scores = nullptr;
   const float* dprobabilities = nullptr;
-  const float* log2_sums = nullptr;  ///< per query of the sequence: log_sums over log(2)
+  const float* log2_sums = nullptr;  ///< per query of the sequence: logsumexp over log(2)
   const float* deltas = nullptr;     ///< per query: dout . out
   void* probabilities = nullptr;     ///< may be `scores` in fp32
   void* dscores = nullptr;           ///< may be `dprobabilities` in fp32

@@ -28,7 +28,7 @@ using UnalignedPair [[gnu::may_alias, gnu::aligned(2)]] = std::int32_t;
 }
 
 // For lanes of 16 bits: the even ones from `even` on, the odd ones from `odd` on.
-[[gnu::always_inline]] static inline __m512i by_turns(int even, int odd) {
+[[gnu::always_inline]] static inline __m512i interleaved_indices(int even, int odd) {
   const __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   return _mm512_or_si512(_mm512_add_epi32(i, _mm512_set1_epi32(even)),
                          _mm512_slli_epi32(_mm512_add_epi32(i, _mm512_set1_epi32(odd)), 16));

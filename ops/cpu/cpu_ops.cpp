@@ -69,11 +69,11 @@ void CpuOps::do_linear_backward_weight(const LinearShape& shape, View x, View dy
       {.a = (in_first ? x : dy).data(), .b = (in_first ? dy : x).data(), .c = dweight.data()});
 }
 
-void CpuOps::do_attention_forward(const AttentionShape& shape, View qkv, View out, View log_sums) {
+void CpuOps::do_attention_forward(const AttentionShape& shape, View qkv, View out, View logsumexp) {
   const Attention::Operands operands{
       .qkv = qkv,
       .out = out,
-      .log_sums = log_sums,
+      .log_sums = logsumexp,
       .dout = {},
       .dqkv = {},
       .scratch = scratch("attention_forward", attention_.scratch_bytes())};
@@ -81,12 +81,12 @@ void CpuOps::do_attention_forward(const AttentionShape& shape, View qkv, View ou
                             [this, shape, operands] { attention_.forward(shape, operands); });
 }
 
-void CpuOps::do_attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums,
+void CpuOps::do_attention_backward(const AttentionShape& shape, View qkv, View out, View logsumexp,
                                    View dout, View dqkv) {
   const Attention::Operands operands{
       .qkv = qkv,
       .out = out,
-      .log_sums = log_sums,
+      .log_sums = logsumexp,
       .dout = dout,
       .dqkv = dqkv,
       .scratch = scratch("attention_backward", attention_.scratch_bytes())};

@@ -49,8 +49,8 @@ class CpuOps final : public Ops {
                        View sines) override;
   void do_rotary(const RotaryShape& shape, Turn turn, View x, View cosines, View sines) override;
   void do_attention_forward(const AttentionShape& shape, View qkv, View out,
-                            View log_sums) override;
-  void do_attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums,
+                            View logsumexp) override;
+  void do_attention_backward(const AttentionShape& shape, View qkv, View out, View logsumexp,
                              View dout, View dqkv) override;
   void do_embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
                             View position_weight, View x) override;

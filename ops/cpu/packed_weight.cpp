@@ -12,9 +12,9 @@
 #include "base/half.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
-#include "ops/cpu/few_rows.h"
-#include "ops/cpu/pair_rows.h"
+#include "ops/cpu/bf16_dot_product.h"
 #include "ops/cpu/products.h"
+#include "ops/cpu/skinny_product.h"
 #include "ops/cpu/typed.h"
 
 namespace zero::cpu {
@@ -110,7 +110,8 @@ class CodePlaces {
 
   PairPlace at(std::int64_t depth, std::int64_t column) const {
     if (pairs_) {
-      return pair_place(bytes_ ? PairRows::Levels::int8 : PairRows::Levels::bits4, depth, column);
+      return pair_place(bytes_ ? Bf16DotProduct::Levels::int8 : Bf16DotProduct::Levels::bits4,
+                        depth, column);
     }
     if (bytes_) return {map_.place(depth, column), false};
     return {depth * (kSquare / 2) + column % (kSquare / 2), column >= kSquare / 2};
@@ -164,10 +165,10 @@ StoredSquares stored_squares(const WeightShape& shape, const View& weight) {
   return stored;
 }
 
-PairRows pair_rows(const StoredSquares& stored, std::int64_t column) {
-  using Levels = PairRows::Levels;
-  using Scales = PairRows::Scales;
-  PairRows p{.squares = stored.column(column), .steps = stored.steps()};
+Bf16DotProduct pair_rows(const StoredSquares& stored, std::int64_t column) {
+  using Levels = Bf16DotProduct::Levels;
+  using Scales = Bf16DotProduct::Scales;
+  Bf16DotProduct p{.squares = stored.column(column), .steps = stored.steps()};
   if (stored.format == WeightFormat::plain) return p;
   const ColumnScales scales = stored.scales_of(column);
   p.group_steps = scale_group(stored.format) / kSquare;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/cpu/pair_rows.h"
+#include "ops/cpu/bf16_dot_product.h"
 #include "ops/cpu/stored_squares.h"
 #include "ops/inference_ops.h"
 
@@ -15,7 +15,7 @@ namespace zero::cpu {
 /// Where `weight` lies.
 StoredSquares stored_squares(const WeightShape& shape, const View& weight);
 /// A column of squares that kernels of bf16 instructions multiply.
-PairRows pair_rows(const StoredSquares& stored, std::int64_t column);
+Bf16DotProduct pair_rows(const StoredSquares& stored, std::int64_t column);
 
 /// The dtype of the squares that products of a weight read: fp32, unless kernels of bf16
 /// instructions read bf16.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Only intrinsics, as pair_rows.cpp.
+// Only intrinsics, as bf16_dot_product.cpp.
 #include "ops/cpu/pair_attention.h"
 
 #ifdef __AVX512BF16__
@@ -26,7 +26,7 @@ void score(const PairAttention& a, std::int64_t group) {
 #pragma GCC unroll 4
     for (auto& sum : row) sum = _mm512_setzero_ps();
   }
-  const __m512i turn = by_turns(0, kLanes);
+  const __m512i turn = interleaved_indices(0, kLanes);
   for (std::int64_t i = 0; i < a.head_width; i += 2) {
     __m512bh keys[kGroups];
 #pragma GCC unroll 4
@@ -110,8 +110,8 @@ void add(const PairAttention& a, const Powers& powers, const Seen& seen, std::in
           _mm512_mul_ps(_mm512_load_ps(from + v * kLanes), _mm512_set1_ps(a.factors[row]));
     }
   }
-  const __m512i low = by_turns(0, 2 * kLanes);
-  const __m512i high = by_turns(kLanes, 3 * kLanes);
+  const __m512i low = interleaved_indices(0, 2 * kLanes);
+  const __m512i high = interleaved_indices(kLanes, 3 * kLanes);
   const std::int64_t stride = a.head_width * 2;
   for (std::int64_t j = seen.begin / 2 * 2; j < seen.end; j += 2) {
     const std::byte* const from =

@@ -14,8 +14,8 @@ namespace zero::cpu {
 // another, then the scales (weight_codes.h). Plain elements and 8-bit codes lie where the kernels
 // of the compute dtype keep them in a square of their own; 4-bit codes by rows of depth, column i
 // in the low half of byte i, column 16 + i in its high half; codes for bf16 instructions as
-// pair_rows.h has it. An element's value is its level times its scale: rounded to fp32, or to bf16
-// if tiles read it; pairs multiply levels and scale the sums of groups.
+// bf16_dot_product.h has it. An element's value is its level times its scale: rounded to fp32, or
+// to bf16 if tiles read it; pairs multiply levels and scale the sums of groups.
 
 /// Where a stored weight lies.
 struct StoredSquares {

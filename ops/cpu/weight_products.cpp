@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
-#include "ops/cpu/few_rows.h"
+#include "ops/cpu/bf16_dot_product.h"
 #include "ops/cpu/packed_kernels.h"
 #include "ops/cpu/packed_weight.h"
-#include "ops/cpu/pair_rows.h"
+#include "ops/cpu/skinny_product.h"
 
 namespace zero::cpu {
 namespace {
@@ -33,20 +33,20 @@ constexpr std::int64_t kColumns = 4;          // of squares, that a thread takes
 constexpr std::int64_t kPartsPerThread = 16;  // of looked-up columns, at least
 constexpr std::int64_t kLevelBytes = std::int64_t{256} << 10;  // which the cache holds
 // Of a thread: the sums of few rows of as many columns as it takes, or of 32 rows of one.
-constexpr std::int64_t kSumBytes = kColumns * FewRows::kMost * kSquare * 4;
+constexpr std::int64_t kSumBytes = kColumns * SkinnyProduct::kMost * kSquare * 4;
 static_assert(kSumBytes >= kSquareCount * 4);
 static_assert(kSquare == packed::kBlock && kSquare == kColumnsOfRange &&
-              kGroupsOfRange == PairRows::kGroupsOfRange);
+              kGroupsOfRange == Bf16DotProduct::kGroupsOfRange);
 
 bool by_floats(const WeightShape& shape) { return product_dtype(shape) == DType::fp32; }
 bool coded(const WeightShape& shape) { return shape.format != WeightFormat::plain; }
 
 /// Which code multiplies.
-enum class Way : std::uint8_t { few, pairs, strips };
-Way way_of(const WeightShape& shape, std::int64_t rows) {
-  const bool few = rows <= FewRows::kMost;
-  if (kernels_of(shape.dtype) == KernelKind::pairs) return Way::pairs;
-  return few && by_floats(shape) && has_few_rows() ? Way::few : Way::strips;
+enum class Algorithm : std::uint8_t { few, pairs, strips };
+Algorithm way_of(const WeightShape& shape, std::int64_t rows) {
+  const bool few = rows <= SkinnyProduct::kMost;
+  if (kernels_of(shape.dtype) == KernelKind::pairs) return Algorithm::bf16_dot;
+  return few && by_floats(shape) && has_few_rows() ? Algorithm::gemv : Algorithm::gemm;
 }
 
 /// Rows of x in the dtype of products, padded to whole squares: in place or copied to scratch.
@@ -88,7 +88,7 @@ void store_sums(const packed::Kernels& kernels, const WeightShape& shape,
 
 std::int64_t level_bytes(const WeightShape& shape) { return squares(shape.in) * kSquareCount * 2; }
 std::int64_t looked_up_columns(const WeightShape& shape, std::int64_t rows, int threads) {
-  if (!coded(shape) || rows <= FewRows::kMost) return 0;
+  if (!coded(shape) || rows <= SkinnyProduct::kMost) return 0;
   const std::int64_t cached = std::max<std::int64_t>(kLevelBytes / level_bytes(shape), 1);
   const std::int64_t fair = squares(shape.out) / (kPartsPerThread * threads);
   return std::min(cached, std::clamp<std::int64_t>(fair, 1, kColumns));
@@ -122,7 +122,8 @@ WeightProducts::WeightProducts(int threads) : threads_(threads) {
 
 std::int64_t WeightProducts::few_bytes(const WeightShape& shape, std::int64_t rows) const {
   const StoredSquares stored{nullptr, shape.format, shape.dtype, shape.in};
-  return copied_bytes(shape, rows) + threads_ * (kSumBytes + FewRows::scratch_bytes(stored, rows));
+  return copied_bytes(shape, rows) +
+         threads_ * (kSumBytes + SkinnyProduct::scratch_bytes(stored, rows));
 }
 std::int64_t WeightProducts::pair_bytes(const WeightShape& shape, std::int64_t rows) const {
   const std::int64_t columns = looked_up_columns(shape, rows, threads_);
@@ -131,13 +132,13 @@ std::int64_t WeightProducts::pair_bytes(const WeightShape& shape, std::int64_t r
 
 void WeightProducts::prepare(const WeightShape& shape, std::int64_t rows) {
   // A few rows may go another way than more.
-  for (const std::int64_t most : {std::min(rows, FewRows::kMost), rows}) {
-    const Way way = way_of(shape, most);
-    if (way == Way::strips) continue;
-    column_bytes_ =
-        std::max(column_bytes_, way == Way::few ? few_bytes(shape, most) : pair_bytes(shape, most));
+  for (const std::int64_t most : {std::min(rows, SkinnyProduct::kMost), rows}) {
+    const Algorithm way = way_of(shape, most);
+    if (way == Algorithm::gemm) continue;
+    column_bytes_ = std::max(
+        column_bytes_, way == Algorithm::gemv ? few_bytes(shape, most) : pair_bytes(shape, most));
   }
-  if (way_of(shape, rows) != Way::strips) return;
+  if (way_of(shape, rows) != Algorithm::gemm) return;
   const View bias(nullptr, shape.out, shape.dtype, nullptr);
   // Fewer rows take no more scratch, in strips of the same width.
   for (const std::int64_t most : {std::min(rows, kManyRows - 1), std::min(rows, kTogether)}) {
@@ -168,22 +169,22 @@ std::int64_t WeightProducts::scratch_bytes() const {
 
 void WeightProducts::multiply(const WeightShape& shape, std::int64_t rows, const Operands& o) {
   switch (way_of(shape, rows)) {
-    case Way::few:
+    case Algorithm::gemv:
       return multiply_few(shape, rows, o);
-    case Way::pairs:
+    case Algorithm::bf16_dot:
       return multiply_pairs(shape, rows, o);
-    case Way::strips:
+    case Algorithm::gemm:
       return multiply_strips(shape, rows, o);
   }
 }
 
 void WeightProducts::multiply_few(const WeightShape& shape, std::int64_t rows,
                                   const Operands& o) const {
-  const FewRows product{
+  const SkinnyProduct product{
       .x = reinterpret_cast<const float*>(whole_rows(shape, rows, o.x, o.scratch)),
       .rows = rows,
       .weight = stored_squares(shape, o.weight)};
-  const std::int64_t each = kSumBytes + FewRows::scratch_bytes(product.weight, rows);
+  const std::int64_t each = kSumBytes + SkinnyProduct::scratch_bytes(product.weight, rows);
   std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
   parallel_shares(threads_, squares(shape.out), kColumns,
                   [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
@@ -210,9 +211,9 @@ void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
                   [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
                     std::byte* const own = scratch + thread * each;
                     auto* const sums = reinterpret_cast<float*>(own);
-                    std::array<PairRows, kColumns> columns;
+                    std::array<Bf16DotProduct, kColumns> columns;
                     for (std::int64_t i = 0; i < end - begin; ++i) {
-                      PairRows& column = columns.at(static_cast<std::size_t>(i));
+                      Bf16DotProduct& column = columns.at(static_cast<std::size_t>(i));
                       column = pair_rows(stored, begin + i);
                       column.row_bytes = row_bytes(shape);
                       column.sums = sums;
@@ -223,11 +224,11 @@ void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
                       std::byte* const levels = own + kSumBytes + i * level_bytes(shape);
                       look_up_pairs(column, levels);
                       column.squares = levels;
-                      column.levels = PairRows::Levels::bf16;
+                      column.levels = Bf16DotProduct::Levels::bf16;
                     }
                     for (std::int64_t row = 0; row < rows; row += kSquare) {
                       for (std::int64_t i = 0; i < end - begin; ++i) {
-                        PairRows& column = columns.at(static_cast<std::size_t>(i));
+                        Bf16DotProduct& column = columns.at(static_cast<std::size_t>(i));
                         column.x = x + row * row_bytes(shape);
                         column.rows = std::min(kSquare, rows - row);
                         multiply_pair_rows(column);

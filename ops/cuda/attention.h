@@ -14,7 +14,7 @@
 namespace zero::cuda {
 
 struct AttentionOperands {
-  View qkv, out, log_sums;
+  View qkv, out, logsumexp;
   View dout{}, dqkv{};  ///< of backward
   void* scratch = nullptr;
 };

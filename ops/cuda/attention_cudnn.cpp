@@ -196,8 +196,8 @@ std::byte* address(const View& view, std::int64_t element) {
   return static_cast<std::byte*>(view.data()) + element * size_of(view.dtype());
 }
 
-/// cuDNN tensors over the rows of q, k and v side by side. cuDNN's statistics are our log_sums: the
-/// natural logarithm of the sum of exp(scale * score).
+/// cuDNN tensors over the rows of q, k and v side by side. cuDNN's statistics are our logsumexp:
+/// the natural logarithm of the sum of exp(scale * score).
 class CudnnAttention final : public Attention {
  public:
   explicit CudnnAttention(const Device& device) {

@@ -136,14 +136,14 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
   load_tile<parts>(s, o.qkv + s.in_qkv(row, 0, head), s.qkv_width, first, queries);
   load_tile<parts>(s, o.dout + s.in_out(row, head), std::int64_t{s.heads} * s.head_width, first,
                    douts);
-  float log_sums[kOwnRows];
+  float logsumexp[kOwnRows];
   float deltas[kOwnRows];
   float ones[kOwnRows];
 #pragma unroll
   for (int r = 0; r < kOwnRows; ++r) {
     const int query = first + own_first() + r;
     const std::int64_t at = s.in_sums(static_cast<int>(blockIdx.z), head, query);
-    log_sums[r] = query < s.sequence ? o.log_sums[at] : 0.0F;
+    logsumexp[r] = query < s.sequence ? o.log_sums[at] : 0.0F;
     deltas[r] = query < s.sequence ? o.deltas[at] : 0.0F;
     ones[r] = 1;
   }
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
     for (int r = 0; r < kOwnRows; ++r) {
       const bool seen = s.sees(first + own_first() + r, key + lane());
       const Gradient gradient =
-          gradient_of(s, scores[r], dprobabilities[r], log_sums[r], deltas[r]);
+          gradient_of(s, scores[r], dprobabilities[r], logsumexp[r], deltas[r]);
       dscores[(own_first() + r) * kScoreStride + lane()] = seen ? gradient.dscore : 0.0F;
     }
     __syncwarp();

@@ -26,7 +26,7 @@ template <class T>
 struct AttentionPointers {
   const T* qkv;
   T* out;  // read by backward
-  float* log_sums;
+  float* logsumexp;
   const T* dout;
   T* dqkv;
   float* deltas;  // (batch, heads, sequence): the rows' dout . out

@@ -290,25 +290,25 @@ Attention& CudaOps::attention_of(const AttentionShape& shape) const {
   return library ? *library_attention_ : *plain_attention_;
 }
 
-void CudaOps::do_attention_forward(const AttentionShape& s, View qkv, View out, View log_sums) {
+void CudaOps::do_attention_forward(const AttentionShape& s, View qkv, View out, View logsumexp) {
   Attention& attention = attention_of(s);
   const AttentionOperands operands{
       .qkv = qkv,
       .out = out,
-      .log_sums = log_sums,
+      .log_sums = logsumexp,
       .scratch = scratch("attention_forward", attention.scratch_bytes(s))};
   submit("attention_forward", [&attention, s, operands](cudaStream_t stream) {
     attention.forward(stream, s, operands);
   });
 }
 
-void CudaOps::do_attention_backward(const AttentionShape& s, View qkv, View out, View log_sums,
+void CudaOps::do_attention_backward(const AttentionShape& s, View qkv, View out, View logsumexp,
                                     View dout, View dqkv) {
   Attention& attention = attention_of(s);
   const AttentionOperands operands{
       .qkv = qkv,
       .out = out,
-      .log_sums = log_sums,
+      .log_sums = logsumexp,
       .dout = dout,
       .dqkv = dqkv,
       .scratch = scratch("attention_backward", attention.scratch_bytes(s))};

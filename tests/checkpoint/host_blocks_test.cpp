@@ -13,7 +13,7 @@
 #include <numeric>
 #include <thread>
 
-#include "checkpoint/side_thread.h"
+#include "checkpoint/background_queue.h"
 #include "checkpoint_run.h"
 #include "hooked_disk.h"
 #include "scratch.h"
@@ -127,9 +127,9 @@ TEST(HostBlocks, ARankKeepsWhatItsShardsHoldAtStage3) {
   });
 }
 
-TEST(SideThread, RunsWorkInOrderAndEndsWithoutWork) {
+TEST(BackgroundQueue, RunsWorkInOrderAndEndsWithoutWork) {
   std::vector<int> done;
-  SideThread side;
+  BackgroundQueue side;
   side.join();
   for (int round = 0; round < 50; ++round) {
     for (int i = 0; i < 3; ++i) side.add([&done, i] { done.push_back(i); });

@@ -15,8 +15,8 @@
 namespace zero::test {
 namespace {
 
-using host::Claim;
-using host::Reach;
+using host::DataPath;
+using host::PeerDescriptor;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
@@ -67,30 +67,33 @@ TEST(HostMemory, ReachesNothingOutsideAPeersRegion) {
 }
 
 // What is said of a claim on 100 values of 4 bytes.
-std::string said_of(const Claim& claim) {
-  const host::Awaited awaited{.rank = 3, .count = 100, .element = 4, .body = 1000, .region = 5000};
+std::string said_of(const PeerDescriptor& claim) {
+  const host::ExpectedDescriptor awaited{
+      .rank = 3, .count = 100, .element = 4, .body = 1000, .region = 5000};
   return message_of([&] { host::check_claim(claim, awaited); });
 }
 
 TEST(HostClaims, LieWhereTheirRankMayKeepThem) {
-  EXPECT_EQ(said_of({Reach::posted, 0, 600, 100}), "no error");
-  EXPECT_EQ(said_of({Reach::direct, 0, 4600, 100}), "no error");
-  EXPECT_EQ(said_of({Reach::staged, 0, -1, 100}), "no error");
+  EXPECT_EQ(said_of({DataPath::posted, 0, 600, 100}), "no error");
+  EXPECT_EQ(said_of({DataPath::direct, 0, 4600, 100}), "no error");
+  EXPECT_EQ(said_of({DataPath::staged, 0, -1, 100}), "no error");
   for (const std::int64_t offset : {kLeast, std::int64_t{-4}, std::int64_t{604}, kMost - 3}) {
-    EXPECT_EQ(said_of({Reach::posted, 0, offset, 100}),
+    EXPECT_EQ(said_of({DataPath::posted, 0, offset, 100}),
               fmt::format("rank 3's notice: offset is {}, expected a multiple of 4 with 400 bytes "
                           "of values in the 1000 bytes of its notice",
                           offset));
   }
-  EXPECT_THAT(said_of({Reach::direct, 0, 4604, 100}),
+  EXPECT_THAT(said_of({DataPath::direct, 0, 4604, 100}),
               EndsWith("with 400 bytes of values in the 5000 bytes of its region"));
-  EXPECT_THAT(said_of({Reach::direct, 0, 2, 100}), HasSubstr("offset is 2, expected a multiple"));
+  EXPECT_THAT(said_of({DataPath::direct, 0, 2, 100}),
+              HasSubstr("offset is 2, expected a multiple"));
   for (const std::int64_t count : {std::int64_t{99}, std::int64_t{0}, kLeast, kMost}) {
-    EXPECT_EQ(said_of({Reach::posted, 0, 0, count}),
+    EXPECT_EQ(said_of({DataPath::posted, 0, 0, count}),
               fmt::format("rank 3's notice: count is {}, expected 100 elements", count));
   }
-  EXPECT_EQ(said_of({Reach::shared, 0, 0, 100}), "rank 3's notice: reach is 3, expected at most 2");
-  EXPECT_EQ(said_of({static_cast<Reach>(77), 0, 0, 100}),
+  EXPECT_EQ(said_of({DataPath::shared, 0, 0, 100}),
+            "rank 3's notice: reach is 3, expected at most 2");
+  EXPECT_EQ(said_of({static_cast<DataPath>(77), 0, 0, 100}),
             "rank 3's notice: reach is 77, expected at most 2");
 }
 
@@ -219,7 +222,7 @@ TEST(HostLies, OfOffsetsAndReachesAreNamed) {
   for (const std::int64_t offset : {std::int64_t{-4096}, kMost - 3, std::int64_t{1} << 45}) {
     EXPECT_THAT(answered(broadcast_from_liar,
                          [&](host::Board& board) {
-                           board.notice(1).reach = Reach::direct;
+                           board.notice(1).reach = DataPath::direct;
                            board.notice(1).offset = offset;
                          }),
                 AllOf(StartsWith("[rank 0] broadcast(h.0): rank 1's notice: offset is "),
@@ -229,14 +232,14 @@ TEST(HostLies, OfOffsetsAndReachesAreNamed) {
   }
   EXPECT_THAT(
       answered(broadcast_from_liar,
-               [](host::Board& board) { board.notice(1).reach = Reach::posted; }),
+               [](host::Board& board) { board.notice(1).reach = DataPath::posted; }),
       HasSubstr("rank 1's notice: offset is 0, expected a multiple of 4 with 240000 bytes"));
   EXPECT_EQ(answered(all_reduce_plain,
-                     [](host::Board& board) { board.notice(1).reach = static_cast<Reach>(9); }),
+                     [](host::Board& board) { board.notice(1).reach = static_cast<DataPath>(9); }),
             "[rank 0] all_reduce(h.0): rank 1's notice: reach is 9, expected at most 2");
-  EXPECT_EQ(
-      answered(all_reduce_plain, [](host::Board& board) { board.notice(1).reach = Reach::shared; }),
-      "[rank 0] all_reduce(h.0): rank 1's notice: reach is 3, expected at most 2");
+  EXPECT_EQ(answered(all_reduce_plain,
+                     [](host::Board& board) { board.notice(1).reach = DataPath::shared; }),
+            "[rank 0] all_reduce(h.0): rank 1's notice: reach is 3, expected at most 2");
 }
 
 host::Entry& row(host::Board& board, int rank, int peer) {

@@ -254,11 +254,11 @@ TEST(HostMismatch, CallsRanksAsPeopleDo) {
   ranks.call({4, 7});
   const auto ends = ranks.run([](host::Group& group, host::Memory&, int rank) {
     const Slices::Range all{0, 10 + rank};
-    const host::Group::Intent intent{.operation = Operation::broadcast,
-                                     .purpose = "seed",
-                                     .dtype = DType::u8,
-                                     .detail = 7,
-                                     .counts = {&all, 1}};
+    const host::Group::CallSignature intent{.operation = Operation::broadcast,
+                                            .purpose = "seed",
+                                            .dtype = DType::u8,
+                                            .detail = 7,
+                                            .counts = {&all, 1}};
     group.compare({.operation = Operation::barrier, .purpose = "start"});
     group.compare(intent);
   });
@@ -311,7 +311,7 @@ TEST(HostFailures, AFailedRankEndsTheGroup) {
 
 TEST(HostFailures, ARankThatFailsElsewhereIsHeardByThoseThatWait) {
   const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
-    const host::Group::Intent intent{.operation = Operation::all_gather, .purpose = "h.0"};
+    const host::Group::CallSignature intent{.operation = Operation::all_gather, .purpose = "h.0"};
     group.compare(intent);
     if (rank == 1) return group.give_up("[rank 1] out of luck");
     group.compare(intent);

@@ -35,7 +35,7 @@ class CudaKernels : public OnDevice {
     int addends;
     std::int64_t count;
     std::int64_t shift = 0;  // elements off an aligned address
-    std::shared_ptr<const std::vector<ElementRange>> uncounted = nullptr;
+    std::shared_ptr<const std::vector<ElementRange>> excluded_from_norm = nullptr;
   };
   void expect_same(const Shape& shape) {
     std::vector<std::unique_ptr<HostValues>> kept;

@@ -231,14 +231,14 @@ TEST(CudaOps, NeitherAllocateNorWaitAfterAllocateScratch) {
   const View weight = h.tensor(random_values(64 * 64, 2), DType::bf16);
   const View gradient = h.empty(64 * 64, DType::fp32);
   const View out = h.empty(70 * 32, DType::bf16);
-  const View log_sums = h.empty(70 * 2, DType::fp32);
+  const View logsumexp = h.empty(70 * 2, DType::fp32);
   const View tokens = h.tokens(random_tokens(70, 11, 3));
   const View table = h.tensor(random_values(11 * 64, 4), DType::fp32);
   const std::int64_t allocations = cuda::emulated::allocations();
   const std::int64_t waits = cuda::emulated::synchronizations();
   h.ops->linear_forward(l, x, weight, View(), y);
-  h.ops->attention_forward(a, y, out, log_sums);
-  h.ops->attention_backward(a, y, out, log_sums, out, x);
+  h.ops->attention_forward(a, y, out, logsumexp);
+  h.ops->attention_backward(a, y, out, logsumexp, out, x);
   h.ops->linear_backward_weight(l, x, y, gradient, Write::overwrite);
   h.ops->column_sums(s, x, weight.slice(0, 64));
   h.ops->embedding_backward(e, tokens, x, table, View());
@@ -358,12 +358,12 @@ TEST(CudaOps, KeepTheLibraryForOtherShapesThanWindowsThatItRefuses) {
   const Values qkv = random_values(9 * 24, 1);
   const View x = h.tensor(qkv, DType::fp32);
   const View out = h.empty(9 * 8, DType::fp32);
-  const View log_sums = h.empty(18, DType::fp32);
-  h.ops->attention_forward(s, x, out, log_sums);
+  const View logsumexp = h.empty(18, DType::fp32);
+  h.ops->attention_forward(s, x, out, logsumexp);
   expect_near(h.read(out), reference::attention({1, 9, 2, 4, 0, 3}, qkv), 1e-6, "out");
   s.window = 0;
   EXPECT_THAT(message_of([&] {
-                h.ops->attention_forward(s, x, out, log_sums);
+                h.ops->attention_forward(s, x, out, logsumexp);
                 h.device->compute().synchronize();
               }),
               HasSubstr("attention was refused"));

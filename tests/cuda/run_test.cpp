@@ -11,7 +11,7 @@
 #include "launch/telemetry/run_report.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_device.h"
-#include "launch/train/workbench.h"
+#include "launch/train/training_state.h"
 #include "model/unit_listener.h"
 #include "ops/ops.h"
 #include "tests/cuda/emulator/emulator.h"
@@ -188,12 +188,12 @@ TEST(EmulatedRun, ThatEndsByAnErrorLetsItsWorkEndBeforeItsMemory) {
     Mesh mesh(device.world(), config.mesh);
     EXPECT_THAT(message_of([&] {
                   Stumbling listener;
-                  Workbench workbench(config, mesh, device.device(), &listener);
-                  for (const View& ids : {workbench.inputs(), workbench.targets()}) {
+                  TrainingState training_state(config, mesh, device.device(), &listener);
+                  for (const View& ids : {training_state.inputs(), training_state.targets()}) {
                     std::ranges::fill(ids.as<std::int32_t>(), 1);
                   }
-                  workbench.model().train(workbench.inputs(), workbench.targets(), 1,
-                                          workbench.loss());
+                  training_state.model().train(training_state.inputs(), training_state.targets(), 1,
+                                               training_state.loss());
                 }),
                 HasSubstr("stumbled over"));
     device.device().compute().synchronize();  // copies from and to memory that is gone would fault
@@ -252,17 +252,18 @@ std::uint64_t state_after_many_rows(const TinyRun& run, int stage) {
   local::run(kRanks, [&](Communicator& rank) {
     RunDevice device(config, rank, nullptr);
     Mesh mesh(device.world(), config.mesh);
-    Workbench workbench(config, mesh, device.device());
-    for (const View& ids : {workbench.inputs(), workbench.targets()}) {
+    TrainingState training_state(config, mesh, device.device());
+    for (const View& ids : {training_state.inputs(), training_state.targets()}) {
       std::int32_t next = rank.rank();
       for (std::int32_t& id : ids.as<std::int32_t>()) id = next = (next * 5 + 3) % 32;
     }
-    EXPECT_GT(workbench.inputs().count(), device.device().piece_sizes().logit_rows);
-    workbench.model().train(workbench.inputs(), workbench.targets(), 1.0F / 8320, workbench.loss());
-    workbench.engine().step({.learning_rate = 0.1});
+    EXPECT_GT(training_state.inputs().count(), device.device().piece_sizes().logit_rows);
+    training_state.model().train(training_state.inputs(), training_state.targets(), 1.0F / 8320,
+                                 training_state.loss());
+    training_state.engine().step({.learning_rate = 0.1});
     EXPECT_EQ(device.device().device_bytes(),
               plan_memory(config, rank.rank(), kRanks, BackendKind::local, Memory::apart).device);
-    const std::uint64_t found = workbench.engine().state_hash();
+    const std::uint64_t found = training_state.engine().state_hash();
     if (rank.rank() == 0) hash = found;
   });
   cuda::emulated::reset();

@@ -17,8 +17,8 @@
 // checks may refuse anything, but what they pass must lie where it may.
 namespace {
 
-using zero::host::Awaited;
-using zero::host::Claim;
+using zero::host::ExpectedDescriptor;
+using zero::host::PeerDescriptor;
 
 constexpr std::int64_t kBody = 8192;
 constexpr std::int64_t kRegion = std::int64_t{1} << 40;
@@ -63,18 +63,18 @@ bool lies_in(std::int64_t offset, std::int64_t bytes, std::int64_t room) {
 }
 
 void check_notice(Input& input) {
-  Awaited awaited{.rank = 1, .body = kBody, .region = kRegion};
+  ExpectedDescriptor awaited{.rank = 1, .body = kBody, .region = kRegion};
   awaited.element = std::int64_t{1} << (input.take<std::uint8_t>() % 4);
   awaited.count = input.take<std::uint32_t>() % (kMostBytes / awaited.element);
-  const Claim claim{.reach = input.take<zero::host::Reach>(),
-                    .agreement = 0,
-                    .offset = input.take<std::int64_t>(),
-                    .count = input.take<std::int64_t>()};
+  const PeerDescriptor claim{.reach = input.take<zero::host::DataPath>(),
+                             .agreement = 0,
+                             .offset = input.take<std::int64_t>(),
+                             .count = input.take<std::int64_t>()};
   if (!passes([&] { zero::host::check_claim(claim, awaited); })) return;
-  zero::fuzz::expect(claim.count == awaited.count && claim.reach <= zero::host::Reach::staged,
+  zero::fuzz::expect(claim.count == awaited.count && claim.reach <= zero::host::DataPath::staged,
                      "a claim that passes is the awaited one");
-  if (claim.count == 0 || claim.reach == zero::host::Reach::staged) return;
-  const bool posted = claim.reach == zero::host::Reach::posted;
+  if (claim.count == 0 || claim.reach == zero::host::DataPath::staged) return;
+  const bool posted = claim.reach == zero::host::DataPath::posted;
   zero::fuzz::expect(lies_in(claim.offset, claim.count * awaited.element, posted ? kBody : kRegion),
                      "a claim lies in its region");
 }

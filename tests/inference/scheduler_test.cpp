@@ -218,13 +218,13 @@ TEST_F(Schedulers, NothingStarves) {
 
 TEST_F(Schedulers, AFixedBatchStartsFullOrWhenToldAndEndsTogether) {
   open(2, 0, {.rows = kRows, .batching = Batching::fixed});
-  EXPECT_FALSE(scheduler_->holds_back());
+  EXPECT_FALSE(scheduler_->waits_for_batch());
   add(1, 2);
-  EXPECT_TRUE(scheduler_->holds_back());
+  EXPECT_TRUE(scheduler_->waits_for_batch());
   EXPECT_THAT(step(), IsEmpty());
   add(2, 2);
   add(3, 2);
-  EXPECT_FALSE(scheduler_->holds_back());
+  EXPECT_FALSE(scheduler_->waits_for_batch());
   EXPECT_THAT(step(), ElementsAre("1:2!", "2:2!"));
   scheduler_->remove(1);
   EXPECT_THAT(step(), ElementsAre("2:1!"));  // the slot stays empty

@@ -130,7 +130,7 @@ TEST(Prepare, OneOfManyThatSettleAFolderDoesIt) {
     std::vector<std::thread> starts;
     for (std::string& error : errors) {
       starts.emplace_back([&] {
-        error = error_of([&] { PreparedSet::settle(files::disk(), out); });
+        error = error_of([&] { PreparedSet::finish_interrupted(files::disk(), out); });
         if (!std::filesystem::exists(out + "/validation.bin")) error += "not settled";
       });
     }
@@ -155,11 +155,14 @@ TEST(Prepare, ASettlementThatAnotherFinishedMeanwhileIsDone) {
     if (call != "kind_of" || path != decided) return;
     if (++looks == 2 && finishes) std::filesystem::remove(decided);
   });
-  EXPECT_THAT(error_of([&] { PreparedSet::settle(disk, out, std::chrono::milliseconds(0)); }),
-              HasSubstr("data.train: " + out + " is another run's: process"));
+  EXPECT_THAT(
+      error_of([&] { PreparedSet::finish_interrupted(disk, out, std::chrono::milliseconds(0)); }),
+      HasSubstr("data.train: " + out + " is another run's: process"));
   finishes = true;
   looks = 0;
-  EXPECT_EQ(error_of([&] { PreparedSet::settle(disk, out, std::chrono::milliseconds(0)); }), "");
+  EXPECT_EQ(
+      error_of([&] { PreparedSet::finish_interrupted(disk, out, std::chrono::milliseconds(0)); }),
+      "");
   EXPECT_EQ(looks, 2);
 }
 

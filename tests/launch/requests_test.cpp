@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/train/requests.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,8 @@
 #include <csignal>
 #include <functional>
 #include <vector>
+
+#include "launch/train/stop_votes.h"
 
 namespace zero {
 namespace {
@@ -33,7 +33,7 @@ TEST(Signals, AnEarlySaveRequestWaitsUntilRanksListen) {
   EXPECT_EQ(save.line, "");
   EXPECT_EQ(signals.listen(), "SIGUSR1: saving a checkpoint after this step");
   EXPECT_EQ(signals.asked().saves, 1);
-  Requests requests({.signals = &signals, .first_rank = true, .started = kStart});
+  StopVotes requests({.signals = &signals, .first_rank = true, .started = kStart});
   EXPECT_TRUE(requests.decide(requests.vote(kStart + seconds(60)), kStart + seconds(60)).save);
   signals.stop_listening();
   EXPECT_EQ(signals.arrived(SIGUSR1, kStart).line,
@@ -82,11 +82,11 @@ class Job {
   explicit Job(double save_seconds = 0, double stop_seconds = 0) {
     for (int rank = 0; rank < 3; ++rank) {
       signals[rank].listen();
-      ranks.emplace_back(Requests::Options{.signals = &signals[rank],
-                                           .first_rank = rank == 0,
-                                           .started = kStart,
-                                           .save_seconds = save_seconds,
-                                           .stop_seconds = stop_seconds});
+      ranks.emplace_back(StopVotes::Options{.signals = &signals[rank],
+                                            .first_rank = rank == 0,
+                                            .started = kStart,
+                                            .save_seconds = save_seconds,
+                                            .stop_seconds = stop_seconds});
     }
   }
 
@@ -98,7 +98,7 @@ class Job {
     for (int rank = 0; rank < 3; ++rank) sum += ranks[rank].vote(rank == 0 ? at : kStart);
     between();
     std::vector<Decision> all;
-    for (Requests& rank : ranks) all.push_back(rank.decide(sum, at));
+    for (StopVotes& rank : ranks) all.push_back(rank.decide(sum, at));
     for (const Decision& each : all) {
       EXPECT_EQ(each.save, all[0].save);
       EXPECT_EQ(each.signal, all[0].signal);
@@ -108,10 +108,10 @@ class Job {
   }
 
   std::array<Signals, 3> signals;
-  std::vector<Requests> ranks;
+  std::vector<StopVotes> ranks;
 };
 
-TEST(Requests, OneRankThatHearsIsEnough) {
+TEST(StopVotes, OneRankThatHearsIsEnough) {
   Job job;
   EXPECT_FALSE(job.step(kStart).save);
   job.signals[2].arrived(SIGTERM, kStart);
@@ -121,14 +121,14 @@ TEST(Requests, OneRankThatHearsIsEnough) {
   EXPECT_EQ(decision.signal, SIGTERM);
 }
 
-TEST(Requests, AnInterruptIsNamedBeforeATermination) {
+TEST(StopVotes, AnInterruptIsNamedBeforeATermination) {
   Job job;
   job.signals[1].arrived(SIGINT, kStart);
   job.signals[0].arrived(SIGTERM, kStart);
   EXPECT_EQ(job.step(kStart).signal, SIGINT);
 }
 
-TEST(Requests, ASaveThatIsPassedOnToAllRanksIsOneSave) {
+TEST(StopVotes, ASaveThatIsPassedOnToAllRanksIsOneSave) {
   Job job;
   job.signals[0].arrived(SIGUSR1, kStart + seconds(1));
   const auto others_hear = [&] {
@@ -147,11 +147,11 @@ TEST(Requests, ASaveThatIsPassedOnToAllRanksIsOneSave) {
   EXPECT_FALSE(job.step(kStart + seconds(91)).save);
 }
 
-TEST(Requests, TheFirstRanksClockAsksForSavesAndTheEnd) {
+TEST(StopVotes, TheFirstRanksClockAsksForSavesAndTheEnd) {
   Job job(/*save_seconds=*/60, /*stop_seconds=*/150);
   EXPECT_FALSE(job.step(kStart + seconds(59)).save);
   EXPECT_TRUE(job.step(kStart + seconds(61)).save);
-  for (Requests& rank : job.ranks) rank.saving(kStart + seconds(61));
+  for (StopVotes& rank : job.ranks) rank.saving(kStart + seconds(61));
   EXPECT_FALSE(job.step(kStart + seconds(120)).save);
   EXPECT_TRUE(job.step(kStart + seconds(121)).save);
   const Decision last = job.step(kStart + seconds(151));

@@ -255,8 +255,8 @@ TEST(Trainer, SampledTextIsTheSameForEveryWorld) {
       const Batches batches(config, communicator.rank());
       const auto device = cpu::open();
       Mesh mesh(communicator, config.mesh);
-      Workbench workbench(config, mesh, *device);
-      const SampledText mine = sample_text(workbench, batches, 40, seed);
+      TrainingState training_state(config, mesh, *device);
+      const SampledText mine = sample_text(training_state, batches, 40, seed);
       if (communicator.rank() == world - 1) text = mine;
     });
     return text;

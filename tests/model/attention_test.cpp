@@ -81,11 +81,11 @@ TEST_P(CausalAttention, ForwardAndBackwardMatchTheLoops) {
   const Values dout = random_values(width(), 2, dtype());
   const View x = h.tensor(qkv, dtype());
   const View out = h.empty(width(), dtype());
-  const View log_sums = h.empty(s().batch * s().heads * s().sequence, DType::fp32);
+  const View logsumexp = h.empty(s().batch * s().heads * s().sequence, DType::fp32);
   const View dqkv = h.empty(wide(), dtype());
-  h.ops->attention_forward(shape(), x, out, log_sums);
+  h.ops->attention_forward(shape(), x, out, logsumexp);
   expect_near(h.read(out), reference::attention(s(), qkv), rounding(dtype()), "out");
-  h.ops->attention_backward(shape(), x, out, log_sums, h.tensor(dout, dtype()), dqkv);
+  h.ops->attention_backward(shape(), x, out, logsumexp, h.tensor(dout, dtype()), dqkv);
   // bf16 and fp16 round the probabilities and their gradients on the way.
   const double tolerance = dtype() == DType::fp32 ? 1e-5 : 2 * rounding(dtype());
   expect_near(h.read(dqkv), reference::attention_backward(s(), qkv, dout), tolerance, "dqkv");
@@ -105,8 +105,9 @@ TEST_P(CausalAttention, LaterPositionsDoNotChangeEarlierOnes) {
   Values outs[2];
   for (const int changed : {0, 1}) {
     const View out = h.empty(width(), dtype());
-    const View log_sums = h.empty(s().batch * s().heads * s().sequence, DType::fp32);
-    h.ops->attention_forward(shape(), h.tensor(changed == 1 ? other : qkv, dtype()), out, log_sums);
+    const View logsumexp = h.empty(s().batch * s().heads * s().sequence, DType::fp32);
+    h.ops->attention_forward(shape(), h.tensor(changed == 1 ? other : qkv, dtype()), out,
+                             logsumexp);
     outs[changed] = h.read(out);
   }
   for (std::size_t i = 0; i < static_cast<std::size_t>(last * c); ++i) {
@@ -128,11 +129,11 @@ TEST_P(CausalAttention, PositionsBeforeTheWindowChangeNothing) {
   Values gradients[2];
   for (const int changed : {0, 1}) {
     const View out = h.empty(width(), dtype());
-    const View log_sums = h.empty(s().batch * s().heads * s().sequence, DType::fp32);
+    const View logsumexp = h.empty(s().batch * s().heads * s().sequence, DType::fp32);
     const View dqkv = h.empty(wide(), dtype());
     const View x = h.tensor(changed == 1 ? other : qkv, dtype());
-    h.ops->attention_forward(shape(), x, out, log_sums);
-    h.ops->attention_backward(shape(), x, out, log_sums, h.tensor(dout, dtype()), dqkv);
+    h.ops->attention_forward(shape(), x, out, logsumexp);
+    h.ops->attention_backward(shape(), x, out, logsumexp, h.tensor(dout, dtype()), dqkv);
     outs[changed] = h.read(out);
     gradients[changed] = h.read(dqkv);
   }
@@ -189,12 +190,12 @@ TEST(AttentionWindow, OfTheWholeSequenceOrMoreHasTheBitsOfNone) {
       h.ops->allocate_scratch();
       const View qkv = h.tensor(random_values(300 * s.qkv_width(), 1, dtype), dtype);
       const View out = h.empty(300 * 64, dtype);
-      const View log_sums = h.empty(300 * 4, DType::fp32);
+      const View logsumexp = h.empty(300 * 4, DType::fp32);
       const View dqkv = h.empty(300 * s.qkv_width(), dtype);
-      h.ops->attention_forward(s, qkv, out, log_sums);
-      h.ops->attention_backward(s, qkv, out, log_sums,
+      h.ops->attention_forward(s, qkv, out, logsumexp);
+      h.ops->attention_backward(s, qkv, out, logsumexp,
                                 h.tensor(random_values(300 * 64, 2, dtype), dtype), dqkv);
-      const std::vector<Values> found{h.read(out), h.read(log_sums), h.read(dqkv)};
+      const std::vector<Values> found{h.read(out), h.read(logsumexp), h.read(dqkv)};
       if (first.empty()) first = found;
       EXPECT_EQ(found, first) << label(dtype) << ", window " << window;
     }

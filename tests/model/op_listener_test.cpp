@@ -157,7 +157,7 @@ TEST_F(Listeners, HearOfAttentionAndTheEnds) {
   ops_->prepare(a);
   ops_->prepare(e);
   ops_->allocate_scratch();
-  const View qkv = view(96), out = view(48), log_sums = view(12, DType::fp32);
+  const View qkv = view(96), out = view(48), logsumexp = view(12, DType::fp32);
   const View tokens = view(6, DType::i32), table = view(88), x = view(48);
   const View cosines = view(6, DType::fp32), losses = view(6, DType::fp64);
   const View logits = view(6 * 64), parts = view(18, DType::fp32);
@@ -165,13 +165,13 @@ TEST_F(Listeners, HearOfAttentionAndTheEnds) {
   expect("rotary_table", 0, 4 * 12);
   ops_->rotary(r, Turn::forward, qkv, cosines, cosines);
   expect("rotary", 0, 2 * 2 * 24 + 4 * 12);
-  ops_->attention_forward(a, qkv, out, log_sums);
+  ops_->attention_forward(a, qkv, out, logsumexp);
   expect("attention_forward", 2 * 2 * 16 * 6, 2 * (96 + 48) + 48);
-  ops_->attention_backward(a, qkv, out, log_sums, out, qkv);
+  ops_->attention_backward(a, qkv, out, logsumexp, out, qkv);
   expect("attention_backward", 5 * 2 * 16 * 6, 2 * 2 * (96 + 48) + 48);
   AttentionShape local = a;  // 2 x 5 pairs
   local.window = 2;
-  ops_->attention_forward(local, qkv, out, log_sums);
+  ops_->attention_forward(local, qkv, out, logsumexp);
   expect("attention_forward", 2 * 2 * 16 * 5, 2 * (96 + 48) + 48);
   ops_->embedding_forward(e, tokens, table, view(24), x);
   expect("embedding_forward", 0, 24 + 3 * 2 * 48);

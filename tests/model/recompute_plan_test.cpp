@@ -44,14 +44,14 @@ std::int64_t planned_bytes(const DecoderShape& config, const RecomputePlan& plan
 
 /// Bytes of a row of one block, as docs/memory.md states them, on a rank of `ranks` tensor ranks.
 struct RowBytes {
-  std::int64_t x, statistics, qkv, attended, log_sums, middle, hidden;
+  std::int64_t x, statistics, qkv, attended, logsumexp, middle, hidden;
   std::int64_t normed = 0, activated = 0;  // of outputs that are kept
   std::int64_t of(BlockTensor tensor) const {
     switch (tensor) {
       case BlockTensor::qkv:
         return qkv + normed;
       case BlockTensor::attended:
-        return attended + log_sums;
+        return attended + logsumexp;
       case BlockTensor::middle:
         return middle + statistics;
       case BlockTensor::hidden:

@@ -103,11 +103,11 @@ TEST_P(SameBits, Attention) {
     const View qkv = h.tensor(random_values(3 * n, 1), dtype_);
     const View dout = h.tensor(random_values(n, 2), dtype_);
     const View out = h.empty(n, dtype_);
-    const View log_sums = h.empty(2 * 150 * 3, DType::fp32);
+    const View logsumexp = h.empty(2 * 150 * 3, DType::fp32);
     const View dqkv = h.empty(3 * n, dtype_);
-    h.ops->attention_forward(s, qkv, out, log_sums);
-    h.ops->attention_backward(s, qkv, out, log_sums, dout, dqkv);
-    return std::vector<View>{out, log_sums, dqkv};
+    h.ops->attention_forward(s, qkv, out, logsumexp);
+    h.ops->attention_backward(s, qkv, out, logsumexp, dout, dqkv);
+    return std::vector<View>{out, logsumexp, dqkv};
   });
 }
 
@@ -150,7 +150,7 @@ TEST_P(SameBits, DecoderRows) {
     const View cosines = h.empty(r.table(), DType::fp32);
     const View sines = h.empty(r.table(), DType::fp32);
     const View out = h.empty(300 * 48, dtype_);
-    const View log_sums = h.empty(300 * 6, DType::fp32);
+    const View logsumexp = h.empty(300 * 6, DType::fp32);
     const View dqkv = h.empty(300 * 80, dtype_);
     const View dx = h.tensor(random_values(300 * 80, 3), dtype_);
     const View dweight = h.empty(80, dtype_);
@@ -164,15 +164,15 @@ TEST_P(SameBits, DecoderRows) {
     h.ops->head_norm_forward(n, {qkv, one, two, heads, figures});
     h.ops->head_norm_backward(n, {qkv, figures, one, two, heads, done, dtwo});
     h.ops->rotary(r, Turn::forward, qkv, cosines, sines);
-    h.ops->attention_forward(a, qkv, out, log_sums);
+    h.ops->attention_forward(a, qkv, out, logsumexp);
     const View dout = h.tensor(random_values(300 * 48, 5), dtype_);
-    h.ops->attention_backward(a, qkv, out, log_sums, dout, dqkv);
+    h.ops->attention_backward(a, qkv, out, logsumexp, dout, dqkv);
     h.ops->rotary(r, Turn::backward, dqkv, cosines, sines);
     h.ops->norm_backward(s, {x, statistics, weight, dqkv, dx, dweight});
     h.ops->gated_backward({300, 48, dtype_}, Gate::silu, gate, out);
     h.ops->gated_backward({300, 48, dtype_}, Gate::gelu, gate, out);
-    return std::vector<View>{qkv, log_sums, dqkv,    dx,   dweight, gate,
-                             out, heads,    figures, done, dtwo};
+    return std::vector<View>{qkv, logsumexp, dqkv,    dx,   dweight, gate,
+                             out, heads,     figures, done, dtwo};
   });
 }
 

@@ -3,7 +3,7 @@
 
 // Compiled for processors with AVX-512 and bf16, whatever the target of the rest of the build: only
 // intrinsics here, no inline function that the linker could share with another file.
-#include "ops/cpu/pair_rows.h"
+#include "ops/cpu/bf16_dot_product.h"
 
 #ifdef __AVX512BF16__
 
@@ -109,7 +109,7 @@ struct Fours {
 struct Looked {
   __m512bh level[4];
 
-  [[gnu::always_inline]] Looked(const PairRows& p, const std::byte* from) {
+  [[gnu::always_inline]] Looked(const Bf16DotProduct& p, const std::byte* from) {
     const __m512i table =
         _mm512_broadcast_i64x4(_mm256_loadu_si256(static_cast<const __m256i*>(p.level_of_code)));
     const __m512i codes = _mm512_loadu_si512(from);
@@ -152,7 +152,7 @@ template <int kRows>
 
 // Adds the products of a square.
 template <int kRows, Fetch kFetch>
-[[gnu::always_inline]] inline void add_square(Bf16 /*levels*/, const PairRows& p,
+[[gnu::always_inline]] inline void add_square(Bf16 /*levels*/, const Bf16DotProduct& p,
                                               const std::byte* square, const std::byte* /*share*/,
                                               const std::byte* x, Sums<kRows>& sums) {
   // In the order of memory, which is read fastest so.
@@ -172,7 +172,7 @@ template <int kRows, Fetch kFetch>
 }
 
 template <int kRows, Fetch kFetch>
-[[gnu::always_inline]] inline void add_square(SideBySide /*levels*/, const PairRows& p,
+[[gnu::always_inline]] inline void add_square(SideBySide /*levels*/, const Bf16DotProduct& p,
                                               const std::byte* square, const std::byte* share,
                                               const std::byte* x, Sums<kRows>& sums) {
 #pragma GCC unroll 4
@@ -184,7 +184,7 @@ template <int kRows, Fetch kFetch>
 }
 
 template <int kRows, Fetch kFetch>
-[[gnu::always_inline]] inline void add_square(Int8 /*levels*/, const PairRows& p,
+[[gnu::always_inline]] inline void add_square(Int8 /*levels*/, const Bf16DotProduct& p,
                                               const std::byte* square, const std::byte* share,
                                               const std::byte* x, Sums<kRows>& sums) {
   for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
@@ -196,7 +196,7 @@ template <int kRows, Fetch kFetch>
 }
 
 template <int kRows, Fetch kFetch>
-[[gnu::always_inline]] inline void add_square(Bits4 /*levels*/, const PairRows& p,
+[[gnu::always_inline]] inline void add_square(Bits4 /*levels*/, const Bf16DotProduct& p,
                                               const std::byte* square, const std::byte* share,
                                               const std::byte* x, Sums<kRows>& sums) {
   for (int pair = 0; pair < kLanes; pair += 2, square += kLine, x += 8) {
@@ -209,18 +209,18 @@ template <int kRows, Fetch kFetch>
 }
 
 // The scales of 16 columns, from `column` on.
-__m512 load_scales(const PairRows& p, std::int64_t group, int column) {
+__m512 load_scales(const Bf16DotProduct& p, std::int64_t group, int column) {
   const std::int64_t at = group * kColumns + column;
-  if (p.scale == PairRows::Scales::fp32) {
+  if (p.scale == Bf16DotProduct::Scales::fp32) {
     return _mm512_loadu_ps(static_cast<const float*>(p.scales) + at);
   }
-  if (p.scale == PairRows::Scales::fp16) {
+  if (p.scale == Bf16DotProduct::Scales::fp16) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(
         reinterpret_cast<const __m256i*>(static_cast<const std::uint16_t*>(p.scales) + at)));
   }
   const __m128i codes = _mm_loadu_si128(
       reinterpret_cast<const __m128i*>(static_cast<const std::uint8_t*>(p.scales) + at));
-  const float* const range = p.ranges + group / PairRows::kGroupsOfRange * 2;
+  const float* const range = p.ranges + group / Bf16DotProduct::kGroupsOfRange * 2;
   const __m512 steps =
       _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes)), _mm512_set1_ps(range[1]));
   return _mm512_add_ps(steps, _mm512_set1_ps(range[0]));
@@ -228,9 +228,9 @@ __m512 load_scales(const PairRows& p, std::int64_t group, int column) {
 
 // Adds the sums of a group, times its scales, to those of the groups before it.
 template <int kRows>
-[[gnu::always_inline]] inline void add_group(const PairRows& p, std::int64_t group,
+[[gnu::always_inline]] inline void add_group(const Bf16DotProduct& p, std::int64_t group,
                                              const Sums<kRows>& of_group, float* sums) {
-  const bool scaled = p.scale != PairRows::Scales::none;
+  const bool scaled = p.scale != Bf16DotProduct::Scales::none;
   const __m512 first = scaled ? load_scales(p, group, 0) : _mm512_setzero_ps();
   const __m512 second = scaled ? load_scales(p, group, kLanes) : _mm512_setzero_ps();
 #pragma GCC unroll 8
@@ -249,7 +249,8 @@ template <int kRows>
 }
 
 template <class Levels, int kRows, Fetch kFetch>
-void multiply_rows(const PairRows& p, const std::byte* share, const std::byte* x, float* sums) {
+void multiply_rows(const Bf16DotProduct& p, const std::byte* share, const std::byte* x,
+                   float* sums) {
   const std::byte* square = p.squares;
   const std::int64_t group_steps = p.group_steps > 0 ? p.group_steps : p.steps;
   std::int64_t left = p.steps;
@@ -272,8 +273,8 @@ void multiply_rows(const PairRows& p, const std::byte* share, const std::byte* x
 }
 
 template <class Levels, Fetch kFetch, int kRows = kMostRows>
-void multiply_some(const PairRows& p, const std::byte* share, std::int64_t rows, const std::byte* x,
-                   float* sums) {
+void multiply_some(const Bf16DotProduct& p, const std::byte* share, std::int64_t rows,
+                   const std::byte* x, float* sums) {
   if constexpr (kRows > 1) {
     if (rows < kRows) {
       return multiply_some<Levels, kFetch, kRows - 1>(p, share, rows, x, sums);
@@ -283,7 +284,7 @@ void multiply_some(const PairRows& p, const std::byte* share, std::int64_t rows,
 }
 
 template <class Levels>
-void multiply_all(const PairRows& p) {
+void multiply_all(const Bf16DotProduct& p) {
   using ForMany = std::conditional_t<std::is_same_v<Levels, Bf16>, SideBySide, Levels>;
   if (p.rows <= kMostRows) {
     return multiply_some<Levels, Fetch::ahead>(p, nullptr, p.rows, p.x, p.sums);
@@ -305,11 +306,12 @@ void multiply_all(const PairRows& p) {
 // Calls put(levels of 16 columns, of 16 more, group, where the first lie as Levels::bf16) for each
 // pair of depths.
 template <class Put>
-[[gnu::always_inline]] inline void for_each_pair(const PairRows& p, std::byte* to, const Put& put) {
+[[gnu::always_inline]] inline void for_each_pair(const Bf16DotProduct& p, std::byte* to,
+                                                 const Put& put) {
   const std::byte* from = p.squares;
   for (std::int64_t step = 0; step < p.steps; ++step, to += Bf16::kBytes) {
     const std::int64_t group = p.group_steps > 0 ? step / p.group_steps : 0;
-    if (p.levels == PairRows::Levels::int8) {
+    if (p.levels == Bf16DotProduct::Levels::int8) {
       for (std::int64_t at = 0; at < kHalfBytes; at += kLine, from += kLine) {
         put(widen(from), widen(from + kLine / 2), group, to + at);
       }
@@ -331,30 +333,30 @@ __m512i times_scales(__m512bh levels, __m512 scales) {
   const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(bits, high));
   const __m512bh apart =
       _mm512_cvtne2ps_pbh(_mm512_mul_ps(odd, scales), _mm512_mul_ps(even, scales));
-  return _mm512_permutexvar_epi16(by_turns(0, kLanes), reinterpret_cast<__m512i>(apart));
+  return _mm512_permutexvar_epi16(interleaved_indices(0, kLanes), reinterpret_cast<__m512i>(apart));
 }
 
 }  // namespace
 
-void multiply_pair_rows(const PairRows& p) {
+void multiply_pair_rows(const Bf16DotProduct& p) {
   switch (p.levels) {
-    case PairRows::Levels::bf16:
+    case Bf16DotProduct::Levels::bf16:
       return multiply_all<Bf16>(p);
-    case PairRows::Levels::int8:
+    case Bf16DotProduct::Levels::int8:
       return multiply_all<Int8>(p);
-    case PairRows::Levels::bits4:
+    case Bf16DotProduct::Levels::bits4:
       return multiply_all<Bits4>(p);
   }
 }
 
-void look_up_pairs(const PairRows& p, std::byte* to) {
+void look_up_pairs(const Bf16DotProduct& p, std::byte* to) {
   for_each_pair(p, to, [](__m512bh first, __m512bh second, std::int64_t /*group*/, std::byte* at) {
     _mm512_store_si512(at, reinterpret_cast<__m512i>(first));
     _mm512_store_si512(at + kHalfBytes, reinterpret_cast<__m512i>(second));
   });
 }
 
-void widen_pairs(const PairRows& p, std::byte* to) {
+void widen_pairs(const Bf16DotProduct& p, std::byte* to) {
   for_each_pair(p, to, [&](__m512bh first, __m512bh second, std::int64_t group, std::byte* at) {
     _mm512_store_si512(at, times_scales(first, load_scales(p, group, 0)));
     _mm512_store_si512(at + kHalfBytes, times_scales(second, load_scales(p, group, kLanes)));
@@ -367,9 +369,9 @@ void widen_pairs(const PairRows& p, std::byte* to) {
 
 namespace zero::cpu {
 
-void multiply_pair_rows(const PairRows& /*product*/) {}
-void look_up_pairs(const PairRows& /*codes*/, std::byte* /*to*/) {}
-void widen_pairs(const PairRows& /*codes*/, std::byte* /*to*/) {}
+void multiply_pair_rows(const Bf16DotProduct& /*product*/) {}
+void look_up_pairs(const Bf16DotProduct& /*codes*/, std::byte* /*to*/) {}
+void widen_pairs(const Bf16DotProduct& /*codes*/, std::byte* /*to*/) {}
 
 }  // namespace zero::cpu
 

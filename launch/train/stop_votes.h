@@ -10,7 +10,7 @@
 
 namespace zero {
 
-/// A bit of a sum of votes that Requests leaves to DataCheck, of which one rank adds it.
+/// A bit of a sum of votes that StopVotes leaves to DataCheck, of which one rank adds it.
 inline constexpr std::int64_t kDataVote = std::int64_t{1} << 62;
 
 /// What a run does before its last step because a signal or a clock asks for it.
@@ -24,7 +24,7 @@ struct Decision {
 /// One rank's part in decisions that all ranks must take after the same step, although each hears
 /// signals at a time of its own, and only the first rank reads its clock: each rank gives a vote
 /// into a step, and the sum over all ranks decides. Used by one thread.
-class Requests {
+class StopVotes {
  public:
   using Time = Signals::Time;
   struct Options {
@@ -34,7 +34,7 @@ class Requests {
     double save_seconds = 0;     ///< between two checkpoints; 0: no checkpoint for the time
     double stop_seconds = 0;     ///< after `started`; 0: never
   };
-  explicit Requests(const Options& options);
+  explicit StopVotes(const Options& options);
 
   /// From now on the first rank's vote is for the end, as if its time were up.
   void end() { ends_ = true; }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/train/workbench.h"
+#include "launch/train/training_state.h"
 
 #include <algorithm>
 
@@ -25,7 +25,8 @@ CheckpointOptions checkpoint_options(const TrainConfig& config) {
 
 }  // namespace
 
-Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, UnitListener* listener)
+TrainingState::TrainingState(const TrainConfig& config, Mesh& mesh, Device& device,
+                             UnitListener* listener)
     : device_(device),
       tokens_(checked_mul(config.batch.micro, config.data.sequence_length)),
       slots_(std::min<std::int64_t>(2, config.batch.accumulation)),
@@ -55,7 +56,7 @@ Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, Unit
   if (checkpointer_ && !device.has_memory()) checkpointer_->load(config.checkpoints.resume);
 }
 
-Workbench::~Workbench() {
+TrainingState::~TrainingState() {
   try {
     device_.compute().synchronize();
     device_.communication().synchronize();

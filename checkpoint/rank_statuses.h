@@ -19,9 +19,9 @@ struct RankWord {
 };
 
 /// Tells all ranks of a world the words of each. Counts no traffic of a step.
-class RankWords {
+class RankStatuses {
  public:
-  RankWords(const Communicator& world, Device& device)
+  RankStatuses(const Communicator& world, Device& device)
       : world_(world.implementation()), device_(device) {}
 
   int rank() const { return world_.rank(); }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/train/requests.h"
+#include "launch/train/stop_votes.h"
 
 #include <csignal>
 
@@ -32,9 +32,9 @@ bool over(Signals::Time since, Signals::Time now, double seconds) {
 
 }  // namespace
 
-Requests::Requests(const Options& options) : options_(options), saved_(options.started) {}
+StopVotes::StopVotes(const Options& options) : options_(options), saved_(options.started) {}
 
-std::int64_t Requests::vote(Time now) {
+std::int64_t StopVotes::vote(Time now) {
   std::int64_t vote = 0;
   voted_ = false;
   if (options_.signals != nullptr) {
@@ -52,7 +52,7 @@ std::int64_t Requests::vote(Time now) {
   return vote;
 }
 
-Decision Requests::decide(std::int64_t sum, Time now) {
+Decision StopVotes::decide(std::int64_t sum, Time now) {
   const bool save_asked = field(sum, kSave, kRanks) > 0;
   if (save_asked && !voted_) decided_by_others_ = now;
   Decision decision;

@@ -12,17 +12,17 @@
 namespace zero {
 
 /// All memory of a run: engine, model, the staging memory of checkpoints, and the host buffers of a
-/// micro-batch. The planner builds the same workbench on a device without memory, so plan and run
-/// cannot differ. Construction is collective; the mesh (of the configuration's shape), the device
-/// and the listener (of the model's operations) must outlive the workbench.
-class Workbench {
+/// micro-batch. The planner builds the same training_state on a device without memory, so plan and
+/// run cannot differ. Construction is collective; the mesh (of the configuration's shape), the
+/// device and the listener (of the model's operations) must outlive the training_state.
+class TrainingState {
  public:
-  Workbench(const TrainConfig& config, Mesh& mesh, Device& device,
-            UnitListener* listener = nullptr);
-  Workbench(const Workbench&) = delete;
-  Workbench& operator=(const Workbench&) = delete;
+  TrainingState(const TrainConfig& config, Mesh& mesh, Device& device,
+                UnitListener* listener = nullptr);
+  TrainingState(const TrainingState&) = delete;
+  TrainingState& operator=(const TrainingState&) = delete;
   /// Waits for work in flight before freeing its memory.
-  ~Workbench();
+  ~TrainingState();
 
   Engine& engine() { return *engine_; }
   Model& model() { return *model_; }

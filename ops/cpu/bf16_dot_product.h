@@ -12,7 +12,7 @@ namespace zero::cpu {
 /// its groups in the order of depth; a group is one fp32 sum of rows times levels in the order of
 /// depth, then times its scale. Its bits depend neither on the number of rows nor on how levels are
 /// stored.
-struct PairRows {
+struct Bf16DotProduct {
   /// Squares of 32 x 32 levels.
   enum class Levels : std::uint8_t {
     bf16,   ///< as pair_kernels() read them: 16 columns at all depths, then 16 more
@@ -47,19 +47,21 @@ struct PairPlace {
   std::int64_t byte = 0;
   bool high = false;  ///< of 4 bits: in the byte's high half
 };
-constexpr PairPlace pair_place(PairRows::Levels levels, std::int64_t depth, std::int64_t column) {
+constexpr PairPlace pair_place(Bf16DotProduct::Levels levels, std::int64_t depth,
+                               std::int64_t column) {
   const std::int64_t lane = column % 16 * 2 + depth % 2;
-  if (levels == PairRows::Levels::int8) return {depth / 2 * 64 + column / 16 * 32 + lane, false};
+  if (levels == Bf16DotProduct::Levels::int8)
+    return {depth / 2 * 64 + column / 16 * 32 + lane, false};
   return {depth / 4 * 64 + lane * 2 + depth / 2 % 2, column >= 16};
 }
 
 /// These only for processors with Bf16Instructions::pairs (ops/cpu/processor.h), in a build for
 /// them.
-void multiply_pair_rows(const PairRows& product);
+void multiply_pair_rows(const Bf16DotProduct& product);
 /// The levels of all squares of int8 or bits4 as Levels::bf16: steps * 2048 bytes, aligned to 64.
 /// Reads nothing of rows and sums.
-void look_up_pairs(const PairRows& codes, std::byte* to);
+void look_up_pairs(const Bf16DotProduct& codes, std::byte* to);
 /// Likewise, times their scales and rounded to bf16: what other kernels multiply.
-void widen_pairs(const PairRows& codes, std::byte* to);
+void widen_pairs(const Bf16DotProduct& codes, std::byte* to);
 
 }  // namespace zero::cpu

@@ -14,10 +14,10 @@ namespace zero {
 
 /// What the ranks of one model are about to compute: a pass each, that of the ranks of a tensor
 /// group the same. Known by all ranks, because each has a part of the vocabulary for all of them.
-class PassMeeting {
+class PassExchange {
  public:
   /// For passes of up to `rows` rows, on every rank. `device` and the ranks must outlive this.
-  PassMeeting(Device& device, const ModelRanks& ranks, std::int64_t rows);
+  PassExchange(Device& device, const ModelRanks& ranks, std::int64_t rows);
 
   /// Tells all ranks of this rank's pass and waits for theirs. Collective. Throws the same
   /// zero::Error on every rank if the ranks of a tensor group come with different passes.

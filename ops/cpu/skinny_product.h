@@ -10,7 +10,7 @@
 namespace zero::cpu {
 
 /// A weight times a few rows.
-struct FewRows {
+struct SkinnyProduct {
   static constexpr std::int64_t kMost = 16;  ///< rows
 
   const float* x = nullptr;  ///< (rows, steps * 32)
@@ -33,8 +33,8 @@ bool has_few_rows();
 /// elements in registers, to `sums`, (end - begin, rows, 32): every element is one fp32 sum in the
 /// order of depth, with the bits of a product by float_kernels() with the widened weight.
 /// `scratch`: of this thread, aligned to 64 bytes.
-void multiply_few_rows(const FewRows& product, std::int64_t begin, std::int64_t end, float* sums,
-                       std::byte* scratch);
+void multiply_few_rows(const SkinnyProduct& product, std::int64_t begin, std::int64_t end,
+                       float* sums, std::byte* scratch);
 
 /// Columns of squares [begin, end) of a coded weight as float_kernels() read them, to memory
 /// aligned to 64 bytes; if has_few_rows().

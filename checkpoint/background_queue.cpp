@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/side_thread.h"
+#include "checkpoint/background_queue.h"
 
 #include <system_error>
 #include <utility>
 
 namespace zero {
 
-void SideThread::add(std::function<void()> work) {
+void BackgroundQueue::add(std::function<void()> work) {
   const std::lock_guard starting(starting_);
   {
     const std::lock_guard lock(mutex_);
@@ -22,7 +22,7 @@ void SideThread::add(std::function<void()> work) {
   }
 }
 
-void SideThread::run() noexcept {
+void BackgroundQueue::run() noexcept {
   for (;;) {
     std::function<void()> work;
     {
@@ -38,7 +38,7 @@ void SideThread::run() noexcept {
   }
 }
 
-void SideThread::join() noexcept {
+void BackgroundQueue::join() noexcept {
   const std::lock_guard starting(starting_);
   if (thread_.joinable()) thread_.join();
 }

@@ -11,13 +11,13 @@ namespace zero {
 
 /// Runs work that may block for long, in order, on a thread that lives while there is some. Host
 /// work of a CUDA stream may hold up that of all streams; such work is better here.
-class SideThread {
+class BackgroundQueue {
  public:
-  SideThread() = default;
+  BackgroundQueue() = default;
   /// Waits for all work.
-  ~SideThread() { join(); }
-  SideThread(const SideThread&) = delete;
-  SideThread& operator=(const SideThread&) = delete;
+  ~BackgroundQueue() { join(); }
+  BackgroundQueue(const BackgroundQueue&) = delete;
+  BackgroundQueue& operator=(const BackgroundQueue&) = delete;
 
   /// Adds work, which must not throw. Runs it at once where no thread can be made. Any thread.
   void add(std::function<void()> work);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // What bf16 instructions read of stored codes, element for element.
-#include "ops/cpu/pair_rows.h"
+#include "ops/cpu/bf16_dot_product.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 namespace zero::testing {
 namespace {
 
-class PairRows : public ::testing::TestWithParam<WeightFormat> {
+class Bf16DotProduct : public ::testing::TestWithParam<WeightFormat> {
  protected:
   /// A weight of random values.
   View packed(const WeightShape& shape) {
@@ -42,7 +42,7 @@ struct alignas(64) Sums {
 };
 
 // x ends where its rows do, so that a sanitizer sees what is read behind them.
-TEST_P(PairRows, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
+TEST_P(Bf16DotProduct, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
   if (cpu::kernels_of(DType::bf16) != cpu::KernelKind::pairs) GTEST_SKIP() << "no pairs here";
   constexpr std::int64_t kIn = 160;
   constexpr std::int64_t kOut = 64;
@@ -53,7 +53,7 @@ TEST_P(PairRows, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
   const auto multiply = [&](const std::vector<bfloat16>& x, const std::byte* next) {
     const std::size_t rows = x.size() / kIn;
     std::vector<Sums> sums(rows + 2, Sums{});
-    cpu::PairRows product = cpu::pair_rows(stored, 0);
+    cpu::Bf16DotProduct product = cpu::pair_rows(stored, 0);
     product.x = reinterpret_cast<const std::byte*>(x.data());
     product.row_bytes = kIn * 2;
     product.rows = static_cast<std::int64_t>(rows);
@@ -84,7 +84,7 @@ TEST_P(PairRows, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
 }
 
 // Codes times scales, rounded, in squares: those that looking up columns of a table gives.
-TEST_P(PairRows, AreWidenedToTheValuesOfTheirCodes) {
+TEST_P(Bf16DotProduct, AreWidenedToTheValuesOfTheirCodes) {
   if (cpu::bf16_instructions() == cpu::Bf16Instructions::none ||
       cpu::kernels_of(DType::bf16) == cpu::KernelKind::floats) {
     GTEST_SKIP() << "codes lie otherwise on this processor";
@@ -121,7 +121,7 @@ TEST_P(PairRows, AreWidenedToTheValuesOfTheirCodes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, PairRows,
+INSTANTIATE_TEST_SUITE_P(Formats, Bf16DotProduct,
                          ::testing::Values(WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4),
                          [](const auto& format) { return std::string(name_of(format.param)); });
 

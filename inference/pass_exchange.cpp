@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/pass_meeting.h"
+#include "inference/pass_exchange.h"
 
 #include <algorithm>
 
@@ -32,7 +32,7 @@ std::uint64_t digest_of(const PassRows& pass) {
 
 }  // namespace
 
-PassMeeting::PassMeeting(Device& device, const ModelRanks& ranks, std::int64_t rows)
+PassExchange::PassExchange(Device& device, const ModelRanks& ranks, std::int64_t rows)
     : device_(device),
       ranks_(ranks),
       each_(kFigures + rows),
@@ -40,7 +40,7 @@ PassMeeting::PassMeeting(Device& device, const ModelRanks& ranks, std::int64_t r
   plan_host_values(device);
 }
 
-void PassMeeting::meet(const PassRows& pass) {
+void PassExchange::meet(const PassRows& pass) {
   const View all = View::of(std::span(told_));
   const auto mine = std::span(told_).subspan(static_cast<std::size_t>(ranks_.all.rank * each_),
                                              static_cast<std::size_t>(each_));
@@ -62,23 +62,23 @@ void PassMeeting::meet(const PassRows& pass) {
   }
 }
 
-std::span<const std::int32_t> PassMeeting::told(int rank) const {
+std::span<const std::int32_t> PassExchange::told(int rank) const {
   return std::span(told_).subspan(static_cast<std::size_t>(rank * each_),
                                   static_cast<std::size_t>(each_));
 }
 
-PassMeeting::Pass PassMeeting::of(int shard) const {
+PassExchange::Pass PassExchange::of(int shard) const {
   const auto told = this->told(shard * ranks_.tensor.size);
   return {told.subspan(kFigures, static_cast<std::size_t>(told[0])), told[1]};
 }
 
-std::int64_t PassMeeting::rows() const {
+std::int64_t PassExchange::rows() const {
   std::int64_t rows = 0;
   for (int shard = 0; shard < ranks_.shard.size; ++shard) rows += std::ssize(of(shard).tokens);
   return rows;
 }
 
-std::int64_t PassMeeting::logit_rows() const {
+std::int64_t PassExchange::logit_rows() const {
   std::int64_t rows = 0;
   for (int shard = 0; shard < ranks_.shard.size; ++shard) rows += of(shard).logit_rows;
   return rows;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/rank_words.h"
+#include "checkpoint/rank_statuses.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 namespace zero {
 
-std::vector<RankWord> RankWords::all_gather(const RankWord& mine, std::string_view purpose) {
+std::vector<RankWord> RankStatuses::all_gather(const RankWord& mine, std::string_view purpose) {
   std::string text = mine.failure;
   text += '\0';  // no message holds one
   text += mine.note;
@@ -20,7 +20,7 @@ std::vector<RankWord> RankWords::all_gather(const RankWord& mine, std::string_vi
   return words;
 }
 
-std::string RankWords::failure(const std::string& mine, std::string_view purpose) {
+std::string RankStatuses::failure(const std::string& mine, std::string_view purpose) {
   return first_failure(all_gather({mine, {}}, purpose));
 }
 

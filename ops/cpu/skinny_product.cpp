@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/cpu/few_rows.cpp"
+#define HWY_TARGET_INCLUDE "ops/cpu/skinny_product.cpp"
 #include <hwy/foreach_target.h>
 // Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
-#include "ops/cpu/few_rows.h"
+#include "ops/cpu/skinny_product.h"
 #include "ops/cpu/stored_squares-inl.h"
 #include "ops/cpu/typed.h"
 
@@ -16,7 +16,7 @@ namespace zero::cpu::packed::HWY_NAMESPACE {
 #if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
 
 bool has_few_rows_any() { return false; }
-void multiply_few_rows_any(const FewRows&, std::int64_t, std::int64_t, float*, std::byte*) {}
+void multiply_few_rows_any(const SkinnyProduct&, std::int64_t, std::int64_t, float*, std::byte*) {}
 void widen_codes_any(const StoredSquares&, std::int64_t, std::int64_t, float*) {}
 
 #else
@@ -46,7 +46,7 @@ constexpr bool fetches_share(Fetch fetch) {
 
 // `count` rows and `vectors` vectors of columns, from `vector` on.
 template <class Stored, std::int64_t count, std::int64_t vectors, Fetch fetch>
-HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::byte* square,
+HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const std::byte* square,
                               std::int64_t row, std::int64_t vector, float* sums) {
   const Floats d;
   Stored stored;
@@ -121,8 +121,8 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
 
 // Sums must fit the registers: few vectors of columns beside many rows.
 template <class Stored, std::int64_t count>
-void multiply_rows(const FewRows& p, std::int64_t column, const std::byte* square, std::int64_t row,
-                   float* sums) {
+void multiply_rows(const SkinnyProduct& p, std::int64_t column, const std::byte* square,
+                   std::int64_t row, float* sums) {
   constexpr std::int64_t vectors = kVectorsAcross % 4 == 0 && count <= 2 ? 4 : 2;
   const auto multiply = [&](auto fetch, std::int64_t vector) HWY_ATTR {
     multiply_part<Stored, count, vectors, fetch()>(p, column, square, row, vector, sums);
@@ -143,7 +143,8 @@ void multiply_rows(const FewRows& p, std::int64_t column, const std::byte* squar
 }
 
 template <class Stored>
-void multiply_column(const FewRows& p, std::int64_t column, const std::byte* square, float* sums) {
+void multiply_column(const SkinnyProduct& p, std::int64_t column, const std::byte* square,
+                     float* sums) {
   std::int64_t row = 0;
   for (; row + kMostRows <= p.rows; row += kMostRows) {
     multiply_rows<Stored, kMostRows>(p, column, square, row, sums);
@@ -156,14 +157,14 @@ void multiply_column(const FewRows& p, std::int64_t column, const std::byte* squ
 }
 
 template <class Stored>
-void multiply_columns(const FewRows& p, std::int64_t begin, std::int64_t end, float* sums) {
+void multiply_columns(const SkinnyProduct& p, std::int64_t begin, std::int64_t end, float* sums) {
   for (std::int64_t column = begin; column < end; ++column, sums += p.rows * kBlock) {
     multiply_column<Stored>(p, column, p.weight.column(column), sums);
   }
 }
 
 template <WeightFormat format>
-void multiply_looked_up(const FewRows& p, std::int64_t begin, std::int64_t end, float* sums,
+void multiply_looked_up(const SkinnyProduct& p, std::int64_t begin, std::int64_t end, float* sums,
                         std::byte* scratch) {
   const FourBits<format> levels;
   for (std::int64_t column = begin; column < end; ++column, sums += p.rows * kBlock) {
@@ -177,10 +178,10 @@ void multiply_looked_up(const FewRows& p, std::int64_t begin, std::int64_t end, 
 }
 
 template <WeightFormat format>
-void multiply_codes(const FewRows& p, std::int64_t begin, std::int64_t end, float* sums,
+void multiply_codes(const SkinnyProduct& p, std::int64_t begin, std::int64_t end, float* sums,
                     [[maybe_unused]] std::byte* scratch) {
   if constexpr (FourBits<format>::kLooksUpSquares) {
-    if (p.rows > FewRows::kLookUpEach)
+    if (p.rows > SkinnyProduct::kLookUpEach)
       return multiply_looked_up<format>(p, begin, end, sums, scratch);
   }
   multiply_columns<FourBits<format> >(p, begin, end, sums);
@@ -220,8 +221,8 @@ void widen_codes_any(const StoredSquares& weight, std::int64_t begin, std::int64
 
 bool has_few_rows_any() { return true; }
 
-void multiply_few_rows_any(const FewRows& p, std::int64_t begin, std::int64_t end, float* sums,
-                           std::byte* scratch) {
+void multiply_few_rows_any(const SkinnyProduct& p, std::int64_t begin, std::int64_t end,
+                           float* sums, std::byte* scratch) {
   switch (p.weight.format) {
     case WeightFormat::int8:
       return multiply_columns<Int8>(p, begin, end, sums);
@@ -254,8 +255,8 @@ bool has_few_rows() {
   return HWY_DYNAMIC_DISPATCH(has_few_rows_any)();
 }
 
-void multiply_few_rows(const FewRows& product, std::int64_t begin, std::int64_t end, float* sums,
-                       std::byte* scratch) {
+void multiply_few_rows(const SkinnyProduct& product, std::int64_t begin, std::int64_t end,
+                       float* sums, std::byte* scratch) {
   using namespace packed;
   HWY_DYNAMIC_DISPATCH(multiply_few_rows_any)(product, begin, end, sums, scratch);
 }
