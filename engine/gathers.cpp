@@ -58,7 +58,7 @@ void Gathers::issue(int window) {
     memory = memory.slice(count, memory.count() - count);
   }
   windows().gathered(window, communication.record());
-  resources_.settle();
+  resources_.wait_unless_overlapped();
 }
 
 void Gathers::publish(Unit& unit, Kind kind) {
@@ -68,7 +68,7 @@ void Gathers::publish(Unit& unit, Kind kind) {
     if (segment.trainable == (kind == Kind::trainable)) sharding_.publish(segment, {unit.name, {}});
   }
   unit.ready = device.communication().record();
-  resources_.settle();
+  resources_.wait_unless_overlapped();
 }
 
 void Gathers::begin_micro_batch() {

@@ -132,7 +132,7 @@ ReduceEpilogue GradientReducer::epilogue_of(const Segment& segment, const Target
   return {.addends = target.addends,
           .destination = target.destination,
           .norm = counts ? norm_ : nullptr,
-          .uncounted = segment.uncounted};
+          .excluded_from_norm = segment.excluded_from_norm};
 }
 
 void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target) {

@@ -72,7 +72,7 @@ void LeasedGradients::finish(const ScheduleStep& step, int micro_batch) {
   } else {
     unit.reduced = reduced;
   }
-  resources_.settle();
+  resources_.wait_unless_overlapped();
 }
 
 }  // namespace zero

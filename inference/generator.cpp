@@ -167,7 +167,7 @@ void Generator::State::admit_submitted() {
 
 // A fixed batch that has waited long enough.
 void Generator::State::start_batch() {
-  if (!scheduler.holds_back()) {
+  if (!scheduler.waits_for_batch()) {
     held_since.reset();
   } else if (!held_since) {
     held_since = Clock::now();
@@ -247,13 +247,13 @@ std::optional<GenerationEnd> Generator::State::advance(const Scheduler::Part& pa
     if (end || i + 1 == read.size() || scheduler.tokens(part.request).back() != read[i + 1]) break;
     ++guesses.kept;
   }
-  if (!end) scheduler.settle(part.request);
+  if (!end) scheduler.drop_rejected(part.request);
   return end;
 }
 
 bool Generator::step() {
   State& s = *state_;
-  s.take_up();
+  s.admit_submitted();
   s.start_batch();
   s.guess();
   const std::vector<Scheduler::Part> plan = s.scheduler.plan();

@@ -31,7 +31,7 @@ Scheduler::~Scheduler() {
 void Scheduler::add(RequestId id, std::vector<std::uint32_t> prompt, std::int64_t priority) {
   const PriorityKey key{step_ - checked_mul(priority, options_.aging), id};
   const bool is_new =
-      requests_.emplace(id, Request{.place = key, .tokens = std::move(prompt)}).second;
+      requests_.emplace(id, Request{.key = key, .tokens = std::move(prompt)}).second;
   ZERO_CHECK(is_new, "scheduler: request {} was added before, expected a new one", id);
   waiting_.insert(key);
 }
@@ -40,8 +40,8 @@ void Scheduler::remove(RequestId id) {
   const auto at = requests_.find(id);
   if (at == requests_.end()) return;
   if (at->second.slot >= 0) cache_.close(at->second.slot);
-  running_.erase(at->second.place);
-  waiting_.erase(at->second.place);
+  running_.erase(at->second.key);
+  waiting_.erase(at->second.key);
   requests_.erase(at);
 }
 
@@ -116,7 +116,7 @@ bool Scheduler::fits_before(const Request& request) const {
   std::int64_t freed = 0;
   for (const PriorityKey& key : running_) {
     const Request& other = requests_.at(key.id);
-    if (key < request.place) {
+    if (key < request.key) {
       claimed += cache_.blocks_needed(other.slot, unread(other));
     } else {
       freed += std::ssize(cache_.blocks(other.slot));

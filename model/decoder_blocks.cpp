@@ -94,7 +94,7 @@ View Decoder::attention_operand(std::int64_t i, const Lease& unit) {
 
 void Decoder::forward_attention(std::int64_t i, const Lease& unit) {
   const DecoderMemory& m = memory_;
-  ops_->attention_forward(attention(i), attention_operand(i, unit), m.attended(i), m.log_sums(i));
+  ops_->attention_forward(attention(i), attention_operand(i, unit), m.attended(i), m.logsumexp(i));
 }
 
 void Decoder::forward_projection(std::int64_t i, const Lease& unit) {
@@ -285,7 +285,7 @@ void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   projection_.backward_input(
       *ops_, unit, {.dy = m.dbranch(), .gathered = m.gathered_dbranch(), .dx = m.dattended()});
   projection_.backward_parameters(*ops_, unit, m.attended(i), m.gathered_dbranch());
-  ops_->attention_backward(attention(i), attention_operand(i, unit), m.attended(i), m.log_sums(i),
+  ops_->attention_backward(attention(i), attention_operand(i, unit), m.attended(i), m.logsumexp(i),
                            m.dattended(), m.dqkv());
   turn(i, Turn::backward, m.dqkv());
   if (decoder_.head_norms) backward_heads(i, unit);

@@ -130,8 +130,8 @@ void stream_block(const View& destination, std::size_t begin, BlockSum& sum) {
 class Uncounted {
  public:
   Uncounted(const ReduceEpilogue& epilogue, std::size_t begin) : offset_(epilogue.uncounted_at) {
-    if (!epilogue.uncounted) return;
-    ranges_ = *epilogue.uncounted;
+    if (!epilogue.excluded_from_norm) return;
+    ranges_ = *epilogue.excluded_from_norm;
     const auto ends_before = [](const ElementRange& range, std::int64_t at) {
       return range.begin + range.count <= at;
     };

@@ -271,7 +271,7 @@ Tail tail_of(const Piece& piece, std::int64_t* limbs) {
   tail.shrinks = shrinks_in_place(epilogue) ? 1 : 0;
   tail.written = is_its_own_sum(piece.inputs, epilogue) ? 1 : 0;
   tail.uncounted_at = epilogue.uncounted_at + piece.begin;
-  for (const ElementRange& range : piece.uncounted) tail.ranges[tail.range_count++] = range;
+  for (const ElementRange& range : piece.excluded_from_norm) tail.ranges[tail.range_count++] = range;
   return tail;
 }
 

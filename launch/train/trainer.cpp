@@ -80,7 +80,7 @@ Trainer::Trainer(const TrainerParts& parts)
       training_state_(config_, mesh_, device_, instruments_),
       checkpoints_({.config = config_,
                     .batches = batches_,
-                    .workbench = training_state_,
+                    .training_state = training_state_,
                     .console = console_,
                     .log = log_,
                     .signals = parts.signals,

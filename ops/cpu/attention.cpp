@@ -227,7 +227,7 @@ void forward_head(const Head& head, const Attention::Operands& o, Products& prod
                    .scores = place.scores,
                    .powers = place.probabilities,
                    .dtype = s.dtype,
-                   .log_sums = head.of_log_sums(o.log_sums) + first,
+                   .logsumexp = head.of_log_sums(o.logsumexp) + first,
                    .inverse_sums = place.inverse});
     products.get(mix_shape(s, rows, keys), Right::packed)
         .run({.a = place.probabilities,
@@ -302,7 +302,7 @@ void backward_head(const Head& head, const Attention::Operands& o, Products& pro
                    const Workplace& place) {
   const AttentionShape& s = head.shape;
   row_dots(head.of_out(o.dout, 0), head.of_out(o.out, 0), s.sequence, s.head_width, place.deltas);
-  const float* logsumexp = head.of_log_sums(o.log_sums);
+  const float* logsumexp = head.of_log_sums(o.logsumexp);
   for (std::int64_t row = 0; row < s.sequence; ++row) {
     place.log2_sums[row] = logsumexp[row] * kLog2E;
   }

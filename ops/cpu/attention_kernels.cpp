@@ -74,7 +74,7 @@ void softmax_rows(const SoftmaxBlock& b) {
     std::fill(of_row + end, of_row + b.keys, T{});
     const float sum = sum_lanes(d, sums);
     b.inverse_sums[row] = 1.0F / sum;
-    b.log_sums[row] = shift / kLog2E + std::log(sum);
+    b.logsumexp[row] = shift / kLog2E + std::log(sum);
   }
 }
 

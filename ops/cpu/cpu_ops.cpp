@@ -73,7 +73,7 @@ void CpuOps::do_attention_forward(const AttentionShape& shape, View qkv, View ou
   const Attention::Operands operands{
       .qkv = qkv,
       .out = out,
-      .log_sums = logsumexp,
+      .logsumexp = logsumexp,
       .dout = {},
       .dqkv = {},
       .scratch = scratch("attention_forward", attention_.scratch_bytes())};
@@ -86,7 +86,7 @@ void CpuOps::do_attention_backward(const AttentionShape& shape, View qkv, View o
   const Attention::Operands operands{
       .qkv = qkv,
       .out = out,
-      .log_sums = logsumexp,
+      .logsumexp = logsumexp,
       .dout = dout,
       .dqkv = dqkv,
       .scratch = scratch("attention_backward", attention_.scratch_bytes())};

@@ -233,7 +233,7 @@ class CudnnAttention final : public Attention {
       Operands operands = qkv_of(s, o.qkv, {kQ, kK, kV}, first);
       const std::int64_t row = first * s.sequence * s.heads;
       operands[kOut] = address(o.out, row * s.head_width);
-      operands[kLogSums] = address(o.log_sums, row);
+      operands[kLogSums] = address(o.logsumexp, row);
       execute(stream, s, graph.graph, operands, o.scratch);
     }
   }
@@ -245,7 +245,7 @@ class CudnnAttention final : public Attention {
       const std::int64_t row = first * s.sequence * s.heads;
       operands[kOut] = address(o.out, row * s.head_width);
       operands[kDout] = address(o.dout, row * s.head_width);
-      operands[kLogSums] = address(o.log_sums, row);
+      operands[kLogSums] = address(o.logsumexp, row);
       execute(stream, s, graph.graph, operands, o.scratch);
     }
   }

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
     const float total = warp_sum(totals[r]);
     inverse[r] = 1.0F / total;
     if (lane() == 0 && query < s.sequence) {
-      o.log_sums[s.in_sums(static_cast<int>(blockIdx.z), head, query)] =
+      o.logsumexp[s.in_sums(static_cast<int>(blockIdx.z), head, query)] =
           largest[r] * s.scale + logf(total);
     }
   }
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
   for (int r = 0; r < kOwnRows; ++r) {
     const int query = first + own_first() + r;
     const std::int64_t at = s.in_sums(static_cast<int>(blockIdx.z), head, query);
-    logsumexp[r] = query < s.sequence ? o.log_sums[at] : 0.0F;
+    logsumexp[r] = query < s.sequence ? o.logsumexp[at] : 0.0F;
     deltas[r] = query < s.sequence ? o.deltas[at] : 0.0F;
     ones[r] = 1;
   }
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       __syncthreads();
       const int own = query + lane();
       const std::int64_t at = s.in_sums(static_cast<int>(blockIdx.z), head, own);
-      const float log_sum = own < s.sequence ? o.log_sums[at] : 0.0F;
+      const float log_sum = own < s.sequence ? o.logsumexp[at] : 0.0F;
       const float delta = own < s.sequence ? o.deltas[at] : 0.0F;
       float scores[kOwnRows];
       float dprobabilities[kOwnRows];
@@ -237,7 +237,7 @@ AttentionSizes sizes(const AttentionShape& s) {
 
 template <class T>
 AttentionPointers<T> pointers(const AttentionOperands& o) {
-  return {pointer<T>(o.qkv),  pointer<T>(o.out),  pointer<float>(o.log_sums),
+  return {pointer<T>(o.qkv),  pointer<T>(o.out),  pointer<float>(o.logsumexp),
           pointer<T>(o.dout), pointer<T>(o.dqkv), static_cast<float*>(o.scratch)};
 }
 

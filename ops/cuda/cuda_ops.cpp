@@ -295,7 +295,7 @@ void CudaOps::do_attention_forward(const AttentionShape& s, View qkv, View out, 
   const AttentionOperands operands{
       .qkv = qkv,
       .out = out,
-      .log_sums = logsumexp,
+      .logsumexp = logsumexp,
       .scratch = scratch("attention_forward", attention.scratch_bytes(s))};
   submit("attention_forward", [&attention, s, operands](cudaStream_t stream) {
     attention.forward(stream, s, operands);
@@ -308,7 +308,7 @@ void CudaOps::do_attention_backward(const AttentionShape& s, View qkv, View out,
   const AttentionOperands operands{
       .qkv = qkv,
       .out = out,
-      .log_sums = logsumexp,
+      .logsumexp = logsumexp,
       .dout = dout,
       .dqkv = dqkv,
       .scratch = scratch("attention_backward", attention.scratch_bytes(s))};

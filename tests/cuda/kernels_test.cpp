@@ -50,7 +50,7 @@ class CudaKernels : public OnDevice {
     const auto take = [&](std::vector<View>& views, const View& to) {
       const auto addends = views.begin() + shape.inputs;
       ReduceEpilogue epilogue{
-          {addends, views.end()}, to, std::make_shared<ExactSum>(), shape.uncounted, 128};
+          {addends, views.end()}, to, std::make_shared<ExactSum>(), shape.excluded_from_norm, 128};
       views.erase(addends, views.end());
       return epilogue;
     };

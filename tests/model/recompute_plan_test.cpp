@@ -74,7 +74,7 @@ RowBytes row_bytes(const DecoderShape& config, int ranks, bool own_rows) {
           .statistics = (swiglu ? 4 : 8) / own,
           .qkv = (4 + 2 * kv) * 16 * 4 / ranks,
           .attended = 64 * 4 / ranks,
-          .log_sums = 4 * 4 / ranks,
+          .logsumexp = 4 * 4 / ranks,
           .middle = 64 * 4 / own,
           .hidden = 256 * 4 / ranks};
 }
