@@ -28,7 +28,7 @@ void Ops::attention_forward(const AttentionShape& s, View qkv, View out, View lo
   run(attention("attention_forward", s, 2),
       {{"qkv", qkv, s.batch * s.sequence * s.qkv_width(), s.dtype},
        {"out", out, n * s.head_width, s.dtype},
-       {"log_sums", logsumexp, n, DType::fp32}},
+       {"logsumexp", logsumexp, n, DType::fp32}},
       [&] { do_attention_forward(s, qkv, out, logsumexp); });
 }
 
@@ -40,7 +40,7 @@ void Ops::attention_backward(const AttentionShape& s, View qkv, View out, View l
   run(attention("attention_backward", s, 5),
       {{"qkv", qkv, wide, s.dtype},
        {"out", out, n * s.head_width, s.dtype},
-       {"log_sums", logsumexp, n, DType::fp32},
+       {"logsumexp", logsumexp, n, DType::fp32},
        {"dout", dout, n * s.head_width, s.dtype},
        {"dqkv", dqkv, wide, s.dtype}},
       [&] { do_attention_backward(s, qkv, out, logsumexp, dout, dqkv); });

@@ -12,9 +12,9 @@
 namespace zero {
 
 /// All memory of a run: engine, model, the staging memory of checkpoints, and the host buffers of a
-/// micro-batch. The planner builds the same training_state on a device without memory, so plan and
+/// micro-batch. The planner builds the same on a device without memory, so plan and
 /// run cannot differ. Construction is collective; the mesh (of the configuration's shape), the
-/// device and the listener (of the model's operations) must outlive the training_state.
+/// device and the listener (of the model's operations) must outlive it.
 class TrainingState {
  public:
   TrainingState(const TrainConfig& config, Mesh& mesh, Device& device,

@@ -172,7 +172,7 @@ std::unique_ptr<Graph> backward_graph(const AttentionShape& s, std::int64_t sequ
   const Tensor out = made->input("out", kOut, s.heads, width);
   const Tensor dout = made->input("dout", kDout, s.heads, width);
   const Tensor sums = made->graph.tensor(fe::graph::Tensor_attributes()
-                                             .set_name("log_sums")
+                                             .set_name("logsumexp")
                                              .set_uid(kLogSums)
                                              .set_data_type(fe::DataType_t::FLOAT)
                                              .set_dim(made->sums())
