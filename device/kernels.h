@@ -37,13 +37,12 @@ struct ReduceEpilogue {
   /// Elements left out of `norm`, because another rank that also holds them counts them; ascending,
   /// disjoint. Null: none. They count as zeros, so that any partition of the norm's blocks over
   /// ranks gives the same bits.
-  std::shared_ptr<const std::vector<ElementRange>> excluded_from_norm{};
-  std::int64_t uncounted_at = 0;  // index of destination's first element in `excluded_from_norm`
+  std::shared_ptr<const std::vector<ElementRange>> excluded{};
+  std::int64_t excluded_at = 0;  // index of destination's first element in `excluded`
 
   /// The epilogue of elements [begin, begin + count) of the destination.
   ReduceEpilogue slice(std::int64_t begin, std::int64_t count) const {
-    ReduceEpilogue part{
-        {}, destination.slice(begin, count), norm, excluded_from_norm, uncounted_at + begin};
+    ReduceEpilogue part{{}, destination.slice(begin, count), norm, excluded, excluded_at + begin};
     for (const View& addend : addends) part.addends.push_back(addend.slice(begin, count));
     return part;
   }

@@ -132,7 +132,7 @@ ReduceEpilogue GradientReducer::epilogue_of(const Segment& segment, const Target
   return {.addends = target.addends,
           .destination = target.destination,
           .norm = counts ? norm_ : nullptr,
-          .excluded_from_norm = segment.excluded_from_norm};
+          .excluded = segment.excluded};
 }
 
 void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target) {

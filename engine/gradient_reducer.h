@@ -34,7 +34,7 @@ class GradientReducer {
   /// micro-batch number `micro_batch`. Returns the event after which `source` may be rewritten.
   Event reduce(Unit& unit, View source, int micro_batch);
 
-  /// Sum of squares of this rank's finished gradient shards, without Segment::excluded_from_norm;
+  /// Sum of squares of this rank's finished gradient shards, without Segment::excluded;
   /// zero on ranks other than the first of the replicate axis. For work of the communication
   /// stream, which follows every reduction.
   ExactSum& norm() { return *norm_; }

@@ -179,7 +179,7 @@ void find_uncounted(Unit& unit, int shard, int tensor) {
       if (run.copy > 0) leave_out(placement.begin + run.local, run.count);
     });
   }
-  segment->excluded_from_norm = ranges->empty() ? nullptr : ranges;
+  segment->excluded = ranges->empty() ? nullptr : ranges;
 }
 
 }  // namespace zero

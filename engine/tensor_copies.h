@@ -19,7 +19,7 @@ namespace zero {
 void find_shared_ranges(Communicator& tensor, Device& device, std::span<Unit> units,
                         std::int64_t block);
 
-/// Sets Segment::excluded_from_norm of the unit's trainable segment for the rank at these indices
+/// Sets Segment::excluded of the unit's trainable segment for the rank at these indices
 /// of the shard and the tensor axis: parameters without a slice if `tensor` is not the first, and
 /// copies after the first. So the gradient norm counts each element once.
 void find_uncounted(Unit& unit, int shard, int tensor);

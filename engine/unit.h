@@ -62,7 +62,7 @@ struct Segment {
   std::vector<UpdateRun> runs;   ///< over the extent of master
   /// Elements of this rank's shard that other ranks of the tensor axis hold too and count in the
   /// norm; null: none.
-  std::shared_ptr<const std::vector<ElementRange>> excluded_from_norm;
+  std::shared_ptr<const std::vector<ElementRange>> excluded;
 
   std::vector<Buffer> buffers;  ///< the memory of the views above
 

@@ -126,12 +126,12 @@ void stream_block(const View& destination, std::size_t begin, BlockSum& sum) {
   }
 }
 
-/// Iterates over the excluded_from_norm elements of an epilogue, block by block.
+/// Iterates over the excluded elements of an epilogue, block by block.
 class Uncounted {
  public:
-  Uncounted(const ReduceEpilogue& epilogue, std::size_t begin) : offset_(epilogue.uncounted_at) {
-    if (!epilogue.excluded_from_norm) return;
-    ranges_ = *epilogue.excluded_from_norm;
+  Uncounted(const ReduceEpilogue& epilogue, std::size_t begin) : offset_(epilogue.excluded_at) {
+    if (!epilogue.excluded) return;
+    ranges_ = *epilogue.excluded;
     const auto ends_before = [](const ElementRange& range, std::int64_t at) {
       return range.begin + range.count <= at;
     };
@@ -140,7 +140,7 @@ class Uncounted {
     ranges_ = ranges_.subspan(static_cast<std::size_t>(next - ranges_.begin()));
   }
 
-  /// Zeroes the excluded_from_norm among `values`, elements [begin, end); returns whether others
+  /// Zeroes the excluded among `values`, elements [begin, end); returns whether others
   /// are left.
   bool drop(BlockSum& values, std::size_t begin, std::size_t end) {
     const std::int64_t low = offset_ + static_cast<std::int64_t>(begin);
@@ -226,7 +226,7 @@ void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue,
   if (written && norm == nullptr) return;
   const bool around_caches = streams_past_caches(inputs, epilogue);
   const hn::ScalableTag<float> d;
-  Uncounted excluded_from_norm(epilogue, begin);
+  Uncounted excluded(epilogue, begin);
   HWY_ALIGN BlockSum sum;
   for (std::size_t first = begin; first < end; first += kBlock) {
     const std::size_t last = HWY_MIN(first + kBlock, end);
@@ -246,8 +246,7 @@ void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue,
     } else if (!written) {
       store_block<To>(epilogue.destination, first, last, sum);
     }
-    if (norm != nullptr && excluded_from_norm.drop(sum, first, last))
-      add_norm(sum, last - first, *norm);
+    if (norm != nullptr && excluded.drop(sum, first, last)) add_norm(sum, last - first, *norm);
   }
   if (around_caches) hwy::FlushStream();
 }

@@ -7,10 +7,10 @@ namespace zero::cuda {
 std::vector<ElementRange> uncounted_within(const ReduceEpilogue& epilogue,
                                            const ElementRange& range) {
   std::vector<ElementRange> within;
-  if (!epilogue.norm || !epilogue.excluded_from_norm) return within;
-  const std::int64_t low = epilogue.uncounted_at + range.begin;
+  if (!epilogue.norm || !epilogue.excluded) return within;
+  const std::int64_t low = epilogue.excluded_at + range.begin;
   const std::int64_t high = low + range.count;
-  for (const ElementRange& each : *epilogue.excluded_from_norm) {
+  for (const ElementRange& each : *epilogue.excluded) {
     const std::int64_t begin = std::max(low, each.begin);
     const std::int64_t end = std::min(high, each.begin + each.count);
     if (begin >= end) continue;

@@ -32,13 +32,13 @@ void for_shrinking_ranges(std::int64_t count, std::int64_t first, const Body& bo
   }
 }
 
-/// The excluded_from_norm elements of `epilogue` within `range` of its destination, in the
-/// numbering of `excluded_from_norm`; adjacent ranges are merged. None without a norm.
+/// The excluded elements of `epilogue` within `range` of its destination, in the
+/// numbering of `excluded`; adjacent ranges are merged. None without a norm.
 std::vector<ElementRange> uncounted_within(const ReduceEpilogue& epilogue,
                                            const ElementRange& range);
 
-/// Calls body(piece, excluded_from_norm) for pieces that cover `range` of the destination of
-/// `epilogue`, at multiples of kNormBlock, each with at most `most` >= 32 excluded_from_norm
+/// Calls body(piece, excluded) for pieces that cover `range` of the destination of
+/// `epilogue`, at multiples of kNormBlock, each with at most `most` >= 32 excluded
 /// ranges.
 template <class Body>
 void for_uncounted_pieces(const ReduceEpilogue& epilogue, const ElementRange& range,
@@ -48,13 +48,13 @@ void for_uncounted_pieces(const ReduceEpilogue& epilogue, const ElementRange& ra
   std::span<const ElementRange> left = all;
   for (std::int64_t begin = range.begin, end = stop; begin < stop; begin = end) {
     const auto ended = [&](const ElementRange& each) {
-      return each.begin + each.count <= epilogue.uncounted_at + begin;
+      return each.begin + each.count <= epilogue.excluded_at + begin;
     };
     while (!left.empty() && ended(left.front())) left = left.subspan(1);
     end = stop;
     if (left.size() > most) {
       // Disjoint ranges that do not touch: `most` of them span a block of the norm.
-      const std::int64_t at = left[most].begin - epilogue.uncounted_at - range.begin;
+      const std::int64_t at = left[most].begin - epilogue.excluded_at - range.begin;
       end = range.begin + at / kNormBlock * kNormBlock;
     }
     body(ElementRange{begin, end - begin}, left.first(std::min(most, left.size())));

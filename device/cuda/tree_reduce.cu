@@ -53,7 +53,7 @@ struct Tail {
   DType dtype;
   std::int64_t count;
   Limb* limbs;  // null: no norm
-  std::int64_t uncounted_at;
+  std::int64_t excluded_at;
   int range_count;
   ElementRange ranges[kMostRanges];
 };
@@ -144,12 +144,12 @@ __device__ __forceinline__ Floats<kElements<From>> tree_sum(const Inputs<most>& 
   return value;
 }
 
-/// Zeroes the excluded_from_norm among elements [at, at + N).
+/// Zeroes the excluded among elements [at, at + N).
 template <int N>
 __device__ __forceinline__ void drop_uncounted(const Tail& tail, std::int64_t at,
                                                Floats<N>& values) {
   for (int r = 0; r < tail.range_count; ++r) {
-    const std::int64_t begin = tail.ranges[r].begin - (tail.uncounted_at + at);
+    const std::int64_t begin = tail.ranges[r].begin - (tail.excluded_at + at);
     const std::int64_t end = begin + tail.ranges[r].count;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -251,7 +251,7 @@ struct Piece {
   const ReduceEpilogue& epilogue;
   std::int64_t begin;
   std::int64_t count;
-  std::span<const ElementRange> excluded_from_norm;
+  std::span<const ElementRange> excluded;
 };
 
 std::byte* address(const View& view, std::int64_t element) {
@@ -270,8 +270,8 @@ Tail tail_of(const Piece& piece, std::int64_t* limbs) {
   tail.limbs = reinterpret_cast<Limb*>(limbs);
   tail.shrinks = shrinks_in_place(epilogue) ? 1 : 0;
   tail.written = is_its_own_sum(piece.inputs, epilogue) ? 1 : 0;
-  tail.uncounted_at = epilogue.uncounted_at + piece.begin;
-  for (const ElementRange& range : piece.excluded_from_norm) tail.ranges[tail.range_count++] = range;
+  tail.excluded_at = epilogue.excluded_at + piece.begin;
+  for (const ElementRange& range : piece.excluded) tail.ranges[tail.range_count++] = range;
   return tail;
 }
 
@@ -313,8 +313,8 @@ void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, s
   if (limbs == nullptr && is_its_own_sum(inputs, epilogue)) return;
   const auto reduce_range = [&](const ElementRange& range) {
     for_uncounted_pieces(epilogue, range, kMostRanges,
-                         [&](const ElementRange& piece, std::span<const ElementRange> excluded_from_norm) {
-                           reduce_piece({inputs, epilogue, piece.begin, piece.count, excluded_from_norm},
+                         [&](const ElementRange& piece, std::span<const ElementRange> excluded) {
+                           reduce_piece({inputs, epilogue, piece.begin, piece.count, excluded},
                                         limbs, blocks, stream);
                          });
   };

@@ -191,11 +191,11 @@ TEST(Fold, MixesBf16OfSingleRanksWithFp32Sums) {
     std::vector<float> expected(kCount);
     std::vector<float> result(kCount);
     const auto epilogue = [&](std::vector<float>& to) {
-      return ReduceEpilogue{.addends = {View::of(std::span(addend))},
-                            .destination = View::of(std::span(to)),
-                            .norm = std::make_shared<ExactSum>(),
-                            .excluded_from_norm = std::make_shared<std::vector<ElementRange>>(
-                                1, ElementRange{100, 3000})};
+      return ReduceEpilogue{
+          .addends = {View::of(std::span(addend))},
+          .destination = View::of(std::span(to)),
+          .norm = std::make_shared<ExactSum>(),
+          .excluded = std::make_shared<std::vector<ElementRange>>(1, ElementRange{100, 3000})};
     };
     const ReduceEpilogue of_all = epilogue(expected);
     const ReduceEpilogue of_sums = epilogue(result);

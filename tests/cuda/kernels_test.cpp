@@ -35,7 +35,7 @@ class CudaKernels : public OnDevice {
     int addends;
     std::int64_t count;
     std::int64_t shift = 0;  // elements off an aligned address
-    std::shared_ptr<const std::vector<ElementRange>> excluded_from_norm = nullptr;
+    std::shared_ptr<const std::vector<ElementRange>> excluded = nullptr;
   };
   void expect_same(const Shape& shape) {
     std::vector<std::unique_ptr<HostValues>> kept;
@@ -50,7 +50,7 @@ class CudaKernels : public OnDevice {
     const auto take = [&](std::vector<View>& views, const View& to) {
       const auto addends = views.begin() + shape.inputs;
       ReduceEpilogue epilogue{
-          {addends, views.end()}, to, std::make_shared<ExactSum>(), shape.excluded_from_norm, 128};
+          {addends, views.end()}, to, std::make_shared<ExactSum>(), shape.excluded, 128};
       views.erase(addends, views.end());
       return epilogue;
     };
