@@ -223,6 +223,7 @@ INSTANTIATE_TEST_SUITE_P(Configs, InferenceFamilies,
                                            Family{"llama", small_llama()},
                                            Family{"qwen2", small_qwen2()},
                                            Family{"qwen3", small_qwen3()},
+                                           Family{"local", with_window(small_llama(), 20, "1")},
                                            Family{"gemma3", small_gemma3()}),
                          [](const auto& test) { return std::string(test.param.name); });
 
