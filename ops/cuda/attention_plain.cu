@@ -226,12 +226,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 }
 
 AttentionSizes sizes(const AttentionShape& s) {
-  return {narrow<int>(s.sequence),
-          narrow<int>(s.heads),
-          narrow<int>(s.heads / s.key_heads()),
-          narrow<int>(s.head_width),
-          s.qkv_width(),
-          s.score_scale(),
+  return {narrow<int>(s.sequence),   narrow<int>(s.heads), narrow<int>(s.heads / s.key_heads()),
+          narrow<int>(s.head_width), s.qkv_width(),        s.score_scale(),
           narrow<int>(s.seen())};
 }
 

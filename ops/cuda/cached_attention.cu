@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "ops/cuda/cache_places.h"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/formulas.cuh"
+#include "ops/cuda/kernels.h"
 #include "ops/cuda/lanes.cuh"
 
 namespace zero::cuda {
@@ -313,8 +313,10 @@ __global__ void __launch_bounds__(kMostHeadWidth)
 }
 
 Sizes sizes(const CachedAttention& o) {
-  return {narrow<int>(o.heads / o.cache.kv_heads), narrow<int>(o.heads),
-          narrow<int>(o.cache.kv_heads), narrow<int>(o.cache.head_width),
+  return {narrow<int>(o.heads / o.cache.kv_heads),
+          narrow<int>(o.heads),
+          narrow<int>(o.cache.kv_heads),
+          narrow<int>(o.cache.head_width),
           o.scale_of_powers(),
           o.window == 0 ? std::numeric_limits<int>::max() : narrow<int>(o.window)};
 }

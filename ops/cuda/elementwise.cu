@@ -131,11 +131,11 @@ void add(cudaStream_t stream, View x, View delta, View sum) {
   map("add", stream, Sum{}, sum, x, delta);
 }
 
-void scale(cudaStream_t stream, View x, float factor) {
-  map("scale", stream, Scale{factor}, x, x);
-}
+void scale(cudaStream_t stream, View x, float factor) { map("scale", stream, Scale{factor}, x, x); }
 
-void gelu_forward(cudaStream_t stream, View x, View y) { map("gelu_forward", stream, Gelu{}, y, x); }
+void gelu_forward(cudaStream_t stream, View x, View y) {
+  map("gelu_forward", stream, Gelu{}, y, x);
+}
 
 void gelu_backward(cudaStream_t stream, const MatrixShape& s, const GeluBackward& o) {
   const std::int64_t chunks = div_ceil(s.rows, Ops::kRowChunk);
