@@ -42,8 +42,8 @@ bool by_floats(const WeightShape& shape) { return product_dtype(shape) == DType:
 bool coded(const WeightShape& shape) { return shape.format != WeightFormat::plain; }
 
 /// Which code multiplies.
-enum class Algorithm : std::uint8_t { few, pairs, strips };
-Algorithm way_of(const WeightShape& shape, std::int64_t rows) {
+enum class Algorithm : std::uint8_t { gemv, bf16_dot, gemm };
+Algorithm algorithm_of(const WeightShape& shape, std::int64_t rows) {
   const bool few = rows <= SkinnyProduct::kMost;
   if (kernels_of(shape.dtype) == KernelKind::pairs) return Algorithm::bf16_dot;
   return few && by_floats(shape) && has_few_rows() ? Algorithm::gemv : Algorithm::gemm;
@@ -131,14 +131,14 @@ std::int64_t WeightProducts::pair_bytes(const WeightShape& shape, std::int64_t r
 }
 
 void WeightProducts::prepare(const WeightShape& shape, std::int64_t rows) {
-  // A few rows may go another way than more.
+  // A few rows may take another algorithm than more.
   for (const std::int64_t most : {std::min(rows, SkinnyProduct::kMost), rows}) {
-    const Algorithm way = way_of(shape, most);
-    if (way == Algorithm::gemm) continue;
-    column_bytes_ = std::max(
-        column_bytes_, way == Algorithm::gemv ? few_bytes(shape, most) : pair_bytes(shape, most));
+    const Algorithm algorithm = algorithm_of(shape, most);
+    if (algorithm == Algorithm::gemm) continue;
+    column_bytes_ = std::max(column_bytes_, algorithm == Algorithm::gemv ? few_bytes(shape, most)
+                                                                         : pair_bytes(shape, most));
   }
-  if (way_of(shape, rows) != Algorithm::gemm) return;
+  if (algorithm_of(shape, rows) != Algorithm::gemm) return;
   const View bias(nullptr, shape.out, shape.dtype, nullptr);
   // Fewer rows take no more scratch, in strips of the same width.
   for (const std::int64_t most : {std::min(rows, kManyRows - 1), std::min(rows, kTogether)}) {
@@ -168,7 +168,7 @@ std::int64_t WeightProducts::scratch_bytes() const {
 }
 
 void WeightProducts::multiply(const WeightShape& shape, std::int64_t rows, const Operands& o) {
-  switch (way_of(shape, rows)) {
+  switch (algorithm_of(shape, rows)) {
     case Algorithm::gemv:
       return multiply_few(shape, rows, o);
     case Algorithm::bf16_dot:

@@ -7,7 +7,13 @@
 
 #include <filesystem>
 
+<<<<<<< ours
 #include "checkpoint/hf_folder.h"
+=======
+#include "checkpoint/hf/hub.h"
+#include "checkpoint/model_files.h"
+#include "checkpoint/weight_source.h"
+>>>>>>> theirs
 #include "scratch.h"
 #include "weights/hf/hub.h"
 #include "weights/model_files.h"
