@@ -7,13 +7,10 @@
 
 #include <filesystem>
 
-<<<<<<< ours
-#include "checkpoint/hf_folder.h"
-=======
-#include "checkpoint/hf/hub.h"
-#include "checkpoint/model_files.h"
-#include "checkpoint/weight_source.h"
->>>>>>> theirs
+#include "scratch.h"
+#include "weights/hf/hub.h"
+#include "weights/model_files.h"
+#include "weights/weight_source.h"
 #include "scratch.h"
 #include "weights/hf/hub.h"
 #include "weights/model_files.h"
