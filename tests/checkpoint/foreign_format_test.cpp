@@ -11,9 +11,6 @@
 #include "weights/hf/hub.h"
 #include "weights/model_files.h"
 #include "weights/weight_source.h"
-#include "scratch.h"
-#include "weights/hf/hub.h"
-#include "weights/model_files.h"
 
 namespace zero::testing {
 namespace {
