@@ -242,7 +242,7 @@ class Simulation {
       copy(own, slot);
     }
     const Elements received = receive(static_cast<std::size_t>(rank));
-    for (const SavePlan::Place& place : part.place) {
+    for (const SavePlan::FileOffset& place : part.place) {
       for (std::int64_t i = 0; i < place.count; ++i) {
         std::uint32_t& element = slot.at(static_cast<std::size_t>(place.at + i));
         RC_ASSERT(element == 0U);

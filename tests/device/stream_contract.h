@@ -21,7 +21,7 @@
 namespace zero {
 
 /// An event that the test completes.
-class Gate final : public Event::State {
+class HeldEvent final : public Event::State {
  public:
   bool complete() override {
     const std::lock_guard lock(mutex_);
@@ -206,7 +206,7 @@ TEST_P(Streams, DestroyWorkWhenItHasRun) {
 }
 
 TEST_P(Streams, WaitForEventsOfOtherDevicesToo) {
-  const auto gate = std::make_shared<Gate>();
+  const auto gate = std::make_shared<HeldEvent>();
   gate->open();
   int value = 0;
   other_.wait(Event(gate));

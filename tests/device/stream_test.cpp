@@ -44,7 +44,7 @@ TEST(CpuStreams, ComputeRunsInsideSubmitOnTheCaller) {
 
 TEST(CpuStreams, CommunicationRunsElsewhereAndTheHostGoesOn) {
   const auto device = cpu::open();
-  const auto gate = std::make_shared<Gate>();
+  const auto gate = std::make_shared<HeldEvent>();
   std::thread::id where;
   device->communication().wait(Event(gate));  // does not block the host
   device->communication().submit("where", [&] { where = std::this_thread::get_id(); });
@@ -59,7 +59,7 @@ TEST(CpuStreams, CommunicationRunsElsewhereAndTheHostGoesOn) {
 
 TEST(CpuStreams, TransfersRunBesideComputeAndCommunication) {
   const auto device = cpu::open();
-  const auto disk = std::make_shared<Gate>();
+  const auto disk = std::make_shared<HeldEvent>();
   std::thread::id where;
   device->transfer().wait(Event(disk));
   device->transfer().submit_host("where", [&] { where = std::this_thread::get_id(); });
@@ -93,7 +93,7 @@ TEST(CpuStreams, TransfersAreOneStreamMadeAtItsFirstUse) {
 
 TEST(CpuStreams, AMarkAheadIsNotYetKnown) {
   const auto device = cpu::open();
-  const auto gate = std::make_shared<Gate>();
+  const auto gate = std::make_shared<HeldEvent>();
   const Mark begin = device->compute().mark();
   device->communication().wait(Event(gate));
   const Mark end = device->communication().mark();
@@ -117,7 +117,7 @@ TEST(CpuStreams, CountOnlyRealWaits) {
   device->compute().submit("nothing", [] {});
   EXPECT_EQ(0.0, device->compute().waited_seconds());
 
-  const auto gate = std::make_shared<Gate>();
+  const auto gate = std::make_shared<HeldEvent>();
   communication.wait(Event(gate));
   const Event held = communication.record();
   std::thread opener([&] {
@@ -157,7 +157,7 @@ TEST(PlanningStreams, DropWorkAndAreAlwaysComplete) {
   const auto device = planning::open();
   for (Stream* stream : {&device->compute(), &device->communication(), &device->transfer()}) {
     stream->submit("never", [] { FAIL() << "ran"; });
-    stream->wait(Event(std::make_shared<Gate>()));
+    stream->wait(Event(std::make_shared<HeldEvent>()));
     EXPECT_TRUE(stream->record().complete());
     stream->synchronize();
     EXPECT_EQ(0.0, stream->waited_seconds());
