@@ -177,14 +177,14 @@ TEST(Program, ALogThatCannotBeWrittenEndsTheRunSaved) {
                                 "run.checkpoint.folder=" +
                                     folder);
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.output, HasSubstr("warning: run.log: cannot write /dev/full"));
-  EXPECT_THAT(outcome.output, HasSubstr("the run saves a checkpoint, then ends"));
-  EXPECT_THAT(outcome.output, HasSubstr("ended by run.log after step"));
+  EXPECT_THAT(outcome.out, HasSubstr("warning: run.log: cannot write /dev/full"));
+  EXPECT_THAT(outcome.out, HasSubstr("the run saves a checkpoint, then ends"));
+  EXPECT_THAT(outcome.out, HasSubstr("ended by run.log after step"));
   EXPECT_FALSE(find_checkpoints(files::disk(), folder).empty());
   const Outcome unsaved = alone(run, "--set run.steps=3 run.log=/dev/full");
   EXPECT_EQ(unsaved.status, 1);
-  EXPECT_THAT(unsaved.output, HasSubstr("the run goes on without a log"));
-  EXPECT_THAT(unsaved.output, HasSubstr("state hash"));
+  EXPECT_THAT(unsaved.out, HasSubstr("the run goes on without a log"));
+  EXPECT_THAT(unsaved.out, HasSubstr("state hash"));
 }
 
 TEST(Program, ATraceThatCannotBeWrittenTakesNoWeightsWithIt) {
@@ -195,7 +195,7 @@ TEST(Program, ATraceThatCannotBeWrittenTakesNoWeightsWithIt) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.errors, HasSubstr("run.trace: cannot write /dev/full"));
   EXPECT_TRUE(std::filesystem::exists(weights + "model.safetensors"));
-  EXPECT_THAT(outcome.output, HasSubstr("state hash"));
+  EXPECT_THAT(outcome.out, HasSubstr("state hash"));
 }
 
 TEST(Program, WeightsDoNotReplaceThoseThatTheRunBeginsWith) {
@@ -229,7 +229,7 @@ TEST(Program, AValidationIsBrokenOffForASignal) {
                     "data.validation=" +
                     run.folder().write_tokens("val.bin", std::vector<std::uint32_t>(2'000'000, 7)));
   EXPECT_EQ(outcome.status, 143);
-  EXPECT_THAT(outcome.output, HasSubstr("the validation is broken off"));
+  EXPECT_THAT(outcome.out, HasSubstr("the validation is broken off"));
 }
 
 TEST(Program, AFlagThatLaunchersPassIsHeldAgainstItsVariable) {
