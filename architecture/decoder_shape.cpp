@@ -60,6 +60,23 @@ void DecoderShape::validate() const {
   ZERO_CHECK(std::isfinite(epsilon) && epsilon > 0,
              "model.norm_epsilon is {}, expected more than 0", epsilon);
   if (rotary) rotary->validate();
+  if (window != 0) check_field("window", window);
+  ZERO_CHECK(
+      !local_rotary || (rotary && window != 0),
+      "model: rotary embeddings of local layers, expected rotary embeddings and model.window");
+  if (local_rotary) local_rotary->validate();
+  ZERO_CHECK(std::isfinite(score_scale) && score_scale >= 0,
+             "model: attention's scores are multiplied by {}, expected more than 0, or 0 for "
+             "1 / sqrt(model.head_width)",
+             score_scale);
+  ZERO_CHECK(std::isfinite(embedding_scale) && (embedding_scale == 1 || rotary),
+             "model: the embedding is multiplied by {}, expected 1 beside a table of positions",
+             embedding_scale);
+  ZERO_CHECK(local_layers.empty() || window != 0,
+             "model.local_layers is given without model.window; give both or neither");
+  ZERO_CHECK(local_layers.empty() || std::ssize(local_layers) == layers,
+             "model.local_layers is of {} layers, expected model.layers = {}", local_layers.size(),
+             layers);
 }
 
 void DecoderShape::validate(int tensor_ranks) const {
@@ -87,12 +104,20 @@ std::int64_t DecoderShape::parameter_count() const {
   return rows * width + layers * block + of_norm;
 }
 
+double DecoderShape::attended_positions(std::int64_t layer, std::int64_t sequence) const {
+  const auto all = static_cast<double>(sequence);
+  const auto seen = static_cast<double>(window_of(layer));
+  if (seen == 0 || seen >= all) return all;
+  return seen * (2 * all - seen + 1) / (all + 1);
+}
+
 double DecoderShape::flop_per_token(std::int64_t sequence) const {
   // A table that tokens are only looked up in takes no arithmetic.
   const std::int64_t idle = head == Head::separate ? vocabulary * width : 0;
   const auto multiplied = static_cast<double>(parameter_count() - idle);
-  const auto attended = static_cast<double>(layers * attended_width());
-  return 6 * (multiplied + attended * static_cast<double>(sequence));
+  double positions = 0;
+  for (std::int64_t i = 0; i < layers; ++i) positions += attended_positions(i, sequence);
+  return 6 * (multiplied + static_cast<double>(attended_width()) * positions);
 }
 
 }  // namespace zero

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "architecture/layer_kinds.h"
 #include "architecture/rotary.h"
@@ -71,7 +72,24 @@ struct DecoderShape {
   enum class Biases : std::uint8_t { none, qkv, all } biases = Biases::all;  ///< of matrices
   WeightLayout layout = WeightLayout::in_out;  ///< of the blocks' matrices
   std::optional<RotaryAngles> rotary{};        ///< unset: a position embedding instead
+  /// Positions that a query of a local layer sees, its own and those before it; 0: no layer is
+  /// local.
+  std::int64_t window = 0;
+  std::vector<bool> local_layers{};  ///< of each layer, whether it is local; empty: all are
 
+  std::optional<RotaryAngles> local_rotary{};  ///< of local layers; unset: as of the others
+  double score_scale = 0;  ///< that attention's scores are multiplied by; 0: 1 / sqrt(head_width)
+  /// That what the embedding gives is multiplied by, rounded to the compute dtype; with rotary
+  /// only.
+  double embedding_scale = 1;
+
+  /// Whether a layer turns by local_rotary.
+  bool turns_locally(std::int64_t layer) const { return window_of(layer) > 0 && local_rotary; }
+  /// The window of a layer; 0: its queries see all positions up to their own.
+  std::int64_t window_of(std::int64_t layer) const {
+    const bool local = local_layers.empty() || local_layers[static_cast<std::size_t>(layer)];
+    return local ? window : 0;
+  }
   bool has(BlockSlot slot) const;
   /// Sets head_width to width / heads, or to 0, which validate() refuses, if that is not whole.
   void divide_width();
@@ -91,9 +109,12 @@ struct DecoderShape {
   std::int64_t block_matrices() const;
   /// Logical elements of all parameters: 124,439,808 for GPT-2 124M.
   std::int64_t parameter_count() const;
+  /// The positions that a token of sequences of `sequence` tokens counts as seeing in a layer: all,
+  /// or in a local one as many fewer as there are fewer pairs of a query and a key that it sees.
+  double attended_positions(std::int64_t layer, std::int64_t sequence) const;
   /// Floating-point operations of a training step, forward and backward, for a token of sequences
   /// of `sequence` tokens: two for each parameter that it is multiplied by, and attention, three
-  /// times (Chowdhery et al. 2022, appendix B).
+  /// times (Chowdhery et al. 2022, appendix B). A local layer counts with attended_positions().
   double flop_per_token(std::int64_t sequence) const;
 };
 

@@ -1,19 +1,22 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Llama's family (Touvron et al. 2023; Llama 3, Mistral, Qwen2, Qwen3): RMS norms, rotary
-// embeddings, SwiGLU, grouped-query attention, no biases except optional ones of q, k, v (Qwen2) or
-// norms of the heads of q and k (Qwen3). Two matrices are one
-// here and several in files, which have the rows of their parts one after another, for one product:
-// q_proj, k_proj and v_proj are "self_attn.qkv_proj", gate_proj and up_proj "mlp.gate_up_proj".
+// Llama's family (Touvron et al. 2023; Llama 3, Mistral, Ministral, Qwen2, Qwen3): RMS norms,
+// rotary embeddings, SwiGLU, grouped-query attention, in some layers or all of them over a sliding
+// window, no biases except optional ones of q, k, v (Qwen2) or norms of the heads of q and k
+// (Qwen3). Two matrices are one here and several in files, which have the rows of their parts one
+// after another, for one product: q_proj, k_proj and v_proj are "self_attn.qkv_proj", gate_proj and
+// up_proj "mlp.gate_up_proj".
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "architecture/family.h"
+#include "architecture/local_layers.h"
 #include "base/error.h"
 
 namespace zero {
@@ -26,16 +29,17 @@ using nlohmann::json;
 using Biases = DecoderShape::Biases;
 using Head = DecoderShape::Head;
 
-constexpr std::array<Family::HfClass, 5> kClasses{{{"LlamaForCausalLM", "llama"},
+constexpr std::array<Family::HfClass, 6> kClasses{{{"LlamaForCausalLM", "llama"},
                                                    {"MistralForCausalLM", "mistral"},
                                                    {"Qwen2ForCausalLM", "qwen2"},
                                                    {"Qwen3ForCausalLM", "qwen3"},
+                                                   {"MinistralForCausalLM", "ministral"},
                                                    // As the first conversions of Llama called it.
                                                    {"LLaMAForCausalLM", "llama"}}};
-constexpr std::array<std::string_view, 14> kKeys{
-    "layers",       "width",      "heads",      "context",      "vocabulary",
-    "intermediate", "kv_heads",   "head_width", "norm_epsilon", "head",
-    "qkv_bias",     "head_norms", "rope_theta", "rope_scaling"};
+constexpr std::array<std::string_view, 16> kKeys{
+    "layers",   "width",        "heads",        "context",     "vocabulary", "intermediate",
+    "kv_heads", "head_width",   "norm_epsilon", "head",        "qkv_bias",   "head_norms",
+    "window",   "local_layers", "rope_theta",   "rope_scaling"};
 
 DecoderShape base() {
   DecoderShape d;
@@ -93,6 +97,7 @@ DecoderShape from_section(HfFields& section) {
              section.place("head_norms"), section.place("qkv_bias"));
   d.rotary->theta = section.number("rope_theta", d.rotary->theta);
   d.rotary->scaling = scaling_from(section.object("rope_scaling"));
+  window_from_section(section, d);
   return d;
 }
 
@@ -119,6 +124,7 @@ json to_section(const DecoderShape& d) {
                {"rope_theta", d.rotary->theta}};
   if (d.head_norms) section["head_norms"] = true;
   if (d.rotary->scaling) section["rope_scaling"] = scaling_to(*d.rotary->scaling);
+  window_to_section(d, section);
   return section;
 }
 
@@ -166,37 +172,33 @@ RotaryAngles rotary_from(HfFields& fields, std::int64_t context) {
   return angles;
 }
 
-/// Whether a layer's attention slides over the last positions only.
-bool any_window(HfFields& fields, std::string_view model_type, std::int64_t layers) {
-  bool listed = false;  // of a layer
-  const json& types = fields.raw("layer_types");
-  for (const json& type : types) {
-    ZERO_CHECK(type == "full_attention" || type == "sliding_attention",
-               "{}: found {}, expected \"full_attention\" or \"sliding_attention\"",
-               fields.place("layer_types"), type.dump());
-    listed = listed || type == "sliding_attention";
-  }
-  const bool used = fields.flag("use_sliding_window", false);
-  const std::int64_t full = fields.integer("max_window_layers", 28);  // transformers' default
-  if (model_type == "mistral") return true;
-  if (model_type != "qwen2" && model_type != "qwen3") return listed;
-  return types.empty() ? used && full < layers : listed;
-}
-
-/// The positions that a sequence may have: as many as its model knows, and no more than a sliding
-/// window, within which attention sees all earlier positions, as it does here.
-std::int64_t context_from(HfFields& fields, std::string_view model_type, std::int64_t layers) {
-  // Llama's first files lack the field: transformers' default.
-  const std::int64_t positions = model_type == "llama"
-                                     ? fields.integer("max_position_embeddings", 2048)
-                                     : fields.integer("max_position_embeddings");
-  // transformers' default where the field is absent; null is no window.
-  const std::int64_t absent = fields.lists("sliding_window") ? positions : 4096;
+/// As transformers' class has it. A window longer than the context is kept: it changes nothing.
+void window_from(HfFields& fields, std::string_view model_type, DecoderShape& d) {
+  const std::vector<bool> types = layer_types_from(fields, d.layers);
+  // transformers' defaults where the fields are absent; a null window is none.
+  const std::int64_t absent = fields.lists("sliding_window") ? 0 : 4096;
   const std::int64_t window = fields.integer("sliding_window", absent);
-  if (!any_window(fields, model_type, layers)) return positions;
-  ZERO_CHECK(window >= 1, "{}: found {}, expected null or at least 1",
-             fields.place("sliding_window"), window);
-  return std::min(positions, window);
+  const bool used = fields.flag("use_sliding_window", false);
+  const std::int64_t full = std::max<std::int64_t>(fields.integer("max_window_layers", 28), 0);
+  if (model_type == "llama") {
+    ZERO_CHECK(std::ranges::count(types, true) == 0,
+               "{}: found \"sliding_attention\", expected \"full_attention\": LlamaForCausalLM "
+               "has no window; MinistralForCausalLM and Qwen2ForCausalLM have",
+               fields.place("layer_types"));
+    return;
+  }
+  const auto slide = [&](std::vector<bool> local) {
+    if (!local.empty() && std::ranges::count(local, true) == 0) return;
+    ZERO_CHECK(window >= 1 || !fields.has("sliding_window"),
+               "{}: found {}, expected null or at least 1", fields.place("sliding_window"), window);
+    set_window(d, window, std::move(local));
+  };
+  if (model_type == "mistral") return slide({});
+  if (model_type == "ministral" || !types.empty()) return slide(types);
+  if (!used || full >= d.layers || d.layers > kLargestSize) return;
+  std::vector<bool> local(static_cast<std::size_t>(d.layers), true);
+  std::fill_n(local.begin(), full, false);
+  slide(std::move(local));
 }
 
 DecoderShape from_hf(HfFields& fields, std::string_view model_type) {
@@ -211,9 +213,12 @@ DecoderShape from_hf(HfFields& fields, std::string_view model_type) {
   if (d.head_width == 0) d.divide_width();
   d.intermediate = fields.integer("intermediate_size");
   d.vocabulary = fields.integer("vocab_size");
-  d.context = context_from(fields, model_type, d.layers);
+  // Llama's first files lack the field: transformers' default.
+  d.context = model_type == "llama" ? fields.integer("max_position_embeddings", 2048)
+                                    : fields.integer("max_position_embeddings");
+  window_from(fields, model_type, d);
   d.epsilon = fields.number("rms_norm_eps", 1e-6);
-  d.rotary = rotary_from(fields, fields.integer("max_position_embeddings", 2048));
+  d.rotary = rotary_from(fields, d.context);
   if (fields.flag("tie_word_embeddings", false)) d.head = Head::tied;
   if (model_type == "qwen2") d.biases = Biases::qkv;
   d.head_norms = model_type == "qwen3";
@@ -226,10 +231,29 @@ DecoderShape from_hf(HfFields& fields, std::string_view model_type) {
   return d;
 }
 
+/// The class of transformers that computes the shape.
+const Family::HfClass& class_of(const DecoderShape& d) {
+  if (d.biases == Biases::qkv) return kClasses[2];
+  if (d.head_norms) return kClasses[3];
+  if (d.window == 0) return kClasses[0];
+  return kClasses[d.local_layers.empty() ? 1 : 4];
+}
+
+void window_to(const DecoderShape& d, json& tree) {
+  const bool qwen = d.biases == Biases::qkv || d.head_norms;
+  if (qwen) tree["use_sliding_window"] = d.window > 0;
+  if (d.window == 0) return;
+  tree["sliding_window"] = d.window;
+  if (!qwen && d.local_layers.empty()) return;
+  tree["layer_types"] = layer_types_to(d);
+  if (!qwen) return;
+  const auto first = std::ranges::find(d.local_layers, true);
+  tree["max_window_layers"] = d.local_layers.empty() ? 0 : first - d.local_layers.begin();
+}
+
 // In the field names of transformers 4, which version 5 also reads.
 json to_hf(const DecoderShape& d) {
-  const bool bias = d.biases == Biases::qkv;
-  const Family::HfClass& of = kClasses[bias ? 2 : d.head_norms ? 3 : 0];
+  const Family::HfClass& of = class_of(d);
   json tree{{"architectures", {of.architecture}},
             {"model_type", of.model_type},
             {"num_hidden_layers", d.layers},
@@ -251,9 +275,9 @@ json to_hf(const DecoderShape& d) {
     tree["rope_scaling"] = scaling_to(*d.rotary->scaling);
     tree["rope_scaling"]["rope_type"] = "llama3";
   }
-  if (bias || d.head_norms) tree["use_sliding_window"] = false;
-  if (!bias) tree["attention_bias"] = false;
-  if (!bias && !d.head_norms) tree["mlp_bias"] = false;
+  if (of.model_type == "llama") tree["mlp_bias"] = false;
+  if (of.model_type == "llama" || d.head_norms) tree["attention_bias"] = false;
+  window_to(d, tree);
   return tree;
 }
 

@@ -80,8 +80,6 @@ void InferenceModel::allocate() {
              .hidden = take_rows(d.hidden_width()),
              .activated = take_rows(d.intermediate),
              .statistics = take(2 * std::max(rows, last), DType::fp32),
-             .cosines = take(d.rotary ? rows * (d.head_width / 2) : 0, DType::fp32),
-             .sines = take(d.rotary ? rows * (d.head_width / 2) : 0, DType::fp32),
              .last_x = take(last * d.width, options_.dtype),
              .last_branch = take(last * d.width, options_.dtype),
              .logits = device_.memory() == zero::Memory::of_host
@@ -105,17 +103,9 @@ void InferenceModel::allocate() {
                  .sequences = std::min(options_.requests, options_.rows),
                  .tokens = options_.request_tokens});
   ops_->allocate_scratch();
-  if (d.rotary) {
-    const std::int64_t table = options_.request_tokens * (d.head_width / 2);
-    cosine_table_ = take(table, DType::fp32);
-    sine_table_ = take(table, DType::fp32);
-    row_ops_->rotary_table({.batch = 1,
-                            .sequence = options_.request_tokens,
-                            .heads = 1,
-                            .head_width = d.head_width,
-                            .row_width = d.head_width},
-                           *d.rotary, cosine_table_.view(), sine_table_.view());
-  }
+  const RotaryRows::Size size{options_.request_tokens, rows, d.head_width};
+  if (d.rotary) rotary_ = RotaryRows(device_, *row_ops_, *d.rotary, size);
+  if (d.local_rotary) local_rotary_ = RotaryRows(device_, *row_ops_, *d.local_rotary, size);
   // Products read whole groups of rows: those that no token fills must hold numbers.
   for (const Buffer* each : {&memory_.normed, &memory_.attended, &memory_.activated}) {
     device_.kernels().zero(device_.compute(), each->view());
@@ -251,11 +241,9 @@ void InferenceModel::embed() {
     ops_->gather(RowList::positions, weights_.positions(), d.width, positions);
     row_ops_->add(x, positions, x);
   }
-  if (d.rotary) {
-    const std::int64_t half = d.head_width / 2;
-    ops_->gather(RowList::positions, cosine_table_.view(), half, rows_of(memory_.cosines, half));
-    ops_->gather(RowList::positions, sine_table_.view(), half, rows_of(memory_.sines, half));
-  }
+  if (d.embedding_scale != 1) row_ops_->scale(x, static_cast<float>(d.embedding_scale));
+  if (d.rotary) rotary_.gather(*ops_, pass_.count());
+  if (d.local_rotary) local_rotary_.gather(*ops_, pass_.count());
 }
 
 // Of the first rows of `normed`, from as many of x and delta, which is added to x first; it may be
@@ -332,21 +320,23 @@ void InferenceModel::attention(std::int64_t i, const ModelWeights::Block& block)
                                  .epsilon = static_cast<float>(d.epsilon)});
   }
   if (d.rotary) {
-    const std::int64_t half = d.head_width / 2;
-    row_ops_->rotary({.batch = 1,
-                      .sequence = pass_.count(),
-                      .heads = d.heads + d.kv_heads,
-                      .head_width = d.head_width,
-                      .row_width = d.qkv_width(),
-                      .dtype = options_.dtype},
-                     Turn::forward, qkv, rows_of(memory_.cosines, half),
-                     rows_of(memory_.sines, half));
+    const RotaryRows& rotary = d.turns_locally(i) ? local_rotary_ : rotary_;
+    rotary.turn(*row_ops_,
+                {.batch = 1,
+                 .sequence = pass_.count(),
+                 .heads = d.heads + d.kv_heads,
+                 .head_width = d.head_width,
+                 .row_width = d.qkv_width(),
+                 .dtype = options_.dtype},
+                qkv);
   }
   const CachedAttention operands{.cache = cache_.shape(),
                                  .heads = d.heads,
                                  .layer = cache_.layer(i),
                                  .qkv = qkv,
-                                 .out = rows_of(memory_.attended, d.attended_width())};
+                                 .out = rows_of(memory_.attended, d.attended_width()),
+                                 .window = d.window_of(i),
+                                 .scale = static_cast<float>(d.score_scale)};
   ops_->append(operands);
   ops_->attend(operands);
 }

@@ -19,6 +19,7 @@
 #include "inference/model_ranks.h"
 #include "inference/model_weights.h"
 #include "inference/pass_meeting.h"
+#include "inference/rotary_rows.h"
 #include "inference/split_vocabulary.h"
 #include "model/ops.h"
 
@@ -84,7 +85,7 @@ class InferenceModel {
   /// Activations of a pass: (rows, width) of the compute dtype each, but for fp32 figures.
   struct Memory {
     Buffer partial;  // fp32 (rows, width): to be summed over the tensor group
-    Buffer x, normed, branch, qkv, attended, hidden, activated, statistics, cosines, sines;
+    Buffer x, normed, branch, qkv, attended, hidden, activated, statistics;
     Buffer last_x, last_branch;  // rows whose logits are wanted
     Buffer logits;               // fp32 (logit_rows, vocabulary), of the host
   };
@@ -122,7 +123,7 @@ class InferenceModel {
   KeyValueCache cache_;
   Memory memory_;
   DeviceTwin logits_;                 // of memory_.logits
-  Buffer cosine_table_, sine_table_;  // of all positions
+  RotaryRows rotary_, local_rotary_;  // of the layers
   PassRows pass_;                     // of the pass under way
   std::map<PassSizes, std::unique_ptr<CapturedGraph>> graphs_;
   // Of several ranks.

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <compare>
 #include <cstdint>
 #include <memory>
@@ -71,6 +73,19 @@ struct CachedAttention {
   View layer;              ///< the layer's part of the cache, all blocks: u8
   View qkv;                ///< rows of q, k and v side by side, rotated
   View out{};              ///< rows of heads * head_width
+  /// Positions that a row sees: its own and those before it; 0: all up to its own.
+  std::int64_t window = 0;
+  float scale = 0;  ///< that scores are multiplied by; 0: 1 / sqrt(head_width)
+
+  /// Of scores, for exponents of 2, which replace those of e.
+  float scale_of_powers() const {
+    constexpr float kLog2E = 1.4426950408889634F;
+    return scale != 0 ? scale * kLog2E : kLog2E / std::sqrt(static_cast<float>(cache.head_width));
+  }
+  /// The first position that a row at `position` sees.
+  std::int64_t first_seen(std::int64_t position) const {
+    return window == 0 ? 0 : std::max<std::int64_t>(position + 1 - window, 0);
+  }
 };
 
 /// Operations that Ops lacks: a decoder's forward over a key/value cache. Calls submit work to the
@@ -121,7 +136,8 @@ class InferenceOps {
   virtual void gather(RowList list, View from, std::int64_t width, View to) = 0;
   /// Writes the k and v of all rows to the cache.
   virtual void append(const CachedAttention& operands) = 0;
-  /// out = softmax(q k^T / sqrt(head_width)) v over the cached positions up to each row's own.
+  /// out = softmax(scale q k^T) v over the cached positions that each row sees. Positions that no
+  /// row of a pass sees take no time.
   virtual void attend(const CachedAttention& operands) = 0;
 };
 

@@ -35,12 +35,19 @@ using ByTensor = std::array<T, kBlockTensors.size()>;
 /// Of one token in one block.
 using TensorFlop = ByTensor<double>;
 
-TensorFlop tensor_flop(const DecoderShape& d, std::int64_t sequence) {
+/// With attention over as many positions (DecoderShape::attended_positions).
+TensorFlop tensor_flop(const DecoderShape& d, double positions) {
   const auto width = static_cast<double>(d.width);
   const auto attended = static_cast<double>(d.attended_width());
-  return {2 * width * static_cast<double>(d.qkv_width()),
-          2 * static_cast<double>(sequence) * attended, 2 * attended * width,
-          2 * width * static_cast<double>(d.hidden_width())};
+  return {2 * width * static_cast<double>(d.qkv_width()), 2 * positions * attended,
+          2 * attended * width, 2 * width * static_cast<double>(d.hidden_width())};
+}
+
+/// The mean over blocks, by which it is chosen how many to compute again.
+TensorFlop mean_tensor_flop(const DecoderShape& d, std::int64_t sequence) {
+  double positions = 0;
+  for (std::int64_t i = 0; i < d.layers; ++i) positions += d.attended_positions(i, sequence);
+  return tensor_flop(d, positions / static_cast<double>(d.layers));
 }
 
 /// The number of blocks, from block 0 on, that compute each tensor again. Those of middle compute
@@ -251,10 +258,10 @@ std::int64_t planned_rank_bytes(const TrainConfig& config, BackendKind backend) 
 
 double recomputed_flop(const DecoderShape& model, std::int64_t sequence,
                        const RecomputePlan& plan) {
-  const TensorFlop flop = tensor_flop(model, sequence);
   const double output = 2 * static_cast<double>(model.width * model.intermediate);
   double sum = 0;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(plan.blocks.size()); ++i) {
+    const TensorFlop flop = tensor_flop(model, model.attended_positions(i, sequence));
     for (const BlockTensor tensor : kBlockTensors) {
       if (plan.block(i).has(tensor)) sum += flop[static_cast<std::size_t>(tensor)];
     }
@@ -275,7 +282,7 @@ RankPlans choose_recompute(TrainConfig& config, BackendKind backend) {
     ranks.push_back({activations, limit - (bounded_bytes(use) - activations({}))});
   }
   const RecomputePlan like = config.recompute.plan;
-  const TensorFlop flop = tensor_flop(config.model, config.data.sequence_length);
+  const TensorFlop flop = mean_tensor_flop(config.model, config.data.sequence_length);
   // A GPU's pages may take a little more than the activations' bytes: then once more with less.
   for (;;) {
     const std::optional<Counts> counts = cheapest(ranks, flop, layers);

@@ -107,7 +107,7 @@ void Decoder::prepare() {
   for (const ColumnParallelLinear& each : {qkv_, hidden_}) each.prepare(*ops_);
   for (const RowParallelLinear& each : {projection_, output_}) each.prepare(*ops_);
   head_.prepare(*ops_);
-  ops_->prepare(attention());
+  for (std::int64_t i = 0; i < decoder_.layers; ++i) ops_->prepare(attention(i));
   if (decoder_.head_norms) ops_->prepare(head_rows());
   // The widest sums over rows: norms and any biases.
   std::int64_t widest = decoder_.width;
@@ -129,9 +129,11 @@ void Decoder::allocate() {
   targets_ = twin(rows_, DType::i32, "targets on the device");
   loss_ = twin(1, DType::fp64, "loss on the device");
   logits_ = twin(whole_.vocabulary, DType::fp32, "logits on the device");
-  if (decoder_.rotary) {
-    ops_->rotary_table(rotary(), *decoder_.rotary, memory_.cosines(), memory_.sines());
-  }
+  const auto fill = [&](const std::optional<RotaryAngles>& angles, DecoderMemory::Rotary table) {
+    if (angles) ops_->rotary_table(rotary(), *angles, table.cosines, table.sines);
+  };
+  fill(decoder_.rotary, memory_.rotary());
+  fill(decoder_.local_rotary, memory_.local_rotary());
 }
 
 // The blocks' backward, last block first. Before that of a block group's last block all others of
@@ -192,9 +194,15 @@ void Decoder::forward(View inputs) {
     const ParameterLease unit = enter(embedding_);
     embedding_layer_.forward(
         *ops_, unit, {.tokens = inputs, .partial = memory_.partial_embedding(), .x = memory_.x(0)});
+    scale_embedding(memory_.x(0));
   }
   branch_sums_.assign(static_cast<std::size_t>(tensor_.chunks()), Event());
   for (std::int64_t i = 0; i < decoder_.layers; ++i) forward_block(i);
+}
+
+void Decoder::scale_embedding(const View& x) {
+  if (decoder_.embedding_scale == 1) return;
+  ops_->scale(x, static_cast<float>(decoder_.embedding_scale));
 }
 
 void Decoder::forward_last(const Lease& unit) {
@@ -343,6 +351,7 @@ void Decoder::backward_embedding(View inputs) {
   if (!tied()) clear_embedding(enter_backward(embedding_));
   const GradientLease unit = enter_backward(embedding_);
   clear_embedding(unit);
+  scale_embedding(memory_.dx());
   embedding_layer_.backward(
       *ops_, unit, {.tokens = inputs, .dx = memory_.dx(), .gathered = memory_.gathered_dx()});
 }

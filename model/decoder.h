@@ -142,6 +142,11 @@ class Decoder : public Model {
   std::vector<SummedGradient> last_gradients() const { return summed_gradients({&last_norm_}, {}); }
   void finish_norms(const GradientLease& unit, const std::vector<SummedGradient>& gradients);
 
+  /// Turns q and k, or their gradients, by layer i's rotary embeddings, if it has any.
+  void turn(std::int64_t i, Turn direction, const View& qkv);
+  /// Multiplies rows of the embedding, or their gradients, by its scale.
+  void scale_embedding(const View& x);
+
   LinearShape linear(std::int64_t in, std::int64_t out) const {
     return {.rows = rows_,
             .in = in,
@@ -152,9 +157,15 @@ class Decoder : public Model {
   }
   MatrixShape matrix(std::int64_t columns) const { return {rows_, columns, dtype_}; }
   MatrixShape own_rows() const { return {tensor_.own_rows(), decoder_.width, dtype_}; }
-  AttentionShape attention() const {
-    return {batch_.batch,        batch_.sequence, decoder_.heads,
-            decoder_.head_width, dtype_,          decoder_.kv_heads};
+  AttentionShape attention(std::int64_t i) const {
+    return {.batch = batch_.batch,
+            .sequence = batch_.sequence,
+            .heads = decoder_.heads,
+            .head_width = decoder_.head_width,
+            .dtype = dtype_,
+            .kv_heads = decoder_.kv_heads,
+            .window = decoder_.window_of(i),
+            .scale = static_cast<float>(decoder_.score_scale)};
   }
   RotaryShape rotary() const {
     return {batch_.batch,        batch_.sequence,      decoder_.heads + decoder_.kv_heads,

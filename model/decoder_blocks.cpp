@@ -70,9 +70,13 @@ void Decoder::forward_qkv(std::int64_t i, const Lease& unit, Statistics statisti
   const ColumnParallelLinear::Forward qkv{
       .x = norm.y, .gathered = m.gathered_normed(norm.y), .y = m.qkv(i)};
   by_chunks(unit, {norm1_, norm, qkv_, qkv, statistics}, [](int) {});
-  if (decoder_.rotary && !decoder_.head_norms) {
-    ops_->rotary(rotary(), Turn::forward, m.qkv(i), m.cosines(), m.sines());
-  }
+  if (!decoder_.head_norms) turn(i, Turn::forward, m.qkv(i));
+}
+
+void Decoder::turn(std::int64_t i, Turn direction, const View& qkv) {
+  if (!decoder_.rotary) return;
+  const DecoderMemory::Rotary table = memory_.rotary(i);
+  ops_->rotary(rotary(), direction, qkv, table.cosines, table.sines);
 }
 
 // Norms of heads need their operands in backward: their outputs are computed again there.
@@ -81,15 +85,13 @@ View Decoder::attention_operand(std::int64_t i, const Lease& unit) {
   if (!decoder_.head_norms) return m.qkv(i);
   head_norms_.forward(*ops_, unit,
                       {.x = m.qkv(i), .y = m.normed_qkv(), .statistics = m.head_statistics()});
-  if (decoder_.rotary) {
-    ops_->rotary(rotary(), Turn::forward, m.normed_qkv(), m.cosines(), m.sines());
-  }
+  turn(i, Turn::forward, m.normed_qkv());
   return m.normed_qkv();
 }
 
 void Decoder::forward_attention(std::int64_t i, const Lease& unit) {
   const DecoderMemory& m = memory_;
-  ops_->attention_forward(attention(), attention_operand(i, unit), m.attended(i), m.log_sums(i));
+  ops_->attention_forward(attention(i), attention_operand(i, unit), m.attended(i), m.log_sums(i));
 }
 
 void Decoder::forward_projection(std::int64_t i, const Lease& unit) {
@@ -248,9 +250,9 @@ void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   projection_.backward_input(*ops_, unit,
                              {.dy = m.dx(), .gathered = m.gathered_dx(), .dx = m.dattended()});
   projection_.backward_parameters(*ops_, unit, m.attended(i), m.gathered_dx());
-  ops_->attention_backward(attention(), attention_operand(i, unit), m.attended(i), m.log_sums(i),
+  ops_->attention_backward(attention(i), attention_operand(i, unit), m.attended(i), m.log_sums(i),
                            m.dattended(), m.dqkv());
-  if (decoder_.rotary) ops_->rotary(rotary(), Turn::backward, m.dqkv(), m.cosines(), m.sines());
+  turn(i, Turn::backward, m.dqkv());
   if (decoder_.head_norms) backward_heads(i, unit);
   const View normed = m.normed(i);
   if (!m.keeps_outputs()) {

@@ -24,16 +24,24 @@ std::int64_t of_norm(const DecoderShape& decoder, std::int64_t count) {
 DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& rows, DType dtype,
                              const RecomputePlan& plan)
     : plan_(plan), partitions_(plan.partition_inputs && rows.ranks > 1 && !rows.sequence_parallel) {
-  for (std::int64_t i = 0; i < decoder.layers; ++i) take_layer(i, decoder, rows, dtype);
+  for (std::int64_t i = 0; i < decoder.layers; ++i) {
+    turns_locally_.push_back(decoder.turns_locally(i));
+    take_layer(i, decoder, rows, dtype);
+  }
   x_.push_back(take(checked_mul(rows.own, decoder.width), dtype));
   statistics_.push_back(take(of_norm(decoder, rows.own), DType::fp32));
   take_operands(decoder, rows, dtype);
   losses_ = take(rows.all, DType::fp64);
   softmax_ = take(VocabularyParallelHead::parts_count(rows.logits, rows.ranks), DType::fp32);
   take_gradients(decoder, rows);
+  const std::int64_t table = rows.sequence * (decoder.head_width / 2);
   if (decoder.rotary) {
-    cosines_ = take(rows.sequence * (decoder.head_width / 2), DType::fp32);
-    sines_ = take(rows.sequence * (decoder.head_width / 2), DType::fp32);
+    cosines_ = take(table, DType::fp32);
+    sines_ = take(table, DType::fp32);
+  }
+  if (decoder.local_rotary) {
+    local_cosines_ = take(table, DType::fp32);
+    local_sines_ = take(table, DType::fp32);
   }
   take_wide(decoder, rows, dtype);
 }

@@ -105,9 +105,16 @@ class DecoderMemory {
   /// rank's own rows, unless those are all rows; then of the norms of a rank's heads.
   View norm_gradients() const { return view(norm_gradients_); }
   View head_gradients() const { return view(head_gradients_); }  ///< the last of them; may be empty
-  /// fp32 (sequence, head_width / 2), with rotary embeddings.
-  View cosines() const { return view(cosines_); }
-  View sines() const { return view(sines_); }
+  /// Tables of rotary embeddings, fp32 (sequence, head_width / 2) each.
+  struct Rotary {
+    View cosines, sines;
+  };
+  Rotary rotary() const { return {view(cosines_), view(sines_)}; }
+  Rotary local_rotary() const { return {view(local_cosines_), view(local_sines_)}; }
+  /// Those of a layer.
+  Rotary rotary(std::int64_t i) const {
+    return turns_locally_.at(static_cast<std::size_t>(i)) ? local_rotary() : rotary();
+  }
 
  private:
   struct Slot {
@@ -135,7 +142,8 @@ class DecoderMemory {
   Slot normed_, branch_, dx_, gathered_normed_, gathered_dx_, partial_, partial_embedding_;
   Slot normed_qkv_, head_statistics_, head_gradients_;
   Slot dattended_, activated_, dhidden_, dqkv_, logits_, softmax_, losses_, norm_gradients_;
-  Slot cosines_, sines_;
+  Slot cosines_, sines_, local_cosines_, local_sines_;
+  std::vector<bool> turns_locally_;  // of each layer
   std::int64_t bytes_ = 0;
   Buffer arena_;
 };

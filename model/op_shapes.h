@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "architecture/layer_kinds.h"
@@ -58,10 +60,19 @@ struct AttentionShape {
   std::int64_t head_width = 0;
   DType dtype = DType::fp32;
   std::int64_t kv_heads = 0;  ///< divides heads; each serves heads / kv_heads; 0: as heads
+  /// Positions that a query sees: its own and those before it; 0: all up to its own.
+  std::int64_t window = 0;
+  float scale = 0;  ///< that scores are multiplied by; 0: 1 / sqrt(head_width)
 
+  float score_scale() const {
+    return scale != 0 ? scale : 1.0F / std::sqrt(static_cast<float>(head_width));
+  }
   std::int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   /// Elements of a row of q, k and v side by side.
   std::int64_t qkv_width() const { return (heads + 2 * key_heads()) * head_width; }
+  /// Positions that the last query sees, all of the sequence at most: a window that holds all of it
+  /// changes nothing.
+  std::int64_t seen() const { return window == 0 ? sequence : std::min(window, sequence); }
 };
 
 /// The direction of rotary embeddings: forward rotates by the position's angles, backward (the

@@ -105,6 +105,8 @@ class Ops {
 
   /// sum = x + delta, rounded once; sum may be the memory of either.
   void add(View x, View delta, View sum);
+  /// x = x * factor, the factor and the product rounded to the dtype of x.
+  void scale(View x, float factor);
   /// y = gelu(x), the tanh form of GPT-2.
   void gelu_forward(View x, View y);
   /// dy becomes dx = dy * gelu'(x); y = gelu(x) recomputed, unless y is empty; dbias (columns) =
@@ -124,9 +126,10 @@ class Ops {
 
   /// qkv (batch * sequence, (heads + 2 kv_heads) * head_width): rows of q, k and v side by side,
   /// each split into heads; query head h reads key head h * kv_heads / heads. out (batch *
-  /// sequence, C). log_sums: fp32 (batch, heads, sequence), kept for backward. Softmax of q k^T /
-  /// sqrt(head_width) over the positions up to the query's own, in blocks of rows: no sequence x
-  /// sequence matrix is stored.
+  /// sequence, C). log_sums: fp32 (batch, heads, sequence), kept for backward. Softmax of
+  /// score_scale() q k^T over the positions up to the query's own, the last `window` of them if
+  /// there is a window, in blocks of rows: no sequence x sequence matrix is stored, and blocks that
+  /// no query sees are skipped.
   void attention_forward(const AttentionShape& shape, View qkv, View out, View log_sums);
   /// dqkv from dout, recomputing the probabilities.
   void attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums, View dout,
@@ -196,6 +199,7 @@ class Ops {
   virtual void do_head_norm_backward(const HeadNormShape& shape,
                                      const HeadNormBackward& operands) = 0;
   virtual void do_add(View x, View delta, View sum) = 0;
+  virtual void do_scale(View x, float factor) = 0;
   virtual void do_gelu_forward(View x, View y) = 0;
   virtual void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) = 0;
   virtual void do_swiglu_forward(const MatrixShape& shape, View x, View y) = 0;

@@ -8,12 +8,15 @@
 namespace zero {
 namespace {
 
-/// `products` are of every query with the keys up to its own, over all heads.
+/// `products` are of every query with the keys that it sees, over all heads.
 OpCall attention(std::string_view name, const AttentionShape& s, double products) {
   ZERO_CHECK(s.key_heads() > 0 && s.heads % s.key_heads() == 0,
              "{}: {} heads, expected a multiple of the {} of keys and values", name, s.heads,
              s.key_heads());
-  const auto pairs = static_cast<double>(s.sequence) * static_cast<double>(s.sequence + 1) / 2;
+  ZERO_CHECK(s.window >= 0, "{}: a window of {} positions, expected at least 1, or 0 for none",
+             name, s.window);
+  const auto seen = static_cast<double>(s.seen());
+  const double pairs = seen * (seen + 1) / 2 + static_cast<double>(s.sequence - s.seen()) * seen;
   const double product = 2.0 * static_cast<double>(s.batch * s.heads * s.head_width) * pairs;
   return {.name = name, .dtype = s.dtype, .flop = products * product};
 }

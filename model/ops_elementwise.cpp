@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Sums, GELU and SwiGLU.
+// Sums, products with a number, GELU and SwiGLU.
+#include "base/half.h"
 #include "model/op_call.h"
 
 namespace zero {
@@ -18,6 +19,14 @@ void Ops::add(View x, View delta, View sum) {
        {"delta", delta, x.count(), x.dtype()},
        {"sum", sum, x.count(), x.dtype()}},
       [&] { do_add(x, delta, sum); });
+}
+
+void Ops::scale(View x, float factor) {
+  const float rounded = x.dtype() == DType::bf16   ? to_float(to_bfloat16(factor))
+                        : x.dtype() == DType::fp16 ? to_float(to_float16(factor))
+                                                   : factor;
+  run({"scale", x.dtype()}, {{"x", x, x.count(), x.dtype(), 2 * x.count()}},
+      [&] { do_scale(x, rounded); });
 }
 
 void Ops::gelu_forward(View x, View y) {

@@ -39,13 +39,16 @@ template <typename T>
 struct Tile {
   std::int64_t rows = 0;
   bool by_pairs = false;  // by PairAttention
+  float scale = 0;        // CachedAttention::scale_of_powers
   std::array<std::int64_t, kTileRows> positions{};
   std::array<const T*, kTileRows> q{};
   std::array<T*, kTileRows> out{};
   std::array<float, kTileRows> largest{};  // in units of log2
   std::array<float, kTileRows> sums{};
-  // Of the stretch under way: the positions that a row attends to, and the factor of what was
-  // summed before.
+  std::array<std::int64_t, kTileRows> starts{};  // the first positions that rows see
+  // Of the stretch under way: the positions [opening, known) that a row sees, both 0 if none, and
+  // the factor of what was summed before.
+  std::array<std::int64_t, kTileRows> opening{};
   std::array<std::int64_t, kTileRows> known{};
   std::array<float, kTileRows> factors{};
 };
@@ -163,14 +166,19 @@ void score_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int
 
 #endif
 
-// Scores of a row become powers: those of positions behind its own 0.
+// Scores of a row become powers: those of positions that it does not see 0.
 template <typename T>
 void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first) {
   constexpr FloatTag d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto at = static_cast<std::size_t>(row);
-  const std::int64_t known = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kStretch);
-  std::fill(powers + known, powers + kStretch, -std::numeric_limits<float>::infinity());
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  std::int64_t known = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kStretch);
+  std::int64_t opening = std::clamp<std::int64_t>(tile.starts[at] - first, 0, kStretch);
+  if (opening >= known) opening = known = 0;
+  std::fill(powers, powers + opening, kLowest);
+  std::fill(powers + known, powers + kStretch, kLowest);
+  tile.opening[at] = opening;
   tile.known[at] = known;
   tile.factors[at] = 1;
   if (known == 0) return;
@@ -198,7 +206,8 @@ void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64
     float* const out = scratch.out + row * head_width;
     for (std::int64_t i = 0; i < head_width; ++i) {
       out[i] *= tile.factors[static_cast<std::size_t>(row)];
-      for (std::int64_t j = 0; j < tile.known[static_cast<std::size_t>(row)]; ++j) {
+      for (std::int64_t j = tile.opening[static_cast<std::size_t>(row)];
+           j < tile.known[static_cast<std::size_t>(row)]; ++j) {
         const S* const values = head.values(first + j) + j % kCacheGroup * head_width;
         const float value = hn::GetLane(load_stored(d, values + i, AllLanes{}));
         out[i] += scratch.powers[row * kStretch + j] * value;
@@ -209,13 +218,29 @@ void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64
 
 #else
 
+// The positions of a stretch that some row of a tile sees, and among them those that all see.
+struct SeenPositions {
+  std::int64_t begin, all_begin, all_end, end;
+
+  template <typename T>
+  SeenPositions(const Tile<T>& tile, std::int64_t rows) {
+    const auto [opened, all_opened] =
+        std::minmax_element(tile.opening.begin(), tile.opening.begin() + rows);
+    const auto [least, most] = std::minmax_element(tile.known.begin(), tile.known.begin() + rows);
+    begin = *opened;
+    end = *most;
+    all_begin = std::min(*all_opened, end);
+    all_end = std::max(all_begin, *least);
+  }
+};
+
 // out = out * factor + powers x values of some vectors of a head's elements, for all rows of a
-// tile. A row reads no value behind its own position: one that is no number stays with later rows.
+// tile. A row reads no value that it does not see: one that is no number stays with other rows.
 template <typename T, typename S, std::int64_t rows, std::int64_t vectors, class Lanes>
 void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                const Tile<T>& tile, const TileScratch& scratch, std::int64_t i, Lanes lanes) {
+                const Tile<T>& tile, const SeenPositions& seen, const TileScratch& scratch,
+                std::int64_t i, Lanes lanes) {
   constexpr FloatTag d;
-  const auto [least, most] = std::minmax_element(tile.known.begin(), tile.known.begin() + rows);
   hn::Vec<FloatTag> sums[rows][vectors];
 #pragma GCC unroll 8
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -249,10 +274,13 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
       }
     }
   };
-  add(0, *least, [](std::int64_t, std::int64_t) { return true; });
-  add(*least, *most, [&](std::int64_t row, std::int64_t j) {
-    return j < tile.known[static_cast<std::size_t>(row)];
-  });
+  const auto by_row = [&](std::int64_t row, std::int64_t j) {
+    const auto at = static_cast<std::size_t>(row);
+    return j >= tile.opening[at] && j < tile.known[at];
+  };
+  add(seen.begin, seen.all_begin, by_row);
+  add(seen.all_begin, seen.all_end, [](std::int64_t, std::int64_t) { return true; });
+  add(seen.all_end, seen.end, by_row);
 #pragma GCC unroll 8
   for (std::int64_t row = 0; row < rows; ++row) {
 #pragma GCC unroll 4
@@ -266,13 +294,14 @@ template <typename T, typename S, std::int64_t rows>
 void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
                  const Tile<T>& tile, const TileScratch& scratch) {
   constexpr std::int64_t vectors = std::clamp<std::int64_t>(kSums / rows, 1, 4);
+  const SeenPositions seen(tile, rows);
   std::int64_t i = 0;
   for (; i + vectors * kLanes <= head_width; i += vectors * kLanes) {
-    add_values<T, S, rows, vectors>(head, head_width, first, tile, scratch, i, AllLanes{});
+    add_values<T, S, rows, vectors>(head, head_width, first, tile, seen, scratch, i, AllLanes{});
   }
   for_lanes(FloatTag(), static_cast<std::size_t>(head_width - i),
             [&](std::size_t at, auto lanes) HWY_ATTR {
-              add_values<T, S, rows, 1>(head, head_width, first, tile, scratch,
+              add_values<T, S, rows, 1>(head, head_width, first, tile, seen, scratch,
                                         i + static_cast<std::int64_t>(at), lanes);
             });
 }

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <type_traits>
 
@@ -22,11 +21,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
-
-// Scores times this are exponents of 2, which replace those of e.
-inline float score_scale(const CacheShape& cache) {
-  return kLog2E / std::sqrt(static_cast<float>(cache.head_width));
-}
 
 template <typename T, typename S>
 inline constexpr bool kMayBePairs =
@@ -44,7 +38,7 @@ PairAttention pair_attention(const CacheShape& cache, const Tile<bfloat16>& tile
                              const TileScratch& scratch) {
   PairAttention a{.rows = rows,
                   .head_width = cache.head_width,
-                  .scale = score_scale(cache),
+                  .scale = tile.scale,
                   .powers = scratch.powers,
                   .out = scratch.out};
   for (std::size_t row = 0; row < rows; ++row) {
@@ -66,6 +60,7 @@ void attend_by_pairs(PairAttention& a, const HeadOfCache<bfloat16>& head, Tile<b
   score_pairs(a);
   for (std::int64_t row = 0; row < rows; ++row) {
     fold_row(tile, row, a.powers + row * kStretch, first);
+    a.opening[row] = tile.opening[static_cast<std::size_t>(row)];
     a.known[row] = tile.known[static_cast<std::size_t>(row)];
     a.factors[row] = tile.factors[static_cast<std::size_t>(row)];
   }
@@ -84,7 +79,9 @@ void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& t
   if constexpr (kMayBePairs<T, S>) {
     if (tile.by_pairs) pairs = pair_attention<rows>(cache, tile, scratch);
   }
-  for (std::int64_t first = 0; first < keys; first += kStretch) {
+  const std::int64_t start =
+      *std::min_element(tile.starts.begin(), tile.starts.begin() + tile.rows);
+  for (std::int64_t first = start / kStretch * kStretch; first < keys; first += kStretch) {
     const std::int64_t count = std::min(kStretch, keys - first);
     if constexpr (kMayBePairs<T, S>) {
       if (tile.by_pairs) {
@@ -123,7 +120,7 @@ template <typename T>
 void start_tile(const CacheShape& cache, Tile<T>& tile, const TileScratch& scratch) {
   constexpr FloatTag d;
   const std::int64_t width = cache.head_width;
-  const auto scale = hn::Set(d, score_scale(cache));
+  const auto scale = hn::Set(d, tile.scale);
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     const auto at = static_cast<std::size_t>(row);
     tile.largest[at] = -std::numeric_limits<float>::infinity();
@@ -151,6 +148,7 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
   for (std::int64_t first = 0; first < all;) {
     Tile<T> tile;
     tile.by_pairs = by_pairs;
+    tile.scale = o.scale_of_powers();
     const std::int64_t left = std::min(kMostRows, all - first);
     tile.rows = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(left)));
     for (std::int64_t i = 0; i < tile.rows; ++i) {
@@ -158,6 +156,7 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
       const std::int64_t row = rows.begin + (first + i) / group;
       const std::int64_t query = rows.kv_head * group + (first + i) % group;
       tile.positions[at] = rows.sequence->position + row;
+      tile.starts[at] = o.first_seen(tile.positions[at]);
       tile.q[at] = row_of<T>(o.qkv, rows.sequence->first + row, qkv_width) + query * width;
       tile.out[at] = row_of<T>(o.out, rows.sequence->first + row, o.heads * width) + query * width;
     }

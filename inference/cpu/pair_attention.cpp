@@ -78,10 +78,28 @@ struct Powers {
   }
 };
 
+// The positions that some row sees, and among them those that all see.
+struct Seen {
+  std::int64_t begin, all_begin, all_end, end;
+};
+
+template <int kRows>
+Seen seen_by(const PairAttention& a) {
+  Seen seen{a.opening[0], a.opening[0], a.known[0], a.known[0]};
+  for (int row = 1; row < kRows; ++row) {
+    const std::int64_t opening = a.opening[row];
+    const std::int64_t known = a.known[row];
+    seen.begin = opening < seen.begin ? opening : seen.begin;
+    seen.all_begin = opening > seen.all_begin ? opening : seen.all_begin;
+    seen.all_end = known < seen.all_end ? known : seen.all_end;
+    seen.end = known > seen.end ? known : seen.end;
+  }
+  return seen;
+}
+
 // Adds kLines * 32 elements of values, from byte `at` of a position on.
 template <int kRows, int kLines>
-void add(const PairAttention& a, const Powers& powers, std::int64_t least, std::int64_t most,
-         std::int64_t at) {
+void add(const PairAttention& a, const Powers& powers, const Seen& seen, std::int64_t at) {
   __m512 sums[kRows][2 * kLines];
 #pragma GCC unroll 8
   for (int row = 0; row < kRows; ++row) {
@@ -95,16 +113,16 @@ void add(const PairAttention& a, const Powers& powers, std::int64_t least, std::
   const __m512i low = by_turns(0, 2 * kLanes);
   const __m512i high = by_turns(kLanes, 3 * kLanes);
   const std::int64_t stride = a.head_width * 2;
-  for (std::int64_t j = 0; j < most; j += 2) {
+  for (std::int64_t j = seen.begin / 2 * 2; j < seen.end; j += 2) {
     const std::byte* const from =
         a.values[j / PairAttention::kGroup] + j % PairAttention::kGroup * stride + at;
     __m512bh both[2 * kLines];
-    const auto load = [&](bool second) __attribute__((always_inline)) {
+    const auto load = [&](bool first, bool second) __attribute__((always_inline)) {
+      const __m512i none = _mm512_setzero_si512();
 #pragma GCC unroll 2
       for (int line = 0; line < kLines; ++line) {
-        const __m512i one = _mm512_loadu_si512(from + line * kLine);
-        const __m512i two =
-            second ? _mm512_loadu_si512(from + stride + line * kLine) : _mm512_setzero_si512();
+        const __m512i one = first ? _mm512_loadu_si512(from + line * kLine) : none;
+        const __m512i two = second ? _mm512_loadu_si512(from + stride + line * kLine) : none;
         both[2 * line] = pairs(_mm512_permutex2var_epi16(one, low, two));
         both[2 * line + 1] = pairs(_mm512_permutex2var_epi16(one, high, two));
       }
@@ -116,25 +134,25 @@ void add(const PairAttention& a, const Powers& powers, std::int64_t least, std::
         sums[row][v] = _mm512_dpbf16_ps(sums[row][v], power, both[v]);
       }
     };
-    if (j + 1 < least) {
-      load(true);
+    if (j >= seen.all_begin && j + 1 < seen.all_end) {
+      load(true, true);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row) add_row(row);
       continue;
     }
-    // Rows that know both positions, then those that know the first alone.
-    if (j + 1 < most) {
-      load(true);
+    // Rows that see both positions, those that see the first alone, and the second alone.
+    const auto add_rows = [&](bool first, bool second) __attribute__((always_inline)) {
+      load(first, second);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row) {
-        if (j + 1 < a.known[row]) add_row(row);
+        const bool sees_first = j >= a.opening[row] && j < a.known[row];
+        const bool sees_second = j + 1 >= a.opening[row] && j + 1 < a.known[row];
+        if (sees_first == first && sees_second == second) add_row(row);
       }
-    }
-    load(false);
-#pragma GCC unroll 8
-    for (int row = 0; row < kRows; ++row) {
-      if (j + 1 == a.known[row]) add_row(row);
-    }
+    };
+    if (j + 1 < seen.end) add_rows(true, true);
+    add_rows(true, false);
+    if (j < seen.all_begin) add_rows(false, true);
   }
 #pragma GCC unroll 8
   for (int row = 0; row < kRows; ++row) {
@@ -147,19 +165,14 @@ void add(const PairAttention& a, const Powers& powers, std::int64_t least, std::
 template <int kRows>
 void add_all(const PairAttention& a) {
   const Powers powers(a);
-  std::int64_t least = a.known[0];
-  std::int64_t most = a.known[0];
-  for (int row = 1; row < kRows; ++row) {
-    least = a.known[row] < least ? a.known[row] : least;
-    most = a.known[row] > most ? a.known[row] : most;
-  }
+  const Seen seen = seen_by<kRows>(a);
   constexpr int kLines = kRows > 4 ? 1 : 2;
   const std::int64_t bytes = a.head_width * 2;
   std::int64_t at = 0;
   for (; at + kLines * kLine <= bytes; at += kLines * kLine) {
-    add<kRows, kLines>(a, powers, least, most, at);
+    add<kRows, kLines>(a, powers, seen, at);
   }
-  for (; at < bytes; at += kLine) add<kRows, 1>(a, powers, least, most, at);
+  for (; at < bytes; at += kLine) add<kRows, 1>(a, powers, seen, at);
 }
 
 }  // namespace

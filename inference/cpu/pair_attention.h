@@ -23,7 +23,8 @@ struct PairAttention {
   const std::byte* keys[kPositions / kGroup] = {};    ///< of a group: (head_width, kGroup) bf16
   const std::byte* values[kPositions / kGroup] = {};  ///< of a group: (kGroup, head_width) bf16
   std::int64_t groups = 0;                            ///< that there are; others are not read
-  std::int64_t known[kRows] = {};                     ///< positions that a row attends to
+  std::int64_t opening[kRows] = {};                   ///< positions before those that a row sees
+  std::int64_t known[kRows] = {};                     ///< and behind them; both 0: it sees none
   float factors[kRows] = {};                          ///< of what the rows have summed before
   float* powers = nullptr;                            ///< (rows, kPositions), aligned to 64 bytes
   float* out = nullptr;                               ///< (rows, head_width), aligned to 64 bytes
@@ -33,7 +34,7 @@ struct PairAttention {
 /// fit fp32.
 void score_pairs(const PairAttention& a);
 /// out = factors * out + powers values. Powers are rounded to bf16; those of positions that a row
-/// does not know are 0, or anything if it knows none. No row reads a value that it does not know,
+/// does not see are 0, or anything if it sees none. No row reads a value that it does not see,
 /// which may be no number.
 void add_pairs(const PairAttention& a);
 

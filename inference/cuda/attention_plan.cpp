@@ -49,7 +49,9 @@ void AttentionPlanner::add(const Cut& cut, AttentionPlan& plan, std::int64_t& sl
     plan.few.push_back(tile);
   }
   for (std::int64_t i = 0; i < cut.queries; ++i) {
-    plan.splits.push_back({.row = as_int(s.first + (cut.query + i) / group_),
+    const std::int64_t row = (cut.query + i) / group_;
+    plan.splits.push_back({.row = as_int(s.first + row),
+                           .position = as_int(s.position + row),
                            .head = as_int((cut.query + i) % group_),
                            .parts = as_int(slots + i),
                            .stride = tile.queries,

@@ -31,7 +31,8 @@ struct AttentionTile {
 
 /// A query whose splits are computed by several blocks. One without splits is empty.
 struct SplitQuery {
-  std::int32_t row = 0;   ///< of the pass
+  std::int32_t row = 0;  ///< of the pass
+  std::int32_t position = 0;
   std::int32_t head = 0;  ///< among those of one key head
   std::int32_t parts = 0;
   std::int32_t stride = 0;  ///< slots between splits

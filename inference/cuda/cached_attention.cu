@@ -5,7 +5,6 @@
 // computes the softmax of 32 positions for all queries of a tile, a position a lane; the block adds
 // its warps up, and splits after each other. CUDA cores only. What a query adds up, and in which
 // order, depends on positions alone.
-#include <cmath>
 #include <limits>
 
 #include "inference/cuda/cache_places.h"
@@ -30,6 +29,12 @@ struct Sizes {
   int kv_heads;
   int width;
   float scale;  // of scores, for powers of two
+  int window;   // positions that a query sees
+
+  /// The first position that a query at `position` sees.
+  __device__ __forceinline__ int first_seen(int position) const {
+    return position < window ? 0 : position + 1 - window;
+  }
 };
 
 template <class T>
@@ -81,7 +86,8 @@ struct Shared {
   Figures of_total[queries];
   float weights[kWarps][queries];
   Factors factors[queries];
-  int ends[queries];  // behind the last position that a query reads
+  int begins[queries];  // the first position that a query reads
+  int ends[queries];    // behind the last one
 };
 
 template <int queries, int parts, class T>
@@ -100,7 +106,9 @@ __device__ __forceinline__ void load_queries(const Sizes& s, const Pointers<T>& 
   }
   if (threadIdx.x >= queries) return;
   const int query = min(static_cast<int>(threadIdx.x), tile.queries - 1);
-  m.ends[threadIdx.x] = tile.position + (tile.query + query) / s.group + 1;
+  const int position = tile.position + (tile.query + query) / s.group;
+  m.begins[threadIdx.x] = s.first_seen(position);
+  m.ends[threadIdx.x] = position + 1;
   m.of_total[threadIdx.x] = {};
 }
 
@@ -110,7 +118,7 @@ __device__ __forceinline__ void keep_powers(const float (&scores)[queries], int 
                                             Shared<queries, parts>& m) {
 #pragma unroll
   for (int r = 0; r < queries; ++r) {
-    const bool seen = first + lane() < m.ends[r];
+    const bool seen = first + lane() >= m.begins[r] && first + lane() < m.ends[r];
     const float largest = warp_max(seen ? scores[r] : kLowest);
     const float power = seen ? Formulas{}.exp2(scores[r] - largest) : 0.0F;
     const float sum = warp_sum(power);
@@ -120,8 +128,8 @@ __device__ __forceinline__ void keep_powers(const float (&scores)[queries], int 
 }
 
 /// The warp's powers times the values of positions [first, first + count) of one group; `at`: the
-/// first of these powers. A query reads no value behind its own position: one that is no number
-/// stays with later queries.
+/// first of these powers. A query reads no value that it does not see: one that is no number stays
+/// with others.
 template <int queries, int parts, class T>
 __device__ __forceinline__ void add_values(const Sizes& s, const T* values, int at, int count,
                                            int first, const Shared<queries, parts>& m,
@@ -136,7 +144,7 @@ __device__ __forceinline__ void add_values(const Sizes& s, const T* values, int 
     }
 #pragma unroll
     for (int r = 0; r < queries; ++r) {
-      if (first + j >= m.ends[r]) continue;
+      if (first + j < m.begins[r] || first + j >= m.ends[r]) continue;
       const float power = m.powers[warp()][r][at + j];
 #pragma unroll
       for (int c = 0; c < parts; ++c) sums[r][c] = fmaf(power, value[c], sums[r][c]);
@@ -144,16 +152,17 @@ __device__ __forceinline__ void add_values(const Sizes& s, const T* values, int 
   }
 }
 
-/// The softmax of 32 positions from `first` on, at most to `end`, by one warp.
+/// The softmax of 32 positions from `first` on, of those in [begin, end), by one warp.
 template <int queries, int parts, class T>
 __device__ __forceinline__ void attend_warp(const Sizes& s, const Pointers<T>& o,
                                             const AttentionTile& tile,
                                             const CachePlaces<kLanes<T>>& places, int first,
-                                            int end, Shared<queries, parts>& m) {
+                                            int begin, int end, Shared<queries, parts>& m) {
+  constexpr int kGroup = static_cast<int>(kCacheGroup);
   const int position = first + lane();
   float scores[queries] = {};
   std::int64_t group = 0;
-  if (position < end) {
+  if (position / kGroup >= begin / kGroup && position < end) {
     const std::int32_t block = o.blocks[tile.table + places.entry(position)];
     group = places.group(block, static_cast<int>(blockIdx.y), position);
     const T* const keys = o.cache + group;
@@ -176,11 +185,11 @@ __device__ __forceinline__ void attend_warp(const Sizes& s, const Pointers<T>& o
   keep_powers(scores, first, m);
   __syncwarp();
   float sums[queries][parts] = {};
-  constexpr int kGroup = static_cast<int>(kCacheGroup);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const std::int64_t of_half = __shfl_sync(~0U, group, half * kGroup);
     const int from = first + half * kGroup;
+    if (from + kGroup <= begin) continue;
     add_values(s, o.cache + of_half + places.value(0, 0), half * kGroup, min(kGroup, end - from),
                from, m, sums);
   }
@@ -254,12 +263,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks<queries>)
   auto& m = *shared<Shared<queries, parts>>();
   const AttentionTile tile = tiles[blockIdx.x];
   if (tile.queries == 0) return;
+  const int begin = s.first_seen(tile.position + tile.query / s.group);
+  if (tile.split >= 0 && tile.split < begin / kThreads) return;  // add_splits() reads none of it
   load_queries(s, o, tile, m);
   const int end = tile.position + (tile.query + tile.queries - 1) / s.group + 1;
   const int last = tile.split < 0 ? (end - 1) / kThreads : tile.split;
-  for (int split = tile.split < 0 ? 0 : tile.split; split <= last; ++split) {
+  const int first = tile.split < 0 ? begin / kThreads : tile.split;
+  for (int split = first; split <= last; ++split) {
     __syncthreads();
-    attend_warp(s, o, tile, places, split * kThreads + warp() * 32, end, m);
+    attend_warp(s, o, tile, places, split * kThreads + warp() * 32, begin, end, m);
     __syncthreads();
     weigh_warps(m);
     __syncthreads();
@@ -288,7 +300,7 @@ __global__ void __launch_bounds__(kMostHeadWidth)
   if (query.splits == 0 || column >= s.width) return;
   Figures figures;
   float total = 0;
-  for (int split = 0; split < query.splits; ++split) {
+  for (int split = s.first_seen(query.position) / kThreads; split < query.splits; ++split) {
     const std::int64_t slot =
         std::int64_t{query.parts + split * query.stride} * s.kv_heads + blockIdx.y;
     const float* const part = o.parts + slot * part_floats(s.width);
@@ -303,7 +315,8 @@ __global__ void __launch_bounds__(kMostHeadWidth)
 Sizes sizes(const CachedAttention& o) {
   return {narrow<int>(o.heads / o.cache.kv_heads), narrow<int>(o.heads),
           narrow<int>(o.cache.kv_heads), narrow<int>(o.cache.head_width),
-          kLog2E / std::sqrt(static_cast<float>(o.cache.head_width))};
+          o.scale_of_powers(),
+          o.window == 0 ? std::numeric_limits<int>::max() : narrow<int>(o.window)};
 }
 
 /// Tiles of one size.

@@ -172,6 +172,11 @@ std::vector<Option> model_options() {
              "llama: whether q, k and v have biases, as Qwen2's; null: false"),
       honour("model.head_norms", boolean, "null",
              "llama: whether each head of q and of k has an RMS norm, as Qwen3's; null: false"),
+      honour("model.window", integer, "null",
+             "llama: positions that a query of a local layer sees, its own included; null: all")
+          .from(1, 1e7),
+      honour("model.local_layers", text, "null",
+             "llama: numbers of the layers that have the window, as \"0-4,6\"; null: all"),
       honour("model.rope_theta", number, "null",
              "llama: base of the rotary embeddings' angles; null: 10000")
           .from(0, 1e12),

@@ -3,7 +3,6 @@
 #include "model/cpu/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 #include "base/checked_math.h"
@@ -17,6 +16,7 @@ constexpr std::int64_t kBlock = 128;     // rows of scores at a time: they stay 
 constexpr std::int64_t kAlignment = 64;  // bytes
 // Padding after a row of scores: rows a power of two apart would share sets of the L1 cache.
 constexpr std::int64_t kGap = 32;
+constexpr std::int64_t kEntry = 32;  // positions: of packed operands a product reads whole squares
 constexpr float kLog2E = 1.4426950408889634F;
 
 using Triangle = ProductShape::Triangle;
@@ -36,15 +36,37 @@ ProductShape down_shape(const AttentionShape& s, std::int64_t stride) {
   return {.n = s.head_width, .k = s.sequence, .in = s.dtype, .ldb = stride};
 }
 
+// The keys that some query of a block of rows sees, or the queries that see some key of it, and no
+// more than it takes to begin and end at multiples of kEntry.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t count() const { return end - begin; }
+};
+Range keys_of(const AttentionShape& s, std::int64_t first) {
+  const std::int64_t begin = std::max<std::int64_t>(first + 1 - s.seen(), 0);
+  return {begin / kEntry * kEntry, std::min(first + kBlock, s.sequence)};
+}
+Range queries_of(const AttentionShape& s, std::int64_t first) {
+  const std::int64_t last = std::min(first + kBlock, s.sequence) - 1;
+  return {first, std::min(round_up(last + s.seen(), kEntry), s.sequence)};
+}
+// The most of either.
+std::int64_t widest(const AttentionShape& s) {
+  return std::min(s.seen() + kBlock + kEntry, s.sequence);
+}
+
 // One thread's scratch.
 struct Workplace {
-  float *scores, *dprobabilities;       // (kBlock, score_stride(sequence))
+  float *scores, *dprobabilities;       // (kBlock, score_stride(widest))
   std::byte *probabilities, *dscores;   // the same in the compute dtype; in fp32 the same memory
   float* result;                        // (kBlock, head_width)
   float* dq;                            // (sequence, head_width)
   float *dk, *dv;                       // the same; only if heads share keys and values
   float *log2_sums, *deltas, *inverse;  // (sequence), (sequence), (kBlock)
   std::byte *across[2], *down[2];       // packed: k and v forward; q and dout backward
+  PackedRight keys, values;             // of forward's group of heads
   std::byte* products;
 };
 
@@ -59,14 +81,14 @@ std::int64_t lay_out(const AttentionShape& s, std::byte* base, Workplace& place)
   const auto floats = [&](std::int64_t count) { return reinterpret_cast<float*>(take(4 * count)); };
   const std::int64_t block = std::min(kBlock, s.sequence);
   const std::int64_t element = size_of(s.dtype);
-  place.scores = floats(block * score_stride(s.sequence));
-  place.dprobabilities = floats(block * score_stride(s.sequence));
+  place.scores = floats(block * score_stride(widest(s)));
+  place.dprobabilities = floats(block * score_stride(widest(s)));
   if (s.dtype == DType::fp32) {
     place.probabilities = reinterpret_cast<std::byte*>(place.scores);
     place.dscores = reinterpret_cast<std::byte*>(place.dprobabilities);
   } else {
-    place.probabilities = take(block * score_stride(s.sequence) * element);
-    place.dscores = take(block * score_stride(s.sequence) * element);
+    place.probabilities = take(block * score_stride(widest(s)) * element);
+    place.dscores = take(block * score_stride(widest(s)) * element);
   }
   place.result = floats(block * s.head_width);
   place.dq = floats(s.sequence * s.head_width);
@@ -174,30 +196,34 @@ struct Head {
 };
 
 // The first head of a group packs keys and values, the others reuse them.
-void pack_keys(const Head& head, const View& qkv, const Workplace& place) {
+void pack_keys(const Head& head, const View& qkv, Workplace& place) {
   if (!head.opens_group()) return;
   const AttentionShape& s = head.shape;
-  pack_right(across_shape(s, qkv_stride(s)), head.of_qkv(qkv, 1, 0).data, place.across[0]);
-  pack_right(down_shape(s, qkv_stride(s)), head.of_qkv(qkv, 2, 0).data, place.down[0]);
+  place.keys =
+      pack_right(across_shape(s, qkv_stride(s)), head.of_qkv(qkv, 1, 0).data, place.across[0]);
+  place.values =
+      pack_right(down_shape(s, qkv_stride(s)), head.of_qkv(qkv, 2, 0).data, place.down[0]);
 }
 
 void forward_head(const Head& head, const Attention::Operands& o, Products& products,
-                  const Workplace& place) {
+                  Workplace& place) {
   const AttentionShape& s = head.shape;
   pack_keys(head, o.qkv, place);
   for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
-    const std::int64_t rows = std::min(kBlock, s.sequence - first);
-    const std::int64_t keys = first + rows;
+    const Range seen = keys_of(s, first);
+    const std::int64_t rows = seen.end - first;
+    const std::int64_t keys = seen.count();
     products.get(scores_shape(s, rows, keys, Triangle::c_lower), Right::packed)
         .run({.a = head.of_qkv(o.qkv, 0, first).data,
-              .b = place.across[0],
+              .b = place.keys.from(0, seen.begin),
               .c = place.scores,
               .scratch = place.products});
-    softmax_block({.first = first,
+    softmax_block({.first = first - seen.begin,
                    .rows = rows,
                    .keys = keys,
+                   .window = s.seen(),
                    .stride = score_stride(keys),
-                   .scale = 1.0F / std::sqrt(static_cast<float>(s.head_width)),
+                   .scale = s.score_scale(),
                    .scores = place.scores,
                    .powers = place.probabilities,
                    .dtype = s.dtype,
@@ -205,7 +231,7 @@ void forward_head(const Head& head, const Attention::Operands& o, Products& prod
                    .inverse_sums = place.inverse});
     products.get(mix_shape(s, rows, keys), Right::packed)
         .run({.a = place.probabilities,
-              .b = place.down[0],
+              .b = place.values.from(seen.begin, 0),
               .c = place.result,
               .scratch = place.products});
     store_rows(place.result, rows, s.head_width, place.inverse, head.of_out(o.out, first));
@@ -232,7 +258,7 @@ void backward_block(const Head& head, const Attention::Operands& o, const Querie
                     Products& products, const Workplace& place, std::int64_t first) {
   const AttentionShape& s = head.shape;
   const std::int64_t rows = std::min(kBlock, s.sequence - first);
-  const std::int64_t queries = s.sequence - first;
+  const std::int64_t queries = queries_of(s, first).count();
   const void* const k = head.of_qkv(o.qkv, 1, first).data;
   const void* const v = head.of_qkv(o.qkv, 2, first).data;
   Product& scores = products.get(scores_shape(s, rows, queries, Triangle::c_upper), Right::packed);
@@ -245,8 +271,9 @@ void backward_block(const Head& head, const Attention::Operands& o, const Querie
   gradient_block({.first = first,
                   .rows = rows,
                   .queries = queries,
+                  .window = s.seen(),
                   .stride = score_stride(queries),
-                  .scale = 1.0F / std::sqrt(static_cast<float>(s.head_width)),
+                  .scale = s.score_scale(),
                   .scores = place.scores,
                   .dprobabilities = place.dprobabilities,
                   .log2_sums = place.log2_sums,
@@ -309,9 +336,10 @@ void Attention::prepare(const AttentionShape& s) {
   for (const auto& products : products_) {
     for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
       const std::int64_t rows = std::min(kBlock, s.sequence - first);
-      const std::int64_t queries = s.sequence - first;
-      products->get(scores_shape(s, rows, first + rows, Triangle::c_lower), Right::packed);
-      products->get(mix_shape(s, rows, first + rows), Right::packed);
+      const std::int64_t keys = keys_of(s, first).count();
+      const std::int64_t queries = queries_of(s, first).count();
+      products->get(scores_shape(s, rows, keys, Triangle::c_lower), Right::packed);
+      products->get(mix_shape(s, rows, keys), Right::packed);
       products->get(scores_shape(s, rows, queries, Triangle::c_upper), Right::packed);
       products->get(gradient_shape(s, rows, queries), Right::packed);
       products->get(dq_shape(s, rows, queries));
@@ -347,10 +375,9 @@ void Attention::for_heads(const AttentionShape& shape, void* scratch, const Body
 }
 
 void Attention::forward(const AttentionShape& shape, const Operands& operands) {
-  for_heads(shape, operands.scratch,
-            [&](const Head& head, Products& products, const Workplace& place) {
-              forward_head(head, operands, products, place);
-            });
+  for_heads(shape, operands.scratch, [&](const Head& head, Products& products, Workplace& place) {
+    forward_head(head, operands, products, place);
+  });
 }
 
 void Attention::backward(const AttentionShape& shape, const Operands& operands) {

@@ -51,11 +51,13 @@ void softmax_rows(const SoftmaxBlock& b) {
   const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   const float scale = b.scale * kLog2E;
   for (std::int64_t row = 0; row < b.rows; ++row) {
-    const float* scores = b.scores + row * b.stride;
-    T* powers = static_cast<T*>(b.powers) + row * b.stride;
-    const std::int64_t seen = std::min(b.keys, b.first + row + 1);
-    const auto count = static_cast<std::size_t>(seen);
-    const auto room = static_cast<std::size_t>(b.keys);
+    const std::int64_t end = std::min(b.keys, b.first + row + 1);
+    const std::int64_t begin = std::max<std::int64_t>(b.first + row + 1 - b.window, 0);
+    const float* scores = b.scores + row * b.stride + begin;
+    T* const of_row = static_cast<T*>(b.powers) + row * b.stride;
+    T* const powers = of_row + begin;
+    const auto count = static_cast<std::size_t>(end - begin);
+    const auto room = static_cast<std::size_t>(b.keys - begin);
     auto largest = lowest;
     for_lanes_with_room(d, count, room, [&](std::size_t i, auto lanes) HWY_ATTR {
       largest = hn::Max(largest, only(d, load(d, scores + i, lanes), lowest, lanes));
@@ -68,7 +70,8 @@ void softmax_rows(const SoftmaxBlock& b) {
       sums = hn::Add(sums, only(d, power, hn::Zero(d), lanes));
       store(d, power, powers + i, lanes);
     });
-    std::fill(powers + seen, powers + b.keys, T{});
+    std::fill(of_row, powers, T{});
+    std::fill(of_row + end, of_row + b.keys, T{});
     const float sum = sum_lanes(d, sums);
     b.inverse_sums[row] = 1.0F / sum;
     b.log_sums[row] = shift / kLog2E + std::log(sum);
@@ -89,18 +92,18 @@ void gradient_rows(const GradientBlock& b) {
     const float* deltas = b.deltas + b.first + start;
     T* probabilities = static_cast<T*>(b.probabilities) + row * b.stride;
     T* dscores = static_cast<T*>(b.dscores) + row * b.stride;
-    for_lanes(d, static_cast<std::size_t>(b.queries - start),
-              [&](std::size_t i, auto lanes) HWY_ATTR {
-                const auto x =
-                    hn::MulSub(load(d, scores + i, lanes), to_log2, load(d, log2_sums + i, lanes));
-                const auto probability = exp2(d, x);
-                const auto change =
-                    hn::Sub(load(d, dprobabilities + i, lanes), load(d, deltas + i, lanes));
-                store(d, probability, probabilities + start + i, lanes);
-                store(d, hn::Mul(hn::Mul(probability, change), scale), dscores + start + i, lanes);
-              });
-    std::fill(probabilities, probabilities + row, T{});
-    std::fill(dscores, dscores + row, T{});
+    const std::int64_t end = std::min(b.queries, row + b.window);
+    for_lanes(d, static_cast<std::size_t>(end - start), [&](std::size_t i, auto lanes) HWY_ATTR {
+      const auto x = hn::MulSub(load(d, scores + i, lanes), to_log2, load(d, log2_sums + i, lanes));
+      const auto probability = exp2(d, x);
+      const auto change = hn::Sub(load(d, dprobabilities + i, lanes), load(d, deltas + i, lanes));
+      store(d, probability, probabilities + start + i, lanes);
+      store(d, hn::Mul(hn::Mul(probability, change), scale), dscores + start + i, lanes);
+    });
+    for (T* const each : {probabilities, dscores}) {
+      std::fill(each, each + row, T{});
+      std::fill(each + end, each + b.queries, T{});
+    }
   }
 }
 

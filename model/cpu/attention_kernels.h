@@ -9,11 +9,12 @@
 namespace zero::cpu {
 
 /// Scores of query rows [first, first + rows) against keys [0, keys), in fp32. Query i attends to
-/// keys j <= i.
+/// keys i - window < j <= i. Positions are counted from the block's first key.
 struct SoftmaxBlock {
   std::int64_t first = 0;
   std::int64_t rows = 0;
   std::int64_t keys = 0;
+  std::int64_t window = 0;
   std::int64_t stride = 0;  ///< elements between rows, of scores and of powers
   float scale = 1;          ///< multiplies the scores
   const float* scores = nullptr;
@@ -24,11 +25,13 @@ struct SoftmaxBlock {
 };
 void softmax_block(const SoftmaxBlock& block);
 
-/// Scores, transposed: keys [first, first + rows) against queries [first, first + queries).
+/// Scores, transposed: keys [first, first + rows) against queries [first, first + queries), which
+/// attend as above.
 struct GradientBlock {
   std::int64_t first = 0;
   std::int64_t rows = 0;
   std::int64_t queries = 0;
+  std::int64_t window = 0;
   std::int64_t stride = 0;  ///< elements between rows, of all four
   float scale = 1;
   const float* scores = nullptr;

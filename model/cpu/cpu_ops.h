@@ -40,6 +40,7 @@ class CpuOps final : public Ops {
   void do_head_norm_forward(const HeadNormShape& shape, const HeadNormForward& operands) override;
   void do_head_norm_backward(const HeadNormShape& shape, const HeadNormBackward& operands) override;
   void do_add(View x, View delta, View sum) override;
+  void do_scale(View x, float factor) override;
   void do_gelu_forward(View x, View y) override;
   void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;
   void do_swiglu_forward(const MatrixShape& shape, View x, View y) override;

@@ -92,6 +92,11 @@ void CpuOps::do_head_norm_backward(const HeadNormShape& s, const HeadNormBackwar
       {o.dquery, o.dkey});
 }
 
+void CpuOps::do_scale(View x, float factor) {
+  submit_rows("scale", x.count(), kElementGrain,
+              [=](Rows elements) { scale_range(x, factor, elements); });
+}
+
 void CpuOps::do_add(View x, View delta, View sum) {
   submit_rows("add", x.count(), kElementGrain,
               [=](Rows elements) { add_range(x, delta, sum, elements); });

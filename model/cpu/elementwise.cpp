@@ -63,6 +63,18 @@ void add_elements(const View& x, const View& delta, const View& sum, Rows elemen
   });
 }
 
+void scale_elements(const View& x, float factor, Rows elements) {
+  const hn::ScalableTag<float> d;
+  with_type(x.dtype(), [&](auto type) {
+    auto* const values = row_of<typename decltype(type)::type>(x, elements.begin, 1);
+    for_lanes(d, static_cast<std::size_t>(elements.end - elements.begin),
+              [&](std::size_t i, auto lanes) HWY_ATTR {
+                store(d, hn::Mul(load(d, values + i, lanes), hn::Set(d, factor)), values + i,
+                      lanes);
+              });
+  });
+}
+
 void column_sums(const View& x, std::int64_t columns, Rows rows, float* sums) {
   with_type(x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
@@ -143,6 +155,7 @@ namespace zero::cpu {
 HWY_EXPORT(gelu_elements);
 HWY_EXPORT(gelu_backward);
 HWY_EXPORT(add_elements);
+HWY_EXPORT(scale_elements);
 HWY_EXPORT(column_sums);
 HWY_EXPORT(fold_all);
 HWY_EXPORT(swiglu);
@@ -158,6 +171,10 @@ void gelu_backward_rows(const GeluBackwardRows& operands, Rows rows, std::span<f
 
 void add_range(View x, View delta, View sum, Rows elements) {
   HWY_DYNAMIC_DISPATCH(add_elements)(x, delta, sum, elements);
+}
+
+void scale_range(View x, float factor, Rows elements) {
+  HWY_DYNAMIC_DISPATCH(scale_elements)(x, factor, elements);
 }
 
 void column_sum_rows(View x, std::int64_t columns, Rows rows, std::span<float> sums) {

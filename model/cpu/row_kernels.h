@@ -33,6 +33,8 @@ void head_norm_backward_rows(const HeadNormShape& shape, const HeadNormBackward&
 
 /// Elements, not rows.
 void add_range(View x, View delta, View sum, Rows elements);
+/// x = x * factor
+void scale_range(View x, float factor, Rows elements);
 void gelu_range(View x, View y, Rows elements);
 
 struct GeluBackwardRows {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <exception>
 #include <source_location>
 #include <string_view>
@@ -36,8 +35,9 @@ constexpr std::int64_t kReserve = 16LL << 20;  // backward's limit beyond its na
 enum Operand : std::int64_t { kQ = 1, kK, kV, kOut, kLogSums, kDout, kDq, kDk, kDv };
 
 std::string text_of(const AttentionShape& s) {
-  return fmt::format("{} attention of {} x {}, {} heads of {} over {}", name_of(s.dtype), s.batch,
-                     s.sequence, s.heads, s.head_width, s.key_heads());
+  return fmt::format("{} attention of {} x {}, {} heads of {} over {}{}", name_of(s.dtype), s.batch,
+                     s.sequence, s.heads, s.head_width, s.key_heads(),
+                     s.seen() < s.sequence ? fmt::format(", a window of {}", s.seen()) : "");
 }
 
 void check(fe::error_t status, const AttentionShape& s, std::string_view what,
@@ -135,6 +135,12 @@ std::unique_ptr<Graph> graph_that_fits(cudnnHandle_t handle, const AttentionShap
   return made;
 }
 
+/// A query sees the keys whose position plus the bound is above its own.
+template <typename Attributes>
+void set_window(const AttentionShape& s, Attributes& attributes) {
+  if (s.seen() < s.sequence) attributes.set_diagonal_band_left_bound(narrow<int>(s.seen()));
+}
+
 std::unique_ptr<Graph> forward_graph(const AttentionShape& s, std::int64_t sequences) {
   auto made = std::make_unique<Graph>(s, sequences);
   const Tensor q = made->input("q", kQ, s.heads, s.qkv_width());
@@ -145,7 +151,8 @@ std::unique_ptr<Graph> forward_graph(const AttentionShape& s, std::int64_t seque
                         .set_generate_stats(true)
                         .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
                         .set_diagonal_band_right_bound(0)
-                        .set_attn_scale(1.0F / std::sqrt(static_cast<float>(s.head_width)));
+                        .set_attn_scale(s.score_scale());
+  set_window(s, attributes);
   const auto [out, sums] = made->graph.sdpa(q, k, v, std::move(attributes));
   made->output(out, kOut, s.heads, s.heads * s.head_width);
   sums->set_output(true)
@@ -175,7 +182,8 @@ std::unique_ptr<Graph> backward_graph(const AttentionShape& s, std::int64_t sequ
                         .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
                         .set_diagonal_band_right_bound(0)
                         .set_deterministic_algorithm(true)
-                        .set_attn_scale(1.0F / std::sqrt(static_cast<float>(s.head_width)));
+                        .set_attn_scale(s.score_scale());
+  set_window(s, attributes);
   const auto [dq, dk, dv] =
       made->graph.sdpa_backward(q, k, v, out, dout, sums, std::move(attributes));
   made->output(dq, kDq, s.heads, s.qkv_width());
@@ -266,7 +274,7 @@ class CudnnAttention final : public Attention {
   Plan* find(const AttentionShape& s) {
     const auto key = [](const AttentionShape& shape) {
       return std::tuple(shape.batch, shape.sequence, shape.heads, shape.head_width,
-                        shape.key_heads(), shape.dtype);
+                        shape.key_heads(), shape.dtype, shape.seen(), shape.score_scale());
     };
     const auto found =
         std::ranges::find_if(plans_, [&](const Plan& plan) { return key(plan.shape) == key(s); });

@@ -4,7 +4,6 @@
 // Causal attention by tiles of queries and keys (Dao et al. 2022), for shapes that cuDNN lacks:
 // fp32 arithmetic on CUDA cores. Backward has two passes: over keys for dq, over queries for dk and
 // dv.
-#include <cmath>
 #include <limits>
 
 #include "model/cuda/attention_tiles.cuh"
@@ -54,7 +53,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
     totals[r] = 0;
   }
   const float to_log2 = s.scale * kLog2E;
-  for (int key = 0; key <= first && key < s.sequence; key += kTileRows) {
+  for (int key = s.first_key(first); key <= first; key += kTileRows) {
     __syncthreads();
     load_tile<parts>(s, o.qkv + s.in_qkv(row, 1, head / s.group), s.qkv_width, key, keys);
     load_tile<parts>(s, o.qkv + s.in_qkv(row, 2, head / s.group), s.qkv_width, key, values);
@@ -64,13 +63,14 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
 #pragma unroll
     for (int r = 0; r < kOwnRows; ++r) {
       const int query = first + own_first() + r;
-      const bool seen = key + lane() <= query && key + lane() < s.sequence;
+      const bool seen = s.sees(query, key + lane()) && key + lane() < s.sequence;
       const float score = seen ? scores[r] : kLowest;
-      const float top = fmaxf(largest[r], warp_max(score));  // each query sees key 0
+      const float most = fmaxf(largest[r], warp_max(score));
+      const float top = most == kLowest ? 0.0F : most;  // keys before the query's window alone
       const float power = Formulas{}.exp2(fmaf(score, to_log2, -top * to_log2));
       const float kept = Formulas{}.exp2((largest[r] - top) * to_log2);
       totals[r] = fmaf(totals[r], kept, power);
-      largest[r] = top;
+      largest[r] = most;
 #pragma unroll
       for (int c = 0; c < parts; ++c) sums.at[r][c] *= kept;
       powers[(own_first() + r) * kScoreStride + lane()] = power;
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
     ones[r] = 1;
   }
   OwnRows<parts> sums{};
-  for (int key = 0; key <= first && key < s.sequence; key += kTileRows) {
+  for (int key = s.first_key(first); key <= first; key += kTileRows) {
     __syncthreads();
     load_tile<parts>(s, o.qkv + s.in_qkv(row, 1, head / s.group), s.qkv_width, key, keys);
     load_tile<parts>(s, o.qkv + s.in_qkv(row, 2, head / s.group), s.qkv_width, key, values);
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
     multiply_rows<parts>(douts, values, dprobabilities);
 #pragma unroll
     for (int r = 0; r < kOwnRows; ++r) {
-      const bool seen = key + lane() <= first + own_first() + r;
+      const bool seen = s.sees(first + own_first() + r, key + lane());
       const Gradient gradient =
           gradient_of(s, scores[r], dprobabilities[r], log_sums[r], deltas[r]);
       dscores[(own_first() + r) * kScoreStride + lane()] = seen ? gradient.dscore : 0.0F;
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   OwnRows<parts> dk{};
   OwnRows<parts> dv{};
   for (int head = key_head * s.group; head < (key_head + 1) * s.group; ++head) {
-    for (int query = first; query < s.sequence; query += kTileRows) {
+    for (int query = first; query < s.end_of_queries(first); query += kTileRows) {
       __syncthreads();
       load_tile<parts>(s, o.qkv + s.in_qkv(row, 0, head), s.qkv_width, query, queries);
       load_tile<parts>(s, o.dout + s.in_out(row, head), std::int64_t{s.heads} * s.head_width, query,
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       multiply_rows<parts>(values, douts, dprobabilities);
 #pragma unroll
       for (int r = 0; r < kOwnRows; ++r) {
-        const bool seen = first + own_first() + r <= own && own < s.sequence;
+        const bool seen = s.sees(own, first + own_first() + r) && own < s.sequence;
         const Gradient gradient = gradient_of(s, scores[r], dprobabilities[r], log_sum, delta);
         const int place = (own_first() + r) * kScoreStride + lane();
         probabilities[place] = seen ? gradient.probability : 0.0F;
@@ -231,7 +231,8 @@ AttentionSizes sizes(const AttentionShape& s) {
           narrow<int>(s.heads / s.key_heads()),
           narrow<int>(s.head_width),
           s.qkv_width(),
-          1.0F / std::sqrt(static_cast<float>(s.head_width))};
+          s.score_scale(),
+          narrow<int>(s.seen())};
 }
 
 template <class T>

@@ -40,6 +40,21 @@ struct AttentionSizes {
   int head_width;
   std::int64_t qkv_width;
   float scale;
+  int window;  // positions that a query sees
+
+  /// The tile that holds the first key that a query of the tile from `first` on sees.
+  __device__ __forceinline__ int first_key(int first) const {
+    const int key = first + 1 - window;
+    return key <= 0 ? 0 : key / kTileRows * kTileRows;
+  }
+  /// Behind the last query that sees a key of the tile from `first` on.
+  __device__ __forceinline__ int end_of_queries(int first) const {
+    const int behind = first + kTileRows - 1 + window;
+    return behind < sequence ? behind : sequence;
+  }
+  __device__ __forceinline__ bool sees(int query, int key) const {
+    return key <= query && key > query - window;
+  }
 
   /// The element where part 0 (q), 1 (k) or 2 (v) of a row's head begins; `head` of its own kind.
   __device__ __forceinline__ std::int64_t in_qkv(std::int64_t row, int part, int head) const {

@@ -42,6 +42,8 @@ ProductShape input_product(const LinearShape& s, Write write) {
   return product;
 }
 
+bool has_window(const AttentionShape& s) { return s.seen() < s.sequence; }
+
 void* element(const View& view, std::int64_t at) {
   return static_cast<std::byte*>(view.data()) + at * size_of(view.dtype());
 }
@@ -98,9 +100,13 @@ void CudaOps::prepare_library(const AttentionShape& shape) {
     library_attention_->prepare(shape);
   } catch (const std::exception& error) {  // a library's may be no Error
     if (!plain_attention_->refusal(shape).empty()) throw;
-    note_ = fmt::format("attention on {} is computed by our own kernels, which are slower: {}",
-                        device().name(), error.what());
-    library_attention_.reset();
+    note_ = fmt::format("attention{} on {} is computed by our own kernels, which are slower: {}",
+                        has_window(shape) ? " of a window" : "", device().name(), error.what());
+    if (has_window(shape)) {
+      library_windows_ = false;
+    } else {
+      library_attention_.reset();
+    }
     plain_attention_->prepare(shape);
   }
 }
@@ -231,6 +237,10 @@ void CudaOps::do_add(View x, View delta, View sum) {
   submit("add", [=](cudaStream_t stream) { cuda::add(stream, x, delta, sum); });
 }
 
+void CudaOps::do_scale(View x, float factor) {
+  submit("scale", [=](cudaStream_t stream) { cuda::scale(stream, x, factor); });
+}
+
 void CudaOps::do_gelu_forward(View x, View y) {
   submit("gelu_forward", [=](cudaStream_t stream) { cuda::gelu_forward(stream, x, y); });
 }
@@ -274,7 +284,8 @@ void CudaOps::do_rotary(const RotaryShape& s, Turn turn, View x, View cosines, V
 }
 
 Attention& CudaOps::attention_of(const AttentionShape& shape) const {
-  const bool library = library_attention_ && library_attention_->refusal(shape).empty();
+  const bool library = library_attention_ && library_attention_->refusal(shape).empty() &&
+                       (library_windows_ || !has_window(shape));
   return library ? *library_attention_ : *plain_attention_;
 }
 

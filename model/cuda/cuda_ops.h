@@ -47,6 +47,7 @@ class CudaOps final : public Ops {
   void do_head_norm_forward(const HeadNormShape& shape, const HeadNormForward& operands) override;
   void do_head_norm_backward(const HeadNormShape& shape, const HeadNormBackward& operands) override;
   void do_add(View x, View delta, View sum) override;
+  void do_scale(View x, float factor) override;
   void do_gelu_forward(View x, View y) override;
   void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;
   void do_swiglu_forward(const MatrixShape& shape, View x, View y) override;
@@ -79,7 +80,8 @@ class CudaOps final : public Ops {
   void prepare_product(const ProductShape& shape);
   float* partials(std::string_view what, std::int64_t rows, std::int64_t width) const;
   void need(std::int64_t bytes);
-  /// Builds the library's plans for a shape. A refusal ends the library's use.
+  /// Builds the library's plans for a shape. A refusal ends the library's use, or, if the shape has
+  /// a window, its use for such.
   void prepare_library(const AttentionShape& shape);
   /// cuDNN's attention if it supports the shape, otherwise ours.
   Attention& attention_of(const AttentionShape& shape) const;
@@ -87,6 +89,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<Products> products_;
   std::unique_ptr<Attention> plain_attention_;
   std::unique_ptr<Attention> library_attention_;  // null: none, or refused a shape
+  bool library_windows_ = true;                   // whether it refused none that has a window
   std::string note_;
   std::int64_t scratch_bytes_ = 0;
 };

@@ -16,19 +16,24 @@ struct Sum {
   __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
 };
 
+struct Scale {
+  float factor;
+  __device__ __forceinline__ float operator()(float a) const { return a * factor; }
+};
+
 struct Gelu {
   __device__ __forceinline__ float operator()(float a) const { return Formulas{}.gelu(a); }
 };
 
 /// y = f(x...), each of `count` elements; y may be one of x. A block has kThreads * kPacks packs.
 template <Access access, class F, class T, class... X>
-__device__ __forceinline__ void map_packs(std::int64_t begin, std::int64_t count, T* y,
+__device__ __forceinline__ void map_packs(F f, std::int64_t begin, std::int64_t count, T* y,
                                           const X*... x) {
   constexpr std::int64_t kStep = kThreads * kLanes<T>;
-  const auto mapped = [](const Lanes<X>&... from) {
+  const auto mapped = [&](const Lanes<X>&... from) {
     Lanes<T> to;
 #pragma unroll
-    for (int i = 0; i < kLanes<T>; ++i) to.at[i] = F{}(from.at[i]...);
+    for (int i = 0; i < kLanes<T>; ++i) to.at[i] = f(from.at[i]...);
     return to;
   };
   const auto left = [&](int k) { return count - begin - k * kStep; };
@@ -42,19 +47,20 @@ __device__ __forceinline__ void map_packs(std::int64_t begin, std::int64_t count
 }
 
 template <Access access, class F, class T, class... X>
-__global__ void __launch_bounds__(kThreads) map_elements(std::int64_t count, T* y, const X*... x) {
+__global__ void __launch_bounds__(kThreads)
+    map_elements(F f, std::int64_t count, T* y, const X*... x) {
   constexpr std::int64_t kBlock = std::int64_t{kThreads} * kPacks * kLanes<T>;
   const std::int64_t first = blockIdx.x * kBlock;
   const std::int64_t begin = first + static_cast<std::int64_t>(threadIdx.x) * kLanes<T>;
   if (access == Access::whole && first + kBlock <= count) {
-    map_packs<Access::whole, F>(begin, count, y, x...);
+    map_packs<Access::whole>(f, begin, count, y, x...);
   } else {
-    map_packs<Access::any, F>(begin, count, y, x...);
+    map_packs<Access::any>(f, begin, count, y, x...);
   }
 }
 
 template <class F, class... X>
-void map(const char* name, cudaStream_t stream, View y, X... x) {
+void map(const char* name, cudaStream_t stream, F f, View y, X... x) {
   // 16 columns are whole packs: the access depends on alignment only; the last block checks the
   // end.
   with_access(y.dtype(), 16, {y, x...}, [&]<class T, class A>(std::type_identity<T>, A) {
@@ -62,7 +68,7 @@ void map(const char* name, cudaStream_t stream, View y, X... x) {
     launch(
         name, map_elements<A::value, F, T, std::conditional_t<true, T, X>...>,
         {.blocks = dim3(narrow<unsigned>(div_ceil(packs, kThreads * kPacks))), .threads = kThreads},
-        stream, y.count(), pointer<T>(y), pointer<T>(x)...);
+        stream, f, y.count(), pointer<T>(y), pointer<T>(x)...);
   });
 }
 
@@ -122,10 +128,14 @@ __global__ void __launch_bounds__(256)
 }  // namespace
 
 void add(cudaStream_t stream, View x, View delta, View sum) {
-  map<Sum>("add", stream, sum, x, delta);
+  map("add", stream, Sum{}, sum, x, delta);
 }
 
-void gelu_forward(cudaStream_t stream, View x, View y) { map<Gelu>("gelu_forward", stream, y, x); }
+void scale(cudaStream_t stream, View x, float factor) {
+  map("scale", stream, Scale{factor}, x, x);
+}
+
+void gelu_forward(cudaStream_t stream, View x, View y) { map("gelu_forward", stream, Gelu{}, y, x); }
 
 void gelu_backward(cudaStream_t stream, const MatrixShape& s, const GeluBackward& o) {
   const std::int64_t chunks = div_ceil(s.rows, Ops::kRowChunk);

@@ -35,6 +35,7 @@ void head_norm_backward(cudaStream_t stream, const HeadNormShape& shape,
                         const HeadNormBackward& operands, float* partials);
 
 void add(cudaStream_t stream, View x, View delta, View sum);
+void scale(cudaStream_t stream, View x, float factor);
 void gelu_forward(cudaStream_t stream, View x, View y);
 struct GeluBackward {
   View x, dy, y, dbias;

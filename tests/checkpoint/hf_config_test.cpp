@@ -60,43 +60,77 @@ TEST_F(HuggingFaceConfig, Transformers4And5SayTheSame) {
   EXPECT_EQ(first.head_width, 6);
 }
 
-TEST_F(HuggingFaceConfig, MistralIsLlamaWithinItsWindow) {
+TEST_F(HuggingFaceConfig, MistralIsLlamaWithAWindowInEveryLayer) {
   json mistral = llama_;
   mistral["architectures"] = {"MistralForCausalLM"};
   mistral["sliding_window"] = nullptr;
   EXPECT_EQ(hf_config_text(read(mistral)), hf_config_text(read(llama_)));
-  const auto context = [&](const json& window) {
+  for (const std::int64_t window : {1, 16, 64, 65}) {
     mistral["sliding_window"] = window;
-    return read(mistral).context;
-  };
-  EXPECT_EQ(context(64), 64);
-  EXPECT_EQ(context(65), 64);
-  EXPECT_EQ(context(16), 16);
+    const DecoderShape shape = read(mistral);
+    EXPECT_EQ(shape.context, 64);
+    EXPECT_EQ(shape.window, window);
+    EXPECT_TRUE(shape.local_layers.empty());
+    const json saved = json::parse(hf_config_text(shape));
+    EXPECT_EQ(saved["architectures"], json{"MistralForCausalLM"});
+    EXPECT_EQ(saved["model_type"], "mistral");
+    EXPECT_EQ(saved["sliding_window"], window);
+  }
   EXPECT_THAT(refusal(mistral, "sliding_window", 0),
               HasSubstr("config.json: sliding_window: found 0, expected null or at least 1"));
+  EXPECT_THAT(refusal(mistral, "sliding_window", std::int64_t{1} << 40),
+              HasSubstr("model.window is 1099511627776, expected 1 to "));
   mistral.erase("sliding_window");
-  mistral["max_position_embeddings"] = 8192;
-  EXPECT_EQ(read(mistral).context, 4096) << "transformers' default";
+  EXPECT_EQ(read(mistral).window, 4096) << "transformers' default";
 }
 
-TEST_F(HuggingFaceConfig, WindowsOfLayersThatSlideBoundTheContext) {
+TEST_F(HuggingFaceConfig, SomeLayersOfMinistralAndQwen2AreLocal) {
+  json ministral = llama_;
+  ministral["architectures"] = {"MinistralForCausalLM"};
+  ministral["sliding_window"] = 16;
+  EXPECT_EQ(json::parse(hf_config_text(read(ministral)))["model_type"], "mistral");
+  ministral["layer_types"] = {"sliding_attention", "full_attention"};
+  const json saved = json::parse(hf_config_text(read(ministral)));
+  EXPECT_EQ(saved["architectures"], json{"MinistralForCausalLM"});
+  EXPECT_EQ(saved["layer_types"], ministral["layer_types"]);
+  EXPECT_EQ(saved["sliding_window"], 16);
+
   qwen2_["sliding_window"] = 16;
   qwen2_.erase("layer_types");
   const std::int64_t layers = qwen2_["num_hidden_layers"];
-  const std::int64_t positions = qwen2_["max_position_embeddings"];
-  const auto context = [&](bool used, std::int64_t full) {
+  ASSERT_EQ(layers, 2);
+  const auto windows = [&](bool used, std::int64_t full) {
     qwen2_["use_sliding_window"] = used;
     qwen2_["max_window_layers"] = full;
-    return read(qwen2_).context;
+    const DecoderShape shape = read(qwen2_);
+    EXPECT_EQ(shape.context, qwen2_["max_position_embeddings"]);
+    return std::vector{shape.window_of(0), shape.window_of(1)};
   };
-  EXPECT_EQ(context(false, 0), positions);
-  EXPECT_EQ(context(true, layers), positions) << "all layers are full";
-  EXPECT_EQ(context(true, layers - 1), 16);
-  qwen2_["layer_types"] =
-      std::vector<std::string>(static_cast<std::size_t>(layers), "full_attention");
-  EXPECT_EQ(context(true, 0), positions);
+  using Windows = std::vector<std::int64_t>;
+  EXPECT_EQ(windows(false, 0), (Windows{0, 0}));
+  EXPECT_EQ(windows(true, 2), (Windows{0, 0})) << "all layers are full";
+  EXPECT_EQ(windows(true, 1), (Windows{0, 16}));
+  const json late = json::parse(hf_config_text(read(qwen2_)));
+  EXPECT_EQ(late["max_window_layers"], 1);
+  EXPECT_EQ(late["use_sliding_window"], true);
+  EXPECT_EQ(windows(true, 0), (Windows{16, 16}));
+  EXPECT_EQ(json::parse(hf_config_text(read(qwen2_)))["max_window_layers"], 0);
+  qwen2_["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(windows(true, 0), (Windows{0, 0}));
   qwen2_["layer_types"][0] = "sliding_attention";
-  EXPECT_EQ(context(true, layers), 16);
+  EXPECT_EQ(windows(true, 2), (Windows{16, 0}));
+  EXPECT_EQ(json::parse(hf_config_text(read(qwen2_)))["layer_types"], qwen2_["layer_types"]);
+  EXPECT_THAT(refusal(qwen2_, "layer_types", {"sliding_attention"}),
+              HasSubstr("layer_types: found the types of 1 layers, expected those of all 2"));
+}
+
+// As transformers' class: it has no window, whatever other fields say.
+TEST_F(HuggingFaceConfig, ALlamaHasNoWindow) {
+  llama_["sliding_window"] = 16;
+  EXPECT_EQ(read(llama_).window, 0);
+  EXPECT_THAT(refusal(llama_, "layer_types", {"full_attention", "sliding_attention"}),
+              HasSubstr("layer_types: found \"sliding_attention\", expected \"full_attention\": "
+                        "LlamaForCausalLM has no window"));
 }
 
 TEST_F(HuggingFaceConfig, TurnsThatChangeNoPositionAreTaken) {

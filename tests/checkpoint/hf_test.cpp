@@ -142,7 +142,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"qwen2_tiny", 2, {1, 3, 1}}, Case{"qwen2_tiny", 3, {1, 2, 4}, true},
                       Case{"qwen2_tiny", 1, {1, 1, 3}}, Case{"qwen3_tiny", 0, {1, 1, 1}},
                       Case{"qwen3_tiny", 2, {1, 3, 1}}, Case{"qwen3_tiny", 3, {1, 2, 2}},
-                      Case{"qwen3_tiny", 3, {1, 1, 4}, true}, Case{"qwen3_tiny", 1, {1, 1, 3}}),
+                      Case{"qwen3_tiny", 3, {1, 1, 4}, true}, Case{"qwen3_tiny", 1, {1, 1, 3}},
+                      Case{"qwen2_window", 0, {1, 1, 1}}, Case{"qwen2_window", 3, {1, 2, 2}, true},
+                      Case{"mistral_window", 0, {1, 1, 1}}, Case{"mistral_window", 3, {1, 2, 4}}),
     [](const auto& tested) {
       const MeshShape& mesh = tested.param.mesh;
       return fmt::format("{}_stage{}_mesh{}x{}x{}{}", tested.param.folder, tested.param.stage,
@@ -153,8 +155,9 @@ INSTANTIATE_TEST_SUITE_P(
 // GPT-2 too: what is saved is what is read, at another stage and world.
 TEST(HuggingFaceFolder, ComesBackWholeAtAnotherWorld) {
   Scratch scratch;
-  for (const DecoderShape& config : {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama()),
-                                     DecoderShape(tiny_qwen2()), DecoderShape(tiny_qwen3())}) {
+  for (const DecoderShape& config :
+       {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama()), DecoderShape(tiny_qwen2()),
+        DecoderShape(tiny_qwen3()), DecoderShape(tiny_local())}) {
     const std::string folder = scratch.path(std::string(config.family->name) + "/");
     std::uint64_t hashes[2] = {1, 2};
     local::run(3, [&](Communicator& communicator) {

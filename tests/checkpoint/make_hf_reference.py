@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-"""Records what Hugging Face's Llama, Qwen2 and Qwen3 make of tiny models: folders as transformers writes them, losses and
-gradient norms of AdamW steps, and all final weights.
+"""Records what Hugging Face's Llama, Qwen2, Qwen3 and Mistral make of tiny models: folders as transformers writes them,
+losses and gradient norms of AdamW steps, and all final weights.
 
-Needs torch, transformers 5 and safetensors; the tests read only what it wrote. Run: python make_hf_reference.py [FOLDER]
+Needs torch, transformers 5 and safetensors; the tests read only what it wrote.
+Run: python make_hf_reference.py [FOLDER [NAME...]]
 """
 import json
 import pathlib
@@ -12,7 +13,8 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+                          Qwen3Config, Qwen3ForCausalLM)
 
 BATCH, SEQUENCE = 2, 33
 # Ten steps of fp32 stay within 4e-7 of fp64's norms at this rate; at 3e-3 rounding grows to 2.8e-6, more than is to be held.
@@ -39,6 +41,21 @@ def qwen3():
     return Qwen3ForCausalLM(Qwen3Config(hidden_size=24, head_dim=8, rms_norm_eps=1e-6, tie_word_embeddings=True,
                                         rope_parameters=dict(rope_type="default", rope_theta=1000.0),
                                         attn_implementation="eager", **SIZES))
+
+
+def qwen2_window():
+    """The second of three layers on are local."""
+    sizes = dict(SIZES, num_hidden_layers=3)
+    return Qwen2ForCausalLM(Qwen2Config(hidden_size=24, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                                        rope_parameters=dict(rope_type="default", rope_theta=1000.0),
+                                        use_sliding_window=True, sliding_window=9, max_window_layers=1,
+                                        attn_implementation="eager", **sizes))
+
+
+def mistral_window():
+    return MistralForCausalLM(MistralConfig(hidden_size=24, head_dim=8, rms_norm_eps=1e-5, sliding_window=7,
+                                            rope_parameters=dict(rope_type="default", rope_theta=1000.0),
+                                            attn_implementation="eager", **SIZES))
 
 
 def spread(model):
@@ -93,9 +110,14 @@ def record(folder, make, steps, **saving):
 
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
-    record(folder / "llama_tiny", llama, 10, dtype=torch.float32)
-    record(folder / "qwen2_tiny", qwen2, 10, dtype=torch.bfloat16, max_shard_size="12KB")
-    record(folder / "qwen3_tiny", qwen3, 12, dtype=torch.float32)
+    models = {"llama_tiny": (llama, 10, dict(dtype=torch.float32)),
+              "qwen2_tiny": (qwen2, 10, dict(dtype=torch.bfloat16, max_shard_size="12KB")),
+              "qwen3_tiny": (qwen3, 12, dict(dtype=torch.float32)),
+              "qwen2_window": (qwen2_window, 12, dict(dtype=torch.bfloat16)),
+              "mistral_window": (mistral_window, 12, dict(dtype=torch.bfloat16))}
+    for name in sys.argv[2:] or models:
+        make, steps, saving = models[name]
+        record(folder / name, make, steps, **saving)
 
 
 if __name__ == "__main__":

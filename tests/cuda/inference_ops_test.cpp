@@ -237,6 +237,7 @@ TEST(GpuInferenceOps, PassesKeepTheirRowsUntilTheDeviceHasReadThem) {
 
 struct Heads {
   std::int64_t heads, kv_heads, width;
+  std::int64_t window = 0;
 };
 
 /// Attention of a whole sequence, in passes of so many rows; fp32 (rows, heads * width).
@@ -266,7 +267,8 @@ std::vector<float> attended(Inferring& on, const Heads& h, const Values& qkv,
         .heads = h.heads,
         .layer = layer,
         .qkv = all.slice(first * row_width, count * row_width),
-        .out = out.slice(first * h.heads * h.width, count * h.heads * h.width)};
+        .out = out.slice(first * h.heads * h.width, count * h.heads * h.width),
+        .window = h.window};
     on.inference->begin(pass);
     on.inference->append(operands);
     on.inference->attend(operands);
@@ -278,8 +280,9 @@ std::vector<float> attended(Inferring& on, const Heads& h, const Values& qkv,
 TEST(GpuInferenceOps, AttentionIsCloseToTheCpusAndHasTheSameBitsInAnyPassesAndBlocks) {
   constexpr std::int64_t kRows = 290;  // of three splits
   for (const Heads& h :
-       {Heads{2, 2, 16}, Heads{4, 2, 14}, Heads{5, 1, 70}, Heads{18, 1, 6}, Heads{1, 1, 130}}) {
-    SCOPED_TRACE(fmt::format("{} heads of {}", h.heads, h.width));
+       {Heads{2, 2, 16}, Heads{4, 2, 14}, Heads{5, 1, 70}, Heads{18, 1, 6}, Heads{1, 1, 130},
+        Heads{4, 2, 14, 1}, Heads{2, 1, 16, 40}, Heads{3, 1, 8, 128}, Heads{2, 2, 16, 150}}) {
+    SCOPED_TRACE(fmt::format("{} heads of {}, window {}", h.heads, h.width, h.window));
     const std::int64_t row_width = (h.heads + 2 * h.kv_heads) * h.width;
     Values qkv = random_values(kRows * row_width, 8);
     for (double& value : qkv) value *= 3;
@@ -298,6 +301,32 @@ TEST(GpuInferenceOps, AttentionIsCloseToTheCpusAndHasTheSameBitsInAnyPassesAndBl
     Values late(qkv.begin(), qkv.begin() + 131 * row_width);
     first.resize(static_cast<std::size_t>(131 * h.heads * h.width));
     ASSERT_EQ(attended(gpu, h, late, 16, 1), first);
+  }
+}
+
+TEST(GpuInferenceOps, APositionThatIsNoNumberReachesNoRowWhoseWindowIsBehindIt) {
+  constexpr std::int64_t kRows = 200;
+  for (const std::int64_t window : {1, 21, 140}) {
+    const Heads h{2, 1, 16, window};
+    const std::int64_t row_width = 4 * h.width;
+    Values qkv = random_values(kRows * row_width, 9);
+    Inferring one;
+    const std::vector<float> expected = attended(one, h, qkv, 16, kRows);
+    for (std::int64_t i = 2 * h.width; i < row_width; ++i) {
+      qkv[static_cast<std::size_t>(35 * row_width + i)] = std::numeric_limits<double>::quiet_NaN();
+    }
+    for (const std::int64_t length : {std::int64_t{1}, kRows}) {
+      Inferring other;
+      const std::vector<float> found = attended(other, h, qkv, 16, length);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const std::int64_t row = static_cast<std::int64_t>(i) / (h.heads * h.width);
+        if (row >= 35 && row < 35 + window) {
+          ASSERT_TRUE(std::isnan(found[i])) << "row " << row;
+        } else {
+          ASSERT_EQ(found[i], expected[i]) << "row " << row << ", window of " << window;
+        }
+      }
+    }
   }
 }
 

@@ -162,7 +162,8 @@ class Planned {
     const auto& slots = split_.at({query.row, query.head});
     ASSERT_EQ(std::ssize(slots), query.splits);
     for (int i = 0; i < query.splits; ++i) EXPECT_EQ(slots.at(i), query.parts + i * query.stride);
-    EXPECT_GE(query.splits * kSplit, found_.at({query.row, query.head}).position + 1);
+    EXPECT_EQ(query.position, found_.at({query.row, query.head}).position);
+    EXPECT_GE(query.splits * kSplit, query.position + 1);
   }
 
   PassLimits limits_;

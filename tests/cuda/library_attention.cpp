@@ -18,6 +18,8 @@ class Refusing final : public Attention {
  public:
   std::string refusal(const AttentionShape& /*shape*/) const override { return {}; }
   void prepare(const AttentionShape& shape) override {
+    const bool windowed = shape.seen() < shape.sequence;
+    if (kind == library_attention::Kind::refuses_windows && !windowed) return;
     if (kind == library_attention::Kind::throws) throw std::runtime_error("no implementation");
     fail("cuda: cuDNN: a plan of attention of {} x {}: no engine", shape.batch, shape.sequence);
   }

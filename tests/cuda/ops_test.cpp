@@ -8,6 +8,7 @@
 #include "model/cuda/product_parts.h"
 #include "model/vocabulary_parallel_head.h"
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/cuda/library_attention.h"
 #include "tests/errors.h"
 #include "tests/model/ops_harness.h"
 #include "tests/model/padded_logits.h"
@@ -336,6 +337,33 @@ TEST(CudaOps, AddABiasOfAnotherTypeThanTheResult) {
   Values expected = h.read(plain);
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += bias[i % 7];
   expect_near(h.read(biased), expected, 1e-6, "y");
+}
+
+TEST(CudaOps, KeepTheLibraryForOtherShapesThanWindowsThatItRefuses) {
+  using cuda::library_attention::Kind;
+  cuda::library_attention::become(Kind::refuses_windows);
+  Harness h;
+  AttentionShape s{1, 9, 2, 4, DType::fp32};
+  h.ops->prepare(s);
+  EXPECT_EQ(h.ops->note(), "");
+  s.window = 3;
+  h.ops->prepare(s);
+  EXPECT_THAT(h.ops->note(), HasSubstr("attention of a window on cuda:0 is computed by our own "
+                                       "kernels, which are slower: cuda: cuDNN: a plan"));
+  h.ops->allocate_scratch();
+  const Values qkv = random_values(9 * 24, 1);
+  const View x = h.tensor(qkv, DType::fp32);
+  const View out = h.empty(9 * 8, DType::fp32);
+  const View log_sums = h.empty(18, DType::fp32);
+  h.ops->attention_forward(s, x, out, log_sums);
+  expect_near(h.read(out), reference::attention({1, 9, 2, 4, 0, 3}, qkv), 1e-6, "out");
+  s.window = 0;
+  EXPECT_THAT(message_of([&] {
+                h.ops->attention_forward(s, x, out, log_sums);
+                h.device->compute().synchronize();
+              }),
+              HasSubstr("attention was refused"));
+  cuda::library_attention::become(Kind::none);
 }
 
 TEST(CudaOps, RefuseWhatTheyCannotDo) {

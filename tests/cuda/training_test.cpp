@@ -202,7 +202,8 @@ TEST(EmulatedTraining, GraphsDoNotOutliveTheMemoryTheyWorkOn) {
 }
 
 TEST(EmulatedTraining, FollowsTheCpu) {
-  for (const DecoderShape& config : {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama())}) {
+  for (const DecoderShape& config :
+       {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama()), DecoderShape(tiny_scaled())}) {
     const Outcome cpu = outcome_of(config, 4, 1, options(0, DType::fp32), on_threads(1));
     const Outcome gpu = train(config, 2, options(3, DType::fp32), {});
     ASSERT_EQ(cpu.losses.size(), gpu.losses.size());

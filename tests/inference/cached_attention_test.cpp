@@ -60,8 +60,9 @@ struct Expected {
 };
 class Reference {
  public:
-  Reference(const Heads& heads, const std::vector<float>& qkv, CacheFormat format)
-      : heads_(heads), qkv_(qkv), format_(format) {}
+  Reference(const Heads& heads, const std::vector<float>& qkv, CacheFormat format,
+            std::int64_t window = 0)
+      : heads_(heads), qkv_(qkv), format_(format), window_(window) {}
 
   std::vector<double> vector(std::int64_t row, std::int64_t head) const {
     const auto values = std::span(qkv_).subspan(
@@ -76,7 +77,8 @@ class Reference {
     const std::int64_t key = heads_.heads + query / (heads_.heads / heads_.kv_heads);
     const std::vector<double> q = vector(row, query);
     std::vector<double> powers;
-    for (std::int64_t i = 0; i <= row; ++i) {
+    const std::int64_t first = window_ == 0 ? 0 : std::max<std::int64_t>(row + 1 - window_, 0);
+    for (std::int64_t i = first; i <= row; ++i) {
       const std::vector<double> k = vector(i, key);
       powers.push_back(std::inner_product(q.begin(), q.end(), k.begin(), 0.0) /
                        std::sqrt(static_cast<double>(heads_.width)));
@@ -85,10 +87,10 @@ class Reference {
     for (double& power : powers) power = std::exp(power - largest);
     const double sum = std::accumulate(powers.begin(), powers.end(), 0.0);
     Expected expected{std::vector<double>(q.size()), std::vector<double>(q.size())};
-    for (std::int64_t i = 0; i <= row; ++i) {
+    for (std::int64_t i = first; i <= row; ++i) {
       const std::vector<double> v = vector(i, key + heads_.kv_heads);
       for (std::size_t j = 0; j < v.size(); ++j) {
-        const double term = powers[static_cast<std::size_t>(i)] / sum * v[j];
+        const double term = powers[static_cast<std::size_t>(i - first)] / sum * v[j];
         expected.out[j] += term;
         expected.size[j] += std::abs(term);
       }
@@ -100,6 +102,7 @@ class Reference {
   const Heads heads_;
   const std::vector<float>& qkv_;
   CacheFormat format_;
+  std::int64_t window_;
 };
 
 class CachedAttentions : public ::testing::TestWithParam<Heads> {
@@ -136,11 +139,12 @@ class CachedAttentions : public ::testing::TestWithParam<Heads> {
     }
     return found;
   }
-  void expect_near(const std::vector<float>& rows, CacheFormat format, std::int64_t length) {
+  void expect_near(const std::vector<float>& rows, CacheFormat format, std::int64_t length,
+                   std::int64_t window = 0) {
     const std::int64_t count = std::ssize(rows) / heads_.qkv_width();
-    CachedLayer layer(heads_, format, count, kCacheGroup);
+    CachedLayer layer(heads_, format, count, kCacheGroup, 2, window);
     const std::vector<float> found = layer.attend(rows, length);
-    const Reference reference(heads_, rows, format);
+    const Reference reference(heads_, rows, format, window);
     const double last_bit = heads_.dtype == DType::fp32   ? 0
                             : heads_.dtype == DType::bf16 ? 0x1p-8
                                                           : 0x1p-11;
@@ -206,6 +210,69 @@ TEST_P(CachedAttentions, HasTheSameBitsInAnyPassesAndBlocks) {
       for (const std::int64_t length : {1, 7, 33, 150}) {
         ASSERT_EQ(CachedLayer(heads_, format, 150, block).attend(rows, length), expected)
             << "blocks of " << block << ", passes of " << length;
+      }
+    }
+  }
+}
+
+// Windows around a vector's, a group's and a stretch's positions.
+TEST_P(CachedAttentions, OfAWindowIsThatOfThePositionsInIt) {
+  const std::vector<float> rows = random_rows(150);
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const OnlyTarget only(target);
+    for (const std::int64_t window : {1, 2, 16, 63, 64, 65, 149}) {
+      for (const CacheFormat format : {CacheFormat::plain, CacheFormat::int8}) {
+        expect_near(rows, format, 150, window);
+        expect_near(rows, format, 1, window);
+      }
+    }
+  }
+}
+
+TEST_P(CachedAttentions, OfAWindowHasTheSameBitsInAnyPassesAndBlocks) {
+  const std::vector<float> rows = random_rows(150);
+  for (const CacheFormat format : {CacheFormat::plain, CacheFormat::int8}) {
+    const auto attend = [&](std::int64_t block, std::int64_t length, int threads,
+                            std::int64_t window) {
+      return CachedLayer(heads_, format, 150, block, threads, window).attend(rows, length);
+    };
+    for (const std::int64_t window : {1, 33, 70}) {
+      const std::vector<float> expected = attend(16, 150, 1, window);
+      for (const std::int64_t block : {16, 64, 160}) {
+        for (const std::int64_t length : {1, 7, 150}) {
+          ASSERT_EQ(attend(block, length, 2, window), expected)
+              << "window of " << window << ", blocks of " << block << ", passes of " << length;
+        }
+      }
+    }
+    EXPECT_EQ(attend(16, 33, 2, 150), attend(16, 33, 2, 0)) << "a window of all positions";
+  }
+}
+
+TEST_P(CachedAttentions, WhatIsNoNumberReachesNoRowWhoseWindowIsBehindIt) {
+  const std::vector<float> rows = random_rows(140);
+  for (const CacheFormat format : {CacheFormat::plain, CacheFormat::int8}) {
+    for (const std::int64_t window : {1, 2, 21, 67}) {
+      for (const std::int64_t length : {1, 140}) {
+        const auto attend = [&](const std::vector<float>& from) {
+          return CachedLayer(heads_, format, 140, kCacheGroup, 2, window).attend(from, length);
+        };
+        const std::vector<float> sound = attend(rows);
+        for (const std::int64_t row : {18, 31, 63, 64}) {
+          for (const std::int64_t head : {key(0), value(0)}) {
+            std::vector<float> changed = rows;
+            vector(changed, row, head).back() = kNaN;
+            const std::vector<float> found = attend(changed);
+            EXPECT_EQ(rows_of(found, 0, 0, row), rows_of(sound, 0, 0, row));
+            const std::vector<float> reached = rows_of(found, 0, row, window);
+            EXPECT_TRUE(std::ranges::any_of(reached, [](float x) { return std::isnan(x); }));
+            const std::int64_t behind = row + window;
+            EXPECT_EQ(rows_of(found, 0, behind, 140 - behind),
+                      rows_of(sound, 0, behind, 140 - behind))
+                << "window of " << window << ", passes of " << length << ", row " << row;
+          }
+        }
       }
     }
   }

@@ -31,8 +31,9 @@ inline void PrintTo(const Heads& heads, std::ostream* out) {
 class CachedLayer {
  public:
   CachedLayer(const Heads& heads, CacheFormat format, std::int64_t tokens,
-              std::int64_t block_tokens, int threads = 2)
+              std::int64_t block_tokens, int threads = 2, std::int64_t window = 0)
       : heads_(heads),
+        window_(window),
         shape_{heads.kv_heads, heads.width, block_tokens, heads.dtype, format},
         device_(cpu::open({.threads = threads})),
         ops_(make_inference_ops(*device_)),
@@ -82,7 +83,8 @@ class CachedLayer {
     const Buffer in = take(std::ssize(qkv));
     const Buffer out = take(rows * heads_.out_width());
     device_->kernels().convert(device_->compute(), fp32(qkv), in.view());
-    const CachedAttention operands{shape_, heads_.heads, cache_.view(), in.view(), out.view()};
+    const CachedAttention operands{shape_,    heads_.heads, cache_.view(),
+                                   in.view(), out.view(),   window_};
     ops_->begin(pass);
     ops_->append(operands);
     ops_->attend(operands);
@@ -96,6 +98,7 @@ class CachedLayer {
   }
 
   Heads heads_;
+  std::int64_t window_;
   CacheShape shape_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<InferenceOps> ops_;

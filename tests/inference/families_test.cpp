@@ -16,6 +16,7 @@
 #include "architecture/family.h"
 #include "checkpoint/hf/config.h"
 #include "inference/inference_model.h"
+#include "inference/model_folder.h"
 #include "tests/inference/tiny_models.h"
 
 namespace zero::testing {
@@ -34,7 +35,13 @@ DecoderShape small_shape(const Family& family) {
 }
 
 std::vector<DecoderShape> small_shapes() {
-  std::vector<DecoderShape> shapes{small_llama(), small_qwen2(), small_qwen3()};
+  std::vector<DecoderShape> shapes{small_llama(),
+                                   small_qwen2(),
+                                   small_qwen3(),
+                                   with_window(small_llama(), 33, ""),
+                                   with_window(small_llama(), 17, "0"),
+                                   with_window(small_qwen2(), 70, "1"),
+                                   with_window(small_qwen3(), 40, "0")};
   for (const Family* family : families()) shapes.push_back(small_shape(*family));
   return shapes;
 }
@@ -68,6 +75,40 @@ TEST_P(Families, TrainingAndInferenceGiveTheSameLogits) {
         ASSERT_EQ(found.size(), logits.size());
         for (std::size_t i = 0; i < logits.size(); ++i) {
           ASSERT_NEAR(found[i], logits[i], ranks == 1 ? 2e-5 : 1e-4)
+              << ranks << " ranks, position " << position << ", token " << i;
+        }
+      }
+    });
+  }
+}
+
+// What only some families have, and no file of this one says.
+TEST(LocalRotary, TrainingAndInferenceTurnAndScaleTheSame) {
+  constexpr std::int64_t kTokens = 60;
+  const DecoderShape shape = with_scales(with_window(small_llama(), 20, "0"));
+  const Scratch scratch;
+  const Batch batch = Batch::random(kTokens, shape.vocabulary, 3);
+  const std::vector<std::uint32_t> tokens(batch.inputs.begin(), batch.inputs.end());
+  std::map<std::int64_t, std::vector<float>> expected;
+  with_saved_model(shape, scratch.path("model/"), kTokens, [&](Training& training) {
+    for (const std::int64_t position : {0, 19, 20, 59}) {
+      expected[position] = training.next_logits(batch, position);
+    }
+  });
+  const ModelFolder files(scratch.path("model/"));
+  for (const int ranks : {1, 2}) {
+    local::run(ranks, [&](Communicator& world) {
+      Mesh mesh(world, {1, 1, ranks});
+      const auto device = cpu::open();
+      InferenceModel model(*device, shape, {.rows = kTokens, .logit_rows = kTokens},
+                           ranks == 1 ? nullptr : &mesh);
+      model.load(files.source());
+      const InferenceModel::Part part{model.cache().open(), tokens, kTokens};
+      model.forward(std::span(&part, 1));
+      for (const auto& [position, logits] : expected) {
+        const auto found = model.logits(position);
+        for (std::size_t i = 0; i < logits.size(); ++i) {
+          ASSERT_NEAR(found[i], logits[i], 1e-4)
               << ranks << " ranks, position " << position << ", token " << i;
         }
       }

@@ -3,7 +3,7 @@
 """Records what Hugging Face's GPT-2, Llama, Qwen2, Qwen3 and Mistral answer: folders as transformers writes them, logits of every position
 of a prompt, and 200 greedy tokens behind it, in fp32 and without ties.
 
-Needs torch, transformers 5 and safetensors; the tests read only what it wrote. Run: python make_generation_reference.py [FOLDER]
+Needs torch, transformers 5 and safetensors; the tests read only what it wrote. Run: python make_generation_reference.py [FOLDER [NAME...]]
 """
 import json
 import pathlib
@@ -45,6 +45,18 @@ def qwen3():
 
 def mistral():
     return MistralForCausalLM(MistralConfig(sliding_window=None, tie_word_embeddings=False,
+                                            rope_parameters=dict(rope_type="default", rope_theta=1000.0), **SIZES))
+
+
+def qwen2_window():
+    """The second of three layers on are local."""
+    sizes = dict(SIZES, num_hidden_layers=3)
+    return Qwen2ForCausalLM(Qwen2Config(rms_norm_eps=1e-6, tie_word_embeddings=True, use_sliding_window=True, sliding_window=24,
+                                        max_window_layers=1, rope_parameters=dict(rope_type="default", rope_theta=1000.0), **sizes))
+
+
+def mistral_window():
+    return MistralForCausalLM(MistralConfig(sliding_window=19, tie_word_embeddings=False,
                                             rope_parameters=dict(rope_type="default", rope_theta=1000.0), **SIZES))
 
 
@@ -96,8 +108,9 @@ def record(folder, make):
 
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "reference")
-    for make in (gpt2, llama, qwen2, qwen3, mistral):
-        record(folder / make.__name__, make)
+    makers = {make.__name__: make for make in (gpt2, llama, qwen2, qwen3, mistral, qwen2_window, mistral_window)}
+    for name in sys.argv[2:] or makers:
+        record(folder / name, makers[name])
 
 
 if __name__ == "__main__":

@@ -154,6 +154,22 @@ TEST_P(DecoderRows, NormsOfHeadsHaveGradientsThatMatchFiniteDifferences) {
   }
 }
 
+TEST_P(DecoderRows, AScaleIsRoundedToTheTypeOfWhatItMultiplies) {
+  for (const std::int64_t count : {1, 7, 16, 1001}) {
+    for (const float factor : {33.9411255F, 1e-3F, 2.0F}) {  // sqrt(1152), Gemma 3 1B's
+      const Values x = random_values(count, 1, dtype_);
+      const View in = h_.tensor(x, dtype_);
+      h_.ops->scale(in, factor);
+      Values expected;
+      for (const double value : x) {
+        const float product = static_cast<float>(value) * rounded_to(dtype_, factor);
+        expected.push_back(rounded_to(dtype_, product));
+      }
+      EXPECT_EQ(h_.read(in), expected) << count << " times " << factor;
+    }
+  }
+}
+
 TEST_P(DecoderRows, SwigluMatchesTheLoopsAndItsBackwardFiniteDifferences) {
   for (const std::int64_t columns : {1, 7, 16, 45}) {
     const std::int64_t rows = 11;

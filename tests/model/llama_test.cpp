@@ -135,7 +135,8 @@ TEST_P(LlamaFamily, BitsDependNeitherOnStageNorWorldNorThreadsNorStreams) {
 
 INSTANTIATE_TEST_SUITE_P(Configs, LlamaFamily,
                          ::testing::Values(Family{"Llama", tiny_llama}, Family{"Qwen2", tiny_qwen2},
-                                           Family{"Qwen3", tiny_qwen3}),
+                                           Family{"Qwen3", tiny_qwen3}, Family{"Local", tiny_local},
+                                           Family{"Scaled", tiny_scaled}),
                          [](const auto& tested) { return tested.param.name; });
 
 TEST(LlamaShape, CountsThePublishedModels) {
@@ -163,6 +164,18 @@ TEST(LlamaShape, CountsThePublishedModels) {
   EXPECT_EQ(qwen3.shape().parameter_count(), 596'049'920);
 }
 
+TEST(LlamaShape, CountsTheArithmeticOfWhatIsAttended) {
+  const DecoderShape full = tiny_llama();
+  EXPECT_DOUBLE_EQ(full.flop_per_token(8),
+                   6 * (static_cast<double>(full.parameter_count()) - 23 * 12 + 2 * 24 * 8));
+  // Of 36 pairs of a query and a key at or before it, 21 are seen.
+  const DecoderShape local = tiny_local();
+  EXPECT_DOUBLE_EQ(local.attended_positions(0, 8), 8);
+  EXPECT_DOUBLE_EQ(local.attended_positions(1, 8), 8 * 21.0 / 36);
+  EXPECT_DOUBLE_EQ(local.attended_positions(1, 3), 3);
+  EXPECT_DOUBLE_EQ(full.flop_per_token(8) - local.flop_per_token(8), 6 * 24 * 8 * 15.0 / 36);
+}
+
 TEST(LlamaShape, AFieldOutOfRangeIsNamed) {
   const auto refusal = [](const std::function<void(LlamaSizes&)>& change) {
     LlamaSizes config = tiny_llama();
@@ -184,6 +197,25 @@ TEST(LlamaShape, AFieldOutOfRangeIsNamed) {
               HasSubstr("model.head_norms: found true beside "));
   EXPECT_THAT(refusal([](LlamaSizes& c) { c.intermediate = 0; }),
               HasSubstr("model.intermediate is 0, expected 1 to"));
+  EXPECT_THAT(refusal([](LlamaSizes& c) { c.window = -1; }),
+              HasSubstr("model.window is -1, expected 1 to"));
+  EXPECT_THAT(refusal([](LlamaSizes& c) { c.local_rotary.emplace(); }),
+              HasSubstr("rotary embeddings of local layers, expected rotary embeddings and "
+                        "model.window"));
+  EXPECT_THAT(refusal([](LlamaSizes& c) { c.score_scale = -1; }),
+              HasSubstr("scores are multiplied by -1, expected more than 0"));
+  DecoderShape gpt2 = tiny_gpt2();
+  gpt2.embedding_scale = 2;
+  EXPECT_THAT(
+      message_of([&] { gpt2.validate(); }),
+      HasSubstr("the embedding is multiplied by 2, expected 1 beside a table of positions"));
+  DecoderShape shape = tiny_local();
+  shape.layers = 3;
+  EXPECT_THAT(message_of([&] { shape.validate(); }),
+              HasSubstr("model.local_layers is of 2 layers, expected model.layers = 3"));
+  shape.window = 0;
+  EXPECT_THAT(message_of([&] { shape.validate(); }),
+              HasSubstr("model.local_layers is given without model.window"));
 }
 
 }  // namespace

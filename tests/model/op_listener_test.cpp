@@ -134,6 +134,8 @@ TEST_F(Listeners, HearOfRowsWithWhatEachReadsAndWrites) {
   expect("head_norm_backward", 0, 2 * (3 * 24 + 8) + 4 * 12);
   ops_->add(x, y, x);
   expect("add", 0, 2 * 3 * 32);
+  ops_->scale(x, 2);
+  expect("scale", 0, 2 * 2 * 32);
   ops_->gelu_forward(x, y);
   expect("gelu_forward", 0, 2 * 2 * 32);
   ops_->gelu_backward(s, x, y, y, row);
@@ -164,6 +166,10 @@ TEST_F(Listeners, HearOfAttentionAndTheEnds) {
   expect("attention_forward", 2 * 2 * 16 * 6, 2 * (96 + 48) + 48);
   ops_->attention_backward(a, qkv, out, log_sums, out, qkv);
   expect("attention_backward", 5 * 2 * 16 * 6, 2 * 2 * (96 + 48) + 48);
+  AttentionShape local = a;  // 2 x 5 pairs
+  local.window = 2;
+  ops_->attention_forward(local, qkv, out, log_sums);
+  expect("attention_forward", 2 * 2 * 16 * 5, 2 * (96 + 48) + 48);
   ops_->embedding_forward(e, tokens, table, view(24), x);
   expect("embedding_forward", 0, 24 + 3 * 2 * 48);
   ops_->embedding_backward(e, tokens, x, view(88, DType::fp32), View());

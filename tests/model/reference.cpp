@@ -24,7 +24,7 @@ std::int64_t out_index(const Attention& s, std::int64_t row, std::int64_t h, std
   return row * s.heads * s.head_width + h * s.head_width + d;
 }
 
-// Probabilities of one query over the keys up to it.
+// Probabilities of one query over the keys up to it, 0 for those that it does not see.
 Values probabilities(const Attention& s, const Values& qkv, std::int64_t first_row, std::int64_t t,
                      std::int64_t h) {
   Values p;
@@ -35,7 +35,8 @@ Values probabilities(const Attention& s, const Values& qkv, std::int64_t first_r
       score += at(qkv, qkv_index(s, first_row + t, 0, h, d)) *
                at(qkv, qkv_index(s, first_row + j, 1, h, d));
     }
-    p.push_back(std::exp(score / std::sqrt(static_cast<double>(s.head_width))));
+    const double power = std::exp(score * s.score_scale());
+    p.push_back(s.sees(t, j) ? power : 0.0);
     sum += p.back();
   }
   for (double& value : p) value /= sum;
@@ -137,7 +138,6 @@ Values attention(const Attention& s, const Values& qkv) {
 
 Values attention_backward(const Attention& s, const Values& qkv, const Values& dout) {
   Values dqkv(qkv.size());
-  const double scale = 1 / std::sqrt(static_cast<double>(s.head_width));
   for (std::int64_t i = 0; i < s.batch * s.heads * s.sequence; ++i) {
     const std::int64_t t = i % s.sequence;
     const std::int64_t h = i / s.sequence % s.heads;
@@ -154,7 +154,7 @@ Values attention_backward(const Attention& s, const Values& qkv, const Values& d
       mean += at(p, j) * at(dp, j);
     }
     for (std::int64_t j = 0; j <= t; ++j) {
-      const double ds = at(p, j) * (at(dp, j) - mean) * scale;
+      const double ds = at(p, j) * (at(dp, j) - mean) * s.score_scale();
       for (std::int64_t d = 0; d < s.head_width; ++d) {
         const std::int64_t q = qkv_index(s, first + t, 0, h, d);
         const std::int64_t k = qkv_index(s, first + j, 1, h, d);

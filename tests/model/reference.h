@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -26,8 +27,16 @@ Values swiglu(const Values& x, std::int64_t columns);
 struct Attention {
   std::int64_t batch, sequence, heads, head_width;
   std::int64_t kv_heads = 0;  // 0: as heads
+  std::int64_t window = 0;    // positions that a query sees; 0: all up to its own
+  double scale = 0;           // of scores; 0: 1 / sqrt(head_width)
   std::int64_t qkv_width() const { return (heads + 2 * keys()) * head_width; }
+  double score_scale() const {
+    return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(head_width));
+  }
   std::int64_t keys() const { return kv_heads == 0 ? heads : kv_heads; }
+  bool sees(std::int64_t query, std::int64_t key) const {
+    return key <= query && (window == 0 || key > query - window);
+  }
 };
 /// qkv (batch * sequence, qkv_width) to (batch * sequence, C).
 Values attention(const Attention& shape, const Values& qkv);

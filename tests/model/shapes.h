@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "architecture/family.h"
 
@@ -43,6 +47,12 @@ struct LlamaSizes {
   DecoderShape::Head head = DecoderShape::Head::separate;
   bool qkv_bias = false;
   bool head_norms = false;
+  std::int64_t window = 0;
+  std::string local_layers{};  ///< empty: all, if there is a window
+  // That no file or section of the family says:
+  std::optional<RotaryAngles> local_rotary{};
+  double score_scale = 0;
+  double embedding_scale = 1;
 
   DecoderShape shape() const {
     nlohmann::json section{{"family", "llama"},
@@ -59,13 +69,20 @@ struct LlamaSizes {
                            {"head_norms", head_norms},
                            {"rope_theta", rotary.theta}};
     if (head_width != 0) section["head_width"] = head_width;
+    if (window != 0) section["window"] = window;
+    if (!local_layers.empty()) section["local_layers"] = local_layers;
     if (const auto& scaling = rotary.scaling) {
       section["rope_scaling"] = {{"factor", scaling->factor},
                                  {"low_freq_factor", scaling->low_frequency},
                                  {"high_freq_factor", scaling->high_frequency},
                                  {"original_max_position_embeddings", scaling->original_context}};
     }
-    return decoder_shape(section);
+    DecoderShape made = decoder_shape(section);
+    made.local_rotary = local_rotary;
+    made.score_scale = score_scale;
+    made.embedding_scale = embedding_scale;
+    made.validate();
+    return made;
   }
   operator DecoderShape() const { return shape(); }  // NOLINT(google-explicit-constructor)
 };
@@ -83,6 +100,21 @@ inline LlamaSizes as_qwen3(LlamaSizes sizes) {
   sizes.rotary.scaling.reset();
   sizes.head = DecoderShape::Head::tied;
   sizes.head_norms = true;
+  return sizes;
+}
+
+/// The same with a window in the given layers.
+inline LlamaSizes with_window(LlamaSizes sizes, std::int64_t window, std::string local_layers) {
+  sizes.window = window;
+  sizes.local_layers = std::move(local_layers);
+  return sizes;
+}
+
+/// The same with other rotary embeddings in local layers, and with scales of its own.
+inline LlamaSizes with_scales(LlamaSizes sizes) {
+  sizes.local_rotary.emplace().theta = 37;
+  sizes.score_scale = 0.21;
+  sizes.embedding_scale = std::sqrt(static_cast<double>(sizes.width));
   return sizes;
 }
 

@@ -61,6 +61,9 @@ inline LlamaSizes tiny_llama() {
 
 inline LlamaSizes tiny_qwen2() { return as_qwen2(tiny_llama()); }
 inline LlamaSizes tiny_qwen3() { return as_qwen3(tiny_llama()); }
+/// One layer of two is local.
+inline LlamaSizes tiny_local() { return with_window(tiny_llama(), 3, "1"); }
+inline LlamaSizes tiny_scaled() { return with_scales(tiny_local()); }
 
 /// An engine with one model, sealed and allocated.
 class Training {
