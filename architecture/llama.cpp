@@ -3,7 +3,7 @@
 
 // Llama's family (Touvron et al. 2023; Llama 3, Mistral, Ministral, Qwen2, Qwen3): RMS norms,
 // rotary embeddings, SwiGLU, grouped-query attention, in some layers or all of them over a sliding
-// window, no biases except optional ones of q, k, v (Qwen2) or norms of the heads of q and k
+// window, no biases except optional ones of q, k, v (Qwen2), or norms of the heads of q and k
 // (Qwen3). Two matrices are one here and several in files, which have the rows of their parts one
 // after another, for one product: q_proj, k_proj and v_proj are "self_attn.qkv_proj", gate_proj and
 // up_proj "mlp.gate_up_proj".

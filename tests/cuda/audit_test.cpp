@@ -82,6 +82,7 @@ TEST(Audit, EveryAccessIsOrderedHoweverStage3IsCarriedOut) {
         [](AuditedRun& run) { run.between = AuditedRun::Between::evaluation; });
   check("tied head, biases", [](AuditedRun& run) { run.model = tiny_qwen2(); });
   check("norms of heads", [](AuditedRun& run) { run.model = tiny_qwen3(); });
+  check("windows and scales", [](AuditedRun& run) { run.model = tiny_scaled(); });
   check("kept units", [](AuditedRun& run) { run.engine.limits.reuse_distance = 1 << 20; });
   check("whole parameters",
         [](AuditedRun& run) { run.engine.limits.persistence_threshold = 1 << 20; });

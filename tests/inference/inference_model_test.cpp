@@ -222,7 +222,8 @@ INSTANTIATE_TEST_SUITE_P(Configs, InferenceFamilies,
                          ::testing::Values(Family{"gpt2", small_gpt2()},
                                            Family{"llama", small_llama()},
                                            Family{"qwen2", small_qwen2()},
-                                           Family{"qwen3", small_qwen3()}),
+                                           Family{"qwen3", small_qwen3()},
+                                           Family{"local", with_window(small_llama(), 20, "1")}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ModelWeights, TakeAsManyBytesAsTheirFormatSays) {
