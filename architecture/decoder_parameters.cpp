@@ -14,6 +14,11 @@ namespace {
 
 const Init kNormal = init::normal(0.02F);
 
+/// Of a norm that multiplies by one.
+Init initial_weight(NormKind kind) {
+  return kind == NormKind::rms_plus_one ? init::zeros() : init::ones();
+}
+
 /// The parameters that a block may have, by slot, without their names.
 std::array<DecoderParameter, kBlockSlots> block_parameters(const DecoderSplit& split) {
   const DecoderShape& d = split.whole;
@@ -28,11 +33,15 @@ std::array<DecoderParameter, kBlockSlots> block_parameters(const DecoderSplit& s
     return DecoderParameter{.in = in, .out = out, .layout = d.layout, .init = init};
   };
   slots.fill({.out = d.width});  // norms, and biases of what is added to the residual stream
-  at(BlockSlot::norm1_weight).init = at(BlockSlot::norm2_weight).init = init::ones();
+  const Init of_norms = initial_weight(d.norm);
+  for (const BlockSlot slot : {BlockSlot::norm1_weight, BlockSlot::norm2_weight,
+                               BlockSlot::projection_norm_weight, BlockSlot::output_norm_weight}) {
+    at(slot).init = of_norms;
+  }
   at(BlockSlot::qkv_weight) = matrix(d.width, d.qkv_width(), kNormal);
   at(BlockSlot::qkv_bias).out = d.qkv_width();
   for (const BlockSlot slot : {BlockSlot::query_norm_weight, BlockSlot::key_norm_weight}) {
-    at(slot) = {.out = d.head_width, .init = init::ones()};
+    at(slot) = {.out = d.head_width, .init = of_norms};
   }
   at(BlockSlot::projection_weight) = matrix(d.attended_width(), d.width, residual);
   at(BlockSlot::hidden_weight) = matrix(d.width, d.hidden_width(), kNormal);
@@ -103,7 +112,7 @@ DecoderParameters::DecoderParameters(const DecoderSplit& split) {
     end_unit(unit);
   }
   const auto norm = [&](const char* name) { return fmt::format("{}.{}", names.norm_unit, name); };
-  norm_weight = take({.out = d.width, .init = init::ones()}, norm("weight"));
+  norm_weight = take({.out = d.width, .init = initial_weight(d.norm)}, norm("weight"));
   if (d.norm == NormKind::layer) norm_bias = take({.out = d.width}, norm("bias"));
   const bool tied = d.head == DecoderShape::Head::tied;
   head = tied ? embedding : take(table, std::string(names.head));

@@ -28,6 +28,9 @@ bool DecoderShape::has(BlockSlot slot) const {
     case BlockSlot::query_norm_weight:
     case BlockSlot::key_norm_weight:
       return head_norms;
+    case BlockSlot::projection_norm_weight:
+    case BlockSlot::output_norm_weight:
+      return branch_norms;
     case BlockSlot::projection_bias:
     case BlockSlot::hidden_bias:
     case BlockSlot::output_bias:
@@ -94,6 +97,7 @@ std::int64_t DecoderShape::parameter_count() const {
   const std::int64_t of_norm = norm == NormKind::layer ? 2 * width : width;
   std::int64_t block = 2 * of_norm + block_matrices();
   if (has(BlockSlot::qkv_bias)) block += qkv_width();
+  if (branch_norms) block += 2 * width;
   if (head_norms) block += 2 * head_width;
   if (has(BlockSlot::projection_bias)) block += width;
   if (has(BlockSlot::hidden_bias)) block += hidden_width();

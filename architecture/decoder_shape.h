@@ -24,14 +24,16 @@ enum class BlockSlot : std::uint8_t {
   key_norm_weight,
   projection_weight,
   projection_bias,
+  projection_norm_weight,
   norm2_weight,
   norm2_bias,
   hidden_weight,
   hidden_bias,
   output_weight,
   output_bias,
+  output_norm_weight,
 };
-inline constexpr std::size_t kBlockSlots = 14;
+inline constexpr std::size_t kBlockSlots = 16;
 /// The largest value of any size: products of two must fit the integers of token ids and matrix
 /// libraries.
 inline constexpr std::int64_t kLargestSize = 1 << 24;
@@ -67,7 +69,9 @@ struct DecoderShape {
   /// RMS norms of each head's queries and keys, before any rotation: one weight for all heads of
   /// queries, one for all of keys.
   bool head_norms = false;
-  enum class Activation : std::uint8_t { gelu, swiglu } activation = Activation::gelu;
+  /// Norms of what attention and MLP give, before it is added to the residual stream: RMS norms.
+  bool branch_norms = false;
+  enum class Activation : std::uint8_t { gelu, swiglu, geglu } activation = Activation::gelu;
   enum class Head : std::uint8_t { tied, separate } head = Head::tied;
   enum class Biases : std::uint8_t { none, qkv, all } biases = Biases::all;  ///< of matrices
   WeightLayout layout = WeightLayout::in_out;  ///< of the blocks' matrices
@@ -96,10 +100,10 @@ struct DecoderShape {
   /// Elements of a row of q, k and v side by side.
   std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_width; }
   std::int64_t attended_width() const { return heads * head_width; }
-  /// Elements of a row of the MLP's first product; for SwiGLU, gate and operand.
-  std::int64_t hidden_width() const {
-    return activation == Activation::swiglu ? 2 * intermediate : intermediate;
-  }
+  /// Elements of a row of the MLP's first product; gate and operand, if gated.
+  std::int64_t hidden_width() const { return gated() ? 2 * intermediate : intermediate; }
+  bool gated() const { return activation != Activation::gelu; }
+  Gate gate() const { return activation == Activation::swiglu ? Gate::silu : Gate::gelu; }
 
   /// Throws zero::Error naming the field that is out of range, its value and the values allowed.
   void validate() const;

@@ -14,7 +14,7 @@ DecoderSplit DecoderSplit::of(const DecoderShape& whole, int rank, int ranks, Ta
   split.qkv = split.heads.qkv(whole.heads, whole.kv_heads, whole.head_width);
   split.attended = {split.heads.attended(whole.head_width)};
   split.hidden = split.middle = {middle};
-  if (whole.activation == DecoderShape::Activation::swiglu) {
+  if (whole.gated()) {
     split.hidden.push_back({whole.intermediate + middle.begin, middle.count, 0});
   }
   split.local.heads = split.heads.queries.count;

@@ -12,12 +12,13 @@
 namespace zero {
 
 // Each is in the source of its name.
+extern const Family kGemma3;
 extern const Family kGpt2;
 extern const Family kLlama;
 
 namespace {
 
-constexpr std::array kFamilies{&kGpt2, &kLlama};
+constexpr std::array kFamilies{&kGpt2, &kLlama, &kGemma3};
 
 }  // namespace
 

@@ -9,7 +9,11 @@ namespace zero {
 /// The layout of a weight in memory: (in, out) in GPT-2's files, (out, in) in most others.
 enum class WeightLayout : std::uint8_t { in_out, out_in };
 
-/// An RMS norm is a layer norm without mean and bias.
-enum class NormKind : std::uint8_t { layer, rms };
+/// An RMS norm is a layer norm without mean and bias; rms_plus_one: one whose weights are 1 + the
+/// stored ones.
+enum class NormKind : std::uint8_t { layer, rms, rms_plus_one };
+
+/// The function of a gated MLP's gate; gelu: the tanh form of GPT-2.
+enum class Gate : std::uint8_t { silu, gelu };
 
 }  // namespace zero

@@ -80,9 +80,9 @@ DecoderShape from_section(HfFields& section) {
       {"context", &d.context}, {"vocabulary", &d.vocabulary}, {"intermediate", &d.intermediate}};
   for (const auto& [key, size] : sizes) {
     ZERO_CHECK(section.has(key),
-               "{} is missing: a model of the family llama has no default sizes; give it, or a "
+               "{} is missing: a model of the family {} has no default sizes; give it, or a "
                "Hugging Face folder as model.hf",
-               section.place(key));
+               section.place(key), section.text("family", std::string(kLlama.name)));
     *size = section.integer(key);
   }
   d.kv_heads = section.integer("kv_heads", d.heads);
@@ -307,9 +307,9 @@ constinit const Family kLlama{
                 .block_prefix = "model.layers.",
                 .block_tensors = {"input_layernorm.weight", "", "self_attn.qkv_proj.weight",
                                   "self_attn.qkv_proj.bias", "self_attn.q_norm.weight",
-                                  "self_attn.k_norm.weight", "self_attn.o_proj.weight", "",
+                                  "self_attn.k_norm.weight", "self_attn.o_proj.weight", "", "",
                                   "post_attention_layernorm.weight", "", "mlp.gate_up_proj.weight",
-                                  "", "mlp.down_proj.weight", ""},
+                                  "", "mlp.down_proj.weight", "", ""},
                 .norm_unit = "model.norm",
                 .head = "lm_head.weight"},
     .file_names = tensor_names,

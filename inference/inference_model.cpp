@@ -249,17 +249,30 @@ void InferenceModel::embed() {
 // Of the first rows of `normed`, from as many of x and delta, which is added to x first; it may be
 // empty.
 void InferenceModel::norm(const View& x, const View& delta, const View& weight, const View& bias) {
+  norm(x, delta, weight, bias, memory_.normed.slice(0, x.count()));
+}
+
+// In place, of a model that has such norms.
+void InferenceModel::norm_branch(const View& weight) {
+  if (weight.empty()) return;
+  const View branch = rows_of(memory_.branch, decoder_.width);
+  norm(branch, View(), weight, View(), branch);
+}
+
+void InferenceModel::norm(const View& x, const View& delta, const View& weight, const View& bias,
+                          const View& y) {
   const std::int64_t rows = x.count() / decoder_.width;
-  const std::int64_t figures = decoder_.norm == NormKind::rms ? 1 : 2;
+  const std::int64_t figures = decoder_.norm == NormKind::layer ? 2 : 1;
   row_ops_->norm_forward({rows, decoder_.width, options_.dtype},
                          {.x = x,
                           .delta = delta,
                           .sum = delta.empty() ? View() : x,
                           .weight = weight,
                           .bias = bias,
-                          .y = memory_.normed.slice(0, x.count()),
+                          .y = y,
                           .statistics = memory_.statistics.slice(0, figures * rows),
-                          .epsilon = static_cast<float>(decoder_.epsilon)});
+                          .epsilon = static_cast<float>(decoder_.epsilon),
+                          .plus_one = decoder_.norm == NormKind::rms_plus_one});
 }
 
 void InferenceModel::linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x,
@@ -294,18 +307,20 @@ void InferenceModel::forward_block(std::int64_t i, const ModelWeights::Block& bl
   attention(i, block);
   summed_linear(matrix(BlockSlot::projection_weight), vector(BlockSlot::projection_bias),
                 memory_.attended);
+  norm_branch(vector(BlockSlot::projection_norm_weight));
   norm(x, branch, vector(BlockSlot::norm2_weight), vector(BlockSlot::norm2_bias));
   linear(matrix(BlockSlot::hidden_weight), vector(BlockSlot::hidden_bias), memory_.normed,
          memory_.hidden);
   const View activated = rows_of(memory_.activated, d.intermediate);
-  if (d.activation == DecoderShape::Activation::swiglu) {
-    row_ops_->swiglu_forward({pass_.count(), d.intermediate, options_.dtype},
-                             rows_of(memory_.hidden, 2 * d.intermediate), activated);
+  if (d.gated()) {
+    row_ops_->gated_forward({pass_.count(), d.intermediate, options_.dtype}, d.gate(),
+                            rows_of(memory_.hidden, 2 * d.intermediate), activated);
   } else {
     row_ops_->gelu_forward(rows_of(memory_.hidden, d.intermediate), activated);
   }
   summed_linear(matrix(BlockSlot::output_weight), vector(BlockSlot::output_bias),
                 memory_.activated);
+  norm_branch(vector(BlockSlot::output_norm_weight));
 }
 
 void InferenceModel::attention(std::int64_t i, const ModelWeights::Block& block) {
@@ -317,7 +332,8 @@ void InferenceModel::attention(std::int64_t i, const ModelWeights::Block& block)
                                  .query_weight = block.vector(BlockSlot::query_norm_weight),
                                  .key_weight = block.vector(BlockSlot::key_norm_weight),
                                  .y = qkv,
-                                 .epsilon = static_cast<float>(d.epsilon)});
+                                 .epsilon = static_cast<float>(d.epsilon),
+                                 .plus_one = d.norm == NormKind::rms_plus_one});
   }
   if (d.rotary) {
     const RotaryRows& rotary = d.turns_locally(i) ? local_rotary_ : rotary_;

@@ -102,6 +102,8 @@ class InferenceModel {
   void forward_block(std::int64_t i, const ModelWeights::Block& block);
   void attention(std::int64_t i, const ModelWeights::Block& block);
   void norm(const View& x, const View& delta, const View& weight, const View& bias);
+  void norm(const View& x, const View& delta, const View& weight, const View& bias, const View& y);
+  void norm_branch(const View& weight);
   void linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x,
               const Buffer& y);
   void summed_linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x);

@@ -39,8 +39,10 @@ using TensorFlop = ByTensor<double>;
 TensorFlop tensor_flop(const DecoderShape& d, double positions) {
   const auto width = static_cast<double>(d.width);
   const auto attended = static_cast<double>(d.attended_width());
+  // The norm of the MLP's branch needs that branch.
+  const std::int64_t hidden = d.hidden_width() + (d.branch_norms ? d.intermediate : 0);
   return {2 * width * static_cast<double>(d.qkv_width()), 2 * positions * attended,
-          2 * attended * width, 2 * width * static_cast<double>(d.hidden_width())};
+          2 * attended * width, 2 * width * static_cast<double>(hidden)};
 }
 
 /// The mean over blocks, by which it is chosen how many to compute again.

@@ -84,6 +84,11 @@ class Decoder : public Model {
   /// q, k and v of block i as attention reads them: normed, if heads are, and turned.
   View attention_operand(std::int64_t i, const Lease& unit);
   void forward_attention(std::int64_t i, const Lease& unit);
+  /// Where a branch's product is written, summed over ranks: `kept` by norms of branches.
+  RowParallelLinear::Forward branch_of(const View& x, const View& kept) const;
+  /// The norm of a branch, of each chunk of rows after its sum.
+  void norm_branch(const Lease& unit, const NormLayer& norm, const View& kept,
+                   const View& statistics);
   void forward_projection(std::int64_t i, const Lease& unit);
   /// Calls then(k) after chunk k of rows.
   template <typename Then>
@@ -114,18 +119,20 @@ class Decoder : public Model {
   void train_separate(View targets, float gradient_scale);
   /// Sums the micro-batch's loss and copies it to the host's `loss_sum`.
   void sum_losses(View loss_sum);
-  void backward_norm();
-  void backward_block(std::int64_t i);
-  void backward_mlp(std::int64_t i, const GradientLease& unit);
-  void backward_attention(std::int64_t i, const GradientLease& unit);
-  void backward_heads(std::int64_t i, const GradientLease& unit);
-  void backward_embedding(View inputs);
-  void clear_embedding(const GradientLease& unit);
   /// A norm's index in its unit, its input and its forward's statistics.
   struct NormPlace {
     int index = 0;
     View x, statistics;
   };
+  void backward_norm();
+  void backward_block(std::int64_t i);
+  void backward_mlp(std::int64_t i, const GradientLease& unit);
+  void backward_attention(std::int64_t i, const GradientLease& unit);
+  /// The norm's gradient from dx, in dbranch().
+  void backward_branch(const GradientLease& unit, const NormLayer& norm, const NormPlace& place);
+  void backward_heads(std::int64_t i, const GradientLease& unit);
+  void backward_embedding(View inputs);
+  void clear_embedding(const GradientLease& unit);
   NormLayer::Gradient norm_gradient(const NormPlace& norm, const NormLayer& layer) const;
   /// A parameter whose gradient is summed over the tensor group.
   struct SummedGradient {
@@ -137,7 +144,7 @@ class Decoder : public Model {
       std::initializer_list<const NormLayer*> norms,
       std::initializer_list<const HeadNormLayer*> heads) const;
   std::vector<SummedGradient> block_gradients() const {
-    return summed_gradients({&norm1_, &norm2_}, {&head_norms_});
+    return summed_gradients({&norm1_, &norm2_, &projection_norm_, &output_norm_}, {&head_norms_});
   }
   std::vector<SummedGradient> last_gradients() const { return summed_gradients({&last_norm_}, {}); }
   void finish_norms(const GradientLease& unit, const std::vector<SummedGradient>& gradients);
@@ -197,7 +204,8 @@ class Decoder : public Model {
   int head_weight_ = kAbsent;  // in last_
   VocabularyParallelEmbedding embedding_layer_;
   NormLayer norm1_, norm2_, last_norm_;
-  HeadNormLayer head_norms_;  // if the shape has them
+  NormLayer projection_norm_, output_norm_;  // if the shape has them
+  HeadNormLayer head_norms_;                 // if the shape has them
   ColumnParallelLinear qkv_, hidden_;
   RowParallelLinear projection_, output_;
   VocabularyParallelHead head_;

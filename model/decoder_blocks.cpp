@@ -55,6 +55,9 @@ void Decoder::forward_block(std::int64_t i) {
     forward_attention(i, unit);
     forward_projection(i, unit);
     forward_hidden(i, unit, Statistics::computed, [&](int k) { forward_output(i, unit, k); });
+    if (decoder_.branch_norms) {
+      norm_branch(unit, output_norm_, memory_.output(i), memory_.output_statistics(i));
+    }
   });
 }
 
@@ -98,7 +101,28 @@ void Decoder::forward_projection(std::int64_t i, const Lease& unit) {
   const DecoderMemory& m = memory_;
   for (int k = 0; k < tensor_.chunks(); ++k) {
     branch_sum(k) = projection_.forward(
-        *ops_, unit, {.x = m.attended(i), .partial = m.partial(), .y = m.branch()}, k);
+        *ops_, unit, branch_of(m.attended(i), decoder_.branch_norms ? m.projected(i) : View()), k);
+  }
+  if (decoder_.branch_norms) {
+    norm_branch(unit, projection_norm_, m.projected(i), m.projected_statistics(i));
+  }
+}
+
+RowParallelLinear::Forward Decoder::branch_of(const View& x, const View& kept) const {
+  const DecoderMemory& m = memory_;
+  if (kept.empty()) return {.x = x, .partial = m.partial(), .y = m.branch()};
+  return {.x = x, .partial = tensor_.sequence_parallel() ? m.partial() : kept, .y = kept};
+}
+
+// Within the block's lease, which has the norm's weight: the next block waits for no sum.
+void Decoder::norm_branch(const Lease& unit, const NormLayer& norm, const View& kept,
+                          const View& statistics) {
+  const NormLayer::Operands operands{
+      .x = kept, .delta = {}, .sum = {}, .y = memory_.branch(), .statistics = statistics};
+  for (int k = 0; k < tensor_.chunks(); ++k) {
+    tensor_.wait(branch_sum(k));
+    norm.forward(*ops_, unit, operands, tensor_.own_rows(k));
+    branch_sum(k) = {};
   }
 }
 
@@ -112,24 +136,23 @@ void Decoder::forward_hidden(std::int64_t i, const Lease& unit, Statistics stati
                                  .sum = complete ? View() : m.middle(i),
                                  .y = m.middle_normed(i),
                                  .statistics = m.middle_statistics(i)};
-  const bool swiglu = decoder_.activation == DecoderShape::Activation::swiglu;
   const ColumnParallelLinear::Forward up{.x = norm.y,
                                          .gathered = m.gathered_normed(norm.y),
                                          .y = m.hidden(i),
-                                         .gelu = swiglu ? View() : m.activated(i)};
+                                         .gelu = decoder_.gated() ? View() : m.activated(i)};
   by_chunks(unit, {norm2_, norm, hidden_, up, statistics}, then);
 }
 
 void Decoder::forward_output(std::int64_t i, const Lease& unit, int chunk) {
   const DecoderMemory& m = memory_;
-  if (decoder_.activation == DecoderShape::Activation::swiglu) {
+  if (decoder_.gated()) {
     const Slices::Range rows = tensor_.cut().chunk(chunk);
-    ops_->swiglu_forward({rows.count, decoder_.intermediate, dtype_},
-                         TensorParallel::rows_of(m.hidden(i), rows, decoder_.hidden_width()),
-                         TensorParallel::rows_of(m.activated(i), rows, decoder_.intermediate));
+    ops_->gated_forward({rows.count, decoder_.intermediate, dtype_}, decoder_.gate(),
+                        TensorParallel::rows_of(m.hidden(i), rows, decoder_.hidden_width()),
+                        TensorParallel::rows_of(m.activated(i), rows, decoder_.intermediate));
   }
   branch_sum(chunk) = output_.forward(
-      *ops_, unit, {.x = m.activated(i), .partial = m.partial(), .y = m.branch()}, chunk);
+      *ops_, unit, branch_of(m.activated(i), decoder_.branch_norms ? m.output(i) : View()), chunk);
 }
 
 void Decoder::keep_share(std::int64_t i) {
@@ -165,12 +188,15 @@ void Decoder::recompute(std::int64_t i, const Lease& unit) {
   if (again.qkv) forward_qkv(i, unit, statistics(again.input));
   if (again.attended) forward_attention(i, unit);
   if (again.middle) forward_projection(i, unit);
-  // A block whose output no later block reads again needs no output.
-  const bool output = recompute_.last_of_group(i) != i;
+  // A block whose output no later block reads again needs no output, but for its norm's backward.
+  const bool output = decoder_.branch_norms || recompute_.last_of_group(i) != i;
   if (again.hidden) {
     forward_hidden(i, unit, statistics(again.middle), [&](int k) {
       if (output) forward_output(i, unit, k);
     });
+    if (decoder_.branch_norms) {
+      norm_branch(unit, output_norm_, memory_.output(i), memory_.output_statistics(i));
+    }
   }
 }
 
@@ -190,7 +216,9 @@ TrafficCounter Decoder::recompute_traffic(std::int64_t i) const {
   if (again.qkv) sent.add(tensor_.gather_traffic(decoder_.width, dtype_));
   if (again.middle) sent.add(tensor_.sum_traffic(decoder_.width, dtype_));
   if (again.hidden) sent.add(tensor_.gather_traffic(decoder_.width, dtype_));
-  if (recompute_.last_of_group(i) != i) sent.add(tensor_.sum_traffic(decoder_.width, dtype_));
+  if (recompute_.last_of_group(i) != i || (again.hidden && decoder_.branch_norms)) {
+    sent.add(tensor_.sum_traffic(decoder_.width, dtype_));
+  }
   return sent;
 }
 
@@ -212,19 +240,23 @@ void Decoder::backward_block(std::int64_t i) {
 // Turns dx from the gradient of the block's output into that of its middle.
 void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
-  const bool swiglu = decoder_.activation == DecoderShape::Activation::swiglu;
-  const View dhidden = swiglu ? m.hidden(i) : m.dhidden();
+  const bool gated = decoder_.gated();
+  const View dhidden = gated ? m.hidden(i) : m.dhidden();
   const View dbias = hidden_.bias_gradient(unit);
+  if (decoder_.branch_norms) {
+    backward_branch(unit, output_norm_, {3, m.output(i), m.output_statistics(i)});
+  }
   const RowParallelLinear::BackwardInput down{
-      .dy = m.dx(), .gathered = m.gathered_dx(), .dx = swiglu ? m.activated(i) : dhidden};
-  if (swiglu) {
+      .dy = m.dbranch(), .gathered = m.gathered_dbranch(), .dx = gated ? m.activated(i) : dhidden};
+  if (gated) {
     output_.backward_input(*ops_, unit, down);
-    ops_->swiglu_backward(matrix(decoder_.intermediate), m.hidden(i), m.activated(i));
+    ops_->gated_backward(matrix(decoder_.intermediate), decoder_.gate(), m.hidden(i),
+                         m.activated(i));
   } else {
     const View again = m.keeps_outputs() ? View() : m.activated(i);
     output_.backward_input(*ops_, unit, down, {.z = m.hidden(i), .x = again, .dbias = dbias});
   }
-  output_.backward_parameters(*ops_, unit, m.activated(i), m.gathered_dx());
+  output_.backward_parameters(*ops_, unit, m.activated(i), m.gathered_dbranch());
   const View normed = m.middle_normed(i);
   if (!m.keeps_outputs()) {
     norm2_.apply(*ops_, unit,
@@ -240,16 +272,19 @@ void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
                     .dy = dhidden,
                     .partial = m.partial(),
                     .dx = m.branch(),
-                    .dbias = swiglu ? dbias : View()});
+                    .dbias = gated ? dbias : View()});
   norm2_.backward(*ops_, unit, norm_gradient({1, m.middle(i), m.middle_statistics(i)}, norm2_));
 }
 
 // Turns dx from the gradient of the block's middle into that of its input.
 void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
-  projection_.backward_input(*ops_, unit,
-                             {.dy = m.dx(), .gathered = m.gathered_dx(), .dx = m.dattended()});
-  projection_.backward_parameters(*ops_, unit, m.attended(i), m.gathered_dx());
+  if (decoder_.branch_norms) {
+    backward_branch(unit, projection_norm_, {2, m.projected(i), m.projected_statistics(i)});
+  }
+  projection_.backward_input(
+      *ops_, unit, {.dy = m.dbranch(), .gathered = m.gathered_dbranch(), .dx = m.dattended()});
+  projection_.backward_parameters(*ops_, unit, m.attended(i), m.gathered_dbranch());
   ops_->attention_backward(attention(i), attention_operand(i, unit), m.attended(i), m.log_sums(i),
                            m.dattended(), m.dqkv());
   turn(i, Turn::backward, m.dqkv());
@@ -267,6 +302,16 @@ void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
                  .dx = m.branch(),
                  .dbias = qkv_.bias_gradient(unit)});
   norm1_.backward(*ops_, unit, norm_gradient({0, m.x(i), m.statistics(i)}, norm1_));
+}
+
+void Decoder::backward_branch(const GradientLease& unit, const NormLayer& norm,
+                              const NormPlace& place) {
+  Device& device = engine_.device();
+  device.kernels().zero(device.compute(), memory_.dbranch());
+  NormLayer::Gradient gradient = norm_gradient(place, norm);
+  gradient.dy = memory_.dx();
+  gradient.dx = memory_.dbranch();
+  norm.backward(*ops_, unit, gradient);
 }
 
 // Every head is one rank's, but for copies of keys, whose gradients are of that rank's queries:

@@ -63,10 +63,16 @@ void DecoderMemory::take_layer(std::int64_t i, const DecoderShape& decoder, cons
   middle_.push_back(keep(again.middle, narrow, dtype));
   middle_statistics_.push_back(keep(again.middle, of_norm(decoder, rows.own), DType::fp32));
   hidden_.push_back(keep(again.hidden, checked_mul(rows.all, decoder.hidden_width()), dtype));
+  if (decoder.branch_norms) {
+    projected_.push_back(keep(again.middle, narrow, dtype));
+    projected_statistics_.push_back(keep(again.middle, rows.own, DType::fp32));
+    outputs_.push_back(keep(again.hidden, narrow, dtype));
+    output_statistics_.push_back(keep(again.hidden, rows.own, DType::fp32));
+  }
   if (!keeps_outputs()) return;
   normeds_.push_back(keep(again.qkv, narrow, dtype));
   middle_normeds_.push_back(keep(again.hidden, narrow, dtype));
-  if (decoder.activation == DecoderShape::Activation::swiglu) return;
+  if (decoder.gated()) return;
   activations_.push_back(keep(again.hidden, checked_mul(rows.all, decoder.intermediate), dtype));
 }
 
@@ -75,7 +81,8 @@ void DecoderMemory::take_layer(std::int64_t i, const DecoderShape& decoder, cons
 void DecoderMemory::take_shared() {
   for (std::vector<Slot>* const slots :
        {&x_, &statistics_, &qkv_, &log_sums_, &attended_, &middle_, &middle_statistics_, &hidden_,
-        &normeds_, &middle_normeds_, &activations_}) {
+        &normeds_, &middle_normeds_, &activations_, &projected_, &projected_statistics_, &outputs_,
+        &output_statistics_}) {
     std::vector<Slot> places;
     for (std::size_t i = 0; i < slots->size(); ++i) {
       Slot& slot = (*slots)[i];
@@ -108,10 +115,13 @@ void DecoderMemory::take_operands(const DecoderShape& decoder, const DecoderRows
     branch_ = partial_;
     gathered_dx_ = dx_;
   }
+  dbranch_ = decoder.branch_norms ? take(own, dtype) : dx_;
+  gathered_dbranch_ = rows.sequence_parallel ? gathered_dx_ : dbranch_;
 }
 
 void DecoderMemory::take_gradients(const DecoderShape& decoder, const DecoderRows& rows) {
-  const std::int64_t norms = rows.sequence_parallel ? 2 * of_norm(decoder, decoder.width) : 0;
+  const std::int64_t norms =
+      rows.sequence_parallel ? of_norm(decoder, decoder.branch_norms ? 4 : 2) * decoder.width : 0;
   const std::int64_t heads = decoder.head_norms && rows.ranks > 1 ? 2 * decoder.head_width : 0;
   if (norms + heads == 0) return;
   norm_gradients_ = take(norms + heads, DType::fp32);
@@ -126,8 +136,8 @@ void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& ro
   if (!rows.sequence_parallel) partial_embedding_ = x_.front();
   const std::int64_t shared = bytes_;
   if (activations_.empty()) activated_ = take(rows.all * decoder.intermediate, dtype);
-  // SwiGLU's gradient overwrites its operands.
-  if (decoder.activation == DecoderShape::Activation::gelu) {
+  // A gated unit's gradient overwrites its operands.
+  if (!decoder.gated()) {
     dhidden_ = take(rows.all * decoder.hidden_width(), dtype);
   }
   std::int64_t end = bytes_;

@@ -68,6 +68,15 @@ class DecoderMemory {
   View attended(std::int64_t i) const { return view(attended_, i); }  ///< before the projection
   View hidden(std::int64_t i) const { return view(hidden_, i); }      ///< before the activation
   View log_sums(std::int64_t i) const { return view(log_sums_, i); }
+  /// With norms of branches: what layer i's attention and MLP give, before these, and the norms'
+  /// figures; the gradient of one of the two. Without these norms the gradient is dx().
+  View projected(std::int64_t i) const { return view(projected_, i); }
+  View projected_statistics(std::int64_t i) const { return view(projected_statistics_, i); }
+  View output(std::int64_t i) const { return view(outputs_, i); }
+  View output_statistics(std::int64_t i) const { return view(output_statistics_, i); }
+  View dbranch() const { return view(dbranch_); }
+  /// All rows of it, where backward reads them.
+  View gathered_dbranch() const { return view(gathered_dbranch_); }
   /// Figures of the norm before attention (i = layers: of the last norm).
   View statistics(std::int64_t i) const { return view(statistics_, i); }
   View middle_statistics(std::int64_t i) const { return view(middle_statistics_, i); }
@@ -101,7 +110,7 @@ class DecoderMemory {
   View logits() const { return view(logits_); }    ///< of the rows in one pass of the head
   View softmax() const { return view(softmax_); }  ///< fp32: the figures that ranks exchange
   View losses() const { return view(losses_); }    ///< fp64, one per token
-  /// fp32: gradients to be summed over ranks: of a block's two norms, one after the other, over a
+  /// fp32: gradients to be summed over ranks: of a block's norms, one after the other, over a
   /// rank's own rows, unless those are all rows; then of the norms of a rank's heads.
   View norm_gradients() const { return view(norm_gradients_); }
   View head_gradients() const { return view(head_gradients_); }  ///< the last of them; may be empty
@@ -140,6 +149,9 @@ class DecoderMemory {
   std::vector<Slot> middle_statistics_;
   std::vector<Slot> normeds_, middle_normeds_, activations_;  // empty: shared by all layers
   Slot normed_, branch_, dx_, gathered_normed_, gathered_dx_, partial_, partial_embedding_;
+  // Of norms of branches; empty: none.
+  std::vector<Slot> projected_, projected_statistics_, outputs_, output_statistics_;
+  Slot dbranch_, gathered_dbranch_;
   Slot normed_qkv_, head_statistics_, head_gradients_;
   Slot dattended_, activated_, dhidden_, dqkv_, logits_, softmax_, losses_, norm_gradients_;
   Slot cosines_, sines_, local_cosines_, local_sines_;

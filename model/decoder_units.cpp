@@ -33,10 +33,14 @@ void Decoder::make_layers(const DecoderParameters& parameters) {
   };
   using enum BlockSlot;
   const auto epsilon = static_cast<float>(d.epsilon);
-  norm1_ = {own_rows(), index(norm1_weight), index(norm1_bias), epsilon};
-  norm2_ = {own_rows(), index(norm2_weight), index(norm2_bias), epsilon};
+  const bool plus_one = d.norm == NormKind::rms_plus_one;
+  norm1_ = {own_rows(), index(norm1_weight), index(norm1_bias), epsilon, plus_one};
+  norm2_ = {own_rows(), index(norm2_weight), index(norm2_bias), epsilon, plus_one};
+  projection_norm_ = {own_rows(), index(projection_norm_weight), kAbsent, epsilon, plus_one};
+  output_norm_ = {own_rows(), index(output_norm_weight), kAbsent, epsilon, plus_one};
   if (d.head_norms) {
-    head_norms_ = {head_rows(), index(query_norm_weight), index(key_norm_weight), epsilon};
+    head_norms_ = {head_rows(), index(query_norm_weight), index(key_norm_weight), epsilon,
+                   plus_one};
   }
   const auto column = [&](BlockSlot weight, BlockSlot bias, std::int64_t out,
                           const IndexRanges& outputs) {
@@ -80,8 +84,8 @@ void Decoder::make_ends(const DecoderParameters& parameters) {
       tensor_, {batch_.batch, batch_.sequence, d.width, whole_.vocabulary, dtype_},
       {kTokens, positions_});
   last_norm_ = {own_rows(), parameters.index_in_unit(last, parameters.norm_weight),
-                parameters.index_in_unit(last, parameters.norm_bias),
-                static_cast<float>(d.epsilon)};
+                parameters.index_in_unit(last, parameters.norm_bias), static_cast<float>(d.epsilon),
+                d.norm == NormKind::rms_plus_one};
   if (!tied()) head_weight_ = parameters.index_in_unit(last, parameters.head);
   head_ = VocabularyParallelHead(
       tensor_, {.rows = rows_, .in = d.width, .out = whole_.vocabulary, .dtype = dtype_});

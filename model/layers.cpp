@@ -14,7 +14,8 @@ NormForward with_parameters(const NormLayer& norm, const Lease& unit,
           .bias = norm.bias == kAbsent ? View() : unit.at(norm.bias),
           .y = o.y,
           .statistics = o.statistics,
-          .epsilon = norm.epsilon};
+          .epsilon = norm.epsilon,
+          .plus_one = norm.plus_one};
 }
 
 }  // namespace
@@ -25,7 +26,8 @@ void HeadNormLayer::forward(Ops& ops, const Lease& unit, const Operands& o) cons
                                 .key_weight = unit.at(key),
                                 .y = o.y,
                                 .statistics = o.statistics,
-                                .epsilon = epsilon});
+                                .epsilon = epsilon,
+                                .plus_one = plus_one});
 }
 
 void HeadNormLayer::backward(Ops& ops, const GradientLease& unit, const Gradient& o) const {
@@ -35,7 +37,8 @@ void HeadNormLayer::backward(Ops& ops, const GradientLease& unit, const Gradient
                                  .key_weight = unit.parameter(key),
                                  .dy = o.dy,
                                  .dquery = o.dquery.empty() ? unit.gradient(query) : o.dquery,
-                                 .dkey = o.dkey.empty() ? unit.gradient(key) : o.dkey});
+                                 .dkey = o.dkey.empty() ? unit.gradient(key) : o.dkey,
+                                 .plus_one = plus_one});
 }
 
 NormForward NormLayer::part(const Lease& unit, const Operands& o, const Slices::Range& rows) const {
@@ -71,7 +74,8 @@ void NormLayer::backward(Ops& ops, const GradientLease& unit, const Gradient& o)
                             .dy = o.dy,
                             .dx = o.dx,
                             .dweight = o.dweight.empty() ? unit.gradient(weight) : o.dweight,
-                            .dbias = dbias});
+                            .dbias = dbias,
+                            .plus_one = plus_one});
 }
 
 }  // namespace zero

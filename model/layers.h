@@ -23,6 +23,7 @@ struct HeadNormLayer {
   int query = kAbsent;  ///< weights
   int key = kAbsent;
   float epsilon = 1e-5F;
+  bool plus_one = false;  ///< weights are 1 + the parameters
 
   /// As in HeadNormForward.
   struct Operands {
@@ -43,6 +44,7 @@ struct NormLayer {
   int weight = kAbsent;
   int bias = kAbsent;  ///< absent: an RMS norm
   float epsilon = 1e-5F;
+  bool plus_one = false;  ///< the weight is 1 + the parameter
 
   int parameters() const { return bias == kAbsent ? 1 : 2; }
   /// The number of fp32 figures per row that forward writes.

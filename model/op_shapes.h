@@ -117,6 +117,12 @@ struct LogitsShape {
 /// largest), the target's logit (0 if another rank holds it).
 inline constexpr std::int64_t kSoftmaxPart = 3;
 
+/// `bias`: of the norm, or its gradient.
+inline NormKind norm_kind(const View& bias, bool plus_one) {
+  if (!bias.empty()) return NormKind::layer;
+  return plus_one ? NormKind::rms_plus_one : NormKind::rms;
+}
+
 /// Operands of a norm's forward; (rows, columns) each but for weight and bias (columns).
 struct NormForward {
   View x;
@@ -124,13 +130,14 @@ struct NormForward {
   View sum{};    ///< receives x + delta, rounded; present if delta is; may be x's memory
   View weight;
   View bias{};  ///< empty: an RMS norm
-  View y;
+  View y;       ///< without a delta it may be x's memory
   /// fp32 figures of each row: mean (layer norm only) and reciprocal deviation from the mean, for
   /// an RMS norm from zero.
   View statistics;
   float epsilon = 1e-5F;
+  bool plus_one = false;  ///< of an RMS norm: its weights are 1 + `weight`
 
-  NormKind kind() const { return bias.empty() ? NormKind::rms : NormKind::layer; }
+  NormKind kind() const { return norm_kind(bias, plus_one); }
 };
 
 /// Operands of a norm's backward.
@@ -142,8 +149,9 @@ struct NormBackward {
   View dx;       ///< in and out: the norm's gradient is added to the residual's
   View dweight;  ///< overwritten; dtype of x, or fp32
   View dbias{};  ///< as dweight; empty: an RMS norm
+  bool plus_one = false;
 
-  NormKind kind() const { return dbias.empty() ? NormKind::rms : NormKind::layer; }
+  NormKind kind() const { return norm_kind(dbias, plus_one); }
 };
 
 /// RMS norms of each head of q and of each of k, in rows of q, k and v side by side.
@@ -166,6 +174,7 @@ struct HeadNormForward {
   View y;             ///< as x, with the values of x; may be its memory
   View statistics{};  ///< fp32 (rows, normed_heads): reciprocal deviations from 0; may be empty
   float epsilon = 1e-5F;
+  bool plus_one = false;  ///< as in NormForward
 };
 
 struct HeadNormBackward {
@@ -174,6 +183,7 @@ struct HeadNormBackward {
   View query_weight, key_weight;
   View dy;            ///< in and out: becomes the gradient of x; that of values stays
   View dquery, dkey;  ///< of the weights; overwritten; dtype of x, or fp32
+  bool plus_one = false;
 };
 
 }  // namespace zero

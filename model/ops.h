@@ -113,10 +113,11 @@ class Ops {
   /// the column sums of dx before rounding.
   void gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias);
 
-  /// x (rows, 2 columns): the gate g, then u, side by side. y (rows, columns) = silu(g) * u.
-  void swiglu_forward(const MatrixShape& shape, View x, View y);
+  /// x (rows, 2 columns): g, then u, side by side. y (rows, columns) = gate(g) * u. Listeners
+  /// receive the names "swiglu_forward" or "geglu_forward", and so on.
+  void gated_forward(const MatrixShape& shape, Gate gate, View x, View y);
   /// x becomes dx, and dy becomes y, recomputed: backward needs no other kept operand.
-  void swiglu_backward(const MatrixShape& shape, View x, View dy);
+  void gated_backward(const MatrixShape& shape, Gate gate, View x, View dy);
 
   /// Fills cosines and sines, fp32, (sequence, head_width / 2) each, computed in fp64.
   void rotary_table(const RotaryShape& shape, const RotaryAngles& angles, View cosines, View sines);
@@ -202,8 +203,8 @@ class Ops {
   virtual void do_scale(View x, float factor) = 0;
   virtual void do_gelu_forward(View x, View y) = 0;
   virtual void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) = 0;
-  virtual void do_swiglu_forward(const MatrixShape& shape, View x, View y) = 0;
-  virtual void do_swiglu_backward(const MatrixShape& shape, View x, View dy) = 0;
+  virtual void do_gated_forward(const MatrixShape& shape, Gate gate, View x, View y) = 0;
+  virtual void do_gated_backward(const MatrixShape& shape, Gate gate, View x, View dy) = 0;
   virtual void do_rotary_table(const RotaryShape& shape, const RotaryAngles& angles, View cosines,
                                View sines) = 0;
   virtual void do_rotary(const RotaryShape& shape, Turn turn, View x, View cosines, View sines) = 0;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Sums, products with a number, GELU and SwiGLU.
+// Sums, products with a number, GELU and gated units.
 #include "base/half.h"
 #include "model/op_call.h"
 
@@ -43,16 +43,17 @@ void Ops::gelu_backward(const MatrixShape& s, View x, View dy, View y, View dbia
       [&] { do_gelu_backward(s, x, dy, y, dbias); });
 }
 
-void Ops::swiglu_forward(const MatrixShape& s, View x, View y) {
-  run({"swiglu_forward", s.dtype}, {{"x", x, 2 * s.count(), s.dtype}, {"y", y, s.count(), s.dtype}},
-      [&] { do_swiglu_forward(s, x, y); });
+void Ops::gated_forward(const MatrixShape& s, Gate gate, View x, View y) {
+  run({gate == Gate::silu ? "swiglu_forward" : "geglu_forward", s.dtype},
+      {{"x", x, 2 * s.count(), s.dtype}, {"y", y, s.count(), s.dtype}},
+      [&] { do_gated_forward(s, gate, x, y); });
 }
 
-void Ops::swiglu_backward(const MatrixShape& s, View x, View dy) {
-  run({"swiglu_backward", s.dtype},
+void Ops::gated_backward(const MatrixShape& s, Gate gate, View x, View dy) {
+  run({gate == Gate::silu ? "swiglu_backward" : "geglu_backward", s.dtype},
       {{"x", x, 2 * s.count(), s.dtype, 4 * s.count()},
        {"dy", dy, s.count(), s.dtype, 2 * s.count()}},
-      [&] { do_swiglu_backward(s, x, dy); });
+      [&] { do_gated_backward(s, gate, x, dy); });
 }
 
 }  // namespace zero

@@ -60,6 +60,9 @@ Described described_by(HfFields& fields) {
       names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", each.architecture);
     }
   }
+  ZERO_CHECK(!fields.has("vision_config"),
+             "{}: found a model of images, expected one of text alone, such as Gemma3ForCausalLM",
+             fields.place("vision_config"));
   fail("{}: found {}, expected one of {}", fields.place("architectures"),
        list.is_null() ? found.dump() : list.dump(), names);
 }

@@ -144,7 +144,8 @@ std::vector<Option> model_options() {
       honour("model.name", text, "null", "sizes by name; \"model\": \"gpt2-124m\" is short for it")
           .one_of(published_models()),
       honour("model.hf", text, "null",
-             "a Hugging Face folder (GPT-2, Llama, Mistral, Qwen2, Qwen3): its config.json gives "
+             "a Hugging Face folder (GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 3): its "
+             "config.json gives "
              "all of "
              "this section, its safetensors files the weights unless run.init says otherwise"),
       honour("model.family", text, "\"gpt2\"", "what is computed").one_of(names_of(families())),
@@ -180,6 +181,12 @@ std::vector<Option> model_options() {
       honour("model.rope_theta", number, "null",
              "llama: base of the rotary embeddings' angles; null: 10000")
           .from(0, 1e12),
+      honour("model.local_rope_theta", number, "null",
+             "gemma3: the same of its local layers; null: 10000")
+          .from(0, 1e12),
+      honour("model.score_scale", number, "null",
+             "gemma3: that scores of attention are multiplied by; null: 1 / sqrt(head_width)")
+          .from(0, 1e6),
       honour("model.rope_scaling.factor", number, "null",
              "llama: Llama 3's slowing of long turns; null: none")
           .from(0, 1e9),

@@ -43,8 +43,8 @@ class CpuOps final : public Ops {
   void do_scale(View x, float factor) override;
   void do_gelu_forward(View x, View y) override;
   void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;
-  void do_swiglu_forward(const MatrixShape& shape, View x, View y) override;
-  void do_swiglu_backward(const MatrixShape& shape, View x, View dy) override;
+  void do_gated_forward(const MatrixShape& shape, Gate gate, View x, View y) override;
+  void do_gated_backward(const MatrixShape& shape, Gate gate, View x, View dy) override;
   void do_rotary_table(const RotaryShape& shape, const RotaryAngles& angles, View cosines,
                        View sines) override;
   void do_rotary(const RotaryShape& shape, Turn turn, View x, View cosines, View sines) override;

@@ -115,14 +115,14 @@ void CpuOps::do_gelu_backward(const MatrixShape& s, View x, View dy, View y, Vie
               {dbias});
 }
 
-void CpuOps::do_swiglu_forward(const MatrixShape& s, View x, View y) {
-  submit_rows("swiglu_forward", s.rows, kRowGrain,
-              [=](Rows rows) { swiglu_rows(x, y, s.columns, rows); });
+void CpuOps::do_gated_forward(const MatrixShape& s, Gate gate, View x, View y) {
+  submit_rows("gated_forward", s.rows, kRowGrain,
+              [=](Rows rows) { gated_rows(gate, x, y, s.columns, rows); });
 }
 
-void CpuOps::do_swiglu_backward(const MatrixShape& s, View x, View dy) {
-  submit_rows("swiglu_backward", s.rows, kRowGrain,
-              [=](Rows rows) { swiglu_backward_rows(x, dy, s.columns, rows); });
+void CpuOps::do_gated_backward(const MatrixShape& s, Gate gate, View x, View dy) {
+  submit_rows("gated_backward", s.rows, kRowGrain,
+              [=](Rows rows) { gated_backward_rows(gate, x, dy, s.columns, rows); });
 }
 
 void CpuOps::do_rotary_table(const RotaryShape& s, const RotaryAngles& angles, View cosines,

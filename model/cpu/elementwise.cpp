@@ -6,6 +6,8 @@
 // Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
+#include <type_traits>
+
 #include "model/cpu/row_kernels.h"
 #include "model/cpu/typed.h"
 #include "model/cpu/vector_math-inl.h"
@@ -104,45 +106,64 @@ void fold_all(const float* partials, std::int64_t count, std::int64_t stride, co
   });
 }
 
-template <typename T>
+template <Gate gate, typename T>
 void gate_row(const T* x, T* y, std::size_t columns) {
   const hn::ScalableTag<float> d;
   for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
-    const auto gate = load(d, x + i, lanes);
-    store(d, formulas(d).swiglu(gate, load(d, x + columns + i, lanes)), y + i, lanes);
-  });
-}
-
-template <typename T>
-void gate_backward_row(T* x, T* dy, std::size_t columns) {
-  const hn::ScalableTag<float> d;
-  for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
-    auto gate = load(d, x + i, lanes);
-    auto value = load(d, x + columns + i, lanes);
-    auto output = load(d, dy + i, lanes);
-    formulas(d).swiglu_backward(gate, value, output);
-    store(d, output, dy + i, lanes);
-    store(d, value, x + columns + i, lanes);
-    store(d, gate, x + i, lanes);
-  });
-}
-
-void swiglu(const View& x, const View& y, std::int64_t columns, Rows rows) {
-  with_type(x.dtype(), [&](auto type) {
-    using T = typename decltype(type)::type;
-    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      gate_row(row_of<T>(x, row, 2 * columns), row_of<T>(y, row, columns),
-               static_cast<std::size_t>(columns));
+    const auto open = load(d, x + i, lanes);
+    const auto value = load(d, x + columns + i, lanes);
+    if constexpr (gate == Gate::silu) {
+      store(d, formulas(d).swiglu(open, value), y + i, lanes);
+    } else {
+      store(d, formulas(d).geglu(open, value), y + i, lanes);
     }
   });
 }
 
-void swiglu_backward(const View& x, const View& dy, std::int64_t columns, Rows rows) {
-  with_type(x.dtype(), [&](auto type) {
-    using T = typename decltype(type)::type;
+template <Gate gate, typename T>
+void gate_backward_row(T* x, T* dy, std::size_t columns) {
+  const hn::ScalableTag<float> d;
+  for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
+    auto open = load(d, x + i, lanes);
+    auto value = load(d, x + columns + i, lanes);
+    auto output = load(d, dy + i, lanes);
+    if constexpr (gate == Gate::silu) {
+      formulas(d).swiglu_backward(open, value, output);
+    } else {
+      formulas(d).geglu_backward(open, value, output);
+    }
+    store(d, output, dy + i, lanes);
+    store(d, value, x + columns + i, lanes);
+    store(d, open, x + i, lanes);
+  });
+}
+
+/// Calls body(type, gate).
+template <typename Body>
+void with_gate(DType dtype, Gate gate, const Body& body) {
+  with_type(dtype, [&](auto type) {
+    if (gate == Gate::silu) {
+      body(type, std::integral_constant<Gate, Gate::silu>());
+    } else {
+      body(type, std::integral_constant<Gate, Gate::gelu>());
+    }
+  });
+}
+
+void gated(Gate gate, const View& x, const View& y, std::int64_t columns, Rows rows) {
+  with_gate(x.dtype(), gate, [&]<class T, class G>(std::type_identity<T>, G) {
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      gate_backward_row(row_of<T>(x, row, 2 * columns), row_of<T>(dy, row, columns),
-                        static_cast<std::size_t>(columns));
+      gate_row<G::value>(row_of<T>(x, row, 2 * columns), row_of<T>(y, row, columns),
+                         static_cast<std::size_t>(columns));
+    }
+  });
+}
+
+void gated_backward(Gate gate, const View& x, const View& dy, std::int64_t columns, Rows rows) {
+  with_gate(x.dtype(), gate, [&]<class T, class G>(std::type_identity<T>, G) {
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      gate_backward_row<G::value>(row_of<T>(x, row, 2 * columns), row_of<T>(dy, row, columns),
+                                  static_cast<std::size_t>(columns));
     }
   });
 }
@@ -158,8 +179,8 @@ HWY_EXPORT(add_elements);
 HWY_EXPORT(scale_elements);
 HWY_EXPORT(column_sums);
 HWY_EXPORT(fold_all);
-HWY_EXPORT(swiglu);
-HWY_EXPORT(swiglu_backward);
+HWY_EXPORT(gated);
+HWY_EXPORT(gated_backward);
 
 void gelu_range(View x, View y, Rows elements) {
   HWY_DYNAMIC_DISPATCH(gelu_elements)(x, y, elements);
@@ -185,12 +206,12 @@ void fold_partials(const float* partials, std::int64_t count, std::int64_t strid
   HWY_DYNAMIC_DISPATCH(fold_all)(partials, count, stride, out);
 }
 
-void swiglu_rows(View x, View y, std::int64_t columns, Rows rows) {
-  HWY_DYNAMIC_DISPATCH(swiglu)(x, y, columns, rows);
+void gated_rows(Gate gate, View x, View y, std::int64_t columns, Rows rows) {
+  HWY_DYNAMIC_DISPATCH(gated)(gate, x, y, columns, rows);
 }
 
-void swiglu_backward_rows(View x, View dy, std::int64_t columns, Rows rows) {
-  HWY_DYNAMIC_DISPATCH(swiglu_backward)(x, dy, columns, rows);
+void gated_backward_rows(Gate gate, View x, View dy, std::int64_t columns, Rows rows) {
+  HWY_DYNAMIC_DISPATCH(gated_backward)(gate, x, dy, columns, rows);
 }
 
 }  // namespace zero::cpu

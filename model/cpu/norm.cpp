@@ -31,6 +31,13 @@ const T* residual_row(std::int64_t columns, const NormForward& o, std::int64_t r
   return sum;
 }
 
+template <NormKind kind, class D, typename T, typename L>
+HWY_INLINE hn::Vec<D> load_weight(D d, const T* weight, L lanes) {
+  const auto stored = load(d, weight, lanes);
+  if constexpr (kind != NormKind::rms_plus_one) return stored;
+  return hn::Add(stored, hn::Set(d, 1.0F));
+}
+
 /// `mean` is unused for an RMS norm.
 template <NormKind kind, typename V>
 HWY_INLINE V normed(V x, V mean, V scale) {
@@ -72,10 +79,10 @@ void normalise(std::size_t count, const T* x, const float* statistics, const T* 
   for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
     const auto value = normed<kind>(load(d, x + i, lanes), mean, scale);
     if constexpr (kind == NormKind::layer) {
-      store(d, hn::MulAdd(value, load(d, weight + i, lanes), load(d, bias + i, lanes)), y + i,
-            lanes);
+      store(d, hn::MulAdd(value, load_weight<kind>(d, weight + i, lanes), load(d, bias + i, lanes)),
+            y + i, lanes);
     } else {
-      store(d, hn::Mul(value, load(d, weight + i, lanes)), y + i, lanes);
+      store(d, hn::Mul(value, load_weight<kind>(d, weight + i, lanes)), y + i, lanes);
     }
   });
 }
@@ -112,7 +119,7 @@ void backward_row(std::size_t count, const T* x, const float* statistics, const 
   for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
     const auto value = normed<kind>(load(d, x + i, lanes), mean, scale);
     const auto gradient = load(d, dy + i, lanes);
-    const auto scaled = hn::Mul(gradient, load(d, weight + i, lanes));
+    const auto scaled = hn::Mul(gradient, load_weight<kind>(d, weight + i, lanes));
     product = hn::MulAdd(scaled, value, product);
     store(d, hn::MulAdd(gradient, value, load(d, dweight + i, lanes)), dweight + i, lanes);
     if constexpr (kind == NormKind::layer) {
@@ -124,7 +131,7 @@ void backward_row(std::size_t count, const T* x, const float* statistics, const 
   const auto mean_product = hn::Set(d, sum_lanes(d, product) * inverse);
   for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
     const auto value = normed<kind>(load(d, x + i, lanes), mean, scale);
-    auto scaled = hn::Mul(load(d, dy + i, lanes), load(d, weight + i, lanes));
+    auto scaled = hn::Mul(load(d, dy + i, lanes), load_weight<kind>(d, weight + i, lanes));
     if constexpr (kind == NormKind::layer) scaled = hn::Sub(scaled, mean_scaled);
     const auto inner = hn::NegMulAdd(value, mean_product, scaled);
     if constexpr (write == Write::add) {
@@ -146,7 +153,7 @@ void backward(std::int64_t columns, const NormBackward& o, Rows rows, float* sum
   }
 }
 
-template <typename T>
+template <NormKind kind, typename T>
 void forward_heads(const HeadNormShape& s, const HeadNormForward& o, Rows rows) {
   const auto width = static_cast<std::size_t>(s.head_width);
   const std::int64_t values = s.normed_heads() * s.head_width;  // where they begin in a row
@@ -159,15 +166,15 @@ void forward_heads(const HeadNormShape& s, const HeadNormForward& o, Rows rows) 
           o.statistics.empty() ? &scale : row_of<float>(o.statistics, row, s.normed_heads()) + head;
       const T* weight = row_of<const T>(head < s.heads ? o.query_weight : o.key_weight, 0, 0);
       const std::int64_t at = head * s.head_width;
-      measure<NormKind::rms>(width, x + at, o.epsilon, statistics);
-      normalise<NormKind::rms, T>(width, x + at, statistics, weight, nullptr, y + at);
+      measure<kind>(width, x + at, o.epsilon, statistics);
+      normalise<kind, T>(width, x + at, statistics, weight, nullptr, y + at);
     }
     if (x != y) std::copy(x + values, x + s.qkv_width(), y + values);
   }
 }
 
 /// sums: of the queries' weight, then of the keys'.
-template <typename T>
+template <NormKind kind, typename T>
 void backward_heads(const HeadNormShape& s, const HeadNormBackward& o, Rows rows, float* sums) {
   for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     const T* x = row_of<const T>(o.x, row, s.qkv_width());
@@ -175,12 +182,22 @@ void backward_heads(const HeadNormShape& s, const HeadNormBackward& o, Rows rows
     for (std::int64_t head = 0; head < s.normed_heads(); ++head) {
       const bool query = head < s.heads;
       const std::int64_t at = head * s.head_width;
-      backward_row<NormKind::rms, Write::overwrite>(
+      backward_row<kind, Write::overwrite>(
           static_cast<std::size_t>(s.head_width), x + at,
           row_of<const float>(o.statistics, row, s.normed_heads()) + head,
           row_of<const T>(query ? o.query_weight : o.key_weight, 0, 0), dy + at, dy + at,
           query ? sums : sums + s.head_width);
     }
+  }
+}
+
+/// Calls body(kind) for the kind of RMS norm.
+template <typename Operands, typename Body>
+void with_rms(const Operands& o, const Body& body) {
+  if (o.plus_one) {
+    body(std::integral_constant<NormKind, NormKind::rms_plus_one>());
+  } else {
+    body(std::integral_constant<NormKind, NormKind::rms>());
   }
 }
 
@@ -191,7 +208,7 @@ void with_norm(const Operands& o, const Body& body) {
     if (o.kind() == NormKind::layer) {
       body(type, std::integral_constant<NormKind, NormKind::layer>());
     } else {
-      body(type, std::integral_constant<NormKind, NormKind::rms>());
+      with_rms(o, [&](auto kind) { body(type, kind); });
     }
   });
 }
@@ -217,11 +234,15 @@ void norm_backward(std::int64_t columns, const NormBackward& o, Rows rows, float
 }
 
 void head_norm_forward(const HeadNormShape& s, const HeadNormForward& o, Rows rows) {
-  with_type(s.dtype, [&]<class T>(std::type_identity<T>) { forward_heads<T>(s, o, rows); });
+  with_type(s.dtype, [&]<class T>(std::type_identity<T>) {
+    with_rms(o, [&]<class Kind>(Kind) { forward_heads<Kind::value, T>(s, o, rows); });
+  });
 }
 
 void head_norm_backward(const HeadNormShape& s, const HeadNormBackward& o, Rows rows, float* sums) {
-  with_type(s.dtype, [&]<class T>(std::type_identity<T>) { backward_heads<T>(s, o, rows, sums); });
+  with_type(s.dtype, [&]<class T>(std::type_identity<T>) {
+    with_rms(o, [&]<class Kind>(Kind) { backward_heads<Kind::value, T>(s, o, rows, sums); });
+  });
 }
 
 }  // namespace zero::cpu::HWY_NAMESPACE

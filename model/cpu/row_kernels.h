@@ -47,8 +47,8 @@ void column_sum_rows(View x, std::int64_t columns, Rows rows, std::span<float> s
 /// out = round(partials[0] + partials[1] + ...), each `out.count()` long, `stride` elements apart.
 void fold_partials(const float* partials, std::int64_t count, std::int64_t stride, View out);
 
-void swiglu_rows(View x, View y, std::int64_t columns, Rows rows);
-void swiglu_backward_rows(View x, View dy, std::int64_t columns, Rows rows);
+void gated_rows(Gate gate, View x, View y, std::int64_t columns, Rows rows);
+void gated_backward_rows(Gate gate, View x, View dy, std::int64_t columns, Rows rows);
 
 struct RotaryRows {
   RotaryShape shape;

@@ -252,12 +252,13 @@ void CudaOps::do_gelu_backward(const MatrixShape& s, View x, View dy, View y, Vi
   });
 }
 
-void CudaOps::do_swiglu_forward(const MatrixShape& s, View x, View y) {
-  submit("swiglu_forward", [=](cudaStream_t stream) { cuda::swiglu_forward(stream, s, x, y); });
+void CudaOps::do_gated_forward(const MatrixShape& s, Gate gate, View x, View y) {
+  submit("gated_forward", [=](cudaStream_t stream) { cuda::gated_forward(stream, s, gate, x, y); });
 }
 
-void CudaOps::do_swiglu_backward(const MatrixShape& s, View x, View dy) {
-  submit("swiglu_backward", [=](cudaStream_t stream) { cuda::swiglu_backward(stream, s, x, dy); });
+void CudaOps::do_gated_backward(const MatrixShape& s, Gate gate, View x, View dy) {
+  submit("gated_backward",
+         [=](cudaStream_t stream) { cuda::gated_backward(stream, s, gate, x, dy); });
 }
 
 void CudaOps::do_rotary_table(const RotaryShape& s, const RotaryAngles& angles, View cosines,

@@ -5,6 +5,7 @@
 // Backward: a block for each head and chunk of rows, whose sums over its rows are then added, head
 // after head.
 #include "model/cuda/lanes.cuh"
+#include "model/cuda/norm_statistics.cuh"
 #include "model/cuda/row_kernels.h"
 
 namespace zero::cuda {
@@ -33,7 +34,7 @@ struct Forward {
 };
 
 /// blockIdx.x: the row; blockIdx.y: kWarps of its heads. Heads of v are copied.
-template <Access access, class T>
+template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(kWarps * 32) head_norm_rows(Forward<T> o) {
   const Heads& s = o.heads;
   const int head = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / 32);
@@ -65,7 +66,8 @@ __global__ void __launch_bounds__(kWarps * 32) head_norm_rows(Forward<T> o) {
   const T* const weights = head < s.queries ? o.query_weight : o.key_weight;
   for (int column = own; column < s.width; column += kStep) {
     Lanes<T> y = pack(column);
-    const Lanes<T> weight = read<access>(weights + column, s.width - column);
+    Lanes<T> weight = read<access>(weights + column, s.width - column);
+    complete_weight<kind>(weight);
 #pragma unroll
     for (int i = 0; i < kLanes<T>; ++i) y.at[i] = y.at[i] * scale * weight.at[i];
     write<access>(y, o.y + at + column, s.width - column);
@@ -85,7 +87,7 @@ struct Backward {
 };
 
 /// blockIdx.x: the chunk of rows; blockIdx.y: the head; a thread for each pack of the head.
-template <Access access, class T>
+template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(kMostThreads) head_norm_backward_chunks(Backward<T> o) {
   auto* const places = shared<float>();
   const Heads& s = o.heads;
@@ -99,6 +101,7 @@ __global__ void __launch_bounds__(kMostThreads) head_norm_backward_chunks(Backwa
   Lanes<T> weight{};
   if (inside) {
     weight = read<access>((head < s.queries ? o.query_weight : o.key_weight) + column, left);
+    complete_weight<kind>(weight);
   }
   Lanes<T> dweight{};
 #pragma unroll 2
@@ -154,14 +157,13 @@ Heads heads_of(const HeadNormShape& s) {
           s.qkv_width()};
 }
 
-}  // namespace
-
-void head_norm_forward(cudaStream_t stream, const HeadNormShape& s, const HeadNormForward& o) {
+template <NormKind kind>
+void forward(cudaStream_t stream, const HeadNormShape& s, const HeadNormForward& o) {
   const std::int64_t last = s.normed_heads() + (o.x.data() == o.y.data() ? 0 : s.kv_heads);
   with_access(
       s.dtype, s.head_width, {o.x, o.query_weight, o.key_weight, o.y},
       [&]<class T, class A>(std::type_identity<T>, A) {
-        launch("head_norm_forward", head_norm_rows<A::value, T>,
+        launch("head_norm_forward", head_norm_rows<kind, A::value, T>,
                {.blocks = dim3(narrow<unsigned>(s.rows), narrow<unsigned>(div_ceil(last, kWarps))),
                 .threads = kWarps * 32},
                stream,
@@ -171,23 +173,18 @@ void head_norm_forward(cudaStream_t stream, const HeadNormShape& s, const HeadNo
       });
 }
 
-std::int64_t head_norm_floats(const HeadNormShape& s) {
-  return partial_floats(s.rows, (s.normed_heads() + 2) * s.head_width);
-}
-
-void head_norm_backward(cudaStream_t stream, const HeadNormShape& s, const HeadNormBackward& o,
-                        float* partials) {
-  const std::int64_t chunks = div_ceil(s.rows, Ops::kRowChunk);
-  const auto blocks_x = narrow<unsigned>(chunks);
-  float* const sums = partials + chunks * s.normed_heads() * s.head_width;
+template <NormKind kind>
+void backward(cudaStream_t stream, const HeadNormShape& s, const HeadNormBackward& o,
+              float* partials) {
+  const auto chunks = narrow<unsigned>(div_ceil(s.rows, Ops::kRowChunk));
   with_access(s.dtype, s.head_width, {o.x, o.query_weight, o.key_weight, o.dy},
               [&]<class T, class A>(std::type_identity<T>, A) {
                 const std::int64_t packs = div_ceil(s.head_width, kLanes<T>);
                 ZERO_CHECK(packs <= kMostThreads,
                            "head_norm_backward: heads of {} elements, expected {} at most",
                            s.head_width, kMostThreads * kLanes<T>);
-                launch("head_norm_backward", head_norm_backward_chunks<A::value, T>,
-                       {.blocks = dim3(blocks_x, narrow<unsigned>(s.normed_heads())),
+                launch("head_norm_backward", head_norm_backward_chunks<kind, A::value, T>,
+                       {.blocks = dim3(chunks, narrow<unsigned>(s.normed_heads())),
                         .threads = threads_for(packs, kMostThreads),
                         .shared_bytes = block_bytes(2)},
                        stream,
@@ -195,8 +192,26 @@ void head_norm_backward(cudaStream_t stream, const HeadNormShape& s, const HeadN
                                    pointer<float>(o.statistics), pointer<T>(o.query_weight),
                                    pointer<T>(o.key_weight), pointer<T>(o.dy), partials});
               });
-  launch("head_norm_sums", head_norm_sums, {.blocks = dim3(blocks_x, 2), .threads = 256}, stream,
-         heads_of(s), partials, sums);
+}
+
+}  // namespace
+
+void head_norm_forward(cudaStream_t stream, const HeadNormShape& s, const HeadNormForward& o) {
+  (o.plus_one ? forward<NormKind::rms_plus_one> : forward<NormKind::rms>)(stream, s, o);
+}
+
+std::int64_t head_norm_floats(const HeadNormShape& s) {
+  return partial_floats(s.rows, (s.normed_heads() + 2) * s.head_width);
+}
+
+void head_norm_backward(cudaStream_t stream, const HeadNormShape& s, const HeadNormBackward& o,
+                        float* partials) {
+  const std::int64_t chunks = div_ceil(s.rows, Ops::kRowChunk);
+  float* const sums = partials + chunks * s.normed_heads() * s.head_width;
+  (o.plus_one ? backward<NormKind::rms_plus_one> : backward<NormKind::rms>)(stream, s, o, partials);
+  launch("head_norm_sums", head_norm_sums,
+         {.blocks = dim3(narrow<unsigned>(chunks), 2), .threads = 256}, stream, heads_of(s),
+         partials, sums);
   fold_partials(stream, chunks, sums, o.dquery, o.dkey);
 }
 

@@ -43,7 +43,8 @@ template <NormKind kind, Access access, class T>
 __device__ __forceinline__ void normalise(const Forward<T>& o, const Statistics<kind>& statistics,
                                           const Lanes<T>& x, std::int64_t at, int column) {
   const int left = o.columns - column;
-  const Lanes<T> weight = read<access>(o.weight + column, left);
+  Lanes<T> weight = read<access>(o.weight + column, left);
+  complete_weight<kind>(weight);
   Lanes<T> bias{};
   if constexpr (kind == NormKind::layer) bias = read<access>(o.bias + column, left);
   Lanes<T> y;
@@ -147,13 +148,11 @@ void apply(cudaStream_t stream, const MatrixShape& s, const NormForward& o) {
 }  // namespace
 
 void norm_forward(cudaStream_t stream, const MatrixShape& shape, const NormForward& o) {
-  const bool layer = o.kind() == NormKind::layer;
-  (layer ? forward<NormKind::layer> : forward<NormKind::rms>)(stream, shape, o);
+  with_kind(o.kind(), [&]<class Kind>(Kind) { forward<Kind::value>(stream, shape, o); });
 }
 
 void norm_apply(cudaStream_t stream, const MatrixShape& shape, const NormForward& o) {
-  const bool layer = o.kind() == NormKind::layer;
-  (layer ? apply<NormKind::layer> : apply<NormKind::rms>)(stream, shape, o);
+  with_kind(o.kind(), [&]<class Kind>(Kind) { apply<Kind::value>(stream, shape, o); });
 }
 
 }  // namespace zero::cuda

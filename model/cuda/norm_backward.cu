@@ -105,6 +105,7 @@ __global__ void __launch_bounds__(kChunkThreads) norm_backward_chunks(Backward<T
   const std::int64_t end = begin + Ops::kRowChunk < o.rows ? begin + Ops::kRowChunk : o.rows;
   ChunkColumns<kind, access, T> own{o, column, left};
   if (own.inside()) own.weight = read<access>(o.weight + column, left);
+  complete_weight<kind>(own.weight);
   RowPack<kind, T> ahead[kAhead];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) {
@@ -143,7 +144,8 @@ __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o
   const auto read_pack = [&](int column) {
     const int left = o.columns - column;
     Pack pack{read<access>(o.x + row + column, left), read<access>(o.dy + row + column, left)};
-    const Lanes<T> weight = read<access>(o.weight + column, left);
+    Lanes<T> weight = read<access>(o.weight + column, left);
+    complete_weight<kind>(weight);
 #pragma unroll
     for (int i = 0; i < kLanes<T>; ++i) {
       pack.normed.at[i] = statistics.normed(pack.normed.at[i]);
@@ -238,8 +240,7 @@ void backward(cudaStream_t stream, const MatrixShape& s, const NormBackward& o, 
 
 void norm_backward(cudaStream_t stream, const MatrixShape& shape, const NormBackward& o,
                    float* partials) {
-  const bool layer = o.kind() == NormKind::layer;
-  (layer ? backward<NormKind::layer> : backward<NormKind::rms>)(stream, shape, o, partials);
+  with_kind(o.kind(), [&]<class Kind>(Kind) { backward<Kind::value>(stream, shape, o, partials); });
 }
 
 }  // namespace zero::cuda

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "device/cuda/launch.cuh"
+#include "device/cuda/number.cuh"
 #include "model/ops.h"
 
 namespace zero::cuda {
@@ -32,5 +34,26 @@ struct Statistics {
     return (kind == NormKind::layer ? x - mean : x) * scale;
   }
 };
+
+/// The weights of a norm as they are stored become those that it multiplies by.
+template <NormKind kind, int N>
+__device__ __forceinline__ void complete_weight(Floats<N>& weight) {
+  if constexpr (kind == NormKind::rms_plus_one) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) weight.at[i] += 1.0F;
+  }
+}
+
+/// Calls body(std::integral_constant<NormKind, kind>()).
+template <class Body>
+void with_kind(NormKind kind, const Body& body) {
+  if (kind == NormKind::layer) {
+    body(std::integral_constant<NormKind, NormKind::layer>{});
+  } else if (kind == NormKind::rms) {
+    body(std::integral_constant<NormKind, NormKind::rms>{});
+  } else {
+    body(std::integral_constant<NormKind, NormKind::rms_plus_one>{});
+  }
+}
 
 }  // namespace zero::cuda

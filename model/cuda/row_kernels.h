@@ -45,8 +45,8 @@ void gelu_backward(cudaStream_t stream, const MatrixShape& shape, const GeluBack
 /// y (rows, columns), fp32, += bias (columns) of the shape's dtype.
 void add_bias(cudaStream_t stream, const MatrixShape& shape, View bias, View y);
 void column_sums(cudaStream_t stream, const MatrixShape& shape, View x, View sums, float* partials);
-void swiglu_forward(cudaStream_t stream, const MatrixShape& shape, View x, View y);
-void swiglu_backward(cudaStream_t stream, const MatrixShape& shape, View x, View dy);
+void gated_forward(cudaStream_t stream, const MatrixShape& shape, Gate gate, View x, View y);
+void gated_backward(cudaStream_t stream, const MatrixShape& shape, Gate gate, View x, View dy);
 void rotary(cudaStream_t stream, const RotaryShape& shape, Turn turn, View x, View cosines,
             View sines);
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Whether transformers opens the weights of our checkpoints as they are, with the losses that the runs recorded: trains
-# a tiny GPT-2, Llama and Qwen3 on the text of docs/ with the programs in build/bin, then runs check_transformers.py.
+# a tiny model of each kind on the text of docs/ with the programs in build/bin, then runs check_transformers.py.
 #
 #   tests/checkpoint/check_transformers.sh PYTHON
 #
@@ -39,3 +39,4 @@ JSON
 check gpt2 '"family": "gpt2"' 3
 check llama '"family": "llama", "intermediate": 160, "kv_heads": 2' 1
 check qwen3 '"family": "llama", "intermediate": 160, "kv_heads": 2, "head_norms": true, "head": "tied"' 2
+check gemma3 '"family": "gemma3", "intermediate": 160, "kv_heads": 2, "window": 16, "local_layers": "0"' 3

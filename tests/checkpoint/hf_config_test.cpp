@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/hf/config.h"
@@ -163,6 +164,50 @@ TEST_F(HuggingFaceConfig, Qwen3IsLlamaWithNormsOfHeads) {
   EXPECT_EQ(read(older).head_width, 128) << "transformers' default";
   EXPECT_THAT(refusal(qwen3, "attention_bias", true),
               HasSubstr("attention_bias: found true, expected false"));
+}
+
+TEST_F(HuggingFaceConfig, Gemma3HasItsPatternAnglesAndScales) {
+  const json gemma3 = recorded_config("gemma3_tiny");
+  const DecoderShape shape = read(gemma3);
+  EXPECT_EQ(shape.norm, NormKind::rms_plus_one);
+  EXPECT_TRUE(shape.branch_norms && shape.head_norms);
+  EXPECT_EQ(shape.embedding_scale, std::sqrt(24.0));
+  EXPECT_EQ(shape.score_scale, 1 / std::sqrt(12.0));
+  EXPECT_EQ(shape.rotary->theta, 1000);
+  EXPECT_EQ(shape.local_rotary->theta, 100);
+  EXPECT_EQ(shape.window_of(0), 9);
+  EXPECT_EQ(shape.window_of(1), 0);
+  EXPECT_EQ(json::parse(hf_config_text(shape)).at("query_pre_attn_scalar"), 12);
+  json older = gemma3;  // as transformers 4 wrote it
+  for (const char* field : {"rope_parameters", "layer_types"}) older.erase(field);
+  older["rope_theta"] = 1000;
+  older["rope_local_base_freq"] = 100;
+  older["sliding_window_pattern"] = 2;
+  older["cache_implementation"] = "hybrid";
+  EXPECT_EQ(hf_config_text(read(older)), hf_config_text(shape));
+  older["sliding_window_pattern"] = 1;
+  const DecoderShape global = read(older);
+  EXPECT_EQ(global.window, 0);
+  EXPECT_FALSE(global.local_rotary.has_value());
+  EXPECT_THAT(refusal(gemma3, "final_logit_softcapping", 30.0),
+              HasSubstr("final_logit_softcapping: found 30.0, expected null: nothing is capped"));
+  EXPECT_THAT(refusal(gemma3, "attn_logit_softcapping", 50.0),
+              HasSubstr("attn_logit_softcapping: found 50.0, expected null"));
+  EXPECT_THAT(refusal(gemma3, "hidden_activation", "gelu"),
+              HasSubstr("hidden_activation: found \"gelu\", expected \"gelu_pytorch_tanh\""));
+  EXPECT_THAT(refusal(gemma3, "use_bidirectional_attention", true),
+              HasSubstr("use_bidirectional_attention: found true, expected false"));
+  EXPECT_THAT(refusal(gemma3, "sliding_window", nullptr),
+              HasSubstr("sliding_window: found 0, expected at least 1"));
+  EXPECT_THAT(refusal(gemma3, "rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}),
+              HasSubstr("rope_scaling.rope_type: found \"linear\", expected \"default\""));
+  EXPECT_THAT(refusal(gemma3, "architectures", {"Gemma3ForConditionalGeneration"}),
+              HasSubstr("expected one of"));
+  json vision = gemma3;
+  vision["vision_config"] = {{"hidden_size", 8}};
+  EXPECT_THAT(refusal(vision, "architectures", {"Gemma3ForConditionalGeneration"}),
+              HasSubstr("config.json: vision_config: found a model of images, expected one of text "
+                        "alone, such as Gemma3ForCausalLM"));
 }
 
 TEST_F(HuggingFaceConfig, AllUnknownFieldsAreNamedInOneMessage) {

@@ -144,7 +144,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"qwen3_tiny", 2, {1, 3, 1}}, Case{"qwen3_tiny", 3, {1, 2, 2}},
                       Case{"qwen3_tiny", 3, {1, 1, 4}, true}, Case{"qwen3_tiny", 1, {1, 1, 3}},
                       Case{"qwen2_window", 0, {1, 1, 1}}, Case{"qwen2_window", 3, {1, 2, 2}, true},
-                      Case{"mistral_window", 0, {1, 1, 1}}, Case{"mistral_window", 3, {1, 2, 4}}),
+                      Case{"mistral_window", 0, {1, 1, 1}}, Case{"mistral_window", 3, {1, 2, 4}},
+                      Case{"gemma3_tiny", 0, {1, 1, 1}}, Case{"gemma3_tiny", 2, {1, 3, 1}},
+                      Case{"gemma3_tiny", 3, {1, 2, 2}}, Case{"gemma3_tiny", 3, {1, 1, 4}, true},
+                      Case{"gemma3_tiny", 1, {1, 1, 3}}),
     [](const auto& tested) {
       const MeshShape& mesh = tested.param.mesh;
       return fmt::format("{}_stage{}_mesh{}x{}x{}{}", tested.param.folder, tested.param.stage,
@@ -157,7 +160,7 @@ TEST(HuggingFaceFolder, ComesBackWholeAtAnotherWorld) {
   Scratch scratch;
   for (const DecoderShape& config :
        {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama()), DecoderShape(tiny_qwen2()),
-        DecoderShape(tiny_qwen3()), DecoderShape(tiny_local())}) {
+        DecoderShape(tiny_qwen3()), DecoderShape(tiny_local()), tiny_gemma3()}) {
     const std::string folder = scratch.path(std::string(config.family->name) + "/");
     std::uint64_t hashes[2] = {1, 2};
     local::run(3, [&](Communicator& communicator) {

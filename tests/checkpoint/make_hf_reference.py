@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-"""Records what Hugging Face's Llama, Qwen2, Qwen3 and Mistral make of tiny models: folders as transformers writes them,
-losses and gradient norms of AdamW steps, and all final weights.
+"""Records what Hugging Face's Llama, Qwen2, Qwen3, Mistral and Gemma 3 make of tiny models: folders as transformers
+writes them, losses and gradient norms of AdamW steps, and all final weights.
 
 Needs torch, transformers 5 and safetensors; the tests read only what it wrote.
 Run: python make_hf_reference.py [FOLDER [NAME...]]
@@ -13,8 +13,8 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
-                          Qwen3Config, Qwen3ForCausalLM)
+from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 BATCH, SEQUENCE = 2, 33
 # Ten steps of fp32 stay within 4e-7 of fp64's norms at this rate; at 3e-3 rounding grows to 2.8e-6, more than is to be held.
@@ -58,12 +58,22 @@ def mistral_window():
                                             attn_implementation="eager", **SIZES))
 
 
+def gemma3():
+    """A local layer and a global one, whose angles differ; scores scaled by neither's head width. No token pads: its embedding would
+    have no gradient."""
+    rope = dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+                full_attention=dict(rope_type="default", rope_theta=1000.0))
+    return Gemma3ForCausalLM(Gemma3TextConfig(hidden_size=24, head_dim=8, rms_norm_eps=1e-6, query_pre_attn_scalar=12, pad_token_id=None,
+                                              sliding_window=9, layer_types=["sliding_attention", "full_attention"],
+                                              rope_parameters=rope, attn_implementation="eager", **SIZES))
+
+
 def spread(model):
     """Weights far enough from their start to matter, that bf16 holds exactly."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, value in model.named_parameters():
-            around = 1.0 if "norm" in name else 0.0
+            around = 1.0 if "norm" in name and model.config.model_type != "gemma3_text" else 0.0
             value.copy_((around + torch.randn(value.shape, generator=generator) * 0.1).bfloat16().float())
 
 
@@ -114,7 +124,8 @@ def main():
               "qwen2_tiny": (qwen2, 10, dict(dtype=torch.bfloat16, max_shard_size="12KB")),
               "qwen3_tiny": (qwen3, 12, dict(dtype=torch.float32)),
               "qwen2_window": (qwen2_window, 12, dict(dtype=torch.bfloat16)),
-              "mistral_window": (mistral_window, 12, dict(dtype=torch.bfloat16))}
+              "mistral_window": (mistral_window, 12, dict(dtype=torch.bfloat16)),
+              "gemma3_tiny": (gemma3, 12, dict(dtype=torch.float32))}
     for name in sys.argv[2:] or models:
         make, steps, saving = models[name]
         record(folder / name, make, steps, **saving)

@@ -83,6 +83,7 @@ TEST(Audit, EveryAccessIsOrderedHoweverStage3IsCarriedOut) {
   check("tied head, biases", [](AuditedRun& run) { run.model = tiny_qwen2(); });
   check("norms of heads", [](AuditedRun& run) { run.model = tiny_qwen3(); });
   check("windows and scales", [](AuditedRun& run) { run.model = tiny_scaled(); });
+  check("norms of branches, local layers", [](AuditedRun& run) { run.model = tiny_gemma3(); });
   check("kept units", [](AuditedRun& run) { run.engine.limits.reuse_distance = 1 << 20; });
   check("whole parameters",
         [](AuditedRun& run) { run.engine.limits.persistence_threshold = 1 << 20; });

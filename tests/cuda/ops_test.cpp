@@ -67,15 +67,19 @@ TEST_P(CudaOperations, AreTheCpusBitForBitWhereNothingIsSummedAlongARow) {
     h.ops->column_sums(s, dy, sums);
     const MatrixShape half{s.rows, s.columns / 2, dtype_};
     const View gates = h.tensor(random_values(n, 6), dtype_);
-    h.ops->swiglu_forward(half, gates, gated);
-    h.ops->swiglu_backward(half, gates, gated);
+    const View gelu_gated = h.empty(n / 2, dtype_);
+    const View gelu_gates = h.tensor(random_values(n, 7), dtype_);
+    h.ops->gated_forward(half, Gate::silu, gates, gated);
+    h.ops->gated_backward(half, Gate::silu, gates, gated);
+    h.ops->gated_forward(half, Gate::gelu, gelu_gates, gelu_gated);
+    h.ops->gated_backward(half, Gate::gelu, gelu_gates, gelu_gated);
     const RotaryShape r{3, 50, 2, 32, 72, dtype_};
     const View cosines = h.empty(r.table(), DType::fp32);
     const View sines = h.empty(r.table(), DType::fp32);
     h.ops->rotary_table(r, {.theta = 100}, cosines, sines);
     h.ops->rotary(r, Turn::backward, x, cosines, sines);
-    return std::vector<View>{sum,   gelu,   dy,    again, dbias,   sums,  normed,
-                             gated, dgamma, dbeta, gates, cosines, sines, x};
+    return std::vector<View>{sum,    gelu,  dy,    again,      dbias,      sums,    normed, gated,
+                             dgamma, dbeta, gates, gelu_gates, gelu_gated, cosines, sines,  x};
   });
 }
 

@@ -41,7 +41,8 @@ std::vector<DecoderShape> small_shapes() {
                                    with_window(small_llama(), 33, ""),
                                    with_window(small_llama(), 17, "0"),
                                    with_window(small_qwen2(), 70, "1"),
-                                   with_window(small_qwen3(), 40, "0")};
+                                   with_window(small_qwen3(), 40, "0"),
+                                   small_gemma3()};
   for (const Family* family : families()) shapes.push_back(small_shape(*family));
   return shapes;
 }

@@ -62,7 +62,7 @@ TEST_P(GenerationReference, GreedyTokensAreEqual) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GenerationReference,
-                         ::testing::Values("gpt2", "llama", "qwen2", "qwen3", "mistral",
+                         ::testing::Values("gpt2", "llama", "qwen2", "qwen3", "gemma3", "mistral",
                                            "qwen2_window", "mistral_window"),
                          [](const auto& test) { return std::string(test.param); });
 

@@ -223,7 +223,8 @@ INSTANTIATE_TEST_SUITE_P(Configs, InferenceFamilies,
                                            Family{"llama", small_llama()},
                                            Family{"qwen2", small_qwen2()},
                                            Family{"qwen3", small_qwen3()},
-                                           Family{"local", with_window(small_llama(), 20, "1")}),
+                                           Family{"local", with_window(small_llama(), 20, "1")},
+                                           Family{"gemma3", small_gemma3()}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ModelWeights, TakeAsManyBytesAsTheirFormatSays) {
@@ -255,8 +256,9 @@ TEST(ModelWeights, Int8RefusesWhatHasNoScale) {
 
 // The tensors that inference reads are those that training registers.
 TEST(ModelWeights, AreThoseThatTrainingRegisters) {
-  for (const DecoderShape& config : {DecoderShape(small_gpt2()), DecoderShape(small_llama()),
-                                     DecoderShape(small_qwen2()), DecoderShape(small_qwen3())}) {
+  for (const DecoderShape& config :
+       {DecoderShape(small_gpt2()), DecoderShape(small_llama()), DecoderShape(small_qwen2()),
+        DecoderShape(small_qwen3()), small_gemma3()}) {
     local::run(1, [&](Communicator& communicator) {
       const auto device = cpu::open();
       Training training(communicator, *device, {}, config, {1, 4});

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-"""Records what Hugging Face's GPT-2, Llama, Qwen2, Qwen3 and Mistral answer: folders as transformers writes them, logits of every position
+"""Records what Hugging Face's GPT-2, Llama, Qwen2, Qwen3, Gemma 3 and Mistral answer: folders as transformers writes them, logits of every position
 of a prompt, and 200 greedy tokens behind it, in fp32 and without ties.
 
 Needs torch, transformers 5 and safetensors; the tests read only what it wrote. Run: python make_generation_reference.py [FOLDER [NAME...]]
@@ -12,7 +12,7 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
+from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 PROMPT, NEW = 40, 200
@@ -43,6 +43,16 @@ def qwen3():
                                         rope_parameters=dict(rope_type="default", rope_theta=1000.0), **SIZES))
 
 
+def gemma3():
+    """A window shorter than the prompt, in one layer of two. A tied head would answer each token with itself."""
+    rope = dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+                full_attention=dict(rope_type="default", rope_theta=1000.0))
+    return Gemma3ForCausalLM(Gemma3TextConfig(head_dim=8, rms_norm_eps=1e-6, query_pre_attn_scalar=12, sliding_window=24,
+                                              tie_word_embeddings=False,
+                                              layer_types=["sliding_attention", "full_attention"], rope_parameters=rope,
+                                              **{**SIZES, "pad_token_id": None}))
+
+
 def mistral():
     return MistralForCausalLM(MistralConfig(sliding_window=None, tie_word_embeddings=False,
                                             rope_parameters=dict(rope_type="default", rope_theta=1000.0), **SIZES))
@@ -65,7 +75,8 @@ def spread(model, seed):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in model.named_parameters():
-            around = 1.0 if "norm" in name or "ln_" in name and "weight" in name else 0.0
+            of_one = model.config.model_type != "gemma3_text" and "norm" in name
+            around = 1.0 if of_one or "ln_" in name and "weight" in name else 0.0
             value.copy_((around + torch.randn(value.shape, generator=generator) * 0.3).bfloat16().float())
 
 
@@ -108,7 +119,7 @@ def record(folder, make):
 
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "reference")
-    makers = {make.__name__: make for make in (gpt2, llama, qwen2, qwen3, mistral, qwen2_window, mistral_window)}
+    makers = {make.__name__: make for make in (gpt2, llama, qwen2, qwen3, gemma3, mistral, qwen2_window, mistral_window)}
     for name in sys.argv[2:] or makers:
         record(folder / name, makers[name])
 

@@ -48,7 +48,7 @@ TEST_F(QuantizedFolder, GivesTheBitsOfQuantizingAtLoadInEveryLayoutAndDtype) {
   for (const DecoderShape& config :
        {DecoderShape(small_gpt2()), DecoderShape(odd_gpt2()), DecoderShape(small_llama()),
         DecoderShape(small_qwen2()), DecoderShape(small_qwen3()),
-        DecoderShape(with_window(small_llama(), 20, "1"))}) {
+        DecoderShape(with_window(small_llama(), 20, "1")), small_gemma3()}) {
     save(config);
     for (const WeightFormat format : kCodes) {
       for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {

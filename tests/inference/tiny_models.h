@@ -30,6 +30,7 @@ inline LlamaSizes small_llama() {
   return config;
 }
 inline LlamaSizes small_qwen2() { return as_qwen2(small_llama()); }
+inline DecoderShape small_gemma3() { return as_gemma3(small_llama(), 20); }
 inline LlamaSizes small_qwen3() { return as_qwen3(small_llama()); }
 
 /// Writes a Hugging Face folder with random weights, which bf16 holds exactly, then calls `body`
@@ -43,8 +44,9 @@ inline void with_saved_model(
     std::mt19937 random(7);
     std::normal_distribution<float> normal(0, 0.2F);
     for (const auto& [name, count] : training.sizes()) {
-      const bool norm =
-          name.find("norm.weight") != std::string::npos || name.find("ln_") != std::string::npos;
+      const bool norm = (name.find("norm.weight") != std::string::npos ||
+                         name.find("ln_") != std::string::npos) &&
+                        config.norm != NormKind::rms_plus_one;
       std::vector<float> values(static_cast<std::size_t>(count));
       for (float& value : values) {
         value = to_float(to_bfloat16((norm ? 1.0F : 0.0F) + normal(random)));

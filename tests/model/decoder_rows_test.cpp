@@ -51,6 +51,9 @@ TEST_P(DecoderRows, RmsNormMatchesTheLoopsAddsItsDeltaFirstAndCanBeAppliedAgain)
     o.y = h_.empty(rows * columns, dtype_);
     h_.ops->norm_forward(shape, o);
     EXPECT_EQ(h_.read(o.y), y) << "without a delta";
+    o.y = o.x;
+    h_.ops->norm_forward(shape, o);
+    EXPECT_EQ(h_.read(o.y), y) << "in place";
   }
 }
 
@@ -85,6 +88,58 @@ TEST_P(DecoderRows, RmsNormBackwardMatchesFiniteDifferences) {
                 "dx");
     expect_near(h_.read(dweight), reference::differences(of_w, weight, dy), tolerance, "dweight");
   }
+}
+
+// Of weights whose 1 + w is exact: the other norm's bits with those weights.
+TEST_P(DecoderRows, NormsOfOnePlusTheirWeightAreThoseOfTheSum) {
+  const MatrixShape shape{70, 24, dtype_};
+  const HeadNormShape heads{70, 1, 1, 8, dtype_};
+  h_.ops->prepare(shape);
+  h_.ops->prepare(heads);
+  h_.ops->allocate_scratch();
+  Values stored;
+  Values whole;
+  for (int i = 0; i < 24; ++i) {
+    stored.push_back((i - 11) / 16.0);
+    whole.push_back(1 + stored.back());
+  }
+  const auto bytes = [&](const Values& weight, bool plus_one) {
+    const View x = h_.tensor(random_values(70 * 24, 1), dtype_);
+    const View w = h_.tensor(weight, dtype_);
+    const View y = h_.empty(70 * 24, dtype_), again = h_.empty(70 * 24, dtype_);
+    const View statistics = h_.empty(70, DType::fp32), figures = h_.empty(140, DType::fp32);
+    const View dx = h_.tensor(random_values(70 * 24, 2), dtype_);
+    const View dweight = h_.empty(24, DType::fp32);
+    const View of_heads = h_.empty(70 * 24, dtype_);
+    const View query = w.slice(0, 8), key = w.slice(8, 8);
+    const View dquery = h_.empty(8, DType::fp32), dkey = h_.empty(8, DType::fp32);
+    NormForward o{.x = x, .weight = w, .y = y, .statistics = statistics, .plus_one = plus_one};
+    h_.ops->norm_forward(shape, o);
+    o.y = again;
+    h_.ops->norm_apply(shape, o);
+    h_.ops->norm_backward(shape, {.x = x,
+                                  .statistics = statistics,
+                                  .weight = w,
+                                  .dy = y,
+                                  .dx = dx,
+                                  .dweight = dweight,
+                                  .plus_one = plus_one});
+    h_.ops->head_norm_forward(heads, {.x = x,
+                                      .query_weight = query,
+                                      .key_weight = key,
+                                      .y = of_heads,
+                                      .statistics = figures,
+                                      .plus_one = plus_one});
+    const Values forward = h_.read(of_heads);
+    h_.ops->head_norm_backward(heads, {x, figures, query, key, of_heads, dquery, dkey, plus_one});
+    std::vector<Values> all{forward};
+    for (const View& view : {y, again, dx, dweight, of_heads, dquery, dkey}) {
+      all.push_back(h_.read(view));
+    }
+    return all;
+  };
+  EXPECT_EQ(bytes(stored, true), bytes(whole, false));
+  EXPECT_NE(bytes(stored, true), bytes(stored, false));
 }
 
 /// The heads of q and k of rows of q, k and v by rms_norm, each with its weight.
@@ -170,26 +225,30 @@ TEST_P(DecoderRows, AScaleIsRoundedToTheTypeOfWhatItMultiplies) {
   }
 }
 
-TEST_P(DecoderRows, SwigluMatchesTheLoopsAndItsBackwardFiniteDifferences) {
-  for (const std::int64_t columns : {1, 7, 16, 45}) {
-    const std::int64_t rows = 11;
-    const MatrixShape shape{rows, columns, dtype_};
-    Values x = random_values(2 * rows * columns, 1, dtype_);
-    for (std::size_t i = 0; i < x.size(); i += 3) x[i] *= 8;
-    x[0] = 64;  // far out, both ways
-    x[static_cast<std::size_t>(2 * columns)] = -128;
-    const Values dy = random_values(rows * columns, 2, dtype_);
-    const Values expected = reference::swiglu(x, columns);
-    const View in = h_.tensor(x, dtype_);
-    const View y = h_.empty(rows * columns, dtype_);
-    h_.ops->swiglu_forward(shape, in, y);
-    expect_near(h_.read(y), expected, rounding(dtype_), "y");
-    const View again = h_.tensor(dy, dtype_);
-    h_.ops->swiglu_backward(shape, in, again);
-    EXPECT_EQ(h_.read(again), h_.read(y)) << "y again";
-    const auto f = [&](const Values& v) { return reference::swiglu(v, columns); };
-    const double tolerance = std::max(rounding(dtype_), 1e-5);
-    expect_near(h_.read(in), reference::differences(f, x, dy), tolerance, "dx");
+TEST_P(DecoderRows, GatedUnitsMatchTheLoopsAndTheirBackwardFiniteDifferences) {
+  for (const Gate gate : {Gate::silu, Gate::gelu}) {
+    for (const std::int64_t columns : {1, 7, 16, 45}) {
+      const std::int64_t rows = 11;
+      const MatrixShape shape{rows, columns, dtype_};
+      Values x = random_values(2 * rows * columns, 1, dtype_);
+      for (std::size_t i = 0; i < x.size(); i += 3) x[i] *= 8;
+      x[0] = 64;  // far out, both ways
+      x[static_cast<std::size_t>(2 * columns)] = -128;
+      const Values dy = random_values(rows * columns, 2, dtype_);
+      const auto f = [&](const Values& v) {
+        return gate == Gate::silu ? reference::swiglu(v, columns) : reference::geglu(v, columns);
+      };
+      const Values expected = f(x);
+      const View in = h_.tensor(x, dtype_);
+      const View y = h_.empty(rows * columns, dtype_);
+      h_.ops->gated_forward(shape, gate, in, y);
+      expect_near(h_.read(y), expected, rounding(dtype_), "y");
+      const View again = h_.tensor(dy, dtype_);
+      h_.ops->gated_backward(shape, gate, in, again);
+      EXPECT_EQ(h_.read(again), h_.read(y)) << "y again";
+      const double tolerance = std::max(rounding(dtype_), 1e-5);
+      expect_near(h_.read(in), reference::differences(f, x, dy), tolerance, "dx");
+    }
   }
 }
 
@@ -287,7 +346,7 @@ TEST(DecoderOps, RefuseWhatDoesNotFit) {
               }),
               HasSubstr("rotary: heads of 3 elements, expected an even number"));
   EXPECT_THAT(message_of([&] {
-                h.ops->swiglu_forward({2, 4, DType::fp32}, x, x);
+                h.ops->gated_forward({2, 4, DType::fp32}, Gate::silu, x, x);
               }),
               HasSubstr("swiglu_forward: operand x holds 12 x fp32, expected 16 x fp32"));
   EXPECT_THAT(

@@ -22,18 +22,18 @@ void alone(const std::function<void(Communicator&, Device&)>& body) {
 
 struct Family {
   const char* name;
-  LlamaSizes (*config)();
+  DecoderShape (*config)();
 };
 
 class LlamaFamily : public ::testing::TestWithParam<Family> {
  protected:
-  LlamaSizes config_ = GetParam().config();
+  DecoderShape config_ = GetParam().config();
 };
 
 TEST_P(LlamaFamily, CountsItsParameters) {
   alone([&](Communicator& communicator, Device& device) {
     Training training(communicator, device, {}, config_, {2, 5});
-    EXPECT_EQ(training.engine.parameter_count(), config_.shape().parameter_count());
+    EXPECT_EQ(training.engine.parameter_count(), config_.parameter_count());
     EXPECT_EQ(training.sizes().at("model.layers.1.self_attn.qkv_proj.weight"), (24 + 2 * 12) * 12);
     EXPECT_EQ(training.sizes().at("model.layers.0.mlp.gate_up_proj.weight"), 2 * 20 * 12);
     EXPECT_EQ(training.sizes().count("lm_head.weight"),
@@ -101,7 +101,7 @@ TEST_P(LlamaFamily, PlannedActivationsAreTakenOnceAndWhole) {
   });
 }
 
-Outcome train(const LlamaSizes& config, int ranks, const EngineOptions& options,
+Outcome train(const DecoderShape& config, int ranks, const EngineOptions& options,
               const Open& open_device) {
   return outcome_of(config, 6, ranks, options, open_device);
 }
@@ -134,9 +134,12 @@ TEST_P(LlamaFamily, BitsDependNeitherOnStageNorWorldNorThreadsNorStreams) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, LlamaFamily,
-                         ::testing::Values(Family{"Llama", tiny_llama}, Family{"Qwen2", tiny_qwen2},
-                                           Family{"Qwen3", tiny_qwen3}, Family{"Local", tiny_local},
-                                           Family{"Scaled", tiny_scaled}),
+                         ::testing::Values(Family{"Llama", [] { return tiny_llama().shape(); }},
+                                           Family{"Qwen2", [] { return tiny_qwen2().shape(); }},
+                                           Family{"Qwen3", [] { return tiny_qwen3().shape(); }},
+                                           Family{"Local", [] { return tiny_local().shape(); }},
+                                           Family{"Scaled", [] { return tiny_scaled().shape(); }},
+                                           Family{"Gemma3", tiny_gemma3}),
                          [](const auto& tested) { return tested.param.name; });
 
 TEST(LlamaShape, CountsThePublishedModels) {

@@ -140,10 +140,14 @@ TEST_F(Listeners, HearOfRowsWithWhatEachReadsAndWrites) {
   expect("gelu_forward", 0, 2 * 2 * 32);
   ops_->gelu_backward(s, x, y, y, row);
   expect("gelu_backward", 0, 2 * (4 * 32 + 8));
-  ops_->swiglu_forward(s, wide, y);
+  ops_->gated_forward(s, Gate::silu, wide, y);
   expect("swiglu_forward", 0, 2 * (64 + 32));
-  ops_->swiglu_backward(s, wide, y);
+  ops_->gated_backward(s, Gate::silu, wide, y);
   expect("swiglu_backward", 0, 2 * 2 * (64 + 32));
+  ops_->gated_forward(s, Gate::gelu, wide, y);
+  expect("geglu_forward", 0, 2 * (64 + 32));
+  ops_->gated_backward(s, Gate::gelu, wide, y);
+  expect("geglu_backward", 0, 2 * 2 * (64 + 32));
 }
 
 TEST_F(Listeners, HearOfAttentionAndTheEnds) {

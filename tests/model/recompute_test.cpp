@@ -82,6 +82,9 @@ std::vector<Job> jobs() {
   const DType bf16 = DType::bf16;
   const DecoderShape separate = llama_of_blocks(tiny_llama());
   const DecoderShape tied = llama_of_blocks(tiny_qwen2());
+  LlamaSizes blocks = tiny_llama();
+  blocks.layers = kBlocks;
+  const DecoderShape gemma3 = as_gemma3(blocks, 4);
   const DecoderShape normed = llama_of_blocks(tiny_qwen3());
   const StreamOrder lazy{.policy = StreamOrder::Policy::lazy};
   const StreamOrder apart{.policy = StreamOrder::Policy::lazy, .memory = Memory::apart};
@@ -116,6 +119,9 @@ std::vector<Job> jobs() {
       {.model = tied, .mesh = {1, 1, 1}, .accumulation = 1, .stage = 0, .order = seeded(4)},
       {.model = normed, .mesh = {1, 2, 2}, .own_rows = true, .stage = 3, .order = seeded(5)},
       {.model = normed, .compute = bf16, .mesh = {1, 1, 2}, .stage = 1, .order = apart},
+      {.model = gemma3, .mesh = {1, 2, 2}, .own_rows = true, .stage = 3, .order = seeded(6)},
+      {.model = gemma3, .compute = bf16, .mesh = {1, 1, 2}, .stage = 1, .order = apart},
+      {.model = gemma3, .mesh = {1, 2, 1}, .accumulation = 3, .stage = 2, .order = lazy},
       {.compute = DType::fp16, .mesh = {1, 2, 1}, .stage = 3, .order = lazy, .limits = plain},
   };
 }

@@ -100,6 +100,16 @@ Values rms_norm(const Values& x, const Values& weight, std::int64_t columns, dou
   return y;
 }
 
+Values geglu(const Values& x, std::int64_t columns) {
+  Values y;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(x.size()); i += 2 * columns) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      y.push_back(gelu({at(x, i + j)})[0] * at(x, i + columns + j));
+    }
+  }
+  return y;
+}
+
 Values swiglu(const Values& x, std::int64_t columns) {
   Values y;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(x.size()); i += 2 * columns) {

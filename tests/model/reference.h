@@ -23,6 +23,8 @@ Values rms_norm(const Values& x, const Values& weight, std::int64_t columns, dou
 Values gelu(const Values& x);
 /// x (rows, 2 columns) to (rows, columns): silu(left half) * right half.
 Values swiglu(const Values& x, std::int64_t columns);
+/// The same with gelu in place of silu.
+Values geglu(const Values& x, std::int64_t columns);
 
 struct Attention {
   std::int64_t batch, sequence, heads, head_width;

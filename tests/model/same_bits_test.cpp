@@ -169,7 +169,8 @@ TEST_P(SameBits, DecoderRows) {
     h.ops->attention_backward(a, qkv, out, log_sums, dout, dqkv);
     h.ops->rotary(r, Turn::backward, dqkv, cosines, sines);
     h.ops->norm_backward(s, {x, statistics, weight, dqkv, dx, dweight});
-    h.ops->swiglu_backward({300, 48, dtype_}, gate, out);
+    h.ops->gated_backward({300, 48, dtype_}, Gate::silu, gate, out);
+    h.ops->gated_backward({300, 48, dtype_}, Gate::gelu, gate, out);
     return std::vector<View>{qkv, log_sums, dqkv,    dx,   dweight, gate,
                              out, heads,    figures, done, dtwo};
   });

@@ -118,6 +118,29 @@ inline LlamaSizes with_scales(LlamaSizes sizes) {
   return sizes;
 }
 
+/// A Gemma 3 of these sizes: of every two layers the first is local.
+inline DecoderShape as_gemma3(const LlamaSizes& sizes, std::int64_t window) {
+  std::string local;
+  for (std::int64_t i = 0; i < sizes.layers; i += 2) {
+    local += (local.empty() ? "" : ",") + std::to_string(i);
+  }
+  nlohmann::json section{{"family", "gemma3"},
+                         {"layers", sizes.layers},
+                         {"width", sizes.width},
+                         {"heads", sizes.heads},
+                         {"kv_heads", sizes.kv_heads},
+                         {"intermediate", sizes.intermediate},
+                         {"vocabulary", sizes.vocabulary},
+                         {"context", sizes.context},
+                         {"window", window},
+                         {"local_layers", local},
+                         {"rope_theta", sizes.rotary.theta},
+                         {"local_rope_theta", 20},
+                         {"score_scale", 0.3}};
+  if (sizes.head_width != 0) section["head_width"] = sizes.head_width;
+  return decoder_shape(section);
+}
+
 /// The names of a GPT-2's files.
 inline NameMap gpt2_names() { return file_names(Gpt2Sizes{}); }
 

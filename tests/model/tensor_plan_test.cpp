@@ -74,8 +74,9 @@ TEST(TensorTraffic, UnderSequenceParallelismIsFourReduceScattersAndSixGathersALa
 }
 
 TEST(TensorTraffic, IsWhatTheModelForetold) {
-  for (const DecoderShape& config : {DecoderShape(even_gpt2(2)), DecoderShape(uneven_llama(32)),
-                                     DecoderShape(uneven_qwen3(32))}) {
+  for (const DecoderShape& config :
+       {DecoderShape(even_gpt2(2)), DecoderShape(uneven_llama(32)), DecoderShape(uneven_qwen3(32)),
+        as_gemma3(uneven_llama(32), 7)}) {
     for (const int ranks : {1, 3, 8}) {
       if (ranks > 4 && config.family->name == "gpt2") continue;
       for (const bool own_rows : {false, true}) {
@@ -95,9 +96,11 @@ TEST(TensorTraffic, IsWhatTheModelForetold) {
 }
 
 TEST(TensorMemory, IsPlannedToTheByte) {
-  for (const int choice : {0, 1, 2, 3}) {
+  for (const int choice : {0, 1, 2, 3, 4, 5}) {
     const TensorOptions options{.sequence_parallel = choice % 2 == 1, .chunks = 2};
-    const DecoderShape config = choice < 2 ? uneven_llama(32) : uneven_qwen3(32);
+    const DecoderShape configs[] = {uneven_llama(32), uneven_qwen3(32),
+                                    as_gemma3(uneven_llama(32), 7)};
+    const DecoderShape& config = configs[choice / 2];
     over(3, config, options, [&](Training& training, Device& device) {
       const Communicator& group = training.engine.mesh().axis(Axis::tensor);
       const auto nobody = planning::communicator(group.rank(), 3, BackendKind::local);

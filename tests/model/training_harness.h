@@ -60,6 +60,7 @@ inline LlamaSizes tiny_llama() {
 }
 
 inline LlamaSizes tiny_qwen2() { return as_qwen2(tiny_llama()); }
+inline DecoderShape tiny_gemma3() { return as_gemma3(tiny_llama(), 4); }
 inline LlamaSizes tiny_qwen3() { return as_qwen3(tiny_llama()); }
 /// One layer of two is local.
 inline LlamaSizes tiny_local() { return with_window(tiny_llama(), 3, "1"); }
