@@ -245,9 +245,9 @@ void RunCheckpoints::prepare_log() {
                               log_->path(), aside));
   });
   if (log_ != nullptr && resumed_) {
-    log_->write({{"resumed_after_step", resumed_->step},
-                 {"checkpoint", resumed_->folder},
-                 {"run", values_.log.run}});
+    log_line({{"resumed_after_step", resumed_->step},
+              {"checkpoint", resumed_->folder},
+              {"run", values_.log.run}});
   }
 }
 
@@ -336,35 +336,6 @@ Json RunCheckpoints::extra(const StepReport& report) {
 
 void RunCheckpoints::tell_reports() {
   while (const auto report = training_state_.checkpointer()->report()) tell(*report);
-}
-
-void RunCheckpoints::tell(const SaveReport& report) {
-  if (!report.error.empty()) {
-    if (options_.required && report.step != skipped_save_) {
-      throw AgreedError(report.error + "; " + newest_text() +
-                        ". Mend the cause, or set run.checkpoint.required to false to train on "
-                        "without");
-    }
-    console_.line("warning: " + report.error);
-    if (log_ != nullptr) log_->write({{"not_saved_step", report.step}, {"error", report.error}});
-    return;
-  }
-  if (std::exchange(first_save_, false) && console_.mode() != Console::Mode::silent) {
-    console_.line(fmt::format("checkpoints go to {} through {}", options_.folder,
-                              training_state_.checkpointer()->how()));
-  }
-  saved_step_ = report.step;
-  if (progress_ != nullptr) {
-    progress_->saved(saved_step_, checkpoint_path(options_.folder, {.step = saved_step_}));
-  }
-  if (!report.notes.empty()) console_.line("note: " + report.notes);
-  console_.line(fmt::format("saved step {} ({} in {:.1f} s, {:.2f} s exposed)", report.step,
-                            decimal_bytes(report.bytes), report.seconds, report.exposed_seconds));
-  if (log_ == nullptr) return;
-  log_->write({{"saved_step", report.step},
-               {"bytes", report.bytes},
-               {"seconds", report.seconds},
-               {"exposed_seconds", report.exposed_seconds}});
 }
 
 int RunCheckpoints::finish() {

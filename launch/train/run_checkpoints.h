@@ -55,12 +55,10 @@ class RunCheckpoints {
   /// From here on signals ask for a checkpoint rather than end the process, if the run saves any.
   /// Not collective.
   void listen();
-  /// Has the next step be the last, behind which a checkpoint is saved; called by the first rank.
-  /// False, and nothing happens, if the run saves none.
-  bool end() {
-    if (!options_.folder.empty()) requests_.end();
-    return !options_.folder.empty();
-  }
+  /// Writes a line of the log, if this rank has one. If that fails, the run saves after its next
+  /// step and ends, or, if it saves nothing, goes on without a log.
+  void log_line(const nlohmann::ordered_json& line);
+  bool log_failed() const { return log_failed_; }
   /// Whether a signal has asked this rank for the end of a run that saves.
   bool ending() const {
     return !options_.folder.empty() && signals_ != nullptr && signals_->asked().ending != 0;
@@ -116,6 +114,7 @@ class RunCheckpoints {
   TrainingState& training_state_;
   Console& console_;
   RunLog* log_;
+  bool log_failed_ = false;
   Signals* signals_;
   RunProgress* progress_;
   files::FileSystem& disk_;

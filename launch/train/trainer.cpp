@@ -127,7 +127,7 @@ int Trainer::run() {
   ending.time_is_up = decision.time_is_up && step_ < config_.run.steps;
   if (ending.ends()) return end_early(ending);
   finish();
-  return log_failed_ ? 1 : 0;
+  return checkpoints_.log_failed() ? 1 : 0;
 }
 
 /// Returns what has ended the run before its last step, or nothing that ends it.
@@ -279,22 +279,7 @@ void Trainer::log_step(const StepReport& report, const StepOptions& options, dou
   if (report.nonfinite) line["skipped"] = *report.nonfinite;
   if (config_.mesh.tensor > 1) line["mesh_tensor"] = config_.mesh.tensor;
   if (report.step == 1) line["run"] = checkpoints_.run_mark();
-  log_line(line);
-}
-
-/// A log that cannot be written ends the run in good order, or stays behind it if nothing is saved.
-void Trainer::log_line(const nlohmann::ordered_json& line) {
-  if (log_ == nullptr) return;
-  try {
-    log_->write(line);
-  } catch (const Error& error) {
-    log_ = nullptr;
-    log_failed_ = true;
-    console_.end_progress();
-    console_.line(fmt::format("warning: {}; {}", error.what(),
-                              checkpoints_.end() ? "the run saves a checkpoint, then ends"
-                                                 : "the run goes on without a log"));
-  }
+  checkpoints_.log_line(line);
 }
 
 void Trainer::show_progress(const StepReport& report, double seconds) {

@@ -70,7 +70,6 @@ class Trainer {
   Decision train_step(std::int64_t step);
   void handle_nonfinite(const StepReport& report);
   int end_early(const Decision& decision);
-  void log_line(const nlohmann::ordered_json& line);
   void log_step(const StepReport& report, const StepOptions& options, double seconds);
   void show_progress(const StepReport& report, double seconds);
   void finish();
@@ -97,7 +96,6 @@ class Trainer {
   DataCheck data_check_;
   LossScaling loss_scaling_;
   std::array<Event, 2> trained_;        // recorded after the micro-batches, alternating
-  bool log_failed_ = false;             // the first rank's
   double validation_seconds_ = 0;       // of the last
   std::optional<double> validation_{};  // of the last validation
   std::int64_t validated_at_ = -1;      // the step of validation_

@@ -21,15 +21,16 @@
 namespace zero {
 
 int Trainer::end_early(const Decision& decision) {
-  const std::string reason = decision.signal == 0 ? (log_failed_ ? "run.log" : "run.stop_after")
+  const std::string reason = decision.signal == 0
+                                 ? (checkpoints_.log_failed() ? "run.log" : "run.stop_after")
                              : decision.signal == SIGINT ? "SIGINT"
                                                          : "SIGTERM";
   console_.line(fmt::format("ended by {} after step {} of {}; {}", reason, step_, config_.run.steps,
                             checkpoints_.next_text()));
-  log_line({{"ended_by", reason}, {"after_step", step_}});
+  checkpoints_.log_line({{"ended_by", reason}, {"after_step", step_}});
   write_trace_file();
   if (decision.signal != 0) return 128 + decision.signal;
-  return log_failed_ ? 1 : 0;
+  return checkpoints_.log_failed() ? 1 : 0;
 }
 
 void Trainer::save() {
@@ -115,7 +116,7 @@ void Trainer::finish() {
         {"threads_from", config_.values.at("run.threads").source}};
     if (of_gpu()) last["graphs"] = graphs_json(training_state_.engine().captured_graphs(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);
-    log_line(last);
+    checkpoints_.log_line(last);
   }
   if (of_gpu()) {
     console_.line(graphs_text(training_state_.engine().captured_graphs(), config_));
