@@ -200,7 +200,7 @@ class Run {
     plan_memory_limit(*prepared_.config);
     const TrainConfig& config = *prepared_.config;
     state_.progress.saves = !config.checkpoints.folder.empty();
-    state_.progress.logs = prepared_.log != nullptr;
+    state_.progress.logs = !config.run.log.empty();
     state_.progress.weights_due = !config.run.save_weights.empty();
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     for (const std::string& warning : config.warnings) console_.line("warning: " + warning);

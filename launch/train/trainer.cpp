@@ -187,8 +187,8 @@ Decision Trainer::train_step(std::int64_t step) {
   const double seconds = seconds_since(start);
   if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
-  if (progress_ != nullptr) progress_->steps_done = report.step;
   log_step(report, options, seconds);
+  if (progress_ != nullptr && communicator_.rank() == 0) progress_->steps_done = report.step;
   show_progress(report, seconds);
   exposed_units_.add(training_state_.engine().exposed_by_use(), report.exposed_seconds);
   data_check_.after_step(
