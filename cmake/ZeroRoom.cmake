@@ -41,8 +41,8 @@ function(zero_bf16_sources)
   endif()
 endfunction()
 
-# zero_kernels(SOURCE...): loops over values and intrinsics, compiled alone. To optimize what AddressSanitizer and UBSan add takes half the time of
-# compiling it, and only these are too slow without.
+# zero_kernels(SOURCE...): loops over values and intrinsics, compiled alone. Of LIGHT rooms with AddressSanitizer these alone are optimized: to optimize
+# what it and UBSan add takes half the time of compiling it.
 function(zero_kernels)
   set_property(SOURCE ${ARGN} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
   if(ZERO_SANITIZE STREQUAL "address")
@@ -72,7 +72,7 @@ function(zero_room name)
     zero_unity(zero_${name} ${ZERO_UNITY_BATCH})
     list(FILTER ROOM_SOURCES INCLUDE REGEX "^cpu/")
     zero_kernels(${ROOM_SOURCES})
-    if(ZERO_SANITIZE STREQUAL "address")
+    if(ROOM_LIGHT AND ZERO_SANITIZE STREQUAL "address")
       target_compile_options(zero_${name} PRIVATE -O0)
     endif()
   endif()
