@@ -81,6 +81,7 @@ std::vector<Option> memory_and_file_options() {
 std::vector<Option> other_options() {
   using enum ValueType;
   const std::string layers = "the models' own layers say how they are cut";
+  const std::string stages = "there is one pipeline stage";
   const std::string compiled = "nothing is compiled at run time";
   const std::string order = "batches follow data.train, in order or by data.shuffle";
   return {
@@ -98,12 +99,12 @@ std::vector<Option> other_options() {
              "zero_optimization.overlap_comm decides it"),
       accept("tensor_parallel.partition_config", anything, "null", layers),
       unless_enabled("expert_parallel", "the models here have no experts"),
-      only("pipeline.stages", integer, "1", "there is one pipeline stage"),
-      accept("pipeline.partition", text, "null", "there is one pipeline stage"),
-      accept("pipeline.seed_layers", boolean, "false", "there is one pipeline stage"),
+      only("pipeline.stages", integer, "1", stages),
+      accept("pipeline.partition", text, "null", stages),
+      accept("pipeline.seed_layers", boolean, "false", stages),
       accept("pipeline.activation_checkpoint_interval", integer, "0", "see recompute"),
-      accept("pipeline.pipe_partitioned", boolean, "true", "there is one pipeline stage"),
-      accept("pipeline.grad_partitioned", boolean, "true", "there is one pipeline stage"),
+      accept("pipeline.pipe_partitioned", boolean, "true", stages),
+      accept("pipeline.grad_partitioned", boolean, "true", stages),
       unless_enabled("autotuning", "nothing is tuned behind the configuration's back"),
       unless_enabled("elasticity", "the batch is what the configuration says, for any world"),
       accept("compile.enabled", boolean, "false", compiled),

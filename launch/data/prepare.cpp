@@ -267,11 +267,7 @@ class Preparation {
                     bytes_text(static_cast<double>(done_)), bytes_text(static_cast<double>(total_)),
                     count_text(static_cast<double>(tokens_)), bytes_text(speed),
                     duration_text(static_cast<double>(total_ - done_) / speed));
-    console_.refresh(text);
-    if (console_.mode() == Console::Mode::lines && now - last_line_ >= std::chrono::seconds(10)) {
-      last_line_ = now;
-      console_.line(text);
-    }
+    console_.progress(text, start_);
   }
 
   const PrepareOptions& options_;
@@ -286,7 +282,6 @@ class Preparation {
   std::int64_t documents_ = 0;
   bool continues_ = false;  // the text, behind a cut of the same file
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point last_line_ = start_;
 };
 
 }  // namespace

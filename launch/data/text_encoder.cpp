@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/error.h"
+#include "launch/data/token_file.h"
 
 namespace zero {
 namespace {
@@ -108,12 +110,15 @@ void check_is_text(const std::string& path, std::string_view bytes) {
       Format{"\x89HDF"sv, "HDF5", kFields},
       Format{"\xff\xfe"sv, "UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"},
       Format{"\xfe\xff"sv, "UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"},
-      Format{"\x88\xd8\x34\x01"sv, "a token file", "data.train of zero_train takes it as it is"},
-      Format{"\xa1\xd9\x34\x01"sv, "a token file", "data.train of zero_train takes it as it is"},
-      Format{"\x8a\xd8\x34\x01"sv, "questions of llm.c with tokens", "name texts"},
       Format{"\xc6\xd7\x34\x01"sv, "a model of llm.c", "name texts"},
       Format{"GGUF"sv, "a model (gguf)", "name texts"},
       Format{"MMIDIDX"sv, "an index of Megatron's tokens", "name texts"}};
+  std::int32_t magic = 0;
+  if (bytes.size() >= sizeof magic) std::memcpy(&magic, bytes.data(), sizeof magic);
+  ZERO_CHECK(magic != kTokenMagic && magic != kLlama3Magic,
+             "{}: is a token file, not a text; data.train of zero_train takes it as it is", path);
+  ZERO_CHECK(magic != kEvaluationMagic,
+             "{}: is questions of llm.c with tokens, not a text; name texts", path);
   for (const Format& format : kFormats) {
     ZERO_CHECK(!bytes.starts_with(format.begins), "{}: is {}, not a text; {}", path, format.name,
                format.advice);

@@ -20,8 +20,6 @@
 namespace zero {
 namespace {
 
-constexpr std::int32_t kEvaluationMagic = 20240522;
-
 using Header = std::array<std::int32_t, 256>;
 
 /// The tokens at `bytes`, of `token_bytes` each.

@@ -21,6 +21,8 @@ namespace zero {
 /// too.
 inline constexpr std::int32_t kTokenMagic = 20240520;
 inline constexpr std::int32_t kLlama3Magic = 20240801;
+/// Of llm.c's files of questions, which are no stream of tokens.
+inline constexpr std::int32_t kEvaluationMagic = 20240522;
 inline constexpr std::int64_t kTokenHeaderBytes = 256 * 4;
 
 /// One token file, open for reading. The bytes that are read are held against the digest beside the

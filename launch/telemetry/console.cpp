@@ -50,6 +50,15 @@ void Console::refresh(const std::string& text) {
   write(fmt::format("\r{}\x1b[K", text));
 }
 
+void Console::progress(const std::string& text, std::chrono::steady_clock::time_point start) {
+  constexpr std::chrono::seconds kBetweenLines{10};
+  refresh(text);
+  const auto now = std::chrono::steady_clock::now();
+  if (mode_ != Mode::lines || now - std::max(last_, start) < kBetweenLines) return;
+  last_ = now;
+  line(text);
+}
+
 void Console::end_progress() {
   if (!open_) return;
   open_ = false;

@@ -38,6 +38,9 @@ class Console {
   /// Replaces the progress line (terminal), at most ten times a second; does nothing in other
   /// modes.
   void refresh(const std::string& text);
+  /// refresh() or, where progress is lines, a line every ten seconds, the first ten seconds after
+  /// `start`, when the work began.
+  void progress(const std::string& text, std::chrono::steady_clock::time_point start);
   /// Ends the progress line, so that other output starts on a fresh line.
   void end_progress();
 

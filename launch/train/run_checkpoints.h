@@ -58,6 +58,8 @@ class RunCheckpoints {
   /// Writes a line of the log, if this rank has one. If that fails, the run saves after its next
   /// step and ends, or, if it saves nothing, goes on without a log.
   void log_line(const nlohmann::ordered_json& line);
+  /// Whether this rank has a log, which has not failed.
+  bool logs() const { return log_ != nullptr; }
   bool log_failed() const { return log_failed_; }
   /// Whether a signal has asked this rank for the end of a run that saves.
   bool ending() const {

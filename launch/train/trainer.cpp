@@ -26,8 +26,6 @@
 namespace zero {
 namespace {
 
-constexpr double kBetweenLines = 10;  // seconds, of a validation's progress in a log
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -71,7 +69,6 @@ Trainer::Trainer(const TrainerParts& parts)
       communicator_(parts.mesh.world()),
       device_(parts.device),
       console_(parts.console),
-      log_(parts.log),
       cores_are_shared_(parts.cores_are_shared),
       instruments_(parts.instruments),
       progress_(parts.progress),
@@ -82,7 +79,7 @@ Trainer::Trainer(const TrainerParts& parts)
                     .batches = batches_,
                     .training_state = training_state_,
                     .console = console_,
-                    .log = log_,
+                    .log = parts.log,
                     .signals = parts.signals,
                     .started = parts.started,
                     .progress = progress_,
@@ -232,18 +229,13 @@ std::optional<double> Trainer::validate() {
   if (batches_.validation_sequences() == 0) return std::nullopt;
   if (validated_at_ == step_) return validation_;
   const auto start = std::chrono::steady_clock::now();
-  double told = 0;
   const std::optional<double> loss =
       validation_loss(training_state_, batches_, [&](std::int64_t turn, std::int64_t turns) {
         const double seconds = seconds_since(start);
         const double left = seconds / static_cast<double>(turn) * static_cast<double>(turns - turn);
         const std::string text = fmt::format("step {}: validation, batch {} of {}  {} left", step_,
                                              turn, turns, duration_text(left));
-        console_.refresh(text);
-        if (console_.mode() == Console::Mode::lines && seconds - told >= kBetweenLines) {
-          told = seconds;
-          console_.line(text);
-        }
+        console_.progress(text, start);
         return !checkpoints_.ending();
       });
   validation_seconds_ = seconds_since(start);
@@ -259,7 +251,7 @@ std::optional<double> Trainer::validate() {
 }
 
 void Trainer::log_step(const StepReport& report, const StepOptions& options, double seconds) {
-  if (log_ == nullptr) return;
+  if (!checkpoints_.logs()) return;
   nlohmann::ordered_json line{
       {"step", report.step},
       {"loss", report.loss},

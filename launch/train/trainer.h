@@ -85,7 +85,6 @@ class Trainer {
   Communicator& communicator_;  // all ranks
   Device& device_;
   Console& console_;
-  RunLog* log_;
   bool cores_are_shared_;
   Instruments* instruments_;
   RunProgress* progress_;

@@ -99,7 +99,7 @@ void Trainer::finish() {
   }
   show_sample();  // a failure or an interrupt of sampling leaves the weights
   nlohmann::ordered_json profile = finish_profile();
-  if (log_ != nullptr) {
+  if (checkpoints_.logs()) {
     nlohmann::ordered_json last{
         {"final", true},
         {"state_hash", fmt::format("{:016x}", hash)},
