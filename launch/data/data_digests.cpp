@@ -11,8 +11,11 @@
 namespace zero {
 
 DataDigests::DataDigests(std::vector<const TokenFile*> files)
-    : files_(std::move(files)), texts_(known()) {
-  complete_ = std::ranges::count(texts_, std::string()) == 0;
+    : DataDigests(files, std::vector<bool>(files.size())) {}
+
+DataDigests::DataDigests(std::vector<const TokenFile*> files, std::vector<bool> read_elsewhere)
+    : files_(std::move(files)), read_elsewhere_(std::move(read_elsewhere)), texts_(known()) {
+  complete_ = bytes_to_read() == 0;
   if (!complete_) thread_ = std::thread([this] { read_all(); });
 }
 
@@ -21,11 +24,15 @@ DataDigests::~DataDigests() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool DataDigests::is_read(std::size_t file) const {
+  return files_[file]->digest() == nullptr && !read_elsewhere_[file];
+}
+
 void DataDigests::read_all() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);  // of this thread alone
   try {
     for (std::size_t i = 0; i < files_.size() && !stopped_; ++i) {
-      if (texts_[i].empty()) texts_[i] = digest_of(*files_[i], stopped_).text();
+      if (is_read(i)) texts_[i] = digest_of(*files_[i], stopped_).text();
     }
   } catch (...) {
     failure_ = std::current_exception();
@@ -55,8 +62,8 @@ std::vector<std::string> DataDigests::known() const {
 
 std::int64_t DataDigests::bytes_to_read() const {
   std::int64_t bytes = 0;
-  for (const TokenFile* file : files_) {
-    if (file->digest() == nullptr) bytes += file->file_bytes();
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    if (is_read(i)) bytes += files_[i]->file_bytes();
   }
   return bytes;
 }

@@ -14,12 +14,15 @@
 
 namespace zero {
 
-/// The digests of token files: of those that have none beside them a thread of its own, of the
-/// lowest priority, reads and hashes every byte. One thread may use an object.
+/// The digests of token files: a thread of its own, of the lowest priority, reads and hashes every
+/// byte of those that have none beside them. One thread may use an object.
 class DataDigests {
  public:
   /// The files must outlive the object.
   explicit DataDigests(std::vector<const TokenFile*> files);
+  /// Leaves out the files that `read_elsewhere` marks, one mark a file: their texts stay empty
+  /// unless their digest is beside them.
+  DataDigests(std::vector<const TokenFile*> files, std::vector<bool> read_elsewhere);
   DataDigests(const DataDigests&) = delete;
   DataDigests& operator=(const DataDigests&) = delete;
   ~DataDigests();
@@ -32,13 +35,15 @@ class DataDigests {
   std::vector<std::string> texts() const;
   /// The same at any time, empty for files whose digest is not beside them.
   std::vector<std::string> known() const;
-  /// Bytes of the files without a digest beside them.
+  /// Bytes of the files that are read here.
   std::int64_t bytes_to_read() const;
 
  private:
+  bool is_read(std::size_t file) const;
   void read_all();
 
   std::vector<const TokenFile*> files_;
+  std::vector<bool> read_elsewhere_;
   std::vector<std::string> texts_;  // the thread's until complete_
   std::exception_ptr failure_;      // likewise
   std::atomic<bool> complete_{false};

@@ -3,6 +3,7 @@
 #include "launch/data/token_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -11,8 +12,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "base/error.h"
@@ -33,6 +36,16 @@ void widen(const std::byte* bytes, std::int64_t token_bytes, std::span<std::uint
     std::memcpy(&token, bytes + i * sizeof(token), sizeof(token));
     tokens[i] = token;
   }
+}
+
+/// Names the file on its running host; one that cannot be named differs from all others.
+std::string identity_of(const struct stat& status) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string host;
+  std::getline(file, host);
+  if (host.empty()) host = fmt::format("{}", std::random_device()());
+  return fmt::format("{} {} {} {}.{}", host, status.st_dev, status.st_ino, status.st_ctim.tv_sec,
+                     status.st_ctim.tv_nsec);
 }
 
 /// The width that magic and version say.
@@ -81,6 +94,7 @@ TokenFile::TokenFile(const std::string& path, Digest digest)
              "truncated: make it "
              "again with zero_prepare",
              path, bytes, kTokenHeaderBytes);
+  identity_ = identity_of(status);
   read_header(bytes);
   if (digest == Digest::checked) read_digest_file();
 }

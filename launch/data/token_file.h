@@ -39,6 +39,8 @@ class TokenFile {
   std::int64_t count() const { return count_; }
   std::int64_t token_bytes() const { return token_bytes_; }
   std::int64_t file_bytes() const { return kTokenHeaderBytes + count_ * token_bytes_; }
+  /// Equal for two objects, of any process, exactly if they have opened one file of one host.
+  const std::string& identity() const { return identity_; }
   /// The digest file's content; null: there is none.
   const TokenDigest* digest() const { return digest_.get(); }
   /// The tokens from `begin` on. Throws zero::Error naming the file if it was cut, cannot be read,
@@ -64,6 +66,7 @@ class TokenFile {
 
   std::string path_;
   Descriptor file_;
+  std::string identity_;
   std::int64_t count_ = 0;
   std::int64_t token_bytes_ = 2;
   std::unique_ptr<const TokenDigest> digest_;

@@ -8,11 +8,13 @@
 #include <array>
 #include <map>
 #include <span>
+#include <sstream>
 
 #include "base/decimal_bytes.h"
 #include "base/error.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "collectives/store.h"
 #include "launch/train/stop_votes.h"
 
 namespace zero {
@@ -29,6 +31,41 @@ std::vector<const TokenFile*> files_of(const Batches& batches) {
   return files;
 }
 
+/// One line a text.
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += text + '\n';
+  return all;
+}
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// For each file of this rank the lowest rank that has opened the same one.
+std::vector<int> readers_of(const Batches& batches, Communicator& ranks, Device& device) {
+  std::vector<std::string> own;
+  for (const TokenFile* file : files_of(batches)) own.push_back(file->identity());
+  const std::vector<std::string> all =
+      all_gather_texts(ranks, device, joined(own), "identities of the data");
+  std::vector<int> readers(own.size(), ranks.rank());
+  for (int rank = ranks.rank() - 1; rank >= 0; --rank) {
+    const std::vector<std::string> theirs = lines_of(all[static_cast<std::size_t>(rank)]);
+    for (std::size_t i = 0; i < std::min(own.size(), theirs.size()); ++i) {
+      if (theirs[i] == own[i]) readers[i] = rank;
+    }
+  }
+  return readers;
+}
+
+std::vector<bool> read_by_others(const std::vector<int>& readers, int rank) {
+  std::vector<bool> others;
+  for (const int reader : readers) others.push_back(reader != rank);
+  return others;
+}
+
 }  // namespace
 
 DataCheck::DataCheck(const Batches& batches, Communicator& ranks, Device& device, Console& console,
@@ -38,8 +75,10 @@ DataCheck::DataCheck(const Batches& batches, Communicator& ranks, Device& device
       device_(device),
       console_(console),
       signals_(signals),
-      digests_(files_of(batches)),
-      compared_(digests_.bytes_to_read() == 0) {}
+      readers_(readers_of(batches, ranks, device)),
+      digests_(files_of(batches), read_by_others(readers_, ranks.rank())),
+      known_(digests_.known()),
+      compared_(std::ranges::count(known_, std::string()) == 0) {}
 
 void DataCheck::check_against_expected(const std::vector<std::string>& digests) const {
   const std::vector<DataFile> files = batches_.files();
@@ -55,7 +94,7 @@ void DataCheck::check_against_expected(const std::vector<std::string>& digests) 
 
 void DataCheck::expect(std::vector<std::string> digests) {
   expected_ = std::move(digests);
-  agree(ranks_, device_, "data", [&] { check_against_expected(digests_.known()); });
+  agree(ranks_, device_, "data", [&] { check_against_expected(known_); });
 }
 
 std::int64_t DataCheck::vote() {
@@ -90,10 +129,21 @@ void DataCheck::after_step(std::int64_t votes, Step step) {
   compare();
 }
 
+std::vector<std::string> DataCheck::all_digests() {
+  std::vector<std::string> digests;
+  agree(ranks_, device_, "data", [&] { digests = digests_.texts(); });
+  const std::vector<std::string> all =
+      all_gather_texts(ranks_, device_, joined(digests), "digests of the data");
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    if (digests[i].empty()) digests[i] = lines_of(all[static_cast<std::size_t>(readers_[i])]).at(i);
+  }
+  return digests;
+}
+
 void DataCheck::compare() {
   std::map<std::string, std::string> same;
+  std::vector<std::string> digests = all_digests();
   agree(ranks_, device_, "data", [&] {
-    const std::vector<std::string> digests = digests_.texts();
     check_against_expected(digests);
     std::map<std::string, int> numbers;
     const std::vector<DataFile> files = batches_.files();
@@ -111,10 +161,11 @@ void DataCheck::compare() {
         error.what()));
   }
   compared_ = true;
+  known_ = std::move(digests);
 }
 
 std::vector<std::string> DataCheck::agreed() const {
-  std::vector<std::string> digests = compared_ ? digests_.texts() : digests_.known();
+  std::vector<std::string> digests = known_;
   const std::vector<DataFile> files = batches_.files();
   digests.resize(static_cast<std::size_t>(
       std::ranges::count(files, std::string("data.train"), &DataFile::key)));

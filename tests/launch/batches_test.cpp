@@ -116,6 +116,25 @@ TEST(DataCheck, RanksWithOtherBytesAreNamedWithTheirFile) {
   EXPECT_EQ(check(true), "");
 }
 
+TEST(DataCheck, OneRankReadsAFileThatAllHaveOpened) {
+  const TinyRun run;
+  std::filesystem::remove(run.folder().file("train_000000.bin.digest"));
+  const TrainConfig config = make_train_config(Configuration::read(run.config(), {}), 3);
+  std::array<std::string, 3> agreed;
+  local::run(3, [&](Communicator& ranks) {
+    const Batches batches(config, ranks.rank());
+    const auto device = cpu::open();
+    Console console(stdout, Console::Mode::silent);
+    DataCheck data(batches, ranks, *device, console);
+    EXPECT_EQ(data.bytes_to_read() > 0, ranks.rank() == 0);
+    data.after_step(0, DataCheck::Step::last);
+    agreed[static_cast<std::size_t>(ranks.rank())] = data.agreed().at(0);
+  });
+  EXPECT_EQ(agreed[0].size(), 32U);
+  EXPECT_EQ(agreed[1], agreed[0]);
+  EXPECT_EQ(agreed[2], agreed[0]);
+}
+
 TEST(DataCheck, ComparesOnceTheFirstRankHasItsDigests) {
   const TinyRun run;
   std::filesystem::remove(run.folder().file("train_000000.bin.digest"));
