@@ -9,6 +9,7 @@
 #include "tests/case_names.h"
 #include "tests/collectives/messages.h"
 #include "tests/collectives/queue_device.h"
+#include "tests/support/test_device.h"
 
 namespace zero::test {
 namespace {

@@ -11,6 +11,7 @@
 #include "tests/collectives/body.h"
 #include "tests/collectives/messages.h"
 #include "tests/nccl/ranks.h"
+#include "tests/support/test_device.h"
 
 namespace zero::test {
 namespace {
