@@ -131,7 +131,6 @@ class Group final : public Transport {
     const Slices* slices = nullptr;
     const Slices* receive = nullptr;  ///< only all_to_all, which agrees pairwise
     const Slices* target = nullptr;   ///< only all_gather: destination of all values
-    View result{};                    ///< all_reduce, broadcast: destination
 
     int index(int rank) const { return slices != nullptr ? rank : 0; }
   };

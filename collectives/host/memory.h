@@ -40,8 +40,6 @@ class Peer {
   /// refused.
   explicit Peer(const std::string& invitation);
 
-  /// Bytes of the peer's region.
-  std::int64_t capacity() const { return mapping_.bytes(); }
   const Process& process() const { return watch_.process(); }
   bool ended() const { return watch_.ended(); }
 

@@ -229,8 +229,7 @@ void Group::all_reduce(View values, ReduceOp op, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
   const CallArguments call{.signature = CallSignature::of(Operation::all_reduce, values, all,
                                                           static_cast<int>(op), purpose),
-                           .whole = values,
-                           .result = values};
+                           .whole = values};
   guarded(call, [&] {
     if (path_ == DataPath::inlined) return all_reduce_inlined(call, op);
     if (path_ == DataPath::direct) return all_reduce_pushed(call, op);
@@ -308,8 +307,7 @@ void Group::broadcast(View values, int root, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
   const CallArguments call{
       .signature = CallSignature::of(Operation::broadcast, values, all, root, purpose),
-      .whole = membership_.rank == root ? values : values.slice(0, 0),
-      .result = values};
+      .whole = membership_.rank == root ? values : values.slice(0, 0)};
   guarded(call, [&] {
     in_parts(call, [&](std::int64_t begin, std::int64_t count) {
       const std::int64_t there = std::min(count, values.count() - begin);

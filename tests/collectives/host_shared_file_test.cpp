@@ -194,7 +194,6 @@ TEST(HostMemory, ReachesNothingOutsideAPeersRegion) {
   host::Memory other(2);
   const auto peer = memory.connect(other.invitation());
   const std::int64_t whole = other.region().capacity();
-  EXPECT_EQ(peer->capacity(), whole);
   EXPECT_NE(memory.access(*peer, whole - 1, 1), nullptr);
   for (const auto& [offset, bytes] : std::vector<std::pair<std::int64_t, std::int64_t>>{
            {whole, 1}, {-1, 1}, {0, -1}, {0, whole + 1}, {whole - 4, 5}}) {
