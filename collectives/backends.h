@@ -40,32 +40,32 @@ std::string version();
 
 namespace host {
 
-/// Rank `seat.rank` of the processes of one host, which share memory, in a job started without
+/// Rank `self.rank` of the processes of one host, which share memory, in a job started without
 /// mpirun. Collective through the store, which must outlive the communicator and all splits of it.
 /// Throws zero::Error with the reason if the processes cannot share memory.
-std::unique_ptr<Communicator> world(const StoreSeat& seat);
+std::unique_ptr<Communicator> world(const StoreRank& self);
 
 }  // namespace host
 
 namespace control {
 
-/// Rank `seat.rank` of processes on `hosts` (one entry per rank) that have only a store in common,
+/// Rank `self.rank` of processes on `hosts` (one entry per rank) that have only a store in common,
 /// which carries the values they must agree on before NCCL connects their GPUs. Reductions and
 /// exchanges of gradients throw an error with the remedy. The store must outlive the communicator
 /// and all splits of it.
-std::unique_ptr<Communicator> world(const StoreSeat& seat, std::vector<std::string> hosts);
+std::unique_ptr<Communicator> world(const StoreRank& self, std::vector<std::string> hosts);
 
 }  // namespace control
 
 namespace nccl {
 
-/// Rank `seat.rank` of GPUs that communicate through NCCL. Collectives are enqueued on streams of
+/// Rank `self.rank` of GPUs that communicate through NCCL. Collectives are enqueued on streams of
 /// `device`, a CUDA device; all_gather, all_reduce and broadcast also take values in host memory,
 /// which they copy through the GPU. Collective through the store, which must outlive the
 /// communicator and all splits of it. A thread watches the store: if a rank is lost or fails, all
 /// others leave their collectives within seconds, and their next call throws. Throws zero::Error if
 /// ranks differ in NCCL's version or in GPUs, two have one GPU, or they do not meet in time.
-std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const Options& options);
+std::unique_ptr<Communicator> world(const StoreRank& self, Device& device, const Options& options);
 /// Whether this build has NCCL.
 bool available();
 /// "2.28.3", or why the build has no NCCL and how to get it.

@@ -15,7 +15,7 @@
 namespace zero {
 
 /// One rank's arguments of a collective: the properties that must agree with its peers', and the
-/// memory that peers may read until the meeting ends.
+/// memory that peers may read until the call ends.
 struct Call {
   std::string name;                          ///< "all_gather(h.8)"
   std::string details;                       ///< other properties that must agree: "fp32, sum"
@@ -26,8 +26,8 @@ struct Call {
 
   View values;    ///< all_gather: mine; all_reduce, broadcast: values
   Slices slices;  ///< all_gather, reduce_scatter: full; all_to_all: send
-  /// If the streams enqueue: events of this rank's stream, recorded on arrival at the meeting and
-  /// at each barrier in it.
+  /// If the streams enqueue: events of this rank's stream, recorded on arrival and at each barrier
+  /// of the call.
   using Events = std::array<Event, 3>;
   std::shared_ptr<Events> events{};
   int color = 0;  ///< split

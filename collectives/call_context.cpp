@@ -51,12 +51,12 @@ bool CallContext::any_listener(const Call& call) noexcept {
   return found;
 }
 
-bool CallContext::heard() noexcept {
+bool CallContext::has_listener() noexcept {
   return any_listener([](CollectiveListener& listener) { return listener.listens(); });
 }
 
-void CallContext::tell(const CollectiveRecord& record, const Mark& begin,
-                       const Mark& end) noexcept {
+void CallContext::notify(const CollectiveRecord& record, const Mark& begin,
+                         const Mark& end) noexcept {
   any_listener([&](CollectiveListener& listener) {
     if (listener.listens()) listener.collective(record, begin, end);
     return false;

@@ -32,9 +32,9 @@ class CallContext {
   void add(CollectiveListener& listener) { listeners_.push_back(&listener); }
   void remove(const CollectiveListener& listener) noexcept;
   /// Whether any listener wants a report of the next collective.
-  bool heard() noexcept;
+  bool has_listener() noexcept;
   /// Reports a collective to the listeners that want it.
-  void tell(const CollectiveRecord& record, const Mark& begin, const Mark& end) noexcept;
+  void notify(const CollectiveRecord& record, const Mark& begin, const Mark& end) noexcept;
 
  private:
   mutable std::mutex mutex_;

@@ -20,15 +20,15 @@ Listening::~Listening() { context_->remove(listener_); }
 template <typename Call>
 void Communicator::passed_on(Operation operation, DType dtype, std::int64_t count, Stream& stream,
                              const Tag& tag, const Call& call) {
-  const bool heard = size() > 1 && context().heard();
-  const Mark begin = heard ? stream.mark() : Mark();
+  const bool traced = size() > 1 && context().has_listener();
+  const Mark begin = traced ? stream.mark() : Mark();
   call();
   const std::int64_t bytes = count * size_of(dtype);
   const std::int64_t sent = sent_bytes(operation, bytes, size());
   const Operation counted_as = tag.counted_as.value_or(operation);
   traffic_.add(counted_as, sent);
-  if (!heard) return;
-  context().tell({operation, counted_as, tag.purpose, dtype, bytes, sent}, begin, stream.mark());
+  if (!traced) return;
+  context().notify({operation, counted_as, tag.purpose, dtype, bytes, sent}, begin, stream.mark());
 }
 
 void Communicator::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {

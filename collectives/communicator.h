@@ -78,7 +78,7 @@ class Communicator final {
   /// color returns null.
   std::unique_ptr<Communicator> split(int color, int key);
 
-  /// Memory that this communicator's collectives reach best (registered, shared or pinned if the
+  /// Memory that suits this communicator's collectives best (registered, shared or pinned if the
   /// backend can), charged as Device::allocate charges it. A plain buffer works in every collective
   /// too. Not collective.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,

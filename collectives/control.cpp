@@ -26,7 +26,7 @@ std::string_view bytes_of(View view) {
 
 /// The ranks of a group that meet in a store.
 struct Members {
-  StoreSeat seat;
+  StoreRank self;
   std::string name;                ///< all keys of the group begin with it
   std::vector<std::string> hosts;  ///< of each rank
 };
@@ -63,10 +63,10 @@ class ControlTransport final : public Transport {
 
   void broadcast(View values, int root, std::string_view purpose) override {
     start(Operation::broadcast, purpose);
-    Store& store = group_.seat.store;
-    if (group_.seat.rank == root) return store.set(key_of(root), bytes_of(values));
+    Store& store = group_.self.store;
+    if (group_.self.rank == root) return store.set(key_of(root), bytes_of(values));
     wait({root});
-    put(store.get(key_of(root), group_.seat.timeout), values);
+    put(store.get(key_of(root), group_.self.timeout), values);
   }
 
   void barrier(std::string_view purpose) override {
@@ -76,15 +76,15 @@ class ControlTransport final : public Transport {
 
   void reduce_scatter(const Slices&, const ReduceEpilogue&, View,
                       std::string_view purpose) override {
-    refuse(group_.seat.rank, Operation::reduce_scatter, purpose);
+    refuse(group_.self.rank, Operation::reduce_scatter, purpose);
   }
   void all_to_all(const Slices&, const Slices&, std::string_view purpose) override {
-    refuse(group_.seat.rank, Operation::all_to_all, purpose);
+    refuse(group_.self.rank, Operation::all_to_all, purpose);
   }
 
  private:
   void start(Operation operation, std::string_view purpose) {
-    who_ = call_name(group_.seat.rank, operation, purpose);
+    who_ = call_name(group_.self.rank, operation, purpose);
     key_ = fmt::format("{}/{}/{}", group_.name, name_of(operation), calls_++);
   }
   std::string key_of(int rank) const { return fmt::format("{}/{}", key_, rank); }
@@ -96,12 +96,12 @@ class ControlTransport final : public Transport {
 
   /// Returns every rank's bytes, this one's included.
   std::vector<std::string> all_gather_texts(std::string_view mine) {
-    const StoreSeat& seat = group_.seat;
-    seat.store.set(key_of(seat.rank), mine);
-    std::vector<int> all(static_cast<std::size_t>(seat.size));
+    const StoreRank& self = group_.self;
+    self.store.set(key_of(self.rank), mine);
+    std::vector<int> all(static_cast<std::size_t>(self.size));
     std::iota(all.begin(), all.end(), 0);
     wait(all);
-    return seat.store.get_all(keys_of(all), seat.timeout);
+    return self.store.get_all(keys_of(all), self.timeout);
   }
 
   /// Returns once `ranks` have set their keys. Throws zero::Error if one is lost, the group has
@@ -113,9 +113,9 @@ class ControlTransport final : public Transport {
     LongWait wait(*context_);
     for (;;) {
       try {
-        return group_.seat.store.wait(keys, wait.until_due(kBetweenLooks));
+        return group_.self.store.wait(keys, wait.until_due(kBetweenLooks));
       } catch (const Error&) {
-        if (group_.seat.store.lost()) throw;
+        if (group_.self.store.lost()) throw;
       }
       look(wait, ranks);
     }
@@ -123,20 +123,20 @@ class ControlTransport final : public Transport {
 
   void look(LongWait& wait, const std::vector<int>& ranks) {
     const std::string failed = group_.name + "/failed";
-    if (const auto reason = group_.seat.store.find(failed))
+    if (const auto reason = group_.self.store.find(failed))
       fail("{}: the group has failed: {}", who_, *reason);
     try {
       wait.look([&] {
         Waiting waiting{.who = who_, .step = step_};
         for (const int rank : ranks) {
-          if (group_.seat.store.find(key_of(rank))) continue;
+          if (group_.self.store.find(key_of(rank))) continue;
           const std::string& host = group_.hosts[static_cast<std::size_t>(rank)];
           waiting.absent.push_back({rank, fmt::format("on host {}: unknown", host)});
         }
         return waiting;
       });
     } catch (const Error& error) {
-      group_.seat.store.set(failed, error.what());
+      group_.self.store.set(failed, error.what());
       throw;
     }
   }
@@ -165,12 +165,12 @@ class ControlBackend final : public BlockingBackend {
                           std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
       : BlockingBackend(std::move(context)),
         group_(std::move(group)),
-        store_(group_.seat.store, group_.name + "/user") {
+        store_(group_.self.store, group_.name + "/user") {
     set_transport(std::make_shared<ControlTransport>(group_, this->context()));
   }
 
-  int rank() const override { return group_.seat.rank; }
-  int size() const override { return group_.seat.size; }
+  int rank() const override { return group_.self.rank; }
+  int size() const override { return group_.self.size; }
   int local_rank() const override {
     const auto self = group_.hosts.begin() + rank();
     return static_cast<int>(std::count(group_.hosts.begin(), self, *self));
@@ -185,12 +185,12 @@ class ControlBackend final : public BlockingBackend {
 
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
     const std::string name = fmt::format("{}/split/{}", group_.name, splits_++);
-    const StoreSplit part = zero::split(group_.seat, name, color, key);
+    const StoreSplit part = zero::split(group_.self, name, color, key);
     if (part.rank < 0) return nullptr;
     Members members{
-        .seat = group_.seat, .name = fmt::format("{}/{}", name, part.members.front()), .hosts = {}};
-    members.seat.rank = part.rank;
-    members.seat.size = static_cast<int>(part.members.size());
+        .self = group_.self, .name = fmt::format("{}/{}", name, part.members.front()), .hosts = {}};
+    members.self.rank = part.rank;
+    members.self.size = static_cast<int>(part.members.size());
     for (const int member : part.members) {
       members.hosts.push_back(group_.hosts[static_cast<std::size_t>(member)]);
     }
@@ -214,9 +214,9 @@ class ControlBackend final : public BlockingBackend {
 
 }  // namespace
 
-std::unique_ptr<Communicator> world(const StoreSeat& seat, std::vector<std::string> hosts) {
+std::unique_ptr<Communicator> world(const StoreRank& self, std::vector<std::string> hosts) {
   return std::make_unique<Communicator>(
-      std::make_shared<ControlBackend>(Members{seat, "control", std::move(hosts)}));
+      std::make_shared<ControlBackend>(Members{self, "control", std::move(hosts)}));
 }
 
 }  // namespace zero::control

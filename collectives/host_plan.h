@@ -45,8 +45,8 @@ class WorkAssignment {
 /// The slices that the members of `work` handle in a round: one slice per member.
 Slices assigned_slices(const Slices& slices, const WorkAssignment& work, int round);
 
-/// The plan by which a group that spans hosts sends few bytes between them. The plan follows from
-/// the host of each rank alone, so every rank knows all of it.
+/// The plan of a group that spans hosts: few bytes travel between them. The plan follows from the
+/// host of each rank alone, so every rank knows all of it.
 ///
 /// In a gather, each slice crosses once to each other host, to the rank that the slice is assigned
 /// to there; that rank shares the slice with the others of its host.

@@ -27,8 +27,8 @@ struct Waiting {
   std::vector<AbsentRank> absent{};
 };
 
-/// The ranks that hold up one that waits for `absent`: of those that answered, which wait
-/// themselves, the ranks that they wait for count instead, and so on. All are numbers of one group;
+/// The ranks that hold up rank `self`, which waits for `absent`. A rank that answered waits itself,
+/// so the ranks that it waits for count in its place, and so on. All are numbers of one group;
 /// `self` is never to blame. Empty if all wait for each other.
 std::vector<int> ranks_to_blame(const std::vector<int>& absent,
                                 const std::map<int, std::vector<int>>& answers, int self);

@@ -17,13 +17,13 @@ std::optional<std::string> Store::find(std::string_view key) {
   }
 }
 
-std::vector<std::string> all_gather_texts(const StoreSeat& seat, std::string_view key,
+std::vector<std::string> all_gather_texts(const StoreRank& self, std::string_view key,
                                           std::string_view mine) {
   const auto name = [&](int rank) { return fmt::format("{}/{}", key, rank); };
   std::vector<std::string> names;
-  for (int rank = 0; rank < seat.size; ++rank) names.push_back(name(rank));
-  seat.store.set(name(seat.rank), mine);
-  return seat.store.get_all(names, seat.timeout);
+  for (int rank = 0; rank < self.size; ++rank) names.push_back(name(rank));
+  self.store.set(name(self.rank), mine);
+  return self.store.get_all(names, self.timeout);
 }
 
 std::vector<std::string> Store::get_all(const std::vector<std::string>& keys,
@@ -34,25 +34,25 @@ std::vector<std::string> Store::get_all(const std::vector<std::string>& keys,
   return values;
 }
 
-StoreSplit split(const StoreSeat& seat, std::string_view name, int color, int key) {
+StoreSplit split(const StoreRank& self, std::string_view name, int color, int key) {
   struct Wish {
     int color = 0;
     int key = 0;
   };
   std::vector<Wish> wishes;
-  for (const std::string& text : all_gather_texts(seat, name, fmt::format("{} {}", color, key))) {
+  for (const std::string& text : all_gather_texts(self, name, fmt::format("{} {}", color, key))) {
     std::istringstream words(text);
     Wish& wish = wishes.emplace_back();
     words >> wish.color >> wish.key;
   }
   StoreSplit part;
   if (color < 0) return part;
-  for (int rank = 0; rank < seat.size; ++rank) {
+  for (int rank = 0; rank < self.size; ++rank) {
     if (wishes[static_cast<std::size_t>(rank)].color == color) part.members.push_back(rank);
   }
   std::ranges::stable_sort(part.members, {},
                            [&](int rank) { return wishes[static_cast<std::size_t>(rank)].key; });
-  part.rank = static_cast<int>(std::ranges::find(part.members, seat.rank) - part.members.begin());
+  part.rank = static_cast<int>(std::ranges::find(part.members, self.rank) - part.members.begin());
   return part;
 }
 

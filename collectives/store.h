@@ -37,8 +37,8 @@ class Store {
   virtual std::optional<std::string> lost() = 0;
 };
 
-/// One of the ranks that meet in a store.
-struct StoreSeat {
+/// A rank of a group that shares a store.
+struct StoreRank {
   Store& store;
   int rank = 0;
   int size = 1;
@@ -47,7 +47,7 @@ struct StoreSeat {
 
 /// Gives every rank the strings of all ranks, in rank order. Each `key` may be used once. Blocks;
 /// throws like Store::wait, naming key/RANK of the ranks that did not come.
-std::vector<std::string> all_gather_texts(const StoreSeat& seat, std::string_view key,
+std::vector<std::string> all_gather_texts(const StoreRank& self, std::string_view key,
                                           std::string_view mine);
 
 /// This rank's part of a split.
@@ -57,7 +57,7 @@ struct StoreSplit {
 };
 /// The ranks that give the same color, ordered by (key, rank), as in Communicator::split.
 /// Collective; each `name` may be used once.
-StoreSplit split(const StoreSeat& seat, std::string_view name, int color, int key);
+StoreSplit split(const StoreRank& self, std::string_view name, int color, int key);
 
 /// Gives every rank the strings of all ranks, in rank order. Collective, blocks the host; any
 /// lengths. Runs on the communication stream of `device`.

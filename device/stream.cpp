@@ -32,13 +32,13 @@ class HostMark final : public Mark::State {
 
 }  // namespace
 
-StreamListener* Stream::hearing() const {
+StreamListener* Stream::active_listener() const {
   return listener_ != nullptr && listener_->listens() ? listener_ : nullptr;
 }
 
 template <typename Call>
 void Stream::run(std::string_view what, const Call& call) {
-  StreamListener* const listener = hearing();
+  StreamListener* const listener = active_listener();
   if (listener == nullptr) return call();
   const Mark begin = mark();
   call();
@@ -54,7 +54,7 @@ void Stream::submit_host(std::string_view what, Work work) {
 }
 
 void Stream::wait(const Event& event) {
-  StreamListener* const listener = hearing();
+  StreamListener* const listener = active_listener();
   if (listener == nullptr || event.complete()) return do_wait(event);
   const Mark begin = mark();
   do_wait(event);

@@ -148,7 +148,7 @@ class Stream {
   virtual void do_wait(const Event& event) = 0;
 
   /// The listener, if it wants a report of the next piece of work or wait; else null.
-  StreamListener* hearing() const;
+  StreamListener* active_listener() const;
   template <typename Call>
   void run(std::string_view what, const Call& call);
 

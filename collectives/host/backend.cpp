@@ -17,42 +17,42 @@ namespace {
 /// share; a Store connects them.
 class HostBackend final : public BlockingBackend {
  public:
-  /// Collective through seat.store; all keys of the group begin with `name`.
-  HostBackend(std::shared_ptr<Memory> memory, const std::string& reason, const StoreSeat& seat,
+  /// Collective through self.store; all keys of the group begin with `name`.
+  HostBackend(std::shared_ptr<Memory> memory, const std::string& reason, const StoreRank& self,
               const std::string& name,
               std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
       : BlockingBackend(std::move(context)),
-        seat_(seat),
+        self_(self),
         name_(name),
-        store_(seat.store, name + "/user"),
+        store_(self.store, name + "/user"),
         memory_(std::move(memory)) {
-    auto joined = Group::join(memory_, reason, {seat.rank, seat.size, {}}, all_gather_texts());
+    auto joined = Group::join(memory_, reason, {self.rank, self.size, {}}, all_gather_texts());
     ZERO_CHECK(joined.group != nullptr,
                "[rank {}] the ranks cannot share memory: {}; without MPI, processes that compute "
                "on the CPU are those of one host, one user and one container: start others with "
                "mpirun, or as threads with --local-ranks",
-               seat.rank, joined.refusal);
+               self.rank, joined.refusal);
     group_ = std::move(joined.group);
     group_->set_context(this->context());
     set_transport(group_);
   }
 
-  int rank() const override { return seat_.rank; }
-  int size() const override { return seat_.size; }
-  int local_rank() const override { return seat_.rank; }
-  int local_size() const override { return seat_.size; }
+  int rank() const override { return self_.rank; }
+  int size() const override { return self_.size; }
+  int local_rank() const override { return self_.rank; }
+  int local_size() const override { return self_.size; }
   BackendKind kind() const override { return BackendKind::host; }
   std::string_view description() const override { return "shared memory inside the host"; }
   Store& store() override { return store_; }
 
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
     const std::string name = next_key("split");
-    const StoreSplit part = zero::split(seat_, name, color, key);
+    const StoreSplit part = zero::split(self_, name, color, key);
     if (part.rank < 0) return nullptr;
-    const StoreSeat seat{seat_.store, part.rank, static_cast<int>(part.members.size()),
-                         seat_.timeout};
+    const StoreRank self{self_.store, part.rank, static_cast<int>(part.members.size()),
+                         self_.timeout};
     return std::make_shared<HostBackend>(
-        memory_, "", seat, fmt::format("{}/{}", name, part.members.front()), context());
+        memory_, "", self, fmt::format("{}/{}", name, part.members.front()), context());
   }
 
   /// On a CPU device, memory that peers read in place.
@@ -74,34 +74,34 @@ class HostBackend final : public BlockingBackend {
  private:
   Group::AllGatherTexts all_gather_texts() {
     return [this](const std::string& mine) {
-      return zero::all_gather_texts(seat_, next_key("line"), mine);
+      return zero::all_gather_texts(self_, next_key("line"), mine);
     };
   }
   std::string next_key(std::string_view purpose) {
-    return fmt::format("{}/{}/{}", name_, purpose, meetings_++);
+    return fmt::format("{}/{}/{}", name_, purpose, exchanges_++);
   }
 
-  StoreSeat seat_;
+  StoreRank self_;
   std::string name_;
   PrefixStore store_;
   std::shared_ptr<Memory> memory_;
-  int meetings_ = 0;  // in the store
+  int exchanges_ = 0;  // in the store
   std::shared_ptr<Group> group_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> world(const StoreSeat& seat) {
-  if (seat.size == 1) return local::single();
+std::unique_ptr<Communicator> world(const StoreRank& self) {
+  if (self.size == 1) return local::single();
   std::string reason;
   std::shared_ptr<Memory> memory;
   try {
-    memory = std::make_shared<Memory>(seat.size);
+    memory = std::make_shared<Memory>(self.size);
   } catch (const std::exception& error) {  // any error: the peers wait for it
     reason = error.what();
   }
   return std::make_unique<Communicator>(
-      std::make_shared<HostBackend>(std::move(memory), reason, seat, "host"));
+      std::make_shared<HostBackend>(std::move(memory), reason, self, "host"));
 }
 
 }  // namespace zero::host

@@ -12,9 +12,9 @@
 namespace zero::host {
 namespace {
 
-/// Allocations from this size on are shared with the host's ranks; smaller values travel with the
-/// call.
-constexpr std::int64_t kShared = Board::kPosted + 1;
+/// Allocations from this size on are shared with the host's ranks; smaller values travel behind the
+/// header of a call.
+constexpr std::int64_t kShared = ControlBlock::kInlineBytes + 1;
 
 std::int64_t bytes_of(const BufferRequest& request) {
   return checked_mul(std::max<std::int64_t>(request.count, 0), size_of(request.dtype));
@@ -47,9 +47,9 @@ std::optional<Buffer> shared_buffer(Group& group, const Group::AllGatherTexts& a
   if (bytes == 0) return std::nullopt;
   const std::string refusal =
       request.device.name() == "cpu" ? "" : "a rank's device is not the CPU";
-  const auto span = group.allocate_shared(bytes, refusal, all_gather_texts);
-  if (!span) return std::nullopt;
-  return buffer_at(span->data(), request, [user = span](void*) { static_cast<void>(user); });
+  const auto mapping = group.allocate_shared(bytes, refusal, all_gather_texts);
+  if (!mapping) return std::nullopt;
+  return buffer_at(mapping->data(), request, [user = mapping](void*) { static_cast<void>(user); });
 }
 
 }  // namespace zero::host

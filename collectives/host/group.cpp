@@ -37,198 +37,162 @@ std::int64_t half_for(int ranks) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
-             const Membership& seat, SpinPolicy spin_policy)
+Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers,
+             ControlBlock control, const Membership& membership, SpinPolicy spin_policy)
     : memory_(std::move(memory)),
       peers_(std::move(peers)),
-      board_(std::move(board)),
-      seat_(seat),
+      control_(std::move(control)),
+      membership_(membership),
       spin_policy_(spin_policy),
-      half_(half_for(seat.size)),
+      half_(half_for(membership.size)),
       staging_(static_cast<std::byte*>(memory_->region().allocate(2 * half_))),
-      inputs_(static_cast<std::size_t>(seat.size)),
-      claims_(inputs_.size()),
-      destinations_(inputs_.size()) {
+      inputs_(static_cast<std::size_t>(membership.size)) {
   ZERO_CHECK(staging_ != nullptr,
-             "[rank {}] no room for {} bytes of staging in a region of {} bytes", seat.name(),
+             "[rank {}] no room for {} bytes of staging in a region of {} bytes", membership.name(),
              2 * half_, memory_->region().capacity());
 }
 
 Group::~Group() {
-  board_.leave(seat_.rank);
+  control_.leave(membership_.rank);
   memory_->region().free(staging_, 2 * half_);
 }
 
-// Posts this rank's offer and waits until all ranks have posted theirs.
-void Group::open(const CallArguments& offer) {
-  board_.turn();
-  Notice& notice = board_.notice(seat_.rank);
-  std::uint64_t agreement = mixed(static_cast<std::uint64_t>(offer.intent.operation),
-                                  static_cast<std::uint64_t>(offer.intent.dtype) << 32U |
-                                      static_cast<std::uint32_t>(offer.intent.detail));
-  agreement = mixed(agreement, offer.intent.purpose);
-  for (const auto& [begin, count] : offer.intent.counts) {
+// Writes this rank's header and waits until all ranks have written theirs.
+void Group::begin_call(const CallArguments& call) {
+  control_.next_call();
+  CallHeader& header = control_.header(membership_.rank);
+  std::uint64_t agreement = mixed(static_cast<std::uint64_t>(call.signature.operation),
+                                  static_cast<std::uint64_t>(call.signature.dtype) << 32U |
+                                      static_cast<std::uint32_t>(call.signature.detail));
+  agreement = mixed(agreement, call.signature.purpose);
+  for (const auto& [begin, count] : call.signature.counts) {
     agreement = mixed(agreement, static_cast<std::uint64_t>(count));
   }
-  notice.agreement = agreement;
-  const DataPath reach = offer.target != nullptr ? post_destination(offer) : DataPath::posted;
-  notice.reach = reach == DataPath::shared ? reach : post(offer, notice);
-  pass(offer);
-  way_ = DataPath::posted;
+  header.agreement = agreement;
+  const DataPath path = call.target != nullptr ? write_destination(call) : DataPath::inlined;
+  header.path = path == DataPath::shared ? path : write_values(call, header);
+  pass_barrier(call);
+  path_ = DataPath::inlined;
   bool agreed = true;
-  for (int rank = 0; rank < seat_.size; ++rank) {
-    const PeerDescriptor theirs = claim_of(offer, rank);
-    claims_[static_cast<std::size_t>(rank)] = theirs;
-    way_ = std::max(way_, theirs.reach);
+  for (int rank = 0; rank < membership_.size; ++rank) {
+    const CallHeader& theirs = control_.header(rank);
+    path_ = std::max(path_, theirs.path);
     agreed = agreed && theirs.agreement == agreement;
   }
-  if (!agreed) explain(offer);
-  if (offer.receive != nullptr) check_pairs(offer);
-  for (int rank = 0; rank < seat_.size; ++rank) {
-    if (rank == seat_.rank) continue;
-    check_claim(claims_[static_cast<std::size_t>(rank)], awaited_of(offer, rank));
-  }
+  if (!agreed) throw_mismatch(call);
+  if (call.receive != nullptr) check_pairs(call);
 }
 
-// The contents of a rank's notice; each word is read once.
-PeerDescriptor Group::claim_of(const CallArguments& offer, int rank) const {
-  const Notice& notice = board_.notice(rank);
-  PeerDescriptor claim{.reach = read_once(notice.reach), .agreement = read_once(notice.agreement)};
-  if (offer.slices != nullptr) {
-    const Entry& entry = table(rank)[seat_.rank];
-    claim.offset = read_once(entry.offset);
-    claim.count = read_once(entry.count);
-  } else {
-    claim.offset = claim.reach == DataPath::posted ? 0 : read_once(notice.offset);
-    claim.count = awaited_of(offer, rank).count;
-  }
-  return claim;
-}
-
-ExpectedDescriptor Group::awaited_of(const CallArguments& offer, int rank) const {
-  const auto at = static_cast<std::size_t>(rank);
-  ExpectedDescriptor awaited{.rank = seat_.name_of(rank),
-                             .count = offer.result.count(),
-                             .element = size_of(offer.intent.dtype),
-                             .body = board_.body_bytes(),
-                             .region = peers_[at] ? peers_[at]->capacity() : 0};
-  if (offer.intent.operation == Operation::broadcast && rank != offer.intent.detail)
-    awaited.count = 0;
-  if (offer.slices != nullptr) {
-    const Slices& mine = offer.receive != nullptr ? *offer.receive : *offer.slices;
-    awaited.count =
-        mine.ranges[offer.receive != nullptr ? at : static_cast<std::size_t>(seat_.rank)].count;
-  }
-  if (offer.target != nullptr) {
-    awaited.count = offer.target->ranges[at].count;
-    awaited.farthest = DataPath::shared;
-  }
-  return awaited;
-}
-
-// Writes the destination of the values; returns whether that is shared memory.
-DataPath Group::post_destination(const CallArguments& offer) {
-  const View& buffer = offer.target->buffer;
+// Returns whether the destination of the values is shared memory.
+DataPath Group::write_destination(const CallArguments& call) {
+  const View& buffer = call.target->buffer;
   const SharedMemory* const memory = shared_memory_of(buffer);
-  const bool small = offer.target->total() * size_of(offer.intent.dtype) <= Board::kPosted;
-  if (memory == nullptr && small) return DataPath::posted;
+  const bool small =
+      call.target->total() * size_of(call.signature.dtype) <= ControlBlock::kInlineBytes;
+  if (memory == nullptr && small) return DataPath::inlined;
   Destination mine;
   if (memory != nullptr) {
-    const View own = offer.target->of(seat_.rank);
-    mine.offset = static_cast<const std::byte*>(buffer.data()) - memory->span->data();
+    const View own = call.target->of(membership_.rank);
+    mine.offset = static_cast<const std::byte*>(buffer.data()) - memory->mapping->data();
     mine.memory = memory->number;
-    mine.there = own.empty() || own.data() == offer.whole.data() ? 1 : 0;
+    mine.in_place = own.empty() || own.data() == call.whole.data() ? 1 : 0;
   } else {
     mine.offset = memory_->region().offset_of(buffer.data(), buffer.bytes());
   }
-  for (const auto& [begin, count] : offer.target->ranges) {
+  for (const auto& [begin, count] : call.target->ranges) {
     mine.layout = mixed(mine.layout, static_cast<std::uint64_t>(begin));
   }
-  destination(seat_.rank) = mine;
-  return memory != nullptr ? DataPath::shared : DataPath::posted;
+  destination(membership_.rank) = mine;
+  return memory != nullptr ? DataPath::shared : DataPath::inlined;
 }
 
 const Group::SharedMemory* Group::shared_memory_of(const View& view) const {
   const auto* const data = static_cast<const std::byte*>(view.data());
   const auto found = std::ranges::find_if(shared_, [&](const SharedMemory& memory) {
-    return !memory.user.expired() && data >= memory.span->data() &&
-           data + view.bytes() <= memory.span->data() + memory.span->bytes();
+    return !memory.user.expired() && data >= memory.mapping->data() &&
+           data + view.bytes() <= memory.mapping->data() + memory.mapping->bytes();
   });
   return found == shared_.end() || view.empty() ? nullptr : &*found;
 }
 
-// Fills in this rank's notice, with its values if they fit.
-DataPath Group::post(const CallArguments& offer, Notice& notice) {
-  const std::int64_t element = size_of(offer.intent.dtype);
-  std::byte* const body = board_.body(seat_.rank);
-  if (offer.slices == nullptr) {
-    const std::int64_t bytes = offer.whole.bytes();
-    if (bytes <= Board::kPosted) {
-      if (bytes > 0) std::memcpy(body, offer.whole.data(), static_cast<std::size_t>(bytes));
-      return DataPath::posted;
+// The values themselves if they fit behind the header, or the place where peers find them.
+DataPath Group::write_values(const CallArguments& call, CallHeader& header) {
+  if (call.slices != nullptr) return write_table(call);
+  const std::int64_t bytes = call.whole.bytes();
+  header.offset = 0;
+  if (bytes <= ControlBlock::kInlineBytes) {
+    if (bytes > 0) {
+      std::memcpy(control_.body(membership_.rank), call.whole.data(),
+                  static_cast<std::size_t>(bytes));
     }
-    notice.offset = memory_->region().offset_of(offer.whole.data(), bytes);
-    return notice.offset < 0 ? DataPath::staged : DataPath::direct;
+    return DataPath::inlined;
   }
-  const View& buffer = offer.slices->buffer;
+  header.offset = memory_->region().offset_of(call.whole.data(), bytes);
+  return header.offset < 0 ? DataPath::staged : DataPath::direct;
+}
+
+// The same for one slice per rank.
+DataPath Group::write_table(const CallArguments& call) {
+  const std::int64_t element = size_of(call.signature.dtype);
+  const View& buffer = call.slices->buffer;
   const std::int64_t start = memory_->region().offset_of(buffer.data(), buffer.bytes());
-  const std::int64_t table_bytes = seat_.size * static_cast<std::int64_t>(sizeof(Entry));
-  const bool posted = offer.slices->total() * element <= Board::kPosted;
-  std::int64_t at = table_bytes;
-  for (int rank = 0; rank < seat_.size; ++rank) {
-    const auto [begin, count] = offer.slices->ranges[static_cast<std::size_t>(rank)];
-    Entry& entry = table(seat_.rank)[rank];
-    entry = {posted ? at : start + begin * element, count, 0};
-    if (offer.receive != nullptr) {
-      entry.expected = offer.receive->ranges[static_cast<std::size_t>(rank)].count;
+  const bool inlined = call.slices->total() * element <= ControlBlock::kInlineBytes;
+  std::int64_t at = membership_.size * static_cast<std::int64_t>(sizeof(TableEntry));
+  for (int rank = 0; rank < membership_.size; ++rank) {
+    const auto [begin, count] = call.slices->ranges[static_cast<std::size_t>(rank)];
+    TableEntry& entry = table(membership_.rank)[rank];
+    entry = {inlined ? at : start + begin * element, count, 0};
+    if (call.receive != nullptr) {
+      entry.expected = call.receive->ranges[static_cast<std::size_t>(rank)].count;
     }
-    if (!posted || count == 0) continue;
+    if (!inlined || count == 0) continue;
     const auto* const from = static_cast<const std::byte*>(buffer.data()) + begin * element;
-    std::memcpy(body + at, from, static_cast<std::size_t>(count * element));
+    std::memcpy(control_.body(membership_.rank) + at, from,
+                static_cast<std::size_t>(count * element));
     at += count * element;
   }
-  if (posted) return DataPath::posted;
+  if (inlined) return DataPath::inlined;
   return start < 0 ? DataPath::staged : DataPath::direct;
 }
 
-void Group::pass(const CallArguments& offer) {
-  if (board_.failed()) throw_failure(offer);
-  board_.arrive();
-  const auto came = [this] { return board_.all_came(); };
-  if (came() || spin_policy_.outlasts(came, idle_)) return;
+void Group::pass_barrier(const CallArguments& call) {
+  if (control_.failed()) throw_failure(call);
+  control_.arrive();
+  const auto all_arrived = [this] { return control_.all_arrived(); };
+  if (all_arrived() || spin_policy_.outlasts(all_arrived, idle_)) return;
   constexpr std::chrono::milliseconds kShortestNap{1};
   constexpr std::chrono::milliseconds kBetweenChecks{1000};  // a failing rank can first report why
   std::chrono::milliseconds unchecked{0};
   LongWait wait(*context_, behind_);
   std::optional<std::chrono::steady_clock::time_point> overdue;
-  for (auto nap = kShortestNap; !came(); nap = std::min(2 * nap, longest_nap_)) {
-    if (board_.failed()) throw_failure(offer);
+  for (auto nap = kShortestNap; !all_arrived(); nap = std::min(2 * nap, longest_nap_)) {
+    if (control_.failed()) throw_failure(call);
     idle_();
-    board_.sleep(wait.until_due(nap));
-    look(wait, offer, overdue);
+    control_.sleep(wait.until_due(nap));
+    check_limits(wait, call, overdue);
     unchecked += nap;
     if (unchecked < kBetweenChecks) continue;
-    check_peers(offer);
+    check_peers(call);
     unchecked = {};
   }
 }
 
 /// Checks the limits of a wait whose timeout came at `overdue`, if it has come.
-void Group::look(LongWait& wait, const CallArguments& offer,
-                 std::optional<std::chrono::steady_clock::time_point>& overdue) {
+void Group::check_limits(LongWait& wait, const CallArguments& call,
+                         std::optional<std::chrono::steady_clock::time_point>& overdue) {
   const LongWait::Due due = wait.due();
   if (due == LongWait::Due::nothing) return;
-  Waiting who = waiting(offer);
-  if (who.absent.empty()) return;
-  if (due == LongWait::Due::warning) return wait.warn(who);
+  Waiting state = waiting(call);
+  if (state.absent.empty()) return;
+  if (due == LongWait::Due::warning) return wait.warn(state);
   const auto now = std::chrono::steady_clock::now();
   if (!overdue) overdue = now;
   if (blame_) {
     auto ranks = blame_(absent(), now - *overdue);
     if (!ranks) return;
-    who.absent = *std::move(ranks);
+    state.absent = *std::move(ranks);
   }
-  throw Error(wait.overdue(who));
+  throw Error(wait.overdue(state));
 }
 
 std::string Group::staging_offset() const {
@@ -236,45 +200,46 @@ std::string Group::staging_offset() const {
 }
 
 // Copies elements [begin, begin + count) of each slice to one half of the staging area.
-void Group::stage(const CallArguments& offer, std::int64_t begin, std::int64_t count) {
+void Group::stage(const CallArguments& call, std::int64_t begin, std::int64_t count) {
   part_begin_ = begin;
   part_count_ = count;
   part_half_ = 1 - part_half_;
-  if (claims_[static_cast<std::size_t>(seat_.rank)].reach != DataPath::staged) return;
-  const std::int64_t element = size_of(offer.intent.dtype);
+  if (control_.header(membership_.rank).path != DataPath::staged) return;
+  const std::int64_t element = size_of(call.signature.dtype);
   std::byte* to = staging_ + part_half_ * half_;
-  const int views = offer.slices != nullptr ? seat_.size : 1;
+  const int views = call.slices != nullptr ? membership_.size : 1;
   for (int i = 0; i < views; ++i, to += count * element) {
-    const View view = offer.slices != nullptr ? offer.slices->of(i) : offer.whole;
+    const View view = call.slices != nullptr ? call.slices->of(i) : call.whole;
     const std::int64_t there = std::clamp<std::int64_t>(view.count() - begin, 0, count);
-    if (there == 0 || i == (offer.slices != nullptr ? seat_.rank : -1)) continue;
+    if (there == 0 || i == (call.slices != nullptr ? membership_.rank : -1)) continue;
     std::memcpy(to, view.slice(begin, there).data(), static_cast<std::size_t>(there * element));
   }
 }
 
 std::byte* Group::staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes) {
-  if (rank == seat_.rank) return staging_ + half * half_ + offset;
+  if (rank == membership_.rank) return staging_ + half * half_ + offset;
   const auto at = static_cast<std::size_t>(rank);
-  return memory_->reach(*peers_[at], stagings_[at] + half * half_ + offset, bytes);
+  return memory_->access(*peers_[at], stagings_[at] + half * half_ + offset, bytes);
 }
 
-View Group::part(const CallArguments& offer, int peer, std::int64_t begin, std::int64_t count) {
-  const DType dtype = offer.intent.dtype;
-  if (peer == seat_.rank) {
-    return (offer.slices != nullptr ? offer.slices->of(peer) : offer.whole).slice(begin, count);
+View Group::part(const CallArguments& call, int peer, std::int64_t begin, std::int64_t count) {
+  const DType dtype = call.signature.dtype;
+  if (peer == membership_.rank) {
+    return (call.slices != nullptr ? call.slices->of(peer) : call.whole).slice(begin, count);
   }
   const std::int64_t element = size_of(dtype);
   const std::int64_t bytes = count * element;
-  const PeerDescriptor& claim = claims_[static_cast<std::size_t>(peer)];
-  check_range("values of a peer", begin, count, claim.count);
+  const CallHeader& theirs = control_.header(peer);
+  const std::int64_t offset =
+      begin * element +
+      (call.slices != nullptr ? table(peer)[membership_.rank].offset : theirs.offset);
   std::byte* data = nullptr;
-  if (claim.reach == DataPath::posted) {
-    data = board_.body(peer) + claim.offset + begin * element;
-  } else if (claim.reach == DataPath::direct) {
-    data = memory_->reach(*peers_[static_cast<std::size_t>(peer)], claim.offset + begin * element,
-                          bytes);
+  if (theirs.path == DataPath::inlined) {
+    data = control_.body(peer) + offset;
+  } else if (theirs.path == DataPath::direct) {
+    data = memory_->access(*peers_[static_cast<std::size_t>(peer)], offset, bytes);
   } else {
-    const std::int64_t skipped = offer.index(seat_.rank) * part_count_ + begin - part_begin_;
+    const std::int64_t skipped = call.index(membership_.rank) * part_count_ + begin - part_begin_;
     data = staging_of(peer, part_half_, skipped * element, bytes);
   }
   return {data, count, dtype, nullptr};

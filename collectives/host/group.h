@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "collectives/call.h"
-#include "collectives/host/board.h"
-#include "collectives/host/claims.h"
+#include "collectives/host/call_header.h"
+#include "collectives/host/control_block.h"
 #include "collectives/host/memory.h"
 #include "collectives/host/spin_policy.h"
 #include "collectives/long_wait.h"
@@ -22,14 +22,13 @@
 namespace zero::host {
 
 /// Processes of one host that do collectives by accessing each other's memory. In each call every
-/// rank posts a notice (its call, the place of its values), all meet, and each rank reads its
-/// peers' values or writes to their memory. If peers access a rank's own memory, all meet once
-/// more, after which that memory may be overwritten. The owner of a gathered slice or of a sum
-/// reads its inputs once and writes the result to all; in other calls the receiver reads its peers'
-/// values. Values that fit the board travel with the notice, in one meeting; values outside a
-/// Region are copied to a staging area part by part. Calls that disagree, a rank that fails and a
-/// process that ends are errors on every rank, and end the group. Blocks the caller; one thread at
-/// a time.
+/// rank writes a header (its call, the place of its values), all pass a barrier, and each rank
+/// reads its peers' values or writes to their memory. If peers access a rank's own memory, a second
+/// barrier follows, after which that memory may be overwritten. The owner of a gathered slice or of
+/// a sum reads its inputs once and writes the result to all; in other calls the receiver reads its
+/// peers' values. Small values travel behind the header, with one barrier; values outside a Region
+/// are copied to a staging area part by part. Calls that disagree, a rank that fails and a process
+/// that ends are errors on every rank, and end the group. Blocks the caller; one thread at a time.
 class Group final : public Transport {
  public:
   /// Returns every rank's line of text, in rank order. Collective.
@@ -61,16 +60,16 @@ class Group final : public Transport {
     static CallSignature of(Operation operation, const Slices& slices, std::string_view purpose) {
       return {operation, purpose, slices.buffer.dtype(), 0, slices.ranges};
     }
-    /// For all of `values`, whose range is `all`; `all` and `purpose` must outlive the intent.
+    /// For all of `values`, whose range is `all`; `all` and `purpose` must outlive this.
     static CallSignature of(Operation operation, const View& values, const Slices::Range& all,
                             int detail, std::string_view purpose) {
       return {operation, purpose, values.dtype(), detail, {&all, 1}};
     }
   };
-  /// Joins as rank `seat`; collective through `all_gather_texts`. If `memory` is null, `reason`
-  /// says why.
+  /// Joins as rank `membership.rank`; collective through `all_gather_texts`. If `memory` is null,
+  /// `reason` says why.
   static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason,
-                     const Membership& seat, const AllGatherTexts& all_gather_texts);
+                     const Membership& membership, const AllGatherTexts& all_gather_texts);
 
   ~Group() override;
 
@@ -101,18 +100,18 @@ class Group final : public Transport {
   /// (LongWait).
   void set_behind(int waits) { behind_ = waits; }
 
-  /// Returns once all ranks have arrived with equal intents. `purpose` and `counts` must live until
-  /// then.
-  void compare(const CallSignature& intent);
-  static Call call_of(const CallSignature& intent);
+  /// Returns once all ranks have arrived with equal signatures. `purpose` and `counts` must live
+  /// until then.
+  void compare(const CallSignature& signature);
+  static Call call_of(const CallSignature& signature);
   /// Ends the group because this rank failed elsewhere; `what` says why. The first failure is kept.
-  void give_up(std::string_view what) { board_.fail(what); }
+  void give_up(std::string_view what) { control_.fail(what); }
 
   /// `bytes` of zeroed memory that all ranks map and that lives until its last user frees it; null,
   /// on all ranks alike, if the system refuses it or a rank gives a `refusal`. Collective through
   /// `all_gather_texts`, while no call is under way. Throws zero::Error if sizes differ.
-  std::shared_ptr<Span> allocate_shared(std::int64_t bytes, const std::string& refusal,
-                                        const AllGatherTexts& all_gather_texts);
+  std::shared_ptr<Mapping> allocate_shared(std::int64_t bytes, const std::string& refusal,
+                                           const AllGatherTexts& all_gather_texts);
 
   void all_gather(View mine, const Slices& full, std::string_view purpose) override;
   /// Needs no workspace: peers are read in place.
@@ -124,90 +123,84 @@ class Group final : public Transport {
   void barrier(std::string_view purpose) override;
 
  private:
-  /// One call of this rank: its intent, and the values it gives: one view for all, or a slice for
-  /// each rank.
+  /// One call of this rank: its signature, and the values it gives: one view for all, or a slice
+  /// for each rank.
   struct CallArguments {
-    CallSignature intent;
+    CallSignature signature;
     View whole{};
     const Slices* slices = nullptr;
     const Slices* receive = nullptr;  ///< only all_to_all, which agrees pairwise
     const Slices* target = nullptr;   ///< only all_gather: destination of all values
-    View result{};                    ///< all_reduce, broadcast: destination
 
     int index(int rank) const { return slices != nullptr ? rank : 0; }
   };
   /// Memory of allocate_shared().
   struct SharedMemory {
     std::uint32_t number = 0;  ///< from 1 on, the same on all ranks
-    Span* span = nullptr;
-    std::weak_ptr<Span> user{};
+    Mapping* mapping = nullptr;
+    std::weak_ptr<Mapping> user{};
   };
 
-  Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
-        const Membership& seat, SpinPolicy spin_policy);
+  Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers,
+        ControlBlock control, const Membership& membership, SpinPolicy spin_policy);
 
-  /// Opens the call and runs `body`; if that throws, the group has failed.
+  /// Begins the call and runs `body`; if that throws, the group has failed.
   template <typename Body>
-  void guarded(const CallArguments& offer, Body body);
+  void guarded(const CallArguments& call, Body body);
   /// Runs body(begin, count) for ranges that cover the longest slice, each while peers can read it.
   template <typename Body>
-  void in_parts(const CallArguments& offer, Body body);
+  void in_parts(const CallArguments& call, Body body);
 
-  void open(const CallArguments& offer);
-  PeerDescriptor claim_of(const CallArguments& offer, int rank) const;
-  ExpectedDescriptor awaited_of(const CallArguments& offer, int rank) const;
-  void read_destinations(const CallArguments& offer);
-  void pass(const CallArguments& offer);
-  void look(LongWait& wait, const CallArguments& offer,
-            std::optional<std::chrono::steady_clock::time_point>& overdue);
-  Waiting waiting(const CallArguments& offer) const;
-  DataPath post(const CallArguments& offer, Notice& notice);
-  void stage(const CallArguments& offer, std::int64_t begin, std::int64_t count);
-  DataPath post_destination(const CallArguments& offer);
+  void begin_call(const CallArguments& call);
+  void pass_barrier(const CallArguments& call);
+  void check_limits(LongWait& wait, const CallArguments& call,
+                    std::optional<std::chrono::steady_clock::time_point>& overdue);
+  Waiting waiting(const CallArguments& call) const;
+  DataPath write_values(const CallArguments& call, CallHeader& header);
+  DataPath write_table(const CallArguments& call);
+  DataPath write_destination(const CallArguments& call);
+  void stage(const CallArguments& call, std::int64_t begin, std::int64_t count);
   const SharedMemory* shared_memory_of(const View& view) const;
-  /// Written by its rank; read with read_once() alone.
   Destination& destination(int rank) const {
-    return *reinterpret_cast<Destination*>(board_.body(rank) + Board::kPosted);
+    return *reinterpret_cast<Destination*>(control_.body(rank) + ControlBlock::kInlineBytes);
   }
-  /// Written by its rank; read with read_once() alone.
-  Entry* table(int rank) const { return reinterpret_cast<Entry*>(board_.body(rank)); }
-  std::int64_t longest(const CallArguments& offer) const;
-  bool exceeds_caches(const CallArguments& offer) const;
-  bool in_step(const CallArguments& offer) const;
+  TableEntry* table(int rank) const { return reinterpret_cast<TableEntry*>(control_.body(rank)); }
+  std::int64_t longest(const CallArguments& call) const;
+  bool exceeds_caches(const CallArguments& call) const;
+  bool in_step(const CallArguments& call) const;
 
   /// Elements [begin, begin + count) of the values that `peer` gives this rank, readable at the
   /// time.
-  View part(const CallArguments& offer, int peer, std::int64_t begin, std::int64_t count);
-  void copy_part(const CallArguments& offer, int peer, std::int64_t begin, View to);
+  View part(const CallArguments& call, int peer, std::int64_t begin, std::int64_t count);
+  void copy_part(const CallArguments& call, int peer, std::int64_t begin, View to);
   /// Writes part of this rank's values to every peer, at the place that `to` returns for it.
   template <typename To>
-  void push_block(const CallArguments& offer, View from, To to);
-  void gather_in_shared(const CallArguments& offer);
-  bool can_push(const CallArguments& offer);
-  void push_slices(const CallArguments& offer);
-  void copy_slices(const CallArguments& offer, const Slices& to, std::int64_t begin,
+  void push_block(const CallArguments& call, View from, To to);
+  void gather_in_shared(const CallArguments& call);
+  bool can_push() const;
+  void push_slices(const CallArguments& call);
+  void copy_slices(const CallArguments& call, const Slices& to, std::int64_t begin,
                    std::int64_t count);
-  void reduce_part(const CallArguments& offer, const ReduceEpilogue& epilogue, std::int64_t begin,
+  void reduce_part(const CallArguments& call, const ReduceEpilogue& epilogue, std::int64_t begin,
                    std::int64_t count);
-  void all_reduce_posted(const CallArguments& offer, ReduceOp op);
-  void all_reduce_pushed(const CallArguments& offer, ReduceOp op);
-  void all_reduce_staged(const CallArguments& offer, ReduceOp op);
+  void all_reduce_inlined(const CallArguments& call, ReduceOp op);
+  void all_reduce_pushed(const CallArguments& call, ReduceOp op);
+  void all_reduce_staged(const CallArguments& call, ReduceOp op);
   std::string staging_offset() const;
-  void read_stagings(const std::vector<std::string>& lines);
   std::byte* staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes);
 
   // Failures (mismatch.cpp).
-  void tell_peers(const CallArguments& offer, std::string_view what);
-  std::string who(const CallArguments& offer) const;
-  [[noreturn]] void explain(const CallArguments& offer);
-  void check_pairs(const CallArguments& offer);
-  [[noreturn]] void throw_failure(const CallArguments& offer) const;
-  void check_peers(const CallArguments& offer);
+  void report_failure(const CallArguments& call, std::string_view what);
+  std::string error_prefix(const CallArguments& call) const;
+  [[noreturn]] void throw_mismatch(const CallArguments& call);
+  void check_pairs(const CallArguments& call);
+  [[noreturn]] void throw_failure(const CallArguments& call) const;
+  void check_peers(const CallArguments& call);
 
   std::shared_ptr<Memory> memory_;
   std::vector<std::shared_ptr<Peer>> peers_;  // null for this rank
-  Board board_;
-  Membership seat_;
+  ControlBlock control_;
+  Membership membership_;
   SpinPolicy spin_policy_;
   std::function<void()> idle_ = [] {};
   Blame blame_{};
@@ -219,14 +212,11 @@ class Group final : public Transport {
   std::byte* staging_;                  // two halves, in the region
   std::vector<std::int64_t> stagings_;  // offsets, of all ranks
   std::vector<SharedMemory> shared_;
-  std::uint32_t shared_made_ = 0;          // of allocate_shared()
-  std::vector<View> inputs_;               // of a reduction, one per rank
-  std::vector<PeerDescriptor> claims_;     // of all ranks, in this call; checked
-  std::vector<Destination> destinations_;  // of all ranks, in this call's all_gather; checked
-  std::vector<Entry> pairs_;               // all_to_all: row i is rank i's table; checked
-  std::int64_t longest_pair_ = 0;          // elements that any rank sends to any, in all_to_all
-  DataPath way_ = DataPath::posted;        // the farthest reach of any rank, in this call
-  std::int64_t part_begin_ = 0;            // staged: elements of each slice in the current half
+  std::uint32_t shared_made_ = 0;      // of allocate_shared()
+  std::vector<View> inputs_;           // of a reduction, one per rank
+  std::int64_t longest_pair_ = 0;      // elements that any rank sends to any, in all_to_all
+  DataPath path_ = DataPath::inlined;  // the longest of any rank, in this call
+  std::int64_t part_begin_ = 0;        // staged: elements of each slice in the current half
   std::int64_t part_count_ = 0;
   int part_half_ = 0;
 };

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/host/claims.h"
+#include "base/error.h"
 
 namespace zero::host {
 namespace {
@@ -43,17 +43,17 @@ std::pair<std::int64_t, std::int64_t> Pages::clear() {
   return {first * unit_, static_cast<std::int64_t>(std::exchange(end_, 0)) * unit_};
 }
 
-Peer::Peer(std::string_view invitation) : Peer(Invitation::parse(invitation)) {}
+Peer::Peer(const std::string& invitation) : Peer(Invitation::parse(invitation)) {}
 
 Peer::Peer(const Invitation& invitation)
     : watch_(invitation.process),
-      span_(opened(invitation).get(), invitation.bytes, PROT_READ | PROT_WRITE) {}
+      mapping_(opened(invitation).get(), invitation.bytes, PROT_READ | PROT_WRITE) {}
 
 Memory::Memory(int ranks) : region_(capacity_for(ranks)) {}
 
 std::string Memory::invitation() const { return region_.file().invitation().text(); }
 
-std::shared_ptr<Peer> Memory::meet(const std::string& invitation) {
+std::shared_ptr<Peer> Memory::connect(const std::string& invitation) {
   const std::scoped_lock lock(mutex_);
   for (const auto& [known, peer] : peers_) {
     if (known == invitation) return peer;
@@ -61,13 +61,15 @@ std::shared_ptr<Peer> Memory::meet(const std::string& invitation) {
   return peers_.emplace_back(invitation, std::make_shared<Peer>(invitation)).second;
 }
 
-std::byte* Memory::reach(Peer& peer, std::int64_t offset, std::int64_t bytes) {
-  const std::int64_t whole = peer.span_.bytes();
-  check_range("memory of a peer", offset, bytes, whole);
+std::byte* Memory::access(Peer& peer, std::int64_t offset, std::int64_t bytes) {
+  const std::int64_t whole = peer.mapping_.bytes();
+  ZERO_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= whole,
+             "{} bytes at offset {} of a peer's memory, expected a range in its {} bytes", bytes,
+             offset, whole);
   const std::scoped_lock lock(mutex_);
   resident_ += offset < whole / 2 ? peer.large_.add(offset, offset + bytes)
                                   : peer.small_.add(whole - offset - bytes, whole - offset);
-  return peer.span_.data() + offset;
+  return peer.mapping_.data() + offset;
 }
 
 void Memory::unmap_excess() {
@@ -77,11 +79,11 @@ void Memory::unmap_excess() {
     if (bytes > 0) madvise(begin, static_cast<std::size_t>(bytes), MADV_DONTNEED);
   };
   for (const auto& [invitation, peer] : peers_) {
-    std::byte* const start = peer->span_.data();
+    std::byte* const start = peer->mapping_.data();
     const auto [first, end] = peer->large_.clear();
     give_back(start + first, end - first);
     const auto [last, before] = peer->small_.clear();  // from the end
-    give_back(start + peer->span_.bytes() - before, before - last);
+    give_back(start + peer->mapping_.bytes() - before, before - last);
   }
   resident_ = 0;
 }

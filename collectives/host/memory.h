@@ -38,10 +38,8 @@ class Peer {
 
   /// Maps the file that `invitation` describes. Throws zero::Error with the reason if that is
   /// refused.
-  explicit Peer(std::string_view invitation);
+  explicit Peer(const std::string& invitation);
 
-  /// Bytes of the peer's region.
-  std::int64_t capacity() const { return span_.bytes(); }
   const Process& process() const { return watch_.process(); }
   bool ended() const { return watch_.ended(); }
 
@@ -51,8 +49,8 @@ class Peer {
   explicit Peer(const Invitation& invitation);
 
   Watch watch_;
-  Span span_;
-  Pages large_{kHugePage};      // of the span's first half, from its start
+  Mapping mapping_;
+  Pages large_{kHugePage};      // of the mapping's first half, from its start
   Pages small_{kFaultedPages};  // of the other half, from its end
 };
 
@@ -62,7 +60,7 @@ class Peer {
 /// so they are unmapped before they exceed a budget. Thread-safe; one per process is enough.
 class Memory {
  public:
-  /// Most bytes of peers' pages that stay mapped, besides those of one call of reach().
+  /// Most bytes of peers' pages that stay mapped, besides those of one call of access().
   static constexpr std::int64_t kResident = std::int64_t{4} << 20;
 
   /// For `ranks` processes on this host. Throws zero::Error with the system's reason.
@@ -72,11 +70,11 @@ class Memory {
   /// One line of text from which a peer can map this memory.
   std::string invitation() const;
   /// The peer behind an invitation; mapped once. Throws zero::Error with the reason.
-  std::shared_ptr<Peer> meet(const std::string& invitation);
+  std::shared_ptr<Peer> connect(const std::string& invitation);
 
   /// `bytes` of a peer's region at `offset`, valid until the peer frees them. Throws zero::Error
   /// unless they all lie in the region.
-  std::byte* reach(Peer& peer, std::int64_t offset, std::int64_t bytes);
+  std::byte* access(Peer& peer, std::int64_t offset, std::int64_t bytes);
   /// Unmaps pages of peers if more than kResident bytes of them are mapped; a later access maps
   /// them again.
   void unmap_excess();

@@ -1,31 +1,73 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "collectives/host/group.h"
 
 namespace zero::host {
+namespace {
+
+constexpr std::size_t kMostText = 1024;  // bytes of a call's name, and of its details
+
+// Writes a call for peers to read; long names and lists are cut. `to` has at least 8 KiB.
+void write_call(const Call& call, std::span<std::byte> to) {
+  const auto put = [&](std::uint64_t length, const void* data, std::size_t bytes) {
+    std::memcpy(to.data(), &length, sizeof length);
+    to = to.subspan(sizeof length);
+    if (bytes > 0) std::memcpy(to.data(), data, bytes);  // an empty vector may have no data
+    to = to.subspan(bytes);
+  };
+  for (const std::string& text : {call.name, call.details}) {
+    const std::size_t length = std::min(text.size(), kMostText);
+    put(length, text.data(), length);
+  }
+  const std::size_t counts = std::min(call.counts.size(), to.size() / sizeof(std::int64_t) - 1);
+  put(counts, call.counts.data(), counts * sizeof(std::int64_t));
+}
+
+// Reads the output of write_call().
+Call read_call(const std::byte* from) {
+  const auto take = [&](void* data, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(data, from, bytes);
+    from += bytes;
+  };
+  std::uint64_t length = 0;
+  Call call;
+  for (std::string* text : {&call.name, &call.details}) {
+    take(&length, sizeof length);
+    text->resize(length);
+    take(text->data(), length);
+  }
+  take(&length, sizeof length);
+  call.counts.resize(length);
+  take(call.counts.data(), length * sizeof(std::int64_t));
+  return call;
+}
+
+}  // namespace
+
 // Peers must learn of a failure even if there is no memory for its message.
-void Group::tell_peers(const CallArguments& offer, std::string_view what) {
+void Group::report_failure(const CallArguments& call, std::string_view what) {
   try {
-    board_.fail(what.starts_with("[rank ") ? std::string(what)
-                                           : fmt::format("{}: {}", who(offer), what));
+    control_.fail(what.starts_with("[rank ") ? std::string(what)
+                                             : fmt::format("{}: {}", error_prefix(call), what));
   } catch (const std::exception&) {
-    board_.fail("a rank failed and had no memory to say why");
+    control_.fail("a rank failed and had no memory to say why");
   }
 }
 
-std::string Group::who(const CallArguments& offer) const {
-  return call_name(seat_.name(), offer.intent.operation, offer.intent.purpose);
+std::string Group::error_prefix(const CallArguments& call) const {
+  return call_name(membership_.name(), call.signature.operation, call.signature.purpose);
 }
 
-Waiting Group::waiting(const CallArguments& offer) const {
-  Waiting found{.who = who(offer), .step = step_};
-  for (int rank = 0; rank < seat_.size; ++rank) {
+Waiting Group::waiting(const CallArguments& call) const {
+  Waiting found{.who = error_prefix(call), .step = step_};
+  for (int rank = 0; rank < membership_.size; ++rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];
-    if (peer && !board_.came(rank)) {
-      found.absent.push_back({seat_.name_of(rank), described(peer->process())});
+    if (peer && !control_.has_arrived(rank)) {
+      found.absent.push_back({membership_.name_of(rank), described(peer->process())});
     }
   }
   return found;
@@ -33,97 +75,89 @@ Waiting Group::waiting(const CallArguments& offer) const {
 
 std::vector<int> Group::absent() const {
   std::vector<int> names;
-  for (int rank = 0; rank < seat_.size; ++rank) {
-    if (rank != seat_.rank && !board_.came(rank)) names.push_back(seat_.name_of(rank));
+  for (int rank = 0; rank < membership_.size; ++rank) {
+    if (rank != membership_.rank && !control_.has_arrived(rank))
+      names.push_back(membership_.name_of(rank));
   }
   return names;
 }
 
-Call Group::call_of(const CallSignature& intent) {
+Call Group::call_of(const CallSignature& signature) {
   Call call;
-  call.name = call_name(intent.operation, intent.purpose);
-  if (intent.operation != Operation::barrier) call.details = name_of(intent.dtype);
-  if (intent.operation == Operation::all_reduce) {
-    call.details += fmt::format(", {}", name_of(static_cast<ReduceOp>(intent.detail)));
+  call.name = call_name(signature.operation, signature.purpose);
+  if (signature.operation != Operation::barrier) call.details = name_of(signature.dtype);
+  if (signature.operation == Operation::all_reduce) {
+    call.details += fmt::format(", {}", name_of(static_cast<ReduceOp>(signature.detail)));
   }
-  if (intent.operation == Operation::broadcast) {
-    call.details += fmt::format(", root {}", intent.detail);
+  if (signature.operation == Operation::broadcast) {
+    call.details += fmt::format(", root {}", signature.detail);
   }
-  for (const auto& [begin, count] : intent.counts) call.counts.push_back(count);
+  for (const auto& [begin, count] : signature.counts) call.counts.push_back(count);
   return call;
 }
 
-// All ranks see the disagreement, so all come to this exchange of calls.
-void Group::explain(const CallArguments& offer) {
-  board_.turn();
-  const auto room = static_cast<std::size_t>(board_.body_bytes());
-  write_call(call_of(offer.intent), {board_.body(seat_.rank), room});
-  pass(offer);
-  const auto call = [&](int rank) {
-    const std::byte* const body = board_.body(rank);
-    return read_call(std::vector<std::byte>(body, body + room));
-  };
-  const Call mine = call(seat_.rank);  // cut as theirs are
-  for (int rank = 0; rank < seat_.size; ++rank) {
-    const auto message = mismatch(mine, seat_.name(), call(rank), seat_.name_of(rank));
+// All ranks see the disagreement, so all exchange their calls.
+void Group::throw_mismatch(const CallArguments& call) {
+  control_.next_call();
+  const auto room = static_cast<std::size_t>(control_.body_bytes());
+  write_call(call_of(call.signature), {control_.body(membership_.rank), room});
+  pass_barrier(call);
+  const Call mine = read_call(control_.body(membership_.rank));  // cut as theirs are
+  for (int rank = 0; rank < membership_.size; ++rank) {
+    const auto message = mismatch(mine, membership_.name(), read_call(control_.body(rank)),
+                                  membership_.name_of(rank));
     if (message) throw Error(*message);
   }
-  fail("{}: the ranks' calls differ; check that all ranks make the same calls", who(offer));
+  fail("{}: the ranks' calls differ; check that all ranks make the same calls", error_prefix(call));
 }
 
 // Every rank compares every pair, so that all reach the same result.
-void Group::check_pairs(const CallArguments& offer) {
-  const auto world = static_cast<std::size_t>(seat_.size);
-  pairs_.resize(world * world);
-  const auto pair = [&](int i, int j) -> Entry& {
-    return pairs_[static_cast<std::size_t>(i) * world + static_cast<std::size_t>(j)];
-  };
+void Group::check_pairs(const CallArguments& call) {
   longest_pair_ = 0;
-  for (int i = 0; i < seat_.size; ++i) {
-    for (int j = 0; j < seat_.size; ++j) {
-      pair(i, j) = read_once(table(i)[j]);
-      check_counts(pair(i, j), seat_.name_of(i), seat_.name_of(j), size_of(offer.intent.dtype));
-      longest_pair_ = std::max(longest_pair_, pair(i, j).count);
+  for (int rank = 0; rank < membership_.size; ++rank) {
+    for (int peer = 0; peer < membership_.size; ++peer) {
+      longest_pair_ = std::max(longest_pair_, table(rank)[peer].count);
     }
   }
-  const auto differ = [&](int i, int j) { return pair(i, j).count != pair(j, i).expected; };
-  const auto call = [&](int rank) {
-    Call one = call_of(offer.intent);
+  const auto differ = [&](int i, int j) { return table(i)[j].count != table(j)[i].expected; };
+  const auto call_of_rank = [&](int rank) {
+    Call one = call_of(call.signature);
     one.pairwise = true;
-    for (int peer = 0; peer < seat_.size; ++peer) {
-      one.counts.push_back(pair(rank, peer).count);
-      one.receive_counts.push_back(pair(rank, peer).expected);
+    for (int peer = 0; peer < membership_.size; ++peer) {
+      one.counts.push_back(table(rank)[peer].count);
+      one.receive_counts.push_back(table(rank)[peer].expected);
     }
     return one;
   };
   std::optional<std::string> elsewhere;
-  for (int i = 0; i < seat_.size; ++i) {
-    for (int j = 0; j < seat_.size; ++j) {
+  for (int i = 0; i < membership_.size; ++i) {
+    for (int j = 0; j < membership_.size; ++j) {
       if (!differ(i, j)) continue;
-      if (i == seat_.rank || j == seat_.rank) {
-        const int peer = i == seat_.rank ? j : i;
-        throw Error(*mismatch(call(seat_.rank), seat_.rank, call(peer), peer));
+      if (i == membership_.rank || j == membership_.rank) {
+        const int peer = i == membership_.rank ? j : i;
+        throw Error(
+            *mismatch(call_of_rank(membership_.rank), membership_.rank, call_of_rank(peer), peer));
       }
-      if (!elsewhere) elsewhere = mismatch(call(i), i, call(j), j);
+      if (!elsewhere) elsewhere = mismatch(call_of_rank(i), i, call_of_rank(j), j);
     }
   }
-  if (elsewhere) fail("{}: the group has failed: {}", who(offer), *elsewhere);
+  if (elsewhere) fail("{}: the group has failed: {}", error_prefix(call), *elsewhere);
 }
 
-void Group::throw_failure(const CallArguments& offer) const {
-  fail("{}: the group has failed: {}", who(offer), board_.failure());
+void Group::throw_failure(const CallArguments& call) const {
+  fail("{}: the group has failed: {}", error_prefix(call), control_.failure());
 }
 
 // A rank that has left, or whose process has ended, will not come.
-void Group::check_peers(const CallArguments& offer) {
-  for (int rank = 0; rank < seat_.size; ++rank) {
+void Group::check_peers(const CallArguments& call) {
+  for (int rank = 0; rank < membership_.size; ++rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];
     if (!peer) continue;
-    const bool left = board_.left(rank);
+    const bool left = control_.left(rank);
     if (!left && !peer->ended()) continue;
-    if (board_.all_came() || board_.failed()) return;  // it arrived or reported why first
-    fail("{}: rank {} {}; its own message, or the system's log, says why", who(offer),
-         seat_.name_of(rank),
+    if (control_.all_arrived() || control_.failed()) return;  // it arrived or reported why first
+    fail("{}: rank {} {}; its own message, or the system's log, says why", error_prefix(call),
+         membership_.name_of(rank),
          left ? "has left the group" : fmt::format("(process {}) has ended", peer->process().id));
   }
 }

@@ -36,7 +36,7 @@ void make_huge(std::byte* data, std::int64_t bytes) {
   madvise(data, size(bytes), kCollapse);
 }
 
-Span::Span(int descriptor, std::int64_t bytes, int protection) : bytes_(bytes) {
+Mapping::Mapping(int descriptor, std::int64_t bytes, int protection) : bytes_(bytes) {
   const std::int64_t reserved = bytes + kHugePage;
   void* const space =
       mmap(nullptr, size(reserved), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -57,18 +57,18 @@ Span::Span(int descriptor, std::int64_t bytes, int protection) : bytes_(bytes) {
   madvise(data_, size(bytes), MADV_DONTDUMP);  // mostly holes, and mapped by every process
 }
 
-Span::Span(Span&& other) noexcept
+Mapping::Mapping(Mapping&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
 
-Span::~Span() {
+Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, size(bytes_));
 }
 
 Region::Region(std::int64_t capacity)
     : file_("zero", capacity),
-      span_(file_.descriptor(), capacity, PROT_READ | PROT_WRITE),
+      mapping_(file_.descriptor(), capacity, PROT_READ | PROT_WRITE),
       free_{{0, capacity}} {
-  madvise(span_.data(), size(capacity), MADV_NOHUGEPAGE);  // except ranges that fill huge pages
+  madvise(mapping_.data(), size(capacity), MADV_NOHUGEPAGE);  // except ranges that fill huge pages
 }
 
 void* Region::allocate(std::int64_t bytes) {
@@ -77,13 +77,13 @@ void* Region::allocate(std::int64_t bytes) {
   const std::scoped_lock lock(mutex_);
   const std::int64_t begin = take(round_up(bytes, page_bytes()), large ? kHugePage : page_bytes());
   if (begin < 0) return nullptr;
-  std::byte* const data = span_.data() + begin;
+  std::byte* const data = mapping_.data() + begin;
   if (large) make_huge(data, bytes / kHugePage * kHugePage);
   return data;
 }
 
 void Region::free(void* data, std::int64_t bytes) noexcept {
-  const std::int64_t begin = static_cast<std::byte*>(data) - span_.data();
+  const std::int64_t begin = static_cast<std::byte*>(data) - mapping_.data();
   const std::int64_t length = round_up(bytes, page_bytes());
   const std::scoped_lock lock(mutex_);
   fallocate(file_.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, length);
@@ -96,7 +96,7 @@ void Region::free(void* data, std::int64_t bytes) noexcept {
 }
 
 std::int64_t Region::offset_of(const void* data, std::int64_t bytes) const {
-  const std::int64_t begin = static_cast<const std::byte*>(data) - span_.data();
+  const std::int64_t begin = static_cast<const std::byte*>(data) - mapping_.data();
   return begin >= 0 && begin <= capacity() - bytes ? begin : -1;
 }
 

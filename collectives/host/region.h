@@ -15,14 +15,14 @@ namespace zero::host {
 inline constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
 /// Address space, aligned for huge pages, with one shared file mapped into it.
-class Span {
+class Mapping {
  public:
   /// Maps [0, bytes) of `descriptor` with `protection`. Throws zero::Error with the system's
   /// reason.
-  Span(int descriptor, std::int64_t bytes, int protection);
-  Span(Span&& other) noexcept;
-  Span& operator=(Span&&) = delete;
-  ~Span();
+  Mapping(int descriptor, std::int64_t bytes, int protection);
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping();
 
   std::byte* data() const { return data_; }
   std::int64_t bytes() const { return bytes_; }
@@ -47,8 +47,8 @@ class Region {
   explicit Region(std::int64_t capacity);
 
   const SharedFile& file() const { return file_; }
-  std::int64_t capacity() const { return span_.bytes(); }
-  const std::byte* data() const { return span_.data(); }
+  std::int64_t capacity() const { return mapping_.bytes(); }
+  const std::byte* data() const { return mapping_.data(); }
 
   /// Allocates `bytes` > 0, page-aligned. Ranges of 2 MiB or more are aligned to huge pages and
   /// populated with them at once, if the kernel has any; they come from the start of the region and
@@ -64,7 +64,7 @@ class Region {
   void give_back(std::int64_t begin, std::int64_t bytes);
 
   SharedFile file_;
-  Span span_;
+  Mapping mapping_;
   std::mutex mutex_;
   std::map<std::int64_t, std::int64_t> free_;  // offset -> bytes, never adjacent
 };

@@ -3,19 +3,14 @@
 #include "collectives/host/shared_file.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <system_error>
-#include <vector>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/page.h"
@@ -30,11 +25,8 @@ namespace {
 
 using Token = std::array<std::uint64_t, 2>;
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 46;  // of address space that a process has
-constexpr std::size_t kWords = 7;
 constexpr std::string_view kShape =
-    "PROCESS START PID_NAMESPACE USER_NAMESPACE DESCRIPTOR BYTES TOKEN";
+    "PROCESS START PID_NAMESPACE USER_NAMESPACE DESCRIPTOR BYTES TOKEN TOKEN";
 
 Token random_token() {
   Token token{};
@@ -43,43 +35,10 @@ Token random_token() {
   return token;
 }
 
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (std::size_t end = 0; end != std::string_view::npos && words.size() <= kWords;) {
-    end = text.find(' ');
-    words.push_back(text.substr(0, end));
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  }
-  return words;
-}
-
-// The whole word as a number of `base`, without sign, of at most `largest`.
-bool read_number(std::string_view word, std::uint64_t largest, std::uint64_t& value,
-                 int base = 10) {
-  const char* const end = word.data() + word.size();
-  const auto [stop, error] = std::from_chars(word.data(), end, value, base);
-  return error == std::errc() && stop == end && value <= largest;
-}
-
-// `before`: the text before the number, such as "pid:[".
-bool is_namespace(std::string_view word, std::string_view before) {
-  std::uint64_t inode = 0;
-  return word.starts_with(before) && word.ends_with(']') &&
-         read_number(word.substr(before.size(), word.size() - before.size() - 1), UINT64_MAX,
-                     inode);
-}
-
-bool read_token(std::string_view word, Token& token) {
-  constexpr std::size_t kDigits = 16;
-  return word.size() == 2 * kDigits &&
-         read_number(word.substr(0, kDigits), UINT64_MAX, token[0], 16) &&
-         read_number(word.substr(kDigits), UINT64_MAX, token[1], 16);
-}
-
 // Without MFD_NOEXEC_SEAL if the system does not know it.
 int create(const char* name) {
-  const int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-  return file >= 0 || errno != EINVAL ? file : memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int file = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+  return file >= 0 || errno != EINVAL ? file : memfd_create(name, MFD_CLOEXEC);
 }
 
 // The directory of the process in /proc, after a check that it is the process meant. The descriptor
@@ -101,28 +60,11 @@ Descriptor directory_of(const Process& process) {
   return directory;
 }
 
-void check_kind(const Descriptor& file, const std::string& path) {
+void check_contents(const Descriptor& file, const std::string& path, const Invitation& to) {
   struct stat status {};
   ZERO_CHECK(fstat(file.get(), &status) == 0, "{}: {}", path, std::strerror(errno));
-  ZERO_CHECK(S_ISREG(status.st_mode), "{} has file type {:o}, expected a regular file ({:o})", path,
-             status.st_mode & S_IFMT, S_IFREG);
   ZERO_CHECK(status.st_uid == geteuid(), "{} is a file of user {}, expected one of user {}", path,
              status.st_uid, geteuid());
-  struct statfs system {};
-  ZERO_CHECK(fstatfs(file.get(), &system) == 0, "{}: {}", path, std::strerror(errno));
-  ZERO_CHECK(system.f_type == TMPFS_MAGIC,
-             "{} is on a file system of type {:#x}, expected one in memory (tmpfs, {:#x})", path,
-             static_cast<std::uint64_t>(system.f_type), TMPFS_MAGIC);
-}
-
-// The size is read after the check of the seal, so it cannot change.
-void check_contents(const Descriptor& file, const std::string& path, const Invitation& to) {
-  const int seals = fcntl(file.get(), F_GET_SEALS);
-  ZERO_CHECK(seals >= 0 && (seals & kSeals) == kSeals,
-             "{} has the seals {:#x}, expected {:#x}: it is not memory that a rank shares", path,
-             std::max(seals, 0), kSeals);
-  struct stat status {};
-  ZERO_CHECK(fstat(file.get(), &status) == 0, "{}: {}", path, std::strerror(errno));
   ZERO_CHECK(status.st_size == to.bytes + page_bytes(), "{} has {} bytes, expected {}", path,
              status.st_size, to.bytes + page_bytes());
   Token token{};
@@ -134,34 +76,18 @@ void check_contents(const Descriptor& file, const std::string& path, const Invit
 }  // namespace
 
 std::string Invitation::text() const {
-  return fmt::format("{} {} {} {} {} {} {:016x}{:016x}", process.id, process.start, space, users,
+  return fmt::format("{} {} {} {} {} {} {:x} {:x}", process.id, process.start, space, users,
                      descriptor, bytes, token[0], token[1]);
 }
 
-Invitation Invitation::parse(std::string_view text) {
-  const auto words = words_of(text);
-  const auto check = [&](bool holds, std::string_view what) {
-    ZERO_CHECK(holds, "\"{}\" is no invitation to a process's memory: {} is wrong; expected \"{}\"",
-               printable_line(text), what, kShape);
-  };
-  check(words.size() == kWords, "the number of words");
+Invitation Invitation::parse(const std::string& text) {
   Invitation to;
-  std::uint64_t id = 0;
-  std::uint64_t descriptor = 0;
-  std::uint64_t bytes = 0;
-  check(read_number(words[0], INT32_MAX, id) && id > 0, "PROCESS");
-  check(read_number(words[1], UINT64_MAX, to.process.start), "START");
-  check(is_namespace(words[2], "pid:["), "PID_NAMESPACE");
-  check(is_namespace(words[3], "user:["), "USER_NAMESPACE");
-  check(read_number(words[4], INT32_MAX, descriptor), "DESCRIPTOR");
-  check(read_number(words[5], kMostBytes, bytes) && bytes > 0 && bytes % page_bytes() == 0,
-        "BYTES");
-  check(read_token(words[6], to.token), "TOKEN");
-  to.process.id = static_cast<int>(id);
-  to.space = words[2];
-  to.users = words[3];
-  to.descriptor = static_cast<int>(descriptor);
-  to.bytes = static_cast<std::int64_t>(bytes);
+  std::istringstream words(text);
+  words >> to.process.id >> to.process.start >> to.space >> to.users >> to.descriptor >> to.bytes >>
+      std::hex >> to.token[0] >> to.token[1];
+  ZERO_CHECK(!words.fail() && words.peek() == std::istringstream::traits_type::eof(),
+             "\"{}\" is no invitation to a process's memory, expected \"{}\"", printable_line(text),
+             kShape);
   return to;
 }
 
@@ -178,8 +104,6 @@ SharedFile::SharedFile(const char* name, std::int64_t bytes)
              std::strerror(errno));
   ZERO_CHECK(pwrite(file_.get(), token_.data(), sizeof token_, bytes) == sizeof token_,
              "no memory for a page of a shared file: {}", std::strerror(errno));
-  ZERO_CHECK(fcntl(file_.get(), F_ADD_SEALS, kSeals) == 0, "a shared file cannot be sealed: {}",
-             std::strerror(errno));
 }
 
 Invitation SharedFile::invitation() const {
@@ -199,12 +123,8 @@ Descriptor opened(const Invitation& to) {
              to.space, process_namespace());
   const std::string path = fmt::format("/proc/{}/fd/{}", to.process.id, to.descriptor);
   const Descriptor directory = directory_of(to.process);
-  const Descriptor place(
-      openat(directory.get(), fmt::format("fd/{}", to.descriptor).c_str(), O_PATH | O_CLOEXEC));
-  ZERO_CHECK(place.get() >= 0, "{} cannot be opened: {}", path, std::strerror(errno));
-  check_kind(place, path);
   Descriptor file(
-      open(fmt::format("/proc/self/fd/{}", place.get()).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+      openat(directory.get(), fmt::format("fd/{}", to.descriptor).c_str(), O_RDWR | O_CLOEXEC));
   ZERO_CHECK(file.get() >= 0, "{} cannot be opened: {}", path, std::strerror(errno));
   check_contents(file, path, to);
   return file;

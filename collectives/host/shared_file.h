@@ -5,16 +5,14 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "base/descriptor.h"
 #include "collectives/host/process.h"
 
 namespace zero::host {
 
-/// The data by which another process of the host finds and verifies a SharedFile, sent as one line
-/// of text. It holds no path: the opening process builds the path, so a forged line can only name
-/// files that a process has open.
+/// The data by which another process of the host finds a SharedFile and recognizes it, sent as one
+/// line of text.
 struct Invitation {
   Process process{};
   std::string space;                     ///< the PID namespace of the process's number
@@ -24,13 +22,13 @@ struct Invitation {
   std::array<std::uint64_t, 2> token{};  ///< random; stored in the file behind the memory
 
   std::string text() const;
-  /// Parses the output of text(). Throws zero::Error naming the wrong word on any other text.
-  static Invitation parse(std::string_view text);
+  /// Parses the output of text(). Throws zero::Error on any other text.
+  static Invitation parse(const std::string& text);
 };
 
 /// An anonymous file of memory that processes of the same user on one host share. The file has no
-/// name, lives until its last user closes it, and its size is sealed, so mapped memory stays valid.
-/// One more page behind the memory holds a random token that tells the file from any other.
+/// name and lives until its last user closes it. One more page behind the memory holds a random
+/// token that tells the file from any other.
 class SharedFile {
  public:
   /// Makes a file of `bytes` zero bytes, in whole pages. Throws zero::Error with the system's
@@ -49,9 +47,8 @@ class SharedFile {
 };
 
 /// Opens the file behind an invitation for reading and writing. Throws zero::Error unless the
-/// process is the one named and runs as this user, and the file is a SharedFile of this user with
-/// that size and token. Checks before opening that the file is a regular one of this user in
-/// memory: opening a pipe or a device can have side effects.
+/// process is the one named and runs as this user, and the file has this owner, that size and that
+/// token.
 Descriptor opened(const Invitation& invitation);
 
 }  // namespace zero::host

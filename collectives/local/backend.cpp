@@ -57,12 +57,12 @@ bool have_one_target(const PeerOps& ops) {
 LocalBackend::LocalBackend(std::shared_ptr<Group> group, int rank,
                            std::shared_ptr<CallContext> context)
     : CollectiveBackend(std::move(context)), group_(std::move(group)), rank_(rank) {
-  group_->take_seat(rank_, this->context());
+  group_->set_context(rank_, this->context());
 }
 
 void LocalBackend::submit(Stream& stream, Call call, Body body) {
   call.step = context()->step();
-  submit_meeting(stream, group_, rank_, std::move(call), std::move(body));
+  submit_round(stream, group_, rank_, std::move(call), std::move(body));
 }
 
 void LocalBackend::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {

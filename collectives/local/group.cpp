@@ -32,23 +32,23 @@ std::shared_ptr<Group> Group::make(std::shared_ptr<Job> job, std::vector<int> me
   return group;
 }
 
-void Group::take_seat(int rank, std::shared_ptr<const CallContext> context) {
+void Group::set_context(int rank, std::shared_ptr<const CallContext> context) {
   const std::scoped_lock lock(job_->mutex());
   contexts_[static_cast<std::size_t>(rank)] = std::move(context);
 }
 
-const Call& Group::Meeting::of(int rank) const {
+const Call& Group::Round::of(int rank) const {
   return *group_.calls_[static_cast<std::size_t>(rank)];  // fixed from arrival to the end
 }
 
-void Group::meet(int rank, Call call, const std::function<void(Meeting&)>& body) {
+void Group::run_round(int rank, Call call, const std::function<void(Round&)>& body) {
   arrive(rank, std::move(call));
   try {
-    Meeting meeting(*this, rank);
-    body(meeting);
+    Round round(*this, rank);
+    body(round);
     pass(rank);
   } catch (const std::exception& error) {
-    fail_meeting(rank, error.what());
+    fail_round(rank, error.what());
     throw;
   }
   const std::scoped_lock lock(job_->mutex());
@@ -135,9 +135,9 @@ Waiting Group::waiting(int rank) const {
   return found;
 }
 
-// Ranks in a meeting read each other's memory, so all leave a failed one together too, except for a
+// Ranks in a round read each other's memory, so all leave a failed one together too, except for a
 // rank that did not come in time.
-void Group::fail_meeting(int rank, std::string_view what) {
+void Group::fail_round(int rank, std::string_view what) {
   std::unique_lock lock(job_->mutex());
   const auto& call = calls_[static_cast<std::size_t>(rank)];
   if (!failure_) {
@@ -198,12 +198,12 @@ std::shared_ptr<Group> Group::split(int rank, int color, int key, int& new_rank)
   call.name = "split";
   call.color = color;
   call.key = key;
-  meet(rank, std::move(call), [&](Meeting& meeting) {
+  run_round(rank, std::move(call), [&](Round& round) {
     std::vector<int> same;
     for (int peer = 0; peer < size(); ++peer) {
-      if (meeting.of(peer).color == color) same.push_back(peer);
+      if (round.of(peer).color == color) same.push_back(peer);
     }
-    std::ranges::stable_sort(same, {}, [&](int peer) { return meeting.of(peer).key; });
+    std::ranges::stable_sort(same, {}, [&](int peer) { return round.of(peer).key; });
     const auto leader = static_cast<std::size_t>(same.front());
     new_rank = static_cast<int>(std::ranges::find(same, rank) - same.begin());
     if (color >= 0 && new_rank == 0) {
@@ -213,7 +213,7 @@ std::shared_ptr<Group> Group::split(int rank, int color, int key, int& new_rank)
       const std::scoped_lock lock(job_->mutex());
       children_[leader] = std::move(child);
     }
-    meeting.barrier();
+    round.barrier();
     if (color < 0) return;
     const std::scoped_lock lock(job_->mutex());
     mine = children_[leader];
@@ -232,7 +232,7 @@ std::shared_ptr<std::byte> Group::allocate_shared(int rank, std::int64_t bytes,
   call.name = fmt::format("allocate_shared({})", label);
   call.counts = {bytes};
   std::shared_ptr<std::byte> mine;
-  meet(rank, std::move(call), [&](Meeting& meeting) {
+  run_round(rank, std::move(call), [&](Round& round) {
     if (rank == 0) {
       const auto size = static_cast<std::size_t>(round_up(bytes, kAlignment));
       auto* const data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
@@ -241,7 +241,7 @@ std::shared_ptr<std::byte> Group::allocate_shared(int rank, std::int64_t bytes,
       const std::scoped_lock lock(job_->mutex());
       shared_ = {data, [](std::byte* memory) { std::free(memory); }};
     }
-    meeting.barrier();
+    round.barrier();
     const std::scoped_lock lock(job_->mutex());
     mine = shared_;
   });

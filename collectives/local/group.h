@@ -16,15 +16,15 @@
 
 namespace zero::local {
 
-/// Ranks as threads that meet. In a meeting every rank publishes its call; once all have come, each
-/// may read its peers' memory until the meeting ends, for all at once. Calls that disagree, a rank
-/// that left, a rank that failed and one that does not come in time end the meeting with an error
-/// on every rank, and end the group. All waiting is on a condition variable, because ranks
+/// Ranks as threads of one process. In a round every rank publishes its call; once all have come,
+/// each may read its peers' memory until the round ends, for all at once. Calls that disagree, a
+/// rank that left, a rank that failed and one that does not come in time end the round with an
+/// error on every rank, and end the group. All waiting is on a condition variable, because ranks
 /// outnumber cores.
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  /// One rank's part in a meeting; valid within the function given to meet().
-  class Meeting {
+  /// One rank's part in a round; valid within the function given to run_round().
+  class Round {
    public:
     int rank() const { return rank_; }
     int size() const { return group_.size(); }
@@ -34,7 +34,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
    private:
     friend class Group;
-    Meeting(Group& group, int rank) : group_(group), rank_(rank) {}
+    Round(Group& group, int rank) : group_(group), rank_(rank) {}
     Group& group_;
     int rank_;
   };
@@ -44,11 +44,11 @@ class Group : public std::enable_shared_from_this<Group> {
 
   int size() const { return static_cast<int>(members_.size()); }
   /// Rank `rank` waits within the limits of `context`.
-  void take_seat(int rank, std::shared_ptr<const CallContext> context);
+  void set_context(int rank, std::shared_ptr<const CallContext> context);
   InProcessStore& store() { return *store_; }
 
   /// Publishes `call`, waits for all ranks, runs `body`, waits for all ranks again.
-  void meet(int rank, Call call, const std::function<void(Meeting&)>& body);
+  void run_round(int rank, Call call, const std::function<void(Round&)>& body);
   /// The group of the ranks that give the same color; null for a negative color. Sets `new_rank`.
   std::shared_ptr<Group> split(int rank, int color, int key, int& new_rank);
   /// `bytes` of zeroed memory, the same memory on every rank; errors name `label`.
@@ -58,7 +58,7 @@ class Group : public std::enable_shared_from_this<Group> {
   struct Failure {
     enum class Kind {
       mismatch,  // each rank makes its own message, from the calls
-      error,     // of one rank, inside a meeting
+      error,     // of one rank, inside a round
       timeout,   // a rank did not come
     };
     Kind kind = Kind::error;
@@ -68,14 +68,14 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(std::shared_ptr<Job> job, std::vector<int> members);
   void arrive(int rank, Call call);
   void pass(int rank);
-  /// Whether WaitLimits apply. Once all have come to a meeting, no rank leaves before the others
+  /// Whether WaitLimits apply. Once all have come to a round, no rank leaves before the others
   /// are through: they may be copying its memory.
   enum class Wait : std::uint8_t { limited, endless };
   void pass_locked(int rank, std::unique_lock<std::mutex>& lock, Wait wait);
   void wait_for_peers(int rank, std::unique_lock<std::mutex>& lock,
                       const std::function<bool()>& over);
   Waiting waiting(int rank) const;
-  void fail_meeting(int rank, std::string_view what);
+  void fail_round(int rank, std::string_view what);
   int first_absent() const;  // a rank that left without coming to this phase, or -1
   [[noreturn]] void throw_failure(int rank, const Call& call) const;
   [[noreturn]] void throw_departure(int rank, int absent) const;
@@ -87,13 +87,13 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // Under the job's mutex.
   std::vector<std::shared_ptr<const CallContext>> contexts_;  // of each rank
-  std::vector<std::shared_ptr<const Call>> calls_;  // of this meeting; null where not yet come
-  std::vector<std::string> last_;                   // each rank's last complete meeting
+  std::vector<std::shared_ptr<const Call>> calls_;  // of this round; null where not yet come
+  std::vector<std::string> last_;                   // each rank's last complete round
   std::vector<bool> came_;                          // to this phase
   int arrived_ = 0;                                 // in this phase
   std::int64_t phase_ = 0;
   std::optional<Failure> failure_;
-  int failed_ = 0;  // ranks that have given up a meeting that all had come to
+  int failed_ = 0;  // ranks that have given up a round that all had come to
   std::vector<std::shared_ptr<Group>> children_;  // split: made by the first rank of a color
   std::shared_ptr<std::byte> shared_;             // allocate_shared: made by rank 0
 };

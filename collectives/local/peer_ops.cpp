@@ -19,14 +19,14 @@ class ImmediateOps final : public PeerOps {
   void combine(std::vector<View> inputs, ReduceOp op, View to) override {
     cpu::combine(inputs, op, to);
   }
-  void barrier() override { meeting_.barrier(); }
+  void barrier() override { round_.barrier(); }
 };
 
 /// Enqueues on a device's queue. Peers wait for each rank's events: one recorded on arrival,
 /// another at each barrier.
 class EnqueuedOps final : public PeerOps {
  public:
-  EnqueuedOps(Group::Meeting& meeting, Stream& stream) : PeerOps(meeting), stream_(stream) {
+  EnqueuedOps(Group::Round& round, Stream& stream) : PeerOps(round), stream_(stream) {
     wait_for_peers();
   }
 
@@ -43,7 +43,7 @@ class EnqueuedOps final : public PeerOps {
   }
   void barrier() override {
     own().events->at(++reached_) = stream_.record();
-    meeting_.barrier();
+    round_.barrier();
     wait_for_peers();
   }
 
@@ -68,12 +68,12 @@ class EnqueuedOps final : public PeerOps {
 
 }  // namespace
 
-void submit_meeting(Stream& stream, std::shared_ptr<Group> group, int rank, Call call, Body body) {
+void submit_round(Stream& stream, std::shared_ptr<Group> group, int rank, Call call, Body body) {
   if (stream.enqueues()) {
     call.events = std::make_shared<Call::Events>();
     call.events->front() = stream.record();
-    return group->meet(rank, std::move(call), [&](Group::Meeting& meeting) {
-      EnqueuedOps ops(meeting, stream);
+    return group->run_round(rank, std::move(call), [&](Group::Round& round) {
+      EnqueuedOps ops(round, stream);
       body(ops);
       ops.barrier();  // peers may read this rank's memory until they are done
     });
@@ -81,8 +81,8 @@ void submit_meeting(Stream& stream, std::shared_ptr<Group> group, int rank, Call
   const std::string name = call.name;
   stream.submit(name,
                 [group = std::move(group), rank, call = std::move(call), body = std::move(body)] {
-                  group->meet(rank, call, [&](Group::Meeting& meeting) {
-                    ImmediateOps ops(meeting);
+                  group->run_round(rank, call, [&](Group::Round& round) {
+                    ImmediateOps ops(round);
                     body(ops);
                   });
                 });

@@ -8,18 +8,18 @@
 
 namespace zero::local {
 
-/// The operations of a rank in a meeting, on its own memory and that of its peers: run at once if
+/// The operations of a rank in a round, on its own memory and that of its peers: run at once if
 /// the stream's work itself accesses memory, else enqueued on the device.
 class PeerOps {
  public:
-  explicit PeerOps(Group::Meeting& meeting) : meeting_(meeting) {}
+  explicit PeerOps(Group::Round& round) : round_(round) {}
   virtual ~PeerOps() = default;
   PeerOps(const PeerOps&) = delete;
   PeerOps& operator=(const PeerOps&) = delete;
 
-  int rank() const { return meeting_.rank(); }
-  int size() const { return meeting_.size(); }
-  const Call& of(int rank) const { return meeting_.of(rank); }
+  int rank() const { return round_.rank(); }
+  int size() const { return round_.size(); }
+  const Call& of(int rank) const { return round_.of(rank); }
   const Call& own() const { return of(rank()); }
 
   /// to = from, unless they are the same memory; equal counts and dtypes.
@@ -30,13 +30,13 @@ class PeerOps {
   virtual void barrier() = 0;
 
  protected:
-  Group::Meeting& meeting_;
+  Group::Round& round_;
 };
 
 using Body = std::function<void(PeerOps&)>;
 
-/// Submits this rank's part in the meeting of `call` to `stream`. On a stream that enqueues, the
+/// Submits this rank's part in the round of `call` to `stream`. On a stream that enqueues, the
 /// ranks' host threads meet in this function, and their queues wait for each other's events.
-void submit_meeting(Stream& stream, std::shared_ptr<Group> group, int rank, Call call, Body body);
+void submit_round(Stream& stream, std::shared_ptr<Group> group, int rank, Call call, Body body);
 
 }  // namespace zero::local

@@ -40,8 +40,8 @@ class Backoff {
   Micros sleep_{20};
 };
 
-/// Calls `look` between tests until done(). What has come together with the failure that `look`
-/// throws counts first: it may tell more.
+/// Calls `look` between tests until done(). Returns also if `look` throws when done() has come
+/// true: the messages that arrived may say more than that failure.
 template <typename Done, typename Look>
 void wait_until(const Done& done, const Look& look) {
   Backoff backoff;

@@ -59,7 +59,7 @@ host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std:
 void Connection::keep_messages_moving(host::Group& group) {
   constexpr std::chrono::milliseconds kOften{1};
   const auto progress = [&link = link_, &group] {
-    if (const auto& heard = link.failures().heard()) group.give_up(*heard);
+    if (const auto& failure = link.failures().received()) group.give_up(*failure);
     link.inquiries()->attend([&group] { return group.absent(); });
   };
   group.set_context(context_);

@@ -20,7 +20,7 @@ namespace zero::mpi {
 /// too: queued work outlives the communicator.
 class Connection {
  public:
-  /// A group of ranks, and the job of which they are all or a part; null: they are the job.
+  /// The ranks of a group, and inquiries among those of its job; null: the group is the job.
   struct Part {
     Comm group;
     std::shared_ptr<Inquiries> job{};

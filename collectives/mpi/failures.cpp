@@ -19,7 +19,7 @@ std::string_view origin_of(std::string_view what) {
   return at == std::string_view::npos ? what : what.substr(at + kPassedOn.size());
 }
 
-void Failures::tell(std::string_view what) noexcept {
+void Failures::report(std::string_view what) noexcept {
   if (reason_) return;
   try {
     reason_ = origin_of(what);
@@ -29,7 +29,7 @@ void Failures::tell(std::string_view what) noexcept {
   }
 }
 
-const std::optional<std::string>& Failures::heard() {
+const std::optional<std::string>& Failures::received() {
   while (auto words = take_message(group_, MPI_ANY_SOURCE, kFailureTag)) {
     if (!reason_) reason_ = std::move(words);
   }

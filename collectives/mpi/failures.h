@@ -24,9 +24,9 @@ class Failures {
   Failures& operator=(const Failures&) = delete;
 
   /// Sends `what` to all others, unless a failure is already known here. Never throws.
-  void tell(std::string_view what) noexcept;
+  void report(std::string_view what) noexcept;
   /// Receives messages of others; returns the failure that this rank knows of.
-  const std::optional<std::string>& heard();
+  const std::optional<std::string>& received();
   /// The same without receiving.
   const std::optional<std::string>& known() const { return reason_; }
 

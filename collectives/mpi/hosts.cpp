@@ -45,14 +45,14 @@ void Hosts::set_behind(int waits) {
 // compare() finds an absent rank of this host, messages one of another host; other waits on this
 // host are for ranks that themselves wait for an absent one. So may be the wait in compare(), for a
 // rank that is still in the call before: that one is not to blame.
-void Hosts::call(const CallSignature& intent, const Work& work) {
+void Hosts::call(const CallSignature& signature, const Work& work) {
   constexpr int kBehindMessages = 1;
-  link_.guarded(intent, [&] {
+  link_.guarded(signature, [&] {
     try {
       set_behind(0);
-      groups_.host->compare(intent);
+      groups_.host->compare(signature);
       set_behind(kBehindMessages);
-      link_.compared(intent, work);
+      link_.compared(signature, work);
     } catch (const std::exception& error) {
       const std::string_view origin = origin_of(error.what());
       groups_.host->give_up(origin);
@@ -78,12 +78,12 @@ void Hosts::in_parts(std::int64_t parts, const Start& start, const End& end) {
 }
 
 void Hosts::all_gather(View mine, const Slices& full, std::string_view purpose) {
-  const CallSignature intent = CallSignature::of(Operation::all_gather, full, purpose);
-  call(intent, [&] { gather(intent, mine, full, -1); });
+  const CallSignature signature = CallSignature::of(Operation::all_gather, full, purpose);
+  call(signature, [&] { gather(signature, mine, full, -1); });
 }
 
 // Slices of host `without` are empty, and it takes no part.
-void Hosts::gather(const CallSignature& intent, View mine, const Slices& full, int without) {
+void Hosts::gather(const CallSignature& signature, View mine, const Slices& full, int without) {
   const int rank = link_.rank();
   const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const std::int64_t most = kPart / size_of(full.buffer.dtype());
@@ -99,44 +99,47 @@ void Hosts::gather(const CallSignature& intent, View mine, const Slices& full, i
       const View own = mine.slice(begin - at(full, rank).begin, count);
       transfers.send(own, plan_.hosts()[static_cast<std::size_t>(host)].owner(rank));
     }
-    if (part == 0) share_round(intent, 0, mine, full);
+    if (part == 0) share_round(signature, 0, mine, full);
   };
   in_parts(div_ceil(full.largest(), most), start, [&](std::int64_t part) {
     const Slices slices = full.part(part * most, most);
     for (int round = 1; round < here.rounds(); ++round) {
       const int mine_now = here.assigned(round, here.index(rank));
-      share_round(intent, round, mine_now < 0 ? mine.slice(0, 0) : slices.of(mine_now), slices);
+      share_round(signature, round, mine_now < 0 ? mine.slice(0, 0) : slices.of(mine_now), slices);
     }
   });
 }
 
 // Each rank of this host gives its peers the slice that it handles in this round: `given`.
-void Hosts::share_round(const CallSignature& intent, int round, View given, const Slices& slices) {
+void Hosts::share_round(const CallSignature& signature, int round, View given,
+                        const Slices& slices) {
   const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const Slices assigned = assigned_slices(slices, here, round);
   const bool all_there = round > 0 && here.size() == 1;
-  if (assigned.total() > 0 && !all_there) groups_.host->all_gather(given, assigned, intent.purpose);
+  if (assigned.total() > 0 && !all_there)
+    groups_.host->all_gather(given, assigned, signature.purpose);
 }
 
 // Each pair of ranks exchanges the values that only these two need.
 void Hosts::all_to_all(const Slices& send, const Slices& receive, std::string_view purpose) {
-  const CallSignature intent{
+  const CallSignature signature{
       .operation = Operation::all_to_all, .purpose = purpose, .dtype = send.buffer.dtype()};
-  call(intent, [&] { link_.all_to_all(send, receive); });
+  call(signature, [&] { link_.all_to_all(send, receive); });
 }
 
 void Hosts::broadcast(View values, int root, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  const CallSignature intent = CallSignature::of(Operation::broadcast, values, all, root, purpose);
-  call(intent, [&] {
-    if (values.bytes() <= Link::kWhole) return broadcast_whole(intent, values);
-    broadcast_shares(intent, values);
+  const CallSignature signature =
+      CallSignature::of(Operation::broadcast, values, all, root, purpose);
+  call(signature, [&] {
+    if (values.bytes() <= Link::kWhole) return broadcast_whole(signature, values);
+    broadcast_shares(signature, values);
   });
 }
 
 // Sends to one rank of each other host, which shares the values with its peers.
-void Hosts::broadcast_whole(const CallSignature& intent, View values) {
-  const int root = intent.detail;
+void Hosts::broadcast_whole(const CallSignature& signature, View values) {
+  const int root = signature.detail;
   const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const int first = host_ == plan_.host_of(root) ? root : here.owner(root);
   const auto messages = link_.transfers();
@@ -148,13 +151,13 @@ void Hosts::broadcast_whole(const CallSignature& intent, View values) {
     messages->receive(values, root);
   }
   link_.wait(*messages);
-  groups_.host->broadcast(values, here.index(first), intent.purpose);
+  groups_.host->broadcast(values, here.index(first), signature.purpose);
 }
 
 // Sends a share to each rank of the other hosts, which gather the shares, so the root's link
 // carries the values once.
-void Hosts::broadcast_shares(const CallSignature& intent, View values) {
-  const int root = intent.detail;
+void Hosts::broadcast_shares(const CallSignature& signature, View values) {
+  const int root = signature.detail;
   const int home = plan_.host_of(root);
   const int elsewhere = plan_.ranks() - plan_.hosts()[static_cast<std::size_t>(home)].size();
   Slices shares{.buffer = values, .ranges = {}};
@@ -173,15 +176,15 @@ void Hosts::broadcast_shares(const CallSignature& intent, View values) {
   }
   if (host_ == home) {
     const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(home)];
-    groups_.host->broadcast(values, here.index(root), intent.purpose);
+    groups_.host->broadcast(values, here.index(root), signature.purpose);
   }
   link_.wait(*messages);
-  if (host_ != home) gather(intent, own, shares, home);
+  if (host_ != home) gather(signature, own, shares, home);
 }
 
 void Hosts::barrier(std::string_view purpose) {
-  const CallSignature intent{.operation = Operation::barrier, .purpose = purpose};
-  call(intent, [&] { link_.barrier(); });
+  const CallSignature signature{.operation = Operation::barrier, .purpose = purpose};
+  call(signature, [&] { link_.barrier(); });
 }
 
 }  // namespace zero::mpi

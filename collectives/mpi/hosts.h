@@ -67,7 +67,7 @@ class Hosts final : public Transport {
 
   /// Compares calls with the host's ranks and the other hosts, and runs `work`; if that throws, all
   /// ranks fail with its message.
-  void call(const CallSignature& intent, const Work& work);
+  void call(const CallSignature& signature, const Work& work);
   /// Starts part after part with start(part, transfers) and ends each with end(part) once its
   /// messages are complete, while those of the next part travel.
   void in_parts(std::int64_t parts, const Start& start, const End& end);
@@ -80,18 +80,18 @@ class Hosts final : public Transport {
   }
   host::Group& subtree_group() { return groups_.subtree ? *groups_.subtree : *groups_.host; }
 
-  void gather(const CallSignature& intent, View mine, const Slices& full, int without);
-  void share_round(const CallSignature& intent, int round, View mine, const Slices& part);
-  void broadcast_whole(const CallSignature& intent, View values);
-  void broadcast_shares(const CallSignature& intent, View values);
+  void gather(const CallSignature& signature, View mine, const Slices& full, int without);
+  void share_round(const CallSignature& signature, int round, View mine, const Slices& part);
+  void broadcast_whole(const CallSignature& signature, View values);
+  void broadcast_shares(const CallSignature& signature, View values);
 
   // Reductions (hosts_reduce.cpp).
-  void start_sums(const CallSignature& intent, const Slices& part, Sums& sums,
+  void start_sums(const CallSignature& signature, const Slices& part, Sums& sums,
                   Transfers& transfers);
   std::int64_t sums_of_part() const;
   void receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers);
-  void all_reduce_shares(const CallSignature& intent, View values);
-  void combine_between(const CallSignature& intent, const std::function<View(int)>& part_of);
+  void all_reduce_shares(const CallSignature& signature, View values);
+  void combine_between(const CallSignature& signature, const std::function<View(int)>& part_of);
 
   Link& link_;
   HostPlan plan_;

@@ -39,7 +39,7 @@ std::int64_t Hosts::sums_of_part() const {
 
 void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
                            std::string_view purpose) {
-  const CallSignature intent = CallSignature::of(Operation::reduce_scatter, full, purpose);
+  const CallSignature signature = CallSignature::of(Operation::reduce_scatter, full, purpose);
   const std::int64_t sums = sums_of_part();
   const std::int64_t fitting = kPart / (sums * size_of(DType::fp32)) / kNormBlock * kNormBlock;
   const std::int64_t most = std::max(kNormBlock, fitting);
@@ -48,18 +48,18 @@ void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, V
   };
   const auto start = [&](std::int64_t part, Transfers& transfers) {
     sums_of(part).clear(plan_.subtrees().size(), sums * most * size_of(DType::fp32));
-    start_sums(intent, full.part(part * most, most), sums_of(part), transfers);
+    start_sums(signature, full.part(part * most, most), sums_of(part), transfers);
   };
   const auto end = [&](std::int64_t part) {
     const std::int64_t count = full.part(part * most, most).of(link_.rank()).count();
     if (count == 0) return;
     fold(plan_, sums_of(part).of_subtrees, epilogue.slice(part * most, count));
   };
-  call(intent, [&] { in_parts(div_ceil(full.largest(), most), start, end); });
+  call(signature, [&] { in_parts(div_ceil(full.largest(), most), start, end); });
 }
 
 // Sums of this rank's sub-tree are sent as soon as they are formed.
-void Hosts::start_sums(const CallSignature& intent, const Slices& part, Sums& sums,
+void Hosts::start_sums(const CallSignature& signature, const Slices& part, Sums& sums,
                        Transfers& transfers) {
   const int rank = link_.rank();
   const View own = part.of(rank);
@@ -76,11 +76,11 @@ void Hosts::start_sums(const CallSignature& intent, const Slices& part, Sums& su
   }
   for (int round = 0; round < work.rounds(); ++round) {
     const Slices slices = assigned_slices(part, work, round);
-    const int seat = work.index(rank);
-    const int to = work.assigned(round, seat);
-    const View sum = sums.take(slices.of(seat).count(), DType::fp32);
+    const int index = work.index(rank);
+    const int to = work.assigned(round, index);
+    const View sum = sums.take(slices.of(index).count(), DType::fp32);
     if (slices.total() > 0)
-      subtree_group().reduce_scatter(slices, {{}, sum, nullptr}, {}, intent.purpose);
+      subtree_group().reduce_scatter(slices, {{}, sum, nullptr}, {}, signature.purpose);
     if (to == rank) mine = sum;
     if (to >= 0 && to != rank) transfers.send(sum, to);
   }
@@ -98,41 +98,42 @@ void Hosts::receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers
 
 void Hosts::all_reduce(View values, ReduceOp op, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  const CallSignature intent =
+  const CallSignature signature =
       CallSignature::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose);
   const bool whole = values.bytes() <= Link::kWhole;
   const auto subtrees = static_cast<std::int64_t>(plan_.subtrees().size());
   const std::int64_t most =
       whole ? Link::kWhole : kPart / (subtrees * size_of(values.dtype())) * plan_.ranks();
-  call(intent, [&] {
+  call(signature, [&] {
     for (std::int64_t begin = 0; begin < values.count(); begin += most) {
       const View block = values.slice(begin, std::min(most, values.count() - begin));
       if (subtree().size() > 1) subtree_group().all_reduce(block, op, purpose);
       if (whole) {
-        combine_between(intent, [&](int) { return block; });
+        combine_between(signature, [&](int) { return block; });
       } else {
-        all_reduce_shares(intent, block);
+        all_reduce_shares(signature, block);
       }
     }
   });
 }
 
 // Every rank combines its share of the values, then all shares are gathered in place.
-void Hosts::all_reduce_shares(const CallSignature& intent, View values) {
+void Hosts::all_reduce_shares(const CallSignature& signature, View values) {
   const auto share_of = [&](int rank) { return share(values, rank, plan_.ranks()); };
-  combine_between(intent, share_of);
+  combine_between(signature, share_of);
   Slices shares{.buffer = values, .ranges = {}};
   std::int64_t begin = 0;
   for (int rank = 0; rank < plan_.ranks(); ++rank) {
     shares.ranges.push_back({begin, share_of(rank).count()});
     begin += shares.ranges.back().count;
   }
-  gather(intent, share_of(link_.rank()), shares, -1);
+  gather(signature, share_of(link_.rank()), shares, -1);
 }
 
 // part_of(rank): the part of this rank's sub-tree's result that `rank` needs. This rank's own part
 // becomes the result over all ranks.
-void Hosts::combine_between(const CallSignature& intent, const std::function<View(int)>& part_of) {
+void Hosts::combine_between(const CallSignature& signature,
+                            const std::function<View(int)>& part_of) {
   const int rank = link_.rank();
   const View own = part_of(rank);
   const std::size_t subtrees = plan_.subtrees().size();
@@ -146,7 +147,7 @@ void Hosts::combine_between(const CallSignature& intent, const std::function<Vie
   }
   link_.wait(*messages);
   sums.of_subtrees[static_cast<std::size_t>(subtree_)] = own;
-  fold(plan_, static_cast<ReduceOp>(intent.detail), sums.of_subtrees, own);
+  fold(plan_, static_cast<ReduceOp>(signature.detail), sums.of_subtrees, own);
 }
 
 }  // namespace zero::mpi

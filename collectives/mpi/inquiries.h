@@ -15,10 +15,10 @@
 
 namespace zero::mpi {
 
-/// The questions by which a rank whose patience is over finds out which rank is to blame. It asks
-/// all others of the job. One that answers is in reach and waits itself, in a collective of any
-/// group, and its answer tells for which ranks: a rank that waits in one group of a mesh may hold
-/// up those that wait for it in another. Ranks have their numbers in the job. Shared by a job's
+/// The questions by which a rank, at the timeout of a wait, finds the rank to blame. It asks all
+/// other ranks of the job. A rank that answers waits itself, in a collective of any group, and
+/// names the ranks that it waits for: a rank that waits in one group of a mesh may hold up those
+/// that wait for it in another. Ranks have their numbers in the job. Shared by a job's
 /// communicator and all splits of it. Thread-safe.
 class Inquiries {
  public:
@@ -40,8 +40,8 @@ class Inquiries {
   /// Begins a new inquiry, which forgets the answers of an earlier one; joins one that another wait
   /// of this process has just begun.
   void ask();
-  /// Takes what has come; answers that this rank waits for `absent()`. Call repeatedly while this
-  /// rank waits; most calls do nothing.
+  /// Receives questions and answers; replies that this rank waits for `absent()`. Call repeatedly
+  /// while this rank waits; most calls do nothing.
   void attend(const Absent& absent);
 
   /// The ranks to blame if this one waits for `absent`, as far as the answers tell

@@ -30,9 +30,9 @@ Link::~Link() {
   if (inquiries_) inquiries_->abandon();
 }
 
-void Link::guarded(const CallSignature& intent, const Work& work) {
-  operation_ = intent.operation;
-  who_ = call_name(names_[static_cast<std::size_t>(rank())], operation_, intent.purpose);
+void Link::guarded(const CallSignature& signature, const Work& work) {
+  operation_ = signature.operation;
+  who_ = call_name(names_[static_cast<std::size_t>(rank())], operation_, signature.purpose);
   if (const auto& known = failures_.known()) {
     fail("{}: the group has failed: {}", who_, *known);
   }
@@ -40,14 +40,14 @@ void Link::guarded(const CallSignature& intent, const Work& work) {
     work();
   } catch (const std::exception& error) {
     const std::string_view what = error.what();
-    failures_.tell(what.starts_with("[rank ") ? std::string(what)
-                                              : fmt::format("{}: {}", who_, what));
+    failures_.report(what.starts_with("[rank ") ? std::string(what)
+                                                : fmt::format("{}: {}", who_, what));
     throw;
   }
 }
 
-void Link::compared(const CallSignature& intent, const Work& work) {
-  comparison_->start(host::Group::call_of(intent));
+void Link::compared(const CallSignature& signature, const Work& work) {
+  comparison_->start(host::Group::call_of(signature));
   work();
   finish_comparison();
 }
@@ -69,7 +69,8 @@ WhileWaiting Link::while_waiting() const {
   using Clock = std::chrono::steady_clock;
   return [this, long_wait = std::optional<LongWait>(), round = 0,
           answered = Clock::time_point()](const Absent& absent) mutable {
-    if (const auto& heard = failures_.heard()) fail("{}: the group has failed: {}", who_, *heard);
+    if (const auto& received = failures_.received())
+      fail("{}: the group has failed: {}", who_, *received);
     inquiries_->attend(absent);
     if (!long_wait) long_wait.emplace(*context_);
     const LongWait::Due due = long_wait->due();

@@ -23,10 +23,10 @@
 namespace zero::mpi {
 
 /// The MPI messages of a group of ranks: its private MPI communicator, the comparison of calls and
-/// the notices of failure. Errors number ranks as the job does, of which the group may be a part.
-/// Values travel as non-blocking point-to-point messages: between processes
-/// of one host each is a single copy, and slices of any size and place need no packing. Blocks the
-/// calling thread (a stream's) without holding its core. One thread at a time.
+/// the reports of failures. The group may be a part of the job; errors number ranks as the job
+/// does. Values travel as non-blocking point-to-point messages: between processes of one host each
+/// is a single copy, and slices of any size and place need no packing. Blocks the calling thread (a
+/// stream's) without holding its core. One thread at a time.
 class Link {
  public:
   /// Values up to this many bytes go to every rank whole instead of in shares: fewer messages.
@@ -76,10 +76,10 @@ class Link {
 
   /// Runs `work` of a call; if `work` throws, sends the error to all ranks. Throws at once if this
   /// rank already knows of a failure.
-  void guarded(const CallSignature& intent, const Work& work);
+  void guarded(const CallSignature& signature, const Work& work);
   /// Sends this rank's call to the next leader, runs `work` and returns once the calls compare
   /// equal. Only within guarded().
-  void compared(const CallSignature& intent, const Work& work);
+  void compared(const CallSignature& signature, const Work& work);
   /// Waits for the call of the previous leader and compares it with this rank's.
   void finish_comparison() const;
   /// Messages of the call, and the wait for them; wait() first runs finish_comparison(), because a

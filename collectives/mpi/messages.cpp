@@ -16,8 +16,8 @@ Messages::Messages(Link& link) : link_(link) {
   link_.compare_among(all);
 }
 
-void Messages::call(const Link::CallSignature& intent, const Link::Work& work) {
-  link_.guarded(intent, [&] { link_.compared(intent, work); });
+void Messages::call(const Link::CallSignature& signature, const Link::Work& work) {
+  link_.guarded(signature, [&] { link_.compared(signature, work); });
 }
 
 void Messages::all_gather(View mine, const Slices& full, std::string_view purpose) {

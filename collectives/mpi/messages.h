@@ -32,7 +32,7 @@ class Messages final : public Transport {
   /// Most bytes of all_reduce's staging memory, for any values and world.
   static constexpr std::int64_t kStaging = std::int64_t{1} << 20;
 
-  void call(const Link::CallSignature& intent, const Link::Work& work);
+  void call(const Link::CallSignature& signature, const Link::Work& work);
   void combine(View values, ReduceOp op);
   void combine_whole(View values, ReduceOp op);
   void combine_shares(View values, ReduceOp op);

@@ -18,9 +18,9 @@ bool on_host(View view) { return view.device() == nullptr && !view.empty(); }
 NcclBackend::NcclBackend(Parts parts)
     : CollectiveBackend(parts.context),
       parts_(std::move(parts)),
-      store_(parts_.seat.store, parts_.name + "/user"),
+      store_(parts_.self.store, parts_.name + "/user"),
       exceptions_(std::uncaught_exceptions()),
-      scratch_(take_scratch(parts_.device, parts_.seat.size)) {
+      scratch_(take_scratch(parts_.device, parts_.self.size)) {
   parts_.comm->attend({.name = parts_.name, .rank = rank(), .hosts = parts_.hosts});
 }
 
@@ -46,20 +46,20 @@ BackendKind NcclBackend::kind() const {
 
 std::shared_ptr<CollectiveBackend> NcclBackend::split(int color, int key) {
   const std::string name = fmt::format("{}/split/{}", parts_.name, splits_++);
-  const StoreSplit part = zero::split(parts_.seat, name, color, key);
+  const StoreSplit part = zero::split(parts_.self, name, color, key);
   auto comm = parts_.comm->split(color, key);
   if (!comm) return nullptr;
   std::vector<std::string> hosts;
   for (const int member : part.members) {
     hosts.push_back(parts_.hosts[static_cast<std::size_t>(member)]);
   }
-  StoreSeat seat = parts_.seat;
-  seat.rank = part.rank;
-  seat.size = static_cast<int>(part.members.size());
+  StoreRank self = parts_.self;
+  self.rank = part.rank;
+  self.size = static_cast<int>(part.members.size());
   return std::make_shared<NcclBackend>(
       Parts{.comm = std::move(comm),
             .device = parts_.device,
-            .seat = seat,
+            .self = self,
             .name = fmt::format("{}/{}", name, part.members.front()),
             .options = parts_.options,
             .hosts = std::move(hosts),
@@ -85,7 +85,7 @@ Buffer NcclBackend::allocate_symmetric(Device& device, std::int64_t count, DType
   }
   const std::string mine = fmt::format("{} x {}", count, name_of(dtype));
   const std::string key = fmt::format("{}/symmetric/{}", parts_.name, symmetric_made_++);
-  const std::vector<std::string> all = all_gather_texts(parts_.seat, key, mine);
+  const std::vector<std::string> all = all_gather_texts(parts_.self, key, mine);
   const auto other = std::ranges::find_if(all, [&](const auto& each) { return each != mine; });
   ZERO_CHECK(other == all.end(),
              "[rank {}] symmetric memory for \"{}\": {} here, {} on rank {}; ask for the same "

@@ -21,7 +21,7 @@ class NcclBackend final : public CollectiveBackend {
   struct Parts {
     std::shared_ptr<Comm> comm;
     Device& device;
-    StoreSeat seat;    ///< of the group; its store is the world's
+    StoreRank self;    ///< of the group; its store is the world's
     std::string name;  ///< prefix of its keys in the store
     Options options;
     std::vector<std::string> hosts;  ///< of each rank
@@ -32,8 +32,8 @@ class NcclBackend final : public CollectiveBackend {
   /// If an exception unwinds the rank, tells its peers.
   ~NcclBackend() override;
 
-  int rank() const override { return parts_.seat.rank; }
-  int size() const override { return parts_.seat.size; }
+  int rank() const override { return parts_.self.rank; }
+  int size() const override { return parts_.self.size; }
   int local_rank() const override;
   int local_size() const override;
   BackendKind kind() const override;

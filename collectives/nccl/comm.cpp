@@ -30,17 +30,18 @@ ncclConfig_t config() {
 
 }  // namespace
 
-std::shared_ptr<Comm> Comm::join(std::shared_ptr<Session> session, const Meeting& meeting) {
-  const std::string who = fmt::format("[rank {}] start of NCCL", meeting.rank);
+std::shared_ptr<Comm> Comm::join(std::shared_ptr<Session> session, const Rendezvous& rendezvous) {
+  const std::string who = fmt::format("[rank {}] start of NCCL", rendezvous.rank);
   ncclComm_t handle = nullptr;
   ncclConfig_t settings = config();
   session->run(
       who, &handle,
       [&] {
-        check(ncclCommInitRankConfig(&handle, meeting.size, meeting.id, meeting.rank, &settings),
+        check(ncclCommInitRankConfig(&handle, rendezvous.size, rendezvous.id, rendezvous.rank,
+                                     &settings),
               who);
       },
-      meeting.deadline);
+      rendezvous.deadline);
   return std::make_shared<Comm>(std::move(session), handle);
 }
 

@@ -38,14 +38,14 @@ class Calls {
 class Comm {
  public:
   /// The data with which all ranks of a world meet.
-  struct Meeting {
+  struct Rendezvous {
     ncclUniqueId id{};
     int rank = 0;
     int size = 1;
     Session::Clock::time_point deadline;
   };
   /// Collective. Throws zero::Error if the ranks do not meet before the deadline.
-  static std::shared_ptr<Comm> join(std::shared_ptr<Session> session, const Meeting& meeting);
+  static std::shared_ptr<Comm> join(std::shared_ptr<Session> session, const Rendezvous& rendezvous);
   /// The ranks that give the same color, ordered by (key, rank), with this one's resources; null
   /// for a negative color. Collective.
   std::shared_ptr<Comm> split(int color, int key);

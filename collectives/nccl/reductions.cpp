@@ -143,7 +143,7 @@ void NcclBackend::all_reduce(View values, ReduceOp op, Stream& stream, const Tag
   check_on(work);
 }
 
-// Every rank gets all values and combines them itself: one meeting.
+// Every rank gets all values and combines them itself: one exchange.
 void NcclBackend::combine_whole(const Submission& submission, View values, ReduceOp op) {
   const std::int64_t count = values.count();
   const View room = scratch(count * (size() + 1), values.dtype());

@@ -80,7 +80,7 @@ class Session {
   bool ended_ = false;
   mutable std::mutex telling_;  // also held for changes of failure_
   std::optional<std::string> failure_;
-  std::vector<ncclComm_t> comms_;  // splits behind what they were split from
+  std::vector<ncclComm_t> comms_;  // a split stands behind its parent
   std::vector<std::pair<ncclComm_t, Attendance::Group>> groups_;
   std::string last_ = "nothing yet";
   std::shared_ptr<const CallContext> context_;

@@ -5,7 +5,7 @@
 // Compiled instead of the NCCL backend if CMake found no CUDA or no NCCL.
 namespace zero::nccl {
 
-std::unique_ptr<Communicator> world(const StoreSeat& /*seat*/, Device& /*device*/,
+std::unique_ptr<Communicator> world(const StoreRank& /*self*/, Device& /*device*/,
                                     const Options& /*options*/) {
   fail(
       "this build has no NCCL backend; launch/install_cuda.sh brings CUDA and NCCL, then configure "

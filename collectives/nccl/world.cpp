@@ -13,18 +13,18 @@ namespace zero::nccl {
 namespace {
 
 // Rank 0's NCCL id, through the store.
-ncclUniqueId shared_id(const StoreSeat& seat) {
+ncclUniqueId shared_id(const StoreRank& self) {
   constexpr std::string_view kKey = "nccl/id";
   ncclUniqueId id{};
-  if (seat.rank == 0) {
+  if (self.rank == 0) {
     check(ncclGetUniqueId(&id), "[rank 0] start of NCCL");
-    seat.store.set(kKey, {id.internal, sizeof id.internal});
+    self.store.set(kKey, {id.internal, sizeof id.internal});
   }
-  const std::string text = seat.store.get(kKey, seat.timeout);
+  const std::string text = self.store.get(kKey, self.timeout);
   ZERO_CHECK(text.size() == sizeof id.internal,
              "[rank {}] NCCL: rank 0 gave {} bytes to meet by, expected {}; all ranks need one "
              "build",
-             seat.rank, text.size(), sizeof id.internal);
+             self.rank, text.size(), sizeof id.internal);
   std::memcpy(id.internal, text.data(), sizeof id.internal);
   return id;
 }
@@ -36,7 +36,7 @@ void imitate_a_host_of_its_own(int rank) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const Options& options) {
+std::unique_ptr<Communicator> world(const StoreRank& self, Device& device, const Options& options) {
   const Gpu gpu = use_gpu_of(device);
   const Identity mine{.version = version(),
                       .gpu = gpu.name,
@@ -44,28 +44,28 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const
                       .host = host_name(),
                       .settings = options.sums == Sums::exact ? "exact sums" : "fast sums"};
   std::vector<Identity> ranks;
-  for (const std::string& text : all_gather_texts(seat, "nccl/identity", mine.text())) {
+  for (const std::string& text : all_gather_texts(self, "nccl/identity", mine.text())) {
     ranks.push_back(Identity::from(text));
   }
-  check_identities(seat.rank, ranks, options.gpus);
+  check_identities(self.rank, ranks, options.gpus);
   std::string description = fmt::format("NCCL {}, {}", mine.version, mine.settings);
   if (share_gpus(ranks)) {
-    imitate_a_host_of_its_own(seat.rank);
+    imitate_a_host_of_its_own(self.rank);
     description += "; ranks share GPUs";
   }
   std::vector<std::string> hosts;
   for (const Identity& rank : ranks) hosts.push_back(rank.host);
-  const ncclUniqueId id = shared_id(seat);
+  const ncclUniqueId id = shared_id(self);
   auto context = std::make_shared<CallContext>();
-  auto session = std::make_shared<Session>(seat.store, seat.rank, context);
+  auto session = std::make_shared<Session>(self.store, self.rank, context);
   auto comm = Comm::join(session, {.id = id,
-                                   .rank = seat.rank,
-                                   .size = seat.size,
+                                   .rank = self.rank,
+                                   .size = self.size,
                                    .deadline = Session::Clock::now() + options.timeout});
   return std::make_unique<Communicator>(
       std::make_shared<NcclBackend>(NcclBackend::Parts{.comm = std::move(comm),
                                                        .device = device,
-                                                       .seat = seat,
+                                                       .self = self,
                                                        .name = "nccl",
                                                        .options = options,
                                                        .hosts = std::move(hosts),

@@ -54,7 +54,7 @@ void pause_core() {
 }  // namespace
 
 template <class Come>
-void Patience::wait(const Come& come, std::atomic<int>& value, int seen) {
+void SpinWait::wait(const Come& come, std::atomic<int>& value, int seen) {
   for (int i = 0; i < looks_; ++i) {
     if (come()) return;
     pause_core();
@@ -89,15 +89,15 @@ void Team::grow(std::int64_t shares) {
   end_helpers();
   process_ = ::getpid();
   most_ = 0;
-  claims_ = std::make_unique<Claim[]>(static_cast<std::size_t>(shares));
+  states_ = std::make_unique<ShareState[]>(static_cast<std::size_t>(shares));
   most_ = shares;
-  const int heard = bell_;
+  const int seen = bell_;
   try {
     for (std::int64_t own = 1; own < shares; ++own) {
-      helpers_.emplace_back([this, own, heard] { help(own, heard); });
+      helpers_.emplace_back([this, own, seen] { help(own, seen); });
     }
   } catch (const std::system_error&) {
-    // The caller does what the missing ones would have done.
+    // The caller does the shares of the missing helpers.
   }
 }
 
@@ -111,21 +111,21 @@ void Team::run(std::int64_t shares, const Work& work) {
   left_.store(static_cast<int>(shares), std::memory_order_relaxed);
   const std::uint64_t loop = loop_.load(std::memory_order_relaxed) + 1;
   for (std::int64_t share = 0; share < shares; ++share) {
-    claims_[static_cast<std::size_t>(share)].state.store(2 * loop, std::memory_order_release);
+    states_[static_cast<std::size_t>(share)].value.store(2 * loop, std::memory_order_release);
   }
   loop_.store(loop, std::memory_order_release);
   bell_.fetch_add(1);
   bell_.notify_all();
   work_on(loop, 0);
-  patience_.wait([&] { return left_.load(std::memory_order_acquire) == 0; }, left_,
-                 left_.load(std::memory_order_acquire));
+  spin_wait_.wait([&] { return left_.load(std::memory_order_acquire) == 0; }, left_,
+                  left_.load(std::memory_order_acquire));
 }
 
-void Team::help(std::int64_t own, int heard) {
-  Patience patience;
+void Team::help(std::int64_t own, int seen) {
+  SpinWait spin_wait;
   for (;;) {
-    patience.wait([&] { return bell_.load(std::memory_order_acquire) != heard; }, bell_, heard);
-    heard = bell_.load(std::memory_order_acquire);
+    spin_wait.wait([&] { return bell_.load(std::memory_order_acquire) != seen; }, bell_, seen);
+    seen = bell_.load(std::memory_order_acquire);
     if (ending_) return;
     work_on(loop_.load(std::memory_order_acquire), own);
   }
@@ -135,7 +135,7 @@ void Team::work_on(std::uint64_t loop, std::int64_t own) {
   in_share = true;
   for (std::int64_t i = 0; i < most_; ++i) {
     const std::int64_t share = (own + i) % most_;
-    auto& state = claims_[static_cast<std::size_t>(share)].state;
+    auto& state = states_[static_cast<std::size_t>(share)].value;
     std::uint64_t open = 2 * loop;
     if (state.load(std::memory_order_relaxed) != open) continue;
     if (!state.compare_exchange_strong(open, open + 1, std::memory_order_acquire)) continue;

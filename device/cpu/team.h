@@ -15,7 +15,7 @@ namespace zero::cpu {
 
 /// How long a thread looks at a value before it sleeps: longer if its sleeps were short, shorter if
 /// they were long, so that threads of a busy machine leave their cores to others.
-class Patience {
+class SpinWait {
  public:
   /// Returns once `come()`, which follows from another value than `seen` of `value`.
   template <class Come>
@@ -28,8 +28,9 @@ class Patience {
 };
 
 /// The helpers of one host thread in its parallel loops. A loop consists of shares. Its caller does
-/// share 0, helper i share i, and each then does what nobody has begun: a loop waits for shares
-/// that were begun, and never for a helper that the system has not woken or that does not exist.
+/// share 0, helper i share i, and each then does shares that no thread has begun: a loop waits for
+/// shares that were begun, and never for a helper that the system has not woken or that does not
+/// exist.
 /// Belongs to the thread that runs the loops; the helpers end with it.
 class Team {
  public:
@@ -51,23 +52,23 @@ class Team {
   void run(std::int64_t shares, const Work& work);
 
  private:
-  /// Twice a loop's number while nobody has begun the share in it, one more from then on.
-  struct alignas(64) Claim {
-    std::atomic<std::uint64_t> state{1};
+  /// Twice a loop's number while no thread has begun the share in it, one more from then on.
+  struct alignas(64) ShareState {
+    std::atomic<std::uint64_t> value{1};
   };
 
   void grow(std::int64_t shares);
   void end_helpers();
-  void help(std::int64_t own, int heard);
-  /// Does the loop's shares that nobody has begun, `own` before the others.
+  void help(std::int64_t own, int seen);
+  /// Does the loop's shares that no thread has begun, `own` before the others.
   void work_on(std::uint64_t loop, std::int64_t own);
 
   std::vector<std::thread> helpers_;
-  std::unique_ptr<Claim[]> claims_;
-  std::int64_t most_ = 0;       // shares that claims_ has room for
+  std::unique_ptr<ShareState[]> states_;
+  std::int64_t most_ = 0;       // shares that states_ has room for
   pid_t process_ = 0;           // that has the helpers: a child of fork() does not
-  const Work* work_ = nullptr;  // read by those who have a claim of its loop
-  Patience patience_;
+  const Work* work_ = nullptr;  // read by threads that have begun a share of its loop
+  SpinWait spin_wait_;
   alignas(64) std::atomic<std::uint64_t> loop_{0};
   std::atomic<int> bell_{0};  // rung for each loop
   std::atomic<bool> ending_{false};

@@ -24,7 +24,7 @@ inline unsigned blocks_for(std::int64_t items, std::int64_t limit = std::int64_t
 
 /// Calls body(range) for ranges of [0, count) such that, processed in order, results of half the
 /// element size may overwrite their sources in place: the results of [n, 2n) lie on elements [n/2,
-/// n). The first range has `first` elements, all of which must be read before one is written.
+/// n). The first range has `first` elements: read them all before one is written.
 template <class Body>
 void for_shrinking_ranges(std::int64_t count, std::int64_t first, const Body& body) {
   for (std::int64_t begin = 0, end = first; begin < count; begin = end, end *= 2) {

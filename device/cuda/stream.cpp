@@ -209,10 +209,10 @@ void CudaStream::do_wait(const Event& event) {
   }
   remember(point->failure(), point->item());
   if (point->complete()) return rethrow();
-  Span span{mark(), {}};
+  PendingWait pending{mark(), {}};
   check(cudaStreamWaitEvent(stream_.get(), point->event(), 0), "wait for an event");
-  span.end = mark();
-  waits_.push_back(std::move(span));
+  pending.end = mark();
+  waits_.push_back(std::move(pending));
   behind_ = false;
   if (waits_.size() > kWaitsKept) fold();
 }

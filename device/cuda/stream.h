@@ -62,7 +62,7 @@ class CudaStream final : public Stream {
 
   friend cudaStream_t native(Stream& stream);
 
-  struct Span {
+  struct PendingWait {
     Mark begin;
     Mark end;
   };
@@ -102,7 +102,7 @@ class CudaStream final : public Stream {
   Repeating* repeating_ = nullptr;
   Event latest_;                    // the last point that record() returned
   bool behind_ = true;              // no work was queued after latest_
-  mutable std::deque<Span> waits_;  // not yet added to the total
+  mutable std::deque<PendingWait> waits_;  // not yet added to the total
   mutable double waited_seconds_ = 0;
 };
 

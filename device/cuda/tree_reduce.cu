@@ -97,8 +97,8 @@ __device__ __forceinline__ Floats<N> write(const Floats<N>& values, T* to, int l
   return stored;
 }
 
-/// tree(inputs) at elements [at, at + N): groups of kLeaf inputs are the tree's leaves, of which
-/// levels[l] holds the pending sum of 2^l, until its sibling is complete.
+/// tree(inputs) at elements [at, at + N): groups of kLeaf inputs are the tree's leaves; levels[l]
+/// holds the pending sum of 2^l leaves until its sibling is complete.
 template <class From, int kLevels, bool kWide, int most>
 __device__ __forceinline__ Floats<kElements<From>> tree_sum(const Inputs<most>& inputs,
                                                             std::int64_t at, int left) {

@@ -326,10 +326,10 @@ int run_ranks(const Start& start, int* argc, char*** argv,
                   .spread = start.spread,
                   .secret = read_job_secret(process_environment()),
                   .report = reports ? report : nullptr});
-  const StoreSeat seat{store, start.rank, start.world};
-  const std::vector<std::string> hosts = all_gather_texts(seat, "start/host", host_name());
+  const StoreRank self{store, start.rank, start.world};
+  const std::vector<std::string> hosts = all_gather_texts(self, "start/host", host_name());
   const bool together = std::ranges::count(hosts, hosts.front()) == start.world;
-  return body(together ? *host::world(seat) : *control::world(seat, hosts));
+  return body(together ? *host::world(self) : *control::world(self, hosts));
 }
 
 BackendKind planned_backend(const Start& start, int world) {

@@ -10,6 +10,7 @@
 #include "checkpoint_run.h"
 #include "collectives/backends.h"
 #include "scratch.h"
+#include "tests/support/test_device.h"
 
 namespace zero::testing {
 namespace {

@@ -107,7 +107,7 @@ void check_moves(const Rank& rank, std::int64_t total) {
 
 // Gathers from elsewhere and in place, over and over in the same memory: a rank's values of the
 // next round must not show before its peers have read those of this one. Even rounds write in
-// place, which takes a meeting first; the gathers of odd ones are that meeting themselves.
+// place, after a barrier; the gathers of odd ones are that barrier themselves.
 void check_common(const Rank& rank, std::int64_t total) {
   rank.read({});  // no collective is in flight
   const Plan cut = plan(Cut::uneven, total, rank.world());

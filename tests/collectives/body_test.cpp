@@ -9,6 +9,7 @@
 #include "tests/case_names.h"
 #include "tests/collectives/messages.h"
 #include "tests/collectives/queue_device.h"
+#include "tests/support/test_device.h"
 
 namespace zero::test {
 namespace {
@@ -105,7 +106,7 @@ TEST_P(Queues, AreFilledByTheHostsThatMeet) {
 INSTANTIATE_TEST_SUITE_P(Worlds, Queues, ::testing::Values(1, 2, 3, 4, 5),
                          zero::testing::kCaseName);
 
-TEST(Queue, OfARankThatStraysEndsTheMeetingOfAll) {
+TEST(Queue, AStrayRankEndsTheCallOfAll) {
   const auto messages = messages_of(3, [](Communicator& communicator, Device&) {
     const auto device = open_queue_device(0);
     const Buffer values = device->allocate(3, DType::i64, MemoryClass::other, "values");

@@ -15,27 +15,28 @@
 namespace zero::test {
 namespace {
 
-/// Where ranks keep what they reduce, and so how peers come to it: values that fit the board are
-/// posted; in a region they are read in place; elsewhere, and in common memory, they are staged.
-enum class Place { posted, region, plain, each_other, common };
+/// Where ranks keep the values that they reduce, and so how peers read them: small values are
+/// inlined behind the header; in a region they are read in place; elsewhere, and in common memory,
+/// they are staged.
+enum class Place { inlined, region, plain, each_other, common };
 
 std::ostream& operator<<(std::ostream& out, Place place) {
-  constexpr std::array kNames{"posted", "region", "plain", "each_other", "common"};
+  constexpr std::array kNames{"inlined", "region", "plain", "each_other", "common"};
   return out << kNames.at(static_cast<std::size_t>(place));
 }
 
-constexpr std::int64_t kSmall = 300;     // elements of fp32 that fit the board
+constexpr std::int64_t kSmall = 300;     // elements of fp32 that fit behind a header
 constexpr std::int64_t kLarge = 70'001;  // and that do not
 
 std::int64_t count_for(Place place, int world) {
-  return (place == Place::posted ? kSmall : kLarge) / world * world;
+  return (place == Place::inlined ? kSmall : kLarge) / world * world;
 }
 
 /// Memory of one rank for `count` values.
 class Values {
  public:
   Values(Place place, host::Memory& memory, int rank, std::int64_t count,
-         const std::shared_ptr<host::Span>& common) {
+         const std::shared_ptr<host::Mapping>& common) {
     if (place == Place::common) {
       view_ = {common->data() + rank * count * 4, count, DType::fp32, nullptr};
     } else if (place == Place::region || (place == Place::each_other && rank % 2 == 0)) {
@@ -83,7 +84,7 @@ class HostReductions : public ::testing::TestWithParam<std::tuple<int, Place>> {
     HostRanks ranks(world);
     const auto ends = ranks.run(
         [&, world = world, place = place](host::Group& group, host::Memory& memory, int rank) {
-          std::shared_ptr<host::Span> common;
+          std::shared_ptr<host::Mapping> common;
           if (place == Place::common) {
             common = group.allocate_shared(world * count * 4, "", ranks.all_gather_texts_of(rank));
           }
@@ -114,7 +115,7 @@ TEST_P(HostReductions, AllReduceSumsByTheTreeOverRanks) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, HostReductions,
                          ::testing::Combine(::testing::Values(2, 3, 5, 7, 8),
-                                            ::testing::Values(Place::posted, Place::region,
+                                            ::testing::Values(Place::inlined, Place::region,
                                                               Place::plain, Place::each_other,
                                                               Place::common)),
                          zero::testing::kCaseName);

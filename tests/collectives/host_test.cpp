@@ -95,7 +95,7 @@ TEST(HostGroup, ARankWithoutMemoryIsARefusalForAll) {
               Each("rank 1: memfd_create: Function not implemented"));
 }
 
-// Values above what fits the board, in the region on even ranks and outside it on odd ones.
+// Values that do not fit behind a header, in the region on even ranks and outside it on odd ones.
 TEST(HostGroup, GathersFromAnyMemory) {
   constexpr std::int64_t kCount = 300'001;
   const auto ends = HostRanks(4).run([&](host::Group& group, host::Memory& memory, int rank) {
@@ -171,8 +171,8 @@ TEST(HostCommon, IsOneMemoryThatEachRankWritesItsPartOf) {
   constexpr std::int64_t kCount = 700'000;
   HostRanks ranks(3);
   const auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto span = group.allocate_shared(3 * kCount, "", ranks.all_gather_texts_of(rank));
-    const Slices full = Slices::even(View(span->data(), 3 * kCount, DType::u8, nullptr), 3);
+    const auto mapping = group.allocate_shared(3 * kCount, "", ranks.all_gather_texts_of(rank));
+    const Slices full = Slices::even(View(mapping->data(), 3 * kCount, DType::u8, nullptr), 3);
     const auto expect_all = [&](int round) {
       for (int peer = 0; peer < 3; ++peer) {
         ZERO_CHECK(std::ranges::all_of(full.of(peer).as<std::uint8_t>(),
@@ -198,16 +198,16 @@ TEST(HostCommon, IsOneMemoryThatEachRankWritesItsPartOf) {
 TEST(HostCommon, IsRefusedForAllOrSaysWhatDiffers) {
   HostRanks ranks(2);
   auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto span = group.allocate_shared(4096, rank == 1 ? "it has no CPU" : "",
-                                            ranks.all_gather_texts_of(rank));
-    ZERO_CHECK(span == nullptr, "rank {} has common memory", rank);
+    const auto mapping = group.allocate_shared(4096, rank == 1 ? "it has no CPU" : "",
+                                               ranks.all_gather_texts_of(rank));
+    ZERO_CHECK(mapping == nullptr, "rank {} has common memory", rank);
     group.allocate_shared(100 + rank, "", ranks.all_gather_texts_of(rank));
   });
   EXPECT_THAT(ends, ElementsAre("[rank 0] allocate_shared: 100 bytes met 101 of rank 1",
                                 "[rank 1] allocate_shared: 101 bytes met 100 of rank 0"));
   ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto span = group.allocate_shared(4096, "", ranks.all_gather_texts_of(rank));
-    const View part(span->data() + 64 * rank, 4000, DType::u8, nullptr);
+    const auto mapping = group.allocate_shared(4096, "", ranks.all_gather_texts_of(rank));
+    const View part(mapping->data() + 64 * rank, 4000, DType::u8, nullptr);
     const Slices full = Slices::even(part, 2);
     group.all_gather(full.of(rank), full, "h.0");
   });
@@ -254,13 +254,13 @@ TEST(HostMismatch, CallsRanksAsPeopleDo) {
   ranks.call({4, 7});
   const auto ends = ranks.run([](host::Group& group, host::Memory&, int rank) {
     const Slices::Range all{0, 10 + rank};
-    const host::Group::CallSignature intent{.operation = Operation::broadcast,
-                                            .purpose = "seed",
-                                            .dtype = DType::u8,
-                                            .detail = 7,
-                                            .counts = {&all, 1}};
+    const host::Group::CallSignature signature{.operation = Operation::broadcast,
+                                               .purpose = "seed",
+                                               .dtype = DType::u8,
+                                               .detail = 7,
+                                               .counts = {&all, 1}};
     group.compare({.operation = Operation::barrier, .purpose = "start"});
-    group.compare(intent);
+    group.compare(signature);
   });
   EXPECT_EQ(ends[0], "[rank 4] broadcast(seed): 10 elements in slice 0 met 11 of rank 7");
   EXPECT_EQ(ends[1], "[rank 7] broadcast(seed): 11 elements in slice 0 met 10 of rank 4");
@@ -311,14 +311,23 @@ TEST(HostFailures, AFailedRankEndsTheGroup) {
 
 TEST(HostFailures, ARankThatFailsElsewhereIsHeardByThoseThatWait) {
   const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
-    const host::Group::CallSignature intent{.operation = Operation::all_gather, .purpose = "h.0"};
-    group.compare(intent);
+    const host::Group::CallSignature signature{.operation = Operation::all_gather,
+                                               .purpose = "h.0"};
+    group.compare(signature);
     if (rank == 1) return group.give_up("[rank 1] out of luck");
-    group.compare(intent);
+    group.compare(signature);
   });
   EXPECT_THAT(ends, ElementsAre("[rank 0] all_gather(h.0): the group has failed: [rank 1] out of "
                                 "luck",
                                 "no error"));
+}
+
+TEST(HostFailures, ALongReasonIsCut) {
+  const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
+    if (rank == 1) return group.give_up(std::string(5000, 'x'));
+    group.barrier("h.0");
+  });
+  EXPECT_EQ(ends[0], "[rank 0] barrier(h.0): the group has failed: " + std::string(1023, 'x'));
 }
 
 TEST(HostFailures, ARankThatLeftIsNamed) {

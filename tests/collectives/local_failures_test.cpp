@@ -7,6 +7,7 @@
 
 #include "collectives/store.h"
 #include "tests/collectives/messages.h"
+#include "tests/support/test_device.h"
 
 namespace zero::test {
 namespace {

@@ -15,6 +15,7 @@
 #include "collectives/backends.h"
 #include "collectives/mpi/options.h"
 #include "tests/collectives/body.h"
+#include "tests/support/test_device.h"
 
 namespace {
 

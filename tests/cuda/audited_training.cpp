@@ -87,8 +87,8 @@ class ParameterCopies : public StateReader {
 void train(Communicator& host, const AuditedRun& run) {
   emulated::name_thread(fmt::format("rank {}", host.rank()));
   const auto device = cuda::open({.index = run.nccl ? host.rank() : 0});
-  const StoreSeat seat{host.store(), host.rank(), host.size()};
-  const auto gpus = run.nccl ? nccl::world(seat, *device, *run.nccl) : nullptr;
+  const StoreRank self{host.store(), host.rank(), host.size()};
+  const auto gpus = run.nccl ? nccl::world(self, *device, *run.nccl) : nullptr;
   Mesh mesh(gpus ? *gpus : host, run.mesh);
   Training training(mesh, *device, run.engine, run.model, kBatch, run.accumulation, run.tensor);
   EngineParts::of(training.engine).waits().skip(run.skipped);

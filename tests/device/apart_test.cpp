@@ -11,6 +11,7 @@
 #include "device/device_twin.h"
 #include "device/host_access.h"
 #include "tests/errors.h"
+#include "tests/support/test_device.h"
 
 namespace zero {
 namespace {

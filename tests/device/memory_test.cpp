@@ -16,6 +16,7 @@
 #include "device/arena_layout.h"
 #include "device/device.h"
 #include "tests/errors.h"
+#include "tests/support/test_device.h"
 
 namespace zero {
 namespace {

@@ -15,6 +15,7 @@
 
 #include "device/device.h"
 #include "tests/device/stream_contract.h"
+#include "tests/support/test_device.h"
 
 namespace zero {
 namespace {

@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/support/test_device.h"
+
 #include <gtest/gtest.h>
 
 #include <functional>

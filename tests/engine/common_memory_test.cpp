@@ -12,6 +12,7 @@
 #include "tests/case_names.h"
 #include "tests/collectives/forwarding_backend.h"
 #include "tests/engine/toy_run.h"
+#include "tests/support/test_device.h"
 
 namespace zero::toy {
 namespace {

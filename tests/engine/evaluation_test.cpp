@@ -8,6 +8,7 @@
 #include "tests/engine/plain.h"
 #include "tests/engine/toy_run.h"
 #include "tests/errors.h"
+#include "tests/support/test_device.h"
 
 namespace zero {
 namespace {

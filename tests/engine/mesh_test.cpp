@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/toy_run.h"
+#include "tests/support/test_device.h"
 
 namespace zero::toy {
 namespace {

@@ -3,6 +3,7 @@
 #include "tests/engine/plain.h"
 
 #include "device/host_access.h"
+#include "tests/support/test_device.h"
 
 namespace zero::plain {
 namespace {

@@ -14,6 +14,7 @@
 #include "tests/engine/host_device.h"
 #include "tests/engine/lazy_reading.h"
 #include "tests/errors.h"
+#include "tests/support/test_device.h"
 
 // When updates and other changes of states wait for reads, and what that costs.
 namespace zero {

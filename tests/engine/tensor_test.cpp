@@ -9,6 +9,7 @@
 #include "collectives/backends.h"
 #include "tests/engine/pair_model.h"
 #include "tests/engine/toy_run.h"
+#include "tests/support/test_device.h"
 
 namespace zero::toy {
 namespace {

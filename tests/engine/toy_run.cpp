@@ -9,6 +9,7 @@
 #include "engine/value_hash.h"
 #include "tests/engine/copying_reader.h"
 #include "tests/engine/engine_parts.h"
+#include "tests/support/test_device.h"
 
 namespace zero::toy {
 

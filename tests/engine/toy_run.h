@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/waits.h"
 #include "tests/engine/toy_model.h"
+#include "tests/support/test_device.h"
 
 namespace zero::toy {
 

@@ -4,6 +4,7 @@
 
 #include "tests/engine/toy_run.h"
 #include "tests/engine/wait_sites.h"
+#include "tests/support/test_device.h"
 
 namespace zero::toy {
 namespace {

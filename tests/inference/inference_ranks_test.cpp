@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/inference/rank_runs.h"
+#include "tests/support/test_device.h"
 
 namespace zero::testing {
 namespace {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "tests/inference/hashed_cache.h"
+#include "tests/support/test_device.h"
 
 namespace zero::testing {
 namespace {

@@ -14,6 +14,7 @@
 #include "collectives/backends.h"
 #include "inference/inference_model.h"
 #include "tests/inference/tiny_models.h"
+#include "tests/support/test_device.h"
 
 namespace zero::testing {
 

@@ -16,6 +16,7 @@
 #include "tests/launch/flipping.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"
+#include "tests/support/test_device.h"
 
 namespace zero {
 namespace {

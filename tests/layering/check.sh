@@ -4,7 +4,7 @@
 #
 # check.sh ROOT: the house rules that a grep can hold. Prints one line per breach, "file:line: what;
 # what is allowed", and ends with 1 if there is any. There is no exclude list.
-#   - a room includes only rooms below it
+#   - a room includes only rooms below it; only tests include tests
 #   - foreign interfaces stay where they belong: CUDA, NCCL, MPI, Boost.Asio, Boost.Beast, OpenSSL and io_uring
 #   - no circles: what a component (a source with its headers) includes does not lead back to it
 #   - every source file begins with the two SPDX lines and has at most 400 lines
@@ -62,8 +62,11 @@ check_include() {
   local room=${file%%/*} target=${header%%/*}
   find_home "$file" "$header"
   [[ -z $where ]] || breach "$file:$line: includes $header; $where"
+  if [[ $target == tests && $room != tests ]]; then
+    breach "$file:$line: $room includes $header; only tests include test support"
+  fi
   contains "${rooms[*]}" "$room" || return 0  # tests, examples and benches see every room
-  if contains "tests bench examples" "$target"; then
+  if contains "bench examples" "$target"; then
     breach "$file:$line: $room includes $header; rooms do not know $target"
   fi
   contains "${rooms[*]}" "$target" || return 0

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/model/outcome.h"
+#include "tests/support/test_device.h"
 
 // Two steps of training end in the same bits, whatever carries them out.
 namespace zero::testing {

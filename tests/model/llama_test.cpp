@@ -7,6 +7,7 @@
 #include "tests/errors.h"
 #include "tests/model/finite_differences.h"
 #include "tests/model/outcome.h"
+#include "tests/support/test_device.h"
 
 namespace zero::testing {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "tests/model/outcome.h"
 #include "tests/model/recompute_plans.h"
+#include "tests/support/test_device.h"
 
 // What backward computes again changes no bit.
 namespace zero::testing {

@@ -8,9 +8,9 @@
 #include "model/vocabulary_parallel_head.h"
 #include "tests/errors.h"
 #include "tests/model/tensor_rig.h"
+#include "tests/support/test_device.h"
 
-// Each tensor-parallel layer over any group gives what it gives on one rank, where it is the plain
-// operation.
+// Each tensor-parallel layer over any group gives the values of the plain operation on one rank.
 namespace zero::testing {
 namespace {
 

@@ -11,6 +11,7 @@
 #include "tests/errors.h"
 #include "tests/model/outcome.h"
 #include "tests/model/uneven_llama.h"
+#include "tests/support/test_device.h"
 
 // Models over meshes: what they give on one rank up to the order of some sums, and at one tensor
 // degree the same bits however they are carried out.

@@ -28,10 +28,10 @@ using ::testing::StartsWith;
 /// Each rank first describes itself, then the ranks meet.
 std::vector<std::string> meet(int ranks, const std::function<void(int rank)>& describe,
                               const nccl::Options& options = {}) {
-  return store_ranks(ranks, [&](const StoreSeat& seat) {
-    describe(seat.rank);
+  return store_ranks(ranks, [&](const StoreRank& self) {
+    describe(self.rank);
     const auto device = cpu::open();
-    const auto communicator = nccl::world(seat, *device, options);
+    const auto communicator = nccl::world(self, *device, options);
     check_moves({*communicator, *device}, 100);
   });
 }
@@ -52,10 +52,10 @@ TEST(NcclStart, GpusOfTwoTypesAreNamed) {
 
 TEST(NcclStart, RanksThatSumInTwoWaysAreNamed) {
   EXPECT_THAT(store_ranks(2,
-                          [](const StoreSeat& seat) {
+                          [](const StoreRank& self) {
                             const auto device = cpu::open();
-                            const auto sums = seat.rank == 0 ? nccl::Sums::exact : nccl::Sums::fast;
-                            nccl::world(seat, *device, {.sums = sums});
+                            const auto sums = self.rank == 0 ? nccl::Sums::exact : nccl::Sums::fast;
+                            nccl::world(self, *device, {.sums = sums});
                           }),
               Each(HasSubstr("rank 1 asks for fast sums, rank 0 for exact sums")));
 }
@@ -72,12 +72,12 @@ TEST(NcclStart, TwoRanksOnOneGpuAreNamedUnlessTheyMayBe) {
 }
 
 TEST(NcclStart, RanksThatDoNotMeetEndInTime) {
-  const auto ends = store_ranks(2, [](const StoreSeat& seat) {
+  const auto ends = store_ranks(2, [](const StoreRank& self) {
     const auto device = cpu::open();
     // A third rank says who it is, and comes no further.
-    const StoreSeat three{seat.store, seat.rank, 3};
-    if (seat.rank == 0) {
-      seat.store.set("nccl/identity/2", "2.28.3\nFake GPU\nGPU-c\nhost\nexact sums\n");
+    const StoreRank three{self.store, self.rank, 3};
+    if (self.rank == 0) {
+      self.store.set("nccl/identity/2", "2.28.3\nFake GPU\nGPU-c\nhost\nexact sums\n");
     }
     nccl::world(three, *device, {.timeout = 100ms});
   });
@@ -89,19 +89,19 @@ TEST(NcclStart, RanksThatDoNotMeetEndInTime) {
 
 TEST(NcclStart, WhatIsNoIdentityIsRefused) {
   EXPECT_THAT(store_ranks(1,
-                          [](const StoreSeat& seat) {
+                          [](const StoreRank& self) {
                             const auto device = cpu::open();
-                            seat.store.set("nccl/identity/1", "2.28.3");
-                            nccl::world({seat.store, 0, 2}, *device, {});
+                            self.store.set("nccl/identity/1", "2.28.3");
+                            nccl::world({self.store, 0, 2}, *device, {});
                           }),
               Each(HasSubstr("does not say what a rank of NCCL is; all ranks need one build")));
   EXPECT_THAT(store_ranks(1,
-                          [](const StoreSeat& seat) {
+                          [](const StoreRank& self) {
                             const auto device = cpu::open();
-                            seat.store.set("nccl/identity/0",
+                            self.store.set("nccl/identity/0",
                                            "2.28.3\nFake GPU\nGPU-c\nhost\nexact sums\n");
-                            seat.store.set("nccl/id", "short");
-                            nccl::world({seat.store, 1, 2}, *device, {});
+                            self.store.set("nccl/id", "short");
+                            nccl::world({self.store, 1, 2}, *device, {});
                           }),
               Each(HasSubstr("rank 0 gave 5 bytes to meet by, expected 128")));
 }

@@ -144,7 +144,7 @@ void put_on_streams(const ncclComm& comm) {
 }
 
 void forget_first(ncclComm& comm) {
-  comm.pending.front()->meeting = nullptr;  // which holds the operation
+  comm.pending.front()->rendezvous = nullptr;  // which holds the operation
   comm.pending.pop_front();
 }
 

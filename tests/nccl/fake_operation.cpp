@@ -95,7 +95,7 @@ std::vector<std::byte> sum(const Operation& kind, const Values& given, std::size
   return sums;
 }
 
-// What rank `self` of a meeting gets.
+// What rank `self` of a rendezvous gets.
 std::vector<std::byte> result(const Operation& kind, const Values& given, std::size_t self) {
   switch (kind.kind) {
     case Kind::receive:
@@ -122,7 +122,7 @@ std::size_t bytes_given(const Operation& operation, std::size_t self) {
     case Kind::broadcast:
       return static_cast<int>(self) == operation.peer ? operation.bytes() : 0;
     case Kind::reduce_scatter:
-      return operation.bytes() * operation.meeting->ranks.size();
+      return operation.bytes() * operation.rendezvous->ranks.size();
     default:
       return operation.bytes();
   }
@@ -136,14 +136,14 @@ std::size_t bytes_taken(const Operation& operation, std::size_t self) {
     case Kind::reduce:
       return static_cast<int>(self) == operation.peer ? operation.bytes() : 0;
     case Kind::all_gather:
-      return operation.bytes() * operation.meeting->ranks.size();
+      return operation.bytes() * operation.rendezvous->ranks.size();
     default:
       return operation.bytes();
   }
 }
 
 std::size_t place_of(const OperationPtr& operation) {
-  const auto& ranks = operation->meeting->ranks;
+  const auto& ranks = operation->rendezvous->ranks;
   return static_cast<std::size_t>(std::ranges::find(ranks, operation) - ranks.begin());
 }
 
@@ -165,18 +165,18 @@ void meet(std::vector<OperationPtr> ranks) {
   const bool agree = std::ranges::all_of(ranks, [&](const OperationPtr& rank) {
     return first.kind == Kind::send ? rank->count == first.count : rank->text() == first.text();
   });
-  auto meeting = std::make_shared<Meeting>(Meeting{.ranks = std::move(ranks)});
-  meeting->given.resize(meeting->ranks.size());
-  for (const OperationPtr& rank : meeting->ranks) {
+  auto rendezvous = std::make_shared<Rendezvous>(Rendezvous{.ranks = std::move(ranks)});
+  rendezvous->given.resize(rendezvous->ranks.size());
+  for (const OperationPtr& rank : rendezvous->ranks) {
     rank->done = rank->wrong = !agree;
-    if (agree) rank->meeting = meeting;
+    if (agree) rank->rendezvous = rendezvous;
   }
 }
 
 void give(const OperationPtr& operation) {
-  if (!operation->meeting) return;
+  if (!operation->rendezvous) return;
   const std::size_t self = place_of(operation);
-  Meeting::Given& given = operation->meeting->given[self];
+  Rendezvous::Given& given = operation->rendezvous->given[self];
   if (given.is_queued) return;
   given.is_queued = true;
   given.values = std::make_shared<std::vector<std::byte>>(bytes_given(*operation, self));
@@ -189,20 +189,20 @@ void give(const OperationPtr& operation) {
 }
 
 void take(const OperationPtr& operation) {
-  if (!operation->meeting) return;
-  const std::vector<Meeting::Given>& given = operation->meeting->given;
-  if (!std::ranges::all_of(given, &Meeting::Given::is_queued)) return;
+  if (!operation->rendezvous) return;
+  const std::vector<Rendezvous::Given>& given = operation->rendezvous->given;
+  if (!std::ranges::all_of(given, &Rendezvous::Given::is_queued)) return;
   const std::size_t self = place_of(operation);
   const std::size_t bytes = bytes_taken(*operation, self);
   operation->done = true;
   if (bytes > 0) {
     Values values;
-    for (const Meeting::Given& each : given) {
+    for (const Rendezvous::Given& each : given) {
       values.push_back(each.values);
       if (each.behind && &each != &given[self]) wait(operation->stream, each.behind);
     }
     Operation kind = *operation;
-    kind.meeting = nullptr;
+    kind.rendezvous = nullptr;
     put(operation->stream, fmt::format("{} writes", name_of(kind.kind)),
         {kind.to, bytes, Touched::How::written}, [kind, values = std::move(values), self, bytes] {
           copy_bytes(result(kind, values, self).data(), kind.to, bytes);

@@ -24,7 +24,7 @@ enum class Kind {
   window
 };
 
-struct Meeting;
+struct Rendezvous;
 
 /// What one rank has posted.
 struct Operation {
@@ -38,7 +38,7 @@ struct Operation {
   cudaStream_t stream = nullptr;
   int rank = 0;
   std::thread::id thread{};  ///< that posted it, and puts it on the stream
-  std::shared_ptr<Meeting> meeting{};
+  std::shared_ptr<Rendezvous> rendezvous{};
   bool done = false;   ///< it is on its stream
   bool wrong = false;  ///< the ranks do not agree
 
@@ -51,7 +51,7 @@ using OperationPtr = std::shared_ptr<Operation>;
 /// The operations that make one: of all ranks, in rank order, or of a sender and a receiver. As a
 /// kernel of NCCL's on every rank, it reads a rank's memory and writes it in the order of that
 /// rank's stream, and writes once all have come.
-struct Meeting {
+struct Rendezvous {
   std::vector<OperationPtr> ranks;
   /// What a rank's memory held when its stream came, and the point behind.
   struct Given {

@@ -11,6 +11,7 @@
 #include "tests/collectives/body.h"
 #include "tests/collectives/messages.h"
 #include "tests/nccl/ranks.h"
+#include "tests/support/test_device.h"
 
 namespace zero::test {
 namespace {
@@ -62,10 +63,10 @@ TEST(Nccl, ValuesBeyondTheScratchTravelInParts) {
 TEST(Nccl, AnyLegalOrderOfStreamsGivesTheSameValues) {
   using Policy = testing::StreamOrder::Policy;
   for (const Policy policy : {Policy::lazy, Policy::seeded}) {
-    const auto ends = store_ranks(3, [policy](const StoreSeat& seat) {
+    const auto ends = store_ranks(3, [policy](const StoreRank& self) {
       const auto device =
-          testing::open({.policy = policy, .seed = static_cast<std::uint64_t>(seat.rank)});
-      const auto communicator = nccl::world(seat, *device, {});
+          testing::open({.policy = policy, .seed = static_cast<std::uint64_t>(self.rank)});
+      const auto communicator = nccl::world(self, *device, {});
       check_everything(*communicator, *device, 100);
       check_split({*communicator, *device});
       check_exchange(*communicator, *device);
@@ -217,22 +218,22 @@ TEST(Nccl, AScratchIsChargedForGroupsOfSeveral) {
 
 /// What the ranks post for symmetric memory, of which the first rank asks `count` more values of.
 std::vector<std::string> symmetric_memory(const fake_nccl::Rank& setup, std::int64_t count = 0) {
-  return store_ranks(3, [&](const StoreSeat& seat) {
+  return store_ranks(3, [&](const StoreRank& self) {
     fake_nccl::rank() = setup;
     const auto device = cpu::open();
-    const auto communicator = nccl::world(seat, *device, {});
+    const auto communicator = nccl::world(self, *device, {});
     const auto allocate = [&](std::int64_t values) {
       return communicator->allocate_symmetric(*device, values, DType::fp32, MemoryClass::gathered,
                                               "windows");
     };
     const Buffer small = allocate(100);
     EXPECT_FALSE(fake_nccl::allocated(small.view().data()));
-    const Buffer large = allocate((1 << 20) + (seat.rank == 0 ? count : 0));
+    const Buffer large = allocate((1 << 20) + (self.rank == 0 ? count : 0));
     EXPECT_TRUE(fake_nccl::allocated(large.view().data()));
     // Half of it, at one offset on all ranks.
     const Slices full = Slices::even(large.slice(1 << 18, 3 << 16), 3);
     device->kernels().zero(device->communication(), full.buffer);
-    communicator->all_gather(full.of(seat.rank), full, device->communication(), {"h.0"});
+    communicator->all_gather(full.of(self.rank), full, device->communication(), {"h.0"});
     device->communication().synchronize();
   });
 }
@@ -263,10 +264,10 @@ TEST(Nccl, CopyEnginesGatherWhereTheLibraryHasThem) {
   constexpr int kPolicyZero = 2;  // NCCL_CTA_POLICY_ZERO, of 2.28
   for (const int version : {22803, 22707}) {
     EXPECT_THAT(store_ranks(2,
-                            [&](const StoreSeat& seat) {
+                            [&](const StoreRank& self) {
                               fake_nccl::rank() = {.version = version};
                               const auto device = cpu::open();
-                              const auto communicator = nccl::world(seat, *device, {});
+                              const auto communicator = nccl::world(self, *device, {});
                               EXPECT_EQ(fake_nccl::rank().cta_policy == kPolicyZero,
                                         version >= 22800);
                             }),

@@ -9,7 +9,7 @@
 
 namespace zero::test {
 
-std::vector<std::string> store_ranks(int ranks, const std::function<void(const StoreSeat&)>& body) {
+std::vector<std::string> store_ranks(int ranks, const std::function<void(const StoreRank&)>& body) {
   fake_nccl::reset();
   InProcessStore store;
   std::vector<std::string> ends(static_cast<std::size_t>(ranks));
@@ -31,9 +31,9 @@ std::vector<std::string> store_ranks(int ranks, const std::function<void(const S
 }
 
 std::vector<std::string> nccl_ranks(int ranks, const NcclBody& body, const nccl::Options& options) {
-  return store_ranks(ranks, [&](const StoreSeat& seat) {
+  return store_ranks(ranks, [&](const StoreRank& self) {
     const auto device = cpu::open();
-    const auto communicator = nccl::world(seat, *device, options);
+    const auto communicator = nccl::world(self, *device, options);
     body(*communicator, *device);
     device->communication().synchronize();
   });

@@ -17,7 +17,7 @@ using NcclBody = std::function<void(Communicator&, Device&)>;
 std::vector<std::string> nccl_ranks(int ranks, const NcclBody& body,
                                     const nccl::Options& options = {});
 
-/// The same without a world: body(seat) makes it.
-std::vector<std::string> store_ranks(int ranks, const std::function<void(const StoreSeat&)>& body);
+/// The same without a world: body(self) makes it.
+std::vector<std::string> store_ranks(int ranks, const std::function<void(const StoreRank&)>& body);
 
 }  // namespace zero::test

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/optim/case.h"
+#include "tests/support/test_device.h"
 
 namespace zero::testing {
 namespace {

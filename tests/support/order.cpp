@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "device/testing/order.h"
+#include "tests/support/order.h"
 
 #include <algorithm>
 #include <chrono>

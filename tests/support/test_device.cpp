@@ -1,14 +1,15 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/support/test_device.h"
+
 #include <cstring>
 #include <utility>
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/primitives.h"
-#include "device/device.h"
-#include "device/testing/closed_memory.h"
-#include "device/testing/order.h"
+#include "tests/support/closed_memory.h"
+#include "tests/support/order.h"
 
 namespace zero::testing {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/collectives/meeting_model.h"
+#include "tests/collectives/barrier_model.h"
 
 #include <fmt/format.h>
 

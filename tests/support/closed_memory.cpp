@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "device/testing/closed_memory.h"
+#include "tests/support/closed_memory.h"
 
 #include <sys/mman.h>
 

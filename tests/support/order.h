@@ -10,8 +10,8 @@
 #include <random>
 #include <string>
 
-#include "device/device.h"
-#include "device/testing/closed_memory.h"
+#include "tests/support/closed_memory.h"
+#include "tests/support/test_device.h"
 
 namespace zero::testing {
 

@@ -8,22 +8,22 @@
 
 namespace zero::host {
 
-/// The protocol by which ranks meet in shared memory, wait for each other and learn that one has
-/// failed. `Words` gives access to its words, which begin as zeros, as std::atomic of 32 bits or a
-/// type that acts like one:
+/// A barrier of ranks in shared memory, round after round, in which a rank that waits also learns
+/// that another one has failed. `Words` gives access to its words, which begin as zeros, as
+/// std::atomic of 32 bits or a type that acts like one:
 ///
-///   came(rank)  number of the last meeting that the rank arrived at; wraps around
-///   sleepers()  number of ranks that sleep or are about to
-///   wakes()     the word that they sleep on; it counts wake-ups
-///   failed()    0: no rank, 1: a rank is writing why, 2: the reason is there
+///   arrivals(rank)  number of the last round that the rank arrived at; wraps around
+///   sleepers()      number of ranks that sleep or are about to
+///   wakes()         the word that they sleep on; it counts wake-ups
+///   failed()        0: no rank, 1: a rank is writing why, 2: the reason is there
 ///
 /// and wait(word, value, longest) and wake_all(word), as in futex(2). tests/collectives tries every
 /// order in which two or three ranks may see each other's writes; with any weaker memory order
 /// below, a rank could sleep on or read values not yet written.
 template <typename Words>
-class Meeting {
+class Barrier {
  public:
-  Meeting(Words words, int rank, int ranks) : words_(words), rank_(rank), ranks_(ranks) {}
+  Barrier(Words words, int rank, int ranks) : words_(words), rank_(rank), ranks_(ranks) {}
 
   Words& words() { return words_; }
   const Words& words() const { return words_; }
@@ -33,19 +33,19 @@ class Meeting {
   // arrived. All these accesses are in one total order (sequentially consistent), so no rank is
   // left asleep.
   void arrive() {
-    ++meeting_;
+    ++round_;
     absent_ = 0;
-    words_.came(rank_).store(meeting_, std::memory_order_seq_cst);
-    if (words_.sleepers().load(std::memory_order_seq_cst) > 0 && all_came()) wake_all();
+    words_.arrivals(rank_).store(round_, std::memory_order_seq_cst);
+    if (words_.sleepers().load(std::memory_order_seq_cst) > 0 && all_arrived()) wake_all();
   }
 
-  bool has_come(int rank) const {
-    const std::uint32_t came = words_.came(rank).load(std::memory_order_seq_cst);
-    return static_cast<std::int32_t>(came - meeting_) >= 0;
+  bool has_arrived(int rank) const {
+    const std::uint32_t arrived = words_.arrivals(rank).load(std::memory_order_seq_cst);
+    return static_cast<std::int32_t>(arrived - round_) >= 0;
   }
 
-  bool all_came() {
-    while (absent_ < ranks_ && has_come(absent_)) ++absent_;
+  bool all_arrived() {
+    while (absent_ < ranks_ && has_arrived(absent_)) ++absent_;
     return absent_ == ranks_;
   }
 
@@ -53,7 +53,7 @@ class Meeting {
   void sleep(std::chrono::nanoseconds longest) {
     words_.sleepers().fetch_add(1, std::memory_order_seq_cst);
     const std::uint32_t wakes = words_.wakes().load(std::memory_order_acquire);
-    if (!failed() && !all_came()) words_.wait(words_.wakes(), wakes, longest);
+    if (!failed() && !all_arrived()) words_.wait(words_.wakes(), wakes, longest);
     words_.sleepers().fetch_sub(1, std::memory_order_relaxed);
   }
 
@@ -78,8 +78,8 @@ class Meeting {
   Words words_;
   int rank_;
   int ranks_;
-  std::uint32_t meeting_ = 0;  // the last one this rank arrived at
-  int absent_ = 0;             // the first rank found absent
+  std::uint32_t round_ = 0;  // the last one that this rank arrived at
+  int absent_ = 0;           // the first rank found absent
 };
 
 }  // namespace zero::host

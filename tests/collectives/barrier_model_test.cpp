@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/collectives/meeting_model.h"
+#include "tests/collectives/barrier_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "collectives/host/meeting.h"
+#include "collectives/host/barrier.h"
 
 namespace zero::test {
 namespace {
@@ -18,7 +18,7 @@ using ::testing::StartsWith;
 
 constexpr int kRanks = 3;  // at most
 
-/// The words of host::Meeting in the model, and what it protects: a notice per rank for each of two
+/// The words of host::Barrier in the model, and what it protects: a header per rank for each of two
 /// calls in turn, and the reason of a failure.
 struct Words {
   model::Replay* replay;
@@ -26,16 +26,16 @@ struct Words {
 
   static std::vector<std::string> names() {
     std::vector<std::string> names{"sleepers", "wakes", "failed", "reason"};
-    names.resize(4 + kRanks, "came");
-    names.resize(4 + 2 * kRanks, "notice");
+    names.resize(4 + kRanks, "arrivals");
+    names.resize(4 + 2 * kRanks, "header");
     return names;
   }
   Word sleepers() const { return {*replay, 0}; }
   Word wakes() const { return {*replay, 1}; }
   Word failed() const { return {*replay, 2}; }
   Word reason() const { return {*replay, 3}; }
-  Word came(int rank) const { return {*replay, 4 + rank}; }
-  Word notice(int rank) const { return {*replay, 4 + kRanks + rank}; }
+  Word arrivals(int rank) const { return {*replay, 4 + rank}; }
+  Word header(int rank) const { return {*replay, 4 + kRanks + rank}; }
 
   // A rank may wake for nothing and sleep again, any number of times.
   void wait(const Word& word, std::uint32_t value, std::chrono::nanoseconds) {
@@ -45,7 +45,7 @@ struct Words {
   static void wake_all(const Word& word) { word.wake_all(); }
 };
 
-using Meeting = host::Meeting<Words>;
+using Barrier = host::Barrier<Words>;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
@@ -53,39 +53,40 @@ void expect_in_model(bool holds, const std::string& what) {
   if (!holds) throw what;
 }
 
-// As Group::pass(): looks, then sleeps; the time that a real rank sleeps at most never comes.
-void pass(Meeting& meeting) {
-  meeting.arrive();
-  while (!meeting.all_came()) {
-    if (meeting.failed()) throw meeting.words().reason().load(kRelaxed);
-    meeting.sleep({});
+// As Group::pass_barrier(): looks, then sleeps; the time that a real rank sleeps at most never
+// comes.
+void pass_barrier(Barrier& barrier) {
+  barrier.arrive();
+  while (!barrier.all_arrived()) {
+    if (barrier.failed()) throw barrier.words().reason().load(kRelaxed);
+    barrier.sleep({});
   }
 }
 
-// Every rank writes its notice, all meet, each reads all notices; `rounds` times.
-model::Program meetings(int ranks, std::uint32_t rounds, int sleeps) {
+// Every rank writes its header, all arrive, each reads all headers; `rounds` times.
+model::Program rounds_of(int ranks, std::uint32_t rounds, int sleeps) {
   const auto body = [=](int rank, model::Replay& replay) {
-    Meeting meeting({&replay, sleeps}, rank, ranks);
-    const Words& words = meeting.words();
+    Barrier barrier({&replay, sleeps}, rank, ranks);
+    const Words& words = barrier.words();
     for (std::uint32_t round = 1; round <= rounds; ++round) {
-      words.notice(rank).store(round, kRelaxed);
-      pass(meeting);
+      words.header(rank).store(round, kRelaxed);
+      pass_barrier(barrier);
       for (int peer = 0; peer < ranks; ++peer) {
         if (peer == rank) continue;
-        expect_in_model(words.notice(peer).load(kRelaxed) >= round,
-                        "a peer that came has not written its notice");
+        expect_in_model(words.header(peer).load(kRelaxed) >= round,
+                        "a peer that arrived has not written its header");
       }
     }
   };
   return {.ranks = ranks, .words = Words::names(), .body = body};
 }
 
-// Every rank comes once.
-model::Program arrivals(int ranks) {
+// Every rank arrives once.
+model::Program one_round(int ranks) {
   constexpr int kSleeps = 2;
   const auto body = [=](int rank, model::Replay& replay) {
-    Meeting meeting({&replay, kSleeps}, rank, ranks);
-    pass(meeting);
+    Barrier barrier({&replay, kSleeps}, rank, ranks);
+    pass_barrier(barrier);
   };
   return {.ranks = ranks, .words = Words::names(), .body = body};
 }
@@ -94,56 +95,58 @@ model::Program arrivals(int ranks) {
 model::Program failure(int ranks, int sleeps) {
   const auto body = [=](int rank, model::Replay& replay) {
     constexpr std::uint32_t kReason = 7;
-    Meeting meeting({&replay, sleeps}, rank, ranks);
+    Barrier barrier({&replay, sleeps}, rank, ranks);
     if (rank == 0) {
-      return meeting.fail([&] { meeting.words().reason().store(kReason, kRelaxed); });
+      return barrier.fail([&] { barrier.words().reason().store(kReason, kRelaxed); });
     }
     try {
-      pass(meeting);
+      pass_barrier(barrier);
     } catch (const std::uint32_t reason) {
       expect_in_model(reason == kReason, "a failure is heard before its reason is there");
       return;
     }
-    expect_in_model(false, "a meeting passed without a rank");
+    expect_in_model(false, "a barrier passed without a rank");
   };
   return {.ranks = ranks, .words = Words::names(), .body = body};
 }
 
-TEST(MeetingModel, LeavesNobodyAsleep) {
-  EXPECT_EQ(model::explore(meetings(2, 1, 3)).fault, "");
-  EXPECT_EQ(model::explore(meetings(2, 2, 2)).fault, "");
-  EXPECT_EQ(model::explore(arrivals(3)).fault, "");
+TEST(BarrierModel, LeavesNobodyAsleep) {
+  EXPECT_EQ(model::explore(rounds_of(2, 1, 3)).fault, "");
+  EXPECT_EQ(model::explore(rounds_of(2, 2, 2)).fault, "");
+  EXPECT_EQ(model::explore(one_round(3)).fault, "");
 }
 
-TEST(MeetingModel, TellsAFailureToAllWhoWait) {
+TEST(BarrierModel, TellsAFailureToAllWhoWait) {
   EXPECT_EQ(model::explore(failure(2, 3)).fault, "");
 }
 
 // The fault that some program shows when one order of the protocol is weaker.
 std::string fault_with(const Mutation& mutation) {
   for (model::Program program :
-       {failure(2, 2), meetings(2, 1, 2), meetings(2, 2, 2), arrivals(3)}) {
+       {failure(2, 2), rounds_of(2, 1, 2), rounds_of(2, 2, 2), one_round(3)}) {
     program.mutation = mutation;
     if (auto result = model::explore(program); !result.fault.empty()) return result.fault;
   }
   return "none";
 }
 
-TEST(MeetingModel, NeedsOneOrderOfArrivalsAndSleepers) {
+TEST(BarrierModel, NeedsOneOrderOfArrivalsAndSleepers) {
   constexpr auto kAsleep = "all who are left sleep, and nobody wakes";
   constexpr auto kRelease = std::memory_order_release;
   constexpr auto kAcquire = std::memory_order_acquire;
-  EXPECT_THAT(fault_with({"came", Kind::store, kRelease}), StartsWith(kAsleep));
-  EXPECT_THAT(fault_with({"came", Kind::load, kAcquire}), StartsWith(kAsleep));
+  EXPECT_THAT(fault_with({"arrivals", Kind::store, kRelease}), StartsWith(kAsleep));
+  EXPECT_THAT(fault_with({"arrivals", Kind::load, kAcquire}), StartsWith(kAsleep));
   EXPECT_THAT(fault_with({"sleepers", Kind::load, kAcquire}), StartsWith(kAsleep));
   EXPECT_THAT(fault_with({"sleepers", Kind::load, kRelaxed}), StartsWith(kAsleep));
   EXPECT_THAT(fault_with({"sleepers", Kind::add, std::memory_order_acq_rel}), StartsWith(kAsleep));
   EXPECT_THAT(fault_with({"sleepers", Kind::add, kRelaxed}), StartsWith(kAsleep));
 }
 
-TEST(MeetingModel, NeedsEveryOtherOrderToo) {
-  EXPECT_THAT(fault_with({"came", Kind::store, kRelaxed}), HasSubstr("has not written its notice"));
-  EXPECT_THAT(fault_with({"came", Kind::load, kRelaxed}), HasSubstr("has not written its notice"));
+TEST(BarrierModel, NeedsEveryOtherOrderToo) {
+  EXPECT_THAT(fault_with({"arrivals", Kind::store, kRelaxed}),
+              HasSubstr("has not written its header"));
+  EXPECT_THAT(fault_with({"arrivals", Kind::load, kRelaxed}),
+              HasSubstr("has not written its header"));
   EXPECT_THAT(fault_with({"failed", Kind::store, kRelaxed}), HasSubstr("before its reason"));
   EXPECT_THAT(fault_with({"failed", Kind::load, kRelaxed}), HasSubstr("before its reason"));
   EXPECT_THAT(fault_with({"wakes", Kind::add, kRelaxed}), StartsWith("all who are left sleep"));
@@ -164,7 +167,7 @@ model::Program two_words(std::memory_order stores, std::memory_order loads) {
   return {.ranks = 2, .words = {"a", "b", "both"}, .body = body};
 }
 
-TEST(MeetingModel, LetsStoresBeLateUnlessAllAreInOneOrder) {
+TEST(BarrierModel, LetsStoresBeLateUnlessAllAreInOneOrder) {
   constexpr auto kInOrder = std::memory_order_seq_cst;
   EXPECT_EQ(model::explore(two_words(kInOrder, kInOrder)).fault, "");
   for (const auto& [stores, loads] :
@@ -188,7 +191,7 @@ model::Program message(std::memory_order stores, std::memory_order loads) {
   return {.ranks = 2, .words = {"data", "flag"}, .body = body};
 }
 
-TEST(MeetingModel, PassesMessagesByReleaseAndAcquireAlone) {
+TEST(BarrierModel, PassesMessagesByReleaseAndAcquireAlone) {
   constexpr auto kRelease = std::memory_order_release;
   constexpr auto kAcquire = std::memory_order_acquire;
   EXPECT_EQ(model::explore(message(kRelease, kAcquire)).fault, "");

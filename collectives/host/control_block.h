@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "collectives/host/barrier.h"
+#include "collectives/host/call_header.h"
+#include "collectives/host/region.h"
+
+namespace zero::host {
+
+/// The memory through which the ranks of a host agree on each call: a barrier, and a slot per rank
+/// with two headers: that of this call, and that of the last one, which slower peers may still
+/// read. An anonymous file that every rank has mapped. A rank's arrivals share a cache line with
+/// the rest of its header, so that a peer that waits for the rank already has the words it reads
+/// next.
+class ControlBlock {
+ public:
+  /// The most bytes of values that travel behind a header.
+  static constexpr std::int64_t kInlineBytes = std::int64_t{8} << 10;
+
+  /// Maps the file behind `descriptor`, which has bytes_for(ranks) bytes and began as zeros, for
+  /// rank `rank` of `ranks`.
+  ControlBlock(int descriptor, int rank, int ranks);
+  static std::int64_t bytes_for(int ranks);
+
+  /// Switches to the headers of the next call. Every rank must call it equally often.
+  void next_call() { barrier_.words().side = 1 - barrier_.words().side; }
+  /// A rank's header of this call: written by that rank before it arrives, read by all once all
+  /// have arrived; unchanged until all have arrived at the barrier of the next call.
+  CallHeader& header(int rank) const { return barrier_.words().header(rank); }
+  /// The bytes behind the header: body_bytes(), aligned for any element.
+  std::byte* body(int rank) const { return reinterpret_cast<std::byte*>(&header(rank) + 1); }
+  std::int64_t body_bytes() const {
+    return barrier_.words().header_bytes - static_cast<std::int64_t>(sizeof(CallHeader));
+  }
+
+  /// This rank arrives at the next round of the barrier.
+  void arrive() { barrier_.arrive(); }
+  /// Whether all ranks have arrived at it.
+  bool all_arrived() { return barrier_.all_arrived(); }
+  bool has_arrived(int rank) const { return barrier_.has_arrived(rank); }
+  /// Sleeps until all have arrived, a rank has failed, or `longest` (below a second) has passed.
+  void sleep(std::chrono::nanoseconds longest) { barrier_.sleep(longest); }
+
+  /// Records that a rank failed, and why; the first failure is kept. Wakes sleeping ranks.
+  void fail(std::string_view why);
+  bool failed() const { return barrier_.failed(); }
+  /// The `why` of the first failure, once failed().
+  std::string failure() const;
+  /// Records that `rank` arrives at no later round.
+  void leave(int rank);
+  bool left(int rank) const;
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+
+  /// All zeros are a valid Head: no rank sleeps, none has failed. The three words are the
+  /// barrier's.
+  struct Head {
+    alignas(kLine) std::atomic<std::uint32_t> sleepers;
+    std::atomic<std::uint32_t> wakes;
+    std::atomic<std::uint32_t> failed;
+    alignas(kLine) std::array<char, 1024> reason;
+  };
+
+  /// The words of the barrier, in the mapped file.
+  struct Words {
+    Head* head;
+    std::byte* first_slot;    // the first rank's first header
+    std::int64_t slot_bytes;  // of a rank: a line for "has left", and two headers with their bodies
+    std::int64_t header_bytes;
+    int side = 0;
+
+    CallHeader& header(int rank) const {
+      return *reinterpret_cast<CallHeader*>(first_slot + rank * slot_bytes + side * header_bytes);
+    }
+    std::atomic<std::uint32_t>& arrivals(int rank) const { return header(rank).arrivals; }
+    std::atomic<std::uint32_t>& sleepers() const { return head->sleepers; }
+    std::atomic<std::uint32_t>& wakes() const { return head->wakes; }
+    std::atomic<std::uint32_t>& failed() const { return head->failed; }
+    static void wait(std::atomic<std::uint32_t>& word, std::uint32_t value,
+                     std::chrono::nanoseconds longest);
+    static void wake_all(std::atomic<std::uint32_t>& word);
+  };
+
+  static std::int64_t header_bytes_for(int ranks);
+  Words words_for(int ranks) const;
+  Head& head() const { return *barrier_.words().head; }
+  std::atomic<std::uint32_t>& left_flag(int rank) const;
+
+  Mapping mapping_;
+  Barrier<Words> barrier_;
+};
+
+}  // namespace zero::host
