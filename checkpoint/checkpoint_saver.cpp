@@ -101,7 +101,7 @@ CheckpointSaver::~CheckpointSaver() {
 
 /// Another reader that is attached stays.
 void CheckpointSaver::detach() {
-  if (std::exchange(attached_, false)) engine_.attach(nullptr);
+  if (std::exchange(attached_, false)) engine_.states().attach(nullptr);
 }
 
 void CheckpointSaver::replaced() {
@@ -124,15 +124,15 @@ void CheckpointSaver::save(const nlohmann::ordered_json& extra,
       folder_, engine_.device().name());
   begun_ = std::chrono::steady_clock::now();
   exposed_ = 0;
-  engine_seconds_ = engine_.save_seconds();
+  engine_seconds_ = engine_.states().save_seconds();
   const Exposed exposed(*this);
   const NoTimeout patient(words_.world());
-  now_ = {.step = engine_.steps_done() + engine_.steps_skipped(),
+  now_ = {.step = engine_.states().steps_done() + engine_.states().steps_skipped(),
           .bytes = writer_.layout().bytes()};
-  skipped_ = engine_.steps_skipped();
+  skipped_ = engine_.states().steps_skipped();
   extra_ = checked(extra);
   before_commit_ = before_commit;
-  engine_.attach(this);  // throws before anything is made, unless between optimizer steps
+  engine_.states().attach(this);  // throws before anything is made, unless between optimizer steps
   attached_ = true;
   if (const std::string why = begin(); !why.empty()) {
     detach();
@@ -321,7 +321,7 @@ void CheckpointSaver::abandon(const std::string& why) {
 void CheckpointSaver::finish(const std::string& why, const std::string& notes) {
   phase_ = Phase::idle;
   now_.seconds = seconds_since(begun_);
-  double exposed = exposed_ + engine_.save_seconds() - engine_seconds_;
+  double exposed = exposed_ + engine_.states().save_seconds() - engine_seconds_;
   if (exposing_ > 0) exposed += clock() - exposed_from_;
   now_.exposed_seconds = std::min(exposed, now_.seconds);  // two readings of clocks, added up
   now_.notes = notes;
@@ -335,7 +335,7 @@ void CheckpointSaver::finish(const std::string& why, const std::string& notes) {
 /// Seconds, without those that the engine counts.
 double CheckpointSaver::clock() const {
   const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
-  return now.count() - engine_.save_seconds();
+  return now.count() - engine_.states().save_seconds();
 }
 
 void CheckpointSaver::note(const RemovalNotes& notes) {
@@ -347,7 +347,7 @@ void CheckpointSaver::wait() {
   if (phase_ == Phase::idle) return;
   const Exposed exposed(*this);
   const NoTimeout patient(words_.world());
-  engine_.finish_reads();
+  engine_.states().finish_reads();
   while (phase_ != Phase::idle) {
     engine_.device().transfer().synchronize();
     writer_.join();
@@ -362,7 +362,7 @@ void CheckpointSaver::wait() {
 void CheckpointSaver::give_up(const std::string& why) {
   if (phase_ != Phase::writing) return wait();
   const NoTimeout patient(words_.world());
-  engine_.finish_reads();
+  engine_.states().finish_reads();
   engine_.device().transfer().synchronize();
   writer_.join();
   writer_.fail_with(why);

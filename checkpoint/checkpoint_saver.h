@@ -91,14 +91,14 @@ class CheckpointSaver final : public StateReader {
   bool attached_ = false;  // to the engine
   std::chrono::steady_clock::time_point begun_;
   nlohmann::ordered_json extra_;
-  std::int64_t skipped_ = 0;  // Engine::steps_skipped() when the save began
+  std::int64_t skipped_ = 0;  // EngineStates::steps_skipped() when the save began
   std::string owner_;         // of the folder that is being written: a text of this save alone
   SaveReport now_;
   std::deque<SaveReport> reports_;
   int exposing_ = 0;
   double exposed_ = 0;         // seconds
   double exposed_from_ = 0;    // of clock()
-  double engine_seconds_ = 0;  // Engine::save_seconds() when the save began
+  double engine_seconds_ = 0;  // EngineStates::save_seconds() when the save began
 
   // Of rank 0; while it commits, used by the side thread.
   std::function<void()> before_commit_;

@@ -36,7 +36,7 @@ HeldElements held_by(const Engine& engine, const StateTensors& tensors,
   return [&](std::size_t index, const FileRange& visit) {
     const LayoutTensor& tensor = layout.tensors()[index];
     const FlatRange piece{tensor.source_begin, tensor.count()};
-    for (const StateRun& run : engine.runs(tensors[tensor.source])) {
+    for (const StateRun& run : engine.states().runs(tensors[tensor.source])) {
       const FlatRange held = piece.within({run.begin, run.count});
       if (held.count > 0) visit(held.begin - piece.begin, held.count);
     }
@@ -88,14 +88,14 @@ void load_weights(Engine& engine, const std::string& path, const NameMap& names)
     match = match_files(files, layout.tensors(), names);
     check_aliases(match, held);
   });
-  engine.finish_reads();
+  engine.states().finish_reads();
   together(engine, "load_weights", [&] {
     read_elements(match, held, [&](std::size_t index, std::int64_t begin, const View& values) {
       const LayoutTensor& tensor = layout.tensors()[index];
-      engine.set_state(tensors[tensor.source], tensor.source_begin + begin, values);
+      engine.states().set(tensors[tensor.source], tensor.source_begin + begin, values);
     });
   });
-  engine.publish_parameters();
+  engine.states().publish_parameters();
 }
 
 void save_weights(Engine& engine, const std::string& path, const NameMap& names,
