@@ -47,7 +47,7 @@ CheckpointLoader::CheckpointLoader(const StateSource& of, const CheckpointOption
       folder_(options.folder),
       names_(options.names),
       words_(of.engine.mesh().world(), of.engine.device()),
-      tensors_(of.engine),
+      tensors_(of.engine.states()),
       blocks_(blocks) {}
 
 std::optional<Resumed> CheckpointLoader::load(const std::string& which,

@@ -8,10 +8,10 @@
 
 namespace zero {
 
-StateTensors::StateTensors(const Engine& engine, std::span<const StateKind> kinds) {
+StateTensors::StateTensors(const EngineStates& states, std::span<const StateKind> kinds) {
   for (const StateKind kind : kinds) {
     first_.at(static_cast<std::size_t>(kind)) = all_.size();
-    const std::vector<LogicalTensor> tensors = engine.states().tensors(kind);
+    const std::vector<LogicalTensor> tensors = states.tensors(kind);
     all_.insert(all_.end(), tensors.begin(), tensors.end());
   }
 }
