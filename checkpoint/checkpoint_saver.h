@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "checkpoint/background_queue.h"
 #include "checkpoint/block_writer.h"

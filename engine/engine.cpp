@@ -30,7 +30,6 @@ void Engine::end_evaluation() { core_->set_evaluation(false); }
 CaptureCounts Engine::captured_graphs() const { return core_->graphs_.captured(); }
 void Engine::discard_graphs() { core_->discard_graphs(); }
 
-int Engine::stage() const { return core_->options_.stage; }
 const EngineOptions& Engine::options() const { return core_->options_; }
 Communicator& Engine::communicator() { return core_->mesh_->world(); }
 CountedMesh& Engine::mesh() { return *core_->mesh_; }

@@ -78,7 +78,6 @@ class Engine {
   /// end. Only between leases.
   void discard_graphs();
 
-  int stage() const;
   const EngineOptions& options() const;
   /// The communicator of all ranks; its collectives are counted.
   Communicator& communicator();
