@@ -138,7 +138,6 @@ TEST(Lease, IsRefusedBeforeSealAndUnitsAfterIt) {
         {"read", [&] { engine.states().read("layer.weight", StateKind::parameter, view); }},
         {"write", [&] { engine.states().write("layer.weight", StateKind::parameter, view); }},
         {"publish_parameters", [&] { engine.states().publish_parameters(); }},
-        {"held", [&] { engine.states().held(StateKind::parameter); }},
         {"tensors", [&] { engine.states().tensors(StateKind::parameter); }},
         {"runs", [&] { engine.states().runs({}); }},
         {"copy", [&] { engine.states().copy({}, 0, view, device->compute()); }},
