@@ -26,7 +26,7 @@ class SyntheticModel {
 
   SyntheticModel(Communicator& communicator, int units, std::int64_t elements, int stage);
 
-  int stage() const { return engine_.stage(); }
+  int stage() const { return engine_.options().stage; }
   std::string unit_name(std::ptrdiff_t unit) const;
   static Compute no_compute() { return {}; }
   /// The compute that takes about `seconds` over all units, forward and backward, on this machine;

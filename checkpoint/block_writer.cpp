@@ -131,8 +131,8 @@ void BlockWriter::exchange(std::int64_t round, const SavePlan::Round& part) {
   Stream& communication = device_.communication();
   wait(compute, memory.sent, WriteWait::sent_before_pack);
   for (const SavePlan::Part& each : part.pack) {
-    engine_.copy_state(tensors_[each.tensor], each.begin, memory.send.slice(each.at, each.count),
-                       compute);
+    engine_.states().copy(tensors_[each.tensor], each.begin, memory.send.slice(each.at, each.count),
+                          compute);
   }
   wait(communication, compute.record(), WriteWait::pack_before_exchange);
   wait(communication, memory.placed, WriteWait::placed_before_exchange);
@@ -149,8 +149,8 @@ void BlockWriter::fill(std::int64_t round, const SavePlan::Round& part) {
   Slot& slot = slots_[static_cast<std::size_t>(round) % slots_.size()];
   transfer.submit_host("free slot", [this, &slot] { free_slot(slot); });
   for (const SavePlan::Part& each : part.own) {
-    engine_.copy_state(tensors_[each.tensor], each.begin, slot.memory.slice(each.at, each.count),
-                       transfer);
+    engine_.states().copy(tensors_[each.tensor], each.begin, slot.memory.slice(each.at, each.count),
+                          transfer);
   }
   const Event read = transfer.record();
   for (const SavePlan::Part& each : part.own)

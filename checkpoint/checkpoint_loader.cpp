@@ -47,7 +47,7 @@ CheckpointLoader::CheckpointLoader(const StateSource& of, const CheckpointOption
       folder_(options.folder),
       names_(options.names),
       words_(of.engine.mesh().world(), of.engine.device()),
-      tensors_(of.engine),
+      tensors_(of.engine.states()),
       blocks_(blocks) {}
 
 std::optional<Resumed> CheckpointLoader::load(const std::string& which,
@@ -174,7 +174,8 @@ CheckpointFailure CheckpointLoader::read(HostBlocks& blocks) {
     bool empty = true;
     layout_->for_each_piece(layout_->blocks().at(block), [&](const BlockPiece& piece) {
       empty = false;
-      any = any || engine_.keeps(tensors_[numbers[piece.tensor]], piece.source_begin, piece.count);
+      any = any || engine_.states().keeps(tensors_[numbers[piece.tensor]], piece.source_begin,
+                                          piece.count);
     });
     // A block without elements, as of config.json, is read for its checksum alone.
     return any || (empty && words_.rank() == 0);
@@ -183,18 +184,18 @@ CheckpointFailure CheckpointLoader::read(HostBlocks& blocks) {
       blocks.read(*reader_, needs, [&](std::int64_t block, std::span<std::byte> bytes) {
         layout_->for_each_piece(layout_->blocks().at(block), [&](const BlockPiece& piece) {
           const View values(bytes.data() + piece.offset, piece.count, DType::fp32, nullptr);
-          engine_.set_state(tensors_[numbers[piece.tensor]], piece.source_begin, values);
+          engine_.states().set(tensors_[numbers[piece.tensor]], piece.source_begin, values);
         });
       });
   const CheckpointFailure failure = agreed(words_.all_gather(word_of(mine), kPurpose));
-  if (failure) engine_.initialise();
+  if (failure) engine_.states().initialise();
   return failure;
 }
 
 void CheckpointLoader::restore() {
   const CheckpointIndex& index = reader_->index();
-  engine_.publish_parameters();
-  engine_.restore(index.step - index.steps_skipped, index.steps_skipped);
+  engine_.states().publish_parameters();
+  engine_.states().restore(index.step - index.steps_skipped, index.steps_skipped);
 }
 
 }  // namespace zero

@@ -2,21 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/checkpoint_saver.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <exception>
-#include <random>
 #include <span>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "checkpoint/no_timeout.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
-#include "engine/value_hash.h"
 
 namespace zero {
 namespace {
@@ -26,21 +20,6 @@ namespace {
 constexpr std::int64_t kFailed = std::int64_t{1} << 32;
 constexpr std::string_view kPurpose = "checkpoint";
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-/// Text that no earlier process has written.
-std::string new_owner() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
-/// 16 characters.
-std::string hash_of(const nlohmann::ordered_json& values) {
-  return fmt::format("{:016x}", hash_text(values.dump(), 0));
-}
-
 nlohmann::ordered_json checked(const nlohmann::ordered_json& extra) {
   if (extra.is_null()) return nlohmann::ordered_json::object();
   ZERO_CHECK(extra.is_object(), "save: the extra values are {}, expected a JSON object",
@@ -48,43 +27,20 @@ nlohmann::ordered_json checked(const nlohmann::ordered_json& extra) {
   return extra;
 }
 
-/// Whether `error` tells that the server has another file under a name than this host remembers:
-/// errors of a FileSystem end with the system's reason.
-bool is_stale(const Error& error) {
-  return std::string_view(error.what()).ends_with(std::generic_category().message(ESTALE));
-}
-
 }  // namespace
-
-/// Training is held up while one lives, beside the time that the engine counts.
-class CheckpointSaver::Exposed {
- public:
-  explicit Exposed(CheckpointSaver& saver) : saver_(saver) {
-    if (saver_.exposing_++ == 0) saver_.exposed_from_ = saver_.clock();
-  }
-  ~Exposed() {
-    if (--saver_.exposing_ == 0) saver_.exposed_ += saver_.clock() - saver_.exposed_from_;
-  }
-  Exposed(const Exposed&) = delete;
-  Exposed& operator=(const Exposed&) = delete;
-
- private:
-  CheckpointSaver& saver_;
-};
 
 CheckpointSaver::CheckpointSaver(const StateSource& of, const CheckpointOptions& options)
     : engine_(of.engine),
       engine_life_(of.engine.lifetime()),
-      disk_(of.disk),
       folder_(options.folder),
-      keep_{.last = options.keep_last, .every = options.keep_every},
-      look_(options.look_seconds),
       exceptions_(std::uncaught_exceptions()),
       words_(of.engine.mesh().world(), of.engine.device()),
-      writer_(of, StateTensors(of.engine),
-              lay_out_checkpoint(StateTensors(of.engine).all(), options.names,
+      writer_(of, StateTensors(of.engine.states()),
+              lay_out_checkpoint(StateTensors(of.engine.states()).all(), options.names,
                                  {options.file_bytes, options.weight_files}),
-              options.states) {}
+              options.states),
+      partial_(of, options, words_, writer_),
+      time_(of.engine.states()) {}
 
 /// Where only this rank fails, the others will not come to wait with it.
 CheckpointSaver::~CheckpointSaver() {
@@ -101,7 +57,7 @@ CheckpointSaver::~CheckpointSaver() {
 
 /// Another reader that is attached stays.
 void CheckpointSaver::detach() {
-  if (std::exchange(attached_, false)) engine_.attach(nullptr);
+  if (std::exchange(attached_, false)) engine_.states().attach(nullptr);
 }
 
 void CheckpointSaver::replaced() {
@@ -122,138 +78,22 @@ void CheckpointSaver::save(const nlohmann::ordered_json& extra,
       "{}: save: the device \"{}\" has no memory, so there are no states to save; save those of "
       "an engine on the device of a run",
       folder_, engine_.device().name());
-  begun_ = std::chrono::steady_clock::now();
-  exposed_ = 0;
-  engine_seconds_ = engine_.save_seconds();
-  const Exposed exposed(*this);
+  time_.begin();
+  const SaveTime::Exposed exposed(time_);
   const NoTimeout patient(words_.world());
-  now_ = {.step = engine_.steps_done() + engine_.steps_skipped(),
-          .bytes = writer_.layout().bytes()};
-  skipped_ = engine_.steps_skipped();
-  extra_ = checked(extra);
-  before_commit_ = before_commit;
-  engine_.attach(this);  // throws before anything is made, unless between optimizer steps
+  EngineStates& states = engine_.states();
+  now_ = {.step = states.steps_done() + states.steps_skipped(), .bytes = writer_.layout().bytes()};
+  PartialCheckpoint::Content content{.step = now_.step,
+                                     .steps_skipped = states.steps_skipped(),
+                                     .extra = checked(extra),
+                                     .before_commit = before_commit};
+  states.attach(this);  // throws before anything is made, unless between optimizer steps
   attached_ = true;
-  if (const std::string why = begin(); !why.empty()) {
+  if (const std::string why = partial_.open(std::move(content)); !why.empty()) {
     detach();
     return abandon(why);
   }
   phase_ = Phase::writing;
-}
-
-/// Makes and opens the files; tells why not, the same on all ranks, whose files are then closed.
-std::string CheckpointSaver::begin() {
-  RankWord mine;
-  owner_ = new_owner();
-  mine.failure = failure_of([&] {
-    mine.note = owner_ + hash_of(extra_);  // a text in it may be no UTF-8
-    if (first()) make_files();
-  });
-  const std::vector<RankWord> made = words_.all_gather(mine, kPurpose);
-  if (std::string why = first_failure(made); !why.empty()) return why;
-  if (std::string why = differing_extra(made); !why.empty()) return why;
-  owner_ = made[0].note.substr(0, owner_.size());
-  std::string why = open_what_is_seen();
-  if (why.empty()) return why;
-  writer_.cancel();
-  words_.all_gather({}, kPurpose);  // behind this, no rank has a file open
-  return why;
-}
-
-/// Names the first of the trainer's own values that differs, if `words` say that any does.
-std::string CheckpointSaver::differing_extra(std::span<const RankWord> words) {
-  const std::size_t at = owner_.size();
-  const auto same = [&](const RankWord& word) {
-    return word.note.substr(at) == words[0].note.substr(at);
-  };
-  if (std::ranges::all_of(words, same)) return "";
-  std::string lines;
-  for (const auto& [key, value] : extra_.items())
-    lines += fmt::format("{}: {}\n", nlohmann::json(key).dump(), value.dump());
-  return failure_of([&] {
-    require_agreement(words_.world(), engine_.device(), "the extra values of a checkpoint", lines);
-  });
-}
-
-/// Rank 0's part.
-void CheckpointSaver::make_files() {
-  notes_.clear();
-  note(begin_checkpoint(disk_, folder_, now_.step, writer_.layout(), owner_));
-}
-
-/// Opens the files that this rank writes.
-void CheckpointSaver::open_files() {
-  std::vector<std::unique_ptr<files::OutputFile>> files(writer_.layout().files().size());
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    if (writer_.writes(i)) files[i] = disk_.open_write(path_of(i));
-  }
-  writer_.begin(std::move(files));
-}
-
-/// Opens the files on each rank as soon as it sees those that rank 0 has made: a file system of a
-/// network remembers for a while that a name was missing, or another file's. The ranks tell each
-/// other after each look, so that none waits for files that rank 0 itself has lost. Tells why not,
-/// the same on all ranks.
-std::string CheckpointSaver::open_what_is_seen() {
-  constexpr std::chrono::milliseconds kBetween{200};
-  const auto begin = std::chrono::steady_clock::now();
-  bool opened = false;
-  for (bool warned = false;;) {
-    RankWord mine;
-    mine.failure = failure_of([&] {
-      if (!opened || first()) mine.note = missing();
-      if (mine.note.empty() && !opened) open_files();
-      opened = opened || mine.note.empty();
-    });
-    if (!mine.note.empty()) judge_missing(mine, seconds_since(begin), warned);
-    const std::vector<RankWord> all = words_.all_gather(mine, kPurpose);
-    if (std::string why = first_failure(all); !why.empty()) return why;
-    if (std::ranges::all_of(all, [](const RankWord& word) { return word.note.empty(); })) return "";
-    if (!mine.note.empty()) std::this_thread::sleep_for(kBetween);
-  }
-}
-
-/// Decides what it means that this rank, after looking for `waited` seconds, misses a file.
-void CheckpointSaver::judge_missing(RankWord& mine, double waited, bool& warned) const {
-  constexpr double kSilent = 5;  // seconds
-  if (first()) {
-    mine.failure = mine.note +
-                   ", though this rank has just made it: another process removes files there; end "
-                   "that one, or give the run another folder";
-  } else if (waited >= look_.count()) {
-    mine.failure = mine.note +
-                   "; every rank must see the folder of checkpoints: put it on a file system that "
-                   "all hosts share";
-  }
-  const auto limits = words_.world().wait_limits();
-  if (!mine.failure.empty() || waited < std::min(kSilent, look_.count() / 2) || !limits->warn ||
-      std::exchange(warned, true)) {
-    return;
-  }
-  limits->warn(fmt::format("[rank {}] {}; looks again for {:.0f} s", words_.rank(), mine.note,
-                           look_.count()));
-}
-
-/// The first of the files that rank 0 has made which this rank does not see; empty: it sees all.
-std::string CheckpointSaver::missing() const {
-  try {
-    const std::optional<std::string> owner = owner_of(disk_, folder_, now_.step);
-    const std::string path = owner_path(folder_, now_.step);
-    if (!owner) return path + ": No such file or directory";
-    if (*owner != owner_) return path + ": is another file than the one that rank 0 has made";
-    for (std::size_t i = 0; i < writer_.layout().files().size(); ++i) {
-      if (!writer_.writes(i) || disk_.kind_of(path_of(i)) != files::PathKind::missing) continue;
-      return path_of(i) + ": No such file or directory";
-    }
-  } catch (const Error& error) {
-    if (is_stale(error)) return error.what();
-    throw;
-  }
-  return "";
-}
-
-std::string CheckpointSaver::path_of(std::size_t file) const {
-  return partial_path(folder_, now_.step) + "/" + writer_.layout().files()[file].name;
 }
 
 std::int64_t CheckpointSaver::vote() {
@@ -281,27 +121,10 @@ void CheckpointSaver::begin_commit() {
   commit_ended_ = false;
   if (!first()) return;
   side_.add([this, sums] {
-    committed_.failure = failure_of([&] { commit(sums); });
-    committed_.note = notes_;
+    committed_.failure = failure_of([&] { partial_.commit(sums); });
+    committed_.note = partial_.notes();
     commit_ended_ = true;
   });
-}
-
-void CheckpointSaver::commit(std::span<const std::uint32_t> sums) {
-  const std::string why = before_commit_ ? failure_of(before_commit_) : "";
-  if (!why.empty()) note({why});
-  CheckpointIndex index = index_of(writer_.layout(), now_.step, sums, extra_);
-  index.steps_skipped = skipped_;
-  try {
-    note(commit_checkpoint(disk_, folder_, index, owner_));
-  } catch (...) {
-    note(abandon_checkpoint(disk_, folder_, now_.step, writer_.layout(), owner_));
-    throw;
-  }
-  // The checkpoint is whole: what fails from here on is a note.
-  const std::string left =
-      failure_of([&] { note(prune_checkpoints(disk_, folder_, keep_, now_.step).notes); });
-  if (!left.empty()) note({left});
 }
 
 /// Ends a save that has failed. Collective.
@@ -309,10 +132,8 @@ void CheckpointSaver::abandon(const std::string& why) {
   writer_.close();
   RankWord mine;
   if (first()) {
-    const std::string failed = failure_of(
-        [&] { note(abandon_checkpoint(disk_, folder_, now_.step, writer_.layout(), owner_)); });
-    if (!failed.empty()) note({failed});
-    mine.note = notes_;
+    partial_.remove();
+    mine.note = partial_.notes();
   }
   // All ranks have closed their files before rank 0 removes them, in exchanges before this.
   finish(why, words_.all_gather(mine, kPurpose)[0].note);
@@ -320,10 +141,8 @@ void CheckpointSaver::abandon(const std::string& why) {
 
 void CheckpointSaver::finish(const std::string& why, const std::string& notes) {
   phase_ = Phase::idle;
-  now_.seconds = seconds_since(begun_);
-  double exposed = exposed_ + engine_.save_seconds() - engine_seconds_;
-  if (exposing_ > 0) exposed += clock() - exposed_from_;
-  now_.exposed_seconds = std::min(exposed, now_.seconds);  // two readings of clocks, added up
+  now_.seconds = time_.total();
+  now_.exposed_seconds = time_.exposed(now_.seconds);
   now_.notes = notes;
   if (!why.empty()) {
     now_.error = fmt::format("{}: was not saved: {}",
@@ -332,22 +151,12 @@ void CheckpointSaver::finish(const std::string& why, const std::string& notes) {
   reports_.push_back(now_);
 }
 
-/// Seconds, without those that the engine counts.
-double CheckpointSaver::clock() const {
-  const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
-  return now.count() - engine_.save_seconds();
-}
-
-void CheckpointSaver::note(const RemovalNotes& notes) {
-  for (const std::string& each : notes) notes_ += (notes_.empty() ? "" : "\n") + each;
-}
-
 void CheckpointSaver::wait() {
   check_engine();
   if (phase_ == Phase::idle) return;
-  const Exposed exposed(*this);
+  const SaveTime::Exposed exposed(time_);
   const NoTimeout patient(words_.world());
-  engine_.finish_reads();
+  engine_.states().finish_reads();
   while (phase_ != Phase::idle) {
     engine_.device().transfer().synchronize();
     writer_.join();
@@ -362,7 +171,7 @@ void CheckpointSaver::wait() {
 void CheckpointSaver::give_up(const std::string& why) {
   if (phase_ != Phase::writing) return wait();
   const NoTimeout patient(words_.world());
-  engine_.finish_reads();
+  engine_.states().finish_reads();
   engine_.device().transfer().synchronize();
   writer_.join();
   writer_.fail_with(why);

@@ -61,8 +61,9 @@ std::optional<SaveReport> Checkpointer::report() { return core_->saver.report();
 
 std::optional<Resumed> Checkpointer::load(const std::string& which,
                                           const AcceptCheckpoint& accept) {
-  core_->saver.wait();           // throws if the engine has ended
-  core_->engine.finish_reads();  // of another Checkpointer, which saves the states as they are
+  core_->saver.wait();  // throws if the engine has ended
+  core_->engine.states()
+      .finish_reads();  // of another Checkpointer, which saves the states as they are
   return core_->loader.load(which, accept);
 }
 

@@ -32,10 +32,10 @@ class Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  /// Begins to save the states as they are, as step Engine::steps_done() + steps_skipped(), with
-  /// `extra`, the trainer's own values: a JSON object, equal on all ranks; if ranks differ nothing
-  /// is saved, and the report names the first that does. The files are written during the next
-  /// optimizer step, and are whole some step later: report() tells. Waits first for a save in
+  /// Begins to save the states as they are, as step EngineStates::steps_done() + steps_skipped(),
+  /// with `extra`, the trainer's own values: a JSON object, equal on all ranks; if ranks differ
+  /// nothing is saved, and the report names the first that does. The files are written during the
+  /// next optimizer step, and are whole some step later: report() tells. Waits first for a save in
   /// flight. A failure to begin is a report too, and so are states that are not finite.
   /// `before_commit` is run by the first rank before the checkpoint is committed, on a thread of
   /// its own; a failure of it is a note of the save.

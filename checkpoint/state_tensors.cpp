@@ -8,10 +8,10 @@
 
 namespace zero {
 
-StateTensors::StateTensors(const Engine& engine, std::span<const StateKind> kinds) {
+StateTensors::StateTensors(const EngineStates& states, std::span<const StateKind> kinds) {
   for (const StateKind kind : kinds) {
     first_.at(static_cast<std::size_t>(kind)) = all_.size();
-    const std::vector<LogicalTensor> tensors = engine.tensors(kind);
+    const std::vector<LogicalTensor> tensors = states.tensors(kind);
     all_.insert(all_.end(), tensors.begin(), tensors.end());
   }
 }
@@ -25,7 +25,8 @@ std::vector<std::size_t> StateTensors::numbers(const CheckpointLayout& layout) c
 
 OwnedRuns StateTensors::owners(Engine& engine) const {
   std::vector<std::vector<StridedRun>> mine;
-  for (const LogicalTensor& tensor : all_) mine.push_back(strided_runs(engine.runs(tensor)));
+  for (const LogicalTensor& tensor : all_)
+    mine.push_back(strided_runs(engine.states().runs(tensor)));
   Communicator replica(
       engine.mesh().replica_group().implementation());  // counts no traffic of a step
   const std::vector<std::string> texts =

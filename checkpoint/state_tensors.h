@@ -23,7 +23,7 @@ struct StateSource {
 /// The logical tensors of an engine that files hold, of some kinds of states, in one list.
 class StateTensors {
  public:
-  explicit StateTensors(const Engine& engine, std::span<const StateKind> kinds = kStateKinds);
+  explicit StateTensors(const EngineStates& states, std::span<const StateKind> kinds = kStateKinds);
 
   std::span<const LogicalTensor> all() const { return all_; }
   const LogicalTensor& operator[](std::size_t number) const { return all_[number]; }

@@ -31,12 +31,12 @@ CheckpointLayout layout_of(const StateTensors& tensors, const NameMap& names) {
 }
 
 /// Which elements of the tensors of files this rank owns.
-HeldElements held_by(const Engine& engine, const StateTensors& tensors,
+HeldElements held_by(const EngineStates& states, const StateTensors& tensors,
                      const CheckpointLayout& layout) {
   return [&](std::size_t index, const FileRange& visit) {
     const LayoutTensor& tensor = layout.tensors()[index];
     const FlatRange piece{tensor.source_begin, tensor.count()};
-    for (const StateRun& run : engine.runs(tensors[tensor.source])) {
+    for (const StateRun& run : states.runs(tensors[tensor.source])) {
       const FlatRange held = piece.within({run.begin, run.count});
       if (held.count > 0) visit(held.begin - piece.begin, held.count);
     }
@@ -78,9 +78,9 @@ void together(Engine& engine, std::string_view purpose, const std::function<void
 
 void load_weights(Engine& engine, const std::string& path, const NameMap& names) {
   require_values(engine, "load_weights", path);
-  const StateTensors tensors(engine, kWeightKinds);
+  const StateTensors tensors(engine.states(), kWeightKinds);
   const CheckpointLayout layout = layout_of(tensors, names);
-  const HeldElements held = held_by(engine, tensors, layout);
+  const HeldElements held = held_by(engine.states(), tensors, layout);
   std::vector<SafetensorsReader> files;
   FileMatch match;
   together(engine, "load_weights", [&] {
@@ -88,14 +88,14 @@ void load_weights(Engine& engine, const std::string& path, const NameMap& names)
     match = match_files(files, layout.tensors(), names);
     check_aliases(match, held);
   });
-  engine.finish_reads();
+  engine.states().finish_reads();
   together(engine, "load_weights", [&] {
     read_elements(match, held, [&](std::size_t index, std::int64_t begin, const View& values) {
       const LayoutTensor& tensor = layout.tensors()[index];
-      engine.set_state(tensors[tensor.source], tensor.source_begin + begin, values);
+      engine.states().set(tensors[tensor.source], tensor.source_begin + begin, values);
     });
   });
-  engine.publish_parameters();
+  engine.states().publish_parameters();
 }
 
 void save_weights(Engine& engine, const std::string& path, const NameMap& names,
@@ -104,7 +104,7 @@ void save_weights(Engine& engine, const std::string& path, const NameMap& names,
   require_values(engine, kPurpose, path);
   const bool first = engine.communicator().rank() == 0;
   const std::string partial = path + ".partial";
-  StateTensors tensors(engine, kWeightKinds);
+  StateTensors tensors(engine.states(), kWeightKinds);
   CheckpointLayout layout = layout_of(tensors, names);
   BlockWriter writer({engine, disk}, std::move(tensors), std::move(layout), SaveStates::any);
   bool made = false;

@@ -12,7 +12,7 @@ set(public
   architecture/decoder_shape.h architecture/family.h
   collectives/backends.h collectives/communicator.h collectives/listener.h collectives/mesh.h collectives/store.h collectives/wait_limits.h
   optim/learning_rate.h optim/loss_scaler.h optim/optimizer.h
-  engine/engine.h engine/engine_options.h engine/lease.h engine/schedule.h
+  engine/engine.h engine/engine_options.h engine/engine_states.h engine/lease.h engine/schedule.h
   model/column_parallel_linear.h model/decoder.h model/layers.h model/model.h ops/ops.h model/row_parallel_linear.h model/tensor_parallel.h
   model/vocabulary_parallel_embedding.h model/vocabulary_parallel_head.h
   checkpoint/checkpointer.h weights/hf/config.h checkpoint/hf_folder.h checkpoint/weights.h

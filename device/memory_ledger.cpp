@@ -3,9 +3,6 @@
 #include "device/memory_ledger.h"
 
 #include <algorithm>
-#include <numeric>
-
-#include "base/error.h"
 
 namespace zero {
 namespace {
@@ -33,18 +30,6 @@ std::array<MemoryClass, kMemoryClasses> all_memory_classes() {
   return classes;
 }
 
-std::int64_t MemorySnapshot::total_current() const {
-  return std::accumulate(current.begin(), current.end(), std::int64_t{0});
-}
-
-std::map<std::string, std::int64_t> difference(const MemorySnapshot& before,
-                                               const MemorySnapshot& after) {
-  std::map<std::string, std::int64_t> changes = after.labels;
-  for (const auto& [label, bytes] : before.labels) changes[label] -= bytes;
-  std::erase_if(changes, [](const auto& entry) { return entry.second == 0; });
-  return changes;
-}
-
 void MemoryLedger::charge(MemoryClass memory_class, std::string_view label, std::int64_t bytes) {
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
@@ -69,25 +54,6 @@ void MemoryLedger::release(MemoryClass memory_class, std::string_view label,
 MemorySnapshot MemoryLedger::snapshot() const {
   const std::lock_guard lock(mutex_);
   return now_;
-}
-
-void MemoryLedger::mark(const std::string& name) {
-  const std::lock_guard lock(mutex_);
-  marks_[name] = now_;
-}
-
-MemorySnapshot MemoryLedger::marked(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
-  const auto mark = marks_.find(name);
-  ZERO_CHECK(mark != marks_.end(), "the memory ledger has no snapshot \"{}\"; call mark first",
-             name);
-  return mark->second;
-}
-
-std::map<std::string, std::int64_t> MemoryLedger::growth_since(const std::string& name) const {
-  auto growth = difference(marked(name), snapshot());
-  std::erase_if(growth, [](const auto& entry) { return entry.second < 0; });
-  return growth;
 }
 
 std::int64_t MemoryLedger::allocations() const {

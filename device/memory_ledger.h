@@ -40,35 +40,22 @@ struct MemorySnapshot {
 
   std::int64_t current_of(MemoryClass c) const { return current[static_cast<std::size_t>(c)]; }
   std::int64_t peak_of(MemoryClass c) const { return peak[static_cast<std::size_t>(c)]; }
-  std::int64_t total_current() const;
 };
 
-/// The growth of each label between two snapshots, in bytes (negative: shrank); unchanged labels
-/// are left out.
-std::map<std::string, std::int64_t> difference(const MemorySnapshot& before,
-                                               const MemorySnapshot& after);
-
-/// Accounts for every byte of one device: current and peak per class and per label, named
-/// snapshots. Bytes are as requested, before the allocator's rounding. Thread-safe.
+/// Accounts for every byte of one device: current and peak per class, current per label. Bytes are
+/// as requested, before the allocator's rounding. Thread-safe.
 class MemoryLedger {
  public:
   void charge(MemoryClass memory_class, std::string_view label, std::int64_t bytes);
   void release(MemoryClass memory_class, std::string_view label, std::int64_t bytes) noexcept;
 
   MemorySnapshot snapshot() const;
-  /// Stores a snapshot under `name`; replaces an older one.
-  void mark(const std::string& name);
-  /// The snapshot stored under `name`; throws zero::Error if there is none.
-  MemorySnapshot marked(const std::string& name) const;
-  /// Labels that grew since mark(name): suspected leaks, with the bytes they grew by.
-  std::map<std::string, std::int64_t> growth_since(const std::string& name) const;
   /// The number of buffers ever allocated: constant while a run allocates nothing.
   std::int64_t allocations() const;
 
  private:
   mutable std::mutex mutex_;
   MemorySnapshot now_;
-  std::map<std::string, MemorySnapshot, std::less<>> marks_;
   std::int64_t allocations_ = 0;
 };
 

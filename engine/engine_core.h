@@ -31,7 +31,7 @@ namespace zero {
 
 /// The implementation of Engine: what each call makes the parts do, in which order; StepProgress
 /// knows which call is allowed when. engine_core.cpp registers and seals, engine_lease.cpp walks
-/// the schedule, engine_step.cpp ends a step, engine_state.cpp changes states from outside.
+/// the schedule, engine_step.cpp ends a step. EngineStates works on the same parts.
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, EngineOptions options);
@@ -52,22 +52,6 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // The end of a step.
   StepReport step(const StepOptions& options);
   void check_replicas();
-
-  // Changes and reads of states from outside.
-  void write(std::string_view name, StateKind kind, const View& values);
-  void set_state(const LogicalTensor& tensor, std::int64_t begin, const View& values);
-  void publish_parameters();
-  void publish_gradients();
-  void restore(std::int64_t steps_done, std::int64_t steps_skipped);
-  void initialise();
-  void attach(StateReader* reader);
-  void finish_reads(std::string_view call);
-  /// The model states behind all submitted work.
-  const ModelState& finished_states(std::string_view call);
-  /// Likewise, for a call that gives values.
-  const ModelState& finished_values(std::string_view call);
-  /// For a call that takes or gives values: throws on a device without memory.
-  void require_values(std::string_view call) const;
 
   /// The parts that seal() makes, each from those above it.
   struct Sealed {
@@ -95,14 +79,14 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   Waits& waits() { return waits_; }
 
  private:
-  friend class Engine;  // shows the parts
+  friend class Engine;        // shows the parts
+  friend class EngineStates;  // reads and changes them between the calls of a trainer
 
   Schedules prepare(std::span<const UnitUse> uses, const EngineResources& resources,
                     Sharding& sharding, GradientReducer& reducer);
   int enter(UnitId unit, bool gradients);
   void synchronize();
   void require_given(std::int64_t sum, std::int64_t step, const StepOptions& options);
-  void begin_change(std::string_view call);
   void publish_all(Gathers::Kind kind);
 
   std::unique_ptr<CountedMesh> mesh_;

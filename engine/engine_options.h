@@ -36,7 +36,8 @@ struct EngineOptions {
   bool overlap = true;      ///< false: compute waits for every collective when it is issued
   bool graphs = true;       ///< the work of Lease::repeat is captured as graphs (CUDA)
   std::uint64_t seed = 0;
-  int replica_check_every = 0;  ///< steps between two Engine::check_replicas by step(); 0: never
+  /// Steps between two calls of EngineStates::check_replicas() by step(); 0: never.
+  int replica_check_every = 0;
   bool checked =
 #ifdef ZERO_CHECKED
       true;

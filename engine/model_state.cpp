@@ -172,7 +172,7 @@ ModelState::Parameter ModelState::find(const LogicalTensor& tensor) const {
           (tensor.kind == StateKind::parameter || unit->spec(tensor.parameter).trainable) &&
           has(tensor.kind),
       "[rank {}] \"{}\" (parameter {} of unit {}) is no such tensor of this engine; take one "
-      "that Engine::tensors() lists",
+      "that EngineStates::tensors() lists",
       context_.mesh.world().rank(), tensor.name, tensor.parameter, tensor.unit);
   return {unit, tensor.parameter};
 }
@@ -212,7 +212,7 @@ void ModelState::copy(const Parameter& from, StateKind kind, std::int64_t begin,
                   });
   ZERO_CHECK(!values.empty(),
              "[rank {}] elements [{}, {}) of \"{}\" are not in one run of this rank's; copy parts "
-             "of the runs that Engine::runs() lists",
+             "of the runs that EngineStates::runs() lists",
              context_.mesh.world().rank(), begin, begin + to.count(), unit.full_name(from.index));
   if (values.dtype() == DType::u8)
     return context_.coded.copy(coded(segment, kind, values), to, stream);

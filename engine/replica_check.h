@@ -13,7 +13,7 @@
 namespace zero {
 
 /// Compares by hashes the values that several ranks hold and that must have the same bits: see
-/// Engine::check_replicas().
+/// EngineStates::check_replicas().
 class ReplicaCheck {
  public:
   /// `state` must outlive this; `compute` is the dtype of compute copies.

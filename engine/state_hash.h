@@ -8,7 +8,7 @@
 
 namespace zero {
 
-/// Engine::state_hash(). All streams must be done with the states. Collective.
+/// EngineStates::hash(). All streams must be done with the states. Collective.
 std::uint64_t state_hash(const ModelState& states);
 
 }  // namespace zero

@@ -10,10 +10,10 @@ namespace zero {
 
 /// Work that reads the model states while training goes on, such as a checkpoint being saved. The
 /// states do not change between two updates, so the engine spreads the rounds of an attached reader
-/// (Engine::attach) over the compute steps of the next optimizer step, at the same points of the
-/// schedule on every rank, and the update of each unit waits until its states have been read. Work
-/// that a reader submits must not fail: its stream would, and with it the engine. An engine that
-/// ends (Engine::lifetime) calls its reader no more: rounds that were not submitted never are.
+/// (EngineStates::attach) over the compute steps of the next optimizer step, at the same points of
+/// the schedule on every rank, and the update of each unit waits until its states have been read.
+/// Work that a reader submits must not fail: its stream would, and with it the engine. An engine
+/// that ends (Engine::lifetime) calls its reader no more: rounds that were not submitted never are.
 class StateReader {
  public:
   virtual ~StateReader() = default;
@@ -25,7 +25,7 @@ class StateReader {
   virtual int rounds() const = 0;
   /// Submits round `round`, from 0: each once, in order, on the host thread of the engine. May
   /// submit to the compute, communication and transfer streams; states are read by work of compute
-  /// and transfer only (Engine::copy_state). Work submitted to the transfer stream runs behind all
+  /// and transfer only (EngineStates::copy). Work submitted to the transfer stream runs behind all
   /// compute work submitted before attach(). An error fails the engine.
   virtual void submit(int round) = 0;
   /// The point after the last read of the states of unit `unit`. Asked for once, when all rounds
@@ -39,8 +39,8 @@ class StateReader {
   /// an error is thrown, step(), which is done, throws the same; the engine can go on.
   virtual void counted(std::int64_t sum) = 0;
 
-  /// Called by Engine::attach() on all ranks before another reader, or none, takes the place of
-  /// this one. May run collectives, to end what this reader has begun. An error is that of
+  /// Called by EngineStates::attach() on all ranks before another reader, or none, takes the place
+  /// of this one. May run collectives, to end what this reader has begun. An error is that of
   /// attach(), and this reader stays.
   virtual void replaced() {}
 };

@@ -13,9 +13,9 @@
 namespace zero {
 
 /// learning_rate and loss_scale must be equal on all ranks, as all that is given to
-/// Engine::write() and restore(): a hash of them rides in the all-reduce of the step, and where
-/// ranks differ step() throws the same error on all of them, before the update, naming the first
-/// value that differs. The engine cannot go on then.
+/// EngineStates::write() and restore(): a hash of them rides in the all-reduce of the step, and
+/// where ranks differ step() throws the same error on all of them, before the update, naming the
+/// first value that differs. The engine cannot go on then.
 struct StepOptions {
   double learning_rate = 0;
   double loss_scale = 1;             ///< gradients are divided by it
@@ -27,7 +27,7 @@ struct StepOptions {
   std::int64_t vote = 0;             ///< this rank's addend to StepReport::votes
 };
 
-/// Thrown by Engine::check_replicas; the same on all ranks.
+/// Thrown by EngineStates::check_replicas; the same on all ranks.
 class ReplicasDiffer : public Error {
  public:
   using Error::Error;

@@ -43,7 +43,7 @@ struct StateRun {
 struct StateView {
   std::int64_t begin = 0;  ///< first element, in the logical tensor
   /// Of device memory, in LogicalTensor::dtype; host code accesses them through
-  /// Engine::host_access().
+  /// EngineStates::host_access().
   View values;
   /// Over all ranks, each element is in exactly one primary view.
   bool primary = true;

@@ -78,7 +78,7 @@ struct CheckpointLayoutOptions {
   std::map<std::string, std::string> weight_files{};
 };
 
-/// Lays out the files of a checkpoint. `tensors` are the engine's lists (Engine::tensors) of
+/// Lays out the files of a checkpoint. `tensors` are the engine's lists (EngineStates::tensors) of
 /// parameters and of the moments that the optimizer has, in one list; names, shapes and kinds alone
 /// are read. Files: weights/model.safetensors, or weights/model-00001-of-0000N.safetensors and so
 /// on with weights/model.safetensors.index.json, as Hugging Face's; `weight_files`;

@@ -44,7 +44,6 @@ class Profile {
   void add_step(double seconds);
 
   std::int64_t steps() const { return steps_; }
-  double step_seconds() const { return step_seconds_; }
   /// Entries by time, the longest first.
   std::vector<ProfileEntry> entries() const;
 

@@ -19,7 +19,7 @@ LossScaling::LossScaling(const TrainConfig& config) {
 }
 
 std::int64_t LossScaling::schedule_step(std::int64_t step, const Engine& engine) const {
-  return scaler_ ? engine.steps_done() + 1 : step;
+  return scaler_ ? engine.states().steps_done() + 1 : step;
 }
 
 std::string LossScaling::after_step(const StepReport& report) {

@@ -37,7 +37,7 @@ std::optional<double> finite(double loss) {
 std::int64_t file_bytes(Engine& engine, std::initializer_list<StateKind> kinds) {
   std::int64_t bytes = 0;
   for (const StateKind kind : kinds) {
-    for (const LogicalTensor& tensor : engine.tensors(kind)) {
+    for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
       bytes += std::accumulate(tensor.shape.begin(), tensor.shape.end(),
                                static_cast<std::int64_t>(sizeof(float)), std::multiplies<>());
     }

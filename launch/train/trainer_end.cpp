@@ -90,9 +90,9 @@ void Trainer::finish() {
       merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
   // The hash and the weight files come from one replica: the others must be equal.
   if (config_.engine.replica_check_every > 0) {
-    with_agreed_failure([&] { training_state_.engine().check_replicas(); });
+    with_agreed_failure([&] { training_state_.engine().states().check_replicas(); });
   }
-  const std::uint64_t hash = loss_scaling_.hash(training_state_.engine().state_hash());
+  const std::uint64_t hash = loss_scaling_.hash(training_state_.engine().states().hash());
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
     if (progress_ != nullptr) progress_->weights_due = false;
@@ -111,7 +111,7 @@ void Trainer::finish() {
         {"plan_exact", memory.exact},
         {"model_state_bytes", memory.model_state_bytes},
         {"parameters", training_state_.engine().parameter_count()},
-        {"steps_skipped", training_state_.engine().steps_skipped()},
+        {"steps_skipped", training_state_.engine().states().steps_skipped()},
         {"threads", config_.run.threads},
         {"threads_from", config_.values.at("run.threads").source}};
     if (of_gpu()) last["graphs"] = graphs_json(training_state_.engine().captured_graphs(), config_);
@@ -123,7 +123,7 @@ void Trainer::finish() {
   }
   const std::string exposed = exposed_units_.summary();
   if (!exposed.empty() && communicator_.size() > 1) console_.line(exposed);
-  if (const std::int64_t skipped = training_state_.engine().steps_skipped(); skipped > 0) {
+  if (const std::int64_t skipped = training_state_.engine().states().steps_skipped(); skipped > 0) {
     console_.line(fmt::format("the updates of {} of {} steps were skipped", skipped, step_));
   }
   console_.line(fmt::format("\n{}", memory.table()));

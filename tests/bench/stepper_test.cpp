@@ -101,7 +101,7 @@ TEST(Steppers, StepsAreTimedOnAllRanks) {
     const auto device = cpu::open();
     Stepper stepper(config, communicator, *device);
     EXPECT_GT(stepper.seconds(2), 0);
-    EXPECT_EQ(stepper.engine().steps_done(), 2);
+    EXPECT_EQ(stepper.engine().states().steps_done(), 2);
   });
 }
 
@@ -131,13 +131,13 @@ TEST(Steppers, FollowTheLossScaleOfFp16) {
     Stepper stepper(config, communicator, *device);
     EXPECT_TRUE(stepper.step().nonfinite.has_value());
     int steps = 1;
-    while (stepper.engine().steps_done() == 0 && steps < 24) {
+    while (stepper.engine().states().steps_done() == 0 && steps < 24) {
       const StepReport report = stepper.step();
       ++steps;
       if (report.nonfinite) continue;
       EXPECT_LT(report.gradient_norm, 100) << "of the unscaled gradient";
     }
-    EXPECT_EQ(stepper.engine().steps_done(), 1) << steps;
+    EXPECT_EQ(stepper.engine().states().steps_done(), 1) << steps;
   });
 }
 

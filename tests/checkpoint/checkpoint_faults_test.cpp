@@ -196,9 +196,9 @@ TEST(CheckpointFaults, DamageOfTheLastBlockLeavesTheInitialStatesToo) {
   write_bytes(path, bytes);
   toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator&) {
     Checkpointer checkpointer(engine, with.checkpoints);
-    const std::uint64_t initial = engine.state_hash();
+    const std::uint64_t initial = engine.states().hash();
     EXPECT_THAT(error_of([&] { checkpointer.load(scratch.path("run")); }), HasSubstr(path));
-    EXPECT_EQ(engine.state_hash(), initial);
+    EXPECT_EQ(engine.states().hash(), initial);
   });
 }
 
@@ -361,7 +361,7 @@ TEST(CheckpointFaults, StatesThatAreNotFiniteAreNotSavedOverGoodOnes) {
       engine.seal();
       std::vector<float> values(210, 0.5F);
       values[201] = value;
-      engine.write("layer.weight", StateKind::parameter, View::of(std::span(values)));
+      engine.states().write("layer.weight", StateKind::parameter, View::of(std::span(values)));
       Checkpointer checkpointer(engine, {.folder = scratch.path("run"), .states = states});
       checkpointer.save({});
       checkpointer.wait();

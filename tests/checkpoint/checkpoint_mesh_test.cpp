@@ -62,13 +62,13 @@ void with_engines(const Case& with, const std::function<void(Engine&)>& body) {
 /// Moments that differ in every element. Collective.
 void set_moments(Engine& engine) {
   for (const StateKind kind : {StateKind::moment0, StateKind::moment1}) {
-    for (const LogicalTensor& tensor : engine.tensors(kind)) {
+    for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
       std::int64_t count = 1;
       for (const std::int64_t length : tensor.shape) count *= length;
       std::vector<float> values(static_cast<std::size_t>(count));
       for (std::size_t i = 0; i < values.size(); ++i)
         values[i] = static_cast<float>(i + 1) * (kind == StateKind::moment0 ? 1.0F : 0.5F);
-      engine.write(tensor.name, kind, View::of(std::span(values)));
+      engine.states().write(tensor.name, kind, View::of(std::span(values)));
     }
   }
 }
@@ -86,8 +86,8 @@ TEST(CheckpointMesh, AStateLoadedAndSavedAgainHasTheSameFilesOnEveryMesh) {
     Scratch scratch;
     std::set<std::uint64_t> hashes;
     const auto note = [&](Engine& engine) {
-      engine.check_replicas();
-      const std::uint64_t hash = engine.state_hash();
+      engine.states().check_replicas();
+      const std::uint64_t hash = engine.states().hash();
       if (engine.communicator().rank() == 0) hashes.insert(hash);
     };
     with_engines({.compute = compute}, [&](Engine& engine) {
@@ -122,16 +122,16 @@ TEST(CheckpointMesh, AFileSizeOfAnotherRunDoesNotMatter) {
   with_engines({.world = 2}, [&](Engine& engine) {
     set_moments(engine);
     CheckpointOptions options = options_of(scratch.path("run"));
-    const std::uint64_t hash = engine.state_hash();
+    const std::uint64_t hash = engine.states().hash();
     {
       Checkpointer checkpointer(engine, options);
       checkpointer.save({});
     }
-    engine.initialise();
-    EXPECT_NE(engine.state_hash(), hash);
+    engine.states().initialise();
+    EXPECT_NE(engine.states().hash(), hash);
     options.file_bytes = 500'000;
     EXPECT_TRUE(Checkpointer(engine, options).load("auto"));
-    EXPECT_EQ(engine.state_hash(), hash);
+    EXPECT_EQ(engine.states().hash(), hash);
   });
 }
 

@@ -27,7 +27,7 @@ RunResult run_rank(const SavedRun& with, Engine& engine, toy::Model& model,
   if (with.disk_of && options.disk == nullptr) options.disk = with.disk_of(communicator.rank());
   if (with.scale != 1) {
     std::vector<float> scale(static_cast<std::size_t>(with.job.shape.width), with.scale);
-    engine.write("scale.weight", StateKind::parameter, View::of(std::span(scale)));
+    engine.states().write("scale.weight", StateKind::parameter, View::of(std::span(scale)));
   }
   Checkpointer checkpointer(engine, options);
   RunResult result;
@@ -38,14 +38,14 @@ RunResult run_rank(const SavedRun& with, Engine& engine, toy::Model& model,
   result.passed_over = checkpointer.passed_over();
   if (resumed) {
     result.resumed_at = resumed->step;
-    if (accepted != resumed->step || engine.steps_done() != resumed->step)
-      fail("resumed at {}, {}, {}", resumed->step, accepted, engine.steps_done());
+    if (accepted != resumed->step || engine.states().steps_done() != resumed->step)
+      fail("resumed at {}, {}, {}", resumed->step, accepted, engine.states().steps_done());
   }
   std::vector<SaveReport> reports;
   const auto collect = [&] {
     while (const auto report = checkpointer.report()) reports.push_back(*report);
   };
-  for (int step = static_cast<int>(engine.steps_done()); step < with.last;) {
+  for (int step = static_cast<int>(engine.states().steps_done()); step < with.last;) {
     const StepReport report = toy::step(engine, model, communicator, with.job, step++);
     if (report.nonfinite && std::isfinite(with.scale))
       fail("step {}: {} is not finite", step, *report.nonfinite);
@@ -56,8 +56,8 @@ RunResult run_rank(const SavedRun& with, Engine& engine, toy::Model& model,
   checkpointer.wait();
   collect();
   result.reports = reports;
-  engine.check_replicas();
-  result.hash = engine.state_hash();
+  engine.states().check_replicas();
+  result.hash = engine.states().hash();
   return result;
 }
 

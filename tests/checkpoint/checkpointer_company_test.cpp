@@ -38,7 +38,7 @@ TEST(Checkpointer, TwoOnOneEngineBothSave) {
     EXPECT_EQ(a.report()->error, "");
     EXPECT_EQ(a.load("auto")->step, 2);
     b.save({});
-    engine.attach(nullptr);  // waits too
+    engine.states().attach(nullptr);  // waits too
     EXPECT_EQ(b.report()->error, "");
   });
   EXPECT_TRUE(contents(scratch.path("a/step_00000001")) ==

@@ -228,7 +228,7 @@ TEST(Checkpointer, EvaluationsBetweenStepsDoNotDisturbASave) {
     }
     checkpointer.wait();
     for (int i = 0; i < 3; ++i) EXPECT_EQ(checkpointer.report()->error, "");
-    const std::uint64_t mine = engine.state_hash();
+    const std::uint64_t mine = engine.states().hash();
     if (communicator.rank() == 0) hash = mine;
   });
   EXPECT_EQ(hash, uncut(with));
@@ -251,7 +251,7 @@ TEST(Checkpointer, DestructionWaitsForTheSaveInFlight) {
     toy::step(engine, model, communicator, with.job, 1);  // the engine reads for nobody any more
     Checkpointer checkpointer(engine, with.checkpoints);
     EXPECT_EQ(checkpointer.load("auto")->step, 1);
-    EXPECT_EQ(engine.steps_done(), 1);
+    EXPECT_EQ(engine.states().steps_done(), 1);
   });
 }
 
@@ -260,11 +260,11 @@ TEST(Checkpointer, SkippedStepsAreRestoredToo) {
   const SavedRun with = run_of(2, 1, scratch.path("run"));
   toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator&) {
     Checkpointer checkpointer(engine, with.checkpoints);
-    engine.restore(7, 3);
+    engine.states().restore(7, 3);
     checkpointer.save({{"tokens", 12}});
     checkpointer.wait();
     EXPECT_EQ(checkpointer.report()->step, 10);
-    engine.initialise();
+    engine.states().initialise();
     nlohmann::ordered_json accepted;
     const auto resumed = checkpointer.load("auto", [&](const nlohmann::ordered_json& extra) {
       EXPECT_EQ(extra.dump(), R"({"tokens":12})");
@@ -274,8 +274,8 @@ TEST(Checkpointer, SkippedStepsAreRestoredToo) {
     checkpointer.save(accepted);  // what a trainer was given can be saved again
     checkpointer.wait();
     EXPECT_EQ(checkpointer.report()->error, "");
-    EXPECT_EQ(engine.steps_done(), 7);
-    EXPECT_EQ(engine.steps_skipped(), 3);
+    EXPECT_EQ(engine.states().steps_done(), 7);
+    EXPECT_EQ(engine.states().steps_skipped(), 3);
   });
 }
 
@@ -310,10 +310,10 @@ TEST(Checkpointer, LoadTakesTheNewestGoodOneAndTellsWhyOthersAreNot) {
     std::string error;
     toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
       Checkpointer checkpointer(engine, with.checkpoints);
-      const std::uint64_t initial = engine.state_hash();
+      const std::uint64_t initial = engine.states().hash();
       const std::string mine = error_of([&] { checkpointer.load(which); });
-      EXPECT_EQ(engine.state_hash(), initial);
-      EXPECT_EQ(engine.steps_done(), 0);
+      EXPECT_EQ(engine.states().hash(), initial);
+      EXPECT_EQ(engine.states().steps_done(), 0);
       EXPECT_EQ(checkpointer.load("never"), std::nullopt);
       if (communicator.rank() == 3) error = mine;
     });
@@ -364,14 +364,14 @@ TEST(Checkpointer, WhatTheTrainerRefusesIsAnErrorAndChangesNothing) {
   run(with);
   toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
     Checkpointer checkpointer(engine, with.checkpoints);
-    const std::uint64_t initial = engine.state_hash();
+    const std::uint64_t initial = engine.states().hash();
     EXPECT_THAT(error_of([&] {
                   checkpointer.load("auto", [&](const nlohmann::ordered_json&) {
                     if (communicator.rank() == 1) fail("data.train is another file");
                   });
                 }),
                 HasSubstr("step_00000003/index.json: data.train is another file"));
-    EXPECT_EQ(engine.state_hash(), initial);
+    EXPECT_EQ(engine.states().hash(), initial);
   });
   with.job.shape.width = 32;
   EXPECT_THAT(error_of([&] {

@@ -31,7 +31,7 @@ void fill(Engine& engine, const Tensors& tensors, const ElementValue& value) {
   for (std::size_t t = 0; t < tensors.specs.size(); ++t) {
     std::vector<float> values;
     for (std::int64_t i = 0; i < tensors.specs[t].count(); ++i) values.push_back(value(t, i));
-    engine.write(tensors.specs[t].name, StateKind::parameter, View::of(std::span(values)));
+    engine.states().write(tensors.specs[t].name, StateKind::parameter, View::of(std::span(values)));
   }
 }
 
@@ -39,7 +39,7 @@ bool holds(Engine& engine, const Tensors& tensors, const ElementValue& value) {
   bool equal = true;
   for (std::size_t t = 0; t < tensors.specs.size(); ++t) {
     std::vector<float> values(static_cast<std::size_t>(tensors.specs[t].count()));
-    engine.read(tensors.specs[t].name, StateKind::parameter, View::of(std::span(values)));
+    engine.states().read(tensors.specs[t].name, StateKind::parameter, View::of(std::span(values)));
     for (std::size_t i = 0; i < values.size(); ++i)
       equal = equal && values[i] == value(t, static_cast<std::int64_t>(i));
   }

@@ -111,18 +111,18 @@ TEST(HostBlocks, StayWhileARankUsesThem) {
 TEST(HostBlocks, ARankKeepsWhatItsShardsHoldAtStage3) {
   const SavedRun with = run_of(2, 3, "");
   toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator&) {
-    for (const LogicalTensor& tensor : engine.tensors(StateKind::moment0)) {
+    for (const LogicalTensor& tensor : engine.states().tensors(StateKind::moment0)) {
       std::int64_t kept = 0;
       const std::int64_t count = std::accumulate(tensor.shape.begin(), tensor.shape.end(),
                                                  std::int64_t{1}, std::multiplies<>());
-      for (std::int64_t i = 0; i < count; ++i) kept += engine.keeps(tensor, i, 1) ? 1 : 0;
+      for (std::int64_t i = 0; i < count; ++i) kept += engine.states().keeps(tensor, i, 1) ? 1 : 0;
       std::int64_t held = 0;
-      for (const StateRun& each : engine.runs(tensor)) {
+      for (const StateRun& each : engine.states().runs(tensor)) {
         held += each.count;
-        EXPECT_TRUE(engine.keeps(tensor, each.begin, each.count));
+        EXPECT_TRUE(engine.states().keeps(tensor, each.begin, each.count));
       }
       EXPECT_EQ(kept, held) << tensor.name;
-      EXPECT_FALSE(engine.keeps(tensor, 0, 0));
+      EXPECT_FALSE(engine.states().keeps(tensor, 0, 0));
     }
   });
 }

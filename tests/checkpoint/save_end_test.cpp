@@ -145,7 +145,7 @@ TEST(SaveEnd, RanksThatFailWaitForNoExchangeThatAnotherNeverJoins) {
         Checkpointer checkpointer(engine, with.checkpoints);
         checkpointer.save({});
         if (communicator.rank() == failing) fail("as on rank {}", failing);
-        engine.finish_reads();  // submits the exchanges with that rank
+        engine.states().finish_reads();  // submits the exchanges with that rank
         fail("behind the exchanges");
       });
     });

@@ -88,7 +88,7 @@ std::string saved(
 
 std::vector<float> parameter(Engine& engine, std::string_view name, std::int64_t count) {
   std::vector<float> values(static_cast<std::size_t>(count));
-  engine.read(name, StateKind::parameter, View::of(std::span(values)));
+  engine.states().read(name, StateKind::parameter, View::of(std::span(values)));
   return values;
 }
 
@@ -129,13 +129,13 @@ TEST(Weights, WhatOneMeshSavesAnotherLoadsToTheSameState) {
     to.seed = 2;
     const auto load = [&](Engine& engine) {
       load_weights(engine, scratch.path("weights"), gpt2_names());
-      engine.check_replicas();
-      const std::uint64_t hash = engine.state_hash();
+      engine.states().check_replicas();
+      const std::uint64_t hash = engine.states().hash();
       if (engine.communicator().rank() == 0) hashes.insert(hash);
     };
     EXPECT_EQ(saved(to, "frozen", load), bytes) << text_of(to);
   }
-  with_engines({}, "frozen", [&](Engine& engine) { hashes.insert(engine.state_hash()); });
+  with_engines({}, "frozen", [&](Engine& engine) { hashes.insert(engine.states().hash()); });
   EXPECT_EQ(hashes.size(), 1U);
 }
 
@@ -151,9 +151,9 @@ TEST(Weights, OfASlicedMatrixAreSplitAsThoseOfAWholeOne) {
       engine.add_unit("h.0", {sliced({"c_attn.weight", {12, 5}, init::normal(1)}, mesh, 0, 3)});
       engine.seal();
       save_weights(engine, scratch.path("weights"), names);
-      const std::uint64_t hash = engine.state_hash();
+      const std::uint64_t hash = engine.states().hash();
       load_weights(engine, scratch.path("weights"), names);
-      EXPECT_EQ(engine.state_hash(), hash);
+      EXPECT_EQ(engine.states().hash(), hash);
     });
     return file_bytes(scratch.path("weights"));
   };
@@ -207,11 +207,11 @@ TEST(Weights, ALoadThatIsRefusedLeavesTheEngineAsItWas) {
   Scratch scratch;
   testing::write_bytes(scratch.path("other"), testing::file_of("{}", ""));
   with_engines({.stage = 3, .world = 2}, "", [&](Engine& engine) {
-    const auto before = engine.state_hash();
+    const auto before = engine.states().hash();
     EXPECT_THAT(error_of([&] { load_weights(engine, scratch.path("other"), gpt2_names()); }),
                 HasSubstr("[rank 0] load_weights: " + scratch.path("other") +
                           ": tensor \"h.0.attn.c_attn.bias\": found none of that name among 0"));
-    EXPECT_EQ(engine.state_hash(), before);
+    EXPECT_EQ(engine.states().hash(), before);
   });
 }
 
@@ -229,7 +229,7 @@ class CheckpointWeights : public ::testing::Test {
       checkpointer.save({});
       checkpointer.wait();
       EXPECT_EQ(checkpointer.report()->error, "");
-      hash_ = engine.state_hash();
+      hash_ = engine.states().hash();
     });
   }
   std::string at(const std::string& name) const { return step_ + "/" + name; }
@@ -245,7 +245,7 @@ class CheckpointWeights : public ::testing::Test {
     std::string why;
     with_engines(with, "", [&](Engine& engine) {
       const std::string mine = error_of([&] { load_weights(engine, path, gpt2_names()); });
-      const std::uint64_t hash = engine.state_hash();
+      const std::uint64_t hash = engine.states().hash();
       EXPECT_TRUE(!mine.empty() || hash == hash_);
       if (engine.communicator().rank() == 0) why = mine;
     });

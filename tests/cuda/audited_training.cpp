@@ -47,10 +47,10 @@ class ParameterCopies : public StateReader {
  public:
   explicit ParameterCopies(Engine& engine)
       : engine_(engine),
-        tensors_(engine.tensors(StateKind::parameter)),
+        tensors_(engine.states().tensors(StateKind::parameter)),
         last_(engine.unit_names().size()) {
     for (const LogicalTensor& tensor : tensors_) {
-      for (const StateRun& run : engine.runs(tensor))
+      for (const StateRun& run : engine.states().runs(tensor))
         runs_.push_back({&tensor, run, at(run.count)});
     }
     copies_ = engine.device().allocate_host(count_, DType::fp32, MemoryClass::staging, "copies");
@@ -59,8 +59,8 @@ class ParameterCopies : public StateReader {
   void submit(int /*round*/) override {
     Stream& transfer = engine_.device().transfer();
     for (const Run& each : runs_) {
-      engine_.copy_state(*each.tensor, each.run.begin, copies_.slice(each.at, each.run.count),
-                         transfer);
+      engine_.states().copy(*each.tensor, each.run.begin, copies_.slice(each.at, each.run.count),
+                            transfer);
       last_[static_cast<std::size_t>(each.tensor->unit)] = transfer.record();
     }
   }
@@ -98,7 +98,7 @@ void train(Communicator& host, const AuditedRun& run) {
   std::optional<ParameterCopies> copies;
   if (run.copies_parameters) copies.emplace(training.engine);
   for (int step = 0; step < run.steps; ++step) {
-    if (copies) training.engine.attach(&*copies);
+    if (copies) training.engine.states().attach(&*copies);
     for (int j = 0; j < run.accumulation; ++j) {
       const std::uint32_t seed = 16 * static_cast<std::uint32_t>(j) + data;
       const Batch batch = Batch::random(kTokens, training.model.vocabulary(), seed);
@@ -109,10 +109,10 @@ void train(Communicator& host, const AuditedRun& run) {
       training.evaluate(Batch::random(kTokens, training.model.vocabulary(), data));
     }
   }
-  training.engine.attach(nullptr);
+  training.engine.states().attach(nullptr);
   device->transfer().synchronize();
   if (run.end == AuditedRun::End::training) return;
-  training.engine.state_hash();
+  training.engine.states().hash();
   for (const auto& [name, count] : training.sizes()) training.write(name, training.read(name));
 }
 

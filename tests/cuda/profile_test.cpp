@@ -53,7 +53,8 @@ Outcome train(const TinyRun& run, int world, std::vector<std::string> overrides)
     train_rank(config, device.world(), device.device(), observed ? &instruments : nullptr);
     if (ranks.rank() != 0) return;
     outcome.work = by_name(instruments.profile());
-    outcome.step_seconds = instruments.profile().step_seconds();
+    const auto profile = instruments.profile().json({.products = 1, .memory = 1});
+    outcome.step_seconds = profile["seconds"].get<double>();
   });
   outcome.last = run.log().back();
   return outcome;

@@ -263,7 +263,7 @@ std::uint64_t state_after_many_rows(const TinyRun& run, int stage) {
     training_state.engine().step({.learning_rate = 0.1});
     EXPECT_EQ(device.device().device_bytes(),
               plan_memory(config, rank.rank(), kRanks, BackendKind::local, Memory::apart).device);
-    const std::uint64_t found = training_state.engine().state_hash();
+    const std::uint64_t found = training_state.engine().states().hash();
     if (rank.rank() == 0) hash = found;
   });
   cuda::emulated::reset();

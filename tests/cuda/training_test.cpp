@@ -61,7 +61,7 @@ Course course_of(const DecoderShape& config, int ranks, const EngineOptions& eng
       training.engine.step({.learning_rate = 1e-2});
       own.evaluations.push_back(training.evaluate(Batch::random(14, 23, 99)));
     }
-    own.state = training.engine.state_hash();
+    own.state = training.engine.states().hash();
     own.graphs = training.engine.captured_graphs();
     if (communicator.rank() == 0) course = own;
   });
@@ -190,7 +190,7 @@ TEST(EmulatedTraining, GraphsDoNotOutliveTheMemoryTheyWorkOn) {
         training.model.allocate();  // perhaps where it was: the device says
         EXPECT_EQ(training.engine.captured_graphs().graphs, 0);
       }
-      state = training.engine.state_hash();
+      state = training.engine.states().hash();
     });
     cuda::emulated::reset();
     return state;

@@ -197,7 +197,7 @@ Result train(int world, const Repeated& setup) {
       repeater.forward();
       repeater.engine().end_evaluation();
     }
-    const std::uint64_t state = repeater.engine().state_hash();
+    const std::uint64_t state = repeater.engine().states().hash();
     if (ranks.rank() == 0) {
       result = {state, repeater.sum, repeater.bodies, repeater.engine().captured_graphs()};
     }

@@ -103,7 +103,7 @@ TEST_P(CommonMemory, GivesTheSameBitsWhateverRankIsLate) {
                        expected.norms[static_cast<std::size_t>(i)],
                    "the norm of step {} differs", i);
       }
-      ZERO_CHECK(engine.state_hash() == expected.hash, "the state differs, seed {}", seed);
+      ZERO_CHECK(engine.states().hash() == expected.hash, "the state differs, seed {}", seed);
     });
   }
 }
@@ -179,7 +179,7 @@ TEST_P(LateReaders, ReadOldValuesWhenAPeerHasAlreadyWrittenNewOnes) {
           read(engine.device().compute(), engine.forward(unit)["weight"], value, rank, &same);
           engine.end_evaluation();
           std::vector<float> next(kCount, value + 1);
-          engine.write("unit.weight", StateKind::parameter, View::of(std::span(next)));
+          engine.states().write("unit.weight", StateKind::parameter, View::of(std::span(next)));
           ZERO_CHECK(same == 1, "rank {} did not find {} everywhere", rank, value);
         }
       },
@@ -190,12 +190,12 @@ TEST_P(LateReaders, ReadOldValuesWhenAPeerHasAlreadyInitialisedItsOwn) {
   with_engine(
       [](Engine& engine, UnitId unit, int rank) {
         std::vector<float> twos(kCount, 2.0F);
-        engine.write("unit.weight", StateKind::parameter, View::of(std::span(twos)));
+        engine.states().write("unit.weight", StateKind::parameter, View::of(std::span(twos)));
         char same = 0;
         engine.begin_evaluation();
         read(engine.device().compute(), engine.forward(unit)["weight"], 2.0F, rank, &same);
         engine.end_evaluation();
-        engine.initialise();
+        engine.states().initialise();
         ZERO_CHECK(same == 1, "rank {} did not find 2 everywhere", rank);
       },
       {Phase::forward, Phase::backward}, false);

@@ -9,8 +9,8 @@ namespace zero::toy {
 CopyingReader::CopyingReader(Engine& engine, int rounds)
     : engine_(engine), device_(engine.device()), rounds_(rounds) {
   for (const StateKind kind : {StateKind::parameter, StateKind::moment0, StateKind::moment1}) {
-    for (const LogicalTensor& tensor : engine.tensors(kind)) {
-      for (const StateRun& run : engine.runs(tensor))
+    for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
+      for (const StateRun& run : engine.states().runs(tensor))
         pieces_.push_back({tensor, run, std::vector<float>(static_cast<std::size_t>(run.count))});
     }
   }
@@ -30,7 +30,8 @@ void CopyingReader::submit(int round) {
        i += static_cast<std::size_t>(rounds_)) {
     Piece& piece = pieces_[i];
     Stream& transfer = device_.transfer();
-    engine_.copy_state(piece.tensor, piece.run.begin, View::of(std::span(piece.values)), transfer);
+    engine_.states().copy(piece.tensor, piece.run.begin, View::of(std::span(piece.values)),
+                          transfer);
     last_[static_cast<std::size_t>(piece.tensor.unit)] = transfer.record();
   }
 }

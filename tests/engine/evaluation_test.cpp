@@ -55,7 +55,7 @@ TEST(Evaluation, ChangesNoBitOfTraining) {
           engine.end_evaluation();
           toy::step(engine, model, communicator, run, i);
         }
-        EXPECT_EQ(engine.state_hash(), plain.hash);
+        EXPECT_EQ(engine.states().hash(), plain.hash);
       });
     }
   }
@@ -92,7 +92,7 @@ TEST(Evaluation, CallsOutOfPlaceSayWhatIsWrong) {
         EXPECT_THAT(message_of([&] { engine.step({}); }), HasSubstr("step: "));
         EXPECT_THAT(message_of([&] { static_cast<void>(engine.backward(trainer.units()[0])); }),
                     HasSubstr("backward(embedding) is out of order"));
-        EXPECT_THAT(message_of([&] { engine.publish_parameters(); }),
+        EXPECT_THAT(message_of([&] { engine.states().publish_parameters(); }),
                     HasSubstr("publish_parameters: only between optimizer steps"));
         static_cast<void>(engine.forward(trainer.units()[0]));
         EXPECT_THAT(message_of([&] { engine.end_evaluation(); }),
@@ -155,8 +155,8 @@ TEST(Engines, OfOneProcessDoNotDisturbEachOther) {
       one.step();
       two.step();
     }
-    EXPECT_EQ(one.engine().state_hash(), first_alone);
-    EXPECT_EQ(two.engine().state_hash(), second_alone);
+    EXPECT_EQ(one.engine().states().hash(), first_alone);
+    EXPECT_EQ(two.engine().states().hash(), second_alone);
   });
 }
 

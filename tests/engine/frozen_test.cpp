@@ -63,10 +63,10 @@ TEST(Frozen, ParametersHaveNoGradientAndNoStates) {
     Engine& engine = trainer.engine();
     for (const StateKind kind : {StateKind::gradient, StateKind::moment0, StateKind::moment1}) {
       std::vector<std::string> names;
-      for (const LogicalTensor& tensor : engine.state(kind)) names.push_back(tensor.name);
+      for (const LogicalTensor& tensor : engine.states().held(kind)) names.push_back(tensor.name);
       EXPECT_THAT(names, ::testing::ElementsAre("mixed.weight", "mixed.bias", "last.weight"));
     }
-    EXPECT_EQ(engine.state(StateKind::parameter).size(), 6U);
+    EXPECT_EQ(engine.states().held(StateKind::parameter).size(), 6U);
     trainer.forward();
     static_cast<void>(engine.backward(trainer.units()[2]));
     static_cast<void>(engine.backward(trainer.units()[1]));
@@ -129,7 +129,7 @@ TEST(Frozen, ParametersAreReplacedByAWriteEverywhere) {
                    for (const auto& [name, count] :
                         {std::pair{"mixed.frozen", 37 * 5}, std::pair{"still.weight", 33 * 3}}) {
                      std::vector<float> values(static_cast<std::size_t>(count), 1.5F);
-                     engine.write(name, StateKind::parameter, View::of(std::span(values)));
+                     engine.states().write(name, StateKind::parameter, View::of(std::span(values)));
                      EXPECT_EQ(plain::read(engine, name, StateKind::parameter), values);
                    }
                    const bfloat16 expected = to_bfloat16(1.5F);

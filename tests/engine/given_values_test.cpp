@@ -62,7 +62,7 @@ TEST(GivenValues, TheEngineCannotGoOnAndHasNotUpdated) {
                    [&] { step(trainer, {.learning_rate = 0.001 * (1 + ranks.rank())}); });
                EXPECT_THAT(first, HasSubstr("learning_rate: 0.002"));
                EXPECT_EQ(message_of([&] { trainer.engine().step({}); }), first);
-               EXPECT_EQ(trainer.engine().steps_done(), 0);
+               EXPECT_EQ(trainer.engine().states().steps_done(), 0);
              });
 }
 
@@ -70,7 +70,7 @@ TEST(GivenValues, StrayingWritesAreNamedAtTheNextStep) {
   const auto write = [](plain::Trainer& trainer, Communicator& ranks, StateKind kind, float stray) {
     std::vector<float> values(13, 0.5F);
     values.back() += ranks.rank() == kStray ? stray : 0.0F;
-    trainer.engine().write("first.bias", kind, View::of(std::span(values)));
+    trainer.engine().states().write("first.bias", kind, View::of(std::span(values)));
   };
   for (const int stage : {0, 3}) {
     EXPECT_THAT(messages_of(stage,
@@ -83,7 +83,7 @@ TEST(GivenValues, StrayingWritesAreNamedAtTheNextStep) {
                            HasSubstr("rank 0 has \"write(first.bias, parameter)"))));
     EXPECT_THAT(messages_of(stage,
                             [&](plain::Trainer& trainer, Communicator& ranks) {
-                              trainer.engine().restore(ranks.rank() == kStray ? 7 : 6);
+                              trainer.engine().states().restore(ranks.rank() == kStray ? 7 : 6);
                               step(trainer, {.learning_rate = 1});
                             }),
                 Each(HasSubstr("rank 2 has \"step: 8\", rank 0 has \"step: 7\"")));

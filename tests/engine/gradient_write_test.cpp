@@ -48,7 +48,7 @@ void run_micro_batches(plain::Trainer& trainer, const Case& of, std::int64_t fro
 
 Gradients read_all(Engine& engine) {
   Gradients all;
-  for (const HeldTensor& tensor : engine.state(StateKind::gradient))
+  for (const HeldTensor& tensor : engine.states().held(StateKind::gradient))
     all[tensor.name] = plain::read(engine, tensor.name, StateKind::gradient);
   return all;
 }
@@ -68,11 +68,11 @@ Stepped stepped(const Case& of, std::int64_t from, const std::function<void(Engi
               engine.planned_axes().total().of(Operation::all_reduce));
     mine.norm = report.gradient_norm;
     mine.clipped = report.clipped;
-    engine.check_replicas();
+    engine.states().check_replicas();
     run_micro_batches(trainer, of, 1000);  // the next norm is of its own gradients
     mine.norm += engine.step({.learning_rate = 0.01}).gradient_norm;
-    engine.check_replicas();
-    mine.hash = engine.state_hash();
+    engine.states().check_replicas();
+    mine.hash = engine.states().hash();
   });
   for (const Stepped& rank : found) EXPECT_EQ(rank, found[0]);
   return found[0];
@@ -80,7 +80,7 @@ Stepped stepped(const Case& of, std::int64_t from, const std::function<void(Engi
 
 void write_all(Engine& engine, Gradients gradients) {
   for (auto& [name, values] : gradients)
-    engine.write(name, StateKind::gradient, View::of(std::span(values)));
+    engine.states().write(name, StateKind::gradient, View::of(std::span(values)));
 }
 
 /// A step whose gradients were `target`'s from the start, and one that had others until they were
@@ -137,7 +137,7 @@ TEST(WrittenGradient, LeavesTheOthersAndMayBeWrittenTwice) {
     const auto change = [&](Engine& engine) {
       for (const float value : {9.0F, 0.25F}) {
         std::vector<float> values(13, value);
-        engine.write("first.bias", StateKind::gradient, View::of(std::span(values)));
+        engine.states().write("first.bias", StateKind::gradient, View::of(std::span(values)));
       }
     };
     const Stepped one = stepped(of, 0, change);
@@ -152,14 +152,14 @@ TEST(WrittenGradient, ChangedInPlaceIsFollowedAfterPublishing) {
     Gradients target = stepped(of, 0, [](Engine&) {}).gradients;
     for (auto& [name, values] : target) std::ranges::fill(values, 0.5F);
     const Stepped changed = stepped(of, 0, [](Engine& engine) {
-      for (const HeldTensor& tensor : engine.state(StateKind::gradient)) {
+      for (const HeldTensor& tensor : engine.states().held(StateKind::gradient)) {
         for (const StateView& view : tensor.views) {
-          engine.host_access().write(view.values, [](std::int64_t, const View& values) {
+          engine.states().host_access().write(view.values, [](std::int64_t, const View& values) {
             std::ranges::fill(values.as<bfloat16>(), to_bfloat16(0.5F));
           });
         }
       }
-      engine.publish_gradients();
+      engine.states().publish_gradients();
     });
     EXPECT_EQ(changed.gradients, target);
     EXPECT_EQ(changed, stepped(of, 77, [&](Engine& engine) { write_all(engine, target); }));
@@ -173,9 +173,9 @@ TEST(WrittenGradient, ThatIsNotFiniteSkipsTheStepAndIsNamed) {
       Engine& engine = trainer.engine();
       run_micro_batches(trainer, of, 0);
       std::vector<float> values(13, std::numeric_limits<float>::infinity());
-      engine.write("first.bias", StateKind::gradient, View::of(std::span(values)));
+      engine.states().write("first.bias", StateKind::gradient, View::of(std::span(values)));
       EXPECT_EQ(engine.step({.learning_rate = 0.01}).nonfinite, "first.bias");
-      EXPECT_EQ(engine.steps_done(), 0);
+      EXPECT_EQ(engine.states().steps_done(), 0);
     });
   }
 }
@@ -192,10 +192,11 @@ TEST(WrittenGradient, IsRefusedWhereNoStepWouldUseIt) {
           "before step()",
           done);
       EXPECT_THAT(message_of([&] {
-                    engine.write("first.bias", StateKind::gradient, View::of(std::span(values)));
+                    engine.states().write("first.bias", StateKind::gradient,
+                                          View::of(std::span(values)));
                   }),
                   HasSubstr(fmt::format("[rank {}] write: {}", communicator.rank(), when)));
-      EXPECT_THAT(message_of([&] { engine.publish_gradients(); }),
+      EXPECT_THAT(message_of([&] { engine.states().publish_gradients(); }),
                   HasSubstr("publish_gradients: " + when));
     };
     refused(0);
@@ -204,7 +205,7 @@ TEST(WrittenGradient, IsRefusedWhereNoStepWouldUseIt) {
     refused(1);
     trainer.forward();
     trainer.backward(1);
-    engine.write("first.bias", StateKind::gradient, View::of(std::span(values)));
+    engine.states().write("first.bias", StateKind::gradient, View::of(std::span(values)));
     engine.step({.learning_rate = 0.01});
     refused(0);
   });

@@ -15,7 +15,7 @@ namespace zero::plain {
 inline std::vector<float> all_values(Engine& engine) {
   std::vector<float> all;
   for (const StateKind kind : {StateKind::parameter, StateKind::moment0, StateKind::moment1}) {
-    for (const LogicalTensor& tensor : engine.tensors(kind)) {
+    for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
       const std::vector<float> values = read(engine, tensor.name, kind);
       all.insert(all.end(), values.begin(), values.end());
     }

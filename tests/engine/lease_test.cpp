@@ -65,7 +65,7 @@ TEST(Lease, TwoAtOnceAreRefused) {
     EXPECT_THAT(message_of([&] { engine.step({}); }), HasSubstr("step: 0 of 1 micro-batches"));
     EXPECT_THAT(message_of([&] { engine.begin_evaluation(); }),
                 HasSubstr("begin_evaluation: only between optimizer steps"));
-    EXPECT_THAT(message_of([&] { engine.publish_parameters(); }),
+    EXPECT_THAT(message_of([&] { engine.states().publish_parameters(); }),
                 HasSubstr("publish_parameters: only between optimizer steps"));
   });
 }
@@ -134,20 +134,19 @@ TEST(Lease, IsRefusedBeforeSealAndUnitsAfterIt) {
         {"end_evaluation", [&] { engine.end_evaluation(); }},
         {"schedule", [&] { static_cast<void>(engine.schedule()); }},
         {"planned_axes", [&] { static_cast<void>(engine.planned_axes()); }},
-        {"state", [&] { engine.state(StateKind::parameter); }},
-        {"read", [&] { engine.read("layer.weight", StateKind::parameter, view); }},
-        {"write", [&] { engine.write("layer.weight", StateKind::parameter, view); }},
-        {"publish_parameters", [&] { engine.publish_parameters(); }},
-        {"state", [&] { engine.state(StateKind::parameter); }},
-        {"tensors", [&] { engine.tensors(StateKind::parameter); }},
-        {"runs", [&] { engine.runs({}); }},
-        {"copy_state", [&] { engine.copy_state({}, 0, view, device->compute()); }},
-        {"set_state", [&] { engine.set_state({}, 0, view); }},
-        {"restore", [&] { engine.restore(1); }},
-        {"initialise", [&] { engine.initialise(); }},
-        {"finish_reads", [&] { engine.finish_reads(); }},
-        {"state_hash", [&] { engine.state_hash(); }},
-        {"check_replicas", [&] { engine.check_replicas(); }},
+        {"held", [&] { engine.states().held(StateKind::parameter); }},
+        {"read", [&] { engine.states().read("layer.weight", StateKind::parameter, view); }},
+        {"write", [&] { engine.states().write("layer.weight", StateKind::parameter, view); }},
+        {"publish_parameters", [&] { engine.states().publish_parameters(); }},
+        {"tensors", [&] { engine.states().tensors(StateKind::parameter); }},
+        {"runs", [&] { engine.states().runs({}); }},
+        {"copy", [&] { engine.states().copy({}, 0, view, device->compute()); }},
+        {"set", [&] { engine.states().set({}, 0, view); }},
+        {"restore", [&] { engine.states().restore(1); }},
+        {"initialise", [&] { engine.states().initialise(); }},
+        {"finish_reads", [&] { engine.states().finish_reads(); }},
+        {"hash", [&] { engine.states().hash(); }},
+        {"check_replicas", [&] { engine.states().check_replicas(); }},
         {"ownership", [&] { engine.ownership(); }},
         {"planned_axes", [&] { engine.planned_axes(); }},
     };
@@ -200,10 +199,10 @@ TEST(Lease, EndedByAnExceptionStopsTheEngineAndStartsNoCollective) {
         [&] { static_cast<void>(engine.forward(trainer.units()[0])); },
         [&] { engine.step({}); },
         [&] { engine.begin_evaluation(); },
-        [&] { engine.publish_parameters(); },
-        [&] { engine.read("first.bias", StateKind::parameter, view); },
-        [&] { engine.write("first.bias", StateKind::parameter, view); },
-        [&] { engine.state_hash(); }};
+        [&] { engine.states().publish_parameters(); },
+        [&] { engine.states().read("first.bias", StateKind::parameter, view); },
+        [&] { engine.states().write("first.bias", StateKind::parameter, view); },
+        [&] { engine.states().hash(); }};
     for (const auto& call : calls) {
       EXPECT_THAT(message_of(call),
                   AllOf(HasSubstr(fmt::format("[rank {}]", ranks.rank())),
@@ -248,7 +247,7 @@ std::uint64_t with_second_gradient(int stage,
       }
       engine.step({.learning_rate = 0.1});
     }
-    const std::uint64_t found = engine.state_hash();
+    const std::uint64_t found = engine.states().hash();
     if (communicator.rank() == 0) hash = found;
   });
   return hash;

@@ -64,17 +64,17 @@ TEST(Lifetime, APlanningDeviceHasNoValues) {
   engine.add_unit("layer", {{"weight", {4}}});
   engine.seal();
   std::vector<float> values(4);
-  EXPECT_THAT(message_of([&] { engine.state_hash(); }),
-              AllOf(HasSubstr("[rank 0] state_hash: the device \"planning\" has no memory"),
+  EXPECT_THAT(message_of([&] { engine.states().hash(); }),
+              AllOf(HasSubstr("[rank 0] hash: the device \"planning\" has no memory"),
                     HasSubstr("call this of an engine on the device of a run")));
   const View view = View::of(std::span(values));
-  const LogicalTensor weight = engine.tensors(StateKind::parameter)[0];
+  const LogicalTensor weight = engine.states().tensors(StateKind::parameter)[0];
   const std::vector<std::pair<std::string, std::function<void()>>> calls = {
-      {"read", [&] { engine.read("layer.weight", StateKind::parameter, view); }},
-      {"write", [&] { engine.write("layer.weight", StateKind::parameter, view); }},
-      {"set_state", [&] { engine.set_state(weight, 0, view); }},
-      {"copy_state", [&] { engine.copy_state(weight, 0, view.slice(0, 1), device->compute()); }},
-      {"check_replicas", [&] { engine.check_replicas(); }},
+      {"read", [&] { engine.states().read("layer.weight", StateKind::parameter, view); }},
+      {"write", [&] { engine.states().write("layer.weight", StateKind::parameter, view); }},
+      {"set", [&] { engine.states().set(weight, 0, view); }},
+      {"copy", [&] { engine.states().copy(weight, 0, view.slice(0, 1), device->compute()); }},
+      {"check_replicas", [&] { engine.states().check_replicas(); }},
   };
   for (const auto& [name, call] : calls) {
     EXPECT_THAT(message_of(call),
@@ -100,8 +100,8 @@ TEST(Lifetime, TwoEnginesOfOneCommunicatorShareADevice) {
       one.step();
       two.step();
     }
-    EXPECT_EQ(one.engine().state_hash(), alone);
-    EXPECT_EQ(two.engine().state_hash(), alone);
+    EXPECT_EQ(one.engine().states().hash(), alone);
+    EXPECT_EQ(two.engine().states().hash(), alone);
   });
 }
 

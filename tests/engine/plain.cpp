@@ -139,7 +139,7 @@ std::uint64_t train(int world, const Setup& setup, int steps) {
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(world));
   run(world, setup, [&](Trainer& trainer, Communicator& communicator) {
     for (int i = 0; i < steps; ++i) trainer.step();
-    hashes[static_cast<std::size_t>(communicator.rank())] = trainer.engine().state_hash();
+    hashes[static_cast<std::size_t>(communicator.rank())] = trainer.engine().states().hash();
   });
   for (const std::uint64_t hash : hashes) {
     ZERO_CHECK(hash == hashes[0], "ranks disagree: {:016x} and {:016x}", hash, hashes[0]);
@@ -149,7 +149,7 @@ std::uint64_t train(int world, const Setup& setup, int steps) {
 
 std::vector<float> seen(Engine& engine, const View& values) {
   std::vector<float> all;
-  engine.host_access().read(values, [&](std::int64_t, const View& piece) {
+  engine.states().host_access().read(values, [&](std::int64_t, const View& piece) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(piece.count()); ++i)
       all.push_back(value_of(piece, i));
   });
@@ -157,12 +157,12 @@ std::vector<float> seen(Engine& engine, const View& values) {
 }
 
 std::vector<float> read(Engine& engine, std::string_view name, StateKind kind) {
-  for (const LogicalTensor& tensor : engine.state(kind)) {
+  for (const LogicalTensor& tensor : engine.states().held(kind)) {
     if (tensor.name != name) continue;
     std::int64_t count = 1;
     for (const std::int64_t dimension : tensor.shape) count *= dimension;
     std::vector<float> values(static_cast<std::size_t>(count));
-    engine.read(name, kind, View::of(std::span(values)));
+    engine.states().read(name, kind, View::of(std::span(values)));
     return values;
   }
   fail("no tensor {}", name);

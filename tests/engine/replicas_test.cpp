@@ -31,7 +31,7 @@ int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.
 
 /// Element `element` of a tensor's state on this rank, or nothing where it is elsewhere.
 View element_of(Engine& engine, std::string_view name, StateKind kind, std::int64_t element) {
-  for (const HeldTensor& tensor : engine.state(kind)) {
+  for (const HeldTensor& tensor : engine.states().held(kind)) {
     for (const StateView& view : tensor.views) {
       const std::int64_t at = element - view.begin;
       if (tensor.name == name && at >= 0 && at < view.values.count())
@@ -44,8 +44,8 @@ View element_of(Engine& engine, std::string_view name, StateKind kind, std::int6
 void flip(Engine& engine, const View& value) {
   const float other =
       std::bit_cast<float>(std::bit_cast<std::uint32_t>(plain::seen(engine, value)[0]) ^ 1U);
-  engine.host_access().write(value,
-                             [&](std::int64_t, const View& at) { at.as<float>()[0] = other; });
+  engine.states().host_access().write(
+      value, [&](std::int64_t, const View& at) { at.as<float>()[0] = other; });
 }
 
 /// Flips a bit of one element on the last rank that holds it, after a step. What check_replicas()
@@ -63,7 +63,7 @@ Flipped flip_one(const plain::Setup& setup, std::string_view name, StateKind kin
   plain::run(ranks, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
     Engine& engine = trainer.engine();
     trainer.step();
-    engine.check_replicas();
+    engine.states().check_replicas();
     const View value = element_of(engine, name, kind, element);
     {
       const std::lock_guard lock(mutex);
@@ -74,7 +74,7 @@ Flipped flip_one(const plain::Setup& setup, std::string_view name, StateKind kin
     device->communication().synchronize();
     if (*flipped.holders.rbegin() == communicator.rank()) flip(engine, value);
     flipped.messages[static_cast<std::size_t>(communicator.rank())] =
-        message_of([&] { engine.check_replicas(); });
+        message_of([&] { engine.states().check_replicas(); });
   });
   return flipped;
 }
@@ -157,7 +157,7 @@ TEST(Copies, OfWholeComputeParametersAreComparedAlongTheShardAxis) {
         if (communicator.rank() == 2) lease["bias"].as<bfloat16>()[3] = to_bfloat16(40.0F);
       }
       messages[static_cast<std::size_t>(communicator.rank())] =
-          message_of([&] { engine.check_replicas(); });
+          message_of([&] { engine.states().check_replicas(); });
     });
     EXPECT_THAT(messages, Each(HasSubstr(
                               "the compute copies of \"first.bias\" on rank 2 differ from those on "

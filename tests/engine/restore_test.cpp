@@ -74,8 +74,8 @@ void go_on(plain::Trainer& trainer, std::mutex& mutex, std::optional<End>& commo
     EXPECT_EQ(report.step, kBefore + i + 1);
     end.norms.push_back(report.gradient_norm);
   }
-  trainer.engine().check_replicas();
-  end.hash = trainer.engine().state_hash();
+  trainer.engine().states().check_replicas();
+  end.hash = trainer.engine().states().hash();
   const std::lock_guard lock(mutex);
   if (!common) common = end;
   EXPECT_EQ(end, *common);
@@ -100,7 +100,7 @@ End resume(const plain::Setup& setup, const Snapshot& snapshot) {
   plain::run(ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
     if (ranks_of(setup.mesh) % 2 == 0) trainer.step();  // what is replaced need not be initial
     snapshot.restore(trainer.engine(), 57);
-    EXPECT_EQ(trainer.engine().steps_done(), kBefore);
+    EXPECT_EQ(trainer.engine().states().steps_done(), kBefore);
     trainer.resume_at(kBefore);
     go_on(trainer, mutex, end);
   });
@@ -184,7 +184,7 @@ plain::Setup copied_row(std::int64_t width) {
 TEST(CodedMoments, OfCopiesAreEqualIfTheyFillBlocksAndRefusedIfNot) {
   plain::run(4, copied_row(512), [](plain::Trainer& trainer, Communicator&) {
     for (int i = 0; i < 3; ++i) trainer.step();
-    trainer.engine().check_replicas();
+    trainer.engine().states().check_replicas();
   });
   EXPECT_THAT(message_of([] { plain::run(4, copied_row(40), [](auto&, auto&) {}); }),
               HasSubstr("seal: indices 2 to 2 along dimension 0 of \"u.w\" [3, 40] are held by 2 "
@@ -204,15 +204,15 @@ TEST(CodedMoments, SetInAnyPiecesAreThoseSetAtOnce) {
     run.memory = memory;
     plain::run(2, run, [&](plain::Trainer& trainer, Communicator&) {
       Engine& engine = trainer.engine();
-      engine.write("u.w", StateKind::moment0, all);
-      const std::uint64_t once = engine.state_hash();
+      engine.states().write("u.w", StateKind::moment0, all);
+      const std::uint64_t once = engine.states().hash();
       for (const std::int64_t length : {1, 100, 255, 256, 300}) {
-        engine.initialise();
-        EXPECT_NE(engine.state_hash(), once);
-        const LogicalTensor tensor = engine.tensors(StateKind::moment0)[0];
+        engine.states().initialise();
+        EXPECT_NE(engine.states().hash(), once);
+        const LogicalTensor tensor = engine.states().tensors(StateKind::moment0)[0];
         for (std::int64_t at = (count - 1) / length * length; at >= 0; at -= length)
-          engine.set_state(tensor, at, all.slice(at, std::min(length, count - at)));
-        EXPECT_EQ(engine.state_hash(), once) << "pieces of " << length;
+          engine.states().set(tensor, at, all.slice(at, std::min(length, count - at)));
+        EXPECT_EQ(engine.states().hash(), once) << "pieces of " << length;
       }
     });
   }
@@ -226,7 +226,7 @@ TEST(CodedMoments, TakenFromARunInFp32AreThoseEncoded) {
   std::array<std::vector<float>, 2> expected;
   const auto read = [&](Engine& engine, std::size_t m) {
     std::vector<float> values(kCount);
-    engine.read("u.w", kinds[m], View::of(std::span(values)));
+    engine.states().read("u.w", kinds[m], View::of(std::span(values)));
     return values;
   };
   plain::run(1, run, [&](plain::Trainer& trainer, Communicator&) {
@@ -247,7 +247,7 @@ TEST(CodedMoments, TakenFromARunInFp32AreThoseEncoded) {
   plain::run(2, run, [&](plain::Trainer& trainer, Communicator&) {
     for (std::size_t m = 0; m < 2; ++m) {
       std::vector<float> values = real[m];
-      trainer.engine().write("u.w", kinds[m], View::of(std::span(values)));
+      trainer.engine().states().write("u.w", kinds[m], View::of(std::span(values)));
       EXPECT_EQ(read(trainer.engine(), m), expected[m]);
     }
   });
@@ -255,7 +255,7 @@ TEST(CodedMoments, TakenFromARunInFp32AreThoseEncoded) {
   plain::run(2, run, [&](plain::Trainer& trainer, Communicator&) {
     for (std::size_t m = 0; m < 2; ++m) {
       std::vector<float> values = expected[m];
-      trainer.engine().write("u.w", kinds[m], View::of(std::span(values)));
+      trainer.engine().states().write("u.w", kinds[m], View::of(std::span(values)));
       EXPECT_EQ(read(trainer.engine(), m), expected[m]);
     }
   });
@@ -268,20 +268,20 @@ TEST(Restored, StatesAreInitialAgainOnRequest) {
           setup({1, 2, 2}, stage, compute, kOptimizers[compute == DType::bf16 ? 4 : 0]);
       plain::run(4, run, [&](plain::Trainer& trainer, Communicator&) {
         Engine& engine = trainer.engine();
-        const std::uint64_t initial = engine.state_hash();
+        const std::uint64_t initial = engine.states().hash();
         std::vector<double> norms;
         for (int i = 0; i < 2; ++i) norms.push_back(trainer.step().gradient_norm);
-        const std::uint64_t trained = engine.state_hash();
+        const std::uint64_t trained = engine.states().hash();
         EXPECT_NE(trained, initial);
         std::vector<float> garbage(33 * 3, 7.0F);
-        engine.write("still.weight", StateKind::parameter, View::of(std::span(garbage)));
-        engine.initialise();
-        EXPECT_EQ(engine.state_hash(), initial);
-        EXPECT_EQ(engine.steps_done(), 0);
+        engine.states().write("still.weight", StateKind::parameter, View::of(std::span(garbage)));
+        engine.states().initialise();
+        EXPECT_EQ(engine.states().hash(), initial);
+        EXPECT_EQ(engine.states().steps_done(), 0);
         trainer.resume_at(0);
         for (const double norm : norms) EXPECT_EQ(trainer.step().gradient_norm, norm);
-        EXPECT_EQ(engine.state_hash(), trained);
-        engine.check_replicas();
+        EXPECT_EQ(engine.states().hash(), trained);
+        engine.states().check_replicas();
       });
     }
   }
@@ -290,12 +290,12 @@ TEST(Restored, StatesAreInitialAgainOnRequest) {
 TEST(Restored, StepCountsContainSkippedSteps) {
   plain::run(2, {plain::options(2)}, [](plain::Trainer& trainer, Communicator&) {
     Engine& engine = trainer.engine();
-    engine.restore(41, 2);
-    EXPECT_EQ(engine.steps_done(), 41);
-    EXPECT_EQ(engine.steps_skipped(), 2);
+    engine.states().restore(41, 2);
+    EXPECT_EQ(engine.states().steps_done(), 41);
+    EXPECT_EQ(engine.states().steps_skipped(), 2);
     EXPECT_EQ(trainer.step().step, 44);
-    EXPECT_EQ(engine.steps_done(), 42);
-    EXPECT_EQ(engine.steps_skipped(), 2);
+    EXPECT_EQ(engine.states().steps_done(), 42);
+    EXPECT_EQ(engine.states().steps_skipped(), 2);
   });
 }
 
@@ -308,12 +308,12 @@ TEST(Restored, TrafficOfTheNextStepIsAsPlanned) {
                  trainer.step();
                  Snapshot snapshot;
                  snapshot.add(engine, engine.device().compute());
-                 engine.initialise();
+                 engine.states().initialise();
                  communicator.barrier(engine.device().communication(), {"test", {}});
                  EXPECT_EQ(trainer.step().traffic.of(Operation::all_gather),
                            plan.of(Operation::all_gather));
-                 engine.publish_parameters();
-                 engine.restore(1);
+                 engine.states().publish_parameters();
+                 engine.states().restore(1);
                  EXPECT_EQ(trainer.step().traffic.of(Operation::all_gather),
                            plan.of(Operation::all_gather));
                });
@@ -329,7 +329,7 @@ TEST(Tensors, ListStoredTypesAndAreEqualOnAllRanks) {
     std::vector<std::string> list;
     for (const StateKind kind :
          {StateKind::parameter, StateKind::moment0, StateKind::moment1, StateKind::gradient}) {
-      for (const LogicalTensor& t : engine.tensors(kind)) {
+      for (const LogicalTensor& t : engine.states().tensors(kind)) {
         list.push_back(fmt::format("{} {} {} {} {}", static_cast<int>(kind), t.name,
                                    plain::elements_of(t), t.trainable, name_of(t.dtype)));
       }
@@ -352,43 +352,46 @@ TEST(Tensors, CallsThatMakeNoSenseAreRefused) {
     Stream& compute = engine.device().compute();
     std::vector<float> floats(600);
     const View values = View::of(std::span(floats));
-    const LogicalTensor tensor = engine.tensors(StateKind::parameter)[1];  // first.weight
+    const LogicalTensor tensor = engine.states().tensors(StateKind::parameter)[1];  // first.weight
     const auto refused = [](const auto& call, const std::string& why) {
       EXPECT_THAT(message_of(call), HasSubstr(why));
     };
     LogicalTensor unknown = tensor;
     unknown.unit = 17;
-    refused([&] { engine.runs(unknown); },
+    refused([&] { engine.states().runs(unknown); },
             "\"first.weight\" (parameter 0 of unit 17) is no such tensor of this engine; take one "
-            "that Engine::tensors() lists");
+            "that EngineStates::tensors() lists");
     unknown = tensor;
     unknown.name = "w";
-    refused([&] { engine.copy_state(unknown, 0, values, compute); }, "\"w\" (parameter 0 of unit");
-    unknown = engine.tensors(StateKind::parameter)[4];  // first.frozen
+    refused([&] { engine.states().copy(unknown, 0, values, compute); },
+            "\"w\" (parameter 0 of unit");
+    unknown = engine.states().tensors(StateKind::parameter)[4];  // first.frozen
     unknown.kind = StateKind::moment0;
-    refused([&] { engine.set_state(unknown, 0, values); }, "\"first.frozen\" (parameter 3 of unit");
-    refused([&] { engine.copy_state(tensor, 0, values, compute); },
+    refused([&] { engine.states().set(unknown, 0, values); },
+            "\"first.frozen\" (parameter 3 of unit");
+    refused([&] { engine.states().copy(tensor, 0, values, compute); },
             "elements [0, 600) of \"first.weight\" are not in one run of this rank's");
-    refused([&] { engine.copy_state(tensor, -1, values.slice(0, 5), compute); },
+    refused([&] { engine.states().copy(tensor, -1, values.slice(0, 5), compute); },
             "elements [-1, 4) of \"first.weight\"");
     std::vector<double> doubles(5);
-    refused([&] { engine.copy_state(tensor, 0, View::of(std::span(doubles)), compute); },
+    refused([&] { engine.states().copy(tensor, 0, View::of(std::span(doubles)), compute); },
             "\"first.weight\" is copied to fp64, expected fp32");
-    refused([&] { engine.set_state(tensor, 0, View::of(std::span(doubles))); },
+    refused([&] { engine.states().set(tensor, 0, View::of(std::span(doubles))); },
             "expected values in fp32 for some of them, found 5 in fp64 from element 0 on");
-    refused([&] { engine.set_state(tensor, 370, values.slice(0, 8)); },
+    refused([&] { engine.states().set(tensor, 370, values.slice(0, 8)); },
             "\"first.weight\" has 377 elements; expected values in fp32 for some of them, found 8 "
             "in fp32 from element 370 on");
-    refused([&] { engine.set_state(tensor, -1, values.slice(0, 8)); }, "from element -1 on");
-    refused([&] { engine.set_state(engine.tensors(StateKind::gradient)[0], 0, values); },
-            "is a gradient; use write()");
-    refused([&] { engine.restore(-1); }, "restore: -1 steps done and 0 skipped");
-    refused([&] { engine.restore(1, -2); }, "restore: 1 steps done and -2 skipped");
+    refused([&] { engine.states().set(tensor, -1, values.slice(0, 8)); }, "from element -1 on");
+    refused(
+        [&] { engine.states().set(engine.states().tensors(StateKind::gradient)[0], 0, values); },
+        "is a gradient; use write()");
+    refused([&] { engine.states().restore(-1); }, "restore: -1 steps done and 0 skipped");
+    refused([&] { engine.states().restore(1, -2); }, "restore: 1 steps done and -2 skipped");
     trainer.forward();
     for (const auto& [name, call] : std::vector<std::pair<std::string, std::function<void()>>>{
-             {"set_state", [&] { engine.set_state(tensor, 0, values.slice(0, 1)); }},
-             {"restore", [&] { engine.restore(1); }},
-             {"initialise", [&] { engine.initialise(); }}})
+             {"set", [&] { engine.states().set(tensor, 0, values.slice(0, 1)); }},
+             {"restore", [&] { engine.states().restore(1); }},
+             {"initialise", [&] { engine.states().initialise(); }}})
       refused(call, name + ": only between optimizer steps");
   });
 }

@@ -50,7 +50,7 @@ Outcome train(const plain::Setup& setup) {
   plain::run(ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
     std::vector<double> norms;
     for (int i = 0; i < 2; ++i) norms.push_back(trainer.step().gradient_norm);
-    const std::uint64_t hash = trainer.engine().state_hash();
+    const std::uint64_t hash = trainer.engine().states().hash();
     const std::lock_guard lock(mutex);
     if (outcome.norms.empty()) outcome = {hash, norms};
     EXPECT_EQ(hash, outcome.hash);
@@ -116,10 +116,10 @@ TEST_P(Slices, AreReadAndWrittenWhole) {
                  [](plain::Trainer& trainer, Communicator&) {
                    Engine& engine = trainer.engine();
                    for (const StateKind kind : {StateKind::parameter, StateKind::moment1}) {
-                     for (const HeldTensor& tensor : engine.state(kind)) {
+                     for (const HeldTensor& tensor : engine.states().held(kind)) {
                        std::vector<float> values = plain::read(engine, tensor.name, kind);
                        std::iota(values.begin(), values.end(), 1.0F);
-                       engine.write(tensor.name, kind, View::of(std::span(values)));
+                       engine.states().write(tensor.name, kind, View::of(std::span(values)));
                        EXPECT_EQ(plain::read(engine, tensor.name, kind), values) << tensor.name;
                      }
                    }
@@ -133,23 +133,23 @@ TEST_P(Slices, AreViewsWhosePrimaryOnesListEachElementOnce) {
     std::mutex mutex;
     std::map<std::string, std::vector<int>> primary;
     std::map<std::string, std::vector<int>> held;
-    plain::run(ranks_of(mesh), setup(1, mesh, GetParam()),
-               [&](plain::Trainer& trainer, Communicator&) {
-                 for (const HeldTensor& tensor : trainer.engine().state(StateKind::moment0)) {
-                   std::int64_t count = 1;
-                   for (const std::int64_t dimension : tensor.shape) count *= dimension;
-                   const std::lock_guard lock(mutex);
-                   primary[tensor.name].resize(static_cast<std::size_t>(count));
-                   held[tensor.name].resize(static_cast<std::size_t>(count));
-                   for (const StateView& view : tensor.views) {
-                     for (std::int64_t e = 0; e < view.values.count(); ++e) {
-                       ++held[tensor.name].at(static_cast<std::size_t>(view.begin + e));
-                       if (view.primary)
-                         ++primary[tensor.name].at(static_cast<std::size_t>(view.begin + e));
-                     }
-                   }
-                 }
-               });
+    plain::run(
+        ranks_of(mesh), setup(1, mesh, GetParam()), [&](plain::Trainer& trainer, Communicator&) {
+          for (const HeldTensor& tensor : trainer.engine().states().held(StateKind::moment0)) {
+            std::int64_t count = 1;
+            for (const std::int64_t dimension : tensor.shape) count *= dimension;
+            const std::lock_guard lock(mutex);
+            primary[tensor.name].resize(static_cast<std::size_t>(count));
+            held[tensor.name].resize(static_cast<std::size_t>(count));
+            for (const StateView& view : tensor.views) {
+              for (std::int64_t e = 0; e < view.values.count(); ++e) {
+                ++held[tensor.name].at(static_cast<std::size_t>(view.begin + e));
+                if (view.primary)
+                  ++primary[tensor.name].at(static_cast<std::size_t>(view.begin + e));
+              }
+            }
+          }
+        });
     for (const auto& [name, times] : primary) EXPECT_THAT(times, Each(1)) << name << text(mesh);
     EXPECT_THAT(held["embedding.tokens"], Each(mesh.replicate)) << text(mesh);
     EXPECT_THAT(held["single.value"], Each(mesh.replicate * mesh.tensor)) << text(mesh);

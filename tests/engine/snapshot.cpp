@@ -19,13 +19,13 @@ void Snapshot::add(Engine& engine, Stream& stream) {
   const bool first_replica = engine.mesh().mesh().index(Axis::replicate) == 0;
   stream.wait(engine.device().compute().record());  // which updated the states
   for (const StateKind kind : kKeptKinds) {
-    for (const LogicalTensor& tensor : engine.tensors(kind)) {
+    for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
       std::vector<float> own(static_cast<std::size_t>(elements_of(tensor)));
-      const std::vector<StateRun> runs = engine.runs(tensor);
+      const std::vector<StateRun> runs = engine.states().runs(tensor);
       for (const StateRun& run : runs) {
         for (std::int64_t at = run.begin; at < run.begin + run.count; at += kPiece) {
           const std::int64_t count = std::min(kPiece, run.begin + run.count - at);
-          engine.copy_state(tensor, at, View::of(std::span(own)).slice(at, count), stream);
+          engine.states().copy(tensor, at, View::of(std::span(own)).slice(at, count), stream);
         }
       }
       stream.synchronize();
@@ -44,20 +44,20 @@ void Snapshot::add(Engine& engine, Stream& stream) {
     }
   }
   const std::lock_guard lock(mutex_);
-  steps_ = engine.steps_done();
+  steps_ = engine.states().steps_done();
 }
 
 void Snapshot::restore(Engine& engine, std::int64_t length) const {
   for (const StateKind kind : kKeptKinds) {
-    for (const LogicalTensor& tensor : engine.tensors(kind)) {
+    for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
       std::vector<float> values = values_.at({kind, tensor.name});
       const View all = View::of(std::span(values));
       for (std::int64_t at = 0; at < all.count(); at += length)
-        engine.set_state(tensor, at, all.slice(at, std::min(length, all.count() - at)));
+        engine.states().set(tensor, at, all.slice(at, std::min(length, all.count() - at)));
     }
   }
-  engine.publish_parameters();
-  engine.restore(steps_);
+  engine.states().publish_parameters();
+  engine.states().restore(steps_);
 }
 
 }  // namespace zero::plain

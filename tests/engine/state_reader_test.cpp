@@ -59,7 +59,7 @@ TEST(Reader, IsAskedForRoundsEvenlyOverTheComputeStepsOfAllMicroBatches) {
   plain::run(2, half_frozen(2), [](plain::Trainer& trainer, Communicator&) {
     Engine& engine = trainer.engine();
     CopyingReader reader(engine, 6);
-    engine.attach(&reader);
+    engine.states().attach(&reader);
     std::vector<std::size_t> counts;
     for (int j = 0; j < 2; ++j) {
       for (std::size_t i = 0; i < 10; ++i) {
@@ -85,7 +85,7 @@ TEST(Reader, IsNotAskedDuringEvaluation) {
     trainer.step();
     const std::vector<float> before = all_values(engine);
     CopyingReader reader(engine, 4);
-    engine.attach(&reader);
+    engine.states().attach(&reader);
     engine.begin_evaluation();
     trainer.forward();
     trainer.forward();
@@ -104,7 +104,7 @@ TEST(Reader, WithoutRoundsIsAskedForVotesOnly) {
   lazily(half_frozen(), [](plain::Trainer& trainer) {
     CopyingReader reader(trainer.engine(), 0);
     reader.set_vote(3);
-    trainer.engine().attach(&reader);
+    trainer.engine().states().attach(&reader);
     trainer.step();
     EXPECT_THAT(reader.submitted(), IsEmpty());
     EXPECT_THAT(reader.sums(), ElementsAre(3));
@@ -118,12 +118,12 @@ TEST(Reader, HearsTheSumOfTheVotesOfAllRanksAfterEachStep) {
   plain::run(4, mesh, [](plain::Trainer& trainer, Communicator& communicator) {
     CopyingReader reader(trainer.engine(), 2);
     trainer.step();
-    trainer.engine().attach(&reader);
+    trainer.engine().states().attach(&reader);
     reader.set_vote(communicator.rank() == 3 ? std::int64_t{1} << 32 : 1);
     trainer.step();
     reader.set_vote(-1);
     trainer.step();
-    trainer.engine().attach(nullptr);
+    trainer.engine().states().attach(nullptr);
     trainer.step();
     EXPECT_THAT(reader.sums(), ElementsAre((std::int64_t{1} << 32) + 3, -4));
   });
@@ -141,7 +141,7 @@ class Talker : public CopyingReader {
                                       {"votes", {}});
     communication.synchronize();
     EXPECT_EQ(values[0], 3.0F);
-    engine_.attach(nullptr);
+    engine_.states().attach(nullptr);
   }
 
  private:
@@ -152,7 +152,7 @@ TEST(Reader, MayTalkAndDetachWhenItHearsVotesOutsideTheTrafficOfSteps) {
   plain::run(3, half_frozen(), [](plain::Trainer& trainer, Communicator&) {
     const std::int64_t plan = trainer.engine().planned_axes().total().of(Operation::all_reduce);
     Talker reader(trainer.engine());
-    trainer.engine().attach(&reader);
+    trainer.engine().states().attach(&reader);
     for (int i = 0; i < 3; ++i) EXPECT_EQ(trainer.step().traffic.of(Operation::all_reduce), plan);
     EXPECT_EQ(reader.sums().size(), 1U);
   });
@@ -179,24 +179,24 @@ TEST(Reader, ErrorsOfRoundsFailTheEngineAndThoseOfVotesOnlyTheStep) {
   };
   plain::run(1, half_frozen(), [&](plain::Trainer& trainer, Communicator&) {
     Failing reader(trainer.engine(), 2);
-    trainer.engine().attach(&reader);
+    trainer.engine().states().attach(&reader);
     refused([&] { trainer.step(); }, "the disk of round 2 is gone");
     refused([&] { trainer.step(); }, "the disk of round 2 is gone");
-    trainer.engine().attach(nullptr);  // as a reader's destructor does
-    refused([&] { trainer.engine().attach(&reader); }, "the disk of round 2 is gone");
+    trainer.engine().states().attach(nullptr);  // as a reader's destructor does
+    refused([&] { trainer.engine().states().attach(&reader); }, "the disk of round 2 is gone");
   });
   plain::run(1, half_frozen(), [&](plain::Trainer& trainer, Communicator&) {
     Failing reader(trainer.engine(), 1);
-    trainer.engine().attach(&reader);
-    refused([&] { trainer.engine().finish_reads(); }, "the disk of round 1 is gone");
-    refused([&] { trainer.engine().state_hash(); }, "the disk of round 1 is gone");
+    trainer.engine().states().attach(&reader);
+    refused([&] { trainer.engine().states().finish_reads(); }, "the disk of round 1 is gone");
+    refused([&] { trainer.engine().states().hash(); }, "the disk of round 1 is gone");
   });
   plain::run(2, half_frozen(), [&](plain::Trainer& trainer, Communicator&) {
     Failing reader(trainer.engine(), -1);
-    trainer.engine().attach(&reader);
+    trainer.engine().states().attach(&reader);
     refused([&] { trainer.step(); }, "nothing was saved");
-    EXPECT_EQ(trainer.engine().steps_done(), 1);
-    trainer.engine().attach(nullptr);
+    EXPECT_EQ(trainer.engine().states().steps_done(), 1);
+    trainer.engine().states().attach(nullptr);
     EXPECT_EQ(trainer.step().step, 2);
   });
 }

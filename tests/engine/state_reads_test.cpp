@@ -46,9 +46,9 @@ TEST(Reads, GoOnBehindASkippedUpdate) {
     step(1.0F);
     const std::vector<float> before = all_values(engine);
     CopyingReader reader(engine, 2);
-    engine.attach(&reader);
+    engine.states().attach(&reader);
     EXPECT_EQ(step(std::numeric_limits<float>::quiet_NaN()).nonfinite, "a.weight");
-    EXPECT_EQ(engine.steps_skipped(), 1);
+    EXPECT_EQ(engine.states().steps_skipped(), 1);
     EXPECT_FALSE(step(1.0F).nonfinite);
     EXPECT_TRUE(reader.copied() == before);
   });
@@ -59,8 +59,8 @@ TEST(Reads, SeeTheUpdateBeforeThem) {
     Engine& engine = trainer.engine();
     CopyingReader reader(engine, 3);
     trainer.step();
-    engine.attach(&reader);
-    engine.finish_reads();
+    engine.states().attach(&reader);
+    engine.states().finish_reads();
     engine.device().transfer().synchronize();  // runs of other streams what it waits for
     const std::vector<float> copied = reader.copied();
     EXPECT_TRUE(copied == all_values(engine));
@@ -74,16 +74,16 @@ TEST(Reads, OfAReplacedReaderAreNoLongerAskedForAndUpdatesWaitForThoseSubmitted)
     const std::vector<float> before = all_values(engine);
     CopyingReader reader(engine, 10);
     CopyingReader whole(engine, 1);
-    engine.attach(&reader);
+    engine.states().attach(&reader);
     trainer.forward();
-    engine.attach(nullptr);
+    engine.states().attach(nullptr);
     trainer.backward(0);
     engine.step({.learning_rate = 0.1});
     EXPECT_THAT(reader.submitted(), ElementsAre(0, 1, 2, 3, 4));
     EXPECT_TRUE(reader.of_rounds(5, reader.copied()) == reader.of_rounds(5, before));
-    engine.attach(&whole);
-    engine.finish_reads();
-    engine.attach(&reader);  // again from the first round, behind the other's
+    engine.states().attach(&whole);
+    engine.states().finish_reads();
+    engine.states().attach(&reader);  // again from the first round, behind the other's
     trainer.step();
     EXPECT_EQ(reader.submitted().size(), 15U);
     const std::vector<float> now = reader.copied();
@@ -98,10 +98,10 @@ TEST(Reads, OfADetachedReaderAreStillWaitedFor) {
     trainer.step();
     const std::vector<float> before = all_values(engine);
     CopyingReader reader(engine, 11);
-    engine.attach(&reader);
+    engine.states().attach(&reader);
     trainer.forward();
     trainer.backward(0);
-    engine.attach(nullptr);
+    engine.states().attach(nullptr);
     engine.step({.learning_rate = 0.1});
     trainer.step();
     EXPECT_EQ(reader.submitted().size(), 11U);
@@ -116,9 +116,9 @@ TEST(Reads, OfAReplacedReaderAreStillWaitedFor) {
     const std::vector<float> before = all_values(engine);
     CopyingReader reader(engine, 3);
     CopyingReader votes_only(engine, 0);
-    engine.attach(&reader);
-    engine.finish_reads();
-    engine.attach(&votes_only);
+    engine.states().attach(&reader);
+    engine.states().finish_reads();
+    engine.states().attach(&votes_only);
     trainer.step();
     EXPECT_TRUE(reader.copied() == before);
   });
@@ -129,14 +129,16 @@ TEST(Reads, AreFinishedBeforeStatesAreChangedFromOutside) {
   std::vector<float> values(31 * 17, 2.0F);
   const View view = View::of(std::span(values));
   const std::vector<Change> changes = {
-      [&](Engine& engine) { engine.write("embedding.tokens", StateKind::parameter, view); },
-      [&](Engine& engine) { engine.write("embedding.tokens", StateKind::moment0, view); },
-      [](Engine& engine) { engine.initialise(); },
-      [](Engine& engine) { engine.restore(7); },
-      [](Engine& engine) { engine.publish_parameters(); },
       [&](Engine& engine) {
-        engine.finish_reads();
-        engine.set_state(engine.tensors(StateKind::parameter)[0], 0, view);
+        engine.states().write("embedding.tokens", StateKind::parameter, view);
+      },
+      [&](Engine& engine) { engine.states().write("embedding.tokens", StateKind::moment0, view); },
+      [](Engine& engine) { engine.states().initialise(); },
+      [](Engine& engine) { engine.states().restore(7); },
+      [](Engine& engine) { engine.states().publish_parameters(); },
+      [&](Engine& engine) {
+        engine.states().finish_reads();
+        engine.states().set(engine.states().tensors(StateKind::parameter)[0], 0, view);
       }};
   for (const Change& change : changes) {
     lazily(half_frozen(), [&](plain::Trainer& trainer) {
@@ -144,7 +146,7 @@ TEST(Reads, AreFinishedBeforeStatesAreChangedFromOutside) {
       trainer.step();
       const std::vector<float> before = all_values(engine);
       CopyingReader reader(engine, 4);
-      engine.attach(&reader);
+      engine.states().attach(&reader);
       change(engine);
       EXPECT_EQ(reader.submitted().size(), 4U);
       engine.device().compute().synchronize();
@@ -160,12 +162,12 @@ TEST(Reads, ThatAreLeftForbidSettingStates) {
     Engine& engine = trainer.engine();
     std::vector<float> values(5);
     CopyingReader reader(engine, 4);
-    engine.attach(&reader);
+    engine.states().attach(&reader);
     EXPECT_THAT(message_of([&] {
-                  engine.set_state(engine.tensors(StateKind::parameter)[0], 0,
-                                   View::of(std::span(values)));
+                  engine.states().set(engine.states().tensors(StateKind::parameter)[0], 0,
+                                      View::of(std::span(values)));
                 }),
-                HasSubstr("set_state: the attached reader has rounds left; call finish_reads()"));
+                HasSubstr("set: the attached reader has rounds left; call finish_reads()"));
   });
 }
 
@@ -173,22 +175,22 @@ TEST(Reads, BeginBetweenStepsAndAreFinishedBetweenLeases) {
   plain::run(1, half_frozen(), [](plain::Trainer& trainer, Communicator&) {
     Engine& engine = trainer.engine();
     CopyingReader reader(engine, 4);
-    engine.attach(&reader);
+    engine.states().attach(&reader);
     {
       const ParameterLease lease = engine.forward(trainer.units()[0]);
-      EXPECT_THAT(message_of([&] { engine.finish_reads(); }),
+      EXPECT_THAT(message_of([&] { engine.states().finish_reads(); }),
                   HasSubstr("finish_reads: a lease has not ended; only between leases"));
     }
-    EXPECT_THAT(message_of([&] { engine.attach(&reader); }),
+    EXPECT_THAT(message_of([&] { engine.states().attach(&reader); }),
                 HasSubstr("attach: only between optimizer steps"));
-    engine.finish_reads();
+    engine.states().finish_reads();
     EXPECT_EQ(reader.submitted().size(), 4U);
     CopyingReader wrong(engine, -1);
-    engine.attach(nullptr);
+    engine.states().attach(nullptr);
     for (std::size_t i = 1; i < 5; ++i) static_cast<void>(engine.forward(trainer.units()[i]));
     trainer.backward(0);
     engine.step({.learning_rate = 0.1});
-    EXPECT_THAT(message_of([&] { engine.attach(&wrong); }),
+    EXPECT_THAT(message_of([&] { engine.states().attach(&wrong); }),
                 HasSubstr("attach: the reader has -1 rounds, expected 0 or more"));
   });
 }
@@ -203,7 +205,7 @@ TEST(Reads, OfAnEngineThatEndsAreFinished) {
         plain::Trainer trainer(communicator, *device, half_frozen());
         before = all_values(trainer.engine());
         reader = std::make_unique<CopyingReader>(trainer.engine(), 3);
-        trainer.engine().attach(reader.get());
+        trainer.engine().states().attach(reader.get());
         trainer.forward();
         trainer.backward(0);
       }
@@ -252,7 +254,7 @@ TEST(Reads, CostWhatTrainingWaitsForThemApartFromExposedCommunication) {
     plain::Trainer trainer(communicator, device, half_frozen());
     trainer.step();
     Slow reader(trainer.engine());
-    trainer.engine().attach(&reader);
+    trainer.engine().states().attach(&reader);
     const StepReport report = trainer.step();
     const double waits = 2 + 5;  // rounds, and units with parameters to update
     EXPECT_NEAR(report.save_seconds, waits * PatientStream::kSeconds, PatientStream::kSeconds / 2);

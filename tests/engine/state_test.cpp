@@ -78,7 +78,7 @@ TEST(State, IsReadAsItWasWritten) {
       for (const std::string& name : kNames) {
         std::vector<float> values =
             ramp(plain::read(engine, name, kind).size(), static_cast<float>(kind) + 1.0F);
-        engine.write(name, kind, View::of(std::span(values)));
+        engine.states().write(name, kind, View::of(std::span(values)));
         EXPECT_EQ(plain::read(engine, name, kind), values) << name;
       }
     }
@@ -89,7 +89,8 @@ TEST(State, WrittenParametersReachComputeRounded) {
   everywhere(
       [](plain::Trainer& trainer, Communicator&) {
         std::vector<float> values = ramp(13, 1.0F);
-        trainer.engine().write("first.bias", StateKind::parameter, View::of(std::span(values)));
+        trainer.engine().states().write("first.bias", StateKind::parameter,
+                                        View::of(std::span(values)));
         static_cast<void>(trainer.engine().forward(trainer.units()[0]));
         const ParameterLease lease = trainer.engine().forward(trainer.units()[1]);
         for (float& value : values) value = to_float(to_bfloat16(value));
@@ -123,7 +124,7 @@ TEST(State, PartsListEachElementOnceOverAllRanks) {
       plain::run(world, setup(stage), [&](plain::Trainer& trainer, Communicator&) {
         for (const StateKind kind :
              {StateKind::parameter, StateKind::moment0, StateKind::moment1, StateKind::gradient}) {
-          const std::vector<HeldTensor> tensors = trainer.engine().state(kind);
+          const std::vector<HeldTensor> tensors = trainer.engine().states().held(kind);
           ASSERT_EQ(tensors.size(), kNames.size());
           const std::lock_guard lock(mutex);
           for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -149,14 +150,14 @@ TEST(State, PartsListEachElementOnceOverAllRanks) {
 TEST(State, ChangedInPlaceReachesComputeThroughPublish) {
   everywhere([](plain::Trainer& trainer, Communicator&) {
     Engine& engine = trainer.engine();
-    for (const HeldTensor& tensor : engine.state(StateKind::parameter)) {
+    for (const HeldTensor& tensor : engine.states().held(StateKind::parameter)) {
       for (const StateView& view : tensor.views) {
-        engine.host_access().write(view.values, [](std::int64_t, const View& values) {
+        engine.states().host_access().write(view.values, [](std::int64_t, const View& values) {
           std::ranges::fill(values.as<float>(), 7.0F);
         });
       }
     }
-    engine.publish_parameters();
+    engine.states().publish_parameters();
     for (const UnitId unit : trainer.units()) {
       const ParameterLease lease = engine.forward(unit);
       EXPECT_THAT(plain::seen(engine, lease.at(0)), ::testing::Each(7.0F));
@@ -171,8 +172,9 @@ TEST(State, HashIsTheSameOnEveryStageWorldAndThreshold) {
     everywhere(
         [&](plain::Trainer& trainer, Communicator&) {
           std::vector<float> values = ramp(41 * 11, -0.5F);
-          trainer.engine().write("second.weight", StateKind::moment0, View::of(std::span(values)));
-          const std::uint64_t hash = trainer.engine().state_hash();
+          trainer.engine().states().write("second.weight", StateKind::moment0,
+                                          View::of(std::span(values)));
+          const std::uint64_t hash = trainer.engine().states().hash();
           const std::lock_guard lock(mutex);
           hashes.insert(hash);
         },
@@ -198,7 +200,7 @@ TEST(State, HashChangesWithOneBitTheSeedANameAndAStep) {
                         const std::function<void(plain::Trainer&)>& body) {
     plain::run(2, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
       body(trainer);
-      const std::uint64_t hash = trainer.engine().state_hash();
+      const std::uint64_t hash = trainer.engine().states().hash();
       if (communicator.rank() == 0) hashes.push_back(hash);
     });
   };
@@ -208,7 +210,7 @@ TEST(State, HashChangesWithOneBitTheSeedANameAndAStep) {
     note(setup(3), [&](plain::Trainer& trainer) {
       std::vector<float> values = plain::read(trainer.engine(), "head.weight", kind);
       values[999] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(values[999]) ^ 1U);
-      trainer.engine().write("head.weight", kind, View::of(std::span(values)));
+      trainer.engine().states().write("head.weight", kind, View::of(std::span(values)));
     });
   }
   plain::Setup other = setup(3);
@@ -229,8 +231,8 @@ TEST(State, HashSeesWhereAValueIs) {
       const std::unique_ptr<Device> device = cpu::open();
       plain::Trainer trainer(communicator, *device,
                              {plain::options(3), {{"unit", {{"w", {256}}}}}, 1});
-      trainer.engine().write("unit.w", StateKind::parameter, View::of(std::span(values)));
-      hash = trainer.engine().state_hash();
+      trainer.engine().states().write("unit.w", StateKind::parameter, View::of(std::span(values)));
+      hash = trainer.engine().states().hash();
     });
     return hash;
   };
@@ -251,20 +253,25 @@ TEST(State, NamesWhatCannotBeReadOrWritten) {
     std::vector<float> values(13);
     const View view = View::of(std::span(values));
     std::vector<bfloat16> halves(13);
-    EXPECT_THAT(message_of([&] { engine.read("first.biass", StateKind::parameter, view); }),
-                HasSubstr("[rank 0] there is no parameter \"first.biass\""));
-    EXPECT_THAT(message_of([&] { engine.write("second.bias", StateKind::parameter, view); }),
-                AllOf(HasSubstr("\"second.bias\" has 11 elements"), HasSubstr("found 13 fp32")));
+    EXPECT_THAT(
+        message_of([&] { engine.states().read("first.biass", StateKind::parameter, view); }),
+        HasSubstr("[rank 0] there is no parameter \"first.biass\""));
+    EXPECT_THAT(
+        message_of([&] { engine.states().write("second.bias", StateKind::parameter, view); }),
+        AllOf(HasSubstr("\"second.bias\" has 11 elements"), HasSubstr("found 13 fp32")));
     EXPECT_THAT(message_of([&] {
-                  engine.read("first.bias", StateKind::parameter, View::of(std::span(halves)));
+                  engine.states().read("first.bias", StateKind::parameter,
+                                       View::of(std::span(halves)));
                 }),
                 HasSubstr("found 13 bf16"));
-    EXPECT_THAT(message_of([&] { engine.read("first.bias", StateKind::moment1, view); }),
+    EXPECT_THAT(message_of([&] { engine.states().read("first.bias", StateKind::moment1, view); }),
                 HasSubstr("\"first.bias\": the optimizer keeps 1 moments"));
-    EXPECT_THAT(message_of([&] { engine.write("first.scale", StateKind::gradient, view); }),
-                HasSubstr("\"first.scale\" is frozen: it has no gradient and no optimizer states"));
-    EXPECT_EQ(message_of([&] { engine.read("first.bias", StateKind::moment0, view); }), "no error");
-    EXPECT_TRUE(engine.state(StateKind::moment1).empty());
+    EXPECT_THAT(
+        message_of([&] { engine.states().write("first.scale", StateKind::gradient, view); }),
+        HasSubstr("\"first.scale\" is frozen: it has no gradient and no optimizer states"));
+    EXPECT_EQ(message_of([&] { engine.states().read("first.bias", StateKind::moment0, view); }),
+              "no error");
+    EXPECT_TRUE(engine.states().held(StateKind::moment1).empty());
   });
 }
 
@@ -274,7 +281,8 @@ TEST(State, IsNotChangedByAWriteThatIsRefused) {
     trainer.forward();
     std::vector<float> values(13, 5.0F);
     EXPECT_THAT(message_of([&] {
-                  engine.write("first.bias", StateKind::parameter, View::of(std::span(values)));
+                  engine.states().write("first.bias", StateKind::parameter,
+                                        View::of(std::span(values)));
                 }),
                 HasSubstr("only between optimizer steps"));
     EXPECT_THAT(plain::read(engine, "first.bias", StateKind::parameter), ::testing::Each(0.0F));

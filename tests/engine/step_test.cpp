@@ -69,7 +69,7 @@ TEST(Step, NamesTheFirstNonfiniteGradientOfBackwardAndSkipsTheUpdate) {
       for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
         with_hand(3, plain::options(stage, compute), [&](Hand& hand, Communicator& communicator) {
           hand.step(one, {.learning_rate = 0.1});
-          const std::uint64_t before = hand.engine.state_hash();
+          const std::uint64_t before = hand.engine.states().hash();
           const StepReport report = hand.step(
               [&](int unit, int /*parameter*/) {
                 const bool strikes = communicator.rank() == 2 && unit >= 1;
@@ -80,12 +80,12 @@ TEST(Step, NamesTheFirstNonfiniteGradientOfBackwardAndSkipsTheUpdate) {
           EXPECT_EQ(report.nonfinite_rank, 1);  // the owner: weight and bias have a shard each
           EXPECT_EQ(report.step, 2);
           EXPECT_FALSE(std::isfinite(report.gradient_norm));
-          EXPECT_EQ(hand.engine.steps_done(), 1);
-          EXPECT_EQ(hand.engine.state_hash(), before);
+          EXPECT_EQ(hand.engine.states().steps_done(), 1);
+          EXPECT_EQ(hand.engine.states().hash(), before);
           const StepReport next = hand.step(one, {.learning_rate = 0.1});
           EXPECT_FALSE(next.nonfinite.has_value());
           EXPECT_EQ(next.nonfinite_rank, -1);
-          EXPECT_NE(hand.engine.state_hash(), before);
+          EXPECT_NE(hand.engine.states().hash(), before);
         });
       }
     }
@@ -100,7 +100,7 @@ TEST(Step, SkippedLeavesNoTraceInLaterSteps) {
         hand.step(one, {.learning_rate = 0.1});
         if (interrupted) hand.step([](int, int) { return std::nanf(""); }, {.learning_rate = 0.1});
         hand.step(one, {.learning_rate = 0.1});
-        const std::uint64_t hash = hand.engine.state_hash();
+        const std::uint64_t hash = hand.engine.states().hash();
         if (communicator.rank() == 0) hashes.insert(hash);
       });
     }
@@ -111,13 +111,13 @@ TEST(Step, SkippedLeavesNoTraceInLaterSteps) {
 TEST(Step, NamesTheRankWhoseLossIsNotFinite) {
   for (int stage = 0; stage <= 3; stage += 3) {
     with_hand(3, plain::options(stage), [&](Hand& hand, Communicator& communicator) {
-      const std::uint64_t before = hand.engine.state_hash();
+      const std::uint64_t before = hand.engine.states().hash();
       const std::vector<double> losses = {communicator.rank() == 2 ? std::nan("") : 1.0};
       const StepReport report = hand.step(one, {.learning_rate = 0.1, .losses = losses});
       EXPECT_EQ(report.nonfinite, "loss");
       EXPECT_EQ(report.nonfinite_rank, 2);
       EXPECT_TRUE(std::isnan(report.loss));
-      EXPECT_EQ(hand.engine.state_hash(), before);
+      EXPECT_EQ(hand.engine.states().hash(), before);
     });
   }
 }

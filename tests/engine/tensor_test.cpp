@@ -52,8 +52,8 @@ Result train_pair(const Job& run) {
       result.losses.push_back(report.loss);
       result.norms.push_back(report.gradient_norm);
     }
-    engine.check_replicas();
-    result.hash = engine.state_hash();
+    engine.states().check_replicas();
+    result.hash = engine.states().hash();
     const std::lock_guard lock(mutex);
     if (common && !(*common == result)) fail("ranks disagree");
     common = result;
@@ -159,18 +159,18 @@ TEST(TensorStep, NamesTheParameterAndTheRankOfANonfiniteGradientAndClipsAlike) {
       EXPECT_DOUBLE_EQ(good.gradient_norm, 4.0 * std::sqrt(320.0));
       EXPECT_TRUE(good.clipped);
       EXPECT_DOUBLE_EQ(good.loss, 1.0);
-      const std::uint64_t before = engine.state_hash();
+      const std::uint64_t before = engine.states().hash();
       const bool strikes = communicator.rank() == 7;  // tensor index 1
       const StepReport bad = step(strikes ? std::nanf("") : 1.0F, 0.25);
       EXPECT_EQ(bad.nonfinite, "unit.half");
       EXPECT_EQ(bad.nonfinite_rank % 2, 1);
-      EXPECT_EQ(engine.state_hash(), before);
+      EXPECT_EQ(engine.states().hash(), before);
       const StepReport worse =
           step(1.0F, communicator.rank() >= 6 ? std::numeric_limits<double>::infinity() : 0.0);
       EXPECT_EQ(worse.nonfinite, "loss");
       EXPECT_EQ(worse.nonfinite_rank, 6);
       EXPECT_FALSE(step(1.0F, 0.25).nonfinite.has_value());
-      engine.check_replicas();
+      engine.states().check_replicas();
     });
   }
 }

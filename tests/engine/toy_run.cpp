@@ -89,14 +89,15 @@ Result train(const Job& run) {
     Result result;
     std::deque<CopyingReader> readers;
     for (int i = 0; i < run.steps; ++i) {
-      if (run.read_rounds > 0) engine.attach(&readers.emplace_back(engine, run.read_rounds));
+      if (run.read_rounds > 0)
+        engine.states().attach(&readers.emplace_back(engine, run.read_rounds));
       const StepReport report = step(engine, model, communicator, run, i);
       result.losses.push_back(report.loss);
       result.norms.push_back(report.gradient_norm);
       if (report.nonfinite) fail("step {}: {} is not finite", report.step, *report.nonfinite);
     }
-    engine.attach(nullptr);
-    result.hash = engine.state_hash();
+    engine.states().attach(nullptr);
+    result.hash = engine.states().hash();
     const std::uint64_t own = hash_of(readers, communicator.rank());
     const std::lock_guard lock(mutex);
     if (common && !(*common == result)) fail("ranks disagree");

@@ -208,13 +208,14 @@ TEST_P(Traffic, OfStepsIsNotDisturbedByReadingWritingHashingOrEvaluating) {
                Engine& engine = trainer.engine();
                const TrafficCounter plain = trainer.step().traffic;
                std::vector<float> values = plain::read(engine, "first.bias", StateKind::parameter);
-               engine.write("first.bias", StateKind::parameter, View::of(std::span(values)));
-               static_cast<void>(engine.state_hash());
+               engine.states().write("first.bias", StateKind::parameter,
+                                     View::of(std::span(values)));
+               static_cast<void>(engine.states().hash());
                engine.begin_evaluation();
                trainer.forward();
                trainer.forward();
                engine.end_evaluation();
-               engine.publish_parameters();
+               engine.states().publish_parameters();
                const TrafficCounter disturbed = trainer.step().traffic;
                if (communicator.rank() == 0) expect_equal(disturbed, plain, "after other calls");
              });

@@ -263,7 +263,7 @@ TEST(ModelWeights, AreThoseThatTrainingRegisters) {
       const auto device = cpu::open();
       Training training(communicator, *device, {}, config, {1, 4});
       std::map<std::string, std::vector<std::int64_t>> expected;
-      for (const LogicalTensor& tensor : training.engine.tensors(StateKind::parameter)) {
+      for (const LogicalTensor& tensor : training.engine.states().tensors(StateKind::parameter)) {
         expected[tensor.name] = tensor.shape;
       }
       std::map<std::string, std::vector<std::int64_t>> found;

@@ -48,7 +48,7 @@ TEST(Gpt2, ParametersHaveHuggingFaceNamesAndShapes) {
     std::map<std::string, std::vector<std::int64_t>> shapes;
     std::int64_t total = 0;
     for (const auto& [name, count] : training.sizes()) total += count;
-    for (const LogicalTensor& t : training.engine.state(StateKind::parameter)) {
+    for (const LogicalTensor& t : training.engine.states().held(StateKind::parameter)) {
       shapes[t.name] = t.shape;
     }
     EXPECT_EQ(shapes.size(), 2U + 2U * 12U + 2U);

@@ -42,7 +42,7 @@ inline Outcome outcome_of(const DecoderShape& config, std::int64_t micro_batches
       }
       report = training.engine.step({.learning_rate = 1e-2});
     }
-    const std::uint64_t hash = training.engine.state_hash();
+    const std::uint64_t hash = training.engine.states().hash();
     if (communicator.rank() == 0) {
       outcome.state = hash;
       outcome.norm = report.gradient_norm;

@@ -64,7 +64,7 @@ void train_rank(Communicator& world, const Job& job, const RecomputePlan& plan, 
     course.evaluated.push_back(evaluated);
   }
   std::vector<float> logits = training.next_logits(Batch::random(9, 23, 78), 5);
-  const std::uint64_t state = training.engine.state_hash();
+  const std::uint64_t state = training.engine.states().hash();
   if (world.rank() != 0) return;
   course.logits = std::move(logits);
   course.state = state;

@@ -73,7 +73,7 @@ void train_rank(Communicator& world, const DecoderShape& config, const Job& run,
     const StepReport report = training.engine.step({.learning_rate = 1e-3});
     if (world.rank() == 0) course.norms.push_back(report.gradient_norm);
   }
-  const std::uint64_t state = training.engine.state_hash();
+  const std::uint64_t state = training.engine.states().hash();
   if (world.rank() == 0) course.state = state;
   for (const auto& [name, count] : training.sizes()) {
     std::vector<float> values = training.read(name);

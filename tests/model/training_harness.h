@@ -104,16 +104,16 @@ class Training {
   }
   std::vector<float> read(const std::string& name, StateKind kind = StateKind::parameter) {
     std::vector<float> values(static_cast<std::size_t>(sizes().at(name)));
-    engine.read(name, kind, View::of(std::span(values)));
+    engine.states().read(name, kind, View::of(std::span(values)));
     return values;
   }
   void write(const std::string& name, std::vector<float> values) {
-    engine.write(name, StateKind::parameter, View::of(std::span(values)));
+    engine.states().write(name, StateKind::parameter, View::of(std::span(values)));
   }
   /// Elements of every parameter by full name.
   std::map<std::string, std::int64_t> sizes() {
     std::map<std::string, std::int64_t> counts;
-    for (const LogicalTensor& tensor : engine.state(StateKind::parameter)) {
+    for (const LogicalTensor& tensor : engine.states().held(StateKind::parameter)) {
       std::int64_t count = 1;
       for (const std::int64_t dimension : tensor.shape) count *= dimension;
       counts[tensor.name] = count;

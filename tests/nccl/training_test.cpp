@@ -44,7 +44,7 @@ void train(Communicator& world, Device& device, const Steps& run) {
     }
     training.engine.step({.learning_rate = 1e-2});
   }
-  training.engine.state_hash();
+  training.engine.states().hash();
 }
 
 bool is_exchange(const std::string& call) {

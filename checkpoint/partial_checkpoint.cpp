@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/partial_checkpoint.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "collectives/agreement.h"
+#include "engine/value_hash.h"
+
+namespace zero {
+namespace {
+
+constexpr std::string_view kSaving = "checkpoint";
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Text that no earlier process has written.
+std::string new_owner() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+/// 16 characters.
+std::string hash_of(const nlohmann::ordered_json& values) {
+  return fmt::format("{:016x}", hash_text(values.dump(), 0));
+}
+
+/// Whether `error` tells that the server has another file under a name than this host remembers:
+/// errors of a FileSystem end with the system's reason.
+bool is_stale(const Error& error) {
+  return std::string_view(error.what()).ends_with(std::generic_category().message(ESTALE));
+}
+
+}  // namespace
+
+PartialCheckpoint::PartialCheckpoint(const StateSource& of, const CheckpointOptions& options,
+                                     RankStatuses& words, BlockWriter& writer)
+    : device_(of.engine.device()),
+      disk_(of.disk),
+      folder_(options.folder),
+      keep_{.last = options.keep_last, .every = options.keep_every},
+      look_(options.look_seconds),
+      words_(words),
+      writer_(writer) {}
+
+std::string PartialCheckpoint::open(Content content) {
+  content_ = std::move(content);
+  notes_.clear();
+  RankWord mine;
+  owner_ = new_owner();
+  mine.failure = failure_of([&] {
+    mine.note = owner_ + hash_of(content_.extra);  // a text in it may be no UTF-8
+    if (first()) note(begin_checkpoint(disk_, folder_, content_.step, writer_.layout(), owner_));
+  });
+  const std::vector<RankWord> made = words_.all_gather(mine, kSaving);
+  if (std::string why = first_failure(made); !why.empty()) return why;
+  if (std::string why = differing_extra(made); !why.empty()) return why;
+  owner_ = made[0].note.substr(0, owner_.size());
+  std::string why = open_what_is_seen();
+  if (why.empty()) return why;
+  writer_.cancel();
+  words_.all_gather({}, kSaving);  // behind this, no rank has a file open
+  return why;
+}
+
+/// Names the first of the trainer's own values that differs, if `words` say that any does.
+std::string PartialCheckpoint::differing_extra(std::span<const RankWord> words) {
+  const std::size_t at = owner_.size();
+  const auto same = [&](const RankWord& word) {
+    return word.note.substr(at) == words[0].note.substr(at);
+  };
+  if (std::ranges::all_of(words, same)) return "";
+  std::string lines;
+  for (const auto& [key, value] : content_.extra.items())
+    lines += fmt::format("{}: {}\n", nlohmann::json(key).dump(), value.dump());
+  return failure_of([&] {
+    require_agreement(words_.world(), device_, "the extra values of a checkpoint", lines);
+  });
+}
+
+/// Opens the files that this rank writes.
+void PartialCheckpoint::open_files() {
+  std::vector<std::unique_ptr<files::OutputFile>> files(writer_.layout().files().size());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (writer_.writes(i)) files[i] = disk_.open_write(path_of(i));
+  }
+  writer_.begin(std::move(files));
+}
+
+/// Opens the files on each rank as soon as it sees those that rank 0 has made: a file system of a
+/// network remembers for a while that a name was missing, or another file's. The ranks tell each
+/// other after each look, so that none waits for files that rank 0 itself has lost. Tells why not,
+/// the same on all ranks.
+std::string PartialCheckpoint::open_what_is_seen() {
+  constexpr std::chrono::milliseconds kBetween{200};
+  const auto begin = std::chrono::steady_clock::now();
+  bool opened = false;
+  for (bool warned = false;;) {
+    RankWord mine;
+    mine.failure = failure_of([&] {
+      if (!opened || first()) mine.note = missing();
+      if (mine.note.empty() && !opened) open_files();
+      opened = opened || mine.note.empty();
+    });
+    if (!mine.note.empty()) judge_missing(mine, seconds_since(begin), warned);
+    const std::vector<RankWord> all = words_.all_gather(mine, kSaving);
+    if (std::string why = first_failure(all); !why.empty()) return why;
+    if (std::ranges::all_of(all, [](const RankWord& word) { return word.note.empty(); })) return "";
+    if (!mine.note.empty()) std::this_thread::sleep_for(kBetween);
+  }
+}
+
+/// Decides what it means that this rank, after looking for `waited` seconds, misses a file.
+void PartialCheckpoint::judge_missing(RankWord& mine, double waited, bool& warned) const {
+  constexpr double kSilent = 5;  // seconds
+  if (first()) {
+    mine.failure = mine.note +
+                   ", though this rank has just made it: another process removes files there; end "
+                   "that one, or give the run another folder";
+  } else if (waited >= look_.count()) {
+    mine.failure = mine.note +
+                   "; every rank must see the folder of checkpoints: put it on a file system that "
+                   "all hosts share";
+  }
+  const auto limits = words_.world().wait_limits();
+  if (!mine.failure.empty() || waited < std::min(kSilent, look_.count() / 2) || !limits->warn ||
+      std::exchange(warned, true)) {
+    return;
+  }
+  limits->warn(fmt::format("[rank {}] {}; looks again for {:.0f} s", words_.rank(), mine.note,
+                           look_.count()));
+}
+
+/// The first of the files that rank 0 has made which this rank does not see; empty: it sees all.
+std::string PartialCheckpoint::missing() const {
+  try {
+    const std::optional<std::string> owner = owner_of(disk_, folder_, content_.step);
+    const std::string path = owner_path(folder_, content_.step);
+    if (!owner) return path + ": No such file or directory";
+    if (*owner != owner_) return path + ": is another file than the one that rank 0 has made";
+    for (std::size_t i = 0; i < writer_.layout().files().size(); ++i) {
+      if (!writer_.writes(i) || disk_.kind_of(path_of(i)) != files::PathKind::missing) continue;
+      return path_of(i) + ": No such file or directory";
+    }
+  } catch (const Error& error) {
+    if (is_stale(error)) return error.what();
+    throw;
+  }
+  return "";
+}
+
+std::string PartialCheckpoint::path_of(std::size_t file) const {
+  return partial_path(folder_, content_.step) + "/" + writer_.layout().files()[file].name;
+}
+
+void PartialCheckpoint::commit(std::span<const std::uint32_t> checksums) {
+  const std::string why = content_.before_commit ? failure_of(content_.before_commit) : "";
+  if (!why.empty()) note({why});
+  CheckpointIndex index = index_of(writer_.layout(), content_.step, checksums, content_.extra);
+  index.steps_skipped = content_.steps_skipped;
+  try {
+    note(commit_checkpoint(disk_, folder_, index, owner_));
+  } catch (...) {
+    note(abandon_checkpoint(disk_, folder_, content_.step, writer_.layout(), owner_));
+    throw;
+  }
+  // The checkpoint is whole: what fails from here on is a note.
+  const std::string left =
+      failure_of([&] { note(prune_checkpoints(disk_, folder_, keep_, content_.step).notes); });
+  if (!left.empty()) note({left});
+}
+
+void PartialCheckpoint::remove() {
+  const std::string failed = failure_of(
+      [&] { note(abandon_checkpoint(disk_, folder_, content_.step, writer_.layout(), owner_)); });
+  if (!failed.empty()) note({failed});
+}
+
+void PartialCheckpoint::note(const RemovalNotes& notes) {
+  for (const std::string& each : notes) notes_ += (notes_.empty() ? "" : "\n") + each;
+}
+
+}  // namespace zero
