@@ -97,10 +97,10 @@ std::int64_t Scheduler::growing() const {
 
 // Blocks that joining takes from those available.
 std::int64_t Scheduler::joining_blocks(const Request& request) const {
-  const KeyValueCache::Known known = cache_.known(request.tokens);
+  const BlockPool::Prefix cached = cache_.cached_prefix(request.tokens);
   const std::int64_t size = cache_.shape().block_tokens;
-  return div_ceil(std::ssize(request.tokens), size) - known.tokens / size + known.unused_blocks +
-         known.host_blocks;
+  return div_ceil(std::ssize(request.tokens), size) - cached.tokens / size + cached.unused_blocks +
+         cached.host_blocks;
 }
 
 // Whether there are blocks for all of the request's tokens beside those that the running ones
@@ -126,7 +126,7 @@ bool Scheduler::fits_before(const Request& request) const {
 }
 
 // A continuous batch takes a request only once the next pass has room for it: by then, what it
-// shares with those before it may be known.
+// shares with those before it may be cached.
 bool Scheduler::may_join() const {
   if (waiting_.empty()) return false;
   return options_.batching == Batching::fixed || unread_tokens() < options_.rows;

@@ -26,7 +26,7 @@ enum class Batching : std::uint8_t {
 /// waits for ever. In this order they join when the cache has blocks for all their unread tokens,
 /// and read parts of prompts beside the tokens of those that generate. If blocks run out, the last
 /// request in the order is preempted: its blocks are given back, and its tokens are read again
-/// later, but for those that the cache still knows, on the device or the host. The first request in
+/// later, but for those in blocks still cached, on the device or the host. The first request in
 /// the order always goes on. Calls decide alike on every rank that makes the same ones: nothing
 /// depends on clocks or addresses. For one thread.
 class Scheduler {

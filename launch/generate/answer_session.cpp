@@ -345,7 +345,7 @@ void AnswerSession::report_cache() const {
   const Scheduler& scheduler = generator_->scheduler();
   say("{} requests run, {} wait; {} of {} cache blocks hold their {} tokens, {} hold what may come "
       "again; {} preemptions\n",
-      scheduler.running(), scheduler.waiting(), usage.used, usage.total, usage.tokens, usage.known,
+      scheduler.running(), scheduler.waiting(), usage.used, usage.total, usage.tokens, usage.cached,
       scheduler.preemptions());
   if (usage.host_total == 0) return;
   say("{} of {} host blocks are used; {} moved there, {} moved back\n", usage.host_used,

@@ -341,9 +341,9 @@ TEST_F(RefusingModel, KnowsNothingOfAPassThatFailed) {
             "the device is gone");
   EXPECT_EQ(pass(), "the device is gone");
   EXPECT_EQ(model.cache().length(part.slot), 40);
-  EXPECT_EQ(model.cache().known(tokens).tokens, 0);
+  EXPECT_EQ(model.cache().cached_prefix(tokens).tokens, 0);
   model.cache().close(part.slot);
-  EXPECT_EQ(model.cache().usage().known, 0);
+  EXPECT_EQ(model.cache().usage().cached, 0);
 }
 
 // A stranger's config.json must not have the program take memory for layers that are not there.

@@ -185,7 +185,7 @@ TEST_F(Schedulers, APromptKnownOnTheHostWaitsForBlocksToo) {
   add(3, 20);
   step();
   EXPECT_EQ(cache_->available_blocks(), 4);
-  EXPECT_EQ(cache_->known(prompt(1, 81)).host_blocks, 3);
+  EXPECT_EQ(cache_->cached_prefix(prompt(1, 81)).host_blocks, 3);
   scheduler_->add(4, prompt(1, 81));
   EXPECT_THAT(step(), ElementsAre("3:1!"));
   EXPECT_EQ(scheduler_->preemptions(), 0);
