@@ -16,7 +16,7 @@
 #include "ops/cpu/cached_attention.h"
 #include "ops/cpu/head_of_cache.h"
 #include "ops/cpu/pair_attention.h"
-#include "ops/cpu/products.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/cpu/typed.h"
 
 HWY_BEFORE_NAMESPACE();

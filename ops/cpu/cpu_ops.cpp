@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ops/cpu/product_choice.h"
+
 namespace zero::cpu {
 
 CpuOps::CpuOps(Device& device)

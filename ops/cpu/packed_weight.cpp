@@ -13,6 +13,7 @@
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
 #include "ops/cpu/bf16_dot_product.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/cpu/products.h"
 #include "ops/cpu/skinny_product.h"
 #include "ops/cpu/typed.h"
@@ -189,10 +190,6 @@ Bf16DotProduct pair_rows(const StoredSquares& stored, std::int64_t column) {
     p.ranges = &scales.range(0).least;
   }
   return p;
-}
-
-DType product_dtype(const WeightShape& shape) {
-  return kernels_of(shape.dtype) == KernelKind::floats ? DType::fp32 : shape.dtype;
 }
 
 std::int64_t packed_bytes(const WeightShape& shape) {

@@ -17,9 +17,6 @@ StoredSquares stored_squares(const WeightShape& shape, const View& weight);
 /// A column of squares that kernels of bf16 instructions multiply.
 Bf16DotProduct pair_rows(const StoredSquares& stored, std::int64_t column);
 
-/// The dtype of the squares that products of a weight read: fp32, unless kernels of bf16
-/// instructions read bf16.
-DType product_dtype(const WeightShape& shape);
 std::int64_t packed_bytes(const WeightShape& shape);
 /// A group is a column of squares; the parts are the squares and, if there are codes, the scales.
 WeightCut packed_cut(const WeightShape& shape);

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "ops/cpu/product.h"
@@ -19,19 +18,13 @@ std::int64_t packed_right_bytes(const ProductShape& shape);
 /// Packs the right operand `b` of `shape` into `to`, aligned to 64 bytes.
 PackedRight pack_right(const ProductShape& shape, const void* b, void* to);
 
-/// The kernels of this processor's products of a dtype (packed_kernels.h).
-enum class KernelKind : std::uint8_t { floats, pairs, tiles };
-KernelKind kernels_of(DType dtype);
-/// "tiles", "pairs", "floats".
-std::string_view name_of(KernelKind kernels);
-
 /// Runs `turns` rounds of the processor's instructions for products of `dtype` on operands in
 /// registers, on this thread, and returns their FLOP: an upper bound for the rate of products.
 /// Returns 0, and runs nothing, if products use ordinary vector arithmetic.
 double flop_in_registers(DType dtype, std::int64_t turns);
 
-/// Prepares products for a fixed number of threads, each shape once, with the processor's kernels
-/// for their dtype (see packed_kernels.h). Callers provide each product's scratch. The same shape
+/// Prepares products for a fixed number of threads, each shape once, with the kernels that
+/// product_choice.h has for their dtype. Callers provide each product's scratch. The same shape
 /// gives the same bits on any rank, with any number of threads and any partition of rows.
 class Products {
  public:

@@ -12,6 +12,7 @@
 #include "ops/cpu/bf16_dot_product.h"
 #include "ops/cpu/packed_kernels.h"
 #include "ops/cpu/packed_weight.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/cpu/skinny_product.h"
 
 namespace zero::cpu {
@@ -40,14 +41,6 @@ static_assert(kSquare == packed::kBlock && kSquare == kColumnsOfRange &&
 
 bool by_floats(const WeightShape& shape) { return product_dtype(shape) == DType::fp32; }
 bool coded(const WeightShape& shape) { return shape.format != WeightFormat::plain; }
-
-/// Which code multiplies.
-enum class Algorithm : std::uint8_t { gemv, bf16_dot, gemm };
-Algorithm algorithm_of(const WeightShape& shape, std::int64_t rows) {
-  const bool few = rows <= SkinnyProduct::kMost;
-  if (kernels_of(shape.dtype) == KernelKind::pairs) return Algorithm::bf16_dot;
-  return few && by_floats(shape) && has_few_rows() ? Algorithm::gemv : Algorithm::gemm;
-}
 
 /// Rows of x in the dtype of products, padded to whole squares: in place or copied to scratch.
 bool in_place(const WeightShape& shape) {

@@ -12,7 +12,7 @@
 
 #include "ops/cpu/packed_weight.h"
 #include "ops/cpu/processor.h"
-#include "ops/cpu/products.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/quantized_rows.h"
 
 namespace zero::testing {

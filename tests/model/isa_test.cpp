@@ -3,6 +3,7 @@
 #include <hwy/targets.h>
 
 #include "ops/cpu/processor.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/cpu/products.h"
 #include "tests/model/ops_harness.h"
 #include "tests/only_target.h"
