@@ -261,7 +261,8 @@ void backward_block(const Head& head, const Attention::Operands& o, const Querie
   const std::int64_t queries = queries_of(s, first).count();
   const void* const k = head.of_qkv(o.qkv, 1, first).data;
   const void* const v = head.of_qkv(o.qkv, 2, first).data;
-  Product& scores = products.get(scores_shape(s, rows, queries, Triangle::c_upper), Right::packed);
+  const Product& scores =
+      products.get(scores_shape(s, rows, queries, Triangle::c_upper), Right::packed);
   scores.run(
       {.a = k, .b = from.q_across.from(0, first), .c = place.scores, .scratch = place.products});
   scores.run({.a = v,
@@ -283,7 +284,7 @@ void backward_block(const Head& head, const Attention::Operands& o, const Querie
                   .dtype = s.dtype});
   const bool shared = head.group() > 1;
   const std::int64_t at = first * s.head_width;
-  Product& gradient = products.get(gradient_shape(s, rows, queries), Right::packed);
+  const Product& gradient = products.get(gradient_shape(s, rows, queries), Right::packed);
   gradient.run(
       {.a = place.probabilities,
        .b = from.dout_down.from(first, 0),

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "ops/cpu/packed_product.h"
 #include "ops/cpu/product_choice.h"
 
 namespace zero::cpu {
@@ -26,15 +25,17 @@ PackedRight pack_right(const ProductShape& shape, const void* b, void* to) {
   return pack_right(shape, gemm_kernels(shape.in), b, to);
 }
 
-Product& Products::get(const ProductShape& shape, Right right) {
-  auto& slot = made_[{shape, right}];
-  if (!slot) {
-    const bool fp32 = right == Right::packed_fp32;
-    slot = make_packed_product(shape, threads_, gemm_kernels(fp32 ? DType::fp32 : shape.in),
-                               fp32 ? Right::packed : right);
-    scratch_bytes_ = std::max(scratch_bytes_, slot->scratch_bytes());
-  }
-  return *slot;
+const Product& Products::get(const ProductShape& shape, Right right) {
+  const auto at = made_.find({shape, right});
+  if (at != made_.end()) return at->second;
+  const bool fp32 = right == Right::packed_fp32;
+  const Product& made =
+      made_
+          .try_emplace({shape, right}, shape, threads_, gemm_kernels(fp32 ? DType::fp32 : shape.in),
+                       fp32 ? Right::packed : right)
+          .first->second;
+  scratch_bytes_ = std::max(scratch_bytes_, made.scratch_bytes());
+  return made;
 }
 
 }  // namespace zero::cpu

@@ -5,10 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <utility>
 
-#include "ops/cpu/product.h"
+#include "ops/cpu/packed_product.h"
 #include "ops/product_shape.h"
 
 namespace zero::cpu {
@@ -31,13 +30,13 @@ class Products {
   explicit Products(int threads) : threads_(threads) {}
 
   /// The product of `shape`, prepared on first use. Valid as long as this object.
-  Product& get(const ProductShape& shape, Right right = Right::in_memory);
+  const Product& get(const ProductShape& shape, Right right = Right::in_memory);
   /// The largest scratch of the products prepared so far.
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
  private:
   int threads_;
-  std::map<std::pair<ProductShape, Right>, std::unique_ptr<Product>> made_;
+  std::map<std::pair<ProductShape, Right>, Product> made_;
   std::int64_t scratch_bytes_ = 0;
 };
 

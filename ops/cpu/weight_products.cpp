@@ -232,9 +232,9 @@ void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
                   });
 }
 
-Product& WeightProducts::strip_product(const WeightShape& shape, std::int64_t rows,
-                                       std::int64_t columns, const Operands& o,
-                                       std::int64_t thread) {
+const Product& WeightProducts::strip_product(const WeightShape& shape, std::int64_t rows,
+                                             std::int64_t columns, const Operands& o,
+                                             std::int64_t thread) {
   using Epilogue = ProductShape::Epilogue;
   return products_[static_cast<std::size_t>(thread)]->get(
       {.m = rows,
@@ -265,7 +265,7 @@ void WeightProducts::multiply_strips(const WeightShape& shape, std::int64_t rows
     }
     for (std::int64_t row = 0; row < many; row += kTogether) {
       const std::int64_t count = std::min(kTogether, many - row);
-      Product& product = strip_product(shape, count, end - first, o, thread);
+      const Product& product = strip_product(shape, count, end - first, o, thread);
       ZERO_CHECK(product.scratch_bytes() <= strip_bytes_,
                  "linear: {} rows need {} bytes of scratch, {} are prepared", count,
                  product.scratch_bytes(), strip_bytes_);

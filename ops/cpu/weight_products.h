@@ -44,8 +44,8 @@ class WeightProducts {
   std::int64_t pair_bytes(const WeightShape& shape, std::int64_t rows) const;
   void multiply_pairs(const WeightShape& shape, std::int64_t rows, const Operands& operands) const;
   void multiply_strips(const WeightShape& shape, std::int64_t rows, const Operands& operands);
-  Product& strip_product(const WeightShape& shape, std::int64_t rows, std::int64_t columns,
-                         const Operands& operands, std::int64_t thread);
+  const Product& strip_product(const WeightShape& shape, std::int64_t rows, std::int64_t columns,
+                               const Operands& operands, std::int64_t thread);
 
   int threads_;
   std::vector<std::unique_ptr<Products>> products_;  // one per thread
