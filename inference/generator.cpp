@@ -38,7 +38,6 @@ struct Generator::State {
         options(with),
         scheduler(of.cache(), {.rows = of.options().rows,
                                .logit_rows = of.options().logit_rows,
-                               .batching = with.batching,
                                .aging = with.aging}),
         sampler(of.vocabulary()) {}
 
@@ -54,13 +53,11 @@ struct Generator::State {
   Scheduler scheduler;
   Sampler sampler;
   std::map<RequestId, Ongoing> ongoing;
-  std::optional<Clock::time_point> held_since;  // a fixed batch
   Guesses guesses;
   std::string pass_error;
 
   void check(const GenerationRequest& request) const;
   void admit_submitted();
-  void start_batch();
   void guess();
   std::string pass(const std::vector<Scheduler::Part>& plan);
   std::optional<GenerationEnd> advance(RequestId id, std::span<const float> logits);
@@ -165,16 +162,6 @@ void Generator::State::admit_submitted() {
   }
 }
 
-// A fixed batch that has waited long enough.
-void Generator::State::start_batch() {
-  if (!scheduler.waits_for_batch()) {
-    held_since.reset();
-  } else if (!held_since) {
-    held_since = Clock::now();
-  }
-  if (held_since && seconds_since(*held_since) >= options.batch_delay) scheduler.start_batch();
-}
-
 // Tokens that may follow those of the requests that generate, but not beyond their ends.
 void Generator::State::guess() {
   if (options.drafter == nullptr || !guesses.error.empty()) return;
@@ -254,7 +241,6 @@ std::optional<GenerationEnd> Generator::State::advance(const Scheduler::Part& pa
 bool Generator::step() {
   State& s = *state_;
   s.admit_submitted();
-  s.start_batch();
   s.guess();
   const std::vector<Scheduler::Part> plan = s.scheduler.plan();
   if (plan.empty()) return false;

@@ -14,13 +14,6 @@
 
 namespace zero {
 
-/// When requests join those that run.
-enum class Batching : std::uint8_t {
-  continuous,  ///< at any step, as soon as slots and blocks are free
-  fixed,       ///< together, once all slots can be filled or start_batch() was called, and only
-               ///< after the last of the batch before has ended
-};
-
 /// Decides which requests run and what each pass of the model reads. Requests have an order: by
 /// arrival, where a priority of p counts as an arrival p * aging steps earlier, so that no request
 /// waits for ever. In this order they join when the cache has blocks for all their unread tokens,
@@ -35,7 +28,6 @@ class Scheduler {
     std::int64_t rows = 256;  ///< tokens of one pass, at most; not fewer than the cache has slots
     std::int64_t logit_rows =
         256;  ///< of these with logits, at most; not fewer than the cache has slots
-    Batching batching = Batching::continuous;
     std::int64_t aging = 1024;  ///< steps that one level of priority is worth
   };
   /// `cache` must outlive the scheduler, which alone opens and closes its sequences. Throws
@@ -51,10 +43,6 @@ class Scheduler {
   /// The request has ended. Does nothing if there is none of this id.
   void remove(RequestId id);
   bool empty() const { return requests_.empty(); }
-  /// Whether requests wait for a fixed batch to be full.
-  bool waits_for_batch() const;
-  /// Has a fixed batch start with the requests that wait.
-  void start_batch() { start_ = true; }
 
   struct Part {
     RequestId request = 0;
@@ -100,7 +88,6 @@ class Scheduler {
   void preempt_last();
   void keep_running();
   void join();
-  bool may_join() const;
   bool fits(const Request& request) const;
   bool fits_before(const Request& request) const;
   std::int64_t growing() const;
@@ -115,7 +102,6 @@ class Scheduler {
   std::set<PriorityKey> running_, waiting_;
   std::int64_t step_ = 0;
   std::int64_t preemptions_ = 0;
-  bool start_ = false;
 };
 
 }  // namespace zero

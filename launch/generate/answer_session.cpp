@@ -115,12 +115,7 @@ InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t requ
                            .cache = cache_format_from_name(flags_.cache_dtype),
                            .requests = requests,
                            .request_tokens = request_tokens,
-                           .block_tokens = flags_.cache == "paged" ? kCacheGroup : 0,
                            .host_tokens = flags_.host_cache_tokens};
-  ZERO_CHECK(options.host_tokens == 0 || options.block_tokens > 0,
-             "--host-cache-tokens is {} with --cache contiguous; expected --cache paged: only "
-             "blocks full of tokens move to host memory",
-             options.host_tokens);
   options.logit_rows = std::min(requests * (1 + guessed), InferenceOptions::kMostRows);
   options.rows = std::max(options.rows, options.logit_rows);
   if (flags_.cache_tokens > 0) {
@@ -186,11 +181,7 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
     drafter_ = std::make_unique<NgramDrafter>();
   }
   generator_ = std::make_unique<Generator>(
-      *model_, GeneratorOptions{
-                   .batching = flags_.batching == "fixed" ? Batching::fixed : Batching::continuous,
-                   .batch_delay = 0,  // all prompts are there
-                   .drafter = drafter_.get(),
-                   .draft_tokens = flags_.draft_tokens});
+      *model_, GeneratorOptions{.drafter = drafter_.get(), .draft_tokens = flags_.draft_tokens});
 }
 
 // Those that this rank computes.

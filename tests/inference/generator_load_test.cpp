@@ -21,8 +21,8 @@ TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
   const InferenceOptions few{.requests = 4, .request_tokens = 100, .rows = 4};
   const InferenceOptions odd{.requests = 5, .request_tokens = 100, .rows = 33};
   const InferenceOptions all{.requests = 24, .request_tokens = 100, .rows = 300};
-  InferenceOptions contiguous = odd;
-  contiguous.block_tokens = 0;
+  InferenceOptions one_block = odd;  // for a whole request
+  one_block.block_tokens = 7 * kCacheGroup;
   InferenceOptions large_blocks = all;
   large_blocks.block_tokens = 48;
   InferenceOptions little_memory = all;  // an eighth of what all need
@@ -32,15 +32,14 @@ TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
   struct Case {
     const char* name;
     InferenceOptions options;
-    Batching batching = Batching::continuous;
   };
   for (const Case& each :
-       {Case{"few", few}, Case{"odd", odd}, Case{"all", all}, Case{"contiguous", contiguous},
+       {Case{"few", few}, Case{"odd", odd}, Case{"all", all}, Case{"one block", one_block},
         Case{"large blocks", large_blocks}, Case{"little memory", little_memory},
-        Case{"host memory", host_memory}, Case{"fixed batches", odd, Batching::fixed}}) {
+        Case{"host memory", host_memory}}) {
     answers_.clear();
     const auto model = open(each.options);
-    Generator generator(*model, {.batching = each.batching, .batch_delay = 0});
+    Generator generator(*model);
     for (int i = 0; i < kRequests; ++i) {
       GenerationRequest asked = request(i);
       asked.priority = i % 4;
@@ -302,22 +301,6 @@ TEST_F(Generators, ASharedBeginningIsReadAndStoredOnce) {
   EXPECT_LE(most, 96 / kCacheGroup + 32);
   // The second joins in the pass that reads the end of the beginning, and reads that end too.
   EXPECT_EQ(model->cache().usage().reused, 64 + 30 * 96);
-}
-
-// A request that runs alone is not held up by a batch that waits.
-TEST_F(Generators, AFixedBatchWaitsForItsDelay) {
-  const auto model = open({.requests = 2, .request_tokens = 40, .rows = 20});
-  const GenerationRequest asked{.prompt = {3, 4}, .max_tokens = 5, .sampling = {}};
-  const GeneratedAnswer expected = alone(asked);
-  Generator generator(*model, {.batching = Batching::fixed, .batch_delay = 1e9});
-  generator.submit(asked, recording(0));
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(generator.step());
-  generator.submit(asked, recording(1));
-  EXPECT_TRUE(generator.step());
-  run(generator);
-  EXPECT_TRUE(answers_[0].same_tokens(expected));
-  EXPECT_TRUE(answers_[1].same_tokens(expected));
-  EXPECT_FALSE(generator.step());
 }
 
 }  // namespace

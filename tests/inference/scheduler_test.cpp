@@ -216,27 +216,6 @@ TEST_F(Schedulers, NothingStarves) {
   ADD_FAILURE() << "request 1 has " << generated[1] << " tokens";
 }
 
-TEST_F(Schedulers, AFixedBatchStartsFullOrWhenToldAndEndsTogether) {
-  open(2, 0, {.rows = kRows, .batching = Batching::fixed});
-  EXPECT_FALSE(scheduler_->waits_for_batch());
-  add(1, 2);
-  EXPECT_TRUE(scheduler_->waits_for_batch());
-  EXPECT_THAT(step(), IsEmpty());
-  add(2, 2);
-  add(3, 2);
-  EXPECT_FALSE(scheduler_->waits_for_batch());
-  EXPECT_THAT(step(), ElementsAre("1:2!", "2:2!"));
-  scheduler_->remove(1);
-  EXPECT_THAT(step(), ElementsAre("2:1!"));  // the slot stays empty
-  scheduler_->remove(2);
-  EXPECT_THAT(step(), IsEmpty());
-  scheduler_->start_batch();
-  EXPECT_THAT(step(), ElementsAre("3:2!"));
-  add(4, 2);
-  scheduler_->remove(3);
-  EXPECT_THAT(step(), IsEmpty());  // start_batch() was for one batch
-}
-
 // 24 requests, of which an eighth fits at a time: all end, whatever is preempted. Of what moves to
 // the host, nothing is read again, and nothing is decided by chance.
 TEST_F(Schedulers, AllEndWithLittleMemory) {
