@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Scores, powers and sums of values of a tile of query rows over a stretch of positions, in fp32.
+// Scores, powers and sums of values of a tile of query rows over a key block of positions, in fp32.
 // Included inside Highway's foreach_target mechanism, once per target.
 
 #if defined(ZERO_INFERENCE_CPU_CACHED_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -30,7 +30,7 @@ using FloatTag = hn::ScalableTag<float>;
 struct TileScratch {
   float* queries;  // (kTileRows, head_width), scaled
   float* out;      // the same, before the division by sums
-  float* powers;   // (kTileRows, kStretch): scores, then exp(score - largest), of codes times the
+  float* powers;   // (kTileRows, kKeyBlock): scores, then exp(score - largest), of codes times the
                    // scales of values
 };
 
@@ -46,7 +46,7 @@ struct Tile {
   std::array<float, kTileRows> largest{};  // in units of log2
   std::array<float, kTileRows> sums{};
   std::array<std::int64_t, kTileRows> starts{};  // the first positions that rows see
-  // Of the stretch under way: the positions [opening, known) that a row sees, both 0 if none, and
+  // Of the key block under way: the positions [opening, known) that a row sees, both 0 if none, and
   // the factor of what was summed before.
   std::array<std::int64_t, kTileRows> opening{};
   std::array<std::int64_t, kTileRows> known{};
@@ -77,7 +77,7 @@ HWY_INLINE void scale_group(const float* scales, std::int64_t rows, float* figur
   for (std::int64_t j = 0; j < kCacheGroup; j += lanes) {
     const auto scale = hn::LoadU(d, scales + j);
     for (std::int64_t row = 0; row < rows; ++row) {
-      float* const to = figures + row * kStretch + j;
+      float* const to = figures + row * kKeyBlock + j;
       hn::StoreU(hn::Mul(hn::LoadU(d, to), scale), d, to);
     }
   }
@@ -88,8 +88,8 @@ HWY_INLINE void scale_group(const float* scales, std::int64_t rows, float* figur
 constexpr std::int64_t kMostRows = 4;
 
 template <typename S, std::int64_t rows>
-void score_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                   std::int64_t count, const TileScratch& scratch) {
+void score_keys(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                std::int64_t count, const TileScratch& scratch) {
   const hn::CappedTag<float, 1> d;
   for (std::int64_t at = 0; at < count; ++at) {
     const S* const keys = head.keys(first + at) + at % kCacheGroup;
@@ -99,7 +99,7 @@ void score_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int
         const float key = hn::GetLane(load_stored(d, keys + i * kCacheGroup, AllLanes{}));
         sum += scratch.queries[row * head_width + i] * key;
       }
-      scratch.powers[row * kStretch + at] = sum;
+      scratch.powers[row * kKeyBlock + at] = sum;
     }
   }
 }
@@ -145,16 +145,16 @@ void score_groups(const HeadOfCache<S>& head, std::int64_t head_width, std::int6
   for (std::int64_t row = 0; row < rows; ++row) {
 #pragma GCC unroll 16
     for (std::int64_t j = 0; j < vectors; ++j) {
-      hn::StoreU(sums[row][j], d, scratch.powers + row * kStretch + at + j * kLanes);
+      hn::StoreU(sums[row][j], d, scratch.powers + row * kKeyBlock + at + j * kLanes);
     }
   }
 }
 
 template <typename S, std::int64_t rows>
-void score_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                   std::int64_t count, const TileScratch& scratch) {
+void score_keys(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                std::int64_t count, const TileScratch& scratch) {
   constexpr std::int64_t groups =
-      std::clamp<std::int64_t>(kSums * kLanes / (rows * kCacheGroup), 1, kStretch / kCacheGroup);
+      std::clamp<std::int64_t>(kSums * kLanes / (rows * kCacheGroup), 1, kKeyBlock / kCacheGroup);
   std::int64_t at = 0;
   for (; at + groups * kCacheGroup <= count; at += groups * kCacheGroup) {
     score_groups<S, rows, groups>(head, head_width, first, at, scratch);
@@ -173,21 +173,22 @@ void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto at = static_cast<std::size_t>(row);
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
-  std::int64_t known = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kStretch);
-  std::int64_t opening = std::clamp<std::int64_t>(tile.starts[at] - first, 0, kStretch);
+  std::int64_t known = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kKeyBlock);
+  std::int64_t opening = std::clamp<std::int64_t>(tile.starts[at] - first, 0, kKeyBlock);
   if (opening >= known) opening = known = 0;
   std::fill(powers, powers + opening, kLowest);
-  std::fill(powers + known, powers + kStretch, kLowest);
+  std::fill(powers + known, powers + kKeyBlock, kLowest);
   tile.opening[at] = opening;
   tile.known[at] = known;
   tile.factors[at] = 1;
   if (known == 0) return;
   auto most = hn::Set(d, tile.largest[at]);
-  for (std::int64_t j = 0; j < kStretch; j += lanes) most = hn::Max(most, hn::LoadU(d, powers + j));
+  for (std::int64_t j = 0; j < kKeyBlock; j += lanes)
+    most = hn::Max(most, hn::LoadU(d, powers + j));
   const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
   tile.factors[at] = hn::GetLane(exp2(d, hn::Set(d, tile.largest[at] - largest)));
   auto sum = hn::Zero(d);
-  for (std::int64_t j = 0; j < kStretch; j += lanes) {
+  for (std::int64_t j = 0; j < kKeyBlock; j += lanes) {
     const auto power = exp2(d, hn::Sub(hn::LoadU(d, powers + j), hn::Set(d, largest)));
     hn::StoreU(power, d, powers + j);
     sum = hn::Add(sum, power);
@@ -199,8 +200,8 @@ void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first
 #if HWY_HAVE_SCALABLE
 
 template <typename T, typename S, std::int64_t rows>
-void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                 const Tile<T>& tile, const TileScratch& scratch) {
+void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                const Tile<T>& tile, const TileScratch& scratch) {
   const hn::CappedTag<float, 1> d;
   for (std::int64_t row = 0; row < rows; ++row) {
     float* const out = scratch.out + row * head_width;
@@ -210,7 +211,7 @@ void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64
            j < tile.known[static_cast<std::size_t>(row)]; ++j) {
         const S* const values = head.values(first + j) + j % kCacheGroup * head_width;
         const float value = hn::GetLane(load_stored(d, values + i, AllLanes{}));
-        out[i] += scratch.powers[row * kStretch + j] * value;
+        out[i] += scratch.powers[row * kKeyBlock + j] * value;
       }
     }
   }
@@ -218,7 +219,7 @@ void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64
 
 #else
 
-// The positions of a stretch that some row of a tile sees, and among them those that all see.
+// The positions of a key block that some row of a tile sees, and among them those that all see.
 struct SeenPositions {
   std::int64_t begin, all_begin, all_end, end;
 
@@ -265,7 +266,7 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
 #pragma GCC unroll 8
         for (std::int64_t row = 0; row < rows; ++row) {
           if (!knows(row, j)) continue;
-          const auto power = hn::Set(d, scratch.powers[row * kStretch + j]);
+          const auto power = hn::Set(d, scratch.powers[row * kKeyBlock + j]);
 #pragma GCC unroll 4
           for (std::int64_t v = 0; v < vectors; ++v) {
             sums[row][v] = hn::MulAdd(power, value[v], sums[row][v]);
@@ -291,8 +292,8 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
 }
 
 template <typename T, typename S, std::int64_t rows>
-void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                 const Tile<T>& tile, const TileScratch& scratch) {
+void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                const Tile<T>& tile, const TileScratch& scratch) {
   constexpr std::int64_t vectors = std::clamp<std::int64_t>(kSums / rows, 1, 4);
   const SeenPositions seen(tile, rows);
   std::int64_t i = 0;

@@ -25,7 +25,7 @@ namespace zero::cpu::HWY_NAMESPACE {
 template <typename T, typename S>
 inline constexpr bool kMayBePairs =
     std::is_same_v<T, bfloat16>&& std::is_same_v<S, bfloat16>&& kMostRows == PairAttention::kRows;
-static_assert(PairAttention::kPositions == kStretch && PairAttention::kGroup == kCacheGroup &&
+static_assert(PairAttention::kPositions == kKeyBlock && PairAttention::kGroup == kCacheGroup &&
               PairAttention::kRows == kTileRows);
 inline bool attends_by_pairs(const CacheShape& cache) {
   return kernels_of(DType::bf16) == KernelKind::pairs &&
@@ -47,7 +47,7 @@ PairAttention pair_attention(const CacheShape& cache, const Tile<bfloat16>& tile
   return a;
 }
 
-// One stretch, from position `first` on.
+// One key block, from position `first` on.
 template <std::int64_t rows>
 void attend_by_pairs(PairAttention& a, const HeadOfCache<bfloat16>& head, Tile<bfloat16>& tile,
                      std::int64_t first, std::int64_t count) {
@@ -59,7 +59,7 @@ void attend_by_pairs(PairAttention& a, const HeadOfCache<bfloat16>& head, Tile<b
   }
   score_pairs(a);
   for (std::int64_t row = 0; row < rows; ++row) {
-    fold_row(tile, row, a.powers + row * kStretch, first);
+    fold_row(tile, row, a.powers + row * kKeyBlock, first);
     a.opening[row] = tile.opening[static_cast<std::size_t>(row)];
     a.known[row] = tile.known[static_cast<std::size_t>(row)];
     a.factors[row] = tile.factors[static_cast<std::size_t>(row)];
@@ -81,29 +81,29 @@ void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& t
   }
   const std::int64_t start =
       *std::min_element(tile.starts.begin(), tile.starts.begin() + tile.rows);
-  for (std::int64_t first = start / kStretch * kStretch; first < keys; first += kStretch) {
-    const std::int64_t count = std::min(kStretch, keys - first);
+  for (std::int64_t first = start / kKeyBlock * kKeyBlock; first < keys; first += kKeyBlock) {
+    const std::int64_t count = std::min(kKeyBlock, keys - first);
     if constexpr (kMayBePairs<T, S>) {
       if (tile.by_pairs) {
         attend_by_pairs<rows>(pairs, head, tile, first, count);
         continue;
       }
     }
-    score_stretch<S, rows>(head, width, first, count, scratch);
+    score_keys<S, rows>(head, width, first, count, scratch);
     if constexpr (HeadOfCache<S>::kHasScales) {
       for (std::int64_t at = 0; at < count; at += kCacheGroup) {
         scale_group(head.key_scales(first + at), rows, scratch.powers + at);
       }
     }
     for (std::int64_t row = 0; row < rows; ++row) {
-      fold_row(tile, row, scratch.powers + row * kStretch, first);
+      fold_row(tile, row, scratch.powers + row * kKeyBlock, first);
     }
     if constexpr (HeadOfCache<S>::kHasScales) {
       for (std::int64_t at = 0; at < count; at += kCacheGroup) {
         scale_group(head.value_scales(first + at), rows, scratch.powers + at);
       }
     }
-    add_stretch<T, S, rows>(head, width, first, tile, scratch);
+    add_values<T, S, rows>(head, width, first, tile, scratch);
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto inverse = hn::Set(d, 1.0F / tile.sums[static_cast<std::size_t>(row)]);
@@ -197,7 +197,7 @@ namespace zero::cpu {
 HWY_EXPORT(attend_any);
 
 std::int64_t attention_scratch_bytes(const CacheShape& shape) {
-  return round_up(4 * kTileRows * (2 * shape.head_width + kStretch), 64);
+  return round_up(4 * kTileRows * (2 * shape.head_width + kKeyBlock), 64);
 }
 
 void attend_rows(const CachedAttention& operands, const AttentionRows& rows, void* scratch) {

@@ -51,9 +51,9 @@ class Product {
 
  private:
   struct Workplace {
-    std::byte* slab;   ///< of an unpacked right operand; if held, of its whole depth
-    std::byte* panel;  ///< of the left operand; strips_ of them if read along the depth
-    float* result;     ///< squares by row, then column; of one call if the depth is not cut
+    std::byte* slab;  ///< of an unpacked right operand; if held, of its whole depth
+    std::byte* left;  ///< of the left operand; panels_ of them if read along the depth
+    float* result;    ///< tiles by row, then column; of one call if the depth is not cut
   };
   struct Piece {
     packed::Range rows;
@@ -61,32 +61,32 @@ class Product {
     std::int64_t part;  ///< of the depth
     bool held;          ///< the right operand is still in the slab
   };
-  /// The right operand of a piece, squares by column, then by depth.
+  /// The right operand of a piece, tiles by column, then by depth.
   struct Slab {
     const std::byte* data;
-    std::int64_t across;  ///< bytes between columns of squares
+    std::int64_t across;  ///< bytes between columns of tiles
   };
 
-  /// The squares that matter depend on the rows.
+  /// The tiles that matter depend on the rows.
   bool cut_out() const { return shape_.triangle != ProductShape::Triangle::none; }
-  bool has_panel() const { return left_.along == packed::Source::Along::lanes; }
-  bool may_be_in_place() const { return !has_panel() && shape_.in == kernels_.in_place; }
-  std::int64_t thread_bytes() const { return slab_bytes_ + panel_bytes_ + result_bytes_; }
+  bool packs_left() const { return left_.along == packed::Source::Along::lanes; }
+  bool may_be_in_place() const { return !packs_left() && shape_.in == kernels_.in_place; }
+  std::int64_t thread_bytes() const { return slab_bytes_ + left_bytes_ + result_bytes_; }
   std::int64_t stride() const { return shape_.ldc == 0 ? shape_.n : shape_.ldc; }
   bool shares_columns() const;
   std::int64_t max_depth() const;
   Workplace workplace(void* scratch, std::int64_t thread) const;
   void multiply(const Operands& o, const Workplace& place, const Piece& piece) const;
   Slab slab_of(const Operands& o, const Workplace& place, const Piece& piece) const;
-  void multiply_strips(const Operands& o, const Workplace& place, const Slab& slab,
-                       const Piece& piece, std::int64_t i, const packed::LeftStrip& left) const;
-  packed::Squares wanted_columns(std::int64_t row, const packed::Range& columns) const;
-  packed::Squares filled_depth(std::int64_t row, const packed::Range& depth) const;
-  packed::LeftStrip panel_strip(const std::byte* packed, std::int64_t strip_bytes) const;
-  packed::LeftStrip strips(const Operands& o, const Workplace& place, packed::Range rows,
-                           packed::Range depth) const;
-  float* whole_squares(const Operands& o, packed::Range rows, packed::Range columns) const;
-  packed::StripProduct::Finish finish_of(const Operands& o, packed::Range rows,
+  void multiply_panels(const Operands& o, const Workplace& place, const Slab& slab,
+                       const Piece& piece, std::int64_t i, const packed::RowPanel& left) const;
+  packed::Tiles wanted_columns(std::int64_t row, const packed::Range& columns) const;
+  packed::Tiles filled_depth(std::int64_t row, const packed::Range& depth) const;
+  packed::RowPanel packed_panel(const std::byte* packed, std::int64_t panel_bytes) const;
+  packed::RowPanel panels(const Operands& o, const Workplace& place, packed::Range rows,
+                          packed::Range depth) const;
+  float* whole_tiles(const Operands& o, packed::Range rows, packed::Range columns) const;
+  packed::PanelProduct::Finish finish_of(const Operands& o, packed::Range rows,
                                          packed::Range columns) const;
   void store(const Operands& o, const float* result, packed::Range rows,
              packed::Range columns) const;
@@ -98,10 +98,10 @@ class Product {
   const packed::Source left_, right_;
   packed::Cut rows_, columns_, depth_;
   bool holds_ = false;           // the right operand's columns, from piece to piece
-  std::int64_t strips_ = 1;      // of rows, multiplied at once
+  std::int64_t panels_ = 1;      // of rows, multiplied at once
   std::int64_t part_bytes_ = 0;  // of a right operand's part of the depth
   std::int64_t slab_bytes_ = 0;
-  std::int64_t panel_bytes_ = 0;
+  std::int64_t left_bytes_ = 0;
   std::int64_t result_bytes_ = 0;
 };
 

@@ -62,7 +62,7 @@ void score_all(const PairAttention& a) {
   for (; group < a.groups; ++group) score<kRows, 1>(a, group);
 }
 
-// Powers of a stretch, rounded: pairs of positions.
+// Powers of a key block, rounded: pairs of positions.
 struct Powers {
   alignas(kLine) std::int32_t pair[PairAttention::kRows][PairAttention::kPositions / 2];
 

@@ -7,12 +7,12 @@
 
 namespace zero::cpu {
 
-/// One stretch of positions for a tile of query rows, in bf16 by pairs: of a head's elements for
+/// One key block of positions for a tile of query rows, in bf16 by pairs: of a head's elements for
 /// scores, of positions for values. For processors with Bf16Instructions::pairs
 /// (ops/cpu/processor.h). A row's bits depend on no other row.
 struct PairAttention {
   static constexpr std::int64_t kRows = 8;        ///< at most; 1, 2, 4 or 8
-  static constexpr std::int64_t kPositions = 64;  ///< of a stretch
+  static constexpr std::int64_t kPositions = 64;  ///< of a key block
   static constexpr std::int64_t kGroup = 16;      ///< positions whose keys and values lie together
   static constexpr std::int64_t kWidths = 32;     ///< head widths are multiples of this
 

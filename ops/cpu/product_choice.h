@@ -36,7 +36,7 @@ enum class Algorithm : std::uint8_t {
   gemm,      ///< packed_product.h
 };
 Algorithm algorithm_of(const WeightShape& shape, std::int64_t rows);
-/// The dtype of the squares that products of a stored weight read, and of their x: fp32, unless
+/// The dtype of the tiles that products of a stored weight read, and of their x: fp32, unless
 /// kernels of bf16 instructions read bf16.
 DType product_dtype(const WeightShape& shape);
 

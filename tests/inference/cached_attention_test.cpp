@@ -215,7 +215,7 @@ TEST_P(CachedAttentions, HasTheSameBitsInAnyPassesAndBlocks) {
   }
 }
 
-// Windows around a vector's, a group's and a stretch's positions.
+// Windows around a vector's, a group's and a key block's positions.
 TEST_P(CachedAttentions, OfAWindowIsThatOfThePositionsInIt) {
   const std::vector<float> rows = random_rows(150);
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {

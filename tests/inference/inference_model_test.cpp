@@ -80,7 +80,7 @@ TEST_P(InferenceFamilies, TheScoreOfATextIsTheLossOfTraining) {
     EXPECT_NEAR(score.nats, loss, 1e-5 * loss);
     EXPECT_NEAR(score.perplexity(), std::exp(loss / kTokens), 1e-4 * score.perplexity());
     EXPECT_EQ(model->cache().free_slots(), 1);
-    // In stretches: the first token of each is not foreseen.
+    // In windows: the first token of each is not foreseen.
     const auto halves =
         open_inference_model(*device, folder_, {.request_tokens = 60, .logit_rows = 60});
     EXPECT_EQ(score_text(*halves, text).tokens, 118);

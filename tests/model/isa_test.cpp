@@ -11,7 +11,7 @@
 namespace zero::testing {
 namespace {
 
-// y, dx and dW of a linear layer whose sizes are whole squares and rests.
+// y, dx and dW of a linear layer whose sizes are whole tiles and rests.
 std::vector<Values> products(Harness& h, const LinearShape& shape) {
   h.ops->prepare(shape, Ops::LinearUse::training);
   h.ops->allocate_scratch();

@@ -97,7 +97,7 @@ TEST_P(PackedProduct, PartsOfAPackedRightOperandAndNarrowResultsHaveTheSameBits)
   }
 }
 
-// So many rows that a thread has several pieces of the same columns, in two stretches of depth.
+// So many rows that a thread has several pieces of the same columns, in two parts of the depth.
 TEST_P(PackedProduct, RowsHaveTheSameBitsTogetherAndAlone) {
   const KernelCase& tested = GetParam();
   if (!on_this_processor(tested)) GTEST_SKIP() << "not on this processor";
@@ -134,8 +134,8 @@ TEST_P(PackedProduct, LeftOperandsInPlaceAndPackedGiveTheSameBits) {
   struct Left {
     std::int64_t m, k;
   };
-  // The last strips lack rows; so does the last square of depth; more rows than a piece has;
-  // crowded rows; more than one stretch of depth in each.
+  // The last panels lack rows; so does the last tile of depth; more rows than a piece has;
+  // crowded rows; more than one part of the depth in each.
   for (const Left left : {Left{200, 800}, Left{70, 817}, Left{2080, 416}, Left{96, 2048}}) {
     const std::int64_t m = left.m;
     const std::int64_t k = left.k;
