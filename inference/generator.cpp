@@ -53,7 +53,7 @@ struct Generator::State {
   Scheduler scheduler;
   Sampler sampler;
   std::map<RequestId, Ongoing> ongoing;
-  Guesses guesses;
+  DraftStats draft_stats;
   std::string pass_error;
 
   void check(const GenerationRequest& request) const;
@@ -123,7 +123,7 @@ bool Generator::idle() const {
 
 const Scheduler& Generator::scheduler() const { return state_->scheduler; }
 
-Generator::Guesses Generator::guesses() const { return state_->guesses; }
+Generator::DraftStats Generator::draft_stats() const { return state_->draft_stats; }
 
 const std::string& Generator::pass_error() const { return state_->pass_error; }
 
@@ -164,7 +164,7 @@ void Generator::State::admit_submitted() {
 
 // Tokens that may follow those of the requests that generate, but not beyond their ends.
 void Generator::State::guess() {
-  if (options.drafter == nullptr || !guesses.error.empty()) return;
+  if (options.drafter == nullptr || !draft_stats.error.empty()) return;
   std::vector<Drafter::Draft> drafts;
   for (const RequestId id : scheduler.generating()) {
     const Ongoing& request = ongoing.at(id);
@@ -179,7 +179,7 @@ void Generator::State::guess() {
   try {
     options.drafter->propose(drafts);
   } catch (const std::exception& error) {
-    guesses.error = error.what();  // no answer depends on guesses: they end
+    draft_stats.error = error.what();  // no answer depends on guesses: they end
     return;
   }
   for (const Drafter::Draft& draft : drafts) scheduler.guess(draft.request, draft.guessed);
@@ -228,11 +228,11 @@ std::optional<GenerationEnd> Generator::State::advance(const Scheduler::Part& pa
   const std::span<const std::uint32_t> read = part.part.tokens.last(
       static_cast<std::size_t>(part.part.logits));  // before each choice, the last token read
   std::optional<GenerationEnd> end;
-  guesses.read += part.part.logits - 1;
+  draft_stats.proposed += part.part.logits - 1;
   for (std::size_t i = 0; i < read.size(); ++i) {
     end = advance(part.request, model.logits(row + static_cast<std::int64_t>(i)));
     if (end || i + 1 == read.size() || scheduler.tokens(part.request).back() != read[i + 1]) break;
-    ++guesses.kept;
+    ++draft_stats.accepted;
   }
   if (!end) scheduler.drop_rejected(part.request);
   return end;

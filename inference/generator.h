@@ -44,12 +44,12 @@ class Generator {
   /// Of the thread in step().
   const Scheduler& scheduler() const;
   /// Tokens that the drafter guessed and the model read, and those of them that were kept.
-  struct Guesses {
-    std::int64_t read = 0;
-    std::int64_t kept = 0;
+  struct DraftStats {
+    std::int64_t proposed = 0;
+    std::int64_t accepted = 0;
     std::string error{};  ///< why the drafter failed and is asked no more; empty: it did not
   };
-  Guesses guesses() const;
+  DraftStats draft_stats() const;
   /// Why the last pass failed; empty if it did not.
   const std::string& pass_error() const;
 

@@ -55,7 +55,7 @@ class Scheduler {
   /// The token generated behind the last, once the model has read all before.
   void push(RequestId id, std::uint32_t token);
 
-  /// Running requests of which the model has read all but the last token, in order.
+  /// Running requests that wait for one token only: the model has read all but the last. In order.
   std::vector<RequestId> generating() const;
   /// Tokens that may follow the last: the next plan has the model read them behind it, as many as
   /// there is room for, and asks for the logits of all.

@@ -47,7 +47,7 @@ std::int64_t VocabularyParallelHead::piece_rows(const PieceSizes& pieces, std::i
                                                 std::int64_t columns, DType dtype) {
   const bool gpu = pieces.logit_rows >= kGpuPieces.logit_rows;
   if (!gpu) return std::min(rows, pieces.logit_rows);
-  // Whole tiles, of which at least one is computed at a time.
+  // Whole tiles, at least one at a time.
   const std::int64_t in_bytes =
       kGpuLogitBytes / (columns * size_of(dtype)) / kProductRows * kProductRows;
   const std::int64_t count = div_ceil(rows, std::max(in_bytes, kProductRows));

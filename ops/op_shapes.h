@@ -93,7 +93,7 @@ struct EmbeddingShape {
   std::int64_t first = 0;  ///< the token of its first row; tokens outside the table give zeros
 };
 
-/// A chunk of rows of logits, of which this rank holds `columns` of the vocabulary.
+/// A chunk of rows of logits. This rank holds `columns` of the vocabulary.
 struct LogitsShape {
   std::int64_t rows = 0;
   std::int64_t columns = 0;

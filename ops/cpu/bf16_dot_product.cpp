@@ -104,8 +104,7 @@ struct Fours {
   }
 };
 
-// The levels of 128 codes of 4 bits. Lanes choose by their low 5 bits, of which the fifth does not
-// matter.
+// The levels of 128 codes of 4 bits. Lanes choose by their low 5 bits; the fifth does not matter.
 struct Looked {
   __m512bh level[4];
 

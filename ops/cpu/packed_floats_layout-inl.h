@@ -28,8 +28,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::ScalableTag<float>;
 inline constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(Floats()));
-/// Rows that a kernel takes at a time: their sums must fit the registers, of which there are 32
-/// with AVX-512 and NEON, 16 elsewhere.
+/// Rows that a kernel takes at a time: their sums must fit the registers, 32 with AVX-512 and
+/// NEON, 16 elsewhere.
 inline constexpr std::int64_t kRows = HWY_ARCH_ARM || kLanes == 16 ? 8 : 4;
 /// A packed tile of the left operand holds its rows in groups of kRows: for each group the values
 /// at one depth, then those at the next.

@@ -18,7 +18,8 @@ StoredTiles stored_tiles(const WeightShape& shape, const View& weight);
 Bf16DotProduct pair_rows(const StoredTiles& stored, std::int64_t column);
 
 std::int64_t packed_bytes(const WeightShape& shape);
-/// A group is a column of tiles; the parts are the tiles and, if there are codes, the scales.
+/// A column block is a column of tiles; the parts are the tiles and, if there are codes, the
+/// scales.
 WeightCut packed_cut(const WeightShape& shape);
 /// InferenceOps::pack of a plain weight.
 void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> rows,

@@ -8,7 +8,7 @@
 
 namespace zero::cuda {
 
-/// Where a layer's part of the cache holds keys and values: elements of its type, `chunk` of which
+/// Where a layer's part of the cache holds keys and values: elements of its type; `chunk` elements
 /// are 16 bytes. A group's keys lie in chunks of each position, (chunks, kCacheGroup, chunk), so
 /// that the threads of a warp, a position each, load 16 bytes side by side; the last chunk is
 /// narrower if the head is no multiple. Values lie as (kCacheGroup, head_width). For host and

@@ -112,12 +112,12 @@ TEST_F(Generators, NoAnswerDependsOnGuesses) {
       EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)])) << i;
     }
     EXPECT_EQ(model->cache().usage().used, 0);
-    const Generator::Guesses guesses = generator.guesses();
-    EXPECT_GT(guesses.read, 0);
-    EXPECT_LE(guesses.kept, guesses.read);
+    const Generator::DraftStats drafts = generator.draft_stats();
+    EXPECT_GT(drafts.proposed, 0);
+    EXPECT_LE(drafts.accepted, drafts.proposed);
     if (drafter == &same) {
       // All but those behind an end.
-      EXPECT_GT(guesses.kept, guesses.read * 9 / 10);
+      EXPECT_GT(drafts.accepted, drafts.proposed * 9 / 10);
     }
   }
   EXPECT_EQ(same_model->cache().free_slots(), 5);
@@ -238,7 +238,7 @@ TEST_F(Generators, AFailingDrafterEndsGuessesAndNoAnswer) {
   generator.submit(asked, recording(0));
   run(generator);
   EXPECT_TRUE(answers_[0].same_tokens(expected));
-  EXPECT_EQ(generator.guesses().error, "no more guesses");
+  EXPECT_EQ(generator.draft_stats().error, "no more guesses");
   EXPECT_EQ(drafter.calls, 4);
 }
 
@@ -257,8 +257,8 @@ TEST_F(Generators, ADrafterOfLittleMemoryGuessesForSome) {
     generator.submit(asked, recording(i));
   }
   run(generator);
-  EXPECT_EQ(generator.guesses().error, "");
-  EXPECT_GT(generator.guesses().kept, 0);
+  EXPECT_EQ(generator.draft_stats().error, "");
+  EXPECT_GT(generator.draft_stats().accepted, 0);
   EXPECT_EQ(drafting->cache().usage().used, 0);
 }
 
@@ -275,7 +275,7 @@ TEST_F(Generators, GuessesSavePasses) {
   for (; !generator.idle(); ++passes) generator.step();
   EXPECT_TRUE(answers_[0].same_tokens(expected));
   EXPECT_EQ(passes, 1 + 16);  // the prompt gives the first token, each other pass five
-  EXPECT_EQ(generator.guesses().kept, 63);
+  EXPECT_EQ(generator.draft_stats().accepted, 63);
 }
 
 // All begin alike; each reads the beginning once that is not yet known.
