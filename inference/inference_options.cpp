@@ -23,10 +23,10 @@ InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder
   if (options.logit_rows == 0) options.logit_rows = std::min(options.requests, options.rows);
   check("requests", options.requests, kMostRequests);
   check("request_tokens", options.request_tokens, decoder.context);
-  check("block_tokens", options.block_tokens, round_up(decoder.context, kCacheGroup), kCacheGroup);
-  ZERO_CHECK(options.block_tokens % kCacheGroup == 0,
+  check("block_tokens", options.block_tokens, round_up(decoder.context, kCacheChunk), kCacheChunk);
+  ZERO_CHECK(options.block_tokens % kCacheChunk == 0,
              "inference: block_tokens is {}, expected a multiple of {}", options.block_tokens,
-             kCacheGroup);
+             kCacheChunk);
   check("cache_tokens", options.cache_tokens, std::int64_t{1} << 40, 0);
   check("host_tokens", options.host_tokens, InferenceOptions::kMostHostTokens, 0);
   check("rows", options.rows, InferenceOptions::kMostRows);

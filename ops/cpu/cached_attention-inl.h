@@ -46,10 +46,10 @@ struct Tile {
   std::array<float, kTileRows> largest{};  // in units of log2
   std::array<float, kTileRows> sums{};
   std::array<std::int64_t, kTileRows> starts{};  // the first positions that rows see
-  // Of the key block under way: the positions [opening, known) that a row sees, both 0 if none, and
-  // the factor of what was summed before.
+  // Of the key block under way: the positions [opening, visible) that a row sees, both 0 if none,
+  // and the factor of what was summed before.
   std::array<std::int64_t, kTileRows> opening{};
-  std::array<std::int64_t, kTileRows> known{};
+  std::array<std::int64_t, kTileRows> visible{};
   std::array<float, kTileRows> factors{};
 };
 
@@ -70,11 +70,11 @@ HWY_INLINE hn::Vec<D> load_stored(D d, const std::int8_t* from, SomeLanes lanes)
   return load_stored(d, padded, AllLanes{});
 }
 
-// Multiplies a group's figures of all rows of a tile by its scales.
-HWY_INLINE void scale_group(const float* scales, std::int64_t rows, float* figures) {
-  const hn::CappedTag<float, kCacheGroup> d;
+// Multiplies a chunk's figures of all rows of a tile by its scales.
+HWY_INLINE void scale_chunk(const float* scales, std::int64_t rows, float* figures) {
+  const hn::CappedTag<float, kCacheChunk> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t j = 0; j < kCacheGroup; j += lanes) {
+  for (std::int64_t j = 0; j < kCacheChunk; j += lanes) {
     const auto scale = hn::LoadU(d, scales + j);
     for (std::int64_t row = 0; row < rows; ++row) {
       float* const to = figures + row * kKeyBlock + j;
@@ -92,11 +92,11 @@ void score_keys(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
                 std::int64_t count, const TileScratch& scratch) {
   const hn::CappedTag<float, 1> d;
   for (std::int64_t at = 0; at < count; ++at) {
-    const S* const keys = head.keys(first + at) + at % kCacheGroup;
+    const S* const keys = head.keys(first + at) + at % kCacheChunk;
     for (std::int64_t row = 0; row < rows; ++row) {
       float sum = 0;
       for (std::int64_t i = 0; i < head_width; ++i) {
-        const float key = hn::GetLane(load_stored(d, keys + i * kCacheGroup, AllLanes{}));
+        const float key = hn::GetLane(load_stored(d, keys + i * kCacheChunk, AllLanes{}));
         sum += scratch.queries[row * head_width + i] * key;
       }
       scratch.powers[row * kKeyBlock + at] = sum;
@@ -110,19 +110,19 @@ void score_keys(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
 // there are registers for.
 constexpr std::int64_t kSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;
 constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
-constexpr std::int64_t kMostRows = kLanes < kCacheGroup ? 4 : kTileRows;
+constexpr std::int64_t kMostRows = kLanes < kCacheChunk ? 4 : kTileRows;
 
-template <typename S, std::int64_t rows, std::int64_t groups>
-void score_groups(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+template <typename S, std::int64_t rows, std::int64_t chunks>
+void score_chunks(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
                   std::int64_t at, const TileScratch& scratch) {
   constexpr FloatTag d;
-  constexpr std::int64_t vectors = groups * kCacheGroup / kLanes;
+  constexpr std::int64_t vectors = chunks * kCacheChunk / kLanes;
   const S* keys[vectors];
   hn::Vec<FloatTag> sums[rows][vectors];
 #pragma GCC unroll 16
   for (std::int64_t j = 0; j < vectors; ++j) {
     const std::int64_t position = j * kLanes;
-    keys[j] = head.keys(first + at + position) + position % kCacheGroup;
+    keys[j] = head.keys(first + at + position) + position % kCacheChunk;
 #pragma GCC unroll 8
     for (std::int64_t row = 0; row < rows; ++row) sums[row][j] = hn::Zero(d);
   }
@@ -130,7 +130,7 @@ void score_groups(const HeadOfCache<S>& head, std::int64_t head_width, std::int6
     hn::Vec<FloatTag> key[vectors];
 #pragma GCC unroll 16
     for (std::int64_t j = 0; j < vectors; ++j) {
-      key[j] = load_stored(d, keys[j] + i * kCacheGroup, AllLanes{});
+      key[j] = load_stored(d, keys[j] + i * kCacheChunk, AllLanes{});
     }
 #pragma GCC unroll 8
     for (std::int64_t row = 0; row < rows; ++row) {
@@ -153,14 +153,14 @@ void score_groups(const HeadOfCache<S>& head, std::int64_t head_width, std::int6
 template <typename S, std::int64_t rows>
 void score_keys(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
                 std::int64_t count, const TileScratch& scratch) {
-  constexpr std::int64_t groups =
-      std::clamp<std::int64_t>(kSums * kLanes / (rows * kCacheGroup), 1, kKeyBlock / kCacheGroup);
+  constexpr std::int64_t chunks =
+      std::clamp<std::int64_t>(kSums * kLanes / (rows * kCacheChunk), 1, kKeyBlock / kCacheChunk);
   std::int64_t at = 0;
-  for (; at + groups * kCacheGroup <= count; at += groups * kCacheGroup) {
-    score_groups<S, rows, groups>(head, head_width, first, at, scratch);
+  for (; at + chunks * kCacheChunk <= count; at += chunks * kCacheChunk) {
+    score_chunks<S, rows, chunks>(head, head_width, first, at, scratch);
   }
-  for (; at < count; at += kCacheGroup) {
-    score_groups<S, rows, 1>(head, head_width, first, at, scratch);
+  for (; at < count; at += kCacheChunk) {
+    score_chunks<S, rows, 1>(head, head_width, first, at, scratch);
   }
 }
 
@@ -173,15 +173,15 @@ void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto at = static_cast<std::size_t>(row);
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
-  std::int64_t known = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kKeyBlock);
+  std::int64_t visible = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kKeyBlock);
   std::int64_t opening = std::clamp<std::int64_t>(tile.starts[at] - first, 0, kKeyBlock);
-  if (opening >= known) opening = known = 0;
+  if (opening >= visible) opening = visible = 0;
   std::fill(powers, powers + opening, kLowest);
-  std::fill(powers + known, powers + kKeyBlock, kLowest);
+  std::fill(powers + visible, powers + kKeyBlock, kLowest);
   tile.opening[at] = opening;
-  tile.known[at] = known;
+  tile.visible[at] = visible;
   tile.factors[at] = 1;
-  if (known == 0) return;
+  if (visible == 0) return;
   auto most = hn::Set(d, tile.largest[at]);
   for (std::int64_t j = 0; j < kKeyBlock; j += lanes)
     most = hn::Max(most, hn::LoadU(d, powers + j));
@@ -208,8 +208,8 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
     for (std::int64_t i = 0; i < head_width; ++i) {
       out[i] *= tile.factors[static_cast<std::size_t>(row)];
       for (std::int64_t j = tile.opening[static_cast<std::size_t>(row)];
-           j < tile.known[static_cast<std::size_t>(row)]; ++j) {
-        const S* const values = head.values(first + j) + j % kCacheGroup * head_width;
+           j < tile.visible[static_cast<std::size_t>(row)]; ++j) {
+        const S* const values = head.values(first + j) + j % kCacheChunk * head_width;
         const float value = hn::GetLane(load_stored(d, values + i, AllLanes{}));
         out[i] += scratch.powers[row * kKeyBlock + j] * value;
       }
@@ -227,7 +227,8 @@ struct SeenPositions {
   SeenPositions(const Tile<T>& tile, std::int64_t rows) {
     const auto [opened, all_opened] =
         std::minmax_element(tile.opening.begin(), tile.opening.begin() + rows);
-    const auto [least, most] = std::minmax_element(tile.known.begin(), tile.known.begin() + rows);
+    const auto [least, most] =
+        std::minmax_element(tile.visible.begin(), tile.visible.begin() + rows);
     begin = *opened;
     end = *most;
     all_begin = std::min(*all_opened, end);
@@ -255,8 +256,8 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
   // Adds the values of positions [begin, end), for the rows that know them.
   const auto add = [&](std::int64_t begin, std::int64_t end, auto knows) HWY_ATTR {
     for (std::int64_t j = begin; j < end;) {
-      const S* from = head.values(first + j) + j % kCacheGroup * head_width + i;
-      const std::int64_t stop = std::min(j / kCacheGroup * kCacheGroup + kCacheGroup, end);
+      const S* from = head.values(first + j) + j % kCacheChunk * head_width + i;
+      const std::int64_t stop = std::min(j / kCacheChunk * kCacheChunk + kCacheChunk, end);
       for (; j < stop; ++j, from += head_width) {
         hn::Vec<FloatTag> value[vectors];
 #pragma GCC unroll 4
@@ -277,7 +278,7 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
   };
   const auto by_row = [&](std::int64_t row, std::int64_t j) {
     const auto at = static_cast<std::size_t>(row);
-    return j >= tile.opening[at] && j < tile.known[at];
+    return j >= tile.opening[at] && j < tile.visible[at];
   };
   add(seen.begin, seen.all_begin, by_row);
   add(seen.all_begin, seen.all_end, [](std::int64_t, std::int64_t) { return true; });

@@ -22,13 +22,13 @@ TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
   const InferenceOptions odd{.requests = 5, .request_tokens = 100, .rows = 33};
   const InferenceOptions all{.requests = 24, .request_tokens = 100, .rows = 300};
   InferenceOptions one_block = odd;  // for a whole request
-  one_block.block_tokens = 7 * kCacheGroup;
+  one_block.block_tokens = 7 * kCacheChunk;
   InferenceOptions large_blocks = all;
   large_blocks.block_tokens = 48;
   InferenceOptions little_memory = all;  // an eighth of what all need
-  little_memory.cache_tokens = 7 * kCacheGroup;
+  little_memory.cache_tokens = 7 * kCacheChunk;
   InferenceOptions host_memory = little_memory;
-  host_memory.host_tokens = 20 * kCacheGroup;
+  host_memory.host_tokens = 20 * kCacheChunk;
   struct Case {
     const char* name;
     InferenceOptions options;
@@ -298,7 +298,7 @@ TEST_F(Generators, ASharedBeginningIsReadAndStoredOnce) {
   for (int i = 0; i < 32; ++i) {
     EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)])) << i;
   }
-  EXPECT_LE(most, 96 / kCacheGroup + 32);
+  EXPECT_LE(most, 96 / kCacheChunk + 32);
   // The second joins in the pass that reads the end of the beginning, and reads that end too.
   EXPECT_EQ(model->cache().usage().reused, 64 + 30 * 96);
 }
