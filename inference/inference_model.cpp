@@ -182,29 +182,27 @@ void InferenceModel::forward(std::span<const Part> parts) {
 
 void InferenceModel::run() {
   using Clock = std::chrono::steady_clock;
-  const double waited = device_.compute().waited_seconds();
+  Stream& stream = device_.compute();
+  const double waited = stream.waited_seconds();
   double met = 0;
   if (meeting_) {
     const Clock::time_point begin = Clock::now();
     meeting_->meet(pass_);
     met = std::chrono::duration<double>(Clock::now() - begin).count();
   }
-  if (!meeting_ || meeting_->rows() > 0) run_pass();
-  exposed_.last = met + device_.compute().waited_seconds() - waited;
-  exposed_.total += exposed_.last;
-}
-
-void InferenceModel::run_pass() {
-  if (vocabulary_) {
-    vocabulary_->embed(*meeting_, pass_, weights_.embedding(), rows_of(buffers_.x, decoder_.width));
-    compute();
-  } else {
+  if (!meeting_) {
     const std::optional<PassSizes> sizes = ops_->begin(pass_);
     sizes&& options_.graphs ? repeat(*sizes) : compute();
-    logits_.download(device_.compute(),
+    logits_.download(stream,
                      buffers_.logits.slice(0, std::ssize(pass_.logit_rows) * decoder_.vocabulary));
+    stream.synchronize();
+  } else if (meeting_->rows() > 0) {
+    vocabulary_->embed(*meeting_, pass_, weights_.embedding(), rows_of(buffers_.x, decoder_.width));
+    compute();
+    stream.synchronize();
   }
-  device_.compute().synchronize();
+  exposed_.last = met + stream.waited_seconds() - waited;
+  exposed_.total += exposed_.last;
 }
 
 void InferenceModel::repeat(const PassSizes& sizes) {

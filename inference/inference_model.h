@@ -93,7 +93,6 @@ class InferenceModel {
   void check(std::span<const Part> parts) const;
   void append(std::span<const Part> parts);
   void run();
-  void run_pass();
   /// Submits the work of a pass that has begun, from its tokens to its logits on the device.
   void compute();
   /// The same by Stream::repeat, with the graph of passes of these sizes.
