@@ -158,7 +158,7 @@ class Ops {
   void cross_entropy_gradient(const LogitsShape& shape, View logits, View targets, View softmax,
                               float scale);
   /// total (one fp64) = the sum of losses, in an order that depends on their count only: the CPU
-  /// adds one after another, a GPU adds each stretch of them and then the stretches' sums.
+  /// adds one after another, a GPU adds each part of them and then the parts' sums.
   void sum(View losses, View total);
 
  protected:
