@@ -238,14 +238,12 @@ class Cases {
       ops_->linear_backward_parameters(up, narrow, wide, dweight, dbias);
     });
     add_multiplication("MLP, dx through GELU", down, [=, this] {
-      ops_->linear_gelu_backward(
-          down,
-          {.dy = narrow, .weight = weight, .z = wide, .dz = dwide, .y = again, .dbias = dbias});
+      ops_->linear_backward_input(down, narrow, weight, dwide);
+      ops_->gelu_backward({down.rows, down.in, kBf16}, wide, dwide, again, dbias);
     });
     add_multiplication("MLP, dx through GELU, whose output is kept", down, [=, this] {
-      ops_->linear_gelu_backward(
-          down,
-          {.dy = narrow, .weight = weight, .z = wide, .dz = dwide, .y = View(), .dbias = dbias});
+      ops_->linear_backward_input(down, narrow, weight, dwide);
+      ops_->gelu_backward({down.rows, down.in, kBf16}, wide, dwide, View(), dbias);
     });
   }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -173,13 +174,9 @@ class Serving final : public Section {
     const double tokens = tokens_of(requests);
     std::vector<double> continuous, fixed, padded;
     for (int round = 0; round < rounds_; ++round) {
-      const auto rate = [&](Batching batching, const std::vector<GenerationRequest>& of) {
-        return tokens /
-               answer(model, {.batching = batching, .batch_delay = 0}, of, at_once, false).seconds;
-      };
-      padded.push_back(rate(Batching::fixed, to_the_longest(requests)));
-      fixed.push_back(rate(Batching::fixed, requests));
-      continuous.push_back(rate(Batching::continuous, requests));
+      padded.push_back(tokens / fixed_seconds(model, to_the_longest(requests)));
+      fixed.push_back(tokens / fixed_seconds(model, requests));
+      continuous.push_back(tokens / answer(model, {}, requests, at_once, false).seconds);
     }
     const double rate = median_rate(continuous);
     for (const auto& [limit, of] :
@@ -190,6 +187,19 @@ class Serving final : public Section {
           *std::max_element(continuous.begin(), continuous.end()), "tokens/s", median_rate(*of));
     }
     under_load(context.report(), *device, config, rate);
+  }
+
+  // Batches of kSlots requests, each begun once all before have ended.
+  static double fixed_seconds(InferenceModel& model,
+                              const std::vector<GenerationRequest>& requests) {
+    constexpr auto kBatch = static_cast<std::size_t>(kSlots);
+    double seconds = 0;
+    for (std::size_t first = 0; first < requests.size(); first += kBatch) {
+      const auto batch = std::span(requests).subspan(first, kBatch);
+      seconds +=
+          answer(model, {}, {batch.begin(), batch.end()}, std::vector(kBatch, 0.0), false).seconds;
+    }
+    return seconds;
   }
 
   // Static batches, as transformers' generate() has them: a row that has ended is computed until

@@ -12,7 +12,7 @@
 
 namespace zero {
 
-/// Gathers the matrices of blocks, of which each rank keeps a shard, ahead of their use: ZeRO
+/// Gathers the matrices of blocks ahead of their use, where each rank keeps a shard: ZeRO
 /// inference (Aminabadi et al. 2022). Blocks are used in order, pass after pass; the first blocks
 /// of the next pass are gathered while the last of this one compute. Windows are memory that the
 /// ranks of a host share, if they can share any. All ranks make the same calls.

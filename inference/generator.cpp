@@ -38,7 +38,6 @@ struct Generator::State {
         options(with),
         scheduler(of.cache(), {.rows = of.options().rows,
                                .logit_rows = of.options().logit_rows,
-                               .batching = with.batching,
                                .aging = with.aging}),
         sampler(of.vocabulary()) {}
 
@@ -54,13 +53,11 @@ struct Generator::State {
   Scheduler scheduler;
   Sampler sampler;
   std::map<RequestId, Ongoing> ongoing;
-  std::optional<Clock::time_point> held_since;  // a fixed batch
-  Guesses guesses;
+  DraftStats draft_stats;
   std::string pass_error;
 
   void check(const GenerationRequest& request) const;
   void admit_submitted();
-  void start_batch();
   void guess();
   std::string pass(const std::vector<Scheduler::Part>& plan);
   std::optional<GenerationEnd> advance(RequestId id, std::span<const float> logits);
@@ -126,7 +123,7 @@ bool Generator::idle() const {
 
 const Scheduler& Generator::scheduler() const { return state_->scheduler; }
 
-Generator::Guesses Generator::guesses() const { return state_->guesses; }
+Generator::DraftStats Generator::draft_stats() const { return state_->draft_stats; }
 
 const std::string& Generator::pass_error() const { return state_->pass_error; }
 
@@ -165,19 +162,9 @@ void Generator::State::admit_submitted() {
   }
 }
 
-// A fixed batch that has waited long enough.
-void Generator::State::start_batch() {
-  if (!scheduler.waits_for_batch()) {
-    held_since.reset();
-  } else if (!held_since) {
-    held_since = Clock::now();
-  }
-  if (held_since && seconds_since(*held_since) >= options.batch_delay) scheduler.start_batch();
-}
-
 // Tokens that may follow those of the requests that generate, but not beyond their ends.
 void Generator::State::guess() {
-  if (options.drafter == nullptr || !guesses.error.empty()) return;
+  if (options.drafter == nullptr || !draft_stats.error.empty()) return;
   std::vector<Drafter::Draft> drafts;
   for (const RequestId id : scheduler.generating()) {
     const Ongoing& request = ongoing.at(id);
@@ -192,7 +179,7 @@ void Generator::State::guess() {
   try {
     options.drafter->propose(drafts);
   } catch (const std::exception& error) {
-    guesses.error = error.what();  // no answer depends on guesses: they end
+    draft_stats.error = error.what();  // no answer depends on guesses: they end
     return;
   }
   for (const Drafter::Draft& draft : drafts) scheduler.guess(draft.request, draft.guessed);
@@ -241,11 +228,11 @@ std::optional<GenerationEnd> Generator::State::advance(const Scheduler::Part& pa
   const std::span<const std::uint32_t> read = part.part.tokens.last(
       static_cast<std::size_t>(part.part.logits));  // before each choice, the last token read
   std::optional<GenerationEnd> end;
-  guesses.read += part.part.logits - 1;
+  draft_stats.proposed += part.part.logits - 1;
   for (std::size_t i = 0; i < read.size(); ++i) {
     end = advance(part.request, model.logits(row + static_cast<std::int64_t>(i)));
     if (end || i + 1 == read.size() || scheduler.tokens(part.request).back() != read[i + 1]) break;
-    ++guesses.kept;
+    ++draft_stats.accepted;
   }
   if (!end) scheduler.drop_rejected(part.request);
   return end;
@@ -254,7 +241,6 @@ std::optional<GenerationEnd> Generator::State::advance(const Scheduler::Part& pa
 bool Generator::step() {
   State& s = *state_;
   s.admit_submitted();
-  s.start_batch();
   s.guess();
   const std::vector<Scheduler::Part> plan = s.scheduler.plan();
   if (plan.empty()) return false;

@@ -13,10 +13,6 @@
 namespace zero {
 
 struct GeneratorOptions {
-  Batching batching = Batching::continuous;
-  /// Seconds that a fixed batch waits to be full; 0 on the ranks of a tensor group, which must not
-  /// decide by clocks of their own.
-  double batch_delay = 0.01;
   std::int64_t aging = 1024;      ///< steps that one level of priority is worth
   Drafter* drafter = nullptr;     ///< must outlive the generator; null: no guesses
   std::int64_t draft_tokens = 3;  ///< to guess for a request in a step, at most
@@ -43,18 +39,17 @@ class Generator {
   /// Whether every request has had its on_end.
   bool idle() const;
   /// One pass of the model: a part of the unread prompts, and one token (and guesses) of each other
-  /// running request. If the pass fails, its requests fail. False if there was nothing to compute:
-  /// idle, or a fixed batch still waits to be full.
+  /// running request. If the pass fails, its requests fail. False if there was nothing to compute.
   bool step();
   /// Of the thread in step().
   const Scheduler& scheduler() const;
   /// Tokens that the drafter guessed and the model read, and those of them that were kept.
-  struct Guesses {
-    std::int64_t read = 0;
-    std::int64_t kept = 0;
+  struct DraftStats {
+    std::int64_t proposed = 0;
+    std::int64_t accepted = 0;
     std::string error{};  ///< why the drafter failed and is asked no more; empty: it did not
   };
-  Guesses guesses() const;
+  DraftStats draft_stats() const;
   /// Why the last pass failed; empty if it did not.
   const std::string& pass_error() const;
 

@@ -38,7 +38,7 @@ InferenceModel::InferenceModel(Device& device, const DecoderShape& shape,
                {.dtype = options_.dtype, .format = options_.weights, .windows = options_.windows}),
       cache_(device, cache_size(options_, decoder_)) {
   if (ranks_.all.communicator != nullptr) {
-    ZERO_CHECK(device.memory() == zero::Memory::of_host,
+    ZERO_CHECK(device.memory() == Memory::of_host,
                "device {}: a model of {} ranks; expected one rank: several answer on CPUs",
                device.name(), ranks_.all.size);
     if (device.has_memory()) {
@@ -70,22 +70,22 @@ void InferenceModel::allocate() {
   const auto take = [&](std::int64_t count, DType dtype) {
     return device_.allocate(count, dtype, MemoryClass::activations, "activations");
   };
-  const auto take_rows = [&](std::int64_t width) { return take(rows * width, options_.dtype); };
-  memory_ = {.partial = take(ranks_.tensor.size > 1 ? rows * d.width : 0, DType::fp32),
-             .x = take_rows(d.width),
-             .normed = take(std::max(rows, last) * d.width, options_.dtype),
-             .branch = take_rows(d.width),
-             .qkv = take_rows(d.qkv_width()),
-             .attended = take_rows(d.attended_width()),
-             .hidden = take_rows(d.hidden_width()),
-             .activated = take_rows(d.intermediate),
-             .statistics = take(2 * std::max(rows, last), DType::fp32),
-             .last_x = take(last * d.width, options_.dtype),
-             .last_branch = take(last * d.width, options_.dtype),
-             .logits = device_.memory() == zero::Memory::of_host
-                           ? take(last * d.vocabulary, DType::fp32)
-                           : device_.allocate_host(last * d.vocabulary, DType::fp32,
-                                                   MemoryClass::activations, "activations")};
+  const auto of_rows = [&](std::int64_t width) { return take(rows * width, options_.dtype); };
+  buffers_ = {.partial = take(ranks_.tensor.size > 1 ? rows * d.width : 0, DType::fp32),
+              .x = of_rows(d.width),
+              .normed = take(std::max(rows, last) * d.width, options_.dtype),
+              .branch = of_rows(d.width),
+              .qkv = of_rows(d.qkv_width()),
+              .attended = of_rows(d.attended_width()),
+              .hidden = of_rows(d.hidden_width()),
+              .activated = of_rows(d.intermediate),
+              .statistics = take(2 * std::max(rows, last), DType::fp32),
+              .last_x = take(last * d.width, options_.dtype),
+              .last_branch = take(last * d.width, options_.dtype),
+              .logits = device_.memory() == Memory::of_host
+                            ? take(last * d.vocabulary, DType::fp32)
+                            : device_.allocate_host(last * d.vocabulary, DType::fp32,
+                                                    MemoryClass::activations, "activations")};
   logits_ = DeviceTwin(device_, last * d.vocabulary, DType::fp32, MemoryClass::activations,
                        "activations");
   for (const BlockLayout::Matrix& matrix : weights_.block_layout().matrices()) {
@@ -107,7 +107,7 @@ void InferenceModel::allocate() {
   if (d.rotary) rotary_ = RotaryRows(device_, *row_ops_, *d.rotary, size);
   if (d.local_rotary) local_rotary_ = RotaryRows(device_, *row_ops_, *d.local_rotary, size);
   // Products read whole groups of rows: those that no token fills must hold numbers.
-  for (const Buffer* each : {&memory_.normed, &memory_.attended, &memory_.activated}) {
+  for (const Buffer* each : {&buffers_.normed, &buffers_.attended, &buffers_.activated}) {
     device_.kernels().zero(device_.compute(), each->view());
   }
 }
@@ -182,29 +182,27 @@ void InferenceModel::forward(std::span<const Part> parts) {
 
 void InferenceModel::run() {
   using Clock = std::chrono::steady_clock;
-  const double waited = device_.compute().waited_seconds();
+  Stream& stream = device_.compute();
+  const double waited = stream.waited_seconds();
   double met = 0;
   if (meeting_) {
     const Clock::time_point begin = Clock::now();
     meeting_->meet(pass_);
     met = std::chrono::duration<double>(Clock::now() - begin).count();
   }
-  if (!meeting_ || meeting_->rows() > 0) run_pass();
-  exposed_.last = met + device_.compute().waited_seconds() - waited;
-  exposed_.total += exposed_.last;
-}
-
-void InferenceModel::run_pass() {
-  if (vocabulary_) {
-    vocabulary_->embed(*meeting_, pass_, weights_.embedding(), rows_of(memory_.x, decoder_.width));
-    compute();
-  } else {
+  if (!meeting_) {
     const std::optional<PassSizes> sizes = ops_->begin(pass_);
     sizes&& options_.graphs ? repeat(*sizes) : compute();
-    logits_.download(device_.compute(),
-                     memory_.logits.slice(0, std::ssize(pass_.logit_rows) * decoder_.vocabulary));
+    logits_.download(stream,
+                     buffers_.logits.slice(0, std::ssize(pass_.logit_rows) * decoder_.vocabulary));
+    stream.synchronize();
+  } else if (meeting_->rows() > 0) {
+    vocabulary_->embed(*meeting_, pass_, weights_.embedding(), rows_of(buffers_.x, decoder_.width));
+    compute();
+    stream.synchronize();
   }
-  device_.compute().synchronize();
+  exposed_.last = met + stream.waited_seconds() - waited;
+  exposed_.total += exposed_.last;
 }
 
 void InferenceModel::repeat(const PassSizes& sizes) {
@@ -228,41 +226,41 @@ void InferenceModel::compute() {
 std::span<const float> InferenceModel::logits(std::int64_t i) const {
   ZERO_CHECK(i >= 0 && i < std::ssize(pass_.logit_rows),
              "logits of row {}, expected one of the last pass's {}", i, pass_.logit_rows.size());
-  return memory_.logits.slice(i * vocabulary(), vocabulary()).as<const float>();
+  return buffers_.logits.slice(i * vocabulary(), vocabulary()).as<const float>();
 }
 
 void InferenceModel::embed() {
   const DecoderShape& d = decoder_;
   if (pass_.count() == 0) return;
-  const View x = rows_of(memory_.x, d.width);
+  const View x = rows_of(buffers_.x, d.width);
   if (!vocabulary_) ops_->embed(weights_.embedding().shape, weights_.embedding().values, x);
   if (!weights_.positions().empty()) {
-    const View positions = rows_of(memory_.branch, d.width);
-    ops_->gather(RowList::positions, weights_.positions(), d.width, positions);
+    const View positions = rows_of(buffers_.branch, d.width);
+    ops_->take_rows(RowList::positions, weights_.positions(), d.width, positions);
     row_ops_->add(x, positions, x);
   }
   if (d.embedding_scale != 1) row_ops_->scale(x, static_cast<float>(d.embedding_scale));
-  if (d.rotary) rotary_.gather(*ops_, pass_.count());
-  if (d.local_rotary) local_rotary_.gather(*ops_, pass_.count());
+  if (d.rotary) rotary_.take_rows(*ops_, pass_.count());
+  if (d.local_rotary) local_rotary_.take_rows(*ops_, pass_.count());
 }
 
 // Of the first rows of `normed`, from as many of x and delta, which is added to x first; it may be
 // empty.
 void InferenceModel::norm(const View& x, const View& delta, const View& weight, const View& bias) {
-  norm(x, delta, weight, bias, memory_.normed.slice(0, x.count()));
+  norm(x, delta, weight, bias, buffers_.normed.slice(0, x.count()));
 }
 
 // In place, of a model that has such norms.
 void InferenceModel::norm_branch(const View& weight) {
   if (weight.empty()) return;
-  const View branch = rows_of(memory_.branch, decoder_.width);
+  const View branch = rows_of(buffers_.branch, decoder_.width);
   norm(branch, View(), weight, View(), branch);
 }
 
 void InferenceModel::norm(const View& x, const View& delta, const View& weight, const View& bias,
                           const View& y) {
   const std::int64_t rows = x.count() / decoder_.width;
-  const std::int64_t figures = decoder_.norm == NormKind::layer ? 2 : 1;
+  const std::int64_t statistics = decoder_.norm == NormKind::layer ? 2 : 1;
   row_ops_->norm_forward({rows, decoder_.width, options_.dtype},
                          {.x = x,
                           .delta = delta,
@@ -270,7 +268,7 @@ void InferenceModel::norm(const View& x, const View& delta, const View& weight, 
                           .weight = weight,
                           .bias = bias,
                           .y = y,
-                          .statistics = memory_.statistics.slice(0, figures * rows),
+                          .statistics = buffers_.statistics.slice(0, statistics * rows),
                           .epsilon = static_cast<float>(decoder_.epsilon),
                           .plus_one = decoder_.norm == NormKind::rms_plus_one});
 }
@@ -284,48 +282,48 @@ void InferenceModel::linear(const ModelWeights::Matrix& matrix, const View& bias
 // tree, and rounded once, so that all ranks get the same bits.
 void InferenceModel::summed_linear(const ModelWeights::Matrix& matrix, const View& bias,
                                    const Buffer& x) {
-  if (ranks_.tensor.communicator == nullptr) return linear(matrix, bias, x, memory_.branch);
-  linear(matrix, ranks_.tensor.rank == 0 ? bias : View(), x, memory_.partial);
-  const View partial = rows_of(memory_.partial, decoder_.width);
+  if (ranks_.tensor.communicator == nullptr) return linear(matrix, bias, x, buffers_.branch);
+  linear(matrix, ranks_.tensor.rank == 0 ? bias : View(), x, buffers_.partial);
+  const View partial = rows_of(buffers_.partial, decoder_.width);
   Stream& compute = device_.compute();
   Stream& communication = device_.communication();
   communication.wait(compute.record());
   ranks_.tensor.communicator->all_reduce(partial, ReduceOp::sum, communication,
                                          {"partial sums", {}});
   compute.wait(communication.record());
-  device_.kernels().convert(compute, partial, rows_of(memory_.branch, decoder_.width));
+  device_.kernels().convert(compute, partial, rows_of(buffers_.branch, decoder_.width));
 }
 
 void InferenceModel::forward_block(std::int64_t i, const ModelWeights::Block& block) {
   const DecoderShape& d = decoder_;
   const auto matrix = [&](BlockSlot slot) { return block.matrix(slot); };
   const auto vector = [&](BlockSlot slot) { return block.vector(slot); };
-  const View x = rows_of(memory_.x, d.width);
-  const View branch = rows_of(memory_.branch, d.width);
+  const View x = rows_of(buffers_.x, d.width);
+  const View branch = rows_of(buffers_.branch, d.width);
   norm(x, i > 0 ? branch : View(), vector(BlockSlot::norm1_weight), vector(BlockSlot::norm1_bias));
-  linear(matrix(BlockSlot::qkv_weight), vector(BlockSlot::qkv_bias), memory_.normed, memory_.qkv);
+  linear(matrix(BlockSlot::qkv_weight), vector(BlockSlot::qkv_bias), buffers_.normed, buffers_.qkv);
   attention(i, block);
   summed_linear(matrix(BlockSlot::projection_weight), vector(BlockSlot::projection_bias),
-                memory_.attended);
+                buffers_.attended);
   norm_branch(vector(BlockSlot::projection_norm_weight));
   norm(x, branch, vector(BlockSlot::norm2_weight), vector(BlockSlot::norm2_bias));
-  linear(matrix(BlockSlot::hidden_weight), vector(BlockSlot::hidden_bias), memory_.normed,
-         memory_.hidden);
-  const View activated = rows_of(memory_.activated, d.intermediate);
+  linear(matrix(BlockSlot::hidden_weight), vector(BlockSlot::hidden_bias), buffers_.normed,
+         buffers_.hidden);
+  const View activated = rows_of(buffers_.activated, d.intermediate);
   if (d.gated()) {
     row_ops_->gated_forward({pass_.count(), d.intermediate, options_.dtype}, d.gate(),
-                            rows_of(memory_.hidden, 2 * d.intermediate), activated);
+                            rows_of(buffers_.hidden, 2 * d.intermediate), activated);
   } else {
-    row_ops_->gelu_forward(rows_of(memory_.hidden, d.intermediate), activated);
+    row_ops_->gelu_forward(rows_of(buffers_.hidden, d.intermediate), activated);
   }
   summed_linear(matrix(BlockSlot::output_weight), vector(BlockSlot::output_bias),
-                memory_.activated);
+                buffers_.activated);
   norm_branch(vector(BlockSlot::output_norm_weight));
 }
 
 void InferenceModel::attention(std::int64_t i, const ModelWeights::Block& block) {
   const DecoderShape& d = decoder_;
-  const View qkv = rows_of(memory_.qkv, d.qkv_width());
+  const View qkv = rows_of(buffers_.qkv, d.qkv_width());
   if (d.head_norms) {
     row_ops_->head_norm_forward({pass_.count(), d.heads, d.kv_heads, d.head_width, options_.dtype},
                                 {.x = qkv,
@@ -350,7 +348,7 @@ void InferenceModel::attention(std::int64_t i, const ModelWeights::Block& block)
                                  .heads = d.heads,
                                  .layer = cache_.layer(i),
                                  .qkv = qkv,
-                                 .out = rows_of(memory_.attended, d.attended_width()),
+                                 .out = rows_of(buffers_.attended, d.attended_width()),
                                  .window = d.window_of(i),
                                  .scale = static_cast<float>(d.score_scale)};
   ops_->append(operands);
@@ -360,11 +358,11 @@ void InferenceModel::attention(std::int64_t i, const ModelWeights::Block& block)
 void InferenceModel::last_norm() {
   const std::int64_t width = decoder_.width;
   const std::int64_t count = std::ssize(pass_.logit_rows);
-  for (const auto& [from, to] :
-       {std::pair(&memory_.x, &memory_.last_x), std::pair(&memory_.branch, &memory_.last_branch)}) {
-    ops_->gather(RowList::logit_rows, rows_of(*from, width), width, to->slice(0, count * width));
+  for (const auto& [from, to] : {std::pair(&buffers_.x, &buffers_.last_x),
+                                 std::pair(&buffers_.branch, &buffers_.last_branch)}) {
+    ops_->take_rows(RowList::logit_rows, rows_of(*from, width), width, to->slice(0, count * width));
   }
-  norm(memory_.last_x.slice(0, count * width), memory_.last_branch.slice(0, count * width),
+  norm(buffers_.last_x.slice(0, count * width), buffers_.last_branch.slice(0, count * width),
        weights_.norm_weight(), weights_.norm_bias());
 }
 
@@ -373,15 +371,15 @@ void InferenceModel::forward_head() {
   const std::int64_t count = std::ssize(pass_.logit_rows);
   if (count > 0) last_norm();
   const bool wanted = count > 0 || (meeting_ && meeting_->logit_rows() > 0);
-  const View x = memory_.normed.view();
+  const View x = buffers_.normed.view();
   if (vocabulary_ && wanted) vocabulary_->gather_rows(*meeting_, x);
   weights_.prefetch();
   if (!wanted) return;
   if (vocabulary_) {
-    vocabulary_->logits(*meeting_, weights_.head(), memory_.logits.view());
+    vocabulary_->logits(*meeting_, weights_.head(), buffers_.logits.view());
   } else {
     ops_->linear(weights_.head().shape, count, x, weights_.head().values, View(),
-                 logits_.of(memory_.logits.view()));
+                 logits_.of(buffers_.logits.view()));
   }
 }
 

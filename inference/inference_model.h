@@ -82,8 +82,8 @@ class InferenceModel {
   Device& device() { return device_; }
 
  private:
-  /// Activations of a pass: (rows, width) of the compute dtype each, but for fp32 figures.
-  struct Memory {
+  /// Activations of a pass: (rows, width) of the compute dtype each, but for fp32 statistics.
+  struct Activations {
     Buffer partial;  // fp32 (rows, width): to be summed over the tensor group
     Buffer x, normed, branch, qkv, attended, hidden, activated, statistics;
     Buffer last_x, last_branch;  // rows whose logits are wanted
@@ -93,7 +93,6 @@ class InferenceModel {
   void check(std::span<const Part> parts) const;
   void append(std::span<const Part> parts);
   void run();
-  void run_pass();
   /// Submits the work of a pass that has begun, from its tokens to its logits on the device.
   void compute();
   /// The same by Stream::repeat, with the graph of passes of these sizes.
@@ -123,8 +122,8 @@ class InferenceModel {
   std::unique_ptr<Ops> row_ops_;  // norms, activations, rotary embeddings
   ModelWeights weights_;
   KeyValueCache cache_;
-  Memory memory_;
-  DeviceTwin logits_;                 // of memory_.logits
+  Activations buffers_;
+  DeviceTwin logits_;                 // of buffers_.logits
   RotaryRows rotary_, local_rotary_;  // of the layers
   PassRows pass_;                     // of the pass under way
   std::map<PassSizes, std::unique_ptr<CapturedGraph>> graphs_;
@@ -135,9 +134,9 @@ class InferenceModel {
   bool failed_ = false;
 };
 
-/// The model in a Hugging Face folder, with its weights, of which each rank of `mesh` reads its
-/// own. `device` and `mesh` must outlive it. Throws zero::Error naming file, field or tensor, or if
-/// the folder holds codes of another format than options.weights.
+/// Opens a Hugging Face folder. Each rank of `mesh` reads only its part of the weights. `device`
+/// and `mesh` must outlive the model. Throws zero::Error naming file, field or tensor, or if the
+/// folder holds codes of another format than options.weights.
 std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,
                                                      const InferenceOptions& options,
                                                      Mesh* mesh = nullptr);

@@ -23,16 +23,12 @@ InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder
   if (options.logit_rows == 0) options.logit_rows = std::min(options.requests, options.rows);
   check("requests", options.requests, kMostRequests);
   check("request_tokens", options.request_tokens, decoder.context);
-  check("block_tokens", options.block_tokens, decoder.context, 0);
-  ZERO_CHECK(options.block_tokens % kCacheGroup == 0,
+  check("block_tokens", options.block_tokens, round_up(decoder.context, kCacheChunk), kCacheChunk);
+  ZERO_CHECK(options.block_tokens % kCacheChunk == 0,
              "inference: block_tokens is {}, expected a multiple of {}", options.block_tokens,
-             kCacheGroup);
+             kCacheChunk);
   check("cache_tokens", options.cache_tokens, std::int64_t{1} << 40, 0);
   check("host_tokens", options.host_tokens, InferenceOptions::kMostHostTokens, 0);
-  ZERO_CHECK(options.host_tokens == 0 || options.block_tokens > 0,
-             "inference: host_tokens is {} and block_tokens 0, a block a sequence; expected 0 "
-             "host_tokens: only blocks full of tokens move to the host, and such a block never is",
-             options.host_tokens);
   check("rows", options.rows, InferenceOptions::kMostRows);
   check("logit_rows", options.logit_rows, kMostRequests);
   check("windows", options.windows, kMostWindows);
@@ -43,8 +39,7 @@ InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder
 }
 
 KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder) {
-  const std::int64_t block = round_up(
-      options.block_tokens == 0 ? options.request_tokens : options.block_tokens, kCacheGroup);
+  const std::int64_t block = options.block_tokens;
   return {.layers = decoder.layers,
           .slots = options.requests,
           .tokens = options.request_tokens,

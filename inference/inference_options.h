@@ -17,7 +17,7 @@ struct InferenceOptions {
   CacheFormat cache = CacheFormat::plain;      ///< of keys and values
   std::int64_t requests = 1;                   ///< sequences in the cache at a time
   std::int64_t request_tokens = 0;             ///< of the longest sequence; 0: the model's context
-  std::int64_t block_tokens = kCacheGroup;     ///< of a block of the cache; 0: of a whole sequence
+  std::int64_t block_tokens = kCacheChunk;     ///< of a block of the cache
   std::int64_t cache_tokens = 0;               ///< of all blocks; 0: all requests at their longest
   std::int64_t host_tokens = 0;  ///< of blocks in host memory, for what those cannot keep; 0: none
   std::int64_t rows = 256;       ///< tokens of one pass, at most; 1 to kMostRows

@@ -11,8 +11,8 @@
 
 namespace zero {
 
-/// The format of the matrices in a Hugging Face folder, as its config.json has it; plain: elements,
-/// of which any format can be made. Throws zero::Error naming file, field, found and expected.
+/// The format of the matrices in a Hugging Face folder, as its config.json has it; plain: elements.
+/// Any format can be made of elements. Throws zero::Error naming file, field, found and expected.
 WeightFormat stored_format(const std::string& folder);
 
 /// A Hugging Face folder, whose files are open and fit its config.json.

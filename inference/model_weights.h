@@ -22,11 +22,11 @@ namespace zero {
 
 /// The weights of a decoder as inference keeps them: matrices packed in a format, in one copy also
 /// where the head is the embedding; biases, norms and the table of positions in the compute dtype.
-/// Of several ranks, each keeps
-/// - of the blocks' matrices what its tensor rank computes, and of that its shard, of whole
-///   columns: a lease gathers the others' (BlockWindows);
-/// - of embedding and head the columns of some tokens, which nothing gathers (SplitVocabulary);
-/// - of vectors what its tensor rank needs, whole.
+/// Over several ranks, a rank keeps
+/// - its tensor-parallel slice of each block's matrices, sharded by columns and gathered by
+///   BlockWindows;
+/// - the columns of some tokens of embedding and head, never gathered (SplitVocabulary);
+/// - the vectors that its tensor rank needs, whole.
 class ModelWeights {
  public:
   struct Options {
@@ -52,8 +52,8 @@ class ModelWeights {
     Read read;
     ReadCodes read_codes{};  ///< empty: of no matrix
   };
-  /// Fills all weights, and reads little more than this rank keeps: whole rows of tensors of which
-  /// it keeps some columns. Throws zero::Error naming the tensor if its format cannot hold an
+  /// Fills all weights. Reads whole rows where this rank keeps only some columns; otherwise only
+  /// what it keeps. Throws zero::Error naming the tensor if its format cannot hold an
   /// element.
   void load(const Source& source);
 

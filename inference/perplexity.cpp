@@ -28,22 +28,22 @@ TextScore score_text(InferenceModel& model, std::span<const std::uint32_t> text)
       static_cast<std::size_t>(std::min(model.options().rows, model.options().logit_rows));
   TextScore score;
   while (text.size() >= 2) {
-    const auto stretch =
+    const auto window =
         text.first(std::min(text.size(), static_cast<std::size_t>(model.options().request_tokens)));
     const std::int64_t slot = model.cache().open();
-    for (std::size_t first = 0; first + 1 < stretch.size(); first += rows) {
-      const std::size_t count = std::min(rows, stretch.size() - 1 - first);
-      const InferenceModel::Part part{slot, stretch.subspan(first, count),
+    for (std::size_t first = 0; first + 1 < window.size(); first += rows) {
+      const std::size_t count = std::min(rows, window.size() - 1 - first);
+      const InferenceModel::Part part{slot, window.subspan(first, count),
                                       static_cast<std::int64_t>(count)};
       model.forward(std::span(&part, 1));
       for (std::size_t i = 0; i < count; ++i) {
         score.nats +=
-            cross_entropy(model.logits(static_cast<std::int64_t>(i)), stretch[first + i + 1]);
+            cross_entropy(model.logits(static_cast<std::int64_t>(i)), window[first + i + 1]);
       }
       score.tokens += static_cast<std::int64_t>(count);
     }
     model.cache().close(slot);
-    text = text.subspan(stretch.size());
+    text = text.subspan(window.size());
   }
   return score;
 }

@@ -12,12 +12,12 @@ namespace zero {
 /// How well a model foresees a text.
 struct TextScore {
   double nats = 0;          ///< the sum of the tokens' cross-entropies
-  std::int64_t tokens = 0;  ///< foreseen: all but the first of each stretch
+  std::int64_t tokens = 0;  ///< foreseen: all but the first of each window
 
   double perplexity() const;
 };
 
-/// Reads the text in stretches of the model's request_tokens, each as a sequence of its own. Throws
+/// Reads the text in windows of the model's request_tokens, each as a sequence of its own. Throws
 /// zero::Error if there are fewer than two tokens, or if a token's loss is not finite.
 TextScore score_text(InferenceModel& model, std::span<const std::uint32_t> text);
 

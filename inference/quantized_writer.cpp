@@ -100,9 +100,8 @@ class Writer {
               (rows.by_depth() ? rows.group_begin() * shape.out : rows.first * groups),
           rows.scales);
     if (rows.ranges.empty()) return;
-    const std::int64_t at = rows.by_depth()
-                                ? rows.panel_begin() * div_ceil(shape.out, kColumnsOfRange)
-                                : rows.first / kColumnsOfRange * div_ceil(groups, kGroupsOfRange);
+    const std::int64_t at = rows.by_depth() ? rows.scale_block_begin() * div_ceil(shape.out, kTile)
+                                            : rows.first / kTile * div_ceil(groups, kGroupsOfRange);
     store(name + "_scale_range", at * static_cast<std::int64_t>(sizeof(ScaleRange)),
           std::as_bytes(std::span(rows.ranges)));
   }

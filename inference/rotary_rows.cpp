@@ -21,9 +21,9 @@ RotaryRows::RotaryRows(Device& device, Ops& ops, const RotaryAngles& angles, con
                    angles, cosines_.view(), sines_.view());
 }
 
-void RotaryRows::gather(InferenceOps& ops, std::int64_t rows) const {
-  ops.gather(RowList::positions, cosines_.view(), pairs_, of(row_cosines_, rows));
-  ops.gather(RowList::positions, sines_.view(), pairs_, of(row_sines_, rows));
+void RotaryRows::take_rows(InferenceOps& ops, std::int64_t rows) const {
+  ops.take_rows(RowList::positions, cosines_.view(), pairs_, of(row_cosines_, rows));
+  ops.take_rows(RowList::positions, sines_.view(), pairs_, of(row_sines_, rows));
 }
 
 void RotaryRows::turn(Ops& ops, const RotaryShape& shape, const View& x) const {

@@ -24,7 +24,7 @@ class RotaryRows {
   RotaryRows(Device& device, Ops& ops, const RotaryAngles& angles, const Size& size);
 
   /// Gathers those of the pass that `ops` began, of `rows` rows.
-  void gather(InferenceOps& ops, std::int64_t rows) const;
+  void take_rows(InferenceOps& ops, std::int64_t rows) const;
   /// Turns the first heads of x, of the gathered rows: shape.sequence, of batch 1.
   void turn(Ops& ops, const RotaryShape& shape, const View& x) const;
 

@@ -45,11 +45,6 @@ void Scheduler::remove(RequestId id) {
   requests_.erase(at);
 }
 
-bool Scheduler::waits_for_batch() const {
-  return options_.batching == Batching::fixed && running_.empty() && !waiting_.empty() && !start_ &&
-         waiting() < cache_.slots();
-}
-
 std::int64_t Scheduler::unread(const Request& request) const {
   return std::ssize(request.tokens) - cache_.length(request.slot);
 }
@@ -97,10 +92,10 @@ std::int64_t Scheduler::growing() const {
 
 // Blocks that joining takes from those available.
 std::int64_t Scheduler::joining_blocks(const Request& request) const {
-  const KeyValueCache::Known known = cache_.known(request.tokens);
+  const BlockPool::Prefix cached = cache_.cached_prefix(request.tokens);
   const std::int64_t size = cache_.shape().block_tokens;
-  return div_ceil(std::ssize(request.tokens), size) - known.tokens / size + known.unused_blocks +
-         known.host_blocks;
+  return div_ceil(std::ssize(request.tokens), size) - cached.tokens / size + cached.unused_blocks +
+         cached.host_blocks;
 }
 
 // Whether there are blocks for all of the request's tokens beside those that the running ones
@@ -125,19 +120,11 @@ bool Scheduler::fits_before(const Request& request) const {
   return claimed + joining_blocks(request) <= cache_.available_blocks() + freed;
 }
 
-// A continuous batch takes a request only once the next pass has room for it: by then, what it
-// shares with those before it may be known.
-bool Scheduler::may_join() const {
-  if (waiting_.empty()) return false;
-  return options_.batching == Batching::fixed || unread_tokens() < options_.rows;
-}
-
 // Waiting requests in order, until one does not fit. One that comes before some that run has the
-// last of them preempted.
+// last of them preempted. A request joins only once the next pass has room for it: by then, what it
+// shares with those before it may be cached.
 void Scheduler::join() {
-  if (options_.batching == Batching::fixed && (!running_.empty() || waits_for_batch())) return;
-  start_ = false;
-  while (may_join()) {
+  while (!waiting_.empty() && unread_tokens() < options_.rows) {
     const PriorityKey key = *waiting_.begin();
     Request& request = requests_.at(key.id);
     if (running() == cache_.slots() || !fits(request)) {

@@ -14,19 +14,12 @@
 
 namespace zero {
 
-/// When requests join those that run.
-enum class Batching : std::uint8_t {
-  continuous,  ///< at any step, as soon as slots and blocks are free
-  fixed,       ///< together, once all slots can be filled or start_batch() was called, and only
-               ///< after the last of the batch before has ended
-};
-
 /// Decides which requests run and what each pass of the model reads. Requests have an order: by
 /// arrival, where a priority of p counts as an arrival p * aging steps earlier, so that no request
 /// waits for ever. In this order they join when the cache has blocks for all their unread tokens,
 /// and read parts of prompts beside the tokens of those that generate. If blocks run out, the last
 /// request in the order is preempted: its blocks are given back, and its tokens are read again
-/// later, but for those that the cache still knows, on the device or the host. The first request in
+/// later, but for those in blocks still cached, on the device or the host. The first request in
 /// the order always goes on. Calls decide alike on every rank that makes the same ones: nothing
 /// depends on clocks or addresses. For one thread.
 class Scheduler {
@@ -35,7 +28,6 @@ class Scheduler {
     std::int64_t rows = 256;  ///< tokens of one pass, at most; not fewer than the cache has slots
     std::int64_t logit_rows =
         256;  ///< of these with logits, at most; not fewer than the cache has slots
-    Batching batching = Batching::continuous;
     std::int64_t aging = 1024;  ///< steps that one level of priority is worth
   };
   /// `cache` must outlive the scheduler, which alone opens and closes its sequences. Throws
@@ -51,10 +43,6 @@ class Scheduler {
   /// The request has ended. Does nothing if there is none of this id.
   void remove(RequestId id);
   bool empty() const { return requests_.empty(); }
-  /// Whether requests wait for a fixed batch to be full.
-  bool waits_for_batch() const;
-  /// Has a fixed batch start with the requests that wait.
-  void start_batch() { start_ = true; }
 
   struct Part {
     RequestId request = 0;
@@ -67,7 +55,7 @@ class Scheduler {
   /// The token generated behind the last, once the model has read all before.
   void push(RequestId id, std::uint32_t token);
 
-  /// Running requests of which the model has read all but the last token, in order.
+  /// Running requests that wait for one token only: the model has read all but the last. In order.
   std::vector<RequestId> generating() const;
   /// Tokens that may follow the last: the next plan has the model read them behind it, as many as
   /// there is room for, and asks for the logits of all.
@@ -100,7 +88,6 @@ class Scheduler {
   void preempt_last();
   void keep_running();
   void join();
-  bool may_join() const;
   bool fits(const Request& request) const;
   bool fits_before(const Request& request) const;
   std::int64_t growing() const;
@@ -115,7 +102,6 @@ class Scheduler {
   std::set<PriorityKey> running_, waiting_;
   std::int64_t step_ = 0;
   std::int64_t preemptions_ = 0;
-  bool start_ = false;
 };
 
 }  // namespace zero

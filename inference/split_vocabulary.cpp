@@ -76,7 +76,7 @@ SplitVocabulary::Ranges SplitVocabulary::arrivals(const std::vector<std::int64_t
 // Both ends list rows in the order of the pass that they belong to.
 void SplitVocabulary::route(const PassExchange& meeting) {
   routed_.tokens.clear();
-  routed_.arrivals.clear();
+  routed_.receive_order.clear();
   const int own = ranks_.all.rank;
   std::vector<std::int64_t> to;
   for (int shard = 0; shard < ranks_.shard.size; ++shard) {
@@ -96,7 +96,7 @@ void SplitVocabulary::route(const PassExchange& meeting) {
   Ranges next = routed_from_;
   for (const std::int32_t token : tokens) {
     std::int64_t& place = next[static_cast<std::size_t>(owner(token))].begin;
-    routed_.arrivals.push_back(static_cast<std::int32_t>(place++));
+    routed_.receive_order.push_back(static_cast<std::int32_t>(place++));
   }
 }
 
@@ -142,7 +142,7 @@ void SplitVocabulary::embed(const PassExchange& meeting, const PassRows& pass,
   }
   exchange({rows_sent_.view(), times(routed_to_, width), received, from, "embedding"});
   if (pass.count() > 0) {
-    ops_.gather(RowList::arrivals, received.slice(0, pass.count() * width), width, x);
+    ops_.take_rows(RowList::receive_order, received.slice(0, pass.count() * width), width, x);
   }
   ops_.begin(pass);
 }

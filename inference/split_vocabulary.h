@@ -11,7 +11,7 @@
 
 namespace zero {
 
-/// Embedding and head of several ranks, each of which keeps the columns of some tokens. The columns
+/// Embedding and head of several ranks. Each rank keeps the columns of some tokens. The columns
 /// stay where they are: tokens, rows and logits travel, whose bytes are few beside a gather of the
 /// largest matrices. Every value is computed once and copied, so no bit depends on the ranks. Ranks
 /// without rows of their own work for the others.
@@ -67,7 +67,7 @@ class SplitVocabulary {
   View head_x_;                           // rows with logits of all shards
   Event rows_gathered_;
   // Of the embedding: the tokens that this rank looks up, for all ranks, counted from its first;
-  // and the arrivals of its own pass.
+  // and the receive order of its own pass.
   PassRows routed_;
   Ranges routed_to_;    // of routed_.tokens, for each shard rank
   Ranges routed_from_;  // rows that arrive, by rank

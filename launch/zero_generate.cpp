@@ -136,26 +136,15 @@ void add_cache(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--requests", flags.requests, "prompts answered at once; changes no answer")
       ->check(CLI::Range(1, 512))
       ->capture_default_str();
-  app.add_option(
-         "--cache", flags.cache,
-         "of keys and values: paged, in blocks of 16 tokens that requests take as they grow "
-         "and share where they begin alike; contiguous, one block for each request")
-      ->check(CLI::IsMember({"paged", "contiguous"}))
-      ->capture_default_str();
   app.add_option("--cache-tokens", flags.cache_tokens,
                  "tokens that the cache holds of all requests; where they need more, the last are "
                  "preempted and read again later. By default as many as all can need")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   app.add_option("--host-cache-tokens", flags.host_cache_tokens,
-                 "tokens for which each rank has blocks in host memory beside a paged cache: what "
+                 "tokens for which each rank has blocks in host memory beside the cache: what "
                  "that cannot keep, of preempted prompts and of beginnings that may come again, is "
                  "copied there and back instead of being read again; 0: none")
       ->check(CLI::Range(std::int64_t{0}, zero::InferenceOptions::kMostHostTokens))
-      ->capture_default_str();
-  app.add_option("--batching", flags.batching,
-                 "continuous: a prompt is begun as soon as another has been answered; fixed: "
-                 "together with others, once all before are answered")
-      ->check(CLI::IsMember({"continuous", "fixed"}))
       ->capture_default_str();
   app.add_option("--context", flags.context,
                  "tokens of a prompt typed at a terminal, with its answer, at most (or the model's "

@@ -64,14 +64,14 @@ Event ColumnParallelLinear::sum_shared(View gradient, std::int64_t width) const 
 
 void ColumnParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o) const {
   if (!tensor_->sequence_parallel()) {
-    compute(ops, unit, o, {0, shape_.rows});
+    forward(ops, unit, o, {0, shape_.rows});
     return;
   }
   std::vector<Event> gathered;
   for (int k = 0; k < tensor_->chunks(); ++k) gathered.push_back(gather(o, k));
   for (int k = 0; k < tensor_->chunks(); ++k) {
     tensor_->wait(gathered[static_cast<std::size_t>(k)]);
-    forward(ops, unit, o, k);
+    forward(ops, unit, o, tensor_->cut().chunk(k));
   }
 }
 
@@ -79,11 +79,7 @@ Event ColumnParallelLinear::gather(const Forward& o, int chunk) const {
   return tensor_->gather(chunk, {o.gathered, o.x, shape_.in}, name_);
 }
 
-void ColumnParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o, int chunk) const {
-  compute(ops, unit, o, tensor_->cut().chunk(chunk));
-}
-
-void ColumnParallelLinear::compute(Ops& ops, const Lease& unit, const Forward& o,
+void ColumnParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o,
                                    const Slices::Range& range) const {
   const View x = TensorParallel::rows_of(o.gathered, range, shape_.in);
   const View y = TensorParallel::rows_of(o.y, range, shape_.out);

@@ -63,9 +63,10 @@ class ColumnParallelLinear {
   };
   void forward(Ops& ops, const Lease& unit, const Forward& operands) const;
   /// The same by chunks of rows, so that callers can interleave other work: gather() once x has the
-  /// chunk's own rows, then, after its event, forward() of the chunk.
+  /// chunk's own rows, then, after its event, forward() of the chunk's rows.
   Event gather(const Forward& operands, int chunk) const;
-  void forward(Ops& ops, const Lease& unit, const Forward& operands, int chunk) const;
+  void forward(Ops& ops, const Lease& unit, const Forward& operands,
+               const Slices::Range& range) const;
 
   /// dx has this rank's own rows; `partial`, this rank's addend of all rows, may be dx itself
   /// without sequence parallelism.
@@ -80,9 +81,6 @@ class ColumnParallelLinear {
 
  private:
   LinearShape rows(std::int64_t count) const;
-  /// Rows [range) of all.
-  void compute(Ops& ops, const Lease& unit, const Forward& operands,
-               const Slices::Range& range) const;
   /// Sums the gradients of shared outputs, `width` elements each, over their holders.
   Event sum_shared(View gradient, std::int64_t width) const;
 

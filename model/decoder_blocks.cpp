@@ -34,7 +34,7 @@ void Decoder::by_chunks(const Lease& unit, const NormedColumn& o, const Then& th
   };
   const auto compute = [&](int k) {
     tensor_.wait(gathered[static_cast<std::size_t>(k)]);
-    o.column.forward(*ops_, unit, o.columns, k);
+    o.column.forward(*ops_, unit, o.columns, tensor_.cut().chunk(k));
     then(k);
   };
   const int chunks = tensor_.chunks();

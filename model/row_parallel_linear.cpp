@@ -79,20 +79,11 @@ void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit,
   }
 }
 
-// One call for all rows, not one per chunk: dbias sums over all rows.
+// GELU of all rows, not of each chunk: dbias sums over all rows.
 void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& o,
                                        const ThroughGelu& gelu) const {
-  if (tensor_->sequence_parallel()) {
-    backward_input(ops, unit, o);
-    ops.gelu_backward({shape_.rows, shape_.in, shape_.dtype}, gelu.z, o.dx, gelu.x, gelu.dbias);
-    return;
-  }
-  ops.linear_gelu_backward(shape_, {.dy = o.gathered,
-                                    .weight = unit.parameter(at_.weight),
-                                    .z = gelu.z,
-                                    .dz = o.dx,
-                                    .y = gelu.x,
-                                    .dbias = gelu.dbias});
+  backward_input(ops, unit, o);
+  ops.gelu_backward({shape_.rows, shape_.in, shape_.dtype}, gelu.z, o.dx, gelu.x, gelu.dbias);
 }
 
 void RowParallelLinear::backward_parameters(Ops& ops, const GradientLease& unit, View x,

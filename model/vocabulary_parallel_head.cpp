@@ -15,7 +15,7 @@ namespace {
 /// A GPU computes as many rows of logits at a time as take so many bytes: fewer pieces read and
 /// write the weight's fp32 gradient less often.
 constexpr std::int64_t kGpuLogitBytes = std::int64_t{2} << 30;
-constexpr std::int64_t kTile = 128;  // rows of a product's tile
+constexpr std::int64_t kProductRows = 128;  // rows of a product's tile
 
 }  // namespace
 
@@ -47,10 +47,11 @@ std::int64_t VocabularyParallelHead::piece_rows(const PieceSizes& pieces, std::i
                                                 std::int64_t columns, DType dtype) {
   const bool gpu = pieces.logit_rows >= kGpuPieces.logit_rows;
   if (!gpu) return std::min(rows, pieces.logit_rows);
-  // Whole tiles, of which at least one is computed at a time.
-  const std::int64_t in_bytes = kGpuLogitBytes / (columns * size_of(dtype)) / kTile * kTile;
-  const std::int64_t count = div_ceil(rows, std::max(in_bytes, kTile));
-  return std::min(rows, round_up(div_ceil(rows, count), kTile));
+  // Whole tiles, at least one at a time.
+  const std::int64_t in_bytes =
+      kGpuLogitBytes / (columns * size_of(dtype)) / kProductRows * kProductRows;
+  const std::int64_t count = div_ceil(rows, std::max(in_bytes, kProductRows));
+  return std::min(rows, round_up(div_ceil(rows, count), kProductRows));
 }
 
 std::int64_t VocabularyParallelHead::padded_columns(const Device& device, std::int64_t columns) {

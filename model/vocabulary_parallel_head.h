@@ -52,7 +52,7 @@ class VocabularyParallelHead {
     View weight, gradient;
     Write write = Write::overwrite;
     float scale = 1;   ///< multiplies d(loss)/d(logits)
-    View partial, dx;  ///< all rows, of which this rank computes a part, and its own rows of the
+    View partial, dx;  ///< this rank's part of all rows, and its own rows of the
                        ///< sum; the same view without sequence parallelism
   };
   /// Loss and gradients. targets: i32, of the whole vocabulary, all rows.

@@ -11,9 +11,9 @@
 namespace zero {
 
 /// Positions of one head that lie together in the cache: keys, whose order is the device's own,
-/// then values (kCacheGroup, head_width). Blocks of the cache are whole groups, so that no bit
+/// then values (kCacheChunk, head_width). Blocks of the cache are whole chunks, so that no bit
 /// depends on their length.
-inline constexpr std::int64_t kCacheGroup = 16;
+inline constexpr std::int64_t kCacheChunk = 16;
 
 /// How the cache holds keys and values.
 enum class CacheFormat : std::uint8_t {
@@ -27,23 +27,23 @@ CacheFormat cache_format_from_name(std::string_view name);
 std::string_view name_of(CacheFormat format);
 
 /// A layer's part of the key/value cache: blocks, in each the kv_heads one after another. Before
-/// the codes of a group lie the scales of its keys, then those of its values.
+/// the codes of a chunk lie the scales of its keys, then those of its values.
 struct CacheShape {
   std::int64_t kv_heads = 0;
   std::int64_t head_width = 0;
-  std::int64_t block_tokens = kCacheGroup;  ///< a multiple of kCacheGroup
+  std::int64_t block_tokens = kCacheChunk;  ///< a multiple of kCacheChunk
   DType dtype = DType::fp32;                ///< of q, k and v, and of a plain cache
   CacheFormat format = CacheFormat::plain;
 
   std::int64_t element_bytes() const { return format == CacheFormat::int8 ? 1 : size_of(dtype); }
-  /// Of a group.
+  /// Of a chunk.
   std::int64_t scale_bytes() const {
-    return format == CacheFormat::int8 ? 2 * kCacheGroup * size_of(DType::fp32) : 0;
+    return format == CacheFormat::int8 ? 2 * kCacheChunk * size_of(DType::fp32) : 0;
   }
-  std::int64_t group_bytes() const {
-    return scale_bytes() + 2 * kCacheGroup * head_width * element_bytes();
+  std::int64_t chunk_bytes() const {
+    return scale_bytes() + 2 * kCacheChunk * head_width * element_bytes();
   }
-  std::int64_t head_bytes() const { return block_tokens / kCacheGroup * group_bytes(); }
+  std::int64_t head_bytes() const { return block_tokens / kCacheChunk * chunk_bytes(); }
   /// Bytes of a block of one layer.
   std::int64_t block_bytes() const { return checked_mul(kv_heads, head_bytes()); }
 };

@@ -18,12 +18,12 @@
 
 namespace zero {
 
-/// How a stored weight is cut by columns: into groups of `columns`, of which the last may have
-/// fewer. The weight consists of parts, one behind another, each with as many bytes for every group
-/// in order. Whole groups, cut out, are a stored weight of their own.
+/// How a stored weight is cut: into column blocks of `columns`; the last may have fewer. The weight
+/// consists of parts, one behind another, each with as many bytes for every block in order. Whole
+/// blocks, cut out, are a stored weight of their own.
 struct WeightCut {
   std::int64_t columns = 0;
-  std::vector<std::int64_t> part_bytes{};  ///< of a group, for each part
+  std::vector<std::int64_t> part_bytes{};  ///< of a column block, for each part
 };
 
 /// Consecutive tokens of one sequence in a pass of the model.
@@ -36,11 +36,11 @@ struct SequenceRows {
 
 /// The rows of one pass of the model, on the host.
 struct PassRows {
-  std::vector<std::int32_t> tokens;      ///< of each row
-  std::vector<std::int32_t> positions;   ///< of each row, in its sequence
-  std::vector<std::int32_t> logit_rows;  ///< rows whose logits are computed
-  std::vector<std::int32_t> arrivals;    ///< where a rank's own rows are among those it receives
-  std::vector<SequenceRows> sequences;   ///< all rows, in order
+  std::vector<std::int32_t> tokens;         ///< of each row
+  std::vector<std::int32_t> positions;      ///< of each row, in its sequence
+  std::vector<std::int32_t> logit_rows;     ///< rows whose logits are computed
+  std::vector<std::int32_t> receive_order;  ///< where a rank's own rows are among those it receives
+  std::vector<SequenceRows> sequences;      ///< all rows, in order
 
   std::int64_t count() const { return static_cast<std::int64_t>(tokens.size()); }
 };
@@ -54,7 +54,7 @@ struct PassSizes {
   friend auto operator<=>(const PassSizes&, const PassSizes&) = default;
 };
 /// A list of row numbers of a pass.
-enum class RowList : std::uint8_t { positions, logit_rows, arrivals };
+enum class RowList : std::uint8_t { positions, logit_rows, receive_order };
 
 /// The largest pass of a model.
 struct PassLimits {
@@ -89,7 +89,7 @@ struct CachedAttention {
 };
 
 /// Operations that Ops lacks: a decoder's forward over a key/value cache. Calls submit work to the
-/// device's compute stream; views must live until the stream has passed it. embed(), gather(),
+/// device's compute stream; views must live until the stream has passed it. embed(), take_rows(),
 /// append() and attend() work on the rows of the pass that begin() names.
 /// A row's bits depend on the row and its sequence alone: not on the other rows of the pass, their
 /// number, the number of threads, or the length of the cache's blocks. Operands are checked by
@@ -132,8 +132,8 @@ class InferenceOps {
   /// x (rows, in) = each row's token's column of the weight of a head or embedding.
   virtual void embed(const WeightShape& shape, View weight, View x) = 0;
   /// Row i of `to`, (entries of the list, width) = row list[i] of `from`; of one dtype. Throws
-  /// zero::Error if the device computes for one rank alone, which has no arrivals.
-  virtual void gather(RowList list, View from, std::int64_t width, View to) = 0;
+  /// zero::Error if the device computes for one rank alone, which receives no rows.
+  virtual void take_rows(RowList list, View from, std::int64_t width, View to) = 0;
   /// Writes the k and v of all rows to the cache.
   virtual void append(const CachedAttention& operands) = 0;
   /// out = softmax(scale q k^T) v over the cached positions that each row sees. Positions that no

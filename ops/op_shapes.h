@@ -43,15 +43,6 @@ struct LinearGeluForward {
   View z, y;  ///< the shape's dtype; distinct memory
 };
 
-/// Operands of the input gradient of a linear layer whose x was y = gelu(z).
-struct LinearGeluBackward {
-  View dy;  ///< (rows, out)
-  View weight;
-  View z;      ///< (rows, in)
-  View dz, y;  ///< (rows, in); overwritten; distinct memory; y may be empty
-  View dbias;  ///< (in), overwritten; the shape's dtype, or fp32
-};
-
 /// Causal self-attention of `batch` sequences; C = heads * head_width.
 struct AttentionShape {
   std::int64_t batch = 0;
@@ -102,7 +93,7 @@ struct EmbeddingShape {
   std::int64_t first = 0;  ///< the token of its first row; tokens outside the table give zeros
 };
 
-/// A chunk of rows of logits, of which this rank holds `columns` of the vocabulary.
+/// A chunk of rows of logits. This rank holds `columns` of the vocabulary.
 struct LogitsShape {
   std::int64_t rows = 0;
   std::int64_t columns = 0;

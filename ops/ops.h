@@ -75,14 +75,11 @@ class Ops {
   /// dW (=, +=) x^T dy, in the weight's layout, in the shape's weight_gradient dtype.
   void linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight, Write write);
 
-  // Each of the next three combines two other operations: the first and the last in fewer passes
-  // over memory if the device can fuse them for these operands; otherwise by calling both.
+  // Each of the next two combines two other operations: in fewer passes over memory if the device
+  // can fuse them for these operands, otherwise by calling both.
 
   /// y = gelu(z), z = x W + bias; gelu may take z as stored or before rounding.
   void linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands);
-  /// dz = (dy W^T) * gelu'(z), and y = gelu(z) recomputed, unless y is empty; dbias (in) = the
-  /// column sums of dz before rounding.
-  void linear_gelu_backward(const LinearShape& shape, const LinearGeluBackward& operands);
   /// dW = x^T dy, overwritten as by linear_backward_weight, and dbias (out) = the column sums of
   /// dy, in the shape's dtype or fp32.
   void linear_backward_parameters(const LinearShape& shape, View x, View dy, View dweight,
@@ -161,7 +158,7 @@ class Ops {
   void cross_entropy_gradient(const LogitsShape& shape, View logits, View targets, View softmax,
                               float scale);
   /// total (one fp64) = the sum of losses, in an order that depends on their count only: the CPU
-  /// adds one after another, a GPU adds each stretch of them and then the stretches' sums.
+  /// adds one after another, a GPU adds each part of them and then the parts' sums.
   void sum(View losses, View total);
 
  protected:

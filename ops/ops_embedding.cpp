@@ -7,8 +7,8 @@
 namespace zero {
 namespace {
 
-/// The table of positions, of which a sequence reads the first rows; its bytes are counted with the
-/// table of tokens.
+/// The table of positions: a sequence reads the first rows. Its bytes are counted with the table of
+/// tokens.
 OpOperand positions(const EmbeddingShape& s, View view, DType dtype) {
   const std::int64_t count = s.sequence * s.width;
   OpOperand table = optional("positions", view.empty() ? view : view.slice(0, count), count, dtype);

@@ -69,20 +69,6 @@ void Ops::linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) 
   gelu_forward(o.z, o.y);
 }
 
-void Ops::linear_gelu_backward(const LinearShape& s, const LinearGeluBackward& o) {
-  const OpCall call = product("linear_gelu_backward", s);
-  check_dense(call.name, s);
-  const std::int64_t n = s.rows * s.in;
-  check(call, {{"dy", o.dy, s.rows * s.out, s.dtype},
-               {"weight", o.weight, s.in * s.out, s.dtype},
-               {"z", o.z, n, s.dtype},
-               {"dz", o.dz, n, s.dtype},
-               optional("y", o.y, n, s.dtype),
-               {"dbias", o.dbias, s.in, or_fp32(o.dbias, s.dtype)}});
-  linear_backward_input(s, o.dy, o.weight, o.dz);
-  gelu_backward({s.rows, s.in, s.dtype}, o.z, o.dz, o.y, o.dbias);
-}
-
 void Ops::linear_backward_parameters(const LinearShape& s, View x, View dy, View dweight,
                                      View dbias) {
   const OpCall call = product("linear_backward_parameters", s);

@@ -78,15 +78,16 @@ class Columns {
       : values_(values.data()),
         to_(to),
         column_(column),
-        count_(std::min(kColumnsOfRange, to.column_end() - column)) {}
+        count_(std::min(kTile, to.column_end() - column)) {}
 
   void quantize() {
-    for (std::int64_t panel = to_.panel_begin(); panel < to_.panel_end(); ++panel) {
-      const std::int64_t begin = std::max(to_.group_begin(), panel * kGroupsOfRange);
-      const std::int64_t end = std::min(to_.group_end(), (panel + 1) * kGroupsOfRange);
-      most_.assign(static_cast<std::size_t>((end - begin) * kColumnsOfRange), 0);
+    for (std::int64_t scale_block = to_.scale_block_begin(); scale_block < to_.scale_block_end();
+         ++scale_block) {
+      const std::int64_t begin = std::max(to_.group_begin(), scale_block * kGroupsOfRange);
+      const std::int64_t end = std::min(to_.group_end(), (scale_block + 1) * kGroupsOfRange);
+      most_.assign(static_cast<std::size_t>((end - begin) * kTile), 0);
       for (std::int64_t group = begin; group < end; ++group) find_largest(group, most(group));
-      if (to_.shape.format == WeightFormat::nf4) set_range(panel);
+      if (to_.shape.format == WeightFormat::nf4) set_range(scale_block);
       for (std::int64_t group = begin; group < end; ++group) {
         for (std::int64_t i = 0; i < count_; ++i) set_scale(group, i, most(group)[i]);
         set_codes(group);
@@ -105,10 +106,9 @@ class Columns {
   const float* at(std::int64_t depth, std::int64_t i) const {
     return values_ + to_.element_at(depth, column_ + i);
   }
-  /// Of a group of the panel under way: the elements of the largest magnitude, with their signs.
-  float* most(std::int64_t group) {
-    return most_.data() + group % kGroupsOfRange * kColumnsOfRange;
-  }
+  /// Of a group of the scale block under way: the elements of the largest magnitude, with their
+  /// signs.
+  float* most(std::int64_t group) { return most_.data() + group % kGroupsOfRange * kTile; }
 
   void find_largest(std::int64_t group, float* found) {
     const std::int64_t begin = depth_begin(group);
@@ -145,10 +145,10 @@ class Columns {
   }
 
   // Columns behind the last count as zeros.
-  void set_range(std::int64_t panel) {
+  void set_range(std::int64_t scale_block) {
     for (float& value : most_) value = std::abs(value);
     const auto [least, largest] = std::minmax_element(most_.begin(), most_.end());
-    to_.ranges[to_.range_at(panel, column_)] = {*least, (*largest - *least) / kMostScaleCode};
+    to_.ranges[to_.range_at(scale_block, column_)] = {*least, (*largest - *least) / kMostScaleCode};
   }
 
   void set_scale(std::int64_t group, std::int64_t i, float most) {
@@ -170,7 +170,7 @@ class Columns {
   }
 
   void set_codes(std::int64_t group) {
-    std::array<float, kColumnsOfRange> scales{};
+    std::array<float, kTile> scales{};
     for (std::int64_t i = 0; i < count_; ++i) {
       scales[static_cast<std::size_t>(i)] = to_.scale(group, column_ + i);
     }
@@ -200,7 +200,7 @@ class Columns {
   QuantizedRows& to_;
   std::int64_t column_;
   std::int64_t count_;
-  std::vector<float> most_;  // (groups of the panel, 32)
+  std::vector<float> most_;  // (groups of a scale block, 32)
 };
 
 }  // namespace
@@ -223,8 +223,8 @@ QuantizedRows::QuantizedRows(const WeightShape& of, std::int64_t begin, std::int
   codes.resize(static_cast<std::size_t>(count * shape.file_columns()));
   scales.resize(static_cast<std::size_t>(groups * columns() * scale_bytes(shape.format)));
   if (shape.format == WeightFormat::nf4) {
-    ranges.resize(static_cast<std::size_t>((panel_end() - panel_begin()) *
-                                           div_ceil(columns(), kColumnsOfRange)));
+    ranges.resize(static_cast<std::size_t>((scale_block_end() - scale_block_begin()) *
+                                           div_ceil(columns(), kTile)));
   }
 }
 
@@ -243,10 +243,10 @@ float QuantizedRows::scale(std::int64_t group, std::int64_t column) const {
 QuantizedRows quantize(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
                        int threads) {
   QuantizedRows quantized(shape, first, std::ssize(rows) / shape.file_columns());
-  const std::int64_t blocks = div_ceil(quantized.columns(), kColumnsOfRange);
+  const std::int64_t blocks = div_ceil(quantized.columns(), kTile);
   cpu::parallel_for(threads, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
-      Columns(rows, quantized, quantized.column_begin() + block * kColumnsOfRange).quantize();
+      Columns(rows, quantized, quantized.column_begin() + block * kTile).quantize();
     }
   });
   return quantized;

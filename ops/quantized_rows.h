@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "ops/tile.h"
 #include "ops/weight_shape.h"
 
 namespace zero {
@@ -20,7 +21,6 @@ struct ScaleRange {
   float step = 0;
 };
 inline constexpr std::int64_t kGroupsOfRange = 8;
-inline constexpr std::int64_t kColumnsOfRange = 32;
 
 /// Scales of a column.
 constexpr std::int64_t count_groups(WeightFormat format, std::int64_t in) {
@@ -71,29 +71,29 @@ struct QuantizedRows : WeightRows {
 
   std::vector<std::uint8_t> codes{};  ///< (rows, columns of the tensor)
   std::vector<std::byte> scales{};    ///< with groups where the tensor has inputs
-  std::vector<ScaleRange> ranges{};   ///< nf4: with panels of 8 groups and 32s of outputs
+  std::vector<ScaleRange> ranges{};   ///< nf4: one for 8 groups x 32 outputs
 
   // The groups and ranges that lie in the rows.
   std::int64_t group_begin() const { return group_of(depth_begin()); }
   std::int64_t group_end() const {
     return group_begin() + count_groups(shape.format, depth_end() - depth_begin());
   }
-  std::int64_t panel_begin() const { return group_begin() / kGroupsOfRange; }
-  std::int64_t panel_end() const { return div_ceil(group_end(), kGroupsOfRange); }
+  std::int64_t scale_block_begin() const { return group_begin() / kGroupsOfRange; }
+  std::int64_t scale_block_end() const { return div_ceil(group_end(), kGroupsOfRange); }
   std::int64_t group_of(std::int64_t depth) const {
     return scale_group(shape.format) == 0 ? 0 : depth / scale_group(shape.format);
   }
 
-  // Places of what belongs to a group or panel (8 groups) and a column.
+  // Places of what belongs to a group or scale block (8 groups) and a column.
   /// In bytes.
   std::size_t scale_at(std::int64_t group, std::int64_t column) const {
     return at(group - group_begin(), group_end() - group_begin(), column - column_begin(),
               columns()) *
            static_cast<std::size_t>(scale_bytes(shape.format));
   }
-  std::size_t range_at(std::int64_t panel, std::int64_t column) const {
-    return at(panel - panel_begin(), panel_end() - panel_begin(),
-              (column - column_begin()) / kColumnsOfRange, div_ceil(columns(), kColumnsOfRange));
+  std::size_t range_at(std::int64_t scale_block, std::int64_t column) const {
+    return at(scale_block - scale_block_begin(), scale_block_end() - scale_block_begin(),
+              (column - column_begin()) / kTile, div_ceil(columns(), kTile));
   }
   /// The scale of a column in a group.
   float scale(std::int64_t group, std::int64_t column) const;

@@ -80,7 +80,7 @@ bool holds_groups(const TensorPart& part, const WeightShape& shape) {
   const IndexRanges& outputs = outputs_of(part, shape);
   return !nf4 || std::ranges::all_of(outputs, [&](const TensorSlice::Range& range) {
     const bool last = &range == &outputs.back();
-    return range.begin % kColumnsOfRange == 0 && (last || range.count % kColumnsOfRange == 0);
+    return range.begin % kTile == 0 && (last || range.count % kTile == 0);
   });
 }
 
@@ -253,11 +253,12 @@ std::optional<QuantizedRows> QuantizedFiles::read_codes(std::size_t tensor, cons
   read_part<AnyCode>(held.scales, scales, rows.scales.data());
   IndexRanges blocks;
   for (const TensorSlice::Range& range : outputs) {
-    blocks.push_back({range.begin / kColumnsOfRange, div_ceil(range.count, kColumnsOfRange)});
+    blocks.push_back({range.begin / kTile, div_ceil(range.count, kTile)});
   }
-  const TensorPart ranges = by_groups(
-      {group / kGroupsOfRange + rows.panel_begin(), rows.panel_end() - rows.panel_begin()},
-      div_ceil(groups, kGroupsOfRange), blocks, div_ceil(held.parameter.out, kColumnsOfRange));
+  const TensorPart ranges =
+      by_groups({group / kGroupsOfRange + rows.scale_block_begin(),
+                 rows.scale_block_end() - rows.scale_block_begin()},
+                div_ceil(groups, kGroupsOfRange), blocks, div_ceil(held.parameter.out, kTile));
   read_part<Range>(held.ranges, ranges, rows.ranges.data());
   return rows;
 }

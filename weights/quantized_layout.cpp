@@ -46,7 +46,7 @@ std::vector<FileTensor> quantized_tensors(const DecoderParameter& matrix, Weight
        .shape = int8 ? std::vector{shape.out} : ordered(groups, shape.out)}};
   if (format == WeightFormat::nf4) {
     std::vector<std::int64_t> ranges =
-        ordered(div_ceil(groups, kGroupsOfRange), div_ceil(shape.out, kColumnsOfRange));
+        ordered(div_ceil(groups, kGroupsOfRange), div_ceil(shape.out, kTile));
     ranges.push_back(2);
     tensors.push_back(
         {.name = matrix.name + "_scale_range", .type = FileType::f32, .shape = std::move(ranges)});

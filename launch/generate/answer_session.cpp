@@ -115,12 +115,7 @@ InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t requ
                            .cache = cache_format_from_name(flags_.cache_dtype),
                            .requests = requests,
                            .request_tokens = request_tokens,
-                           .block_tokens = flags_.cache == "paged" ? kCacheGroup : 0,
                            .host_tokens = flags_.host_cache_tokens};
-  ZERO_CHECK(options.host_tokens == 0 || options.block_tokens > 0,
-             "--host-cache-tokens is {} with --cache contiguous; expected --cache paged: only "
-             "blocks full of tokens move to host memory",
-             options.host_tokens);
   options.logit_rows = std::min(requests * (1 + guessed), InferenceOptions::kMostRows);
   options.rows = std::max(options.rows, options.logit_rows);
   if (flags_.cache_tokens > 0) {
@@ -186,17 +181,13 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
     drafter_ = std::make_unique<NgramDrafter>();
   }
   generator_ = std::make_unique<Generator>(
-      *model_, GeneratorOptions{
-                   .batching = flags_.batching == "fixed" ? Batching::fixed : Batching::continuous,
-                   .batch_delay = 0,  // all prompts are there
-                   .drafter = drafter_.get(),
-                   .draft_tokens = flags_.draft_tokens});
+      *model_, GeneratorOptions{.drafter = drafter_.get(), .draft_tokens = flags_.draft_tokens});
 }
 
 // Those that this rank computes.
 void AnswerSession::submit(const std::vector<AcceptedPrompt>& prompts) {
   own_.clear();
-  touched_.clear();
+  with_new_text_.clear();
   for (std::size_t number = 0; number < prompts.size(); ++number) {
     if (!ranks_.computes(number)) continue;
     const AcceptedPrompt& prompt = prompts[number];
@@ -216,7 +207,7 @@ void AnswerSession::submit(const std::vector<AcceptedPrompt>& prompts) {
 }
 
 void AnswerSession::touch(Own& own) {
-  if (!std::exchange(own.touched, true)) touched_.push_back(&own);
+  if (!std::exchange(own.has_new_text, true)) with_new_text_.push_back(&own);
 }
 
 // One pass of the model, in which all ranks take part.
@@ -234,9 +225,9 @@ void AnswerSession::step() {
 
 std::vector<AnswerUpdate> AnswerSession::updates() {
   std::vector<AnswerUpdate> all;
-  for (Own* const each : std::exchange(touched_, {})) {
+  for (Own* const each : std::exchange(with_new_text_, {})) {
     Own& own = *each;
-    own.touched = false;
+    own.has_new_text = false;
     if (!ranks_.speaks()) continue;
     AnswerUpdate update{.answer = own.number, .text = own.answer.take_text()};
     if (const auto& end = own.answer.ended()) {
@@ -284,25 +275,25 @@ void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
 // What the ranks' caches and guesses saved, together.
 void AnswerSession::print_totals() {
   if (model_ == nullptr) return;
-  const Generator::Guesses guesses = generator_->guesses();
+  const Generator::DraftStats drafts = generator_->draft_stats();
   const KeyValueCache::Usage usage = model_->cache().usage();
   std::array<std::int64_t, 6> sums{};
   nlohmann::json mine = sums;
   if (ranks_.speaks()) {
-    mine = {guesses.read,    guesses.kept,    usage.reused, generator_->scheduler().preemptions(),
+    mine = {drafts.proposed, drafts.accepted, usage.reused, generator_->scheduler().preemptions(),
             usage.moved_out, usage.moved_back};
   }
   for (const std::string& of_rank : ranks_.gather(mine.dump())) {
     const auto numbers = nlohmann::json::parse(of_rank).get<decltype(sums)>();
     std::ranges::transform(sums, numbers, sums.begin(), std::plus());
   }
-  const auto [read, kept, reused, preemptions, moved_out, moved_back] = sums;
+  const auto [proposed, accepted, reused, preemptions, moved_out, moved_back] = sums;
   if (printer_.totals().tokens == 0) return;
-  if (read > 0) {
-    say("{} of {} guessed tokens were right ({:.0f} %)\n", kept, read,
-        100.0 * static_cast<double>(kept) / static_cast<double>(read));
+  if (proposed > 0) {
+    say("{} of {} guessed tokens were right ({:.0f} %)\n", accepted, proposed,
+        100.0 * static_cast<double>(accepted) / static_cast<double>(proposed));
   }
-  if (!guesses.error.empty()) say("guessing ended: {}\n", guesses.error);
+  if (!drafts.error.empty()) say("guessing ended: {}\n", drafts.error);
   if (reused > 0 || preemptions > 0) {
     say("{} tokens were found in the cache, {} requests were preempted\n", reused, preemptions);
   }
@@ -345,7 +336,7 @@ void AnswerSession::report_cache() const {
   const Scheduler& scheduler = generator_->scheduler();
   say("{} requests run, {} wait; {} of {} cache blocks hold their {} tokens, {} hold what may come "
       "again; {} preemptions\n",
-      scheduler.running(), scheduler.waiting(), usage.used, usage.total, usage.tokens, usage.known,
+      scheduler.running(), scheduler.waiting(), usage.used, usage.total, usage.tokens, usage.cached,
       scheduler.preemptions());
   if (usage.host_total == 0) return;
   say("{} of {} host blocks are used; {} moved there, {} moved back\n", usage.host_used,

@@ -83,7 +83,7 @@ class AnswerSession {
     std::size_t number = 0;  // among all prompts
     Answer answer;
     RequestId id = 0;
-    bool touched = false;  // it stands in touched_
+    bool has_new_text = false;  // it stands in with_new_text_
   };
   InferenceOptions options(std::int64_t requests, std::int64_t request_tokens) const;
   InferenceOptions draft_options(const InferenceOptions& options, const std::string& folder) const;
@@ -118,7 +118,7 @@ class AnswerSession {
   std::unique_ptr<Drafter> drafter_;
   std::unique_ptr<Generator> generator_;
   std::deque<Own> own_;
-  std::vector<Own*> touched_;  // those with updates
+  std::vector<Own*> with_new_text_;  // those with updates
   bool failed_ = false;
   bool told_end_ = false;  // PromptEncoder::end_note
   double seconds_ = 0;

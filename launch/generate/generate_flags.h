@@ -31,13 +31,11 @@ struct GenerateFlags {
   std::string dtype = "fp32";
   std::string weights{};  ///< empty: as the folder has them
   std::string cache_dtype = "dtype";
-  std::int64_t requests = 8;            ///< at once
-  std::string cache = "paged";          ///< or "contiguous"
-  std::int64_t cache_tokens = 0;        ///< of all requests; 0: as many as they can need
-  std::int64_t host_cache_tokens = 0;   ///< of blocks in host memory
-  std::string batching = "continuous";  ///< or "fixed"
-  std::string draft{};                  ///< empty, "prompt", or the folder of a model
-  std::int64_t draft_tokens = 3;        ///< guessed in a step, at most
+  std::int64_t requests = 8;           ///< at once
+  std::int64_t cache_tokens = 0;       ///< of all requests; 0: as many as they can need
+  std::int64_t host_cache_tokens = 0;  ///< of blocks in host memory
+  std::string draft{};                 ///< empty, "prompt", or the folder of a model
+  std::int64_t draft_tokens = 3;       ///< guessed in a step, at most
   /// Of a prompt typed at a terminal, with its answer, at most; kUsualContext if not given.
   std::optional<std::int64_t> context{};
   static constexpr std::int64_t kUsualContext = 8192;

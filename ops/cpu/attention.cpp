@@ -66,7 +66,7 @@ struct Workplace {
   float *dk, *dv;                       // the same; only if heads share keys and values
   float *log2_sums, *deltas, *inverse;  // (sequence), (sequence), (kBlock)
   std::byte *across[2], *down[2];       // packed: k and v forward; q and dout backward
-  PackedRight keys, values;             // of forward's group of heads
+  PackedRight keys, values;             // of the query heads that read one key head
   std::byte* products;
 };
 
@@ -168,14 +168,14 @@ struct Head {
   std::int64_t head;
 
   std::int64_t width() const { return shape.heads * shape.head_width; }
-  std::int64_t group() const { return shape.heads / shape.key_heads(); }
+  std::int64_t queries_per_kv() const { return shape.heads / shape.key_heads(); }
   // The heads of a group run one after another on one thread.
-  bool opens_group() const { return head % group() == 0; }
-  bool closes_group() const { return head % group() == group() - 1; }
+  bool opens_group() const { return head % queries_per_kv() == 0; }
+  bool closes_group() const { return head % queries_per_kv() == queries_per_kv() - 1; }
   // part: 0 q, 1 k, 2 v
   RowBlock of_qkv(const View& view, std::int64_t part, std::int64_t row) const {
     const std::int64_t before =
-        part == 0 ? head : shape.heads + (part - 1) * shape.key_heads() + head / group();
+        part == 0 ? head : shape.heads + (part - 1) * shape.key_heads() + head / queries_per_kv();
     const std::int64_t at = (sequence_index * shape.sequence + row) * shape.qkv_width();
     return block(view, at + before * shape.head_width, shape.qkv_width());
   }
@@ -261,7 +261,8 @@ void backward_block(const Head& head, const Attention::Operands& o, const Querie
   const std::int64_t queries = queries_of(s, first).count();
   const void* const k = head.of_qkv(o.qkv, 1, first).data;
   const void* const v = head.of_qkv(o.qkv, 2, first).data;
-  Product& scores = products.get(scores_shape(s, rows, queries, Triangle::c_upper), Right::packed);
+  const Product& scores =
+      products.get(scores_shape(s, rows, queries, Triangle::c_upper), Right::packed);
   scores.run(
       {.a = k, .b = from.q_across.from(0, first), .c = place.scores, .scratch = place.products});
   scores.run({.a = v,
@@ -281,9 +282,9 @@ void backward_block(const Head& head, const Attention::Operands& o, const Querie
                   .probabilities = place.probabilities,
                   .dscores = place.dscores,
                   .dtype = s.dtype});
-  const bool shared = head.group() > 1;
+  const bool shared = head.queries_per_kv() > 1;
   const std::int64_t at = first * s.head_width;
-  Product& gradient = products.get(gradient_shape(s, rows, queries), Right::packed);
+  const Product& gradient = products.get(gradient_shape(s, rows, queries), Right::packed);
   gradient.run(
       {.a = place.probabilities,
        .b = from.dout_down.from(first, 0),
@@ -308,7 +309,7 @@ void backward_head(const Head& head, const Attention::Operands& o, Products& pro
   }
   const std::int64_t all = s.sequence * s.head_width;
   std::fill(place.dq, place.dq + all, 0.0F);
-  const bool shared = head.group() > 1;
+  const bool shared = head.queries_per_kv() > 1;
   if (shared && head.opens_group()) {
     std::fill(place.dk, place.dk + all, 0.0F);
     std::fill(place.dv, place.dv + all, 0.0F);

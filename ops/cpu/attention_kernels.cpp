@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-/// A whole vector, of which only the first `count` lanes matter.
+/// A whole vector; only the first `count` lanes matter.
 struct CountedLanes {
   std::size_t count;
 };

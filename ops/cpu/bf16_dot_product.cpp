@@ -20,17 +20,17 @@ namespace {
 constexpr int kColumns = 32;
 constexpr int kLanes = 16;
 constexpr std::int64_t kLine = 64;         // bytes
-constexpr std::int64_t kHalfBytes = 1024;  // of a square of bf16
+constexpr std::int64_t kHalfBytes = 1024;  // of a tile of bf16
 constexpr int kMostRows = 8;               // whose sums fit the registers
-constexpr int kUnrolled = 8;               // vectors of plain squares
+constexpr int kUnrolled = 8;               // vectors of plain tiles
 constexpr std::int64_t kAhead = 8192;      // bytes from what is read to what is fetched: measured
-constexpr int kSharing = 2;                // sweeps that fetch a share each of the next squares
+constexpr int kSharing = 2;                // sweeps that fetch a share each of the next tiles
 // What is fetched during a sweep, into the second cache, which waits for more lines of memory at a
 // time than the first.
 enum class Fetch : std::uint8_t {
   nothing,
-  ahead,  // what comes kAhead later in these squares and behind them
-  share,  // of the next squares: memory is read while rows multiply
+  ahead,  // what comes kAhead later in these tiles and behind them
+  share,  // of the next tiles: memory is read while rows multiply
 };
 template <Fetch kFetch>
 [[gnu::always_inline]] inline void fetch_ahead(const std::byte* from) {
@@ -104,8 +104,7 @@ struct Fours {
   }
 };
 
-// The levels of 128 codes of 4 bits. Lanes choose by their low 5 bits, of which the fifth does not
-// matter.
+// The levels of 128 codes of 4 bits. Lanes choose by their low 5 bits; the fifth does not matter.
 struct Looked {
   __m512bh level[4];
 
@@ -121,9 +120,9 @@ struct Looked {
 };
 
 struct Bf16 {
-  static constexpr std::int64_t kBytes = 2 * kHalfBytes;  // of a square
+  static constexpr std::int64_t kBytes = 2 * kHalfBytes;  // of a tile
 };
-// Both halves of a square side by side: a row's value serves two vectors, which pays for more rows
+// Both halves of a tile side by side: a row's value serves two vectors, which pays for more rows
 // than are multiplied at a time.
 struct SideBySide : Bf16 {};
 struct Int8 {
@@ -150,18 +149,18 @@ template <int kRows>
   }
 }
 
-// Adds the products of a square.
+// Adds the products of a tile.
 template <int kRows, Fetch kFetch>
-[[gnu::always_inline]] inline void add_square(Bf16 /*levels*/, const Bf16DotProduct& p,
-                                              const std::byte* square, const std::byte* /*share*/,
-                                              const std::byte* x, Sums<kRows>& sums) {
+[[gnu::always_inline]] inline void add_tile(Bf16 /*levels*/, const Bf16DotProduct& p,
+                                            const std::byte* tile, const std::byte* /*share*/,
+                                            const std::byte* x, Sums<kRows>& sums) {
   // In the order of memory, which is read fastest so.
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll kUnrolled
-    for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
-      fetch_ahead<kFetch>(square);
-      const __m512bh levels = pairs(_mm512_loadu_si512(square));
+    for (int pair = 0; pair < kLanes; ++pair, tile += kLine) {
+      fetch_ahead<kFetch>(tile);
+      const __m512bh levels = pairs(_mm512_loadu_si512(tile));
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row) {
         sums.row[row][half] = _mm512_dpbf16_ps(
@@ -172,37 +171,37 @@ template <int kRows, Fetch kFetch>
 }
 
 template <int kRows, Fetch kFetch>
-[[gnu::always_inline]] inline void add_square(SideBySide /*levels*/, const Bf16DotProduct& p,
-                                              const std::byte* square, const std::byte* share,
-                                              const std::byte* x, Sums<kRows>& sums) {
+[[gnu::always_inline]] inline void add_tile(SideBySide /*levels*/, const Bf16DotProduct& p,
+                                            const std::byte* tile, const std::byte* share,
+                                            const std::byte* x, Sums<kRows>& sums) {
 #pragma GCC unroll 4
-  for (int pair = 0; pair < kLanes; ++pair, square += kLine, x += 4) {
+  for (int pair = 0; pair < kLanes; ++pair, tile += kLine, x += 4) {
     fetch_share<SideBySide, kFetch>(share, pair);
-    add_pair(sums, x, p.row_bytes, pairs(_mm512_loadu_si512(square)),
-             pairs(_mm512_loadu_si512(square + kHalfBytes)));
+    add_pair(sums, x, p.row_bytes, pairs(_mm512_loadu_si512(tile)),
+             pairs(_mm512_loadu_si512(tile + kHalfBytes)));
   }
 }
 
 template <int kRows, Fetch kFetch>
-[[gnu::always_inline]] inline void add_square(Int8 /*levels*/, const Bf16DotProduct& p,
-                                              const std::byte* square, const std::byte* share,
-                                              const std::byte* x, Sums<kRows>& sums) {
-  for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
-    fetch_ahead<kFetch>(square);
+[[gnu::always_inline]] inline void add_tile(Int8 /*levels*/, const Bf16DotProduct& p,
+                                            const std::byte* tile, const std::byte* share,
+                                            const std::byte* x, Sums<kRows>& sums) {
+  for (int pair = 0; pair < kLanes; ++pair, tile += kLine) {
+    fetch_ahead<kFetch>(tile);
     fetch_share<Int8, kFetch>(share, pair);
-    const Fours fours(square);
+    const Fours fours(tile);
     add_pair(sums, x + pair * 4, p.row_bytes, fours.level[0], fours.level[1]);
   }
 }
 
 template <int kRows, Fetch kFetch>
-[[gnu::always_inline]] inline void add_square(Bits4 /*levels*/, const Bf16DotProduct& p,
-                                              const std::byte* square, const std::byte* share,
-                                              const std::byte* x, Sums<kRows>& sums) {
-  for (int pair = 0; pair < kLanes; pair += 2, square += kLine, x += 8) {
-    fetch_ahead<kFetch>(square);
+[[gnu::always_inline]] inline void add_tile(Bits4 /*levels*/, const Bf16DotProduct& p,
+                                            const std::byte* tile, const std::byte* share,
+                                            const std::byte* x, Sums<kRows>& sums) {
+  for (int pair = 0; pair < kLanes; pair += 2, tile += kLine, x += 8) {
+    fetch_ahead<kFetch>(tile);
     fetch_share<Bits4, kFetch>(share, pair);
-    const Looked four(p, square);
+    const Looked four(p, tile);
     add_pair(sums, x, p.row_bytes, four.level[0], four.level[1]);
     add_pair(sums, x + 4, p.row_bytes, four.level[2], four.level[3]);
   }
@@ -221,9 +220,9 @@ __m512 load_scales(const Bf16DotProduct& p, std::int64_t group, int column) {
   const __m128i codes = _mm_loadu_si128(
       reinterpret_cast<const __m128i*>(static_cast<const std::uint8_t*>(p.scales) + at));
   const float* const range = p.ranges + group / Bf16DotProduct::kGroupsOfRange * 2;
-  const __m512 steps =
+  const __m512 scaled =
       _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes)), _mm512_set1_ps(range[1]));
-  return _mm512_add_ps(steps, _mm512_set1_ps(range[0]));
+  return _mm512_add_ps(scaled, _mm512_set1_ps(range[0]));
 }
 
 // Adds the sums of a group, times its scales, to those of the groups before it.
@@ -251,17 +250,17 @@ template <int kRows>
 template <class Levels, int kRows, Fetch kFetch>
 void multiply_rows(const Bf16DotProduct& p, const std::byte* share, const std::byte* x,
                    float* sums) {
-  const std::byte* square = p.squares;
-  const std::int64_t group_steps = p.group_steps > 0 ? p.group_steps : p.steps;
-  std::int64_t left = p.steps;
-  for (std::int64_t group = 0; left > 0; ++group, left -= group_steps) {
+  const std::byte* tile = p.tiles;
+  const std::int64_t group_tiles = p.group_tiles > 0 ? p.group_tiles : p.depth_tiles;
+  std::int64_t left = p.depth_tiles;
+  for (std::int64_t group = 0; left > 0; ++group, left -= group_tiles) {
     Sums<kRows> of_group;
 #pragma GCC unroll 8
     for (auto& row : of_group.row) row[0] = row[1] = _mm512_setzero_ps();
-    const std::int64_t steps = left < group_steps ? left : group_steps;
-    for (const std::byte* const end = square + steps * Levels::kBytes; square < end;
-         square += Levels::kBytes, x += 2 * kColumns) {
-      add_square<kRows, kFetch>(Levels(), p, square, share, x, of_group);
+    const std::int64_t depth_tiles = left < group_tiles ? left : group_tiles;
+    for (const std::byte* const end = tile + depth_tiles * Levels::kBytes; tile < end;
+         tile += Levels::kBytes, x += 2 * kColumns) {
+      add_tile<kRows, kFetch>(Levels(), p, tile, share, x, of_group);
       if constexpr (kFetch == Fetch::share) share += Levels::kBytes / kSharing;
     }
     if constexpr (std::is_same_v<Levels, Int8>) {
@@ -295,7 +294,7 @@ void multiply_all(const Bf16DotProduct& p) {
     float* const sums = p.sums + row * kColumns;
     const std::int64_t sweep = row / kMostRows;
     if (p.next != nullptr && sweep < kSharing) {
-      const std::byte* const share = p.next + sweep * p.steps * Levels::kBytes / kSharing;
+      const std::byte* const share = p.next + sweep * p.depth_tiles * Levels::kBytes / kSharing;
       multiply_some<ForMany, Fetch::share>(p, share, rows, x, sums);
     } else {
       multiply_some<ForMany, Fetch::nothing>(p, nullptr, rows, x, sums);
@@ -308,9 +307,9 @@ void multiply_all(const Bf16DotProduct& p) {
 template <class Put>
 [[gnu::always_inline]] inline void for_each_pair(const Bf16DotProduct& p, std::byte* to,
                                                  const Put& put) {
-  const std::byte* from = p.squares;
-  for (std::int64_t step = 0; step < p.steps; ++step, to += Bf16::kBytes) {
-    const std::int64_t group = p.group_steps > 0 ? step / p.group_steps : 0;
+  const std::byte* from = p.tiles;
+  for (std::int64_t step = 0; step < p.depth_tiles; ++step, to += Bf16::kBytes) {
+    const std::int64_t group = p.group_tiles > 0 ? step / p.group_tiles : 0;
     if (p.levels == Bf16DotProduct::Levels::int8) {
       for (std::int64_t at = 0; at < kHalfBytes; at += kLine, from += kLine) {
         put(widen(from), widen(from + kLine / 2), group, to + at);

@@ -13,7 +13,7 @@ namespace zero::cpu {
 /// depth, then times its scale. Its bits depend neither on the number of rows nor on how levels are
 /// stored.
 struct Bf16DotProduct {
-  /// Squares of 32 x 32 levels.
+  /// Tiles of 32 x 32 levels.
   enum class Levels : std::uint8_t {
     bf16,   ///< as pair_kernels() read them: 16 columns at all depths, then 16 more
     int8,   ///< codes of -127 to 127: for each pair of depths, 32 columns of pairs
@@ -25,24 +25,24 @@ struct Bf16DotProduct {
 
   static constexpr std::int64_t kGroupsOfRange = 8;
 
-  const std::byte* x = nullptr;  ///< rows of `steps` * 32 bf16
+  const std::byte* x = nullptr;  ///< rows of `depth_tiles` * 32 bf16
   std::int64_t row_bytes = 0;    ///< between rows
   std::int64_t rows = 0;
-  const std::byte* squares = nullptr;
+  const std::byte* tiles = nullptr;
   Levels levels = Levels::bf16;
-  std::int64_t steps = 0;               ///< squares, one after another in depth
+  std::int64_t depth_tiles = 0;         ///< tiles, one after another in depth
   const void* level_of_code = nullptr;  ///< bits4: 16 bf16
   Scales scale = Scales::none;
   const void* scales = nullptr;   ///< for each group 32
   const float* ranges = nullptr;  ///< of codes: for each 8 groups the least scale and a step
-  std::int64_t group_steps = 0;   ///< squares of a group; the last may have fewer. 0: one group
+  std::int64_t group_tiles = 0;   ///< tiles of a group; the last may have fewer. 0: one group
   float* sums = nullptr;          ///< (rows, 32), aligned to 64 bytes
-  /// As many squares that may be multiplied next: more than 8 rows fetch them meanwhile. May be
+  /// As many tiles that may be multiplied next: more than 8 rows fetch them meanwhile. May be
   /// null.
   const std::byte* next = nullptr;
 };
 
-/// Where the code of an element lies in a square of int8 or bits4, for any processor.
+/// Where the code of an element lies in a tile of int8 or bits4, for any processor.
 struct PairPlace {
   std::int64_t byte = 0;
   bool high = false;  ///< of 4 bits: in the byte's high half
@@ -58,8 +58,8 @@ constexpr PairPlace pair_place(Bf16DotProduct::Levels levels, std::int64_t depth
 /// These only for processors with Bf16Instructions::pairs (ops/cpu/processor.h), in a build for
 /// them.
 void multiply_pair_rows(const Bf16DotProduct& product);
-/// The levels of all squares of int8 or bits4 as Levels::bf16: steps * 2048 bytes, aligned to 64.
-/// Reads nothing of rows and sums.
+/// The levels of all tiles of int8 or bits4 as Levels::bf16: depth_tiles * 2048 bytes, aligned
+/// to 64. Reads nothing of rows and sums.
 void look_up_pairs(const Bf16DotProduct& codes, std::byte* to);
 /// Likewise, times their scales and rounded to bf16: what other kernels multiply.
 void widen_pairs(const Bf16DotProduct& codes, std::byte* to);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Scores, powers and sums of values of a tile of query rows over a stretch of positions, in fp32.
+// Scores, powers and sums of values of a tile of query rows over a key block of positions, in fp32.
 // Included inside Highway's foreach_target mechanism, once per target.
 
 #if defined(ZERO_INFERENCE_CPU_CACHED_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -30,7 +30,7 @@ using FloatTag = hn::ScalableTag<float>;
 struct TileScratch {
   float* queries;  // (kTileRows, head_width), scaled
   float* out;      // the same, before the division by sums
-  float* powers;   // (kTileRows, kStretch): scores, then exp(score - largest), of codes times the
+  float* powers;   // (kTileRows, kKeyBlock): scores, then exp(score - largest), of codes times the
                    // scales of values
 };
 
@@ -46,10 +46,10 @@ struct Tile {
   std::array<float, kTileRows> largest{};  // in units of log2
   std::array<float, kTileRows> sums{};
   std::array<std::int64_t, kTileRows> starts{};  // the first positions that rows see
-  // Of the stretch under way: the positions [opening, known) that a row sees, both 0 if none, and
-  // the factor of what was summed before.
+  // Of the key block under way: the positions [opening, visible) that a row sees, both 0 if none,
+  // and the factor of what was summed before.
   std::array<std::int64_t, kTileRows> opening{};
-  std::array<std::int64_t, kTileRows> known{};
+  std::array<std::int64_t, kTileRows> visible{};
   std::array<float, kTileRows> factors{};
 };
 
@@ -70,14 +70,14 @@ HWY_INLINE hn::Vec<D> load_stored(D d, const std::int8_t* from, SomeLanes lanes)
   return load_stored(d, padded, AllLanes{});
 }
 
-// Multiplies a group's figures of all rows of a tile by its scales.
-HWY_INLINE void scale_group(const float* scales, std::int64_t rows, float* figures) {
-  const hn::CappedTag<float, kCacheGroup> d;
+// Multiplies a chunk's figures of all rows of a tile by its scales.
+HWY_INLINE void scale_chunk(const float* scales, std::int64_t rows, float* figures) {
+  const hn::CappedTag<float, kCacheChunk> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t j = 0; j < kCacheGroup; j += lanes) {
+  for (std::int64_t j = 0; j < kCacheChunk; j += lanes) {
     const auto scale = hn::LoadU(d, scales + j);
     for (std::int64_t row = 0; row < rows; ++row) {
-      float* const to = figures + row * kStretch + j;
+      float* const to = figures + row * kKeyBlock + j;
       hn::StoreU(hn::Mul(hn::LoadU(d, to), scale), d, to);
     }
   }
@@ -88,18 +88,18 @@ HWY_INLINE void scale_group(const float* scales, std::int64_t rows, float* figur
 constexpr std::int64_t kMostRows = 4;
 
 template <typename S, std::int64_t rows>
-void score_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                   std::int64_t count, const TileScratch& scratch) {
+void score_keys(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                std::int64_t count, const TileScratch& scratch) {
   const hn::CappedTag<float, 1> d;
   for (std::int64_t at = 0; at < count; ++at) {
-    const S* const keys = head.keys(first + at) + at % kCacheGroup;
+    const S* const keys = head.keys(first + at) + at % kCacheChunk;
     for (std::int64_t row = 0; row < rows; ++row) {
       float sum = 0;
       for (std::int64_t i = 0; i < head_width; ++i) {
-        const float key = hn::GetLane(load_stored(d, keys + i * kCacheGroup, AllLanes{}));
+        const float key = hn::GetLane(load_stored(d, keys + i * kCacheChunk, AllLanes{}));
         sum += scratch.queries[row * head_width + i] * key;
       }
-      scratch.powers[row * kStretch + at] = sum;
+      scratch.powers[row * kKeyBlock + at] = sum;
     }
   }
 }
@@ -110,19 +110,19 @@ void score_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int
 // there are registers for.
 constexpr std::int64_t kSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;
 constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
-constexpr std::int64_t kMostRows = kLanes < kCacheGroup ? 4 : kTileRows;
+constexpr std::int64_t kMostRows = kLanes < kCacheChunk ? 4 : kTileRows;
 
-template <typename S, std::int64_t rows, std::int64_t groups>
-void score_groups(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+template <typename S, std::int64_t rows, std::int64_t chunks>
+void score_chunks(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
                   std::int64_t at, const TileScratch& scratch) {
   constexpr FloatTag d;
-  constexpr std::int64_t vectors = groups * kCacheGroup / kLanes;
+  constexpr std::int64_t vectors = chunks * kCacheChunk / kLanes;
   const S* keys[vectors];
   hn::Vec<FloatTag> sums[rows][vectors];
 #pragma GCC unroll 16
   for (std::int64_t j = 0; j < vectors; ++j) {
     const std::int64_t position = j * kLanes;
-    keys[j] = head.keys(first + at + position) + position % kCacheGroup;
+    keys[j] = head.keys(first + at + position) + position % kCacheChunk;
 #pragma GCC unroll 8
     for (std::int64_t row = 0; row < rows; ++row) sums[row][j] = hn::Zero(d);
   }
@@ -130,7 +130,7 @@ void score_groups(const HeadOfCache<S>& head, std::int64_t head_width, std::int6
     hn::Vec<FloatTag> key[vectors];
 #pragma GCC unroll 16
     for (std::int64_t j = 0; j < vectors; ++j) {
-      key[j] = load_stored(d, keys[j] + i * kCacheGroup, AllLanes{});
+      key[j] = load_stored(d, keys[j] + i * kCacheChunk, AllLanes{});
     }
 #pragma GCC unroll 8
     for (std::int64_t row = 0; row < rows; ++row) {
@@ -145,22 +145,22 @@ void score_groups(const HeadOfCache<S>& head, std::int64_t head_width, std::int6
   for (std::int64_t row = 0; row < rows; ++row) {
 #pragma GCC unroll 16
     for (std::int64_t j = 0; j < vectors; ++j) {
-      hn::StoreU(sums[row][j], d, scratch.powers + row * kStretch + at + j * kLanes);
+      hn::StoreU(sums[row][j], d, scratch.powers + row * kKeyBlock + at + j * kLanes);
     }
   }
 }
 
 template <typename S, std::int64_t rows>
-void score_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                   std::int64_t count, const TileScratch& scratch) {
-  constexpr std::int64_t groups =
-      std::clamp<std::int64_t>(kSums * kLanes / (rows * kCacheGroup), 1, kStretch / kCacheGroup);
+void score_keys(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                std::int64_t count, const TileScratch& scratch) {
+  constexpr std::int64_t chunks =
+      std::clamp<std::int64_t>(kSums * kLanes / (rows * kCacheChunk), 1, kKeyBlock / kCacheChunk);
   std::int64_t at = 0;
-  for (; at + groups * kCacheGroup <= count; at += groups * kCacheGroup) {
-    score_groups<S, rows, groups>(head, head_width, first, at, scratch);
+  for (; at + chunks * kCacheChunk <= count; at += chunks * kCacheChunk) {
+    score_chunks<S, rows, chunks>(head, head_width, first, at, scratch);
   }
-  for (; at < count; at += kCacheGroup) {
-    score_groups<S, rows, 1>(head, head_width, first, at, scratch);
+  for (; at < count; at += kCacheChunk) {
+    score_chunks<S, rows, 1>(head, head_width, first, at, scratch);
   }
 }
 
@@ -173,21 +173,22 @@ void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto at = static_cast<std::size_t>(row);
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
-  std::int64_t known = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kStretch);
-  std::int64_t opening = std::clamp<std::int64_t>(tile.starts[at] - first, 0, kStretch);
-  if (opening >= known) opening = known = 0;
+  std::int64_t visible = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kKeyBlock);
+  std::int64_t opening = std::clamp<std::int64_t>(tile.starts[at] - first, 0, kKeyBlock);
+  if (opening >= visible) opening = visible = 0;
   std::fill(powers, powers + opening, kLowest);
-  std::fill(powers + known, powers + kStretch, kLowest);
+  std::fill(powers + visible, powers + kKeyBlock, kLowest);
   tile.opening[at] = opening;
-  tile.known[at] = known;
+  tile.visible[at] = visible;
   tile.factors[at] = 1;
-  if (known == 0) return;
+  if (visible == 0) return;
   auto most = hn::Set(d, tile.largest[at]);
-  for (std::int64_t j = 0; j < kStretch; j += lanes) most = hn::Max(most, hn::LoadU(d, powers + j));
+  for (std::int64_t j = 0; j < kKeyBlock; j += lanes)
+    most = hn::Max(most, hn::LoadU(d, powers + j));
   const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
   tile.factors[at] = hn::GetLane(exp2(d, hn::Set(d, tile.largest[at] - largest)));
   auto sum = hn::Zero(d);
-  for (std::int64_t j = 0; j < kStretch; j += lanes) {
+  for (std::int64_t j = 0; j < kKeyBlock; j += lanes) {
     const auto power = exp2(d, hn::Sub(hn::LoadU(d, powers + j), hn::Set(d, largest)));
     hn::StoreU(power, d, powers + j);
     sum = hn::Add(sum, power);
@@ -199,18 +200,18 @@ void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first
 #if HWY_HAVE_SCALABLE
 
 template <typename T, typename S, std::int64_t rows>
-void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                 const Tile<T>& tile, const TileScratch& scratch) {
+void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                const Tile<T>& tile, const TileScratch& scratch) {
   const hn::CappedTag<float, 1> d;
   for (std::int64_t row = 0; row < rows; ++row) {
     float* const out = scratch.out + row * head_width;
     for (std::int64_t i = 0; i < head_width; ++i) {
       out[i] *= tile.factors[static_cast<std::size_t>(row)];
       for (std::int64_t j = tile.opening[static_cast<std::size_t>(row)];
-           j < tile.known[static_cast<std::size_t>(row)]; ++j) {
-        const S* const values = head.values(first + j) + j % kCacheGroup * head_width;
+           j < tile.visible[static_cast<std::size_t>(row)]; ++j) {
+        const S* const values = head.values(first + j) + j % kCacheChunk * head_width;
         const float value = hn::GetLane(load_stored(d, values + i, AllLanes{}));
-        out[i] += scratch.powers[row * kStretch + j] * value;
+        out[i] += scratch.powers[row * kKeyBlock + j] * value;
       }
     }
   }
@@ -218,7 +219,7 @@ void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64
 
 #else
 
-// The positions of a stretch that some row of a tile sees, and among them those that all see.
+// The positions of a key block that some row of a tile sees, and among them those that all see.
 struct SeenPositions {
   std::int64_t begin, all_begin, all_end, end;
 
@@ -226,7 +227,8 @@ struct SeenPositions {
   SeenPositions(const Tile<T>& tile, std::int64_t rows) {
     const auto [opened, all_opened] =
         std::minmax_element(tile.opening.begin(), tile.opening.begin() + rows);
-    const auto [least, most] = std::minmax_element(tile.known.begin(), tile.known.begin() + rows);
+    const auto [least, most] =
+        std::minmax_element(tile.visible.begin(), tile.visible.begin() + rows);
     begin = *opened;
     end = *most;
     all_begin = std::min(*all_opened, end);
@@ -254,8 +256,8 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
   // Adds the values of positions [begin, end), for the rows that know them.
   const auto add = [&](std::int64_t begin, std::int64_t end, auto knows) HWY_ATTR {
     for (std::int64_t j = begin; j < end;) {
-      const S* from = head.values(first + j) + j % kCacheGroup * head_width + i;
-      const std::int64_t stop = std::min(j / kCacheGroup * kCacheGroup + kCacheGroup, end);
+      const S* from = head.values(first + j) + j % kCacheChunk * head_width + i;
+      const std::int64_t stop = std::min(j / kCacheChunk * kCacheChunk + kCacheChunk, end);
       for (; j < stop; ++j, from += head_width) {
         hn::Vec<FloatTag> value[vectors];
 #pragma GCC unroll 4
@@ -265,7 +267,7 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
 #pragma GCC unroll 8
         for (std::int64_t row = 0; row < rows; ++row) {
           if (!knows(row, j)) continue;
-          const auto power = hn::Set(d, scratch.powers[row * kStretch + j]);
+          const auto power = hn::Set(d, scratch.powers[row * kKeyBlock + j]);
 #pragma GCC unroll 4
           for (std::int64_t v = 0; v < vectors; ++v) {
             sums[row][v] = hn::MulAdd(power, value[v], sums[row][v]);
@@ -276,7 +278,7 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
   };
   const auto by_row = [&](std::int64_t row, std::int64_t j) {
     const auto at = static_cast<std::size_t>(row);
-    return j >= tile.opening[at] && j < tile.known[at];
+    return j >= tile.opening[at] && j < tile.visible[at];
   };
   add(seen.begin, seen.all_begin, by_row);
   add(seen.all_begin, seen.all_end, [](std::int64_t, std::int64_t) { return true; });
@@ -291,8 +293,8 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
 }
 
 template <typename T, typename S, std::int64_t rows>
-void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                 const Tile<T>& tile, const TileScratch& scratch) {
+void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                const Tile<T>& tile, const TileScratch& scratch) {
   constexpr std::int64_t vectors = std::clamp<std::int64_t>(kSums / rows, 1, 4);
   const SeenPositions seen(tile, rows);
   std::int64_t i = 0;

@@ -16,7 +16,7 @@
 #include "ops/cpu/cached_attention.h"
 #include "ops/cpu/head_of_cache.h"
 #include "ops/cpu/pair_attention.h"
-#include "ops/cpu/products.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/cpu/typed.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,7 +25,7 @@ namespace zero::cpu::HWY_NAMESPACE {
 template <typename T, typename S>
 inline constexpr bool kMayBePairs =
     std::is_same_v<T, bfloat16>&& std::is_same_v<S, bfloat16>&& kMostRows == PairAttention::kRows;
-static_assert(PairAttention::kPositions == kStretch && PairAttention::kGroup == kCacheGroup &&
+static_assert(PairAttention::kPositions == kKeyBlock && PairAttention::kChunk == kCacheChunk &&
               PairAttention::kRows == kTileRows);
 inline bool attends_by_pairs(const CacheShape& cache) {
   return kernels_of(DType::bf16) == KernelKind::pairs &&
@@ -47,21 +47,21 @@ PairAttention pair_attention(const CacheShape& cache, const Tile<bfloat16>& tile
   return a;
 }
 
-// One stretch, from position `first` on.
+// One key block, from position `first` on.
 template <std::int64_t rows>
 void attend_by_pairs(PairAttention& a, const HeadOfCache<bfloat16>& head, Tile<bfloat16>& tile,
                      std::int64_t first, std::int64_t count) {
-  a.groups = div_ceil(count, kCacheGroup);
-  for (std::int64_t group = 0; group < a.groups; ++group) {
-    const std::int64_t position = first + group * kCacheGroup;
-    a.keys[group] = reinterpret_cast<const std::byte*>(head.keys(position));
-    a.values[group] = reinterpret_cast<const std::byte*>(head.values(position));
+  a.chunks = div_ceil(count, kCacheChunk);
+  for (std::int64_t chunk = 0; chunk < a.chunks; ++chunk) {
+    const std::int64_t position = first + chunk * kCacheChunk;
+    a.keys[chunk] = reinterpret_cast<const std::byte*>(head.keys(position));
+    a.values[chunk] = reinterpret_cast<const std::byte*>(head.values(position));
   }
   score_pairs(a);
   for (std::int64_t row = 0; row < rows; ++row) {
-    fold_row(tile, row, a.powers + row * kStretch, first);
+    fold_row(tile, row, a.powers + row * kKeyBlock, first);
     a.opening[row] = tile.opening[static_cast<std::size_t>(row)];
-    a.known[row] = tile.known[static_cast<std::size_t>(row)];
+    a.visible[row] = tile.visible[static_cast<std::size_t>(row)];
     a.factors[row] = tile.factors[static_cast<std::size_t>(row)];
   }
   add_pairs(a);
@@ -81,29 +81,29 @@ void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& t
   }
   const std::int64_t start =
       *std::min_element(tile.starts.begin(), tile.starts.begin() + tile.rows);
-  for (std::int64_t first = start / kStretch * kStretch; first < keys; first += kStretch) {
-    const std::int64_t count = std::min(kStretch, keys - first);
+  for (std::int64_t first = start / kKeyBlock * kKeyBlock; first < keys; first += kKeyBlock) {
+    const std::int64_t count = std::min(kKeyBlock, keys - first);
     if constexpr (kMayBePairs<T, S>) {
       if (tile.by_pairs) {
         attend_by_pairs<rows>(pairs, head, tile, first, count);
         continue;
       }
     }
-    score_stretch<S, rows>(head, width, first, count, scratch);
+    score_keys<S, rows>(head, width, first, count, scratch);
     if constexpr (HeadOfCache<S>::kHasScales) {
-      for (std::int64_t at = 0; at < count; at += kCacheGroup) {
-        scale_group(head.key_scales(first + at), rows, scratch.powers + at);
+      for (std::int64_t at = 0; at < count; at += kCacheChunk) {
+        scale_chunk(head.key_scales(first + at), rows, scratch.powers + at);
       }
     }
     for (std::int64_t row = 0; row < rows; ++row) {
-      fold_row(tile, row, scratch.powers + row * kStretch, first);
+      fold_row(tile, row, scratch.powers + row * kKeyBlock, first);
     }
     if constexpr (HeadOfCache<S>::kHasScales) {
-      for (std::int64_t at = 0; at < count; at += kCacheGroup) {
-        scale_group(head.value_scales(first + at), rows, scratch.powers + at);
+      for (std::int64_t at = 0; at < count; at += kCacheChunk) {
+        scale_chunk(head.value_scales(first + at), rows, scratch.powers + at);
       }
     }
-    add_stretch<T, S, rows>(head, width, first, tile, scratch);
+    add_values<T, S, rows>(head, width, first, tile, scratch);
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto inverse = hn::Set(d, 1.0F / tile.sums[static_cast<std::size_t>(row)]);
@@ -141,9 +141,9 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
   auto* const floats = static_cast<float*>(memory);
   const TileScratch scratch{floats, floats + kTileRows * width, floats + 2 * kTileRows * width};
   const HeadOfCache<S> head(o, *rows.sequence, rows.kv_head);
-  const std::int64_t group = o.heads / cache.kv_heads;
+  const std::int64_t queries_per_kv = o.heads / cache.kv_heads;
   const std::int64_t qkv_width = (o.heads + 2 * cache.kv_heads) * width;
-  const std::int64_t all = (rows.end - rows.begin) * group;
+  const std::int64_t all = (rows.end - rows.begin) * queries_per_kv;
   const bool by_pairs = kMayBePairs<T, S> && attends_by_pairs(cache);
   for (std::int64_t first = 0; first < all;) {
     Tile<T> tile;
@@ -153,8 +153,8 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
     tile.rows = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(left)));
     for (std::int64_t i = 0; i < tile.rows; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      const std::int64_t row = rows.begin + (first + i) / group;
-      const std::int64_t query = rows.kv_head * group + (first + i) % group;
+      const std::int64_t row = rows.begin + (first + i) / queries_per_kv;
+      const std::int64_t query = rows.kv_head * queries_per_kv + (first + i) % queries_per_kv;
       tile.positions[at] = rows.sequence->position + row;
       tile.starts[at] = o.first_seen(tile.positions[at]);
       tile.q[at] = row_of<T>(o.qkv, rows.sequence->first + row, qkv_width) + query * width;
@@ -197,7 +197,7 @@ namespace zero::cpu {
 HWY_EXPORT(attend_any);
 
 std::int64_t attention_scratch_bytes(const CacheShape& shape) {
-  return round_up(4 * kTileRows * (2 * shape.head_width + kStretch), 64);
+  return round_up(4 * kTileRows * (2 * shape.head_width + kKeyBlock), 64);
 }
 
 void attend_rows(const CachedAttention& operands, const AttentionRows& rows, void* scratch) {

@@ -19,10 +19,10 @@ struct AttentionRows {
 inline constexpr std::int64_t kTileRows = 8;
 /// Bytes of scratch of one thread.
 std::int64_t attention_scratch_bytes(const CacheShape& shape);
-/// Softmax over stretches of kStretch positions, at multiples of it, each folded into running
+/// Softmax over key blocks of kKeyBlock positions, at multiples of it, each folded into running
 /// largest score, sum and output (Milakov and Gimelshein 2018): the same for a row whatever rows
 /// are computed beside it.
-inline constexpr std::int64_t kStretch = 64;
+inline constexpr std::int64_t kKeyBlock = 64;
 void attend_rows(const CachedAttention& operands, const AttentionRows& rows, void* scratch);
 
 }  // namespace zero::cpu

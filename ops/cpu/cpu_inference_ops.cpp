@@ -40,7 +40,7 @@ const std::vector<std::int32_t>& list_of(const PassRows& pass, RowList list) {
     case RowList::logit_rows:
       return pass.logit_rows;
     default:
-      return pass.arrivals;
+      return pass.receive_order;
   }
 }
 
@@ -87,8 +87,8 @@ void CpuInferenceOps::embed(const WeightShape& shape, View weight, View x) {
   });
 }
 
-void CpuInferenceOps::gather(RowList list, View from, std::int64_t width, View to) {
-  device_.compute().submit("gather", [=, pass = pass_] {
+void CpuInferenceOps::take_rows(RowList list, View from, std::int64_t width, View to) {
+  device_.compute().submit("take_rows", [=, pass = pass_] {
     const auto bytes = static_cast<std::size_t>(width * size_of(from.dtype()));
     auto* target = static_cast<std::byte*>(to.data());
     for (const std::int32_t row : list_of(*pass, list)) {

@@ -31,7 +31,7 @@ class CpuInferenceOps final : public InferenceOps {
     return std::nullopt;
   }
   void embed(const WeightShape& shape, View weight, View x) override;
-  void gather(RowList list, View from, std::int64_t width, View to) override;
+  void take_rows(RowList list, View from, std::int64_t width, View to) override;
   void append(const CachedAttention& operands) override;
   void attend(const CachedAttention& operands) override;
 

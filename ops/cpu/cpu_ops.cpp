@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ops/cpu/product_choice.h"
+
 namespace zero::cpu {
 
 CpuOps::CpuOps(Device& device)
@@ -44,7 +46,7 @@ std::int64_t CpuOps::scratch_bytes() const {
 
 void CpuOps::submit_product(std::string_view what, const ProductShape& shape,
                             const Product::Operands& operands) {
-  Product& product = products_.get(shape);
+  const Product& product = products_.get(shape);
   Product::Operands all = operands;
   all.scratch = scratch(what, product.scratch_bytes());
   device().compute().submit(what, [&product, all] { product.run(all); });

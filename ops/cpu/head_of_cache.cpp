@@ -63,10 +63,10 @@ void append_codes(const CachedAttention& o, const SequenceRows& sequence, std::i
                   const T* k, const T* v) {
   const std::int64_t width = o.cache.head_width;
   const std::int64_t position = sequence.position + row;
-  const std::int64_t at = position % kCacheGroup;
+  const std::int64_t at = position % kCacheChunk;
   for (std::int64_t head = 0; head < o.cache.kv_heads; ++head, k += width, v += width) {
     const HeadOfCache<std::int8_t> of(o, sequence, head);
-    of.key_scales(position)[at] = quantize<kCacheGroup>(k, width, of.keys(position) + at);
+    of.key_scales(position)[at] = quantize<kCacheChunk>(k, width, of.keys(position) + at);
     of.value_scales(position)[at] = quantize<1>(v, width, of.values(position) + at * width);
   }
 }
@@ -76,11 +76,11 @@ void append_elements(const CachedAttention& o, const SequenceRows& sequence, std
                      const T* k, const T* v) {
   const std::int64_t width = o.cache.head_width;
   const std::int64_t position = sequence.position + row;
-  const std::int64_t at = position % kCacheGroup;
+  const std::int64_t at = position % kCacheChunk;
   for (std::int64_t head = 0; head < o.cache.kv_heads; ++head, k += width, v += width) {
     const HeadOfCache<T> of(o, sequence, head);
     T* const keys = of.keys(position) + at;
-    for (std::int64_t i = 0; i < width; ++i) keys[i * kCacheGroup] = k[i];
+    for (std::int64_t i = 0; i < width; ++i) keys[i * kCacheChunk] = k[i];
     std::copy(v, v + width, of.values(position) + at * width);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The packed layout of squares of fp32 operands. Included inside Highway's foreach_target
+// The packed layout of tiles of fp32 operands. Included inside Highway's foreach_target
 // mechanism, once per target.
 
 #if defined(ZERO_MODEL_CPU_PACKED_FLOATS_LAYOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -28,40 +28,40 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::ScalableTag<float>;
 inline constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(Floats()));
-/// Rows that a kernel takes at a time: their sums must fit the registers, of which there are 32
-/// with AVX-512 and NEON, 16 elsewhere.
+/// Rows that a kernel takes at a time: their sums must fit the registers, 32 with AVX-512 and
+/// NEON, 16 elsewhere.
 inline constexpr std::int64_t kRows = HWY_ARCH_ARM || kLanes == 16 ? 8 : 4;
-/// A packed square of the left operand holds its rows in groups of kRows: for each group the values
+/// A packed tile of the left operand holds its rows in groups of kRows: for each group the values
 /// at one depth, then those at the next.
-inline constexpr std::int64_t kGroupFloats = kRows * kBlock;
+inline constexpr std::int64_t kGroupFloats = kRows * kTile;
 /// One of the right operand holds rows of depth; with vectors of 8 floats, a vector's columns at
 /// all depths, then the next vector's: three vectors of a row would fill one and a half cache
 /// lines.
 inline constexpr bool kByVectors = kLanes == 8 && !HWY_HAVE_SCALABLE;
-inline constexpr std::int64_t kRightDown = kByVectors ? kLanes : kBlock;             ///< a depth
-inline constexpr std::int64_t kRightAcross = kByVectors ? kLanes * kBlock : kLanes;  ///< a vector
+inline constexpr std::int64_t kRightDown = kByVectors ? kLanes : kTile;             ///< a depth
+inline constexpr std::int64_t kRightAcross = kByVectors ? kLanes * kTile : kLanes;  ///< a vector
 
-// One square of several that lie side by side.
+// One tile of several that lie side by side.
 template <typename T>
-void copy_square(const Patch& square, float* to) {
+void copy_tile(const Patch& tile, float* to) {
   const Floats d;
-  const std::int64_t columns = std::min(square.columns, kBlock);
-  const T* from = static_cast<const T*>(square.data);
-  for (std::int64_t row = 0; row < square.rows; ++row, from += square.stride, to += kBlock) {
+  const std::int64_t columns = std::min(tile.columns, kTile);
+  const T* from = static_cast<const T*>(tile.data);
+  for (std::int64_t row = 0; row < tile.rows; ++row, from += tile.stride, to += kTile) {
     io::for_lanes(d, static_cast<std::size_t>(columns), [&](std::size_t i, auto lanes) HWY_ATTR {
       io::store(d, io::load(d, from + i, lanes), to + i, lanes);
     });
-    std::fill(to + columns, to + kBlock, 0.0F);
+    std::fill(to + columns, to + kTile, 0.0F);
   }
-  std::fill(to, to + (kBlock - square.rows) * kBlock, 0.0F);
+  std::fill(to, to + (kTile - tile.rows) * kTile, 0.0F);
 }
 
-// A whole square of the right operand.
+// A whole tile of the right operand.
 template <typename T>
 void copy_vectors(const T* from, std::int64_t stride, float* to) {
   const Floats d;
-  for (std::int64_t row = 0; row < kBlock; ++row, from += stride, to += kRightDown) {
-    io::for_lanes(d, kBlock, [&](std::size_t i, auto lanes) HWY_ATTR {
+  for (std::int64_t row = 0; row < kTile; ++row, from += stride, to += kRightDown) {
+    io::for_lanes(d, kTile, [&](std::size_t i, auto lanes) HWY_ATTR {
       const auto vector = static_cast<std::int64_t>(i) / kLanes;
       io::store(d, io::load(d, from + i, lanes), to + vector * kRightAcross, lanes);
     });
@@ -69,22 +69,22 @@ void copy_vectors(const T* from, std::int64_t stride, float* to) {
 }
 
 template <typename T>
-void copy_right(const Patch& square, float* to) {
-  if constexpr (!kByVectors) return copy_square<T>(square, to);
-  if (square.rows >= kBlock && square.columns >= kBlock) {
-    return copy_vectors(static_cast<const T*>(square.data), square.stride, to);
+void copy_right(const Patch& tile, float* to) {
+  if constexpr (!kByVectors) return copy_tile<T>(tile, to);
+  if (tile.rows >= kTile && tile.columns >= kTile) {
+    return copy_vectors(static_cast<const T*>(tile.data), tile.stride, to);
   }
-  HWY_ALIGN float aside[kResultFloats];
-  copy_square<T>(square, aside);
-  copy_vectors(aside, kBlock, to);
+  HWY_ALIGN float aside[kTileElements];
+  copy_tile<T>(tile, aside);
+  copy_vectors(aside, kTile, to);
 }
 
 #if HWY_TARGET == HWY_SCALAR || HWY_HAVE_SCALABLE
 
-inline void transpose_square(const float* from, std::int64_t stride, float* to) {
-  for (std::int64_t row = 0; row < kBlock; ++row) {
-    for (std::int64_t column = 0; column < kBlock; ++column) {
-      to[column * kBlock + row] = from[row * stride + column];
+inline void transpose_tile(const float* from, std::int64_t stride, float* to) {
+  for (std::int64_t row = 0; row < kTile; ++row) {
+    for (std::int64_t column = 0; column < kTile; ++column) {
+      to[column * kTile + row] = from[row * stride + column];
     }
   }
 }
@@ -94,16 +94,16 @@ inline float* place_in_groups(float* to, std::int64_t row, std::int64_t depth) {
 }
 
 inline void group_rows(const float* from, std::int64_t stride, float* to) {
-  for (std::int64_t row = 0; row < kBlock; ++row) {
-    for (std::int64_t depth = 0; depth < kBlock; ++depth) {
+  for (std::int64_t row = 0; row < kTile; ++row) {
+    for (std::int64_t depth = 0; depth < kTile; ++depth) {
       *place_in_groups(to, row, depth) = from[row * stride + depth];
     }
   }
 }
 
 inline void group_columns(const float* from, std::int64_t stride, float* to) {
-  for (std::int64_t depth = 0; depth < kBlock; ++depth) {
-    for (std::int64_t row = 0; row < kBlock; ++row) {
+  for (std::int64_t depth = 0; depth < kTile; ++depth) {
+    for (std::int64_t row = 0; row < kTile; ++row) {
       *place_in_groups(to, row, depth) = from[depth * stride + row];
     }
   }
@@ -143,10 +143,10 @@ HWY_INLINE void transpose_fours(const float* from, std::int64_t stride, const Wr
   write(3, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)));
 }
 
-inline void transpose_square(const float* from, std::int64_t stride, float* to) {
+inline void transpose_tile(const float* from, std::int64_t stride, float* to) {
   const Floats d;
-  for (std::int64_t row = 0; row < kBlock; row += kLanes) {
-    for (std::int64_t column = 0; column < kBlock; column += 4) {
+  for (std::int64_t row = 0; row < kTile; row += kLanes) {
+    for (std::int64_t column = 0; column < kTile; column += 4) {
       transpose_fours(
           from + row * stride + column, stride, [&](std::int64_t i, auto values) HWY_ATTR {
             hn::Store(values, d, to + (column + i) * kRightDown + row / kLanes * kRightAcross);
@@ -169,10 +169,10 @@ HWY_INLINE void store_in_groups(V values, float* to, std::int64_t row, std::int6
   }
 }
 
-// A square whose rows are those of the left operand.
+// A tile whose rows are those of the left operand.
 inline void group_rows(const float* from, std::int64_t stride, float* to) {
-  for (std::int64_t row = 0; row < kBlock; row += kLanes) {
-    for (std::int64_t depth = 0; depth < kBlock; depth += 4) {
+  for (std::int64_t row = 0; row < kTile; row += kLanes) {
+    for (std::int64_t depth = 0; depth < kTile; depth += 4) {
       transpose_fours(from + row * stride + depth, stride,
                       [&](std::int64_t i, auto values)
                           HWY_ATTR { store_in_groups(values, to, row, depth + i); });
@@ -183,8 +183,8 @@ inline void group_rows(const float* from, std::int64_t stride, float* to) {
 // One whose columns are.
 inline void group_columns(const float* from, std::int64_t stride, float* to) {
   const Floats d;
-  for (std::int64_t depth = 0; depth < kBlock; ++depth, from += stride) {
-    for (std::int64_t row = 0; row < kBlock; row += kLanes) {
+  for (std::int64_t depth = 0; depth < kTile; ++depth, from += stride) {
+    for (std::int64_t row = 0; row < kTile; row += kLanes) {
       store_in_groups(hn::LoadU(d, from + row), to, row, depth);
     }
   }
@@ -195,28 +195,28 @@ inline void group_columns(const float* from, std::int64_t stride, float* to) {
 using Reorder = void (*)(const float* from, std::int64_t stride, float* to);
 
 template <typename T>
-void reorder_square(const Patch& square, Reorder reorder, float* to) {
-  const bool whole = square.rows >= kBlock && square.columns >= kBlock;
+void reorder_tile(const Patch& tile, Reorder reorder, float* to) {
+  const bool whole = tile.rows >= kTile && tile.columns >= kTile;
   if constexpr (std::is_same_v<T, float>) {
-    if (whole) return reorder(static_cast<const T*>(square.data), square.stride, to);
+    if (whole) return reorder(static_cast<const T*>(tile.data), tile.stride, to);
   }
-  HWY_ALIGN float aside[kResultFloats];
-  copy_square<T>(square, aside);
-  reorder(aside, kBlock, to);
+  HWY_ALIGN float aside[kTileElements];
+  copy_tile<T>(tile, aside);
+  reorder(aside, kTile, to);
 }
 
-/// Packs the first square of `square` in the given `form`.
+/// Packs the first tile of `tile` in the given `form`.
 template <typename T>
-void pack_square(Form form, const Patch& square, float* to) {
+void pack_tile(Form form, const Patch& tile, float* to) {
   switch (form) {
     case Form::left:
-      return reorder_square<T>(square, group_rows, to);
+      return reorder_tile<T>(tile, group_rows, to);
     case Form::left_transposed:
-      return reorder_square<T>(square, group_columns, to);
+      return reorder_tile<T>(tile, group_columns, to);
     case Form::right:
-      return copy_right<T>(square, to);
+      return copy_right<T>(tile, to);
     case Form::right_transposed:
-      return reorder_square<T>(square, transpose_square, to);
+      return reorder_tile<T>(tile, transpose_tile, to);
   }
 }
 

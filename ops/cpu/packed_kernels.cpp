@@ -10,7 +10,7 @@
 
 #include "base/half.h"
 #include "ops/cpu/bf16_pairs.h"
-#include "ops/cpu/pair_squares.h"
+#include "ops/cpu/pair_tiles.h"
 
 namespace zero::cpu::packed {
 namespace {
@@ -42,16 +42,16 @@ Halves load_row(__mmask32 mask, const bfloat16* from) {
   return {widen(_mm512_castsi512_si256(row)), widen(_mm512_extracti64x4_epi64(row, 1))};
 }
 Halves load_row(__mmask32 mask, const float* from) {
-  const auto second = static_cast<__mmask16>(mask >> kTileRows);
+  const auto second = static_cast<__mmask16>(mask >> kAmxRows);
   return {_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), from),
-          _mm512_maskz_loadu_ps(second, from + kTileRows)};
+          _mm512_maskz_loadu_ps(second, from + kAmxRows)};
 }
 Halves add(Halves a, Halves b) {
   return {_mm512_add_ps(a.first, b.first), _mm512_add_ps(a.second, b.second)};
 }
 void store_row(__mmask32 mask, Halves row, float* to) {
   _mm512_mask_storeu_ps(to, static_cast<__mmask16>(mask), row.first);
-  _mm512_mask_storeu_ps(to + kTileRows, static_cast<__mmask16>(mask >> kTileRows), row.second);
+  _mm512_mask_storeu_ps(to + kAmxRows, static_cast<__mmask16>(mask >> kAmxRows), row.second);
 }
 void store_row(__mmask32 mask, Halves row, bfloat16* to) {
   const __m512bh rounded = _mm512_cvtne2ps_pbh(row.second, row.first);
@@ -64,50 +64,50 @@ void store_tiles(const float* result, const Destination& to) {
   Halves bias{_mm512_setzero_ps(), _mm512_setzero_ps()};
   if (to.bias != nullptr) bias = load_row(mask, static_cast<const bfloat16*>(to.bias));
   for (std::int64_t row = 0; row < to.rows; ++row) {
-    const float* from = result + row * kBlock;
+    const float* from = result + row * kTile;
     T* place = static_cast<T*>(to.data) + row * to.stride;
-    Halves value = add({_mm512_load_ps(from), _mm512_load_ps(from + kTileRows)}, bias);
+    Halves value = add({_mm512_load_ps(from), _mm512_load_ps(from + kAmxRows)}, bias);
     if (to.mode == Destination::Mode::add) value = add(value, load_row(mask, place));
     store_row(mask, value, place);
   }
 }
 
-void multiply_tiles(const StripProduct& p) {
+void multiply_tiles(const PanelProduct& p) {
   float* const upper_result = p.result;
-  float* const lower_result = p.result + kTileRows * p.result_stride;
+  float* const lower_result = p.result + kAmxRows * p.result_stride;
   const std::int64_t result_bytes = p.result_stride * 4;
   settle_memory();
-  if (p.start == StripProduct::Start::zero) {
+  if (p.start == PanelProduct::Start::zero) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
   } else {
     _tile_loadd(0, upper_result, result_bytes);
-    _tile_loadd(1, upper_result + kTileRows, result_bytes);
+    _tile_loadd(1, upper_result + kAmxRows, result_bytes);
     _tile_loadd(2, lower_result, result_bytes);
-    _tile_loadd(3, lower_result + kTileRows, result_bytes);
+    _tile_loadd(3, lower_result + kAmxRows, result_bytes);
   }
   const std::byte* upper = p.left.upper;
   const std::byte* lower = p.left.lower;
   const std::byte* right = p.right;
-  for (std::int64_t step = 0; step < p.steps; ++step) {
-    _tile_loadd(6, right, kTileStride);
+  for (std::int64_t step = 0; step < p.depth_tiles; ++step) {
+    _tile_loadd(6, right, kAmxStride);
     _tile_loadd(4, upper, p.left.row_bytes);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, right + kTileBytes, kTileStride);
+    _tile_loadd(7, right + kAmxBytes, kAmxStride);
     _tile_dpbf16ps(1, 4, 7);
     _tile_loadd(5, lower, p.left.row_bytes);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
-    upper += p.left.step_bytes;
-    lower += p.left.step_bytes;
-    right += kBlockBytes;
+    upper += p.left.tile_bytes;
+    lower += p.left.tile_bytes;
+    right += kTileBytes;
   }
   _tile_stored(0, upper_result, result_bytes);
-  _tile_stored(1, upper_result + kTileRows, result_bytes);
+  _tile_stored(1, upper_result + kAmxRows, result_bytes);
   _tile_stored(2, lower_result, result_bytes);
-  _tile_stored(3, lower_result + kTileRows, result_bytes);
+  _tile_stored(3, lower_result + kAmxRows, result_bytes);
   settle_memory();
 }
 
@@ -115,22 +115,22 @@ constexpr int kRegisterRows = 8;  // whose sums fit the registers
 
 // kRows rows from `left` on; `result` belongs to the first.
 template <int kRows>
-void multiply_rows(const StripProduct& p, const std::byte* left, float* result) {
+void multiply_rows(const PanelProduct& p, const std::byte* left, float* result) {
   Halves sums[kRows];
-  const bool zero = p.start == StripProduct::Start::zero;
+  const bool zero = p.start == PanelProduct::Start::zero;
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     const float* from = result + i * p.result_stride;
     sums[i].first = zero ? _mm512_setzero_ps() : _mm512_load_ps(from);
-    sums[i].second = zero ? _mm512_setzero_ps() : _mm512_load_ps(from + kTileRows);
+    sums[i].second = zero ? _mm512_setzero_ps() : _mm512_load_ps(from + kAmxRows);
   }
   const std::byte* right = p.right;
-  for (std::int64_t step = 0; step < p.steps;
-       ++step, left += p.left.step_bytes, right += kBlockBytes) {
-    for (std::int64_t pair = 0; pair < kTileRows; ++pair) {
-      const std::byte* at = right + pair * kTileStride;
+  for (std::int64_t step = 0; step < p.depth_tiles;
+       ++step, left += p.left.tile_bytes, right += kTileBytes) {
+    for (std::int64_t pair = 0; pair < kAmxRows; ++pair) {
+      const std::byte* at = right + pair * kAmxStride;
       const auto first = reinterpret_cast<__m512bh>(_mm512_load_si512(at));
-      const auto second = reinterpret_cast<__m512bh>(_mm512_load_si512(at + kTileBytes));
+      const auto second = reinterpret_cast<__m512bh>(_mm512_load_si512(at + kAmxBytes));
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
         const __m512bh value = broadcast_pair(left + i * p.left.row_bytes + pair * 4);
@@ -142,21 +142,21 @@ void multiply_rows(const StripProduct& p, const std::byte* left, float* result) 
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     _mm512_store_ps(result + i * p.result_stride, sums[i].first);
-    _mm512_store_ps(result + i * p.result_stride + kTileRows, sums[i].second);
+    _mm512_store_ps(result + i * p.result_stride + kAmxRows, sums[i].second);
   }
 }
 
 // Rows from `row` on, kRows at a time, the rest half as many at a time.
 template <int kRows>
-void multiply_groups(const StripProduct& p, std::int64_t row) {
+void multiply_groups(const PanelProduct& p, std::int64_t row) {
   for (; row + kRows <= p.rows; row += kRows) {
-    const bool upper = row < kTileRows;
-    const std::byte* left = upper ? p.left.upper : p.left.lower - kTileRows * p.left.row_bytes;
+    const bool upper = row < kAmxRows;
+    const std::byte* left = upper ? p.left.upper : p.left.lower - kAmxRows * p.left.row_bytes;
     multiply_rows<kRows>(p, left + row * p.left.row_bytes, p.result + row * p.result_stride);
   }
   if constexpr (kRows > 1) multiply_groups<kRows / 2>(p, row);
 }
-void multiply_pairs(const StripProduct& p) { multiply_groups<kRegisterRows>(p, 0); }
+void multiply_pairs(const PanelProduct& p) { multiply_groups<kRegisterRows>(p, 0); }
 
 void configure_tiles() { _tile_loadconfig(&kConfiguration); }
 void release_tiles() { _tile_release(); }
@@ -206,10 +206,10 @@ double tiles_in_registers(std::int64_t turns) {
   return kFlop * 4 * static_cast<double>(turns);
 }
 
-constexpr Kernels kPairs{.square_bytes = kBlockBytes,
-                         .left_bytes = kTileStride,
-                         .squares = 1,
-                         .strips = 1,
+constexpr Kernels kPairs{.tile_bytes = kTileBytes,
+                         .left_bytes = kAmxStride,
+                         .tiles = 1,
+                         .panels = 1,
                          .in_place = DType::bf16,
                          .begin = nothing,
                          .end = nothing,
@@ -217,10 +217,10 @@ constexpr Kernels kPairs{.square_bytes = kBlockBytes,
                          .multiply = multiply_pairs,
                          .store = store,
                          .in_registers = pairs_in_registers};
-constexpr Kernels kTiles{.square_bytes = kBlockBytes,
-                         .left_bytes = kTileStride,
-                         .squares = 1,
-                         .strips = 1,
+constexpr Kernels kTiles{.tile_bytes = kTileBytes,
+                         .left_bytes = kAmxStride,
+                         .tiles = 1,
+                         .panels = 1,
                          .in_place = DType::bf16,
                          .begin = configure_tiles,
                          .end = release_tiles,

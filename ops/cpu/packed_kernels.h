@@ -6,25 +6,25 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "ops/cpu/packed_squares.h"
+#include "ops/cpu/packed_tiles.h"
 
 namespace zero::cpu::packed {
 
-/// One implementation of products of packed squares. Every element of a result is one fp32 sum in
+/// One implementation of products of packed tiles. Every element of a result is one fp32 sum in
 /// the order of depth.
 struct Kernels {
-  std::int64_t square_bytes;  ///< of a packed square
-  std::int64_t left_bytes;    ///< between rows of a left square; 0: not in rows
-  std::int64_t squares;       ///< the most per multiply(), side by side
-  std::int64_t strips;        ///< the most per multiply(), one below another
-  bool finishes = false;      ///< multiply() heeds StripProduct::finish
-  DType in_place;          ///< left strips of this type are read unpacked if rows are whole lines
-  std::int64_t depth = 0;  ///< elements at a time, at most, if strips share columns
-  void (*begin)();         ///< begin() and end() enclose a thread's multiply() calls
+  std::int64_t tile_bytes;  ///< of a packed tile
+  std::int64_t left_bytes;  ///< between rows of a left tile; 0: not in rows
+  std::int64_t tiles;       ///< the most per multiply(), side by side
+  std::int64_t panels;      ///< the most per multiply(), one below another
+  bool finishes = false;    ///< multiply() heeds PanelProduct::finish
+  DType in_place;           ///< left panels of this type are read unpacked if rows are whole lines
+  std::int64_t depth = 0;   ///< elements at a time, at most, if panels share columns
+  void (*begin)();          ///< begin() and end() enclose a thread's multiply() calls
   void (*end)();
-  /// Packs squares, aligned to 64 bytes, the second `step` bytes after the first.
+  /// Packs tiles, aligned to 64 bytes, the second `step` bytes after the first.
   void (*pack)(Form form, const Patch& patch, std::byte* to, std::int64_t step);
-  void (*multiply)(const StripProduct& product);
+  void (*multiply)(const PanelProduct& product);
   void (*store)(const float* result, const Destination& to);
   /// Runs `turns` rounds on operands in registers, returns their FLOP; null: ordinary arithmetic.
   double (*in_registers)(std::int64_t turns);

@@ -24,11 +24,11 @@ void fill(const Kernels& kernels, const Source& source, const void* data, Range 
   const bool along_depth = source.along == Source::Along::depth;
   const Range& outer = along_depth ? lanes : depth;
   const Range& inner = along_depth ? depth : lanes;
-  const std::int64_t steps = blocks(depth.count);
-  const std::int64_t down = (along_depth ? steps : 1) * kernels.square_bytes;
-  const std::int64_t across = (along_depth ? 1 : steps) * kernels.square_bytes;
-  for (std::int64_t y = 0; y < blocks(outer.count); ++y) {
-    const Range rows = outer.block(y);
+  const std::int64_t depth_tiles = count_tiles(depth.count);
+  const std::int64_t down = (along_depth ? depth_tiles : 1) * kernels.tile_bytes;
+  const std::int64_t across = (along_depth ? 1 : depth_tiles) * kernels.tile_bytes;
+  for (std::int64_t y = 0; y < count_tiles(outer.count); ++y) {
+    const Range rows = outer.tile(y);
     const std::int64_t first = rows.begin * source.stride + inner.begin;
     kernels.pack(source.form,
                  {static_cast<const std::byte*>(data) + first * size_of(source.dtype), source.dtype,

@@ -12,22 +12,19 @@
 
 namespace zero::cpu::packed {
 
-/// The number of squares that cover `count` rows, columns or steps of depth.
-inline std::int64_t blocks(std::int64_t count) { return div_ceil(count, kBlock); }
-
-/// Rows, columns or depth of an operand, or of one or more of its squares.
+/// Rows, columns or depth of an operand, or of one or more of its tiles.
 struct Range {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 
-  Range block(std::int64_t i) const { return blocks(i, 1); }
-  Range blocks(std::int64_t i, std::int64_t number) const {
-    return {begin + i * kBlock, std::min(number * kBlock, count - i * kBlock)};
+  Range tile(std::int64_t i) const { return tiles(i, 1); }
+  Range tiles(std::int64_t i, std::int64_t number) const {
+    return {begin + i * kTile, std::min(number * kTile, count - i * kTile)};
   }
 };
 
-/// Neighbouring squares, counted from the start of a piece.
-struct Squares {
+/// Neighbouring tiles, counted from the start of a piece.
+struct Tiles {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
@@ -39,7 +36,7 @@ struct Cut {
 
   static Cut even(std::int64_t count, std::int64_t most) {
     const std::int64_t parts = div_ceil(count, most);
-    return {count, round_up(div_ceil(count, parts), kBlock)};
+    return {count, round_up(div_ceil(count, parts), kTile)};
   }
   std::int64_t parts() const { return div_ceil(count, part); }
   Range at(std::int64_t i) const { return {i * part, std::min(part, count - i * part)}; }
@@ -57,7 +54,7 @@ struct Source {
 Source left_source(const ProductShape& shape);
 Source right_source(const ProductShape& shape);
 
-/// Packs lanes x depth of the operand `data` to `to`: squares by lane, then by depth.
+/// Packs lanes x depth of the operand `data` to `to`: tiles by lane, then by depth.
 void fill(const Kernels& kernels, const Source& source, const void* data, Range lanes, Range depth,
           std::byte* to);
 

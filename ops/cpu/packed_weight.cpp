@@ -13,6 +13,7 @@
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
 #include "ops/cpu/bf16_dot_product.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/cpu/products.h"
 #include "ops/cpu/skinny_product.h"
 #include "ops/cpu/typed.h"
@@ -20,7 +21,7 @@
 namespace zero::cpu {
 namespace {
 
-using Square = std::array<float, kSquareCount>;
+using FloatTile = std::array<float, kTileElements>;
 
 View floats(const float* data, std::int64_t count) {
   return {const_cast<float*>(data), count, DType::fp32, nullptr};
@@ -42,69 +43,69 @@ T rounded(float value) {
 
 bool plain(const WeightShape& shape) { return shape.format == WeightFormat::plain; }
 
-/// Packs a square of (depth, column), in place.
-void pack_square(DType kernel, Square& square) {
-  alignas(64) std::array<std::byte, kSquareCount * 4> plain{};
-  alignas(64) std::array<std::byte, kSquareCount * 4> packed{};
-  convert(floats(square.data(), kSquareCount), elements(plain.data(), kSquareCount, kernel));
-  pack_right({.n = kSquare, .k = kSquare, .in = kernel}, plain.data(), packed.data());
-  convert(elements(packed.data(), kSquareCount, kernel), floats(square.data(), kSquareCount));
+/// Packs a tile of (depth, column), in place.
+void pack_tile(DType kernel, FloatTile& tile) {
+  alignas(64) std::array<std::byte, kTileElements * 4> plain{};
+  alignas(64) std::array<std::byte, kTileElements * 4> packed{};
+  convert(floats(tile.data(), kTileElements), elements(plain.data(), kTileElements, kernel));
+  pack_right({.n = kTile, .k = kTile, .in = kernel}, plain.data(), packed.data());
+  convert(elements(packed.data(), kTileElements, kernel), floats(tile.data(), kTileElements));
 }
 
-/// Where kernels keep the elements of a packed square: found by packing the elements' own indices.
-class SquareMap {
+/// Where kernels keep the elements of a packed tile: found by packing the elements' own indices.
+class TileMap {
  public:
-  explicit SquareMap(DType kernel) {
-    Square depths{};
-    Square columns{};
-    for (std::int64_t i = 0; i < kSquareCount; ++i) {
-      depths[static_cast<std::size_t>(i)] = static_cast<float>(i / kSquare);
-      columns[static_cast<std::size_t>(i)] = static_cast<float>(i % kSquare);
+  explicit TileMap(DType kernel) {
+    FloatTile depths{};
+    FloatTile columns{};
+    for (std::int64_t i = 0; i < kTileElements; ++i) {
+      depths[static_cast<std::size_t>(i)] = static_cast<float>(i / kTile);
+      columns[static_cast<std::size_t>(i)] = static_cast<float>(i % kTile);
     }
-    pack_square(kernel, depths);
-    pack_square(kernel, columns);
-    for (std::size_t i = 0; i < kSquareCount; ++i) {
-      places_.at(static_cast<std::size_t>(depths[i]) * kSquare +
+    pack_tile(kernel, depths);
+    pack_tile(kernel, columns);
+    for (std::size_t i = 0; i < kTileElements; ++i) {
+      places_.at(static_cast<std::size_t>(depths[i]) * kTile +
                  static_cast<std::size_t>(columns[i])) = static_cast<std::int64_t>(i);
     }
   }
   std::int64_t place(std::int64_t depth, std::int64_t column) const {
-    return places_[static_cast<std::size_t>(depth * kSquare + column)];
+    return places_[static_cast<std::size_t>(depth * kTile + column)];
   }
 
-  static const SquareMap& of(DType kernel) {
-    static const SquareMap fp32(DType::fp32);
-    static const SquareMap bf16(product_dtype({.dtype = DType::bf16}));
+  static const TileMap& of(DType kernel) {
+    static const TileMap fp32(DType::fp32);
+    static const TileMap bf16(product_dtype({.dtype = DType::bf16}));
     return kernel == DType::fp32 ? fp32 : bf16;
   }
 
  private:
-  std::array<std::int64_t, kSquareCount> places_{};
+  std::array<std::int64_t, kTileElements> places_{};
 };
 
-/// What `values`, one for each element of the rows, has of the square at (depth, column); `outside`
+/// What `values`, one for each element of the rows, has of the tile at (depth, column); `outside`
 /// where the rows do not reach.
 template <typename T>
-std::array<T, kSquareCount> square_of(const WeightRows& rows, std::span<const T> values, T outside,
-                                      std::int64_t depth, std::int64_t column) {
-  std::array<T, kSquareCount> square{};
-  square.fill(outside);
-  const std::int64_t depths = std::min(kSquare, rows.depth_end() - depth);
-  const std::int64_t columns = std::min(kSquare, rows.column_end() - column);
+std::array<T, kTileElements> tile_of(const WeightRows& rows, std::span<const T> values, T outside,
+                                     std::int64_t depth, std::int64_t column) {
+  std::array<T, kTileElements> tile{};
+  tile.fill(outside);
+  const std::int64_t depths = std::min(kTile, rows.depth_end() - depth);
+  const std::int64_t columns = std::min(kTile, rows.column_end() - column);
   for (std::int64_t i = 0; i < depths; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
-      square[static_cast<std::size_t>(i * kSquare + j)] =
+      tile[static_cast<std::size_t>(i * kTile + j)] =
           values[rows.element_at(depth + i, column + j)];
     }
   }
-  return square;
+  return tile;
 }
 
-/// Where codes lie in a square of them.
+/// Where codes lie in a tile of them.
 class CodePlaces {
  public:
-  explicit CodePlaces(const StoredSquares& stored)
-      : map_(SquareMap::of(product_dtype({.dtype = stored.dtype}))),
+  explicit CodePlaces(const StoredTiles& stored)
+      : map_(TileMap::of(product_dtype({.dtype = stored.dtype}))),
         bytes_(stored.format == WeightFormat::int8),
         pairs_(kernels_of(stored.dtype) != KernelKind::floats) {}
 
@@ -114,21 +115,21 @@ class CodePlaces {
                         depth, column);
     }
     if (bytes_) return {map_.place(depth, column), false};
-    return {depth * (kSquare / 2) + column % (kSquare / 2), column >= kSquare / 2};
+    return {depth * (kTile / 2) + column % (kTile / 2), column >= kTile / 2};
   }
 
  private:
-  const SquareMap& map_;
+  const TileMap& map_;
   bool bytes_;
   bool pairs_;
 };
 
-/// Stores a square of codes (depth, column).
+/// Stores a tile of codes (depth, column).
 void store_codes(const CodePlaces& places, WeightFormat format,
-                 const std::array<std::uint8_t, kSquareCount>& square, std::byte* to) {
-  for (std::int64_t i = 0; i < kSquareCount; ++i) {
-    const auto [at, high] = places.at(i / kSquare, i % kSquare);
-    const auto code = static_cast<std::byte>(square[static_cast<std::size_t>(i)]);
+                 const std::array<std::uint8_t, kTileElements>& tile, std::byte* to) {
+  for (std::int64_t i = 0; i < kTileElements; ++i) {
+    const auto [at, high] = places.at(i / kTile, i % kTile);
+    const auto code = static_cast<std::byte>(tile[static_cast<std::size_t>(i)]);
     if (format == WeightFormat::int8) {
       to[at] = code;
     } else {
@@ -139,39 +140,39 @@ void store_codes(const CodePlaces& places, WeightFormat format,
 }
 
 /// The level of a code, before its scale.
-float code_level(WeightFormat format, const std::byte* square, PairPlace place) {
-  if (format == WeightFormat::int8) return static_cast<std::int8_t>(square[place.byte]);
-  const auto both = static_cast<unsigned>(square[place.byte]);
+float code_level(WeightFormat format, const std::byte* tile, PairPlace place) {
+  if (format == WeightFormat::int8) return static_cast<std::int8_t>(tile[place.byte]);
+  const auto both = static_cast<unsigned>(tile[place.byte]);
   return to_float(code_levels(format)[place.high ? both >> 4U : both & 15U]);
 }
 
 }  // namespace
 
-std::int64_t StoredSquares::square_bytes() const {
+std::int64_t StoredTiles::tile_bytes() const {
   switch (format) {
     case WeightFormat::plain:
-      return kSquareCount * size_of(dtype);
+      return kTileElements * size_of(dtype);
     case WeightFormat::int8:
-      return kSquareCount;
+      return kTileElements;
     default:
-      return kSquareCount / 2;
+      return kTileElements / 2;
   }
 }
 
-StoredSquares stored_squares(const WeightShape& shape, const View& weight) {
-  StoredSquares stored{static_cast<const std::byte*>(weight.data()), shape.format, shape.dtype,
-                       shape.in};
-  stored.scales = stored.column(squares(shape.out));
+StoredTiles stored_tiles(const WeightShape& shape, const View& weight) {
+  StoredTiles stored{static_cast<const std::byte*>(weight.data()), shape.format, shape.dtype,
+                     shape.in};
+  stored.scales = stored.column(count_tiles(shape.out));
   return stored;
 }
 
-Bf16DotProduct pair_rows(const StoredSquares& stored, std::int64_t column) {
+Bf16DotProduct pair_rows(const StoredTiles& stored, std::int64_t column) {
   using Levels = Bf16DotProduct::Levels;
   using Scales = Bf16DotProduct::Scales;
-  Bf16DotProduct p{.squares = stored.column(column), .steps = stored.steps()};
+  Bf16DotProduct p{.tiles = stored.column(column), .depth_tiles = stored.depth_tiles()};
   if (stored.format == WeightFormat::plain) return p;
   const ColumnScales scales = stored.scales_of(column);
-  p.group_steps = scale_group(stored.format) / kSquare;
+  p.group_tiles = scale_group(stored.format) / kTile;
   if (stored.format == WeightFormat::int8) {
     p.levels = Levels::int8;
     p.scale = Scales::fp32;
@@ -191,19 +192,15 @@ Bf16DotProduct pair_rows(const StoredSquares& stored, std::int64_t column) {
   return p;
 }
 
-DType product_dtype(const WeightShape& shape) {
-  return kernels_of(shape.dtype) == KernelKind::floats ? DType::fp32 : shape.dtype;
-}
-
 std::int64_t packed_bytes(const WeightShape& shape) {
-  const StoredSquares stored{nullptr, shape.format, shape.dtype, shape.in};
-  return checked_mul(squares(shape.out), stored.steps() * stored.square_bytes() +
-                                             ColumnScales::bytes(shape.format, shape.in));
+  const StoredTiles stored{nullptr, shape.format, shape.dtype, shape.in};
+  return checked_mul(count_tiles(shape.out), stored.depth_tiles() * stored.tile_bytes() +
+                                                 ColumnScales::bytes(shape.format, shape.in));
 }
 
 WeightCut packed_cut(const WeightShape& shape) {
-  const StoredSquares stored{nullptr, shape.format, shape.dtype, shape.in};
-  WeightCut cut{kSquare, {stored.steps() * stored.square_bytes()}};
+  const StoredTiles stored{nullptr, shape.format, shape.dtype, shape.in};
+  WeightCut cut{kTile, {stored.depth_tiles() * stored.tile_bytes()}};
   if (!plain(shape)) cut.part_bytes.push_back(ColumnScales::bytes(shape.format, shape.in));
   return cut;
 }
@@ -212,36 +209,36 @@ void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const f
                  View weight, int threads) {
   const WeightRows rows{shape, first, std::ssize(values) / shape.file_columns()};
   const DType kernel = product_dtype(shape);
-  const StoredSquares stored = stored_squares(shape, weight);
-  const std::int64_t begin = rows.column_begin() / kSquare;
-  const std::int64_t count = squares(rows.column_end()) - begin;
+  const StoredTiles stored = stored_tiles(shape, weight);
+  const std::int64_t begin = rows.column_begin() / kTile;
+  const std::int64_t count = count_tiles(rows.column_end()) - begin;
   parallel_for(threads, count, 1, [&](std::int64_t from, std::int64_t end) {
     for (std::int64_t column = begin + from; column < begin + end; ++column) {
-      for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kSquare) {
-        Square square = square_of(rows, values, 0.0F, depth, column * kSquare);
-        pack_square(kernel, square);
-        convert(floats(square.data(), kSquareCount),
-                elements(stored.square(column, depth / kSquare), kSquareCount, shape.dtype));
+      for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kTile) {
+        FloatTile tile = tile_of(rows, values, 0.0F, depth, column * kTile);
+        pack_tile(kernel, tile);
+        convert(floats(tile.data(), kTileElements),
+                elements(stored.tile(column, depth / kTile), kTileElements, shape.dtype));
       }
     }
   });
 }
 
 void pack_weight(const QuantizedRows& rows, View weight, int threads) {
-  const StoredSquares stored = stored_squares(rows.shape, weight);
+  const StoredTiles stored = stored_tiles(rows.shape, weight);
   const CodePlaces places(stored);
-  const std::int64_t begin = rows.column_begin() / kSquare;
-  const std::int64_t count = squares(rows.column_end()) - begin;
+  const std::int64_t begin = rows.column_begin() / kTile;
+  const std::int64_t count = count_tiles(rows.column_end()) - begin;
   parallel_for(threads, count, 1, [&](std::int64_t from, std::int64_t end) {
     for (std::int64_t column = begin + from; column < begin + end; ++column) {
-      store_scales(rows, column * kSquare,
+      store_scales(rows, column * kTile,
                    const_cast<std::byte*>(stored.scales) +
                        column * ColumnScales::bytes(rows.shape.format, rows.shape.in));
-      for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kSquare) {
+      for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kTile) {
         store_codes(places, rows.shape.format,
-                    square_of(rows, std::span(rows.codes), zero_code(rows.shape.format), depth,
-                              column * kSquare),
-                    const_cast<std::byte*>(stored.square(column, depth / kSquare)));
+                    tile_of(rows, std::span(rows.codes), zero_code(rows.shape.format), depth,
+                            column * kTile),
+                    const_cast<std::byte*>(stored.tile(column, depth / kTile)));
       }
     }
   });
@@ -250,9 +247,9 @@ void pack_weight(const QuantizedRows& rows, View weight, int threads) {
 void widen_columns(const WeightShape& shape, const View& weight, std::int64_t first,
                    std::int64_t count, std::byte* to) {
   const DType kernel = product_dtype(shape);
-  const StoredSquares stored = stored_squares(shape, weight);
+  const StoredTiles stored = stored_tiles(shape, weight);
   if (plain(shape)) {
-    const std::int64_t all = count * stored.steps() * kSquareCount;
+    const std::int64_t all = count * stored.depth_tiles() * kTileElements;
     convert(elements(stored.column(first), all, shape.dtype), elements(to, all, kernel));
     return;
   }
@@ -261,24 +258,23 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
   }
   if (kernel == DType::bf16) {
     for (std::int64_t i = 0; i < count; ++i) {
-      widen_pairs(pair_rows(stored, first + i), to + i * stored.steps() * kSquareCount * 2);
+      widen_pairs(pair_rows(stored, first + i), to + i * stored.depth_tiles() * kTileElements * 2);
     }
     return;
   }
-  const SquareMap& map = SquareMap::of(kernel);
+  const TileMap& map = TileMap::of(kernel);
   const CodePlaces places(stored);
   auto* value = reinterpret_cast<float*>(to);
   for (std::int64_t column = first; column < first + count; ++column) {
     const ColumnScales scales = stored.scales_of(column);
-    const std::byte* square = stored.column(column);
-    for (std::int64_t step = 0; step < stored.steps();
-         ++step, square += stored.square_bytes(), value += kSquareCount) {
-      const std::int64_t group = scales.group_of(step * kSquare);
-      for (std::int64_t j = 0; j < kSquare; ++j) {
+    const std::byte* tile = stored.column(column);
+    for (std::int64_t step = 0; step < stored.depth_tiles();
+         ++step, tile += stored.tile_bytes(), value += kTileElements) {
+      const std::int64_t group = scales.group_of(step * kTile);
+      for (std::int64_t j = 0; j < kTile; ++j) {
         const float scale = scales.scale(group, j);
-        for (std::int64_t depth = 0; depth < kSquare; ++depth) {
-          value[map.place(depth, j)] =
-              code_level(shape.format, square, places.at(depth, j)) * scale;
+        for (std::int64_t depth = 0; depth < kTile; ++depth) {
+          value[map.place(depth, j)] = code_level(shape.format, tile, places.at(depth, j)) * scale;
         }
       }
     }
@@ -287,21 +283,21 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
 
 void gather_columns(const WeightShape& shape, const View& weight,
                     std::span<const std::int32_t> tokens, View x) {
-  const SquareMap& map = SquareMap::of(product_dtype(shape));
-  const StoredSquares stored = stored_squares(shape, weight);
+  const TileMap& map = TileMap::of(product_dtype(shape));
+  const StoredTiles stored = stored_tiles(shape, weight);
   const CodePlaces places(stored);
   with_type(shape.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     T* to = static_cast<T*>(x.data());
     for (const std::int32_t token : tokens) {
-      const ColumnScales scales = stored.scales_of(token / kSquare);
-      const std::byte* const column = stored.column(token / kSquare);
-      const std::int64_t j = token % kSquare;
+      const ColumnScales scales = stored.scales_of(token / kTile);
+      const std::byte* const column = stored.column(token / kTile);
+      const std::int64_t j = token % kTile;
       for (std::int64_t depth = 0; depth < shape.in; ++depth) {
-        const std::byte* const square = column + depth / kSquare * stored.square_bytes();
-        const std::int64_t i = depth % kSquare;
-        *to++ = plain(shape) ? reinterpret_cast<const T*>(square)[map.place(i, j)]
-                             : rounded<T>(code_level(shape.format, square, places.at(i, j)) *
+        const std::byte* const tile = column + depth / kTile * stored.tile_bytes();
+        const std::int64_t i = depth % kTile;
+        *to++ = plain(shape) ? reinterpret_cast<const T*>(tile)[map.place(i, j)]
+                             : rounded<T>(code_level(shape.format, tile, places.at(i, j)) *
                                           scales.scale(scales.group_of(depth), j));
       }
     }

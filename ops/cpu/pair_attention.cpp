@@ -17,10 +17,10 @@ namespace {
 constexpr std::int64_t kLine = 64;  // bytes: 32 bf16
 constexpr int kLanes = 16;
 
-// Scores of some groups from `group` on.
-template <int kRows, int kGroups>
-void score(const PairAttention& a, std::int64_t group) {
-  __m512 sums[kRows][kGroups];
+// Scores of some chunks from `chunk` on.
+template <int kRows, int kChunks>
+void score(const PairAttention& a, std::int64_t chunk) {
+  __m512 sums[kRows][kChunks];
 #pragma GCC unroll 8
   for (auto& row : sums) {
 #pragma GCC unroll 4
@@ -28,17 +28,17 @@ void score(const PairAttention& a, std::int64_t group) {
   }
   const __m512i turn = interleaved_indices(0, kLanes);
   for (std::int64_t i = 0; i < a.head_width; i += 2) {
-    __m512bh keys[kGroups];
+    __m512bh keys[kChunks];
 #pragma GCC unroll 4
-    for (int g = 0; g < kGroups; ++g) {
-      const __m512i two = _mm512_loadu_si512(a.keys[group + g] + i * (kLine / 2));
+    for (int g = 0; g < kChunks; ++g) {
+      const __m512i two = _mm512_loadu_si512(a.keys[chunk + g] + i * (kLine / 2));
       keys[g] = pairs(_mm512_permutexvar_epi16(turn, two));
     }
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
       const __m512bh query = broadcast_pair(a.queries[row] + i * 2);
 #pragma GCC unroll 4
-      for (int g = 0; g < kGroups; ++g) {
+      for (int g = 0; g < kChunks; ++g) {
         sums[row][g] = _mm512_dpbf16_ps(sums[row][g], query, keys[g]);
       }
     }
@@ -47,8 +47,8 @@ void score(const PairAttention& a, std::int64_t group) {
 #pragma GCC unroll 8
   for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 4
-    for (int g = 0; g < kGroups; ++g) {
-      _mm512_store_ps(a.powers + row * PairAttention::kPositions + (group + g) * kLanes,
+    for (int g = 0; g < kChunks; ++g) {
+      _mm512_store_ps(a.powers + row * PairAttention::kPositions + (chunk + g) * kLanes,
                       _mm512_mul_ps(sums[row][g], scale));
     }
   }
@@ -56,13 +56,13 @@ void score(const PairAttention& a, std::int64_t group) {
 
 template <int kRows>
 void score_all(const PairAttention& a) {
-  constexpr int kGroups = kRows > 4 ? 2 : 4;  // as many sums as there are registers for
-  std::int64_t group = 0;
-  for (; group + kGroups <= a.groups; group += kGroups) score<kRows, kGroups>(a, group);
-  for (; group < a.groups; ++group) score<kRows, 1>(a, group);
+  constexpr int kChunks = kRows > 4 ? 2 : 4;  // as many sums as there are registers for
+  std::int64_t chunk = 0;
+  for (; chunk + kChunks <= a.chunks; chunk += kChunks) score<kRows, kChunks>(a, chunk);
+  for (; chunk < a.chunks; ++chunk) score<kRows, 1>(a, chunk);
 }
 
-// Powers of a stretch, rounded: pairs of positions.
+// Powers of a key block, rounded: pairs of positions.
 struct Powers {
   alignas(kLine) std::int32_t pair[PairAttention::kRows][PairAttention::kPositions / 2];
 
@@ -85,14 +85,14 @@ struct Seen {
 
 template <int kRows>
 Seen seen_by(const PairAttention& a) {
-  Seen seen{a.opening[0], a.opening[0], a.known[0], a.known[0]};
+  Seen seen{a.opening[0], a.opening[0], a.visible[0], a.visible[0]};
   for (int row = 1; row < kRows; ++row) {
     const std::int64_t opening = a.opening[row];
-    const std::int64_t known = a.known[row];
+    const std::int64_t visible = a.visible[row];
     seen.begin = opening < seen.begin ? opening : seen.begin;
     seen.all_begin = opening > seen.all_begin ? opening : seen.all_begin;
-    seen.all_end = known < seen.all_end ? known : seen.all_end;
-    seen.end = known > seen.end ? known : seen.end;
+    seen.all_end = visible < seen.all_end ? visible : seen.all_end;
+    seen.end = visible > seen.end ? visible : seen.end;
   }
   return seen;
 }
@@ -115,7 +115,7 @@ void add(const PairAttention& a, const Powers& powers, const Seen& seen, std::in
   const std::int64_t stride = a.head_width * 2;
   for (std::int64_t j = seen.begin / 2 * 2; j < seen.end; j += 2) {
     const std::byte* const from =
-        a.values[j / PairAttention::kGroup] + j % PairAttention::kGroup * stride + at;
+        a.values[j / PairAttention::kChunk] + j % PairAttention::kChunk * stride + at;
     __m512bh both[2 * kLines];
     const auto load = [&](bool first, bool second) __attribute__((always_inline)) {
       const __m512i none = _mm512_setzero_si512();
@@ -145,8 +145,8 @@ void add(const PairAttention& a, const Powers& powers, const Seen& seen, std::in
       load(first, second);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row) {
-        const bool sees_first = j >= a.opening[row] && j < a.known[row];
-        const bool sees_second = j + 1 >= a.opening[row] && j + 1 < a.known[row];
+        const bool sees_first = j >= a.opening[row] && j < a.visible[row];
+        const bool sees_second = j + 1 >= a.opening[row] && j + 1 < a.visible[row];
         if (sees_first == first && sees_second == second) add_row(row);
       }
     };

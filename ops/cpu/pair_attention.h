@@ -7,30 +7,30 @@
 
 namespace zero::cpu {
 
-/// One stretch of positions for a tile of query rows, in bf16 by pairs: of a head's elements for
+/// One key block of positions for a tile of query rows, in bf16 by pairs: of a head's elements for
 /// scores, of positions for values. For processors with Bf16Instructions::pairs
 /// (ops/cpu/processor.h). A row's bits depend on no other row.
 struct PairAttention {
   static constexpr std::int64_t kRows = 8;        ///< at most; 1, 2, 4 or 8
-  static constexpr std::int64_t kPositions = 64;  ///< of a stretch
-  static constexpr std::int64_t kGroup = 16;      ///< positions whose keys and values lie together
+  static constexpr std::int64_t kPositions = 64;  ///< of a key block
+  static constexpr std::int64_t kChunk = 16;      ///< positions whose keys and values lie together
   static constexpr std::int64_t kWidths = 32;     ///< head widths are multiples of this
 
   std::int64_t rows = 0;
   std::int64_t head_width = 0;
   float scale = 0;                                    ///< of scores
   const std::byte* queries[kRows] = {};               ///< (head_width) bf16
-  const std::byte* keys[kPositions / kGroup] = {};    ///< of a group: (head_width, kGroup) bf16
-  const std::byte* values[kPositions / kGroup] = {};  ///< of a group: (kGroup, head_width) bf16
-  std::int64_t groups = 0;                            ///< that there are; others are not read
+  const std::byte* keys[kPositions / kChunk] = {};    ///< of a chunk: (head_width, kChunk) bf16
+  const std::byte* values[kPositions / kChunk] = {};  ///< of a chunk: (kChunk, head_width) bf16
+  std::int64_t chunks = 0;                            ///< that there are; others are not read
   std::int64_t opening[kRows] = {};                   ///< positions before those that a row sees
-  std::int64_t known[kRows] = {};                     ///< and behind them; both 0: it sees none
+  std::int64_t visible[kRows] = {};                   ///< and behind them; both 0: it sees none
   float factors[kRows] = {};                          ///< of what the rows have summed before
   float* powers = nullptr;                            ///< (rows, kPositions), aligned to 64 bytes
   float* out = nullptr;                               ///< (rows, head_width), aligned to 64 bytes
 };
 
-/// powers = scale * queries keys, of the groups that there are. The products before the scale must
+/// powers = scale * queries keys, of the chunks that there are. The products before the scale must
 /// fit fp32.
 void score_pairs(const PairAttention& a);
 /// out = factors * out + powers values. Powers are rounded to bf16; those of positions that a row

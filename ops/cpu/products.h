@@ -5,11 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
-#include <string_view>
 #include <utility>
 
-#include "ops/cpu/product.h"
+#include "ops/cpu/packed_product.h"
 #include "ops/product_shape.h"
 
 namespace zero::cpu {
@@ -19,32 +17,26 @@ std::int64_t packed_right_bytes(const ProductShape& shape);
 /// Packs the right operand `b` of `shape` into `to`, aligned to 64 bytes.
 PackedRight pack_right(const ProductShape& shape, const void* b, void* to);
 
-/// The kernels of this processor's products of a dtype (packed_kernels.h).
-enum class KernelKind : std::uint8_t { floats, pairs, tiles };
-KernelKind kernels_of(DType dtype);
-/// "tiles", "pairs", "floats".
-std::string_view name_of(KernelKind kernels);
-
 /// Runs `turns` rounds of the processor's instructions for products of `dtype` on operands in
 /// registers, on this thread, and returns their FLOP: an upper bound for the rate of products.
 /// Returns 0, and runs nothing, if products use ordinary vector arithmetic.
 double flop_in_registers(DType dtype, std::int64_t turns);
 
-/// Prepares products for a fixed number of threads, each shape once, with the processor's kernels
-/// for their dtype (see packed_kernels.h). Callers provide each product's scratch. The same shape
+/// Prepares products for a fixed number of threads, each shape once, with the kernels that
+/// product_choice.h has for their dtype. Callers provide each product's scratch. The same shape
 /// gives the same bits on any rank, with any number of threads and any partition of rows.
 class Products {
  public:
   explicit Products(int threads) : threads_(threads) {}
 
   /// The product of `shape`, prepared on first use. Valid as long as this object.
-  Product& get(const ProductShape& shape, Right right = Right::in_memory);
+  const Product& get(const ProductShape& shape, Right right = Right::in_memory);
   /// The largest scratch of the products prepared so far.
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
  private:
   int threads_;
-  std::map<std::pair<ProductShape, Right>, std::unique_ptr<Product>> made_;
+  std::map<std::pair<ProductShape, Right>, Product> made_;
   std::int64_t scratch_bytes_ = 0;
 };
 

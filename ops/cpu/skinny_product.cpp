@@ -7,7 +7,7 @@
 #include <hwy/highway.h>
 
 #include "ops/cpu/skinny_product.h"
-#include "ops/cpu/stored_squares-inl.h"
+#include "ops/cpu/stored_tiles-inl.h"
 #include "ops/cpu/typed.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,7 +17,7 @@ namespace zero::cpu::packed::HWY_NAMESPACE {
 
 bool has_few_rows_any() { return false; }
 void multiply_few_rows_any(const SkinnyProduct&, std::int64_t, std::int64_t, float*, std::byte*) {}
-void widen_codes_any(const StoredSquares&, std::int64_t, std::int64_t, float*) {}
+void widen_codes_any(const StoredTiles&, std::int64_t, std::int64_t, float*) {}
 
 #else
 
@@ -26,10 +26,10 @@ inline constexpr std::int64_t kMostRows = kLanes == 16 ? 8 : 4;  // whose sums f
 
 inline constexpr std::int64_t kSharing = 2;  // sweeps that fetch a share each of the next column
 
-/// What is fetched while a square is multiplied.
+/// What is fetched while a tile is multiplied.
 enum class Fetch : std::uint8_t {
   nothing,
-  ahead,  ///< a square of this column: hardware prefetchers do not follow vectors of
+  ahead,  ///< a tile of this column: hardware prefetchers do not follow vectors of
           ///< columns that lie apart
   share,  ///< a share of the next column, into the second cache: memory is read while rows
           ///< multiply
@@ -46,14 +46,15 @@ constexpr bool fetches_share(Fetch fetch) {
 
 // `count` rows and `vectors` vectors of columns, from `vector` on.
 template <class Stored, std::int64_t count, std::int64_t vectors, Fetch fetch>
-HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const std::byte* square,
+HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const std::byte* tile,
                               std::int64_t row, std::int64_t vector, float* sums) {
   const Floats d;
   Stored stored;
   const ColumnScales scales = p.weight.scales_of(column);
-  const std::int64_t steps = p.weight.steps();
+  const std::int64_t depth_tiles = p.weight.depth_tiles();
   [[maybe_unused]] const std::byte* const share =
-      square + steps * Stored::kBytes + row / kMostRows * steps * Stored::kBytes / kSharing;
+      tile + depth_tiles * Stored::kBytes +
+      row / kMostRows * depth_tiles * Stored::kBytes / kSharing;
   hn::Vec<Floats> sum[count][vectors];
   hn::Vec<Floats> scale[vectors];
 #pragma GCC unroll 8
@@ -62,12 +63,12 @@ HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < count; ++i) sum[i][j] = hn::Zero(d);
   }
-  const float* x = p.x + row * steps * kBlock;
-  const std::int64_t stride = steps * kBlock;
-  for (std::int64_t step = 0; step < steps; ++step, square += Stored::kBytes, x += kBlock) {
+  const float* x = p.x + row * depth_tiles * kTile;
+  const std::int64_t stride = depth_tiles * kTile;
+  for (std::int64_t step = 0; step < depth_tiles; ++step, tile += Stored::kBytes, x += kTile) {
     if constexpr (Stored::kScaled) {
-      const std::int64_t group = scales.group_of(step * kBlock);
-      if (step == 0 || group != scales.group_of((step - 1) * kBlock)) {
+      const std::int64_t group = scales.group_of(step * kTile);
+      if (step == 0 || group != scales.group_of((step - 1) * kTile)) {
 #pragma GCC unroll 8
         for (std::int64_t j = 0; j < vectors; ++j) {
           scale[j] = Stored::scale(scales, group, (vector + j) * kLanes);
@@ -75,21 +76,21 @@ HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const
       }
     }
     constexpr std::int64_t lines = Stored::kBytes / kLine;
-    if constexpr (fetches_ahead(fetch) && lines < kBlock) {
+    if constexpr (fetches_ahead(fetch) && lines < kTile) {
       for (std::int64_t line = 0; line < lines; ++line) {
-        __builtin_prefetch(square + Stored::kAhead + line * kLine);
+        __builtin_prefetch(tile + Stored::kAhead + line * kLine);
       }
     }
-    const auto* const from = stored.open(square);
+    const auto* const from = stored.open(tile);
 #pragma GCC unroll 4
-    for (std::int64_t depth = 0; depth < kBlock; ++depth) {
+    for (std::int64_t depth = 0; depth < kTile; ++depth) {
       if constexpr (fetches_ahead(fetch)) {
-        for (std::int64_t line = 0; line < lines / kBlock; ++line) {
-          __builtin_prefetch(square + Stored::kAhead + (depth * lines / kBlock + line) * kLine);
+        for (std::int64_t line = 0; line < lines / kTile; ++line) {
+          __builtin_prefetch(tile + Stored::kAhead + (depth * lines / kTile + line) * kLine);
         }
       }
       if constexpr (fetches_share(fetch)) {
-        constexpr std::int64_t every = kBlock * kSharing / lines;
+        constexpr std::int64_t every = kTile * kSharing / lines;
         static_assert(every > 0);
         if (depth % every == 0) {
           __builtin_prefetch(share + (step * lines / kSharing + depth / every) * kLine, 0, 2);
@@ -113,7 +114,7 @@ HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const
   }
 #pragma GCC unroll 8
   for (std::int64_t i = 0; i < count; ++i) {
-    float* const to = sums + (row + i) * kBlock + vector * kLanes;
+    float* const to = sums + (row + i) * kTile + vector * kLanes;
 #pragma GCC unroll 8
     for (std::int64_t j = 0; j < vectors; ++j) hn::StoreU(sum[i][j], d, to + j * kLanes);
   }
@@ -121,11 +122,11 @@ HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const
 
 // Sums must fit the registers: few vectors of columns beside many rows.
 template <class Stored, std::int64_t count>
-void multiply_rows(const SkinnyProduct& p, std::int64_t column, const std::byte* square,
+void multiply_rows(const SkinnyProduct& p, std::int64_t column, const std::byte* tile,
                    std::int64_t row, float* sums) {
   constexpr std::int64_t vectors = kVectorsAcross % 4 == 0 && count <= 2 ? 4 : 2;
   const auto multiply = [&](auto fetch, std::int64_t vector) HWY_ATTR {
-    multiply_part<Stored, count, vectors, fetch()>(p, column, square, row, vector, sums);
+    multiply_part<Stored, count, vectors, fetch()>(p, column, tile, row, vector, sums);
   };
   const bool shares = Stored::kInMemory && p.rows > kMostRows && row < kSharing * kMostRows;
   if (row == 0 && shares) {
@@ -143,22 +144,22 @@ void multiply_rows(const SkinnyProduct& p, std::int64_t column, const std::byte*
 }
 
 template <class Stored>
-void multiply_column(const SkinnyProduct& p, std::int64_t column, const std::byte* square,
+void multiply_column(const SkinnyProduct& p, std::int64_t column, const std::byte* tile,
                      float* sums) {
   std::int64_t row = 0;
   for (; row + kMostRows <= p.rows; row += kMostRows) {
-    multiply_rows<Stored, kMostRows>(p, column, square, row, sums);
+    multiply_rows<Stored, kMostRows>(p, column, tile, row, sums);
   }
   if constexpr (kMostRows > 4) {
-    for (; row + 4 <= p.rows; row += 4) multiply_rows<Stored, 4>(p, column, square, row, sums);
+    for (; row + 4 <= p.rows; row += 4) multiply_rows<Stored, 4>(p, column, tile, row, sums);
   }
-  for (; row + 2 <= p.rows; row += 2) multiply_rows<Stored, 2>(p, column, square, row, sums);
-  if (row < p.rows) multiply_rows<Stored, 1>(p, column, square, row, sums);
+  for (; row + 2 <= p.rows; row += 2) multiply_rows<Stored, 2>(p, column, tile, row, sums);
+  if (row < p.rows) multiply_rows<Stored, 1>(p, column, tile, row, sums);
 }
 
 template <class Stored>
 void multiply_columns(const SkinnyProduct& p, std::int64_t begin, std::int64_t end, float* sums) {
-  for (std::int64_t column = begin; column < end; ++column, sums += p.rows * kBlock) {
+  for (std::int64_t column = begin; column < end; ++column, sums += p.rows * kTile) {
     multiply_column<Stored>(p, column, p.weight.column(column), sums);
   }
 }
@@ -167,11 +168,11 @@ template <WeightFormat format>
 void multiply_looked_up(const SkinnyProduct& p, std::int64_t begin, std::int64_t end, float* sums,
                         std::byte* scratch) {
   const FourBits<format> levels;
-  for (std::int64_t column = begin; column < end; ++column, sums += p.rows * kBlock) {
-    const std::byte* square = p.weight.column(column);
+  for (std::int64_t column = begin; column < end; ++column, sums += p.rows * kTile) {
+    const std::byte* tile = p.weight.column(column);
     auto* to = reinterpret_cast<std::uint16_t*>(scratch);
-    for (std::int64_t step = 0; step < p.weight.steps(); ++step) {
-      levels.look_up(square + step * FourBits<format>::kBytes, to + step * kSquareCount);
+    for (std::int64_t step = 0; step < p.weight.depth_tiles(); ++step) {
+      levels.look_up(tile + step * FourBits<format>::kBytes, to + step * kTileElements);
     }
     multiply_column<LookedUp<format> >(p, column, scratch, sums);
   }
@@ -180,7 +181,7 @@ void multiply_looked_up(const SkinnyProduct& p, std::int64_t begin, std::int64_t
 template <WeightFormat format>
 void multiply_codes(const SkinnyProduct& p, std::int64_t begin, std::int64_t end, float* sums,
                     [[maybe_unused]] std::byte* scratch) {
-  if constexpr (FourBits<format>::kLooksUpSquares) {
+  if constexpr (FourBits<format>::kLooksUpTiles) {
     if (p.rows > SkinnyProduct::kLookUpEach)
       return multiply_looked_up<format>(p, begin, end, sums, scratch);
   }
@@ -188,20 +189,20 @@ void multiply_codes(const SkinnyProduct& p, std::int64_t begin, std::int64_t end
 }
 
 template <class Stored>
-void widen_codes(const StoredSquares& weight, std::int64_t begin, std::int64_t end, float* to) {
+void widen_codes(const StoredTiles& weight, std::int64_t begin, std::int64_t end, float* to) {
   const Floats d;
   Stored stored;
   for (std::int64_t column = begin; column < end; ++column) {
     const ColumnScales scales = weight.scales_of(column);
-    const std::byte* square = weight.column(column);
-    for (std::int64_t step = 0; step < weight.steps();
-         ++step, square += Stored::kBytes, to += kSquareCount) {
-      const std::int64_t group = scales.group_of(step * kBlock);
-      const auto* const from = stored.open(square);
+    const std::byte* tile = weight.column(column);
+    for (std::int64_t step = 0; step < weight.depth_tiles();
+         ++step, tile += Stored::kBytes, to += kTileElements) {
+      const std::int64_t group = scales.group_of(step * kTile);
+      const auto* const from = stored.open(tile);
       for (std::int64_t vector = 0; vector < kVectorsAcross; vector += 2) {
         const auto first = Stored::scale(scales, group, vector * kLanes);
         const auto second = Stored::scale(scales, group, (vector + 1) * kLanes);
-        for (std::int64_t depth = 0; depth < kBlock; ++depth) {
+        for (std::int64_t depth = 0; depth < kTile; ++depth) {
           hn::Vec<Floats> levels[2];
           stored.load(from, depth, vector, levels);
           hn::Store(hn::Mul(levels[0], first), d, to + place(depth, vector));
@@ -212,7 +213,7 @@ void widen_codes(const StoredSquares& weight, std::int64_t begin, std::int64_t e
   }
 }
 
-void widen_codes_any(const StoredSquares& weight, std::int64_t begin, std::int64_t end, float* to) {
+void widen_codes_any(const StoredTiles& weight, std::int64_t begin, std::int64_t end, float* to) {
   if (weight.format == WeightFormat::int8) return widen_codes<Int8>(weight, begin, end, to);
   if (weight.format == WeightFormat::nf4)
     return widen_codes<FourBits<WeightFormat::nf4> >(weight, begin, end, to);
@@ -261,7 +262,7 @@ void multiply_few_rows(const SkinnyProduct& product, std::int64_t begin, std::in
   HWY_DYNAMIC_DISPATCH(multiply_few_rows_any)(product, begin, end, sums, scratch);
 }
 
-void widen_codes(const StoredSquares& weight, std::int64_t begin, std::int64_t end, float* to) {
+void widen_codes(const StoredTiles& weight, std::int64_t begin, std::int64_t end, float* to) {
   using namespace packed;
   HWY_DYNAMIC_DISPATCH(widen_codes_any)(weight, begin, end, to);
 }

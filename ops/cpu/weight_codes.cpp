@@ -12,11 +12,11 @@ std::int64_t ColumnScales::bytes(WeightFormat format, std::int64_t in) {
     case WeightFormat::plain:
       return 0;
     case WeightFormat::int8:
-      return kSquare * 4;
+      return kTile * 4;
     case WeightFormat::q4:
-      return groups * kSquare * 2;
+      return groups * kTile * 2;
     case WeightFormat::nf4:
-      return groups * kSquare +
+      return groups * kTile +
              div_ceil(groups, kGroupsOfRange) * static_cast<std::int64_t>(sizeof(ScaleRange));
   }
   return 0;
@@ -31,19 +31,20 @@ float ColumnScales::scale(std::int64_t group, std::int64_t column) const {
 void store_scales(const QuantizedRows& rows, std::int64_t column, std::byte* to) {
   const WeightFormat format = rows.shape.format;
   const std::int64_t bytes = scale_bytes(format);
-  const std::int64_t count = std::min(kSquare, rows.column_end() - column);
+  const std::int64_t count = std::min(kTile, rows.column_end() - column);
   for (std::int64_t group = rows.group_begin(); group < rows.group_end(); ++group) {
-    std::byte* const scales = to + group * kSquare * bytes;
-    std::fill_n(scales, kSquare * bytes, std::byte{0});
+    std::byte* const scales = to + group * kTile * bytes;
+    std::fill_n(scales, kTile * bytes, std::byte{0});
     for (std::int64_t i = 0; i < count; ++i) {
       std::copy_n(rows.scales.data() + rows.scale_at(group, column + i), bytes, scales + i * bytes);
     }
   }
   if (format != WeightFormat::nf4) return;
   auto* const ranges =
-      reinterpret_cast<ScaleRange*>(to + count_groups(format, rows.shape.in) * kSquare);
-  for (std::int64_t panel = rows.panel_begin(); panel < rows.panel_end(); ++panel) {
-    ranges[panel] = rows.ranges[rows.range_at(panel, column)];
+      reinterpret_cast<ScaleRange*>(to + count_groups(format, rows.shape.in) * kTile);
+  for (std::int64_t scale_block = rows.scale_block_begin(); scale_block < rows.scale_block_end();
+       ++scale_block) {
+    ranges[scale_block] = rows.ranges[rows.range_at(scale_block, column)];
   }
 }
 

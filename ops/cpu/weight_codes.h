@@ -13,12 +13,6 @@ namespace zero::cpu {
 
 // The codes of stored weights and their scales, for 32 columns at a time.
 
-inline constexpr std::int64_t kSquare = 32;
-inline constexpr std::int64_t kSquareCount = kSquare * kSquare;
-
-/// The squares that cover `count` rows or columns.
-constexpr std::int64_t squares(std::int64_t count) { return div_ceil(count, kSquare); }
-
 /// The scales of 32 columns, as they are stored: int8: 32 fp32; q4: for each group 32 fp16; nf4:
 /// for each group 32 codes, then the ranges.
 class ColumnScales {
@@ -35,13 +29,13 @@ class ColumnScales {
   }
   const float* of_int8() const { return reinterpret_cast<const float*>(data_); }
   const float16* of_q4(std::int64_t group) const {
-    return reinterpret_cast<const float16*>(data_) + group * kSquare;
+    return reinterpret_cast<const float16*>(data_) + group * kTile;
   }
   const std::uint8_t* of_nf4(std::int64_t group) const {
-    return reinterpret_cast<const std::uint8_t*>(data_) + group * kSquare;
+    return reinterpret_cast<const std::uint8_t*>(data_) + group * kTile;
   }
   const ScaleRange& range(std::int64_t group) const {
-    return reinterpret_cast<const ScaleRange*>(data_ + groups_ * kSquare)[group / kGroupsOfRange];
+    return reinterpret_cast<const ScaleRange*>(data_ + groups_ * kTile)[group / kGroupsOfRange];
   }
   /// The scale of a column in a group.
   float scale(std::int64_t group, std::int64_t column) const;

@@ -43,15 +43,15 @@ class WeightProducts {
   void multiply_few(const WeightShape& shape, std::int64_t rows, const Operands& operands) const;
   std::int64_t pair_bytes(const WeightShape& shape, std::int64_t rows) const;
   void multiply_pairs(const WeightShape& shape, std::int64_t rows, const Operands& operands) const;
-  void multiply_strips(const WeightShape& shape, std::int64_t rows, const Operands& operands);
-  Product& strip_product(const WeightShape& shape, std::int64_t rows, std::int64_t columns,
-                         const Operands& operands, std::int64_t thread);
+  void multiply_blocks(const WeightShape& shape, std::int64_t rows, const Operands& operands);
+  const Product& block_product(const WeightShape& shape, std::int64_t rows, std::int64_t columns,
+                               const Operands& operands, std::int64_t thread);
 
   int threads_;
   std::vector<std::unique_ptr<Products>> products_;  // one per thread
-  std::int64_t column_bytes_ = 0;                    // of products by columns of squares
+  std::int64_t column_bytes_ = 0;                    // of products by columns of tiles
   std::int64_t widened_bytes_ = 0;                   // of one thread
-  std::int64_t strip_bytes_ = 0;                     // of one thread's products
+  std::int64_t block_bytes_ = 0;                     // of one thread's products
 };
 
 }  // namespace zero::cpu

@@ -55,8 +55,9 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
   const float to_log2 = s.scale * kLog2E;
   for (int key = s.first_key(first); key <= first; key += kTileRows) {
     __syncthreads();
-    load_tile<parts>(s, o.qkv + s.in_qkv(row, 1, head / s.group), s.qkv_width, key, keys);
-    load_tile<parts>(s, o.qkv + s.in_qkv(row, 2, head / s.group), s.qkv_width, key, values);
+    load_tile<parts>(s, o.qkv + s.in_qkv(row, 1, head / s.queries_per_kv), s.qkv_width, key, keys);
+    load_tile<parts>(s, o.qkv + s.in_qkv(row, 2, head / s.queries_per_kv), s.qkv_width, key,
+                     values);
     __syncthreads();
     float scores[kOwnRows];
     multiply_rows<parts>(queries, keys, scores);
@@ -150,8 +151,9 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
   OwnRows<parts> sums{};
   for (int key = s.first_key(first); key <= first; key += kTileRows) {
     __syncthreads();
-    load_tile<parts>(s, o.qkv + s.in_qkv(row, 1, head / s.group), s.qkv_width, key, keys);
-    load_tile<parts>(s, o.qkv + s.in_qkv(row, 2, head / s.group), s.qkv_width, key, values);
+    load_tile<parts>(s, o.qkv + s.in_qkv(row, 1, head / s.queries_per_kv), s.qkv_width, key, keys);
+    load_tile<parts>(s, o.qkv + s.in_qkv(row, 2, head / s.queries_per_kv), s.qkv_width, key,
+                     values);
     __syncthreads();
     float scores[kOwnRows];
     float dprobabilities[kOwnRows];
@@ -188,7 +190,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   load_tile<parts>(s, o.qkv + s.in_qkv(row, 2, key_head), s.qkv_width, first, values);
   OwnRows<parts> dk{};
   OwnRows<parts> dv{};
-  for (int head = key_head * s.group; head < (key_head + 1) * s.group; ++head) {
+  for (int head = key_head * s.queries_per_kv; head < (key_head + 1) * s.queries_per_kv; ++head) {
     for (int query = first; query < s.end_of_queries(first); query += kTileRows) {
       __syncthreads();
       load_tile<parts>(s, o.qkv + s.in_qkv(row, 0, head), s.qkv_width, query, queries);

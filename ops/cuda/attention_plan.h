@@ -54,7 +54,9 @@ class AttentionPlanner {
   /// Queries of a tile, at most.
   int few_queries() const { return static_cast<int>(few_); }
   int many_queries() const { return static_cast<int>(many_); }
-  std::int64_t most_tiles() const { return limits_.rows * div_ceil(group_, many_) + slots_; }
+  std::int64_t most_tiles() const {
+    return limits_.rows * div_ceil(queries_per_kv_, many_) + slots_;
+  }
   /// Slots of partial results, of one key head.
   std::int64_t slots() const { return slots_; }
 
@@ -68,7 +70,7 @@ class AttentionPlanner {
   void add(const Cut& cut, AttentionPlan& plan, std::int64_t& slots) const;
 
   PassLimits limits_;
-  std::int64_t group_ = 1;
+  std::int64_t queries_per_kv_ = 1;
   std::int64_t few_ = 1;
   std::int64_t many_ = 1;
   std::int64_t slots_ = 0;

@@ -36,7 +36,7 @@ struct AttentionPointers {
 struct AttentionSizes {
   int sequence;
   int heads;
-  int group;  // query heads per key head
+  int queries_per_kv;
   int head_width;
   std::int64_t qkv_width;
   float scale;
@@ -58,7 +58,7 @@ struct AttentionSizes {
 
   /// The element where part 0 (q), 1 (k) or 2 (v) of a row's head begins; `head` of its own kind.
   __device__ __forceinline__ std::int64_t in_qkv(std::int64_t row, int part, int head) const {
-    const int before = part == 0 ? head : heads + (part - 1) * (heads / group) + head;
+    const int before = part == 0 ? head : heads + (part - 1) * (heads / queries_per_kv) + head;
     return row * qkv_width + std::int64_t{before} * head_width;
   }
   __device__ __forceinline__ std::int64_t in_out(std::int64_t row, int head) const {

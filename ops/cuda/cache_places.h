@@ -8,12 +8,12 @@
 
 namespace zero::cuda {
 
-/// Where a layer's part of the cache holds keys and values: elements of its type, `chunk` of which
-/// are 16 bytes. A group's keys lie in chunks of each position, (chunks, kCacheGroup, chunk), so
-/// that the threads of a warp, a position each, load 16 bytes side by side; the last chunk is
-/// narrower if the head is no multiple. Values lie as (kCacheGroup, head_width). For host and
+/// Where a layer's part of the cache holds keys and values: elements of its type; `pack` elements
+/// are 16 bytes. A chunk's keys lie in packs of each position, (packs, kCacheChunk, pack), so
+/// that the threads of a warp, a position each, load 16 bytes side by side; the last pack is
+/// narrower if the head is no multiple. Values lie as (kCacheChunk, head_width). For host and
 /// device.
-template <int chunk>
+template <int pack>
 class CachePlaces {
  public:
   explicit CachePlaces(const CacheShape& shape)
@@ -25,27 +25,27 @@ class CachePlaces {
   constexpr int width() const { return width_; }
   /// The entry of the block table, for a position in its sequence.
   constexpr int entry(int position) const { return position / tokens_; }
-  /// The group of a position, for its block.
-  constexpr std::int64_t group(std::int32_t block, int kv_head, int position) const {
-    const int group = position % tokens_ / kGroup;
-    return block * block_ + kv_head * head_ + std::int64_t{group} * (2 * kGroup * width_);
+  /// The chunk of a position, for its block.
+  constexpr std::int64_t chunk(std::int32_t block, int kv_head, int position) const {
+    const int chunk = position % tokens_ / kChunk;
+    return block * block_ + kv_head * head_ + std::int64_t{chunk} * (2 * kChunk * width_);
   }
-  /// Within a group: element `i` of the key of a position.
+  /// Within a chunk: element `i` of the key of a position.
   constexpr int key(int position, int i) const {
-    const int first = i / chunk * chunk;
-    const int length = width_ - first < chunk ? width_ - first : chunk;
-    return first * kGroup + position % kGroup * length + i - first;
+    const int first = i / pack * pack;
+    const int length = width_ - first < pack ? width_ - first : pack;
+    return first * kChunk + position % kChunk * length + i - first;
   }
-  /// The same, if the element's chunk is not the last of a head that is no multiple.
+  /// The same, if the element's pack is not the last of a head that is no multiple.
   constexpr int whole_key(int position, int i) const {
-    return i / chunk * (chunk * kGroup) + position % kGroup * chunk + i % chunk;
+    return i / pack * (pack * kChunk) + position % kChunk * pack + i % pack;
   }
   constexpr int value(int position, int i) const {
-    return kGroup * width_ + position % kGroup * width_ + i;
+    return kChunk * width_ + position % kChunk * width_ + i;
   }
 
  private:
-  static constexpr int kGroup = static_cast<int>(kCacheGroup);
+  static constexpr int kChunk = static_cast<int>(kCacheChunk);
 
   std::int64_t block_;
   std::int64_t head_;

@@ -18,13 +18,13 @@ namespace {
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-static_assert(kSplit == kThreads && 32 == 2 * kCacheGroup);
+static_assert(kSplit == kThreads && 32 == 2 * kCacheChunk);
 
 __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
 
 struct Sizes {
-  int group;
+  int queries_per_kv;
   int heads;
   int kv_heads;
   int width;
@@ -98,15 +98,16 @@ __device__ __forceinline__ void load_queries(const Sizes& s, const Pointers<T>& 
     const int query = i / (32 * parts);
     const int column = i % (32 * parts);
     const int at = tile.query + query;
-    const std::int64_t head = static_cast<int>(blockIdx.y) * s.group + at % s.group;
-    const T* const row = o.qkv + (tile.row + at / s.group) * row_width + head * s.width;
+    const std::int64_t head =
+        static_cast<int>(blockIdx.y) * s.queries_per_kv + at % s.queries_per_kv;
+    const T* const row = o.qkv + (tile.row + at / s.queries_per_kv) * row_width + head * s.width;
     const bool inside = query < tile.queries && column < s.width;
     m.q[query][column] = inside ? as_float(row[column]) * s.scale : 0.0F;
     m.total[query][column] = 0;
   }
   if (threadIdx.x >= queries) return;
   const int query = min(static_cast<int>(threadIdx.x), tile.queries - 1);
-  const int position = tile.position + (tile.query + query) / s.group;
+  const int position = tile.position + (tile.query + query) / s.queries_per_kv;
   m.begins[threadIdx.x] = s.first_seen(position);
   m.ends[threadIdx.x] = position + 1;
   m.of_total[threadIdx.x] = {};
@@ -127,7 +128,7 @@ __device__ __forceinline__ void keep_powers(const float (&scores)[queries], int 
   }
 }
 
-/// The warp's powers times the values of positions [first, first + count) of one group; `at`: the
+/// The warp's powers times the values of positions [first, first + count) of one chunk; `at`: the
 /// first of these powers. A query reads no value that it does not see: one that is no number stays
 /// with others.
 template <int queries, int parts, class T>
@@ -158,14 +159,14 @@ __device__ __forceinline__ void attend_warp(const Sizes& s, const Pointers<T>& o
                                             const AttentionTile& tile,
                                             const CachePlaces<kLanes<T>>& places, int first,
                                             int begin, int end, Shared<queries, parts>& m) {
-  constexpr int kGroup = static_cast<int>(kCacheGroup);
+  constexpr int kChunk = static_cast<int>(kCacheChunk);
   const int position = first + lane();
   float scores[queries] = {};
-  std::int64_t group = 0;
-  if (position / kGroup >= begin / kGroup && position < end) {
+  std::int64_t chunk = 0;
+  if (position / kChunk >= begin / kChunk && position < end) {
     const std::int32_t block = o.blocks[tile.table + places.entry(position)];
-    group = places.group(block, static_cast<int>(blockIdx.y), position);
-    const T* const keys = o.cache + group;
+    chunk = places.chunk(block, static_cast<int>(blockIdx.y), position);
+    const T* const keys = o.cache + chunk;
     const int whole = s.width / kLanes<T> * kLanes<T>;
 #pragma unroll 2
     for (int i = 0; i < whole; i += kLanes<T>) {
@@ -187,10 +188,10 @@ __device__ __forceinline__ void attend_warp(const Sizes& s, const Pointers<T>& o
   float sums[queries][parts] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::int64_t of_half = __shfl_sync(~0U, group, half * kGroup);
-    const int from = first + half * kGroup;
-    if (from + kGroup <= begin) continue;
-    add_values(s, o.cache + of_half + places.value(0, 0), half * kGroup, min(kGroup, end - from),
+    const std::int64_t of_half = __shfl_sync(~0U, chunk, half * kChunk);
+    const int from = first + half * kChunk;
+    if (from + kChunk <= begin) continue;
+    add_values(s, o.cache + of_half + places.value(0, 0), half * kChunk, min(kChunk, end - from),
                from, m, sums);
   }
 #pragma unroll
@@ -263,10 +264,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks<queries>)
   auto& m = *shared<Shared<queries, parts>>();
   const AttentionTile tile = tiles[blockIdx.x];
   if (tile.queries == 0) return;
-  const int begin = s.first_seen(tile.position + tile.query / s.group);
+  const int begin = s.first_seen(tile.position + tile.query / s.queries_per_kv);
   if (tile.split >= 0 && tile.split < begin / kThreads) return;  // add_splits() reads none of it
   load_queries(s, o, tile, m);
-  const int end = tile.position + (tile.query + tile.queries - 1) / s.group + 1;
+  const int end = tile.position + (tile.query + tile.queries - 1) / s.queries_per_kv + 1;
   const int last = tile.split < 0 ? (end - 1) / kThreads : tile.split;
   const int first = tile.split < 0 ? begin / kThreads : tile.split;
   for (int split = first; split <= last; ++split) {
@@ -283,8 +284,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks<queries>)
     const int column = i % (32 * parts);
     if (query >= tile.queries || column >= s.width) continue;
     const int at = tile.query + query;
-    const std::int64_t head = static_cast<int>(blockIdx.y) * s.group + at % s.group;
-    const std::int64_t row = tile.row + at / s.group;
+    const std::int64_t head =
+        static_cast<int>(blockIdx.y) * s.queries_per_kv + at % s.queries_per_kv;
+    const std::int64_t row = tile.row + at / s.queries_per_kv;
     const float inverse = 1.0F / m.of_total[query].sum;
     o.out[(row * s.heads + head) * s.width + column] = rounded<T>(m.total[query][column] * inverse);
   }
@@ -307,7 +309,7 @@ __global__ void __launch_bounds__(kMostHeadWidth)
     const Factors factors = fold(figures, {part[0], part[1]});
     total = folded(total, factors, part[2 + column]);
   }
-  const std::int64_t head = static_cast<int>(blockIdx.y) * s.group + query.head;
+  const std::int64_t head = static_cast<int>(blockIdx.y) * s.queries_per_kv + query.head;
   o.out[(query.row * std::int64_t{s.heads} + head) * s.width + column] =
       rounded<T>(total * (1.0F / figures.sum));
 }

@@ -288,14 +288,14 @@ __global__ void __launch_bounds__(128)
 
 constexpr int kSumThreads = 256;
 
-/// Each thread adds a stretch of the losses in order; then one thread adds the stretches' sums in
+/// Each thread adds a part of the losses in order; then one thread adds the parts' sums in
 /// order.
 __global__ void __launch_bounds__(kSumThreads)
     sum_in_order(std::int64_t count, const double* losses, double* total) {
   ZERO_SHARED double sums[kSumThreads];
-  const std::int64_t stretch = (count + kSumThreads - 1) / kSumThreads;
-  const std::int64_t begin = threadIdx.x * stretch;
-  const std::int64_t end = begin + stretch < count ? begin + stretch : count;
+  const std::int64_t part = (count + kSumThreads - 1) / kSumThreads;
+  const std::int64_t begin = threadIdx.x * part;
+  const std::int64_t end = begin + part < count ? begin + part : count;
   double own = 0;
 #pragma unroll 8
   for (std::int64_t i = begin; i < end; ++i) own += losses[i];

@@ -140,10 +140,10 @@ void CudaInferenceOps::embed(const WeightShape& shape, View weight, View x) {
          [=, this](cudaStream_t stream) { cuda::embed(stream, shape, tables_.pass(), weight, x); });
 }
 
-void CudaInferenceOps::gather(RowList list, View from, std::int64_t width, View to) {
+void CudaInferenceOps::take_rows(RowList list, View from, std::int64_t width, View to) {
   ZERO_CHECK(
-      list != RowList::arrivals,
-      "gather on {}: rows that other ranks send; expected one rank: several share a model on "
+      list != RowList::receive_order,
+      "take_rows on {}: rows that other ranks send; expected one rank: several share a model on "
       "CPUs",
       device_.name());
   const DevicePass& pass = tables_.pass();
@@ -153,7 +153,7 @@ void CudaInferenceOps::gather(RowList list, View from, std::int64_t width, View 
                          .width = width,
                          .from = from,
                          .to = to};
-  submit("gather", [=](cudaStream_t stream) { gather_rows(stream, gather); });
+  submit("take_rows", [=](cudaStream_t stream) { gather_rows(stream, gather); });
 }
 
 void CudaInferenceOps::append(const CachedAttention& operands) {

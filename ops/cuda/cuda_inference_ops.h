@@ -23,7 +23,7 @@ class CudaInferenceOps final : public InferenceOps {
   explicit CudaInferenceOps(Device& device);
 
   std::int64_t weight_bytes(const WeightShape& shape) const override;
-  /// One group: weights are not cut, because several ranks answer on CPUs.
+  /// One column block: weights are not cut, because several ranks answer on CPUs.
   WeightCut weight_cut(const WeightShape& shape) const override {
     return {shape.out, {weight_bytes(shape)}};
   }
@@ -42,7 +42,7 @@ class CudaInferenceOps final : public InferenceOps {
     return tables_.upload(pass).sizes();
   }
   void embed(const WeightShape& shape, View weight, View x) override;
-  void gather(RowList list, View from, std::int64_t width, View to) override;
+  void take_rows(RowList list, View from, std::int64_t width, View to) override;
   void append(const CachedAttention& operands) override;
   void attend(const CachedAttention& operands) override;
 

@@ -27,7 +27,7 @@ using Lanes = Floats<kLanes<T>>;
 /// How a kernel accesses its packs. whole: every pack is full and aligned to 16 bytes.
 enum class Access : std::uint8_t { whole, any };
 
-/// N elements at `from`, of which the first `left` exist; the others are 0.
+/// N elements at `from`. The first `left` exist; the others are 0.
 template <Access access, int N, class T>
 __device__ __forceinline__ Floats<N> read_lanes(const T* from, std::int64_t left) {
   if constexpr (access == Access::whole) {

@@ -12,7 +12,7 @@
 namespace zero::cuda {
 namespace {
 
-static_assert(kRangeColumns == kColumnsOfRange && kPanelGroups == kGroupsOfRange);
+static_assert(kRangeColumns == kTile && kPanelGroups == kGroupsOfRange);
 
 /// What some columns hold of a panel.
 struct Panel {
@@ -35,10 +35,10 @@ class Packing {
     }
   }
 
-  std::int64_t blocks() const { return div_ceil(rows_.columns(), kColumnsOfRange); }
+  std::int64_t blocks() const { return div_ceil(rows_.columns(), kTile); }
   void pack(std::int64_t block) {
-    const std::int64_t begin = rows_.column_begin() + block * kColumnsOfRange;
-    const std::int64_t end = std::min(rows_.column_end(), begin + kColumnsOfRange);
+    const std::int64_t begin = rows_.column_begin() + block * kTile;
+    const std::int64_t end = std::min(rows_.column_end(), begin + kTile);
     for (Panel& panel : panels_) {
       for (std::int64_t column = begin; column < end; ++column) {
         pack_codes_of(panel, column);

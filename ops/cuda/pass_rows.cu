@@ -74,10 +74,10 @@ __global__ void __launch_bounds__(256) append_rows(Appended<T> o, CachePlaces<kL
   if (element >= o.kv_heads * width) return;
   const int position = o.positions[blockIdx.x];
   const std::int32_t block = o.blocks[o.tables[blockIdx.x] + places.entry(position)];
-  T* const group = o.cache + places.group(block, element / width, position);
+  T* const chunk = o.cache + places.chunk(block, element / width, position);
   const T* const key = o.keys + blockIdx.x * o.row_width + element;
-  group[places.key(position, element % width)] = *key;
-  group[places.value(position, element % width)] = key[o.kv_heads * width];
+  chunk[places.key(position, element % width)] = *key;
+  chunk[places.value(position, element % width)] = key[o.kv_heads * width];
 }
 
 /// Calls body(type) with the element type of `dtype`, fp32, bf16 or fp16.

@@ -29,7 +29,7 @@ constexpr std::int64_t kWorkspace = 32LL << 20;
 constexpr std::uint32_t kAligned = 16;   // bytes: alignment that the fastest kernels need
 constexpr std::int64_t kAuxColumns = 8;  // an auxiliary matrix's rows are multiples of this
 constexpr int kKernels = 8;              // that are tried for a product, of the library's first
-constexpr int kTrialRuns = 3;            // of each, the fastest of which counts
+constexpr int kTrialRuns = 3;            // of each; the fastest counts
 
 void check(cublasStatus_t status, std::string_view what,
            std::source_location where = std::source_location::current()) {

@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(kThreads) count_digits(Pass o) {
 __global__ void __launch_bounds__(kScanThreads) scan_counts(int count, int* counts) {
   ZERO_SHARED int sums[kScanThreads];
   const int thread = static_cast<int>(threadIdx.x);
-  const int stretch = (count + kScanThreads - 1) / kScanThreads;
-  const int begin = thread * stretch;
-  const int end = begin + stretch < count ? begin + stretch : count;
+  const int part = (count + kScanThreads - 1) / kScanThreads;
+  const int begin = thread * part;
+  const int end = begin + part < count ? begin + part : count;
   int own = 0;
   for (int i = begin; i < end; ++i) own += counts[i];
   sums[thread] = own;

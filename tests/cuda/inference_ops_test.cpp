@@ -200,7 +200,7 @@ TEST(GpuInferenceOps, EmbeddingsAreTheCpusBitForBit) {
 TEST(GpuInferenceOps, RowsThatOtherRanksSendAreRefused) {
   Inferring gpu;
   const View row = gpu.empty(6, DType::fp32);
-  EXPECT_THAT(message_of([&] { gpu.inference->gather(RowList::arrivals, row, 6, row); }),
+  EXPECT_THAT(message_of([&] { gpu.inference->take_rows(RowList::receive_order, row, 6, row); }),
               HasSubstr("rows that other ranks send; expected one rank"));
 }
 
@@ -220,9 +220,9 @@ TEST(GpuInferenceOps, PassesKeepTheirRowsUntilTheDeviceHasReadThem) {
     rows.logit_rows = {pass + 20};
     results.push_back(gpu.empty(4 * kWidth, DType::fp32));
     gpu.inference->begin(rows);
-    gpu.inference->gather(RowList::positions, from, kWidth, results.back());
-    gpu.inference->gather(RowList::logit_rows, from, kWidth,
-                          results.back().slice(3 * kWidth, kWidth));
+    gpu.inference->take_rows(RowList::positions, from, kWidth, results.back());
+    gpu.inference->take_rows(RowList::logit_rows, from, kWidth,
+                             results.back().slice(3 * kWidth, kWidth));
   }
   for (std::int64_t pass = 0; pass < 7; ++pass) {
     const std::vector<float> found = gpu.floats(results[static_cast<std::size_t>(pass)]);

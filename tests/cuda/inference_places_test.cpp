@@ -55,9 +55,9 @@ TEST(CodePlaces, GiveEachCodeAndScaleBytesOfItsOwn) {
   }
 }
 
-template <int chunk>
+template <int pack>
 void expect_places_of_their_own(const CacheShape& shape, std::int32_t blocks) {
-  const CachePlaces<chunk> places(shape);
+  const CachePlaces<pack> places(shape);
   const auto width = static_cast<int>(shape.head_width);
   const auto tokens = static_cast<int>(shape.block_tokens);
   std::vector<int> elements(
@@ -65,13 +65,13 @@ void expect_places_of_their_own(const CacheShape& shape, std::int32_t blocks) {
   for (int position = 0; position < blocks * tokens; ++position) {
     const auto block = static_cast<std::int32_t>(places.entry(position));
     for (int head = 0; head < static_cast<int>(shape.kv_heads); ++head) {
-      const std::int64_t group = places.group(block, head, position);
+      const std::int64_t chunk = places.chunk(block, head, position);
       for (int i = 0; i < width; ++i) {
-        take(elements, group + places.key(position, i), 1);
-        take(elements, group + places.value(position, i), 1);
-        if (i >= width / chunk * chunk) continue;
+        take(elements, chunk + places.key(position, i), 1);
+        take(elements, chunk + places.value(position, i), 1);
+        if (i >= width / pack * pack) continue;
         ASSERT_EQ(places.whole_key(position, i), places.key(position, i));
-        ASSERT_EQ((group + places.key(position, i)) % chunk, i % chunk);
+        ASSERT_EQ((chunk + places.key(position, i)) % pack, i % pack);
       }
     }
   }
@@ -107,7 +107,7 @@ class Planned {
 
   /// Every query of every row is in one tile, or in one tile for each of its splits, which add up.
   void expect_whole() {
-    const std::int64_t group = limits_.heads / limits_.cache.kv_heads;
+    const std::int64_t queries_per_kv = limits_.heads / limits_.cache.kv_heads;
     EXPECT_LE(std::ssize(plan_.few) + std::ssize(plan_.many), planner_.most_tiles());
     for (const AttentionTile& tile : plan_.few) add(tile, planner_.few_queries());
     for (const AttentionTile& tile : plan_.many) {
@@ -116,23 +116,23 @@ class Planned {
     }
     std::int64_t table = 0;
     for (const SequenceRows& sequence : pass_.sequences) {
-      for (std::int64_t query = 0; query < sequence.count * group; ++query) {
-        const std::int64_t row = sequence.first + query / group;
-        const auto found = found_.find({row, query % group});
+      for (std::int64_t query = 0; query < sequence.count * queries_per_kv; ++query) {
+        const std::int64_t row = sequence.first + query / queries_per_kv;
+        const auto found = found_.find({row, query % queries_per_kv});
         ASSERT_NE(found, found_.end());
-        EXPECT_EQ(found->second.position, sequence.position + query / group);
+        EXPECT_EQ(found->second.position, sequence.position + query / queries_per_kv);
         EXPECT_EQ(found->second.table, table);
       }
       table += std::ssize(sequence.blocks);
     }
-    EXPECT_EQ(std::ssize(found_), rows() * group);
+    EXPECT_EQ(std::ssize(found_), rows() * queries_per_kv);
     for (const SplitQuery& query : plan_.splits) expect_all_splits(query);
     EXPECT_EQ(std::ssize(split_), std::ssize(plan_.splits));
   }
   const AttentionPlan& plan() const { return plan_; }
 
  private:
-  using Query = std::pair<std::int64_t, std::int64_t>;  // row, head of the group
+  using Query = std::pair<std::int64_t, std::int64_t>;  // row, head of queries a key/value head
   struct Found {
     std::int64_t position = 0;
     std::int64_t table = 0;
@@ -146,10 +146,11 @@ class Planned {
   void add(const AttentionTile& tile, int most) {
     EXPECT_GE(tile.queries, 1);
     EXPECT_LE(tile.queries, most);
-    const std::int64_t group = limits_.heads / limits_.cache.kv_heads;
+    const std::int64_t queries_per_kv = limits_.heads / limits_.cache.kv_heads;
     for (std::int64_t i = tile.query; i < tile.query + tile.queries; ++i) {
-      const Query query{tile.row + i / group, i % group};
-      const bool is_new = found_.insert({query, {tile.position + i / group, tile.table}}).second;
+      const Query query{tile.row + i / queries_per_kv, i % queries_per_kv};
+      const bool is_new =
+          found_.insert({query, {tile.position + i / queries_per_kv, tile.table}}).second;
       EXPECT_TRUE(is_new || tile.split > 0);
       if (tile.split < 0) continue;
       const std::int64_t slot = tile.parts + i - tile.query;

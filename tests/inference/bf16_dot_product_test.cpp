@@ -12,7 +12,7 @@
 
 #include "ops/cpu/packed_weight.h"
 #include "ops/cpu/processor.h"
-#include "ops/cpu/products.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/quantized_rows.h"
 
 namespace zero::testing {
@@ -48,7 +48,7 @@ TEST_P(Bf16DotProduct, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
   constexpr std::int64_t kOut = 64;
   constexpr std::size_t kMost = 32;
   const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::bf16, GetParam()};
-  const cpu::StoredSquares stored = cpu::stored_squares(shape, packed(shape));
+  const cpu::StoredTiles stored = cpu::stored_tiles(shape, packed(shape));
 
   const auto multiply = [&](const std::vector<bfloat16>& x, const std::byte* next) {
     const std::size_t rows = x.size() / kIn;
@@ -83,7 +83,7 @@ TEST_P(Bf16DotProduct, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
   }
 }
 
-// Codes times scales, rounded, in squares: those that looking up columns of a table gives.
+// Codes times scales, rounded, in tiles: those that looking up columns of a table gives.
 TEST_P(Bf16DotProduct, AreWidenedToTheValuesOfTheirCodes) {
   if (cpu::bf16_instructions() == cpu::Bf16Instructions::none ||
       cpu::kernels_of(DType::bf16) == cpu::KernelKind::floats) {
@@ -100,19 +100,19 @@ TEST_P(Bf16DotProduct, AreWidenedToTheValuesOfTheirCodes) {
   cpu::gather_columns(shape, weight, columns,
                       View(expected.data(), kIn * kOut, DType::bf16, nullptr));
 
-  constexpr std::int64_t kSquares = 7;  // of 32 in depth
+  constexpr std::int64_t kDepthTiles = 7;  // of 32 in depth
   struct alignas(64) Line {
     std::array<std::byte, 64> bytes;
   };
-  std::vector<Line> lines(3 * kSquares * 32);
+  std::vector<Line> lines(3 * kDepthTiles * 32);
   cpu::widen_columns(shape, weight, 0, 3, lines.data()->bytes.data());
-  const auto* const squares = reinterpret_cast<const bfloat16*>(lines.data());
+  const auto* const tiles = reinterpret_cast<const bfloat16*>(lines.data());
   for (std::int64_t column = 0; column < 96; ++column) {
-    for (std::int64_t depth = 0; depth < 32 * kSquares; ++depth) {
-      const std::int64_t square = column / 32 * kSquares + depth / 32;
+    for (std::int64_t depth = 0; depth < 32 * kDepthTiles; ++depth) {
+      const std::int64_t tile = column / 32 * kDepthTiles + depth / 32;
       const std::int64_t half = column % 32 / 16;
-      const std::int64_t at = square * 1024 + half * 512 + depth % 32 / 2 * 32 + column % 16 * 2;
-      const float value = to_float(squares[at + depth % 2]);
+      const std::int64_t at = tile * 1024 + half * 512 + depth % 32 / 2 * 32 + column % 16 * 2;
+      const float value = to_float(tiles[at + depth % 2]);
       const bool inside = column < kOut && depth < kIn;
       const float wanted =
           inside ? to_float(expected[static_cast<std::size_t>(column * kIn + depth)]) : 0;

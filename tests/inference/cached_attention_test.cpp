@@ -12,7 +12,7 @@
 #include <random>
 
 #include "base/half.h"
-#include "ops/cpu/products.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/inference_ops.h"
 #include "tests/inference/cached_layer.h"
 #include "tests/only_target.h"
@@ -142,7 +142,7 @@ class CachedAttentions : public ::testing::TestWithParam<Heads> {
   void expect_near(const std::vector<float>& rows, CacheFormat format, std::int64_t length,
                    std::int64_t window = 0) {
     const std::int64_t count = std::ssize(rows) / heads_.qkv_width();
-    CachedLayer layer(heads_, format, count, kCacheGroup, 2, window);
+    CachedLayer layer(heads_, format, count, kCacheChunk, 2, window);
     const std::vector<float> found = layer.attend(rows, length);
     const Reference reference(heads_, rows, format, window);
     const double last_bit = heads_.dtype == DType::fp32   ? 0
@@ -215,7 +215,7 @@ TEST_P(CachedAttentions, HasTheSameBitsInAnyPassesAndBlocks) {
   }
 }
 
-// Windows around a vector's, a group's and a stretch's positions.
+// Windows around a vector's, a group's and a key block's positions.
 TEST_P(CachedAttentions, OfAWindowIsThatOfThePositionsInIt) {
   const std::vector<float> rows = random_rows(150);
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
@@ -256,7 +256,7 @@ TEST_P(CachedAttentions, WhatIsNoNumberReachesNoRowWhoseWindowIsBehindIt) {
     for (const std::int64_t window : {1, 2, 21, 67}) {
       for (const std::int64_t length : {1, 140}) {
         const auto attend = [&](const std::vector<float>& from) {
-          return CachedLayer(heads_, format, 140, kCacheGroup, 2, window).attend(from, length);
+          return CachedLayer(heads_, format, 140, kCacheChunk, 2, window).attend(from, length);
         };
         const std::vector<float> sound = attend(rows);
         for (const std::int64_t row : {18, 31, 63, 64}) {
@@ -284,13 +284,13 @@ TEST_P(CachedAttentions, WhatIsNoNumberReachesTheRowsAndHeadsThatReadItAlone) {
   const std::int64_t of_one = heads_.heads / heads_.kv_heads;
   for (const std::int64_t length : {1, 70}) {
     const std::vector<float> sound =
-        CachedLayer(heads_, CacheFormat::int8, 70, kCacheGroup).attend(rows, length);
+        CachedLayer(heads_, CacheFormat::int8, 70, kCacheChunk).attend(rows, length);
     for (const std::int64_t head : {key(0), value(0)}) {
       for (const float broken : {kNaN, -kNaN, kInfinity, -kInfinity}) {
         std::vector<float> changed = rows;
         vector(changed, 18, head).back() = broken;
         const std::vector<float> found =
-            CachedLayer(heads_, CacheFormat::int8, 70, kCacheGroup).attend(changed, length);
+            CachedLayer(heads_, CacheFormat::int8, 70, kCacheChunk).attend(changed, length);
         for (std::int64_t query = 0; query < heads_.heads; ++query) {
           const std::int64_t same = query < of_one ? 18 : 70;
           EXPECT_EQ(rows_of(found, query, 0, same), rows_of(sound, query, 0, same));
@@ -307,7 +307,7 @@ TEST_P(CachedAttentions, WhatIsNoNumberReachesNoEarlierRowAndNoOtherHead) {
   const std::int64_t of_one = heads_.heads / heads_.kv_heads;
   for (const std::int64_t length : {1, 70}) {
     const auto attend = [&](const std::vector<float>& from) {
-      return CachedLayer(heads_, CacheFormat::plain, 70, kCacheGroup).attend(from, length);
+      return CachedLayer(heads_, CacheFormat::plain, 70, kCacheChunk).attend(from, length);
     };
     const std::vector<float> sound = attend(rows);
     for (const std::int64_t row : {18, 31, 63, 64}) {
@@ -335,7 +335,7 @@ TEST(LongSequence, IsReadFromItsFirstBlockToItsLast) {
   std::vector<float> rows(static_cast<std::size_t>(kTokens * heads.qkv_width()));
   for (float& value : rows) value = normal(random);
   const Expected expected = Reference(heads, rows, CacheFormat::plain).attend(kTokens - 1, 0);
-  for (const std::int64_t block : {kCacheGroup, 48 * kCacheGroup, 263 * kCacheGroup}) {
+  for (const std::int64_t block : {kCacheChunk, 48 * kCacheChunk, 263 * kCacheChunk}) {
     const std::vector<float> found =
         CachedLayer(heads, CacheFormat::plain, kTokens, block).attend(rows, 600);
     for (std::size_t i = 0; i < 4; ++i) {
@@ -366,7 +366,7 @@ TEST_P(CachedAttentions, CodesAndScalesAreTheSameOnAllInstructionSets) {
     layer.attend(rows, 5);
     for (std::int64_t position = 0; position < 21; ++position) {
       for (std::int64_t head = 0; head < heads_.kv_heads; ++head) {
-        const std::int64_t at = position % kCacheGroup;
+        const std::int64_t at = position % kCacheChunk;
         const std::byte* const scales = layer.head(position, head);
         const auto* const codes = reinterpret_cast<const std::int8_t*>(scales + 2 * 16 * 4);
         const auto expect = [&](std::int64_t of, const std::byte* scale, const auto& code) {

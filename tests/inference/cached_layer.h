@@ -64,7 +64,7 @@ class CachedLayer {
     const std::int64_t block = table_[static_cast<std::size_t>(position / shape_.block_tokens)];
     return static_cast<const std::byte*>(cache_.view().data()) + block * shape_.block_bytes() +
            kv_head * shape_.head_bytes() +
-           position % shape_.block_tokens / kCacheGroup * shape_.group_bytes();
+           position % shape_.block_tokens / kCacheChunk * shape_.chunk_bytes();
   }
 
  private:

@@ -21,26 +21,25 @@ TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
   const InferenceOptions few{.requests = 4, .request_tokens = 100, .rows = 4};
   const InferenceOptions odd{.requests = 5, .request_tokens = 100, .rows = 33};
   const InferenceOptions all{.requests = 24, .request_tokens = 100, .rows = 300};
-  InferenceOptions contiguous = odd;
-  contiguous.block_tokens = 0;
+  InferenceOptions one_block = odd;  // for a whole request
+  one_block.block_tokens = 7 * kCacheChunk;
   InferenceOptions large_blocks = all;
   large_blocks.block_tokens = 48;
   InferenceOptions little_memory = all;  // an eighth of what all need
-  little_memory.cache_tokens = 7 * kCacheGroup;
+  little_memory.cache_tokens = 7 * kCacheChunk;
   InferenceOptions host_memory = little_memory;
-  host_memory.host_tokens = 20 * kCacheGroup;
+  host_memory.host_tokens = 20 * kCacheChunk;
   struct Case {
     const char* name;
     InferenceOptions options;
-    Batching batching = Batching::continuous;
   };
   for (const Case& each :
-       {Case{"few", few}, Case{"odd", odd}, Case{"all", all}, Case{"contiguous", contiguous},
+       {Case{"few", few}, Case{"odd", odd}, Case{"all", all}, Case{"one block", one_block},
         Case{"large blocks", large_blocks}, Case{"little memory", little_memory},
-        Case{"host memory", host_memory}, Case{"fixed batches", odd, Batching::fixed}}) {
+        Case{"host memory", host_memory}}) {
     answers_.clear();
     const auto model = open(each.options);
-    Generator generator(*model, {.batching = each.batching, .batch_delay = 0});
+    Generator generator(*model);
     for (int i = 0; i < kRequests; ++i) {
       GenerationRequest asked = request(i);
       asked.priority = i % 4;
@@ -113,12 +112,12 @@ TEST_F(Generators, NoAnswerDependsOnGuesses) {
       EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)])) << i;
     }
     EXPECT_EQ(model->cache().usage().used, 0);
-    const Generator::Guesses guesses = generator.guesses();
-    EXPECT_GT(guesses.read, 0);
-    EXPECT_LE(guesses.kept, guesses.read);
+    const Generator::DraftStats drafts = generator.draft_stats();
+    EXPECT_GT(drafts.proposed, 0);
+    EXPECT_LE(drafts.accepted, drafts.proposed);
     if (drafter == &same) {
       // All but those behind an end.
-      EXPECT_GT(guesses.kept, guesses.read * 9 / 10);
+      EXPECT_GT(drafts.accepted, drafts.proposed * 9 / 10);
     }
   }
   EXPECT_EQ(same_model->cache().free_slots(), 5);
@@ -239,7 +238,7 @@ TEST_F(Generators, AFailingDrafterEndsGuessesAndNoAnswer) {
   generator.submit(asked, recording(0));
   run(generator);
   EXPECT_TRUE(answers_[0].same_tokens(expected));
-  EXPECT_EQ(generator.guesses().error, "no more guesses");
+  EXPECT_EQ(generator.draft_stats().error, "no more guesses");
   EXPECT_EQ(drafter.calls, 4);
 }
 
@@ -258,8 +257,8 @@ TEST_F(Generators, ADrafterOfLittleMemoryGuessesForSome) {
     generator.submit(asked, recording(i));
   }
   run(generator);
-  EXPECT_EQ(generator.guesses().error, "");
-  EXPECT_GT(generator.guesses().kept, 0);
+  EXPECT_EQ(generator.draft_stats().error, "");
+  EXPECT_GT(generator.draft_stats().accepted, 0);
   EXPECT_EQ(drafting->cache().usage().used, 0);
 }
 
@@ -276,7 +275,7 @@ TEST_F(Generators, GuessesSavePasses) {
   for (; !generator.idle(); ++passes) generator.step();
   EXPECT_TRUE(answers_[0].same_tokens(expected));
   EXPECT_EQ(passes, 1 + 16);  // the prompt gives the first token, each other pass five
-  EXPECT_EQ(generator.guesses().kept, 63);
+  EXPECT_EQ(generator.draft_stats().accepted, 63);
 }
 
 // All begin alike; each reads the beginning once that is not yet known.
@@ -299,25 +298,9 @@ TEST_F(Generators, ASharedBeginningIsReadAndStoredOnce) {
   for (int i = 0; i < 32; ++i) {
     EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)])) << i;
   }
-  EXPECT_LE(most, 96 / kCacheGroup + 32);
+  EXPECT_LE(most, 96 / kCacheChunk + 32);
   // The second joins in the pass that reads the end of the beginning, and reads that end too.
   EXPECT_EQ(model->cache().usage().reused, 64 + 30 * 96);
-}
-
-// A request that runs alone is not held up by a batch that waits.
-TEST_F(Generators, AFixedBatchWaitsForItsDelay) {
-  const auto model = open({.requests = 2, .request_tokens = 40, .rows = 20});
-  const GenerationRequest asked{.prompt = {3, 4}, .max_tokens = 5, .sampling = {}};
-  const GeneratedAnswer expected = alone(asked);
-  Generator generator(*model, {.batching = Batching::fixed, .batch_delay = 1e9});
-  generator.submit(asked, recording(0));
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(generator.step());
-  generator.submit(asked, recording(1));
-  EXPECT_TRUE(generator.step());
-  run(generator);
-  EXPECT_TRUE(answers_[0].same_tokens(expected));
-  EXPECT_TRUE(answers_[1].same_tokens(expected));
-  EXPECT_FALSE(generator.step());
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ class HashedCache {
     ASSERT_EQ(usage.used, std::ssize(used));
     ASSERT_EQ(usage.tokens, tokens);
     ASSERT_EQ(cache.available_blocks(), usage.total - usage.used);
-    ASSERT_LE(usage.known, cache.available_blocks());
+    ASSERT_LE(usage.cached, cache.available_blocks());
     ASSERT_LE(usage.host_used, usage.host_total);
     ASSERT_LE(usage.host_used, usage.moved_out - usage.moved_back);
   }

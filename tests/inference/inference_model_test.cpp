@@ -80,7 +80,7 @@ TEST_P(InferenceFamilies, TheScoreOfATextIsTheLossOfTraining) {
     EXPECT_NEAR(score.nats, loss, 1e-5 * loss);
     EXPECT_NEAR(score.perplexity(), std::exp(loss / kTokens), 1e-4 * score.perplexity());
     EXPECT_EQ(model->cache().free_slots(), 1);
-    // In stretches: the first token of each is not foreseen.
+    // In windows: the first token of each is not foreseen.
     const auto halves =
         open_inference_model(*device, folder_, {.request_tokens = 60, .logit_rows = 60});
     EXPECT_EQ(score_text(*halves, text).tokens, 118);
@@ -105,7 +105,7 @@ TEST_P(InferenceFamilies, BitsDependNeitherOnPassesNorThreadsNorBlocksNorTheSequ
         Kind{DType::bf16, WeightFormat::q4, kPlain}, Kind{DType::fp32, WeightFormat::plain, kInt8},
         Kind{DType::bf16, WeightFormat::int8, kInt8}, Kind{DType::fp16, WeightFormat::q4, kInt8}}) {
     std::optional<std::vector<float>> expected;
-    for (const auto& [threads, block] : {std::pair{1, 16}, std::pair{2, 32}, std::pair{3, 0}}) {
+    for (const auto& [threads, block] : {std::pair{1, 16}, std::pair{2, 32}, std::pair{3, 160}}) {
       const auto device = cpu::open({.threads = threads});
       const auto model = open_inference_model(*device, folder_,
                                               {.dtype = dtype,
@@ -296,14 +296,12 @@ TEST_F(RefusingModel, NamesOptionsFoundAndExpected) {
   EXPECT_THAT(refusal({.rows = 513}), HasSubstr("inference: rows is 513, expected 1 to 512"));
   EXPECT_THAT(refusal({.block_tokens = 17}),
               HasSubstr("inference: block_tokens is 17, expected a multiple of 16"));
-  EXPECT_THAT(refusal({.block_tokens = -16}), HasSubstr("block_tokens is -16, expected 0 to 150"));
+  EXPECT_THAT(refusal({.block_tokens = -16}), HasSubstr("block_tokens is -16, expected 16 to 160"));
   EXPECT_THAT(refusal({.cache_tokens = 144}),
               HasSubstr("the cache has 9 blocks of 16 tokens; expected at least 10"));
   EXPECT_THAT(refusal({.cache_tokens = -1}), HasSubstr("cache_tokens is -1"));
   EXPECT_THAT(refusal({.host_tokens = -1}),
               HasSubstr("host_tokens is -1, expected 0 to 268435456"));
-  EXPECT_THAT(refusal({.block_tokens = 0, .host_tokens = 64}),
-              HasSubstr("host_tokens is 64 and block_tokens 0, a block a sequence; expected 0"));
   EXPECT_THAT(refusal({.dtype = DType::u8}),
               HasSubstr("inference: dtype is u8, expected fp32, bf16 or fp16"));
 }
@@ -341,9 +339,9 @@ TEST_F(RefusingModel, KnowsNothingOfAPassThatFailed) {
             "the device is gone");
   EXPECT_EQ(pass(), "the device is gone");
   EXPECT_EQ(model.cache().length(part.slot), 40);
-  EXPECT_EQ(model.cache().known(tokens).tokens, 0);
+  EXPECT_EQ(model.cache().cached_prefix(tokens).tokens, 0);
   model.cache().close(part.slot);
-  EXPECT_EQ(model.cache().usage().known, 0);
+  EXPECT_EQ(model.cache().usage().cached, 0);
 }
 
 // A stranger's config.json must not have the program take memory for layers that are not there.

@@ -28,7 +28,7 @@ TEST(HostBlocks, KeepWhatTheDeviceCannotAndGiveItBack) {
   EXPECT_EQ(of.cache.usage().moved_out, 5);
   EXPECT_EQ(of.cache.usage().host_used, 5);
   EXPECT_EQ(of.cache.usage().forgotten, 0);
-  const KeyValueCache::Known known = of.cache.known(old);
+  const BlockPool::Prefix known = of.cache.cached_prefix(old);
   EXPECT_EQ(known.tokens, 96);
   EXPECT_EQ(known.host_blocks, 5);
   EXPECT_EQ(known.unused_blocks, 1);  // ends made way first
@@ -38,7 +38,7 @@ TEST(HostBlocks, KeepWhatTheDeviceCannotAndGiveItBack) {
   EXPECT_EQ(of.cache.usage().used, 6);
   of.expect_whole();
   of.close(slot);
-  EXPECT_EQ(of.cache.known(range(1000, 97)).tokens, 96);  // has changed places with it
+  EXPECT_EQ(of.cache.cached_prefix(range(1000, 97)).tokens, 96);  // has changed places with it
 }
 
 TEST(HostBlocks, ForgetWhatIsLongestUnused) {
@@ -46,9 +46,9 @@ TEST(HostBlocks, ForgetWhatIsLongestUnused) {
   for (std::uint32_t i = 0; i < 3; ++i) read(of, range(1000 * i, 65));  // 4 whole blocks each
   // 12 blocks in turn, of which 7 + 4 hold what was used last; the end of the first went first.
   EXPECT_EQ(of.cache.usage().forgotten, 2);
-  EXPECT_EQ(of.cache.known(range(0, 65)).tokens, 32);
-  EXPECT_EQ(of.cache.known(range(1000, 65)).tokens, 64);
-  EXPECT_EQ(of.cache.known(range(2000, 65)).tokens, 64);
+  EXPECT_EQ(of.cache.cached_prefix(range(0, 65)).tokens, 32);
+  EXPECT_EQ(of.cache.cached_prefix(range(1000, 65)).tokens, 64);
+  EXPECT_EQ(of.cache.cached_prefix(range(2000, 65)).tokens, 64);
 }
 
 // The host is full of blocks that come back, so that the first block which makes way is forgotten.
@@ -59,14 +59,14 @@ TEST(HostBlocks, ChangePlacesWithThoseOfTheDevice) {
   read(of, old);
   of.append(of.open(), {5});
   read(of, recent);
-  EXPECT_EQ(of.cache.known(old).host_blocks, 6);
+  EXPECT_EQ(of.cache.cached_prefix(old).host_blocks, 6);
   const std::int64_t slot = of.open(old);
   EXPECT_EQ(of.cache.length(slot), 96);
   of.expect_whole();
   EXPECT_EQ(of.cache.usage().forgotten, 1);
   EXPECT_EQ(of.cache.usage().host_used, 5);
   of.close(slot);
-  EXPECT_EQ(of.cache.known(recent).tokens, 80);
+  EXPECT_EQ(of.cache.cached_prefix(recent).tokens, 80);
 }
 
 TEST(HostBlocks, ComeBackAsFarAsThereIsRoom) {
@@ -77,7 +77,7 @@ TEST(HostBlocks, ComeBackAsFarAsThereIsRoom) {
   of.append(other, range(1000, 96));
   of.trim(other, 80);
   EXPECT_EQ(of.cache.available_blocks(), 3);
-  const KeyValueCache::Known known = of.cache.known(tokens);
+  const BlockPool::Prefix known = of.cache.cached_prefix(tokens);
   EXPECT_EQ(known.tokens, 48);
   EXPECT_EQ(known.host_blocks + known.unused_blocks, 3);
   const std::int64_t slot = of.open(tokens);
@@ -99,8 +99,8 @@ TEST(HostBlocks, AreFreeOnceTheirTokensAreReadAgain) {
   EXPECT_EQ(of.cache.usage().moved_back, 0);
   of.expect_whole();
   of.close(slot);
-  EXPECT_EQ(of.cache.known(range(0, 97)).tokens, 96);
-  EXPECT_EQ(of.cache.known(range(0, 97)).host_blocks, 0);
+  EXPECT_EQ(of.cache.cached_prefix(range(0, 97)).tokens, 96);
+  EXPECT_EQ(of.cache.cached_prefix(range(0, 97)).host_blocks, 0);
 }
 
 TEST(HostBlocks, AreForgottenAfterAPassThatFailed) {
@@ -109,9 +109,9 @@ TEST(HostBlocks, AreForgottenAfterAPassThatFailed) {
   read(of, range(1000, 97));
   of.cache.forget();
   EXPECT_EQ(of.cache.usage().host_used, 0);
-  EXPECT_EQ(of.cache.known(range(0, 97)).tokens, 0);
+  EXPECT_EQ(of.cache.cached_prefix(range(0, 97)).tokens, 0);
   read(of, range(0, 97));
-  EXPECT_EQ(of.cache.known(range(0, 97)).tokens, 96);
+  EXPECT_EQ(of.cache.cached_prefix(range(0, 97)).tokens, 96);
 }
 
 TEST(HostBlocks, AreChargedApart) {
@@ -150,7 +150,7 @@ class RandomUse : public ::testing::TestWithParam<std::tuple<int, int>> {
   void open_one() {
     const Tokens wanted = tokens(below(5), 0, 1 + below(90));
     KeyValueCache& cache = of_.cache;
-    const KeyValueCache::Known known = cache.known(wanted);
+    const BlockPool::Prefix known = cache.cached_prefix(wanted);
     const KeyValueCache::Usage before = cache.usage();
     const std::int64_t slot = of_.open(wanted);
     ASSERT_EQ(cache.length(slot), known.tokens);

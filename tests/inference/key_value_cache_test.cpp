@@ -70,7 +70,7 @@ TEST(KeyValueCache, ASharedBlockIsCopiedBeforeItIsWritten) {
   EXPECT_EQ(of.cache.blocks_needed(a, 1), 0);
   of.append(a, range(700, 12));
   EXPECT_EQ(of.cache.blocks(a)[1], shared);
-  EXPECT_EQ(of.cache.known(tokens).tokens, 16);
+  EXPECT_EQ(of.cache.cached_prefix(tokens).tokens, 16);
   of.expect_whole();
 }
 
@@ -84,20 +84,20 @@ TEST(KeyValueCache, WhatNobodyUsesIsKeptUntilItsMemoryIsNeeded) {
     of.close(slot);
   }
   EXPECT_EQ(of.cache.usage().used, 0);
-  EXPECT_EQ(of.cache.usage().known, 5);
-  EXPECT_EQ(of.cache.known(old).tokens, 48);
-  EXPECT_EQ(of.cache.known(old).unused_blocks, 3);
+  EXPECT_EQ(of.cache.usage().cached, 5);
+  EXPECT_EQ(of.cache.cached_prefix(old).tokens, 48);
+  EXPECT_EQ(of.cache.cached_prefix(old).unused_blocks, 3);
   // Three blocks were never used; the fourth is the end of the one that is unused for longest.
   const std::int64_t slot = of.open();
   of.append(slot, range(2000, 64));
   EXPECT_EQ(of.cache.usage().forgotten, 1);
-  EXPECT_EQ(of.cache.known(old).tokens, 32);
-  EXPECT_EQ(of.cache.known(recent).tokens, 32);
+  EXPECT_EQ(of.cache.cached_prefix(old).tokens, 32);
+  EXPECT_EQ(of.cache.cached_prefix(recent).tokens, 32);
   const std::int64_t again = of.open(old);
   EXPECT_EQ(of.cache.length(again), 32);
-  EXPECT_EQ(of.cache.usage().known, 2);
+  EXPECT_EQ(of.cache.usage().cached, 2);
   of.append(again, {old.begin() + 32, old.end()});
-  EXPECT_EQ(of.cache.known(recent).tokens, 0);
+  EXPECT_EQ(of.cache.cached_prefix(recent).tokens, 0);
   of.expect_whole();
 }
 
@@ -107,10 +107,10 @@ TEST(KeyValueCache, TheLastTokenIsNeverFound) {
   const std::int64_t slot = of.open();
   of.append(slot, tokens);
   of.close(slot);
-  EXPECT_EQ(of.cache.known(tokens).tokens, 16);
-  EXPECT_EQ(of.cache.known(range(0, 33)).tokens, 32);
-  EXPECT_EQ(of.cache.known(range(0, 16)).tokens, 0);
-  EXPECT_EQ(of.cache.known({}).tokens, 0);
+  EXPECT_EQ(of.cache.cached_prefix(tokens).tokens, 16);
+  EXPECT_EQ(of.cache.cached_prefix(range(0, 33)).tokens, 32);
+  EXPECT_EQ(of.cache.cached_prefix(range(0, 16)).tokens, 0);
+  EXPECT_EQ(of.cache.cached_prefix({}).tokens, 0);
 }
 
 TEST(KeyValueCache, AfterAPassThatFailedNothingIsKnown) {
@@ -119,11 +119,11 @@ TEST(KeyValueCache, AfterAPassThatFailedNothingIsKnown) {
   const std::int64_t slot = of.open();
   of.append(slot, tokens);
   of.cache.forget();
-  EXPECT_EQ(of.cache.known(tokens).tokens, 0);
+  EXPECT_EQ(of.cache.cached_prefix(tokens).tokens, 0);
   of.append(slot, range(50, 30));  // behind blocks that are unknown, none is known
-  EXPECT_EQ(of.cache.usage().known, 0);
+  EXPECT_EQ(of.cache.usage().cached, 0);
   of.close(slot);
-  EXPECT_EQ(of.cache.usage().known, 0);
+  EXPECT_EQ(of.cache.usage().cached, 0);
   EXPECT_EQ(of.cache.available_blocks(), 8);
 }
 

@@ -185,7 +185,7 @@ TEST_F(Schedulers, APromptKnownOnTheHostWaitsForBlocksToo) {
   add(3, 20);
   step();
   EXPECT_EQ(cache_->available_blocks(), 4);
-  EXPECT_EQ(cache_->known(prompt(1, 81)).host_blocks, 3);
+  EXPECT_EQ(cache_->cached_prefix(prompt(1, 81)).host_blocks, 3);
   scheduler_->add(4, prompt(1, 81));
   EXPECT_THAT(step(), ElementsAre("3:1!"));
   EXPECT_EQ(scheduler_->preemptions(), 0);
@@ -214,27 +214,6 @@ TEST_F(Schedulers, NothingStarves) {
     }
   }
   ADD_FAILURE() << "request 1 has " << generated[1] << " tokens";
-}
-
-TEST_F(Schedulers, AFixedBatchStartsFullOrWhenToldAndEndsTogether) {
-  open(2, 0, {.rows = kRows, .batching = Batching::fixed});
-  EXPECT_FALSE(scheduler_->waits_for_batch());
-  add(1, 2);
-  EXPECT_TRUE(scheduler_->waits_for_batch());
-  EXPECT_THAT(step(), IsEmpty());
-  add(2, 2);
-  add(3, 2);
-  EXPECT_FALSE(scheduler_->waits_for_batch());
-  EXPECT_THAT(step(), ElementsAre("1:2!", "2:2!"));
-  scheduler_->remove(1);
-  EXPECT_THAT(step(), ElementsAre("2:1!"));  // the slot stays empty
-  scheduler_->remove(2);
-  EXPECT_THAT(step(), IsEmpty());
-  scheduler_->start_batch();
-  EXPECT_THAT(step(), ElementsAre("3:2!"));
-  add(4, 2);
-  scheduler_->remove(3);
-  EXPECT_THAT(step(), IsEmpty());  // start_batch() was for one batch
 }
 
 // 24 requests, of which an eighth fits at a time: all end, whatever is preempted. Of what moves to

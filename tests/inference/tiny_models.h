@@ -15,7 +15,7 @@
 
 namespace zero::testing {
 
-/// Sizes that are multiples of nothing, more than one strip of columns, heads that share keys.
+/// Sizes that are multiples of nothing, more than one block of columns, heads that share keys.
 inline Gpt2Sizes small_gpt2() {
   return {.layers = 2, .width = 60, .heads = 3, .context = 150, .vocabulary = 317};
 }

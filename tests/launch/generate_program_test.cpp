@@ -299,14 +299,9 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   const std::string prompt = "--prompt a ";
   EXPECT_THAT(refusal(prompt + "--temprature 1", model), HasSubstr("see zero_generate --help"));
   EXPECT_THAT(refusal(prompt + "--max-tokens 0", model), HasSubstr("--max-tokens"));
-  EXPECT_THAT(refusal(prompt + "--cache huge", model), HasSubstr("--cache"));
   EXPECT_THAT(refusal(prompt + "--host-cache-tokens -1", model), HasSubstr("--host-cache-tokens"));
   EXPECT_THAT(refusal(prompt + "--host-cache-tokens 268435457", model),
               HasSubstr("--host-cache-tokens"));
-  EXPECT_THAT(
-      refusal(prompt + "--host-cache-tokens 64 --cache contiguous", model),
-      HasSubstr("--host-cache-tokens is 64 with --cache contiguous; expected --cache paged"));
-  EXPECT_THAT(refusal(prompt + "--batching none", model), HasSubstr("--batching"));
   EXPECT_THAT(refusal(prompt + "--draft-tokens 65", model), HasSubstr("--draft-tokens"));
   EXPECT_THAT(refusal(prompt + "--draft-tokens 5", model), HasSubstr("--draft"));
   EXPECT_THAT(refusal("--compare t.txt --weights nf4", model), HasSubstr("found --weights too"));

@@ -3,6 +3,7 @@
 #include <hwy/targets.h>
 
 #include "ops/cpu/processor.h"
+#include "ops/cpu/product_choice.h"
 #include "ops/cpu/products.h"
 #include "tests/model/ops_harness.h"
 #include "tests/only_target.h"
@@ -10,7 +11,7 @@
 namespace zero::testing {
 namespace {
 
-// y, dx and dW of a linear layer whose sizes are whole squares and rests.
+// y, dx and dW of a linear layer whose sizes are whole tiles and rests.
 std::vector<Values> products(Harness& h, const LinearShape& shape) {
   h.ops->prepare(shape, Ops::LinearUse::training);
   h.ops->allocate_scratch();

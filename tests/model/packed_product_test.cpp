@@ -38,16 +38,16 @@ TEST_P(PackedProduct, IsTheProductInEveryPlacement) {
     for (const MatrixPlacement right : {MatrixPlacement::plain, MatrixPlacement::transposed}) {
       const bool plain_left = left == MatrixPlacement::plain;
       const bool plain_right = right == MatrixPlacement::plain;
-      const auto product = cpu::make_packed_product(
+      const cpu::Product product(
           {.m = m, .n = n, .k = k, .a = left, .b = right, .in = tested.in, .out = DType::fp32}, 2,
           *tested.kernels);
       const View c = h.empty(m * n, DType::fp32);
-      product->run(
+      product.run(
           {.a = h.tensor(plain_left ? a : reference::transposed(a, m, k), tested.in).data(),
            .b = h.tensor(plain_right ? b : reference::transposed(b, k, n), tested.in).data(),
            .bias = nullptr,
            .c = c.data(),
-           .scratch = h.empty(product->scratch_bytes(), DType::u8).data()});
+           .scratch = h.empty(product.scratch_bytes(), DType::u8).data()});
       expect_near(h.read(c), expected, rounding(DType::fp32), tested.name);
     }
   }
@@ -74,14 +74,14 @@ TEST_P(PackedProduct, PartsOfAPackedRightOperandAndNarrowResultsHaveTheSameBits)
     const cpu::PackedRight packed = cpu::pack_right(whole, *tested.kernels, b.data(), there.data());
     const auto run = [&](cpu::Right right, const void* operand) {
       shape.ldb = right == cpu::Right::packed ? whole.k : stride;
-      const auto product = cpu::make_packed_product(shape, 2, *tested.kernels, right);
+      const cpu::Product product(shape, 2, *tested.kernels, right);
       const View c = h.empty(m * n, DType::fp32);
-      product->run(
+      product.run(
           {.a = h.tensor(plain ? left : reference::transposed(left, m, k), tested.in).data(),
            .b = operand,
            .bias = nullptr,
            .c = c.data(),
-           .scratch = h.empty(product->scratch_bytes(), DType::u8).data()});
+           .scratch = h.empty(product.scratch_bytes(), DType::u8).data()});
       return h.read(c);
     };
     const View part = b.slice(row * stride + column, 1);
@@ -97,7 +97,7 @@ TEST_P(PackedProduct, PartsOfAPackedRightOperandAndNarrowResultsHaveTheSameBits)
   }
 }
 
-// So many rows that a thread has several pieces of the same columns, in two stretches of depth.
+// So many rows that a thread has several pieces of the same columns, in two parts of the depth.
 TEST_P(PackedProduct, RowsHaveTheSameBitsTogetherAndAlone) {
   const KernelCase& tested = GetParam();
   if (!on_this_processor(tested)) GTEST_SKIP() << "not on this processor";
@@ -106,15 +106,14 @@ TEST_P(PackedProduct, RowsHaveTheSameBitsTogetherAndAlone) {
   const View a = h.tensor(random_values(m * k, 5, tested.in), tested.in);
   const View b = h.tensor(random_values(k * n, 6, tested.in), tested.in);
   const auto rows = [&](std::int64_t begin, std::int64_t count, int threads) {
-    const auto product =
-        cpu::make_packed_product({.m = count, .n = n, .k = k, .in = tested.in, .out = DType::fp32},
-                                 threads, *tested.kernels);
+    const cpu::Product product({.m = count, .n = n, .k = k, .in = tested.in, .out = DType::fp32},
+                               threads, *tested.kernels);
     const View c = h.empty(count * n, DType::fp32);
-    product->run({.a = a.slice(begin * k, count * k).data(),
-                  .b = b.data(),
-                  .bias = nullptr,
-                  .c = c.data(),
-                  .scratch = h.empty(product->scratch_bytes(), DType::u8).data()});
+    product.run({.a = a.slice(begin * k, count * k).data(),
+                 .b = b.data(),
+                 .bias = nullptr,
+                 .c = c.data(),
+                 .scratch = h.empty(product.scratch_bytes(), DType::u8).data()});
     return h.read(c);
   };
   Values apart;
@@ -135,8 +134,8 @@ TEST_P(PackedProduct, LeftOperandsInPlaceAndPackedGiveTheSameBits) {
   struct Left {
     std::int64_t m, k;
   };
-  // The last strips lack rows; so does the last square of depth; more rows than a piece has;
-  // crowded rows; more than one stretch of depth in each.
+  // The last panels lack rows; so does the last tile of depth; more rows than a piece has;
+  // crowded rows; more than one part of the depth in each.
   for (const Left left : {Left{200, 800}, Left{70, 817}, Left{2080, 416}, Left{96, 2048}}) {
     const std::int64_t m = left.m;
     const std::int64_t k = left.k;
@@ -148,15 +147,15 @@ TEST_P(PackedProduct, LeftOperandsInPlaceAndPackedGiveTheSameBits) {
       for (std::int64_t i = 0; i < m * k; ++i) {
         apart[static_cast<std::size_t>(i / k * stride + i % k)] = a[static_cast<std::size_t>(i)];
       }
-      const auto product = cpu::make_packed_product(
+      const cpu::Product product(
           {.m = m, .n = n, .k = k, .in = tested.in, .out = DType::fp32, .lda = stride}, threads,
           *tested.kernels);
       const View c = h.empty(m * n, DType::fp32);
-      product->run({.a = h.tensor(apart, tested.in).data(),
-                    .b = b.data(),
-                    .bias = nullptr,
-                    .c = c.data(),
-                    .scratch = h.empty(product->scratch_bytes(), DType::u8).data()});
+      product.run({.a = h.tensor(apart, tested.in).data(),
+                   .b = b.data(),
+                   .bias = nullptr,
+                   .c = c.data(),
+                   .scratch = h.empty(product.scratch_bytes(), DType::u8).data()});
       return h.read(c);
     };
     const Values packed = run(k + 1, 1);

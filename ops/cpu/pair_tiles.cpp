@@ -3,7 +3,7 @@
 
 // Compiled as packed_kernels.cpp is: only intrinsics here, no inline function that the linker could
 // share with another file.
-#include "ops/cpu/pair_squares.h"
+#include "ops/cpu/pair_tiles.h"
 
 #include <immintrin.h>
 
@@ -14,20 +14,20 @@ namespace zero::cpu::packed {
 namespace {
 
 struct Rows {
-  __m512i row[kTileRows];
+  __m512i row[kAmxRows];
 };
 
 // Pairs of elements (i, j) become pairs (j, i).
 void transpose(Rows& r) {
-  __m512i a[kTileRows];
-  __m512i b[kTileRows];
+  __m512i a[kAmxRows];
+  __m512i b[kAmxRows];
 #pragma GCC unroll 16
-  for (int i = 0; i < kTileRows; i += 2) {
+  for (int i = 0; i < kAmxRows; i += 2) {
     a[i] = _mm512_unpacklo_epi32(r.row[i], r.row[i + 1]);
     a[i + 1] = _mm512_unpackhi_epi32(r.row[i], r.row[i + 1]);
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < kTileRows; i += 4) {
+  for (int i = 0; i < kAmxRows; i += 4) {
     b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
     b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
     b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
@@ -61,9 +61,9 @@ Pair interleave(__m512i upper, __m512i lower) {
           _mm512_permutex2var_epi64(low, second, high)};
 }
 
-void write_tile(const Rows& rows, std::byte* to) {
+void write_half(const Rows& rows, std::byte* to) {
 #pragma GCC unroll 16
-  for (int i = 0; i < kTileRows; ++i) _mm512_store_si512(to + i * kTileStride, rows.row[i]);
+  for (int i = 0; i < kAmxRows; ++i) _mm512_store_si512(to + i * kAmxStride, rows.row[i]);
 }
 
 const bfloat16* elements(const Patch& patch) { return static_cast<const bfloat16*>(patch.data); }
@@ -86,36 +86,36 @@ struct Cropped {
 
 template <typename Source>
 void pack_rows(const Source& from, std::byte* to) {
-  for (int i = 0; i < 2 * kTileRows; ++i) _mm512_store_si512(to + i * kTileStride, from.row(i));
+  for (int i = 0; i < 2 * kAmxRows; ++i) _mm512_store_si512(to + i * kAmxStride, from.row(i));
 }
 
 template <typename Source>
 void pack_interleaved(const Source& from, std::byte* to) {
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int i = 0; i < kAmxRows; ++i) {
     const Pair pair = interleave(from.row(2 * i), from.row(2 * i + 1));
-    _mm512_store_si512(to + i * kTileStride, pair.first);
-    _mm512_store_si512(to + kTileBytes + i * kTileStride, pair.second);
+    _mm512_store_si512(to + i * kAmxStride, pair.first);
+    _mm512_store_si512(to + kAmxBytes + i * kAmxStride, pair.second);
   }
 }
 
 template <typename Source>
 void pack_transposed(const Source& from, std::byte* to) {
-  for (int tile = 0; tile < 2; ++tile) {
+  for (int half = 0; half < 2; ++half) {
     Rows rows;
 #pragma GCC unroll 16
-    for (int i = 0; i < kTileRows; ++i) rows.row[i] = from.row(tile * kTileRows + i);
+    for (int i = 0; i < kAmxRows; ++i) rows.row[i] = from.row(half * kAmxRows + i);
     transpose(rows);
-    write_tile(rows, to + tile * kTileBytes);
+    write_half(rows, to + half * kAmxBytes);
   }
 }
 
 void pack_packed_transposed(std::byte* to) {
-  for (int tile = 0; tile < 2; ++tile, to += kTileBytes) {
+  for (int half = 0; half < 2; ++half, to += kAmxBytes) {
     Rows rows;
 #pragma GCC unroll 16
-    for (int i = 0; i < kTileRows; ++i) rows.row[i] = _mm512_load_si512(to + i * kTileStride);
+    for (int i = 0; i < kAmxRows; ++i) rows.row[i] = _mm512_load_si512(to + i * kAmxStride);
     transpose(rows);
-    write_tile(rows, to);
+    write_half(rows, to);
   }
 }
 
@@ -137,14 +137,14 @@ void pack_from(Form form, const Source& from, std::byte* to) {
 }  // namespace
 
 void pack_pairs(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
-  Patch square = patch;
-  for (; square.columns > 0; square.columns -= kBlock, to += step) {
-    if (square.rows >= kBlock && square.columns >= kBlock) {
-      pack_from(form, Whole{square}, to);
+  Patch tile = patch;
+  for (; tile.columns > 0; tile.columns -= kTile, to += step) {
+    if (tile.rows >= kTile && tile.columns >= kTile) {
+      pack_from(form, Whole{tile}, to);
     } else {
-      pack_from(form, Cropped{square}, to);
+      pack_from(form, Cropped{tile}, to);
     }
-    square.data = elements(square) + kBlock;
+    tile.data = elements(tile) + kTile;
   }
 }
 

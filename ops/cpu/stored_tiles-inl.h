@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Squares of stored weights as vectors of fp32, for vectors of a fixed length. Included inside
+// Tiles of stored weights as vectors of fp32, for vectors of a fixed length. Included inside
 // Highway's foreach_target mechanism, once per target.
 
-#if defined(ZERO_INFERENCE_CPU_STORED_SQUARES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ZERO_INFERENCE_CPU_STORED_SQUARES_INL_H_
-#undef ZERO_INFERENCE_CPU_STORED_SQUARES_INL_H_
+#if defined(ZERO_INFERENCE_CPU_STORED_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ZERO_INFERENCE_CPU_STORED_TILES_INL_H_
+#undef ZERO_INFERENCE_CPU_STORED_TILES_INL_H_
 #else
-#define ZERO_INFERENCE_CPU_STORED_SQUARES_INL_H_
+#define ZERO_INFERENCE_CPU_STORED_TILES_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -18,7 +18,7 @@
 #include <cstdint>
 
 #include "ops/cpu/packed_floats_layout-inl.h"
-#include "ops/cpu/stored_squares.h"
+#include "ops/cpu/stored_tiles.h"
 #include "ops/cpu/typed.h"
 
 #if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
@@ -26,32 +26,32 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::packed::HWY_NAMESPACE {
 
-inline constexpr std::int64_t kVectorsAcross = kBlock / kLanes;
+inline constexpr std::int64_t kVectorsAcross = kTile / kLanes;
 
-// The place of a vector of columns at a depth of a packed square.
+// The place of a vector of columns at a depth of a packed tile.
 constexpr std::int64_t place(std::int64_t depth, std::int64_t vector) {
   return depth * kRightDown + vector * kRightAcross;
 }
 
-// Forms of stored squares: load() gives vectors of columns, from `vector` on, at one depth of what
-// open() gave. kAhead: bytes from a square to what is fetched meanwhile: the next one, or the one
+// Forms of stored tiles: load() gives vectors of columns, from `vector` on, at one depth of what
+// open() gave. kAhead: bytes from a tile to what is fetched meanwhile: the next one, or the one
 // behind it if memory is the limit. kInMemory: columns lie one behind another in memory.
 
-/// Elements as they are stored: in the order of packed squares, fp32 or 16 bits.
+/// Elements as they are stored: in the order of packed tiles, fp32 or 16 bits.
 template <typename T>
 struct Plain {
   static constexpr bool kScaled = false;
   static constexpr bool kInMemory = true;
-  static constexpr std::int64_t kBytes = kSquareCount * sizeof(T);
+  static constexpr std::int64_t kBytes = kTileElements * sizeof(T);
   static constexpr std::int64_t kAhead = sizeof(T) == 4 ? 2 * kBytes : kBytes;
 
-  const T* open(const std::byte* square) const { return reinterpret_cast<const T*>(square); }
+  const T* open(const std::byte* tile) const { return reinterpret_cast<const T*>(tile); }
   template <std::int64_t vectors>
-  HWY_INLINE void load(const T* square, std::int64_t depth, std::int64_t vector,
+  HWY_INLINE void load(const T* tile, std::int64_t depth, std::int64_t vector,
                        hn::Vec<Floats> (&to)[vectors]) const {
 #pragma GCC unroll 8
     for (std::int64_t j = 0; j < vectors; ++j)
-      to[j] = io::load_floats(Floats(), square + place(depth, vector + j));
+      to[j] = io::load_floats(Floats(), tile + place(depth, vector + j));
   }
 };
 
@@ -59,20 +59,20 @@ struct Plain {
 struct Int8 {
   static constexpr bool kScaled = true;
   static constexpr bool kInMemory = true;
-  static constexpr std::int64_t kBytes = kSquareCount;
+  static constexpr std::int64_t kBytes = kTileElements;
   static constexpr std::int64_t kAhead = kBytes;
 
-  const std::int8_t* open(const std::byte* square) const {
-    return reinterpret_cast<const std::int8_t*>(square);
+  const std::int8_t* open(const std::byte* tile) const {
+    return reinterpret_cast<const std::int8_t*>(tile);
   }
   template <std::int64_t vectors>
-  HWY_INLINE void load(const std::int8_t* square, std::int64_t depth, std::int64_t vector,
+  HWY_INLINE void load(const std::int8_t* tile, std::int64_t depth, std::int64_t vector,
                        hn::Vec<Floats> (&to)[vectors]) const {
     const hn::RebindToSigned<Floats> d32;
     const hn::Rebind<std::int8_t, Floats> d8;
 #pragma GCC unroll 8
     for (std::int64_t j = 0; j < vectors; ++j) {
-      const auto codes = hn::LoadU(d8, square + place(depth, vector + j));
+      const auto codes = hn::LoadU(d8, tile + place(depth, vector + j));
       to[j] = hn::ConvertTo(Floats(), hn::PromoteTo(d32, codes));
     }
   }
@@ -108,23 +108,23 @@ class FourBits {
  public:
   static constexpr bool kScaled = true;
   static constexpr bool kInMemory = true;
-  static constexpr bool kLooksUpSquares = false;
-  static constexpr std::int64_t kBytes = kSquareCount / 2;
+  static constexpr bool kLooksUpTiles = false;
+  static constexpr std::int64_t kBytes = kTileElements / 2;
   static constexpr std::int64_t kAhead = kBytes;
 
   FourBits() {
     for (std::size_t i = 0; i < 16; ++i) levels_[i] = to_float(code_levels(format)[i]);
   }
-  const std::uint8_t* open(const std::byte* square) const {
-    return reinterpret_cast<const std::uint8_t*>(square);
+  const std::uint8_t* open(const std::byte* tile) const {
+    return reinterpret_cast<const std::uint8_t*>(tile);
   }
   template <std::int64_t vectors>
-  HWY_INLINE void load(const std::uint8_t* square, std::int64_t depth, std::int64_t /*first*/,
+  HWY_INLINE void load(const std::uint8_t* tile, std::int64_t depth, std::int64_t /*first*/,
                        hn::Vec<Floats> (&to)[vectors]) const {
     static_assert(vectors == 2, "one of the low halves of bytes, one of the high halves");
     const hn::RebindToUnsigned<Floats> d32;
     const hn::Rebind<std::uint8_t, Floats> d8;
-    const auto codes = hn::PromoteTo(d32, hn::LoadU(d8, square + depth * kLanes));
+    const auto codes = hn::PromoteTo(d32, hn::LoadU(d8, tile + depth * kLanes));
     const __m512 levels = hn::Load(Floats(), levels_.data()).raw;
     to[0].raw = _mm512_permutexvar_ps(codes.raw, levels);
     to[1].raw = _mm512_permutexvar_ps(hn::ShiftRight<4>(codes).raw, levels);
@@ -140,14 +140,14 @@ class FourBits {
 
 #else
 
-/// Codes of 4 bits by rows of depth: a square's levels are looked up before its products.
+/// Codes of 4 bits by rows of depth: a tile's levels are looked up before its products.
 template <WeightFormat format>
 class FourBits {
  public:
   static constexpr bool kScaled = true;
   static constexpr bool kInMemory = true;
-  static constexpr bool kLooksUpSquares = true;
-  static constexpr std::int64_t kBytes = kSquareCount / 2;
+  static constexpr bool kLooksUpTiles = true;
+  static constexpr std::int64_t kBytes = kTileElements / 2;
   static constexpr std::int64_t kAhead = kBytes;
 
   FourBits() {
@@ -157,36 +157,36 @@ class FourBits {
       high_[i] = static_cast<std::uint8_t>(bits >> 8U);
     }
   }
-  const bfloat16* open(const std::byte* square) {
-    look_up(square, levels_.data());
+  const bfloat16* open(const std::byte* tile) {
+    look_up(tile, levels_.data());
     return reinterpret_cast<const bfloat16*>(levels_.data());
   }
-  /// Writes the levels of a square to their places in a packed one.
-  void look_up(const std::byte* square, std::uint16_t* to) const {
+  /// Writes the levels of a tile to their places in a packed one.
+  void look_up(const std::byte* tile, std::uint16_t* to) const {
     const hn::FixedTag<std::uint8_t, 16> d8;
     const hn::FixedTag<std::uint16_t, 8> d16;
     const auto low = hn::Load(d8, low_.data());
     const auto high = hn::Load(d8, high_.data());
     const auto nibble = hn::Set(d8, 15);
-    const auto* codes = reinterpret_cast<const std::uint8_t*>(square);
-    for (std::int64_t depth = 0; depth < kBlock; ++depth, codes += 16, to += kDown) {
+    const auto* codes = reinterpret_cast<const std::uint8_t*>(tile);
+    for (std::int64_t depth = 0; depth < kTile; ++depth, codes += 16, to += kDown) {
       const auto both = hn::LoadU(d8, codes);
       const auto put = [&](auto code, std::int64_t column) HWY_ATTR {
         const auto first = hn::TableLookupBytes(low, code);
         const auto second = hn::TableLookupBytes(high, code);
         hn::StoreU(hn::BitCast(d16, hn::InterleaveLower(d8, first, second)), d16,
-                   to + column / kStretch * kAcross);
+                   to + column / kLookupWidth * kAcross);
         hn::StoreU(hn::BitCast(d16, hn::InterleaveUpper(d8, first, second)), d16,
-                   to + (column / kStretch + 1) * kAcross);
+                   to + (column / kLookupWidth + 1) * kAcross);
       };
       put(hn::And(both, nibble), 0);
-      put(hn::And(hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, both))), nibble), kBlock / 2);
+      put(hn::And(hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, both))), nibble), kTile / 2);
     }
   }
   template <std::int64_t vectors>
-  HWY_INLINE void load(const bfloat16* square, std::int64_t depth, std::int64_t vector,
+  HWY_INLINE void load(const bfloat16* tile, std::int64_t depth, std::int64_t vector,
                        hn::Vec<Floats> (&to)[vectors]) const {
-    Plain<bfloat16>().load(square, depth, vector, to);
+    Plain<bfloat16>().load(tile, depth, vector, to);
   }
   static HWY_INLINE hn::Vec<Floats> scale(const ColumnScales& scales, std::int64_t group,
                                           std::int64_t column) {
@@ -195,13 +195,13 @@ class FourBits {
 
  private:
   // Places of eight neighbouring columns at one depth.
-  static constexpr std::int64_t kStretch = 8;
-  static constexpr std::int64_t kDown = kByVectors ? kRightDown : kBlock;
-  static constexpr std::int64_t kAcross = kByVectors ? kRightAcross : kStretch;
+  static constexpr std::int64_t kLookupWidth = 8;
+  static constexpr std::int64_t kDown = kByVectors ? kRightDown : kTile;
+  static constexpr std::int64_t kAcross = kByVectors ? kRightAcross : kLookupWidth;
 
   alignas(64) std::array<std::uint8_t, 16> low_{};
   alignas(64) std::array<std::uint8_t, 16> high_{};
-  alignas(64) std::array<std::uint16_t, kSquareCount> levels_{};
+  alignas(64) std::array<std::uint16_t, kTileElements> levels_{};
 };
 
 #endif
@@ -210,10 +210,10 @@ class FourBits {
 template <WeightFormat format>
 struct LookedUp : FourBits<format> {
   static constexpr bool kInMemory = false;
-  static constexpr std::int64_t kBytes = kSquareCount * 2;
+  static constexpr std::int64_t kBytes = kTileElements * 2;
   static constexpr std::int64_t kAhead = kBytes;
-  const bfloat16* open(const std::byte* square) const {
-    return reinterpret_cast<const bfloat16*>(square);
+  const bfloat16* open(const std::byte* tile) const {
+    return reinterpret_cast<const bfloat16*>(tile);
   }
 };
 
@@ -222,4 +222,4 @@ HWY_AFTER_NAMESPACE();
 
 #endif
 
-#endif  // ZERO_INFERENCE_CPU_STORED_SQUARES_INL_H_
+#endif  // ZERO_INFERENCE_CPU_STORED_TILES_INL_H_
