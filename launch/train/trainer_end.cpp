@@ -13,7 +13,6 @@
 #include "collectives/agreement.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/run_device.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
@@ -40,14 +39,6 @@ void Trainer::save() {
   } else {
     save_weights(training_state_.engine(), path, file_names(config_.model));
   }
-}
-
-void Trainer::show_sample() {
-  if (config_.run.sample == 0) return;
-  const SampledText sample =
-      sample_text(training_state_, batches_, config_.run.sample, config_.run.seed);
-  console_.line(
-      fmt::format("\n--- sampled continuation ---\n{}\n---", show(sample, config_.data.tokenizer)));
 }
 
 void Trainer::write_trace_file() {
@@ -97,7 +88,6 @@ void Trainer::finish() {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
     if (progress_ != nullptr) progress_->weights_due = false;
   }
-  show_sample();  // a failure or an interrupt of sampling leaves the weights
   nlohmann::ordered_json profile = finish_profile();
   if (checkpoints_.logs()) {
     nlohmann::ordered_json last{
