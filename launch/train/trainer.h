@@ -90,6 +90,7 @@ class Trainer {
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   TrainingState training_state_;
+  TrainingLog log_;
   RunCheckpoints checkpoints_;
   DataCheck data_check_;
   LossScaling loss_scaling_;

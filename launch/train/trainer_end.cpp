@@ -20,16 +20,15 @@
 namespace zero {
 
 int Trainer::end_early(const Decision& decision) {
-  const std::string reason = decision.signal == 0
-                                 ? (checkpoints_.log_failed() ? "run.log" : "run.stop_after")
+  const std::string reason = decision.signal == 0 ? (log_.failed() ? "run.log" : "run.stop_after")
                              : decision.signal == SIGINT ? "SIGINT"
                                                          : "SIGTERM";
   console_.line(fmt::format("ended by {} after step {} of {}; {}", reason, step_, config_.run.steps,
                             checkpoints_.next_text()));
-  checkpoints_.log_line({{"ended_by", reason}, {"after_step", step_}});
+  log_.write({{"ended_by", reason}, {"after_step", step_}});
   write_trace_file();
   if (decision.signal != 0) return 128 + decision.signal;
-  return checkpoints_.log_failed() ? 1 : 0;
+  return log_.failed() ? 1 : 0;
 }
 
 void Trainer::save() {
@@ -89,7 +88,7 @@ void Trainer::finish() {
     if (progress_ != nullptr) progress_->weights_due = false;
   }
   nlohmann::ordered_json profile = finish_profile();
-  if (checkpoints_.logs()) {
+  if (log_.open()) {
     nlohmann::ordered_json last{
         {"final", true},
         {"state_hash", fmt::format("{:016x}", hash)},
@@ -106,7 +105,7 @@ void Trainer::finish() {
         {"threads_from", config_.values.at("run.threads").source}};
     if (of_gpu()) last["graphs"] = graphs_json(training_state_.engine().captured_graphs(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);
-    checkpoints_.log_line(last);
+    log_.write(last);
   }
   if (of_gpu()) {
     console_.line(graphs_text(training_state_.engine().captured_graphs(), config_));
