@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/json_fields.h"
 #include "base/error.h"
+#include "base/json_fields.h"
 #include "base/printable.h"
 #include "weights/model_files.h"
 

@@ -172,13 +172,13 @@ TEST(ChatTemplate, SeesFurtherValuesAsVariables) {
   config.special.names = {{"bos_token", {"<s>"}}};
   config.chat_template = {.text =
                               "{{ bos_token }}{% if thinks is false %}no{% endif %}"
-                              "{{ many[1].a + 1 }}{{ share }}{{ none is none }}{{ word }}",
+                              "{{ many[1].a + 1 }}{{ share }}{{ nothing is none }}{{ word }}",
                           .file = config.file};
   const auto pieces = [&](const std::string& values) {
     return render_chat(config, Messages{{"user", "Hi"}}, {}, nlohmann::json::parse(values));
   };
-  const std::vector<PromptPiece> found =
-      pieces(R"({"thinks": false, "many": [0, {"a": 2}], "share": 0.5, "none": null, "word": "</s>",
+  const std::vector<PromptPiece> found = pieces(
+      R"({"thinks": false, "many": [0, {"a": 2}], "share": 0.5, "nothing": null, "word": "</s>",
                  "bos_token": "<b>"})");
   std::string all;
   for (const PromptPiece& piece : found) all += piece.text;
