@@ -33,7 +33,7 @@ const Family& family_named(std::string_view name) {
 
 DecoderShape decoder_shape(nlohmann::json section) {
   const std::string family = section.value("family", std::string(kGpt2.name));
-  HfFields fields(std::move(section), "decoder_shape", "model.");
+  JsonFields fields(std::move(section), "decoder_shape", "model.");
   DecoderShape shape = family_named(family).from_section(fields);
   shape.validate();
   return shape;

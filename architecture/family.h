@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "architecture/decoder_shape.h"
-#include "architecture/hf_fields.h"
+#include "base/json_fields.h"
 #include "architecture/name_map.h"
 
 namespace zero {
@@ -28,8 +28,8 @@ struct Family {
   NameMap (*file_names)(const DecoderShape& shape);
 
   // Shapes are not validated. Throw zero::Error naming file, field, found and expected.
-  DecoderShape (*from_hf)(HfFields& config, std::string_view model_type);
-  DecoderShape (*from_section)(HfFields& section);
+  DecoderShape (*from_hf)(JsonFields& config, std::string_view model_type);
+  DecoderShape (*from_section)(JsonFields& section);
   /// The config.json from which transformers 4 and 5, and from_hf, build the model.
   nlohmann::json (*to_hf)(const DecoderShape& shape);
   /// The section that says all of the shape.

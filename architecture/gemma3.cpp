@@ -48,7 +48,7 @@ void complete(DecoderShape& d) {
   d.embedding_scale = std::sqrt(static_cast<double>(d.width));
 }
 
-DecoderShape from_section(HfFields& section) {
+DecoderShape from_section(JsonFields& section) {
   DecoderShape d = kLlama.from_section(section);
   complete(d);
   d.epsilon = section.number("norm_epsilon", kEpsilon);
@@ -70,7 +70,7 @@ json to_section(const DecoderShape& d) {
 }
 
 /// The radix of one kind of layers; their angles are not stretched.
-double theta_from(HfFields fields, double fallback) {
+double theta_from(JsonFields fields, double fallback) {
   const std::string type = fields.text("rope_type", fields.text("type", "default"));
   ZERO_CHECK(type == "default",
              "{}: found \"{}\", expected \"default\": Gemma 3's angles are not stretched here",
@@ -81,8 +81,8 @@ double theta_from(HfFields fields, double fallback) {
 }
 
 /// Version 4 of transformers has a field for each base, version 5 an object for each kind of layer.
-void rotary_from(HfFields& fields, DecoderShape& d) {
-  HfFields kinds = fields.object("rope_parameters");
+void rotary_from(JsonFields& fields, DecoderShape& d) {
+  JsonFields kinds = fields.object("rope_parameters");
   theta_from(fields.object("rope_scaling"), 0);
   const double global = fields.number("rope_theta", kTheta);
   const double local = fields.number("rope_local_base_freq", kLocalTheta);
@@ -93,7 +93,7 @@ void rotary_from(HfFields& fields, DecoderShape& d) {
 }
 
 /// Every sixth layer is global where the file does not list the types.
-void window_from(HfFields& fields, DecoderShape& d) {
+void window_from(JsonFields& fields, DecoderShape& d) {
   const std::int64_t window =  // absent: transformers' default
       fields.integer("sliding_window", fields.lists("sliding_window") ? 0 : 4096);
   std::vector<bool> local = layer_types_from(fields, d.layers);
@@ -112,7 +112,7 @@ void window_from(HfFields& fields, DecoderShape& d) {
   set_window(d, slides ? window : 0, std::move(local));
 }
 
-DecoderShape from_hf(HfFields& fields, std::string_view /*model_type*/) {
+DecoderShape from_hf(JsonFields& fields, std::string_view /*model_type*/) {
   DecoderShape d;
   d.layers = fields.integer("num_hidden_layers");
   d.width = fields.integer("hidden_size");

@@ -49,7 +49,7 @@ DecoderShape shape_of(const All& sizes) {
   return d;
 }
 
-DecoderShape from_section(HfFields& section) {
+DecoderShape from_section(JsonFields& section) {
   const std::string name = section.text("name", std::string(kNames[0]));
   const auto found = std::ranges::find(kNames, name);
   ZERO_CHECK(found != kNames.end(), "{}: there is no model \"{}\"", section.place("name"), name);
@@ -68,7 +68,7 @@ json to_section(const DecoderShape& d) {
           {"vocabulary", d.vocabulary}};
 }
 
-DecoderShape from_hf(HfFields& config, std::string_view /*model_type*/) {
+DecoderShape from_hf(JsonFields& config, std::string_view /*model_type*/) {
   const DecoderShape d =
       shape_of({{config.integer("n_layer"), config.integer("n_embd"), config.integer("n_head")},
                 config.integer("n_positions"),

@@ -53,7 +53,7 @@ DecoderShape base() {
   return d;
 }
 
-std::optional<RotaryScaling> scaling_from(HfFields scaling) {
+std::optional<RotaryScaling> scaling_from(JsonFields scaling) {
   constexpr const char* kLength = "original_max_position_embeddings";
   if (!scaling.has("factor")) {
     for (const char* key : {"low_freq_factor", "high_freq_factor", kLength}) {
@@ -73,7 +73,7 @@ std::optional<RotaryScaling> scaling_from(HfFields scaling) {
                        .original_context = scaling.integer(kLength)};
 }
 
-DecoderShape from_section(HfFields& section) {
+DecoderShape from_section(JsonFields& section) {
   DecoderShape d = base();
   const std::pair<const char*, std::int64_t*> sizes[] = {
       {"layers", &d.layers},   {"width", &d.width},           {"heads", &d.heads},
@@ -129,7 +129,7 @@ json to_section(const DecoderShape& d) {
 }
 
 /// Turns of a type that changes no position before `context`, the model's.
-void check_unscaled(HfFields& scaling, const std::string& type, std::int64_t context) {
+void check_unscaled(JsonFields& scaling, const std::string& type, std::int64_t context) {
   constexpr const char* kWhy = "angles are stretched as by Llama 3, or not at all";
   ZERO_CHECK(type == "default" || type == "linear" || type == "dynamic" || type == "yarn",
              "{}: found \"{}\", expected \"default\" or \"llama3\"", scaling.place("rope_type"),
@@ -149,9 +149,9 @@ void check_unscaled(HfFields& scaling, const std::string& type, std::int64_t con
   for (const char* bound : {"beta_fast", "beta_slow"}) scaling.number(bound, 1.0);
 }
 
-RotaryAngles rotary_from(HfFields& fields, std::int64_t context) {
+RotaryAngles rotary_from(JsonFields& fields, std::int64_t context) {
   const bool version5 = fields.has("rope_parameters");
-  HfFields scaling = fields.object(version5 ? "rope_parameters" : "rope_scaling");
+  JsonFields scaling = fields.object(version5 ? "rope_parameters" : "rope_scaling");
   RotaryAngles angles;
   angles.theta = fields.number("rope_theta", 10000.0);
   angles.theta = scaling.number("rope_theta", angles.theta);
@@ -173,7 +173,7 @@ RotaryAngles rotary_from(HfFields& fields, std::int64_t context) {
 }
 
 /// As transformers' class has it. A window longer than the context is kept: it changes nothing.
-void window_from(HfFields& fields, std::string_view model_type, DecoderShape& d) {
+void window_from(JsonFields& fields, std::string_view model_type, DecoderShape& d) {
   const std::vector<bool> types = layer_types_from(fields, d.layers);
   // transformers' defaults where the fields are absent; a null window is none.
   const std::int64_t absent = fields.lists("sliding_window") ? 0 : 4096;
@@ -201,7 +201,7 @@ void window_from(HfFields& fields, std::string_view model_type, DecoderShape& d)
   slide(std::move(local));
 }
 
-DecoderShape from_hf(HfFields& fields, std::string_view model_type) {
+DecoderShape from_hf(JsonFields& fields, std::string_view model_type) {
   DecoderShape d = base();
   d.layers = fields.integer("num_hidden_layers");
   d.width = fields.integer("hidden_size");

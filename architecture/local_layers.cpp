@@ -40,7 +40,7 @@ std::optional<Layers> layers_of(std::string_view text) {
   return Layers{*first, *last};
 }
 
-std::vector<bool> parsed(HfFields& section, std::string_view text, std::int64_t layers) {
+std::vector<bool> parsed(JsonFields& section, std::string_view text, std::int64_t layers) {
   constexpr const char* kKey = "local_layers";
   std::vector<bool> local(static_cast<std::size_t>(layers), false);
   std::int64_t next = 0;
@@ -79,7 +79,7 @@ std::string local_layers_text(const DecoderShape& shape) {
   return text;
 }
 
-void window_from_section(HfFields& section, DecoderShape& shape) {
+void window_from_section(JsonFields& section, DecoderShape& shape) {
   const std::int64_t window = section.integer("window", 0);
   const std::string text = section.text("local_layers", "");
   ZERO_CHECK(window != 0 || text.empty(), "{} is given without model.window; give both or neither",
@@ -94,7 +94,7 @@ void window_to_section(const DecoderShape& shape, nlohmann::json& section) {
   if (!shape.local_layers.empty()) section["local_layers"] = local_layers_text(shape);
 }
 
-std::vector<bool> layer_types_from(HfFields& fields, std::int64_t layers) {
+std::vector<bool> layer_types_from(JsonFields& fields, std::int64_t layers) {
   constexpr const char* kField = "layer_types";
   std::vector<bool> local;
   for (const nlohmann::json& type : fields.raw(kField)) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "architecture/decoder_shape.h"
-#include "architecture/hf_fields.h"
+#include "base/json_fields.h"
 
 /// Which layers of a decoder are local (DecoderShape::local_layers), as files and configurations
 /// say it.
@@ -22,13 +22,13 @@ void set_window(DecoderShape& shape, std::int64_t window, std::vector<bool> loca
 std::string local_layers_text(const DecoderShape& shape);
 /// The keys model.window and model.local_layers of the section `model`, for a model of
 /// `shape.layers`. Throws zero::Error naming the key, found and expected.
-void window_from_section(HfFields& section, DecoderShape& shape);
+void window_from_section(JsonFields& section, DecoderShape& shape);
 /// Adds the keys that window_from_section() reads.
 void window_to_section(const DecoderShape& shape, nlohmann::json& section);
 
 /// config.json's layer_types: of each of `layers` layers, whether its attention slides. Empty if
 /// the field is. Throws zero::Error naming the field if it says something else, or of other layers.
-std::vector<bool> layer_types_from(HfFields& fields, std::int64_t layers);
+std::vector<bool> layer_types_from(JsonFields& fields, std::int64_t layers);
 nlohmann::json layer_types_to(const DecoderShape& shape);
 
 }  // namespace zero

@@ -88,7 +88,6 @@ constexpr std::array kSorted{
     MeasuredKey{"run.save_weights", "nothing is saved"},
     MeasuredKey{"run.validation_every", "nothing is validated"},
     MeasuredKey{"run.validation_sequences", "nothing is validated"},
-    MeasuredKey{"run.sample", "nothing is sampled"},
 };
 
 /// Why an override of `key` would measure nothing else; null if it would.

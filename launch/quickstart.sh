@@ -52,7 +52,7 @@ write_configuration() {  # file ranks steps
   "model": {"family": "gpt2", "layers": 4, "width": 192, "heads": 6, "context": 256, "vocabulary": 256},
   "data": {"train": "data/tokens", "validation": "data/tokens/validation.bin", "sequence_length": 256, "shuffle": true},
   "run": {"steps": $3, "seed": 1, "threads": 1, "log": "data/quickstart.log",
-          "save_weights": "data/quickstart.safetensors", "sample": 300,
+          "save_weights": "data/quickstart.safetensors",
           "checkpoint": {"folder": "data/checkpoints", "every_minutes": 0.5, "keep_last": 2}},
   "train_batch_size": $((rows * $2)), "train_micro_batch_size_per_gpu": $rows,
   "zero_optimization": {"stage": 3},

@@ -118,12 +118,8 @@ void add_weights(CLI::App& app, zero::GenerateFlags& flags) {
                  "codes of --weights and answers as they do; takes --dtype and --threads too")
       ->needs(weights)
       ->check(has_name);
-  app.add_option_function<std::string>(
-         "--llm-int8-threshold",
-         [](const std::string&) {
-           throw CLI::ValidationError("--llm-int8-threshold", std::string(zero::kNoThreshold));
-         },
-         "refused: " + std::string(zero::kNoThreshold))
+  app.add_option("--llm-int8-threshold", flags.int8_threshold,
+                 "changes nothing: " + std::string(zero::kNoThreshold))
       ->group("");
 }
 

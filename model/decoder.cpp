@@ -129,7 +129,6 @@ void Decoder::allocate() {
   inputs_ = twin(rows_, DType::i32, "inputs on the device");
   targets_ = twin(rows_, DType::i32, "targets on the device");
   loss_ = twin(1, DType::fp64, "loss on the device");
-  logits_ = twin(whole_.vocabulary, DType::fp32, "logits on the device");
   const auto fill = [&](const std::optional<RotaryAngles>& angles, DecoderMemory::Rotary table) {
     if (angles) ops_->rotary_table(rotary(), *angles, table.cosines, table.sines);
   };
@@ -224,7 +223,7 @@ NormLayer::Operands Decoder::last_operands() const {
 
 VocabularyParallelHead::Buffers Decoder::head_buffers() const {
   return {.x = memory_.normed(),
-          .gathered = memory_.gathered_normed(memory_.normed()),
+          .gathered = head_input(),
           .logits = memory_.logits(),
           .parts = memory_.softmax(),
           .losses = memory_.losses()};
@@ -310,22 +309,6 @@ void Decoder::evaluate(View inputs, View targets, View loss_sum) {
     head_.evaluate(*ops_, head_buffers(), weight, there);
   });
   sum_losses(loss_sum);
-}
-
-void Decoder::next_logits(View inputs, std::int64_t position, View logits) {
-  check_tokens("inputs", inputs, rows_, whole_.vocabulary);
-  ZERO_CHECK(position >= 0 && position < batch_.sequence,
-             "next_logits: position {}, expected 0 to {} (the sequence)", position,
-             batch_.sequence - 1);
-  Stream& stream = engine_.device().compute();
-  forward(inputs_.upload(stream, inputs));
-  with_head([&](View weight) {
-    const View all = memory_.gathered_normed(memory_.normed());
-    tensor_.gather_rows({all, memory_.normed(), decoder_.width}, "head");
-    const View row = all.slice(position * decoder_.width, decoder_.width);
-    head_.logits(*ops_, row, weight, logits_.of(logits));
-  });
-  logits_.download(stream, logits);
 }
 
 void Decoder::backward_norm() {

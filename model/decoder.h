@@ -45,10 +45,12 @@ class Decoder : public Model {
   TrafficCounter tensor_traffic() const override;
   void train(View inputs, View targets, float gradient_scale, View loss_sum) override;
   void evaluate(View inputs, View targets, View loss_sum) override;
-  void next_logits(View inputs, std::int64_t position, View logits) override;
   std::string note() const override { return ops_->note(); }
   BatchShape shape() const override { return batch_; }
   std::int64_t vocabulary() const override { return whole_.vocabulary; }
+  /// What the head multiplies, as the last evaluate() left it until the next call: batch x sequence
+  /// x width, of the compute dtype, on the device; on every rank the rows of the whole micro-batch.
+  View head_input() const { return memory_.gathered_normed(memory_.normed()); }
 
  private:
   static constexpr int kTokens = 0;  // in the embedding's unit
@@ -213,8 +215,8 @@ class Decoder : public Model {
   std::unique_ptr<Ops> ops_;
   const RecomputePlan recompute_;
   DecoderMemory memory_;
-  DeviceTwin inputs_, targets_, loss_, logits_;  // of the callers' host memory
-  std::vector<Event> branch_sums_;               // of memory_.branch(), one for each chunk of rows
+  DeviceTwin inputs_, targets_, loss_;  // of the callers' host memory
+  std::vector<Event> branch_sums_;      // of memory_.branch(), one for each chunk of rows
 };
 
 }  // namespace zero

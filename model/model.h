@@ -28,9 +28,9 @@ struct BatchShape {
 ///   model.allocate();
 ///   ... model.train(inputs, targets, 1.0F / tokens, loss); twice, then engine.step(...)
 ///
-/// All work is submitted to the device's compute stream: views passed to train(), evaluate() and
-/// next_logits() must live, with unchanged content, until that stream has passed the call. Results
-/// do not depend on the device's threads. The engine must outlive the model.
+/// All work is submitted to the device's compute stream: views passed to train() and evaluate()
+/// must live, with unchanged content, until that stream has passed the call. Results do not depend
+/// on the device's threads. The engine must outlive the model.
 class Model {
  public:
   virtual ~Model() = default;
@@ -41,7 +41,7 @@ class Model {
   /// The order of unit uses in one micro-batch, for SealOptions::order.
   virtual std::vector<Use> order() const = 0;
   /// Call after seal(). Allocates all activation memory, charged to MemoryClass::activations, and,
-  /// if the device's memory is apart, buffers for token ids, loss and logits (staging); nothing is
+  /// if the device's memory is apart, buffers for token ids and loss (staging); nothing is
   /// allocated later. Works on a planning device.
   virtual void allocate() = 0;
   /// Bytes that allocate() allocates for activations.
@@ -60,10 +60,6 @@ class Model {
   /// The forward half of train(), with the same loss; between engine.begin_evaluation() and
   /// end_evaluation().
   virtual void evaluate(View inputs, View targets, View loss_sum) = 0;
-  /// The logits of row 0 at `position` (0 .. sequence - 1), for sampling: fp32, `vocabulary`
-  /// elements. `inputs` as for train(); later positions and other rows are computed but do not
-  /// affect the result. Forward only, in evaluation mode.
-  virtual void next_logits(View inputs, std::int64_t position, View logits) = 0;
 
   virtual BatchShape shape() const = 0;
   virtual std::int64_t vocabulary() const = 0;

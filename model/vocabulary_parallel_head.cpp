@@ -68,12 +68,6 @@ LinearShape VocabularyParallelHead::linear(std::int64_t count) const {
   return part;
 }
 
-LinearShape VocabularyParallelHead::one_row() const {
-  LinearShape row = linear(1);
-  row.out_stride = 0;
-  return row;
-}
-
 template <typename Body>
 void VocabularyParallelHead::for_rows(const Body& body) const {
   const std::int64_t most = rows_at_a_time(*tensor_, vocabulary_, shape_.dtype);
@@ -89,7 +83,6 @@ void VocabularyParallelHead::prepare(Ops& ops) const {
     for (const RowCut::Piece& piece : tensor_->cut().pieces(rows)) counts.insert(piece.rows.count);
   });
   for (const std::int64_t count : counts) ops.prepare(linear(count), Ops::LinearUse::training);
-  ops.prepare(one_row(), Ops::LinearUse::forward_fp32);
   tensor_->prepare(shape_.in, shape_.dtype);
 }
 
@@ -173,16 +166,6 @@ void VocabularyParallelHead::evaluate(Ops& ops, const Buffers& b, View weight, V
                               targets.slice(rows.begin, rows.count),
                               b.losses.slice(rows.begin, rows.count));
   });
-}
-
-void VocabularyParallelHead::logits(Ops& ops, View row, View weight, View out) const {
-  ops.linear_forward(one_row(), row, weight, View(), out.slice(mine_.begin, mine_.count));
-  std::vector<Slices::Range> ranges;
-  for (int rank = 0; rank < tensor_->ranks(); ++rank) {
-    const TensorSlice::Range range = even_range(vocabulary_, rank, tensor_->ranks());
-    ranges.push_back({range.begin, range.count});
-  }
-  tensor_->wait(tensor_->gather(out, std::move(ranges), "logits"));
 }
 
 TrafficCounter VocabularyParallelHead::traffic() const {

@@ -59,12 +59,9 @@ class VocabularyParallelHead {
   void train(Ops& ops, const Buffers& buffers, const Gradient& gradient, View targets) const;
   /// The loss only, as in train().
   void evaluate(Ops& ops, const Buffers& buffers, View weight, View targets) const;
-  /// fp32 logits of one row, of the whole vocabulary, on every rank.
-  void logits(Ops& ops, View row, View weight, View out) const;
 
  private:
   LinearShape linear(std::int64_t count) const;
-  LinearShape one_row() const;  // without padding
   LogitsShape of_logits(std::int64_t count) const {
     return {count, mine_.count, shape_.dtype, mine_.begin, shape_.out_stride};
   }

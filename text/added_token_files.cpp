@@ -25,28 +25,28 @@ std::uint32_t checked_id(const json& id, const std::string& place) {
   return id.get<std::uint32_t>();
 }
 
-std::vector<AddedToken> tokens_of_decoder(HfFields& config) {
+std::vector<AddedToken> tokens_of_decoder(JsonFields& config) {
   std::vector<AddedToken> tokens;
-  HfFields decoder = config.object("added_tokens_decoder");
+  JsonFields decoder = config.object("added_tokens_decoder");
   for (const auto& [key, value] : config.raw("added_tokens_decoder").items()) {
     std::uint32_t id = 0;
     const char* end = key.data() + key.size();
     const auto parsed = std::from_chars(key.data(), end, id);
     ZERO_CHECK(parsed.ec == std::errc() && parsed.ptr == end && id < kMostTokens,
                "{}: expected an id below {}", decoder.place(key), kMostTokens);
-    HfFields token = decoder.object(key);
+    JsonFields token = decoder.object(key);
     tokens.push_back(read_added_token(token, id));
   }
   return tokens;
 }
 
-HfFields parse_file(const fs::path& path) {
-  return HfFields::parse(path.string(), read_model_text(path.string()));
+JsonFields parse_file(const fs::path& path) {
+  return JsonFields::parse(path.string(), read_model_text(path.string()));
 }
 
 }  // namespace
 
-std::vector<AddedToken> read_added_tokens(const std::string& folder, HfFields& config,
+std::vector<AddedToken> read_added_tokens(const std::string& folder, JsonFields& config,
                                           const SpecialNames& special) {
   if (config.has("added_tokens_decoder")) return tokens_of_decoder(config);
   const fs::path path = fs::path(folder) / "added_tokens.json";
@@ -69,11 +69,11 @@ std::vector<AddedToken> read_added_tokens(const std::string& folder, HfFields& c
 std::vector<AddedToken> read_added_tokens_of_json(const std::string& path) {
   std::vector<AddedToken> tokens;
   if (!fs::is_regular_file(path)) return tokens;
-  HfFields file = parse_file(path);
+  JsonFields file = parse_file(path);
   for (const json& value : file.raw("added_tokens")) {
     ZERO_CHECK(value.is_object(), "{}: found {}, expected objects", file.place("added_tokens"),
                value.dump());
-    HfFields fields(value, path, "added_tokens.");
+    JsonFields fields(value, path, "added_tokens.");
     const std::uint32_t id = checked_id(fields.raw("id"), fields.place("id"));
     tokens.push_back(read_added_token(fields, id));
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "architecture/hf_fields.h"
+#include "base/json_fields.h"
 #include "text/added_tokens.h"
 #include "text/special_names.h"
 
@@ -15,7 +15,7 @@ namespace zero {
 /// tokenizer_config.json, whose fields are `config`; or else added_tokens.json in `folder`, whose
 /// tokens are special if they are among `special`.
 /// Throws zero::Error naming file, field, found and expected.
-std::vector<AddedToken> read_added_tokens(const std::string& folder, HfFields& config,
+std::vector<AddedToken> read_added_tokens(const std::string& folder, JsonFields& config,
                                           const SpecialNames& special);
 
 /// "added_tokens" of the tokenizer.json `path`; none if there is no such file.

@@ -39,7 +39,7 @@ bool looks_like_control(std::string_view content) {
 
 }  // namespace
 
-AddedToken read_added_token(HfFields& fields, std::uint32_t id) {
+AddedToken read_added_token(JsonFields& fields, std::uint32_t id) {
   AddedToken token{.content = fields.text("content"),
                    .id = id,
                    .special = fields.flag("special", false),

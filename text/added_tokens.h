@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "architecture/hf_fields.h"
+#include "base/json_fields.h"
 #include "text/longest_match.h"
 #include "text/tokenizer.h"
 
@@ -33,7 +33,7 @@ struct AddedToken {
 };
 
 /// Reads content, special, normalized, lstrip, rstrip and single_word.
-AddedToken read_added_token(HfFields& fields, std::uint32_t id);
+AddedToken read_added_token(JsonFields& fields, std::uint32_t id);
 
 /// Marks as guarded what may steer a chat, whatever a file marks as special: what looks like a
 /// control token ("<...>", "[...]"), and what a literal of `chat_template` or one of `names`, such

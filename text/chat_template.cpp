@@ -25,14 +25,52 @@ Value message_value(const ChatMessage& message) {
                      {Value::text("content"), Value(Text(message.content, Origin::content))}});
 }
 
+/// Texts are no text of the template: special tokens written in them stay text.
+Value value_of(const nlohmann::json& json) {
+  if (json.is_null()) return Value::none();
+  if (json.is_boolean()) return Value::boolean(json.get<bool>());
+  if (json.is_string()) return Value(Text(json.get<std::string>(), Origin::content));
+  if (json.is_array()) {
+    std::vector<Value> items;
+    for (const nlohmann::json& item : json) items.push_back(value_of(item));
+    return Value::list(std::move(items));
+  }
+  if (json.is_object()) {
+    std::vector<std::pair<Value, Value>> items;
+    for (const auto& [key, item] : json.items()) {
+      items.emplace_back(Text(key, Origin::content), value_of(item));
+    }
+    return Value::map(std::move(items));
+  }
+  const bool fits = json.is_number_integer() &&
+                    !(json.is_number_unsigned() && json.get<std::uint64_t>() >> 63U != 0);
+  return fits ? Value::integer(json.get<std::int64_t>())
+              : Value(Value::Variant(json.get<double>()));
+}
+
+/// A further variable replaces a special token of that name, and nothing else.
+void add_values(const nlohmann::json& values, std::size_t fixed,
+                jinja::Template::Variables& variables) {
+  for (const auto& [name, value] : values.items()) {
+    const auto at = std::ranges::find(variables, name, &std::pair<std::string, Value>::first);
+    ZERO_CHECK(at - variables.begin() >= static_cast<std::ptrdiff_t>(fixed),
+               "chat_template_kwargs has \"{}\", which every chat has already; leave it out",
+               printable_line(name));
+    if (at != variables.end()) variables.erase(at);
+    variables.emplace_back(name, value_of(value));
+  }
+}
+
 jinja::Template::Variables variables_of(const TokenizerConfig& config,
-                                        std::span<const ChatMessage> messages) {
+                                        std::span<const ChatMessage> messages,
+                                        const nlohmann::json& values) {
   std::vector<Value> all;
   for (const ChatMessage& message : messages) all.push_back(message_value(message));
   jinja::Template::Variables variables{{"messages", Value::list(std::move(all))},
                                        {"tools", Value::none()},
                                        {"documents", Value::none()},
                                        {"add_generation_prompt", Value::boolean(true)}};
+  const std::size_t fixed = variables.size();
   for (const auto& [part, name] : config.special.names) {
     variables.emplace_back(part, Value::text(name.content));
   }
@@ -43,6 +81,7 @@ jinja::Template::Variables variables_of(const TokenizerConfig& config,
   if (!additional.empty()) {
     variables.emplace_back("additional_special_tokens", Value::list(std::move(additional)));
   }
+  add_values(values, fixed, variables);
   return variables;
 }
 
@@ -66,7 +105,8 @@ std::vector<PromptPiece> pieces_of(const Text& text) {
 }  // namespace
 
 std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
-                                     std::span<const ChatMessage> messages, const std::tm& now) {
+                                     std::span<const ChatMessage> messages, const std::tm& now,
+                                     const nlohmann::json& values) {
   const ChatTemplate& found = config.chat_template;
   ZERO_CHECK(
       found.names.empty(),
@@ -86,7 +126,7 @@ std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
   ZERO_CHECK(!messages.empty(), "a chat has no messages; give at least one");
   try {
     const jinja::Template chat(found.file, found.text);
-    return pieces_of(chat.render(variables_of(config, messages), now));
+    return pieces_of(chat.render(variables_of(config, messages, values), now));
   } catch (const Error& error) {
     fail(
         "{}; change the messages if the template asks for others, or give the prompt's whole text, "

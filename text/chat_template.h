@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,12 +19,13 @@ struct ChatMessage {
 
 /// The prompt that asks a model for the assistant's next message, for Tokenizer::encode_pieces:
 /// what transformers' apply_chat_template writes with add_generation_prompt, no tools and no
-/// documents. The contents of messages are pieces of their own, whatever the template does to them,
-/// so special tokens written in them stay text; an empty one is a piece without a byte. `now` is
-/// for templates that ask for the date. Throws zero::Error naming the file and line if the template
-/// is missing, is not known (docs: text/jinja/template.h) or refuses the messages, then
-/// with its own words.
+/// documents, and with `values`, an object or null, as further variables of the template. The
+/// contents of messages are pieces of their own, whatever the template does to them, so special
+/// tokens written in them stay text; an empty one is a piece without a byte. `now` is for templates
+/// that ask for the date. Throws zero::Error naming the file and line if the template is missing,
+/// is not known (docs: text/jinja/template.h) or refuses the messages, then with its own words.
 std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
-                                     std::span<const ChatMessage> messages, const std::tm& now);
+                                     std::span<const ChatMessage> messages, const std::tm& now,
+                                     const nlohmann::json& values = {});
 
 }  // namespace zero

@@ -24,16 +24,16 @@ bool is_usual(std::string_view part) { return std::ranges::find(kParts, part) !=
 
 /// A special token: a text, or an object with a field "content". Its content is empty if the field
 /// is absent.
-AddedToken token_in(HfFields& fields, std::string_view name) {
+AddedToken token_in(JsonFields& fields, std::string_view name) {
   if (!fields.raw(name).is_object()) return {.content = fields.text(name, ""), .special = true};
-  HfFields object = fields.object(name);
+  JsonFields object = fields.object(name);
   AddedToken token = read_added_token(object, 0);
   token.normalized = object.flag("normalized", false);
   token.special = true;
   return token;
 }
 
-void set(SpecialNames& names, HfFields& fields, const std::string& part, const std::string& file) {
+void set(SpecialNames& names, JsonFields& fields, const std::string& part, const std::string& file) {
   AddedToken token = token_in(fields, part);
   names.names.erase(part);
   if (token.content.empty()) return;
@@ -43,13 +43,13 @@ void set(SpecialNames& names, HfFields& fields, const std::string& part, const s
 }
 
 /// Those of the list `field` of a file whose fields are `fields`.
-void add_additional(SpecialNames& names, HfFields& fields, const char* field,
+void add_additional(SpecialNames& names, JsonFields& fields, const char* field,
                     const std::string& file) {
   std::set<std::string> known(names.additional.begin(), names.additional.end());
   const std::vector<std::string> before = names.additional;
   std::vector<std::string> list;
   for (const json& each : fields.raw(field)) {
-    HfFields one(json::object({{"token", each}}), fields.place(field), "");
+    JsonFields one(json::object({{"token", each}}), fields.place(field), "");
     const AddedToken token = token_in(one, "token");
     if (token.content.empty()) continue;
     list.push_back(token.content);
@@ -62,13 +62,13 @@ void add_additional(SpecialNames& names, HfFields& fields, const char* field,
 }
 
 /// Those of the object `field`, by their parts.
-void add_named(SpecialNames& names, HfFields& fields, const char* field, const std::string& file) {
-  HfFields named = fields.object(field);
+void add_named(SpecialNames& names, JsonFields& fields, const char* field, const std::string& file) {
+  JsonFields named = fields.object(field);
   for (const auto& [part, value] : fields.raw(field).items()) set(names, named, part, file);
 }
 
 /// What the file says counts before what is there, also that a part has no token (null).
-void add(SpecialNames& names, HfFields& fields, const std::string& file) {
+void add(SpecialNames& names, JsonFields& fields, const std::string& file) {
   for (const char* part : kParts) {
     if (fields.lists(part)) set(names, fields, part, file);
   }
@@ -119,12 +119,12 @@ std::vector<std::string> SpecialNames::contents() const {
   return all;
 }
 
-SpecialNames read_special_names(const std::string& folder, HfFields& config) {
+SpecialNames read_special_names(const std::string& folder, JsonFields& config) {
   SpecialNames names;
   add(names, config, (fs::path(folder) / "tokenizer_config.json").string());
   const std::string map = (fs::path(folder) / "special_tokens_map.json").string();
   if (!config.lists("added_tokens_decoder") && fs::is_regular_file(map)) {
-    HfFields fields = HfFields::parse(map, read_model_text(map));
+    JsonFields fields = JsonFields::parse(map, read_model_text(map));
     add(names, fields, map);
   }
   return names;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "architecture/hf_fields.h"
+#include "base/json_fields.h"
 #include "text/added_tokens.h"
 
 namespace zero {
@@ -52,6 +52,6 @@ struct SpecialNames {
 /// extra_special_tokens adds. As in transformers,
 /// what special_tokens_map.json in `folder` says counts before them, but only if the config has no
 /// added_tokens_decoder. Throws zero::Error naming file, field, found and expected.
-SpecialNames read_special_names(const std::string& folder, HfFields& config);
+SpecialNames read_special_names(const std::string& folder, JsonFields& config);
 
 }  // namespace zero

@@ -39,19 +39,19 @@ Templates in_files(const fs::path& folder) {
   return templates;
 }
 
-Templates in_config(HfFields& config, const std::string& file) {
+Templates in_config(JsonFields& config, const std::string& file) {
   Templates templates;
   const json& value = config.raw(kField);
   if (value.is_null()) return templates;
   if (value.is_object()) {
-    HfFields named = config.object(kField);
+    JsonFields named = config.object(kField);
     for (const auto& [name, text] : value.items())
       templates[name] = {.text = named.text(name), .file = file, .found = true};
   } else if (value.is_array()) {
     for (const json& entry : value) {
       ZERO_CHECK(entry.is_object(), "{}: found {}, expected objects with name and template",
                  config.place(kField), entry.dump());
-      HfFields named(entry, config.place(kField), "");
+      JsonFields named(entry, config.place(kField), "");
       templates[named.text("name")] = {.text = named.text("template"), .file = file, .found = true};
     }
   } else {
@@ -79,7 +79,7 @@ std::vector<std::string> template_file_names(const std::string& folder) {
   return names;
 }
 
-ChatTemplate read_chat_template(const std::string& folder, HfFields& config) {
+ChatTemplate read_chat_template(const std::string& folder, JsonFields& config) {
   const std::string file = (fs::path(folder) / "tokenizer_config.json").string();
   Templates templates = in_files(folder);
   if (templates.empty()) templates = in_config(config, file);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "architecture/hf_fields.h"
+#include "base/json_fields.h"
 
 namespace zero {
 
@@ -28,6 +28,6 @@ std::vector<std::string> template_file_names(const std::string& folder);
 /// additional_chat_templates; without any of them the text or the list in tokenizer_config.json,
 /// whose fields are `config`. Of several the one called "default". Throws zero::Error naming file,
 /// field, found and expected.
-ChatTemplate read_chat_template(const std::string& folder, HfFields& config);
+ChatTemplate read_chat_template(const std::string& folder, JsonFields& config);
 
 }  // namespace zero

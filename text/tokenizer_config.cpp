@@ -17,7 +17,7 @@ using nlohmann::json;
 
 std::vector<std::uint32_t> end_tokens_in(const fs::path& file) {
   if (!fs::is_regular_file(file)) return {};
-  HfFields fields = HfFields::parse(file.string(), read_model_text(file.string()));
+  JsonFields fields = JsonFields::parse(file.string(), read_model_text(file.string()));
   json value = fields.raw("eos_token_id");
   if (value.is_null()) return {};
   if (!value.is_array()) value = json::array({value});
@@ -48,9 +48,9 @@ std::uint32_t id_of(const char* part, const TokenTable& table, const TokenizerCo
 
 TokenizerConfig read_tokenizer_config(const std::string& folder) {
   TokenizerConfig config{.file = (fs::path(folder) / "tokenizer_config.json").string()};
-  HfFields fields = fs::is_regular_file(config.file)
-                        ? HfFields::parse(config.file, read_model_text(config.file))
-                        : HfFields(json::object(), config.file, "");
+  JsonFields fields = fs::is_regular_file(config.file)
+                        ? JsonFields::parse(config.file, read_model_text(config.file))
+                        : JsonFields(json::object(), config.file, "");
   config.special = read_special_names(folder, fields);
   if (fields.has("add_bos_token")) config.add_bos_token = fields.flag("add_bos_token");
   fields.only("add_eos_token", false, "no token follows a prompt");

@@ -27,7 +27,7 @@ constexpr const char* kGpt2Words =
 class Reader {
  public:
   Reader(std::string file, const std::string& text)
-      : file_(std::move(file)), root_(HfFields::parse(file_, text)) {}
+      : file_(std::move(file)), root_(JsonFields::parse(file_, text)) {}
 
   TokenizerJson run(const TokenizerConfig& config) {
     read_model();
@@ -43,15 +43,15 @@ class Reader {
   }
 
  private:
-  static void finish(const HfFields& fields, Names passed_over) {
+  static void finish(const JsonFields& fields, Names passed_over) {
     fields.finish({passed_over.begin(), passed_over.size()});
   }
 
-  [[noreturn]] static void refuse(HfFields& fields, std::string_view expected) {
+  [[noreturn]] static void refuse(JsonFields& fields, std::string_view expected) {
     fail("{}: found {}, expected {}", fields.place("type"), fields.raw("type").dump(), expected);
   }
 
-  HfFields item(const json& value, std::string_view where) const {
+  JsonFields item(const json& value, std::string_view where) const {
     ZERO_CHECK(value.is_object(), "{}: {}: found {}, expected an object", file_, where,
                value.dump());
     return {value, file_, fmt::format("{}.", where)};
@@ -59,7 +59,7 @@ class Reader {
 
   /// Calls `read` with `fields`, or with each of its `list` if it is a Sequence.
   template <typename Read>
-  void each(HfFields fields, std::string_view list, const Read& read) {
+  void each(JsonFields fields, std::string_view list, const Read& read) {
     if (fields.text("type") != "Sequence") return read(std::move(fields));
     for (const json& part : fields.raw(list))
       read(item(part, fields.place(list).substr(file_.size() + 2)));
@@ -67,7 +67,7 @@ class Reader {
   }
 
   void read_model() {
-    HfFields model = root_.object("model");
+    JsonFields model = root_.object("model");
     ZERO_CHECK(model.text("type", "BPE") == "BPE", "{}: found {}, expected \"BPE\"",
                model.place("type"), model.raw("type").dump());
     model.only("continuing_subword_prefix", "", "parts of words are not marked");
@@ -106,7 +106,7 @@ class Reader {
     return id.get<std::uint32_t>();
   }
 
-  void read_token(HfFields& model, const std::string& token, const json& id) {
+  void read_token(JsonFields& model, const std::string& token, const json& id) {
     const std::uint32_t number = read_id(id, model.place("vocab"));
     by_name_.emplace(token, number);
     std::string text = token;
@@ -122,7 +122,7 @@ class Reader {
   }
 
   /// "left right" or ["left", "right"]
-  void read_merge(HfFields& model, const json& merge) {
+  void read_merge(JsonFields& model, const json& merge) {
     std::pair<std::string, std::string> pair;
     if (merge.is_string()) {
       const auto& text = merge.get_ref<const std::string&>();
@@ -142,8 +142,8 @@ class Reader {
     out_.merges.add(left->second, right->second, merged->second);
   }
 
-  void read_normalizer(HfFields all) {
-    each(std::move(all), "normalizers", [&](HfFields fields) {
+  void read_normalizer(JsonFields all) {
+    each(std::move(all), "normalizers", [&](JsonFields fields) {
       const std::string type = fields.text("type");
       if (type == "NFC") {
         out_.nfc = true;
@@ -161,8 +161,8 @@ class Reader {
     });
   }
 
-  void read_pre_tokenizer(HfFields all) {
-    each(std::move(all), "pretokenizers", [&](HfFields fields) {
+  void read_pre_tokenizer(JsonFields all) {
+    each(std::move(all), "pretokenizers", [&](JsonFields fields) {
       const std::string type = fields.text("type");
       ZERO_CHECK(!ends_words_, "{}: found {} behind ByteLevel or Metaspace, expected these last",
                  fields.place("type"), type);
@@ -188,12 +188,12 @@ class Reader {
     out_.splits.emplace_back(pattern, keep, place);
   }
 
-  void read_split(HfFields& fields) {
+  void read_split(JsonFields& fields) {
     const std::string behaviour = fields.text("behavior");
     ZERO_CHECK(behaviour == "Isolated" || behaviour == "Removed",
                "{}: found {}, expected Isolated or Removed", fields.place("behavior"), behaviour);
     const bool invert = fields.flag("invert", false);
-    HfFields pattern = fields.object("pattern");
+    JsonFields pattern = fields.object("pattern");
     using Keep = SplitPattern::Keep;
     const Keep removed = invert ? Keep::matches : Keep::gaps;
     split(pattern.text("Regex"), behaviour == "Isolated" ? Keep::all : removed,
@@ -201,7 +201,7 @@ class Reader {
     finish(pattern, {});
   }
 
-  void read_byte_level(HfFields& fields) {
+  void read_byte_level(JsonFields& fields) {
     ends_words_ = true;
     out_.prefix_space = fields.flag("add_prefix_space", true);
     ZERO_CHECK(!out_.prefix_space || out_.splits.empty(),
@@ -212,7 +212,7 @@ class Reader {
     }
   }
 
-  void read_metaspace(HfFields& fields) {
+  void read_metaspace(JsonFields& fields) {
     using Space = TokenizerJson::Space;
     ends_words_ = true;
     fields.only("replacement", kSpaceSymbol, "other symbols are not known");
@@ -228,8 +228,8 @@ class Reader {
     if (scheme != "never") out_.space = scheme == "first" ? Space::first : Space::each;
   }
 
-  void read_decoder(HfFields all) {
-    each(std::move(all), "decoders", [&](HfFields fields) {
+  void read_decoder(JsonFields all) {
+    each(std::move(all), "decoders", [&](JsonFields fields) {
       const std::string type = fields.text("type");
       if (type == "Strip" && !out_.byte_level) {
         fields.only("content", " ", "only spaces are known");
@@ -246,8 +246,8 @@ class Reader {
     });
   }
 
-  void read_post_processor(HfFields all) {
-    each(std::move(all), "processors", [&](HfFields fields) {
+  void read_post_processor(JsonFields all) {
+    each(std::move(all), "processors", [&](JsonFields fields) {
       const std::string type = fields.text("type");
       if (type == "TemplateProcessing") return read_template(fields);
       if (type != "ByteLevel") refuse(fields, "ByteLevel or TemplateProcessing");
@@ -255,15 +255,15 @@ class Reader {
   }
 
   /// Special tokens, then the text.
-  void read_template(HfFields& fields) {
-    HfFields specials = fields.object("special_tokens");
+  void read_template(JsonFields& fields) {
+    JsonFields specials = fields.object("special_tokens");
     bool text_seen = false;
     for (const json& part : fields.raw("single")) {
-      HfFields step = item(part, "post_processor.single");
+      JsonFields step = item(part, "post_processor.single");
       ZERO_CHECK(!text_seen, "{}: expected nothing behind the text", fields.place("single"));
       text_seen = step.has("Sequence");
       if (text_seen) continue;
-      HfFields special = specials.object(step.object("SpecialToken").text("id"));
+      JsonFields special = specials.object(step.object("SpecialToken").text("id"));
       for (const json& id : special.raw("ids")) {
         out_.table.begin_of_text.push_back(read_id(id, specials.place("ids")));
       }
@@ -274,7 +274,7 @@ class Reader {
     std::vector<AddedToken> tokens;
     std::set<std::string> contents;
     for (const json& value : root_.raw("added_tokens")) {
-      HfFields fields = item(value, "added_tokens");
+      JsonFields fields = item(value, "added_tokens");
       tokens.push_back(read_added_token(fields, read_id(fields.raw("id"), fields.place("id"))));
       finish(fields, {});
       contents.insert(tokens.back().content);
@@ -359,7 +359,7 @@ class Reader {
   }
 
   std::string file_;
-  HfFields root_;
+  JsonFields root_;
   TokenizerJson out_;
   std::unordered_map<std::string, std::uint32_t> by_name_;
   bool ends_words_ = false;  // ByteLevel or Metaspace was read

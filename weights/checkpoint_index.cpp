@@ -6,13 +6,12 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <initializer_list>
-#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_fields.h"
 #include "base/json_tree.h"
 #include "base/printable.h"
 #include "weights/damaged_checkpoint.h"
@@ -27,14 +26,6 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kSumDigits = 8;  // of a block's checksum, in base 16
 constexpr std::string_view kTensorsEnd = ".safetensors";
-
-/// `value` on one line of a message.
-std::string shortened_json(const ordered_json& value) {
-  constexpr std::size_t kLongest = 100;
-  std::string text = value.dump(-1, ' ', true);
-  if (text.size() > kLongest) text.replace(kLongest, text.npos, "...");
-  return text;
-}
 
 /// JSON of a value, on one line.
 std::string json_text(const ordered_json& value) {
@@ -67,72 +58,8 @@ std::string unchecked_text(const CheckpointIndex& index) {
   return text + fmt::format("\n],\n\"extra\": {}\n}}\n", json_text(index.extra));
 }
 
-/// An object of an index: its fields, each there and no other, by name and type.
-class Fields {
- public:
-  /// `where` names the object in messages: "tensors[3]", empty for the whole text.
-  Fields(const std::string& path, std::string where, const ordered_json& object,
-         std::initializer_list<std::string_view> names)
-      : path_(path), where_(std::move(where)), object_(object) {
-    ZERO_CHECK(object.is_object(), "{}: {}: found {}, expected an object with {}", path_,
-               where_.empty() ? "the text" : where_, shortened_json(object),
-               fmt::join(names, ", "));
-    for (const auto& [name, value] : object.items()) {
-      ZERO_CHECK(std::find(names.begin(), names.end(), name) != names.end(),
-                 "{}: {}: unknown field, expected {}", path_, key(printable_line(name)),
-                 fmt::join(names, ", "));
-    }
-    for (const std::string_view name : names) {
-      ZERO_CHECK(object.contains(name), "{}: {}: is missing", path_, key(name));
-    }
-  }
-
-  template <typename... Args>
-  [[noreturn]] void refuse(std::string_view name, fmt::format_string<Args...> format,
-                           Args&&... args) const {
-    fail("{}: {}: {}", path_, key(name), fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  const ordered_json& at(std::string_view name) const { return *object_.find(name); }
-  std::int64_t number(std::string_view name) const { return whole(name, at(name)); }
-  const std::string& text(std::string_view name) const {
-    const ordered_json& value = at(name);
-    if (!value.is_string()) refuse(name, "found {}, expected a text", shortened_json(value));
-    return value.get_ref<const std::string&>();
-  }
-  const ordered_json& list(std::string_view name) const {
-    const ordered_json& value = at(name);
-    if (!value.is_array()) refuse(name, "found {}, expected a list", shortened_json(value));
-    return value;
-  }
-  std::vector<std::int64_t> numbers(std::string_view name) const {
-    std::vector<std::int64_t> values;
-    for (const ordered_json& value : list(name)) values.push_back(whole(name, value));
-    return values;
-  }
-
- private:
-  std::string key(std::string_view name) const {
-    return where_.empty() ? std::string(name) : fmt::format("{}.{}", where_, name);
-  }
-  std::int64_t whole(std::string_view name, const ordered_json& value) const {
-    constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
-    const bool fits = value.is_number_unsigned() &&
-                      value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kLargest);
-    if (!fits) {
-      refuse(name, "found {}, expected a whole number from 0 to {}", shortened_json(value),
-             kLargest);
-    }
-    return value.get<std::int64_t>();
-  }
-
-  const std::string& path_;
-  std::string where_;
-  const ordered_json& object_;
-};
-
-std::vector<std::uint32_t> read_sums(const Fields& fields, std::int64_t bytes) {
-  const std::string& digits = fields.text("crc32c");
+std::vector<std::uint32_t> read_sums(JsonFields& fields, std::int64_t bytes) {
+  const std::string digits = fields.text("crc32c");
   const auto blocks = static_cast<std::size_t>(blocks_of(bytes));
   if (digits.size() != blocks * kSumDigits) {
     fields.refuse("crc32c", "found {} digits, expected {} for each of {} blocks", digits.size(),
@@ -149,8 +76,8 @@ std::vector<std::uint32_t> read_sums(const Fields& fields, std::int64_t bytes) {
   return sums;
 }
 
-CheckpointIndex::File read_file(const Fields& fields) {
-  const std::string& name = fields.text("name");
+CheckpointIndex::File read_file(JsonFields& fields) {
+  const std::string name = fields.text("name");
   const std::size_t slash = name.find('/');
   const std::string_view folder = std::string_view(name).substr(0, slash);
   // Small files are the weights' alone.
@@ -159,12 +86,12 @@ CheckpointIndex::File read_file(const Fields& fields) {
     fields.refuse("name", "found \"{}\", expected weights/* or moments/*{}", printable_line(name),
                   kTensorsEnd);
   }
-  const std::int64_t bytes = fields.number("bytes");
+  const std::int64_t bytes = fields.count("bytes");
   return {name, bytes, read_sums(fields, bytes)};
 }
 
-StateKind read_kind(const Fields& fields) {
-  const std::string& name = fields.text("kind");
+StateKind read_kind(JsonFields& fields) {
+  const std::string name = fields.text("kind");
   for (const StateKind kind : kStateKinds) {
     if (name_of(kind) == name) return kind;
   }
@@ -173,7 +100,7 @@ StateKind read_kind(const Fields& fields) {
 }
 
 /// The end of `tensor` in its file; refused if the tensor does not lie in the file.
-std::int64_t end_of(const Fields& fields, const CheckpointIndex::Tensor& tensor,
+std::int64_t end_of(JsonFields& fields, const CheckpointIndex::Tensor& tensor,
                     const CheckpointIndex::File& file) {
   const std::optional<std::int64_t> count = element_count(tensor.shape);
   std::int64_t end = 0;
@@ -192,12 +119,12 @@ class TensorList {
  public:
   explicit TensorList(CheckpointIndex& index) : index_(index) {}
 
-  void add(const Fields& fields) {
+  void add(JsonFields& fields) {
     CheckpointIndex::Tensor tensor{.name = fields.text("name"),
-                                   .shape = fields.numbers("shape"),
+                                   .shape = fields.whole_numbers<std::int64_t>("shape"),
                                    .kind = read_kind(fields),
                                    .file = file_of(fields),
-                                   .offset = fields.number("offset")};
+                                   .offset = fields.count("offset")};
     if (fields.text("dtype") != "F32") {
       fields.refuse("dtype", "found \"{}\", expected F32", printable_line(fields.text("dtype")));
     }
@@ -221,8 +148,8 @@ class TensorList {
   }
 
  private:
-  std::size_t file_of(const Fields& fields) const {
-    const std::string& name = fields.text("file");
+  std::size_t file_of(JsonFields& fields) const {
+    const std::string name = fields.text("file");
     // Tensors come in the order of files: the search goes on where it last ended.
     for (std::size_t i = 0; i < index_.files.size(); ++i) {
       const std::size_t file = (file_ + i) % index_.files.size();
@@ -233,7 +160,7 @@ class TensorList {
   }
 
   /// Parameters lie in the weights, moments in the files of their kind.
-  void check_home(const Fields& fields, const CheckpointIndex::Tensor& tensor) const {
+  void check_home(JsonFields& fields, const CheckpointIndex::Tensor& tensor) const {
     const std::string start = tensor.kind == StateKind::parameter
                                   ? "weights/"
                                   : fmt::format("moments/{}", name_of(tensor.kind));
@@ -250,12 +177,11 @@ class TensorList {
   std::int64_t end_ = 0;  // of the tensor before, in its file
 };
 
-void check_format(const std::string& path, const ordered_json& tree) {
-  const auto found = tree.is_object() ? tree.find("format") : tree.end();
-  if (!tree.is_object() || found == tree.end()) return;  // another check names this
-  ZERO_CHECK(*found == kCheckpointFormat,
-             "{}: format: found version {}, expected {}; this program reads no other", path,
-             shortened_json(*found), kCheckpointFormat);
+void check_format(JsonFields& top) {
+  const nlohmann::json& found = top.raw("format");
+  if (found.is_null() || found == kCheckpointFormat) return;  // exactly() names a missing one
+  top.refuse("format", "found version {}, expected {}; this program reads no other",
+             printable_line(found.dump()), kCheckpointFormat);
 }
 
 }  // namespace
@@ -275,32 +201,29 @@ std::string checkpoint_index_text(const CheckpointIndex& index) {
 }
 
 CheckpointIndex parse_checkpoint_index(const std::string& path, std::string_view text) {
-  const std::optional<ordered_json> tree = parse_ordered_tree(text);
-  ZERO_CHECK(tree, "{}: is not JSON; expected the index of a checkpoint", path);
-  check_format(path, *tree);
-  const Fields top(path, "", *tree,
-                   {"format", "step", "steps_skipped", "tensors", "files", "extra"});
-  CheckpointIndex index{.step = top.number("step"),
-                        .steps_skipped = top.number("steps_skipped"),
-                        .extra = top.at("extra")};
+  JsonFields top = JsonFields::parse(path, text);
+  check_format(top);
+  top.exactly({"format", "step", "steps_skipped", "tensors", "files", "extra"});
+  CheckpointIndex index{.step = top.count("step"), .steps_skipped = top.count("steps_skipped")};
   if (index.steps_skipped > index.step) {
     top.refuse("steps_skipped", "found {}, expected at most {}, the step", index.steps_skipped,
                index.step);
   }
-  std::set<std::string_view> names;
-  for (const ordered_json& file : top.list("files")) {
-    const Fields fields(path, fmt::format("files[{}]", index.files.size()), file,
-                        {"name", "bytes", "crc32c"});
+  std::set<std::string> names;
+  for (JsonFields& fields : top.objects("files")) {
+    fields.exactly({"name", "bytes", "crc32c"});
     index.files.push_back(read_file(fields));
-    if (!names.insert(fields.text("name")).second) {
-      fields.refuse("name", "\"{}\" is the name of an earlier file", fields.text("name"));
+    const std::string& name = index.files.back().name;
+    if (!names.insert(name).second) {
+      fields.refuse("name", "\"{}\" is the name of an earlier file", name);
     }
   }
   TensorList tensors(index);
-  for (const ordered_json& tensor : top.list("tensors")) {
-    tensors.add(Fields(path, fmt::format("tensors[{}]", index.tensors.size()), tensor,
-                       {"name", "shape", "kind", "dtype", "file", "offset"}));
+  for (JsonFields& fields : top.objects("tensors")) {
+    fields.exactly({"name", "shape", "kind", "dtype", "file", "offset"});
+    tensors.add(fields);
   }
+  index.extra = std::move(parse_ordered_tree(text)->at("extra"));
   // Also finds fields that are given twice.
   const std::string expected = unchecked_text(index);
   const auto at = std::mismatch(text.begin(), text.end(), expected.begin(), expected.end()).first;

@@ -36,7 +36,7 @@ nlohmann::json::json_pointer pointer_to(std::string key) {
 }
 
 /// The section as an object, for its family.
-HfFields section_of(const Configuration& values) {
+JsonFields section_of(const Configuration& values) {
   nlohmann::json section = nlohmann::json::object();
   for (const std::string& key : section_keys()) {
     if (!values.is_null("model." + key)) section[pointer_to(key)] = values.at("model." + key).value;
@@ -106,7 +106,7 @@ DecoderShape from_keys(Configuration& values) {
              "{}: model.name \"{}\" is a {}, model.family is \"{}\"; leave one out",
              values.source(), name, owners(&Family::published, name), family.name);
   check_keys(values, family);
-  HfFields section = section_of(values);
+  JsonFields section = section_of(values);
   const DecoderShape shape = family.from_section(section);
   try {
     shape.validate();

@@ -156,7 +156,6 @@ TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refu
       .save_weights = values.text("run.save_weights"),
       .validation_every = values.integer("run.validation_every"),
       .validation_sequences = values.integer("run.validation_sequences"),
-      .sample = values.integer("run.sample"),
       .steps_per_print = values.integer("steps_per_print"),
       .nonfinite_limit = values.integer("run.nonfinite_limit")};
   refusals.collect([&] { check_trace(values, steps); });

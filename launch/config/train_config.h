@@ -86,7 +86,6 @@ struct TrainConfig {
     std::string save_weights;  ///< a file, or a folder if it ends with a slash; empty: none
     std::int64_t validation_every = 0;
     std::int64_t validation_sequences = 0;  ///< 0: all
-    std::int64_t sample = 0;
     std::int64_t steps_per_print = 1;
     Nonfinite nonfinite = Nonfinite::stop;
     std::int64_t nonfinite_limit = 1;  ///< skipped steps in a row that end the run

@@ -17,12 +17,12 @@ std::vector<Option> trainer_options() {
           .from(1, 1e7),
       honour("data.shuffle", boolean, "false",
              "a seeded permutation of the sequences per epoch, the same for every world"),
-      honour(
-          "data.tokenizer", text, "null",
-          "\"bytes\", a SentencePiece .model, a tokenizer.json or a folder with one, to print the "
-          "sample and to save with the weights; null: bytes where model.vocabulary is 256"),
+      honour("data.tokenizer", text, "null",
+             "\"bytes\", a SentencePiece .model, a tokenizer.json or a folder with one, saved with "
+             "the "
+             "weights for zero_generate; null: bytes where model.vocabulary is 256"),
       honour("run.steps", integer, "100", "optimizer steps to do").from(0),
-      honour("run.seed", integer, "1", "of initial values, shuffling and sampling").from(0, 9e18),
+      honour("run.seed", integer, "1", "of initial values and shuffling").from(0, 9e18),
       honour("run.threads", integer, "\"auto\"",
              "threads of each rank; \"auto\": the cores the job may use / ranks on this host")
           .from(1, 4096)
@@ -77,7 +77,11 @@ std::vector<Option> trainer_options() {
       honour("run.validation_every", integer, "0", "steps between validations; 0: only at the end")
           .from(0),
       honour("run.validation_sequences", integer, "0", "sequences of a validation; 0: all").from(0),
-      honour("run.sample", integer, "0", "tokens of sampled text at the end").from(0, 1e6),
+      only("run.sample", integer, "0",
+           "zero_generate samples from what a run saves: zero_generate --model FOLDER --prompt "
+           "TEXT, "
+           "with the folder of run.checkpoint.folder or run.save_weights")
+          .from(0),
       honour("train_batch_size", integer, "null",
              "sequences of a step = micro-batch x accumulation x world; what is missing of the "
              "three is inferred")

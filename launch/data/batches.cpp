@@ -94,14 +94,6 @@ void Batches::validation(std::span<const std::int64_t> rows, View inputs, View t
   fill(*validation_, rows, inputs, targets);
 }
 
-std::vector<std::int32_t> Batches::prompt(std::int64_t count) const {
-  const TokenStream& stream = validation_ ? *validation_ : *train_;
-  std::vector<std::int32_t> inputs(static_cast<std::size_t>(count));
-  std::vector<std::int32_t> targets(inputs.size());
-  stream.sequence(0, vocabulary_, inputs, targets);
-  return inputs;
-}
-
 std::vector<DataFile> Batches::files() const {
   std::vector<DataFile> all;
   for (const TokenFile& file : train_->files()) all.push_back({"data.train", file});

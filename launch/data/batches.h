@@ -37,9 +37,6 @@ class Batches {
   void validation(std::span<const std::int64_t> rows, View inputs, View targets) const;
   /// Sequences in one validation; 0 without validation data.
   std::int64_t validation_sequences() const { return validation_sequences_; }
-  /// The first tokens of the validation data (of the training data if there is none), from which a
-  /// sample starts.
-  std::vector<std::int32_t> prompt(std::int64_t count) const;
   /// For users: files of a folder that were left out, then files and tokens of each key.
   const std::vector<std::string>& lines() const { return lines_; }
   /// The files, those of data.train first.

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/generate/answer_ranks.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "base/error.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
+#include "collectives/store.h"
 
 namespace zero {
 namespace {
@@ -63,25 +63,9 @@ bool AnswerRanks::any(bool value) {
   return number > 0;
 }
 
-std::vector<std::string> AnswerRanks::gather(std::string text) {
-  if (!mesh_) return {std::move(text)};
-  const auto ranks = static_cast<std::size_t>(count());
-  const auto rank = static_cast<std::size_t>(world_.rank());
-  std::vector<std::int64_t> sizes(ranks);
-  sizes[rank] = static_cast<std::int64_t>(text.size());
-  host_all_gather(world_, *device_, Slices::even(View::of(std::span(sizes)), count()),
-                  {.purpose = "sizes of texts"});
-  const std::int64_t longest = *std::ranges::max_element(sizes);
-  std::vector<std::string> texts(ranks);
-  if (longest == 0) return texts;
-  std::string all(ranks * static_cast<std::size_t>(longest), '\0');
-  std::ranges::copy(text, all.begin() + static_cast<std::ptrdiff_t>(rank) * longest);
-  host_all_gather(world_, *device_, Slices::even(view_of(all), count()), {.purpose = "texts"});
-  for (std::size_t r = 0; r < ranks; ++r) {
-    texts[r] =
-        all.substr(r * static_cast<std::size_t>(longest), static_cast<std::size_t>(sizes[r]));
-  }
-  return texts;
+std::vector<std::string> AnswerRanks::gather(const std::string& text) {
+  if (!mesh_) return {text};
+  return all_gather_texts(world_, *device_, text, "texts");
 }
 
 }  // namespace zero

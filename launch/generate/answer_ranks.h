@@ -47,7 +47,7 @@ class AnswerRanks {
   /// Whether it is so on any rank.
   bool any(bool value);
   /// The texts of all ranks.
-  std::vector<std::string> gather(std::string text);
+  std::vector<std::string> gather(const std::string& text);
 
  private:
   Communicator& world_;

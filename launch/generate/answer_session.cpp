@@ -11,31 +11,22 @@
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <thread>
 #include <utility>
 
-#include "architecture/decoder_shape.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "inference/drafter.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
+#include "launch/generate/answer_models.h"
 #include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/generate/model_memory.h"
-#include "launch/rendezvous/cgroup.h"
 #include "weights/hf/config.h"
 
 namespace zero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// 0, as many as all requests can need, if that is no more.
-std::int64_t useful_cache_tokens(std::int64_t tokens, const InferenceOptions& options) {
-  return tokens < options.requests * options.request_tokens ? tokens : 0;
-}
 
 }  // namespace
 
@@ -108,80 +99,17 @@ void AnswerSession::refuse(std::int64_t number, const std::string& message) {
   print(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
-InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t request_tokens) const {
-  const std::int64_t guessed = flags_.draft.empty() ? 0 : flags_.draft_tokens;
-  InferenceOptions options{.dtype = dtype_from_name(flags_.dtype),
-                           .weights = weight_format(flags_, folder_),
-                           .cache = cache_format_from_name(flags_.cache_dtype),
-                           .requests = requests,
-                           .request_tokens = request_tokens,
-                           .host_tokens = flags_.host_cache_tokens};
-  options.logit_rows = std::min(requests * (1 + guessed), InferenceOptions::kMostRows);
-  options.rows = std::max(options.rows, options.logit_rows);
-  if (flags_.cache_tokens > 0) {
-    ZERO_CHECK(flags_.cache_tokens >= request_tokens,
-               "--cache-tokens is {}; expected at least {}, for the longest prompt with its answer",
-               flags_.cache_tokens, request_tokens);
-    options.cache_tokens = useful_cache_tokens(flags_.cache_tokens, options);
-    if (flags_.cache_tokens > requests * request_tokens) {
-      say("zero_generate: --cache-tokens {}: the cache has {}, all that {} requests of {} tokens "
-          "can need\n",
-          flags_.cache_tokens, requests * request_tokens, requests, request_tokens);
-    }
-  }
-  return options;
-}
-
-// Of a model that guesses.
-InferenceOptions AnswerSession::draft_options(const InferenceOptions& options,
-                                              const std::string& folder) const {
-  const DecoderShape guessing = read_hf_model(folder).shape;
-  const std::int64_t vocabulary = read_hf_model(folder_).shape.vocabulary;
-  ZERO_CHECK(guessing.vocabulary == vocabulary,
-             "--draft {}: has a vocabulary of {} tokens; expected the model's {}", flags_.draft,
-             guessing.vocabulary, vocabulary);
-  InferenceOptions draft = options;
-  draft.weights = weight_format(flags_, folder);
-  draft.logit_rows = options.requests;
-  draft.request_tokens = std::min(draft.request_tokens, guessing.context);
-  draft.host_tokens = 0;  // it reads again at little cost
-  draft.cache_tokens = useful_cache_tokens(draft.cache_tokens, draft);
-  return draft;
-}
-
 void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
-  const PlannedRanks planned_ranks{ranks_.shape(), threads_, device_kind_};
-  const InferenceOptions options = this->options(requests, request_tokens);
-  const PlannedModel model = plan_model(folder_, options, planned_ranks);
-  std::int64_t host_bytes = model.host_bytes;
-  BytesByClass reserve = model.reserve;
-  say("{}", model.line);
-  const bool guesses = !flags_.draft.empty() && flags_.draft != "prompt";
-  std::string draft_folder;
-  InferenceOptions draft;
-  if (guesses) {
-    draft_folder = find_model_folder(files::disk(), flags_.draft, sayer(), "--draft");
-    draft = draft_options(options, draft_folder);
-    const PlannedModel guessing =
-        plan_model(draft_folder, draft, {.threads = threads_, .device = device_kind_});
-    host_bytes += guessing.host_bytes;
-    for (std::size_t i = 0; i < reserve.size(); ++i) reserve[i] += guessing.reserve[i];
-    say("draft: {}", guessing.line);
-  }
-  std::optional<std::int64_t> available = available_memory();
-  if (available) *available /= ranks_.on_this_host();
-  check_memory(host_bytes, available, folder_, options, planned_ranks);
-  ranks_.any(false);  // all have looked before one takes memory
-  if (device_ == nullptr) device_ = open_device(device_kind_, threads_, reserve);
-  model_ = open_inference_model(*device_, folder_, options, ranks_.mesh());
-  if (guesses) {
-    draft_model_ = open_inference_model(*device_, draft_folder, draft);
-    drafter_ = std::make_unique<ModelDrafter>(*draft_model_);
-  } else if (!flags_.draft.empty()) {
-    drafter_ = std::make_unique<NgramDrafter>();
-  }
-  generator_ = std::make_unique<Generator>(
-      *model_, GeneratorOptions{.drafter = drafter_.get(), .draft_tokens = flags_.draft_tokens});
+  models_ = std::make_unique<AnswerModels>(
+      AnswerModels::Parts{.flags = flags_,
+                          .folder = folder_,
+                          .ranks = ranks_,
+                          .device_kind = device_kind_,
+                          .threads = threads_,
+                          .device = device_.get(),
+                          .say = [this](const std::string& text) { say("{}", text); },
+                          .requests = requests,
+                          .request_tokens = request_tokens});
 }
 
 // Those that this rank computes.
@@ -193,16 +121,17 @@ void AnswerSession::submit(const std::vector<AcceptedPrompt>& prompts) {
     const AcceptedPrompt& prompt = prompts[number];
     Own& own = own_.emplace_back(number, Answer({prompt.number, prompt.request.prompt, prompt.stop,
                                                  encoder_.tokenizer(), flags_.print_ids}));
-    own.id = generator_->submit(prompt.request, {.on_token =
-                                                     [this, &own](const GeneratedToken& token) {
-                                                       touch(own);
-                                                       return own.answer.push(token);
-                                                     },
-                                                 .on_end =
-                                                     [this, &own](const GenerationEnd& end) {
-                                                       touch(own);
-                                                       own.answer.end(end);
-                                                     }});
+    own.id =
+        models_->generator().submit(prompt.request, {.on_token =
+                                                         [this, &own](const GeneratedToken& token) {
+                                                           touch(own);
+                                                           return own.answer.push(token);
+                                                         },
+                                                     .on_end =
+                                                         [this, &own](const GenerationEnd& end) {
+                                                           touch(own);
+                                                           own.answer.end(end);
+                                                         }});
   }
 }
 
@@ -212,13 +141,13 @@ void AnswerSession::touch(Own& own) {
 
 // One pass of the model, in which all ranks take part.
 void AnswerSession::step() {
-  if (generator_->step()) {
+  if (models_->generator().step()) {
     // The other ranks cannot go on without this one.
-    ZERO_CHECK(ranks_.count() == 1 || generator_->pass_error().empty(), "{}",
-               generator_->pass_error());
+    ZERO_CHECK(ranks_.count() == 1 || models_->generator().pass_error().empty(), "{}",
+               models_->generator().pass_error());
   } else if (ranks_.count() > 1) {
-    model_->forward({});
-  } else if (!generator_->idle()) {
+    models_->model().forward({});
+  } else if (!models_->generator().idle()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a batch waits to be full
   }
 }
@@ -247,10 +176,10 @@ void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
   const auto begin = Clock::now();
   submit(prompts);
   printer_.begin(prompts.size());
-  for (bool cancelled = false; ranks_.any(!generator_->idle());) {
+  for (bool cancelled = false; ranks_.any(!models_->generator().idle());) {
     if (!cancelled && ranks_.any(interrupts_.signal() != 0)) {
       cancelled = true;
-      for (const Own& own : own_) generator_->cancel(own.id);
+      for (const Own& own : own_) models_->generator().cancel(own.id);
     }
     step();
     if (ranks_.count() == 1) {
@@ -274,13 +203,14 @@ void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
 
 // What the ranks' caches and guesses saved, together.
 void AnswerSession::print_totals() {
-  if (model_ == nullptr) return;
-  const Generator::DraftStats drafts = generator_->draft_stats();
-  const KeyValueCache::Usage usage = model_->cache().usage();
+  if (models_ == nullptr) return;
+  const Generator::DraftStats drafts = models_->generator().draft_stats();
+  const KeyValueCache::Usage usage = models_->model().cache().usage();
   std::array<std::int64_t, 6> sums{};
   nlohmann::json mine = sums;
   if (ranks_.speaks()) {
-    mine = {drafts.proposed, drafts.accepted, usage.reused, generator_->scheduler().preemptions(),
+    mine = {drafts.proposed, drafts.accepted,
+            usage.reused,    models_->generator().scheduler().preemptions(),
             usage.moved_out, usage.moved_back};
   }
   for (const std::string& of_rank : ranks_.gather(mine.dump())) {
@@ -301,7 +231,7 @@ void AnswerSession::print_totals() {
     say("{} cache blocks moved to host memory, {} moved back\n", moved_out, moved_back);
   }
   if (ranks_.count() > 1) {
-    const double exposed = model_->exposed_seconds().total;
+    const double exposed = models_->model().exposed_seconds().total;
     say("the first of {} ranks waited {:.2f} s for others and their weights ({:.0f} %)\n",
         ranks_.count(), exposed, 100 * exposed / seconds_);
   }
@@ -332,8 +262,8 @@ void AnswerSession::report(const std::string& message) {
 }
 
 void AnswerSession::report_cache() const {
-  const KeyValueCache::Usage usage = model_->cache().usage();
-  const Scheduler& scheduler = generator_->scheduler();
+  const KeyValueCache::Usage usage = models_->model().cache().usage();
+  const Scheduler& scheduler = models_->generator().scheduler();
   say("{} requests run, {} wait; {} of {} cache blocks hold their {} tokens, {} hold what may come "
       "again; {} preemptions\n",
       scheduler.running(), scheduler.waiting(), usage.used, usage.total, usage.tokens, usage.cached,

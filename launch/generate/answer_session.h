@@ -23,11 +23,8 @@
 
 namespace zero {
 
-class Drafter;
-class Generator;
-class InferenceModel;
+class AnswerModels;
 struct GenerateFlags;
-struct InferenceOptions;
 
 /// The first signal that asks for an end waits for the pass under way, if answers are coming; any
 /// other ends the process at once, unless it comes so soon that it is the same one, sent by a
@@ -68,9 +65,8 @@ class AnswerSession {
   std::vector<AcceptedPrompt> accept(std::vector<Prompt> prompts);
   /// Reports a prompt that gets no answer.
   void refuse(std::int64_t number, const std::string& message);
-  /// Opens the model, and that which guesses, for at most so many requests at once on each rank, of
-  /// at most so many tokens. Throws zero::Error, before any memory is taken, if the machine has not
-  /// enough.
+  /// Opens AnswerModels for at most so many requests at once on each rank, of at most so many
+  /// tokens.
   void open(std::int64_t requests, std::int64_t request_tokens);
   /// Answers all, equal on all ranks, in the order in which they are given.
   void answer(const std::vector<AcceptedPrompt>& prompts);
@@ -85,8 +81,6 @@ class AnswerSession {
     RequestId id = 0;
     bool has_new_text = false;  // it stands in with_new_text_
   };
-  InferenceOptions options(std::int64_t requests, std::int64_t request_tokens) const;
-  InferenceOptions draft_options(const InferenceOptions& options, const std::string& folder) const;
   void submit(const std::vector<AcceptedPrompt>& prompts);
   void touch(Own& own);
   void step();
@@ -108,15 +102,12 @@ class AnswerSession {
   Interrupts& interrupts_;
   const DeviceKind device_kind_;
   const int threads_;
-  std::unique_ptr<Device> device_;  // of several ranks from the start, else of open()
+  std::unique_ptr<Device> device_;  // of several ranks
   AnswerRanks ranks_;
   std::string folder_;
   PromptEncoder encoder_;
   AnswerPrinter printer_;
-  std::unique_ptr<InferenceModel> model_;
-  std::unique_ptr<InferenceModel> draft_model_;
-  std::unique_ptr<Drafter> drafter_;
-  std::unique_ptr<Generator> generator_;
+  std::unique_ptr<AnswerModels> models_;  // of open()
   std::deque<Own> own_;
   std::vector<Own*> with_new_text_;  // those with updates
   bool failed_ = false;

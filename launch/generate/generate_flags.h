@@ -29,7 +29,8 @@ struct GenerateFlags {
   SamplingChoice sampling{};    ///< before the model's own
   std::string device = "auto";  ///< "cpu", "cuda" or "auto"
   std::string dtype = "fp32";
-  std::string weights{};  ///< empty: as the folder has them
+  std::string weights{};                   ///< empty: as the folder has them
+  std::optional<double> int8_threshold{};  ///< changes nothing; a line says why
   std::string cache_dtype = "dtype";
   std::int64_t requests = 8;           ///< at once
   std::int64_t cache_tokens = 0;       ///< of all requests; 0: as many as they can need

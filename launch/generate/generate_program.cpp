@@ -21,6 +21,7 @@
 #include "launch/process/process.h"
 #include "launch/rendezvous/same_build.h"
 #include "launch/telemetry/output.h"
+#include "weights/hf/config.h"
 
 namespace zero {
 namespace {
@@ -169,6 +170,9 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
              "the cache is as large as the longest prompt with its --max-tokens needs, or as "
              "--cache-tokens and --requests say",
              *flags.context);
+  if (flags.int8_threshold && flags.start.rank == 0) {
+    say_line(fmt::format("--llm-int8-threshold: {}", kNoThreshold));
+  }
   if (flags.save_quantized.empty()) {
     const std::string note = device_note(flags, flags.start.world);
     if (!note.empty()) print_error("warning: {}\n", note);

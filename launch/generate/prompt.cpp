@@ -5,15 +5,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <fstream>
-#include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_fields.h"
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "inference/generation_request.h"
@@ -24,127 +25,76 @@ namespace {
 
 using nlohmann::json;
 
-std::string shown(const json& value) {
-  return printable_line(value.dump(-1, ' ', false, json::error_handler_t::replace));
-}
+constexpr std::array<std::string_view, 3> kContents{"ids", "messages", "prompt"};
+constexpr std::array<std::string_view, 11> kSettings{
+    "chat_template_kwargs", "max_tokens", "min_p",   "priority",
+    "repetition_penalty",   "seed",       "special", "stop",
+    "temperature",          "top_k",      "top_p"};
 
-/// The value of a key, as the type that is asked for.
-struct Field {
-  const std::string& where;
-  const std::string& key;
-  const json& value;
-
-  [[noreturn]] void refuse(std::string_view expected) const {
-    fail("{}: {} is {}; expected {}", where, key, shown(value), expected);
-  }
-  std::string text() const {
-    if (!value.is_string()) refuse("a text");
-    return value.get<std::string>();
-  }
-  bool flag() const {
-    if (!value.is_boolean()) refuse("true or false");
-    return value.get<bool>();
-  }
-  double number() const {
-    if (!value.is_number()) refuse("a number");
-    return value.get<double>();
-  }
-  /// Negative numbers are for others to refuse.
-  std::int64_t integer() const {
-    if (!value.is_number_integer() ||
-        (value.is_number_unsigned() && value.get<std::uint64_t>() > most<std::int64_t>)) {
-      refuse("a whole number");
+/// The text of a message: a text, or a list of {"type": "text", "text": "..."}, which are joined.
+std::string content_of(JsonFields& message) {
+  if (!message.raw("content").is_array()) return message.text("content");
+  std::string all;
+  for (JsonFields& part : message.objects("content")) {
+    if (const std::string type = part.text("type"); type != "text") {
+      part.refuse("type", "found \"{}\", expected \"text\": models here read text alone",
+                  printable_line(type));
     }
-    return value.get<std::int64_t>();
-  }
-  template <typename Unsigned>
-  Unsigned unsigned_integer() const {
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most<Unsigned>) {
-      refuse(fmt::format("a whole number from 0 to {}", most<Unsigned>));
-    }
-    return value.get<Unsigned>();
-  }
-  Field item(const json& of) const { return {where, key, of}; }
-
-  template <typename Integer>
-  static constexpr Integer most = std::numeric_limits<Integer>::max();
-};
-
-std::vector<std::string> texts(const Field& field) {
-  if (!field.value.is_array()) field.refuse("a list of texts");
-  std::vector<std::string> all;
-  for (const json& item : field.value) all.push_back(field.item(item).text());
-  return all;
-}
-
-Prompt::Ids ids(const Field& field) {
-  if (!field.value.is_array()) field.refuse("a list of token ids");
-  Prompt::Ids all;
-  for (const json& item : field.value) {
-    all.push_back(field.item(item).unsigned_integer<std::uint32_t>());
+    all += part.text("text");
+    part.finish({});
   }
   return all;
 }
 
-Prompt::Messages messages(const Field& field) {
-  if (!field.value.is_array()) field.refuse("a list of messages");
+Prompt::Messages messages(JsonFields& fields) {
   Prompt::Messages all;
-  for (const json& item : field.value) {
-    const bool good = item.is_object() && item.size() == 2 && item.contains("role") &&
-                      item.contains("content") && item["role"].is_string() &&
-                      item["content"].is_string();
-    if (!good) field.item(item).refuse(R"({"role": "...", "content": "..."} each)");
-    all.push_back({item["role"], item["content"]});
+  for (JsonFields& message : fields.objects("messages")) {
+    all.push_back({message.text("role"), content_of(message)});
+    message.finish({});
   }
   return all;
 }
 
-using Setter = void (*)(Prompt&, const Field&);
-const std::map<std::string, Setter, std::less<>> kContents{
-    {"prompt", [](Prompt& prompt, const Field& field) { prompt.content = field.text(); }},
-    {"ids", [](Prompt& prompt, const Field& field) { prompt.content = ids(field); }},
-    {"messages", [](Prompt& prompt, const Field& field) { prompt.content = messages(field); }},
-};
-const std::map<std::string, Setter, std::less<>> kSettings{
-    {"max_tokens",
-     [](Prompt& prompt, const Field& field) {
-       prompt.settings.max_tokens = field.integer();
-       if (prompt.settings.max_tokens < 1) field.refuse("at least 1");
-     }},
-    {"temperature",
-     [](Prompt& prompt, const Field& field) {
-       prompt.settings.sampling.temperature = field.number();
-     }},
-    {"top_k",
-     [](Prompt& prompt, const Field& field) { prompt.settings.sampling.top_k = field.integer(); }},
-    {"top_p",
-     [](Prompt& prompt, const Field& field) { prompt.settings.sampling.top_p = field.number(); }},
-    {"min_p",
-     [](Prompt& prompt, const Field& field) { prompt.settings.sampling.min_p = field.number(); }},
-    {"repetition_penalty",
-     [](Prompt& prompt, const Field& field) {
-       prompt.settings.sampling.repetition_penalty = field.number();
-     }},
-    {"seed",
-     [](Prompt& prompt, const Field& field) {
-       prompt.settings.sampling.seed = field.unsigned_integer<std::uint64_t>();
-     }},
-    {"special", [](Prompt& prompt, const Field& field) { prompt.settings.special = field.flag(); }},
-    {"stop", [](Prompt& prompt, const Field& field) { prompt.settings.stop = texts(field); }},
-    {"priority",
-     [](Prompt& prompt, const Field& field) {
-       constexpr std::int64_t kMost = GenerationRequest::kMostPriority;
-       prompt.settings.priority = field.integer();
-       if (prompt.settings.priority < -kMost || prompt.settings.priority > kMost) {
-         field.refuse(fmt::format("-{} to {}", kMost, kMost));
-       }
-     }},
-};
+void read_settings(JsonFields& fields, PromptSettings& settings) {
+  Sampling& sampling = settings.sampling;
+  settings.max_tokens = fields.integer("max_tokens", settings.max_tokens);
+  if (fields.has("max_tokens") && settings.max_tokens < 1) {
+    fields.refuse("max_tokens", "found {}, expected at least 1", settings.max_tokens);
+  }
+  sampling.temperature = fields.number("temperature", sampling.temperature);
+  sampling.top_k = fields.integer("top_k", sampling.top_k);
+  sampling.top_p = fields.number("top_p", sampling.top_p);
+  sampling.min_p = fields.number("min_p", sampling.min_p);
+  sampling.repetition_penalty = fields.number("repetition_penalty", sampling.repetition_penalty);
+  sampling.seed = fields.unsigned_integer<std::uint64_t>("seed", sampling.seed);
+  settings.special = fields.flag("special", settings.special);
+  if (fields.has("stop")) {
+    const bool one = fields.raw("stop").is_string();
+    settings.stop = one ? std::vector{fields.text("stop")} : fields.texts("stop");
+  }
+  settings.priority = fields.integer("priority", settings.priority);
+  constexpr std::int64_t kMost = GenerationRequest::kMostPriority;
+  if (settings.priority < -kMost || settings.priority > kMost) {
+    fields.refuse("priority", "found {}, expected -{} to {}", settings.priority, kMost, kMost);
+  }
+  if (fields.has("chat_template_kwargs")) {
+    fields.object("chat_template_kwargs");
+    settings.template_values = fields.raw("chat_template_kwargs");
+  }
+}
 
-std::string key_list(const std::map<std::string, Setter, std::less<>>& keys) {
-  std::vector<std::string> all;
-  for (const auto& [key, setter] : keys) all.push_back(key);
-  return fmt::format("{}", fmt::join(all, ", "));
+/// Throws if the line has another key, or not one content.
+void check_keys(const json& line, std::string_view where) {
+  int contents = 0;
+  for (const auto& [key, value] : line.items()) {
+    const bool is_content = std::ranges::count(kContents, key) > 0;
+    ZERO_CHECK(is_content || std::ranges::count(kSettings, key) > 0,
+               "{}: unknown key \"{}\"; expected one of {}, and any of {}", where,
+               printable_line(key), fmt::join(kContents, ", "), fmt::join(kSettings, ", "));
+    contents += is_content && !value.is_null() ? 1 : 0;
+  }
+  ZERO_CHECK(contents == 1, "{}: has {} of prompt, ids and messages; expected one of them", where,
+             contents);
 }
 
 void check_utf8(std::string_view text, std::string_view where) {
@@ -180,28 +130,26 @@ Prompt::Ids parse_ids(std::string_view text, std::string_view where) {
 
 Prompt parse_prompt(std::string_view line, const PromptSettings& usual, const std::string& where) {
   check_utf8(line, where);
-  const json parsed = parse_json_text(line, where);
+  json parsed = parse_json_text(line, where);
   ZERO_CHECK(parsed.is_object(), "{}: found {}; expected an object with prompt, ids or messages",
-             where, shown(parsed));
+             where, printable_line(parsed.dump(-1, ' ', false, json::error_handler_t::replace)));
+  check_keys(parsed, where);
+  JsonFields fields(std::move(parsed), where, "");
   Prompt prompt{.where = where, .settings = usual};
-  int contents = 0;
-  for (const auto& [key, value] : parsed.items()) {
-    const auto content = kContents.find(key);
-    const auto setting = kSettings.find(key);
-    const bool is_content = content != kContents.end();
-    ZERO_CHECK(is_content || setting != kSettings.end(),
-               "{}: unknown key \"{}\"; expected one of {}, and any of {}", where,
-               printable_line(key), key_list(kContents), key_list(kSettings));
-    contents += is_content ? 1 : 0;
-    (is_content ? content : setting)->second(prompt, {where, key, value});
+  if (fields.has("messages")) {
+    prompt.content = messages(fields);
+  } else if (fields.has("ids")) {
+    prompt.content = fields.whole_numbers<std::uint32_t>("ids");
+  } else {
+    prompt.content = fields.text("prompt");
   }
-  ZERO_CHECK(contents == 1, "{}: has {} of prompt, ids and messages; expected one of them", where,
-             contents);
-  const bool text = std::holds_alternative<std::string>(prompt.content);
-  ZERO_CHECK(!parsed.value("special", false) || text,
+  read_settings(fields, prompt.settings);
+  ZERO_CHECK(!fields.flag("special", false) || fields.has("prompt"),
              "{}: special is true beside ids or messages; expected it beside a prompt, a text in "
              "which special tokens act",
              where);
+  ZERO_CHECK(!fields.has("chat_template_kwargs") || fields.has("messages"),
+             "{}: chat_template_kwargs is for a chat template; expected it beside messages", where);
   validate(prompt.settings, where);
   return prompt;
 }

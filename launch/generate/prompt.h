@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -24,6 +25,8 @@ struct PromptSettings {
   std::int64_t priority = 0;  ///< GenerationRequest::priority
   /// A text is a whole rendered prompt: special tokens written in it act, and none is put before.
   bool special = false;
+  /// An object whose fields the chat template sees as variables, such as enable_thinking.
+  nlohmann::json template_values{};
 
   static constexpr std::int64_t kUsualTokens = 128;
 };
@@ -46,7 +49,8 @@ void validate(const PromptSettings& settings, std::string_view where);
 Prompt::Ids parse_ids(std::string_view text, std::string_view where);
 
 /// One line of a file of prompts: an object with "prompt", "ids" or "messages", and settings, which
-/// replace those of `usual`. Throws zero::Error naming `where`, the key, found and expected.
+/// replace those of `usual`; null counts as absent. Throws zero::Error naming `where`, the key,
+/// found and expected.
 Prompt parse_prompt(std::string_view line, const PromptSettings& usual, const std::string& where);
 
 /// Takes the number of a prompt that gets no answer, and the reason.

@@ -123,7 +123,7 @@ Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
   if (const auto* given = std::get_if<Prompt::Ids>(&prompt.content)) {
     ids = *given;
   } else if (messages != nullptr) {
-    ids = encode(*messages, prompt.where);
+    ids = encode(*messages, prompt);
   } else {
     ids = encode(std::get<std::string>(prompt.content), prompt);
   }
@@ -132,8 +132,8 @@ Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
   return ids;
 }
 
-Prompt::Ids PromptEncoder::encode(const Prompt::Messages& messages,
-                                  const std::string& where) const {
+Prompt::Ids PromptEncoder::encode(const Prompt::Messages& messages, const Prompt& prompt) const {
+  const std::string& where = prompt.where;
   const Tokenizer& tokenizer = needed_tokenizer(where);
   std::vector<std::string_view> contents;
   for (const ChatMessage& message : messages) {
@@ -141,8 +141,10 @@ Prompt::Ids PromptEncoder::encode(const Prompt::Messages& messages,
     contents.emplace_back(message.content);
   }
   check_size(contents, where);
-  return named(where,
-               [&] { return tokenizer.encode_pieces(render_chat(config_, messages, now_)); });
+  return named(where, [&] {
+    return tokenizer.encode_pieces(
+        render_chat(config_, messages, now_, prompt.settings.template_values));
+  });
 }
 
 Prompt::Ids PromptEncoder::encode(const std::string& text, const Prompt& prompt) const {

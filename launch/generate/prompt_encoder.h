@@ -58,7 +58,7 @@ class PromptEncoder {
   bool passes_end(const GenerationRequest& request) const;
   const Tokenizer& needed_tokenizer(const std::string& where) const;
   Prompt::Ids encode(const Prompt& prompt) const;
-  Prompt::Ids encode(const Prompt::Messages& messages, const std::string& where) const;
+  Prompt::Ids encode(const Prompt::Messages& messages, const Prompt& prompt) const;
   Prompt::Ids encode(const std::string& text, const Prompt& prompt) const;
   /// Throws if texts, as `pieces`, have more tokens than the context, however they are encoded.
   void check_size(std::span<const std::string_view> pieces, const std::string& where) const;

@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "architecture/hf_fields.h"
 #include "base/error.h"
+#include "base/json_fields.h"
 #include "base/printable.h"
 #include "weights/model_files.h"
 
@@ -45,7 +45,7 @@ constexpr std::array kUnknown{Unknown{"typical_p", 1},
                               Unknown{"forced_eos_token_id", -1},
                               Unknown{"stop_strings", 0}};
 
-std::vector<std::string> unknown_in(HfFields& fields) {
+std::vector<std::string> unknown_in(JsonFields& fields) {
   std::vector<std::string> all;
   for (const auto& [name, neutral] : kUnknown) {
     const json& value = fields.raw(name);
@@ -96,7 +96,7 @@ ModelSampling read_model_sampling(const std::string& folder) {
   const std::filesystem::path path = std::filesystem::path(folder) / "generation_config.json";
   ModelSampling sampling{.file = path.string()};
   if (!std::filesystem::is_regular_file(path)) return sampling;
-  HfFields fields = HfFields::parse(sampling.file, read_model_text(sampling.file));
+  JsonFields fields = JsonFields::parse(sampling.file, read_model_text(sampling.file));
   SamplingChoice& choice = sampling.choice;
   const auto number = [&](const char* name, std::optional<double>& value) {
     if (fields.has(name)) value = fields.number(name);

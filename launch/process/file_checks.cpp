@@ -17,7 +17,7 @@
 #include "collectives/agreement.h"
 #include "files/replace_file.h"
 #include "launch/telemetry/run_log.h"
-#include "text/tokenizer.h"
+#include "launch/train/tokenizer_files.h"
 #include "weights/hf/hub.h"
 #include "weights/weight_source.h"
 
@@ -63,12 +63,13 @@ std::vector<std::string> initial_files(const std::string& init) {
   }
 }
 
-/// The sample is printed after the last step: too late for a mistyped name.
-void check_tokenizer(const std::string& name) {
-  try {
-    make_tokenizer(name);
-  } catch (const Error& error) {
-    fail("data.tokenizer: {}", error.what());
+void check_initial_weights(const std::string& init) {
+  if (init.empty()) return;
+  for (const std::string& path : initial_files(init)) {
+    ZERO_CHECK(::access(path.c_str(), R_OK) == 0,
+               "run.init: cannot read {}; give an existing safetensors file or Hugging Face "
+               "folder{}",
+               path, folder_advice(init));
   }
 }
 
@@ -123,16 +124,9 @@ void check_files(const TrainConfig& config) {
                "be lost; give another path",
                config.run.save_weights);
   }
-  if (config.run.sample > 0 && !config.data.tokenizer.empty()) {
-    check_tokenizer(config.data.tokenizer);
-  }
-  if (config.run.init.empty()) return;
-  for (const std::string& path : initial_files(config.run.init)) {
-    ZERO_CHECK(::access(path.c_str(), R_OK) == 0,
-               "run.init: cannot read {}; give an existing safetensors file or Hugging Face "
-               "folder{}",
-               path, folder_advice(config.run.init));
-  }
+  check_initial_weights(config.run.init);
+  // Throws if a file that is saved beside the weights, such as the tokenizer's, cannot be read.
+  if (names_folder(config.run.save_weights)) weight_folder_files(config);
 }
 
 }  // namespace zero

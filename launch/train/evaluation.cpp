@@ -2,22 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/evaluation.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <numeric>
 
-#include "base/printable.h"
 #include "collectives/host_values.h"
 #include "device/exact_sum.h"
-#include "inference/sampler.h"
-#include "text/tokenizer.h"
 
 namespace zero {
 namespace {
-
-constexpr std::int64_t kPrompt = 64;
 
 double loss_of(TrainingState& training_state, const Batches& batches,
                const std::vector<std::int64_t>& rows) {
@@ -68,45 +60,6 @@ std::optional<double> validation_loss(
   host_all_reduce(communicator, engine.device(), View::of(std::span<std::int64_t>(sum.limbs())),
                   ReduceOp::sum, {"validation loss", {}});
   return sum.value() / static_cast<double>(sequences * training_state.model().shape().sequence);
-}
-
-SampledText sample_text(TrainingState& training_state, const Batches& batches, std::int64_t count,
-                        std::uint64_t seed) {
-  const BatchShape shape = training_state.model().shape();
-  std::vector<std::int32_t> text = batches.prompt(std::min(kPrompt, (shape.sequence + 1) / 2));
-  SampledText sample{.prompt = {text.begin(), text.end()}, .tokens = {}};
-  const std::span<std::int32_t> inputs = training_state.inputs().as<std::int32_t>();
-  Sampler sampler(training_state.logits().count());
-  const Sampling sampling{.temperature = 0.8, .top_k = 40, .seed = seed};
-  training_state.engine().begin_evaluation();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto length = static_cast<std::int64_t>(text.size());
-    // A full window moves on by half, so that most steps only append.
-    if (length > shape.sequence)
-      text.erase(text.begin(), text.end() - std::max<std::int64_t>(1, shape.sequence / 2));
-    std::fill(inputs.begin(), inputs.end(), 0);
-    std::copy(text.begin(), text.end(), inputs.begin());
-    training_state.model().next_logits(training_state.inputs(),
-                                       static_cast<std::int64_t>(text.size()) - 1,
-                                       training_state.logits());
-    training_state.engine().device().compute().synchronize();
-    const auto position = sample.prompt.size() + sample.tokens.size();
-    const SampledToken next =
-        sampler.choose(training_state.logits().as<const float>(), {}, sampling, position);
-    text.push_back(static_cast<std::int32_t>(next.id));
-    sample.tokens.push_back(next.id);
-  }
-  training_state.engine().end_evaluation();
-  return sample;
-}
-
-std::string show(const SampledText& sample, const std::string& tokenizer) {
-  if (tokenizer.empty())
-    return fmt::format("{} | {}", fmt::join(sample.prompt, " "), fmt::join(sample.tokens, " "));
-  const auto words = make_tokenizer(tokenizer);
-  std::vector<std::uint32_t> all = sample.prompt;
-  all.insert(all.end(), sample.tokens.begin(), sample.tokens.end());
-  return printable_text(words->decode(all));
 }
 
 }  // namespace zero

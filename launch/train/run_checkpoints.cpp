@@ -236,42 +236,13 @@ void RunCheckpoints::check_room() const {
 
 void RunCheckpoints::prepare_log() {
   Engine& engine = training_state_.engine();
-  agree(engine.communicator(), engine.device(), "run.log", [&] {
-    if (log_ == nullptr) return;
-    if (resumed_ && !forks(*resumed_)) return say_cut(log_->go_on(values_.log), resumed_->step);
-    const std::string aside = log_->start_over();
-    if (aside.empty()) return;
-    console_.line(fmt::format("{} begins anew; the log of an earlier run is kept as {}",
-                              log_->path(), aside));
-  });
-  if (log_ != nullptr && resumed_) {
-    log_line({{"resumed_after_step", resumed_->step},
-              {"checkpoint", resumed_->folder},
-              {"run", values_.log.run}});
+  agree(engine.communicator(), engine.device(), "run.log",
+        [&] { resumed_ && !forks(*resumed_) ? log_.go_on(values_.log) : log_.start_over(); });
+  if (resumed_) {
+    log_.write({{"resumed_after_step", resumed_->step},
+                {"checkpoint", resumed_->folder},
+                {"run", values_.log.run}});
   }
-}
-
-void RunCheckpoints::say_cut(const RunLog::Cut& cut, std::int64_t step) {
-  if (cut.lines > 0) {
-    console_.line(fmt::format("{}: the {} lines behind step {} are cut off", log_->path(),
-                              cut.lines, cut.last_step));
-  } else if (!cut.aside.empty()) {
-    console_.line(fmt::format("warning: the first line of {} is no JSON; the log is kept as {}",
-                              log_->path(), cut.aside));
-  }
-  if (cut.last_step != step) {
-    console_.line(
-        fmt::format("warning: {} ends at step {}, the checkpoint is of step {}: the "
-                    "lines between are lost",
-                    log_->path(), cut.last_step, step));
-    return;
-  }
-  const int before = cut.line.value("mesh_tensor", 1);
-  if (before == config_.mesh.tensor) return;
-  console_.line(
-      fmt::format("mesh.tensor was {} before, and is {}: the states are the same bit for "
-                  "bit, the steps from here on round differently",
-                  before, config_.mesh.tensor));
 }
 
 void RunCheckpoints::listen() {
@@ -280,7 +251,11 @@ void RunCheckpoints::listen() {
   if (!line.empty()) console_.line(line);
 }
 
-std::int64_t RunCheckpoints::vote() { return options_.folder.empty() ? 0 : requests_.vote(now()); }
+std::int64_t RunCheckpoints::vote() {
+  if (options_.folder.empty()) return 0;
+  if (log_.failed()) requests_.end();
+  return requests_.vote(now());
+}
 
 Decision RunCheckpoints::after_step(const StepReport& report, const Kept& kept) {
   values_.tokens += config_.tokens_per_step();
@@ -317,7 +292,7 @@ void RunCheckpoints::save(const StepReport& report) {
     training_state_.checkpointer()->remove_only([](std::int64_t, const Json&) { return false; });
   }
   // The log of the steps must not be behind the checkpoint.
-  training_state_.checkpointer()->save(extra(report), [log = log_] {
+  training_state_.checkpointer()->save(extra(report), [log = log_.file()] {
     if (log != nullptr) log->sync();
   });
 }
@@ -336,6 +311,34 @@ Json RunCheckpoints::extra(const StepReport& report) {
 
 void RunCheckpoints::tell_reports() {
   while (const auto report = training_state_.checkpointer()->report()) tell(*report);
+}
+
+void RunCheckpoints::tell(const SaveReport& report) {
+  if (!report.error.empty()) {
+    if (options_.required && report.step != skipped_save_) {
+      throw AgreedError(report.error + "; " + newest_text() +
+                        ". Mend the cause, or set run.checkpoint.required to false to train on "
+                        "without");
+    }
+    console_.line("warning: " + report.error);
+    log_.write({{"not_saved_step", report.step}, {"error", report.error}});
+    return;
+  }
+  if (std::exchange(first_save_, false) && console_.mode() != Console::Mode::silent) {
+    console_.line(fmt::format("checkpoints go to {} through {}", options_.folder,
+                              training_state_.checkpointer()->how()));
+  }
+  saved_step_ = report.step;
+  if (progress_ != nullptr) {
+    progress_->saved(saved_step_, checkpoint_path(options_.folder, {.step = saved_step_}));
+  }
+  if (!report.notes.empty()) console_.line("note: " + report.notes);
+  console_.line(fmt::format("saved step {} ({} in {:.1f} s, {:.2f} s exposed)", report.step,
+                            decimal_bytes(report.bytes), report.seconds, report.exposed_seconds));
+  log_.write({{"saved_step", report.step},
+              {"bytes", report.bytes},
+              {"seconds", report.seconds},
+              {"exposed_seconds", report.exposed_seconds}});
 }
 
 int RunCheckpoints::finish() {

@@ -14,10 +14,10 @@
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
 #include "launch/telemetry/console.h"
-#include "launch/telemetry/run_log.h"
 #include "launch/train/run_progress.h"
 #include "launch/train/run_values.h"
 #include "launch/train/stop_votes.h"
+#include "launch/train/training_log.h"
 #include "launch/train/training_state.h"
 
 namespace zero {
@@ -28,7 +28,7 @@ struct RunCheckpointParts {
   const Batches& batches;
   TrainingState& training_state;
   Console& console;
-  RunLog* log = nullptr;                    ///< the first rank's; null elsewhere
+  TrainingLog& log;
   Signals* signals = nullptr;               ///< of this process; null: none arrive
   Signals::Time started{};                  ///< of the program
   RunProgress* progress = nullptr;          ///< told of checkpoints; null: none
@@ -36,7 +36,7 @@ struct RunCheckpointParts {
 };
 
 /// The checkpoints of a training run, as one rank sees them: where the run goes on, after which
-/// steps it saves, when it ends early, and the lines about all that. Calls are collective unless
+/// steps it saves, and when it ends early. Calls are collective unless
 /// marked.
 class RunCheckpoints {
  public:
@@ -55,12 +55,6 @@ class RunCheckpoints {
   /// From here on signals ask for a checkpoint rather than end the process, if the run saves any.
   /// Not collective.
   void listen();
-  /// Writes a line of the log, if this rank has one. If that fails, the run saves after its next
-  /// step and ends, or, if it saves nothing, goes on without a log.
-  void log_line(const nlohmann::ordered_json& line);
-  /// Whether this rank has a log, which has not failed.
-  bool logs() const { return log_ != nullptr; }
-  bool log_failed() const { return log_failed_; }
   /// Whether a signal has asked this rank for the end of a run that saves.
   bool ending() const {
     return !options_.folder.empty() && signals_ != nullptr && signals_->asked().ending != 0;
@@ -103,7 +97,6 @@ class RunCheckpoints {
   void say_resumed(const Resumed& resumed);
   void say_position() const;
   void check_nothing_ahead(const std::optional<Resumed>& resumed) const;
-  void say_cut(const RunLog::Cut& cut, std::int64_t step);
   void save(const StepReport& report);
   void tell_reports();
   void tell(const SaveReport& report);
@@ -115,8 +108,7 @@ class RunCheckpoints {
   DataOrder order_;
   TrainingState& training_state_;
   Console& console_;
-  RunLog* log_;
-  bool log_failed_ = false;
+  TrainingLog& log_;
   Signals* signals_;
   RunProgress* progress_;
   files::FileSystem& disk_;

@@ -75,11 +75,12 @@ Trainer::Trainer(const TrainerParts& parts)
       planned_(planned_memory(parts)),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
       training_state_(config_, mesh_, device_, instruments_),
+      log_(config_, parts.log, console_),
       checkpoints_({.config = config_,
                     .batches = batches_,
                     .training_state = training_state_,
                     .console = console_,
-                    .log = parts.log,
+                    .log = log_,
                     .signals = parts.signals,
                     .started = parts.started,
                     .progress = progress_,
@@ -124,7 +125,7 @@ int Trainer::run() {
   ending.time_is_up = decision.time_is_up && step_ < config_.run.steps;
   if (ending.ends()) return end_early(ending);
   finish();
-  return checkpoints_.log_failed() ? 1 : 0;
+  return log_.failed() ? 1 : 0;
 }
 
 /// Returns what has ended the run before its last step, or nothing that ends it.
@@ -251,7 +252,7 @@ std::optional<double> Trainer::validate() {
 }
 
 void Trainer::log_step(const StepReport& report, const StepOptions& options, double seconds) {
-  if (!checkpoints_.logs()) return;
+  if (!log_.open()) return;
   nlohmann::ordered_json line{
       {"step", report.step},
       {"loss", report.loss},
@@ -271,7 +272,7 @@ void Trainer::log_step(const StepReport& report, const StepOptions& options, dou
   if (report.nonfinite) line["skipped"] = *report.nonfinite;
   if (config_.mesh.tensor > 1) line["mesh_tensor"] = config_.mesh.tensor;
   if (report.step == 1) line["run"] = checkpoints_.run_mark();
-  checkpoints_.log_line(line);
+  log_.write(line);
 }
 
 void Trainer::show_progress(const StepReport& report, double seconds) {

@@ -51,8 +51,8 @@ auto with_agreed_failure(const Work& work) {
   }
 }
 
-/// One training run: plan, start or resumption, steps, validation, checkpoints, weights, sample,
-/// final line. Every part is collective. Throws AgreedError if all ranks know of a failure,
+/// One training run: plan, start or resumption, steps, validation, checkpoints, weights, final
+/// line. Every part is collective. Throws AgreedError if all ranks know of a failure,
 /// zero::Error if only one does.
 class Trainer {
  public:
@@ -65,7 +65,6 @@ class Trainer {
   void show_mesh();
   void load();
   void save();
-  void show_sample();
   Decision train();
   Decision train_step(std::int64_t step);
   void handle_nonfinite(const StepReport& report);
@@ -91,6 +90,7 @@ class Trainer {
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   TrainingState training_state_;
+  TrainingLog log_;
   RunCheckpoints checkpoints_;
   DataCheck data_check_;
   LossScaling loss_scaling_;

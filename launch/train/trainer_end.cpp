@@ -13,7 +13,6 @@
 #include "collectives/agreement.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/run_device.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
@@ -21,16 +20,15 @@
 namespace zero {
 
 int Trainer::end_early(const Decision& decision) {
-  const std::string reason = decision.signal == 0
-                                 ? (checkpoints_.log_failed() ? "run.log" : "run.stop_after")
+  const std::string reason = decision.signal == 0 ? (log_.failed() ? "run.log" : "run.stop_after")
                              : decision.signal == SIGINT ? "SIGINT"
                                                          : "SIGTERM";
   console_.line(fmt::format("ended by {} after step {} of {}; {}", reason, step_, config_.run.steps,
                             checkpoints_.next_text()));
-  checkpoints_.log_line({{"ended_by", reason}, {"after_step", step_}});
+  log_.write({{"ended_by", reason}, {"after_step", step_}});
   write_trace_file();
   if (decision.signal != 0) return 128 + decision.signal;
-  return checkpoints_.log_failed() ? 1 : 0;
+  return log_.failed() ? 1 : 0;
 }
 
 void Trainer::save() {
@@ -40,14 +38,6 @@ void Trainer::save() {
   } else {
     save_weights(training_state_.engine(), path, file_names(config_.model));
   }
-}
-
-void Trainer::show_sample() {
-  if (config_.run.sample == 0) return;
-  const SampledText sample =
-      sample_text(training_state_, batches_, config_.run.sample, config_.run.seed);
-  console_.line(
-      fmt::format("\n--- sampled continuation ---\n{}\n---", show(sample, config_.data.tokenizer)));
 }
 
 void Trainer::write_trace_file() {
@@ -97,9 +87,8 @@ void Trainer::finish() {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
     if (progress_ != nullptr) progress_->weights_due = false;
   }
-  show_sample();  // a failure or an interrupt of sampling leaves the weights
   nlohmann::ordered_json profile = finish_profile();
-  if (checkpoints_.logs()) {
+  if (log_.open()) {
     nlohmann::ordered_json last{
         {"final", true},
         {"state_hash", fmt::format("{:016x}", hash)},
@@ -116,7 +105,7 @@ void Trainer::finish() {
         {"threads_from", config_.values.at("run.threads").source}};
     if (of_gpu()) last["graphs"] = graphs_json(training_state_.engine().captured_graphs(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);
-    checkpoints_.log_line(last);
+    log_.write(last);
   }
   if (of_gpu()) {
     console_.line(graphs_text(training_state_.engine().captured_graphs(), config_));

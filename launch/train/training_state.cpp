@@ -47,10 +47,6 @@ TrainingState::TrainingState(const TrainConfig& config, Mesh& mesh, Device& devi
   inputs_ = device.allocate_host(ids, DType::i32, MemoryClass::staging, "inputs");
   targets_ = device.allocate_host(ids, DType::i32, MemoryClass::staging, "targets");
   loss_ = device.allocate_host(1, DType::fp64, MemoryClass::staging, "loss");
-  if (config.run.sample > 0) {
-    logits_ =
-        device.allocate_host(model_->vocabulary(), DType::fp32, MemoryClass::staging, "logits");
-  }
   // The planner cannot know whether there is a checkpoint, so the memory of a load is always
   // charged.
   if (checkpointer_ && !device.has_memory()) checkpointer_->load(config.checkpoints.resume);

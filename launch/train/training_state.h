@@ -34,9 +34,6 @@ class TrainingState {
   View inputs(std::int64_t micro_batch = 0) const { return slot(inputs_, micro_batch); }
   View targets(std::int64_t micro_batch = 0) const { return slot(targets_, micro_batch); }
   View loss() const { return loss_.view(); }  ///< fp64, one element, shared by all micro-batches
-  View logits() const {
-    return logits_.view();
-  }  ///< fp32, vocabulary; empty unless text is sampled
 
  private:
   View slot(const Buffer& buffer, std::int64_t micro_batch) const {
@@ -52,7 +49,6 @@ class TrainingState {
   Buffer inputs_;
   Buffer targets_;
   Buffer loss_;
-  Buffer logits_;
 };
 
 }  // namespace zero

@@ -45,8 +45,8 @@ TEST_F(QuantizationConfig, CodesAreOursAndOfReadersOfCodes) {
   EXPECT_THAT(refusal(later), HasSubstr("quantization_config.version: found 2, expected 1"));
   later = {{"quant_method", "zero"}, {"version", 1}, {"format", "int8"}, {"llm_int8_threshold", 6}};
   EXPECT_THAT(refusal(later),
-              HasSubstr("quantization_config.llm_int8_threshold: found 6, expected none: int8 has "
-                        "no threshold, because activations are not rounded to 8 bits"));
+              HasSubstr("quantization_config.llm_int8_threshold: found 6, expected none: "
+                        "activations are never quantized here"));
 }
 
 TEST_F(QuantizationConfig, CodesOfOthersAreRefusedByName) {
@@ -65,7 +65,7 @@ TEST_F(QuantizationConfig, CodesOfOthersAreRefusedByName) {
               EndsWith(std::string("found bitsandbytes in 4 bits, ") + kInstead));
   EXPECT_THAT(refusal({{"load_in_8bit", true}, {"llm_int8_threshold", 6.0}}),
               AllOf(HasSubstr(std::string("found bitsandbytes in 8 bits, ") + kInstead),
-                    HasSubstr("; int8 has no threshold, because activations are not rounded")));
+                    HasSubstr("; activations are never quantized here")));
   EXPECT_THAT(refusal(json::object()), HasSubstr("found no quant_method, expected codes"));
   EXPECT_THAT(refusal({{"quant_method", 3}}), HasSubstr("quant_method: found 3, expected a text"));
   EXPECT_THAT(refusal("int8"), HasSubstr("found \"int8\", expected an object"));

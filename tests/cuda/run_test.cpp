@@ -80,7 +80,7 @@ TEST(EmulatedRun, TakesABlockForEachClassAsPlannedAndNoMore) {
   for (const int stage : {0, 1, 2, 3}) {
     cuda::emulated::reset({});
     const std::string of_stage = "zero_optimization.stage=" + std::to_string(stage);
-    std::vector<std::string> overrides{of_stage, "train_batch_size=8", "run.sample=1"};
+    std::vector<std::string> overrides{of_stage, "train_batch_size=8"};
     if (stage % 2 == 0) overrides.emplace_back("bf16.enabled=true");
     const std::vector<DeviceBytes> used = train(run, 2, overrides);
     const Json last = run.log().back();
@@ -136,7 +136,7 @@ TEST(EmulatedRun, ComputesAgainWithinItsGraphsAndInThePlannedBlocks) {
   };
   const std::string key = "activation_checkpointing.";
   for (const auto& [world, extra] :
-       std::vector<std::pair<int, std::string>>{{1, "run.sample=0"}, {2, "mesh.tensor=2"}}) {
+       std::vector<std::pair<int, std::string>>{{1, "mesh.tensor=1"}, {2, "mesh.tensor=2"}}) {
     const Json none = last(world, {extra});
     const Json full = last(world, {extra, key + "recompute=full"});
     const Json group =

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// Why int8 has no llm_int8_threshold: large activations are not rounded to 8 bits.
+// Why int8 needs no llm_int8_threshold: large activations are not rounded to 8 bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -213,6 +213,11 @@ TEST(Configuration, KeysThatWouldChangeResultsAreRefusedWithTheReason) {
               HasSubstr("not quantized"));
   EXPECT_THAT(refusal(R"("amp": {"enabled": true, "opt_level": "O1"})"),
               HasSubstr("amp is not offered"));
+  EXPECT_THAT(refusal(R"("run": {"sample": 300})"),
+              AllOf(HasSubstr("run.sample = 300 is not offered"),
+                    HasSubstr("zero_generate --model FOLDER --prompt TEXT, with the folder of "
+                              "run.checkpoint.folder or run.save_weights"),
+                    HasSubstr("--set run.sample=null")));
   EXPECT_EQ(refusal(R"("amp": {"enabled": false, "opt_level": "O1"})"), "");
   EXPECT_THAT(refusal(R"("gradient_allreduce_op": "sum")"),
               HasSubstr("mean over the step's tokens"));

@@ -139,9 +139,14 @@ TEST_F(GenerateQuantized, NamesWhoseCodesAFolderHas) {
   EXPECT_THAT(outcome.errors,
               HasSubstr("config.json: quantization_config: found gptq, expected codes that "
                         "zero_generate --save-quantized wrote"));
-  EXPECT_THAT(generate("--prompt a --llm-int8-threshold 6").errors,
-              HasSubstr("--llm-int8-threshold: int8 has no threshold, because activations are not "
-                        "rounded to 8 bits: outliers make none of them coarser"));
+}
+
+TEST_F(GenerateQuantized, AThresholdOfOutliersChangesNothing) {
+  const Outcome outcome = generate("--prompt a --max-tokens 3 --llm-int8-threshold 6");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("--llm-int8-threshold: activations are never quantized "
+                                        "here, so nothing is left to separate"));
+  EXPECT_EQ(outcome.out, generate("--prompt a --max-tokens 3").out);
 }
 
 }  // namespace

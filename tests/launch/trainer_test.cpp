@@ -11,7 +11,6 @@
 
 #include "collectives/backends.h"
 #include "launch/telemetry/run_report.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/plan.h"
 #include "tests/launch/flipping.h"
 #include "tests/launch/tiny_run.h"
@@ -94,18 +93,6 @@ TEST(Trainer, LogFollowsTheContract) {
   EXPECT_EQ(last["model_state_bytes"], states);
 }
 
-TEST(Trainer, WeightsAreSavedBeforeTextIsSampled) {
-  const TinyRun run;
-  const std::string weights = run.folder().file("w.safetensors");
-  EXPECT_THAT(error_of([&] {
-                train(run, 1,
-                      {"run.sample=4", "run.save_weights=" + weights,
-                       "data.tokenizer=" + run.folder().file("none.model")});
-              }),
-              HasSubstr("none.model"));
-  EXPECT_EQ(train(run, 1, {"run.init=" + weights, "run.steps=0"}).size(), 1U);
-}
-
 TEST(Trainer, AFolderOfWeightsHasTheTokenizerToo) {
   const TinyRun run;
   const std::string folder = run.folder().file("weights/");
@@ -166,8 +153,7 @@ TEST(Trainer, LateStreamsGiveTheSameBits) {
 TEST(Trainer, ADeviceThatTheHostCannotSeeGivesTheSameBits) {
   const TinyRun run;
   const auto apart = [] { return testing::open({.memory = Memory::apart}); };
-  std::vector<std::string> overrides = {stage(3), "run.validation_every=2", "run.sample=4",
-                                        "bf16.enabled=true"};
+  std::vector<std::string> overrides = {stage(3), "run.validation_every=2", "bf16.enabled=true"};
   for (const std::string name : {"a.safetensors", "b.safetensors"}) {  // begun, gone on with
     overrides.push_back("run.save_weights=" + run.folder().file(name));
     const Json expected = results(train(run, 3, overrides));
@@ -214,7 +200,7 @@ TEST(Trainer, ALlamaGoesOutAsAHuggingFaceFolderAndComesBack) {
                 "context": 32, "vocabulary": 256})";
   const std::string folder = run.folder().file("llama/");
   const std::string again = run.folder().file("again/");
-  const auto alone = train(run, 1, {model, stage(0), "run.save_weights=" + folder, "run.sample=4"});
+  const auto alone = train(run, 1, {model, stage(0), "run.save_weights=" + folder});
   EXPECT_EQ(results(train(run, 2, {model, stage(3)})), results(alone));
   EXPECT_EQ(alone.back()["plan_exact"], true);
   train(
@@ -244,31 +230,6 @@ TEST(Trainer, ValidationDoesNotDependOnTheWorldOrOnAPartialBatch) {
   EXPECT_NEAR(loss(2, 30), expected, 1e-6);
   const auto none = train(run, 1, {"data.validation=null"});
   EXPECT_TRUE(none.back()["validation_loss"].is_null());
-}
-
-TEST(Trainer, SampledTextIsTheSameForEveryWorld) {
-  const TinyRun run;
-  const auto sample = [&](int world, std::uint64_t seed) {
-    SampledText text;
-    local::run(world, [&](Communicator& communicator) {
-      const TrainConfig config =
-          make_train_config(Configuration::read(run.config(), {"run.sample=40"}), world);
-      const Batches batches(config, communicator.rank());
-      const auto device = cpu::open();
-      Mesh mesh(communicator, config.mesh);
-      TrainingState training_state(config, mesh, *device);
-      const SampledText mine = sample_text(training_state, batches, 40, seed);
-      if (communicator.rank() == world - 1) text = mine;
-    });
-    return text;
-  };
-  const SampledText one = sample(1, 7);
-  EXPECT_EQ(one.tokens.size(), 40U);
-  EXPECT_EQ(one.prompt.size(), 8U);
-  EXPECT_EQ(one.tokens, sample(3, 7).tokens);
-  EXPECT_NE(one.tokens, sample(1, 8).tokens);
-  EXPECT_EQ(show({{72, 105}, {33, 7}}, "bytes"), "Hi!?");
-  EXPECT_EQ(show({{72, 105}, {33, 7}}, ""), "72 105 | 33 7");
 }
 
 TEST(Trainer, SayWhichTensorStepAndRankWentWrong) {

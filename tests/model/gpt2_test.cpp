@@ -160,7 +160,6 @@ TEST(Gpt2, NothingIsAllocatedAfterAllocate) {
       training.engine.step({.learning_rate = 1e-3});
     }
     training.evaluate(Batch::random(14, 23, 3));
-    training.next_logits(Batch::random(14, 23, 3), 6);
     EXPECT_EQ(device.ledger().allocations(), before);
   });
 }
@@ -186,8 +185,6 @@ TEST(Gpt2, WrongBatchesAreNamedBeforeAnythingRuns) {
     batch.inputs.pop_back();
     EXPECT_THAT(message_of([&] { training.train(batch, 1.0F); }),
                 HasSubstr("inputs: 13 tokens, expected batch x sequence = 14"));
-    EXPECT_THAT(message_of([&] { training.next_logits(Batch::random(14, 23, 1), 7); }),
-                HasSubstr("next_logits: position 7, expected 0 to 6 (the sequence)"));
   });
 }
 

@@ -97,7 +97,6 @@ TEST_P(LlamaFamily, PlannedActivationsAreTakenOnceAndWhole) {
     training.train(Batch::random(14, 23, 1), 1.0F / 14);
     training.engine.step({.learning_rate = 1e-3});
     training.evaluate(Batch::random(14, 23, 3));
-    training.next_logits(Batch::random(14, 23, 3), 6);
     EXPECT_EQ(device.ledger().allocations(), before);
   });
 }

@@ -262,14 +262,10 @@ void head(Rig& rig) {
           rig.h.empty(VocabularyParallelHead::parts_count(most, rig.tensor.ranks()), DType::fp32),
       .losses = rig.h.empty(rows, DType::fp64)};
   const View targets = rig.h.tokens(random_tokens(rows, 23, 5));
-  const View row = rig.operand(3, width, {0}, up_to(width));
-  const View logits = rig.h.empty(vocabulary, DType::fp32);
   {
     const ParameterLease lease = rig.engine.forward(unit);
     layer.evaluate(*rig.h.ops, buffers, lease.at(0), targets);
     rig.put("evaluated losses", buffers.losses, 1, up_to(rows), {0});
-    layer.logits(*rig.h.ops, row, lease.at(0), logits);
-    rig.put("logits", logits, vocabulary, {0}, up_to(vocabulary));
   }
   const GradientLease lease = rig.engine.backward(unit);
   const View dx = rig.empty(rig.tensor.own_rows(), width);

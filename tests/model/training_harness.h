@@ -8,10 +8,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "architecture/decoder_parameters.h"
+#include "base/half.h"
 #include "collectives/backends.h"
 #include "model/decoder.h"
 #include "tests/model/shapes.h"
@@ -75,6 +78,7 @@ class Training {
            BatchShape shape, int accumulation_steps = 1, const TensorOptions& tensor = {},
            const RecomputePlan& recompute = {})
       : device_(device),
+        config_(config),
         engine(ranks, device, options),
         model_(engine, config, shape, nullptr, tensor, recompute),
         model(model_) {
@@ -94,12 +98,18 @@ class Training {
     engine.end_evaluation();
     return loss_;
   }
+  /// The logits of row 0 at `position`: the head's product of what the model computes up to it,
+  /// with sums in fp64. Collective; between optimizer steps.
   std::vector<float> next_logits(const Batch& batch, std::int64_t position) {
-    std::vector<float> logits(static_cast<std::size_t>(model.vocabulary()));
-    engine.begin_evaluation();
-    model.next_logits(view(batch.inputs), position, View::of(std::span(logits)));
-    device_.compute().synchronize();
-    engine.end_evaluation();
+    evaluate(batch);
+    const std::vector<float> row = head_input(position);
+    const DecoderParameters parameters(DecoderSplit::of(config_, 0, 1));
+    const std::vector<float> weight = read(parameters.all[parameters.head].name);
+    std::vector<float> logits;
+    for (auto of_token = weight.begin(); of_token != weight.end(); of_token += config_.width) {
+      logits.push_back(
+          static_cast<float>(std::inner_product(row.begin(), row.end(), of_token, 0.0)));
+    }
     return logits;
   }
   std::vector<float> read(const std::string& name, StateKind kind = StateKind::parameter) {
@@ -125,6 +135,20 @@ class Training {
   static View view(const std::vector<std::int32_t>& ids) {
     return View::of(std::span<const std::int32_t>(ids));
   }
+  std::vector<float> head_input(std::int64_t position) {
+    const View row = model_.head_input().slice(position * config_.width, config_.width);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(row.bytes()));
+    const View copy(bytes.data(), row.count(), row.dtype(), nullptr);
+    device_.kernels().convert(device_.compute(), row, copy);
+    device_.compute().synchronize();
+    return copy.dtype() == DType::bf16 ? floats_of<bfloat16>(copy) : floats_of<float>(copy);
+  }
+  template <typename T>
+  static std::vector<float> floats_of(View view) {
+    std::vector<float> values;
+    for (const T value : view.as<const T>()) values.push_back(to_float(value));
+    return values;
+  }
   View loss_view() { return View::of(std::span(&loss_, 1)); }
   double loss() {
     device_.compute().synchronize();
@@ -132,6 +156,7 @@ class Training {
   }
 
   Device& device_;
+  const DecoderShape config_;
   double loss_ = 0;
 
  public:

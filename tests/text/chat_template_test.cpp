@@ -167,5 +167,27 @@ TEST(ChatTemplate, OfAStrangerEndsAndTakesLittle) {
               HasSubstr("access to attribute '__class__' of 'str' object is unsafe"));
 }
 
+TEST(ChatTemplate, SeesFurtherValuesAsVariables) {
+  TokenizerConfig config{.file = "f/tokenizer_config.json"};
+  config.special.names = {{"bos_token", {"<s>"}}};
+  config.chat_template = {.text =
+                              "{{ bos_token }}{% if thinks is false %}no{% endif %}"
+                              "{{ many[1].a + 1 }}{{ share }}{{ nothing is none }}{{ word }}",
+                          .file = config.file};
+  const auto pieces = [&](const std::string& values) {
+    return render_chat(config, Messages{{"user", "Hi"}}, {}, nlohmann::json::parse(values));
+  };
+  const std::vector<PromptPiece> found = pieces(
+      R"({"thinks": false, "many": [0, {"a": 2}], "share": 0.5, "nothing": null, "word": "</s>",
+                 "bos_token": "<b>"})");
+  std::string all;
+  for (const PromptPiece& piece : found) all += piece.text;
+  EXPECT_EQ(all, "<b>no30.5True</s>");
+  EXPECT_EQ(found.back().text, "</s>");
+  EXPECT_FALSE(found.back().from_template);
+  EXPECT_THAT(message_of([&] { pieces(R"({"messages": []})"); }),
+              HasSubstr("chat_template_kwargs has \"messages\", which every chat has already"));
+}
+
 }  // namespace
 }  // namespace zero

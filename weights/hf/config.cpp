@@ -49,7 +49,7 @@ struct Described {
   const Family::HfClass& of;
 };
 
-Described described_by(HfFields& fields) {
+Described described_by(JsonFields& fields) {
   const json list = fields.raw("architectures");
   const bool listed = list.is_array() && list.size() == 1;
   const json found = listed ? list[0] : fields.raw("model_type");
@@ -69,7 +69,7 @@ Described described_by(HfFields& fields) {
 
 constexpr const char* kThreshold = "llm_int8_threshold";
 
-[[noreturn]] void refuse_method(HfFields& fields, HfFields& section) {
+[[noreturn]] void refuse_method(JsonFields& fields, JsonFields& section) {
   const bool bits8 = section.flag("load_in_8bit", false);
   const bool bits4 = section.flag("load_in_4bit", false);
   const std::string method =
@@ -86,9 +86,9 @@ constexpr const char* kThreshold = "llm_int8_threshold";
 }
 
 /// The format of codes; empty if there are none.
-std::string codes_from(HfFields& fields) {
+std::string codes_from(JsonFields& fields) {
   if (!fields.has(kHfQuantization)) return "";
-  HfFields section = fields.object(kHfQuantization);
+  JsonFields section = fields.object(kHfQuantization);
   if (section.raw("quant_method") != kHfOurMethod) refuse_method(fields, section);
   ZERO_CHECK(!section.has(kThreshold), "{}: found {}, expected none: {}", section.place(kThreshold),
              section.raw(kThreshold).dump(), kNoThreshold);
@@ -103,7 +103,7 @@ std::string codes_from(HfFields& fields) {
 }  // namespace
 
 HfModel parse_hf_model(const std::string& path, std::string_view text) {
-  HfFields fields = HfFields::parse(path, text);
+  JsonFields fields = JsonFields::parse(path, text);
   const Described described = described_by(fields);
   const DecoderShape shape = described.family.from_hf(fields, described.of.model_type);
   try {

@@ -49,10 +49,9 @@ std::string carried_config(const std::string& folder, const DecoderShape& model)
 inline constexpr const char* kHfQuantization = "quantization_config";
 inline constexpr const char* kHfOurMethod = "zero";
 
-/// Why int8 has no llm_int8_threshold (Dettmers et al. 2022), for messages.
+/// Why llm_int8_threshold (Dettmers et al. 2022) changes nothing, for messages.
 inline constexpr std::string_view kNoThreshold =
-    "int8 has no threshold, because activations are not rounded to 8 bits: outliers make none of "
-    "them coarser";
+    "activations are never quantized here, so nothing is left to separate";
 
 /// The text of a config.json, for weights beside it in codes and vectors in `dtype`, a name of
 /// torch's. Throws zero::Error if parse_hf_config refuses `text`.

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "architecture/hf_fields.h"
+#include "base/json_fields.h"
+
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 
-#include "base/error.h"
 #include "base/json_tree.h"
 #include "base/printable.h"
 
@@ -13,27 +13,27 @@ namespace zero {
 
 using nlohmann::json;
 
-HfFields::HfFields(json object, std::string file, std::string where)
-    : HfFields(std::make_shared<const json>(std::move(object)), std::move(file), std::move(where)) {
-}
+JsonFields::JsonFields(json object, std::string file, std::string where)
+    : JsonFields(std::make_shared<const json>(std::move(object)), std::move(file),
+                 std::move(where)) {}
 
-HfFields HfFields::parse(const std::string& file, std::string_view text) {
+JsonFields JsonFields::parse(const std::string& file, std::string_view text) {
   std::optional<json> tree = parse_json_tree(text);
   ZERO_CHECK(tree && tree->is_object(), "{}: is not a JSON object of at most {} levels", file,
              kDeepestTree);
   return {*std::move(tree), file, ""};
 }
 
-std::string HfFields::place(std::string_view name) const {
+std::string JsonFields::place(std::string_view name) const {
   return fmt::format("{}: {}", file_, printable_line(fmt::format("{}{}", where_, name)));
 }
 
-bool HfFields::has(std::string_view name) const {
+bool JsonFields::has(std::string_view name) const {
   const auto found = object_->find(name);
   return found != object_->end() && !found->is_null();
 }
 
-const json* HfFields::take(std::string_view name, bool required, std::string_view expected) {
+const json* JsonFields::take(std::string_view name, bool required, std::string_view expected) {
   taken_.emplace(name);
   if (has(name)) return &*object_->find(name);
   ZERO_CHECK(!required, "{} is missing; expected {}", place(name), expected);
@@ -41,59 +41,103 @@ const json* HfFields::take(std::string_view name, bool required, std::string_vie
 }
 
 template <typename Value>
-Value HfFields::value(std::string_view name, std::optional<Value> fallback,
-                      std::string_view expected, bool (json::*fits)() const noexcept) {
+Value JsonFields::value(std::string_view name, std::optional<Value> fallback,
+                        std::string_view expected, bool (json::*fits)() const noexcept) {
   const json* found = take(name, !fallback, expected);
   if (found == nullptr) return *std::move(fallback);
-  ZERO_CHECK((found->*fits)(), "{}: found {}, expected {}", place(name), found->dump(), expected);
+  if (!(found->*fits)()) refuse_value(name, *found, expected);
   return found->get<Value>();
 }
 
-std::int64_t HfFields::integer(std::string_view name, std::optional<std::int64_t> fallback) {
+std::int64_t JsonFields::integer(std::string_view name, std::optional<std::int64_t> fallback) {
   const json* found = take(name, !fallback, "a whole number");
   if (found == nullptr) return *fallback;
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const bool fits = found->is_number_unsigned() ? found->get<std::uint64_t>() <= kMost
                                                 : found->is_number_integer();
-  ZERO_CHECK(fits, "{}: found {}, expected a whole number of at most {}", place(name),
-             found->dump(), kMost);
+  if (!fits) refuse_value(name, *found, fmt::format("a whole number of at most {}", kMost));
   return found->get<std::int64_t>();
 }
 
-double HfFields::number(std::string_view name, std::optional<double> fallback) {
+std::int64_t JsonFields::count(std::string_view name) {
+  return whole<std::int64_t>(name, *take(name, true, "a whole number from 0"));
+}
+
+double JsonFields::number(std::string_view name, std::optional<double> fallback) {
   return value(name, fallback, "a number", &json::is_number);
 }
 
-bool HfFields::flag(std::string_view name, std::optional<bool> fallback) {
+bool JsonFields::flag(std::string_view name, std::optional<bool> fallback) {
   return value(name, fallback, "true or false", &json::is_boolean);
 }
 
-std::string HfFields::text(std::string_view name, std::optional<std::string> fallback) {
+std::string JsonFields::text(std::string_view name, std::optional<std::string> fallback) {
   return value(name, std::move(fallback), "a text", &json::is_string);
 }
 
-void HfFields::only(std::string_view name, const json& expected, std::string_view why) {
+void JsonFields::only(std::string_view name, const json& expected, std::string_view why) {
   const json* value = take(name, false, "");
   ZERO_CHECK(value == nullptr || *value == expected, "{}: found {}, expected {}: {}", place(name),
              value->dump(), expected.dump(), why);
 }
 
-HfFields HfFields::object(std::string_view name) {
+JsonFields JsonFields::object(std::string_view name) {
   const json* value = take(name, false, "an object");
-  ZERO_CHECK(value == nullptr || value->is_object(), "{}: found {}, expected an object",
-             place(name), value->dump());
+  if (value != nullptr && !value->is_object()) refuse_value(name, *value, "an object");
   Object object =
       value == nullptr ? std::make_shared<const json>(json::object()) : Object(object_, value);
   return {std::move(object), file_, fmt::format("{}{}.", where_, name)};
 }
 
-const json& HfFields::raw(std::string_view name) {
+const json& JsonFields::raw(std::string_view name) {
   static const json absent;
   const json* value = take(name, false, "");
   return value == nullptr ? absent : *value;
 }
 
-void HfFields::finish(std::span<const std::string_view> passed_over) const {
+const json& JsonFields::list(std::string_view name, std::string_view expected) {
+  const json& value = *take(name, true, expected);
+  if (!value.is_array()) refuse_value(name, value, expected);
+  return value;
+}
+
+std::vector<JsonFields> JsonFields::objects(std::string_view name) {
+  std::vector<JsonFields> all;
+  for (const json& item : list(name)) {
+    const std::string item_name = fmt::format("{}[{}]", name, all.size());
+    if (!item.is_object()) refuse_value(item_name, item, "an object");
+    all.push_back(JsonFields(Object(object_, &item), file_, where_ + item_name + "."));
+  }
+  return all;
+}
+
+std::vector<std::string> JsonFields::texts(std::string_view name) {
+  std::vector<std::string> all;
+  for (const json& item : list(name, "a list of texts")) {
+    if (!item.is_string()) refuse_value(name, item, "a text");
+    all.push_back(item.get<std::string>());
+  }
+  return all;
+}
+
+void JsonFields::exactly(std::initializer_list<std::string_view> names) const {
+  for (const auto& [name, value] : object_->items()) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      refuse(name, "unknown field, expected {}", fmt::join(names, ", "));
+    }
+  }
+  for (const std::string_view name : names) {
+    ZERO_CHECK(lists(name), "{} is missing; expected {}", place(name), fmt::join(names, ", "));
+  }
+}
+
+void JsonFields::refuse_value(std::string_view name, const json& found,
+                              std::string_view expected) const {
+  refuse(name, "found {}, expected {}",
+         printable_line(found.dump(-1, ' ', false, json::error_handler_t::replace)), expected);
+}
+
+void JsonFields::finish(std::span<const std::string_view> passed_over) const {
   constexpr std::size_t kShown = 60;  // characters of a value
   constexpr int kListed = 50;         // fields
   std::string unknown;
