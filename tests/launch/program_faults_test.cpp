@@ -270,12 +270,13 @@ TEST(Program, ARankThatWaitsForOthersSaysSo) {
                                                  errors, errors) +
                                      "kill -TERM $jobs; wait $jobs");
   const Outcome outcome = shell(run, "bash " + run.folder().file("start.sh"));
-  EXPECT_THAT(outcome.complaints(),
-              ::testing::UnorderedElementsAre(
-                  ContainsRegex("still waiting: .rank 0. store at .* rank 1 has not come"),
-                  ContainsRegex("still waiting: .rank 1. store at 127.0.0.1:[0-9]+: no answer from "
-                                "rank 0 within 10000 ms: Connection refused; check that rank 0 "
-                                "runs, and that address and port are its host's")));
+  EXPECT_THAT(
+      outcome.complaints(),
+      ::testing::UnorderedElementsAre(
+          ContainsRegex("still waiting: .rank 0. rendezvous at .* rank 1 has not come"),
+          ContainsRegex("still waiting: .rank 1. rendezvous at 127.0.0.1:[0-9]+: no answer from "
+                        "rank 0 within 10000 ms: Connection refused; check that rank 0 "
+                        "runs, and that MASTER_ADDR and MASTER_PORT are its host's")));
   EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM before the first step\n"));
 }
 

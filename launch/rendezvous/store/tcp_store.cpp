@@ -67,7 +67,7 @@ struct TcpStore::State {
   std::vector<std::unique_ptr<StoreConnection>> idle{};  // a thread takes one for each request
 
   std::string name() const {
-    return fmt::format("[rank {}] store at {}:{}", options.rank, options.host, options.port);
+    return fmt::format("[rank {}] rendezvous at {}:{}", options.rank, options.host, options.port);
   }
 
   void check_place() const {
@@ -123,8 +123,8 @@ struct TcpStore::State {
 
   std::string no_answer(milliseconds time, const boost::system::system_error& error) const {
     return fmt::format(
-        "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that address and "
-        "port are its host's{}",
+        "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that MASTER_ADDR "
+        "and MASTER_PORT are its host's{}",
         name(), time.count(), error.code().message(), reason_for_silence());
   }
 
@@ -156,7 +156,7 @@ struct TcpStore::State {
     try {
       return connect(Clock::now() + kAnswer, Silence::gone);
     } catch (const boost::system::system_error& error) {
-      fail("{}: {}: rank 0, which keeps the store, is gone: {}", name(), described(request),
+      fail("{}: {}: rank 0, where the ranks meet, is gone: {}", name(), described(request),
            error.code().message());
     }
   }
@@ -166,7 +166,7 @@ struct TcpStore::State {
     try {
       return connection.ask(request, deadline);
     } catch (const boost::system::system_error& error) {
-      fail("{}: {}: rank 0, which keeps the store, is gone: {}", name(), described(request),
+      fail("{}: {}: rank 0, where the ranks meet, is gone: {}", name(), described(request),
            error.code().message());
     } catch (const Error& error) {
       fail("{}: {}: {}", name(), described(request), error.what());
