@@ -34,6 +34,7 @@
 #include "launch/telemetry/console.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
+#include "launch/train/data_tokenizer.h"
 #include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_device.h"
@@ -158,6 +159,7 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   agree(communicator, *device, "data", [&] {
     check_files(config);
     prepared.batches.emplace(config, communicator.rank());
+    if (communicator.rank() == 0) check_data_tokenizer(config, *prepared.batches);
     files = prepared.batches->fingerprint();
     files.merge(weight_file_fingerprints(config));
   });

@@ -169,6 +169,23 @@ TEST(Program, AReaderThatLeavesTakesNoStepWithIt) {
   EXPECT_EQ(run.log().at(49)["step"], 50);
 }
 
+TEST(Program, ALostReportIsAnErrorAndTakesNoStepWithIt) {
+  const TinyRun run;
+  const std::string weights = run.folder().file("w.safetensors");
+  const Outcome outcome = shell(run, "bash -c '" + kTrain + " --config " + run.config() +
+                                         " --set run.save_weights=" + weights + " >/dev/full'");
+  EXPECT_EQ(outcome.status, 1) << outcome.errors;
+  EXPECT_THAT(
+      outcome.complaints(),
+      ::testing::ElementsAre(
+          HasSubstr("warning: standard output cannot be written: No space left on device; the run "
+                    "goes on, and ends with status 1"),
+          HasSubstr("the run is done, but its report is not whole: standard output: No space left "
+                    "on device; its log has the figures")));
+  EXPECT_EQ(run.log().back().value("final", false), true);
+  EXPECT_TRUE(std::filesystem::exists(weights));
+}
+
 TEST(Program, ALogThatCannotBeWrittenEndsTheRunSaved) {
   const TinyRun run;
   const std::string folder = run.folder().file("saved");
