@@ -116,7 +116,8 @@ std::vector<std::string> removal_with_section(const std::string& path) {
 
 std::optional<KeyValue> meant_by(const std::string& name, const json& value) {
   if (name == "fsdp") return stage_of_fsdp(value);
-  if (name == "fsdp_config" && value.is_object()) return stage_of_fsdp(strategy_of(value));
+  if (name == "fsdp_config" && value.is_object() && !value.empty())
+    return stage_of_fsdp(strategy_of(value));
   if (name == "mixed_precision" && (value == "bf16" || value == "fp16")) {
     return KeyValue{value.get<std::string>() + ".enabled", true};
   }

@@ -165,10 +165,11 @@ TEST(StoreSecurity, RanksOfSeveralHostsAreToldThatTheyNeedASecret) {
             HasSubstr("correct MASTER_ADDR"), Not(HasSubstr("secret"))));
   Job job(3);
   TcpStore second(job.options(1));
-  EXPECT_THAT(message_of([&] { job.first.wait({"start/host/2"}, 10ms); }),
-              AllOf(HasSubstr("nobody set start/host/2 within 10 ms; rank 2 has not come; this job "
-                              "has no secret, and"),
-                    hint));
+  EXPECT_THAT(
+      message_of([&] { job.first.wait({"start/host/2"}, 10ms); }),
+      AllOf(HasSubstr("rank 2 has not come within 10 ms (nobody set start/host/2); check that "
+                      "every rank was started; this job has no secret, and"),
+            hint));
 }
 
 // As launchers do that call rank 0's host by that name to rank 0 alone.

@@ -67,10 +67,11 @@ TEST(TcpStore, ALongWaitIsReportedOnceWithTheRanksThatHaveNotCome) {
   EXPECT_THAT(message_of([&] {
                 job.first.wait({"x", "y"}, 200ms);
               }),
-              HasSubstr("nobody set x, y within 200 ms; rank 1 has not come"));
+              HasSubstr("rank 1 has not come within 200 ms (nobody set x, y); check that every "
+                        "rank was started"));
   EXPECT_THAT(job.reported(), ::testing::MatchesRegex(
-                                  "still waiting: .rank 0. rendezvous at 127.0.0.1:[0-9]+: nobody "
-                                  "set x, y within 30 ms; rank 1 has not come[^\n]*\n"));
+                                  "still waiting: .rank 0. rendezvous at 127.0.0.1:[0-9]+: rank 1 "
+                                  "has not come within 30 ms .nobody set x, y.[^\n]*\n"));
 }
 
 TEST(TcpStore, AWaitThatEndsInTimeIsNotReported) {

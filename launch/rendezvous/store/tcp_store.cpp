@@ -217,13 +217,16 @@ struct TcpStore::State {
   std::string nobody_set(const Message& missing, milliseconds time) const {
     const std::string& absent = missing.at(1);
     const std::string hint =
-        absent.empty() || options.secret || options.spread == Spread::one_host
+        options.secret || options.spread == Spread::one_host
             ? ""
             : fmt::format("; this job has no secret, and ranks on several hosts need one: {}",
                           kMakeJobSecret);
-    return fmt::format("{}: nobody set {} within {} ms; {}{}", name(), keys_in(missing),
-                       time.count(),
-                       absent.empty() ? "check that every rank reached this point" : absent, hint);
+    if (absent.empty()) {
+      return fmt::format("{}: nobody set {} within {} ms; check that every rank reached this point",
+                         name(), keys_in(missing), time.count());
+    }
+    return fmt::format("{}: {} within {} ms (nobody set {}); check that every rank was started{}",
+                       name(), absent, time.count(), keys_in(missing), hint);
   }
 };
 
