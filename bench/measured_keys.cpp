@@ -56,6 +56,7 @@ constexpr std::array kSorted{
     MeasuredKey{"mesh.tensor", "give --tensor"},
     MeasuredKey{"tensor_parallel.autotp_size", "give --tensor"},
     MeasuredKey{"bf16.enabled", "give --dtypes"},
+    MeasuredKey{"torch_autocast", "give --dtypes"},
     MeasuredKey{"run.steps", "give --rounds"},
     MeasuredKey{"vocabulary_size", "give model.vocabulary"},
     MeasuredKey{"run.device", kNoGpu},

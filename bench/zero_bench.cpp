@@ -14,6 +14,7 @@
 #include "bench/report.h"
 #include "bench/section.h"
 #include "collectives/backends.h"
+#include "launch/process/command_line.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/start.h"
@@ -91,7 +92,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    print_to_stderr(fmt::format("zero_bench: {}; see zero_bench --help\n", error.what()));
+    print_to_stderr(
+        fmt::format("zero_bench: {}; see zero_bench --help\n", parse_failure(app, error)));
   } catch (const std::exception& error) {
     if (world > 1) end_job("zero_bench", error.what(), rank, world);
     print_to_stderr(fmt::format("zero_bench: {}\n", error.what()));

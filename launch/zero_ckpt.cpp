@@ -10,6 +10,7 @@
 
 #include "base/printable.h"
 #include "launch/checkpoints/checkpoint_tool.h"
+#include "launch/process/command_line.h"
 #include "launch/process/process.h"
 #include "launch/telemetry/output.h"
 
@@ -55,7 +56,7 @@ class Commands {
 
   /// Commands that change nothing.
   void add_lookers() {
-    CLI::App& list = add("ls", "checkpoints of FOLDER: step, size, time, complete or why not", [&] {
+    CLI::App& list = add("ls", "checkpoints of FOLDER: step, size, time; why one is not complete or not readable", [&] {
       return tool::list(disk_, given_.path, given_.json ? tool::Form::json : tool::Form::text);
     });
     take_folder(list);
@@ -132,7 +133,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    zero::print_to_stderr(fmt::format("zero_ckpt: {}; see zero_ckpt --help\n", error.what()));
+    zero::print_to_stderr(
+        fmt::format("zero_ckpt: {}; see zero_ckpt --help\n", zero::parse_failure(app, error)));
   } catch (const std::exception& error) {
     zero::print_to_stderr(fmt::format("zero_ckpt: {}\n", error.what()));
   }

@@ -16,6 +16,7 @@
 #include "inference/inference_options.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"
+#include "launch/process/command_line.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/start.h"
 #include "weights/hf/config.h"
@@ -255,7 +256,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return speaks ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
-    if (speaks) zero::print_error("zero_generate: {}; see zero_generate --help\n", error.what());
+    if (speaks)
+      zero::print_error("zero_generate: {}; see zero_generate --help\n",
+                        zero::parse_failure(app, error));
   } catch (const std::exception& error) {
     if (speaks) zero::print_error("zero_generate: {}\n", zero::printable_text(error.what()));
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/data/prepare.h"
+#include "launch/process/command_line.h"
 #include "launch/process/process.h"
 #include "launch/telemetry/output.h"
 
@@ -82,7 +83,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    zero::print_to_stderr(fmt::format("zero_prepare: {}; see zero_prepare --help\n", error.what()));
+    zero::print_to_stderr(fmt::format("zero_prepare: {}; see zero_prepare --help\n",
+                                      zero::parse_failure(app, error)));
   } catch (const std::exception& error) {
     zero::print_to_stderr(fmt::format("zero_prepare: {}\n", error.what()));
   }

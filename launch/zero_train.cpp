@@ -4,11 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <exception>
 
 #include "base/error.h"
 #include "launch/config/option.h"
 #include "launch/config/train_config.h"
+#include "launch/process/command_line.h"
 #include "launch/process/open_files.h"
 #include "launch/process/process.h"
 #include "launch/process/signals.h"
@@ -25,7 +28,8 @@ int run(const zero::TrainFlags& flags, int argc, char** argv) {
                                         ? zero::printed_plan(flags, world)
                                         : zero::PrintedPlan{zero::printed_config(flags, world), ""};
     if (flags.start.rank == 0) fmt::print("{}", text);
-    std::fflush(stdout);
+    ZERO_CHECK(std::fflush(stdout) == 0, "standard output cannot be written: {}",
+               std::strerror(errno));
     ZERO_CHECK(over_limit.empty(), "{}", over_limit);
     return 0;
   }
@@ -124,7 +128,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return speaks() ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
-    flags.error = error.what();  // with several ranks, one of them reports it
+    flags.error = zero::parse_failure(app, error);  // with several ranks, one of them reports it
     const std::vector<std::string> extras = app.remaining();
     if (flags.config.empty() && !extras.empty() && !extras.front().starts_with('-')) {
       flags.error += "; write --config " + extras.front();

@@ -70,6 +70,8 @@ std::string no_checkpoint(files::FileSystem& files, const std::string& path) {
   return text;
 }
 
+constexpr const char* kUnreadable =
+    "cannot be read, and may be complete (does this user have the permission?)";
 constexpr const char* kGone = "was removed meanwhile";
 
 /// Whether the checkpoint `folder`, which was found, is gone: a live run prunes. Links to nothing
@@ -155,15 +157,18 @@ Newest newest_checkpoint(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   if (is_checkpoint(files, path)) return {path};
   std::string reasons;
+  bool unreadable = false;
   Newest newest;
   for (const FoundCheckpoint& found : find_checkpoints(files, path)) {
     newest.path = found.path;
     if (found.complete()) return newest;
-    reasons += fmt::format("; {}: {}", found.path, found.fault);
+    reasons +=
+        fmt::format("; {}: {}{}", found.path, found.unreadable ? "unreadable: " : "", found.fault);
+    unreadable = unreadable || found.unreadable;
     if (found.name.state != FolderState::partial) newest.passed_over.push_back(found.fault);
   }
   ZERO_CHECK(!reasons.empty(), "{}", no_checkpoint(files, path));
-  fail("{} holds no complete checkpoint{}", path, reasons);
+  fail("{} holds no complete checkpoint{}{}", path, unreadable ? " that can be read" : "", reasons);
 }
 
 std::string find_checkpoint(files::FileSystem& files, const std::string& path) {
@@ -175,7 +180,10 @@ Answer list(files::FileSystem& files, const std::string& folder, Form form) {
   Answer answer;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (FoundCheckpoint& found : find_checkpoints(files, folder)) {
-    if (is_gone(files, found.path)) found.fault = kGone;
+    if (is_gone(files, found.path)) {
+      found.fault = kGone;
+      found.unreadable = false;
+    }
     const std::optional<std::string> time = time_of(found);
     all.push_back({{"step", found.name.step},
                    {"path", found.path},
@@ -183,12 +191,15 @@ Answer list(files::FileSystem& files, const std::string& folder, Form form) {
                                               : nlohmann::ordered_json()},
                    {"time", time ? nlohmann::ordered_json(*time) : nlohmann::ordered_json()},
                    {"complete", found.complete()},
+                   {"unreadable", found.unreadable},
                    {"fault", found.fault}});
-    answer.text += fmt::format(
-        "{:>10}  {:>10}  {:<20}  {}\n", found.name.step,
-        found.complete() ? decimal_bytes(found.bytes) : "-", time.value_or("-"),
-        found.complete() ? found.path
-                         : fmt::format("{}: not complete: {}", found.path, found.fault));
+    answer.text +=
+        fmt::format("{:>10}  {:>10}  {:<20}  {}\n", found.name.step,
+                    found.complete() ? decimal_bytes(found.bytes) : "-", time.value_or("-"),
+                    found.complete() ? found.path
+                                     : fmt::format("{}: {}: {}", found.path,
+                                                   found.unreadable ? kUnreadable : "not complete",
+                                                   found.fault));
   }
   if (form == Form::json) {
     answer.text = all.dump(2) + "\n";

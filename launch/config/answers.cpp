@@ -32,6 +32,46 @@ std::string quoted(const std::string& text) {
   return word + "'";
 }
 
+/// The words of a text, or of a list of texts, in small letters.
+std::string words_of(const json& value) {
+  std::string words;
+  for (const json& word : value.is_array() ? value : json::array({value})) {
+    if (word.is_string()) words += word.get<std::string>() + " ";
+  }
+  std::ranges::transform(words, words.begin(),
+                         [](const unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return words;
+}
+
+/// The stage that shards as FSDP does under strategies of these names, or where it is switched on;
+/// nothing where it is not.
+std::optional<KeyValue> stage_of_fsdp(const json& strategies) {
+  const std::string words = words_of(strategies);
+  const auto has = [&](const char* word) { return words.find(word) != std::string::npos; };
+  if (strategies != true && words.find_first_not_of(' ') == std::string::npos) return std::nullopt;
+  const int stage = has("no_shard") ? 0 : has("shard_grad_op") || has("zero2") ? 2 : 3;
+  return KeyValue{"zero_optimization.stage", stage};
+}
+
+/// The strategy of an object fsdp_config: by its name or number, or by what is kept gathered.
+json strategy_of(const json& config) {
+  constexpr std::array kNumbered{"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
+                                 "hybrid_shard_zero2"};
+  for (const char* const prefix : {"", "fsdp_"}) {
+    const json named = config.value(prefix + std::string("sharding_strategy"), json());
+    const json number =
+        named.is_string() ? json::parse(named.get<std::string>(), nullptr, false) : named;
+    if (number.is_number_integer() && number >= 1 && number <= 5) {
+      return kNumbered.at(number.get<std::size_t>() - 1);
+    }
+    if (named.is_string()) return named;
+    if (config.value(prefix + std::string("reshard_after_forward"), json()) == false) {
+      return "shard_grad_op";
+    }
+  }
+  return true;
+}
+
 /// Whether a line shows the text as it is.
 bool fits_line(const std::string& text) { return printable_line(text, text.size()) == text; }
 
@@ -74,7 +114,13 @@ std::vector<std::string> removal_with_section(const std::string& path) {
   return removal_of(takes_effect ? path : path.substr(0, dot));
 }
 
-const Option* option_called(const std::string& name) {
+std::optional<KeyValue> meant_by(const std::string& name, const json& value) {
+  if (name == "fsdp") return stage_of_fsdp(value);
+  if (name == "fsdp_config" && value.is_object() && !value.empty())
+    return stage_of_fsdp(strategy_of(value));
+  if (name == "mixed_precision" && (value == "bf16" || value == "fp16")) {
+    return KeyValue{value.get<std::string>() + ".enabled", true};
+  }
   struct Other {
     const char* name;
     const char* path;
@@ -86,7 +132,7 @@ const Option* option_called(const std::string& name) {
       Other{"max_steps", "run.steps"},
   };
   const auto* const found = std::ranges::find(kOthers, name, &Other::name);
-  return found == kOthers.end() ? nullptr : find_option(found->path);
+  return found == kOthers.end() ? std::nullopt : std::optional(KeyValue{found->path, value});
 }
 
 }  // namespace zero

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,13 @@ std::vector<std::string> removal_of(const std::string& path);
 /// As removal_of(), but of the whole section if no key of it takes effect.
 std::vector<std::string> removal_with_section(const std::string& path);
 
-/// The key that means what frameworks above DeepSpeed call `name`; null if none does.
-const Option* option_called(const std::string& name);
+/// A key and its value; null takes it out.
+struct KeyValue {
+  std::string path;
+  nlohmann::json value;
+};
+/// The key and its value that ask for the same as `value` of what frameworks above DeepSpeed call
+/// `name`: "fsdp" "full_shard" is stage 3. Nothing if none does.
+std::optional<KeyValue> meant_by(const std::string& name, const nlohmann::json& value);
 
 }  // namespace zero

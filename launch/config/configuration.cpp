@@ -6,20 +6,37 @@
 #include <fmt/ranges.h>
 
 #include <cctype>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/printable.h"
 
 namespace zero {
+namespace {
+
+/// The tree of a run's file. Refuses the config.json of a model, which has another one's place.
+nlohmann::json read_run_file(const std::string& path) {
+  nlohmann::json tree = read_json_file(path);
+  const bool of_model =
+      tree.is_object() && (tree.contains("model_type") || tree.contains("architectures"));
+  if (!of_model) return tree;
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  fail(
+      "{}: is a model's config.json, not the configuration of a run; give --config a file of the "
+      "run's keys, and the model's folder as model.hf: --set model.hf={}",
+      path, folder.empty() ? "." : folder);
+}
+
+}  // namespace
 
 Configuration Configuration::read(const std::string& path,
                                   const std::vector<std::string>& overrides) {
-  return from_json(read_json_file(path), path, overrides);
+  return from_json(read_run_file(path), path, overrides);
 }
 
 Configuration Configuration::read(const std::string& path,
                                   const std::vector<std::string>& overrides, Refusals& refusals) {
-  return from_json(read_json_file(path), path, overrides, refusals);
+  return from_json(read_run_file(path), path, overrides, refusals);
 }
 
 bool Configuration::given(std::string_view path) const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/config/answers.h"
 #include "launch/config/configuration.h"
 #include "launch/config/refusals.h"
 
@@ -62,7 +63,7 @@ class ConfigurationReader {
   std::vector<std::string> answers_in_file(const std::string& path,
                                            std::vector<std::string> sets) const;
   [[noreturn]] void unknown(const std::string& path, const nlohmann::json& value) const;
-  [[noreturn]] void called_otherwise(const std::string& path, const Option& option,
+  [[noreturn]] void called_otherwise(const std::string& path, const KeyValue& here,
                                      const nlohmann::json& value) const;
   std::string described_unknown(const std::string& path) const;
 

@@ -46,12 +46,6 @@ bool holds(const json& tree, const std::string& path) {
   return dot == std::string::npos || holds(*member, path.substr(dot + 1));
 }
 
-/// A key and its value; null takes it out.
-struct KeyValue {
-  std::string path;
-  nlohmann::json value;
-};
-
 /// A number above 0 of an object.
 std::optional<double> positive(const json& params, const char* key) {
   const auto found = params.find(key);
@@ -107,6 +101,8 @@ void ConfigurationReader::check_section(const std::string& path, const json& val
   if (path == "zero_optimization") {
     example = "; write \"zero_optimization\": {\"stage\": 1}";
     if (value == json(true)) sets.emplace_back("zero_optimization.stage=1");
+  } else if (value == json(true) && find_option(path + ".enabled") != nullptr) {
+    sets.push_back(name + ".enabled=true");
   }
   throw Refusal(fmt::format("{}: {}: found {}, expected an object with keys {}{}", source_of(path),
                             name, shown_value(value), keys, example),
@@ -239,23 +235,23 @@ std::vector<std::string> ConfigurationReader::put_one_cycle(const json& params) 
   return sets;
 }
 
-/// A key that has another name and place here.
-void ConfigurationReader::called_otherwise(const std::string& path, const Option& option,
+/// A key that has another name and place here, and perhaps other values.
+void ConfigurationReader::called_otherwise(const std::string& path, const KeyValue& here,
                                            const json& value) const {
   std::vector<std::string> sets = removal_of(path);
-  const bool given = holds(tree_, option.path);
-  if (!given && fits({option.path, value})) {
-    sets.push_back(override_of(option.path, value));
-  }
+  const bool given = holds(tree_, here.path);
+  const std::string set = override_of(here.path, here.value);
+  if (!given && fits(here)) sets.push_back(set);
   throw Refusal(
       fmt::format("{}: {} = {} has no effect under this name: give {}{}", source_of(path), path,
-                  shown_value(value), option.path, given ? ", which is given too, alone" : ""),
+                  shown_value(value), given || here.value == value ? here.path : set,
+                  given ? ", which is given too, alone" : ""),
       answers_in_file(path, std::move(sets)));
 }
 
 void ConfigurationReader::unknown(const std::string& path, const json& value) const {
-  const Option* const option = option_called(path.substr(path.rfind('.') + 1));
-  if (option != nullptr) called_otherwise(path, *option, value);
+  const auto here = meant_by(path.substr(path.rfind('.') + 1), value);
+  if (here) called_otherwise(path, *here, value);
   const std::string described = described_unknown(path);
   std::vector<std::string> sets = removal_of(path);
   std::string advice =

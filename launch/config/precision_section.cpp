@@ -14,6 +14,26 @@
 
 namespace zero {
 
+void resolve_autocast(Configuration& values) {
+  if (!values.boolean("torch_autocast.enabled")) return;
+  const char* const key = "torch_autocast.dtype";
+  const std::string dtype = values.text(key);
+  if (dtype.empty()) {
+    throw Refusal(fmt::format("{}: torch_autocast.enabled is true, but {} is not given; set it to "
+                              "\"bfloat16\" or \"float16\"",
+                              values.source(), key),
+                  answer_of(key, "bfloat16"));
+  }
+  const bool fp16 = dtype.find("bf") == std::string::npos;
+  const char* const other = fp16 ? "bf16.enabled" : "fp16.enabled";
+  if (values.boolean(other)) {
+    throw Refusal(fmt::format("{}: {} is \"{}\", but {} is true; a run computes in one of them",
+                              values.source(), key, dtype, other),
+                  answer_to_file(values, other, false));
+  }
+  values.resolve(fp16 ? "fp16.enabled" : "bf16.enabled", true, key);
+}
+
 void check_compute_dtype(const Configuration& values) {
   if (!values.boolean("fp16.enabled") || !values.boolean("bf16.enabled")) return;
   auto sets = answer_to_file(values, "fp16.enabled", false);
@@ -119,7 +139,13 @@ std::vector<Option> precision_options() {
           "stay fp32"),
       only("data_types.param_dtype", text, "null", dtypes),
       only("data_types.buffer_dtype", text, "null", dtypes),
-      unless_enabled("torch_autocast", casts),
+      honour(
+          "torch_autocast.enabled", boolean, "false",
+          "DeepSpeed's other name of bf16.enabled or fp16.enabled, as torch_autocast.dtype says"),
+      honour("torch_autocast.dtype", text, "null", "the dtype of torch_autocast")
+          .one_of({"bfloat16", "bf16", "torch.bfloat16", "float16", "fp16", "torch.float16"}),
+      accept("torch_autocast.lower_precision_safe_modules", anything, "null",
+             "matrix products compute in the dtype, sums and norms in fp32"),
       unless_enabled("amp", casts),
       unless_enabled("fp8", casts),
   };

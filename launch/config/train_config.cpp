@@ -228,6 +228,7 @@ EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
   }
   EngineOptions options;
   options.stage = static_cast<int>(values.integer("zero_optimization.stage"));
+  refusals.collect([&] { resolve_autocast(values); });
   options.compute = make_compute_dtype(values);
   refusals.collect([&] { check_compute_dtype(values); });
   refusals.collect([&] { options.gradient = make_gradient_dtype(values, options.compute); });

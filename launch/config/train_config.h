@@ -132,6 +132,9 @@ MeshShape make_mesh_shape(Configuration& values, int world);
 /// The options of the tensor axis: the other keys of the section `mesh`.
 TensorOptions make_tensor_options(const Configuration& values);
 
+/// Enables the section fp16 or bf16 if torch_autocast asks for that dtype: master values are fp32
+/// either way. Throws Refusal if it names none, or the other section is enabled.
+void resolve_autocast(Configuration& values);
 /// Refuses fp16 and bf16 together.
 void check_compute_dtype(const Configuration& values);
 /// The dtype of compute: that of the section fp16 or bf16 that is enabled, else fp32; of two that

@@ -22,6 +22,7 @@
 #include "launch/data/prepared_set.h"
 #include "launch/data/text_encoder.h"
 #include "launch/data/token_file.h"
+#include "launch/data/tokenizer_mark.h"
 
 namespace zero {
 namespace {
@@ -49,8 +50,8 @@ std::size_t unfinished_bytes(std::string_view text) {
 /// Receives tokens and splits them into files.
 class ShardWriter {
  public:
-  ShardWriter(const PrepareOptions& options, std::int64_t token_bytes, files::FileSystem& files)
-      : options_(options), token_bytes_(token_bytes), files_(files), set_(files, options.out) {}
+  ShardWriter(const PrepareOptions& options, const Tokenizer& tokenizer, files::FileSystem& files)
+      : options_(options), mark_(mark_of(tokenizer)), files_(files), set_(files, options.out) {}
 
   const std::string& warning() const { return set_.warning(); }
 
@@ -65,10 +66,7 @@ class ShardWriter {
   }
 
   void validation(std::span<const std::uint32_t> tokens) {
-    if (!validation_) {
-      validation_ =
-          std::make_unique<TokenFileWriter>(set_.path_of(kValidationName), token_bytes_, files_);
-    }
+    if (!validation_) validation_ = begin(kValidationName);
     validation_->write(tokens);
   }
 
@@ -94,7 +92,14 @@ class ShardWriter {
   void next_shard() {
     if (shard_ != nullptr) end_shard();
     names_.push_back(fmt::format("train_{:06}.bin", names_.size()));
-    shard_ = std::make_unique<TokenFileWriter>(set_.path_of(names_.back()), token_bytes_, files_);
+    shard_ = begin(names_.back());
+  }
+
+  std::unique_ptr<TokenFileWriter> begin(const std::string& name) {
+    const int token_bytes = mark_.vocabulary > 65536 ? 4 : 2;
+    auto file = std::make_unique<TokenFileWriter>(set_.path_of(name), token_bytes, files_);
+    file->name_tokenizer(mark_);
+    return file;
   }
 
   void end_shard() {
@@ -107,7 +112,7 @@ class ShardWriter {
   static constexpr const char* kValidationName = "validation.bin";
 
   const PrepareOptions& options_;
-  std::int64_t token_bytes_;
+  TokenizerMark mark_;
   files::FileSystem& files_;
   PreparedSet set_;
   std::vector<std::string> names_;  // of the train shards begun
@@ -124,7 +129,7 @@ class Preparation {
         console_(console),
         encoder_(options.tokenizer,
                  options.special ? TextEncoder::Special::tokens : TextEncoder::Special::words),
-        writer_(options, encoder_.tokenizer().vocabulary() > 65536 ? 4 : 2, files) {}
+        writer_(options, encoder_.tokenizer(), files) {}
 
   PrepareReport run() {
     for (const std::string& path : options_.files) total_ += size_of_text(path);

@@ -20,10 +20,11 @@
 namespace zero {
 namespace {
 
-using Head = std::array<std::int64_t, 4>;                 // magic, token_bytes, count, block
-using Sum = std::array<std::uint64_t, 2>;                 // low, high
-constexpr std::int64_t kMagic = 0x3274736567694454;       // "TDigest2"
-constexpr std::int64_t kFirstMagic = 0x3174736567694454;  // "TDigest1": blocks of kContentBlock
+using Head = std::array<std::int64_t, 4>;                  // magic, token_bytes, count, block
+using Sum = std::array<std::uint64_t, 2>;                  // low, high
+constexpr std::int64_t kMagic = 0x3274736567694454;        // "TDigest2"
+constexpr std::int64_t kNamingMagic = 0x3374736567694454;  // "TDigest3": with a TokenizerMark
+constexpr std::int64_t kFirstMagic = 0x3174736567694454;   // "TDigest1": blocks of kContentBlock
 
 Sum sum_of(const std::string& bytes) {
   const XXH128_hash_t sum = XXH3_128bits(bytes.data(), bytes.size());
@@ -47,7 +48,12 @@ std::string first_version(const TokenDigest& digest, const std::vector<std::uint
 std::string summed_bytes(const TokenDigest& digest) {
   if (digest.block == kContentBlock) return first_version(digest, digest.blocks);
   std::string bytes;
-  append(bytes, Head{kMagic, digest.token_bytes, digest.count, digest.block});
+  const std::int64_t magic = digest.tokenizer ? kNamingMagic : kMagic;
+  append(bytes, Head{magic, digest.token_bytes, digest.count, digest.block});
+  if (digest.tokenizer) {
+    append(bytes,
+           Sum{digest.tokenizer->hash, static_cast<std::uint64_t>(digest.tokenizer->vocabulary)});
+  }
   append(bytes, digest.content);
   append(bytes, digest.blocks);
   return bytes;
@@ -60,13 +66,15 @@ std::optional<TokenDigest> parsed(const std::string& bytes) {
   std::memcpy(head.data(), bytes.data(), sizeof(head));
   TokenDigest digest{.token_bytes = head[1], .count = head[2], .block = head[3], .blocks = {}};
   const bool first = head[0] == kFirstMagic && digest.block == kContentBlock;
-  const bool known = first || (head[0] == kMagic && digest.block == kDigestBlock);
+  const bool naming = head[0] == kNamingMagic;
+  const bool known = first || ((naming || head[0] == kMagic) && digest.block == kDigestBlock);
   const bool sizes = known && (digest.token_bytes == 2 || digest.token_bytes == 4) &&
                      digest.count >= 0 && digest.count <= std::int64_t{1} << 32;
   if (!sizes) return std::nullopt;
   const std::int64_t token_bytes = digest.count * digest.token_bytes;
   const auto hashes = static_cast<std::size_t>((token_bytes + digest.block - 1) / digest.block);
-  const std::size_t begin = sizeof(head) + (first ? 0 : sizeof(Sum));
+  const std::size_t content = sizeof(head) + (naming ? sizeof(Sum) : 0);
+  const std::size_t begin = content + (first ? 0 : sizeof(Sum));
   const std::size_t end = begin + hashes * sizeof(std::uint64_t);
   if (bytes.size() != end + sizeof(Sum)) return std::nullopt;
   digest.blocks.resize(hashes);
@@ -76,7 +84,12 @@ std::optional<TokenDigest> parsed(const std::string& bytes) {
   if (first) {
     digest.content = sum;
   } else {
-    std::memcpy(digest.content.data(), bytes.data() + sizeof(head), sizeof(Sum));
+    std::memcpy(digest.content.data(), bytes.data() + content, sizeof(Sum));
+  }
+  if (naming) {
+    Sum mark{};
+    std::memcpy(mark.data(), bytes.data() + sizeof(head), sizeof(mark));
+    digest.tokenizer = {mark[0], static_cast<std::int64_t>(mark[1])};
   }
   if (sum_of(bytes.substr(0, end)) != sum) return std::nullopt;
   return digest;

@@ -18,6 +18,14 @@ inline constexpr std::int64_t kDigestBlock = std::int64_t{16} << 10;
 /// Token bytes under one hash of TokenDigest::content.
 inline constexpr std::int64_t kContentBlock = std::int64_t{64} << 10;
 
+/// What tells the tokenizer of a file's tokens from others.
+struct TokenizerMark {
+  std::uint64_t hash = 0;       ///< of what each id means
+  std::int64_t vocabulary = 0;  ///< number of ids
+
+  bool operator==(const TokenizerMark&) const = default;
+};
+
 /// The hashes of all tokens of a file, XXH3 with 64 bits a block.
 struct TokenDigest {
   std::int64_t token_bytes = 2;
@@ -27,6 +35,7 @@ struct TokenDigest {
   /// 128 bits over width, count and the hashes of blocks of kContentBlock: the same whatever
   /// `block` is.
   std::array<std::uint64_t, 2> content{};
+  std::optional<TokenizerMark> tokenizer{};  ///< of files that zero_prepare made of texts
 
   bool operator==(const TokenDigest&) const = default;
   /// 32 hexadecimal digits of `content`, the same for files of the same tokens alone.
@@ -64,8 +73,9 @@ class DigestBuilder {
 };
 
 /// The file beside the token file `path` that holds its digest: magic, width, count and size of a
-/// block as 64-bit integers, `content`, the blocks' hashes, and 16 bytes over them. With blocks of
-/// kContentBlock, as earlier versions wrote it, the last are `content`.
+/// block as 64-bit integers, hash and vocabulary of the tokenizer if its magic says so, `content`,
+/// the blocks' hashes, and 16 bytes over them. With blocks of kContentBlock, as earlier versions
+/// wrote it, the last are `content`.
 std::string digest_path(const std::string& path);
 std::string digest_bytes(const TokenDigest& digest);
 /// Reads such a file; nothing if there is none. Throws zero::Error naming the file if it is

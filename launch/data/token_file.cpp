@@ -258,8 +258,10 @@ void TokenFileWriter::finish() {
   file_.rewind();
   file_.write(std::as_bytes(std::span(header)));
   file_.finish();
-  const std::string digest = digest_bytes(digest_.finish(token_bytes_));
-  digest_file_.write(std::as_bytes(std::span(digest)));
+  TokenDigest digest = digest_.finish(token_bytes_);
+  digest.tokenizer = tokenizer_;
+  const std::string bytes = digest_bytes(digest);
+  digest_file_.write(std::as_bytes(std::span(bytes)));
   digest_file_.finish();
 }
 

@@ -86,6 +86,8 @@ class TokenFileWriter {
   void write(std::span<const std::uint32_t> tokens);
   std::int64_t count() const { return count_; }
   const std::string& path() const { return path_; }
+  /// Has the digest name the tokenizer; call before finish().
+  void name_tokenizer(const TokenizerMark& tokenizer) { tokenizer_ = tokenizer; }
   /// Completes the header and the files, still under the temporary names; call before commit().
   void finish();
   void commit();
@@ -98,6 +100,7 @@ class TokenFileWriter {
   NewFile file_;
   NewFile digest_file_;
   DigestBuilder digest_;
+  std::optional<TokenizerMark> tokenizer_;
 };
 
 }  // namespace zero

@@ -127,7 +127,7 @@ std::optional<Start> of_variables(const Environment& environment) {
   // torchrun's agent itself listens on MASTER_PORT in this case.
   if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") ++start.port;
   ZERO_CHECK(start.port >= 1 && start.port <= kPorts,
-             "the store would be at port {}; give another MASTER_PORT", start.port);
+             "the ranks would meet at port {}; give another MASTER_PORT", start.port);
   start.job = job_name(environment);
   return start;
 }

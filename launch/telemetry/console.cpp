@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -30,7 +31,12 @@ void Console::write(const std::string& text) {
     return;
   }
   const auto waits = [this] { return !reader_.hurries || !reader_.hurries(); };
-  if (output_->write(text, waits) != Output::Result::closed) return;
+  const Output::Result result = output_->write(text, waits);
+  const int error = errno;
+  if (result == Output::Result::failed && !std::exchange(failed_, true) && reader_.failed) {
+    reader_.failed(error);
+  }
+  if (result != Output::Result::closed) return;
   mode_ = Mode::silent;
   if (reader_.gone) reader_.gone();
 }

@@ -28,6 +28,8 @@ class Console {
     std::function<bool()> hurries{};
     /// Called once, if nobody reads the stream any more; nothing is printed from then on.
     std::function<void()> gone{};
+    /// Called once, if a text cannot be written, with the reason in errno; later ones are tried.
+    std::function<void(int error)> failed{};
   };
   Console(std::FILE* stream, Mode mode) : Console(stream, mode, Reader()) {}
   Console(std::FILE* stream, Mode mode, Reader reader);
@@ -52,6 +54,7 @@ class Console {
   Reader reader_;
   std::optional<Output> output_;  // nothing if the stream has no descriptor
   bool open_ = false;
+  bool failed_ = false;
   std::chrono::steady_clock::time_point last_{};
 };
 

@@ -70,7 +70,7 @@ Output::Result Output::write(std::string_view text,
     } else if (errno == EPIPE) {
       return Result::closed;
     } else if (errno != EINTR) {
-      return Result::dropped;
+      return Result::failed;
     }
   }
   return Result::written;

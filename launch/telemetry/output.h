@@ -24,6 +24,7 @@ class Output {
     written,
     dropped,  ///< the reader took only a part, or nothing
     closed,   ///< nobody will ever read
+    failed,   ///< for the reason in errno: a disk is full
   };
   /// Waits for room while `waits()` holds, which is asked ten times a second. Never throws.
   Result write(std::string_view text, const std::function<bool()>& waits) const noexcept;

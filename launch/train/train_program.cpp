@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -33,6 +34,7 @@
 #include "launch/telemetry/console.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
+#include "launch/train/data_tokenizer.h"
 #include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_device.h"
@@ -157,6 +159,7 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   agree(communicator, *device, "data", [&] {
     check_files(config);
     prepared.batches.emplace(config, communicator.rank());
+    if (communicator.rank() == 0) check_data_tokenizer(config, *prepared.batches);
     files = prepared.batches->fingerprint();
     files.merge(weight_file_fingerprints(config));
   });
@@ -183,6 +186,7 @@ std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
 /// The state of the process that its signal handling reads.
 struct ProcessState {
   std::atomic<bool> reported{false};  ///< a failure was reported
+  int output_error = 0;               ///< for which standard output lacks a text; 0: none
   RunProgress progress{};
   Signals signals{};
   Signals::Time started = std::chrono::steady_clock::now();
@@ -262,8 +266,9 @@ class Run {
 void say(const std::string& line) { print_without_waiting(fmt::format("\n{}\n", line)); }
 
 /// Standard output of a rank. A run whose output is full waits for its reader, but not with its
-/// end; one whose reader is gone trains on, since its figures are in its log.
-Console make_console(Console::Mode mode, const ProcessState& state) {
+/// end; one whose reader is gone, or whose disk is full, trains on, since its figures are in its
+/// log.
+Console make_console(Console::Mode mode, ProcessState& state) {
   return {stdout,
           mode,
           {.hurries = [&state] { return state.signals.asked().ending != 0; },
@@ -273,6 +278,14 @@ Console make_console(Console::Mode mode, const ProcessState& state) {
                      "nobody reads standard output any more; the run goes on, {}: Ctrl-C or "
                      "SIGTERM ends it",
                      state.progress.logs ? "and its log too" : "without a log (run.log)"));
+               },
+           .failed =
+               [&state](int error) {
+                 state.output_error = error;
+                 say_warning(
+                     fmt::format("standard output cannot be written: {}; the run goes on, "
+                                 "and ends with status 1",
+                                 std::strerror(error)));
                }}};
 }
 
@@ -297,7 +310,11 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
   Console console = make_console(first ? mode : Console::Mode::silent, state);
   Run run(communicator, console, state);
   try {
-    return run(flags);
+    const int status = run(flags);
+    if (status != 0 || state.output_error == 0) return status;
+    print_to_stderr(fmt::format(
+        "zero_train: the run is done, but its report is not whole: standard output: {}{}\n",
+        std::strerror(state.output_error), state.progress.logs ? "; its log has the figures" : ""));
   } catch (const AgreedError& error) {
     state.reported = true;
     console.end_progress();

@@ -8,8 +8,11 @@
 #include <filesystem>
 
 #include "collectives/backends.h"
+#include "launch/data/prepare.h"
 #include "launch/train/data_check.h"
+#include "launch/train/data_tokenizer.h"
 #include "tests/launch/tiny_run.h"
+#include "text/byte_level.h"
 
 namespace zero {
 namespace {
@@ -34,6 +37,38 @@ TEST(Batches, DataThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal({"data.validation=" + run.folder().write_tokens("v.bin", {1, 2})}, 1),
               HasSubstr("data.validation: 2 tokens are shorter than one sequence of 16"));
   EXPECT_THAT(refusal({"model.vocabulary=200"}, 1), HasSubstr("but model.vocabulary is 200"));
+}
+
+TEST(Batches, TokensOfAnotherTokenizerAreRefused) {
+  const TinyRun run;
+  const std::string out = run.folder().file("tokens");
+  const std::string bytes = run.folder().write("tokenizer.json", byte_tokenizer_json());
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "a line\n";
+  Console console(stdout, Console::Mode::silent);
+  prepare({.files = {run.folder().write("a.txt", text)}, .out = out}, console);
+  const auto refusal = [&](const std::string& tokenizer) {
+    return error_of([&] {
+      const TrainConfig config = make_train_config(
+          Configuration::read(run.config(),
+                              {"data.train=" + out, "data.validation=null", tokenizer}),
+          1);
+      check_data_tokenizer(config, Batches(config, 0));
+    });
+  };
+  EXPECT_EQ(refusal("data.tokenizer=bytes"), "");
+  EXPECT_EQ(refusal("data.tokenizer=" + bytes), "");
+  EXPECT_EQ(refusal("data.tokenizer=null"), "");
+  nlohmann::json other = nlohmann::json::parse(byte_tokenizer_json());
+  std::swap(other["model"]["vocab"]["a"], other["model"]["vocab"]["b"]);
+  const std::string swapped = run.folder().write("other.json", other.dump());
+  EXPECT_THAT(refusal("data.tokenizer=" + swapped),
+              AllOf(HasSubstr("data.train: " + out +
+                              "/train_000000.bin has tokens of another "
+                              "tokenizer (of 256 ids, hash "),
+                    HasSubstr("than data.tokenizer " + swapped)));
+  make_digest(out + "/train_000000.bin");  // names no tokenizer
+  EXPECT_EQ(refusal("data.tokenizer=" + swapped), "");
 }
 
 TEST(Batches, FilesAndTokensOfTheDataAreSaid) {

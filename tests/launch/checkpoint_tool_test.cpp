@@ -147,6 +147,26 @@ TEST(CheckpointTool, TellsADiskThatFailsFromDamage) {
   EXPECT_THAT(both.text, AllOf(HasSubstr("unreadable: "), HasSubstr("damaged: ")));
 }
 
+TEST(CheckpointTool, TellsWhatItMayNotReadFromWhatIsNotComplete) {
+  const Saved saved(2);
+  const std::string reason = "cannot look there: Permission denied";
+  HookedDisk closed([&](const std::string& call, const std::string& path) {
+    if (call == "kind_of" && path.find("step_00000002/") != path.npos) fail("{}: {}", path, reason);
+  });
+  const Answer text = list(closed, saved.folder(), Form::text);
+  EXPECT_THAT(text.text, AllOf(ContainsRegex(" 2 +- .*step_00000002: cannot be read, and may be "
+                                             "complete .*: Permission denied\n"),
+                               Not(HasSubstr("not complete")),
+                               ContainsRegex(" 1 +[0-9.]+ kB .*step_00000001\n")));
+  const auto json = nlohmann::json::parse(list(closed, saved.folder(), Form::json).text);
+  EXPECT_EQ(json[0]["unreadable"], true);
+  EXPECT_EQ(json[1]["unreadable"], false);
+  fs::remove_all(saved.at(1));
+  EXPECT_THAT(error_of([&] { show(closed, saved.folder()); }),
+              AllOf(HasSubstr("holds no complete checkpoint that can be read; "),
+                    HasSubstr("step_00000002: unreadable: "), HasSubstr(reason)));
+}
+
 TEST(CheckpointTool, ShowsValuesAndTensors) {
   const Saved saved(1);
   EXPECT_THAT(

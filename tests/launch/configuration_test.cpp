@@ -372,5 +372,16 @@ TEST(Configuration, DumpSaysWhereEachValueCameFrom) {
   EXPECT_THAT(text, Not(HasSubstr("fp16.auto_cast")));
 }
 
+TEST(Configuration, AModelsConfigurationNamesTheKeyOfItsFolder) {
+  const testing::TemporaryFolder folder;
+  const std::string path =
+      folder.write("config.json", R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 64})");
+  EXPECT_EQ(error_of([&] { Configuration::read(path, {}); }),
+            path +
+                ": is a model's config.json, not the configuration of a run; give --config a file "
+                "of the run's keys, and the model's folder as model.hf: --set model.hf=" +
+                folder.path());
+}
+
 }  // namespace
 }  // namespace zero

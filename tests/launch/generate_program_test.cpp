@@ -297,7 +297,8 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
     return complaints.empty() ? "" : complaints[0];
   };
   const std::string prompt = "--prompt a ";
-  EXPECT_THAT(refusal(prompt + "--temprature 1", model), HasSubstr("see zero_generate --help"));
+  EXPECT_THAT(refusal(prompt + "--temprature 1", model),
+              HasSubstr("(--temprature: did you mean --temperature?); see zero_generate --help"));
   EXPECT_THAT(refusal(prompt + "--max-tokens 0", model), HasSubstr("--max-tokens"));
   EXPECT_THAT(refusal(prompt + "--host-cache-tokens -1", model), HasSubstr("--host-cache-tokens"));
   EXPECT_THAT(refusal(prompt + "--host-cache-tokens 268435457", model),

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <string>
+#include <vector>
 
 #include "launch/telemetry/console.h"
 #include "tests/launch/temporary_folder.h"
@@ -101,6 +103,19 @@ TEST(Console, TellsOnceThatNobodyReads) {
   for (int i = 0; i < 3; ++i) console.line("unread");
   EXPECT_EQ(gone, 1);
   EXPECT_EQ(console.mode(), Console::Mode::silent);
+  std::fclose(stream);
+}
+
+TEST(Console, TellsOnceOfADiskThatIsFull) {
+  std::FILE* const stream = std::fopen("/dev/full", "w");
+  ASSERT_NE(stream, nullptr);
+  EXPECT_EQ(Output(::fileno(stream)).write("a line\n", never), Result::failed);
+  std::vector<int> errors;
+  Console console(stream, Console::Mode::lines,
+                  {.failed = [&](int error) { errors.push_back(error); }});
+  for (int i = 0; i < 3; ++i) console.line("lost");
+  EXPECT_EQ(errors, std::vector<int>{ENOSPC});
+  EXPECT_EQ(console.mode(), Console::Mode::lines);
   std::fclose(stream);
 }
 

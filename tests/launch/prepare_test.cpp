@@ -17,6 +17,7 @@
 #include "launch/data/data_files.h"
 #include "launch/data/prepared_set.h"
 #include "launch/data/token_file.h"
+#include "launch/data/tokenizer_mark.h"
 #include "launch/train/run_lock.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/launch/temporary_folder.h"
@@ -276,6 +277,26 @@ TEST(Prepare, TakesATokenizerJson) {
                            .validation = 0});
   EXPECT_EQ(report.vocabulary, 256);
   EXPECT_EQ(text_of(report.train_files), "some text");
+}
+
+TEST(Prepare, DigestsNameTheTokenizer) {
+  const TemporaryFolder folder;
+  const std::string json = folder.write("tokenizer.json", byte_tokenizer_json());
+  const auto report = run({.files = {folder.write("a.txt", "some text")},
+                           .out = folder.file("out"),
+                           .tokenizer = json,
+                           .validation = 0});
+  const std::string& path = report.train_files.front();
+  const TokenDigest named = *TokenFile(path).digest();
+  ASSERT_TRUE(named.tokenizer);
+  EXPECT_EQ(named.tokenizer->vocabulary, 256);
+  // Another form of the same tokenizer.
+  EXPECT_EQ(*named.tokenizer, mark_of(*make_tokenizer("bytes")));
+  EXPECT_EQ(digest_bytes(named), folder.read("out/train_000000.bin.digest"));
+  make_digest(path);
+  const TokenDigest unnamed = *TokenFile(path).digest();
+  EXPECT_FALSE(unnamed.tokenizer);
+  EXPECT_EQ(unnamed.text(), named.text()) << "ranks and checkpoints compare tokens alone";
 }
 
 TEST(Tokenizer, BytesGoBothWays) {

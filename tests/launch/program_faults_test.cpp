@@ -169,6 +169,23 @@ TEST(Program, AReaderThatLeavesTakesNoStepWithIt) {
   EXPECT_EQ(run.log().at(49)["step"], 50);
 }
 
+TEST(Program, ALostReportIsAnErrorAndTakesNoStepWithIt) {
+  const TinyRun run;
+  const std::string weights = run.folder().file("w.safetensors");
+  const Outcome outcome = shell(run, "bash -c '" + kTrain + " --config " + run.config() +
+                                         " --set run.save_weights=" + weights + " >/dev/full'");
+  EXPECT_EQ(outcome.status, 1) << outcome.errors;
+  EXPECT_THAT(
+      outcome.complaints(),
+      ::testing::ElementsAre(
+          HasSubstr("warning: standard output cannot be written: No space left on device; the run "
+                    "goes on, and ends with status 1"),
+          HasSubstr("the run is done, but its report is not whole: standard output: No space left "
+                    "on device; its log has the figures")));
+  EXPECT_EQ(run.log().back().value("final", false), true);
+  EXPECT_TRUE(std::filesystem::exists(weights));
+}
+
 TEST(Program, ALogThatCannotBeWrittenEndsTheRunSaved) {
   const TinyRun run;
   const std::string folder = run.folder().file("saved");
@@ -270,12 +287,13 @@ TEST(Program, ARankThatWaitsForOthersSaysSo) {
                                                  errors, errors) +
                                      "kill -TERM $jobs; wait $jobs");
   const Outcome outcome = shell(run, "bash " + run.folder().file("start.sh"));
-  EXPECT_THAT(outcome.complaints(),
-              ::testing::UnorderedElementsAre(
-                  ContainsRegex("still waiting: .rank 0. store at .* rank 1 has not come"),
-                  ContainsRegex("still waiting: .rank 1. store at 127.0.0.1:[0-9]+: no answer from "
-                                "rank 0 within 10000 ms: Connection refused; check that rank 0 "
-                                "runs, and that address and port are its host's")));
+  EXPECT_THAT(
+      outcome.complaints(),
+      ::testing::UnorderedElementsAre(
+          ContainsRegex("still waiting: .rank 0. rendezvous at .* rank 1 has not come"),
+          ContainsRegex("still waiting: .rank 1. rendezvous at 127.0.0.1:[0-9]+: no answer from "
+                        "rank 0 within 10000 ms: Connection refused; check that rank 0 "
+                        "runs, and that MASTER_ADDR and MASTER_PORT are its host's")));
   EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM before the first step\n"));
 }
 

@@ -190,6 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
     Inputs, BadInput,
     ::testing::Values(
         Mistake{"UnknownFlag", "--nonsense", "not expected: --nonsense; see zero_train --help"},
+        Mistake{"MisspeltFlag", "--print_config", "--print_config: did you mean --print-config"},
         Mistake{"TwoConfigurations", "--config FOLDER/none.json",
                 "--config: At Most 1 required but received 2"},
         Mistake{"UnknownKey", "--set run.stepz=3", "did you mean \"run.steps\""},

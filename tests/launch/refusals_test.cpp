@@ -177,6 +177,37 @@ TEST(Configuration, KeysThatHaveAnotherNameHereAreMoved) {
       "learning_rate=null max_grad_norm=null");
 }
 
+TEST(Configuration, WhatOtherFrameworksCallOtherwiseKeepsItsMeaning) {
+  EXPECT_EQ(refusal(R"("fsdp": "full_shard auto_wrap")"),
+            "c.json: fsdp = \"full_shard auto_wrap\" has no effect under this name: give "
+            "zero_optimization.stage=3: --set fsdp=null zero_optimization.stage=3");
+  for (const auto& [body, set] :
+       {std::pair{R"("fsdp": ["shard_grad_op", "offload"])", "fsdp=null zero_optimization.stage=2"},
+        {R"("fsdp": true)", "fsdp=null zero_optimization.stage=3"},
+        {R"("fsdp_config": {"fsdp_sharding_strategy": "SHARD_GRAD_OP"})",
+         "fsdp_config=null zero_optimization.stage=2"},
+        {R"("fsdp_config": {"fsdp_sharding_strategy": 3})",
+         "fsdp_config=null zero_optimization.stage=0"},
+        {R"("fsdp_config": {"fsdp_sharding_strategy": "1"})",
+         "fsdp_config=null zero_optimization.stage=3"},
+        {R"("fsdp_config": {"reshard_after_forward": false})",
+         "fsdp_config=null zero_optimization.stage=2"},
+        {R"("fsdp_config": {"version": 2})", "fsdp_config=null zero_optimization.stage=3"},
+        {R"("mixed_precision": "bf16")", "mixed_precision=null bf16.enabled=true"},
+        {R"("bfloat16": true)", "bfloat16=null bfloat16.enabled=true"},
+        {R"("fp16": true)", "fp16=null fp16.enabled=true"}}) {
+    EXPECT_THAT(refusal(body), ::testing::EndsWith(std::string(": --set ") + set)) << body;
+    EXPECT_EQ("", after_answer(body, set)) << body;
+  }
+  EXPECT_THAT(refusal(R"("fsdp": "full_shard", "zero_optimization": {"stage": 1})"),
+              ::testing::EndsWith("give zero_optimization.stage, which is given too, alone: --set "
+                                  "fsdp=null"));
+  // Switched off, it asks for nothing.
+  for (const char* body : {R"("fsdp": "")", R"("fsdp": [])", R"("mixed_precision": "no")"}) {
+    EXPECT_THAT(refusal(body), HasSubstr("unknown key")) << body;
+  }
+}
+
 TEST(Configuration, AnswersAreWordsOfAShell) {
   EXPECT_THAT(refusal(R"("it's; rm": 1)"), ::testing::EndsWith(R"(: --set 'it'\''s; rm=null')"));
   EXPECT_EQ("", refusal(R"("it's; rm": 1, "a.b": {"c.d": 2}, "zero_optimization": {"x.y": 3})",

@@ -289,7 +289,7 @@ TEST(Start, ContradictionsAndHalvesAreNamed) {
       {with(kTorchrun, {{"MASTER_PORT", "http"}}),
        "the variable MASTER_PORT is \"http\"; expected a whole number from 0 to 65535"},
       {with(kTorchrun, {{"MASTER_PORT", "70000"}}), "MASTER_PORT is \"70000\""},
-      {with(kTorchrun, {{"MASTER_PORT", "0"}}), "the store would be at port 0"},
+      {with(kTorchrun, {{"MASTER_PORT", "0"}}), "the ranks would meet at port 0"},
       {with(kTorchrun, {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "6"}}),
        "mpirun's variables say that this is rank 5 of 6, RANK and WORLD_SIZE that it is rank 5 of "
        "8; unset one of them"},

@@ -64,7 +64,7 @@ TEST(StoreCrowd, AnnouncedBytesTakeNoMemory) {
   EXPECT_THAT(another.introduce(), ::testing::ElementsAre("ok"));
   another.send(std::string_view("\1\0\0\4", 4));
   EXPECT_THAT(another.answer(), ::testing::IsEmpty());
-  EXPECT_THAT(job.reported(), HasSubstr("was dropped: a message of 67108865 bytes; a store takes "
+  EXPECT_THAT(job.reported(), HasSubstr("was dropped: a message of 67108865 bytes; rank 0 takes "
                                         "at most 67108864"));
 }
 
@@ -228,7 +228,8 @@ int store_whose_name_is_taken() {
   if (errno != EAGAIN) return 3;
   const std::string told = message_of(
       [] { TcpStore store({.host = "127.0.0.1", .port = kPort, .rank = 0, .world = 2}); });
-  return told.find("for this user: Address already in use; give a port that is free there") !=
+  return told.find(
+             "for this user: Address already in use; give a MASTER_PORT that is free there") !=
                  std::string::npos
              ? 0
              : 4;
@@ -293,17 +294,18 @@ TEST(StoreCrowd, RankZeroRaisesTheLimitOfOpenFiles) {
             }),
             0)
       << "a limit that is enough as a rule is raised too";
-  EXPECT_EQ(status_of_process([] {
-              const rlimit files{.rlim_cur = 64, .rlim_max = 1000};
-              if (::setrlimit(RLIMIT_NOFILE, &files) != 0) return 2;
-              const std::string told = message_of([] { const Job job(249); });
-              return told == "[rank 0] store: 249 ranks take 1003 file descriptors of rank 0's "
-                             "process, which may open at most 1000; raise its hard limit (ulimit "
-                             "-Hn), or start the ranks with mpirun"
-                         ? 0
-                         : 3;
-            }),
-            0);
+  EXPECT_EQ(
+      status_of_process([] {
+        const rlimit files{.rlim_cur = 64, .rlim_max = 1000};
+        if (::setrlimit(RLIMIT_NOFILE, &files) != 0) return 2;
+        const std::string told = message_of([] { const Job job(249); });
+        return told == "[rank 0] rendezvous: 249 ranks take 1003 file descriptors of rank 0's "
+                       "process, which may open at most 1000; raise its hard limit (ulimit "
+                       "-Hn), or start the ranks with mpirun"
+                   ? 0
+                   : 3;
+      }),
+      0);
 }
 
 }  // namespace

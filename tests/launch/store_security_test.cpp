@@ -40,7 +40,7 @@ void check_dropped(const std::string& words, const std::string& why) {
     stranger.send(words);
     EXPECT_TRUE(stranger.is_closed()) << why;
   }
-  EXPECT_THAT(job.reported(), AllOf(HasSubstr("[rank 0] store: a connection from 127.0.0.1:"),
+  EXPECT_THAT(job.reported(), AllOf(HasSubstr("[rank 0] rendezvous: a connection from 127.0.0.1:"),
                                     HasSubstr(why), Not(HasSubstr(kSecret))));
   check_completes(job);
 }
@@ -108,30 +108,32 @@ TEST(StoreSecurity, WithASecretRanksMeetOnTheNetwork) {
   EXPECT_EQ(third.get("b", kPatience).size(), std::size_t{20} << 20);
   EXPECT_THAT(message_of([&] { TcpStore twin(job.options(2)); }),
               HasSubstr("rank 2 is there already; give each process a rank of its own"));
-  EXPECT_THAT(
-      message_of([&] {
-        TcpStore store({.host = "127.0.0.1",
-                        .port = job.first.port(),
-                        .rank = 0,
-                        .world = 1,
-                        .secret = secret_of(kSecret)});
-      }),
-      AllOf(HasSubstr("[rank 0] store: cannot listen on port"), HasSubstr("Address already in use"),
-            HasSubstr("give a port that is free there")));
+  EXPECT_THAT(message_of([&] {
+                TcpStore store({.host = "127.0.0.1",
+                                .port = job.first.port(),
+                                .rank = 0,
+                                .world = 1,
+                                .secret = secret_of(kSecret)});
+              }),
+              AllOf(HasSubstr("[rank 0] rendezvous: cannot listen on port"),
+                    HasSubstr("Address already in use"),
+                    HasSubstr("give a MASTER_PORT that is free there")));
 }
 
 TEST(StoreSecurity, ASecretThatNobodyAnswersIsNamedAsAReason) {
   const int port = ForeignListener().port();  // free again
-  EXPECT_THAT(message_of([&] {
-                TcpStore store({.host = "127.0.0.1",
-                                .port = port,
-                                .rank = 1,
-                                .world = 2,
-                                .timeout = 250ms,
-                                .secret = secret_of(kSecret)});
-              }),
-              HasSubstr("Connection refused; check that rank 0 runs, and that address and port are "
-                        "its host's; a rank 0 that was given no secret listens on its own host"));
+  EXPECT_THAT(
+      message_of([&] {
+        TcpStore store({.host = "127.0.0.1",
+                        .port = port,
+                        .rank = 1,
+                        .world = 2,
+                        .timeout = 250ms,
+                        .secret = secret_of(kSecret)});
+      }),
+      HasSubstr(
+          "Connection refused; check that rank 0 runs, and that MASTER_ADDR and MASTER_PORT are "
+          "its host's; a rank 0 that was given no secret listens on its own host"));
 }
 
 TEST(StoreSecurity, ValuesBeyondWhatAMessageHoldsAreRefused) {
@@ -146,12 +148,13 @@ TEST(StoreSecurity, RanksOfSeveralHostsAreToldThatTheyNeedASecret) {
       "32), and give all ranks the same value");
   // An address of the kind that documents use: no host has it.
   for (const int rank : {0, 1}) {
-    EXPECT_THAT(message_of([&] {
-                  TcpStore store({.host = "192.0.2.1", .port = 29500, .rank = rank, .world = 2});
-                }),
-                AllOf(HasSubstr("store at 192.0.2.1:29500: 192.0.2.1 is no address of this host, "
-                                "and this job has no secret"),
-                      hint));
+    EXPECT_THAT(
+        message_of([&] {
+          TcpStore store({.host = "192.0.2.1", .port = 29500, .rank = rank, .world = 2});
+        }),
+        AllOf(HasSubstr("rendezvous at 192.0.2.1:29500: 192.0.2.1 is no address of this host, "
+                        "and this job has no secret"),
+              hint));
   }
   EXPECT_THAT(
       message_of([&] {
@@ -162,10 +165,11 @@ TEST(StoreSecurity, RanksOfSeveralHostsAreToldThatTheyNeedASecret) {
             HasSubstr("correct MASTER_ADDR"), Not(HasSubstr("secret"))));
   Job job(3);
   TcpStore second(job.options(1));
-  EXPECT_THAT(message_of([&] { job.first.wait({"start/host/2"}, 10ms); }),
-              AllOf(HasSubstr("nobody set start/host/2 within 10 ms; rank 2 has not come; this job "
-                              "has no secret, and"),
-                    hint));
+  EXPECT_THAT(
+      message_of([&] { job.first.wait({"start/host/2"}, 10ms); }),
+      AllOf(HasSubstr("rank 2 has not come within 10 ms (nobody set start/host/2); check that "
+                      "every rank was started; this job has no secret, and"),
+            hint));
 }
 
 // As launchers do that call rank 0's host by that name to rank 0 alone.
@@ -271,7 +275,7 @@ TEST(StoreSecurity, AnotherUserWhoTakesTheNameIsNamed) {
   EXPECT_THAT(message_of([&] {
                 TcpStore store({.host = "127.0.0.1", .port = port, .rank = 0, .world = 2});
               }),
-              HasSubstr("of user id 65534 has it); give a port that is free there"));
+              HasSubstr("of user id 65534 has it); give a MASTER_PORT that is free there"));
   Job with_secret(2, secret_of(kSecret));
   check_completes(with_secret);
 }

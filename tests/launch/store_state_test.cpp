@@ -23,7 +23,7 @@ TEST(StoreState, KeepsNoMoreBytesThanItMay) {
   StoreState::Client client;
   EXPECT_THAT(obeyed(state, {"set", "a", std::string(500, 'x')}, client), ElementsAre("ok"));
   EXPECT_THAT(obeyed(state, {"set", "b", std::string(500, 'x')}, client),
-              ElementsAre("refused", HasSubstr("a store keeps at most 1000; it is for agreement")));
+              ElementsAre("refused", HasSubstr("rank 0 keeps at most 1000; it is for agreement")));
   for (int i = 0; i < 5; ++i) {
     EXPECT_THAT(obeyed(state, {"set", "a", std::string(800, 'y')}, client), ElementsAre("ok"))
         << "a value that takes the place of another counts once";
@@ -47,7 +47,7 @@ TEST(StoreState, RequestsThatAreNoneAreErrors) {
     EXPECT_NE(message_of([&] { state.obey(request, client); }), "no error") << request[0];
   }
   EXPECT_THAT(message_of([&] { state.obey({"\033[2J"}, client); }),
-              "a request that a store does not know")
+              "a request that rank 0 does not know")
       << "what strangers send is not repeated";
 }
 
@@ -124,8 +124,9 @@ TEST(ConnectionLog, SayTheFirstAndCountTheRest) {
   ConnectionLog reports([&](const std::string& text) { told.push_back(text); });
   for (int i = 0; i < 1000; ++i) reports.dropped("10.0.0.1:5", "it is a stranger");
   reports.cannot_accept("Too many open files");
-  EXPECT_THAT(told, ElementsAre("[rank 0] store: a connection from 10.0.0.1:5 was dropped: it is "
-                                "a stranger"));
+  EXPECT_THAT(told,
+              ElementsAre("[rank 0] rendezvous: a connection from 10.0.0.1:5 was dropped: it is "
+                          "a stranger"));
   ConnectionLog failing([](const std::string&) { throw std::runtime_error("disk full"); });
   failing.dropped("10.0.0.1:5", "it is a stranger");
 }

@@ -56,7 +56,7 @@ TEST(TcpStore, WhatNobodySetsIsNamed) {
   EXPECT_THAT(message_of([&] {
                 job.first.wait({"there", "x", "y"}, 10ms);
               }),
-              AllOf(HasSubstr("[rank 0] store at 127.0.0.1:"),
+              AllOf(HasSubstr("[rank 0] rendezvous at 127.0.0.1:"),
                     HasSubstr("nobody set x, y within 10 ms; check that every rank reached")));
   EXPECT_THAT(message_of([&] { static_cast<void>(job.first.get("z", 10ms)); }),
               HasSubstr("nobody set z within 10 ms"));
@@ -67,10 +67,11 @@ TEST(TcpStore, ALongWaitIsReportedOnceWithTheRanksThatHaveNotCome) {
   EXPECT_THAT(message_of([&] {
                 job.first.wait({"x", "y"}, 200ms);
               }),
-              HasSubstr("nobody set x, y within 200 ms; rank 1 has not come"));
-  EXPECT_THAT(job.reported(),
-              ::testing::MatchesRegex("still waiting: .rank 0. store at 127.0.0.1:[0-9]+: nobody "
-                                      "set x, y within 30 ms; rank 1 has not come[^\n]*\n"));
+              HasSubstr("rank 1 has not come within 200 ms (nobody set x, y); check that every "
+                        "rank was started"));
+  EXPECT_THAT(job.reported(), ::testing::MatchesRegex(
+                                  "still waiting: .rank 0. rendezvous at 127.0.0.1:[0-9]+: rank 1 "
+                                  "has not come within 30 ms .nobody set x, y.[^\n]*\n"));
 }
 
 TEST(TcpStore, AWaitThatEndsInTimeIsNotReported) {
@@ -117,7 +118,7 @@ TEST(TcpStore, TheLongestValueCanBeSetAndRead) {
   EXPECT_TRUE(values[1] == longest)
       << "a value that makes the reply too long comes in the next one";
   EXPECT_THAT(message_of([&] { job.first.set("b", longest + "y"); }),
-              HasSubstr("set(b): a message of 67108865 bytes; a store takes at most 67108864"));
+              HasSubstr("set(b): a message of 67108865 bytes; rank 0 takes at most 67108864"));
 }
 
 TEST(TcpStore, AWaitTakesAsManyKeysAsAMessageHolds) {
@@ -209,12 +210,12 @@ TEST(TcpStore, WithoutRankZeroThereIsAnError) {
     }
     ended = message_of([&] { second.set("a", "1"); });
   }
-  EXPECT_THAT(ended, AllOf(HasSubstr("[rank 1] store at 127.0.0.1:"), HasSubstr("rank 0")));
+  EXPECT_THAT(ended, AllOf(HasSubstr("[rank 1] rendezvous at 127.0.0.1:"), HasSubstr("rank 0")));
   TcpStore::Options impatient = options;
   impatient.timeout = 250ms;
   EXPECT_THAT(message_of([&] { TcpStore third(impatient); }),
               HasSubstr("no answer from rank 0 within 250 ms: Connection refused; check that rank "
-                        "0 runs, and that address and port are its host's"));
+                        "0 runs, and that MASTER_ADDR and MASTER_PORT are its host's"));
 }
 
 TEST(TcpStore, RankZeroIsWaitedFor) {
@@ -235,9 +236,9 @@ TEST(TcpStore, RankZeroIsWaitedFor) {
     seen = second.get("a", kPatience);
   });
   EXPECT_EQ(told.get_future().get(),
-            fmt::format("still waiting: [rank 1] store at localhost:{}: no answer from rank 0 "
+            fmt::format("still waiting: [rank 1] rendezvous at localhost:{}: no answer from rank 0 "
                         "within 150 ms: Connection refused; check that rank 0 runs, and that "
-                        "address and port are its host's",
+                        "MASTER_ADDR and MASTER_PORT are its host's",
                         port));
   TcpStore first({.host = "localhost", .port = port, .rank = 0, .world = 2});
   first.set("a", "1");
@@ -258,9 +259,9 @@ TEST(TcpStore, StrangersAreRefused) {
   EXPECT_THAT(message_of([&] {
                 TcpStore({.host = "127.0.0.1", .port = job.first.port(), .rank = 0, .world = 1});
               }),
-              AllOf(HasSubstr("[rank 0] store: cannot listen on port"),
+              AllOf(HasSubstr("[rank 0] rendezvous: cannot listen on port"),
                     HasSubstr("of this host for this user: Address already in use (process"),
-                    HasSubstr("has it); give a port that is free there")));
+                    HasSubstr("has it); give a MASTER_PORT that is free there")));
 }
 
 // As two jobs of one user with one MASTER_PORT on one host.
@@ -276,7 +277,7 @@ void check_another_job_is_refused(const std::optional<JobSecret>& secret) {
                           .secret = secret});
   };
   EXPECT_THAT(message_of([&] { joins("47\t12.0"); }),
-              AllOf(HasSubstr("[rank 1] store at 127.0.0.1:"),
+              AllOf(HasSubstr("[rank 1] rendezvous at 127.0.0.1:"),
                     HasSubstr("rank 0 refuses this process: this port belongs to job \"4711.0\", "
                               "rank 1 is of job \"47?12.0\"; give each job a MASTER_PORT of its "
                               "own, or all ranks of one job the same TORCHELASTIC_RUN_ID")));

@@ -142,8 +142,8 @@ std::string error_before(const Answer& answer) {
 }
 
 TEST(StoreTls, AStrangerInRankZerosPlaceIsNotTrusted) {
-  const auto foreign = AllOf(HasSubstr("[rank 1] store at 127.0.0.1:"),
-                             HasSubstr("what answers there is no store of this program"));
+  const auto foreign = AllOf(HasSubstr("[rank 1] rendezvous at 127.0.0.1:"),
+                             HasSubstr("what answers there is another program"));
   EXPECT_THAT(error_before([](const RawClient& client) {
                 client.send("HTTP/1.1 400 Bad Request\r\n");
                 EXPECT_TRUE(client.is_closed());

@@ -55,8 +55,8 @@ TEST(StoreWire, WhatIsNoIntroductionIsRefused) {
     return message_of([&] { introduced(message); });
   };
   const std::string version(kVersion);
-  EXPECT_THAT(judged({"set", "a", "1"}), HasSubstr("no introduction of a rank"));
-  EXPECT_THAT(judged({"iam"}), HasSubstr("no introduction of a rank"));
+  EXPECT_THAT(judged({"set", "a", "1"}), HasSubstr("it does not say which rank it is"));
+  EXPECT_THAT(judged({"iam"}), HasSubstr("it does not say which rank it is"));
   EXPECT_THAT(judged({"iam", "zero-store-9", "1", "2", ""}),
               HasSubstr("another version of the program, with zero-store-5; all ranks must run"));
   EXPECT_THAT(judged({"iam", version, "1", "2"}), HasSubstr("another version"));

@@ -291,6 +291,30 @@ TEST(LearningRates, DecaysFollowDeepSpeed) {
   EXPECT_NEAR(cosine.at(500), 0.2, 1e-12);
 }
 
+TEST(TrainConfig, TorchAutocastIsTheDtypeOfCompute) {
+  for (const char* dtype : {"bfloat16", "bf16", "torch.bfloat16"}) {
+    const TrainConfig config =
+        config_with({"torch_autocast.enabled=true", std::string("torch_autocast.dtype=") + dtype});
+    EXPECT_EQ(config.engine.compute, DType::bf16) << dtype;
+    EXPECT_EQ(config.values.at("bf16.enabled").source, "torch_autocast.dtype");
+    EXPECT_FALSE(config.loss_scale_rule) << dtype;
+  }
+  const TrainConfig half =
+      config_with({"torch_autocast.enabled=true", "torch_autocast.dtype=float16"});
+  EXPECT_EQ(half.engine.compute, DType::fp16);
+  EXPECT_TRUE(half.loss_scale_rule);
+  EXPECT_EQ(config_with({"torch_autocast.dtype=float16"}).engine.compute, DType::fp32);
+  EXPECT_THAT(error_of([] { config_with({"torch_autocast.enabled=true"}); }),
+              ::testing::EndsWith("set it to \"bfloat16\" or \"float16\": --set "
+                                  "torch_autocast.dtype=bfloat16"));
+  EXPECT_THAT(error_of([] {
+                config_with({"torch_autocast.enabled=true", "torch_autocast.dtype=float16",
+                             "bf16.enabled=true"});
+              }),
+              ::testing::HasSubstr("torch_autocast.dtype is \"float16\", but bf16.enabled is true; "
+                                   "a run computes in one of them"));
+}
+
 TEST(LearningRates, OursAreNamedInSmallLetters) {
   EXPECT_EQ(config_with({"optimizer.params.lr=3e-4"}).learning_rates.at(50), 3e-4);
   const auto wsd = config_with({"scheduler.type=wsd", "run.steps=100", "optimizer.params.lr=1"});

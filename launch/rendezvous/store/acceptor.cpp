@@ -57,7 +57,7 @@ void ConnectionLog::tell(const std::string& text) {
   const std::string before = untold_ == 0 ? "" : fmt::format(" ({} more like it before)", untold_);
   untold_ = 0;
   try {
-    report_("[rank 0] store: " + text + before);
+    report_("[rank 0] rendezvous: " + text + before);
   } catch (const std::exception&) {
     // A failing log must not end the job.
   }
@@ -71,10 +71,11 @@ void StoreAcceptor::open_local(int port) {
     port_ = any_port();
     error = listen_locally(port_);
   }
-  ZERO_CHECK(!error,
-             "[rank 0] store: cannot listen on port {} of this host for this user: {}{}; give a "
-             "port that is free there",
-             port_, error.message(), holder(io_, port_));
+  ZERO_CHECK(
+      !error,
+      "[rank 0] rendezvous: cannot listen on port {} of this host for this user: {}{}; give a "
+      "MASTER_PORT that is free there",
+      port_, error.message(), holder(io_, port_));
   accept(local_, local_rest_);
 }
 
@@ -82,8 +83,10 @@ void StoreAcceptor::open_network(const std::string& host, int port, Spread sprea
   try {
     listen_on_tcp(host, port, spread);
   } catch (const boost::system::system_error& error) {
-    fail("[rank 0] store: cannot listen on port {} of {}: {}; give a port that is free there", port,
-         host, error.code().message());
+    fail(
+        "[rank 0] rendezvous: cannot listen on port {} of {}: {}; give a MASTER_PORT that is free "
+        "there",
+        port, host, error.code().message());
   }
   port_ = network_.local_endpoint().port();
   accept(network_, network_rest_);

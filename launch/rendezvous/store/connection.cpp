@@ -114,7 +114,7 @@ void StoreConnection::shake_hands(bool has_secret, Clock::time_point deadline) {
       throw boost::system::system_error(failed);
     case HandshakeFailure::other_protocol:
       fail(
-          "what answers there is no store of this program: {}; give a port that is free on rank "
+          "what answers there is another program: {}; give a MASTER_PORT that is free on rank "
           "0's host",
           failed.message());
     case HandshakeFailure::other_secret:

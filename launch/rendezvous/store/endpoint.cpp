@@ -103,14 +103,16 @@ void allow_connections(int ranks) {
   constexpr std::uint64_t kOthers = 256;
   const std::uint64_t needed = kARank * static_cast<std::uint64_t>(ranks) + kOthers;
   const OpenFileLimit files = raise_open_file_limit();
-  ZERO_CHECK(files.hard >= needed,
-             "[rank 0] store: {} ranks take {} file descriptors of rank 0's process, which may "
-             "open at most {}; raise its hard limit (ulimit -Hn), or start the ranks with mpirun",
-             ranks, needed, files.hard);
-  ZERO_CHECK(files.soft >= needed,
-             "[rank 0] store: the limit of open files cannot be raised to {}; raise it before the "
-             "start (ulimit -n)",
-             files.hard);
+  ZERO_CHECK(
+      files.hard >= needed,
+      "[rank 0] rendezvous: {} ranks take {} file descriptors of rank 0's process, which may "
+      "open at most {}; raise its hard limit (ulimit -Hn), or start the ranks with mpirun",
+      ranks, needed, files.hard);
+  ZERO_CHECK(
+      files.soft >= needed,
+      "[rank 0] rendezvous: the limit of open files cannot be raised to {}; raise it before the "
+      "start (ulimit -n)",
+      files.hard);
 }
 
 }  // namespace zero

@@ -12,7 +12,7 @@ Message introduction_of(const Identity& identity) {
 }
 
 Identity introduced(const Message& message) {
-  ZERO_CHECK(message.size() >= 2 && message[0] == "iam", "no introduction of a rank");
+  ZERO_CHECK(message.size() >= 2 && message[0] == "iam", "it does not say which rank it is");
   ZERO_CHECK(message[1] == kVersion && message.size() == 5,
              "rank 0 runs another version of the program, with {}; all ranks must run one",
              kVersion);

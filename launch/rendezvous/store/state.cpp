@@ -56,7 +56,7 @@ std::variant<StoreState::Message, StoreState::Wait> StoreState::obey(const Messa
   check_parts(request, 1);
   if (verb == "hello") return hello(client);
   if (verb == "lost?") return lost_ ? Message{"lost", *lost_} : Message{"ok"};
-  ZERO_CHECK(verb == "bye", "a request that a store does not know");
+  ZERO_CHECK(verb == "bye", "a request that rank 0 does not know");
   if (client.is_rank) mark(client.identity.rank, Presence::left);
   client.is_rank = false;
   return Message{"ok"};
@@ -127,7 +127,7 @@ StoreState::Message StoreState::set(const std::string& key, const std::string& v
   const std::uint64_t old = at == values_.end() ? 0 : bytes_of(key, at->second);
   const std::uint64_t total = bytes_ - old + bytes_of(key, value);
   if (total > most_bytes_) {
-    return {"refused", fmt::format("all keys and values would take {} bytes, and a store keeps at "
+    return {"refused", fmt::format("all keys and values would take {} bytes, and rank 0 keeps at "
                                    "most {}; it is for agreement, not for data",
                                    total, most_bytes_)};
   }

@@ -67,7 +67,7 @@ struct TcpStore::State {
   std::vector<std::unique_ptr<StoreConnection>> idle{};  // a thread takes one for each request
 
   std::string name() const {
-    return fmt::format("[rank {}] store at {}:{}", options.rank, options.host, options.port);
+    return fmt::format("[rank {}] rendezvous at {}:{}", options.rank, options.host, options.port);
   }
 
   void check_place() const {
@@ -123,8 +123,8 @@ struct TcpStore::State {
 
   std::string no_answer(milliseconds time, const boost::system::system_error& error) const {
     return fmt::format(
-        "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that address and "
-        "port are its host's{}",
+        "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that MASTER_ADDR "
+        "and MASTER_PORT are its host's{}",
         name(), time.count(), error.code().message(), reason_for_silence());
   }
 
@@ -156,7 +156,7 @@ struct TcpStore::State {
     try {
       return connect(Clock::now() + kAnswer, Silence::gone);
     } catch (const boost::system::system_error& error) {
-      fail("{}: {}: rank 0, which keeps the store, is gone: {}", name(), described(request),
+      fail("{}: {}: rank 0, where the ranks meet, is gone: {}", name(), described(request),
            error.code().message());
     }
   }
@@ -166,7 +166,7 @@ struct TcpStore::State {
     try {
       return connection.ask(request, deadline);
     } catch (const boost::system::system_error& error) {
-      fail("{}: {}: rank 0, which keeps the store, is gone: {}", name(), described(request),
+      fail("{}: {}: rank 0, where the ranks meet, is gone: {}", name(), described(request),
            error.code().message());
     } catch (const Error& error) {
       fail("{}: {}: {}", name(), described(request), error.what());
@@ -217,13 +217,16 @@ struct TcpStore::State {
   std::string nobody_set(const Message& missing, milliseconds time) const {
     const std::string& absent = missing.at(1);
     const std::string hint =
-        absent.empty() || options.secret || options.spread == Spread::one_host
+        options.secret || options.spread == Spread::one_host
             ? ""
             : fmt::format("; this job has no secret, and ranks on several hosts need one: {}",
                           kMakeJobSecret);
-    return fmt::format("{}: nobody set {} within {} ms; {}{}", name(), keys_in(missing),
-                       time.count(),
-                       absent.empty() ? "check that every rank reached this point" : absent, hint);
+    if (absent.empty()) {
+      return fmt::format("{}: nobody set {} within {} ms; check that every rank reached this point",
+                         name(), keys_in(missing), time.count());
+    }
+    return fmt::format("{}: {} within {} ms (nobody set {}); check that every rank was started{}",
+                       name(), absent, time.count(), keys_in(missing), hint);
   }
 };
 

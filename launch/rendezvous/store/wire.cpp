@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "messages have the lowest byte first");
 
 void check_length(std::size_t length, std::size_t most) {
-  ZERO_CHECK(length <= most, "a message of {} bytes; a store takes at most {}", length, most);
+  ZERO_CHECK(length <= most, "a message of {} bytes; rank 0 takes at most {}", length, most);
 }
 
 void append_length(std::string& text, std::size_t length) {
@@ -66,14 +66,14 @@ Message unframed(std::string_view body) {
   Message message;
   while (!body.empty()) {
     ZERO_CHECK(message.size() < kMostParts, "a message of more than {} strings", kMostParts);
-    ZERO_CHECK(body.size() >= sizeof(Length), "a message of a store ends too early");
+    ZERO_CHECK(body.size() >= sizeof(Length), "a message ends too early");
     const Length length = length_of(body);
     body.remove_prefix(sizeof(Length));
-    ZERO_CHECK(body.size() >= length, "a message of a store ends too early");
+    ZERO_CHECK(body.size() >= length, "a message ends too early");
     message.emplace_back(body.substr(0, length));
     body.remove_prefix(length);
   }
-  ZERO_CHECK(!message.empty(), "an empty message for a store");
+  ZERO_CHECK(!message.empty(), "an empty message");
   return message;
 }
 

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Included by programs alone, which link CLI11.
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "launch/config/similar_names.h"
+
+namespace zero {
+
+/// The flags of a command line's program and of its commands that are given, or, for a word that is
+/// no flag, the names of all commands.
+inline std::vector<std::string> known_words(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> known;
+  if (!word.starts_with('-')) {
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+      known.push_back(command->get_name());
+    }
+    return known;
+  }
+  std::vector<const CLI::App*> all{&app};
+  for (const CLI::App* command : app.get_subcommands()) all.push_back(command);
+  for (const CLI::App* each : all) {
+    for (const CLI::Option* option : each->get_options()) {
+      if (option->get_group().empty()) continue;  // only there to be refused
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  }
+  return known;
+}
+
+/// What is wrong with a command line that CLI11 refused, with what the user may have meant by a
+/// word that is none of the program's: "... (--jsno: did you mean --json?)".
+inline std::string parse_failure(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = error.what();
+  for (std::string word : app.remaining(true)) {
+    word = word.substr(0, word.find('='));
+    const std::string near = nearest_name(word, known_words(app, word));
+    if (!near.empty()) text += " (" + word + ": did you mean " + near + "?)";
+  }
+  return text;
+}
+
+}  // namespace zero
