@@ -10,7 +10,7 @@ namespace zero {
 
 /// The message of the zero::Error that `body` ends with, or "no error".
 template <typename Body>
-std::string message_of(Body body) {
+std::string error_of(const Body& body) {
   try {
     body();
   } catch (const Error& error) {

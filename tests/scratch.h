@@ -21,35 +21,60 @@
 
 namespace zero::testing {
 
-/// An empty directory of one test, gone with all it holds at the end.
+inline std::string file_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  ZERO_CHECK(file.good(), "{}: cannot open", path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+inline void write_bytes(const std::string& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  ZERO_CHECK(file.good(), "{}: cannot write", path);
+}
+
+/// An empty folder of one test, removed with all it holds at the end of the scope.
 class Scratch {
  public:
   Scratch() {
     std::string name = (std::filesystem::temp_directory_path() / "zero_test_XXXXXX").string();
     ZERO_CHECK(::mkdtemp(name.data()) != nullptr, "cannot make a directory like {}", name);
-    directory_ = name;
+    path_ = name;
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() {
     std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
+    std::filesystem::remove_all(path_, ignored);
   }
 
-  std::string path(std::string_view name) const { return (directory_ / name).string(); }
-  std::string directory() const { return directory_.string(); }
+  const std::string& path() const { return path_; }
+  std::string path(std::string_view name) const { return path_ + "/" + std::string(name); }
   /// Names of what is in it, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
       names.push_back(entry.path().filename().string());
     }
     std::sort(names.begin(), names.end());
     return names;
   }
 
+  /// Gives the file's path.
+  std::string write(std::string_view name, std::string_view bytes) const {
+    write_bytes(path(name), bytes);
+    return path(name);
+  }
+  /// A file's bytes; none if there is no such file.
+  std::string read(std::string_view name) const {
+    return std::filesystem::exists(path(name)) ? file_bytes(path(name)) : "";
+  }
+
  private:
-  std::filesystem::path directory_;
+  std::string path_;
 };
 
 /// While it lives, this process cannot write behind `bytes` in any file: a write that crosses the
@@ -73,20 +98,5 @@ class FileSizeLimit {
   rlimit before_{};
   void (*handler_)(int);
 };
-
-inline std::string file_bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  ZERO_CHECK(file.good(), "{}: cannot open", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
-}
-
-inline void write_bytes(const std::string& path, std::string_view bytes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  ZERO_CHECK(file.good(), "{}: cannot write", path);
-}
 
 }  // namespace zero::testing

@@ -22,27 +22,27 @@ TEST(CheckedMath, DivisionRoundsUp) {
 
 TEST(CheckedMath, ExactDivisionRefusesARest) {
   EXPECT_EQ(3, div_exact(12, 4));
-  EXPECT_EQ("13 is not a multiple of 4", message_of([] { div_exact(13, 4); }));
-  EXPECT_EQ("13 is not a multiple of 0", message_of([] { div_exact(13, 0); }));
+  EXPECT_EQ("13 is not a multiple of 4", error_of([] { div_exact(13, 4); }));
+  EXPECT_EQ("13 is not a multiple of 0", error_of([] { div_exact(13, 0); }));
 }
 
 TEST(CheckedMath, ProductsBeyond63BitsAreRefused) {
   EXPECT_EQ(std::int64_t{1} << 62, checked_mul(std::int64_t{1} << 31, std::int64_t{1} << 31));
   EXPECT_EQ("size 4294967296 x 4294967296 does not fit 64 bits",
-            message_of([] { checked_mul(std::int64_t{1} << 32, std::int64_t{1} << 32); }));
+            error_of([] { checked_mul(std::int64_t{1} << 32, std::int64_t{1} << 32); }));
 }
 
 TEST(CheckedMath, NarrowingRefusesAChangeOfValue) {
   EXPECT_EQ(7, narrow<std::int8_t>(std::int64_t{7}));
   EXPECT_EQ("value 300 does not fit an integer of 1 bytes",
-            message_of([] { narrow<std::int8_t>(300); }));
+            error_of([] { narrow<std::int8_t>(300); }));
   EXPECT_EQ("value -1 does not fit an integer of 4 bytes",
-            message_of([] { narrow<std::uint32_t>(-1); }));
+            error_of([] { narrow<std::uint32_t>(-1); }));
 }
 
 TEST(CheckedMath, ErrorsCarryTheFormattedMessage) {
-  EXPECT_EQ("[rank 3] 4 of 5", message_of([] { fail("[rank {}] {} of {}", 3, 4, 5); }));
-  EXPECT_EQ("no error", message_of([] { ZERO_CHECK(true, "never built"); }));
+  EXPECT_EQ("[rank 3] 4 of 5", error_of([] { fail("[rank {}] {} of {}", 3, 4, 5); }));
+  EXPECT_EQ("no error", error_of([] { ZERO_CHECK(true, "never built"); }));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TEST(WithoutOneDnn, TheProductRateIsThatOfMultiplyAdds) {
 }
 
 TEST(WithoutOneDnn, AProbeSaysWhatIsMissing) {
-  EXPECT_THAT(message_of([] {
+  EXPECT_THAT(error_of([] {
                 ProductProbe({"", 16, 16, 16}, DType::fp32, ProductProbe::Layout::plain, 1);
               }),
               ::testing::HasSubstr("no oneDNN to measure beside"));

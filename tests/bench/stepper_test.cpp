@@ -46,16 +46,16 @@ TEST(MeasuredKeys, EveryKeyThatTakesEffectIsSorted) {
 }
 
 TEST(MeasuredKeys, OverridesThatWouldMeasureNothingElseAreRefused) {
-  EXPECT_EQ("no error", message_of([] {
+  EXPECT_EQ("no error", error_of([] {
               check_overrides({"model.layers=1", "mesh.chunks=2", "bf16.bf16_optimizer_states=true",
                                "model={\"hf\": \"a\"}", "fp16.enabled=true",
                                "zero_optimization.max_live_parameters=5", "run.memory_limit=1GiB",
                                "nonsense=1"});
             }));
-  EXPECT_THAT(message_of([] { check_overrides({"run.device=cuda"}); }),
+  EXPECT_THAT(error_of([] { check_overrides({"run.device=cuda"}); }),
               ::testing::HasSubstr("--set run.device=cuda: changes nothing that is measured here: "
                                    "this section measures the CPU; `zero_bench gpu`"));
-  EXPECT_THAT(message_of([] { check_overrides({"wall_clock_breakdown=true"}); }),
+  EXPECT_THAT(error_of([] { check_overrides({"wall_clock_breakdown=true"}); }),
               ::testing::HasSubstr("measured here: run.log and the console have the figures"));
   for (const char* text : {"data.train=a.bin",
                            "run.checkpoint.folder=a",
@@ -79,12 +79,12 @@ TEST(MeasuredKeys, OverridesThatWouldMeasureNothingElseAreRefused) {
                            "run.seed=5",
                            "run.sums=fast",
                            "zero_optimization.contiguous_gradients=true"}) {
-    EXPECT_THAT(message_of([&] { check_overrides({text}); }),
+    EXPECT_THAT(error_of([&] { check_overrides({text}); }),
                 ::testing::HasSubstr(std::string("--set ") + text + ": changes nothing"));
   }
   for (const char* text : {"zero_optimization={\"stage\": 3}", "run=null", "bf16={}",
                            "optimizer.params={\"lr\": 1}"}) {
-    EXPECT_THAT(message_of([&] { check_overrides({text}); }),
+    EXPECT_THAT(error_of([&] { check_overrides({text}); }),
                 ::testing::HasSubstr("give its keys one by one"));
   }
 }

@@ -12,20 +12,16 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint_files.h"
-#include "memory_files.h"
+#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/memory_files.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/file_blocks.h"
 #include "weights/text_file.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using nlohmann::ordered_json;
-using testing::large_layout;
-using testing::long_tests;
-using testing::MemoryFiles;
-using testing::save_checkpoint;
 
 const std::string kDamaged = "runs/step_00000002";
 
@@ -237,7 +233,7 @@ class CorruptionTest : public ::testing::Test {
 
   CheckpointLayout layout_ = large_layout();
   MemoryFiles files_;
-  testing::Tree good_;
+  Tree good_;
   int made_ = 0;
 };
 
@@ -280,4 +276,4 @@ TEST_F(CorruptionTest, OfAnyByteOfAHeaderIsRefused) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -12,20 +12,12 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint_files.h"
-#include "memory_files.h"
+#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/memory_files.h"
 #include "weights/checkpoint_reader.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
-
-using testing::Change;
-using testing::kOwner;
-using testing::long_tests;
-using testing::MemoryFiles;
-using testing::save_checkpoint;
-using testing::small_layout;
-using testing::Tree;
 
 using Contents = std::map<std::string, std::string>;
 
@@ -229,7 +221,7 @@ TEST(CrashOfARemoval, LeavesNothingToAModelWithoutItsSmallFiles) {
   const std::vector<Change> changes(files.changes().begin() + static_cast<std::ptrdiff_t>(begin),
                                     files.changes().end());
   const CheckpointLayout other =
-      lay_out_checkpoint(testing::logical_tensors({{"a", {1}}}), names::plain(), {});
+      lay_out_checkpoint(logical_tensors({{"a", {1}}}), names::plain(), {});
   const Crashes crashes(changes, before);
   for (std::size_t count = 0; count <= changes.size(); ++count) {
     const std::vector<std::size_t> pending = crashes.pending(count);
@@ -302,4 +294,4 @@ TEST(FailingDisk, LeavesAWholeCheckpointAtEveryCall) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -10,29 +10,20 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint_files.h"
 #include "files/file_system.h"
-#include "memory_files.h"
+#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/memory_files.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 #include "weights/checkpoint_reader.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
-using testing::file_bytes;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::kOwner;
-using testing::large_layout;
-using testing::MemoryFiles;
-using testing::save_checkpoint;
-using testing::Scratch;
-using testing::small_layout;
-using testing::write_bytes;
-using testing::write_checkpoint;
 
 class CheckpointDisk : public ::testing::Test {
  protected:
@@ -136,7 +127,7 @@ TEST_F(CheckpointDisk, FollowsNoLinkThatWasPutWhereItWrites) {
   begin_checkpoint(disk_, runs_, 3, layout_, kOwner);
   fs::rename(partial_path(runs_, 3), scratch_.path("aside"));
   fs::create_directory_symlink(victim, partial_path(runs_, 3));
-  EXPECT_THAT(message_of([&] { disk_.make_folder(partial_path(runs_, 3)); }),
+  EXPECT_THAT(error_of([&] { disk_.make_folder(partial_path(runs_, 3)); }),
               HasSubstr("cannot make the folder: a symbolic link has the name; remove the link"));
   abandon_checkpoint(disk_, runs_, 3, layout_, kOwner);
   EXPECT_EQ(all_in(victim), before);
@@ -147,7 +138,7 @@ TEST_F(CheckpointDisk, WritesNoFileBehindALink) {
   const std::string target = scratch_.path("weights.partial");
   write_bytes(victim, "kept");
   fs::create_symlink(victim, target);
-  EXPECT_THAT(message_of([&] { disk_.open_write(target); }),
+  EXPECT_THAT(error_of([&] { disk_.open_write(target); }),
               HasSubstr("weights.partial: cannot open for writing: is a symbolic link"));
   disk_.create(target, 3);
   EXPECT_EQ(file_bytes(victim), "kept");
@@ -163,7 +154,7 @@ TEST_F(CheckpointDisk, NamesAFolderThatVanishes) {
   begin_checkpoint(disk_, runs_, 1, layout_, kOwner);
   const CheckpointIndex index = write_checkpoint(disk_, runs_, 1, layout_, 1);
   fs::remove_all(runs_);
-  EXPECT_THAT(message_of([&] { commit_checkpoint(disk_, runs_, index, kOwner); }),
+  EXPECT_THAT(error_of([&] { commit_checkpoint(disk_, runs_, index, kOwner); }),
               HasSubstr(runs_ + "/step_00000001.partial/"));
   EXPECT_THAT(abandon_checkpoint(disk_, runs_, 1, layout_, kOwner), ElementsAre(HasSubstr(runs_)));
 }
@@ -178,4 +169,4 @@ TEST_F(CheckpointDisk, FindsAFileThatWasCut) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint_files.h"
+#include "tests/checkpoint/checkpoint_files.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -8,25 +8,20 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint_files.h"
-#include "memory_files.h"
+#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/memory_files.h"
 #include "tests/errors.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/damaged_checkpoint.h"
 #include "weights/text_file.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::kOwner;
-using testing::MemoryFiles;
-using testing::save_checkpoint;
-using testing::small_layout;
-using testing::write_checkpoint;
 
 class CheckpointFolder : public ::testing::Test {
  protected:
@@ -78,7 +73,7 @@ TEST_F(CheckpointFolder, FindsNothingWhereNothingIs) {
   files_.make_folder("runs");
   EXPECT_THAT(found(), IsEmpty());
   write("file", "");
-  EXPECT_THAT(message_of([&] { find_checkpoints(files_, "file"); }), HasSubstr("Not a directory"));
+  EXPECT_THAT(error_of([&] { find_checkpoints(files_, "file"); }), HasSubstr("Not a directory"));
 }
 
 TEST_F(CheckpointFolder, FindsNewestFirstAndSaysWhyOneIsNotComplete) {
@@ -107,19 +102,19 @@ TEST_F(CheckpointFolder, MakesMissingFoldersAndMakesThemDurable) {
   EXPECT_THAT(save_checkpoint(files_, "/a/b/c", 1, layout_, 1), IsEmpty());
   EXPECT_TRUE(find_checkpoints(files_, "/a/b/c/")[0].complete());
   write("file", "");
-  EXPECT_THAT(message_of([&] { begin_checkpoint(files_, "file/runs", 1, layout_, kOwner); }),
+  EXPECT_THAT(error_of([&] { begin_checkpoint(files_, "file/runs", 1, layout_, kOwner); }),
               HasSubstr("file: is there already and is not a folder"));
-  EXPECT_THAT(message_of([&] { begin_checkpoint(files_, "file", 1, layout_, kOwner); }),
+  EXPECT_THAT(error_of([&] { begin_checkpoint(files_, "file", 1, layout_, kOwner); }),
               HasSubstr("file: is there already and is not a folder"));
 }
 
 TEST_F(CheckpointFolder, AsksForRoomBeforeTheFirstByte) {
   files_.set_free_bytes(layout_.bytes());
-  EXPECT_THAT(message_of([&] { begin_checkpoint(files_, "runs", 7, layout_, kOwner); }),
+  EXPECT_THAT(error_of([&] { begin_checkpoint(files_, "runs", 7, layout_, kOwner); }),
               ::testing::MatchesRegex("runs: has room for .* MB, expected .* MB for the checkpoint "
                                       "of step 7; free space there, or keep fewer checkpoints"));
   EXPECT_THAT(names(), IsEmpty());
-  EXPECT_THAT(message_of([&] { begin_checkpoint(files_, "runs", -1, layout_, kOwner); }),
+  EXPECT_THAT(error_of([&] { begin_checkpoint(files_, "runs", -1, layout_, kOwner); }),
               HasSubstr("step -1"));
 }
 
@@ -232,10 +227,10 @@ TEST_F(CheckpointFolder, SetsAsideWhatIsNoFolder) {
 TEST_F(CheckpointFolder, RemovesOnlyFoldersOfCheckpoints) {
   files_.make_folder("runs");
   for (const char* path : {"runs", "runs/step_7", "runs/step_00000007x"}) {
-    EXPECT_THAT(message_of([&] { remove_checkpoint(files_, path); }),
+    EXPECT_THAT(error_of([&] { remove_checkpoint(files_, path); }),
                 HasSubstr("is not called as the folder of a checkpoint, step_00000500"));
   }
-  EXPECT_THAT(message_of([&] { remove_checkpoint(files_, "runs/step_00000007"); }),
+  EXPECT_THAT(error_of([&] { remove_checkpoint(files_, "runs/step_00000007"); }),
               HasSubstr("runs/step_00000007: cannot rename"));
 }
 
@@ -288,7 +283,7 @@ TEST_F(CheckpointFolder, KeepsTheOldOneIfItCannotBeRead) {
           AllOf(HasSubstr("runs/step_00000007: was kept as runs/step_00000007.old, since it could "
                           "not be read: "),
                 HasSubstr("Too many open files"))));
-  EXPECT_THAT(message_of([&] { save_checkpoint(files_, "runs", 7, layout_, 3); }),
+  EXPECT_THAT(error_of([&] { save_checkpoint(files_, "runs", 7, layout_, 3); }),
               AllOf(HasSubstr("Too many open files"), HasSubstr("it was kept, as was ")));
   abandon_checkpoint(files_, "runs", 7, layout_, kOwner);
   EXPECT_THAT(names(), ElementsAre("step_00000007", "step_00000007.old"));
@@ -315,7 +310,7 @@ TEST_F(CheckpointFolder, AFolderOfAnotherStepThatStaysIsANoteOfTheSave) {
                 ElementsAre(HasSubstr("No space left on device")));
     EXPECT_TRUE(find_checkpoints(files_, "runs")[0].complete());
     files_.fail_at(1);
-    EXPECT_THAT(message_of([&] { save_checkpoint(files_, "runs", 7, layout_, 1); }),
+    EXPECT_THAT(error_of([&] { save_checkpoint(files_, "runs", 7, layout_, 1); }),
                 HasSubstr("No space left on device"));
     save(8);
   }
@@ -336,7 +331,7 @@ TEST_F(Prune, KeepsTheLast) {
   EXPECT_THAT(prune_checkpoints(files_, "runs", {.last = 1}).steps, ElementsAre(40, 30));
   EXPECT_THAT(prune_checkpoints(files_, "runs", {.last = 1}).steps, IsEmpty());
   EXPECT_THAT(names(), ElementsAre("step_00000050"));
-  EXPECT_THAT(message_of([&] { prune_checkpoints(files_, "runs", {.last = -1}); }),
+  EXPECT_THAT(error_of([&] { prune_checkpoints(files_, "runs", {.last = -1}); }),
               HasSubstr("keep_last is -1 and keep_every 0; expected numbers from 0"));
 }
 
@@ -374,4 +369,4 @@ TEST_F(Prune, GoesOnAfterAFailureAndSaysSo) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -86,7 +86,7 @@ TEST_P(LyingIndex, IsRefusedNamingTheField) {
   const std::size_t at = text.find(GetParam().from);
   ASSERT_NE(at, text.npos);
   text.replace(at, GetParam().from.size(), GetParam().to);
-  const std::string error = message_of([&] { parse_checkpoint_index("s/index.json", text); });
+  const std::string error = error_of([&] { parse_checkpoint_index("s/index.json", text); });
   EXPECT_THAT(error, StartsWith("s/index.json: "));
   EXPECT_THAT(error, HasSubstr(GetParam().expected));
 }
@@ -183,22 +183,22 @@ TEST(CheckpointIndex, RefusesToWriteWhatWouldNotBeRead) {
   nlohmann::ordered_json deep = 1;
   for (int i = 0; i < 150; ++i) deep = nlohmann::ordered_json::array({std::move(deep)});
   index.extra = {{"deep", deep}};
-  EXPECT_THAT(message_of([&] { checkpoint_index_text(index); }), HasSubstr("is not a JSON object"));
+  EXPECT_THAT(error_of([&] { checkpoint_index_text(index); }), HasSubstr("is not a JSON object"));
   index.extra = {{"bytes", "\xff"}};
-  EXPECT_THAT(message_of([&] { checkpoint_index_text(index); }), HasSubstr("is not UTF-8"));
+  EXPECT_THAT(error_of([&] { checkpoint_index_text(index); }), HasSubstr("is not UTF-8"));
   index = sample();
   index.tensors[1].offset = 100;
-  EXPECT_THAT(message_of([&] { checkpoint_index_text(index); }), HasSubstr("tensors[1].offset"));
+  EXPECT_THAT(error_of([&] { checkpoint_index_text(index); }), HasSubstr("tensors[1].offset"));
 }
 
 TEST(CheckpointCommit, IsRefusedUnlessAllOfItFits) {
   const std::string text = checkpoint_index_text(sample());
   const std::string line = commit_line(text);
   EXPECT_NO_THROW(check_commit("COMMIT", line, text));
-  EXPECT_EQ(message_of([&] { check_commit("s/COMMIT", "zero checkpoint 2 abc\n", text); }),
+  EXPECT_EQ(error_of([&] { check_commit("s/COMMIT", "zero checkpoint 2 abc\n", text); }),
             "s/COMMIT: found format version 2, expected 1; this program reads no other");
   const auto refusal = [&](const std::string& commit) {
-    return message_of([&] { check_commit("s/COMMIT", commit, text); });
+    return error_of([&] { check_commit("s/COMMIT", commit, text); });
   };
   for (std::size_t i = 0; i < line.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
@@ -210,7 +210,7 @@ TEST(CheckpointCommit, IsRefusedUnlessAllOfItFits) {
   }
   EXPECT_THAT(refusal(line + "\n"), HasSubstr("the hash of index.json"));
   EXPECT_THAT(refusal(std::string(line.size(), '\0')), HasSubstr("found \"??"));
-  EXPECT_THAT(message_of([&] { check_commit("s/COMMIT", line, text + " "); }),
+  EXPECT_THAT(error_of([&] { check_commit("s/COMMIT", line, text + " "); }),
               HasSubstr("the hash of index.json: one of the two was changed"));
 }
 

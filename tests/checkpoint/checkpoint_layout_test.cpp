@@ -10,19 +10,15 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "checkpoint_files.h"
+#include "tests/checkpoint/checkpoint_files.h"
 #include "tests/errors.h"
 #include "weights/hf/file_header.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::large_layout;
-using testing::logical_tensors;
-using testing::NamedShape;
-using testing::small_layout;
 
 std::vector<std::string> names_of(const CheckpointLayout& layout) {
   std::vector<std::string> names;
@@ -177,7 +173,7 @@ TEST(CheckpointLayout, MakesFilesThatReadersOfTheFormatAccept) {
 TEST(CheckpointLayout, RefusesListsThatMakeNoFiles) {
   const auto refusal = [](const std::vector<LogicalTensor>& tensors,
                           CheckpointLayoutOptions options) {
-    return message_of([&] { lay_out_checkpoint(tensors, names::plain(), options); });
+    return error_of([&] { lay_out_checkpoint(tensors, names::plain(), options); });
   };
   const auto good = logical_tensors({{"a", {2}}});
   EXPECT_EQ(refusal(logical_tensors({{"a", {2}}, {"a", {3}}}), {}),
@@ -199,7 +195,7 @@ TEST(CheckpointLayout, RefusesListsThatMakeNoFiles) {
 class MatchCheckpoint : public ::testing::Test {
  protected:
   static std::string refusal(const std::vector<NamedShape>& parameters) {
-    return message_of([&] {
+    return error_of([&] {
       match_checkpoint(index(), "runs/step_1", logical_tensors(parameters), names::plain());
     });
   }
@@ -242,8 +238,8 @@ TEST_F(MatchCheckpoint, NamesFileTensorFoundAndExpected) {
 
 TEST(IndexOf, TakesAChecksumABlock) {
   const CheckpointLayout layout = small_layout();
-  EXPECT_THAT(message_of([&] { index_of(layout, 1, {}, {}); }), HasSubstr("0 checksums"));
+  EXPECT_THAT(error_of([&] { index_of(layout, 1, {}, {}); }), HasSubstr("0 checksums"));
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

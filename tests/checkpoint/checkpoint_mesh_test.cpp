@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "checkpoint_run.h"
 #include "collectives/backends.h"
-#include "scratch.h"
-#include "sliced.h"
+#include "tests/checkpoint/checkpoint_run.h"
+#include "tests/checkpoint/sliced.h"
+#include "tests/checkpoint/tensor_files.h"
 
 namespace zero::testing {
 namespace {

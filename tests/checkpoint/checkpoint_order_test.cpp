@@ -7,9 +7,9 @@
 #include "checkpoint/block_writer.h"
 #include "checkpoint/checkpoint_saver.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint_run.h"
 #include "collectives/backends.h"
-#include "scratch.h"
+#include "tests/checkpoint/checkpoint_run.h"
+#include "tests/checkpoint/tensor_files.h"
 #include "tests/support/test_device.h"
 
 namespace zero::testing {

@@ -7,24 +7,23 @@
 #include <string>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint_files.h"
-#include "memory_files.h"
+#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/memory_files.h"
 #include "tests/errors.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/text_file.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::write_checkpoint;
 
 class CheckpointOwner : public ::testing::Test {
  protected:
-  CheckpointLayout layout_ = testing::small_layout();
-  testing::MemoryFiles files_;
+  CheckpointLayout layout_ = small_layout();
+  MemoryFiles files_;
 };
 
 TEST_F(CheckpointOwner, IsCommittedByItsOwnerAlone) {
@@ -32,14 +31,14 @@ TEST_F(CheckpointOwner, IsCommittedByItsOwnerAlone) {
   EXPECT_EQ(owner_of(files_, "runs", 7), "one");
   const CheckpointIndex first = write_checkpoint(files_, "runs", 7, layout_, 1);
   begin_checkpoint(files_, "runs", 7, layout_, "two");
-  EXPECT_THAT(message_of([&] { commit_checkpoint(files_, "runs", first, "one"); }),
+  EXPECT_THAT(error_of([&] { commit_checkpoint(files_, "runs", first, "one"); }),
               HasSubstr("runs/step_00000007.partial/OWNER: is another process's: another process "
                         "saves this step in the same folder"));
   EXPECT_THAT(abandon_checkpoint(files_, "runs", 7, layout_, "one"),
               ElementsAre(HasSubstr("is another process's")));
   const CheckpointIndex second = write_checkpoint(files_, "runs", 7, layout_, 2);
   EXPECT_THAT(commit_checkpoint(files_, "runs", second, "two"), IsEmpty());
-  EXPECT_THAT(message_of([&] { commit_checkpoint(files_, "runs", first, "one"); }),
+  EXPECT_THAT(error_of([&] { commit_checkpoint(files_, "runs", first, "one"); }),
               HasSubstr("OWNER: is gone: another process"));
   EXPECT_EQ(owner_of(files_, "runs", 7), std::nullopt);
   EXPECT_THAT(files_.list("runs/step_00000007"),
@@ -61,4 +60,4 @@ TEST_F(CheckpointOwner, AnOwnerThatWasCutOffIsItsOwn) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -8,28 +8,23 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint_files.h"
-#include "memory_files.h"
+#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/memory_files.h"
 #include "tests/errors.h"
 #include "weights/text_file.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
-using testing::block_bytes;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::large_layout;
-using testing::MemoryFiles;
-using testing::save_checkpoint;
-using testing::value_of;
 
 class CheckpointReaderTest : public ::testing::Test {
  protected:
   CheckpointReaderTest() { save_checkpoint(files_, "runs", 7, layout_, 1); }
 
   std::string refusal() {
-    return message_of([&] { CheckpointReader(files_, folder_); });
+    return error_of([&] { CheckpointReader(files_, folder_); });
   }
   /// Writes index.json with a COMMIT that fits.
   void commit(const CheckpointIndex& index) {
@@ -73,14 +68,14 @@ TEST_F(CheckpointReaderTest, ReadsTensorsFromAnyElement) {
   }
   const CheckpointIndex::Tensor& bias = *reader.find("h.0.bias", StateKind::parameter);
   std::vector<float> many(1001);
-  EXPECT_THAT(message_of([&] { reader.read(bias, 0, many); }),
+  EXPECT_THAT(error_of([&] { reader.read(bias, 0, many); }),
               HasSubstr("tensor \"h.0.bias\": 1001 elements from 0 on are outside its 1000"));
   EXPECT_EQ(reader.find("h.9.bias", StateKind::parameter), nullptr);
   const std::int64_t size = reader.index().files[0].bytes;
   std::byte byte{};
   EXPECT_NO_THROW(reader.read_bytes(0, size - 1, std::span(&byte, 1)));
   for (const std::int64_t offset : {std::int64_t{-1}, size}) {
-    EXPECT_THAT(message_of([&] { reader.read_bytes(0, offset, std::span(&byte, 1)); }),
+    EXPECT_THAT(error_of([&] { reader.read_bytes(0, offset, std::span(&byte, 1)); }),
                 HasSubstr(fmt::format("offset {}: 1 bytes from there on are outside its {}", offset,
                                       size)));
   }
@@ -96,7 +91,7 @@ TEST_F(CheckpointReaderTest, OpensACopyOfAnotherName) {
   files_.rename(folder_, "runs/best");
   EXPECT_THAT(verify_checkpoint(files_, "runs/best"), IsEmpty());
   files_.rename("runs/best", "runs/step_00000008");
-  EXPECT_EQ(message_of([&] { CheckpointReader(files_, "runs/step_00000008/"); }),
+  EXPECT_EQ(error_of([&] { CheckpointReader(files_, "runs/step_00000008/"); }),
             "runs/step_00000008//index.json: step: found 7, expected 8 as the folder is called");
 }
 
@@ -141,8 +136,8 @@ TEST_F(CheckpointReaderTest, ReadsABlockAgainAfterAFailure) {
   bad[static_cast<std::size_t>(bias.offset)] ^= 1;
   files_.tree().set(path, bad);
   std::vector<float> values(1000);
-  EXPECT_THAT(message_of([&] { reader.read(bias, 0, values); }), HasSubstr("CRC32C"));
-  EXPECT_THAT(message_of([&] { reader.read(bias, 0, values); }), HasSubstr("CRC32C"));
+  EXPECT_THAT(error_of([&] { reader.read(bias, 0, values); }), HasSubstr("CRC32C"));
+  EXPECT_THAT(error_of([&] { reader.read(bias, 0, values); }), HasSubstr("CRC32C"));
   files_.tree().set(path, good);
   EXPECT_NO_THROW(reader.read(bias, 0, values));
 }
@@ -157,7 +152,7 @@ TEST_F(CheckpointReaderTest, RefusesWhatIsMissingOrOfAnotherSize) {
   EXPECT_EQ(refusal(), folder_ + "/COMMIT: has 2000 bytes, expected at most 1000");
   files_.remove_file(folder_ + "/index.json");
   EXPECT_THAT(refusal(), HasSubstr(folder_ + "/index.json: is missing; expected it in a"));
-  EXPECT_EQ(message_of([&] { CheckpointReader(files_, "runs/none"); }),
+  EXPECT_EQ(error_of([&] { CheckpointReader(files_, "runs/none"); }),
             "runs/none: is no folder; expected a checkpoint");
 }
 
@@ -186,4 +181,4 @@ TEST_F(CheckpointReaderTest, HoldsHeadersAgainstTheIndex) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -9,9 +9,9 @@
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/weights.h"
-#include "checkpoint_run.h"
 #include "collectives/backends.h"
-#include "scratch.h"
+#include "tests/checkpoint/checkpoint_run.h"
+#include "tests/checkpoint/tensor_files.h"
 
 namespace zero::testing {
 namespace {

@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint_run.h"
 #include "collectives/backends.h"
-#include "scratch.h"
+#include "tests/checkpoint/checkpoint_run.h"
+#include "tests/checkpoint/tensor_files.h"
 
 namespace zero::testing {
 namespace {

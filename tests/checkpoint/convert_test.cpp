@@ -10,12 +10,10 @@
 #include <limits>
 
 #include "base/half.h"
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 
 namespace zero {
 namespace {
-
-using testing::error_of;
 
 TEST(Decode, IsExactAndKeepsWhatIsNotFinite) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "engine_of.h"
+#include "tests/checkpoint/engine_of.h"
 
 #include "collectives/backends.h"
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 
 namespace zero::testing {
 

@@ -20,7 +20,7 @@ struct Tensors {
 };
 
 /// Runs `body` on ranks as threads, each with a sealed engine of stage 3 with the tensors; gives
-/// the message that each caught, "" for none.
+/// error_of() what each met.
 std::vector<std::string> errors_of(int world, const Tensors& tensors,
                                    const std::function<void(Engine&)>& body);
 /// Sets every element. Collective.

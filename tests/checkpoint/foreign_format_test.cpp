@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 #include "weights/hf/hub.h"
 #include "weights/model_files.h"
 #include "weights/weight_source.h"
@@ -57,7 +57,7 @@ class ForeignFolder : public ::testing::Test {
   }
   /// Why the folder has no weights.
   std::string refusal() const {
-    return error_of([&] { weight_files(scratch_.directory()); });
+    return error_of([&] { weight_files(scratch_.path()); });
   }
 
   Scratch scratch_;
@@ -77,14 +77,14 @@ TEST_F(ForeignFolder, OfAnAdapterNamesItsBase) {
 
 TEST_F(ForeignFolder, OfDeepSpeedNamesItsScript) {
   write("latest", "global_step500");
-  EXPECT_EQ(foreign_folder(scratch_.directory()), "") << "the name alone says little";
+  EXPECT_EQ(foreign_folder(scratch_.path()), "") << "the name alone says little";
   write("global_step500/zero_pp_rank_0_mp_rank_00_model_states.pt", kZip);
   EXPECT_THAT(refusal(), HasSubstr("; it is a checkpoint of DeepSpeed: run zero_to_fp32.py FOLDER "
                                    "OUT --safe_serialization"));
   EXPECT_THAT(foreign_folder(scratch_.path("global_step500")),
               HasSubstr("run zero_to_fp32.py FOLDER, the one above, OUT"));
   fs::remove(scratch_.path("latest"));
-  EXPECT_EQ(foreign_folder(scratch_.directory()), "");
+  EXPECT_EQ(foreign_folder(scratch_.path()), "");
   write("zero_to_fp32.py");
   EXPECT_THAT(refusal(), HasSubstr("it is a checkpoint of DeepSpeed"));
 }
@@ -99,15 +99,15 @@ TEST_F(ForeignFolder, OfAnFsdpRunNamesTheMerge) {
 
 TEST_F(ForeignFolder, NamesTheFileThatHoldsTheWeights) {
   write("training_args.bin", kZip);
-  EXPECT_EQ(foreign_folder(scratch_.directory()), "");
+  EXPECT_EQ(foreign_folder(scratch_.path()), "");
   write("model_00001.bin", kLlmC);
-  EXPECT_EQ(foreign_folder(scratch_.directory()), "its model_00001.bin " + foreign_file(kLlmC));
+  EXPECT_EQ(foreign_folder(scratch_.path()), "its model_00001.bin " + foreign_file(kLlmC));
   fs::remove(scratch_.path("model_00001.bin"));
   write("q4.gguf", kGguf);
-  EXPECT_EQ(foreign_folder(scratch_.directory()), "its q4.gguf " + foreign_file(kGguf));
+  EXPECT_EQ(foreign_folder(scratch_.path()), "its q4.gguf " + foreign_file(kGguf));
   fs::remove(scratch_.path("q4.gguf"));
   write("pytorch_model.bin", kZip);
-  EXPECT_EQ(foreign_folder(scratch_.directory()), "its pytorch_model.bin " + foreign_file(kZip));
+  EXPECT_EQ(foreign_folder(scratch_.path()), "its pytorch_model.bin " + foreign_file(kZip));
   fs::remove(scratch_.path("pytorch_model.bin"));
   write("pytorch_model.bin.index.json", "{}");
   EXPECT_THAT(refusal(), HasSubstr("it holds pytorch_model.bin.index.json, which is not read"));

@@ -6,11 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/weights.h"
-#include "scratch.h"
-#include "tests/model/training_harness.h"
+#include "tests/checkpoint/tensor_files.h"
+#include "tests/support/gpt2_reference.h"
 
 namespace zero::testing {
 namespace {
@@ -19,35 +18,9 @@ std::string model_data(const std::string& name) {
   return std::string(ZERO_MODEL_DATA) + "/" + name;
 }
 
-/// What tests/model/make_gpt2_reference.py recorded.
-struct Reference {
-  nlohmann::json json = nlohmann::json::parse(file_bytes(model_data("gpt2_reference.json")));
-
-  std::int64_t integer(const char* key) const { return json.at(key).get<std::int64_t>(); }
-  Gpt2Sizes config() const {
-    return {integer("layers"), integer("width"), integer("heads"), integer("context"),
-            integer("vocabulary")};
-  }
-  BatchShape shape() const { return {integer("batch"), integer("sequence")}; }
-  double tokens() const { return static_cast<double>(shape().batch * shape().sequence); }
-  /// PyTorch's mean loss of the first batch, in fp64.
-  double loss() const { return json.at("fp64").at("losses").at(0).get<double>(); }
-  /// The first batch: rows of sequence + 1 ids.
-  Batch batch() const {
-    Batch batch;
-    const auto ids = json.at("tokens").at(0).get<std::vector<std::int32_t>>();
-    const auto row = static_cast<std::size_t>(shape().sequence) + 1;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (i % row != row - 1) batch.inputs.push_back(ids[i]);
-      if (i % row != 0) batch.targets.push_back(ids[i]);
-    }
-    return batch;
-  }
-};
-
 /// The recorded initial weights as Hugging Face saves GPT2LMHeadModel: every name but the tied head
 /// with "transformer.", causal masks among the tensors.
-void write_hugging_face_file(const std::string& path, const Reference& reference) {
+void write_hugging_face_file(const std::string& path, const Gpt2Reference& reference) {
   const SafetensorsReader weights(model_data("gpt2_initial.safetensors"));
   const std::int64_t context = reference.integer("context");
   std::vector<FileTensor> tensors;
@@ -76,7 +49,7 @@ struct World {
 class Gpt2File : public ::testing::TestWithParam<World> {};
 
 TEST_P(Gpt2File, GivesPyTorchsLossAndComesBackWhole) {
-  const Reference reference;
+  const Gpt2Reference reference(ZERO_MODEL_DATA);
   Scratch scratch;
   write_hugging_face_file(scratch.path("hugging_face"), reference);
   for (const std::string& path :
@@ -87,8 +60,9 @@ TEST_P(Gpt2File, GivesPyTorchsLossAndComesBackWhole) {
       Training training(communicator, *device, {.stage = GetParam().stage, .seed = 99},
                         reference.config(), reference.shape());
       load_weights(training.engine, path, gpt2_names());
-      const double loss = training.evaluate(reference.batch()) / reference.tokens();
-      EXPECT_NEAR(loss, reference.loss(), 3e-6 * reference.loss());
+      const double loss = training.evaluate(reference.batch(0)) / reference.tokens();
+      const auto expected = reference.json.at("fp64").at("losses").at(0).get<double>();
+      EXPECT_NEAR(loss, expected, 3e-6 * expected);
       save_weights(training.engine, scratch.path("saved"), gpt2_names());
     });
     const SafetensorsReader original(model_data("gpt2_initial.safetensors"));
@@ -104,8 +78,8 @@ TEST_P(Gpt2File, GivesPyTorchsLossAndComesBackWhole) {
 }
 
 TEST(Gpt2FileSizes, AModelOfOtherSizesSaysWhichTensorDiffers) {
-  const Reference reference;
-  Gpt2Sizes config = reference.config();
+  const Gpt2Reference reference(ZERO_MODEL_DATA);
+  DecoderShape config = reference.config();
   config.vocabulary += 1;
   local::run(2, [&](Communicator& communicator) {
     const auto device = cpu::open();

@@ -9,17 +9,13 @@
 #include <ostream>
 
 #include "base/printable.h"
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
-using testing::error_of;
-using testing::file_of;
 using ::testing::HasSubstr;
-using testing::Scratch;
 using ::testing::StartsWith;
-using testing::write_bytes;
 
 /// A text of a tensor "t" of 4 bytes with other fields.
 std::string entry(const std::string& fields) { return "{\"t\":{" + fields + "}}"; }
@@ -206,7 +202,7 @@ TEST(Header, TensorsMayBeListedInAnyOrderAndPaddedWithSpaces) {
   ASSERT_EQ(reader.header().tensors.size(), 3U);
   EXPECT_EQ(reader.header().tensors[0].name, "a");
   EXPECT_EQ(reader.header().tensors[1].name, "none");
-  EXPECT_EQ(testing::bytes_of(reader, *reader.find("b")).at(0), std::byte{'y'});
+  EXPECT_EQ(bytes_of(reader, *reader.find("b")).at(0), std::byte{'y'});
   EXPECT_EQ(reader.find("c"), nullptr);
 }
 
@@ -281,4 +277,4 @@ TEST(Layout, RefusesAHeaderThatReadersWouldRefuse) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 #include "tests/model/training_harness.h"
 #include "weights/hf/config.h"
 
@@ -25,7 +25,7 @@ class HuggingFaceConfig : public ::testing::Test {
  protected:
   DecoderShape read(const json& config) {
     write_bytes(scratch_.path("config.json"), config.dump());
-    return read_hf_config(scratch_.directory());
+    return read_hf_config(scratch_.path());
   }
   // What is said about `config` with one field changed.
   std::string refusal(json config, const char* field, const json& value) {
@@ -239,7 +239,7 @@ TEST_F(HuggingFaceConfig, ASavedOneHasEveryFieldOfItsSource) {
   llama_["unsloth_fixed"] = true;
   llama_["torch_dtype"] = "bfloat16";
   write_bytes(scratch_.path("config.json"), llama_.dump());
-  const std::string saved = carried_config(scratch_.directory());
+  const std::string saved = carried_config(scratch_.path());
   llama_["torch_dtype"] = "float32";
   if (llama_.contains("dtype")) llama_["dtype"] = "float32";
   EXPECT_EQ(json::parse(saved), llama_);

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 #include "weights/hf/config.h"
 #include "weights/weight_source.h"
 
@@ -22,11 +22,11 @@ TEST(HuggingFaceFolder, WhoseConfigIsHugeOrNoFileIsRefusedUnread) {
   const std::string path = scratch.path("config.json");
   write_bytes(path, "{}");
   std::filesystem::resize_file(path, std::uintmax_t{30} << 30U);
-  EXPECT_THAT(error_of([&] { read_hf_config(scratch.directory()); }),
+  EXPECT_THAT(error_of([&] { read_hf_config(scratch.path()); }),
               HasSubstr("config.json: has 32212254720 bytes, expected at most 67108864"));
   std::filesystem::remove(path);
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  EXPECT_THAT(error_of([&] { read_hf_config(scratch.directory()); }),
+  EXPECT_THAT(error_of([&] { read_hf_config(scratch.path()); }),
               HasSubstr("config.json: is not a regular file"));
 }
 
@@ -34,7 +34,7 @@ TEST(HuggingFaceFolder, WhoseWeightsAreNoFileIsRefusedAtOnce) {
   Scratch scratch;
   const std::string weights = scratch.path("model.safetensors");
   const std::string index = weights + ".index.json";
-  const auto refusal = [&] { return error_of([&] { open_weights(scratch.directory()); }); };
+  const auto refusal = [&] { return error_of([&] { open_weights(scratch.path()); }); };
   ASSERT_EQ(::mkfifo(index.c_str(), 0600), 0);
   EXPECT_THAT(refusal(), HasSubstr("model.safetensors.index.json: is not a regular file"));
   ASSERT_EQ(::mkfifo(weights.c_str(), 0600), 0);

@@ -23,7 +23,7 @@ class QuantizationConfig : public ::testing::Test {
   std::string refusal(const json& section) {
     json config = llama_;
     config["quantization_config"] = section;
-    return message_of([&] { parse_hf_model(kPath, config.dump()); });
+    return error_of([&] { parse_hf_model(kPath, config.dump()); });
   }
   const json llama_ = json::parse(file_bytes(ZERO_RECORDED_FILES "/llama_tiny/config.json"));
 };
@@ -36,10 +36,10 @@ TEST_F(QuantizationConfig, CodesAreOursAndOfReadersOfCodes) {
   EXPECT_EQ(parse_hf_model(kPath, llama_.dump()).codes, "");
   const json written = json::parse(text);
   EXPECT_EQ(written.value("dtype", written.value("torch_dtype", "")), "bfloat16");
-  EXPECT_THAT(message_of([&] { parse_hf_config(kPath, text); }),
+  EXPECT_THAT(error_of([&] { parse_hf_config(kPath, text); }),
               HasSubstr("quantization_config: found codes of nf4, expected plain weights: only "
                         "zero_generate reads codes"));
-  EXPECT_THAT(message_of([&] { quantized_config_text(kPath, text, "int8", "float32"); }),
+  EXPECT_THAT(error_of([&] { quantized_config_text(kPath, text, "int8", "float32"); }),
               HasSubstr("found codes of nf4"));
   json later = json{{"quant_method", "zero"}, {"version", 2}, {"format", "nf4"}};
   EXPECT_THAT(refusal(later), HasSubstr("quantization_config.version: found 2, expected 1"));

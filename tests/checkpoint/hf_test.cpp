@@ -11,7 +11,7 @@
 
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 #include "tests/model/training_harness.h"
 #include "weights/hf/config.h"
 #include "weights/hf/safetensors.h"
@@ -46,14 +46,8 @@ struct Reference {
   }
   // Rows of sequence + 1 tokens.
   Batch batch(std::size_t step) const {
-    const auto ids = record.at("tokens").at(step).get<std::vector<std::int32_t>>();
-    const auto row = static_cast<std::size_t>(integer("sequence")) + 1;
-    Batch batch;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (i % row != row - 1) batch.inputs.push_back(ids[i]);
-      if (i % row != 0) batch.targets.push_back(ids[i]);
-    }
-    return batch;
+    return Batch::of_rows(record.at("tokens").at(step).get<std::vector<std::int32_t>>(),
+                          shape().sequence);
   }
 
   std::string folder;
@@ -159,8 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(HuggingFaceFolder, ComesBackWholeAtAnotherWorld) {
   Scratch scratch;
   for (const DecoderShape& config :
-       {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama()), DecoderShape(tiny_qwen2()),
-        DecoderShape(tiny_qwen3()), DecoderShape(tiny_local()), tiny_gemma3()}) {
+       {tiny_gpt2(), tiny_llama(), tiny_qwen2(), tiny_qwen3(), tiny_local(), tiny_gemma3()}) {
     const std::string folder = scratch.path(std::string(config.family->name) + "/");
     std::uint64_t hashes[2] = {1, 2};
     local::run(3, [&](Communicator& communicator) {
@@ -185,7 +178,7 @@ TEST(HuggingFaceFolder, ComesBackWholeAtAnotherWorld) {
 
 TEST(HuggingFaceWeights, WhatIsMissingOrDifferentIsNamed) {
   Scratch scratch;
-  const std::string folder = scratch.directory();
+  const std::string folder = scratch.path();
   EXPECT_THAT(error_of([&] { weight_files(folder); }),
               HasSubstr("found neither model.safetensors nor model.safetensors.index.json"));
   write_bytes(scratch.path("model.safetensors.index.json"), "{}");
@@ -232,17 +225,17 @@ TEST(HuggingFaceWeights, AnIndexNamesFilesOfItsFolderAlone) {
         name.find("\\u") == name.npos ? json(name).dump() : fmt::format("\"{}\"", name);
     write_bytes(index, fmt::format(R"({{"weight_map": {{"good": "a", "t.0": {}}}}})", json_name));
     EXPECT_EQ(
-        error_of([&] { weight_files(scratch.directory()); }),
+        error_of([&] { weight_files(scratch.path()); }),
         fmt::format("{}: weight_map.t.0: found \"{}\", expected the plain name of a file in the "
                     "same folder; correct the name, and trust the weights only where their "
                     "source is known",
                     index, name.find("\\u") == name.npos ? name : "a?b"));
   }
   write_bytes(index, R"({"weight_map": {"a": "model-2", "b": "..model 1", "c": "model-2"}})");
-  EXPECT_EQ(weight_files(scratch.directory()),
+  EXPECT_EQ(weight_files(scratch.path()),
             (std::vector{scratch.path("..model 1"), scratch.path("model-2")}));
   write_bytes(index, std::string(100'000, '[') + std::string(100'000, ']'));
-  EXPECT_THAT(error_of([&] { weight_files(scratch.directory()); }),
+  EXPECT_THAT(error_of([&] { weight_files(scratch.path()); }),
               HasSubstr("index.json: is not JSON; expected an index of safetensors files"));
 }
 
@@ -277,14 +270,14 @@ TEST(HuggingFaceWeights, ASplitThatDoesNotCoverItsTensorIsRefused) {
 
 TEST(HuggingFaceTarget, AFolderThatCannotBeWrittenIsNamed) {
   Scratch scratch;
-  EXPECT_EQ(error_of([&] { check_folder_target(scratch.path("new/")); }), "");
+  EXPECT_EQ(error_of([&] { check_folder_target(scratch.path("new/")); }), "no error");
   EXPECT_THAT(error_of([&] { check_folder_target(scratch.path("missing/new/")); }),
               HasSubstr("expected an existing folder that may be written to"));
   write_bytes(scratch.path("file"), "");
   EXPECT_THAT(error_of([&] { check_folder_target(scratch.path("file/")); }),
               HasSubstr("file: is there already and is not a folder"));
   std::filesystem::create_directories(scratch.path("model.safetensors"));
-  EXPECT_NE(error_of([&] { check_folder_target(scratch.directory() + "/"); }), "");
+  EXPECT_NE(error_of([&] { check_folder_target(scratch.path() + "/"); }), "no error");
   EXPECT_TRUE(names_folder("a/"));
   EXPECT_FALSE(names_folder("a"));
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "hooked_disk.h"
+#include "tests/checkpoint/hooked_disk.h"
 
 #include <exception>
 #include <utility>

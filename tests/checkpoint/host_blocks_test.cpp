@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "checkpoint/background_queue.h"
-#include "checkpoint_run.h"
-#include "hooked_disk.h"
-#include "scratch.h"
+#include "tests/checkpoint/checkpoint_run.h"
+#include "tests/checkpoint/hooked_disk.h"
+#include "tests/checkpoint/tensor_files.h"
 
 namespace zero::testing {
 namespace {

@@ -10,28 +10,18 @@
 #include <utility>
 
 #include "checkpoint/weights.h"
-#include "engine_of.h"
-#include "scratch.h"
-#include "tests/model/shapes.h"
+#include "tests/checkpoint/engine_of.h"
+#include "tests/checkpoint/tensor_files.h"
+#include "tests/support/tiny_models.h"
 #include "weights/file_match.h"
 #include "weights/weight_source.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
-using testing::error_of;
-using testing::errors_of;
-using testing::fill;
-using testing::gpt2_names;
 using ::testing::HasSubstr;
-using testing::holds;
-using testing::LlamaSizes;
-using testing::recorded;
-using testing::Scratch;
-using testing::some_value;
-using testing::Tensors;
 
 const Tensors kGpt2{{{"wte.weight", {10, 4}},
                      {"wpe.weight", {6, 4}},
@@ -59,7 +49,7 @@ TEST(LoadTensors, EachRankGetsItsElementsOfAHuggingFaceFileInAnyWorld) {
                             load_weights(engine, recorded("gpt2_tiny.safetensors"), gpt2_names());
                             EXPECT_TRUE(holds(engine, kGpt2, gpt2_value));
                           }),
-                Each(""));
+                Each("no error"));
   }
 }
 
@@ -76,7 +66,7 @@ TEST(LoadTensors, ConvertsToTheDtypeOfFrozenParameters) {
                               return dtype == DType::bf16 ? to_float(to_bfloat16(exact)) : exact;
                             }));
                           }),
-                Each(""));
+                Each("no error"));
   }
 }
 
@@ -85,7 +75,7 @@ TEST(LoadTensors, ReadsNothingButTheElementsOfTheRank) {
   const std::string path = scratch.path("sparse");
   constexpr std::int64_t kCount = std::int64_t{1} << 38;  // 1 TiB of fp32, all of it a hole
   const FileHeader layout = lay_out({{"t", FileType::f32, {kCount}}}, {});
-  testing::write_bytes(path, header_bytes(layout));
+  write_bytes(path, header_bytes(layout));
   std::filesystem::resize_file(path, static_cast<std::uintmax_t>(layout.data_begin + 4 * kCount));
   std::vector<SafetensorsReader> files;
   files.emplace_back(path);
@@ -113,7 +103,7 @@ TEST(LoadTensors, ReadsNothingButTheElementsOfTheRank) {
 std::string error_of_loading(std::vector<FileTensor> tensors, const NameMap& names) {
   Scratch scratch;
   const std::string path = scratch.path("weights");
-  testing::write_tensors(path, lay_out(std::move(tensors), {}));
+  write_tensors(path, lay_out(std::move(tensors), {}));
   const Tensors two{{{"h.0.w", {2}}, {"wte.weight", {3}}}};
   const auto errors = errors_of(2, two, [&](Engine& engine) {
     fill(engine, two, some_value);
@@ -121,18 +111,19 @@ std::string error_of_loading(std::vector<FileTensor> tensors, const NameMap& nam
     EXPECT_TRUE(holds(engine, two, [](std::size_t, std::int64_t) { return 0.0F; }));
   });
   EXPECT_EQ(errors[0], errors[1]);
-  return errors[0].empty() ? ""
-                           : errors[0].substr(0, errors[0].find(path)) +
-                                 errors[0].substr(errors[0].find(path) + path.size());
+  return errors[0] == "no error" ? errors[0]
+                                 : errors[0].substr(0, errors[0].find(path)) +
+                                       errors[0].substr(errors[0].find(path) + path.size());
 }
 
 const FileTensor kW{"h.0.w", FileType::f32, {2}};
 const FileTensor kWte{"wte.weight", FileType::f32, {3}};
 
 TEST(LoadTensors, NamesMayHaveThePrefixOrNot) {
-  EXPECT_EQ(error_of_loading({kW, kWte}, gpt2_names()), "");
-  EXPECT_EQ(error_of_loading({kW, kWte}, names::plain()), "");
-  EXPECT_EQ(error_of_loading({{"transformer.h.0.w", FileType::f16, {2}}, kWte}, gpt2_names()), "");
+  EXPECT_EQ(error_of_loading({kW, kWte}, gpt2_names()), "no error");
+  EXPECT_EQ(error_of_loading({kW, kWte}, names::plain()), "no error");
+  EXPECT_EQ(error_of_loading({{"transformer.h.0.w", FileType::f16, {2}}, kWte}, gpt2_names()),
+            "no error");
   EXPECT_THAT(
       error_of_loading({{"transformer.h.0.w", FileType::f32, {2}}, kW, kWte}, gpt2_names()),
       AllOf(
@@ -146,15 +137,13 @@ TEST(LoadTensors, ATensorInTwoFilesIsNamedWithBoth) {
   Scratch scratch;
   const std::string first = scratch.path("model-1.safetensors");
   const std::string second = scratch.path("model-2.safetensors");
-  testing::write_tensors(first,
-                         lay_out({{"a", FileType::f32, {2}}, {"b", FileType::f32, {2}}}, {}));
-  testing::write_tensors(second,
-                         lay_out({{"b", FileType::f32, {2}}, {"c", FileType::f32, {2}}}, {}));
+  write_tensors(first, lay_out({{"a", FileType::f32, {2}}, {"b", FileType::f32, {2}}}, {}));
+  write_tensors(second, lay_out({{"b", FileType::f32, {2}}, {"c", FileType::f32, {2}}}, {}));
   // The index lists one file for it; both hold it.
-  testing::write_bytes(scratch.path("model.safetensors.index.json"),
-                       R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors",
+  write_bytes(scratch.path("model.safetensors.index.json"),
+              R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors",
                   "c": "model-2.safetensors"}})");
-  const std::vector<SafetensorsReader> files = open_weights(scratch.directory());
+  const std::vector<SafetensorsReader> files = open_weights(scratch.path());
   std::vector<LayoutTensor> tensors(3);
   for (std::size_t i = 0; i < 3; ++i) {
     tensors[i].name = "abc"[i];
@@ -185,12 +174,13 @@ TEST(LoadTensors, ADtypeThatIsNoWeightIsNamed) {
 
 // As transformers, vLLM and converters have written them, in any shape.
 TEST(LoadTensors, TablesOfAnglesAreLeftOutWhereverTheyAre) {
-  const auto names = file_names(LlamaSizes{.heads = 1, .kv_heads = 1, .head_width = 2});
+  const auto names = file_names(tiny_llama());
   for (const char* before :
        {"", "model.", "model.layers.3.self_attn.", "layers.0.attention.", "rope.inner."}) {
     for (const char* table : {"inv_freq", "cos_cached", "sin_cached"}) {
       const std::string name = fmt::format("{}rotary_emb.{}", before, table);
-      EXPECT_EQ(error_of_loading({kW, kWte, {name, FileType::f16, {1, 1, 4}}}, names), "") << name;
+      EXPECT_EQ(error_of_loading({kW, kWte, {name, FileType::f16, {1, 1, 4}}}, names), "no error")
+          << name;
     }
   }
   for (const char* name : {"my_rotary_emb.inv_freq", "rotary_emb.inv_freq.weight", "inv_freq"}) {
@@ -206,7 +196,7 @@ TEST(LoadTensors, AnUnexpectedTensorIsNamedAndTheKnownExtrasAreLeftOut) {
                               {"transformer.h.0.attn.masked_bias", FileType::f32, {}},
                               {"lm_head.weight", FileType::f32, {3}}},
                              gpt2_names()),
-            "");
+            "no error");
   for (const char* name :
        {"h.x.attn.bias", "h..attn.bias", "h.0.attn.bias2", "attn.bias", "score"}) {
     EXPECT_THAT(
@@ -231,7 +221,7 @@ TEST(LoadTensors, AnUntiedHeadIsRefused) {
   std::array<float, 100> values{};
   values[80] = 0.5F;
   const auto bytes = std::as_bytes(std::span(values));
-  testing::write_tensors(
+  write_tensors(
       path,
       lay_out({{"lm_head.weight", FileType::f32, {100}}, {"wte.weight", FileType::f32, {100}}}, {}),
       {{"lm_head.weight", {bytes.begin(), bytes.end()}}});
@@ -249,12 +239,13 @@ TEST(LoadTensors, AnUntiedHeadIsRefused) {
                                               "tie_word_embeddings to false")));
                           EXPECT_TRUE(holds(engine, wte, some_value));
                         }),
-              Each(""));
+              Each("no error"));
 }
 
 // Files of a tied model may hold the head, and no embedding.
 TEST(LoadTensors, ATiedHeadAloneIsTheEmbedding) {
-  EXPECT_EQ(error_of_loading({kW, {"lm_head.weight", FileType::f32, {3}}}, gpt2_names()), "");
+  EXPECT_EQ(error_of_loading({kW, {"lm_head.weight", FileType::f32, {3}}}, gpt2_names()),
+            "no error");
   EXPECT_THAT(error_of_loading({kW, {"lm_head.weight", FileType::f32, {4}}}, gpt2_names()),
               HasSubstr("tensor \"lm_head.weight\": found shape [4], expected [3]"));
   Scratch scratch;
@@ -263,14 +254,14 @@ TEST(LoadTensors, ATiedHeadAloneIsTheEmbedding) {
   std::array<float, 100> values{};
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = some_value(0, std::int64_t(i));
   const auto bytes = std::as_bytes(std::span(values));
-  testing::write_tensors(path, lay_out({{"lm_head.weight", FileType::f32, {100}}}, {}),
-                         {{"lm_head.weight", {bytes.begin(), bytes.end()}}});
+  write_tensors(path, lay_out({{"lm_head.weight", FileType::f32, {100}}}, {}),
+                {{"lm_head.weight", {bytes.begin(), bytes.end()}}});
   EXPECT_THAT(errors_of(2, wte,
                         [&](Engine& engine) {
                           load_weights(engine, path, gpt2_names());
                           EXPECT_TRUE(holds(engine, wte, some_value));
                         }),
-              Each(""));
+              Each("no error"));
 }
 
 TEST(LoadTensors, TensorsOfOtherProgramsAreNamedWithWhatToDo) {
@@ -312,4 +303,4 @@ TEST(LoadTensors, AMissingFileIsNamedOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "memory_files.h"
+#include "tests/checkpoint/memory_files.h"
 
 #include <algorithm>
 #include <cstring>

@@ -10,21 +10,15 @@
 #include <filesystem>
 #include <map>
 
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
-using testing::bytes_of;
-using testing::error_of;
-using testing::file_bytes;
 using ::testing::HasSubstr;
-using testing::Scratch;
-using testing::write_bytes;
-using testing::write_tensors;
 
 TEST(Safetensors, AFileOfThePythonLibraryReadsRight) {
-  const SafetensorsReader file(testing::recorded("reference.safetensors"));
+  const SafetensorsReader file(recorded("reference.safetensors"));
   EXPECT_EQ(file.header().tensors.size(), 21U);
   EXPECT_EQ(file.header().metadata.at("format"), "pt");
 
@@ -56,7 +50,7 @@ TEST(Safetensors, AFileOfThePythonLibraryReadsRight) {
 TEST(Safetensors, RewritingAFileOfThePythonLibraryGivesItsBytes) {
   for (const char* name : {"reference.safetensors", "gpt2_tiny.safetensors"}) {
     Scratch scratch;
-    const SafetensorsReader original(testing::recorded(name));
+    const SafetensorsReader original(recorded(name));
     std::map<std::string, std::vector<std::byte>> values;
     for (const FileTensor& tensor : original.header().tensors) {
       values[tensor.name] = bytes_of(original, tensor);
@@ -117,7 +111,7 @@ void read_hostile(const std::string& path, std::size_t size) {
 }
 
 TEST(Safetensors, AMutatedFileIsRefusedOrReadsWhole) {
-  const std::string original = file_bytes(testing::recorded("reference.safetensors"));
+  const std::string original = file_bytes(recorded("reference.safetensors"));
   Scratch scratch;
   const bool good = rc::check([&] {
     std::string mutated = original;
@@ -146,8 +140,8 @@ TEST(Safetensors, AMutatedFileIsRefusedOrReadsWhole) {
 }
 
 TEST(Safetensors, AnySingleByteChangeOfAHeaderIsRefusedOrStillFillsTheFile) {
-  const std::string file = file_bytes(testing::recorded("gpt2_tiny.safetensors"));
-  const SafetensorsReader original(testing::recorded("gpt2_tiny.safetensors"));
+  const std::string file = file_bytes(recorded("gpt2_tiny.safetensors"));
+  const SafetensorsReader original(recorded("gpt2_tiny.safetensors"));
   const auto begin = static_cast<std::size_t>(FileHeader::kLengthBytes);
   std::string json =
       file.substr(begin, static_cast<std::size_t>(original.header().data_begin) - begin);
@@ -172,7 +166,7 @@ TEST(Safetensors, AnySingleByteChangeOfAHeaderIsRefusedOrStillFillsTheFile) {
 TEST(Safetensors, ArbitraryBytesAreRefusedOrReadWhole) {
   Scratch scratch;
   const bool good = rc::check([&](const std::string& json, const std::string& data) {
-    const std::string file = testing::file_of("{" + json, data);
+    const std::string file = file_of("{" + json, data);
     write_bytes(scratch.path("noise"), file);
     read_hostile(scratch.path("noise"), file.size());
   });
@@ -182,7 +176,7 @@ TEST(Safetensors, ArbitraryBytesAreRefusedOrReadWhole) {
 TEST(Safetensors, AFileCutWhileItIsOpenSaysWhereItEnds) {
   Scratch scratch;
   const std::string path = scratch.path("cut");
-  write_bytes(path, file_bytes(testing::recorded("reference.safetensors")));
+  write_bytes(path, file_bytes(recorded("reference.safetensors")));
   const SafetensorsReader reader(path);
   const FileTensor& last = reader.header().tensors.back();
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
@@ -230,4 +224,4 @@ TEST(Safetensors, RangesOutsideATensorAreRefused) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

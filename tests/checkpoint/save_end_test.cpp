@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "checkpoint/checkpointer.h"
-#include "checkpoint_run.h"
 #include "engine/engine.h"
-#include "hooked_disk.h"
-#include "scratch.h"
+#include "tests/checkpoint/checkpoint_run.h"
+#include "tests/checkpoint/hooked_disk.h"
+#include "tests/checkpoint/tensor_files.h"
 
 namespace zero::testing {
 namespace {

@@ -11,13 +11,12 @@
 #include <cstring>
 #include <map>
 
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 
 namespace zero {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::HasSubstr;
 
 TEST(StridedRuns, RegularRunsAreOne) {
@@ -359,7 +358,7 @@ TEST(SavePlan, ElementsWithoutAnOwnerOrWithTwoAreNamed) {
       SavePlan(layout, numbers_of(layout), OwnedRuns(std::vector{first, second}, 1), {});
     });
   };
-  EXPECT_EQ(error(whole, none), "");
+  EXPECT_EQ(error(whole, none), "no error");
   EXPECT_THAT(error(none, none), HasSubstr("file0 from offset 0: 100 elements have no owner"));
   EXPECT_THAT(error(whole, whole),
               HasSubstr("file0 from offset 0: -100 elements have no owner, or some have several"));
@@ -370,7 +369,7 @@ TEST(OwnedRuns, AMalformedTextNamesItsRank) {
   const auto error = [&](const std::string& second) {
     return error_of([&] { OwnedRuns(std::vector{good, second}, 1); });
   };
-  EXPECT_EQ(error(good), "");
+  EXPECT_EQ(error(good), "no error");
   EXPECT_THAT(error(good.substr(1)), HasSubstr("the runs of rank 1 are malformed"));
   EXPECT_THAT(error(good + good), HasSubstr("the runs of rank 1 are malformed: 40 bytes are left"));
   EXPECT_THAT(error(""), HasSubstr("the runs of rank 1 are malformed: 0 bytes are left"));

@@ -7,24 +7,16 @@
 #include <new>
 
 #include "checkpoint/weights.h"
-#include "engine_of.h"
-#include "hooked_disk.h"
-#include "scratch.h"
+#include "tests/checkpoint/engine_of.h"
+#include "tests/checkpoint/hooked_disk.h"
+#include "tests/checkpoint/tensor_files.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
-using testing::error_of;
-using testing::errors_of;
-using testing::file_bytes;
-using testing::fill;
 using ::testing::HasSubstr;
-using testing::holds;
-using testing::Scratch;
-using testing::some_value;
-using testing::Tensors;
 
 /// Odd sizes; one of a mebibyte and more, so that there are blocks of several ranks.
 const Tensors kMixed{{{"b", {3, 5}},
@@ -45,7 +37,7 @@ TEST(SaveWeights, TheBytesDependOnValuesAlone) {
                             fill(engine, kMixed, some_value);
                             save_weights(engine, path, names::plain());
                           }),
-                Each(""));
+                Each("no error"));
     EXPECT_EQ(scratch.names(), std::vector<std::string>{"weights"});
     if (first.empty()) first = file_bytes(path);
     EXPECT_TRUE(file_bytes(path) == first) << world;
@@ -65,15 +57,15 @@ TEST(SaveWeights, WhatOneWorldSavesAnotherLoads) {
     load_weights(engine, scratch.path("weights"), names::plain());
     EXPECT_TRUE(holds(engine, kMixed, some_value));
   };
-  EXPECT_THAT(errors_of(3, kMixed, save), Each(""));
-  EXPECT_THAT(errors_of(2, kMixed, load), Each(""));
+  EXPECT_THAT(errors_of(3, kMixed, save), Each("no error"));
+  EXPECT_THAT(errors_of(2, kMixed, load), Each("no error"));
 }
 
 /// Saves kMixed on 3 ranks, of which rank 2's disk fails at a call; all ranks must say the same.
 std::string error_of_saving(const std::string& path, const std::string& call = {}) {
-  testing::Faults faults("No space left on device");
+  Faults faults("No space left on device");
   faults.fail_at(call, 0);
-  testing::HookedDisk disk(std::ref(faults));
+  HookedDisk disk(std::ref(faults));
   const auto errors = errors_of(3, kMixed, [&](Engine& engine) {
     fill(engine, kMixed, some_value);
     if (engine.communicator().rank() == 2) return save_weights(engine, path, names::plain(), disk);
@@ -87,7 +79,7 @@ std::string error_of_saving(const std::string& path, const std::string& call = {
 TEST(SaveWeights, AFailureOfOneRankLeavesTheOldFileWholeAndNothingBeside) {
   Scratch scratch;
   const std::string path = scratch.path("weights");
-  testing::write_bytes(path, "the old file");
+  write_bytes(path, "the old file");
   for (const char* call : {"open_write", "queue write", "sync"}) {
     EXPECT_EQ(error_of_saving(path, call),
               fmt::format("[rank 2] save_weights: {}.partial: cannot {}: No space left on device",
@@ -95,14 +87,14 @@ TEST(SaveWeights, AFailureOfOneRankLeavesTheOldFileWholeAndNothingBeside) {
     EXPECT_EQ(file_bytes(path), "the old file");
     EXPECT_EQ(scratch.names(), std::vector<std::string>{"weights"});
   }
-  EXPECT_EQ(error_of_saving(path), "");
+  EXPECT_EQ(error_of_saving(path), "no error");
 }
 
 TEST(SaveWeights, AFullDiskIsFoundBeforeTheFirstWriteOnAllRanks) {
   Scratch scratch;
   const std::string path = scratch.path("weights");
-  testing::write_bytes(path, "the old file");
-  const testing::FileSizeLimit limit(64);
+  write_bytes(path, "the old file");
+  const FileSizeLimit limit(64);
   EXPECT_THAT(error_of_saving(path),
               AllOf(HasSubstr("[rank 0] save_weights: " + path + ".partial: cannot make room for"),
                     HasSubstr("File too large")));
@@ -115,15 +107,15 @@ TEST(SaveWeights, AnUnwritableTargetIsRefusedOnAllRanks) {
   EXPECT_THAT(
       error_of_saving(scratch.path("none/weights")),
       HasSubstr("[rank 0] save_weights: " + scratch.path("none/weights") + ": cannot write there"));
-  EXPECT_THAT(error_of_saving(scratch.directory()),
+  EXPECT_THAT(error_of_saving(scratch.path()),
               HasSubstr("is there already and is not a regular file"));
   EXPECT_TRUE(scratch.names().empty());
 }
 
 TEST(SaveWeights, TheLeftoverOfAKilledSaveIsReplaced) {
   Scratch scratch;
-  testing::write_bytes(scratch.path("weights.partial"), std::string(100'000, 'x'));
-  EXPECT_EQ(error_of_saving(scratch.path("weights")), "");
+  write_bytes(scratch.path("weights.partial"), std::string(100'000, 'x'));
+  EXPECT_EQ(error_of_saving(scratch.path("weights")), "no error");
   EXPECT_EQ(scratch.names(), std::vector<std::string>{"weights"});
   EXPECT_EQ(SafetensorsReader(scratch.path("weights")).header().tensors.size(),
             kMixed.specs.size());
@@ -149,4 +141,4 @@ TEST(Together, EveryRankThrowsTheFirstFailingRanksError) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

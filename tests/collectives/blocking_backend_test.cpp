@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/in_process_store.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -103,7 +103,7 @@ TEST(BlockingBackend, GivesTheTransportsErrorToWhoWaitsForTheStream) {
   Communicator comm(std::make_shared<HalfBackend>(std::make_shared<NotingTransport>()));
   const auto device = cpu::open();
   std::vector<float> values(8);
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] {
               comm.broadcast(View::of(std::span(values)), 1, device->communication(), {"x"});
               device->communication().synchronize();
             }),
@@ -120,7 +120,7 @@ TEST(BlockingBackend, QueuedWorkKeepsTheTransport) {
   transport = nullptr;
   ASSERT_FALSE(queued.expired());
   go = true;
-  EXPECT_EQ(message_of([&] { device->communication().synchronize(); }), "no error");
+  EXPECT_EQ(error_of([&] { device->communication().synchronize(); }), "no error");
 }
 
 }  // namespace

@@ -2,22 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/store.h"
 #include "tests/collectives/body.h"
+#include "tests/errors.h"
 
 namespace zero::test {
-namespace {
-
 using std::chrono::milliseconds;
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-}  // namespace
 
 // Two colors, keys that turn the order round, and the last rank in none where there are three.
 void check_split(const Rank& rank) {
@@ -81,10 +69,10 @@ void check_store(const Rank& rank) {
            message.find(first) != std::string::npos &&
            message.ends_with(last + " within 5 ms; check that every rank reached this point");
   };
-  expect(names(message_of([&] { static_cast<void>(store.get("nothing", milliseconds(5))); }),
+  expect(names(error_of([&] { static_cast<void>(store.get("nothing", milliseconds(5))); }),
                "nothing", "nothing"),
          "get names the key that is missing");
-  expect(names(message_of([&] {
+  expect(names(error_of([&] {
                  store.wait({"a", keys[0], "b"}, milliseconds(5));
                }),
                "a, ", "b"),

@@ -11,8 +11,8 @@
 
 #include "collectives/backends.h"
 #include "tests/collectives/forwarding_backend.h"
-#include "tests/collectives/messages.h"
 #include "tests/collectives/recorder.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -67,8 +67,7 @@ TEST(Communicator, NeitherCountsNorReportsWhatWasRefused) {
   const auto device = planning::open();
   const auto comm = planning::communicator(0, 2, BackendKind::mpi);
   const Recorder recorder(*comm);
-  EXPECT_NE(message_of([&] { comm->broadcast({}, 7, device->communication(), {"x"}); }),
-            "no error");
+  EXPECT_NE(error_of([&] { comm->broadcast({}, 7, device->communication(), {"x"}); }), "no error");
   EXPECT_TRUE(recorder.records().empty());
   EXPECT_EQ(comm->traffic().total(), 0);
 }
@@ -83,7 +82,7 @@ TEST(Communicator, NeitherCountsNorReportsWhatTheBackendRefuses) {
   const auto inner = planning::communicator(0, 2, BackendKind::mpi);
   Communicator comm(std::make_shared<Refusing>(*inner));
   const Recorder recorder(comm);
-  EXPECT_EQ(message_of([&] { reduce_ten(comm, *device); }), "no such wire");
+  EXPECT_EQ(error_of([&] { reduce_ten(comm, *device); }), "no such wire");
   EXPECT_TRUE(recorder.records().empty());
   EXPECT_EQ(comm.traffic().total(), 0);
 }
@@ -203,7 +202,7 @@ TEST(SentBytes, FollowTheAlgorithm) {
   }
   EXPECT_EQ(Communicator::sent_bytes(all_reduce, 800, 8), 1400);
   EXPECT_EQ(Communicator::sent_bytes(barrier, 0, 8), 0);
-  EXPECT_EQ(message_of([] { static_cast<void>(Communicator::sent_bytes(all_gather, 1, 0)); }),
+  EXPECT_EQ(error_of([] { static_cast<void>(Communicator::sent_bytes(all_gather, 1, 0)); }),
             "a world of 0 ranks; expected at least 1");
 }
 

@@ -12,7 +12,7 @@
 
 #include "collectives/host/process.h"
 #include "collectives/host/refusal.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -123,7 +123,7 @@ TEST(HostProcess, EndsBeforeAWatcherWithoutDescriptors) {
 
 TEST(HostProcess, SaysWhyItCannotSayWhoItIs) {
   const NoDescriptors none;
-  EXPECT_THAT(message_of([] { host::this_process(); }),
+  EXPECT_THAT(error_of([] { host::this_process(); }),
               HasSubstr("/stat cannot be read: Too many open files; processes that share memory "));
 }
 

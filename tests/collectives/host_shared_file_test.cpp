@@ -20,7 +20,7 @@
 #include "collectives/host/shared_file.h"
 #include "collectives/in_process_store.h"
 #include "tests/collectives/host_ranks.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -33,14 +33,14 @@ using ::testing::StartsWith;
 const std::int64_t kBytes = 4 * page_bytes();
 constexpr uid_t kNobody = 65534;
 
-std::string error_of(const host::Invitation& invitation) {
-  return message_of([&] { host::opened(invitation); });
+std::string refusal_of(const host::Invitation& invitation) {
+  return error_of([&] { host::opened(invitation); });
 }
 
 // The message for an invitation that names `descriptor` of this process in place of its own.
 std::string error_with(host::Invitation invitation, int descriptor) {
   invitation.descriptor = descriptor;
-  return error_of(invitation);
+  return refusal_of(invitation);
 }
 
 Descriptor memory_file(std::int64_t bytes) {
@@ -70,7 +70,7 @@ std::string error_of_one_who(const std::function<bool()>& leave) {
   const std::string message =
       length <= 0
           ? ""
-          : error_of(host::Invitation::parse({line.data(), static_cast<std::size_t>(length)}));
+          : refusal_of(host::Invitation::parse({line.data(), static_cast<std::size_t>(length)}));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   close(ready[0]);
@@ -97,7 +97,7 @@ TEST(HostInvitation, IsReadAsItWasWrittenAndOnlySo) {
   const std::string line = file.invitation().text();
   EXPECT_EQ(host::Invitation::parse(line).text(), line);
   const auto parse = [](const std::string& text) {
-    return message_of([&] { host::Invitation::parse(text); });
+    return error_of([&] { host::Invitation::parse(text); });
   };
   EXPECT_EQ(parse("come in"),
             "\"come in\" is no invitation to a process's memory, expected \"PROCESS START "
@@ -115,7 +115,7 @@ TEST(HostInvitation, ToAnotherProcessThanItNamesIsRefused) {
   EXPECT_THAT(error_of(to), HasSubstr("runs in another PID namespace, pid:[1]; this one in pid:["));
   to = file.invitation();
   to.process.start += 1;
-  EXPECT_EQ(error_of(to),
+  EXPECT_EQ(refusal_of(to),
             fmt::format("/proc/{} began at clock tick {}, expected {}: it is not the process that "
                         "invited",
                         to.process.id, to.process.start - 1, to.process.start));
@@ -123,7 +123,7 @@ TEST(HostInvitation, ToAnotherProcessThanItNamesIsRefused) {
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
   to.process.id = child;
-  EXPECT_EQ(error_of(to),
+  EXPECT_EQ(refusal_of(to),
             fmt::format("/proc/{} cannot be opened: No such file or directory", child));
 }
 
@@ -170,7 +170,7 @@ TEST(HostInvitation, OfAnotherUserNamespaceEndsAJobWithoutMpiWithTheSameAdvice) 
   store.set("host/line/0/1", theirs.text());
   store.set("host/line/1/1", "-");
   EXPECT_EQ(
-      message_of([&] {
+      error_of([&] {
         host::world({store, 0, 2});
       }),
       fmt::format("[rank 0] the ranks cannot share memory: rank 0: process {} runs in another user "
@@ -184,7 +184,7 @@ TEST(HostInvitation, OfAnotherUserNamespaceEndsAJobWithoutMpiWithTheSameAdvice) 
 TEST(HostMemory, ConnectsToAPeerOnceAndToNobodyElse) {
   host::Memory memory(2);
   host::Memory other(2);
-  EXPECT_THAT(message_of([&] { memory.connect("come in"); }),
+  EXPECT_THAT(error_of([&] { memory.connect("come in"); }),
               StartsWith("\"come in\" is no invitation to a process's memory"));
   EXPECT_EQ(memory.connect(other.invitation()), memory.connect(other.invitation()));
 }
@@ -197,7 +197,7 @@ TEST(HostMemory, ReachesNothingOutsideAPeersRegion) {
   EXPECT_NE(memory.access(*peer, whole - 1, 1), nullptr);
   for (const auto& [offset, bytes] : std::vector<std::pair<std::int64_t, std::int64_t>>{
            {whole, 1}, {-1, 1}, {0, -1}, {0, whole + 1}, {whole - 4, 5}}) {
-    EXPECT_EQ(message_of([&] { memory.access(*peer, offset, bytes); }),
+    EXPECT_EQ(error_of([&] { memory.access(*peer, offset, bytes); }),
               fmt::format("{} bytes at offset {} of a peer's memory, expected a range in its {} "
                           "bytes",
                           bytes, offset, whole));
@@ -221,7 +221,7 @@ TEST(HostInvitation, ToAControlBlockOfAnotherSizeIsRefused) {
         }
         return lines;
       };
-      ends[static_cast<std::size_t>(rank)] = message_of([&] {
+      ends[static_cast<std::size_t>(rank)] = error_of([&] {
         const auto memory = std::make_shared<host::Memory>(2);
         throw Error(host::Group::join(memory, "", {rank, 2}, other_version).refusal);
       });

@@ -17,7 +17,7 @@
 #include "base/page.h"
 #include "collectives/host/copy.h"
 #include "tests/collectives/host_ranks.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -66,8 +66,8 @@ TEST(HostRegion, KnowsItsOwnAddresses) {
 }
 
 TEST(HostRegion, SaysWhyTheSystemRefuses) {
-  EXPECT_THAT(message_of([] { host::Region region(std::int64_t{1} << 60); }), HasSubstr("bytes"));
-  EXPECT_THAT(message_of([] { host::Region region(std::int64_t{1} << 46); }),
+  EXPECT_THAT(error_of([] { host::Region region(std::int64_t{1} << 60); }), HasSubstr("bytes"));
+  EXPECT_THAT(error_of([] { host::Region region(std::int64_t{1} << 46); }),
               ::testing::AnyOf(HasSubstr("no address space for"), "no error"));
 }
 
@@ -371,7 +371,7 @@ TEST(HostFailures, AKilledProcessIsNamed) {
   auto joined = pair.join(0);
   ASSERT_EQ(joined.refusal, "");
   joined.group->barrier("first");
-  EXPECT_EQ(message_of([&] { joined.group->barrier("second"); }),
+  EXPECT_EQ(error_of([&] { joined.group->barrier("second"); }),
             fmt::format("[rank 0] barrier(second): rank 1 (process {}) has ended; its own message, "
                         "or the system's log, says why",
                         child));

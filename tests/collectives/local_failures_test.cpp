@@ -130,7 +130,7 @@ TEST(LocalMismatch, AllToAllComparesPairs) {
 
 TEST(LocalMismatch, EndsTheGroup) {
   const auto messages = messages_of(2, [](Communicator& comm, Device& device) {
-    const std::string first = message_of([&] {
+    const std::string first = error_of([&] {
       barrier(comm, device, comm.rank() == 0 ? "a" : "b");
       device.communication().synchronize();
     });
@@ -148,7 +148,7 @@ TEST(LocalLeave, ARankThatThrowsReleasesTheOthersAndIsNamed) {
     local::run(3, [&](Communicator& comm) {
       if (comm.rank() == 2) throw std::runtime_error("no more data");
       const auto device = cpu::open();
-      messages[static_cast<std::size_t>(comm.rank())] = message_of([&] {
+      messages[static_cast<std::size_t>(comm.rank())] = error_of([&] {
         barrier(comm, *device, "h.0");
         device->communication().synchronize();
       });
@@ -179,7 +179,7 @@ TEST(LocalLeave, ARankThatReturnsEarlyReleasesTheOthersAndIsNamed) {
       barrier(comm, *device, "first");
       device->communication().synchronize();
       if (comm.rank() == 1) return;
-      message = message_of([&] {
+      message = error_of([&] {
         barrier(comm, *device, "second");
         device->communication().synchronize();
       });
@@ -196,7 +196,7 @@ TEST(LocalLeave, GroupsOfASplitNameTheRankOfTheJobToo) {
     if (comm.rank() == 3) return;
     if (comm.rank() != 2) return;
     const auto device = cpu::open();
-    message = message_of([&] {
+    message = error_of([&] {
       barrier(*group, *device, "x");
       device->communication().synchronize();
     });
@@ -210,8 +210,7 @@ TEST(LocalLeave, TheStoreStopsWaitingForARankThatThrew) {
   std::string message;
   EXPECT_ANY_THROW(local::run(2, [&](Communicator& comm) {
     if (comm.rank() == 1) fail("boom");
-    message =
-        message_of([&] { static_cast<void>(comm.store().get("key", std::chrono::hours(1))); });
+    message = error_of([&] { static_cast<void>(comm.store().get("key", std::chrono::hours(1))); });
   }));
   EXPECT_EQ(message, "store: nobody will set key: rank 1 left: it threw \"boom\"");
 }
@@ -234,7 +233,7 @@ TEST(LocalFailure, ARankThatFailsInsideACollectiveEndsItForAll) {
 }
 
 TEST(LocalRun, NeedsARank) {
-  EXPECT_EQ(message_of([] { local::run(0, [](Communicator&) {}); }),
+  EXPECT_EQ(error_of([] { local::run(0, [](Communicator&) {}); }),
             "local::run with 0 ranks; expected at least 1");
 }
 

@@ -8,7 +8,7 @@
 
 #include "collectives/backends.h"
 #include "collectives/store.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -117,21 +117,21 @@ TEST(MeshShape, FillsOneAxisWithWhatIsLeft) {
 }
 
 TEST(MeshShape, RefusesWhatDoesNotMakeTheWorld) {
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(error_of([] {
               static_cast<void>(MeshShape{1, -1, 3}.resolved(8));
             }),
             "mesh is 1 x -1 x 3 (replicate x shard x tensor), which does not make the 8 rank(s) of "
             "this job; the axes that are given must divide 8");
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(error_of([] {
               static_cast<void>(MeshShape{2, 2, 1}.resolved(8));
             }),
             "mesh is 2 x 2 x 1 (replicate x shard x tensor), which does not make the 8 rank(s) of "
             "this job; start 4 ranks, or set one axis to -1");
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(error_of([] {
               static_cast<void>(MeshShape{-1, -1, 2}.resolved(8));
             }),
             "mesh is -1 x -1 x 2 (replicate x shard x tensor); at most one axis can be -1");
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(error_of([] {
               static_cast<void>(MeshShape{1, 0, 2}.resolved(8));
             }),
             "mesh.shard is 0; expected a number of ranks, or -1 for what the other axes leave");

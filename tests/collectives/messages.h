@@ -3,23 +3,13 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "collectives/backends.h"
+#include "tests/errors.h"
 
 namespace zero::test {
-
-/// The message of the zero::Error that `call` throws, or "no error".
-inline std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 /// What each of `ranks` threads meets when it runs `body`, in rank order.
 inline std::vector<std::string> messages_of(
@@ -27,7 +17,7 @@ inline std::vector<std::string> messages_of(
   std::vector<std::string> messages(static_cast<std::size_t>(ranks));
   local::run(ranks, [&](Communicator& communicator) {
     const auto device = cpu::open();
-    messages[static_cast<std::size_t>(communicator.rank())] = message_of([&] {
+    messages[static_cast<std::size_t>(communicator.rank())] = error_of([&] {
       body(communicator, *device);
       device->communication().synchronize();
     });

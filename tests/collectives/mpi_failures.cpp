@@ -12,7 +12,7 @@
 #include "collectives/mpi/check.h"
 #include "collectives/mpi/options.h"
 #include "tests/collectives/body.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -30,18 +30,18 @@ void checks(int* argc, char*** argv) {
          "one host holds all ranks");
   const auto second = mpi::world(argc, argv);
   expect(second->size() == world->size(), "a second world shares the session");
-  expect(contains(message_of([] { mpi::check_mpi(MPI_ERR_ROOT); }), "MPI error "), "check_mpi");
-  expect(contains(message_of([] { mpi::check_mpi(MPI_ERR_ROOT); }), "mpi_failures.cpp:"), "where");
-  expect(contains(message_of([] { mpi::check_thread_level(MPI_THREAD_SERIALIZED); }),
+  expect(contains(error_of([] { mpi::check_mpi(MPI_ERR_ROOT); }), "MPI error "), "check_mpi");
+  expect(contains(error_of([] { mpi::check_mpi(MPI_ERR_ROOT); }), "mpi_failures.cpp:"), "where");
+  expect(contains(error_of([] { mpi::check_thread_level(MPI_THREAD_SERIALIZED); }),
                   "expected MPI_THREAD_MULTIPLE"),
          "the thread level is checked");
-  expect(contains(message_of([&] {
+  expect(contains(error_of([&] {
                     static_cast<void>(
                         mpi::world(argc, argv, {.largest_message = std::int64_t{1} << 30}));
                   }),
                   "largest message of 1073741824 bytes; expected 1 to 1073741823"),
          "the message limit is checked");
-  expect(contains(message_of([&] { static_cast<void>(mpi::world(argc, argv, {.hosts = {0}})); }),
+  expect(contains(error_of([&] { static_cast<void>(mpi::world(argc, argv, {.hosts = {0}})); }),
                   fmt::format("imitated hosts of 1 ranks; expected one for each of the {} ranks of "
                               "the world",
                               world->size())),
@@ -50,7 +50,7 @@ void checks(int* argc, char*** argv) {
 
 void after_the_end(int* argc, char*** argv) {
   mpi::world(argc, argv).reset();
-  expect(contains(message_of([&] { static_cast<void>(mpi::world(argc, argv)); }),
+  expect(contains(error_of([&] { static_cast<void>(mpi::world(argc, argv)); }),
                   "MPI has been finalised and cannot start again"),
          "MPI starts once");
 }
@@ -86,7 +86,7 @@ void callers_mpi(int* argc, char*** argv) {
 void single_threaded(int* argc, char*** argv) {
   int provided = 0;
   MPI_Init_thread(argc, argv, MPI_THREAD_SINGLE, &provided);
-  const std::string message = message_of([&] { static_cast<void>(mpi::world(argc, argv)); });
+  const std::string message = error_of([&] { static_cast<void>(mpi::world(argc, argv)); });
   expect(provided == MPI_THREAD_MULTIPLE || contains(message, "this MPI gives thread level"),
          "a low thread level is refused");
   MPI_Finalize();
@@ -99,7 +99,7 @@ void lengths(int* argc, char*** argv, const mpi::Options& options) {
   std::vector<float> values(40);
   const std::int64_t count = world->rank() == 1 ? 12 : 10;
   const Slices full{.buffer = View::of(std::span(values)), .ranges = {{0, count}, {20, count}}};
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     world->all_gather(full.of(world->rank()), full, device->communication(), {"h.0"});
     device->communication().synchronize();
   });
@@ -117,7 +117,7 @@ void pair_lengths(int* argc, char*** argv) {
   const Slices send = Slices::even(View::of(std::span(values)).slice(0, 20), 2);
   Slices receive = Slices::even(View::of(std::span(values)).slice(20, 20), 2);
   if (world->rank() == 1) receive.ranges[0].count = 0;
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     world->all_to_all(send, receive, device->communication(), {"tokens"});
     device->communication().synchronize();
   });
@@ -141,7 +141,7 @@ void hosts_stray(int* argc, char*** argv) {
   const int leader = rank / 2 * 2;
   std::vector<float> values(80);
   const Slices full = Slices::even(View::of(std::span(values)), 4);
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     world->all_gather(full.of(rank), full, device->communication(), {fmt::format("h.{}", leader)});
     device->communication().synchronize();
   });

@@ -4,8 +4,10 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "collectives/backends.h"
+#include "collectives/mpi/options.h"
 
 namespace zero::test {
 
@@ -19,6 +21,14 @@ inline int mpi_program(int argc, char** argv, void (*run)(int* argc, char*** arg
     mpi::abort(3);
   }
   return 0;
+}
+
+/// The hosts of ranks by a letter each, as in "aab", or "messages": as without memory in common.
+inline mpi::Options options_of(const std::string& layout) {
+  if (layout == "messages") return {.host_memory = mpi::Options::HostMemory::unused};
+  mpi::Options options;
+  for (const char letter : layout) options.hosts.push_back(letter - 'a');
+  return options;
 }
 
 }  // namespace zero::test

@@ -7,8 +7,8 @@
 
 #include "collectives/mpi/options.h"
 #include "tests/collectives/body.h"
-#include "tests/collectives/messages.h"
 #include "tests/collectives/mpi_program.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -16,13 +16,6 @@ namespace {
 constexpr std::array kOperations{Operation::all_gather, Operation::reduce_scatter,
                                  Operation::all_reduce, Operation::all_to_all,
                                  Operation::broadcast,  Operation::barrier};
-
-mpi::Options options_of(const std::string& layout) {
-  if (layout == "messages") return {.host_memory = mpi::Options::HostMemory::unused};
-  mpi::Options options;
-  for (const char letter : layout) options.hosts.push_back(letter - 'a');
-  return options;
-}
 
 void call(Communicator& world, Device& device, Operation operation, const std::string& purpose) {
   Stream& stream = device.communication();
@@ -60,7 +53,7 @@ void check_stray(Communicator& world, int strayer, Operation operation, Operatio
                  const std::string& purpose) {
   const auto device = cpu::open();
   const bool strays = world.rank() == strayer;
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     call(world, *device, strays ? strayed : operation, strays ? purpose : "h.0");
     world.barrier(device->communication(), {"after"});
     device->communication().synchronize();

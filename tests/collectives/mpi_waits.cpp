@@ -15,8 +15,8 @@
 
 #include "collectives/mpi/options.h"
 #include "tests/collectives/body.h"
-#include "tests/collectives/messages.h"
 #include "tests/collectives/mpi_program.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -24,13 +24,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kStuck = 1;
-
-mpi::Options options_of(const std::string& layout) {
-  if (layout == "messages") return {.host_memory = mpi::Options::HostMemory::unused};
-  mpi::Options options;
-  for (const char letter : layout) options.hosts.push_back(letter - 'a');
-  return options;
-}
 
 /// Warnings as they came.
 class Lines {
@@ -117,7 +110,7 @@ void check_stuck(Communicator& world, Device& device, const mpi::Options& option
       {.warning = 200ms, .timeout = 1s, .warn = [&](const std::string& line) { lines.add(line); }});
   if (world.rank() == kStuck) return stop_coming(how);
   const std::string state = state_of(world, options, how == "stopped" ? "is stopped" : "runs");
-  const std::string message = message_of([&] { gather(world, device); });
+  const std::string message = error_of([&] { gather(world, device); });
   const std::string mine = fmt::format("[rank {}] all_gather(h.3)", world.rank());
   expect(message.starts_with(mine), message);
   // Another rank may have been the first to give up; one on the same host where there is one.
@@ -151,7 +144,7 @@ void check_chain(Communicator& world, Device& device) {
   constexpr int kFirst = 2;
   world.set_wait_limits({.warning = 0ms, .timeout = world.rank() == kFirst ? 1s : 60s});
   if (world.rank() == kStuck) return stop_coming("stopped");
-  const std::string message = message_of([&] { gather(world, device); });
+  const std::string message = error_of([&] { gather(world, device); });
   expect(message.find("[rank 2] all_gather(h.3), step 12: waiting for 1 s for rank 1 (on host ") !=
              std::string::npos,
          message);
@@ -171,7 +164,7 @@ void check_mesh(Communicator& world, Device& device) {
   world.set_wait_limits({.warning = 0ms, .timeout = world.rank() == kFirst ? 1s : 60s});
   if (world.rank() == kStuck) return stop_coming("stopped");
   const std::string message =
-      message_of([&] { gather(world.rank() == 0 ? *tensor : *data, device); });
+      error_of([&] { gather(world.rank() == 0 ? *tensor : *data, device); });
   expect(message.starts_with("[rank 2] all_gather(h.3), step 12: waiting for 1 s for rank 1 ("),
          message);
   std::fprintf(stderr, "%s\n", message.c_str());

@@ -7,7 +7,7 @@
 
 #include "collectives/nccl/plan.h"
 #include "tests/collectives/body.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -35,7 +35,7 @@ TEST(NcclHalving, EachRoundHalvesWhatARankSums) {
   EXPECT_EQ(rounds[2].partner, 1);
   EXPECT_THAT(rounds[2].keeps, ElementsAre(5));
   EXPECT_THAT(rounds[2].gives, ElementsAre(1));
-  EXPECT_THAT(message_of([] { static_cast<void>(nccl::halving(0, 6)); }),
+  EXPECT_THAT(error_of([] { static_cast<void>(nccl::halving(0, 6)); }),
               ::testing::HasSubstr("halving for rank 0 of 6; expected a power of two"));
 }
 

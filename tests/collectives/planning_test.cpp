@@ -5,7 +5,7 @@
 #include "collectives/collective_backend.h"
 #include "collectives/in_process_store.h"
 #include "collectives/store.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -27,11 +27,11 @@ TEST(Slices, CutEvenlyAndStrided) {
 TEST(Slices, RefuseWhatDoesNotDivideOrLiesOutside) {
   std::vector<float> values(12);
   const View view = View::of(std::span(values));
-  EXPECT_EQ(message_of([&] { static_cast<void>(Slices::even(view, 5)); }),
+  EXPECT_EQ(error_of([&] { static_cast<void>(Slices::even(view, 5)); }),
             "a buffer of 12 elements cannot be cut into 5 equal slices; pad it in the layout");
-  EXPECT_EQ(message_of([&] { static_cast<void>(Slices::strided(view, 5, 0, 1)); }),
+  EXPECT_EQ(error_of([&] { static_cast<void>(Slices::strided(view, 5, 0, 1)); }),
             "a buffer of 12 elements cannot be cut into 5 equal shards; pad it in the layout");
-  EXPECT_EQ(message_of([&] { static_cast<void>(Slices::strided(view, 3, 3, 2)); }),
+  EXPECT_EQ(error_of([&] { static_cast<void>(Slices::strided(view, 3, 3, 2)); }),
             "slice [3, 5) is outside a shard of 4 elements");
 }
 
@@ -64,14 +64,14 @@ TEST(PlanningCommunicator, IsARankWithoutPeers) {
   EXPECT_EQ(all_gather_texts(*comm, *device, "plan", "hash"),
             std::vector<std::string>(1000, "plan"));
   EXPECT_EQ(comm->split(-1, 0), nullptr);
-  EXPECT_EQ(message_of([&] { static_cast<void>(comm->split(0, 0)); }),
+  EXPECT_EQ(error_of([&] { static_cast<void>(comm->split(0, 0)); }),
             "[rank 5] split: a planning communicator of 1000 ranks does not know the colors of its "
             "peers; make one of the group's size with planning::part");
   EXPECT_EQ(planning::communicator(0, 1, BackendKind::local)->split(0, 0)->size(), 1);
-  EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(3, 3, BackendKind::mpi)); }),
+  EXPECT_EQ(error_of([] { static_cast<void>(planning::communicator(3, 3, BackendKind::mpi)); }),
             "planning: rank 3 is outside a world of 3 ranks");
   EXPECT_EQ(
-      message_of([] { static_cast<void>(planning::communicator(0, 3, BackendKind::planning)); }),
+      error_of([] { static_cast<void>(planning::communicator(0, 3, BackendKind::planning)); }),
       "a plan needs the backend that its run will have; planning is none");
 }
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/in_process_store.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 TEST(WithoutMpi, WorldSaysWhatToInstall) {
   EXPECT_FALSE(mpi::available());
   EXPECT_THAT(mpi::version(), ::testing::HasSubstr("none in this build; it needs libopenmpi-dev"));
-  EXPECT_EQ(message_of([] { static_cast<void>(mpi::world(nullptr, nullptr)); }),
+  EXPECT_EQ(error_of([] { static_cast<void>(mpi::world(nullptr, nullptr)); }),
             "this build has no MPI backend; install libopenmpi-dev and openmpi-bin, then configure "
             "again with -DZERO_MPI=ON");
 }
@@ -27,7 +27,7 @@ TEST(WithoutNccl, WorldSaysWhatToInstall) {
   EXPECT_THAT(nccl::version(), ::testing::HasSubstr("it needs launch/install_cuda.sh"));
   InProcessStore store;
   const auto device = cpu::open();
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] {
               static_cast<void>(nccl::world({store, 0, 1}, *device, {}));
             }),
             "this build has no NCCL backend; launch/install_cuda.sh brings CUDA and NCCL, then "

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -23,13 +23,13 @@ class Checks : public ::testing::Test {
   View halves(std::int64_t count) const { return other.view().reinterpret(DType::bf16, count); }
 
   std::string all_gather(View mine, const Slices& slices, const std::string& purpose = "h.0") {
-    return message_of([&] { comm->all_gather(mine, slices, stream, {purpose}); });
+    return error_of([&] { comm->all_gather(mine, slices, stream, {purpose}); });
   }
   std::string reduce_scatter(const Slices& slices, const ReduceEpilogue& epilogue) {
     return reduce_scatter(slices, epilogue, spare(3000, 600));
   }
   std::string reduce_scatter(const Slices& slices, const ReduceEpilogue& epilogue, View workspace) {
-    return message_of([&] { comm->reduce_scatter(slices, epilogue, workspace, stream, {"h.0"}); });
+    return error_of([&] { comm->reduce_scatter(slices, epilogue, workspace, stream, {"h.0"}); });
   }
   static ReduceEpilogue into(View destination, std::vector<View> addends = {}) {
     return {.addends = std::move(addends), .destination = destination, .norm = nullptr};
@@ -55,16 +55,16 @@ TEST_F(Checks, AnEmptyUnitIsRefusedEverywhere) {
   const std::string rest =
       ": the tag's purpose is empty; name the unit or other purpose of the collective";
   EXPECT_EQ(all_gather(full.of(3), full, ""), "[rank 3] all_gather()" + rest);
-  EXPECT_EQ(message_of(
-                [&] { comm->reduce_scatter(full, into(full.of(3)), spare(0, 600), stream, {""}); }),
-            "[rank 3] reduce_scatter()" + rest);
-  EXPECT_EQ(message_of([&] { comm->all_reduce(spare(0, 1), ReduceOp::sum, stream, {""}); }),
+  EXPECT_EQ(
+      error_of([&] { comm->reduce_scatter(full, into(full.of(3)), spare(0, 600), stream, {""}); }),
+      "[rank 3] reduce_scatter()" + rest);
+  EXPECT_EQ(error_of([&] { comm->all_reduce(spare(0, 1), ReduceOp::sum, stream, {""}); }),
             "[rank 3] all_reduce()" + rest);
-  EXPECT_EQ(message_of([&] { comm->all_to_all(full, full, stream, {""}); }),
+  EXPECT_EQ(error_of([&] { comm->all_to_all(full, full, stream, {""}); }),
             "[rank 3] all_to_all()" + rest);
-  EXPECT_EQ(message_of([&] { comm->broadcast(spare(0, 1), 0, stream, {""}); }),
+  EXPECT_EQ(error_of([&] { comm->broadcast(spare(0, 1), 0, stream, {""}); }),
             "[rank 3] broadcast()" + rest);
-  EXPECT_EQ(message_of([&] { comm->barrier(stream, {""}); }), "[rank 3] barrier()" + rest);
+  EXPECT_EQ(error_of([&] { comm->barrier(stream, {""}); }), "[rank 3] barrier()" + rest);
 }
 
 TEST_F(Checks, SlicesAreOnePerRankInsideAndApart) {
@@ -72,7 +72,7 @@ TEST_F(Checks, SlicesAreOnePerRankInsideAndApart) {
   wrong.ranges.pop_back();
   EXPECT_EQ(all_gather(full.of(3), wrong),
             "[rank 3] all_gather(h.0): full has 4 slices, expected one per rank, 5");
-  EXPECT_EQ(message_of([&] { static_cast<void>(comm->reduce_scatter_workspace(wrong)); }),
+  EXPECT_EQ(error_of([&] { static_cast<void>(comm->reduce_scatter_workspace(wrong)); }),
             "[rank 3] reduce_scatter(workspace): full has 4 slices, expected one per rank, 5");
   wrong = full;
   wrong.ranges[4].count = 151;
@@ -142,22 +142,22 @@ TEST_F(Checks, ReduceScatterRefusesAWorkspaceThatIsSmallOrShared) {
 }
 
 TEST_F(Checks, AllReduceBroadcastAndAllToAllRefuseWhatDoesNotFit) {
-  EXPECT_EQ(message_of([&] { comm->all_reduce(halves(8), ReduceOp::sum, stream, {"norm"}); }),
+  EXPECT_EQ(error_of([&] { comm->all_reduce(halves(8), ReduceOp::sum, stream, {"norm"}); }),
             "[rank 3] all_reduce(norm): values hold bf16, expected fp32, fp64, i32 or i64");
-  EXPECT_EQ(message_of([&] { comm->broadcast(spare(0, 1), 5, stream, {"x"}); }),
+  EXPECT_EQ(error_of([&] { comm->broadcast(spare(0, 1), 5, stream, {"x"}); }),
             "[rank 3] broadcast(x): root 5 is outside the world of 5 ranks");
-  EXPECT_EQ(message_of([&] { comm->broadcast(spare(0, 1), -1, stream, {"x"}); }),
+  EXPECT_EQ(error_of([&] { comm->broadcast(spare(0, 1), -1, stream, {"x"}); }),
             "[rank 3] broadcast(x): root -1 is outside the world of 5 ranks");
   Slices receive = Slices::even(spare(0, 750), 5);
   receive.ranges[3].count = 149;
-  EXPECT_EQ(message_of([&] { comm->all_to_all(full, receive, stream, {"x"}); }),
+  EXPECT_EQ(error_of([&] { comm->all_to_all(full, receive, stream, {"x"}); }),
             "[rank 3] all_to_all(x): slice 3 of send has 150 elements, of receive 149; a rank "
             "sends itself what it receives of itself");
-  EXPECT_EQ(message_of([&] { comm->all_to_all(full, full, stream, {"x"}); }),
+  EXPECT_EQ(error_of([&] { comm->all_to_all(full, full, stream, {"x"}); }),
             "[rank 3] all_to_all(x): slice 0 of receive overlaps slice 0 of send; give it its own "
             "memory");
   const Slices of_halves = Slices::even(halves(750), 5);
-  EXPECT_EQ(message_of([&] { comm->all_to_all(full, of_halves, stream, {"x"}); }),
+  EXPECT_EQ(error_of([&] { comm->all_to_all(full, of_halves, stream, {"x"}); }),
             "[rank 3] all_to_all(x): send holds fp32, receive holds bf16");
 }
 

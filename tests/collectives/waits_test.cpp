@@ -78,10 +78,10 @@ TEST(RanksToBlame, AreThoseForWhichNobodyAnswersThatTheyWait) {
 
 TEST(WaitLimits, AreCheckedWhereTheyAreSet) {
   CallContext context;
-  EXPECT_EQ(message_of([&] { context.set_limits({.warning = 20ms, .timeout = 10ms}); }),
+  EXPECT_EQ(error_of([&] { context.set_limits({.warning = 20ms, .timeout = 10ms}); }),
             "wait limits: a warning after 20 ms would come after the timeout, 10 ms; give the "
             "warning the shorter time, or 0 for none");
-  EXPECT_EQ(message_of([&] { context.set_limits({.warning = -1ms}); }),
+  EXPECT_EQ(error_of([&] { context.set_limits({.warning = -1ms}); }),
             "wait limits of -1 ms (warning) and 600000 ms (timeout); expected 0, for none, or "
             "more");
   context.set_limits({.warning = 20ms, .timeout = 0ms});
@@ -160,7 +160,7 @@ TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
       gave_up.wait();
       return barrier(comm, device, "later");
     }
-    const std::string message = message_of([&] { barrier(comm, device, "h.3"); });
+    const std::string message = error_of([&] { barrier(comm, device, "h.3"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -208,7 +208,7 @@ TEST(LocalWaits, PartsInheritLimitsAndStep) {
     comm.set_step(7);
     if (comm.rank() < 2) return;
     if (comm.rank() == 3) return gave_up.wait();
-    const std::string message = message_of([&] { barrier(*part, device, "x"); });
+    const std::string message = error_of([&] { barrier(*part, device, "x"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -231,7 +231,7 @@ TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
       gave_up.wait();
       return group.barrier("later");
     }
-    const std::string message = message_of([&] { group.barrier("h.3"); });
+    const std::string message = error_of([&] { group.barrier("h.3"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -262,7 +262,7 @@ std::vector<std::string> control_ranks(const std::function<void(Communicator&, D
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < 3; ++rank) {
       threads.emplace_back([&, rank] {
-        messages[static_cast<std::size_t>(rank)] = message_of([&] {
+        messages[static_cast<std::size_t>(rank)] = error_of([&] {
           const auto world = control::world({store, rank, 3}, hosts);
           const auto device = cpu::open();
           body(*world, *device);
@@ -285,7 +285,7 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
       barrier(comm, device, "settings");  // which the others have come to
       return barrier(comm, device, "later");
     }
-    const std::string message = message_of([&] { barrier(comm, device, "settings"); });
+    const std::string message = error_of([&] { barrier(comm, device, "settings"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -323,7 +323,7 @@ TEST(ControlWaits, ALostRankIsNotWaitedForUntilTheTimeout) {
   const auto world = control::world({store, 0, 2}, {"a", "b"});
   const auto device = cpu::open();
   world->set_wait_limits({.warning = 0ms, .timeout = 10s});
-  EXPECT_THAT(message_of([&] { barrier(*world, *device, "settings"); }),
+  EXPECT_THAT(error_of([&] { barrier(*world, *device, "settings"); }),
               Not(HasSubstr("the timeout of collectives")));
 }
 

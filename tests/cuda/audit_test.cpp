@@ -34,7 +34,7 @@ std::vector<std::string> reads_of_nothing(const WorkGraph& graph) {
 class Audit : public ::testing::TestWithParam<int> {};
 
 TEST_P(Audit, EveryAccessIsOrdered) {
-  for (const DecoderShape& model : {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama())}) {
+  for (const DecoderShape& model : {tiny_gpt2(), tiny_llama()}) {
     for (const int ranks : {1, 2, 4}) {
       const AuditedRun run{.model = model, .ranks = ranks, .engine = audited_options(GetParam())};
       const WorkGraph graph = graph_of(run);

@@ -57,11 +57,11 @@ TEST_F(CudaDevice, IsNamedAndChosenByIndexOrUuid) {
   EXPECT_EQ(
       "cuda: device 3 was asked for, 3 are visible; start no more ranks on a host than it has "
       "GPUs, or choose with CUDA_VISIBLE_DEVICES",
-      message_of([] { open({.index = 3}); }));
+      error_of([] { open({.index = 3}); }));
   EXPECT_EQ(
       "cuda: no visible device is GPU-7; there are: GPU-01010101-0101-0101-0101-010101010101, "
       "GPU-02020202-0202-0202-0202-020202020202, GPU-03030303-0303-0303-0303-030303030303",
-      message_of([] { open({.uuid = "GPU-7"}); }));
+      error_of([] { open({.uuid = "GPU-7"}); }));
 }
 
 TEST_F(CudaDevice, OfARankIsItsNumberUnlessItsProcessSeesOneAlone) {
@@ -71,7 +71,7 @@ TEST_F(CudaDevice, OfARankIsItsNumberUnlessItsProcessSeesOneAlone) {
   EXPECT_EQ(index_of_rank(1), 1);
   EXPECT_NE(uuid_of(0), uuid_of(1));
   EXPECT_EQ(open({.uuid = uuid_of(1)})->name(), "cuda:1");
-  EXPECT_THAT(message_of([] { index_of_rank(2); }),
+  EXPECT_THAT(error_of([] { index_of_rank(2); }),
               AllOf(HasSubstr("rank 2 of its host"), HasSubstr("sees 2 GPUs")));
 }
 
@@ -81,17 +81,17 @@ TEST_F(CudaDevice, SaysWhatTheMachineLacks) {
   EXPECT_EQ(
       "cuda: the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide them); use a CPU device or a "
       "machine with a GPU",
-      message_of([] { open(); }));
+      error_of([] { open(); }));
   emulated::reset({.driver_version = 12040});
   EXPECT_EQ(
       "cuda: the NVIDIA driver is too old: it takes CUDA 12.4, this program was built with 13.0; "
       "install a newer driver",
-      message_of([] { open(); }));
+      error_of([] { open(); }));
   emulated::reset({.driver_version = 0});
   EXPECT_EQ(
       "cuda: there is no NVIDIA driver here, and device \"cuda\" needs one; use a CPU device or a "
       "machine with a GPU",
-      message_of([] { open(); }));
+      error_of([] { open(); }));
 }
 
 TEST_F(CudaDevice, IsRefusedIfTheBuildHasNoCodeForIt) {
@@ -100,17 +100,17 @@ TEST_F(CudaDevice, IsRefusedIfTheBuildHasNoCodeForIt) {
   EXPECT_EQ(
       "cuda: this build has code for 90a-real and none for GPU 0, Emulated GPU of compute "
       "capability 8.0; configure with -DZERO_CUDA_ARCHITECTURES=80-real, or use a CPU device",
-      message_of([] { open(); }));
+      error_of([] { open(); }));
   EXPECT_TRUE(missing_code(0).has_value());
   EXPECT_FALSE(missing_code(1).has_value()) << "there is no such GPU";
   emulated::reset({.capability = 100});
-  EXPECT_THAT(message_of([] { open(); }), HasSubstr("-DZERO_CUDA_ARCHITECTURES=100-real"));
+  EXPECT_THAT(error_of([] { open(); }), HasSubstr("-DZERO_CUDA_ARCHITECTURES=100-real"));
   emulated::reset();
   EXPECT_FALSE(missing_code(0).has_value());
 }
 
 TEST_F(CudaDevice, NamesTheOptionIfTheBuildHasNoCodeForAGpu) {
-  EXPECT_THAT(message_of([] { check(cudaErrorNoKernelImageForDevice, "fill"); }),
+  EXPECT_THAT(error_of([] { check(cudaErrorNoKernelImageForDevice, "fill"); }),
               AllOf(StartsWith("cuda: fill: "), HasSubstr("this build has no code for this GPU"),
                     HasSubstr("-DZERO_CUDA_ARCHITECTURES=native")));
 }
@@ -179,15 +179,15 @@ TEST_F(CudaDevice, SaysWhatThereIsNoRoomFor) {
       "device cuda:0: out of memory before the first step: the run needs (bytes) parameters "
       "9437184, optimizer 20971520, and there is no room for its optimizer: 14680064 of the GPU's "
       "25165824 are free; use more ranks, a higher stage or a smaller micro-batch",
-      message_of([&] { open({.reserve = reserve}); }));
+      error_of([&] { open({.reserve = reserve}); }));
 }
 
 TEST_F(CudaDevice, OutOfMemoryShowsTheLedgerAndTheDriversView) {
   restart({.memory = 24 << 20});
   const Buffer kept =
       device_->allocate(3 << 20, DType::fp32, MemoryClass::optimizer, "master values");
-  const std::string message = message_of(
-      [&] { device_->allocate(4 << 20, DType::fp32, MemoryClass::gathered, "window 0"); });
+  const std::string message =
+      error_of([&] { device_->allocate(4 << 20, DType::fp32, MemoryClass::gathered, "window 0"); });
   EXPECT_THAT(message,
               AllOf(StartsWith("device cuda:0: out of memory: 16777216 bytes for gathered/window "
                                "0, while its buffers hold (bytes): optimizer 12582912, "
@@ -195,7 +195,7 @@ TEST_F(CudaDevice, OutOfMemoryShowsTheLedgerAndTheDriversView) {
                                "bytes taken from the driver for them, "),
                     HasSubstr(" of the GPU's 25165824 free; use more ranks, a higher stage")));
   emulated::fail_next("cudaMallocHost", cudaErrorMemoryAllocation);
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 device_->allocate_host(1 << 20, DType::u8, MemoryClass::staging, "batches");
               }),
               StartsWith("device cuda:0: out of host memory: 1048576 bytes for staging/batches"));
@@ -260,9 +260,9 @@ TEST_F(CudaDevice, MarksNeitherRunAnythingNorStopTheHost) {
   stream.synchronize();
   EXPECT_GT(end.seconds_since(begin).value(), 0);
   const Mark host = cpu::open()->compute().mark();
-  EXPECT_THAT(message_of([&] { static_cast<void>(end.seconds_since(host)); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(end.seconds_since(host)); }),
               HasSubstr("cuda: marks of two devices have no clock in common"));
-  EXPECT_THAT(message_of([&] { static_cast<void>(host.seconds_since(end)); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(host.seconds_since(end)); }),
               HasSubstr("marks of streams of two devices have no clock in common"));
 }
 
@@ -291,7 +291,7 @@ TEST_F(CudaDevice, AStepTakesNoMemoryOnceItHasRun) {
 
 TEST_F(CudaDevice, AStickyErrorIsNamed) {
   emulated::break_context(cudaErrorIllegalAddress);
-  EXPECT_THAT(message_of([&] { device_->compute().synchronize(); }),
+  EXPECT_THAT(error_of([&] { device_->compute().synchronize(); }),
               AllOf(StartsWith("cuda: wait for a stream: cudaErrorIllegalAddress"),
                     HasSubstr("device/cuda/stream.cpp:"), HasSubstr("the error is sticky")));
 }
@@ -299,11 +299,11 @@ TEST_F(CudaDevice, AStickyErrorIsNamed) {
 TEST_F(CudaDevice, ForeignStreamsAndHostMemoryAreRefused) {
   const auto cpu = cpu::open();
   EXPECT_EQ("cuda: work was submitted to a stream of another device; use the CUDA device's own",
-            message_of([&] { native(cpu->compute()); }));
+            error_of([&] { native(cpu->compute()); }));
   std::vector<float> host(4);
   const View there = allocate(4, DType::bf16);
   EXPECT_EQ("convert: a view of 4 fp32 is host memory; copy it to the device first (equal dtypes)",
-            message_of([&] {
+            error_of([&] {
               device_->kernels().convert(device_->compute(), View::of(std::span(host)), there);
             }));
 }

@@ -108,7 +108,7 @@ TEST_F(Emulator, CountsWithAtomicsAndDynamicSharedMemory) {
 TEST_F(Emulator, NamesBarriersThatNotAllThreadsMeet) {
   const cudaStream_t s = stream();
   diverge(s);
-  const std::string message = message_of([&] { check(cudaStreamSynchronize(s), "synchronize"); });
+  const std::string message = error_of([&] { check(cudaStreamSynchronize(s), "synchronize"); });
   EXPECT_THAT(message, HasSubstr("kernel diverge, block (0, 0, 0): a barrier or shuffle at "));
   EXPECT_THAT(message, HasSubstr("some threads have ended before"));
   EXPECT_THAT(message, HasSubstr("the error is sticky"));
@@ -118,7 +118,7 @@ TEST_F(Emulator, NamesBarriersThatNotAllThreadsMeet) {
 TEST_F(Emulator, NamesShufflesThatNotAllOfAWarpMeet) {
   const cudaStream_t s = stream();
   diverge_in_warps(s);
-  EXPECT_THAT(message_of([&] { check(cudaStreamSynchronize(s), "synchronize"); }),
+  EXPECT_THAT(error_of([&] { check(cudaStreamSynchronize(s), "synchronize"); }),
               HasSubstr("kernel diverge_in_warps, block (0, 0, 0): a barrier or shuffle at "));
 }
 
@@ -276,7 +276,7 @@ TEST_F(Emulator, FailsOnDemandAndChecksCopies) {
   EXPECT_EQ(cudaErrorInvalidValue, cudaMemcpyAsync(memory, host.data(), 20, cudaMemcpyDefault, s));
   EXPECT_EQ(cudaErrorInvalidValue, cudaMemsetAsync(memory + 1, 0, 16, s));
   EXPECT_EQ(cudaErrorInvalidResourceHandle, cudaMemsetAsync(memory, 0, 16, nullptr));
-  EXPECT_THAT(message_of([] { emulated::reset(); }),
+  EXPECT_THAT(error_of([] { emulated::reset(); }),
               HasSubstr("1 streams, 0 events, 1 allocations and 0 graphs are left over"));
 }
 

@@ -9,8 +9,8 @@
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/submitted.h"
 #include "tests/inference/quantized_model.h"
-#include "tests/inference/tiny_models.h"
-#include "tests/model/ops_harness.h"
+#include "tests/inference/saved_model.h"
+#include "tests/ops/ops_harness.h"
 
 // Passes of sizes that come again are captured on the emulated GPU, and replayed.
 namespace zero::testing {
@@ -76,8 +76,8 @@ Answers answers_of(const std::string& folder, InferenceOptions options) {
 
 TEST(GpuInferenceGraphs, ChangeNoBitOfAnswers) {
   for (const auto& [config, options] :
-       {std::pair(DecoderShape(small_gpt2()), InferenceOptions{.dtype = DType::bf16}),
-        {DecoderShape(small_llama()), InferenceOptions{.weights = WeightFormat::int8}}}) {
+       {std::pair(small_gpt2(), InferenceOptions{.dtype = DType::bf16}),
+        {small_llama(), InferenceOptions{.weights = WeightFormat::int8}}}) {
     const Scratch scratch;
     const std::string folder = scratch.path("model/");
     with_saved_model(config, folder, 1);
@@ -100,7 +100,8 @@ Submitted submitted_by(bool graphs) {
   Submitted one;
   {
     const auto gpu = cuda::open();
-    const Gpt2Sizes config{.layers = 12, .width = 64, .heads = 4, .context = 32, .vocabulary = 70};
+    const DecoderShape config = small_gpt2(
+        {{"layers", 12}, {"width", 64}, {"heads", 4}, {"context", 32}, {"vocabulary", 70}});
     InferenceModel model(*gpu, config,
                          {.dtype = DType::bf16, .requests = 4, .rows = 16, .graphs = graphs});
     one = submitted_by_last(4, [&] { pass(model, 4, 1); });

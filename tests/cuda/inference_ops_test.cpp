@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "tests/errors.h"
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 namespace {
@@ -200,7 +200,7 @@ TEST(GpuInferenceOps, EmbeddingsAreTheCpusBitForBit) {
 TEST(GpuInferenceOps, RowsThatOtherRanksSendAreRefused) {
   Inferring gpu;
   const View row = gpu.empty(6, DType::fp32);
-  EXPECT_THAT(message_of([&] { gpu.inference->take_rows(RowList::receive_order, row, 6, row); }),
+  EXPECT_THAT(error_of([&] { gpu.inference->take_rows(RowList::receive_order, row, 6, row); }),
               HasSubstr("rows that other ranks send; expected one rank"));
 }
 

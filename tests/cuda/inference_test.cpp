@@ -10,8 +10,8 @@
 #include "inference/generator.h"
 #include "inference/inference_model.h"
 #include "tests/inference/quantized_model.h"
-#include "tests/inference/tiny_models.h"
-#include "tests/model/ops_harness.h"
+#include "tests/inference/saved_model.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 namespace {

@@ -202,8 +202,7 @@ TEST_F(CudaKernels, NormsTellNonFiniteValues) {
 TEST_F(CudaKernels, ReductionsRefuseWhatTheyCannotDo) {
   const View there = allocate(4, DType::fp32);
   const auto reduce = [&](const std::vector<View>& inputs, const ReduceEpilogue& epilogue) {
-    return message_of(
-        [&] { device_->kernels().tree_reduce(device_->compute(), inputs, epilogue); });
+    return error_of([&] { device_->kernels().tree_reduce(device_->compute(), inputs, epilogue); });
   };
   EXPECT_EQ("tree_reduce: 2049 inputs and 9 addends; a CUDA device takes 2048 and 8",
             reduce(std::vector(2049, there), {std::vector(9, there), there, nullptr}));

@@ -15,7 +15,7 @@
 
 #include "device/cpu/primitives.h"
 #include "device/device.h"
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::cuda {
 

@@ -10,8 +10,8 @@
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/library_attention.h"
 #include "tests/errors.h"
-#include "tests/model/ops_harness.h"
-#include "tests/model/padded_logits.h"
+#include "tests/ops/ops_harness.h"
+#include "tests/ops/padded_logits.h"
 
 // What operations on a GPU promise beside the contract of all devices.
 namespace zero::testing {
@@ -363,12 +363,12 @@ TEST(CudaOps, KeepTheLibraryForOtherShapesThanWindowsThatItRefuses) {
 
 TEST(CudaOps, RefuseWhatTheyCannotDo) {
   Harness h;
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 h.ops->prepare(AttentionShape{1, 4, 1, 264, DType::fp32});
               }),
               HasSubstr("attention on cuda:0: heads of 264 elements, expected 256 at most"));
   const View x = h.empty(12, DType::fp32);
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 h.ops->embedding_backward({1, 3, 4, 3, DType::fp32}, h.tokens({0, 1, 2}), x, x, x);
               }),
               HasSubstr("embedding_backward: needs 1072 bytes of scratch, 0 are allocated; "

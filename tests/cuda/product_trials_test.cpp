@@ -63,7 +63,7 @@ TEST_F(ProductDigest, ChangesWithAnyBitAndWithThePlaceOfAnyElement) {
 }
 
 TEST_F(ProductDigest, OfAnOddNumberOfBytesIsRefused) {
-  EXPECT_EQ(message_of([&] { digest(native(device_->compute()), nullptr, 3, nullptr); }),
+  EXPECT_EQ(error_of([&] { digest(native(device_->compute()), nullptr, 3, nullptr); }),
             "cuda: a digest of 3 bytes; expected a multiple of 2");
 }
 

@@ -119,7 +119,7 @@ TEST(EmulatedProfile, HasTheCpusOperationsFlopAndBytes) {
 
 TEST(EmulatedProfile, HearsJoinedOperationsAsOneAndChangesNoBit) {
   const TinyRun run;
-  const std::string file = run.folder().file("trace.json");
+  const std::string file = run.folder().path("trace.json");
   std::vector<std::string> options{"zero_optimization.stage=1", "bf16.enabled=true"};
   const Outcome cpu = on_cpu(run, options);
   const Outcome plain = on_gpu(run, options);
@@ -140,7 +140,7 @@ TEST(EmulatedProfile, HearsJoinedOperationsAsOneAndChangesNoBit) {
 // Alone, a rank reduces on its compute stream, which is then the observed one.
 TEST(EmulatedProfile, OfOneRankChangesNoBitEither) {
   const TinyRun run;
-  const std::string file = run.folder().file("trace.json");
+  const std::string file = run.folder().path("trace.json");
   for (const char* stage : {"0", "3"}) {
     std::vector<std::string> options{std::string("zero_optimization.stage=") + stage,
                                      "bf16.enabled=true", "gradient_clipping=0.5"};
@@ -176,7 +176,7 @@ TEST(EmulatedTrace, HoldsAllStreamsOfAllRanksOnOneClock) {
   constexpr double kGrain = 0.01;  // microseconds: times are written in nanoseconds
   enum Thread { steps, units, compute, communication };
   const TinyRun run;
-  on_gpu(run, {"run.profile=true", "run.trace=" + run.folder().file("trace.json")});
+  on_gpu(run, {"run.profile=true", "run.trace=" + run.folder().path("trace.json")});
   const Json trace = Json::parse(run.folder().read("trace.json"));
   const double error = trace["otherData"]["device_clock_error_us"];
   EXPECT_GT(error, 0);

@@ -135,7 +135,7 @@ TEST_F(Repeats, MayEndWhileTheirWorkIsQueued) {
 
 TEST_F(Repeats, HaveNoEventsHostCodeOrRepeats) {
   const auto refused = [&](const char* call, const Stream::Work& work) {
-    EXPECT_THAT(message_of([&] { repeat(work); }),
+    EXPECT_THAT(error_of([&] { repeat(work); }),
                 AllOf(HasSubstr(std::string("cuda: ") + call + " inside \"a pass\""),
                       HasSubstr("work of one stream, without events and host code")));
   };
@@ -165,14 +165,14 @@ TEST_F(Repeats, ThatSubmitOtherWorkAreFound) {
   EXPECT_EQ(
       "cuda: \"a pass\" is repeated, but has submitted other work than the first time: 3 piece(s), "
       "another number; expected 2: the same every time",
-      message_of([&] { repeat(zero(middle_)); }));
+      error_of([&] { repeat(zero(middle_)); }));
   repeat();
   repeat(zero(middle_));  // nobody calls it
-  EXPECT_THAT(message_of([&] { repeat(zero(middle_), CapturedGraph::Check::always); }),
+  EXPECT_THAT(error_of([&] { repeat(zero(middle_), CapturedGraph::Check::always); }),
               HasSubstr("3 piece(s), another number; expected 2"));
   graph_ = nullptr;
   repeat(zero(middle_));
-  EXPECT_THAT(message_of([&] { repeat([&] { device_->kernels().poison(compute(), middle_); }); }),
+  EXPECT_THAT(error_of([&] { repeat([&] { device_->kernels().poison(compute(), middle_); }); }),
               HasSubstr("3 piece(s), of other names; expected 3"));
 }
 
@@ -219,16 +219,16 @@ TEST_F(Repeats, ThatAreKeptAndThenCannotBeCapturedDiffer) {
   const auto grow = [&] { compute().submit("grow", [] { cudaFree(take_memory()); }); };
   repeat();
   repeat();
-  EXPECT_THAT(message_of([&] { repeat(grow, CapturedGraph::Check::always); }),
+  EXPECT_THAT(error_of([&] { repeat(grow, CapturedGraph::Check::always); }),
               AllOf(HasSubstr("\"a pass\" is repeated, but submits what cannot be"),
                     HasSubstr("take memory")));
 }
 
 TEST_F(Repeats, ErrorsOfABodyEndItAndNotTheStream) {
   const auto stop = [] { fail("no more"); };
-  EXPECT_EQ("no more", message_of([&] { repeat(stop); }));
+  EXPECT_EQ("no more", error_of([&] { repeat(stop); }));
   repeat();
-  EXPECT_EQ("no more", message_of([&] { repeat(stop); }));  // captured
+  EXPECT_EQ("no more", error_of([&] { repeat(stop); }));  // captured
   repeat();
   repeat();
   EXPECT_EQ(4, sum());  // the first had submitted its work
@@ -239,8 +239,8 @@ TEST_F(Repeats, ErrorsOfTheirWorkEndTheStream) {
     start({});
     for (int i = 0; i < times; ++i) repeat();
     emulated::fail_next(call, cudaErrorInvalidConfiguration);
-    EXPECT_THAT(message_of([&] { repeat(); }), HasSubstr("cudaErrorInvalidConfiguration")) << call;
-    EXPECT_THAT(message_of([&] { repeat(); }), HasSubstr("cudaErrorInvalidConfiguration")) << call;
+    EXPECT_THAT(error_of([&] { repeat(); }), HasSubstr("cudaErrorInvalidConfiguration")) << call;
+    EXPECT_THAT(error_of([&] { repeat(); }), HasSubstr("cudaErrorInvalidConfiguration")) << call;
     graph_ = nullptr;
   };
   ends("cudaLaunchKernel", 0);
@@ -254,8 +254,7 @@ TEST_F(Repeats, BelongToOneKindOfDevice) {
     std::string_view refusal() const override { return {}; }
   };
   graph_ = std::make_unique<Other>();
-  EXPECT_EQ("cuda: work that another device keeps cannot be repeated",
-            message_of([&] { repeat(); }));
+  EXPECT_EQ("cuda: work that another device keeps cannot be repeated", error_of([&] { repeat(); }));
 }
 
 }  // namespace

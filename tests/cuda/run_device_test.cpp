@@ -47,7 +47,7 @@ std::vector<std::string> refusals(const TinyRun& run, int ranks,
   local::run(ranks, [&](Communicator& rank) {
     Communicator process(std::make_shared<AsProcess>(rank));
     messages[static_cast<std::size_t>(rank.rank())] =
-        message_of([&] { RunDevice(config, process, nullptr); });
+        error_of([&] { RunDevice(config, process, nullptr); });
   });
   EXPECT_EQ(cuda::emulated::allocations(), 0);
   cuda::emulated::reset();
@@ -84,7 +84,7 @@ std::vector<Agreed> agreed_devices(const TinyRun& run, int ranks,
     agreed.why = values.at("run.device").source;
     if (cuda::visible_devices() >= ranks) return;
     const TrainConfig config = make_train_config(std::move(values), ranks);
-    agreed.refusal = message_of([&] { RunDevice(config, process, nullptr); });
+    agreed.refusal = error_of([&] { RunDevice(config, process, nullptr); });
   });
   EXPECT_EQ(cuda::emulated::allocations(), 0);
   return all;
@@ -274,7 +274,7 @@ TEST(GenerateDevice, IsTheCpuWithALineIfTheBuildHasNoCodeForTheGpu) {
   EXPECT_EQ(device_note(flags), "");
   flags.device = "cuda";
   EXPECT_EQ(device_note(flags), "");
-  EXPECT_THAT(message_of([&] { open_device(device_kind(flags), 1); }),
+  EXPECT_THAT(error_of([&] { open_device(device_kind(flags), 1); }),
               HasSubstr("configure with -DZERO_CUDA_ARCHITECTURES=80-real"));
   cuda::emulated::reset();
 }
@@ -293,7 +293,7 @@ TEST(GenerateDevice, IsAGpuIfThereIsOneAndItIsAskedFor) {
   EXPECT_EQ(opened("cpu"), "cpu, planned as planning");
   cuda::emulated::reset({.devices = 0});
   EXPECT_EQ(opened("auto"), "cpu, planned as planning");
-  EXPECT_THAT(message_of([&] { opened("cuda"); }), HasSubstr("use a CPU device"));
+  EXPECT_THAT(error_of([&] { opened("cuda"); }), HasSubstr("use a CPU device"));
   cuda::emulated::reset();
 }
 

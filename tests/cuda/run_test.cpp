@@ -157,7 +157,7 @@ TEST(EmulatedRun, ComputesAgainWithinItsGraphsAndInThePlannedBlocks) {
 
 TEST(EmulatedRun, TakesNoMoreForWeightsThatComeAndGo) {
   const TinyRun run;
-  const std::string weights = run.folder().file("w.safetensors");
+  const std::string weights = run.folder().path("w.safetensors");
   cuda::emulated::reset({});
   train(run, 1, {"run.save_weights=" + weights});
   cuda::emulated::reset({});
@@ -186,7 +186,7 @@ TEST(EmulatedRun, ThatEndsByAnErrorLetsItsWorkEndBeforeItsMemory) {
     const TrainConfig config = config_of(run, 1, {"train_batch_size=2"});
     RunDevice device(config, rank, nullptr);
     Mesh mesh(device.world(), config.mesh);
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   Stumbling listener;
                   TrainingState training_state(config, mesh, device.device(), &listener);
                   for (const View& ids : {training_state.inputs(), training_state.targets()}) {
@@ -320,7 +320,7 @@ TEST(EmulatedRun, NamesTheVersionsOfItsLibraries) {
 TEST(EmulatedRun, ThatDoesNotFitEndsBeforeItsFirstStep) {
   const TinyRun run;
   cuda::emulated::reset({.memory = 3 << 20});
-  EXPECT_THAT(message_of([&] { train(run, 2, {}); }),
+  EXPECT_THAT(error_of([&] { train(run, 2, {}); }),
               AllOf(HasSubstr("device cuda:0: out of memory before the first step"),
                     HasSubstr("no room for its ")));
   cuda::emulated::reset();

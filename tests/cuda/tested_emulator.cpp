@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 

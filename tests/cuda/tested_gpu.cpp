@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 namespace {

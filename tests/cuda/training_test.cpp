@@ -136,7 +136,7 @@ TEST_P(EmulatedTraining, OfLlamaGivesTheSameBitsAtStage3) {
 TEST_P(EmulatedTraining, GivesTheSameBitsWithGraphsAndWithout) {
   const DType dtype = GetParam();
   const DecoderShape config =  // a tied head and a separate one
-      dtype == DType::fp32 ? DecoderShape(tiny_gpt2()) : DecoderShape(tiny_llama());
+      dtype == DType::fp32 ? tiny_gpt2() : tiny_llama();
   const Course expected = course_of(config, 1, without_graphs(options(0, dtype)));
   EXPECT_EQ(expected.graphs.graphs, 0);
   const Course kept =
@@ -202,8 +202,7 @@ TEST(EmulatedTraining, GraphsDoNotOutliveTheMemoryTheyWorkOn) {
 }
 
 TEST(EmulatedTraining, FollowsTheCpu) {
-  for (const DecoderShape& config :
-       {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama()), DecoderShape(tiny_scaled())}) {
+  for (const DecoderShape& config : {tiny_gpt2(), tiny_llama(), tiny_scaled()}) {
     const Outcome cpu = outcome_of(config, 4, 1, options(0, DType::fp32), on_threads(1));
     const Outcome gpu = train(config, 2, options(3, DType::fp32), {});
     ASSERT_EQ(cpu.losses.size(), gpu.losses.size());
@@ -219,7 +218,7 @@ TEST(EmulatedTraining, WantsOneVersionOfTheLibrariesOnAllRanks) {
   local::run(2, [](Communicator& ranks) {
     if (ranks.rank() == 1) cuda::naive::version() = "2.0.0";
     const auto device = cuda::open();
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   Training(ranks, *device, options(3, DType::bf16), tiny_llama(), {2, 7}, 2);
                 }),
                 AllOf(HasSubstr("seal: rank 1 has \"layers' kernels"),
@@ -293,10 +292,8 @@ Submitted submitted_by(const EngineOptions& engine, std::int64_t blocks) {
   Submitted one;
   local::run(1, [&](Communicator& alone) {
     const auto device = cuda::open();
-    Gpt2Sizes model = tiny_gpt2();
-    model.layers = blocks;
-    model.width = 64;  // as in models of use, nothing lies between parameters
-    model.heads = 4;
+    // As in models of use, nothing lies between parameters.
+    const DecoderShape model = tiny_gpt2({{"layers", blocks}, {"width", 64}, {"heads", 4}});
     Training training(alone, *device, engine, model, {1, 3}, 3);
     one = submitted_by_last(3, [&] { training.train(Batch::random(3, 23, 1), 1.0F / 9); });
   });
@@ -326,11 +323,9 @@ std::int64_t launches_of(const std::string& kernel, int ranks, int stage, int mi
   cuda::emulated::reset();
   local::run(ranks, [&](Communicator& world) {
     const auto device = cuda::open();
-    Gpt2Sizes model = tiny_gpt2();
-    model.width = 64;
-    model.heads = 4;
-    model.layers = 1;
-    model.vocabulary = 40;  // more elements than the first range of a rounding in place, 2,048
+    // More elements of the embedding than the first range of a rounding in place, 2,048.
+    const DecoderShape model =
+        tiny_gpt2({{"layers", 1}, {"width", 64}, {"heads", 4}, {"vocabulary", 40}});
     Training training(world, *device, options(stage, DType::bf16), model, {1, 3}, micro_batches);
     for (int j = 0; j < micro_batches; ++j) training.train(Batch::random(3, 23, 1), 1.0F / 6);
     training.engine.step({.learning_rate = 1e-2});

@@ -59,7 +59,7 @@ TEST(DeviceTwin, TakesMemoryAndCopiesOnlyWhereItIsApart) {
     twin.download(device->compute(), host);
     device->compute().synchronize();
     EXPECT_EQ(values, (std::vector<std::int64_t>{2, 4, 6}));
-    EXPECT_EQ(message_of([&] { static_cast<void>(twin.of(host.reinterpret(DType::i32, 3))); }),
+    EXPECT_EQ(error_of([&] { static_cast<void>(twin.of(host.reinterpret(DType::i32, 3))); }),
               "a device's twin of 4 i64 cannot stand for 3 i32 of the host");
   }
 }

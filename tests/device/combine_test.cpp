@@ -59,7 +59,7 @@ TEST(Combine, RefusesWhatItCannotDo) {
   const View view = View::of(std::span(floats));
   const auto refused = [](std::vector<View> inputs, const View& to) {
     const auto device = cpu::open();
-    return message_of(
+    return error_of(
         [&] { device->kernels().combine(device->compute(), inputs, ReduceOp::sum, to); });
   };
   const View u8 = View::of(std::span(bytes));

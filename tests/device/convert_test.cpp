@@ -129,7 +129,7 @@ TEST(Conversion, RefusesWhatItCannotDo) {
   const View halves = view.reinterpret(DType::bf16, 8);
   const auto device = cpu::open();
   const auto convert = [&](View from, View to) {
-    return message_of([&] { device->kernels().convert(device->compute(), from, to); });
+    return error_of([&] { device->kernels().convert(device->compute(), from, to); });
   };
   EXPECT_EQ("convert: source has 8 elements, destination 7", convert(view, view.slice(0, 7)));
   EXPECT_EQ("convert: i32 to fp32; expected equal dtypes, or two of fp32, bf16, fp16",
@@ -181,7 +181,7 @@ TEST(Fills, GenerateAsksForEveryElementOnceWhateverTheThreads) {
 TEST(Fills, GenerateRefusesOtherDtypes) {
   const auto device = cpu::open();
   const Buffer buffer = device->allocate(4, DType::bf16, MemoryClass::other, "values");
-  EXPECT_EQ(message_of([&] { device->kernels().generate(device->compute(), buffer.view(), {}); }),
+  EXPECT_EQ(error_of([&] { device->kernels().generate(device->compute(), buffer.view(), {}); }),
             "generate: values are fp32, the destination is bf16");
 }
 

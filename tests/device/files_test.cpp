@@ -43,9 +43,9 @@ TEST(Disk, ReadingBehindTheEndSaysWhereItEnds) {
   EXPECT_EQ(file->path(), path);
   EXPECT_EQ(file->size(), 5);
   std::vector<std::byte> out(4);
-  EXPECT_EQ(message_of([&] { file->read(3, out); }),
+  EXPECT_EQ(error_of([&] { file->read(3, out); }),
             path + ": ends at offset 5, expected 2 more bytes there: the file was cut");
-  EXPECT_EQ(message_of([&] { file->read(-1, out); }),
+  EXPECT_EQ(error_of([&] { file->read(-1, out); }),
             path + ": cannot read 4 bytes at offset -1: Invalid argument");
 }
 
@@ -54,10 +54,10 @@ TEST(Disk, AWriteThatTheSystemCutsShortGoesOnAndNamesWhereItFails) {
   const std::string path = scratch.path("limited");
   const auto file = disk().create(path, 0);
   const FileSizeLimit limit(6);
-  EXPECT_EQ(message_of([&] { file->write(2, bytes("abcdefgh")); }),
+  EXPECT_EQ(error_of([&] { file->write(2, bytes("abcdefgh")); }),
             path + ": cannot write 4 bytes at offset 6: File too large");
   EXPECT_EQ(file_bytes(path), std::string("\0\0abcd", 6));
-  EXPECT_EQ(message_of([&] { disk().create(path, 7); }),
+  EXPECT_EQ(error_of([&] { disk().create(path, 7); }),
             path + ": cannot make room for 7 bytes: File too large");
 }
 
@@ -90,7 +90,7 @@ TEST(Disk, SignalsOnlyDelayIt) {
         ASSERT_TRUE(testing::refuse({SYS_fallocate, EOPNOTSUPP, 0, 0}));
       }
       disk().create(path, 5000)->sync();
-      disk().sync_folder(scratch.directory());
+      disk().sync_folder(scratch.path());
     });
     if (ended == testing::kNoSupervision) GTEST_SKIP() << ended;
     EXPECT_EQ(ended, "no error") << call;
@@ -114,19 +114,18 @@ TEST(Disk, SyncsReachTheSystemAndTheirFailuresTheCaller) {
     std::string file;
     const std::string folder = testing::on_supervised_thread(SYS_fsync, answer, [&] {
       const auto output = disk().create(path, 5);
-      file = message_of([&] { output->sync(); });
-      disk().sync_folder(scratch.directory());
+      file = error_of([&] { output->sync(); });
+      disk().sync_folder(scratch.path());
     });
     return std::vector<std::string>{file, folder};
   };
   const std::vector<std::string> good = messages(0);
   if (good[1] == testing::kNoSupervision) GTEST_SKIP() << good[1];
   EXPECT_EQ(good, (std::vector<std::string>{"no error", "no error"}));
-  EXPECT_EQ(synced, (std::vector<std::string>{path, scratch.directory()}));
-  EXPECT_EQ(messages(EIO),
-            (std::vector<std::string>{
-                path + ": cannot flush to disk: Input/output error",
-                scratch.directory() + ": cannot flush the folder: Input/output error"}));
+  EXPECT_EQ(synced, (std::vector<std::string>{path, scratch.path()}));
+  EXPECT_EQ(messages(EIO), (std::vector<std::string>{
+                               path + ": cannot flush to disk: Input/output error",
+                               scratch.path() + ": cannot flush the folder: Input/output error"}));
   // A file system that has no fsync for folders.
   EXPECT_EQ(messages(EINVAL), (std::vector<std::string>{
                                   path + ": cannot flush to disk: Invalid argument", "no error"}));
@@ -135,18 +134,18 @@ TEST(Disk, SyncsReachTheSystemAndTheirFailuresTheCaller) {
 TEST(Disk, NamesWhatCannotBeOpened) {
   Scratch scratch;
   const std::string none = scratch.path("none");
-  EXPECT_EQ(message_of([&] { disk().open_read(none); }),
+  EXPECT_EQ(error_of([&] { disk().open_read(none); }),
             none + ": cannot open for reading: No such file or directory");
-  EXPECT_EQ(message_of([&] { disk().open_write(none); }),
+  EXPECT_EQ(error_of([&] { disk().open_write(none); }),
             none + ": cannot open for writing: No such file or directory");
-  EXPECT_EQ(message_of([&] { disk().open_read(scratch.directory()); }),
-            scratch.directory() + ": is not a regular file");
+  EXPECT_EQ(error_of([&] { disk().open_read(scratch.path()); }),
+            scratch.path() + ": is not a regular file");
   const std::string pipe = scratch.path("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_EQ(message_of([&] { disk().open_read(pipe); }), pipe + ": is not a regular file");
-  EXPECT_EQ(message_of([&] { disk().create(pipe, 1); }), pipe + ": is not a regular file");
-  EXPECT_EQ(message_of([&] { disk().create("/dev/null", 1); }), "/dev/null: is not a regular file");
-  EXPECT_EQ(message_of([&] { disk().create(none, -1); }),
+  EXPECT_EQ(error_of([&] { disk().open_read(pipe); }), pipe + ": is not a regular file");
+  EXPECT_EQ(error_of([&] { disk().create(pipe, 1); }), pipe + ": is not a regular file");
+  EXPECT_EQ(error_of([&] { disk().create("/dev/null", 1); }), "/dev/null: is not a regular file");
+  EXPECT_EQ(error_of([&] { disk().create(none, -1); }),
             none + ": cannot make room for -1 bytes: Invalid argument");
 }
 
@@ -159,11 +158,11 @@ TEST(Disk, TellsWhatAPathIs) {
   EXPECT_EQ(disk().kind_of(scratch.path("link")), PathKind::file);
   EXPECT_EQ(disk().kind_of(scratch.path("dangling")), PathKind::missing);
   EXPECT_EQ(disk().kind_of(scratch.path("file/below")), PathKind::missing);
-  EXPECT_EQ(disk().kind_of(scratch.directory()), PathKind::folder);
+  EXPECT_EQ(disk().kind_of(scratch.path()), PathKind::folder);
   EXPECT_EQ(disk().kind_of("/dev/null"), PathKind::other);
   const std::string looped = scratch.path("loop");
   std::filesystem::create_symlink("loop", looped);
-  EXPECT_EQ(message_of([&] { disk().kind_of(looped); }),
+  EXPECT_EQ(error_of([&] { disk().kind_of(looped); }),
             looped + ": cannot look there: Too many levels of symbolic links");
 }
 
@@ -176,7 +175,7 @@ TEST(Disk, MakesListsAndRemovesFolders) {
   disk().make_folder(folder + "/B");
   disk().sync_folder(folder);
   EXPECT_EQ(disk().list(folder), (std::vector<std::string>{".c", "B", "a", "b"}));
-  EXPECT_EQ(message_of([&] { disk().remove_folder(folder); }),
+  EXPECT_EQ(error_of([&] { disk().remove_folder(folder); }),
             folder + ": cannot remove the folder: Directory not empty");
   for (const char* name : {"b", "a", ".c"}) disk().remove_file(folder + "/" + name);
   disk().remove_folder(folder + "/B");
@@ -184,18 +183,18 @@ TEST(Disk, MakesListsAndRemovesFolders) {
   disk().remove_folder(folder);
   EXPECT_EQ(scratch.names(), std::vector<std::string>());
 
-  EXPECT_EQ(message_of([&] { disk().list(folder); }),
+  EXPECT_EQ(error_of([&] { disk().list(folder); }),
             folder + ": cannot list the folder: No such file or directory");
   disk().remove_file(folder);
   disk().remove_folder(folder);
-  EXPECT_EQ(message_of([&] { disk().sync_folder(folder); }),
+  EXPECT_EQ(error_of([&] { disk().sync_folder(folder); }),
             folder + ": cannot open the folder: No such file or directory");
-  EXPECT_EQ(message_of([&] { disk().make_folder(folder + "/deeper"); }),
+  EXPECT_EQ(error_of([&] { disk().make_folder(folder + "/deeper"); }),
             folder + "/deeper: cannot make the folder: No such file or directory");
   write_bytes(folder, "");
-  EXPECT_EQ(message_of([&] { disk().make_folder(folder); }),
+  EXPECT_EQ(error_of([&] { disk().make_folder(folder); }),
             folder + ": cannot make the folder: File exists");
-  EXPECT_EQ(message_of([&] { disk().remove_file(folder + "/below"); }),
+  EXPECT_EQ(error_of([&] { disk().remove_file(folder + "/below"); }),
             folder + "/below: cannot remove the file: Not a directory");
 }
 
@@ -207,7 +206,7 @@ TEST(Disk, RenamesOverFilesButNotOverFolders) {
   EXPECT_EQ(file_bytes(scratch.path("two")), "1");
   disk().make_folder(scratch.path("from"));
   disk().make_folder(scratch.path("to"));
-  EXPECT_EQ(message_of([&] { disk().rename(scratch.path("from"), scratch.path("to")); }),
+  EXPECT_EQ(error_of([&] { disk().rename(scratch.path("from"), scratch.path("to")); }),
             scratch.path("to") + ": cannot rename folder " + scratch.path("from") +
                 " to it: File exists");
   disk().rename(scratch.path("from"), scratch.path("new"));
@@ -275,18 +274,18 @@ TEST(Disk, ARemovalThatIsSaidToHaveFailedIsOne) {
 
 TEST(Disk, TellsTheFreeSpaceOfFoldersThatMayBeWrittenTo) {
   Scratch scratch;
-  EXPECT_GT(disk().free_bytes(scratch.directory()), 0);
-  EXPECT_EQ(message_of([&] { disk().free_bytes(scratch.path("none")); }),
+  EXPECT_GT(disk().free_bytes(scratch.path()), 0);
+  EXPECT_EQ(error_of([&] { disk().free_bytes(scratch.path("none")); }),
             scratch.path("none") + ": cannot read its free space: No such file or directory");
   if (::access("/proc", W_OK) == 0) {  // a file system without blocks
     EXPECT_EQ(disk().free_bytes("/proc"), std::numeric_limits<std::int64_t>::max());
   }
-  ASSERT_EQ(::chmod(scratch.directory().c_str(), 0500), 0);
+  ASSERT_EQ(::chmod(scratch.path().c_str(), 0500), 0);
   EXPECT_EQ(on_own_thread([&] {
-              if (give_up_root()) disk().free_bytes(scratch.directory());
+              if (give_up_root()) disk().free_bytes(scratch.path());
             }),
-            scratch.directory() + ": cannot write there: Permission denied");
-  ASSERT_EQ(::chmod(scratch.directory().c_str(), 0700), 0);
+            scratch.path() + ": cannot write there: Permission denied");
+  ASSERT_EQ(::chmod(scratch.path().c_str(), 0700), 0);
 }
 
 TEST(Disk, SeveralWritersOfOneFileDoNotDisturbEachOther) {
@@ -311,7 +310,7 @@ TEST(Disk, ReplacingNamesBothFiles) {
   Scratch scratch;
   const std::string from = scratch.path("from");
   const std::string to = scratch.path("to");
-  EXPECT_EQ(message_of([&] { replace_file(disk(), from, to); }),
+  EXPECT_EQ(error_of([&] { replace_file(disk(), from, to); }),
             to + ": cannot rename " + from + " to it: No such file or directory");
   write_bytes(from, "new");
   write_bytes(to, "old");
@@ -323,7 +322,7 @@ TEST(Disk, ReplacingNamesBothFiles) {
 TEST(Disk, ATargetThatCannotBecomeAFileIsRefused) {
   Scratch scratch;
   const auto refusal_of = [](const std::string& path) {
-    return message_of([&] { check_target(disk(), path); });
+    return error_of([&] { check_target(disk(), path); });
   };
   write_bytes(scratch.path("file"), "");
   EXPECT_EQ(refusal_of(scratch.path("file")), "no error");
@@ -333,10 +332,9 @@ TEST(Disk, ATargetThatCannotBecomeAFileIsRefused) {
                         ": No such file or directory"));
   EXPECT_THAT(refusal_of(scratch.path("file/new")),
               HasSubstr(scratch.path("file") + " is not a folder"));
-  EXPECT_THAT(refusal_of(scratch.directory()),
-              HasSubstr("is there already and is not a regular file"));
+  EXPECT_THAT(refusal_of(scratch.path()), HasSubstr("is there already and is not a regular file"));
   EXPECT_THAT(refusal_of("/dev/null"), HasSubstr("not a regular file"));
-  EXPECT_THAT(refusal_of(scratch.directory() + "/"), HasSubstr("it names a folder"));
+  EXPECT_THAT(refusal_of(scratch.path() + "/"), HasSubstr("it names a folder"));
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST_F(How, NamesTheWayOfTheNewestQueue) {
   EXPECT_THAT(how(), HasSubstr(", O_DIRECT for "));
   const auto without_memory = disk().queue({}, 4);
   EXPECT_THAT(how(), ::testing::Not(HasSubstr("registered")));
-  EXPECT_EQ(message_of([&] { disk().queue({}, 0); }),
+  EXPECT_EQ(error_of([&] { disk().queue({}, 0); }),
             "files: a queue of depth 0, expected at least 1");
 }
 
@@ -145,9 +145,9 @@ TEST_F(How, AQueueMayHoldFilesOfSeveralFileSystems) {
     }
     const auto bad = queue->write(*files[0], -1, memory_.first(1));
     for (const auto ticket : tickets) queue->wait(ticket);
-    EXPECT_EQ(message_of([&] { queue->wait(bad); }),
+    EXPECT_EQ(error_of([&] { queue->wait(bad); }),
               scratch_.path("0") + ": cannot write 1 bytes at offset -1: Invalid argument");
-    EXPECT_EQ(message_of([&] { queue->wait(bad); }),
+    EXPECT_EQ(error_of([&] { queue->wait(bad); }),
               "files: no transfer has ticket 17; the last is 17");
   });
   if (ended == testing::kNoSupervision) GTEST_SKIP() << ended;
@@ -166,7 +166,7 @@ TEST_F(How, ARingThatIsRefusedLaterLeavesTransfersToTheCaller) {
               queue->wait(before);
               use(*queue);
               const auto bad = queue->write(*output, -1, memory_);
-              EXPECT_THAT(message_of([&] { queue->wait(bad); }), HasSubstr("Invalid argument"));
+              EXPECT_THAT(error_of([&] { queue->wait(bad); }), HasSubstr("Invalid argument"));
             }),
             "no error");
 }
@@ -176,7 +176,7 @@ TEST_F(How, MemoryThatMayNotBeRegisteredIsUsedAllTheSame) {
   ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
   const rlimit low{std::min<rlim_t>(65536, before.rlim_max), before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &low), 0);
-  ASSERT_EQ(::chmod(scratch_.directory().c_str(), 0777), 0);
+  ASSERT_EQ(::chmod(scratch_.path().c_str(), 0777), 0);
   EXPECT_EQ(on_own_thread([&] {
               ASSERT_TRUE(give_up_root());
               const auto queue = disk().queue(memory_, 4);

@@ -95,13 +95,13 @@ TEST(Buffers, OfNothingAreEmptyAndFree) {
 TEST(Buffers, RefuseANegativeCount) {
   const auto device = cpu::open();
   EXPECT_EQ("device cpu: cannot allocate -1 elements for \"x\"",
-            message_of([&] { device->allocate(-1, DType::fp32, MemoryClass::other, "x"); }));
+            error_of([&] { device->allocate(-1, DType::fp32, MemoryClass::other, "x"); }));
 }
 
 TEST(Buffers, OutOfMemoryShowsTheLedgerAndWhatToDo) {
   const auto device = cpu::open();
   const Buffer held = device->allocate(25, DType::fp32, MemoryClass::optimizer, "moments");
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     device->allocate(std::int64_t{1} << 60, DType::fp32, MemoryClass::gathered, "window");
   });
   EXPECT_THAT(message, AllOf(HasSubstr("out of memory: 4611686018427387904 bytes"),
@@ -162,7 +162,7 @@ TEST(Buffers, OfALibrarysMemoryGoBackToIt) {
   }
   EXPECT_TRUE(alive.expired());
   EXPECT_TRUE(device->ledger().snapshot().labels.empty());
-  EXPECT_EQ("device cpu: no memory to adopt for 1 elements of \"window\"", message_of([&] {
+  EXPECT_EQ("device cpu: no memory to adopt for 1 elements of \"window\"", error_of([&] {
               device->adopt(nullptr, 1, DType::i32, MemoryClass::gathered, "window");
             }));
 }
@@ -236,7 +236,7 @@ TEST(ArenaLayouts, HaveAnEnd) {
 
 TEST(PlanningMemory, EndsToo) {
   const auto device = planning::open();
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 device->allocate(std::int64_t{1} << 62, DType::u8, MemoryClass::other, "all");
               }),
               HasSubstr("device planning: out of memory"));
@@ -250,9 +250,9 @@ TEST(TestMemory, IsPoisonedOnAllocation) {
 
 TEST(Devices, RefuseLessThanOneThread) {
   EXPECT_EQ("cpu device: threads is 0, expected at least 1",
-            message_of([] { cpu::open({.threads = 0}); }));
+            error_of([] { cpu::open({.threads = 0}); }));
   EXPECT_EQ("planning device: threads is -1, expected at least 1",
-            message_of([] { planning::open(-1); }));
+            error_of([] { planning::open(-1); }));
 }
 
 }  // namespace

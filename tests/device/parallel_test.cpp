@@ -104,7 +104,7 @@ int end_of_child(bool helper_forks) {
   const ::pid_t parent = ::getpid();
   std::atomic<int> come = 0;
   std::atomic<::pid_t> child = -1;
-  const std::string error = message_of([&] {
+  const std::string error = error_of([&] {
     cpu::parallel_for(2, 2, 1, [&](std::int64_t, std::int64_t) {
       ++come;
       while (come < 2) std::this_thread::yield();
@@ -160,7 +160,7 @@ TEST(ParallelFor, OfNothingCallsNothing) {
 
 TEST(ParallelFor, EndsWithTheErrorOfItsBody) {
   for (const int threads : {1, 4}) {
-    EXPECT_EQ("element 77", message_of([&] {
+    EXPECT_EQ("element 77", error_of([&] {
                 cpu::parallel_for(threads, 100, 1, [](std::int64_t begin, std::int64_t end) {
                   if (begin <= 77 && 77 < end) fail("element {}", 77);
                 });
@@ -171,9 +171,9 @@ TEST(ParallelFor, EndsWithTheErrorOfItsBody) {
 TEST(ParallelFor, RefusesNoThreadsAndNoGrain) {
   const auto body = [](std::int64_t, std::int64_t) {};
   EXPECT_EQ("parallel_for needs threads and grain above 0, got 0 and 1",
-            message_of([&] { cpu::parallel_for(0, 1, 1, body); }));
+            error_of([&] { cpu::parallel_for(0, 1, 1, body); }));
   EXPECT_EQ("parallel_for needs threads and grain above 0, got 1 and 0",
-            message_of([&] { cpu::parallel_for(1, 1, 0, body); }));
+            error_of([&] { cpu::parallel_for(1, 1, 0, body); }));
 }
 
 TEST(ParallelShares, CoverEveryElementOnce) {
@@ -246,13 +246,13 @@ TEST(ParallelShares, EndWithTheErrorOfTheirBody) {
   const auto body = [](std::int64_t, std::int64_t begin, std::int64_t) {
     if (begin == 77) fail("element {}", 77);
   };
-  EXPECT_EQ("element 77", message_of([&] { cpu::parallel_shares(4, 100, 1, body); }));
+  EXPECT_EQ("element 77", error_of([&] { cpu::parallel_shares(4, 100, 1, body); }));
 }
 
 TEST(ParallelShares, RefuseNoThreadsNoPartsAndMoreThanTheyCount) {
   const auto body = [](std::int64_t, std::int64_t, std::int64_t) { FAIL() << "called"; };
   const auto refused = [&](int threads, std::int64_t count, std::int64_t part) {
-    return message_of([&] { cpu::parallel_shares(threads, count, part, body); });
+    return error_of([&] { cpu::parallel_shares(threads, count, part, body); });
   };
   EXPECT_THAT(refused(0, 1, 1), ::testing::HasSubstr("got 0 threads"));
   EXPECT_THAT(refused(1, 1, 0), ::testing::HasSubstr("in parts of 0"));

@@ -67,7 +67,7 @@ inline bool mount_small_disk(const std::string& path, std::int64_t bytes) {
 /// zero::Error that `body` ends with, or "no error".
 inline std::string on_own_thread(const std::function<void()>& body) {
   std::string message;
-  std::thread([&] { message = message_of(body); }).join();
+  std::thread([&] { message = error_of(body); }).join();
   return message;
 }
 

@@ -148,24 +148,24 @@ TEST_P(Streams, AWaitForTheirOwnEventPasses) {
 TEST_P(Streams, AnErrorFailsTheStreamAndDropsLaterWork) {
   bool ran = false;
   const Event before = other_.record();
-  const std::string first = message_of([&] {
+  const std::string first = error_of([&] {
     other_.submit_host("bad", [] { fail("the first error"); });
     other_.submit_host("dropped", [&] { ran = true; });
     other_.synchronize();
   });
   EXPECT_EQ("the first error", first);
   EXPECT_FALSE(ran);
-  EXPECT_EQ("the first error", message_of([&] { other_.submit_host("more", [] {}); }));
-  EXPECT_EQ("the first error", message_of([&] { other_.wait(Event()); }));
-  EXPECT_EQ("the first error", message_of([&] { other_.synchronize(); }));
-  EXPECT_EQ("the first error", message_of([&] { other_.record().synchronize(); }));
-  EXPECT_EQ("no error", message_of([&] { before.synchronize(); }));
-  EXPECT_EQ("no error", message_of([&] { compute_.synchronize(); }));
+  EXPECT_EQ("the first error", error_of([&] { other_.submit_host("more", [] {}); }));
+  EXPECT_EQ("the first error", error_of([&] { other_.wait(Event()); }));
+  EXPECT_EQ("the first error", error_of([&] { other_.synchronize(); }));
+  EXPECT_EQ("the first error", error_of([&] { other_.record().synchronize(); }));
+  EXPECT_EQ("no error", error_of([&] { before.synchronize(); }));
+  EXPECT_EQ("no error", error_of([&] { compute_.synchronize(); }));
 }
 
 TEST_P(Streams, AnErrorReachesTheStreamsThatWaitForIt) {
   bool ran = false;
-  const std::string found = message_of([&] {
+  const std::string found = error_of([&] {
     other_.submit_host("bad", [] { fail("lost rank 3"); });
     const Event point = other_.record();
     compute_.wait(point);
@@ -174,16 +174,16 @@ TEST_P(Streams, AnErrorReachesTheStreamsThatWaitForIt) {
   });
   EXPECT_EQ("lost rank 3", found);
   EXPECT_FALSE(ran);
-  EXPECT_EQ("lost rank 3", message_of([&] { compute_.submit_host("more", [] {}); }));
+  EXPECT_EQ("lost rank 3", error_of([&] { compute_.submit_host("more", [] {}); }));
 }
 
 TEST_P(Streams, AnErrorOfComputeReachesTheStreamThatWaitsForIt) {
-  const std::string thrown = message_of([&] {
+  const std::string thrown = error_of([&] {
     compute_.submit_host("bad", [] { fail("bad layer"); });
     compute_.synchronize();
   });
   EXPECT_EQ("bad layer", thrown);
-  const std::string found = message_of([&] {
+  const std::string found = error_of([&] {
     other_.wait(compute_.record());
     other_.synchronize();
   });
@@ -191,7 +191,7 @@ TEST_P(Streams, AnErrorOfComputeReachesTheStreamThatWaitsForIt) {
 }
 
 TEST_P(Streams, AForeignErrorNamesItsWork) {
-  const std::string found = message_of([&] {
+  const std::string found = error_of([&] {
     other_.submit_host("pack h.0", [] { throw std::runtime_error("no space"); });
     other_.synchronize();
   });

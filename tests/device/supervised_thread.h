@@ -99,7 +99,7 @@ inline std::string on_supervised_thread(long number, const Answer& answer,
   std::thread thread([&] {
     const int listener = supervise(number);
     supervised.set_value(listener);
-    if (listener >= 0) message = message_of(body);
+    if (listener >= 0) message = error_of(body);
     ended = true;
   });
   const Descriptor listener(supervised.get_future().get());

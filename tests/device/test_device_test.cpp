@@ -12,10 +12,8 @@
 #include "tests/case_names.h"
 #include "tests/errors.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
-
-using testing::StreamOrder;
 
 constexpr std::uint64_t kSeeds = 64;
 
@@ -188,8 +186,8 @@ TEST(TestStreams, RefuseWorkThatWaitsForItsOwnStream) {
   Stream& compute = device->compute();
   compute.submit("waits", [&] { compute.synchronize(); });
   EXPECT_EQ("test device: work waits for its own stream, which would never end",
-            message_of([&] { compute.synchronize(); }));
+            error_of([&] { compute.synchronize(); }));
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -229,7 +229,7 @@ TEST_P(Queues, AFailureIsThatOfItsTransferAndOfNoOther) {
     tickets.push_back(queue->write(*file, i * kMiB, memory.part(i * kMiB, kMiB)));
   }
   for (std::size_t i = 0; i < 10; ++i) {
-    const std::string found = message_of([&] { queue->wait(tickets[i]); });
+    const std::string found = error_of([&] { queue->wait(tickets[i]); });
     if (i < 6) {
       EXPECT_EQ(found, "no error");
     }
@@ -247,10 +247,10 @@ TEST_P(Queues, AFailureIsThatOfItsTransferAndOfNoOther) {
 TEST_P(Queues, AFullDiskIsNamed) {
   const Memory memory(4 * kMiB);
   EXPECT_EQ(testing::on_own_thread([&] {
-              if (!testing::mount_small_disk(scratch_.directory(), 2 * kMiB)) {
+              if (!testing::mount_small_disk(scratch_.path(), 2 * kMiB)) {
                 GTEST_SKIP() << "no right to mount a small disk";
               }
-              EXPECT_EQ(message_of([&] { disk().create(path(), 3 * kMiB); }),
+              EXPECT_EQ(error_of([&] { disk().create(path(), 3 * kMiB); }),
                         path() + ": cannot make room for 3145728 bytes: No space left on device");
               const auto file = disk().create(path(), 0);
               const auto queue = open(1, memory.all());
@@ -259,7 +259,7 @@ TEST_P(Queues, AFullDiskIsNamed) {
                 tickets.push_back(queue->write(*file, i * kMiB, memory.part(i * kMiB, kMiB)));
               }
               for (std::size_t i = 0; i < 2; ++i) queue->wait(tickets[i]);
-              EXPECT_EQ(message_of([&] { queue->wait(tickets[3]); }),
+              EXPECT_EQ(error_of([&] { queue->wait(tickets[3]); }),
                         path() +
                             ": cannot write 1048576 bytes at offset 3145728: No space left on "
                             "device");
@@ -277,10 +277,10 @@ TEST_P(Queues, ReadingBehindTheEndSaysWhereItEnds) {
   const Memory another(4096);
   const Ticket beyond = queue->read(*file, 0, memory.all());
   const Ticket good = queue->read(*file, 0, another.part(0, 10));
-  EXPECT_EQ(message_of([&] { queue->wait(beyond); }),
+  EXPECT_EQ(error_of([&] { queue->wait(beyond); }),
             path() + ": ends at offset 5000, expected 7288 more bytes there: the file was cut");
   queue->wait(good);
-  EXPECT_EQ(message_of([&] { queue->wait(queue->read(*file, -1, memory.part(0, 1))); }),
+  EXPECT_EQ(error_of([&] { queue->wait(queue->read(*file, -1, memory.part(0, 1))); }),
             path() + ": cannot read 1 bytes at offset -1: Invalid argument");
 }
 
@@ -338,11 +338,11 @@ class ForeignFile final : public OutputFile, public InputFile {
 TEST_P(Queues, RefuseFilesOfOthersAndTicketsThatTheyNeverGave) {
   const auto queue = open(1);
   ForeignFile foreign;
-  EXPECT_EQ(message_of([&] { queue->write(foreign, 0, {}); }),
+  EXPECT_EQ(error_of([&] { queue->write(foreign, 0, {}); }),
             "foreign: this queue cannot write files of another file system");
-  EXPECT_EQ(message_of([&] { queue->read(foreign, 0, {}); }),
+  EXPECT_EQ(error_of([&] { queue->read(foreign, 0, {}); }),
             "foreign: this queue cannot read files of another file system");
-  EXPECT_EQ(message_of([&] { queue->wait(1); }), "files: no transfer has ticket 1; the last is 0");
+  EXPECT_EQ(error_of([&] { queue->wait(1); }), "files: no transfer has ticket 1; the last is 0");
 }
 
 }  // namespace

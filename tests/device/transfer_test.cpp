@@ -30,7 +30,7 @@ class Transfers : public ::testing::Test {
     return call.descriptor != file_.descriptor();
   }
   void SetUp() override {
-    if (file_.direct_descriptor() < 0) GTEST_SKIP() << "no O_DIRECT in " << scratch_.directory();
+    if (file_.direct_descriptor() < 0) GTEST_SKIP() << "no O_DIRECT in " << scratch_.path();
   }
 
   testing::Scratch scratch_;

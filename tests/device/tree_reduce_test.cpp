@@ -296,7 +296,7 @@ TEST_F(TreeReduce, RefusesWhatItCannotDo) {
   const View other = random_view(8, DType::fp32);
   std::vector<double> doubles(8);
   const auto reduce = [&](std::vector<View> inputs, std::vector<View> addends, View to) {
-    return message_of([&] {
+    return error_of([&] {
       device_->kernels().tree_reduce(
           device_->compute(), std::move(inputs),
           {.addends = std::move(addends), .destination = to, .norm = nullptr});

@@ -29,12 +29,12 @@ TEST(Views, RefuseSlicesThatReachOutside) {
   std::vector<float> values(5);
   const View view = View::of(std::span(values));
   EXPECT_EQ("slice of 3 elements at 3 is outside a view of 5 elements",
-            message_of([&] { view.slice(3, 3); }));
+            error_of([&] { view.slice(3, 3); }));
   EXPECT_EQ("slice of 1 elements at -1 is outside a view of 5 elements",
-            message_of([&] { view.slice(-1, 1); }));
+            error_of([&] { view.slice(-1, 1); }));
   EXPECT_EQ("slice of -1 elements at 2 is outside a view of 5 elements",
-            message_of([&] { view.slice(2, -1); }));
-  EXPECT_NE("no error", message_of([&] { view.slice(kHuge, kHuge); }));
+            error_of([&] { view.slice(2, -1); }));
+  EXPECT_NE("no error", error_of([&] { view.slice(kHuge, kHuge); }));
 }
 
 TEST(Views, ReadOnlyAsTheirOwnType) {
@@ -42,7 +42,7 @@ TEST(Views, ReadOnlyAsTheirOwnType) {
   const View view = View::of(std::span(values));
   EXPECT_EQ(4U, view.as<bfloat16>().size());
   EXPECT_EQ(4U, view.as<const bfloat16>().size());
-  EXPECT_EQ("view holds bf16, read as fp32", message_of([&] { view.as<float>(); }));
+  EXPECT_EQ("view holds bf16, read as fp32", error_of([&] { view.as<float>(); }));
 }
 
 TEST(Views, ReinterpretWithinTheirBytes) {
@@ -50,10 +50,10 @@ TEST(Views, ReinterpretWithinTheirBytes) {
   const View view = View::of(std::span(values));
   EXPECT_EQ(8, view.reinterpret(DType::bf16, 8).count());
   EXPECT_EQ("cannot see 9 x bf16 in a view of 16 bytes",
-            message_of([&] { view.reinterpret(DType::bf16, 9); }));
+            error_of([&] { view.reinterpret(DType::bf16, 9); }));
   EXPECT_EQ("cannot see -1 x fp32 in a view of 16 bytes",
-            message_of([&] { view.reinterpret(DType::fp32, -1); }));
-  EXPECT_NE("no error", message_of([&] { view.reinterpret(DType::fp64, kHuge / 4); }));
+            error_of([&] { view.reinterpret(DType::fp32, -1); }));
+  EXPECT_NE("no error", error_of([&] { view.reinterpret(DType::fp64, kHuge / 4); }));
 }
 
 TEST(Views, OfConstantElementsAreReadable) {

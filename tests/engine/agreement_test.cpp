@@ -41,7 +41,7 @@ std::vector<std::string> sealed(const std::function<void(Bring&)>& change) {
     for (const plain::UnitSpec& unit : bring.units)
       order.push_back({engine.add_unit(unit.name, unit.parameters), Phase::both});
     if (bring.reversed) std::reverse(order.begin(), order.end());
-    messages[static_cast<std::size_t>(communicator.rank())] = message_of(
+    messages[static_cast<std::size_t>(communicator.rank())] = error_of(
         [&] { engine.seal({.order = order, .accumulation_steps = bring.accumulation_steps}); });
   });
   return messages;
@@ -76,7 +76,7 @@ TEST(Agreement, NamesTheKernelsThatDiffer) {
   expect_stray([](Bring& b) { b.products = "pairs"; }, "layers' kernels: pairs\"",
                "layers' kernels: tiles\"");
   plain::run(1, {plain::options(3)}, [](plain::Trainer& trainer, Communicator&) {
-    EXPECT_EQ(message_of([&] { trainer.engine().require_same("kernels of", "mine"); }),
+    EXPECT_EQ(error_of([&] { trainer.engine().require_same("kernels of", "mine"); }),
               "require_same(kernels of): the engine is sealed; say it before seal()");
   });
 }
@@ -167,7 +167,7 @@ std::vector<std::string> sealed_slices(
     TensorSlice slice{{6, 10}, 1, {even_range(10, mesh.index(Axis::tensor), 2)}};
     change(communicator.rank(), slice);
     engine.add_unit("unit", {{.name = "weight", .shape = slice.local_shape(), .slice = slice}});
-    messages[static_cast<std::size_t>(communicator.rank())] = message_of([&] { engine.seal(); });
+    messages[static_cast<std::size_t>(communicator.rank())] = error_of([&] { engine.seal(); });
   });
   return messages;
 }
@@ -212,7 +212,7 @@ TEST(AgreementOnSlices, RefusesPartOfATensorWithoutATensorAxis) {
     const std::unique_ptr<Device> device = cpu::open();
     Engine engine(communicator, *device, plain::options(3));
     EXPECT_THAT(
-        message_of([&] {
+        error_of([&] {
           engine.add_unit(
               "unit",
               {{.name = "weight", .shape = {6, 5}, .slice = TensorSlice{{6, 10}, 1, {{0, 5, 0}}}}});
@@ -225,7 +225,7 @@ TEST(AgreementOnSlices, RefusesPartOfATensorWithoutATensorAxis) {
 TEST(Agreement, OfALongerListSaysThatTheOtherHasNothingMore) {
   local::run(2, [](Communicator& communicator) {
     const std::unique_ptr<Device> device = cpu::open();
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   require_agreement(communicator, *device, "start",
                                     communicator.rank() == 0 ? "a: 1\n" : "a: 1\nb: 2\n");
                 }),

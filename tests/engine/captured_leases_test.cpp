@@ -280,7 +280,7 @@ TEST(CapturedLeases, AreDiscardedBetweenLeases) {
     EXPECT_THAT(device.compute().names, ::testing::Contains("embedding forward"));
     EXPECT_THAT(device.compute().names, ::testing::Contains("head backward"));
     const ParameterLease lease = repeater.engine().forward({0});
-    EXPECT_THAT(message_of([&] { repeater.engine().discard_graphs(); }),
+    EXPECT_THAT(error_of([&] { repeater.engine().discard_graphs(); }),
                 HasSubstr("discard_graphs: a lease has not ended"));
   });
 }

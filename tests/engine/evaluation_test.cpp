@@ -84,18 +84,18 @@ TEST(Evaluation, CallsOutOfPlaceSayWhatIsWrong) {
   plain::run(
       1, {plain::options(3), plain::odd_units(), 1}, [](plain::Trainer& trainer, Communicator&) {
         Engine& engine = trainer.engine();
-        EXPECT_THAT(message_of([&] { engine.end_evaluation(); }),
+        EXPECT_THAT(error_of([&] { engine.end_evaluation(); }),
                     HasSubstr("[rank 0] end_evaluation: evaluation is not on"));
         engine.begin_evaluation();
-        EXPECT_THAT(message_of([&] { engine.begin_evaluation(); }),
+        EXPECT_THAT(error_of([&] { engine.begin_evaluation(); }),
                     HasSubstr("begin_evaluation: evaluation is on already"));
-        EXPECT_THAT(message_of([&] { engine.step({}); }), HasSubstr("step: "));
-        EXPECT_THAT(message_of([&] { static_cast<void>(engine.backward(trainer.units()[0])); }),
+        EXPECT_THAT(error_of([&] { engine.step({}); }), HasSubstr("step: "));
+        EXPECT_THAT(error_of([&] { static_cast<void>(engine.backward(trainer.units()[0])); }),
                     HasSubstr("backward(embedding) is out of order"));
-        EXPECT_THAT(message_of([&] { engine.states().publish_parameters(); }),
+        EXPECT_THAT(error_of([&] { engine.states().publish_parameters(); }),
                     HasSubstr("publish_parameters: only between optimizer steps"));
         static_cast<void>(engine.forward(trainer.units()[0]));
-        EXPECT_THAT(message_of([&] { engine.end_evaluation(); }),
+        EXPECT_THAT(error_of([&] { engine.end_evaluation(); }),
                     HasSubstr("end_evaluation: only between optimizer steps and whole"));
         for (std::size_t unit = 1; unit < trainer.units().size(); ++unit)
           static_cast<void>(engine.forward(trainer.units()[unit]));
@@ -110,7 +110,7 @@ TEST(Evaluation, OfAnOrderWithoutForwardIsRefused) {
     Engine engine(communicator, *device, plain::options(3));
     const UnitId unit = engine.add_unit("unit", {{"w", {9}}});
     engine.seal({.order = {{unit, Phase::backward}}});
-    EXPECT_THAT(message_of([&] { engine.begin_evaluation(); }),
+    EXPECT_THAT(error_of([&] { engine.begin_evaluation(); }),
                 AllOf(HasSubstr("begin_evaluation"), HasSubstr("no forward use")));
     static_cast<void>(engine.backward(unit));
     EXPECT_EQ(engine.step({}).step, 1);
@@ -135,7 +135,7 @@ TEST(Evaluation, LeavesOutWhatBackwardComputesAgain) {
     for (const UnitId unit : {a, b, a, b}) static_cast<void>(engine.forward(unit));
     engine.end_evaluation();
     for (const UnitId unit : {a, b}) static_cast<void>(engine.forward(unit));
-    EXPECT_THAT(message_of([&] { static_cast<void>(engine.backward(b)); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(engine.backward(b)); }),
                 HasSubstr("backward(b) is out of order: compute step 2 of the sealed order is "
                           "forward(a)"));
     EXPECT_EQ(engine.forward(a).at(0).count(), 999);

@@ -25,7 +25,7 @@ std::vector<std::string> messages_of(
              [&](plain::Trainer& trainer, Communicator& ranks) {
                trainer.step();
                messages[static_cast<std::size_t>(ranks.rank())] =
-                   message_of([&] { call(trainer, ranks); });
+                   error_of([&] { call(trainer, ranks); });
              });
   return messages;
 }
@@ -58,10 +58,10 @@ TEST(GivenValues, AStrayingStepOptionIsNamedOnAllRanksAtEveryStage) {
 TEST(GivenValues, TheEngineCannotGoOnAndHasNotUpdated) {
   plain::run(kRanks, {plain::options(3), plain::odd_units(), 1},
              [&](plain::Trainer& trainer, Communicator& ranks) {
-               const std::string first = message_of(
-                   [&] { step(trainer, {.learning_rate = 0.001 * (1 + ranks.rank())}); });
+               const std::string first =
+                   error_of([&] { step(trainer, {.learning_rate = 0.001 * (1 + ranks.rank())}); });
                EXPECT_THAT(first, HasSubstr("learning_rate: 0.002"));
-               EXPECT_EQ(message_of([&] { trainer.engine().step({}); }), first);
+               EXPECT_EQ(error_of([&] { trainer.engine().step({}); }), first);
                EXPECT_EQ(trainer.engine().states().steps_done(), 0);
              });
 }

@@ -191,12 +191,12 @@ TEST(WrittenGradient, IsRefusedWhereNoStepWouldUseIt) {
           "{} of 2 micro-batches are done; change a gradient after the last one's backward and "
           "before step()",
           done);
-      EXPECT_THAT(message_of([&] {
+      EXPECT_THAT(error_of([&] {
                     engine.states().write("first.bias", StateKind::gradient,
                                           View::of(std::span(values)));
                   }),
                   HasSubstr(fmt::format("[rank {}] write: {}", communicator.rank(), when)));
-      EXPECT_THAT(message_of([&] { engine.states().publish_gradients(); }),
+      EXPECT_THAT(error_of([&] { engine.states().publish_gradients(); }),
                   HasSubstr("publish_gradients: " + when));
     };
     refused(0);

@@ -30,11 +30,11 @@ plain::Setup stage3(int accumulation_steps = 1) {
 TEST(Lease, OutOfOrderNamesTheUseThatIsDue) {
   alone(stage3(), [](plain::Trainer& trainer) {
     Engine& engine = trainer.engine();
-    EXPECT_THAT(message_of([&] { static_cast<void>(engine.forward(trainer.units()[1])); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(engine.forward(trainer.units()[1])); }),
                 AllOf(HasSubstr("[rank 0] forward(first) is out of order"),
                       HasSubstr("compute step 0 of the sealed order is forward(embedding)"),
                       HasSubstr("declare the real order in seal()")));
-    EXPECT_THAT(message_of([&] { static_cast<void>(engine.backward(trainer.units()[0])); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(engine.backward(trainer.units()[0])); }),
                 HasSubstr("backward(embedding) is out of order"));
     EXPECT_EQ(trainer.step().step, 1);  // nothing was taken: the run goes on
   });
@@ -48,7 +48,7 @@ TEST(Lease, OutOfOrderStartsNoCollective) {
     setup.engine.limits.prefetch_elements = 0;
     plain::Trainer trainer(ranks, *device, setup);
     wire.clear();
-    EXPECT_NE(message_of([&] { static_cast<void>(trainer.engine().forward(trainer.units()[2])); }),
+    EXPECT_NE(error_of([&] { static_cast<void>(trainer.engine().forward(trainer.units()[2])); }),
               "no error");
     EXPECT_TRUE(wire.records().empty());
     trainer.step();
@@ -60,12 +60,12 @@ TEST(Lease, TwoAtOnceAreRefused) {
   alone(stage3(), [](plain::Trainer& trainer) {
     Engine& engine = trainer.engine();
     const ParameterLease lease = engine.forward(trainer.units()[0]);
-    EXPECT_THAT(message_of([&] { static_cast<void>(engine.forward(trainer.units()[1])); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(engine.forward(trainer.units()[1])); }),
                 HasSubstr("forward(first): the previous lease has not ended"));
-    EXPECT_THAT(message_of([&] { engine.step({}); }), HasSubstr("step: 0 of 1 micro-batches"));
-    EXPECT_THAT(message_of([&] { engine.begin_evaluation(); }),
+    EXPECT_THAT(error_of([&] { engine.step({}); }), HasSubstr("step: 0 of 1 micro-batches"));
+    EXPECT_THAT(error_of([&] { engine.begin_evaluation(); }),
                 HasSubstr("begin_evaluation: only between optimizer steps"));
-    EXPECT_THAT(message_of([&] { engine.states().publish_parameters(); }),
+    EXPECT_THAT(error_of([&] { engine.states().publish_parameters(); }),
                 HasSubstr("publish_parameters: only between optimizer steps"));
   });
 }
@@ -88,13 +88,12 @@ TEST(Lease, AfterAllMicroBatchesAsksForAStep) {
     trainer.forward();
     trainer.backward(0);
     EXPECT_THAT(
-        message_of([&] { engine.step({}); }),
+        error_of([&] { engine.step({}); }),
         HasSubstr("[rank 0] step: 1 of 2 micro-batches are done; run forward and backward"));
-    EXPECT_THAT(message_of([&] { engine.begin_evaluation(); }),
-                HasSubstr("only between optimizer"));
+    EXPECT_THAT(error_of([&] { engine.begin_evaluation(); }), HasSubstr("only between optimizer"));
     trainer.forward();
     trainer.backward(1);
-    EXPECT_THAT(message_of([&] { static_cast<void>(engine.forward(trainer.units()[0])); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(engine.forward(trainer.units()[0])); }),
                 HasSubstr("forward(embedding): 2 of 2 micro-batches are done; call step() first"));
     EXPECT_EQ(engine.step({}).step, 1);
   });
@@ -103,16 +102,16 @@ TEST(Lease, AfterAllMicroBatchesAsksForAStep) {
 TEST(Lease, OfAnUnknownUnitOrParameterListsWhatThereIs) {
   alone(stage3(), [](plain::Trainer& trainer) {
     Engine& engine = trainer.engine();
-    EXPECT_THAT(message_of([&] { static_cast<void>(engine.forward({9})); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(engine.forward({9})); }),
                 HasSubstr("forward: unit 9 is not registered"));
-    EXPECT_THAT(message_of([&] { static_cast<void>(engine.backward({-1})); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(engine.backward({-1})); }),
                 HasSubstr("backward: unit -1 is not registered"));
     static_cast<void>(engine.forward(trainer.units()[0]));
     const ParameterLease lease = engine.forward(trainer.units()[1]);
     EXPECT_THAT(
-        message_of([&] { static_cast<void>(lease["wieght"]); }),
+        error_of([&] { static_cast<void>(lease["wieght"]); }),
         HasSubstr("unit \"first\" has no parameter \"wieght\"; it has weight, bias, scale"));
-    EXPECT_THAT(message_of([&] { static_cast<void>(lease.at(3)); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(lease.at(3)); }),
                 HasSubstr("unit \"first\" has no parameter 3; it has 3"));
     EXPECT_EQ(lease["first.bias"].data(), lease["bias"].data());  // full names do too
   });
@@ -122,7 +121,7 @@ TEST(Lease, IsRefusedBeforeSealAndUnitsAfterIt) {
   local::run(1, [](Communicator& communicator) {
     const std::unique_ptr<Device> device = cpu::open();
     Engine engine(communicator, *device, plain::options(3));
-    EXPECT_THAT(message_of([&] { engine.seal(); }), HasSubstr("seal: no unit is registered"));
+    EXPECT_THAT(error_of([&] { engine.seal(); }), HasSubstr("seal: no unit is registered"));
     const UnitId unit = engine.add_unit("layer", {{"weight", {4}}});
     std::vector<float> values(4);
     const View view = View::of(std::span(values));
@@ -151,13 +150,13 @@ TEST(Lease, IsRefusedBeforeSealAndUnitsAfterIt) {
         {"planned_axes", [&] { engine.planned_axes(); }},
     };
     for (const auto& [name, call] : calls) {
-      EXPECT_THAT(message_of(call),
+      EXPECT_THAT(error_of(call),
                   HasSubstr(name + ": the engine is not sealed; call seal() first"));
     }
     engine.seal();
-    EXPECT_THAT(message_of([&] { engine.add_unit("late", {}); }),
+    EXPECT_THAT(error_of([&] { engine.add_unit("late", {}); }),
                 HasSubstr("add_unit(late): the engine is sealed"));
-    EXPECT_THAT(message_of([&] { engine.seal(); }), HasSubstr("the engine is sealed already"));
+    EXPECT_THAT(error_of([&] { engine.seal(); }), HasSubstr("the engine is sealed already"));
   });
 }
 
@@ -169,10 +168,10 @@ TEST(Lease, WithoutParametersRefusesToShowThem) {
     engine.seal({.order = {{unit, Phase::forward}, {unit, Phase::backward, false}}});
     static_cast<void>(engine.forward(unit));
     const GradientLease lease = engine.backward(unit);
-    EXPECT_THAT(message_of([&] { static_cast<void>(lease.parameter("tokens")); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(lease.parameter("tokens")); }),
                 AllOf(HasSubstr("unit \"embedding\""), HasSubstr("needs_parameters = false")));
     EXPECT_EQ(lease.gradient("tokens").count(), 16);
-    EXPECT_THAT(message_of([&] { static_cast<void>(lease.gradient(7)); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(lease.gradient(7)); }),
                 HasSubstr("unit \"embedding\" has no parameter 7; it has 1"));
   });
 }
@@ -204,7 +203,7 @@ TEST(Lease, EndedByAnExceptionStopsTheEngineAndStartsNoCollective) {
         [&] { engine.states().write("first.bias", StateKind::parameter, view); },
         [&] { engine.states().hash(); }};
     for (const auto& call : calls) {
-      EXPECT_THAT(message_of(call),
+      EXPECT_THAT(error_of(call),
                   AllOf(HasSubstr(fmt::format("[rank {}]", ranks.rank())),
                         HasSubstr("the lease of unit \"head\" ended by an exception"),
                         HasSubstr("this engine cannot go on")));
@@ -306,12 +305,12 @@ TEST(WindowArenaMemory, IsCheckedAgainstTheSchedule) {
   schedule.windows.push_back({.bytes = 100, .conflicts = {}});
   const Waits waits;
   const Buffer small = device->allocate(99, DType::u8, MemoryClass::gathered, "windows");
-  EXPECT_THAT(message_of([&] { WindowArena(schedule, small.view(), waits); }),
+  EXPECT_THAT(error_of([&] { WindowArena(schedule, small.view(), waits); }),
               HasSubstr("window arena has 99 bytes, the schedule needs 100"));
   const Buffer enough = device->allocate(100, DType::u8, MemoryClass::gathered, "windows");
   const WindowArena arena(schedule, enough.view(), waits);
   EXPECT_EQ(arena.view(0, DType::bf16, 50).count(), 50);
-  EXPECT_THAT(message_of([&] { static_cast<void>(arena.view(0, DType::bf16, 51)); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(arena.view(0, DType::bf16, 51)); }),
               HasSubstr("cannot see 51 x bf16"));
 }
 

@@ -17,8 +17,8 @@ plain::Setup stage3() { return {plain::options(3), plain::odd_units(), 1}; }
 
 /// Every member of a lease throws `text`.
 void expect_gone(const ParameterLease& lease, const std::string& text) {
-  EXPECT_THAT(message_of([&] { static_cast<void>(lease["tokens"]); }), HasSubstr(text));
-  EXPECT_THAT(message_of([&] { static_cast<void>(lease.at(0)); }), HasSubstr(text));
+  EXPECT_THAT(error_of([&] { static_cast<void>(lease["tokens"]); }), HasSubstr(text));
+  EXPECT_THAT(error_of([&] { static_cast<void>(lease.at(0)); }), HasSubstr(text));
 }
 
 TEST(Lifetime, AMovedFromLeaseSaysSo) {
@@ -29,16 +29,16 @@ TEST(Lifetime, AMovedFromLeaseSaysSo) {
       ParameterLease first = engine.forward(trainer.units()[0]);
       const ParameterLease second = std::move(first);
       expect_gone(first, text);  // NOLINT(bugprone-use-after-move): what is tested
-      EXPECT_THAT(message_of([&] { first.repeat([] {}); }), HasSubstr(text));
+      EXPECT_THAT(error_of([&] { first.repeat([] {}); }), HasSubstr(text));
     }
     for (std::size_t i = 1; i < trainer.units().size(); ++i)
       static_cast<void>(engine.forward(trainer.units()[i]));
     GradientLease first = engine.backward(trainer.units().back());
     const GradientLease second = std::move(first);
     // NOLINTNEXTLINE(bugprone-use-after-move)
-    EXPECT_THAT(message_of([&] { static_cast<void>(first.gradient(0)); }), HasSubstr(text));
-    EXPECT_THAT(message_of([&] { static_cast<void>(first.parameter(0)); }), HasSubstr(text));
-    EXPECT_THAT(message_of([&] { static_cast<void>(first.accumulates()); }), HasSubstr(text));
+    EXPECT_THAT(error_of([&] { static_cast<void>(first.gradient(0)); }), HasSubstr(text));
+    EXPECT_THAT(error_of([&] { static_cast<void>(first.parameter(0)); }), HasSubstr(text));
+    EXPECT_THAT(error_of([&] { static_cast<void>(first.accumulates()); }), HasSubstr(text));
   });
 }
 
@@ -64,7 +64,7 @@ TEST(Lifetime, APlanningDeviceHasNoValues) {
   engine.add_unit("layer", {{"weight", {4}}});
   engine.seal();
   std::vector<float> values(4);
-  EXPECT_THAT(message_of([&] { engine.states().hash(); }),
+  EXPECT_THAT(error_of([&] { engine.states().hash(); }),
               AllOf(HasSubstr("[rank 0] hash: the device \"planning\" has no memory"),
                     HasSubstr("call this of an engine on the device of a run")));
   const View view = View::of(std::span(values));
@@ -77,7 +77,7 @@ TEST(Lifetime, APlanningDeviceHasNoValues) {
       {"check_replicas", [&] { engine.states().check_replicas(); }},
   };
   for (const auto& [name, call] : calls) {
-    EXPECT_THAT(message_of(call),
+    EXPECT_THAT(error_of(call),
                 HasSubstr(fmt::format("[rank 0] {}: the device \"planning\" has no memory", name)));
   }
 }
@@ -87,7 +87,7 @@ TEST(Lifetime, TwoEnginesOfOneCommunicatorShareADevice) {
   const std::uint64_t alone = plain::train(2, setup, 2);
   plain::run(2, setup, [&](plain::Trainer& one, Communicator& communicator) {
     const std::unique_ptr<Device> other = cpu::open();
-    EXPECT_THAT(message_of([&] { Engine(communicator, *other, plain::options(3)); }),
+    EXPECT_THAT(error_of([&] { Engine(communicator, *other, plain::options(3)); }),
                 AllOf(HasSubstr(fmt::format("[rank {}] Engine: the communicator serves another "
                                             "device (\"cpu\")",
                                             communicator.rank())),

@@ -156,9 +156,9 @@ TEST(ReplicaCheck, NamesTheReplicaWhoseMomentDiffers) {
   with_states({2, 2, 1}, 2, [](States& states, Communicator& communicator) {
     const ReplicaCheck check(states.state(), DType::fp32);
     states.fill("z.w", StateKind::moment0, 1);
-    EXPECT_EQ(message_of([&] { check.run(7); }), "no error");
+    EXPECT_EQ(error_of([&] { check.run(7); }), "no error");
     if (communicator.rank() == 3) states.fill("z.w", StateKind::moment0, 2);
-    const std::string message = message_of([&] { check.run(7); });
+    const std::string message = error_of([&] { check.run(7); });
     EXPECT_THAT(message, HasSubstr("after step 7 the first moments of \"z.w\" on rank 3 differ "
                                    "from those on rank 1"));
   });

@@ -23,7 +23,7 @@ std::string said(const EngineOptions& options, const std::function<void(Engine&)
   std::string message;
   local::run(1, [&](Communicator& communicator) {
     const std::unique_ptr<Device> device = cpu::open();
-    message = message_of([&] {
+    message = error_of([&] {
       Engine engine(communicator, *device, options);
       body(engine);
     });
@@ -159,7 +159,7 @@ TEST(EngineUnits, RefusedLeaveTheEngineAsItWas) {
   EXPECT_EQ(
       said({},
            [](Engine& e) {
-             EXPECT_NE(message_of([&] { e.add_unit("a", {{"w", {1}}, {"w", {2}}}); }), "no error");
+             EXPECT_NE(error_of([&] { e.add_unit("a", {{"w", {1}}, {"w", {2}}}); }), "no error");
              EXPECT_EQ(e.add_unit("a", {{"w", {1}}}).index, 0);
              e.seal();
            }),
@@ -194,10 +194,10 @@ TEST(EngineStep, RefusesOptionsThatCannotBe) {
                trainer.forward();
                trainer.backward(0);
                const std::vector<double> losses(2, 1.0);
-               EXPECT_THAT(message_of([&] { trainer.engine().step({.losses = losses}); }),
+               EXPECT_THAT(error_of([&] { trainer.engine().step({.losses = losses}); }),
                            HasSubstr("2 losses were given, expected one per micro-batch, 1"));
                for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL, 1e-320, 1e300}) {
-                 EXPECT_THAT(message_of([&] { trainer.engine().step({.loss_scale = scale}); }),
+                 EXPECT_THAT(error_of([&] { trainer.engine().step({.loss_scale = scale}); }),
                              HasSubstr("expected more than 0"));
                }
                EXPECT_EQ(trainer.engine().step({}).step, 1);
@@ -207,12 +207,12 @@ TEST(EngineStep, RefusesOptionsThatCannotBe) {
 TEST(EngineStep, RefusesALearningRateThatIsNotFiniteAndLosesNothing) {
   plain::run(1, {plain::options(3), plain::odd_units(), 1},
              [](plain::Trainer& trainer, Communicator&) {
-               EXPECT_THAT(message_of([&] { trainer.step(std::nan("")); }),
+               EXPECT_THAT(error_of([&] { trainer.step(std::nan("")); }),
                            HasSubstr("[rank 0] step: learning_rate is nan, expected a finite"));
-               EXPECT_THAT(message_of([&] { trainer.engine().step({.learning_rate = -1.0}); }),
+               EXPECT_THAT(error_of([&] { trainer.engine().step({.learning_rate = -1.0}); }),
                            HasSubstr("learning_rate is -1, expected a finite"));
                for (const double rate : {HUGE_VAL, 1e300}) {
-                 EXPECT_THAT(message_of([&] { trainer.engine().step({.learning_rate = rate}); }),
+                 EXPECT_THAT(error_of([&] { trainer.engine().step({.learning_rate = rate}); }),
                              HasSubstr("expected a finite value of 0 or more, at most 3.4e+38"));
                }
                const StepReport report = trainer.engine().step({.learning_rate = 0.1});
@@ -226,7 +226,7 @@ TEST(MakeSharding, RefusesAnUnknownStage) {
   const auto device = planning::open();
   EngineOptions options;
   options.stage = 5;
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 make_sharding({*communicator, *device, options, DType::fp32, 2, 1, *communicator});
               }),
               HasSubstr("stage is 5, expected 0, 1, 2 or 3"));

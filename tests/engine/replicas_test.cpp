@@ -74,7 +74,7 @@ Flipped flip_one(const plain::Setup& setup, std::string_view name, StateKind kin
     device->communication().synchronize();
     if (*flipped.holders.rbegin() == communicator.rank()) flip(engine, value);
     flipped.messages[static_cast<std::size_t>(communicator.rank())] =
-        message_of([&] { engine.states().check_replicas(); });
+        error_of([&] { engine.states().check_replicas(); });
   });
   return flipped;
 }
@@ -157,7 +157,7 @@ TEST(Copies, OfWholeComputeParametersAreComparedAlongTheShardAxis) {
         if (communicator.rank() == 2) lease["bias"].as<bfloat16>()[3] = to_bfloat16(40.0F);
       }
       messages[static_cast<std::size_t>(communicator.rank())] =
-          message_of([&] { engine.states().check_replicas(); });
+          error_of([&] { engine.states().check_replicas(); });
     });
     EXPECT_THAT(messages, Each(HasSubstr(
                               "the compute copies of \"first.bias\" on rank 2 differ from those on "
@@ -176,7 +176,7 @@ TEST(Copies, AreComparedByStepEverySoManySteps) {
     EXPECT_EQ(trainer.step().traffic.total(), first.total());
     const View value = element_of(trainer.engine(), "embedding.tokens", StateKind::moment0, 2);
     if (communicator.rank() == 2) value.as<float>()[0] += 1.0F;
-    messages[static_cast<std::size_t>(communicator.rank())] = message_of([&] { trainer.step(); });
+    messages[static_cast<std::size_t>(communicator.rank())] = error_of([&] { trainer.step(); });
   });
   EXPECT_THAT(messages, Each(HasSubstr("check_replicas: after step 4 the")));
   EXPECT_THAT(messages, Each(HasSubstr("of \"embedding.tokens\" on rank 2 differ from those on "
@@ -198,7 +198,7 @@ TEST(Copies, CannotBeCheckedEveryMinusOneSteps) {
     const std::unique_ptr<Device> device = cpu::open();
     EngineOptions options = plain::options(3);
     options.replica_check_every = -1;
-    EXPECT_THAT(message_of([&] { const Engine engine(communicator, *device, options); }),
+    EXPECT_THAT(error_of([&] { const Engine engine(communicator, *device, options); }),
                 HasSubstr("engine: replica_check_every is -1, expected a number of steps, or 0"));
   });
 }

@@ -186,7 +186,7 @@ TEST(CodedMoments, OfCopiesAreEqualIfTheyFillBlocksAndRefusedIfNot) {
     for (int i = 0; i < 3; ++i) trainer.step();
     trainer.engine().states().check_replicas();
   });
-  EXPECT_THAT(message_of([] { plain::run(4, copied_row(40), [](auto&, auto&) {}); }),
+  EXPECT_THAT(error_of([] { plain::run(4, copied_row(40), [](auto&, auto&) {}); }),
               HasSubstr("seal: indices 2 to 2 along dimension 0 of \"u.w\" [3, 40] are held by 2 "
                         "ranks of the tensor axis, whose blocks of 256 elements of 8-bit moments "
                         "would differ"));
@@ -354,7 +354,7 @@ TEST(Tensors, CallsThatMakeNoSenseAreRefused) {
     const View values = View::of(std::span(floats));
     const LogicalTensor tensor = engine.states().tensors(StateKind::parameter)[1];  // first.weight
     const auto refused = [](const auto& call, const std::string& why) {
-      EXPECT_THAT(message_of(call), HasSubstr(why));
+      EXPECT_THAT(error_of(call), HasSubstr(why));
     };
     LogicalTensor unknown = tensor;
     unknown.unit = 17;

@@ -229,10 +229,10 @@ TEST(Schedule, DumpMentionsEveryUnitAndEveryKindOfAction) {
 TEST(Schedule, RefusesAUseOfAnUnknownUnit) {
   ScheduleInput input = layers(2);
   input.uses.push_back({2, Phase::backward});
-  EXPECT_THAT(message_of([&] { make_schedule(input); }),
+  EXPECT_THAT(error_of([&] { make_schedule(input); }),
               AllOf(HasSubstr("use of unit 2"), HasSubstr("there are 2 units")));
   input.uses.back().unit = -1;
-  EXPECT_THAT(message_of([&] { make_schedule(input); }), HasSubstr("use of unit -1"));
+  EXPECT_THAT(error_of([&] { make_schedule(input); }), HasSubstr("use of unit -1"));
 }
 
 ScheduleInput arbitrary_input() {

@@ -11,7 +11,7 @@
 #include "tests/errors.h"
 #include "tests/support/test_device.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using plain::all_values;
@@ -20,7 +20,6 @@ using plain::lazily;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::StreamOrder;
 using toy::CopyingReader;
 
 std::vector<StreamOrder> orders() {
@@ -175,7 +174,7 @@ class Failing : public CopyingReader {
 
 TEST(Reader, ErrorsOfRoundsFailTheEngineAndThoseOfVotesOnlyTheStep) {
   const auto refused = [](const auto& call, const std::string& why) {
-    EXPECT_THAT(message_of(call), HasSubstr(why));
+    EXPECT_THAT(error_of(call), HasSubstr(why));
   };
   plain::run(1, half_frozen(), [&](plain::Trainer& trainer, Communicator&) {
     Failing reader(trainer.engine(), 2);
@@ -202,4 +201,4 @@ TEST(Reader, ErrorsOfRoundsFailTheEngineAndThoseOfVotesOnlyTheStep) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -163,7 +163,7 @@ TEST(Reads, ThatAreLeftForbidSettingStates) {
     std::vector<float> values(5);
     CopyingReader reader(engine, 4);
     engine.states().attach(&reader);
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   engine.states().set(engine.states().tensors(StateKind::parameter)[0], 0,
                                       View::of(std::span(values)));
                 }),
@@ -178,10 +178,10 @@ TEST(Reads, BeginBetweenStepsAndAreFinishedBetweenLeases) {
     engine.states().attach(&reader);
     {
       const ParameterLease lease = engine.forward(trainer.units()[0]);
-      EXPECT_THAT(message_of([&] { engine.states().finish_reads(); }),
+      EXPECT_THAT(error_of([&] { engine.states().finish_reads(); }),
                   HasSubstr("finish_reads: a lease has not ended; only between leases"));
     }
-    EXPECT_THAT(message_of([&] { engine.states().attach(&reader); }),
+    EXPECT_THAT(error_of([&] { engine.states().attach(&reader); }),
                 HasSubstr("attach: only between optimizer steps"));
     engine.states().finish_reads();
     EXPECT_EQ(reader.submitted().size(), 4U);
@@ -190,7 +190,7 @@ TEST(Reads, BeginBetweenStepsAndAreFinishedBetweenLeases) {
     for (std::size_t i = 1; i < 5; ++i) static_cast<void>(engine.forward(trainer.units()[i]));
     trainer.backward(0);
     engine.step({.learning_rate = 0.1});
-    EXPECT_THAT(message_of([&] { engine.states().attach(&wrong); }),
+    EXPECT_THAT(error_of([&] { engine.states().attach(&wrong); }),
                 HasSubstr("attach: the reader has -1 rounds, expected 0 or more"));
   });
 }

@@ -253,23 +253,20 @@ TEST(State, NamesWhatCannotBeReadOrWritten) {
     std::vector<float> values(13);
     const View view = View::of(std::span(values));
     std::vector<bfloat16> halves(13);
-    EXPECT_THAT(
-        message_of([&] { engine.states().read("first.biass", StateKind::parameter, view); }),
-        HasSubstr("[rank 0] there is no parameter \"first.biass\""));
-    EXPECT_THAT(
-        message_of([&] { engine.states().write("second.bias", StateKind::parameter, view); }),
-        AllOf(HasSubstr("\"second.bias\" has 11 elements"), HasSubstr("found 13 fp32")));
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] { engine.states().read("first.biass", StateKind::parameter, view); }),
+                HasSubstr("[rank 0] there is no parameter \"first.biass\""));
+    EXPECT_THAT(error_of([&] { engine.states().write("second.bias", StateKind::parameter, view); }),
+                AllOf(HasSubstr("\"second.bias\" has 11 elements"), HasSubstr("found 13 fp32")));
+    EXPECT_THAT(error_of([&] {
                   engine.states().read("first.bias", StateKind::parameter,
                                        View::of(std::span(halves)));
                 }),
                 HasSubstr("found 13 bf16"));
-    EXPECT_THAT(message_of([&] { engine.states().read("first.bias", StateKind::moment1, view); }),
+    EXPECT_THAT(error_of([&] { engine.states().read("first.bias", StateKind::moment1, view); }),
                 HasSubstr("\"first.bias\": the optimizer keeps 1 moments"));
-    EXPECT_THAT(
-        message_of([&] { engine.states().write("first.scale", StateKind::gradient, view); }),
-        HasSubstr("\"first.scale\" is frozen: it has no gradient and no optimizer states"));
-    EXPECT_EQ(message_of([&] { engine.states().read("first.bias", StateKind::moment0, view); }),
+    EXPECT_THAT(error_of([&] { engine.states().write("first.scale", StateKind::gradient, view); }),
+                HasSubstr("\"first.scale\" is frozen: it has no gradient and no optimizer states"));
+    EXPECT_EQ(error_of([&] { engine.states().read("first.bias", StateKind::moment0, view); }),
               "no error");
     EXPECT_TRUE(engine.states().held(StateKind::moment1).empty());
   });
@@ -280,7 +277,7 @@ TEST(State, IsNotChangedByAWriteThatIsRefused) {
     Engine& engine = trainer.engine();
     trainer.forward();
     std::vector<float> values(13, 5.0F);
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   engine.states().write("first.bias", StateKind::parameter,
                                         View::of(std::span(values)));
                 }),

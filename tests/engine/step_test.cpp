@@ -233,7 +233,7 @@ TEST(Step, ThatThrowsHasReadTheLossesWhichItsCallerMayThenFree) {
     Hand hand(alone, device, plain::options(1));
     device.communication().late = "norm and loss";
     const std::vector<double> losses{1.5};
-    EXPECT_THAT(message_of([&] { hand.step(one, {.learning_rate = 0.1, .losses = losses}); }),
+    EXPECT_THAT(error_of([&] { hand.step(one, {.learning_rate = 0.1, .losses = losses}); }),
                 ::testing::HasSubstr("the device is lost"));
     EXPECT_TRUE(device.communication().has_run());
   });

@@ -16,7 +16,7 @@
 #include "architecture/family.h"
 #include "inference/inference_model.h"
 #include "inference/model_folder.h"
-#include "tests/inference/tiny_models.h"
+#include "tests/inference/saved_model.h"
 #include "weights/hf/config.h"
 
 namespace zero::testing {
@@ -38,10 +38,10 @@ std::vector<DecoderShape> small_shapes() {
   std::vector<DecoderShape> shapes{small_llama(),
                                    small_qwen2(),
                                    small_qwen3(),
-                                   with_window(small_llama(), 33, ""),
-                                   with_window(small_llama(), 17, "0"),
-                                   with_window(small_qwen2(), 70, "1"),
-                                   with_window(small_qwen3(), 40, "0"),
+                                   small_llama({{"window", 33}}),
+                                   small_llama({{"window", 17}, {"local_layers", "0"}}),
+                                   as_qwen2(small_llama({{"window", 70}, {"local_layers", "1"}})),
+                                   as_qwen3(small_llama({{"window", 40}, {"local_layers", "0"}})),
                                    small_gemma3()};
   for (const Family* family : families()) shapes.push_back(small_shape(*family));
   return shapes;
@@ -86,7 +86,7 @@ TEST_P(Families, TrainingAndInferenceGiveTheSameLogits) {
 // What only some families have, and no file of this one says.
 TEST(LocalRotary, TrainingAndInferenceTurnAndScaleTheSame) {
   constexpr std::int64_t kTokens = 60;
-  const DecoderShape shape = with_scales(with_window(small_llama(), 20, "0"));
+  const DecoderShape shape = with_scales(small_llama({{"window", 20}, {"local_layers", "0"}}));
   const Scratch scratch;
   const Batch batch = Batch::random(kTokens, shape.vocabulary, 3);
   const std::vector<std::uint32_t> tokens(batch.inputs.begin(), batch.inputs.end());

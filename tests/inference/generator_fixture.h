@@ -13,7 +13,7 @@
 
 #include "inference/generator.h"
 #include "inference/inference_model.h"
-#include "tests/inference/tiny_models.h"
+#include "tests/inference/saved_model.h"
 
 namespace zero::testing {
 

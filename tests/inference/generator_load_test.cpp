@@ -81,9 +81,7 @@ TEST_F(Generators, NoAnswerDependsOnGuesses) {
   std::vector<GeneratedAnswer> expected;
   for (int i = 0; i < kRequests; ++i) expected.push_back(alone(request(i)));
   const Scratch scratch;
-  Gpt2Sizes other = small_gpt2();
-  other.layers = 1;
-  with_saved_model(other, scratch.path("other/"), 1);
+  with_saved_model(small_gpt2({{"layers", 1}}), scratch.path("other/"), 1);
   const InferenceOptions options{.requests = 5,
                                  .request_tokens = 100,
                                  .cache_tokens = 256,

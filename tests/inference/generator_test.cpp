@@ -130,7 +130,7 @@ TEST_F(Generators, IsIdleOnceTheLastCallbackHasReturned) {
   run(generator);
   EXPECT_EQ(ends, 2);
   EXPECT_THAT(
-      message_of([&] { generator.submit({.prompt = {1}, .max_tokens = 1, .sampling = {}}, {}); }),
+      error_of([&] { generator.submit({.prompt = {1}, .max_tokens = 1, .sampling = {}}, {}); }),
       HasSubstr("callbacks"));
 }
 
@@ -213,7 +213,7 @@ TEST_F(Generators, RefusalsNameFoundAndExpected) {
   const auto model = open({.requests = 2, .request_tokens = 40, .rows = 20});
   Generator generator(*model);
   const auto refusal = [&](GenerationRequest asked) {
-    return message_of([&] { generator.submit(std::move(asked), recording(0)); });
+    return error_of([&] { generator.submit(std::move(asked), recording(0)); });
   };
   EXPECT_THAT(refusal({.prompt = {}, .max_tokens = 1, .sampling = {}}),
               HasSubstr("the prompt has no token, expected at least one"));
@@ -230,7 +230,7 @@ TEST_F(Generators, RefusalsNameFoundAndExpected) {
   EXPECT_THAT(refusal(urgent), HasSubstr("priority is 1001, expected -1000 to 1000"));
   EXPECT_TRUE(generator.idle());
   const auto narrow = open({.requests = 5, .request_tokens = 40, .rows = 4});
-  EXPECT_THAT(message_of([&] { const Generator refused(*narrow); }),
+  EXPECT_THAT(error_of([&] { const Generator refused(*narrow); }),
               HasSubstr("rows is 4, expected at least as many as requests = 5"));
 }
 

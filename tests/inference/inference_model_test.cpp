@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "inference/perplexity.h"
 #include "tests/errors.h"
-#include "tests/inference/tiny_models.h"
+#include "tests/inference/saved_model.h"
 #include "weights/hf/config.h"
 
 namespace zero::testing {
@@ -84,7 +84,7 @@ TEST_P(InferenceFamilies, TheScoreOfATextIsTheLossOfTraining) {
     const auto halves =
         open_inference_model(*device, folder_, {.request_tokens = 60, .logit_rows = 60});
     EXPECT_EQ(score_text(*halves, text).tokens, 118);
-    EXPECT_THAT(message_of([&] { score_text(*halves, std::span(text).first(1)); }),
+    EXPECT_THAT(error_of([&] { score_text(*halves, std::span(text).first(1)); }),
                 HasSubstr("a text of 1 tokens; expected two at least"));
   });
 }
@@ -218,14 +218,13 @@ TEST_P(InferenceFamilies, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, InferenceFamilies,
-                         ::testing::Values(Family{"gpt2", small_gpt2()},
-                                           Family{"llama", small_llama()},
-                                           Family{"qwen2", small_qwen2()},
-                                           Family{"qwen3", small_qwen3()},
-                                           Family{"local", with_window(small_llama(), 20, "1")},
-                                           Family{"gemma3", small_gemma3()}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Configs, InferenceFamilies,
+    ::testing::Values(Family{"gpt2", small_gpt2()}, Family{"llama", small_llama()},
+                      Family{"qwen2", small_qwen2()}, Family{"qwen3", small_qwen3()},
+                      Family{"local", small_llama({{"window", 20}, {"local_layers", "1"}})},
+                      Family{"gemma3", small_gemma3()}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ModelWeights, TakeAsManyBytesAsTheirFormatSays) {
   const auto bytes_a_parameter = [](WeightFormat format) {
@@ -245,7 +244,7 @@ TEST(ModelWeights, Int8RefusesWhatHasNoScale) {
   const auto device = cpu::open();
   InferenceModel model(*device, small_gpt2(), {.weights = WeightFormat::int8});
   EXPECT_THAT(
-      message_of([&] {
+      error_of([&] {
         model.load([](std::size_t, std::int64_t, std::span<float> values) {
           std::fill(values.begin(), values.end(), 1.0F);
           values[61] = std::numeric_limits<float>::infinity();
@@ -257,8 +256,7 @@ TEST(ModelWeights, Int8RefusesWhatHasNoScale) {
 // The tensors that inference reads are those that training registers.
 TEST(ModelWeights, AreThoseThatTrainingRegisters) {
   for (const DecoderShape& config :
-       {DecoderShape(small_gpt2()), DecoderShape(small_llama()), DecoderShape(small_qwen2()),
-        DecoderShape(small_qwen3()), small_gemma3()}) {
+       {small_gpt2(), small_llama(), small_qwen2(), small_qwen3(), small_gemma3()}) {
     local::run(1, [&](Communicator& communicator) {
       const auto device = cpu::open();
       Training training(communicator, *device, {}, config, {1, 4});
@@ -278,11 +276,11 @@ TEST(ModelWeights, AreThoseThatTrainingRegisters) {
 class RefusingModel : public ::testing::Test {
  protected:
   std::string refusal(const InferenceOptions& options) {
-    return message_of([&] { InferenceModel(*device_, small_gpt2(), options); });
+    return error_of([&] { InferenceModel(*device_, small_gpt2(), options); });
   }
   std::string refusal(std::int64_t slot, const std::vector<std::uint32_t>& tokens) {
     const InferenceModel::Part part{slot, tokens};
-    return message_of([&] { model_.forward(std::span(&part, 1)); });
+    return error_of([&] { model_.forward(std::span(&part, 1)); });
   }
 
   const std::unique_ptr<Device> device_ = cpu::open();
@@ -321,8 +319,8 @@ TEST_F(RefusingModel, NamesWhatAPassCannotTakeAndChangesNothing) {
   EXPECT_EQ(model_.cache().length(0), 0);
   const std::vector<std::uint32_t> one{1};
   const std::vector<InferenceModel::Part> twice{{0, one}, {0, one}};
-  EXPECT_THAT(message_of([&] { model_.forward(twice); }), HasSubstr("at most once"));
-  EXPECT_THAT(message_of([&] { model_.cache().trim(0, 1); }),
+  EXPECT_THAT(error_of([&] { model_.forward(twice); }), HasSubstr("at most once"));
+  EXPECT_THAT(error_of([&] { model_.cache().trim(0, 1); }),
               HasSubstr("slot 0 of the cache is trimmed to 1 tokens; expected 0 to 0"));
 }
 
@@ -332,8 +330,8 @@ TEST_F(RefusingModel, KnowsNothingOfAPassThatFailed) {
                        {.requests = 2, .request_tokens = 64, .block_tokens = 16, .rows = 64});
   const std::vector<std::uint32_t> tokens(40, 1);
   const InferenceModel::Part part{model.cache().open(), tokens};
-  const auto pass = [&] { return message_of([&] { model.forward(std::span(&part, 1)); }); };
-  EXPECT_EQ(message_of([&] {
+  const auto pass = [&] { return error_of([&] { model.forward(std::span(&part, 1)); }); };
+  EXPECT_EQ(error_of([&] {
               device_->compute().submit_host("a fault", [] { fail("the device is gone"); });
             }),
             "the device is gone");
@@ -349,10 +347,8 @@ TEST_F(RefusingModel, ComparesFilesWithTheConfigurationFirst) {
   const Scratch scratch;
   const std::string folder = scratch.path("model/");
   with_saved_model(small_gpt2(), folder, 1);
-  Gpt2Sizes many = small_gpt2();
-  many.layers = 1 << 24;
-  std::ofstream(folder + "config.json") << hf_config_text(many);
-  EXPECT_THAT(message_of([&] { open_inference_model(*device_, folder, {}); }),
+  std::ofstream(folder + "config.json") << hf_config_text(small_gpt2({{"layers", 1 << 24}}));
+  EXPECT_THAT(error_of([&] { open_inference_model(*device_, folder, {}); }),
               HasSubstr("config.json has 16777216 layers, and the files of weights 28 tensors"));
 }
 

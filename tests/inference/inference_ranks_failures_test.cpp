@@ -31,7 +31,7 @@ TEST_F(InferenceRanks, TimeOfWaitingIsCounted) {
 TEST_F(InferenceRanks, ARankThatFailsBeforeItsPassReleasesTheOthers) {
   save(three_blocks_of_gpt2());
   for (const MeshShape& shape : {MeshShape{1, 3, 1}, MeshShape{1, 1, 3}}) {
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   local::run(3, [&](Communicator& world) {
                     Mesh mesh(world, shape);
                     const auto device = cpu::open();
@@ -41,9 +41,9 @@ TEST_F(InferenceRanks, ARankThatFailsBeforeItsPassReleasesTheOthers) {
                     const InferenceModel::Part part{model->cache().open(), tokens};
                     model->forward(std::span(&part, 1));
                     if (world.rank() == 1) fail("no more");
-                    EXPECT_THAT(message_of([&] { model->forward(std::span(&part, 1)); }),
+                    EXPECT_THAT(error_of([&] { model->forward(std::span(&part, 1)); }),
                                 HasSubstr("rank 1"));
-                    EXPECT_THAT(message_of([&] { model->forward({}); }),
+                    EXPECT_THAT(error_of([&] { model->forward({}); }),
                                 HasSubstr("a pass of this model failed"));
                   });
                 }),
@@ -61,7 +61,7 @@ TEST_F(InferenceRanks, ARefusedPassIsToldToNoRankAndMayBeFollowedByAnother) {
     if (world.rank() == 1) {
       const std::vector<std::uint32_t> unknown{100000};
       const InferenceModel::Part part{model->cache().open(), unknown};
-      EXPECT_THAT(message_of([&] { model->forward(std::span(&part, 1)); }),
+      EXPECT_THAT(error_of([&] { model->forward(std::span(&part, 1)); }),
                   HasSubstr("token 100000"));
     }
     const Logits found = run_passes(*model, world.rank());
@@ -77,7 +77,7 @@ TEST_F(InferenceRanks, DifferentPassesOfATensorGroupAreRefusedOnAllRanks) {
     const auto model = open_inference_model(*device, folder_, rank_options(), &mesh);
     const std::vector<std::uint32_t> tokens{1, world.rank() == 3 ? 2U : 1U};
     const InferenceModel::Part part{model->cache().open(), tokens};
-    EXPECT_THAT(message_of([&] { model->forward(std::span(&part, 1)); }),
+    EXPECT_THAT(error_of([&] { model->forward(std::span(&part, 1)); }),
                 HasSubstr("forward: rank 3 of the model has a pass of 2 tokens, and rank 2, of the "
                           "same tensor group, another one"));
   });
@@ -89,7 +89,7 @@ TEST(InferenceRanksRefusals, AMeshThatServesAnotherDevice) {
     const auto device = cpu::open();
     const InferenceModel model(*device, three_blocks_of_gpt2(), {}, &mesh);
     const auto other = cpu::open();
-    EXPECT_THAT(message_of([&] { InferenceModel(*other, three_blocks_of_gpt2(), {}, &mesh); }),
+    EXPECT_THAT(error_of([&] { InferenceModel(*other, three_blocks_of_gpt2(), {}, &mesh); }),
                 AllOf(HasSubstr(fmt::format("[rank {}] InferenceModel: the communicator serves "
                                             "another device (\"cpu\")",
                                             world.rank())),
@@ -100,7 +100,7 @@ TEST(InferenceRanksRefusals, AMeshThatServesAnotherDevice) {
 
 TEST(InferenceRanksRefusals, NameSizesAndOptions) {
   const auto refusal = [](const DecoderShape& config, const MeshShape& shape) {
-    return message_of([&] {
+    return error_of([&] {
       const auto world = planning::communicator(0, shape.shard * shape.tensor, BackendKind::local);
       Mesh mesh(*world, shape);
       const auto device = planning::open();
@@ -109,15 +109,15 @@ TEST(InferenceRanksRefusals, NameSizesAndOptions) {
   };
   EXPECT_THAT(refusal(three_blocks_of_gpt2(), {1, 1, 5}),
               HasSubstr("4 heads of attention cannot be cut over 5 tensor ranks"));
-  LlamaSizes narrow = three_blocks_of_llama();
+  DecoderShape narrow = three_blocks_of_llama();
   narrow.intermediate = 6;
   EXPECT_THAT(refusal(narrow, {1, 1, 8}),
               HasSubstr("model.intermediate: 6 cannot be cut over 8 tensor ranks"));
   const auto device = planning::open();
-  EXPECT_THAT(message_of([&] { InferenceModel(*device, three_blocks_of_gpt2(), {.windows = 0}); }),
+  EXPECT_THAT(error_of([&] { InferenceModel(*device, three_blocks_of_gpt2(), {.windows = 0}); }),
               HasSubstr("inference: windows is 0, expected 1 to 64"));
   const auto with_options = [](auto options_of) {
-    return message_of([&] {
+    return error_of([&] {
       local::run(2, [&](Communicator& world) {
         Mesh mesh(world, {.shard = 2});
         const auto device = cpu::open();

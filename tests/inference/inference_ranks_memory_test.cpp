@@ -41,22 +41,20 @@ std::int64_t planned(const MeshShape& shape, const DecoderShape& config,
 }
 
 // Llama 3.2 3B's sizes.
-LlamaSizes llama_3b() {
-  LlamaSizes config = tiny_llama();
-  config.layers = 28;
-  config.width = 3072;
-  config.heads = 24;
-  config.kv_heads = 8;
-  config.head_width = 128;
-  config.intermediate = 8192;
-  config.vocabulary = 128256;
-  config.context = 8192;
-  config.head = DecoderShape::Head::tied;
-  return config;
+DecoderShape llama_3b() {
+  return tiny_llama({{"layers", 28},
+                     {"width", 3072},
+                     {"heads", 24},
+                     {"kv_heads", 8},
+                     {"head_width", 128},
+                     {"intermediate", 8192},
+                     {"vocabulary", 128256},
+                     {"context", 8192},
+                     {"head", "tied"}});
 }
 
 TEST(InferenceRanksMemory, OfWeightsIsAFourthOnFourRanks) {
-  const LlamaSizes config = llama_3b();
+  const DecoderShape config = llama_3b();
   const InferenceOptions with{.dtype = DType::bf16, .requests = 4, .request_tokens = 1024};
   const std::int64_t whole = planned({1, 1, 1}, config, with, MemoryClass::parameters);
   const std::int64_t block = 100'663'296 * 2;
@@ -68,7 +66,7 @@ TEST(InferenceRanksMemory, OfWeightsIsAFourthOnFourRanks) {
 }
 
 TEST(InferenceRanksMemory, OfTheCacheIsThatOfTheRanksHeads) {
-  const LlamaSizes config = llama_3b();
+  const DecoderShape config = llama_3b();
   const auto bytes = [&](int tensor) {
     const auto world = planning::communicator(0, tensor, BackendKind::local);
     Mesh mesh(*world, {1, 1, tensor});

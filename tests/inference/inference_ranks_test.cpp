@@ -19,8 +19,7 @@ void expect_near(const Logits& found, const Logits& expected, float tolerance) {
 
 TEST_F(InferenceRanks, ShardedWeightsGiveTheBitsOfOneProcessInEveryFormat) {
   for (const DecoderShape& config :
-       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama()),
-        DecoderShape(three_blocks_of_qwen2())}) {
+       {three_blocks_of_gpt2(), three_blocks_of_llama(), three_blocks_of_qwen2()}) {
     save(config);
     for (const auto& [dtype, format] : kKinds) {
       const InferenceOptions with = rank_options(dtype, format);
@@ -48,8 +47,7 @@ TEST_F(InferenceRanks, AnyNumberOfWindowsGivesTheSameBits) {
 
 TEST_F(InferenceRanks, TensorRanksAgreeWithEachOtherAndNearlyWithOneProcess) {
   for (const DecoderShape& config :
-       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama()),
-        DecoderShape(three_blocks_of_qwen2())}) {
+       {three_blocks_of_gpt2(), three_blocks_of_llama(), three_blocks_of_qwen2()}) {
     save(config);
     const Logits expected = alone(0, rank_options());
     for (const int ranks : {2, 3, 4}) {
@@ -75,8 +73,7 @@ TEST_F(InferenceRanks, TensorRanksMayOutnumberHeadsOfKeys) {
 }
 
 TEST_F(InferenceRanks, ShardedTensorRanksGiveTheBitsOfTensorRanks) {
-  for (const DecoderShape& config :
-       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama())}) {
+  for (const DecoderShape& config : {three_blocks_of_gpt2(), three_blocks_of_llama()}) {
     save(config);
     for (const auto& [dtype, format] : {kKinds[0], kKinds[4]}) {
       const InferenceOptions with = rank_options(dtype, format);
@@ -107,11 +104,7 @@ TEST_F(InferenceRanks, GiveTheSameBitsInEveryOrderOfStreams) {
 
 // More ranks than groups of columns: some keep nothing of a matrix, or no token.
 TEST_F(InferenceRanks, RanksMayOutnumberGroupsOfColumns) {
-  Gpt2Sizes config = three_blocks_of_gpt2();
-  config.width = 32;
-  config.heads = 2;
-  config.vocabulary = 70;
-  save(config);
+  save(three_blocks_of_gpt2({{"width", 32}, {"heads", 2}, {"vocabulary", 70}}));
   const std::vector<Logits> found = on_mesh({.shard = 4}, rank_options());
   for (int shard = 0; shard < 4; ++shard) {
     EXPECT_EQ(found[static_cast<std::size_t>(shard)], alone(shard, rank_options()));

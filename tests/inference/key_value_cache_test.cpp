@@ -132,19 +132,19 @@ TEST(KeyValueCache, RefusesWhatDoesNotFitAndChangesNothing) {
   const std::int64_t a = of.open();
   of.append(a, range(0, 90));
   const std::int64_t b = of.open();
-  EXPECT_THAT(message_of([&] { of.cache.append(b, range(0, 17)); }),
+  EXPECT_THAT(error_of([&] { of.cache.append(b, range(0, 17)); }),
               HasSubstr("the cache has 1 blocks left of 7, and 17 tokens of slot 1 take 2"));
-  EXPECT_THAT(message_of([&] { of.cache.append(a, range(0, 11)); }),
+  EXPECT_THAT(error_of([&] { of.cache.append(a, range(0, 11)); }),
               HasSubstr("the cache holds 90 tokens of slot 0, and 11 more; expected at most 100"));
-  EXPECT_THAT(message_of([&] { of.cache.open(); }), HasSubstr("no free slot of 2"));
-  EXPECT_THAT(message_of([&] { of.cache.trim(a, 91); }),
+  EXPECT_THAT(error_of([&] { of.cache.open(); }), HasSubstr("no free slot of 2"));
+  EXPECT_THAT(error_of([&] { of.cache.trim(a, 91); }),
               HasSubstr("slot 0 of the cache is trimmed to 91 tokens; expected 0 to 90"));
   of.close(b);
-  EXPECT_THAT(message_of([&] { of.cache.length(b); }),
+  EXPECT_THAT(error_of([&] { of.cache.length(b); }),
               HasSubstr("the cache has no sequence in slot 1"));
   of.expect_whole();
   const auto device = cpu::open();
-  EXPECT_THAT(message_of([&] { KeyValueCache(*device, sized(1, 6)); }),
+  EXPECT_THAT(error_of([&] { KeyValueCache(*device, sized(1, 6)); }),
               HasSubstr("the cache has 6 blocks of 16 tokens; expected at least 7, for the longest "
                         "sequence of 100 tokens"));
 }

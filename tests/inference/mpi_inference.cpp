@@ -18,7 +18,7 @@
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "inference/inference_model.h"
-#include "tests/model/shapes.h"
+#include "tests/support/tiny_models.h"
 
 namespace zero {
 namespace {
@@ -36,7 +36,6 @@ void fill(InferenceModel& model) {
 }
 
 using Part = InferenceModel::Part;
-using testing::LlamaSizes;
 
 /// Logits of the last token of each pass of a sequence.
 std::vector<float> answer(InferenceModel& model, std::uint32_t seed) {
@@ -67,14 +66,12 @@ void check_plan(Communicator& world, const MeshShape& shape, const DecoderShape&
 }
 
 void compare(Communicator& world, const MeshShape& shape) {
-  LlamaSizes config = LlamaSizes{.layers = 3,
-                                 .width = 96,
-                                 .heads = 4,
-                                 .kv_heads = 2,
-                                 .head_width = 24,
-                                 .intermediate = 170,
-                                 .vocabulary = 301,
-                                 .context = 64};
+  const DecoderShape config = testing::small_llama({{"layers", 3},
+                                                    {"width", 96},
+                                                    {"heads", 4},
+                                                    {"head_width", 24},
+                                                    {"intermediate", 170},
+                                                    {"context", 64}});
   Mesh mesh(world, shape);
   const auto device = cpu::open();
   for (const WeightFormat format : {WeightFormat::plain, WeightFormat::int8, WeightFormat::nf4}) {
@@ -111,7 +108,7 @@ double sum(Communicator& world, Device& device, double value) {
   return value;
 }
 
-void measure(Communicator& world, const MeshShape& shape, const LlamaSizes& config,
+void measure(Communicator& world, const MeshShape& shape, const DecoderShape& config,
              const std::string& weights) {
   using Clock = std::chrono::steady_clock;
   Mesh mesh(world, shape);
@@ -160,15 +157,15 @@ int run(int argc, char** argv) {
   }
   const std::int64_t width = std::atoll(argv[4]);
   measure(*world, shape,
-          {.layers = std::atoll(argv[3]),
-           .width = width,
-           .heads = width / 128,
-           .kv_heads = width / 384,
-           .head_width = 128,
-           .intermediate = width / 3 * 8,
-           .vocabulary = std::atoll(argv[5]),
-           .context = 1024,
-           .head = DecoderShape::Head::tied},
+          testing::small_llama({{"layers", std::atoll(argv[3])},
+                                {"width", width},
+                                {"heads", width / 128},
+                                {"kv_heads", width / 384},
+                                {"head_width", 128},
+                                {"intermediate", width / 3 * 8},
+                                {"vocabulary", std::atoll(argv[5])},
+                                {"context", 1024},
+                                {"head", "tied"}}),
           argv[6]);
   return 0;
 }

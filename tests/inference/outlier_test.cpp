@@ -8,7 +8,7 @@
 
 #include "inference/inference_model.h"
 #include "inference/model_folder.h"
-#include "tests/inference/tiny_models.h"
+#include "tests/inference/saved_model.h"
 
 namespace zero::testing {
 namespace {
@@ -18,11 +18,8 @@ constexpr std::int64_t kTokens = 60;
 class Outliers : public ::testing::TestWithParam<bool> {
  protected:
   static DecoderShape config() {
-    if (GetParam()) return Gpt2Sizes{2, 256, 4, 150, 317};
-    LlamaSizes llama = small_llama();
-    llama.width = 256;
-    llama.intermediate = 680;
-    return llama;
+    if (GetParam()) return small_gpt2({{"width", 256}, {"heads", 4}});
+    return small_llama({{"width", 256}, {"intermediate", 680}});
   }
   Outliers() { with_saved_model(config(), folder_, 1); }
 

@@ -11,7 +11,7 @@
 #include "inference/inference_model.h"
 #include "tests/errors.h"
 #include "tests/inference/quantized_model.h"
-#include "tests/inference/tiny_models.h"
+#include "tests/inference/saved_model.h"
 
 namespace zero::testing {
 namespace {
@@ -64,7 +64,7 @@ class HostileCodes : public ::testing::Test {
     write_bytes(changed + "config.json", file_bytes(folder + "config.json"));
     tensors.write(changed + "model.safetensors");
     const auto device = cpu::open();
-    return message_of([&] { open_inference_model(*device, changed, {.weights = format}); });
+    return error_of([&] { open_inference_model(*device, changed, {.weights = format}); });
   }
   /// The same with a value put to byte `offset` of a tensor.
   template <typename T>
@@ -176,11 +176,11 @@ TEST_F(HostileCodes, HaveEachTensorInOneFile) {
   write_bytes(whole + ".index.json",
               R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})");
   split("none");
-  EXPECT_EQ(message_of([&] { ModelFolder{folder}; }), "no error");
+  EXPECT_EQ(error_of([&] { ModelFolder{folder}; }), "no error");
   for (const std::string name : {"wte.weight", "wte.weight_scale", "ln_f.bias"}) {
     split(name);
     EXPECT_EQ(
-        message_of([&] { ModelFolder{folder}; }),
+        error_of([&] { ModelFolder{folder}; }),
         first + ": tensor \"" + name + "\": found in " + second + " too, expected in one file");
   }
 }
@@ -191,7 +191,7 @@ TEST_F(HostileCodes, HaveAsManyLayersAsTheFiles) {
   std::string config = file_bytes(folder + "config.json");
   config.replace(config.find("\"n_layer\": 2"), 12, "\"n_layer\": 16777216");
   write_bytes(folder + "config.json", config);
-  EXPECT_THAT(message_of([&] { ModelFolder{folder}; }),
+  EXPECT_THAT(error_of([&] { ModelFolder{folder}; }),
               HasSubstr("config.json has 16777216 layers, and the files of weights 37 tensors"));
 }
 

@@ -46,9 +46,8 @@ class QuantizedFolder : public InferenceRanks {
 
 TEST_F(QuantizedFolder, GivesTheBitsOfQuantizingAtLoadInEveryLayoutAndDtype) {
   for (const DecoderShape& config :
-       {DecoderShape(small_gpt2()), DecoderShape(odd_gpt2()), DecoderShape(small_llama()),
-        DecoderShape(small_qwen2()), DecoderShape(small_qwen3()),
-        DecoderShape(with_window(small_llama(), 20, "1")), small_gemma3()}) {
+       {small_gpt2(), odd_gpt2(), small_llama(), small_qwen2(), small_qwen3(),
+        small_llama({{"window", 20}, {"local_layers", "1"}}), small_gemma3()}) {
     save(config);
     for (const WeightFormat format : kCodes) {
       for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
@@ -76,8 +75,7 @@ TEST_F(QuantizedFolder, HasVectorsInTheDtypeThatIsAskedFor) {
 }
 
 TEST_F(QuantizedFolder, GivesRanksThatShareWeightsTheBitsOfOneProcess) {
-  for (const DecoderShape& config :
-       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama())}) {
+  for (const DecoderShape& config : {three_blocks_of_gpt2(), three_blocks_of_llama()}) {
     save(config);
     for (const WeightFormat format : kCodes) {
       const InferenceOptions with = rank_options(DType::fp32, format);
@@ -91,13 +89,11 @@ TEST_F(QuantizedFolder, GivesRanksThatShareWeightsTheBitsOfOneProcess) {
 
 // Heads and columns of a rank begin where groups and ranges do: codes and scales are the whole's.
 TEST_F(QuantizedFolder, IsCutForTensorRanksWithoutQuantizingAgain) {
-  LlamaSizes llama = small_llama();
-  llama.layers = 1;
-  llama.heads = llama.kv_heads = 16;
-  llama.head_width = 64;
-  llama.intermediate = 1024;
-  Gpt2Sizes gpt2{.layers = 1, .width = 1024, .heads = 8, .context = 150, .vocabulary = 100};
-  for (const DecoderShape& config : {DecoderShape(llama), DecoderShape(gpt2)}) {
+  const DecoderShape llama = small_llama(
+      {{"layers", 1}, {"heads", 16}, {"kv_heads", 16}, {"head_width", 64}, {"intermediate", 1024}});
+  const DecoderShape gpt2 =
+      small_gpt2({{"layers", 1}, {"width", 1024}, {"heads", 8}, {"vocabulary", 100}});
+  for (const DecoderShape& config : {llama, gpt2}) {
     save(config);
     for (const WeightFormat format : kCodes) {
       const InferenceOptions with = rank_options(DType::fp32, format);
@@ -114,11 +110,10 @@ TEST_F(QuantizedFolder, IsCutForTensorRanksWithoutQuantizingAgain) {
 
 // A rank's inputs begin inside a group: its codes are made again of what the whole's stand for.
 TEST_F(QuantizedFolder, IsQuantizedAgainForTensorRanksWithOtherGroups) {
-  LlamaSizes inside_a_range = three_blocks_of_llama();
+  DecoderShape inside_a_range = three_blocks_of_llama();
   inside_a_range.intermediate = 3 * 384;  // whole groups of nf4
   for (const DecoderShape& config :
-       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama()),
-        DecoderShape(inside_a_range)}) {
+       {three_blocks_of_gpt2(), three_blocks_of_llama(), inside_a_range}) {
     save(config);
     const Logits plain = alone(0, rank_options());
     for (const WeightFormat format : kCodes) {
@@ -137,13 +132,12 @@ TEST_F(QuantizedFolder, IsQuantizedAgainForTensorRanksWithOtherGroups) {
 
 // A range of nf4 has 8 groups of 64 inputs.
 TEST_F(QuantizedFolder, HasNoCodesOfAPartThatBeginsInsideARange) {
-  LlamaSizes llama = small_llama();
-  llama.intermediate = 1152;
+  const DecoderShape llama = small_llama({{"intermediate", 1152}});
   save(llama);
   go_on_with_codes(WeightFormat::nf4);
   const ModelFolder folder(folder_);
   const ModelWeights::Source source = folder.source();
-  const auto tensors = ModelWeights::tensors(DecoderShape(llama));
+  const auto tensors = ModelWeights::tensors(llama);
   const auto down = std::ranges::find_if(tensors, [](const LogicalTensor& tensor) {
     return tensor.name.find("down") != std::string::npos;
   });
@@ -160,12 +154,12 @@ TEST_F(QuantizedFolder, HasNoCodesOfAPartThatBeginsInsideARange) {
 
 // Nor inside the 32 outputs of one: the scales that follow would be another range's.
 TEST_F(QuantizedFolder, HasNoCodesOfAPartWhoseOutputsBeginInsideARange) {
-  const LlamaSizes llama = small_llama();
+  const DecoderShape llama = small_llama();
   save(llama);
   go_on_with_codes(WeightFormat::nf4);
   const ModelFolder folder(folder_);
   const ModelWeights::Source source = folder.source();
-  const auto tensors = ModelWeights::tensors(DecoderShape(llama));
+  const auto tensors = ModelWeights::tensors(llama);
   const auto down = std::ranges::find_if(tensors, [](const LogicalTensor& tensor) {
     return tensor.name.find("down") != std::string::npos;
   });
@@ -189,16 +183,16 @@ TEST_F(QuantizedFolder, IsRefusedInAnotherFormat) {
   EXPECT_EQ(stored_format(plain_), WeightFormat::plain);
   for (const WeightFormat wanted : {WeightFormat::plain, WeightFormat::int8, WeightFormat::q4}) {
     EXPECT_THAT(
-        message_of([&] { alone(0, rank_options(DType::fp32, wanted)); }),
+        error_of([&] { alone(0, rank_options(DType::fp32, wanted)); }),
         HasSubstr(fmt::format("its matrices are codes of nf4, of which no weights of {} can be "
                               "made; expected --weights nf4, or none, or the folder from which",
                               name_of(wanted))));
   }
-  EXPECT_THAT(message_of([&] { save_codes(folder_, scratch_.path("again/"), {}); }),
+  EXPECT_THAT(error_of([&] { save_codes(folder_, scratch_.path("again/"), {}); }),
               HasSubstr("weights are codes of nf4; expected elements"));
   write_bytes(folder_ + "config.json",
               quantized_config_text("config.json", file_bytes(plain_ + "config.json"), "int3", ""));
-  EXPECT_THAT(message_of([&] { stored_format(folder_); }),
+  EXPECT_THAT(error_of([&] { stored_format(folder_); }),
               HasSubstr("quantization_config.format: found \"int3\", expected int8, nf4 or q4"));
 }
 
@@ -207,7 +201,7 @@ TEST_F(QuantizedFolder, WithoutQuantizationConfigSaysWhatIsMissing) {
   for (const WeightFormat format : kCodes) {
     go_on_with_codes(format);
     write_bytes(folder_ + "config.json", file_bytes(plain_ + "config.json"));
-    EXPECT_THAT(message_of([&] { ModelFolder folder(folder_); }),
+    EXPECT_THAT(error_of([&] { ModelFolder folder(folder_); }),
                 HasSubstr("/config.json: has no quantization_config, and tensor "))
         << name_of(format);
   }
@@ -229,7 +223,7 @@ TEST_F(QuantizedFolder, IsNotWrittenWithAVectorThatItsDtypeCannotHold) {
               sizeof(large));
   write_bytes(path, bytes);
   EXPECT_EQ(
-      message_of([&] {
+      error_of([&] {
         save_codes(plain_, scratch_.path("fp16/"), {WeightFormat::int8, DType::fp16});
       }),
       "tensor \"" + name + "\": element 2 is 1000000, too large for fp16; take another --dtype");
@@ -243,15 +237,14 @@ TEST(QuantizedHeader, TakesAsManyBytesAsTheFormatSays) {
     return static_cast<double>(header.data_begin + header.tensors.back().end) / parameters;
   };
   const DecoderShape gpt2 = decoder_shape({{"name", "gpt2-124m"}});
-  LlamaSizes llama = small_llama();
-  llama.layers = 16;
-  llama.width = 2048;
-  llama.heads = 32;
-  llama.kv_heads = 8;
-  llama.head_width = 64;
-  llama.intermediate = 8192;
-  llama.vocabulary = 128256;
-  for (const DecoderShape& config : {gpt2, DecoderShape(llama)}) {
+  const DecoderShape llama = small_llama({{"layers", 16},
+                                          {"width", 2048},
+                                          {"heads", 32},
+                                          {"kv_heads", 8},
+                                          {"head_width", 64},
+                                          {"intermediate", 8192},
+                                          {"vocabulary", 128256}});
+  for (const DecoderShape& config : {gpt2, llama}) {
     EXPECT_LT(bytes_a_parameter(config, {WeightFormat::int8, DType::bf16}), 1.02);
     EXPECT_LT(bytes_a_parameter(config, {WeightFormat::nf4, DType::fp32}), 0.56);
     EXPECT_LT(bytes_a_parameter(config, {WeightFormat::q4, DType::fp32}), 0.56);

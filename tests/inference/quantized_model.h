@@ -6,7 +6,6 @@
 #include <string>
 
 #include "inference/quantized_writer.h"
-#include "tests/model/shapes.h"
 #include "tests/scratch.h"
 #include "weights/hf/config.h"
 
@@ -21,11 +20,6 @@ inline void save_codes(const std::string& folder, const std::string& out,
   const std::string config = folder + "config.json";
   write_bytes(out + "config.json",
               quantized_config_text(config, file_bytes(config), name_of(formats.codes), "float32"));
-}
-
-/// Rows of odd numbers of codes, and a last range of few columns.
-inline Gpt2Sizes odd_gpt2() {
-  return {.layers = 2, .width = 63, .heads = 3, .context = 150, .vocabulary = 317};
 }
 
 }  // namespace zero::testing

@@ -13,29 +13,12 @@
 
 #include "collectives/backends.h"
 #include "inference/inference_model.h"
-#include "tests/inference/tiny_models.h"
+#include "tests/inference/saved_model.h"
 #include "tests/support/test_device.h"
 
 namespace zero::testing {
 
 using Logits = std::vector<float>;
-
-/// Three blocks: more than there are windows, which are not a divisor of them.
-inline Gpt2Sizes three_blocks_of_gpt2() {
-  Gpt2Sizes config = small_gpt2();
-  config.layers = 3;
-  config.width = 96;
-  config.heads = 4;
-  return config;
-}
-inline LlamaSizes three_blocks_of_llama() {
-  LlamaSizes config = small_llama();
-  config.layers = 3;
-  config.heads = 8;
-  config.kv_heads = 4;
-  return config;
-}
-inline LlamaSizes three_blocks_of_qwen2() { return as_qwen2(three_blocks_of_llama()); }
 
 inline InferenceOptions rank_options(DType dtype = DType::fp32,
                                      WeightFormat format = WeightFormat::plain) {

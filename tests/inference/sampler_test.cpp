@@ -262,7 +262,7 @@ TEST(Sampler, MaskedTokensAreNeverChosen) {
 TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
   Sampler sampler(700);
   auto logits = random_logits(700, 1, 1);
-  const auto refusal = [&] { return message_of([&] { sampler.choose(logits, {}, {}, 0); }); };
+  const auto refusal = [&] { return error_of([&] { sampler.choose(logits, {}, {}, 0); }); };
   logits[650] = std::nanf("");
   EXPECT_THAT(refusal(),
               HasSubstr("the logit of token 650 is nan; expected a finite number or -inf"));
@@ -275,11 +275,11 @@ TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
   logits.resize(699);
   EXPECT_EQ(refusal(), "sampler: 699 logits; expected one a token, 700");
   logits.assign(700, 0);
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] {
               sampler.choose(logits, std::vector<std::uint32_t>{700}, {.repetition_penalty = 2}, 0);
             }),
             "sampler: the context has token 700; expected less than 700");
-  EXPECT_EQ(message_of([] { Sampler(0); }),
+  EXPECT_EQ(error_of([] { Sampler(0); }),
             "sampler: the vocabulary has 0 tokens; expected one at least");
 }
 
@@ -293,7 +293,7 @@ TEST(LogSum, IsThatOfTheDefinition) {
     }
   }
   for (const float bad : {std::nanf(""), -std::nanf(""), kInfinity}) {
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   log_sum(std::vector{1.0F, bad});
                 }),
                 HasSubstr("the logit of token 1 is "));
@@ -302,7 +302,7 @@ TEST(LogSum, IsThatOfTheDefinition) {
 
 TEST(Sampling, RefusesSettingsThatMeanNothing) {
   const auto refusal = [](const Sampling& sampling) {
-    return message_of([&] { validate(sampling, "f.jsonl:3"); });
+    return error_of([&] { validate(sampling, "f.jsonl:3"); });
   };
   EXPECT_EQ(refusal({}), "no error");
   EXPECT_EQ(

@@ -251,12 +251,12 @@ TEST_F(Schedulers, AllEndWithLittleMemory) {
 }
 
 TEST_F(Schedulers, RefusalsNameFoundAndExpected) {
-  EXPECT_THAT(message_of([&] { open(5, 0, {.rows = 4}); }),
+  EXPECT_THAT(error_of([&] { open(5, 0, {.rows = 4}); }),
               HasSubstr("rows is 4, expected at least as many as requests = 5"));
-  EXPECT_THAT(message_of([&] { open(1, 0, {.aging = 0}); }), HasSubstr("aging is 0"));
+  EXPECT_THAT(error_of([&] { open(1, 0, {.aging = 0}); }), HasSubstr("aging is 0"));
   open(1, 0, {});
   add(1, 2);
-  EXPECT_THAT(message_of([&] { add(1, 2); }), HasSubstr("request 1 was added before"));
+  EXPECT_THAT(error_of([&] { add(1, 2); }), HasSubstr("request 1 was added before"));
 }
 
 }  // namespace

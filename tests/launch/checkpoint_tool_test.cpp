@@ -13,8 +13,9 @@
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "tests/checkpoint/hooked_disk.h"
+#include "tests/errors.h"
 #include "tests/launch/saved_checkpoints.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/scratch.h"
 #include "weights/hf/safetensors.h"
 #include "weights/weight_source.h"
 
@@ -24,13 +25,12 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
-using testing::error_of;
 using testing::Faults;
 using ::testing::HasSubstr;
 using testing::HookedDisk;
 using ::testing::Not;
 using testing::Saved;
-using testing::TemporaryFolder;
+using testing::Scratch;
 using Verdict = Answer::Verdict;
 
 files::FileSystem& disk() { return files::disk(); }
@@ -87,7 +87,7 @@ TEST(CheckpointTool, VerifiesAReplacedCheckpointToo) {
 // Where one looks by mistake: above the folder, in a checkpoint, below one.
 TEST(CheckpointTool, TellsWhereTheCheckpointsAre) {
   const Saved saved(2);
-  fs::create_directories(saved.root().file("another"));
+  fs::create_directories(saved.root().path("another"));
   const std::string above = saved.root().path();
   const std::string inside = saved.at(2) + "/weights";
   const std::string found_below = above + " holds no checkpoint; " + saved.folder() + " does";
@@ -101,8 +101,8 @@ TEST(CheckpointTool, TellsWhereTheCheckpointsAre) {
             saved.at(2) + "/ holds no checkpoint; it is one, in the folder " + saved.folder());
   EXPECT_EQ(error_of([&] { show(disk(), inside); }),
             inside + " holds no checkpoint; " + saved.at(2) + " is one");
-  EXPECT_EQ(error_of([&] { show(disk(), saved.root().file("another")); }),
-            saved.root().file("another") + " holds no checkpoint");
+  EXPECT_EQ(error_of([&] { show(disk(), saved.root().path("another")); }),
+            saved.root().path("another") + " holds no checkpoint");
 }
 
 TEST(CheckpointTool, NamesFilesThatAreNotOfTheCheckpoint) {
@@ -111,10 +111,10 @@ TEST(CheckpointTool, NamesFilesThatAreNotOfTheCheckpoint) {
   const Answer clean = verify(disk(), at);
   saved.root().write("ck/step_00000001/weights/adapter\x1b.bin", "x");
   saved.root().write("ck/step_00000001/notes", "x");
-  fs::rename(at + "/moments", saved.root().file("moments"));
-  fs::create_symlink(saved.root().file("moments"), at + "/moments");
-  fs::rename(at + "/weights/config.json", saved.root().file("config.json"));
-  fs::create_symlink(saved.root().file("config.json"), at + "/weights/config.json");
+  fs::rename(at + "/moments", saved.root().path("moments"));
+  fs::create_symlink(saved.root().path("moments"), at + "/moments");
+  fs::rename(at + "/weights/config.json", saved.root().path("config.json"));
+  fs::create_symlink(saved.root().path("config.json"), at + "/weights/config.json");
   fs::create_symlink("nowhere", at + "/moments/more");
   const Answer answer = verify(disk(), at);
   EXPECT_EQ(answer.verdict, Verdict::yes);
@@ -195,15 +195,15 @@ TEST(CheckpointTool, ShowsNoControlCharacters) {
       EXPECT_EQ(checkpointer.report()->error, "");
     });
   };
-  const TemporaryFolder root;
-  save(root.file("a"), 1);
-  save(root.file("b"), 2);
+  const Scratch root;
+  save(root.path("a"), 1);
+  save(root.path("b"), 2);
   const auto safe = AllOf(HasSubstr("a?[2J??"), Not(ContainsRegex("[\x01-\x09\x0b-\x1f\x7f]")),
                           Not(HasSubstr("\xc2\x9b")));
-  EXPECT_THAT(show(disk(), root.file("a")).text, safe);
-  EXPECT_THAT(compare(disk(), root.file("a"), root.file("b")).text, safe);
-  std::ofstream(checkpoint_path(root.file("a"), {.step = 0}) + "/weights/" + odd) << "Text";
-  EXPECT_THAT(verify(disk(), root.file("a")).text, AllOf(HasSubstr("damaged: "), safe));
+  EXPECT_THAT(show(disk(), root.path("a")).text, safe);
+  EXPECT_THAT(compare(disk(), root.path("a"), root.path("b")).text, safe);
+  std::ofstream(checkpoint_path(root.path("a"), {.step = 0}) + "/weights/" + odd) << "Text";
+  EXPECT_THAT(verify(disk(), root.path("a")).text, AllOf(HasSubstr("damaged: "), safe));
 }
 
 TEST(CheckpointTool, ComparesElementByElement) {
@@ -228,16 +228,16 @@ TEST(CheckpointTool, ComparesElementByElement) {
 
 TEST(CheckpointTool, ExportsWeightsInThreeTypes) {
   const Saved saved(1, /*file_bytes=*/100);
-  const std::string whole = saved.root().file("fp32");
-  const std::string deep = saved.root().file("a/b/c");
+  const std::string whole = saved.root().path("fp32");
+  const std::string deep = saved.root().path("a/b/c");
   export_weights(disk(), saved.at(1), deep, DType::fp32);
   EXPECT_TRUE(fs::exists(deep + "/config.json"));
-  const std::string half = saved.root().file("bf16");
+  const std::string half = saved.root().path("bf16");
   EXPECT_THAT(export_weights(disk(), saved.folder(), whole, DType::fp32).text,
               HasSubstr("fp32: the weights of step 1 as fp32, "));
   export_weights(disk(), saved.at(1), half, DType::bf16);
   const std::vector<std::string> files = weight_files(whole);
-  const std::string fp16 = saved.root().file("fp16");
+  const std::string fp16 = saved.root().path("fp16");
   export_weights(disk(), saved.at(1), fp16, DType::fp16);
   const std::vector<std::string> halves = weight_files(half);
   const std::vector<std::string> others = weight_files(fp16);
@@ -285,7 +285,7 @@ TEST(CheckpointTool, ExportsNothingThatIsDamaged) {
   const std::string last = "weights/model-00002-of-00002.safetensors";
   saved.damage(1, last);
   for (const DType dtype : {DType::fp32, DType::bf16}) {
-    const std::string out = saved.root().file(std::string(name_of(dtype)));
+    const std::string out = saved.root().path(std::string(name_of(dtype)));
     EXPECT_THAT(error_of([&] { export_weights(disk(), saved.at(1), out, dtype); }),
                 HasSubstr(last));
     EXPECT_TRUE(fs::is_empty(out));
@@ -298,7 +298,7 @@ TEST(CheckpointTool, ALeftOverOfAnExportStaysAsLittle) {
     Faults faults("No space left on device");
     faults.fail_at(call, 0);
     HookedDisk bad([&](const std::string& name, const std::string& path) { faults(name, path); });
-    const std::string out = saved.root().file(call);
+    const std::string out = saved.root().path(call);
     EXPECT_THAT(error_of([&] { export_weights(bad, saved.at(1), out, DType::fp32); }),
                 HasSubstr("No space left on device"));
     EXPECT_TRUE(faults.happened());

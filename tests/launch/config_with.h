@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launch/config/train_config.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
 
 namespace zero::testing {
 

@@ -8,18 +8,16 @@
 #include <set>
 
 #include "base/error.h"
+#include "tests/errors.h"
 #include "tests/launch/read_configuration.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/scratch.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::read;
-using testing::refusal;
 
 TEST(JsonText, CommentsAndTrailingCommasAreAccepted) {
   const auto value = parse_json_text(R"({
@@ -82,7 +80,7 @@ TEST(OptionTable, PathsAreUniqueAndDefaultsAreJson) {
 TEST(OptionTable, EveryDefaultIsAcceptedWhenWritten) {
   for (const Option& option : option_table()) {
     if (option.fallback.empty() || !option.types.empty()) continue;
-    EXPECT_EQ(refusal("", {option.path + "=" + option.fallback}), "") << option.path;
+    EXPECT_EQ(refusal("", {option.path + "=" + option.fallback}), "no error") << option.path;
   }
 }
 
@@ -208,7 +206,7 @@ TEST(Configuration, KeysThatWouldChangeResultsAreRefusedWithTheReason) {
   EXPECT_EQ(
       refusal(
           R"("zero_optimization": {"offload_optimizer": null, "offload_param": {"device": "none"}})"),
-      "");
+      "no error");
   EXPECT_THAT(refusal(R"("zero_optimization": {"zero_quantized_gradients": true})"),
               HasSubstr("not quantized"));
   EXPECT_THAT(refusal(R"("amp": {"enabled": true, "opt_level": "O1"})"),
@@ -218,7 +216,7 @@ TEST(Configuration, KeysThatWouldChangeResultsAreRefusedWithTheReason) {
                     HasSubstr("zero_generate --model FOLDER --prompt TEXT, with the folder of "
                               "run.checkpoint.folder or run.save_weights"),
                     HasSubstr("--set run.sample=null")));
-  EXPECT_EQ(refusal(R"("amp": {"enabled": false, "opt_level": "O1"})"), "");
+  EXPECT_EQ(refusal(R"("amp": {"enabled": false, "opt_level": "O1"})"), "no error");
   EXPECT_THAT(refusal(R"("gradient_allreduce_op": "sum")"),
               HasSubstr("mean over the step's tokens"));
   EXPECT_THAT(refusal(R"("optimizer": {"type": "Lamb"})"),
@@ -295,13 +293,13 @@ TEST(Configuration, AKeyGivenTwiceWithOtherValuesIsRefused) {
             "c.json: fp16.enabled is given twice, as false and as true; keep one of them: --set "
             "fp16.enabled=false");
   EXPECT_TRUE(read(file, {"fp16.enabled=true"}).boolean("fp16.enabled"));
-  EXPECT_EQ("", refusal(file, {"fp16=null"}));
-  EXPECT_EQ("", refusal(R"("fp16": {"enabled": true}, "fp16.enabled": true, "run": null,
+  EXPECT_EQ("no error", refusal(file, {"fp16=null"}));
+  EXPECT_EQ("no error", refusal(R"("fp16": {"enabled": true}, "fp16.enabled": true, "run": null,
                            "run.seed": 2, "bf16": null, "bfloat16.enabled": false)"));
   EXPECT_THAT(refusal(R"("wandb": 3, "wandb.a": 4)"),
               HasSubstr("wandb is given twice, also as wandb.a, as 3 and as {\"a\":4}"));
   EXPECT_THAT(refusal(R"("wandb": {"a": 3}, "wandb.a": 4)"), HasSubstr("--set wandb.a=3"));
-  EXPECT_EQ(refusal(R"("run": 3, "run.seed": 4)", {"run=null"}), "");
+  EXPECT_EQ(refusal(R"("run": 3, "run.seed": 4)", {"run=null"}), "no error");
   EXPECT_THAT(refusal(R"("bf16.enabled": true, "bfloat16": 3)"), HasSubstr("bfloat16: found 3"));
 }
 
@@ -373,7 +371,7 @@ TEST(Configuration, DumpSaysWhereEachValueCameFrom) {
 }
 
 TEST(Configuration, AModelsConfigurationNamesTheKeyOfItsFolder) {
-  const testing::TemporaryFolder folder;
+  const Scratch folder;
   const std::string path =
       folder.write("config.json", R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 64})");
   EXPECT_EQ(error_of([&] { Configuration::read(path, {}); }),
@@ -384,4 +382,4 @@ TEST(Configuration, AModelsConfigurationNamesTheKeyOfItsFolder) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

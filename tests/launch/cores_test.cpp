@@ -12,7 +12,7 @@
 
 #include "collectives/backends.h"
 #include "launch/rendezvous/cgroup.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/scratch.h"
 
 namespace zero {
 namespace {
@@ -53,7 +53,7 @@ class CgroupFiles : public ::testing::Test {
   std::optional<std::int64_t> memory() const { return available_memory(folder_.path()); }
 
  private:
-  testing::TemporaryFolder folder_;
+  testing::Scratch folder_;
 };
 
 TEST_F(CgroupFiles, TheSmallestQuotaOnTheWayUpCounts) {

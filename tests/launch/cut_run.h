@@ -16,12 +16,18 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "collectives/backends.h"
 #include "launch/train/trainer.h"
+#include "tests/errors.h"
 #include "tests/launch/tiny_run.h"
 #include "weights/checkpoint_reader.h"
 
 namespace zero::testing {
 
 using Overrides = std::vector<std::string>;
+
+inline Overrides plus(Overrides overrides, const Overrides& more) {
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
 
 /// A start for which run.stop_after is over.
 inline const Signals::Time kLongAgo = std::chrono::steady_clock::now() - std::chrono::hours(1);
@@ -47,16 +53,14 @@ struct Ended {
 class CutRun {
  public:
   const TinyRun& tiny() const { return tiny_; }
-  std::string folder() const { return tiny_.folder().file("ck"); }
+  std::string folder() const { return tiny_.folder().path("ck"); }
   Overrides values(const Overrides& more = {}) const {
-    Overrides all{"train_batch_size=16", "run.steps=6", "run.checkpoint.folder=" + folder()};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return plus({"train_batch_size=16", "run.steps=6", "run.checkpoint.folder=" + folder()}, more);
   }
 
   Ended start(const Started& start) const {
     Ended ended;
-    const std::string out = tiny_.folder().file("out.txt");
+    const std::string out = tiny_.folder().path("out.txt");
     std::FILE* const stream = std::fopen(out.c_str(), "w");
     local::run(start.world, [&](Communicator& communicator) {
       const TrainConfig config = make_train_config(

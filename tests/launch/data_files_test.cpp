@@ -10,37 +10,36 @@
 
 #include <filesystem>
 
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/scratch.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 TEST(DataFiles, MayBeFilesListsFoldersAndPatterns) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   for (const char* name : {"train_000001.bin", "train_000000.bin", "validation.bin", "notes.txt"})
     folder.write(name, "");
-  const std::string a = folder.file("train_000000.bin");
-  const std::string b = folder.file("train_000001.bin");
+  const std::string a = folder.path("train_000000.bin");
+  const std::string b = folder.path("train_000001.bin");
   EXPECT_THAT(expand_data_files({folder.path()}, "data.train"), ElementsAre(a, b));
   EXPECT_THAT(expand_data_files({b, a}, "data.train"), ElementsAre(a, b));
-  EXPECT_THAT(expand_data_files({folder.file("train_*.bin")}, "data.train"), ElementsAre(a, b));
+  EXPECT_THAT(expand_data_files({folder.path("train_*.bin")}, "data.train"), ElementsAre(a, b));
   for (const char* name : {"train_000000.bin.digest", "train_000000.bin.tmp"})
     folder.write(name, "");
-  EXPECT_THAT(expand_data_files({folder.file("train_*")}, "data.train"), ElementsAre(a, b));
-  EXPECT_THAT(expand_data_files({folder.file("v")}, "data.train"), ElementsAre(folder.file("v")));
-  EXPECT_THAT(error_of([&] { expand_data_files({folder.file("x*.bin")}, "data.train"); }),
+  EXPECT_THAT(expand_data_files({folder.path("train_*")}, "data.train"), ElementsAre(a, b));
+  EXPECT_THAT(expand_data_files({folder.path("v")}, "data.train"), ElementsAre(folder.path("v")));
+  EXPECT_THAT(error_of([&] { expand_data_files({folder.path("x*.bin")}, "data.train"); }),
               HasSubstr("data.train: no file matches"));
   EXPECT_THAT(error_of([&] {
                 expand_data_files({a, a}, "data.train");
               }),
               HasSubstr("is given twice"));
-  const TemporaryFolder empty;
+  const Scratch empty;
   EXPECT_THAT(error_of([&] { expand_data_files({empty.path()}, "data.validation"); }),
               HasSubstr("data.validation: the folder"));
 }
@@ -48,7 +47,7 @@ TEST(DataFiles, MayBeFilesListsFoldersAndPatterns) {
 // As another user, where root would be allowed to.
 TEST(DataFiles, AFolderThatMayNotBeReadIsNamed) {
   constexpr uid_t kNobody = 65534;
-  const TemporaryFolder folder;
+  const Scratch folder;
   ASSERT_EQ(::chmod(folder.path().c_str(), 0111), 0);
   const ::pid_t child = ::fork();
   if (child == 0) {
@@ -68,54 +67,54 @@ TEST(DataFiles, AFolderThatMayNotBeReadIsNamed) {
 }
 
 TEST(DataFiles, AFolderForValidationMeansItsValidationFiles) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   for (const char* name : {"train_000000.bin", "train_000001.bin", "validation.bin", "a.bin"})
     folder.write(name, "");
   EXPECT_THAT(expand_data_files({folder.path()}, "data.validation"),
-              ElementsAre(folder.file("validation.bin")));
-  const TemporaryFolder neutral;
+              ElementsAre(folder.path("validation.bin")));
+  const Scratch neutral;
   neutral.write("0.bin", "");
   neutral.write("medieval_1.bin", "");
   EXPECT_EQ(expand_data_files({neutral.path()}, "data.validation").size(), 2U);
   EXPECT_EQ(expand_data_files({neutral.path()}, "data.train").size(), 2U);
-  const TemporaryFolder train;
+  const Scratch train;
   train.write("train_000000.bin", "");
   EXPECT_THAT(
       error_of([&] { expand_data_files({train.path()}, "data.validation"); }),
       AllOf(HasSubstr("data.validation: the folder " + train.path() + " holds no validation files"),
             HasSubstr("as train_000000.bin has the word train; name the files or a pattern")));
-  const TemporaryFolder valid;
+  const Scratch valid;
   valid.write("tiny_valid.bin", "");
   EXPECT_THAT(error_of([&] { expand_data_files({valid.path()}, "data.train"); }),
               HasSubstr("holds only validation files by their names (tiny_valid.bin)"));
 }
 
 TEST(DataFiles, AFileWithoutTheWordOfTheOthersIsLeftOutWithALine) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   for (const char* name : {"corpus.bin", "train_a.bin"}) folder.write(name, "");
   const DataFiles files = find_data_files({folder.path()}, {});
-  EXPECT_THAT(files.train, ElementsAre(folder.file("train_a.bin")));
-  EXPECT_THAT(files.lines, ElementsAre("data.train: " + folder.file("corpus.bin") +
+  EXPECT_THAT(files.train, ElementsAre(folder.path("train_a.bin")));
+  EXPECT_THAT(files.lines, ElementsAre("data.train: " + folder.path("corpus.bin") +
                                        " is left out: its name lacks the word train, which others "
                                        "have"));
 }
 
 TEST(DataFiles, AFileOfTheValidationIsNeverTrainedOn) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string a = folder.write("a.bin", "");
   const std::string b = folder.write("b.bin", "");
-  const std::string link = folder.file("link.bin");
+  const std::string link = folder.path("link.bin");
   std::filesystem::create_symlink(b, link);
   const auto left_out = "data.train: " + b + " is left out: a file of data.validation";
   const DataFiles of_folder = find_data_files({folder.path()}, {b});
   EXPECT_THAT(of_folder.train, ElementsAre(a));
   EXPECT_THAT(of_folder.validation, ElementsAre(b));
   EXPECT_THAT(of_folder.lines, ::testing::Contains(left_out));
-  const DataFiles of_pattern = find_data_files({folder.file("?.bin")}, {link});
+  const DataFiles of_pattern = find_data_files({folder.path("?.bin")}, {link});
   EXPECT_THAT(of_pattern.train, ElementsAre(a));
   EXPECT_THAT(of_pattern.lines, ElementsAre(left_out));
   EXPECT_THAT(error_of([&] {
-                find_data_files({a, b}, {folder.file("b*")});
+                find_data_files({a, b}, {folder.path("b*")});
               }),
               HasSubstr("data.train names " + b + ", which is a file of data.validation too"));
   EXPECT_THAT(error_of([&] { find_data_files({folder.path()}, {folder.path()}); }),
@@ -123,4 +122,4 @@ TEST(DataFiles, AFileOfTheValidationIsNeverTrainedOn) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -15,56 +14,47 @@
 #include "launch/data/token_file.h"
 #include "launch/data/token_stream.h"
 #include "tests/checkpoint/hooked_disk.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/launch/written_tokens.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::error_of;
-using testing::Faults;
 using ::testing::HasSubstr;
-using testing::HookedDisk;
-using testing::TemporaryFolder;
-
-std::vector<std::uint32_t> counted(std::uint32_t begin, std::uint32_t end) {
-  std::vector<std::uint32_t> tokens(end - begin);
-  std::iota(tokens.begin(), tokens.end(), begin);
-  return tokens;
-}
 
 TEST(TokenFile, GivesBackWhatWasWritten) {
-  const TemporaryFolder folder;
-  const TokenFile small(folder.write_tokens("a.bin", {1, 2, 65535}));
+  const Scratch folder;
+  const TokenFile small(write_tokens(folder, "a.bin", {1, 2, 65535}));
   EXPECT_EQ(small.count(), 3);
   EXPECT_EQ(small.at(2), 65535U);
   EXPECT_EQ(small.file_bytes(), 1024 + 6);
-  const TokenFile large(folder.write_tokens("b.bin", {7, 100000}, 4));
+  const TokenFile large(write_tokens(folder, "b.bin", {7, 100000}, 4));
   EXPECT_EQ(large.token_bytes(), 4);
   EXPECT_EQ(large.at(1), 100000U);
-  EXPECT_FALSE(std::filesystem::exists(folder.file("a.bin.tmp")));
+  EXPECT_FALSE(std::filesystem::exists(folder.path("a.bin.tmp")));
   EXPECT_NE(small.fingerprint(), large.fingerprint());
 }
 
 TEST(TokenFile, IsNotThereBeforeCommit) {
-  const TemporaryFolder folder;
-  { TokenFileWriter writer(folder.file("a.bin"), 2); }
+  const Scratch folder;
+  { TokenFileWriter writer(folder.path("a.bin"), 2); }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_THAT(
-      error_of([&] { TokenFileWriter(folder.file("none/a.bin"), 2); }),
+      error_of([&] { TokenFileWriter(folder.path("none/a.bin"), 2); }),
       AllOf(HasSubstr("none/a.bin.tmp: cannot open"), HasSubstr("give a folder you may write to")));
 }
 
 TEST(TokenFile, AFullDiskIsNamedAndNothingStays) {
   for (const std::string call : {"create", "write", "sync", "rename"}) {
-    const TemporaryFolder folder;
+    const Scratch folder;
     Faults faults("No space left on device");
     faults.fail_at(call, 0);
     HookedDisk disk(std::ref(faults));
     const std::vector<std::uint32_t> tokens(1000, 7);
     EXPECT_THAT(error_of([&] {
-                  TokenFileWriter writer(folder.file("a.bin"), 2, disk);
+                  TokenFileWriter writer(folder.path("a.bin"), 2, disk);
                   writer.write(tokens);
                   writer.finish();
                   writer.commit();
@@ -76,15 +66,15 @@ TEST(TokenFile, AFullDiskIsNamedAndNothingStays) {
 }
 
 TEST(TokenFile, BadFilesAreNamedWithWhatWasFoundAndExpected) {
-  const TemporaryFolder folder;
-  EXPECT_THAT(error_of([&] { TokenFile(folder.file("none.bin")); }),
+  const Scratch folder;
+  EXPECT_THAT(error_of([&] { TokenFile(folder.path("none.bin")); }),
               AllOf(HasSubstr("none.bin: cannot open"), HasSubstr("No such file")));
   EXPECT_THAT(error_of([&] { TokenFile(folder.path()); }), HasSubstr("is not a file"));
   EXPECT_THAT(error_of([&] { TokenFile(folder.write("short.bin", "abc")); }),
               HasSubstr("has 3 bytes, expected at least the header's 1024"));
   EXPECT_THAT(error_of([&] { TokenFile(folder.write("text.bin", std::string(2000, 'a'))); }),
               HasSubstr("its first number is 1633771873, expected the magic 20240520"));
-  folder.write_tokens("a.bin", counted(0, 100));
+  write_tokens(folder, "a.bin", counted(0, 100));
   const std::string whole = folder.read("a.bin");
   EXPECT_THAT(
       error_of([&] { TokenFile(folder.write("cut.bin", whole.substr(0, 1200))); }),
@@ -111,10 +101,10 @@ TEST(TokenFile, BadFilesAreNamedWithWhatWasFoundAndExpected) {
 }
 
 TEST(TokenStream, ShardsAreOneStream) {
-  const TemporaryFolder folder;
-  const TokenStream stream({folder.write_tokens("a.bin", counted(0, 5)),
-                            folder.write_tokens("b.bin", {}),
-                            folder.write_tokens("c.bin", counted(5, 14))});
+  const Scratch folder;
+  const TokenStream stream({write_tokens(folder, "a.bin", counted(0, 5)),
+                            write_tokens(folder, "b.bin", {}),
+                            write_tokens(folder, "c.bin", counted(5, 14))});
   EXPECT_EQ(stream.count(), 14);
   EXPECT_EQ(stream.sequences(4), 3);
   EXPECT_EQ(stream.sequences(13), 1);
@@ -132,16 +122,16 @@ TEST(TokenStream, ShardsAreOneStream) {
 }
 
 TEST(TokenStream, TokensBeyondTheVocabularyAreNamed) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const TokenStream stream(
-      {folder.write_tokens("a.bin", {1, 2}), folder.write_tokens("b.bin", {3, 300, 4})});
+      {write_tokens(folder, "a.bin", {1, 2}), write_tokens(folder, "b.bin", {3, 300, 4})});
   std::vector<std::int32_t> inputs(4), targets(4);
   const auto named = AllOf(HasSubstr("b.bin: token 1 has id 300, but model.vocabulary is 256"));
   EXPECT_THAT(error_of([&] { stream.sequence(0, 256, inputs, targets); }), named);
   EXPECT_THAT(error_of([&] { stream.check_tokens(0, 5, 256); }), named);
   EXPECT_THAT(error_of([&] { stream.check_tokens(3, 4, 256); }), named);
-  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 3, 256); }), "");
-  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 5, 301); }), "");
+  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 3, 256); }), "no error");
+  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 5, 301); }), "no error");
 }
 
 TEST(Permutation, VisitsEveryIndexOnce) {
@@ -274,4 +264,4 @@ TEST(DataOrder, IsTheSameForEveryWorldAndEachEpochIsWhole) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

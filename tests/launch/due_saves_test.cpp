@@ -12,13 +12,11 @@
 #include "tests/device/supervised_thread.h"
 #include "tests/launch/cut_run.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::Contains;
-using testing::CutRun;
 using ::testing::ElementsAre;
-using testing::Ended;
 using ::testing::HasSubstr;
 using ::testing::Truly;
 
@@ -32,9 +30,9 @@ TEST(DueSaves, AnySaveStartsTheMinutesAgain) {
 
 TEST(DueSaves, TheLogIsOnTheDiskBeforeTheCommit) {
   const CutRun run;
-  const std::string log = run.tiny().folder().file("run.log");
+  const std::string log = run.tiny().folder().path("run.log");
   int syncs = 0;
-  const auto answer = [&](const testing::SystemCall& asked) -> long {
+  const auto answer = [&](const SystemCall& asked) -> long {
     const std::string file = "/proc/self/fd/" + std::to_string(asked.arguments[0]);
     if (!std::filesystem::equivalent(file, log)) return asked.run();
     const std::int64_t step = 3 * ++syncs;
@@ -48,10 +46,10 @@ TEST(DueSaves, TheLogIsOnTheDiskBeforeTheCommit) {
     return step == 3 ? asked.run() : -EIO;
   };
   Ended ended;
-  const std::string error = testing::on_supervised_thread(SYS_fdatasync, answer, [&] {
+  const std::string error = on_supervised_thread(SYS_fdatasync, answer, [&] {
     ended = run.start({.overrides = {"run.checkpoint.every_steps=3"}});
   });
-  if (error == testing::kNoSupervision) GTEST_SKIP() << error;
+  if (error == kNoSupervision) GTEST_SKIP() << error;
   EXPECT_EQ(error, "no error");
   EXPECT_EQ(syncs, 2);
   EXPECT_THAT(run.saved(), ElementsAre(6, 3));
@@ -60,4 +58,4 @@ TEST(DueSaves, TheLogIsOnTheDiskBeforeTheCommit) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

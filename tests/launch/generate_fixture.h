@@ -31,8 +31,8 @@ class Generate : public ::testing::Test {
     static const bool once = [] {
       std::vector<std::uint32_t> tokens;
       for (int i = 0; i < 60; ++i) tokens.insert(tokens.end(), kSentence.begin(), kSentence.end());
-      run.folder().write_tokens("train_000000.bin", tokens);
-      run.folder().write_tokens("train_000001.bin", tokens);
+      write_tokens(run.folder(), "train_000000.bin", tokens);
+      write_tokens(run.folder(), "train_000001.bin", tokens);
       const auto config = make_train_config(
           Configuration::read(
               run.config(),
@@ -40,18 +40,18 @@ class Generate : public ::testing::Test {
                "model={\"family\": \"gpt2\", \"layers\": 2, \"width\": 32, "
                "\"heads\": 2, \"context\": 96, \"vocabulary\": 256}",
                "data.sequence_length=48", "data.validation=null",
-               "run.checkpoint={\"folder\": \"" + run.folder().file("checkpoints") + "\"}"}),
+               "run.checkpoint={\"folder\": \"" + run.folder().path("checkpoints") + "\"}"}),
           1);
       local::run(1, [&](Communicator& world) { train_rank(config, world, *cpu::open()); });
-      std::filesystem::copy(run.folder().file("checkpoints/step_00000400/weights"),
-                            run.folder().file("weights"));
+      std::filesystem::copy(run.folder().path("checkpoints/step_00000400/weights"),
+                            run.folder().path("weights"));
       return true;
     }();
     (void)once;
     return run;
   }
 
-  static std::string file(const std::string& name) { return trained().folder().file(name); }
+  static std::string file(const std::string& name) { return trained().folder().path(name); }
   static std::string command(const std::string& model = file("weights")) {
     return kGenerate + " --model " + model + " ";
   }
@@ -77,7 +77,7 @@ class Generate : public ::testing::Test {
     return all;
   }
 
-  TemporaryFolder folder_;
+  Scratch folder_;
 };
 
 }  // namespace zero::testing

@@ -19,13 +19,13 @@ class GenerateFlagsOf : public Generate {
 };
 
 TEST_F(GenerateFlagsOf, AModelsSamplingComesBehindTheCommandLine) {
-  std::filesystem::copy(file("weights"), folder_.file("model"));
+  std::filesystem::copy(file("weights"), folder_.path("model"));
   const std::string usual = "--prompt The --max-tokens 30 ";
   const std::string greedy = text(usual);
   const std::string settings = R"({"do_sample": true, "temperature": 3, "top_k": 200})";
   folder_.write("model/generation_config.json", settings);
   const auto of_model = [&](const std::string& arguments) {
-    return generate(usual + arguments, folder_.file("model"));
+    return generate(usual + arguments, folder_.path("model"));
   };
   const Outcome sampled = of_model("");
   EXPECT_EQ(sampled.out, text(usual + "--temperature 3 --top-k 200"));
@@ -43,9 +43,9 @@ TEST_F(GenerateFlagsOf, AModelsSamplingComesBehindTheCommandLine) {
 }
 
 TEST_F(GenerateFlagsOf, AModelsMaxNewTokensComeBehindTheCommandLine) {
-  std::filesystem::copy(file("weights"), folder_.file("model"));
+  std::filesystem::copy(file("weights"), folder_.path("model"));
   const auto tokens = [&](const std::string& arguments) {
-    const Outcome outcome = generate("--json --prompt The " + arguments, folder_.file("model"));
+    const Outcome outcome = generate("--json --prompt The " + arguments, folder_.path("model"));
     return nlohmann::json::parse(outcome.out)["ids"].size();
   };
   folder_.write("model/generation_config.json", R"({"max_new_tokens": 5})");
@@ -56,14 +56,14 @@ TEST_F(GenerateFlagsOf, AModelsMaxNewTokensComeBehindTheCommandLine) {
 }
 
 TEST_F(GenerateFlagsOf, AChatThatRendersToNothingIsRefusedAlone) {
-  std::filesystem::copy(file("weights"), folder_.file("chat"));
+  std::filesystem::copy(file("weights"), folder_.path("chat"));
   folder_.write("chat/chat_template.jinja",
                 "{{ messages[0].content if messages[0].role == 'user' }}");
   const std::string prompts = folder_.write(
       "p.jsonl",
       "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}]}\n"
       "{\"messages\": [{\"role\": \"user\", \"content\": \"The cat \"}], \"max_tokens\": 3}\n");
-  const Outcome outcome = generate("--file " + prompts, folder_.file("chat"));
+  const Outcome outcome = generate("--file " + prompts, folder_.path("chat"));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.out, HasSubstr("sat"));
   EXPECT_THAT(outcome.errors, HasSubstr("p.jsonl:1: the prompt has no token: the chat template"));

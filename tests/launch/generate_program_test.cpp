@@ -95,9 +95,9 @@ TEST_F(Generate, EndsBeforeAStopStringAndAtAnEndToken) {
   EXPECT_EQ(stopped["reason"], "stop");
   EXPECT_EQ(stopped["text"], "sat on ");
   EXPECT_EQ(stopped["ids"].size(), 12U);
-  std::filesystem::copy(file("weights"), folder_.file("ending"));
+  std::filesystem::copy(file("weights"), folder_.path("ending"));
   folder_.write("ending/generation_config.json", R"({"eos_token_id": [46]})");
-  const Outcome ending = generate("--json --prompt 'The cat '", folder_.file("ending"));
+  const Outcome ending = generate("--json --prompt 'The cat '", folder_.path("ending"));
   EXPECT_EQ(nlohmann::json::parse(ending.out)["reason"], "end_token") << ending.errors;
   EXPECT_EQ(nlohmann::json::parse(ending.out)["ids"].size(), 15U);
 }
@@ -175,7 +175,7 @@ TEST_F(Generate, RefusesOneListOfIdsAlone) {
 
 /// A copy of the model whose weights are NaN.
 TEST_F(Generate, TellsOfAFailedAnswer) {
-  const std::string model = folder_.file("nan");
+  const std::string model = folder_.path("nan");
   std::filesystem::copy(file("weights"), model);
   const std::string weights = folder_.read("nan/model.safetensors");
   std::uint64_t header = 0;
@@ -261,7 +261,7 @@ TEST_F(Generate, CtrlCEndsWithWhatIsThere) {
   const std::string whole = text("--prompt The --max-tokens 90");
   const Outcome outcome =
       shell(folder_, "bash -c '" + command() + "--threads 1 --file " + long_file() +
-                         " & while [ ! -s " + folder_.file("stdout.txt") +
+                         " & while [ ! -s " + folder_.path("stdout.txt") +
                          " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
   EXPECT_EQ(outcome.status, 130) << outcome.errors;
   const std::string first = outcome.out.substr(0, outcome.out.find('\n'));
@@ -275,7 +275,7 @@ TEST_F(Generate, TellsOfItsCacheAndEndsBySIGTERM) {
   const Outcome outcome =
       shell(folder_, "bash -c '" + command() +
                          "--device cpu --threads 1 --host-cache-tokens 150 --file " + long_file() +
-                         " & while [ ! -s " + folder_.file("stdout.txt") +
+                         " & while [ ! -s " + folder_.path("stdout.txt") +
                          " ] && kill -0 $!; do sleep 0.05; done; kill -USR1 $!; sleep 0.2; kill "
                          "-TERM $!; wait $!; exit $?'");
   EXPECT_EQ(outcome.status, 143) << outcome.errors;
@@ -332,14 +332,14 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
               HasSubstr("--threads is two; expected auto, or 1 to 1024"));
   EXPECT_THAT(refusal(prompt + "--log-probabilities", model), HasSubstr("--json"));
   EXPECT_THAT(refusal(prompt + "--file x", model), HasSubstr("--file"));
-  EXPECT_THAT(refusal("--file " + folder_.file("none"), model),
+  EXPECT_THAT(refusal("--file " + folder_.path("none"), model),
               HasSubstr("none: cannot read the prompts: No such file"));
   EXPECT_THAT(refusal("--prompt-ids 1,a", model), HasSubstr("expected token ids as 1,2,3"));
   EXPECT_THAT(refusal(prompt + "--max-tokens 96", model),
               HasSubstr("the prompt has 1 tokens, and 96 may follow; expected at most 96"));
   EXPECT_THAT(refusal(prompt, file("none")), HasSubstr("none: is not a folder"));
   EXPECT_THAT(refusal(prompt, folder_.path()), HasSubstr("has no config.json"));
-  EXPECT_THAT(refusal(prompt + "--tokenizer " + folder_.file("none"), kLlama), HasSubstr("none"));
+  EXPECT_THAT(refusal(prompt + "--tokenizer " + folder_.path("none"), kLlama), HasSubstr("none"));
   EXPECT_THAT(generate("--version").out, HasSubstr("vector instructions"));
   EXPECT_THAT(generate("--help").out, HasSubstr("newest complete one"));
 }

@@ -33,7 +33,7 @@ class GenerateQuantized : public Generate {
 
 TEST_F(GenerateQuantized, AnswersAsIfItHadQuantizedAtLoad) {
   for (const std::string format : {"int8", "nf4", "q4"}) {
-    const std::string out = folder_.file(format);
+    const std::string out = folder_.path(format);
     const Outcome saved = save(out, "--weights " + format);
     EXPECT_EQ(saved.status, 0) << saved.errors;
     EXPECT_THAT(saved.out, ContainsRegex("^" + out +
@@ -50,11 +50,11 @@ TEST_F(GenerateQuantized, AnswersAsIfItHadQuantizedAtLoad) {
 }
 
 TEST_F(GenerateQuantized, HasTheSmallFilesOfTheModel) {
-  std::filesystem::copy(file("weights"), folder_.file("model"));
+  std::filesystem::copy(file("weights"), folder_.path("model"));
   folder_.write("model/chat_template.jinja", "{{ messages }}");
   folder_.write("model/other.bin", "not of a tokenizer");
-  const std::string out = folder_.file("codes");
-  EXPECT_EQ(shell(folder_, command(folder_.file("model")) + "--weights q4 --dtype bf16 " +
+  const std::string out = folder_.path("codes");
+  EXPECT_EQ(shell(folder_, command(folder_.path("model")) + "--weights q4 --dtype bf16 " +
                                "--save-quantized " + out + "/")
                 .status,
             0);
@@ -70,7 +70,7 @@ TEST_F(GenerateQuantized, HasTheSmallFilesOfTheModel) {
 }
 
 TEST_F(GenerateQuantized, RefusesWhatCannotBeWrittenAndLeavesNothing) {
-  const std::string out = folder_.file("out");
+  const std::string out = folder_.path("out");
   const auto refused = [&](const Outcome& outcome, const std::string& why) {
     EXPECT_EQ(outcome.status, 1);
     EXPECT_THAT(outcome.errors, HasSubstr(why));
@@ -86,12 +86,12 @@ TEST_F(GenerateQuantized, RefusesWhatCannotBeWrittenAndLeavesNothing) {
                 "MASTER_PORT=1 " +
                     command() + "--weights int8 --save-quantized " + out),
           "one process writes; found 2 ranks");
-  refused(save(folder_.file("none/out"), "--weights int8"), "No such file");
+  refused(save(folder_.path("none/out"), "--weights int8"), "No such file");
   refused(save("''", "--weights int8"), "--save-quantized: expected a name");
   EXPECT_EQ(std::filesystem::exists(out + ".partial"), false);
 
   folder_.write("taken", "text");
-  EXPECT_THAT(save(folder_.file("taken"), "--weights int8").errors,
+  EXPECT_THAT(save(folder_.path("taken"), "--weights int8").errors,
               HasSubstr("taken: is there already; give a new name"));
   EXPECT_EQ(folder_.read("taken"), "text");
   std::filesystem::create_directory(out + ".partial");
@@ -105,7 +105,7 @@ TEST_F(GenerateQuantized, RefusesWhatCannotBeWrittenAndLeavesNothing) {
 }
 
 TEST_F(GenerateQuantized, RefusesOtherFormatsThanTheFolderHas) {
-  const std::string out = folder_.file("codes");
+  const std::string out = folder_.path("codes");
   EXPECT_EQ(save(out, "--weights nf4").status, 0);
   const auto refused = [&](const std::string& arguments, const std::string& why) {
     const Outcome outcome = generate(arguments, out);
@@ -118,7 +118,7 @@ TEST_F(GenerateQuantized, RefusesOtherFormatsThanTheFolderHas) {
       "--weights nf4, or none, or the folder from which the codes were made";
   refused("--prompt a --weights int8", fmt::format(fmt::runtime(why), "int8"));
   refused("--prompt a --weights dtype", fmt::format(fmt::runtime(why), "dtype"));
-  refused("--weights q4 --save-quantized " + folder_.file("again"),
+  refused("--weights q4 --save-quantized " + folder_.path("again"),
           "has codes of nf4 already; take the folder from which they were made");
   // A draft has its own format.
   const std::string prompt = "--prompt 'The cat ' --max-tokens 20 ";
@@ -130,11 +130,11 @@ TEST_F(GenerateQuantized, RefusesOtherFormatsThanTheFolderHas) {
 }
 
 TEST_F(GenerateQuantized, NamesWhoseCodesAFolderHas) {
-  std::filesystem::copy(file("weights"), folder_.file("model"));
+  std::filesystem::copy(file("weights"), folder_.path("model"));
   auto config = nlohmann::json::parse(folder_.read("model/config.json"));
   config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
   folder_.write("model/config.json", config.dump());
-  const Outcome outcome = generate("--prompt a", folder_.file("model"));
+  const Outcome outcome = generate("--prompt a", folder_.path("model"));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.errors,
               HasSubstr("config.json: quantization_config: found gptq, expected codes that "

@@ -98,7 +98,7 @@ TEST_F(Generate, SeveralRanksAnswerAsOneDoes) {
 TEST_F(Generate, CtrlCEndsAllRanks) {
   const Outcome outcome =
       shell(folder_, "bash -c '" + command() + "--threads 1 --local-ranks 3 --file " + long_file() +
-                         " & while [ ! -s " + folder_.file("stdout.txt") +
+                         " & while [ ! -s " + folder_.path("stdout.txt") +
                          " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
   EXPECT_EQ(outcome.status, 130) << outcome.errors;
   EXPECT_NE(outcome.out, "");
@@ -113,13 +113,13 @@ TEST_F(Generate, NamesARankThatDoesNotCome) {
         "MASTER_PORT={1} {2} --threads 1 --collective-warning 0.3 --file {3} & r{0}=$!\n",
         number, port, command(), long_file());
   };
-  folder_.write("job.sh", rank(0) + rank(1) + "while [ ! -s " + folder_.file("stdout.txt") +
+  folder_.write("job.sh", rank(0) + rank(1) + "while [ ! -s " + folder_.path("stdout.txt") +
                               " ] && kill -0 $r0; do sleep 0.05; done; kill -STOP $r1\n" +
-                              "while ! grep -q 'waiting for' " + folder_.file("stderr.txt") +
+                              "while ! grep -q 'waiting for' " + folder_.path("stderr.txt") +
                               " && kill -0 $r0; do sleep 0.05; done; kill -CONT $r1\n" +
                               "kill -TERM $r0; wait $r0; first=$?; wait $r1; echo $first $? >" +
-                              folder_.file("status"));
-  const Outcome outcome = shell(folder_, "bash " + folder_.file("job.sh"));
+                              folder_.path("status"));
+  const Outcome outcome = shell(folder_, "bash " + folder_.path("job.sh"));
   EXPECT_EQ(folder_.read("status"), "143 143\n") << outcome.errors;
   EXPECT_THAT(outcome.errors, ContainsRegex("zero_generate: warning: .rank 0. .*: waiting for "
                                             "[0-9.]+ m?s for rank 1 .process [0-9]+ is stopped."));
@@ -134,11 +134,11 @@ TEST_F(Generate, ASignalToAnyRankEndsAll) {
         "MASTER_PORT={1} {2} --threads 1 --file {3} & r{0}=$!\n",
         number, port, command(), long_file());
   };
-  folder_.write("job.sh", rank(0) + rank(1) + "while [ ! -s " + folder_.file("stdout.txt") +
+  folder_.write("job.sh", rank(0) + rank(1) + "while [ ! -s " + folder_.path("stdout.txt") +
                               " ] && kill -0 $r0; do sleep 0.05; done; kill -TERM $r1\n" +
                               "wait $r1; second=$?; wait $r0; echo $? $second >" +
-                              folder_.file("status"));
-  const Outcome outcome = shell(folder_, "bash " + folder_.file("job.sh"));
+                              folder_.path("status"));
+  const Outcome outcome = shell(folder_, "bash " + folder_.path("job.sh"));
   EXPECT_EQ(folder_.read("status"), "143 143\n") << outcome.errors;
   EXPECT_NE(outcome.out, "");
 }
@@ -154,7 +154,7 @@ TEST_F(Generate, RanksWithOtherKernelsRefuseToAnswerTogether) {
   const auto kernels = make_ops(*cpu::open())->bits(DType::bf16);
   folder_.write("job.sh", rank(1, " ZERO_MAX_CPU_ISA=AVX512") + " &\n" + rank(0, "") +
                               "\nstatus=$?; wait; exit $status");
-  const Outcome outcome = shell(folder_, "bash " + folder_.file("job.sh"));
+  const Outcome outcome = shell(folder_, "bash " + folder_.path("job.sh"));
   if (kernels.find("floats") != std::string::npos) {
     EXPECT_EQ(outcome.status, 0) << outcome.errors;
   } else {

@@ -9,17 +9,16 @@
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt_encoder.h"
 #include "launch/generate/sampling_choice.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/scratch.h"
 #include "text/byte_level.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::TemporaryFolder;
 
 /// A folder of a Llama of 61 tokens whose tokenizer of bytes has a special token, id 60.
 class SpecialTokens : public ::testing::Test {
@@ -37,7 +36,7 @@ class SpecialTokens : public ::testing::Test {
   }
 
   static inline const std::string kToken = "\x01x";
-  TemporaryFolder folder_;
+  Scratch folder_;
 };
 
 TEST_F(SpecialTokens, ActInARenderedPromptAlone) {
@@ -69,7 +68,7 @@ TEST_F(SpecialTokens, EndTheAnswersOfAChatBesideTheModelsOwn) {
             "the tokenizer's eos_token ?x (60) ends no answer: the model's eos_token_id is 2; give "
             "--stop '?x' to end there, or --chat");
   EXPECT_EQ(encoder.end_note(request("\t", {.stop = {kToken}})), "");
-  std::filesystem::remove(folder_.file("tokenizer_config.json"));
+  std::filesystem::remove(folder_.path("tokenizer_config.json"));
   EXPECT_EQ(PromptEncoder(folder_.path(), "").end_note(plain), "") << "there is no eos_token";
 }
 
@@ -101,7 +100,7 @@ class SamplingOfAModel : public ::testing::Test {
             all.repetition_penalty};
   }
 
-  TemporaryFolder folder_;
+  Scratch folder_;
 };
 
 TEST_F(SamplingOfAModel, IsReadAsTransformersDoes) {
@@ -121,11 +120,11 @@ TEST_F(SamplingOfAModel, ComesWithTheTokensOfAnAnswer) {
   EXPECT_FALSE(read("{}").max_tokens);
   const ModelSampling sampling = read(R"({"max_new_tokens": 2048})");
   EXPECT_EQ(sampling.max_tokens, 2048);
-  EXPECT_THAT(sampling.lines(), ElementsAre(folder_.file("generation_config.json") +
+  EXPECT_THAT(sampling.lines(), ElementsAre(folder_.path("generation_config.json") +
                                             ": max_new_tokens 2048, where no flag says otherwise"));
   EXPECT_EQ(
       error_of([&] { (void)read(R"({"max_new_tokens": 0})"); }),
-      folder_.file("generation_config.json") + ": max_new_tokens: found 0, expected at least 1");
+      folder_.path("generation_config.json") + ": max_new_tokens: found 0, expected at least 1");
 }
 
 TEST_F(SamplingOfAModel, IsToldWithWhatIsNotKnown) {
@@ -133,7 +132,7 @@ TEST_F(SamplingOfAModel, IsToldWithWhatIsNotKnown) {
                        "bad_words_ids": null, "suppress_tokens": []})")
                   .lines(),
               IsEmpty());
-  const std::string file = folder_.file("generation_config.json");
+  const std::string file = folder_.path("generation_config.json");
   EXPECT_THAT(read(R"({"do_sample": true, "temperature": 0.6, "typical_p": 0.9,
                        "no_repeat_ngram_size": 3})")
                   .lines(),
@@ -154,4 +153,4 @@ TEST_F(SamplingOfAModel, ComesBehindTheFlags) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

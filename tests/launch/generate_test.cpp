@@ -11,17 +11,16 @@
 #include "launch/generate/answer.h"
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
+#include "tests/errors.h"
 #include "tests/launch/saved_checkpoints.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/scratch.h"
 #include "weights/hf/config.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 /// A folder with the config.json of a Llama of 61 tokens and a context of 64.
 class Encoder : public ::testing::Test {
@@ -39,7 +38,7 @@ class Encoder : public ::testing::Test {
   }
 
   static inline const std::string kLlama = ZERO_RECORDED_FILES "/llama_tiny";
-  TemporaryFolder folder_;
+  Scratch folder_;
 };
 
 TEST(ModelMemory, IsComparedWithWhatIsAvailable) {
@@ -137,7 +136,7 @@ TEST_F(Encoder, EncodesTextByTheTokenizer) {
   Prompt stops = ids(3, 1, 1);
   stops.settings.stop = {"a"};
   EXPECT_THAT(refusal(stops), HasSubstr("has no tokenizer.json"));
-  EXPECT_EQ(refusal(stops, "bytes"), "");
+  EXPECT_EQ(refusal(stops, "bytes"), "no error");
   Prompt rendered = text("\t\n");
   rendered.settings.special = true;
   EXPECT_THAT(bytes.request(rendered).prompt, ElementsAre(9, 10));
@@ -152,23 +151,23 @@ TEST_F(Encoder, FindsTheFolderOfAModel) {
     return find_model_folder(files::disk(), path, nothing);
   };
   EXPECT_EQ(found(folder_.path()), folder_.path());
-  EXPECT_EQ(error_of([&] { found(folder_.file("none")); }),
-            "--model " + folder_.file("none") +
+  EXPECT_EQ(error_of([&] { found(folder_.path("none")); }),
+            "--model " + folder_.path("none") +
                 ": is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
                 "checkpoints");
-  EXPECT_THAT(error_of([&] { found(folder_.file("config.json")); }),
+  EXPECT_THAT(error_of([&] { found(folder_.path("config.json")); }),
               HasSubstr("is a file; expected the folder of a model"));
   EXPECT_THAT(error_of([&] { find_model_folder(files::disk(), "none", nothing, "--draft"); }),
               ::testing::AllOf(HasSubstr("--draft none: is not a folder"),
                                HasSubstr("run hf download none --local-dir FOLDER")));
-  std::filesystem::create_directory(folder_.file("empty"));
-  EXPECT_THAT(error_of([&] { found(folder_.file("empty")); }),
+  std::filesystem::create_directory(folder_.path("empty"));
+  EXPECT_THAT(error_of([&] { found(folder_.path("empty")); }),
               ::testing::AllOf(HasSubstr("has no config.json, as a Hugging Face folder has; "),
                                HasSubstr("checkpoint")));
 }
 
 TEST(ModelFolderOfCheckpoints, IsThatOfTheNewestWholeOneWhichIsSaid) {
-  const testing::Saved saved(3);
+  const Saved saved(3);
   std::vector<std::string> said;
   const auto found = [&](const std::string& path) {
     said.clear();
@@ -187,7 +186,7 @@ TEST(ModelFolderOfCheckpoints, IsThatOfTheNewestWholeOneWhichIsSaid) {
 }
 
 TEST_F(Encoder, RefusesAConfigThatIsNoFileByItsName) {
-  const std::string odd = folder_.file("odd");
+  const std::string odd = folder_.path("odd");
   std::filesystem::create_directories(odd + "/config.json");
   EXPECT_EQ(find_model_folder(files::disk(), odd, [](const std::string&) {}), odd);
   EXPECT_THAT(error_of([&] { PromptEncoder(odd, "bytes"); }),
@@ -241,4 +240,4 @@ TEST(Answer, IsIdsWithoutATokenizer) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -13,18 +13,16 @@
 #include "collectives/backends.h"
 #include "launch/telemetry/profile.h"
 #include "launch/train/trainer.h"
+#include "tests/errors.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::TemporaryFolder;
-using testing::TinyRun;
 using Json = nlohmann::json;
 using Time = TraceTrack::Time;
 
@@ -209,14 +207,14 @@ std::vector<Json> train_observed(const TinyRun& run, int world,
     const bool observed = !config.run.trace.empty();
     std::optional<Listening> listening;
     if (observed) listening.emplace(communicator, instruments);
-    testing::train_rank(config, communicator, *device, observed ? &instruments : nullptr);
+    train_rank(config, communicator, *device, observed ? &instruments : nullptr);
   });
   return run.log();
 }
 
 TEST(Instruments, ATraceHoldsAllRanksStreamsAndChangesNothing) {
   const TinyRun run;
-  const std::string file = run.folder().file("trace.json");
+  const std::string file = run.folder().path("trace.json");
   const auto plain = train_observed(run, 2, {});
   const auto traced =
       train_observed(run, 2, {"run.trace=" + file, "run.trace_from=2", "run.trace_steps=1"});
@@ -257,4 +255,4 @@ TEST(Instruments, ClocksOfOneHostAreOne) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -16,29 +16,26 @@
 #include "launch/rendezvous/start.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/scratch.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::ForeignListener;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::TemporaryFolder;
 
 const std::string kWords = "0123456789abcdef";
 
 /// A file of 0600 or of another mode.
-std::string secret_file(const TemporaryFolder& folder, const std::string& content,
-                        mode_t mode = 0600) {
+std::string secret_file(const Scratch& folder, const std::string& content, mode_t mode = 0600) {
   const std::string path = folder.write("secret", content);
   EXPECT_EQ(::chmod(path.c_str(), mode), 0);
   return path;
 }
 
 std::string refusal(const std::string& path) {
-  return message_of([&] { JobSecret::of_file(path); });
+  return error_of([&] { JobSecret::of_file(path); });
 }
 
 std::optional<JobSecret> read(const std::map<std::string, std::string>& variables) {
@@ -49,7 +46,7 @@ std::optional<JobSecret> read(const std::map<std::string, std::string>& variable
 }
 
 TEST(JobSecret, IsReadFromAVariableOrAFile) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   EXPECT_FALSE(read({}).has_value());
   const std::string expected = JobSecret(kWords, "the test").hmac("text");
   EXPECT_EQ(read({{"ZERO_JOB_SECRET", kWords}})->hmac("text"), expected);
@@ -60,7 +57,7 @@ TEST(JobSecret, IsReadFromAVariableOrAFile) {
   EXPECT_EQ(JobSecret::of_file(secret_file(folder, kWords, 0400)).hmac("text"), expected);
   EXPECT_NE(JobSecret::of_file(secret_file(folder, kWords + "\n\n")).hmac("text"), expected);
   EXPECT_THAT(
-      message_of([&] {
+      error_of([&] {
         read({{"ZERO_JOB_SECRET", kWords}, {"ZERO_JOB_SECRET_FILE", secret_file(folder, kWords)}});
       }),
       AllOf(HasSubstr("both ZERO_JOB_SECRET and ZERO_JOB_SECRET_FILE are set; unset one"),
@@ -68,8 +65,8 @@ TEST(JobSecret, IsReadFromAVariableOrAFile) {
 }
 
 TEST(JobSecret, AShortOneIsRefused) {
-  const TemporaryFolder folder;
-  EXPECT_THAT(message_of([] {
+  const Scratch folder;
+  EXPECT_THAT(error_of([] {
                 read({{"ZERO_JOB_SECRET", "0123456789abcde"}});
               }),
               AllOf(HasSubstr("the variable ZERO_JOB_SECRET: the job's secret has 15 bytes, "
@@ -81,21 +78,21 @@ TEST(JobSecret, AShortOneIsRefused) {
 }
 
 TEST(JobSecret, AFileThatOthersMayReadIsRefused) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   for (const mode_t mode : {0644, 0640, 0604, 0620, 0700}) {
     EXPECT_THAT(refusal(secret_file(folder, kWords, mode)),
-                AllOf(HasSubstr("ZERO_JOB_SECRET_FILE: " + folder.file("secret")),
+                AllOf(HasSubstr("ZERO_JOB_SECRET_FILE: " + folder.path("secret")),
                       HasSubstr(fmt::format("has mode {:04o}, expected 0600 or stricter", mode)),
                       Not(HasSubstr(kWords))));
   }
 }
 
 TEST(JobSecret, WhatIsNoFileOfThisUserIsRefused) {
-  const TemporaryFolder folder;
-  EXPECT_THAT(refusal(folder.file("none")), HasSubstr("cannot be opened: No such file"));
+  const Scratch folder;
+  EXPECT_THAT(refusal(folder.path("none")), HasSubstr("cannot be opened: No such file"));
   EXPECT_THAT(refusal(folder.path()), HasSubstr("is not a regular file"));
-  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(refusal(folder.file("pipe")), HasSubstr("is not a regular file"));
+  ASSERT_EQ(::mkfifo(folder.path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(refusal(folder.path("pipe")), HasSubstr("is not a regular file"));
   if (::geteuid() != 0) return;  // only root can give a file away
   const std::string path = secret_file(folder, kWords);
   ASSERT_EQ(::chown(path.c_str(), 65'534, 65'534), 0);
@@ -126,7 +123,7 @@ void check_starts(int ranks) {
                           .local_world = ranks,
                           .address = "127.0.0.1",
                           .port = port};
-        EXPECT_EQ(message_of([&] {
+        EXPECT_EQ(error_of([&] {
                     run_ranks(start, nullptr, nullptr, [&](Communicator& world) {
                       return sum += world.rank() + world.size();
                     });
@@ -140,7 +137,7 @@ void check_starts(int ranks) {
 
 TEST(JobSecret, RanksStartWithOneAndWithout) {
   check_starts(3);
-  const TemporaryFolder folder;
+  const Scratch folder;
   ::setenv("ZERO_JOB_SECRET", kWords.c_str(), 1);
   check_starts(3);
   ::unsetenv("ZERO_JOB_SECRET");
@@ -150,4 +147,4 @@ TEST(JobSecret, RanksStartWithOneAndWithout) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -9,18 +9,12 @@
 #include "tests/launch/config_with.h"
 #include "tests/launch/cut_run.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::config_with;
-using testing::CutRun;
-using testing::Ended;
 using ::testing::HasSubstr;
-using testing::kLongAgo;
 using ::testing::Not;
-using testing::Overrides;
-using testing::refusal_with;
 using Json = nlohmann::json;
 
 /// Begins at 2^32, far above what 16 x 16 tokens allow, and doubles after three good steps.
@@ -32,11 +26,6 @@ const Overrides kOverflowing{"fp16.enabled=true",
                              "scheduler.params.warmup_num_steps=4",
                              "scheduler.params.total_num_steps=40",
                              "run.steps=18"};
-
-Overrides plus(Overrides overrides, const Overrides& more) {
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
-}
 
 /// All that overflows decide, of every step and of the end.
 Json trajectory(const CutRun& run) {
@@ -260,4 +249,4 @@ TEST(LossScaling, Fp32TakesOverTheStatesOfAnFp16Run) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

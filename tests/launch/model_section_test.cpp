@@ -13,14 +13,13 @@
 #include "launch/train/plan.h"
 #include "launch/train/run_device.h"
 #include "tests/launch/config_with.h"
+#include "tests/scratch.h"
 #include "weights/hf/config.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
-using testing::config_with;
 using ::testing::HasSubstr;
-using testing::refusal_with;
 
 const std::vector<std::string> kLlama{"model.family=llama", "model.intermediate=96",
                                       "model.kv_heads=1"};
@@ -82,20 +81,20 @@ TEST(ModelSection, AWindowIsOfAllLayersOrOfThoseNamed) {
 }
 
 TEST(ModelSection, AFolderGivesSizesAndWeights) {
-  const testing::TemporaryFolder folder;
+  const Scratch folder;
   const DecoderShape expected = config_with(llama({"model.norm_epsilon=1e-6"})).model;
   folder.write("config.json", hf_config_text(expected));
   const std::string model = "model={\"hf\": \"" + folder.path() + "\"}";
   const TrainConfig config = config_with({model});
   EXPECT_EQ(hf_config_text(config.model), hf_config_text(expected));
-  EXPECT_EQ(config.values.at("model.kv_heads").source, folder.file("config.json"));
+  EXPECT_EQ(config.values.at("model.kv_heads").source, folder.path("config.json"));
   EXPECT_EQ(config.values.text("model.family"), "llama");
   EXPECT_EQ(config.run.init, folder.path());
   EXPECT_EQ(config_with({model, "run.init=none"}).run.init, "");
   EXPECT_EQ(config_with({model, "run.init=a.safetensors"}).run.init, "a.safetensors");
   EXPECT_THAT(refusal_with({model, "model.layers=3"}),
               HasSubstr("c.json: model.layers is given beside model.hf"));
-  EXPECT_THAT(refusal_with({"model={\"hf\": \"" + folder.file("none") + "\"}"}),
+  EXPECT_THAT(refusal_with({"model={\"hf\": \"" + folder.path("none") + "\"}"}),
               HasSubstr("none/config.json: cannot be read"));
 }
 
@@ -133,4 +132,4 @@ TEST(ModelSection, LlamasOfEightBillionArePlannedWithoutMemory) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

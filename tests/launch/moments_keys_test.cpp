@@ -5,12 +5,10 @@
 
 #include "tests/launch/config_with.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
-using testing::config_with;
 using ::testing::HasSubstr;
-using testing::refusal_with;
 
 TEST(MomentsKeys, GiveOneFormatWhicheverNamesIt) {
   const std::string ours = "optimizer.params.moments";
@@ -42,4 +40,4 @@ TEST(MomentsKeys, GiveOneFormatWhicheverNamesIt) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -13,23 +13,18 @@
 #include "tests/launch/cut_run.h"
 #include "weights/checkpoint_reader.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::CutRun;
 using ::testing::ElementsAre;
-using testing::Ended;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::kLongAgo;
 using ::testing::Not;
-using testing::Overrides;
-using testing::Started;
 using Json = nlohmann::json;
 
 /// On rank 1, gives NaN into one reduction, counted from 0.
-class Poisoning final : public testing::ForwardingBackend {
+class Poisoning final : public ForwardingBackend {
  public:
   Poisoning(const Communicator& inner, int call) : ForwardingBackend(inner), left_(call) {}
   ~Poisoning() override {
@@ -212,4 +207,4 @@ TEST(Nonfinite, TooManySkippedStepsEndTheRun) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

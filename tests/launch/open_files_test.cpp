@@ -9,11 +9,8 @@
 
 #include "tests/device/restricted_thread.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
-
-using testing::on_own_thread;
-using testing::refuse;
 
 /// A process that may open 256 files, until it raises its limit.
 class OpenFiles : public ::testing::Test {
@@ -55,4 +52,4 @@ TEST_F(OpenFiles, KeepTheirLimitIfTheSystemRefuses) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

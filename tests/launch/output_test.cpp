@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "launch/telemetry/console.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/scratch.h"
 
 namespace zero {
 namespace {
@@ -82,8 +82,8 @@ TEST(Output, TellsOfAReaderThatIsGone) {
 }
 
 TEST(Output, OfAFileIsWhole) {
-  const testing::TemporaryFolder folder;
-  const int file = ::open(folder.file("out").c_str(), O_WRONLY | O_CREAT, 0600);
+  const testing::Scratch folder;
+  const int file = ::open(folder.path("out").c_str(), O_WRONLY | O_CREAT, 0600);
   EXPECT_EQ(Output(file).write("one\n", never), Result::written);
   EXPECT_EQ(Output(file).write("two\n", never), Result::written);
   ::close(file);

@@ -20,16 +20,15 @@
 #include "launch/data/tokenizer_mark.h"
 #include "launch/train/run_lock.h"
 #include "tests/checkpoint/hooked_disk.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/launch/written_tokens.h"
 #include "text/byte_level.h"
 #include "text/tokenizer.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 PrepareReport run(const PrepareOptions& options) {
   Console console(stdout, Console::Mode::silent);
@@ -46,11 +45,11 @@ std::string text_of(const std::vector<std::string>& files) {
 }
 
 TEST(Prepare, BytesGiveBackTheText) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   std::string first;
   for (int i = 0; i < 700; ++i) first += "line " + std::to_string(i) + "\n";
   const std::string second = "no line end \xff\x01";
-  const std::string out = folder.file("tokens");
+  const std::string out = folder.path("tokens");
   const auto report = run({.files = {folder.write("a.txt", first), folder.write("b.txt", second)},
                            .out = out,
                            .validation = 0.1,
@@ -67,16 +66,16 @@ TEST(Prepare, BytesGiveBackTheText) {
 }
 
 TEST(Prepare, ReplacesTheShardsOfAnEarlierRun) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string text = folder.write("a.txt", std::string(100, 'x'));
-  run({.files = {text}, .out = folder.file("out"), .validation = 0, .shard_tokens = 10});
-  const auto report = run({.files = {text}, .out = folder.file("out"), .validation = 0});
+  run({.files = {text}, .out = folder.path("out"), .validation = 0, .shard_tokens = 10});
+  const auto report = run({.files = {text}, .out = folder.path("out"), .validation = 0});
   EXPECT_EQ(report.validation_file, "");
-  EXPECT_EQ(expand_data_files({folder.file("out")}, "data.train").size(), 1U);
+  EXPECT_EQ(expand_data_files({folder.path("out")}, "data.train").size(), 1U);
 }
 
 TEST(Prepare, LeavesFilesThatItHasNotWritten) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string text = folder.write("a.txt", std::string(100, 'x'));
   for (const char* name : {"train_mine.bin", "train_.bin", "train_1a.bin.digest"})
     folder.write(name, "mine");
@@ -86,9 +85,9 @@ TEST(Prepare, LeavesFilesThatItHasNotWritten) {
 }
 
 TEST(Prepare, WritesDigestsBesideTheFiles) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const auto report = run({.files = {folder.write("a.txt", std::string(100, 'x'))},
-                           .out = folder.file("out"),
+                           .out = folder.path("out"),
                            .validation = 0.1,
                            .shard_tokens = 50});
   std::vector<std::string> all = report.train_files;
@@ -100,26 +99,26 @@ TEST(Prepare, WritesDigestsBesideTheFiles) {
     EXPECT_EQ(TokenFile(path).digest()->text(), digest);
   }
   std::size_t entries = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.file("out")))
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path("out")))
     ++entries;
   EXPECT_EQ(entries, 2 * all.size());
 }
 
 TEST(Prepare, TwoAtATimeAreRefusedInOneFolder) {
-  const TemporaryFolder folder;
-  std::filesystem::create_directory(folder.file("out"));
-  const PreparedSet first(files::disk(), folder.file("out"));
+  const Scratch folder;
+  std::filesystem::create_directory(folder.path("out"));
+  const PreparedSet first(files::disk(), folder.path("out"));
   const std::string text = folder.write("a.txt", "text");
   EXPECT_THAT(
-      error_of([&] { run({.files = {text}, .out = folder.file("out")}); }),
-      ::testing::AllOf(HasSubstr("--out: " + folder.file("out") + " is another run's: process"),
+      error_of([&] { run({.files = {text}, .out = folder.path("out")}); }),
+      ::testing::AllOf(HasSubstr("--out: " + folder.path("out") + " is another run's: process"),
                        HasSubstr("wait for its end, or give this one another --out")));
 }
 
 // A process that begins to train while another one finishes what a killed zero_prepare has left.
 TEST(Prepare, OneOfManyThatSettleAFolderDoesIt) {
-  const TemporaryFolder folder;
-  const std::string out = folder.file("out");
+  const Scratch folder;
+  const std::string out = folder.path("out");
   std::filesystem::create_directory(out);
   for (int round = 0; round < 20; ++round) {
     std::filesystem::create_directory(out + "/.zero_prepare_done");
@@ -136,7 +135,7 @@ TEST(Prepare, OneOfManyThatSettleAFolderDoesIt) {
       });
     }
     for (std::thread& start : starts) start.join();
-    for (const std::string& error : errors) EXPECT_EQ(error, "");
+    for (const std::string& error : errors) EXPECT_EQ(error, "no error");
     EXPECT_EQ(folder.read("out/train_000000.bin"), "new");
     EXPECT_FALSE(std::filesystem::exists(out + "/train_000007.bin"));
     EXPECT_FALSE(std::filesystem::exists(out + "/.zero_prepare.lock"));
@@ -145,14 +144,14 @@ TEST(Prepare, OneOfManyThatSettleAFolderDoesIt) {
 
 // Its lock may be another's still when the folder is settled.
 TEST(Prepare, ASettlementThatAnotherFinishedMeanwhileIsDone) {
-  const TemporaryFolder folder;
-  const std::string out = folder.file("out");
+  const Scratch folder;
+  const std::string out = folder.path("out");
   const std::string decided = out + "/.zero_prepare_done";
   std::filesystem::create_directories(decided);
   const RunLock other({.key = "--out", .path = out, .file = out + "/.zero_prepare.lock"});
   bool finishes = false;
   int looks = 0;
-  testing::HookedDisk disk([&](const std::string& call, const std::string& path) {
+  HookedDisk disk([&](const std::string& call, const std::string& path) {
     if (call != "kind_of" || path != decided) return;
     if (++looks == 2 && finishes) std::filesystem::remove(decided);
   });
@@ -163,13 +162,13 @@ TEST(Prepare, ASettlementThatAnotherFinishedMeanwhileIsDone) {
   looks = 0;
   EXPECT_EQ(
       error_of([&] { PreparedSet::finish_interrupted(disk, out, std::chrono::milliseconds(0)); }),
-      "");
+      "no error");
   EXPECT_EQ(looks, 2);
 }
 
 TEST(Prepare, DigestsPassOverDigests) {
-  const TemporaryFolder folder;
-  const std::string file = folder.write_tokens("train_1.bin", {1, 2, 3});
+  const Scratch folder;
+  const std::string file = write_tokens(folder, "train_1.bin", {1, 2, 3});
   EXPECT_THAT(make_digests({file, file + ".digest", file + ".tmp"}),
               ::testing::ElementsAre(file + ".digest"));
   EXPECT_THAT(error_of([&] { make_digests({file + ".digest"}); }),
@@ -187,10 +186,10 @@ std::map<std::string, std::string> content_of(const std::string& out) {
 }
 
 TEST(Prepare, KilledAnywhereItLeavesTheOldSetOrTheNewOne) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string old_text = folder.write("old.txt", std::string(100, 'o'));
   const std::string new_text = folder.write("new.txt", std::string(40, 'n'));
-  const std::string out = folder.file("out");
+  const std::string out = folder.path("out");
   const PrepareOptions before{
       .files = {old_text}, .out = out, .validation = 0.1, .shard_tokens = 20};
   const PrepareOptions after{
@@ -208,11 +207,11 @@ TEST(Prepare, KilledAnywhereItLeavesTheOldSetOrTheNewOne) {
     run(before);
     int calls = 0;
     // From this call on nothing more happens, as of a process that is dead.
-    testing::HookedDisk disk([&](const std::string& name, const std::string&) {
+    HookedDisk disk([&](const std::string& name, const std::string&) {
       if (name != "list" && name != "kind_of" && ++calls > call) fail("killed");
     });
     Console console(stdout, Console::Mode::silent);
-    killed = !error_of([&] { prepare(after, console, disk); }).empty();
+    killed = error_of([&] { prepare(after, console, disk); }) != "no error";
     const auto found = content_of(out);
     old_ones += found == old_set ? 1 : 0;
     new_ones += found == new_set ? 1 : 0;
@@ -225,8 +224,8 @@ TEST(Prepare, KilledAnywhereItLeavesTheOldSetOrTheNewOne) {
 }
 
 TEST(Prepare, ASetThatCannotBeFinishedSaysWhatToDo) {
-  const TemporaryFolder folder;
-  std::filesystem::create_directory(folder.file(".zero_prepare_done"));
+  const Scratch folder;
+  std::filesystem::create_directory(folder.path(".zero_prepare_done"));
   folder.write(".zero_prepare_done/SET", "../a.bin\n");
   EXPECT_THAT(error_of([&] { expand_data_files({folder.path()}, "data.train"); }),
               ::testing::AllOf(HasSubstr("a zero_prepare was interrupted here"),
@@ -234,10 +233,10 @@ TEST(Prepare, ASetThatCannotBeFinishedSaysWhatToDo) {
 }
 
 TEST(Prepare, MistakesAreNamedAndLeaveNothing) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string text = folder.write("a.txt", "some text\n");
-  const std::string out = folder.file("out");
-  EXPECT_THAT(error_of([&] { run({.files = {folder.file("none.txt")}, .out = out}); }),
+  const std::string out = folder.path("out");
+  EXPECT_THAT(error_of([&] { run({.files = {folder.path("none.txt")}, .out = out}); }),
               HasSubstr("none.txt: cannot read the text"));
   EXPECT_THAT(error_of([&] { run({.files = {}, .out = out}); }), HasSubstr("no text is given"));
   EXPECT_THAT(error_of([&] { run({.files = {text}, .out = text}); }),
@@ -255,24 +254,24 @@ TEST(Prepare, MistakesAreNamedAndLeaveNothing) {
   EXPECT_THAT(error_of([&] {
                 run({.files = {folder.write("one.txt", "x")}, .out = out, .validation = 0.999999});
               }),
-              "");
+              "no error");
   EXPECT_TRUE(std::filesystem::exists(out + "/train_000000.bin"));
 }
 
 TEST(Prepare, CutsNoCharacter) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   std::string text;
   for (int i = 0; i < 101; ++i) text += "\u4e16";
   const auto report =
-      run({.files = {folder.write("a.txt", text)}, .out = folder.file("out"), .validation = 0.105});
+      run({.files = {folder.write("a.txt", text)}, .out = folder.path("out"), .validation = 0.105});
   EXPECT_EQ(report.validation_tokens, 33);  // 0.105 of 303 bytes is 31
   EXPECT_EQ(text_of(report.train_files) + text_of({report.validation_file}), text);
 }
 
 TEST(Prepare, TakesATokenizerJson) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const auto report = run({.files = {folder.write("a.txt", "some text")},
-                           .out = folder.file("out"),
+                           .out = folder.path("out"),
                            .tokenizer = folder.write("tokenizer.json", byte_tokenizer_json()),
                            .validation = 0});
   EXPECT_EQ(report.vocabulary, 256);
@@ -280,10 +279,10 @@ TEST(Prepare, TakesATokenizerJson) {
 }
 
 TEST(Prepare, DigestsNameTheTokenizer) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string json = folder.write("tokenizer.json", byte_tokenizer_json());
   const auto report = run({.files = {folder.write("a.txt", "some text")},
-                           .out = folder.file("out"),
+                           .out = folder.path("out"),
                            .tokenizer = json,
                            .validation = 0});
   const std::string& path = report.train_files.front();
@@ -315,4 +314,4 @@ TEST(Console, SizesAndTimesReadWell) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -27,10 +27,10 @@ Outcome disturbed(const TinyRun& run, const std::string& start, const std::strin
                   const std::string& arguments = "") {
   const std::string script = start + " --config " + run.config() + " --set run.steps=1000000 " +
                              arguments + " & job=$!; " + "until [ -s " +
-                             run.folder().file("run.log") + " ]; do sleep 0.1; done; " + disturb +
+                             run.folder().path("run.log") + " ]; do sleep 0.1; done; " + disturb +
                              "; wait $job";
   run.folder().write("script.sh", script);
-  return shell(run, "bash " + run.folder().file("script.sh"));
+  return shell(run, "bash " + run.folder().path("script.sh"));
 }
 
 TEST(Program, AKilledRankEndsTheJob) {
@@ -60,14 +60,14 @@ TEST(Program, AStoppedRankIsNamedAndEndsTheJob) {
 // The first rank writes its log to a pipe that nobody empties.
 TEST(Program, AThreadThatIsStuckIsNamedAndEndsTheProcess) {
   const TinyRun run;
-  const std::string pipe = run.folder().file("pipe");
+  const std::string pipe = run.folder().path("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   run.folder().write(
       "script.sh", "sleep 90 < " + pipe + " & reader=$!; " + kTrain + " --config " + run.config() +
                        " --local-ranks 3 --set run.log=" + pipe +
                        " --set run.steps=1000000 --set run.collective_warning=1 "
                        "--set run.collective_timeout=2; status=$?; kill $reader; exit $status");
-  const Outcome outcome = shell(run, "bash " + run.folder().file("script.sh"));
+  const Outcome outcome = shell(run, "bash " + run.folder().path("script.sh"));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.errors,
               ContainsRegex("zero_train: .rank [12]. [a-z_]+.[^)]*.*, step [0-9]+: waiting for 2 "
@@ -83,7 +83,7 @@ TEST(Program, AKilledRankIsNamedByTheOthers) {
                              " --set run.steps=1000000 & done\n" + "exec env RANK=0 LOCAL_RANK=0" +
                              common + kTrain + " \"$@\"\n";
   run.folder().write("ranks.sh", script);
-  const Outcome outcome = disturbed(run, "bash " + run.folder().file("ranks.sh"),
+  const Outcome outcome = disturbed(run, "bash " + run.folder().path("ranks.sh"),
                                     "kill -KILL $(pgrep -P $job | tail -1)");
   EXPECT_NE(outcome.status, 0);
   EXPECT_NE(outcome.status, 124) << "the job hung";
@@ -109,10 +109,10 @@ TEST(Program, AnInterruptEndsAllRanksAndLeavesAWholeLog) {
 void second_start_is_refused(const std::string& arguments, const std::string& of_second,
                              const std::string& key) {
   const TinyRun run;
-  const std::string errors = run.folder().file("second.txt");
+  const std::string errors = run.folder().path("second.txt");
   const std::string second = kTrain + " --config " + run.config() + " --local-ranks 2 " +
                              arguments + " " + of_second + " >" + errors + " 2>&1";
-  const std::string facts = run.folder().file("facts.txt");
+  const std::string facts = run.folder().path("facts.txt");
   disturbed(run, kTrain, second + "; echo $? $job >" + facts + "; kill -TERM $job", arguments);
   int status = 0;
   std::string process;
@@ -122,34 +122,34 @@ void second_start_is_refused(const std::string& arguments, const std::string& of
               ContainsRegex("zero_train: .rank 0. " + key + ": [^ ]* is another run's: process " +
                             process + " on host "));
   EXPECT_EQ(run.log().front()["step"], 1) << "the log of the first is as it was";
-  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log.1")));
+  EXPECT_FALSE(std::filesystem::exists(run.folder().path("run.log.1")));
 }
 
 TEST(Program, ASecondStartWithTheSameLogIsRefused) { second_start_is_refused("", "", "run.log"); }
 
 TEST(Program, ASecondStartInTheSameFolderIsRefused) {
-  const testing::TemporaryFolder checkpoints;
-  second_start_is_refused("--set run.checkpoint.folder=" + checkpoints.file("ck"),
-                          "--set run.log=" + checkpoints.file("second.log"),
+  const testing::Scratch checkpoints;
+  second_start_is_refused("--set run.checkpoint.folder=" + checkpoints.path("ck"),
+                          "--set run.log=" + checkpoints.path("second.log"),
                           "run.checkpoint.folder");
-  EXPECT_FALSE(std::filesystem::exists(checkpoints.file("second.log")));
+  EXPECT_FALSE(std::filesystem::exists(checkpoints.path("second.log")));
 }
 
 // Nobody empties standard output, which soon is full. The run ends with a checkpoint all the same.
 TEST(Program, AFullPipeKeepsNoRunFromItsEnd) {
   const TinyRun run;
-  const std::string folder = run.folder().file("ck");
+  const std::string folder = run.folder().path("ck");
   run.folder().write(
-      "script.sh", "mkfifo " + run.folder().file("pipe") + "\nexec 3<>" +
-                       run.folder().file("pipe") + "\n" + kTrain + " --config " + run.config() +
+      "script.sh", "mkfifo " + run.folder().path("pipe") + "\nexec 3<>" +
+                       run.folder().path("pipe") + "\n" + kTrain + " --config " + run.config() +
                        " --set run.steps=1000000 --set run.checkpoint.folder=" + folder +
                        " >&3 & job=$!\n" +
                        // It trains with an output that is full.
-                       "until [ -s " + run.folder().file("run.log") + " ]; do sleep 0.1; done\n" +
-                       "dd if=/dev/zero of=" + run.folder().file("pipe") +
+                       "until [ -s " + run.folder().path("run.log") + " ]; do sleep 0.1; done\n" +
+                       "dd if=/dev/zero of=" + run.folder().path("pipe") +
                        " bs=4096 count=1000 oflag=nonblock conv=notrunc status=none 2>/dev/null\n" +
                        "kill -TERM $job; wait $job");
-  const Outcome outcome = shell(run, "bash " + run.folder().file("script.sh"));
+  const Outcome outcome = shell(run, "bash " + run.folder().path("script.sh"));
   EXPECT_EQ(outcome.status, 143) << outcome.errors;
   EXPECT_THAT(outcome.errors, HasSubstr("SIGTERM: saving a checkpoint after this step"));
   const auto found = find_checkpoints(files::disk(), folder);
@@ -171,7 +171,7 @@ TEST(Program, AReaderThatLeavesTakesNoStepWithIt) {
 
 TEST(Program, ALostReportIsAnErrorAndTakesNoStepWithIt) {
   const TinyRun run;
-  const std::string weights = run.folder().file("w.safetensors");
+  const std::string weights = run.folder().path("w.safetensors");
   const Outcome outcome = shell(run, "bash -c '" + kTrain + " --config " + run.config() +
                                          " --set run.save_weights=" + weights + " >/dev/full'");
   EXPECT_EQ(outcome.status, 1) << outcome.errors;
@@ -188,7 +188,7 @@ TEST(Program, ALostReportIsAnErrorAndTakesNoStepWithIt) {
 
 TEST(Program, ALogThatCannotBeWrittenEndsTheRunSaved) {
   const TinyRun run;
-  const std::string folder = run.folder().file("saved");
+  const std::string folder = run.folder().path("saved");
   const Outcome outcome = alone(run,
                                 "--local-ranks 2 --set run.steps=1000000 run.log=/dev/full "
                                 "run.checkpoint.folder=" +
@@ -206,7 +206,7 @@ TEST(Program, ALogThatCannotBeWrittenEndsTheRunSaved) {
 
 TEST(Program, ATraceThatCannotBeWrittenTakesNoWeightsWithIt) {
   const TinyRun run;
-  const std::string weights = run.folder().file("weights") + "/";
+  const std::string weights = run.folder().path("weights") + "/";
   const Outcome outcome =
       alone(run, "--local-ranks 2 --trace /dev/full --set run.steps=3 run.save_weights=" + weights);
   EXPECT_EQ(outcome.status, 1);
@@ -217,7 +217,7 @@ TEST(Program, ATraceThatCannotBeWrittenTakesNoWeightsWithIt) {
 
 TEST(Program, WeightsDoNotReplaceThoseThatTheRunBeginsWith) {
   const TinyRun run;
-  const std::string weights = run.folder().file("weights") + "/";
+  const std::string weights = run.folder().path("weights") + "/";
   ASSERT_EQ(alone(run, "--set run.steps=1 run.save_weights=" + weights).status, 0);
   const Outcome outcome =
       alone(run, "--set run.steps=1 run.init=" + weights + " run.save_weights=" + weights);
@@ -228,7 +228,7 @@ TEST(Program, WeightsDoNotReplaceThoseThatTheRunBeginsWith) {
 
 TEST(Program, ALostTerminalAsksForAnEnd) {
   const TinyRun run;
-  const std::string folder = run.folder().file("saved");
+  const std::string folder = run.folder().path("saved");
   const Outcome outcome =
       disturbed(run, kTrain, "kill -HUP $job", "run.checkpoint.folder=" + folder);
   EXPECT_EQ(outcome.status, 143);
@@ -238,13 +238,13 @@ TEST(Program, ALostTerminalAsksForAnEnd) {
 // The validation alone would take minutes.
 TEST(Program, AValidationIsBrokenOffForASignal) {
   const TinyRun run;
-  const std::string folder = run.folder().file("saved");
-  const Outcome outcome =
-      disturbed(run, kTrain, "sleep 0.5; kill -TERM $job",
-                "--local-ranks 2 --set run.checkpoint.folder=" + folder +
-                    " run.validation_every=2 "
-                    "data.validation=" +
-                    run.folder().write_tokens("val.bin", std::vector<std::uint32_t>(2'000'000, 7)));
+  const std::string folder = run.folder().path("saved");
+  const Outcome outcome = disturbed(
+      run, kTrain, "sleep 0.5; kill -TERM $job",
+      "--local-ranks 2 --set run.checkpoint.folder=" + folder +
+          " run.validation_every=2 "
+          "data.validation=" +
+          write_tokens(run.folder(), "val.bin", std::vector<std::uint32_t>(2'000'000, 7)));
   EXPECT_EQ(outcome.status, 143);
   EXPECT_THAT(outcome.out, HasSubstr("the validation is broken off"));
 }
@@ -264,7 +264,7 @@ TEST(Program, AFlagThatLaunchersPassIsHeldAgainstItsVariable) {
 TEST(Program, AnInterruptNamesWhatIsLost) {
   const TinyRun run;
   const Outcome weights = disturbed(run, kTrain + " --local-ranks 2", "kill -INT $job",
-                                    "--set run.save_weights=" + run.folder().file("w"));
+                                    "--set run.save_weights=" + run.folder().path("w"));
   EXPECT_THAT(weights.out,
               HasSubstr("ended by SIGINT; the log holds every step done; the weights were not "
                         "saved: run.save_weights is written after the last step\n"));
@@ -280,13 +280,13 @@ TEST(Program, ARankThatWaitsForOthersSaysSo) {
         "& jobs=\"$jobs $!\"\n",
         rank, rank, port + rank, kTrain, run.config());
   };
-  const std::string errors = run.folder().file("stderr.txt");
+  const std::string errors = run.folder().path("stderr.txt");
   run.folder().write("start.sh", start(0) + start(1) +
                                      fmt::format("until grep -q 'has not come' {} && grep -q 'no "
                                                  "answer' {}; do sleep 0.1; done\n",
                                                  errors, errors) +
                                      "kill -TERM $jobs; wait $jobs");
-  const Outcome outcome = shell(run, "bash " + run.folder().file("start.sh"));
+  const Outcome outcome = shell(run, "bash " + run.folder().path("start.sh"));
   EXPECT_THAT(
       outcome.complaints(),
       ::testing::UnorderedElementsAre(

@@ -38,7 +38,7 @@ Json results(const TinyRun& run) {
 
 std::string saving(const TinyRun& run, int steps) {
   return " --set train_batch_size=16 run.steps=" + std::to_string(steps) +
-         " run.checkpoint.folder=" + run.folder().file("ck") + " ";
+         " run.checkpoint.folder=" + run.folder().path("ck") + " ";
 }
 
 /// `start` with the run's configuration: the way in which `disturbed` finds its ranks.
@@ -60,12 +60,12 @@ Json uncut(int steps) {
 Outcome disturbed(const TinyRun& run, const std::string& start, int lines,
                   const std::string& disturb) {
   run.folder().write("script.sh",
-                     start + " & job=$!\nuntil [ \"$(wc -l <" + run.folder().file("run.log") +
+                     start + " & job=$!\nuntil [ \"$(wc -l <" + run.folder().path("run.log") +
                          " 2>/dev/null || echo 0)\" -ge " + std::to_string(lines) +
                          " ]; do kill -0 $job || break; sleep 0.05; done\n" + disturb +
                          "\nwait $job; status=$?\nwhile pgrep -f '^[^ ]*zero_train --config " +
                          run.config() + "' >/dev/null; do sleep 0.05; done\nexit $status");
-  return shell(run, "bash " + run.folder().file("script.sh"));
+  return shell(run, "bash " + run.folder().path("script.sh"));
 }
 
 // mpirun waits this long before it passes SIGTERM on, and again before it kills the ranks.
@@ -212,7 +212,7 @@ TEST(Resume, RefusalsEndAllRanksWithOneMessage) {
     return complaints.empty() ? "" : complaints[0];
   };
   EXPECT_THAT(complaint("run.seed=8"), HasSubstr("run.seed is 7 in the checkpoint and 8"));
-  EXPECT_THAT(complaint("run.resume=" + run.folder().file("none")),
+  EXPECT_THAT(complaint("run.resume=" + run.folder().path("none")),
               HasSubstr("none is no folder; give that of a checkpoint"));
   for (const char* below : {"", "/none/ck"}) {
     EXPECT_THAT(complaint("run.checkpoint.folder=" + run.config() + below),
@@ -222,8 +222,8 @@ TEST(Resume, RefusalsEndAllRanksWithOneMessage) {
     EXPECT_THAT(complaint("run.checkpoint.folder=/none/ck"),
                 HasSubstr("run.checkpoint.folder: /none/ck cannot be made: /: Permission denied"));
   }
-  const std::string step = run.folder().file("ck/step_00000002");
-  for (const std::string& init : {step, run.folder().file("ck")}) {
+  const std::string step = run.folder().path("ck/step_00000002");
+  for (const std::string& init : {step, run.folder().path("ck")}) {
     EXPECT_THAT(complaint("run.init=" + init),
                 HasSubstr("give " + step + "/weights to begin with its weights"));
   }
@@ -233,27 +233,27 @@ TEST(Resume, RefusalsEndAllRanksWithOneMessage) {
 TEST(Resume, FoldersAboveTheCheckpointsAreMade) {
   const TinyRun run;
   const Outcome outcome = shell(run, configured(run, kTrain) + saving(run, 2) +
-                                         "run.checkpoint.folder=" + run.folder().file("a/b/ck"));
+                                         "run.checkpoint.folder=" + run.folder().path("a/b/ck"));
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_TRUE(std::filesystem::exists(run.folder().file("a/b/ck/step_00000002/COMMIT")));
+  EXPECT_TRUE(std::filesystem::exists(run.folder().path("a/b/ck/step_00000002/COMMIT")));
 }
 
 TEST(Resume, AFinishedRunHasNoStepToTrace) {
   const TinyRun run;
   ASSERT_EQ(shell(run, configured(run, kTrain) + saving(run, 3)).status, 0);
   const Outcome again = shell(run, configured(run, kTrain) + saving(run, 4) + " --trace " +
-                                       run.folder().file("trace.json"));
+                                       run.folder().path("trace.json"));
   EXPECT_EQ(again.status, 0) << again.errors;
   EXPECT_THAT(again.out, HasSubstr("no step was left to trace: run.trace is empty"));
   const Outcome more = shell(run, configured(run, kTrain) + saving(run, 7) + " --trace " +
-                                      run.folder().file("trace.json"));
+                                      run.folder().path("trace.json"));
   EXPECT_THAT(more.out, HasSubstr("trace of steps 6 to 7: "));
 }
 
 TEST(ZeroCkpt, AnswersWithItsStatus) {
   const TinyRun run;
   ASSERT_EQ(shell(run, configured(run, kTrain) + saving(run, 2)).status, 0);
-  const std::string folder = run.folder().file("ck");
+  const std::string folder = run.folder().path("ck");
   const std::string step = folder + "/step_00000002";
   const auto tool = [&](const std::string& arguments) {
     return shell(run, std::string(ZERO_CKPT) + " " + arguments);
@@ -263,9 +263,9 @@ TEST(ZeroCkpt, AnswersWithItsStatus) {
   EXPECT_EQ(tool("verify " + folder).status, 0);
   EXPECT_THAT(tool("show " + folder).out, AllOf(HasSubstr("wte.weight"), HasSubstr("run.seed")));
   EXPECT_EQ(tool("diff " + folder + " " + step).status, 0);
-  EXPECT_EQ(tool("export --dtype bf16 " + folder + " " + run.folder().file("hf")).status, 0);
+  EXPECT_EQ(tool("export --dtype bf16 " + folder + " " + run.folder().path("hf")).status, 0);
   EXPECT_EQ(shell(run, kTrain + " --config " + run.config() +
-                           " --set train_batch_size=16 run.init=" + run.folder().file("hf"))
+                           " --set train_batch_size=16 run.init=" + run.folder().path("hf"))
                 .status,
             0);
   EXPECT_EQ(tool("prune --keep-last 1 " + folder).out, "nothing to remove\n");
@@ -276,7 +276,7 @@ TEST(ZeroCkpt, AnswersWithItsStatus) {
   EXPECT_THAT(tool("prune --keep-last 1 --keep-every 0 " + folder).errors,
               HasSubstr("--keep-every: found 0, expected a whole number from 1"));
   for (const std::string& trouble :
-       {std::string(), "ls " + run.folder().file("none"), "show " + folder,
+       {std::string(), "ls " + run.folder().path("none"), "show " + folder,
         std::string("prune ") + folder, "export --dtype fp16 " + folder + " x",
         std::string("frobnicate")}) {
     const Outcome outcome = tool(trouble);

@@ -37,7 +37,7 @@ Outcome by_variables(const TinyRun& run, int ranks, const std::string& arguments
               run.config() + " " + arguments + (rank > 0 ? " &\n" : "\n");
   }
   run.folder().write("job.sh", script + "status=$?; wait; exit $status");
-  return shell(run, "bash " + run.folder().file("job.sh"));
+  return shell(run, "bash " + run.folder().path("job.sh"));
 }
 
 TEST(Program, RanksNeedNoMpi) {
@@ -78,7 +78,7 @@ bool write_other_build(const std::string& path) {
 
 TEST(Program, AnotherBuildOnARankIsNamedOnce) {
   const TinyRun run;
-  const std::string other = run.folder().file("other");
+  const std::string other = run.folder().path("other");
   if (!write_other_build(other)) GTEST_SKIP() << "the linker writes no build ids";
   const auto rank = [&](int number, const std::string& program) {
     return fmt::format(
@@ -88,13 +88,13 @@ TEST(Program, AnotherBuildOnARankIsNamedOnce) {
   };
   run.folder().write("job.sh",
                      rank(1, other) + " &\n" + rank(0, kTrain) + "\nstatus=$?; wait; exit $status");
-  const Outcome outcome = shell(run, "bash " + run.folder().file("job.sh"));
+  const Outcome outcome = shell(run, "bash " + run.folder().path("job.sh"));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.complaints(),
               ::testing::ElementsAre(::testing::ContainsRegex(
                   "zero_train: rank 1 on host [^ ]+ runs zero [^ ]+ .build [0-9a-f]+., rank 0 on "
                   "host [^ ]+ runs zero .*: copy it to all hosts")));
-  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
+  EXPECT_FALSE(std::filesystem::exists(run.folder().path("run.log")));
 }
 
 // As torchrun and srun start the second of two hosts.
@@ -194,7 +194,7 @@ TEST(Program, NeedsNoLog) {
   const Outcome outcome = alone(run, "--set run.log=null run.steps=2");
   EXPECT_EQ(0, outcome.status) << outcome.errors;
   EXPECT_THAT(outcome.out, HasSubstr("log: none"));
-  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
+  EXPECT_FALSE(std::filesystem::exists(run.folder().path("run.log")));
 }
 
 TEST(Program, AFileBeyondTheLimitOfSizesIsNamed) {
@@ -245,7 +245,7 @@ TEST(Examples, SayHowTheyAreUsed) {
 
 TEST(Examples, ResumeAtAnyStageAndWorld) {
   const TinyRun run;
-  const std::string folder = " " + run.folder().file("ck");
+  const std::string folder = " " + run.folder().path("ck");
   EXPECT_THAT(shell(run, ZERO_RESUME " folder 4 1").errors, HasSubstr("usage: zero_resume FOLDER"));
   EXPECT_THAT(shell(run, ZERO_RESUME " --help").errors, HasSubstr("usage: zero_resume FOLDER"));
   const Outcome first = shell(run, kJob + "-np 2 " ZERO_RESUME + folder + " 3 2");
@@ -267,7 +267,7 @@ TEST(Program, RanksThatMpiDoesNotSeeDoNotTrainAlone) {
               ::testing::ElementsAre(HasSubstr("[rank 1] MPI made a world of 1 rank(s), the "
                                                "launcher's variables say that this is rank 1 of "
                                                "2")));
-  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
+  EXPECT_FALSE(std::filesystem::exists(run.folder().path("run.log")));
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ TEST(Program, InformsWithoutTraining) {
   const Outcome plan = alone(run, "--plan --world 6 --json");
   EXPECT_EQ(plan.status, 0);
   EXPECT_EQ(nlohmann::json::parse(plan.out)["world"], 6);
-  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
+  EXPECT_FALSE(std::filesystem::exists(run.folder().path("run.log")));
 }
 
 // launch/retry.sh asks so, outside of the job and of its world.
@@ -108,7 +108,7 @@ TEST(Program, OneSetTakesSeveralValuesAndMayBeGivenAgain) {
 
 TEST(Program, ShowsWhereTheTimeGoes) {
   const TinyRun run;
-  const std::string trace = run.folder().file("trace.json");
+  const std::string trace = run.folder().path("trace.json");
   const Outcome outcome = job(run, 2, "--profile --trace " + trace);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("profile of 2 step(s)"), HasSubstr("AdamW"),
@@ -123,7 +123,7 @@ TEST(Program, ShowsWhereTheTimeGoes) {
 
 TEST(Program, ATraceNamesTheStepsThatItHolds) {
   const TinyRun run;
-  const std::string trace = "--trace " + run.folder().file("trace.json");
+  const std::string trace = "--trace " + run.folder().path("trace.json");
   EXPECT_THAT(alone(run, trace + " --set run.steps=2").out, HasSubstr("trace of step 2: "));
   const Outcome empty = alone(run, trace + " --set run.steps=1");
   EXPECT_EQ(empty.status, 1);

@@ -5,15 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/scratch.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 const PromptSettings kUsual{
     .max_tokens = 40, .sampling = {.temperature = 0.5, .top_k = 7, .seed = 9}, .stop = {"usual"}};
@@ -146,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 TEST(PromptFile, GoesOnBehindABadLine) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string file =
       folder.write("p.jsonl", "{\"prompt\": \"a\"}\r\n\n  \r\n{\"prompt\": 1}\n{\"ids\": [2]}");
   std::vector<std::string> refused;
@@ -162,8 +161,8 @@ TEST(PromptFile, GoesOnBehindABadLine) {
   const auto error = [&](const std::string& path) {
     return error_of([&] { read_prompts(path, kUsual, {}); });
   };
-  EXPECT_EQ(error(folder.file("none")),
-            folder.file("none") + ": cannot read the prompts: No such file or directory");
+  EXPECT_EQ(error(folder.path("none")),
+            folder.path("none") + ": cannot read the prompts: No such file or directory");
   EXPECT_THAT(error(folder.path()), HasSubstr("cannot read the prompts: "));
 }
 
@@ -176,4 +175,4 @@ TEST(PromptIds, AreNumbersBetweenCommas) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

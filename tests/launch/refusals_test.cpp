@@ -15,14 +15,11 @@
 #include "tests/launch/config_with.h"
 #include "tests/launch/read_configuration.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
-using testing::config_with;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::read;
-using testing::refusal;
 
 TEST(Configuration, MessagesHaveTheKeysNamesOfTheFile) {
   EXPECT_EQ(
@@ -114,14 +111,14 @@ TEST(Configuration, AnswersToAOneCycleDoNotContradictOneAnother) {
                         "scheduler.params=null scheduler.type=linear " + sets);
   };
   const std::string prefix = "scheduler.params.";
-  EXPECT_EQ("", after(R"("warmup_num_steps": "auto", "cycle_first_step_size": 30,
+  EXPECT_EQ("no error", after(R"("warmup_num_steps": "auto", "cycle_first_step_size": 30,
                          "cycle_max_lr": 0.5, "cycle_min_lr": 0.5)",
-                      prefix + "warmup_num_steps=30 " + prefix + "total_num_steps=60 " + prefix +
-                          "min_ratio=1.0 optimizer.params.lr=0.5"));
+                              prefix + "warmup_num_steps=30 " + prefix + "total_num_steps=60 " +
+                                  prefix + "min_ratio=1.0 optimizer.params.lr=0.5"));
   // What our keys cannot have is left to the user.
-  EXPECT_EQ("", after(R"("cycle_first_step_size": 0.3, "cycle_second_step_size": 0.1,
+  EXPECT_EQ("no error", after(R"("cycle_first_step_size": 0.3, "cycle_second_step_size": 0.1,
                          "cycle_max_lr": 1e14)",
-                      "optimizer.params.lr=0.001"));
+                              "optimizer.params.lr=0.001"));
   EXPECT_THAT(refusal(R"("scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 1}})",
                       {"optimizer.params.lr=0.25"}),
               ::testing::EndsWith("--set scheduler.params=null scheduler.type=linear"));
@@ -131,18 +128,20 @@ TEST(Configuration, AnswersToAOneCycleDoNotContradictOneAnother) {
 }
 
 TEST(Configuration, KeysWithDotsAreAnswered) {
-  EXPECT_EQ("", after_answer(R"("zero_optimization.offload_param.device": "cpu",
+  EXPECT_EQ("no error",
+            after_answer(R"("zero_optimization.offload_param.device": "cpu",
                                 "comms_logger.prof_all": 1, "amp.enabled": true,
                                 "optimizer.type": "Lamb", "optimizer.params.max_coeff": 1)",
-                             "optimizer.type=AdamW optimizer.params.max_coeff=null amp=null "
-                             "comms_logger.prof_all=true zero_optimization.offload_param=null"));
-  EXPECT_EQ("", after_answer(R"("scheduler.type": "OneCycle", "scheduler.params.cycle_max_lr": 1)",
-                             "scheduler.params=null scheduler.type=linear "
-                             "optimizer.params.lr=1.0"));
-  EXPECT_EQ("", after_answer(R"("optimizer.type": "Lamb", "optimizer": {"type": "Lion"},
+                         "optimizer.type=AdamW optimizer.params.max_coeff=null amp=null "
+                         "comms_logger.prof_all=true zero_optimization.offload_param=null"));
+  EXPECT_EQ("no error",
+            after_answer(R"("scheduler.type": "OneCycle", "scheduler.params.cycle_max_lr": 1)",
+                         "scheduler.params=null scheduler.type=linear "
+                         "optimizer.params.lr=1.0"));
+  EXPECT_EQ("no error", after_answer(R"("optimizer.type": "Lamb", "optimizer": {"type": "Lion"},
                                 "fp16": {"loss_scale": -1}, "fp16.loss_scale": 3)",
-                             "fp16.loss_scale=-1 optimizer.type=Lion optimizer.type=AdamW "
-                             "fp16.loss_scale=0"));
+                                     "fp16.loss_scale=-1 optimizer.type=Lion optimizer.type=AdamW "
+                                     "fp16.loss_scale=0"));
 }
 
 TEST(Configuration, AKeyOfSeveralLinesForgesNoAnswer) {
@@ -210,8 +209,9 @@ TEST(Configuration, WhatOtherFrameworksCallOtherwiseKeepsItsMeaning) {
 
 TEST(Configuration, AnswersAreWordsOfAShell) {
   EXPECT_THAT(refusal(R"("it's; rm": 1)"), ::testing::EndsWith(R"(: --set 'it'\''s; rm=null')"));
-  EXPECT_EQ("", refusal(R"("it's; rm": 1, "a.b": {"c.d": 2}, "zero_optimization": {"x.y": 3})",
-                        {"it's; rm=null", "a.b=null", "zero_optimization.x.y=null"}));
+  EXPECT_EQ("no error",
+            refusal(R"("it's; rm": 1, "a.b": {"c.d": 2}, "zero_optimization": {"x.y": 3})",
+                    {"it's; rm=null", "a.b=null", "zero_optimization.x.y=null"}));
   // What --set cannot name is left to the user.
   for (const char* body : {R"("a=b": 1)", R"("": 1)", R"("": {"run": {"steps": 3}})",
                            R"("a\tb": 1)", R"("-a": 1)", R"("run": {"a=b": 1})"}) {
@@ -254,7 +254,7 @@ TEST(Configuration, SectionsThatAreSwitchedOffAreAccepted) {
         R"("bf16": {"enabled": true, "loss_scale": 0, "hysteresis": 2})",
         R"("scheduler": {"type": "WarmupLR", "params": {"last_batch_iteration": -1}})",
         R"("activation_checkpointing": {"number_checkpoints": false})"}) {
-    EXPECT_EQ("", refusal(section)) << section;
+    EXPECT_EQ("no error", refusal(section)) << section;
   }
   EXPECT_THAT(refusal(R"("train_batch_size": false)"), HasSubstr("train_batch_size: found false"));
   EXPECT_THAT(refusal(R"("curriculum_learning": {"enabled": true})"),
@@ -280,10 +280,10 @@ TEST(Override, NullTakesAKeyOutOfTheFile) {
   EXPECT_EQ(100, values.integer("run.steps"));
   EXPECT_EQ("default", values.at("run.steps").source);
   EXPECT_EQ("AdamW", values.text("optimizer.type"));
-  EXPECT_EQ("", refusal(R"("scheduler": "x")", {"scheduler=null", "run.seed=null"}));
+  EXPECT_EQ("no error", refusal(R"("scheduler": "x")", {"scheduler=null", "run.seed=null"}));
   EXPECT_THAT(refusal("", {"nonsense=null"}), HasSubstr("unknown key \"nonsense\""));
   EXPECT_THAT(refusal("", {"data.train=null"}), HasSubstr("data.train is missing"));
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

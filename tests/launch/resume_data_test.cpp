@@ -9,47 +9,45 @@
 
 #include "tests/launch/cut_run.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::CutRun;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::Overrides;
 
 /// Replaces training tokens that no fingerprint looks at, which a run begins with.
 void replace_inner_tokens(const CutRun& run) {
   std::vector<std::uint32_t> tokens(100000, 5);
-  run.tiny().folder().write_tokens("train_000000.bin", tokens);
-  const std::string before = TokenFile(run.tiny().folder().file("train_000000.bin")).path();
+  write_tokens(run.tiny().folder(), "train_000000.bin", tokens);
+  const std::string before = TokenFile(run.tiny().folder().path("train_000000.bin")).path();
   run.start({.overrides = {"run.steps=2"}});
   const std::uint64_t fingerprint = TokenFile(before).fingerprint();
   std::fill(tokens.begin() + 10000, tokens.begin() + 40000, 6);
-  run.tiny().folder().write_tokens("train_000000.bin", tokens);
+  write_tokens(run.tiny().folder(), "train_000000.bin", tokens);
   ASSERT_EQ(TokenFile(before).fingerprint(), fingerprint);
 }
 
 TEST(Resume, OtherDataAreFoundWhereverTheyDiffer) {
   const CutRun run;
   replace_inner_tokens(run);
-  const auto named = AllOf(HasSubstr("data.train: " + run.tiny().folder().file("train_000000.bin") +
+  const auto named = AllOf(HasSubstr("data.train: " + run.tiny().folder().path("train_000000.bin") +
                                      " has other tokens than the checkpoint's run had: digest "),
                            HasSubstr("name data.train in run.resume_changes"));
   EXPECT_THAT(run.refusal({.world = 2}), named);
   EXPECT_EQ(run.saved(), std::vector<std::int64_t>{2});
   // Without a digest beside it the file is read in the background.
-  std::filesystem::remove(run.tiny().folder().file("train_000000.bin.digest"));
+  std::filesystem::remove(run.tiny().folder().path("train_000000.bin.digest"));
   EXPECT_THAT(run.refusal({.world = 2, .overrides = {"run.steps=3"}}), named);
   EXPECT_EQ(run.saved(), std::vector<std::int64_t>{2});
-  EXPECT_EQ(run.refusal({.overrides = {"run.resume_changes=data.train"}}), "");
+  EXPECT_EQ(run.refusal({.overrides = {"run.resume_changes=data.train"}}), "no error");
 }
 
 TEST(Resume, DigestsReadInTheBackgroundAreKeptInTheCheckpoint) {
   const CutRun run;
   const std::string digest =
-      TokenFile(run.tiny().folder().file("train_000001.bin")).digest()->text();
-  std::filesystem::remove(run.tiny().folder().file("train_000001.bin.digest"));
+      TokenFile(run.tiny().folder().path("train_000001.bin")).digest()->text();
+  std::filesystem::remove(run.tiny().folder().path("train_000001.bin.digest"));
   run.start({.world = 2});
   const auto extra =
       CheckpointReader(files::disk(), checkpoint_path(run.folder(), {.step = 6})).index().extra;
@@ -65,15 +63,15 @@ double loss_behind_six_steps(const Overrides& values, std::size_t begin, std::si
   if (change) change(run);
   std::vector<std::uint32_t> tokens;
   for (const char* name : {"train_000000.bin", "train_000001.bin"}) {
-    const TokenFile file(run.tiny().folder().file(name));
+    const TokenFile file(run.tiny().folder().path(name));
     for (std::int64_t i = 0; i < file.count(); ++i) tokens.push_back(file.at(i));
   }
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (i < begin || i >= end) tokens[i] = 3;
   }
   const auto split = tokens.begin() + 1500;
-  run.tiny().folder().write_tokens("train_000000.bin", {tokens.begin(), split});
-  run.tiny().folder().write_tokens("train_000001.bin", {split, tokens.end()});
+  write_tokens(run.tiny().folder(), "train_000000.bin", {tokens.begin(), split});
+  write_tokens(run.tiny().folder(), "train_000001.bin", {split, tokens.end()});
   Overrides all{
       "run.steps=7",
       "run.resume_changes=[\"data.train\",\"train_batch_size\",\"data.sequence_length\"]"};
@@ -117,7 +115,7 @@ TEST(Resume, SeveralChangesOfTheBatchReadEverySequenceOnce) {
               Not(HasSubstr("the next step reads")));
   // From an earlier checkpoint again.
   EXPECT_THAT(run.start({.overrides = {"run.steps=4", changes, "run.checkpoint.folder=null",
-                                       "run.log=" + run.tiny().folder().file("other.log"),
+                                       "run.log=" + run.tiny().folder().path("other.log"),
                                        "run.resume=" + checkpoint_path(run.folder(), {.step = 3}),
                                        "train_batch_size=2"}})
                   .out,
@@ -135,4 +133,4 @@ TEST(Resume, SeveralChangesOfTheBatchReadEverySequenceOnce) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -8,20 +8,16 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/errors.h"
 #include "tests/launch/cut_run.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::CutRun;
 using ::testing::ElementsAre;
-using testing::Ended;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::kLongAgo;
 using ::testing::Not;
-using testing::Overrides;
 using Json = nlohmann::json;
 
 Json uncut(const Overrides& overrides, int world = 1) {
@@ -116,7 +112,7 @@ TEST(Resume, MomentsChangeTheirFormatOnlyIfTheKeyIsNamed) {
     start(2, {fmt::format("{}={}", key, was)});
     const Json saved = hash();
     const Overrides other{fmt::format("{}={}", key, is)};
-    EXPECT_THAT(testing::error_of([&] { start(1, other); }),
+    EXPECT_THAT(error_of([&] { start(1, other); }),
                 HasSubstr(fmt::format("{} is \"{}\" in the checkpoint and \"{}\" in this run", key,
                                       was, is)));
     const Overrides named{other[0], "run.resume_changes=" + key};
@@ -235,7 +231,7 @@ TEST(Resume, ARunTrainsOnForMoreStepsThanItsScheduleHad) {
 TEST(Resume, OtherDataAreRefused) {
   const CutRun run;
   run.start({.overrides = {"run.steps=2"}});
-  run.tiny().folder().write_tokens("train_000001.bin", std::vector<std::uint32_t>(1100, 3));
+  write_tokens(run.tiny().folder(), "train_000001.bin", std::vector<std::uint32_t>(1100, 3));
   EXPECT_THAT(run.refusal({}), AllOf(HasSubstr("data.train is [\"1500 tokens, fingerprint "),
                                      HasSubstr("in the checkpoint and")));
 }
@@ -267,7 +263,7 @@ TEST(Resume, APathIsTakenAsItIs) {
   EXPECT_THAT(run.refusal({.overrides = {two}}),
               AllOf(HasSubstr("but run.checkpoint.folder holds "), HasSubstr("step_00000004"),
                     HasSubstr("give another folder")));
-  const std::string other = "run.checkpoint.folder=" + run.tiny().folder().file("other");
+  const std::string other = "run.checkpoint.folder=" + run.tiny().folder().path("other");
   EXPECT_EQ(run.start({.overrides = {two, other}}).status, 0);
   const nlohmann::json forked = run.results();
   const nlohmann::json whole = uncut({});
@@ -276,7 +272,7 @@ TEST(Resume, APathIsTakenAsItIs) {
   EXPECT_EQ(forked.front(), nlohmann::json({"step", 3}));
   EXPECT_TRUE(std::equal(forked.begin(), forked.end(), whole.begin() + std::ptrdiff_t(before)));
   const std::string six =
-      "run.resume=" + checkpoint_path(run.tiny().folder().file("other"), {.step = 6});
+      "run.resume=" + checkpoint_path(run.tiny().folder().path("other"), {.step = 6});
   for (const char* end : {"", "/"}) {
     EXPECT_EQ(run.start({.overrides = {six + end, other}}).status, 0) << "of its own folder" << end;
     EXPECT_EQ(run.tiny().log()[0]["resumed_after_step"], 2) << "its own log goes on";
@@ -340,4 +336,4 @@ TEST(Resume, AnotherMicroBatchIsSaid) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

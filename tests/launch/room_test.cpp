@@ -10,15 +10,13 @@
 
 #include "tests/checkpoint/memory_files.h"
 #include "tests/launch/cut_run.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/scratch.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::CutRun;
 using ::testing::HasSubstr;
-using testing::MemoryFiles;
 
 TEST(MissingRoom, IsToldWithTheBytesThatAreMissing) {
   MemoryFiles files;
@@ -35,7 +33,7 @@ TEST(MissingRoom, IsToldWithTheBytesThatAreMissing) {
 }
 
 TEST(MissingRoom, IsThatOfAllFilesOfADisk) {
-  const testing::TemporaryFolder folder;
+  const Scratch folder;
   MemoryFiles files;  // whose folders are the disk's too
   std::string above;
   for (const auto& part : std::filesystem::path(folder.path()).relative_path()) {
@@ -57,20 +55,19 @@ TEST(MissingRoom, EndsEveryRankBeforeTheFirstStep) {
   const CutRun run;
   MemoryFiles full;
   full.set_free_bytes(1000);
-  const auto refusal = [&](const testing::Overrides& overrides) {
+  const auto refusal = [&](const Overrides& overrides) {
     return run.refusal({.world = 4, .overrides = overrides, .disk = &full});
   };
   EXPECT_THAT(refusal({}), AllOf(HasSubstr("run.checkpoint.folder: " + run.folder() +
                                            " has room for 1.0 kB, and the files of a checkpoint "
                                            "take "),
                                  HasSubstr(" are missing; free space there, give another folder")));
-  const std::string weights = "run.save_weights=" + run.tiny().folder().file("w.safetensors");
+  const std::string weights = "run.save_weights=" + run.tiny().folder().path("w.safetensors");
   EXPECT_THAT(refusal({weights, "run.checkpoint.required=false"}),
               AllOf(HasSubstr("run.save_weights: " + run.tiny().folder().path()),
                     HasSubstr("has room for 1.0 kB, and the weights take ")));
   EXPECT_FALSE(std::filesystem::exists(run.folder() + "/step_00000006"));
-  const testing::Ended ended =
-      run.start({.overrides = {"run.checkpoint.required=false"}, .disk = &full});
+  const Ended ended = run.start({.overrides = {"run.checkpoint.required=false"}, .disk = &full});
   EXPECT_THAT(ended.out, HasSubstr("warning: run.checkpoint.folder: "));
   EXPECT_TRUE(std::filesystem::exists(run.folder() + "/step_00000006"));
 }
@@ -91,4 +88,4 @@ TEST(MissingRoom, CountsWhatTheNextSaveRemovesAsFree) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

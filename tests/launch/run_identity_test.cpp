@@ -12,7 +12,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

@@ -9,25 +9,17 @@
 
 #include "tests/launch/cut_run.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::CutRun;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::kLongAgo;
 using ::testing::Not;
-using testing::Overrides;
 using Json = nlohmann::json;
 
 const Overrides kRate{"optimizer.params.lr=0.005"};
 const Overrides kOtherRate{"optimizer.params.lr=0.005", "run.resume_changes=optimizer.params.lr"};
-
-Overrides plus(Overrides overrides, const Overrides& more) {
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
-}
 
 TEST(RunLineage, ALogOfAnotherRunIsNotCut) {
   const CutRun run;
@@ -83,7 +75,7 @@ TEST(RunLineage, OtherInitialWeightsMakeAnotherRun) {
   const CutRun source;
   source.start({.overrides = {"run.steps=1"}});
   const std::string weights = checkpoint_path(source.folder(), {.step = 1}) + "/weights";
-  const std::string copy = source.tiny().folder().file("copy");
+  const std::string copy = source.tiny().folder().path("copy");
   std::filesystem::copy(weights, copy, std::filesystem::copy_options::recursive);
   const CutRun run;
   std::set<std::string> marks;
@@ -114,10 +106,10 @@ TEST(RunLineage, AForkHasALogOfItsOwn) {
   const CutRun run;
   run.start({.overrides = {"run.steps=4", "run.checkpoint.every_steps=2"}});
   const std::string log = run.tiny().folder().read("run.log");
-  std::filesystem::create_directory(run.tiny().folder().file("other"));
+  std::filesystem::create_directory(run.tiny().folder().path("other"));
   const Overrides fork = plus(
       kOtherRate, {"run.resume=" + checkpoint_path(run.folder(), {.step = 2}),
-                   "run.checkpoint.folder=" + run.tiny().folder().file("other"), "run.steps=3"});
+                   "run.checkpoint.folder=" + run.tiny().folder().path("other"), "run.steps=3"});
   EXPECT_THAT(run.start({.overrides = fork}).out,
               AllOf(HasSubstr("run.log begins anew; the log of an earlier run is kept as "),
                     HasSubstr("run.log.1")));
@@ -126,7 +118,7 @@ TEST(RunLineage, AForkHasALogOfItsOwn) {
   EXPECT_EQ(first["resumed_after_step"], 2);
   EXPECT_EQ(run.tiny().log()[1]["step"], 3);
   // Each goes on with its own log alone, whatever it is called.
-  const Overrides own{kRate[0], "run.checkpoint.folder=" + run.tiny().folder().file("other"),
+  const Overrides own{kRate[0], "run.checkpoint.folder=" + run.tiny().folder().path("other"),
                       "run.steps=4"};
   EXPECT_EQ(run.start({.overrides = own}).status, 0);
   EXPECT_EQ(run.tiny().log().front(), first);
@@ -193,4 +185,4 @@ TEST(RunLineage, ACheckpointWhoseValuesAreOfAnotherStepIsRefused) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

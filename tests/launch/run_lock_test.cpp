@@ -14,22 +14,22 @@
 #include <optional>
 
 #include "base/host_name.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/scratch.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
-RunLock::Place place_in(const TemporaryFolder& folder) {
-  return {.key = "run.checkpoint.folder", .path = "runs/a", .file = folder.file("LOCK")};
+RunLock::Place place_in(const Scratch& folder) {
+  return {.key = "run.checkpoint.folder", .path = "runs/a", .file = folder.path("LOCK")};
 }
 
 std::string refusal(const RunLock::Place& place) {
-  return testing::error_of([&] { const RunLock lock(place, milliseconds(0)); });
+  return error_of([&] { const RunLock lock(place, milliseconds(0)); });
 }
 
 /// A process that has a lock, until it is killed or told to end.
@@ -66,7 +66,7 @@ class Holder {
 };
 
 TEST(RunLock, RefusesASecondProcessByNameOfTheFirst) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const RunLock::Place place = place_in(folder);
   Holder holder(place);
   EXPECT_THAT(refusal(place),
@@ -83,7 +83,7 @@ TEST(RunLock, RefusesASecondProcessByNameOfTheFirst) {
 TEST(RunLock, RefusesAProcessOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "takes root, who may become another user";
   constexpr uid_t kNobody = 65534;
-  const TemporaryFolder folder;
+  const Scratch folder;
   ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
   const RunLock::Place place = place_in(folder);
   const RunLock lock(place);
@@ -102,14 +102,14 @@ TEST(RunLock, RefusesAProcessOfAnotherUser) {
 TEST(RunLock, WaitsForNoPipe) {
   if (::geteuid() != 0) GTEST_SKIP() << "takes root, who may become another user";
   constexpr uid_t kNobody = 65534;
-  const TemporaryFolder folder;
+  const Scratch folder;
   ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
   const RunLock::Place place = place_in(folder);
   ASSERT_EQ(::mkfifo(place.file.c_str(), 0444), 0);
   const ::pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
-    ::_exit(::setuid(kNobody) == 0 && refusal(place).empty() ? 0 : 1);
+    ::_exit(::setuid(kNobody) == 0 && refusal(place) == "no error" ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -117,7 +117,7 @@ TEST(RunLock, WaitsForNoPipe) {
 }
 
 TEST(RunLock, EndsWithItsProcessHoweverThatEnds) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const RunLock::Place place = place_in(folder);
   Holder holder(place);
   holder.kill();
@@ -132,7 +132,7 @@ TEST(RunLock, EndsWithItsProcessHoweverThatEnds) {
 }
 
 TEST(RunLock, OfAFileThatWasRemovedLeavesTheNextOneAlone) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const RunLock::Place place = place_in(folder);
   std::optional<RunLock> first(place);
   std::filesystem::remove(place.file);
@@ -142,34 +142,34 @@ TEST(RunLock, OfAFileThatWasRemovedLeavesTheNextOneAlone) {
 }
 
 TEST(RunLock, ThatCannotBeHadIsAWarning) {
-  const TemporaryFolder folder;
-  const RunLock lock({.key = "run.log", .path = "a.log", .file = folder.file("none/LOCK")});
+  const Scratch folder;
+  const RunLock lock({.key = "run.log", .path = "a.log", .file = folder.path("none/LOCK")});
   EXPECT_THAT(lock.warning(),
               HasSubstr("none/LOCK cannot be locked: No such file or directory: a second run that "
                         "writes to a.log is not noticed"));
 }
 
 TEST(RunLock, OfALogIsThatOfTheFileItLeadsTo) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   folder.write("run.log", "");
-  std::filesystem::create_symlink("run.log", folder.file("link"));
-  const auto first = lock_log(folder.file("run.log"));
-  EXPECT_THAT(testing::error_of([&] { lock_log(folder.file("link")); }),
-              HasSubstr("run.log: " + folder.file("link") + " is another run's"));
-  std::filesystem::create_directory(folder.file("other"));
-  std::filesystem::create_symlink("other/../new.log", folder.file("dangling"));
-  std::filesystem::create_symlink("dangling", folder.file("twice"));
-  const auto of_nothing = lock_log(folder.file("twice"));
+  std::filesystem::create_symlink("run.log", folder.path("link"));
+  const auto first = lock_log(folder.path("run.log"));
+  EXPECT_THAT(error_of([&] { lock_log(folder.path("link")); }),
+              HasSubstr("run.log: " + folder.path("link") + " is another run's"));
+  std::filesystem::create_directory(folder.path("other"));
+  std::filesystem::create_symlink("other/../new.log", folder.path("dangling"));
+  std::filesystem::create_symlink("dangling", folder.path("twice"));
+  const auto of_nothing = lock_log(folder.path("twice"));
   for (const char* name : {"new.log", "dangling"}) {
-    EXPECT_THAT(testing::error_of([&] { lock_log(folder.file(name)); }),
-                HasSubstr("run.log: " + folder.file(name) + " is another run's"));
+    EXPECT_THAT(error_of([&] { lock_log(folder.path(name)); }),
+                HasSubstr("run.log: " + folder.path(name) + " is another run's"));
   }
-  std::filesystem::create_symlink("loop", folder.file("loop"));
-  EXPECT_NE(lock_log(folder.file("loop")), nullptr);
+  std::filesystem::create_symlink("loop", folder.path("loop"));
+  EXPECT_NE(lock_log(folder.path("loop")), nullptr);
   EXPECT_EQ(lock_log("/dev/null"), nullptr);
   EXPECT_EQ(lock_log(""), nullptr);
   EXPECT_EQ(lock_checkpoints({}), nullptr);
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -13,14 +13,13 @@
 #include <chrono>
 #include <filesystem>
 
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/scratch.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 std::string step_line(int step) {
   return R"({"step":)" + std::to_string(step) + R"(,"loss":)" + std::to_string(step) +
@@ -37,8 +36,8 @@ const std::string kSaved = "{\"saved_step\":2}\n";
 const LogPoint kAfterThree{.run = "a", .step = 3, .first_loss = 1.5, .loss = 3.5};
 
 TEST(RunLog, OfAPipeWithoutAReaderIsRefused) {
-  const TemporaryFolder folder;
-  const std::string pipe = folder.file("pipe");
+  const Scratch folder;
+  const std::string pipe = folder.path("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const ::pid_t child = ::fork();
   if (child == 0) {
@@ -62,44 +61,44 @@ TEST(RunLog, OfAPipeWithoutAReaderIsRefused) {
 // Locks go with the file, not with one of its names.
 TEST(RunLog, OfARunIsNoOtherRunsUnderAnotherName) {
   constexpr std::chrono::milliseconds kNone{0};
-  const TemporaryFolder folder;
+  const Scratch folder;
   folder.write("run.log", step_line(1));
-  std::filesystem::create_hard_link(folder.file("run.log"), folder.file("other"));
+  std::filesystem::create_hard_link(folder.path("run.log"), folder.path("other"));
   const auto refusal = [&](const std::string& name) {
-    return error_of([&] { const RunLog log(folder.file(name), kNone); });
+    return error_of([&] { const RunLog log(folder.path(name), kNone); });
   };
   {
-    RunLog first(folder.file("run.log"));
+    RunLog first(folder.path("run.log"));
     EXPECT_EQ(refusal("other"),
-              "run.log: " + folder.file("other") +
+              "run.log: " + folder.path("other") +
                   " is another run's log, under this name or another (a hard link); end that run "
                   "or wait for its end, or give this one another run.log");
     EXPECT_THAT(refusal("run.log"), HasSubstr("is another run's log"));
-    EXPECT_EQ(first.start_over(), folder.file("run.log.1"));
-    EXPECT_EQ(refusal("other"), "");
-    std::filesystem::create_hard_link(folder.file("run.log"), folder.file("third"));
+    EXPECT_EQ(first.start_over(), folder.path("run.log.1"));
+    EXPECT_EQ(refusal("other"), "no error");
+    std::filesystem::create_hard_link(folder.path("run.log"), folder.path("third"));
     EXPECT_THAT(refusal("third"), HasSubstr("is another run's log"));
   }
-  EXPECT_EQ(refusal("third"), "");
+  EXPECT_EQ(refusal("third"), "no error");
   EXPECT_EQ(folder.read("other"), step_line(1));
 }
 
 // The lock is on the file to which the link leads.
 TEST(RunLog, ThatIsALinkStaysOneWhenItStartsOver) {
-  const TemporaryFolder folder;
-  std::filesystem::create_symlink("run.log", folder.file("link"));
-  RunLog(folder.file("link")).write({{"step", 1}});
-  RunLog log(folder.file("link"));
-  EXPECT_EQ(log.start_over(), folder.file("run.log.1"));
+  const Scratch folder;
+  std::filesystem::create_symlink("run.log", folder.path("link"));
+  RunLog(folder.path("link")).write({{"step", 1}});
+  RunLog log(folder.path("link"));
+  EXPECT_EQ(log.start_over(), folder.path("run.log.1"));
   log.write({{"step", 2}});
-  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path("link")));
   EXPECT_EQ(folder.read("run.log"), "{\"step\":2}\n");
   EXPECT_EQ(folder.read("run.log.1"), "{\"step\":1}\n");
 }
 
 // `zero_train > FILE` with run.log /dev/stdout: both write where the other has ended.
 TEST(RunLog, OfStandardOutputsFileIsWrittenAtItsPlace) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string path = folder.write("out", "");
   const int before = ::dup(STDOUT_FILENO);
   const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -120,29 +119,29 @@ TEST(RunLog, OfStandardOutputsFileIsWrittenAtItsPlace) {
 }
 
 TEST(RunLog, KeepsItsLinesUntilARunBegins) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   folder.write("run.log", steps(1, 4));
-  RunLog log(folder.file("run.log"));
+  RunLog log(folder.path("run.log"));
   EXPECT_EQ(folder.read("run.log"), steps(1, 4));
   folder.write("run.log.1", "older\n");
-  EXPECT_EQ(log.start_over(), folder.file("run.log.2"));
+  EXPECT_EQ(log.start_over(), folder.path("run.log.2"));
   EXPECT_EQ(folder.read("run.log.1"), "older\n");
   EXPECT_EQ(folder.read("run.log.2"), steps(1, 4));
   log.write({{"step", 1}});
   EXPECT_EQ(folder.read("run.log"), "{\"step\":1}\n");
-  RunLog fresh(folder.file("new.log"));
+  RunLog fresh(folder.path("new.log"));
   EXPECT_EQ(fresh.start_over(), "");
 }
 
 TEST(RunLog, CutsOffTheStepsThatAreDoneAgain) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string kept = steps(1, 2) + kSaved + step_line(3);
   for (const std::string& cut :
        {std::string(), step_line(4), steps(4, 9), kSaved + step_line(4), step_line(4) + "{\"st",
         std::string("{\"step\":4"), std::string("{\"final\":true}\n"), std::string(3, '\0'),
         std::string("no JSON\n") + step_line(4)}) {
     folder.write("run.log", kept + cut);
-    RunLog log(folder.file("run.log"));
+    RunLog log(folder.path("run.log"));
     const RunLog::Cut result = log.go_on(kAfterThree);
     EXPECT_EQ(result.last_step, 3) << cut;
     EXPECT_EQ(result.line["loss"], 3.5) << cut;
@@ -154,12 +153,12 @@ TEST(RunLog, CutsOffTheStepsThatAreDoneAgain) {
 }
 
 TEST(RunLog, LinesOfDoneStepsStayWhateverStandsBetween) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   for (const std::string& between : {std::string("no JSON\n"), std::string("[4]\n"),
                                      std::string("\0\0\n", 3), std::string("\n7\n")}) {
     const std::string kept = steps(1, 2) + between + step_line(3);
     folder.write("run.log", kept + between + steps(4, 5));
-    const RunLog::Cut cut = RunLog(folder.file("run.log")).go_on(kAfterThree);
+    const RunLog::Cut cut = RunLog(folder.path("run.log")).go_on(kAfterThree);
     EXPECT_EQ(cut.last_step, 3) << between;
     EXPECT_EQ(cut.aside, "");
     EXPECT_EQ(folder.read("run.log"), kept) << between;
@@ -167,20 +166,20 @@ TEST(RunLog, LinesOfDoneStepsStayWhateverStandsBetween) {
 }
 
 TEST(RunLog, TellsOfLinesThatAreMissing) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   folder.write("run.log", steps(1, 2) + "{\"step\":3");
-  const RunLog::Cut cut = RunLog(folder.file("run.log")).go_on(kAfterThree);
+  const RunLog::Cut cut = RunLog(folder.path("run.log")).go_on(kAfterThree);
   EXPECT_EQ(cut.last_step, 2);
   EXPECT_EQ(cut.lines, 1);
   EXPECT_EQ(folder.read("run.log"), steps(1, 2));
-  EXPECT_EQ(RunLog(folder.file("none.log")).go_on(kAfterThree).last_step, 0);
+  EXPECT_EQ(RunLog(folder.path("none.log")).go_on(kAfterThree).last_step, 0);
 }
 
 TEST(RunLog, OfAnotherRunIsNotCut) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const auto refusal = [&](const std::string& text, const LogPoint& at) {
     folder.write("run.log", text);
-    RunLog log(folder.file("run.log"));
+    RunLog log(folder.path("run.log"));
     std::string message = error_of([&] { log.go_on(at); });
     EXPECT_EQ(folder.read("run.log"), text);
     return message;
@@ -196,7 +195,7 @@ TEST(RunLog, OfAnotherRunIsNotCut) {
   const std::string no_number = "{\"step\":1,\"loss\":null,\"run\":\"a\"}\n";
   EXPECT_THAT(refusal(no_number, kAfterThree),
               HasSubstr("its loss of step 1 is null, expected 1.5"));
-  EXPECT_EQ(refusal(no_number, {.run = "a", .step = 3, .loss = 3.5}), "");
+  EXPECT_EQ(refusal(no_number, {.run = "a", .step = 3, .loss = 3.5}), "no error");
   EXPECT_THAT(refusal(steps(1, 2), {.run = "b", .step = 3, .first_loss = 1.5}),
               HasSubstr("\"run\" of its first line is \"a\", expected \"b\""));
   for (const char* other : {"{\"step\":1,\"loss\":1.5}\n", "[]\n", "7\n"}) {
@@ -210,12 +209,12 @@ TEST(RunLog, WhoseFirstLineIsNoJsonIsKeptAndStartsOver) {
   for (const std::string& text :
        {std::string(3, '\0'), std::string("{\"resumed_aft"), std::string("\n"),
         std::string(9, '\0') + "5}\n" + steps(2, 4), "notes\n" + steps(2, 4)}) {
-    const TemporaryFolder folder;
+    const Scratch folder;
     folder.write("run.log", text);
-    RunLog log(folder.file("run.log"));
+    RunLog log(folder.path("run.log"));
     const RunLog::Cut cut = log.go_on(kAfterThree);
     EXPECT_EQ(cut.last_step, 0) << text;
-    EXPECT_EQ(cut.aside, folder.file("run.log.1")) << text;
+    EXPECT_EQ(cut.aside, folder.path("run.log.1")) << text;
     EXPECT_EQ(folder.read("run.log.1"), text);
     log.write({{"step", 4}});
     EXPECT_EQ(folder.read("run.log"), "{\"step\":4}\n") << text;
@@ -224,7 +223,7 @@ TEST(RunLog, WhoseFirstLineIsNoJsonIsKeptAndStartsOver) {
 
 TEST(RunLog, MayBeWhereNoFileCanBeMade) {
   for (const char* path : {"/dev/null", "/proc/self/fd/1"}) {
-    EXPECT_EQ("", error_of([&] { check_writable(path, "run.log"); })) << path;
+    EXPECT_EQ("no error", error_of([&] { check_writable(path, "run.log"); })) << path;
   }
   EXPECT_THAT(error_of([] { check_writable("/nowhere/run.log", "run.log"); }),
               ::testing::HasSubstr("the folder /nowhere of /nowhere/run.log does not exist"));
@@ -238,4 +237,4 @@ TEST(RunLog, OfADeviceHasNoLinesToCut) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -76,7 +76,7 @@ TEST_F(SaveQuantized, SyncsFilesThenTheirNamesThenRenamesThenSyncsTheNameOfTheFo
   }
   EXPECT_LT(folder, rename);
   EXPECT_EQ(count(calls, "rename", partial_), 1);
-  EXPECT_LT(rename, last(calls, "sync_folder", scratch_.directory()));
+  EXPECT_LT(rename, last(calls, "sync_folder", scratch_.path()));
 }
 
 TEST_F(SaveQuantized, CarriesChatTemplatesOfFilesOfTheirOwn) {
@@ -98,7 +98,7 @@ TEST_F(SaveQuantized, LeavesNothingIfTheDiskFailsBeforeTheRename) {
       Faults faults("Input/output error");
       faults.fail_at(call, number);
       HookedDisk disk(std::ref(faults));
-      EXPECT_THAT(message_of([&] { save(disk); }), HasSubstr("cannot " + call + ": Input/output"));
+      EXPECT_THAT(error_of([&] { save(disk); }), HasSubstr("cannot " + call + ": Input/output"));
       EXPECT_THAT(scratch_.names(), ElementsAre("model")) << call << " " << number;
     }
   }
@@ -109,8 +109,8 @@ TEST_F(SaveQuantized, LeavesTheWholeFolderIfTheSyncOfItsNameFails) {
   Faults faults("Input/output error");
   faults.fail_at("sync_folder", 1);
   HookedDisk disk(std::ref(faults));
-  EXPECT_THAT(message_of([&] { save(disk); }),
-              HasSubstr(scratch_.directory() + ": cannot sync_folder: Input/output error"));
+  EXPECT_THAT(error_of([&] { save(disk); }),
+              HasSubstr(scratch_.path() + ": cannot sync_folder: Input/output error"));
   EXPECT_THAT(scratch_.names(), ElementsAre("model", "out"));
   EXPECT_EQ(files::disk().list(out_).size(), 3U);
 }

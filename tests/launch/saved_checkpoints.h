@@ -11,7 +11,7 @@
 #include "checkpoint/checkpointer.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/scratch.h"
 #include "weights/checkpoint_name.h"
 
 namespace zero::testing {
@@ -49,8 +49,8 @@ class Saved {
     });
   }
 
-  const TemporaryFolder& root() const { return root_; }
-  std::string folder() const { return root_.file("ck"); }
+  const Scratch& root() const { return root_; }
+  std::string folder() const { return root_.path("ck"); }
   std::string at(std::int64_t step) const { return checkpoint_path(folder(), {.step = step}); }
   void damage(std::int64_t step, const std::string& file) const {
     std::fstream stream(at(step) + "/" + file, std::ios::in | std::ios::out | std::ios::binary);
@@ -59,7 +59,7 @@ class Saved {
   }
 
  private:
-  TemporaryFolder root_;
+  Scratch root_;
 };
 
 }  // namespace zero::testing

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/launch/temporary_folder.h"
+#include "tests/scratch.h"
 
 namespace zero::testing {
 
@@ -31,10 +31,10 @@ struct Outcome {
 };
 
 /// Runs a command of sh, at most 100 seconds, with files of `folder` for its output.
-inline Outcome shell(const TemporaryFolder& folder, const std::string& command,
+inline Outcome shell(const Scratch& folder, const std::string& command,
                      const std::string& input = "/dev/null") {
-  const int status = std::system(("timeout -k 5 100 " + command + " >" + folder.file("stdout.txt") +
-                                  " 2>" + folder.file("stderr.txt") + " <" + input)
+  const int status = std::system(("timeout -k 5 100 " + command + " >" + folder.path("stdout.txt") +
+                                  " 2>" + folder.path("stderr.txt") + " <" + input)
                                      .c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, folder.read("stdout.txt"),
           folder.read("stderr.txt")};

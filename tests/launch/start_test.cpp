@@ -75,11 +75,11 @@ TEST(Start, MpirunWithoutMpiIsAnError) {
   const auto bare = [](const Variables& variables) {
     return started(variables, kNoLocalRanks, MpiSupport::missing);
   };
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 bare({{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}});
               }),
               HasSubstr("mpirun started 3 processes, but this build has no MPI"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 bare({{"PMIX_RANK", "1"}});
               }),
               HasSubstr("PMIX_RANK or PMI_RANK is 1, so a launcher started several processes, but "
@@ -129,13 +129,13 @@ TEST(Start, ARankWithoutAWorldLeavesTheWordToTheOtherVariables) {
 TEST(Start, AWorldThatMpiDoesNotSeeIsAnError) {
   const Start start =
       started({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, kNoLocalRanks, MpiSupport::built_in);
-  EXPECT_EQ(message_of([&] { check_mpi_world(start, 2); }), "no error");
-  EXPECT_THAT(message_of([&] { check_mpi_world(start, 1); }),
+  EXPECT_EQ(error_of([&] { check_mpi_world(start, 2); }), "no error");
+  EXPECT_THAT(error_of([&] { check_mpi_world(start, 1); }),
               HasSubstr("[rank 1] MPI made a world of 1 rank(s), the launcher's variables say that "
                         "this is rank 1 of 2: the MPI of this build does not understand what "
                         "started it; use that MPI's own mpirun, or srun --mpi=pmix"));
   const Start unsaid = started({{"PMIX_RANK", "1"}}, kNoLocalRanks, MpiSupport::built_in);
-  EXPECT_EQ(message_of([&] { check_mpi_world(unsaid, 3); }), "no error");
+  EXPECT_EQ(error_of([&] { check_mpi_world(unsaid, 3); }), "no error");
 }
 
 TEST(Start, TorchrunsVariablesAreEnough) {
@@ -183,12 +183,12 @@ TEST(Start, ProcessesOfASlurmJobThatSrunDidNotStartAreAlone) {
     EXPECT_EQ(start.by, Start::By::alone);
     EXPECT_EQ(start.world, 1);
     EXPECT_EQ(start.tasks_to_start, 4);
-    EXPECT_THAT(message_of([&] { check_started(start); }),
+    EXPECT_THAT(error_of([&] { check_started(start); }),
                 HasSubstr("Slurm has given this job 4 tasks, and this process, which srun did not "
                           "start, is alone: start the ranks with srun (srun -n 4 ...) or mpirun; "
                           "for one rank here, or several in this process, give --local-ranks"));
-    EXPECT_THAT(message_of([&] { run_ranks(start, nullptr, nullptr, {}); }), HasSubstr("4 tasks"));
-    EXPECT_EQ(message_of([&] { check_started(started(variables, 1)); }), "no error");
+    EXPECT_THAT(error_of([&] { run_ranks(start, nullptr, nullptr, {}); }), HasSubstr("4 tasks"));
+    EXPECT_EQ(error_of([&] { check_started(started(variables, 1)); }), "no error");
     EXPECT_EQ(started(with(variables, kTorchrun)).by, Start::By::variables);
     EXPECT_EQ(started(with(variables, {{"OMPI_COMM_WORLD_SIZE", "4"}}), kNoLocalRanks,
                       MpiSupport::built_in)
@@ -199,7 +199,7 @@ TEST(Start, ProcessesOfASlurmJobThatSrunDidNotStartAreAlone) {
   EXPECT_EQ(started(by_node).tasks_to_start, 6);
   const Start one = started(without(without(script, "SLURM_NTASKS"), "SLURM_NNODES"));
   EXPECT_EQ(one.tasks_to_start, 1);
-  EXPECT_EQ(message_of([&] { check_started(one); }), "no error");
+  EXPECT_EQ(error_of([&] { check_started(one); }), "no error");
 }
 
 TEST(Start, RanksOfCpusOnSeveralHostsAreToldThatTheyNeedMpi) {
@@ -209,12 +209,12 @@ TEST(Start, RanksOfCpusOnSeveralHostsAreToldThatTheyNeedMpi) {
                           Not(HasSubstr("SECRET")));
   for (const Variables& variables : {kSlurm, kTorchrun}) {
     const Start start = started(variables);
-    EXPECT_THAT(message_of([&] { check_cpu_ranks_can_talk(start); }), told);
+    EXPECT_THAT(error_of([&] { check_cpu_ranks_can_talk(start); }), told);
   }
   const Variables pmix = with(kSlurm, {{"PMIX_RANK", "5"}});
   for (const Start& start : {started(pmix, kNoLocalRanks, MpiSupport::built_in), started({}, 3),
                              started({}), started(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}}))}) {
-    EXPECT_EQ(message_of([&] { check_cpu_ranks_can_talk(start); }), "no error");
+    EXPECT_EQ(error_of([&] { check_cpu_ranks_can_talk(start); }), "no error");
   }
 }
 
@@ -235,9 +235,9 @@ TEST(Start, SlurmsListsOfHostsAreRead) {
   EXPECT_EQ(first_host("a1,b2"), "a1");
   EXPECT_EQ(first_host("n[07,9-11]x,m"), "n07x");
   EXPECT_EQ(first_host("r[1-2]n[5-6]"), "r1n5");
-  EXPECT_THAT(message_of([] { static_cast<void>(first_host("n[07")); }),
+  EXPECT_THAT(error_of([] { static_cast<void>(first_host("n[07")); }),
               HasSubstr("the node list \"n[07\" has a [ without its ]"));
-  EXPECT_THAT(message_of([] { static_cast<void>(first_host(",n")); }), HasSubstr("names no host"));
+  EXPECT_THAT(error_of([] { static_cast<void>(first_host(",n")); }), HasSubstr("names no host"));
 }
 
 TEST(Start, ThreadsNeedNoLauncher) {
@@ -261,7 +261,7 @@ TEST(Start, TheLauncherNamesTheJob) {
   EXPECT_EQ(started(array).job, "4711.2");
   EXPECT_EQ(started(with(step, kTorchrun)).job, "4711.2") << "a script that srun started";
   EXPECT_THAT(
-      message_of([] {
+      error_of([] {
         started(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", std::string(257, 'r')}}));
       }),
       HasSubstr("the variable TORCHELASTIC_RUN_ID has 257 bytes, expected at most 256; give "
@@ -303,7 +303,7 @@ TEST(Start, ContradictionsAndHalvesAreNamed) {
       {kSlurm, "but srun started 8 of them", 3},
   };
   for (const Mistake& mistake : mistakes) {
-    EXPECT_THAT(message_of([&] { started(mistake.variables, mistake.local_ranks); }),
+    EXPECT_THAT(error_of([&] { started(mistake.variables, mistake.local_ranks); }),
                 HasSubstr(mistake.message));
   }
 }

@@ -17,17 +17,11 @@
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
-using testing::Job;
-using testing::kPatience;
-using testing::kSecret;
-using testing::ProvenClient;
-using testing::RawClient;
-using testing::secret_of;
 
 constexpr std::string_view kHugeMessage("\0\0\0\4", 4);  // announces 64 MiB, the most
 // Announces 16 KiB of a handshake, TLS's largest record.
@@ -226,8 +220,8 @@ int store_whose_name_is_taken() {
   while (::connect(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0), address, length) == 0) {
   }
   if (errno != EAGAIN) return 3;
-  const std::string told = message_of(
-      [] { TcpStore store({.host = "127.0.0.1", .port = kPort, .rank = 0, .world = 2}); });
+  const std::string told =
+      error_of([] { TcpStore store({.host = "127.0.0.1", .port = kPort, .rank = 0, .world = 2}); });
   return told.find(
              "for this user: Address already in use; give a MASTER_PORT that is free there") !=
                  std::string::npos
@@ -298,7 +292,7 @@ TEST(StoreCrowd, RankZeroRaisesTheLimitOfOpenFiles) {
       status_of_process([] {
         const rlimit files{.rlim_cur = 64, .rlim_max = 1000};
         if (::setrlimit(RLIMIT_NOFILE, &files) != 0) return 2;
-        const std::string told = message_of([] { const Job job(249); });
+        const std::string told = error_of([] { const Job job(249); });
         return told == "[rank 0] rendezvous: 249 ranks take 1003 file descriptors of rank 0's "
                        "process, which may open at most 1000; raise its hard limit (ulimit "
                        "-Hn), or start the ranks with mpirun"
@@ -309,4 +303,4 @@ TEST(StoreCrowd, RankZeroRaisesTheLimitOfOpenFiles) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -14,22 +14,14 @@
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using namespace std::chrono_literals;
 using namespace store_wire;
 using ::testing::AllOf;
-using testing::check_completes;
-using testing::ForeignListener;
 using ::testing::HasSubstr;
-using testing::Job;
-using testing::kPatience;
-using testing::kSecret;
 using ::testing::Not;
-using testing::ProvenClient;
-using testing::RawClient;
-using testing::secret_of;
 
 /// The port was given a stranger's words: the job goes on, and the stranger is dropped and
 /// reported.
@@ -72,11 +64,11 @@ TEST(StoreSecurity, BothSidesSayThatSecretsDiffer) {
   Job job(2, secret_of(kSecret));
   TcpStore::Options other = job.options(1);
   other.secret = secret_of("another secret of a test");
-  EXPECT_THAT(message_of([&] { TcpStore store(other); }),
+  EXPECT_THAT(error_of([&] { TcpStore store(other); }),
               HasSubstr("rank 0 does not know this job's secret"));
   EXPECT_TRUE(job.reports("it does not know this job's secret"));
   other.secret.reset();
-  EXPECT_THAT(message_of([&] { TcpStore store(other); }),
+  EXPECT_THAT(error_of([&] { TcpStore store(other); }),
               HasSubstr("rank 0 was started with a secret of its job, this process without; give "
                         "it the same ZERO_JOB_SECRET, or ZERO_JOB_SECRET_FILE"));
   check_completes(job);
@@ -84,7 +76,7 @@ TEST(StoreSecurity, BothSidesSayThatSecretsDiffer) {
   Job open(2);
   TcpStore::Options closed = open.options(1);
   closed.secret = secret_of(kSecret);
-  EXPECT_THAT(message_of([&] { TcpStore store(closed); }),
+  EXPECT_THAT(error_of([&] { TcpStore store(closed); }),
               HasSubstr("rank 0 does not know this job's secret: it was started with another one, "
                         "or with none"));
   EXPECT_TRUE(open.reports("it does not know this job's secret"));
@@ -106,9 +98,9 @@ TEST(StoreSecurity, WithASecretRanksMeetOnTheNetwork) {
   third.set("a", "1");
   job.first.set("b", std::string(20 << 20, 'x'));
   EXPECT_EQ(third.get("b", kPatience).size(), std::size_t{20} << 20);
-  EXPECT_THAT(message_of([&] { TcpStore twin(job.options(2)); }),
+  EXPECT_THAT(error_of([&] { TcpStore twin(job.options(2)); }),
               HasSubstr("rank 2 is there already; give each process a rank of its own"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 TcpStore store({.host = "127.0.0.1",
                                 .port = job.first.port(),
                                 .rank = 0,
@@ -123,7 +115,7 @@ TEST(StoreSecurity, WithASecretRanksMeetOnTheNetwork) {
 TEST(StoreSecurity, ASecretThatNobodyAnswersIsNamedAsAReason) {
   const int port = ForeignListener().port();  // free again
   EXPECT_THAT(
-      message_of([&] {
+      error_of([&] {
         TcpStore store({.host = "127.0.0.1",
                         .port = port,
                         .rank = 1,
@@ -138,7 +130,7 @@ TEST(StoreSecurity, ASecretThatNobodyAnswersIsNamedAsAReason) {
 
 TEST(StoreSecurity, ValuesBeyondWhatAMessageHoldsAreRefused) {
   Job job(1);
-  EXPECT_THAT(message_of([&] { job.first.set("a", std::string(64 << 20, 'x')); }),
+  EXPECT_THAT(error_of([&] { job.first.set("a", std::string(64 << 20, 'x')); }),
               HasSubstr("set(a): a message of 67108"));
 }
 
@@ -149,7 +141,7 @@ TEST(StoreSecurity, RanksOfSeveralHostsAreToldThatTheyNeedASecret) {
   // An address of the kind that documents use: no host has it.
   for (const int rank : {0, 1}) {
     EXPECT_THAT(
-        message_of([&] {
+        error_of([&] {
           TcpStore store({.host = "192.0.2.1", .port = 29500, .rank = rank, .world = 2});
         }),
         AllOf(HasSubstr("rendezvous at 192.0.2.1:29500: 192.0.2.1 is no address of this host, "
@@ -157,7 +149,7 @@ TEST(StoreSecurity, RanksOfSeveralHostsAreToldThatTheyNeedASecret) {
               hint));
   }
   EXPECT_THAT(
-      message_of([&] {
+      error_of([&] {
         TcpStore store({.host = "no-such-host.invalid", .port = 29500, .rank = 1, .world = 2});
       }),
       AllOf(HasSubstr("[rank 1] \"no-such-host.invalid\", where rank 0 is said to be, has no "
@@ -166,7 +158,7 @@ TEST(StoreSecurity, RanksOfSeveralHostsAreToldThatTheyNeedASecret) {
   Job job(3);
   TcpStore second(job.options(1));
   EXPECT_THAT(
-      message_of([&] { job.first.wait({"start/host/2"}, 10ms); }),
+      error_of([&] { job.first.wait({"start/host/2"}, 10ms); }),
       AllOf(HasSubstr("rank 2 has not come within 10 ms (nobody set start/host/2); check that "
                       "every rank was started; this job has no secret, and"),
             hint));
@@ -210,7 +202,7 @@ TEST(StoreSecurity, RanksOfOneHostNeedThePortAlone) {
     second.set("a", "1");
     EXPECT_EQ(first.get("a", kPatience), "1") << host;
   }
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 TcpStore store({.host = "192.0.2.1",
                                 .port = ForeignListener().port(),  // free again
                                 .rank = 1,
@@ -267,15 +259,13 @@ TEST(StoreSecurity, AnotherUserWhoTakesTheNameIsNamed) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   const int port = ForeignListener().port();
   const Squatter squatter(port);
-  EXPECT_THAT(message_of([&] {
-                TcpStore store({.host = "127.0.0.1", .port = port, .rank = 1, .world = 2});
-              }),
-              HasSubstr("of user id 65534 has taken the name at which this user's rank 0 is "
-                        "expected; give another MASTER_PORT"));
-  EXPECT_THAT(message_of([&] {
-                TcpStore store({.host = "127.0.0.1", .port = port, .rank = 0, .world = 2});
-              }),
-              HasSubstr("of user id 65534 has it); give a MASTER_PORT that is free there"));
+  EXPECT_THAT(
+      error_of([&] { TcpStore store({.host = "127.0.0.1", .port = port, .rank = 1, .world = 2}); }),
+      HasSubstr("of user id 65534 has taken the name at which this user's rank 0 is "
+                "expected; give another MASTER_PORT"));
+  EXPECT_THAT(
+      error_of([&] { TcpStore store({.host = "127.0.0.1", .port = port, .rank = 0, .world = 2}); }),
+      HasSubstr("of user id 65534 has it); give a MASTER_PORT that is free there"));
   Job with_secret(2, secret_of(kSecret));
   check_completes(with_secret);
 }
@@ -307,4 +297,4 @@ TEST(StoreSecurity, AnotherUsersProcessIsDropped) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -44,9 +44,9 @@ TEST(StoreState, RequestsThatAreNoneAreErrors) {
                                  {"bye", "a"},
                                  {"format the disk"},
                                  {""}}) {
-    EXPECT_NE(message_of([&] { state.obey(request, client); }), "no error") << request[0];
+    EXPECT_NE(error_of([&] { state.obey(request, client); }), "no error") << request[0];
   }
-  EXPECT_THAT(message_of([&] { state.obey({"\033[2J"}, client); }),
+  EXPECT_THAT(error_of([&] { state.obey({"\033[2J"}, client); }),
               "a request that rank 0 does not know")
       << "what strangers send is not repeated";
 }

@@ -14,15 +14,12 @@
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::AllOf;
-using testing::ForeignListener;
 using ::testing::HasSubstr;
-using testing::Job;
-using testing::kPatience;
 
 TEST(TcpStore, KeysSetByOneRankAreSeenByAll) {
   Job job(3);
@@ -53,18 +50,18 @@ TEST(TcpStore, AWaitEndsWhenTheLastKeyComes) {
 TEST(TcpStore, WhatNobodySetsIsNamed) {
   Job job(1);
   job.first.set("there", "1");
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 job.first.wait({"there", "x", "y"}, 10ms);
               }),
               AllOf(HasSubstr("[rank 0] rendezvous at 127.0.0.1:"),
                     HasSubstr("nobody set x, y within 10 ms; check that every rank reached")));
-  EXPECT_THAT(message_of([&] { static_cast<void>(job.first.get("z", 10ms)); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(job.first.get("z", 10ms)); }),
               HasSubstr("nobody set z within 10 ms"));
 }
 
 TEST(TcpStore, ALongWaitIsReportedOnceWithTheRanksThatHaveNotCome) {
   Job job(2, std::nullopt, 30ms);
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 job.first.wait({"x", "y"}, 200ms);
               }),
               HasSubstr("rank 1 has not come within 200 ms (nobody set x, y); check that every "
@@ -117,7 +114,7 @@ TEST(TcpStore, TheLongestValueCanBeSetAndRead) {
   EXPECT_EQ(values[0].size(), (1U << 20U) - 200);
   EXPECT_TRUE(values[1] == longest)
       << "a value that makes the reply too long comes in the next one";
-  EXPECT_THAT(message_of([&] { job.first.set("b", longest + "y"); }),
+  EXPECT_THAT(error_of([&] { job.first.set("b", longest + "y"); }),
               HasSubstr("set(b): a message of 67108865 bytes; rank 0 takes at most 67108864"));
 }
 
@@ -128,11 +125,11 @@ TEST(TcpStore, AWaitTakesAsManyKeysAsAMessageHolds) {
   job.first.wait(keys, kPatience);
   keys.emplace_back("k");
   EXPECT_THAT(
-      message_of([&] { job.first.wait(keys, kPatience); }),
+      error_of([&] { job.first.wait(keys, kPatience); }),
       HasSubstr("wait(k, k, k, k, k, k, k, k and 1048575 others): 1048583 keys, expected at "
                 "most 1048582"));
   const std::vector<std::string> long_keys(40, std::string(2U << 20U, 'k'));
-  EXPECT_THAT(message_of([&] { job.first.wait(long_keys, 10ms); }),
+  EXPECT_THAT(error_of([&] { job.first.wait(long_keys, 10ms); }),
               HasSubstr("keys of 83886240 bytes with their lengths, expected at most 67104768"));
   EXPECT_EQ(job.first.get("k", kPatience), "1");
 }
@@ -141,12 +138,12 @@ TEST(TcpStore, AMessageNamesALongKeyByItsBeginning) {
   Job job(1);
   const std::string key(store_wire::kLargest - 4100, 'k');
   const std::string named = std::string(200, 'k') + "... (67104764 bytes)";
-  const std::string missing = message_of([&] { job.first.wait({key, "x"}, 10ms); });
+  const std::string missing = error_of([&] { job.first.wait({key, "x"}, 10ms); });
   EXPECT_THAT(missing, HasSubstr("wait(" + named + ", x): keys of 67104773 bytes"));
-  EXPECT_THAT(message_of([&] { job.first.wait({key}, 10ms); }),
+  EXPECT_THAT(error_of([&] { job.first.wait({key}, 10ms); }),
               AllOf(HasSubstr("nobody set " + named + " within 10 ms"),
                     ::testing::SizeIs(::testing::Lt(1000U))));
-  EXPECT_THAT(message_of([&] { job.first.set(key + std::string(4096, 'k'), ""); }),
+  EXPECT_THAT(error_of([&] { job.first.set(key + std::string(4096, 'k'), ""); }),
               HasSubstr("set(" + std::string(200, 'k') + "... (67108860 bytes)): a message of"));
 }
 
@@ -157,7 +154,7 @@ TEST(TcpStore, ATimeoutMayBeAnyNumber) {
     job.first.set("late", "1");
   });
   EXPECT_EQ(job.first.get("late", std::chrono::milliseconds::max()), "1");
-  EXPECT_THAT(message_of([&] { job.first.wait({"never"}, std::chrono::milliseconds::min()); }),
+  EXPECT_THAT(error_of([&] { job.first.wait({"never"}, std::chrono::milliseconds::min()); }),
               HasSubstr("nobody set never within 0 ms"));
   TcpStore::Options patient{.host = "127.0.0.1", .timeout = std::chrono::milliseconds::max()};
   const TcpStore other(patient);
@@ -167,7 +164,7 @@ TEST(TcpStore, ALostRankEndsEveryWait) {
   Job job(3);
   TcpStore second(job.options(1));
   std::string ended;
-  std::jthread waiter([&] { ended = message_of([&] { second.wait({"never"}, kPatience); }); });
+  std::jthread waiter([&] { ended = error_of([&] { second.wait({"never"}, kPatience); }); });
   try {
     const TcpStore third(job.options(2));
     throw std::runtime_error("its process ends");
@@ -175,8 +172,7 @@ TEST(TcpStore, ALostRankEndsEveryWait) {
   }
   waiter.join();
   EXPECT_THAT(ended, HasSubstr("nobody will set never: rank 2 is gone: its process has ended"));
-  EXPECT_THAT(message_of([&] { job.first.wait({"other"}, kPatience); }),
-              HasSubstr("rank 2 is gone"));
+  EXPECT_THAT(error_of([&] { job.first.wait({"other"}, kPatience); }), HasSubstr("rank 2 is gone"));
   EXPECT_THAT(job.first.lost().value_or(""), HasSubstr("rank 2 is gone"));
   job.first.set("late", "1");
   EXPECT_EQ(second.get("late", kPatience), "1") << "what is there can still be read";
@@ -208,12 +204,12 @@ TEST(TcpStore, WithoutRankZeroThereIsAnError) {
       throw std::runtime_error("rank 0 ends");
     } catch (const std::runtime_error&) {
     }
-    ended = message_of([&] { second.set("a", "1"); });
+    ended = error_of([&] { second.set("a", "1"); });
   }
   EXPECT_THAT(ended, AllOf(HasSubstr("[rank 1] rendezvous at 127.0.0.1:"), HasSubstr("rank 0")));
   TcpStore::Options impatient = options;
   impatient.timeout = 250ms;
-  EXPECT_THAT(message_of([&] { TcpStore third(impatient); }),
+  EXPECT_THAT(error_of([&] { TcpStore third(impatient); }),
               HasSubstr("no answer from rank 0 within 250 ms: Connection refused; check that rank "
                         "0 runs, and that MASTER_ADDR and MASTER_PORT are its host's"));
 }
@@ -250,13 +246,13 @@ TEST(TcpStore, StrangersAreRefused) {
   Job job(2);
   TcpStore::Options other = job.options(1);
   other.world = 3;
-  EXPECT_THAT(message_of([&] { TcpStore second(other); }),
+  EXPECT_THAT(error_of([&] { TcpStore second(other); }),
               HasSubstr("rank 0 refuses this process: it was started as one of 3 ranks, rank 0 as "
                         "one of 2"));
   TcpStore second(job.options(1));
-  EXPECT_THAT(message_of([&] { TcpStore twin(job.options(1)); }),
+  EXPECT_THAT(error_of([&] { TcpStore twin(job.options(1)); }),
               HasSubstr("rank 1 is there already; give each process a rank of its own"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 TcpStore({.host = "127.0.0.1", .port = job.first.port(), .rank = 0, .world = 1});
               }),
               AllOf(HasSubstr("[rank 0] rendezvous: cannot listen on port"),
@@ -276,19 +272,19 @@ void check_another_job_is_refused(const std::optional<JobSecret>& secret) {
                           .timeout = kPatience,
                           .secret = secret});
   };
-  EXPECT_THAT(message_of([&] { joins("47\t12.0"); }),
+  EXPECT_THAT(error_of([&] { joins("47\t12.0"); }),
               AllOf(HasSubstr("[rank 1] rendezvous at 127.0.0.1:"),
                     HasSubstr("rank 0 refuses this process: this port belongs to job \"4711.0\", "
                               "rank 1 is of job \"47?12.0\"; give each job a MASTER_PORT of its "
                               "own, or all ranks of one job the same TORCHELASTIC_RUN_ID")));
-  EXPECT_THAT(message_of([&] { joins(""); }), HasSubstr("rank 1 is of a job without a name"));
+  EXPECT_THAT(error_of([&] { joins(""); }), HasSubstr("rank 1 is of a job without a name"));
   EXPECT_EQ(first.lost(), std::nullopt) << "the other job's rank is none of this job's";
-  EXPECT_EQ(message_of([&] { joins("4711.0"); }), "no error");
+  EXPECT_EQ(error_of([&] { joins("4711.0"); }), "no error");
 }
 
 TEST(TcpStore, ARankOfAnotherJobIsRefusedAndTakesNoSeat) {
   check_another_job_is_refused(std::nullopt);
-  check_another_job_is_refused(testing::secret_of(testing::kSecret));
+  check_another_job_is_refused(secret_of(kSecret));
 }
 
 // Ranks of two hosts, as the names say, that have only the store in common.
@@ -324,7 +320,7 @@ TEST(ControlWorld, AgreesAndRefusesGradients) {
       ranks.emplace_back([&, rank] {
         std::optional<TcpStore> own;
         TcpStore& store = rank == 0 ? job.first : own.emplace(job.options(rank));
-        errors[static_cast<std::size_t>(rank)] = message_of([&] { body(rank, store); });
+        errors[static_cast<std::size_t>(rank)] = error_of([&] { body(rank, store); });
       });
     }
   }
@@ -346,7 +342,7 @@ TEST(ControlWorld, CallsThatDifferAreErrors) {
   std::vector<float> values(3);
   one->broadcast(View::of(std::span(values)).slice(0, 2), 0, device->communication(), {"x"});
   device->communication().synchronize();
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 other->broadcast(View::of(std::span(values)), 0, device->communication(), {"x"});
                 device->communication().synchronize();
               }),
@@ -365,7 +361,7 @@ TEST_P(HostWorlds, DoEverythingThatACommunicatorDoes) {
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < world; ++rank) {
       ranks.emplace_back([&, rank] {
-        errors[static_cast<std::size_t>(rank)] = message_of([&] {
+        errors[static_cast<std::size_t>(rank)] = error_of([&] {
           std::optional<TcpStore> own;
           TcpStore& store = rank == 0 ? job.first : own.emplace(job.options(rank));
           const auto communicator = host::world({store, rank, world});
@@ -386,4 +382,4 @@ TEST_P(HostWorlds, DoEverythingThatACommunicatorDoes) {
 INSTANTIATE_TEST_SUITE_P(Worlds, HostWorlds, ::testing::Values(1, 2, 5), zero::testing::kCaseName);
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -14,19 +14,12 @@
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::AllOf;
-using testing::check_completes;
-using testing::ForeignListener;
 using ::testing::HasSubstr;
-using testing::Job;
-using testing::kPatience;
-using testing::kSecret;
-using testing::RawClient;
-using testing::secret_of;
 
 /// Gives a context a certificate that it has signed itself.
 void certify(SSL_CTX* context) {
@@ -121,7 +114,7 @@ TEST(StoreTls, AByteThatIsChangedOnItsWayEndsTheConnection) {
         boost::system::system_error);
   }
   wire.heard();
-  EXPECT_THAT(message_of([&] { static_cast<void>(job.first.get("a", 10ms)); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(job.first.get("a", 10ms)); }),
               HasSubstr("nobody set a"));
   check_completes(job);
 }
@@ -131,7 +124,7 @@ template <typename Answer>
 std::string error_before(const Answer& answer) {
   const ForeignListener stranger;
   std::jthread server([&] { answer(stranger.accepted()); });
-  return message_of([&] {
+  return error_of([&] {
     TcpStore store({.host = "127.0.0.1",
                     .port = stranger.port(),
                     .rank = 1,
@@ -162,4 +155,4 @@ TEST(StoreTls, AStrangerInRankZerosPlaceIsNotTrusted) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

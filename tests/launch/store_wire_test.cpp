@@ -27,19 +27,19 @@ TEST(StoreWire, MessagesComeInPieces) {
 }
 
 TEST(StoreWire, MessagesThatAreNoneAreRefused) {
-  EXPECT_THAT(message_of([] {
+  EXPECT_THAT(error_of([] {
                 FrameReader reader(4096);
                 reader.append("GET ");
                 reader.next();
               }),
               HasSubstr("takes at most 4096"));
-  EXPECT_THAT(message_of([] { unframed("ab"); }), HasSubstr("ends too early"));
-  EXPECT_THAT(message_of([] { unframed(std::string_view("\5\0\0\0ab", 6)); }),
+  EXPECT_THAT(error_of([] { unframed("ab"); }), HasSubstr("ends too early"));
+  EXPECT_THAT(error_of([] { unframed(std::string_view("\5\0\0\0ab", 6)); }),
               HasSubstr("ends too early"));
-  EXPECT_THAT(message_of([] { unframed(""); }), HasSubstr("an empty message"));
-  EXPECT_THAT(message_of([] { framed({std::string((64U << 20U) + 1, 'x')}); }),
+  EXPECT_THAT(error_of([] { unframed(""); }), HasSubstr("an empty message"));
+  EXPECT_THAT(error_of([] { framed({std::string((64U << 20U) + 1, 'x')}); }),
               HasSubstr("takes at most"));
-  EXPECT_THAT(message_of([] { unframed(std::string(4 * (kMostParts + 1), '\0')); }),
+  EXPECT_THAT(error_of([] { unframed(std::string(4 * (kMostParts + 1), '\0')); }),
               HasSubstr("a message of more than 1048584 strings"));
 }
 
@@ -51,9 +51,7 @@ TEST(StoreWire, AnIntroductionNamesRankWorldAndJob) {
 }
 
 TEST(StoreWire, WhatIsNoIntroductionIsRefused) {
-  const auto judged = [](const Message& message) {
-    return message_of([&] { introduced(message); });
-  };
+  const auto judged = [](const Message& message) { return error_of([&] { introduced(message); }); };
   const std::string version(kVersion);
   EXPECT_THAT(judged({"set", "a", "1"}), HasSubstr("it does not say which rank it is"));
   EXPECT_THAT(judged({"iam"}), HasSubstr("it does not say which rank it is"));

@@ -11,16 +11,15 @@
 
 #include "launch/data/prepare.h"
 #include "launch/data/token_file.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/scratch.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 const std::string kTokenizers = ZERO_TOKENIZERS;
 
@@ -71,8 +70,8 @@ TEST(TextEncoder, ATextWithoutASafePlaceIsNotCut) {
 
 /// prepare() of one text, without validation.
 struct Prepared {
-  TemporaryFolder folder;
-  PrepareOptions options{.files = {}, .out = folder.file("out"), .validation = 0};
+  Scratch folder;
+  PrepareOptions options{.files = {}, .out = folder.path("out"), .validation = 0};
 
   std::vector<std::uint32_t> of(const std::string& text) {
     options.files = {folder.write("a.txt", text)};
@@ -127,4 +126,4 @@ TEST(TextEncoder, JsonLinesAreDocuments) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/launch/temporary_folder.h"
+#include "tests/launch/written_tokens.h"
 
 namespace zero::testing {
 
@@ -18,24 +18,24 @@ class TinyRun {
   TinyRun() {
     std::vector<std::uint32_t> tokens;
     for (std::uint32_t i = 0; i < 3000; ++i) tokens.push_back((i * i / 7 + i) % 251);
-    folder_.write_tokens("train_000000.bin", {tokens.begin(), tokens.begin() + 1500});
-    folder_.write_tokens("train_000001.bin", {tokens.begin() + 1500, tokens.begin() + 2600});
-    folder_.write_tokens("validation.bin", {tokens.begin() + 2600, tokens.end()});
+    write_tokens(folder_, "train_000000.bin", {tokens.begin(), tokens.begin() + 1500});
+    write_tokens(folder_, "train_000001.bin", {tokens.begin() + 1500, tokens.begin() + 2600});
+    write_tokens(folder_, "validation.bin", {tokens.begin() + 2600, tokens.end()});
     folder_.write("c.json", R"({
       "model": {"family": "gpt2", "layers": 2, "width": 32, "heads": 2, "context": 32, "vocabulary": 256},
       "data": {"train": ")" + folder_.path() +
-                                R"(", "validation": ")" + folder_.file("validation.bin") +
+                                R"(", "validation": ")" + folder_.path("validation.bin") +
                                 R"(", "sequence_length": 16},
       "run": {"steps": 3, "seed": 7, "threads": 1, "log": ")" +
-                                folder_.file("run.log") + R"("},
+                                folder_.path("run.log") + R"("},
       "train_batch_size": 12, "train_micro_batch_size_per_gpu": 2,
       "zero_optimization": {"stage": 3},  // comments are fine
       "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.1}},
     })");
   }
 
-  const TemporaryFolder& folder() const { return folder_; }
-  std::string config() const { return folder_.file("c.json"); }
+  const Scratch& folder() const { return folder_; }
+  std::string config() const { return folder_.path("c.json"); }
 
   /// The lines of run.log.
   std::vector<nlohmann::json> log(const std::string& name = "run.log") const {
@@ -46,7 +46,7 @@ class TinyRun {
   }
 
  private:
-  TemporaryFolder folder_;
+  Scratch folder_;
 };
 
 }  // namespace zero::testing

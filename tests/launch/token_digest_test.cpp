@@ -6,27 +6,19 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <numeric>
 
 #include "launch/data/data_digests.h"
 #include "launch/data/prepare.h"
 #include "launch/data/token_stream.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/launch/written_tokens.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
-
-std::vector<std::uint32_t> tokens_from(std::uint32_t begin, std::uint32_t end) {
-  std::vector<std::uint32_t> tokens(end - begin);
-  std::iota(tokens.begin(), tokens.end(), begin);
-  return tokens;
-}
 
 void flip_byte(const std::string& path, std::int64_t at) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -37,8 +29,8 @@ void flip_byte(const std::string& path, std::int64_t at) {
 }
 
 TEST(TokenFile, TokensThatAreReadAreHeldAgainstTheDigestBesideTheFile) {
-  const TemporaryFolder folder;
-  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 65536));  // 8 blocks
+  const Scratch folder;
+  const std::string path = write_tokens(folder, "a.bin", counted(0, 65536));  // 8 blocks
   const TokenFile whole(path);
   ASSERT_NE(whole.digest(), nullptr);
   const std::string before = whole.digest()->text();
@@ -51,13 +43,14 @@ TEST(TokenFile, TokensThatAreReadAreHeldAgainstTheDigestBesideTheFile) {
                                        ".digest"),
                              HasSubstr("zero_prepare --digest " + path)));
   const TokenStream stream({path});
-  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 65536, 1 << 20); }), "");  // needs no look
+  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 65536, 1 << 20); }),
+            "no error");  // needs no look
   EXPECT_EQ(error_of([&] { stream.check_tokens(0, 65536, 40000); }), changed);
   EXPECT_EQ(make_digest(path), path + ".digest");
   const TokenFile again(path);
   EXPECT_NE(again.digest()->text(), before);
   again.read(32759, tokens);
-  const TokenFile wide(folder.write_tokens("wide.bin", tokens_from(0, 65536), 4));
+  const TokenFile wide(write_tokens(folder, "wide.bin", counted(0, 65536), 4));
   EXPECT_NE(wide.digest()->text(), before);
   wide.read(16380, tokens);
   EXPECT_EQ(tokens[9], 16389U);
@@ -66,8 +59,8 @@ TEST(TokenFile, TokensThatAreReadAreHeldAgainstTheDigestBesideTheFile) {
 }
 
 TEST(TokenFile, ThatIsCutWhileItIsOpenIsNamed) {
-  const TemporaryFolder folder;
-  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 65536));
+  const Scratch folder;
+  const std::string path = write_tokens(folder, "a.bin", counted(0, 65536));
   for (const auto digest : {TokenFile::Digest::checked, TokenFile::Digest::ignored}) {
     const TokenFile file(path, digest);
     std::filesystem::resize_file(path, 1024 + 2 * 40000);
@@ -76,18 +69,18 @@ TEST(TokenFile, ThatIsCutWhileItIsOpenIsNamed) {
         error_of([&] { file.at(50000); }),
         AllOf(HasSubstr(path + ": the token file ends at byte "),
               HasSubstr("where it had 132096 when the run opened it: it was cut meanwhile")));
-    folder.write_tokens("a.bin", tokens_from(0, 65536));
+    write_tokens(folder, "a.bin", counted(0, 65536));
   }
 }
 
 TEST(TokenDigest, IsReadAsItWasWrittenOrRefused) {
-  const TemporaryFolder folder;
-  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 40000));
+  const Scratch folder;
+  const std::string path = write_tokens(folder, "a.bin", counted(0, 40000));
   const std::string beside = digest_path(path);
-  EXPECT_EQ(read_digest(folder.file("none.digest")), std::nullopt);
+  EXPECT_EQ(read_digest(folder.path("none.digest")), std::nullopt);
   EXPECT_EQ(digest_bytes(*read_digest(beside)), folder.read("a.bin.digest"));
-  folder.write_tokens("b.bin", tokens_from(0, 40001));
-  std::filesystem::copy(digest_path(folder.file("b.bin")), folder.file("a.bin.digest"),
+  write_tokens(folder, "b.bin", counted(0, 40001));
+  std::filesystem::copy(digest_path(folder.path("b.bin")), folder.path("a.bin.digest"),
                         std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(error_of([&] { TokenFile file(path); }),
               HasSubstr(beside +
@@ -103,7 +96,7 @@ TEST(TokenDigest, IsReadAsItWasWrittenOrRefused) {
   folder.write("a.bin.digest", bytes);
   flip_byte(beside, 34);
   EXPECT_THAT(error_of([&] { TokenFile file(path); }), HasSubstr("is no whole digest"));
-  TokenDigest other = *read_digest(digest_path(folder.file("b.bin")));
+  TokenDigest other = *read_digest(digest_path(folder.path("b.bin")));
   for (const auto& [block, hashes] : {std::pair{4096, 20}, {32768, 3}}) {
     other.block = block;
     other.blocks.resize(static_cast<std::size_t>(hashes));
@@ -122,8 +115,8 @@ TEST(TokenDigest, OfTheFirstVersionIsReadAndHasTheSameText) {
       "\x5c\x15\x9d\x3c\xbf\x59\x51\x14\x23\xa3\x40\xbe\x02\x09\xa5\x7f"
       "\x9a\xb6\x62\x9a\x41\xb4\xdc\x2b\x84\x48\x59\xb3\xf8\x4f\x7c\x7f";
   const std::string first(kFirst, sizeof(kFirst) - 1);
-  const TemporaryFolder folder;
-  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 65536));
+  const Scratch folder;
+  const std::string path = write_tokens(folder, "a.bin", counted(0, 65536));
   EXPECT_EQ(TokenFile(path).digest()->text(), "7f7c4ff8b35948842bdcb4419a62b69a");
   EXPECT_EQ(TokenFile(path).digest()->block, 16384);
   folder.write("a.bin.digest", first);
@@ -141,7 +134,7 @@ TEST(TokenDigest, OfTheFirstVersionIsReadAndHasTheSameText) {
 }
 
 TEST(TokenDigest, DoesNotDependOnThePartsInWhichTokensCome) {
-  const std::vector<std::uint32_t> tokens = tokens_from(0, 100000);
+  const std::vector<std::uint32_t> tokens = counted(0, 100000);
   const auto bytes = std::as_bytes(std::span(tokens));
   const auto of_parts = [&](std::size_t part) {
     DigestBuilder builder;
@@ -157,9 +150,9 @@ TEST(TokenDigest, DoesNotDependOnThePartsInWhichTokensCome) {
 }
 
 TEST(DataDigests, OfFilesWithoutOneAreReadInTheBackground) {
-  const TemporaryFolder folder;
-  const std::string a = folder.write_tokens("a.bin", tokens_from(0, 65536));
-  const std::string b = folder.write_tokens("b.bin", tokens_from(0, 100));
+  const Scratch folder;
+  const std::string a = write_tokens(folder, "a.bin", counted(0, 65536));
+  const std::string b = write_tokens(folder, "b.bin", counted(0, 100));
   const std::string expected = TokenFile(a).digest()->text();
   std::filesystem::remove(digest_path(a));
   const TokenFile without(a);
@@ -179,4 +172,4 @@ TEST(DataDigests, OfFilesWithoutOneAreReadInTheBackground) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

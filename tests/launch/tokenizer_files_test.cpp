@@ -7,18 +7,17 @@
 
 #include <filesystem>
 
-#include "tests/launch/temporary_folder.h"
+#include "tests/errors.h"
+#include "tests/scratch.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "weights/hf/config.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 using Files = std::map<std::string, std::string>;
 
 TrainConfig make(const std::string& model, const std::vector<std::string>& overrides = {}) {
@@ -38,7 +37,7 @@ TEST(WeightFolderFiles, AreTheArchitectureAloneWithoutATokenizer) {
 }
 
 TEST(WeightFolderFiles, OpenAByteRunsFolderWithIdsThatAreBytes) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   for (const auto& [name, content] : weight_folder_files(make(kSmall))) {
     folder.write(name, content);
   }
@@ -50,12 +49,12 @@ TEST(WeightFolderFiles, OpenAByteRunsFolderWithIdsThatAreBytes) {
 }
 
 TEST(WeightFolderFiles, PassATokenizerOn) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string model = folder.write("some.model", "SentencePiece");
   const Files files = weight_folder_files(make(kSmall, {"data.tokenizer=" + model}));
   EXPECT_EQ(files.at("tokenizer.model"), "SentencePiece");
   EXPECT_THAT(files.at("tokenizer_config.json"), HasSubstr("\"add_bos_token\": false"));
-  std::filesystem::create_directory(folder.file("hf"));
+  std::filesystem::create_directory(folder.path("hf"));
   std::string source = hf_config_text(make(kSmall).model);
   source.insert(1, "\n  \"eos_token_id\": 7,");
   folder.write("hf/config.json", source);
@@ -66,7 +65,7 @@ TEST(WeightFolderFiles, PassATokenizerOn) {
   folder.write("hf/tokenizer_config.json", "{}");
   folder.write("hf/notes.txt", "are not passed on");
   const TrainConfig config =
-      make(R"({"hf": ")" + folder.file("hf") + R"("})", {"data.tokenizer=" + model});
+      make(R"({"hf": ")" + folder.path("hf") + R"("})", {"data.tokenizer=" + model});
   EXPECT_THAT(source, HasSubstr("\"torch_dtype\": \"float32\""));
   EXPECT_EQ(weight_folder_files(config),
             (Files{{"config.json", source},
@@ -79,7 +78,7 @@ TEST(WeightFolderFiles, PassATokenizerOn) {
 
 // A model of keys that begins with the weights of a folder, as an exported one.
 TEST(WeightFolderFiles, CarryTheFieldsOfTheFolderWithTheFirstWeights) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const auto text_of = [&](const std::string& model) {
     return weight_folder_files(make(model, {"run.init=" + folder.path()})).at("config.json");
   };
@@ -108,8 +107,8 @@ TEST(WeightFolderFiles, CarryTheFieldsOfTheFolderWithTheFirstWeights) {
 }
 
 TEST(WeightFolderFiles, PassATokenizerJsonOn) {
-  const TemporaryFolder folder;
-  std::filesystem::create_directory(folder.file("some"));
+  const Scratch folder;
+  std::filesystem::create_directory(folder.path("some"));
   folder.write("some/merges.txt", "a b");
   const std::string json = folder.write("some/tokenizer.json", "its own");
   const auto files_of = [&](const std::string& tokenizer) {
@@ -121,15 +120,15 @@ TEST(WeightFolderFiles, PassATokenizerJsonOn) {
   folder.write("some/tokenizer_config.json", "{}");
   EXPECT_EQ(files_of(json),
             (Files{{"tokenizer.json", "its own"}, {"tokenizer_config.json", "{}"}}));
-  EXPECT_EQ(files_of(folder.file("some")), (Files{{"merges.txt", "a b"},
+  EXPECT_EQ(files_of(folder.path("some")), (Files{{"merges.txt", "a b"},
                                                   {"tokenizer.json", "its own"},
                                                   {"tokenizer_config.json", "{}"}}));
 }
 
 // A saved model's files lie in one folder: templates of a folder of their own come in a list.
 TEST(WeightFolderFiles, CarryChatTemplatesOfFilesOfTheirOwn) {
-  const TemporaryFolder folder;
-  std::filesystem::create_directories(folder.file("hf/additional_chat_templates"));
+  const Scratch folder;
+  std::filesystem::create_directories(folder.path("hf/additional_chat_templates"));
   folder.write("hf/config.json", hf_config_text(make(kSmall).model));
   folder.write("hf/tokenizer.json", "{}");
   folder.write("hf/chat_template.jinja", "the first\n");
@@ -138,11 +137,11 @@ TEST(WeightFolderFiles, CarryChatTemplatesOfFilesOfTheirOwn) {
   const auto carried = [&](const std::string& model, const std::vector<std::string>& overrides) {
     const Files files = weight_folder_files(make(model, overrides));
     EXPECT_FALSE(files.contains("chat_template.jinja"));
-    const TemporaryFolder saved;
+    const Scratch saved;
     for (const auto& [name, content] : files) saved.write(name, content);
     return read_tokenizer_config(saved.path()).chat_template;
   };
-  const std::string hf = R"({"hf": ")" + folder.file("hf") + R"("})";
+  const std::string hf = R"({"hf": ")" + folder.path("hf") + R"("})";
   EXPECT_EQ(carried(hf, {}).text, "the first\n");
   EXPECT_EQ(weight_folder_files(make(hf)).at("tokenizer_config.json"), R"({
   "chat_template": [
@@ -164,10 +163,10 @@ TEST(WeightFolderFiles, CarryChatTemplatesOfFilesOfTheirOwn) {
   EXPECT_THAT(weight_folder_files(make(hf)).at("tokenizer_config.json"),
               HasSubstr("{\n  \"eos_token\": \"<e>\",\n  \"chat_template\": [\n"));
   for (const char* tokenizer : {"hf", "hf/tokenizer.json"}) {
-    EXPECT_EQ(carried(kSmall, {"data.tokenizer=" + folder.file(tokenizer)}).text, "the folder's");
+    EXPECT_EQ(carried(kSmall, {"data.tokenizer=" + folder.path(tokenizer)}).text, "the folder's");
   }
-  std::filesystem::remove(folder.file("hf/additional_chat_templates/default.jinja"));
-  std::filesystem::remove(folder.file("hf/chat_template.jinja"));
+  std::filesystem::remove(folder.path("hf/additional_chat_templates/default.jinja"));
+  std::filesystem::remove(folder.path("hf/chat_template.jinja"));
   const ChatTemplate alone = carried(hf, {});
   EXPECT_EQ(alone.text, "");
   EXPECT_EQ(alone.names, std::vector<std::string>{"rag"});
@@ -180,9 +179,9 @@ TEST(WeightFolderFiles, CarryChatTemplatesOfFilesOfTheirOwn) {
 }
 
 TEST(WeightFolderFiles, NameTheOneThatCannotBePassedOn) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   EXPECT_THAT(error_of([&] {
-                weight_folder_files(make(kSmall, {"data.tokenizer=" + folder.file("none")}));
+                weight_folder_files(make(kSmall, {"data.tokenizer=" + folder.path("none")}));
               }),
               AllOf(HasSubstr("data.tokenizer: "),
                     HasSubstr("none is copied, and cannot be read: "), HasSubstr("No such file")));
@@ -193,4 +192,4 @@ TEST(WeightFolderFiles, NameTheOneThatCannotBePassedOn) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

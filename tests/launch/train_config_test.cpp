@@ -13,14 +13,11 @@
 #include "launch/train/run_device.h"
 #include "tests/launch/config_with.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::config_with;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::refusal_with;
 
 TEST(BatchArithmetic, AnyTwoGiveTheThird) {
   EXPECT_EQ(infer_batch({.train = 16, .micro = 2, .accumulation = 4}, 2), (Batch{16, 2, 4}));
@@ -327,4 +324,4 @@ TEST(LearningRates, OursAreNamedInSmallLetters) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

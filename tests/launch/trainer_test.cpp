@@ -12,19 +12,17 @@
 #include "collectives/backends.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/plan.h"
+#include "tests/errors.h"
 #include "tests/launch/flipping.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"
 #include "tests/support/test_device.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
-using testing::TinyRun;
 using Json = nlohmann::json;
 using OpenDevice = std::function<std::unique_ptr<Device>()>;
 using WrapWorld = std::function<std::shared_ptr<CollectiveBackend>(const Communicator&)>;
@@ -39,7 +37,7 @@ std::vector<Json> train(
         make_train_config(Configuration::read(run.config(), overrides), world);
     const auto device = open();
     Communicator wrapped(wrap(communicator));
-    testing::train_rank(config, wrapped, *device);
+    train_rank(config, wrapped, *device);
   });
   return run.log();
 }
@@ -95,7 +93,7 @@ TEST(Trainer, LogFollowsTheContract) {
 
 TEST(Trainer, AFolderOfWeightsHasTheTokenizerToo) {
   const TinyRun run;
-  const std::string folder = run.folder().file("weights/");
+  const std::string folder = run.folder().path("weights/");
   train(run, 1, {"data.tokenizer=bytes", "run.save_weights=" + folder});
   for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
     EXPECT_TRUE(std::filesystem::is_regular_file(folder + name)) << name;
@@ -155,14 +153,14 @@ TEST(Trainer, ADeviceThatTheHostCannotSeeGivesTheSameBits) {
   const auto apart = [] { return testing::open({.memory = Memory::apart}); };
   std::vector<std::string> overrides = {stage(3), "run.validation_every=2", "bf16.enabled=true"};
   for (const std::string name : {"a.safetensors", "b.safetensors"}) {  // begun, gone on with
-    overrides.push_back("run.save_weights=" + run.folder().file(name));
+    overrides.push_back("run.save_weights=" + run.folder().path(name));
     const Json expected = results(train(run, 3, overrides));
     const std::string file = run.folder().read(name);
     const auto log = train(run, 3, overrides, apart);
     EXPECT_EQ(results(log), expected) << name;
     EXPECT_EQ(log.back()["plan_exact"], true) << log.back();
     EXPECT_EQ(run.folder().read(name), file);
-    overrides.push_back("run.init=" + run.folder().file("a.safetensors"));
+    overrides.push_back("run.init=" + run.folder().path("a.safetensors"));
     overrides.push_back(stage(1));
   }
 }
@@ -184,8 +182,8 @@ TEST(Trainer, TheSeedAndTheDataOrderChangeTheHash) {
 
 TEST(Trainer, WeightsGoOutAndIn) {
   const TinyRun run;
-  const std::string a = run.folder().file("a.safetensors");
-  const std::string b = run.folder().file("b.safetensors");
+  const std::string a = run.folder().path("a.safetensors");
+  const std::string b = run.folder().path("b.safetensors");
   train(run, 2, {"run.save_weights=" + a});
   const auto log =
       train(run, 3, {"run.init=" + a, "run.save_weights=" + b, "run.steps=0", stage(1)});
@@ -198,8 +196,8 @@ TEST(Trainer, ALlamaGoesOutAsAHuggingFaceFolderAndComesBack) {
   const std::string model =
       R"(model={"family": "llama", "layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "intermediate": 48,
                 "context": 32, "vocabulary": 256})";
-  const std::string folder = run.folder().file("llama/");
-  const std::string again = run.folder().file("again/");
+  const std::string folder = run.folder().path("llama/");
+  const std::string again = run.folder().path("again/");
   const auto alone = train(run, 1, {model, stage(0), "run.save_weights=" + folder});
   EXPECT_EQ(results(train(run, 2, {model, stage(3)})), results(alone));
   EXPECT_EQ(alone.back()["plan_exact"], true);
@@ -251,25 +249,25 @@ TEST(Trainer, TheEndOfARunComparesWhatRanksHoldTwice) {
     return error_of([&] {
       train(
           run, 3, {stage(0), check}, [] { return cpu::open(); },
-          [](const Communicator& world) { return std::make_shared<testing::Flipping>(world, 2); });
+          [](const Communicator& world) { return std::make_shared<Flipping>(world, 2); });
     });
   };
   EXPECT_THAT(refusal("mesh.check_every=100"),
               AllOf(HasSubstr("check_replicas: after step 3 the "),
                     HasSubstr("\" on rank 2 differ from those on rank 0")));
   EXPECT_EQ(run.log().size(), 3U);  // no final line, so no hash that would speak for all
-  EXPECT_EQ(refusal("mesh.check_every=0"), "");
+  EXPECT_EQ(refusal("mesh.check_every=0"), "no error");
 }
 
 TEST(RunLog, PlacesThatCannotBeWrittenAreNamed) {
-  const TemporaryFolder folder;
-  EXPECT_THAT(error_of([&] { RunLog(folder.file("none/run.log")); }),
+  const Scratch folder;
+  EXPECT_THAT(error_of([&] { RunLog(folder.path("none/run.log")); }),
               HasSubstr("run.log: cannot write"));
-  EXPECT_THAT(error_of([&] { check_writable(folder.file("none/x"), "run.log"); }),
+  EXPECT_THAT(error_of([&] { check_writable(folder.path("none/x"), "run.log"); }),
               HasSubstr("does not exist; make it first"));
   EXPECT_THAT(error_of([&] { check_writable(folder.path(), "run.log"); }),
               HasSubstr("is a folder"));
-  EXPECT_EQ(error_of([&] { check_writable("x", "run.log"); }), "");
+  EXPECT_EQ(error_of([&] { check_writable("x", "run.log"); }), "no error");
 }
 
 TEST(Plan, IsWhatARunUses) {
@@ -291,4 +289,4 @@ TEST(Plan, IsWhatARunUses) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

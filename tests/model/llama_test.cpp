@@ -14,22 +14,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void alone(const std::function<void(Communicator&, Device&)>& body) {
-  local::run(1, [&](Communicator& communicator) {
-    const auto device = cpu::open({.threads = 1});
-    body(communicator, *device);
-  });
-}
-
 struct Family {
   const char* name;
-  DecoderShape (*config)();
+  DecoderShape config;
 };
 
-class LlamaFamily : public ::testing::TestWithParam<Family> {
+/// Of any family.
+class Decoders : public ::testing::TestWithParam<Family> {
  protected:
-  DecoderShape config_ = GetParam().config();
+  DecoderShape config_ = GetParam().config;
 };
+class LlamaFamily : public Decoders {};
 
 TEST_P(LlamaFamily, CountsItsParameters) {
   alone([&](Communicator& communicator, Device& device) {
@@ -63,7 +58,7 @@ TEST_P(LlamaFamily, GradientsOfEveryParameterMatchFiniteDifferencesOfTheLoss) {
   });
 }
 
-TEST_P(LlamaFamily, EvaluationAndNextLogitsGiveTheTrainingLoss) {
+TEST_P(Decoders, NextLogitsAreThoseTheLossIsMadeOf) {
   alone([&](Communicator& communicator, Device& device) {
     Training training(communicator, device, {}, config_, {1, 6});
     const Batch batch = Batch::random(6, 23, 5);
@@ -76,13 +71,22 @@ TEST_P(LlamaFamily, EvaluationAndNextLogitsGiveTheTrainingLoss) {
           static_cast<std::size_t>(batch.targets[static_cast<std::size_t>(position)]);
       loss += std::log(sum) - static_cast<double>(logits[target]);
     }
-    const double evaluated = training.evaluate(batch);
-    EXPECT_NEAR(evaluated, loss, 1e-5 * loss);
-    EXPECT_EQ(training.train(batch, 1.0F), evaluated);
+    EXPECT_NEAR(training.evaluate(batch), loss, 1e-5 * loss);
   });
 }
 
-TEST_P(LlamaFamily, PlannedActivationsAreTakenOnceAndWhole) {
+TEST_P(Decoders, EvaluationGivesTheTrainingLossBitForBit) {
+  alone([&](Communicator& communicator, Device& device) {
+    for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+      Training training(communicator, device, {.compute = dtype}, config_, {2, 7});
+      const Batch batch = Batch::random(14, 23, 2);
+      const double evaluated = training.evaluate(batch);
+      EXPECT_EQ(training.train(batch, 1.0F), evaluated) << name_of(dtype);
+    }
+  });
+}
+
+TEST_P(Decoders, PlannedActivationsAreTakenOnceAndWhole) {
   alone([&](Communicator& communicator, Device& device) {
     Training training(communicator, device, {}, config_, {2, 7});
     const auto activations = [](Device& of) {
@@ -94,8 +98,10 @@ TEST_P(LlamaFamily, PlannedActivationsAreTakenOnceAndWhole) {
     const Training planned(*nobody, *plan, {}, config_, {2, 7});
     EXPECT_EQ(activations(*plan), activations(device));
     const std::int64_t before = device.ledger().allocations();
-    training.train(Batch::random(14, 23, 1), 1.0F / 14);
-    training.engine.step({.learning_rate = 1e-3});
+    for (const std::uint32_t seed : {1U, 2U}) {
+      training.train(Batch::random(14, 23, seed), 1.0F / 14);
+      training.engine.step({.learning_rate = 1e-3});
+    }
     training.evaluate(Batch::random(14, 23, 3));
     EXPECT_EQ(device.ledger().allocations(), before);
   });
@@ -133,38 +139,47 @@ TEST_P(LlamaFamily, BitsDependNeitherOnStageNorWorldNorThreadsNorStreams) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, LlamaFamily,
-                         ::testing::Values(Family{"Llama", [] { return tiny_llama().shape(); }},
-                                           Family{"Qwen2", [] { return tiny_qwen2().shape(); }},
-                                           Family{"Qwen3", [] { return tiny_qwen3().shape(); }},
-                                           Family{"Local", [] { return tiny_local().shape(); }},
-                                           Family{"Scaled", [] { return tiny_scaled().shape(); }},
-                                           Family{"Gemma3", tiny_gemma3}),
-                         [](const auto& tested) { return tested.param.name; });
+const auto kLlamas =
+    ::testing::Values(Family{"Llama", tiny_llama()}, Family{"Qwen2", tiny_qwen2()},
+                      Family{"Qwen3", tiny_qwen3()}, Family{"Local", tiny_local()},
+                      Family{"Scaled", tiny_scaled()}, Family{"Gemma3", tiny_gemma3()});
+constexpr auto kName = [](const auto& tested) { return std::string(tested.param.name); };
+
+INSTANTIATE_TEST_SUITE_P(Configs, LlamaFamily, kLlamas, kName);
+INSTANTIATE_TEST_SUITE_P(Configs, Decoders, kLlamas, kName);
+INSTANTIATE_TEST_SUITE_P(Gpt2, Decoders, ::testing::Values(Family{"Gpt2", tiny_gpt2()}), kName);
 
 TEST(LlamaShape, CountsThePublishedModels) {
-  const LlamaSizes llama8b{
-      .layers = 32, .width = 4096, .intermediate = 14336, .vocabulary = 128256, .context = 8192};
-  EXPECT_EQ(llama8b.shape().parameter_count(), 8'030'261'248);
-  const LlamaSizes qwen{.layers = 24,
-                        .width = 896,
-                        .heads = 14,
-                        .kv_heads = 2,
-                        .intermediate = 4864,
-                        .vocabulary = 151936,
-                        .head = DecoderShape::Head::tied,
-                        .qkv_bias = true};
-  EXPECT_EQ(qwen.shape().parameter_count(), 494'032'768);
-  const LlamaSizes qwen3{.layers = 28,
-                         .width = 1024,
-                         .heads = 16,
-                         .kv_heads = 8,
-                         .head_width = 128,
-                         .intermediate = 3072,
-                         .vocabulary = 151936,
-                         .head = DecoderShape::Head::tied,
-                         .head_norms = true};
-  EXPECT_EQ(qwen3.shape().parameter_count(), 596'049'920);
+  const auto count = [](Section section) {
+    section.update({{"family", "llama"}, {"context", 8192}});
+    return decoder_shape(section).parameter_count();
+  };
+  EXPECT_EQ(count({{"layers", 32},
+                   {"width", 4096},
+                   {"heads", 32},
+                   {"kv_heads", 8},
+                   {"intermediate", 14336},
+                   {"vocabulary", 128256}}),
+            8'030'261'248);
+  EXPECT_EQ(count({{"layers", 24},
+                   {"width", 896},
+                   {"heads", 14},
+                   {"kv_heads", 2},
+                   {"intermediate", 4864},
+                   {"vocabulary", 151936},
+                   {"head", "tied"},
+                   {"qkv_bias", true}}),
+            494'032'768);
+  EXPECT_EQ(count({{"layers", 28},
+                   {"width", 1024},
+                   {"heads", 16},
+                   {"kv_heads", 8},
+                   {"head_width", 128},
+                   {"intermediate", 3072},
+                   {"vocabulary", 151936},
+                   {"head", "tied"},
+                   {"head_norms", true}}),
+            596'049'920);
 }
 
 TEST(LlamaShape, CountsTheArithmeticOfWhatIsAttended) {
@@ -180,44 +195,36 @@ TEST(LlamaShape, CountsTheArithmeticOfWhatIsAttended) {
 }
 
 TEST(LlamaShape, AFieldOutOfRangeIsNamed) {
-  const auto refusal = [](const std::function<void(LlamaSizes&)>& change) {
-    LlamaSizes config = tiny_llama();
-    change(config);
-    return message_of([&] { config.shape(); });
+  const struct {
+    Section changes;
+    const char* words;
+  } sections[] = {
+      {{{"kv_heads", 3}}, "model.heads is 4, expected a multiple of model.kv_heads = 3"},
+      {{{"head_width", 5}}, "model.head_width is 5, expected an even number"},
+      {{{"head_width", nullptr}, {"width", 13}},
+       "model.width is 13, expected a multiple of model.heads = 4"},
+      {{{"norm_epsilon", 0}}, "model.norm_epsilon is 0, expected more than 0"},
+      {{{"qkv_bias", true}, {"head_norms", true}}, "model.head_norms: found true beside "},
+      {{{"intermediate", 0}}, "model.intermediate is 0, expected 1 to"},
+      {{{"window", -1}}, "model.window is -1, expected 1 to"}};
+  for (const auto& [changes, words] : sections) {
+    EXPECT_THAT(error_of([&] { tiny_llama(changes); }), HasSubstr(words)) << changes;
+  }
+  const auto refusal = [](DecoderShape shape, const std::function<void(DecoderShape&)>& change) {
+    change(shape);
+    return error_of([&] { shape.validate(); });
   };
-  EXPECT_THAT(refusal([](LlamaSizes& c) { c.kv_heads = 3; }),
-              HasSubstr("model.heads is 4, expected a multiple of model.kv_heads = 3"));
-  EXPECT_THAT(refusal([](LlamaSizes& c) { c.head_width = 5; }),
-              HasSubstr("model.head_width is 5, expected an even number"));
-  EXPECT_THAT(refusal([](LlamaSizes& c) {
-                c.head_width = 0;
-                c.width = 13;
-              }),
-              HasSubstr("model.width is 13, expected a multiple of model.heads = 4"));
-  EXPECT_THAT(refusal([](LlamaSizes& c) { c.norm_epsilon = 0; }),
-              HasSubstr("model.norm_epsilon is 0, expected more than 0"));
-  EXPECT_THAT(refusal([](LlamaSizes& c) { c.qkv_bias = c.head_norms = true; }),
-              HasSubstr("model.head_norms: found true beside "));
-  EXPECT_THAT(refusal([](LlamaSizes& c) { c.intermediate = 0; }),
-              HasSubstr("model.intermediate is 0, expected 1 to"));
-  EXPECT_THAT(refusal([](LlamaSizes& c) { c.window = -1; }),
-              HasSubstr("model.window is -1, expected 1 to"));
-  EXPECT_THAT(refusal([](LlamaSizes& c) { c.local_rotary.emplace(); }),
+  EXPECT_THAT(refusal(tiny_llama(), [](DecoderShape& d) { d.local_rotary.emplace(); }),
               HasSubstr("rotary embeddings of local layers, expected rotary embeddings and "
                         "model.window"));
-  EXPECT_THAT(refusal([](LlamaSizes& c) { c.score_scale = -1; }),
+  EXPECT_THAT(refusal(tiny_llama(), [](DecoderShape& d) { d.score_scale = -1; }),
               HasSubstr("scores are multiplied by -1, expected more than 0"));
-  DecoderShape gpt2 = tiny_gpt2();
-  gpt2.embedding_scale = 2;
   EXPECT_THAT(
-      message_of([&] { gpt2.validate(); }),
+      refusal(tiny_gpt2(), [](DecoderShape& d) { d.embedding_scale = 2; }),
       HasSubstr("the embedding is multiplied by 2, expected 1 beside a table of positions"));
-  DecoderShape shape = tiny_local();
-  shape.layers = 3;
-  EXPECT_THAT(message_of([&] { shape.validate(); }),
+  EXPECT_THAT(refusal(tiny_local(), [](DecoderShape& d) { d.layers = 3; }),
               HasSubstr("model.local_layers is of 2 layers, expected model.layers = 3"));
-  shape.window = 0;
-  EXPECT_THAT(message_of([&] { shape.validate(); }),
+  EXPECT_THAT(refusal(tiny_local(), [](DecoderShape& d) { d.window = 0; }),
               HasSubstr("model.local_layers is given without model.window"));
 }
 

@@ -15,19 +15,22 @@ namespace {
 using ::testing::HasSubstr;
 
 /// All sizes divide by 2, and pieces of memory by their alignment.
-DecoderShape even_gpt2(std::int64_t vocabulary) {
-  return Gpt2Sizes{
-      .layers = kBlocks, .width = 64, .heads = 4, .context = 32, .vocabulary = vocabulary};
+DecoderShape even_gpt2(std::int64_t vocabulary, std::int64_t layers = kBlocks) {
+  return tiny_gpt2({{"layers", layers},
+                    {"width", 64},
+                    {"heads", 4},
+                    {"context", 32},
+                    {"vocabulary", vocabulary}});
 }
 
 DecoderShape even_llama() {
-  return LlamaSizes{.layers = kBlocks,
-                    .width = 64,
-                    .heads = 4,
-                    .kv_heads = 2,
-                    .intermediate = 128,
-                    .vocabulary = 8,
-                    .context = 32};
+  return tiny_llama({{"layers", kBlocks},
+                     {"width", 64},
+                     {"head_width", 16},
+                     {"intermediate", 128},
+                     {"vocabulary", 8},
+                     {"context", 32},
+                     {"rope_scaling", nullptr}});
 }
 
 constexpr BatchShape kEven{2, 32};
@@ -125,9 +128,7 @@ TEST(RecomputeMemory, FallsByWhatIsNotKeptLessOneGroupsOfIt) {
 // One row of a block has 10 C elements in GPT-2: C, once whole.
 TEST(RecomputeMemory, OfBlocksThatKeepTheirInputAloneIsWhatItSays) {
   const auto of_layers = [](std::int64_t layers, const RecomputePlan& plan) {
-    const Gpt2Sizes config{
-        .layers = layers, .width = 64, .heads = 4, .context = 32, .vocabulary = 8};
-    return planned_bytes(config, plan, 1, false);
+    return planned_bytes(even_gpt2(8, layers), plan, 1, false);
   };
   EXPECT_EQ(of_layers(4, {}) - of_layers(3, {}), kRows * (10 * 64 * 4 + 2 * 8 + 4 * 4));
   EXPECT_EQ(of_layers(4, RecomputePlan::full(4)) - of_layers(3, RecomputePlan::full(3)),
@@ -277,7 +278,7 @@ TEST(RecomputePlans, SayWhatTheyDo) {
 
 TEST(RecomputePlans, ThatCannotBeAreRefused) {
   const auto refusal = [](const RecomputePlan& plan) {
-    return message_of([&] { plan.check(kBlocks); });
+    return error_of([&] { plan.check(kBlocks); });
   };
   EXPECT_THAT(refusal(RecomputePlan::full(4)), HasSubstr("is of 4 blocks, the model has 5"));
   RecomputePlan plan = RecomputePlan::full(kBlocks);
@@ -289,13 +290,13 @@ TEST(RecomputePlans, ThatCannotBeAreRefused) {
                                        "one before must be computed again whole"));
   plan.blocks = std::vector<BlockRecompute>(kBlocks, {.attended = true, .middle = true});
   EXPECT_THAT(refusal(plan), HasSubstr("block 0 compute middle again, but not all else"));
-  EXPECT_THAT(message_of([] { RecomputePlan::full(5, 0); }), HasSubstr("every 0-th block"));
-  EXPECT_THAT(message_of([] { RecomputePlan::grouped(5, 6); }),
+  EXPECT_THAT(error_of([] { RecomputePlan::full(5, 0); }), HasSubstr("every 0-th block"));
+  EXPECT_THAT(error_of([] { RecomputePlan::grouped(5, 6); }),
               HasSubstr("6 groups of 5 blocks, expected 1 to 5 groups"));
 }
 
 TEST(RecomputePlans, OfATensorGroupMustBeEqual) {
-  EXPECT_THAT(message_of([] {
+  EXPECT_THAT(error_of([] {
                 local::run(2, [](Communicator& world) {
                   const auto device = cpu::open({.threads = 1});
                   Mesh mesh(world, {1, 1, 2});

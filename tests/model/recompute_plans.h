@@ -50,11 +50,9 @@ inline std::vector<RecomputePlan> recompute_plans() {
           partitioned_plan(mixed_plan())};
 }
 
-inline DecoderShape gpt2_of_blocks() {
-  return Gpt2Sizes{.layers = kBlocks, .width = 12, .heads = 3, .context = 9, .vocabulary = 23};
-}
+inline DecoderShape gpt2_of_blocks() { return tiny_gpt2({{"layers", kBlocks}}); }
 
-inline DecoderShape llama_of_blocks(LlamaSizes config) {
+inline DecoderShape llama_of_blocks(DecoderShape config) {
   config.layers = kBlocks;
   return config;
 }

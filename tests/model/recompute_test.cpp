@@ -83,9 +83,7 @@ std::vector<Job> jobs() {
   const DType bf16 = DType::bf16;
   const DecoderShape separate = llama_of_blocks(tiny_llama());
   const DecoderShape tied = llama_of_blocks(tiny_qwen2());
-  LlamaSizes blocks = tiny_llama();
-  blocks.layers = kBlocks;
-  const DecoderShape gemma3 = as_gemma3(blocks, 4);
+  const DecoderShape gemma3 = as_gemma3(separate, 4);
   const DecoderShape normed = llama_of_blocks(tiny_qwen3());
   const StreamOrder lazy{.policy = StreamOrder::Policy::lazy};
   const StreamOrder apart{.policy = StreamOrder::Policy::lazy, .memory = Memory::apart};

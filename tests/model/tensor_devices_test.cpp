@@ -20,7 +20,7 @@ TEST(TensorParallel, OneOfAnotherDeviceIsRefused) {
     const auto device = cpu::open({.threads = 1});
     const auto other = cpu::open({.threads = 1});
     const TensorParallel tensor(group, *device, 2, {});
-    EXPECT_THAT(message_of([&] { TensorParallel(group, *other, 2, {}); }),
+    EXPECT_THAT(error_of([&] { TensorParallel(group, *other, 2, {}); }),
                 AllOf(HasSubstr(fmt::format("[rank {}] TensorParallel: the communicator serves "
                                             "another device (\"cpu\")",
                                             group.rank())),
@@ -28,7 +28,7 @@ TEST(TensorParallel, OneOfAnotherDeviceIsRefused) {
     const auto holders = group.split(0, group.rank());
     const DeviceClaim claim(*holders, *other, "test");
     TensorParallel own(group, *device, 2, {});
-    EXPECT_THAT(message_of([&] { own.prepare(*holders, 4, DType::fp32); }),
+    EXPECT_THAT(error_of([&] { own.prepare(*holders, 4, DType::fp32); }),
                 HasSubstr("TensorParallel: the communicator serves another device"));
   });
 }

@@ -359,18 +359,18 @@ TEST(RowCut, FindsTheChunksOfAnyRows) {
 TEST(TensorParallel, WhatCannotBeCutIsNamedWithWhatWould) {
   local::run(3, [](Communicator& group) {
     const auto device = cpu::open({.threads = 1});
-    EXPECT_THAT(message_of([&] { TensorParallel(group, *device, 2, {.sequence_parallel = true}); }),
+    EXPECT_THAT(error_of([&] { TensorParallel(group, *device, 2, {.sequence_parallel = true}); }),
                 HasSubstr("sequence parallelism cuts the 2 row(s) of a micro-batch (batch x "
                           "sequence) over 3 tensor ranks; give at least one a rank"));
-    EXPECT_THAT(message_of([&] { TensorParallel(group, *device, 2, {.chunks = 0}); }),
+    EXPECT_THAT(error_of([&] { TensorParallel(group, *device, 2, {.chunks = 0}); }),
                 HasSubstr("tensor parallelism in 0 chunks, expected at least 1"));
     TensorParallel tensor(group, *device, 4, {});
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   ColumnParallelLinear(tensor, {.whole = {4, 8, 2}, .at = {}, .name = "up"});
                 }),
                 HasSubstr("up outputs: 2 cannot be cut over 3 tensor ranks, each of which needs "
                           "one; use at most 2 tensor ranks"));
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   ColumnParallelLinear(
                       tensor,
                       {.whole = {4, 8, 6}, .at = {}, .name = "qkv", .shared = {&group, {0, 2}}});
@@ -379,13 +379,13 @@ TEST(TensorParallel, WhatCannotBeCutIsNamedWithWhatWould) {
                           "values than ranks) need a weight of layout (out, in), not (in, out)"));
     std::vector<float> values(8);
     const View rows = View::of(std::span(values));
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   tensor.sum(0, {rows, rows.slice(0, 4), 2}, "up");
                 }),
                 HasSubstr("sum(up): all rows hold 8 x fp32 and this rank's own 4 x fp32, expected "
                           "4 and 4 rows of 2"));
     std::vector<float> others(8);
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   tensor.sum(0, {rows, View::of(std::span(others)), 2}, "up");
                 }),
                 HasSubstr("without sequence parallelism a rank's own rows are all of them"));

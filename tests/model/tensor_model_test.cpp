@@ -10,7 +10,6 @@
 #include "model/vocabulary_parallel_head.h"
 #include "tests/errors.h"
 #include "tests/model/outcome.h"
-#include "tests/model/uneven_llama.h"
 #include "tests/support/test_device.h"
 
 // Models over meshes: what they give on one rank up to the order of some sums, and at one tensor
@@ -22,11 +21,6 @@ using ::testing::HasSubstr;
 
 constexpr BatchShape kBatch{1, 9};
 constexpr int kMicroBatches = 8;  // of a step, over all ranks
-
-/// Heads and widths that do not divide by 8, a vocabulary that does by nothing.
-Gpt2Sizes small_gpt2() {
-  return {.layers = 2, .width = 36, .heads = 12, .context = 9, .vocabulary = 41};
-}
 
 struct Job {
   MeshShape mesh{1, 1, 1};
@@ -300,9 +294,7 @@ TEST_P(TensorModels, EvaluateAndGiveLogitsAsOneRankDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TensorModels,
-                         ::testing::Values(DecoderShape(small_gpt2()),
-                                           DecoderShape(uneven_llama(9)),
-                                           DecoderShape(uneven_qwen3(9)),
+                         ::testing::Values(uneven_gpt2(), uneven_llama(9), uneven_qwen3(9),
                                            as_gemma3(uneven_llama(9), 3)),
                          [](const auto& tested) {
                            return fmt::format("{}{}", tested.param.family->name, tested.index);
@@ -311,7 +303,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TensorModels,
 // ZeRO-3, tensor parallelism, accumulation, a tied head and a vocabulary that does not divide, at
 // once; and on from its weights at another mesh.
 TEST(TensorModel, OfGpt2sVocabularyOver3RanksTrainsAndGoesOnAtAnotherMesh) {
-  const Gpt2Sizes config{.layers = 1, .width = 12, .heads = 3, .context = 9, .vocabulary = 50257};
+  const DecoderShape config = tiny_gpt2({{"layers", 1}, {"vocabulary", 50257}});
   const Job job{.mesh = {1, 2, 3},
                 .tensor = {.sequence_parallel = true},
                 .engine = {.stage = 3, .gradient_clipping = 1.0},
@@ -332,18 +324,17 @@ TEST(TensorModel, WhatCannotBeCutIsNamedWithWhatWould) {
     const auto device = cpu::open({.threads = 1});
     Mesh mesh(world, {1, 1, 8});
     Engine engine(mesh, *device, {});
-    Gpt2Sizes gpt2 = small_gpt2();
-    gpt2.heads = 6;
-    EXPECT_THAT(message_of([&] { Decoder model(engine, gpt2, kBatch); }),
+    const DecoderShape gpt2 = uneven_gpt2({{"heads", 6}});
+    EXPECT_THAT(error_of([&] { Decoder model(engine, gpt2, kBatch); }),
                 HasSubstr("6 heads of attention cannot be cut over 8 tensor ranks, each of which "
                           "needs one; use at most 6 tensor ranks"));
-    LlamaSizes llama = uneven_llama(9);
+    DecoderShape llama = uneven_llama(9);
     llama.vocabulary = 7;
-    EXPECT_THAT(message_of([&] { Decoder model(engine, llama, kBatch); }),
+    EXPECT_THAT(error_of([&] { Decoder model(engine, llama, kBatch); }),
                 HasSubstr("model.vocabulary: 7 cannot be cut over 8 tensor ranks"));
     llama = uneven_llama(9);
     llama.intermediate = 3;
-    EXPECT_THAT(message_of([&] { Decoder model(engine, llama, kBatch); }),
+    EXPECT_THAT(error_of([&] { Decoder model(engine, llama, kBatch); }),
                 HasSubstr("model.intermediate: 3 cannot be cut over 8 tensor ranks"));
   });
 }

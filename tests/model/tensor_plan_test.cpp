@@ -3,15 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "tests/model/training_harness.h"
-#include "tests/model/uneven_llama.h"
 
 // What a model says beforehand of its traffic along the tensor axis and of its memory.
 namespace zero::testing {
 namespace {
 
 // All sizes divide by 4, and pieces of memory by their alignment.
-Gpt2Sizes even_gpt2(std::int64_t layers) {
-  return {.layers = layers, .width = 64, .heads = 4, .context = 32, .vocabulary = 128};
+DecoderShape even_gpt2(std::int64_t layers) {
+  return tiny_gpt2(
+      {{"layers", layers}, {"width", 64}, {"heads", 4}, {"context", 32}, {"vocabulary", 128}});
 }
 constexpr BatchShape kEven{2, 32};
 
@@ -75,8 +75,7 @@ TEST(TensorTraffic, UnderSequenceParallelismIsFourReduceScattersAndSixGathersALa
 
 TEST(TensorTraffic, IsWhatTheModelForetold) {
   for (const DecoderShape& config :
-       {DecoderShape(even_gpt2(2)), DecoderShape(uneven_llama(32)), DecoderShape(uneven_qwen3(32)),
-        as_gemma3(uneven_llama(32), 7)}) {
+       {even_gpt2(2), uneven_llama(32), uneven_qwen3(32), as_gemma3(uneven_llama(32), 7)}) {
     for (const int ranks : {1, 3, 8}) {
       if (ranks > 4 && config.family->name == "gpt2") continue;
       for (const bool own_rows : {false, true}) {

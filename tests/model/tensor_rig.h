@@ -14,7 +14,7 @@
 #include "collectives/mesh.h"
 #include "engine/engine.h"
 #include "model/tensor_parallel.h"
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 

@@ -17,14 +17,9 @@
 #include "base/half.h"
 #include "collectives/backends.h"
 #include "model/decoder.h"
-#include "tests/model/shapes.h"
+#include "tests/support/tiny_models.h"
 
 namespace zero::testing {
-
-/// Small enough for finite differences, odd enough to meet every tail.
-inline Gpt2Sizes tiny_gpt2() {
-  return {.layers = 2, .width = 12, .heads = 3, .context = 9, .vocabulary = 23};
-}
 
 /// Micro-batches of tokens, the same for everybody: a fixed little generator.
 struct Batch {
@@ -43,31 +38,25 @@ struct Batch {
     }
     return batch;
   }
+  /// From rows of sequence + 1 ids.
+  static Batch of_rows(const std::vector<std::int32_t>& ids, std::int64_t sequence) {
+    Batch batch;
+    const auto row = static_cast<std::size_t>(sequence) + 1;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (i % row != row - 1) batch.inputs.push_back(ids[i]);
+      if (i % row != 0) batch.targets.push_back(ids[i]);
+    }
+    return batch;
+  }
 };
 
-/// Llama's family in little: grouped heads whose widths do not add up to the width, scaled rotary
-/// embeddings, a separate head.
-inline LlamaSizes tiny_llama() {
-  return {.layers = 2,
-          .width = 12,
-          .heads = 4,
-          .kv_heads = 2,
-          .head_width = 6,
-          .intermediate = 20,
-          .vocabulary = 23,
-          .context = 9,
-          .rotary = {
-              .theta = 100,
-              .scaling = RotaryScaling{
-                  .factor = 2, .low_frequency = 1, .high_frequency = 4, .original_context = 16}}};
+/// body(communicator, device) on one rank of one thread.
+inline void alone(const std::function<void(Communicator&, Device&)>& body) {
+  local::run(1, [&](Communicator& communicator) {
+    const auto device = cpu::open({.threads = 1});
+    body(communicator, *device);
+  });
 }
-
-inline LlamaSizes tiny_qwen2() { return as_qwen2(tiny_llama()); }
-inline DecoderShape tiny_gemma3() { return as_gemma3(tiny_llama(), 4); }
-inline LlamaSizes tiny_qwen3() { return as_qwen3(tiny_llama()); }
-/// One layer of two is local.
-inline LlamaSizes tiny_local() { return with_window(tiny_llama(), 3, "1"); }
-inline LlamaSizes tiny_scaled() { return with_scales(tiny_local()); }
 
 /// An engine with one model, sealed and allocated.
 class Training {

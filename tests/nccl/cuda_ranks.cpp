@@ -14,7 +14,7 @@
 #include "collectives/backends.h"
 #include "launch/rendezvous/store/tcp_store.h"
 #include "tests/collectives/body.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 namespace {
@@ -63,7 +63,7 @@ int run(int rank, int ranks, int port) {
   if (ranks == 1) return 0;
   if (rank == ranks - 1) ::_exit(0);
   const auto start = Clock::now();
-  const std::string message = message_of([&] { gather_until_an_error(*world, *device); });
+  const std::string message = error_of([&] { gather_until_an_error(*world, *device); });
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - start).count();
   std::printf("out after %d s: %s\n", static_cast<int>(seconds), message.c_str());

@@ -11,7 +11,7 @@
 
 #include "collectives/nccl/check.h"
 #include "tests/collectives/body.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 #include "tests/nccl/ranks.h"
 
 namespace zero::test {
@@ -218,7 +218,7 @@ TEST(NcclWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
       gave_up.wait();
       return barrier("later");
     }
-    const std::string message = message_of([&] { barrier("second"); });
+    const std::string message = error_of([&] { barrier("second"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -271,7 +271,7 @@ TEST(NcclWaits, MemoryThatARankRegistersIsNoCallOfItsGroup) {
       gave_up.wait();
       return;
     }
-    const std::string message = message_of([&] {
+    const std::string message = error_of([&] {
       communicator.barrier(device.communication(), {"second"});
       device.communication().synchronize();
     });
@@ -290,7 +290,7 @@ TEST(NcclWaits, MemoryThatARankRegistersIsNoCallOfItsGroup) {
 }
 
 TEST(NcclFailures, ARefusedCallNamesItsPlace) {
-  EXPECT_THAT(message_of([] { nccl::check(ncclInvalidUsage, "[rank 1] barrier(x)"); }),
+  EXPECT_THAT(error_of([] { nccl::check(ncclInvalidUsage, "[rank 1] barrier(x)"); }),
               AllOf(StartsWith("[rank 1] barrier(x): NCCL: invalid usage (at failures_test.cpp:"),
                     HasSubstr("NCCL_DEBUG=INFO tells more")));
   nccl::check(ncclInProgress, "goes on");

@@ -10,7 +10,7 @@
 
 #include "collectives/nccl/plan.h"
 #include "tests/collectives/body.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 #include "tests/nccl/ranks.h"
 #include "tests/support/test_device.h"
 

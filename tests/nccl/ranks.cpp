@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "collectives/in_process_store.h"
-#include "tests/collectives/messages.h"
+#include "tests/errors.h"
 
 namespace zero::test {
 
@@ -19,7 +19,7 @@ std::vector<std::string> store_ranks(int ranks, const std::function<void(const S
       threads.emplace_back([&, rank] {
         std::string& end = ends[static_cast<std::size_t>(rank)];
         try {
-          end = message_of([&] { body({store, rank, ranks}); });
+          end = error_of([&] { body({store, rank, ranks}); });
         } catch (const std::exception& error) {
           end = error.what();
           store.close(fmt::format("rank {} is gone", rank));

@@ -11,22 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "optim/optimizer.h"
+#include "tests/errors.h"
 
 namespace zero::testing {
-
-/// Message of the zero::Error that `body` throws; a test failure where it throws none.
-template <typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no zero::Error was thrown";
-  return {};
-}
 
 /// Elements of a floating dtype in host memory.
 class Elements {

@@ -14,7 +14,6 @@
 namespace zero {
 namespace {
 
-using testing::error_of;
 using ::testing::HasSubstr;
 
 // 'x': an overflow; the tables below are those of loss_scaler_trajectories.py.

@@ -14,14 +14,14 @@ TEST(WithoutCuda, TheOptimizerSaysHowToGetIt) {
   EXPECT_EQ(
       "AdamW: this build has no optimizer kernels for a CUDA device; configure with -DZERO_CUDA=ON "
       "(launch/install_cuda.sh brings CUDA), or use a CPU device",
-      message_of([] { cuda::make_optimizer({}); }));
+      error_of([] { cuda::make_optimizer({}); }));
 }
 
 TEST(WithoutCuda, TheDeviceSaysHowToGetIt) {
   EXPECT_EQ(
       "this build has no CUDA backend; configure with -DZERO_CUDA=ON (launch/install_cuda.sh "
       "brings CUDA), or use a CPU device",
-      message_of([] { cuda::open(); }));
+      error_of([] { cuda::open(); }));
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "partition/flat_layout.h"
+#include "tests/errors.h"
 
 namespace zero::testing {
 
@@ -54,17 +54,5 @@ inline std::vector<std::int64_t> any_sizes() {
 }
 inline int any_world() { return *rc::gen::elementOf(kWorlds); }
 inline std::int64_t any_threshold() { return *rc::gen::elementOf(kThresholds); }
-
-/// Message of the zero::Error that `body` throws; a test failure where it throws none.
-template <typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no zero::Error was thrown";
-  return {};
-}
 
 }  // namespace zero::testing

@@ -30,7 +30,7 @@ std::string chat_text(const std::string& chat_template,
 
 std::string chat_refusal(const std::string& chat_template,
                          const Messages& messages = {{"user", "Hi"}}) {
-  return message_of([&] { chat_text(chat_template, messages); });
+  return error_of([&] { chat_text(chat_template, messages); });
 }
 
 /// What messages brought, whatever the template made of it.
@@ -185,7 +185,7 @@ TEST(ChatTemplate, SeesFurtherValuesAsVariables) {
   EXPECT_EQ(all, "<b>no30.5True</s>");
   EXPECT_EQ(found.back().text, "</s>");
   EXPECT_FALSE(found.back().from_template);
-  EXPECT_THAT(message_of([&] { pieces(R"({"messages": []})"); }),
+  EXPECT_THAT(error_of([&] { pieces(R"({"messages": []})"); }),
               HasSubstr("chat_template_kwargs has \"messages\", which every chat has already"));
 }
 

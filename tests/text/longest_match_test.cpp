@@ -61,7 +61,7 @@ TEST(AddedTokens, OfManyLengthsAreFoundInOnePass) {
   ASSERT_EQ(parts.size(), 2U);
   EXPECT_EQ(parts[1].token, 2800U);
   tokens.push_back({.content = std::string(4U << 20U, 'x'), .id = 5000});
-  EXPECT_THAT(message_of([&] { AddedTokens(tokens, "f.json: added_tokens"); }),
+  EXPECT_THAT(error_of([&] { AddedTokens(tokens, "f.json: added_tokens"); }),
               HasSubstr("f.json: added_tokens: the tokens have 8"));
 }
 

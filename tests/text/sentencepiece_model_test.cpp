@@ -67,7 +67,7 @@ struct Charsmap {
     return kPieces + field(normalizer, field(2, bytes()));
   }
   std::string refusal() const {
-    return message_of([&] { check_sentencepiece_model("f.model", model()); });
+    return error_of([&] { check_sentencepiece_model("f.model", model()); });
   }
 
   std::vector<std::uint32_t> units;
@@ -75,7 +75,7 @@ struct Charsmap {
 };
 
 std::string refusal(const std::string& model) {
-  return message_of([&] { check_sentencepiece_model("f.model", model); });
+  return error_of([&] { check_sentencepiece_model("f.model", model); });
 }
 
 TEST(SentencePieceModel, ItsCharsmapIsFollowed) {
@@ -100,7 +100,7 @@ TEST(SentencePieceModel, UnitsThatLeadOutOfTheTrieAreRefused) {
   map = {};
   map.units[0x60] = edge('a', 0x61, 1);  // to node 1 again
   EXPECT_THAT(map.refusal(), HasSubstr("unit 96 of the trie leads back to a unit above"));
-  EXPECT_THAT(message_of([&] { check_sentencepiece_model("f.model", map.model(5)); }),
+  EXPECT_THAT(error_of([&] { check_sentencepiece_model("f.model", map.model(5)); }),
               StartsWith("f.model: denormalizer_spec.precompiled_charsmap: unit 96"));
 }
 
@@ -166,7 +166,7 @@ TEST(SentencePieceModel, BytesThatAreNoMessageAreRefused) {
     EXPECT_THAT(refusal(model), StartsWith(not_one));
   }
   EXPECT_THAT(
-      message_of([] {
+      error_of([] {
         make_sentencepiece_tokenizer("f.model", piece("\x1b[31m", 0) + piece("\x1b[31m", 0),
                                      {.file = ""});
       }),
@@ -188,13 +188,13 @@ TEST(SentencePieceModel, MessagesOfAChatCannotWriteItsSteeringPieces) {
   const std::vector<std::uint32_t> ids = encode("<|u|>", "bb");
   EXPECT_EQ(1, std::ranges::count(ids, 4U));
   EXPECT_EQ(1, std::ranges::count(ids, 5U));
-  EXPECT_THAT(message_of([&] { encode("a bb", "bb"); }),  // the template composed it
+  EXPECT_THAT(error_of([&] { encode("a bb", "bb"); }),  // the template composed it
               HasSubstr("a message contains or completes \"bb\""));
   const std::vector<PromptPiece> halves{{"<|", true}, {"", false}, {"u|>", true}};
-  EXPECT_THAT(message_of([&] { tokenizer->encode_pieces(halves); }),
+  EXPECT_THAT(error_of([&] { tokenizer->encode_pieces(halves); }),
               HasSubstr("a message contains or completes \"<|u|>\""));
   EXPECT_THAT(
-      message_of([&] { encode("b", "b<|u|>b"); }),
+      error_of([&] { encode("b", "b<|u|>b"); }),
       AllOf(HasSubstr("a message contains or completes \"<|u|>\""), HasSubstr("with --special")));
 }
 

@@ -72,7 +72,7 @@ TEST(StopStrings, NothingFollowsAStop) {
 }
 
 TEST(StopStrings, AnEmptyOneIsRefused) {
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(error_of([] {
               StopStrings({"a", ""});
             }),
             "a stop string is empty; give each at least one byte, or none");

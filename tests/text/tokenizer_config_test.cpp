@@ -12,37 +12,17 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tests/errors.h"
-#include "tests/scratch.h"
+#include "tests/text/tokenizer_folder.h"
 #include "text/byte_level.h"
 #include "text/chat_template.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Ids = std::vector<std::uint32_t>;
-
-class Folder : public ::testing::Test {
- protected:
-  void write(const char* name, const std::string& text) const {
-    testing::write_bytes(scratch_.path(name), text);
-  }
-  std::unique_ptr<Tokenizer> open() const { return make_tokenizer(scratch_.directory()); }
-  std::string refusal() const {
-    return message_of([&] { open(); });
-  }
-  std::string refusal_of_config(const std::string& text) const {
-    write("tokenizer_config.json", text);
-    return refusal();
-  }
-
-  testing::Scratch scratch_;
-};
-
-using TokenizerFolder = Folder;
 
 TEST_F(TokenizerFolder, ConfigsSayWhatBeginsAndEndsAText) {
   std::string text = byte_tokenizer_json();
@@ -52,16 +32,16 @@ TEST_F(TokenizerFolder, ConfigsSayWhatBeginsAndEndsAText) {
   write("tokenizer.json", text);
   EXPECT_EQ(open()->encode("a", {.begin_of_text = true}), Ids{'a'});
   EXPECT_EQ(open()->end_of_document(), -1);
-  EXPECT_THAT(read_end_tokens(scratch_.directory()), IsEmpty());
+  EXPECT_THAT(read_end_tokens(scratch_.path()), IsEmpty());
   write("tokenizer_config.json",
         R"({"add_bos_token": true, "bos_token": "<s>", "eos_token": {"content": "</s>"}})");
   EXPECT_EQ(open()->encode("a", {.begin_of_text = true}), (Ids{256, 'a'}));
   EXPECT_EQ(open()->encode("a"), Ids{'a'});
   EXPECT_EQ(open()->end_of_document(), 257);
   write("config.json", R"({"eos_token_id": 3})");
-  EXPECT_THAT(read_end_tokens(scratch_.directory()), ElementsAre(3));
+  EXPECT_THAT(read_end_tokens(scratch_.path()), ElementsAre(3));
   write("generation_config.json", R"({"eos_token_id": [4, 5]})");
-  EXPECT_THAT(read_end_tokens(scratch_.directory()), ElementsAre(4, 5));
+  EXPECT_THAT(read_end_tokens(scratch_.path()), ElementsAre(4, 5));
   EXPECT_EQ(make_tokenizer(scratch_.path("tokenizer.json"))->end_of_document(), 257);
 }
 
@@ -69,7 +49,7 @@ const std::vector<PromptPiece> kTemplate{{"a</s>b", true}};
 
 TEST_F(TokenizerFolder, SentencePieceBeginsWithItsTokenUnlessTheConfigSaysOtherwise) {
   write("tokenizer.model",
-        testing::file_bytes(std::string(ZERO_TOKENIZERS) + "/sentencepiece/tokenizer.model"));
+        file_bytes(std::string(ZERO_TOKENIZERS) + "/sentencepiece/tokenizer.model"));
   const Ids words = open()->encode("a day");
   Ids prompt{1};
   prompt.insert(prompt.end(), words.begin(), words.end());
@@ -128,7 +108,7 @@ TEST_F(TokenizerFolder, MessagesOfAChatCannotWriteControlTokensThatAreNotMarkedS
   check_all();
   std::filesystem::remove(scratch_.path("tokenizer.json"));
   write("tokenizer.model",
-        testing::file_bytes(std::string(ZERO_TOKENIZERS) + "/sentencepiece/tokenizer.model"));
+        file_bytes(std::string(ZERO_TOKENIZERS) + "/sentencepiece/tokenizer.model"));
   const auto tokenizer = open();
   for (const std::uint32_t id : {2500U, 2501U, 2502U, 2503U, 2504U, 2505U}) {
     const std::vector<PromptPiece> content{{std::string(tokenizer->piece(id)), false}};
@@ -146,8 +126,8 @@ TEST_F(TokenizerFolder, MessagesOfAChatCannotWriteWhatItsTemplateEscapesOrCompos
         {"added_tokens_decoder",
          {{"2500", {{"content", token}, {"normalized", *normalized == 'n'}}}}}};
     write("tokenizer_config.json", config.dump());
-    const TokenizerConfig read = read_tokenizer_config(scratch_.directory());
-    const auto tokenizer = make_tokenizer(scratch_.directory(), read);
+    const TokenizerConfig read = read_tokenizer_config(scratch_.path());
+    const auto tokenizer = make_tokenizer(scratch_.path(), read);
     const auto tokens = [&](const std::string& content) {
       const Ids ids = tokenizer->encode_pieces(
           render_chat(read, std::vector<ChatMessage>{{"user", content}}, {}));
@@ -171,12 +151,12 @@ TEST_F(TokenizerFolder, MessagesOfAChatCannotWriteWhatItsTemplateEscapesOrCompos
   check_all();
   std::filesystem::remove(scratch_.path("tokenizer.json"));
   write("tokenizer.model",
-        testing::file_bytes(std::string(ZERO_TOKENIZERS) + "/sentencepiece/tokenizer.model"));
+        file_bytes(std::string(ZERO_TOKENIZERS) + "/sentencepiece/tokenizer.model"));
   check_all();
 }
 
 TEST_F(TokenizerFolder, TheChatTemplateIsTheFilesOrTheDefaultOne) {
-  const auto found = [&] { return read_tokenizer_config(scratch_.directory()).chat_template; };
+  const auto found = [&] { return read_tokenizer_config(scratch_.path()).chat_template; };
   EXPECT_EQ(found().text, "");
   write("tokenizer_config.json", R"({"chat_template": "one"})");
   EXPECT_EQ(found().text, "one");
@@ -199,8 +179,8 @@ TEST_F(TokenizerFolder, TheChatTemplateIsTheFilesOrTheDefaultOne) {
 
 TEST_F(TokenizerFolder, AnEmptyChatTemplateIsNamed) {
   const auto refused = [&] {
-    const TokenizerConfig config = read_tokenizer_config(scratch_.directory());
-    return message_of([&] { render_chat(config, std::vector<ChatMessage>{{"user", "a"}}, {}); });
+    const TokenizerConfig config = read_tokenizer_config(scratch_.path());
+    return error_of([&] { render_chat(config, std::vector<ChatMessage>{{"user", "a"}}, {}); });
   };
   write("tokenizer_config.json", R"({"chat_template": ""})");
   EXPECT_THAT(refused(), HasSubstr("/tokenizer_config.json: the chat template is empty, so that"));
@@ -215,10 +195,10 @@ TEST_F(TokenizerFolder, AFolderOfTemplatesThatMayNotBeReadIsNamed) {
   const std::string folder = scratch_.path("additional_chat_templates");
   std::filesystem::create_directory(folder);
   write("additional_chat_templates/default.jinja", "of the folder");
-  ASSERT_EQ(::chmod(scratch_.directory().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(scratch_.path().c_str(), 0755), 0);
   ASSERT_EQ(::chmod(folder.c_str(), 0), 0);
   const auto refused = [&] {
-    return message_of([&] { read_tokenizer_config(scratch_.directory()); }) ==
+    return error_of([&] { read_tokenizer_config(scratch_.path()); }) ==
            folder +
                ": the folder of chat templates cannot be read: Permission denied; allow reading "
                "it, or remove it";
@@ -233,9 +213,9 @@ TEST_F(TokenizerFolder, AFolderOfTemplatesThatMayNotBeReadIsNamed) {
 
 TEST_F(TokenizerFolder, OfSeveralTemplatesNoneIsGuessed) {
   const auto refused = [&] {
-    const TokenizerConfig config = read_tokenizer_config(scratch_.directory());
+    const TokenizerConfig config = read_tokenizer_config(scratch_.path());
     EXPECT_EQ(config.chat_template.text, "");
-    return message_of([&] { render_chat(config, std::vector<ChatMessage>{{"user", "a"}}, {}); });
+    return error_of([&] { render_chat(config, std::vector<ChatMessage>{{"user", "a"}}, {}); });
   };
   write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "other"},
                                                      {"name": "rag", "template": "one"}]})");
@@ -246,14 +226,14 @@ TEST_F(TokenizerFolder, OfSeveralTemplatesNoneIsGuessed) {
   EXPECT_THAT(refused(), HasSubstr("additional_chat_templates/long.jinja: there is one chat "
                                    "template (long) and none is named \"default\"; copy"));
   write("chat_template.jinja", "of the file");
-  EXPECT_EQ(read_tokenizer_config(scratch_.directory()).chat_template.text, "of the file");
+  EXPECT_EQ(read_tokenizer_config(scratch_.path()).chat_template.text, "of the file");
 }
 
 // As transformers reads them: the map only for folders of the kind that has no
 // added_tokens_decoder, and then before the config.
 TEST_F(TokenizerFolder, SpecialTokensMapNamesTokensOfTemplates) {
   const auto rendered = [&] {
-    TokenizerConfig config = read_tokenizer_config(scratch_.directory());
+    TokenizerConfig config = read_tokenizer_config(scratch_.path());
     config.chat_template.text =
         "{{ bos_token }} {{ eos_token }} {{ unk_token }} {{ pad_token }} {{ image_token }} "
         "{{ additional_special_tokens | join(',') if additional_special_tokens is defined }}";
@@ -273,14 +253,14 @@ TEST_F(TokenizerFolder, SpecialTokensMapNamesTokensOfTemplates) {
   write("special_tokens_map.json", R"({"eos_token": 5})");
   EXPECT_EQ(rendered(), "<s>  <unk> <pad> <i> <a>,<b>");
   write("tokenizer_config.json", "{}");
-  EXPECT_THAT(message_of([&] { rendered(); }),
+  EXPECT_THAT(error_of([&] { rendered(); }),
               HasSubstr("special_tokens_map.json: eos_token: found 5, expected"));
 }
 
 TEST_F(TokenizerFolder, ExtraSpecialTokensMayBeAList) {
   write("tokenizer_config.json", R"({"additional_special_tokens": ["<a>"],
       "extra_special_tokens": ["end!", {"content": "<c>"}, "<a>"]})");
-  EXPECT_THAT(read_tokenizer_config(scratch_.directory()).special.additional,
+  EXPECT_THAT(read_tokenizer_config(scratch_.path()).special.additional,
               ElementsAre("<a>", "end!", "<c>"));
   std::string text = byte_tokenizer_json();
   text.replace(text.find("\"added_tokens\":[]"), 17,
@@ -316,7 +296,7 @@ TEST_F(TokenizerFolder, TokensOfTheMapEndTextsAndAreGuarded) {
 
 TEST_F(TokenizerFolder, MistakesAreNamed) {
   EXPECT_THAT(refusal(), HasSubstr("has neither tokenizer.model nor tokenizer.json"));
-  EXPECT_THAT(message_of([&] { make_tokenizer(scratch_.path("none.json")); }),
+  EXPECT_THAT(error_of([&] { make_tokenizer(scratch_.path("none.json")); }),
               HasSubstr("none.json: cannot open for reading: No such file"));
   write("tokenizer.json", byte_tokenizer_json());
   EXPECT_THAT(refusal_of_config("{"), HasSubstr("tokenizer_config.json: is not a JSON object"));
@@ -339,12 +319,12 @@ TEST_F(TokenizerFolder, MistakesAreNamed) {
   std::filesystem::remove(scratch_.path("added_tokens.json"));
   write("tokenizer_config.json", "{}");
   write("generation_config.json", R"({"eos_token_id": ["</s>"]})");
-  EXPECT_THAT(message_of([&] { read_end_tokens(scratch_.directory()); }),
+  EXPECT_THAT(error_of([&] { read_end_tokens(scratch_.path()); }),
               HasSubstr("generation_config.json: eos_token_id: found [\"</s>\"], expected"));
-  testing::write_bytes(scratch_.path("tokenizer.model"), "no model");
-  EXPECT_THAT(message_of([&] { make_tokenizer(scratch_.path("tokenizer.model")); }),
+  write_bytes(scratch_.path("tokenizer.model"), "no model");
+  EXPECT_THAT(error_of([&] { make_tokenizer(scratch_.path("tokenizer.model")); }),
               HasSubstr("tokenizer.model: is not a SentencePiece model"));
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -27,7 +27,7 @@ json byte_file() { return json::parse(byte_tokenizer_json()); }
 
 /// `change` is a JSON patch of byte_tokenizer_json().
 std::string refusal(const char* change) {
-  return message_of([&] { tokenizer_of(byte_file().patch(json::parse(change))); });
+  return error_of([&] { tokenizer_of(byte_file().patch(json::parse(change))); });
 }
 
 TEST(ByteTokenizerJson, HasBytesAsIds) {
@@ -91,7 +91,7 @@ TEST(TokenizerJson, RefusesWhatIsNotComputed) {
       {R"([{"op": "replace", "path": "/model/byte_fallback", "value": true}])",
        "model.vocab: has no token <0x00>, expected one for each byte"}};
   for (const auto& [change, expected] : cases) EXPECT_THAT(refusal(change), HasSubstr(expected));
-  EXPECT_THAT(message_of([] { make_bpe_tokenizer("f.json", "[1]", {.file = ""}); }),
+  EXPECT_THAT(error_of([] { make_bpe_tokenizer("f.json", "[1]", {.file = ""}); }),
               HasSubstr("f.json: is not a JSON object of at most 100 levels"));
 }
 
@@ -103,7 +103,7 @@ TEST(TokenizerJson, RefusesPatternsThatLibrariesReadDifferently) {
         {"pretokenizers",
          {{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}},
           {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
-    return message_of([&] { tokenizer_of(file); });
+    return error_of([&] { tokenizer_of(file); });
   };
   for (const char* known : {R"(\p{L}+|[^\s\d\\\]]?(?i:'s)|\p{Han}|x{1,3}|(?!\S)|(a|b)++)"}) {
     EXPECT_EQ(refusal_of(known), "no error");
@@ -206,10 +206,10 @@ TEST(TokenizerJson, MetaspacePutsASpaceFirstOrEverywhere) {
   EXPECT_EQ(decoded("first"), " ab c");
   EXPECT_EQ(decoded("always"), " a b c");
   EXPECT_EQ(decoded("never"), "ab c");
-  EXPECT_THAT(message_of([&] { decoded("last"); }),
+  EXPECT_THAT(error_of([&] { decoded("last"); }),
               HasSubstr("prepend_scheme: found last, expected first, always or never"));
   file["pre_tokenizer"] = nullptr;
-  EXPECT_THAT(message_of([&] { tokenizer_of(file); }),
+  EXPECT_THAT(error_of([&] { tokenizer_of(file); }),
               HasSubstr("normalizer: found no replacement of spaces by U+2581"));
 }
 
@@ -230,7 +230,7 @@ TEST(TokenizerJson, APatternMayTakeStepsInProportionToTheText) {
   const auto costly = tokenizer_of(file_with_pattern("(a+)+b"));
   EXPECT_EQ(costly->encode("aaab aab").size(), 8U);
   EXPECT_THAT(
-      message_of([&] { costly->encode(text); }),
+      error_of([&] { costly->encode(text); }),
       HasSubstr("f/tokenizer.json: pre_tokenizer.pretokenizers.pattern.Regex: the pattern "
                 "(a+)+b goes back and forth too often in 46000 bytes of text: match limit"));
   const char* const qwen2 =

@@ -5,8 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/errors.h"
-#include "tests/scratch.h"
+#include "tests/text/tokenizer_folder.h"
 #include "text/byte_level.h"
 #include "text/tokenizer_config.h"
 
@@ -17,23 +16,12 @@ using ::testing::HasSubstr;
 using Ids = std::vector<std::uint32_t>;
 
 /// Special tokens that the files beside a tokenizer name, and its own file does not.
-class UnlistedTokens : public ::testing::Test {
+class UnlistedTokens : public testing::TokenizerFolder {
  protected:
-  void write(const char* name, const std::string& text) const {
-    testing::write_bytes(scratch_.path(name), text);
-  }
-  std::unique_ptr<Tokenizer> open() const { return make_tokenizer(scratch_.directory()); }
-  std::string refusal_of_config(const std::string& text) const {
-    write("tokenizer_config.json", text);
-    return message_of([&] { open(); });
-  }
-
   /// Of a text that a template writes.
   static Ids rendered(const Tokenizer& tokenizer, const std::string& text) {
     return tokenizer.encode_pieces(std::vector<PromptPiece>{{text, true}});
   }
-
-  testing::Scratch scratch_;
 };
 
 // The ids are those of transformers 5.24 with the same files.

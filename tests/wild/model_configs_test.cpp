@@ -83,7 +83,7 @@ TEST(WildModelConfigs, ArePublicModelsOfTheirSizes) {
   for (const auto& [name, config] : all.items()) {
     const Size& expected = kSizes.at(name);
     std::string text;
-    const std::string why = message_of([&] {
+    const std::string why = error_of([&] {
       const DecoderShape model = parse_hf_config(name, config.dump());
       EXPECT_NEAR(static_cast<double>(model.parameter_count()) / 1e6, expected.millions, 0.6)
           << name;
@@ -107,18 +107,18 @@ TEST(WildModelFolders, ClonedWithoutLargeFilesSayHowTheyCome) {
       "\nsize 548105171\n";
   write(scratch.path("model.safetensors"), pointer);
   write(scratch.path("config.json"), pointer);
-  EXPECT_THAT(message_of([&] { open_weights(scratch.directory()); }),
+  EXPECT_THAT(error_of([&] { open_weights(scratch.path()); }),
               AllOf(HasSubstr("model.safetensors: is a Git LFS pointer, not the file"),
                     HasSubstr("run git lfs pull in the folder")));
-  EXPECT_THAT(message_of([&] { read_hf_config(scratch.directory()); }),
+  EXPECT_THAT(error_of([&] { read_hf_config(scratch.path()); }),
               HasSubstr("config.json: is a Git LFS pointer"));
-  EXPECT_THAT(message_of([&] { read_model_text(scratch.path("config.json")); }),
+  EXPECT_THAT(error_of([&] { read_model_text(scratch.path("config.json")); }),
               HasSubstr("config.json: is a Git LFS pointer"));
 }
 
 TEST(WildModelFolders, AHubNameIsAnsweredWithWhatToGive) {
   for (const char* name : {"gpt2", "Qwen/Qwen2.5-0.5B", "mistralai/Mistral-7B-v0.1"}) {
-    EXPECT_THAT(message_of([&] { read_hf_config(name); }),
+    EXPECT_THAT(error_of([&] { read_hf_config(name); }),
                 AllOf(HasSubstr("models are not downloaded here"),
                       HasSubstr(std::string("run hf download ") + name + " --local-dir FOLDER")));
   }
@@ -132,15 +132,15 @@ TEST(WildModelFolders, AFolderOfTheHubsCacheIsAnsweredWithItsSnapshot) {
   const std::string cache = scratch.path("models--openai-community--gpt2");
   write(cache + "/refs/main", "0123abcd\n");
   std::filesystem::create_directories(cache + "/snapshots/");
-  EXPECT_THAT(message_of([&] { read_hf_config(cache); }), HasSubstr("without a whole snapshot"));
+  EXPECT_THAT(error_of([&] { read_hf_config(cache); }), HasSubstr("without a whole snapshot"));
   write(cache + "/snapshots/99/config.json", "{}");
-  EXPECT_THAT(message_of([&] { read_hf_config(cache); }),
+  EXPECT_THAT(error_of([&] { read_hf_config(cache); }),
               HasSubstr("cache: give " + cache + "/snapshots/99"));
   write(cache + "/snapshots/0123abcd/config.json", "{}");
   for (const std::string& given : {cache, cache + "/"}) {
-    EXPECT_THAT(message_of([&] { read_hf_config(given); }),
+    EXPECT_THAT(error_of([&] { read_hf_config(given); }),
                 HasSubstr("cache: give " + cache + "/snapshots/0123abcd"));
-    EXPECT_THAT(message_of([&] { weight_files(given); }),
+    EXPECT_THAT(error_of([&] { weight_files(given); }),
                 HasSubstr("cache: give " + cache + "/snapshots/0123abcd"));
   }
 }
@@ -149,7 +149,7 @@ TEST(WildModelFolders, WeightsOfTorchAloneAreNamed) {
   const Scratch scratch;
   write(scratch.path("config.json"), "{}");
   write(scratch.path("pytorch_model.bin"), "PK");
-  EXPECT_THAT(message_of([&] { open_weights(scratch.directory()); }),
+  EXPECT_THAT(error_of([&] { open_weights(scratch.path()); }),
               HasSubstr("it holds pytorch_model.bin, which is not read: save the model as"));
 }
 

@@ -9,13 +9,11 @@
 #include "launch/data/batches.h"
 #include "tests/launch/tiny_run.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using testing::TemporaryFolder;
-using testing::TinyRun;
 
 /// A file as llm.c's data scripts write it.
 template <typename Token>
@@ -37,7 +35,7 @@ Batches opened(const std::string& config, const std::vector<std::string>& overri
 
 TEST(LlmCTokenFiles, AFolderOfTheirLayoutIsTrainingAndValidationData) {
   const TinyRun run;
-  const TemporaryFolder data;
+  const Scratch data;
   data.write("fineweb_train_000001.bin", gpt2_file(1));
   data.write("fineweb_train_000002.bin", gpt2_file(2));
   const std::string validation = data.write("fineweb_val_000000.bin", gpt2_file(3));
@@ -60,7 +58,7 @@ TEST(LlmCTokenFiles, AFolderOfTheirLayoutIsTrainingAndValidationData) {
 
 TEST(LlmCTokenFiles, TinyShakespeareIsFoundByItsNames) {
   const TinyRun run;
-  const TemporaryFolder data;
+  const Scratch data;
   data.write("tiny_shakespeare_train.bin", gpt2_file(1));
   data.write("tiny_shakespeare_val.bin", gpt2_file(3));
   const Batches batches =
@@ -70,7 +68,7 @@ TEST(LlmCTokenFiles, TinyShakespeareIsFoundByItsNames) {
 }
 
 TEST(LlmCTokenFiles, ThoseOfLlama3Have32BitTokens) {
-  const TemporaryFolder data;
+  const Scratch data;
   const TokenFile file(
       data.write("val.bin", llm_c_file<std::uint32_t>(20240801, 7, {128000, 9906, 11})));
   EXPECT_EQ(file.count(), 3);
@@ -80,4 +78,4 @@ TEST(LlmCTokenFiles, ThoseOfLlama3Have32BitTokens) {
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

@@ -36,7 +36,7 @@ class TokenizerFolder {
   void write(const std::string& name, const std::string& bytes) const {
     testing::write_bytes(scratch_.path(name), bytes);
   }
-  std::string path() const { return scratch_.directory(); }
+  std::string path() const { return scratch_.path(); }
 
  private:
   testing::Scratch scratch_;
@@ -80,24 +80,24 @@ TEST(WildTokenizers, AVocabularyOfTiktokenIsToldWhatItLacks) {
   const json both = folder_of("a vocabulary of tiktoken beside a tokenizer.json");
   json alone = both;
   alone["copied"] = json::object();
-  EXPECT_THAT(message_of([&] { make_tokenizer(TokenizerFolder(alone).path()); }),
+  EXPECT_THAT(error_of([&] { make_tokenizer(TokenizerFolder(alone).path()); }),
               AllOf(HasSubstr("tokenizer.model: is a vocabulary of tiktoken, lines of a token in "
                               "base64 and its rank"),
                     HasSubstr("put the model's tokenizer.json beside it")));
   json wrong = both;
   wrong["patch"] =
       json::parse(R"([{"op": "replace", "path": "/model/type", "value": "WordPiece"}])");
-  EXPECT_THAT(message_of([&] { make_tokenizer(TokenizerFolder(wrong).path()); }),
+  EXPECT_THAT(error_of([&] { make_tokenizer(TokenizerFolder(wrong).path()); }),
               HasSubstr("tokenizer.json: model.type: found \"WordPiece\", expected \"BPE\""));
 }
 
 TEST(WildTokenizers, AddedTokensWithoutAnIdAreNamed) {
   const TokenizerFolder folder(folder_of("ChatML in added_tokens.json alone"));
   folder.write("added_tokens.json", R"({"<|im_end|>": "32000"})");
-  EXPECT_THAT(message_of([&] { make_tokenizer(folder.path()); }),
+  EXPECT_THAT(error_of([&] { make_tokenizer(folder.path()); }),
               HasSubstr("added_tokens.json: <|im_end|>: found \"32000\", expected an id below"));
   folder.write("added_tokens.json", "[]");
-  EXPECT_THAT(message_of([&] { make_tokenizer(folder.path()); }),
+  EXPECT_THAT(error_of([&] { make_tokenizer(folder.path()); }),
               HasSubstr("added_tokens.json: is not a JSON object of tokens with ids"));
 }
 

@@ -15,24 +15,6 @@
 
 namespace zero::testing {
 
-/// Sizes that are multiples of nothing, more than one block of columns, heads that share keys.
-inline Gpt2Sizes small_gpt2() {
-  return {.layers = 2, .width = 60, .heads = 3, .context = 150, .vocabulary = 317};
-}
-inline LlamaSizes small_llama() {
-  LlamaSizes config = tiny_llama();
-  config.width = 72;
-  config.heads = 6;
-  config.head_width = 14;
-  config.intermediate = 210;
-  config.vocabulary = 301;
-  config.context = 150;
-  return config;
-}
-inline LlamaSizes small_qwen2() { return as_qwen2(small_llama()); }
-inline DecoderShape small_gemma3() { return as_gemma3(small_llama(), 20); }
-inline LlamaSizes small_qwen3() { return as_qwen3(small_llama()); }
-
 /// Writes a Hugging Face folder with random weights, which bf16 holds exactly, then calls `body`
 /// with the same model in an engine, which computes micro-batches of one sequence without a cache.
 inline void with_saved_model(

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/model/reference.h"
+#include "tests/ops/reference.h"
 
 #include <cmath>
 #include <cstddef>

@@ -5,8 +5,8 @@
 #include "ops/cpu/processor.h"
 #include "ops/cpu/product_choice.h"
 #include "ops/cpu/products.h"
-#include "tests/model/ops_harness.h"
 #include "tests/only_target.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 namespace {

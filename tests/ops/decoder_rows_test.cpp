@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "tests/errors.h"
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 // RMS norm, SwiGLU, rotary embeddings and tables without positions against the plain loops.
 namespace zero::testing {
@@ -323,7 +323,7 @@ TEST(RotaryAngles, ScaleAsLlama3Does) {
 
 TEST(RotaryAngles, NameWhatIsOutOfRange) {
   const auto refusal = [](const RotaryAngles& angles) {
-    return message_of([&] { angles.validate(); });
+    return error_of([&] { angles.validate(); });
   };
   EXPECT_THAT(refusal({.theta = 0}), HasSubstr("model.rope_theta is 0, expected more than 0"));
   EXPECT_THAT(refusal({.scaling = RotaryScaling{.factor = 0.5}}),
@@ -337,20 +337,20 @@ TEST(RotaryAngles, NameWhatIsOutOfRange) {
 TEST(DecoderOps, RefuseWhatDoesNotFit) {
   Harness h;
   const View x = h.tensor(random_values(12, 1), DType::fp32);
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 h.ops->attention_forward({1, 1, 3, 2, DType::fp32, 2}, x, x, x);
               }),
               HasSubstr("attention_forward: 3 heads, expected a multiple of the 2 of keys"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 h.ops->rotary({1, 1, 1, 3, 12, DType::fp32}, Turn::forward, x, x, x);
               }),
               HasSubstr("rotary: heads of 3 elements, expected an even number"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 h.ops->gated_forward({2, 4, DType::fp32}, Gate::silu, x, x);
               }),
               HasSubstr("swiglu_forward: operand x holds 12 x fp32, expected 16 x fp32"));
   EXPECT_THAT(
-      message_of([&] {
+      error_of([&] {
         h.ops->norm_apply(
             {3, 4, DType::fp32},
             {.x = x, .delta = x, .weight = x.slice(0, 4), .y = x, .statistics = x.slice(0, 3)});

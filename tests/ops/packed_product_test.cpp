@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "ops/cpu/processor.h"
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 namespace {

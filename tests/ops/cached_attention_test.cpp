@@ -14,8 +14,8 @@
 #include "base/half.h"
 #include "ops/cpu/product_choice.h"
 #include "ops/inference_ops.h"
-#include "tests/inference/cached_layer.h"
 #include "tests/only_target.h"
+#include "tests/ops/cached_layer.h"
 
 namespace zero::testing {
 namespace {

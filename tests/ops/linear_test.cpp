@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/errors.h"
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 namespace {
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Linear, ::testing::ValuesIn(linear_cases()),
 TEST(OpsErrors, AnOperandOfAnotherSizeIsNamedWithBothCounts) {
   Harness h;
   const View x = h.empty(6, DType::fp32);
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     h.ops->column_sums({2, 4, DType::fp32}, x, h.empty(4, DType::fp32));
   });
   EXPECT_THAT(message, ::testing::HasSubstr("column_sums: operand x holds 6 x fp32, expected 8"));
@@ -193,14 +193,14 @@ TEST(OpsErrors, AnOperandOfAnotherSizeIsNamedWithBothCounts) {
 TEST(OpsErrors, AnOperandOfAnotherTypeIsNamedWithBothTypes) {
   Harness h;
   const std::string message =
-      message_of([&] { h.ops->add(h.empty(4, DType::fp32), h.empty(4, DType::bf16), View()); });
+      error_of([&] { h.ops->add(h.empty(4, DType::fp32), h.empty(4, DType::bf16), View()); });
   EXPECT_THAT(message, ::testing::HasSubstr("operand delta holds 4 x bf16, expected 4 x fp32"));
 }
 
 TEST(OpsErrors, OtherTypesThanFp32Bf16AndFp16AreRefused) {
   Harness h;
   const View x = h.empty(4, DType::fp64);
-  EXPECT_THAT(message_of([&] { h.ops->gelu_forward(x, x); }),
+  EXPECT_THAT(error_of([&] { h.ops->gelu_forward(x, x); }),
               ::testing::HasSubstr("computes in fp32, bf16 or fp16, not in fp64"));
 }
 
@@ -208,7 +208,7 @@ TEST(OpsErrors, AnUnpreparedShapeSaysToPrepareIt) {
   Harness h;
   h.ops->allocate_scratch();
   const View x = h.empty(8, DType::fp32);
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     h.ops->column_sums({2, 4, DType::fp32}, x, h.empty(4, DType::fp32));
   });
   EXPECT_THAT(message, ::testing::HasSubstr("prepare() its shape before allocate_scratch()"));
@@ -218,23 +218,23 @@ TEST(OpsErrors, RowsThatOverlapOrHaveGapsInTheWrongPlaceAreRefused) {
   Harness h;
   const View x = h.empty(80, DType::fp32);
   const LinearShape narrow{4, 2, 10, WeightLayout::in_out, DType::fp32, DType::fp32, 8};
-  EXPECT_THAT(message_of([&] { h.ops->linear_backward_input(narrow, x, x, x); }),
+  EXPECT_THAT(error_of([&] { h.ops->linear_backward_input(narrow, x, x, x); }),
               ::testing::HasSubstr("linear_backward_input: rows of 10 elements begin 8 apart, "
                                    "expected 10 at least"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 h.ops->cross_entropy_forward({4, 10, DType::fp32, 0, 8}, x, x, x);
               }),
               ::testing::HasSubstr("cross_entropy_forward: rows of 10 elements begin 8 apart"));
   LinearShape wide = narrow;
   wide.out_stride = 16;
-  EXPECT_THAT(message_of([&] { h.ops->linear_forward(wide, x, x, x, x); }),
+  EXPECT_THAT(error_of([&] { h.ops->linear_forward(wide, x, x, x, x); }),
               ::testing::HasSubstr("linear_forward: bias: rows of 10 elements begin 16 apart, "
                                    "expected no gaps"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 h.ops->linear_gelu_forward(wide, {x, x, x, x, x});
               }),
               ::testing::HasSubstr("linear_gelu_forward: rows of 10"));
-  EXPECT_THAT(message_of([&] { h.ops->linear_backward_parameters(wide, x, x, x, x); }),
+  EXPECT_THAT(error_of([&] { h.ops->linear_backward_parameters(wide, x, x, x, x); }),
               ::testing::HasSubstr("linear_backward_parameters: rows of 10"));
 }
 
@@ -243,7 +243,7 @@ TEST(OpsErrors, ApplyingANormToADeltaIsRefused) {
   const View x = h.empty(4, DType::fp32);
   const View statistics = h.empty(2, DType::fp32);
   const NormForward o{x, x, x, x, x, x, statistics};
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 h.ops->norm_apply({1, 4, DType::fp32}, o);
               }),
               ::testing::HasSubstr("layer_norm_apply: takes no delta"));

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tests/errors.h"
 #include "tests/scratch.h"
 #include "weights/hf/safetensors.h"
 
@@ -23,7 +23,5 @@ std::vector<std::byte> bytes_of(const SafetensorsReader& file, const FileTensor&
 /// Writes a safetensors file of that layout; a tensor that `values` does not name holds zeros.
 void write_tensors(const std::string& path, const FileHeader& layout,
                    const std::map<std::string, std::vector<std::byte>>& values = {});
-/// The message of the zero::Error that `body` throws; "" when it throws none.
-std::string error_of(const std::function<void()>& body);
 
 }  // namespace zero::testing

@@ -128,13 +128,13 @@ TEST(QuantizedRows, RefuseAnElementWithoutACode) {
       for (const float bad : {kInfinity, -kInfinity, std::nanf("")}) {
         std::vector<float> tensor(4000, 1.0F);
         tensor[QuantizedRows(shape, 0, shape.file_rows()).element_at(99, 33)] = bad;
-        EXPECT_THAT(message_of([&] { quantize(shape, 0, tensor, 1); }),
+        EXPECT_THAT(error_of([&] { quantize(shape, 0, tensor, 1); }),
                     HasSubstr("input 99 of output 33 has weight"));
       }
     }
   }
   const std::vector<float> large(64, 1e6F);
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 quantize({2, 32, WeightLayout::out_in, DType::fp32, WeightFormat::q4}, 0, large, 1);
               }),
               HasSubstr("an element is 1000000; expected at most 524032"));

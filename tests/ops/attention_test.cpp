@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/errors.h"
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 namespace {
@@ -206,7 +206,7 @@ TEST(AttentionWindow, BelowNothingIsRefused) {
   Harness h;
   const View x = h.empty(64, DType::fp32);
   EXPECT_THAT(
-      message_of([&] {
+      error_of([&] {
         h.ops->attention_forward({1, 4, 1, 4, DType::fp32, 1, -1}, x, x, x);
       }),
       ::testing::HasSubstr("attention_forward: a window of -1 positions, expected at least 1"));

@@ -17,7 +17,7 @@
 
 #include "device/device.h"
 #include "ops/ops.h"
-#include "tests/model/reference.h"
+#include "tests/ops/reference.h"
 
 namespace zero::testing {
 
@@ -51,7 +51,7 @@ inline std::vector<std::int32_t> random_tokens(std::int64_t count, std::int32_t 
   return tokens;
 }
 
-/// The device that a test program is about: model_ops_tests the CPU, emulated_ops_tests an emulated
+/// The device that a test program is about: ops_tests the CPU, emulated_ops_tests an emulated
 /// GPU, gpu_tests a real one, which all tests share: to open it costs more than a test.
 std::shared_ptr<Device> open_tested_device();
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tests/model/ops_harness.h"
+#include "tests/ops/ops_harness.h"
 
 namespace zero::testing {
 

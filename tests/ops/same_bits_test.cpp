@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 
-#include "tests/model/ops_harness.h"
-#include "tests/model/padded_logits.h"
+#include "tests/ops/ops_harness.h"
+#include "tests/ops/padded_logits.h"
 #include "tests/support/test_device.h"
 
 // Every kernel gives the same bits on 1, 2 and 3 threads, and on streams that run the work later.

@@ -12,7 +12,7 @@ namespace {
 TEST(CacheFormats, HaveNames) {
   EXPECT_EQ(cache_format_from_name("dtype"), CacheFormat::plain);
   EXPECT_EQ(cache_format_from_name("int8"), CacheFormat::int8);
-  EXPECT_EQ(message_of([] { cache_format_from_name("q4"); }),
+  EXPECT_EQ(error_of([] { cache_format_from_name("q4"); }),
             "the cache is \"q4\"; expected dtype or int8");
 }
 

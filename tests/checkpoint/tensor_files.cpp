@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "scratch.h"
+#include "tests/checkpoint/tensor_files.h"
 
 #include <cstdint>
 #include <cstring>
@@ -40,15 +40,6 @@ void write_tensors(const std::string& path, const FileHeader& layout,
     file.append(reinterpret_cast<const char*>(found->second.data()), bytes);
   }
   write_bytes(path, file);
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace zero::testing
