@@ -100,8 +100,8 @@ class CudaStream final : public Stream {
   std::int64_t submitted_ = 0;
   std::vector<Upstream> upstream_;
   Repeating* repeating_ = nullptr;
-  Event latest_;                    // the last point that record() returned
-  bool behind_ = true;              // no work was queued after latest_
+  Event latest_;                           // the last point that record() returned
+  bool behind_ = true;                     // no work was queued after latest_
   mutable std::deque<PendingWait> waits_;  // not yet added to the total
   mutable double waited_seconds_ = 0;
 };
