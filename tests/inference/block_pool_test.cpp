@@ -15,28 +15,28 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-constexpr std::int64_t kTokens = 4;  // of a block
+constexpr std::int64_t kBlockTokens = 4;  // of a block
 
 class BlockPools : public ::testing::Test {
  protected:
   using Table = std::vector<std::int32_t>;
 
   void make(std::int64_t blocks, std::int64_t host_blocks) {
-    pool_.emplace(BlockPool::Size{kTokens, blocks, host_blocks},
+    pool_.emplace(BlockPool::Size{kBlockTokens, blocks, host_blocks},
                   [this](std::int32_t from, std::int32_t to) { copies_.emplace_back(from, to); });
   }
   /// `count` whole blocks of the tokens first, first + 1, ...
   static std::vector<std::uint32_t> text(std::uint32_t first, std::size_t count) {
-    std::vector<std::uint32_t> tokens(count * kTokens);
+    std::vector<std::uint32_t> tokens(count * kBlockTokens);
     std::iota(tokens.begin(), tokens.end(), first);
     return tokens;
   }
   /// The blocks of a sequence that writes `tokens`, whole blocks.
   Table write(const std::vector<std::uint32_t>& tokens) {
     Table table;
-    for (std::size_t i = 0; i < tokens.size(); i += kTokens) {
+    for (std::size_t i = 0; i < tokens.size(); i += kBlockTokens) {
       table.push_back(pool_->take());
-      table.back() = pool_->publish(table, std::span(tokens).subspan(i, kTokens));
+      table.back() = pool_->publish(table, std::span(tokens).subspan(i, kBlockTokens));
     }
     return table;
   }
@@ -57,7 +57,7 @@ TEST_F(BlockPools, SequencesShareAPrefix) {
   make(8, 0);
   const Table first = write(text(0, 3));
   BlockPool::Prefix prefix = cached(text(0, 2));
-  EXPECT_EQ(prefix.tokens, 2 * kTokens);
+  EXPECT_EQ(prefix.tokens, 2 * kBlockTokens);
   EXPECT_EQ(prefix.unused_blocks, 0);
   EXPECT_THAT(prefix.blocks, ElementsAre(first[0], first[1]));
   pool_->acquire(prefix.blocks);
@@ -82,7 +82,7 @@ TEST_F(BlockPools, EqualTokensBehindOthersAreOtherContent) {
   make(8, 0);
   const Table first = write(text(0, 2));
   std::vector<std::uint32_t> tokens = text(100, 1);
-  const std::vector<std::uint32_t> end = text(kTokens, 1);
+  const std::vector<std::uint32_t> end = text(kBlockTokens, 1);
   tokens.insert(tokens.end(), end.begin(), end.end());
   EXPECT_NE(write(tokens)[1], first[1]);
 }
@@ -95,13 +95,13 @@ TEST_F(BlockPools, LeastRecentlyUsedIsEvictedFirstAndEndsBeforeBeginnings) {
   pool_->acquire(used_again.blocks);
   release(used_again.blocks);
   pool_->take();
-  EXPECT_EQ(cached(text(0, 2)).tokens, kTokens);
-  EXPECT_EQ(cached(text(100, 2)).tokens, 2 * kTokens);
+  EXPECT_EQ(cached(text(0, 2)).tokens, kBlockTokens);
+  EXPECT_EQ(cached(text(100, 2)).tokens, 2 * kBlockTokens);
   pool_->take();
-  EXPECT_EQ(cached(text(100, 2)).tokens, kTokens);
+  EXPECT_EQ(cached(text(100, 2)).tokens, kBlockTokens);
   pool_->take();
   EXPECT_EQ(cached(text(100, 2)).tokens, 0);
-  EXPECT_EQ(cached(text(0, 2)).tokens, kTokens);
+  EXPECT_EQ(cached(text(0, 2)).tokens, kBlockTokens);
   EXPECT_EQ(pool_->usage().forgotten, 3);
 }
 
@@ -132,8 +132,8 @@ TEST_F(BlockPools, AFullHostForgetsItsLeastRecentlyUsed) {
   release(write(text(100, 2)));
   EXPECT_EQ(pool_->usage().moved_out, 2);
   EXPECT_EQ(pool_->usage().forgotten, 1);
-  EXPECT_EQ(cached(text(0, 2)).tokens, kTokens);  // its beginning is on the host
-  EXPECT_EQ(cached(text(100, 2)).tokens, 2 * kTokens);
+  EXPECT_EQ(cached(text(0, 2)).tokens, kBlockTokens);  // its beginning is on the host
+  EXPECT_EQ(cached(text(100, 2)).tokens, 2 * kBlockTokens);
 }
 
 TEST_F(BlockPools, ContentWrittenAgainLeavesTheHost) {
@@ -161,7 +161,7 @@ TEST_F(BlockPools, UnpublishedBlocksAreFoundNoMore) {
   EXPECT_EQ(pool_->usage().cached, 0);
   EXPECT_EQ(pool_->available(), 4);
   const Table unknown{pool_->take(), pool_->take()};  // behind unknown content, none is published
-  EXPECT_EQ(pool_->publish(unknown, text(kTokens, 1)), unknown[1]);
+  EXPECT_EQ(pool_->publish(unknown, text(kBlockTokens, 1)), unknown[1]);
   release(unknown);
   EXPECT_EQ(pool_->usage().cached, 0);
 }
