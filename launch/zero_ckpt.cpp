@@ -56,9 +56,10 @@ class Commands {
 
   /// Commands that change nothing.
   void add_lookers() {
-    CLI::App& list = add("ls", "checkpoints of FOLDER: step, size, time; why one is not complete or not readable", [&] {
-      return tool::list(disk_, given_.path, given_.json ? tool::Form::json : tool::Form::text);
-    });
+    CLI::App& list = add(
+        "ls", "checkpoints of FOLDER: step, size, time; why one is not complete or readable", [&] {
+          return tool::list(disk_, given_.path, given_.json ? tool::Form::json : tool::Form::text);
+        });
     take_folder(list);
     list.add_flag("--json", given_.json, "as JSON");
     take_path(add("verify", "read every byte and check its sum; of a folder of checkpoints, all",
