@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/backends.h"
 #include "collectives/in_process_store.h"
 #include "tests/errors.h"
 

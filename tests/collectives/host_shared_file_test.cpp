@@ -112,7 +112,8 @@ TEST(HostInvitation, ToAnotherProcessThanItNamesIsRefused) {
   const host::SharedFile file("test", kBytes);
   host::Invitation to = file.invitation();
   to.space = "pid:[1]";
-  EXPECT_THAT(error_of(to), HasSubstr("runs in another PID namespace, pid:[1]; this one in pid:["));
+  EXPECT_THAT(refusal_of(to),
+              HasSubstr("runs in another PID namespace, pid:[1]; this one in pid:["));
   to = file.invitation();
   to.process.start += 1;
   EXPECT_EQ(refusal_of(to),

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/backends.h"
 #include "collectives/mpi/check.h"
 #include "collectives/mpi/options.h"
 #include "tests/collectives/body.h"

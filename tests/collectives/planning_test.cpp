@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "collectives/backends.h"
 #include "collectives/collective_backend.h"
 #include "collectives/in_process_store.h"
 #include "collectives/store.h"

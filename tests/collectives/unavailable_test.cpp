@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "collectives/backends.h"
 #include "collectives/in_process_store.h"
 #include "tests/errors.h"
 

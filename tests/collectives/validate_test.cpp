@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "collectives/backends.h"
 #include "tests/errors.h"
 
 namespace zero::test {

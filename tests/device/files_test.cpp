@@ -79,7 +79,7 @@ TEST(Disk, SignalsOnlyDelayIt) {
   for (const long call : {SYS_openat, SYS_fallocate, SYS_ftruncate, SYS_fsync}) {
     Scratch scratch;
     const std::string path = scratch.path("file");
-    const testing::Answer system = testing::first_calls_end_with(EINTR, 2);
+    const testing::SystemAnswer system = testing::first_calls_end_with(EINTR, 2);
     int calls = 0;
     const auto answer = [&](const testing::SystemCall& asked) {
       ++calls;

@@ -101,7 +101,7 @@ TEST_F(How, WithAnIoUringThatIsTooOldThreadsWrite) {
 }
 
 /// The system, on which all files are of this type of file system.
-testing::Answer of_type(decltype(statfs::f_type) type) {
+testing::SystemAnswer of_type(decltype(statfs::f_type) type) {
   return [type](const testing::SystemCall& asked) {
     const long result = asked.run();
     testing::store_for_caller(

@@ -39,10 +39,10 @@ struct SystemCall {
 };
 
 /// Stands in for the system: its result is the call's, or the negative error number.
-using Answer = std::function<long(const SystemCall& call)>;
+using SystemAnswer = std::function<long(const SystemCall& call)>;
 
 /// The system, except that the first `count` calls do nothing and end with `error`.
-inline Answer first_calls_end_with(int error, int count = 1) {
+inline SystemAnswer first_calls_end_with(int error, int count = 1) {
   return [error, left = count](const SystemCall& call) mutable {
     return left-- > 0 ? -error : call.run();
   };
@@ -71,7 +71,7 @@ __attribute__((no_sanitize_thread)) void store_for_caller(T& out, T value) {
 }
 
 /// Answers one call, if any comes within some milliseconds.
-inline void answer_one(int listener, const Answer& answer) {
+inline void answer_one(int listener, const SystemAnswer& answer) {
   pollfd arrived{.fd = listener, .events = POLLIN, .revents = 0};
   if (::poll(&arrived, 1, 5) <= 0 || (arrived.revents & POLLIN) == 0) return;
   seccomp_notif asked{};
@@ -91,7 +91,7 @@ inline constexpr const char* kNoSupervision = "the system lets no thread answer 
 
 /// Runs `body` on a thread of its own, with the calling thread's `answer` to system calls number
 /// `number`; returns the message of the zero::Error that `body` ends with, or "no error".
-inline std::string on_supervised_thread(long number, const Answer& answer,
+inline std::string on_supervised_thread(long number, const SystemAnswer& answer,
                                         const std::function<void()>& body) {
   std::promise<int> supervised;
   std::atomic<bool> ended = false;
