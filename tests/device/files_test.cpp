@@ -32,6 +32,7 @@ using ::testing::HasSubstr;
 using testing::on_own_thread;
 using testing::Scratch;
 using testing::write_bytes;
+using zero::error_of;
 
 std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 

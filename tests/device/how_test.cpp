@@ -35,6 +35,7 @@ using ::testing::HasSubstr;
 using testing::on_own_thread;
 using testing::refuse;
 using ::testing::StartsWith;
+using zero::error_of;
 
 constexpr std::int64_t kSize = 16 << 20;
 

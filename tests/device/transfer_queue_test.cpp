@@ -31,6 +31,7 @@ namespace {
 using testing::file_bytes;
 using testing::FileSizeLimit;
 using testing::Scratch;
+using zero::error_of;
 
 using Ticket = TransferQueue::Ticket;
 
