@@ -196,7 +196,7 @@ TEST(Configuration, WhatOtherFrameworksCallOtherwiseKeepsItsMeaning) {
         {R"("bfloat16": true)", "bfloat16=null bfloat16.enabled=true"},
         {R"("fp16": true)", "fp16=null fp16.enabled=true"}}) {
     EXPECT_THAT(refusal(body), ::testing::EndsWith(std::string(": --set ") + set)) << body;
-    EXPECT_EQ("", after_answer(body, set)) << body;
+    EXPECT_EQ("no error", after_answer(body, set)) << body;
   }
   EXPECT_THAT(refusal(R"("fsdp": "full_shard", "zero_optimization": {"stage": 1})"),
               ::testing::EndsWith("give zero_optimization.stage, which is given too, alone: --set "
