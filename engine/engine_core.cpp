@@ -96,6 +96,10 @@ void EngineCore::seal(const SealOptions& options) {
   }
 }
 
+void EngineCore::publish_all(Gathers::Kind kind) {
+  for (const int index : sealed_->order) sealed_->gathers.publish(unit_at(index), kind);
+}
+
 /// The schedules, which all ranks have agreed on; allocates states and receive slices.
 Schedules EngineCore::prepare(std::span<const UnitUse> uses, const EngineResources& resources,
                               Sharding& sharding, GradientReducer& reducer) {
