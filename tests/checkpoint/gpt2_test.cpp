@@ -10,6 +10,7 @@
 #include "checkpoint/weights.h"
 #include "tests/checkpoint/tensor_files.h"
 #include "tests/support/gpt2_reference.h"
+#include "tests/support/test_device.h"
 
 namespace zero::testing {
 namespace {
