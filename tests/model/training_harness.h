@@ -130,7 +130,8 @@ class Training {
     const View copy(bytes.data(), row.count(), row.dtype(), nullptr);
     device_.kernels().convert(device_.compute(), row, copy);
     device_.compute().synchronize();
-    return copy.dtype() == DType::bf16 ? floats_of<bfloat16>(copy) : floats_of<float>(copy);
+    if (copy.dtype() == DType::bf16) return floats_of<bfloat16>(copy);
+    return copy.dtype() == DType::fp16 ? floats_of<float16>(copy) : floats_of<float>(copy);
   }
   template <typename T>
   static std::vector<float> floats_of(View view) {
