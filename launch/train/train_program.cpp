@@ -95,6 +95,7 @@ struct Prepared {
 };
 
 /// The files that every rank reads to put them into checkpoints and the last folder of weights.
+/// Throws zero::Error if one, such as the tokenizer's, cannot be read.
 std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config) {
   std::map<std::string, std::string> fingerprints;
   if (!config.checkpoints.used() && !names_folder(config.run.save_weights)) return fingerprints;
@@ -159,9 +160,9 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   agree(communicator, *device, "data", [&] {
     check_files(config);
     prepared.batches.emplace(config, communicator.rank());
-    if (communicator.rank() == 0) check_data_tokenizer(config, *prepared.batches);
     files = prepared.batches->fingerprint();
     files.merge(weight_file_fingerprints(config));
+    if (communicator.rank() == 0) check_data_tokenizer(config, *prepared.batches);
   });
   require_agreement(communicator, *device, files);
   agree(communicator, *device, "run.log", [&] {
