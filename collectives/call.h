@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,7 +41,9 @@ inline constexpr std::string_view kTargetsApart =
     "same part of it on every rank";
 
 /// The contradiction between `mine` of rank `me` and `theirs` of rank `them`, as a message for
-/// `me`; empty if they agree. Symmetric: both ranks get a message, or neither.
-std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs, int them);
+/// `me`, which calls the ranks by `names` (empty: 0, 1, ...); empty if they agree. Symmetric: both
+/// ranks get a message, or neither.
+std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs, int them,
+                                    std::span<const int> names = {});
 
 }  // namespace zero

@@ -119,10 +119,11 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   const Commands commands(app);
   try {
+    zero::keep_streams_closed();
     zero::report_large_files();
     app.parse(argc, argv);
     const Answer answer = commands.act();
-    fmt::print("{}", zero::printable_text(answer.text));
+    zero::print(zero::printable_text(answer.text));
     switch (answer.verdict) {
       case Answer::Verdict::yes:
         return 0;

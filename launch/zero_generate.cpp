@@ -248,6 +248,7 @@ int main(int argc, char** argv) {
     add_ranks(app, flags);
     add_run(app, flags);
     zero::limit_cpu(zero::process_environment());
+    zero::keep_streams_closed();
     zero::report_large_files();
     app.parse(argc, argv);
     check_mode(app, flags);

@@ -72,10 +72,11 @@ int main(int argc, char** argv) {
   app.add_option("--shard-tokens", options.shard_tokens, "tokens of a train shard, at most")
       ->capture_default_str();
   try {
+    zero::keep_streams_closed();
     zero::report_large_files();
     app.parse(argc, argv);
     if (digests) {
-      for (const std::string& path : zero::make_digests(options.files)) fmt::print("{}\n", path);
+      for (const std::string& path : zero::make_digests(options.files)) zero::print(path + "\n");
       return 0;
     }
     if (out->count() == 0) throw CLI::RequiredError("--out");

@@ -4,8 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <exception>
 
 #include "base/error.h"
@@ -16,6 +14,7 @@
 #include "launch/process/process.h"
 #include "launch/process/signals.h"
 #include "launch/rendezvous/start.h"
+#include "launch/telemetry/output.h"
 #include "launch/train/train_program.h"
 
 namespace {
@@ -27,9 +26,7 @@ int run(const zero::TrainFlags& flags, int argc, char** argv) {
     const auto [text, over_limit] = flags.plan
                                         ? zero::printed_plan(flags, world)
                                         : zero::PrintedPlan{zero::printed_config(flags, world), ""};
-    if (flags.start.rank == 0) fmt::print("{}", text);
-    ZERO_CHECK(std::fflush(stdout) == 0, "standard output cannot be written: {}",
-               std::strerror(errno));
+    if (flags.start.rank == 0) zero::print(text);
     ZERO_CHECK(over_limit.empty(), "{}", over_limit);
     return 0;
   }
@@ -119,6 +116,7 @@ int main(int argc, char** argv) {
   try {
     add_flags(app, flags);
     zero::limit_cpu(zero::process_environment());
+    zero::keep_streams_closed();
     zero::report_large_files();
     app.parse(argc, argv);
     // Checked here: the parser would also report a missing --config if another flag is misspelt.
@@ -138,7 +136,7 @@ int main(int argc, char** argv) {
   }
   try {
     if (!flags.print_value.empty()) {  // scripts ask outside of any job, whatever rank they have
-      fmt::print("{}", zero::printed_value(flags));
+      zero::print(zero::printed_value(flags));
       return 0;
     }
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);

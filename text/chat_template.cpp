@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -42,21 +43,24 @@ Value value_of(const nlohmann::json& json) {
     }
     return Value::map(std::move(items));
   }
-  const bool fits = json.is_number_integer() &&
-                    !(json.is_number_unsigned() && json.get<std::uint64_t>() >> 63U != 0);
-  return fits ? Value::integer(json.get<std::int64_t>())
-              : Value(Value::Variant(json.get<double>()));
+  const bool fits = json.is_number_float()
+                        ? std::abs(json.get<double>()) < 0x1p63
+                        : !json.is_number_unsigned() || json.get<std::uint64_t>() >> 63U == 0;
+  ZERO_CHECK(fits, "chat_template_kwargs has {}; expected a number that 64 bits with a sign hold",
+             json.dump());
+  return json.is_number_integer() ? Value::integer(json.get<std::int64_t>())
+                                  : Value(Value::Variant(json.get<double>()));
 }
 
-/// A further variable replaces a special token of that name, and nothing else.
-void add_values(const nlohmann::json& values, std::size_t fixed,
-                jinja::Template::Variables& variables) {
+/// Further variables, beside those that every chat with this tokenizer has.
+void add_values(const nlohmann::json& values, jinja::Template::Variables& variables) {
+  const std::size_t own = variables.size();
   for (const auto& [name, value] : values.items()) {
-    const auto at = std::ranges::find(variables, name, &std::pair<std::string, Value>::first);
-    ZERO_CHECK(at - variables.begin() >= static_cast<std::ptrdiff_t>(fixed),
+    const auto end = variables.begin() + static_cast<std::ptrdiff_t>(own);
+    ZERO_CHECK(std::find_if(variables.begin(), end,
+                            [&](const auto& variable) { return variable.first == name; }) == end,
                "chat_template_kwargs has \"{}\", which every chat has already; leave it out",
                printable_line(name));
-    if (at != variables.end()) variables.erase(at);
     variables.emplace_back(name, value_of(value));
   }
 }
@@ -70,7 +74,6 @@ jinja::Template::Variables variables_of(const TokenizerConfig& config,
                                        {"tools", Value::none()},
                                        {"documents", Value::none()},
                                        {"add_generation_prompt", Value::boolean(true)}};
-  const std::size_t fixed = variables.size();
   for (const auto& [part, name] : config.special.names) {
     variables.emplace_back(part, Value::text(name.content));
   }
@@ -81,7 +84,7 @@ jinja::Template::Variables variables_of(const TokenizerConfig& config,
   if (!additional.empty()) {
     variables.emplace_back("additional_special_tokens", Value::list(std::move(additional)));
   }
-  add_values(values, fixed, variables);
+  add_values(values, variables);
   return variables;
 }
 
@@ -124,9 +127,10 @@ std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
       "{}: has no chat_template, so the model was not made to chat; give it text to continue",
       found.file);
   ZERO_CHECK(!messages.empty(), "a chat has no messages; give at least one");
+  jinja::Template::Variables variables = variables_of(config, messages, values);
   try {
     const jinja::Template chat(found.file, found.text);
-    return pieces_of(chat.render(variables_of(config, messages, values), now));
+    return pieces_of(chat.render(std::move(variables), now));
   } catch (const Error& error) {
     fail(
         "{}; change the messages if the template asks for others, or give the prompt's whole text, "

@@ -19,7 +19,8 @@ struct ChatMessage {
 
 /// The prompt that asks a model for the assistant's next message, for Tokenizer::encode_pieces:
 /// what transformers' apply_chat_template writes with add_generation_prompt, no tools and no
-/// documents, and with `values`, an object or null, as further variables of the template. The
+/// documents, and with `values`, an object or null, as further variables of the template, none of
+/// which is there already, as the special tokens are. The
 /// contents of messages are pieces of their own, whatever the template does to them, so special
 /// tokens written in them stay text; an empty one is a piece without a byte. `now` is for templates
 /// that ask for the date. Throws zero::Error naming the file and line if the template is missing,

@@ -59,6 +59,8 @@ Group::~Group() {
 
 // Writes this rank's header and waits until all ranks have written theirs.
 void Group::begin_call(const CallArguments& call) {
+  // A slow peer of the failed call may still read that call's header.
+  if (control_.failed()) throw_failure(call);
   control_.next_call();
   CallHeader& header = control_.header(membership_.rank);
   std::uint64_t agreement = mixed(static_cast<std::uint64_t>(call.signature.operation),

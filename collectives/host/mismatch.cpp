@@ -104,8 +104,8 @@ void Group::throw_mismatch(const CallArguments& call) {
   pass_barrier(call);
   const Call mine = read_call(control_.body(membership_.rank));  // cut as theirs are
   for (int rank = 0; rank < membership_.size; ++rank) {
-    const auto message = mismatch(mine, membership_.name(), read_call(control_.body(rank)),
-                                  membership_.name_of(rank));
+    const auto message =
+        mismatch(mine, membership_.rank, read_call(control_.body(rank)), rank, membership_.names);
     if (message) throw Error(*message);
   }
   fail("{}: the ranks' calls differ; check that all ranks make the same calls", error_prefix(call));
@@ -135,10 +135,12 @@ void Group::check_pairs(const CallArguments& call) {
       if (!differ(i, j)) continue;
       if (i == membership_.rank || j == membership_.rank) {
         const int peer = i == membership_.rank ? j : i;
-        throw Error(
-            *mismatch(call_of_rank(membership_.rank), membership_.rank, call_of_rank(peer), peer));
+        throw Error(*mismatch(call_of_rank(membership_.rank), membership_.rank, call_of_rank(peer),
+                              peer, membership_.names));
       }
-      if (!elsewhere) elsewhere = mismatch(call_of_rank(i), i, call_of_rank(j), j);
+      if (!elsewhere) {
+        elsewhere = mismatch(call_of_rank(i), i, call_of_rank(j), j, membership_.names);
+      }
     }
   }
   if (elsewhere) fail("{}: the group has failed: {}", error_prefix(call), *elsewhere);

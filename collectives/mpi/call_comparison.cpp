@@ -79,7 +79,7 @@ void CallComparison::finish(const WhileWaiting& while_waiting) {
     while_waiting([&] { return std::vector<int>{name_of(theirs ? next_ : previous_)}; });
   });
   if (*theirs == mine_) return;
-  throw Error(mismatch(unpack(mine_), name_of(rank_), unpack(*theirs), name_of(previous_)).value());
+  throw Error(mismatch(unpack(mine_), rank_, unpack(*theirs), previous_, names_).value());
 }
 
 }  // namespace zero::mpi

@@ -19,8 +19,8 @@ std::vector<Option> trainer_options() {
              "a seeded permutation of the sequences per epoch, the same for every world"),
       honour("data.tokenizer", text, "null",
              "\"bytes\", a SentencePiece .model, a tokenizer.json or a folder with one, saved with "
-             "the "
-             "weights for zero_generate; null: bytes where model.vocabulary is 256"),
+             "the weights for zero_generate; null: that in model.hf or run.init, or bytes where "
+             "model.vocabulary is 256"),
       honour("run.steps", integer, "100", "optimizer steps to do").from(0),
       honour("run.seed", integer, "1", "of initial values and shuffling").from(0, 9e18),
       honour("run.threads", integer, "\"auto\"",

@@ -3,15 +3,12 @@
 #include "launch/generate/answer_printer.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/error.h"
 #include "base/printable.h"
 #include "launch/telemetry/console.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 
@@ -43,13 +40,6 @@ std::vector<AnswerUpdate> decoded_updates(std::string_view bytes) {
     updates.push_back(std::move(update));
   }
   return updates;
-}
-
-void print(const std::string& text) {
-  if (text.empty()) return;
-  const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  ZERO_CHECK(good && std::fflush(stdout) == 0, "standard output: cannot write: {}",
-             std::strerror(errno));
 }
 
 void AnswerPrinter::begin(std::size_t answers) {

@@ -31,10 +31,6 @@ struct AnswerUpdate {
 std::string encoded(const std::vector<AnswerUpdate>& updates);
 std::vector<AnswerUpdate> decoded_updates(std::string_view bytes);
 
-/// Standard output, which may be a pipe or a full disk: throws zero::Error if `text` cannot be
-/// written whole.
-void print(const std::string& text);
-
 /// Prints answers on standard output and counts them: as texts, in the order of their prompts and
 /// as they come, or as lines of JSON, in the order in which they end.
 class AnswerPrinter {

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -147,8 +146,6 @@ void AnswerSession::step() {
                models_->generator().pass_error());
   } else if (ranks_.count() > 1) {
     models_->model().forward({});
-  } else if (!models_->generator().idle()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a batch waits to be full
   }
 }
 

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
 #include "launch/rendezvous/cgroup.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {
@@ -70,12 +70,12 @@ int compare_weights(const GenerateFlags& flags) {
              flags.compare, text.size(), encoder.context(), kPrompt + 1);
   const std::size_t all = text.size();
   text.resize(std::min(all, static_cast<std::size_t>(kTokens)));
-  fmt::print(
+  print(fmt::format(
       "{} tokens of {}{}; perplexity by stretches of {} tokens, each read without those before "
       "it\n{:<8} {:<6} {:>12} {:>11} {:>10} {:>12}\n",
       text.size(), flags.compare,
       text.size() < all ? fmt::format(", the first of its {}", all) : "", stretch, "weights",
-      "cache", "bytes", "bytes/token", "tokens/s", "perplexity");
+      "cache", "bytes", "bytes/token", "tokens/s", "perplexity"));
   double first = 0;
   for (const auto& [weights, cache] : formats_of(folder)) {
     const PlannedRanks one{.threads = threads_of(flags), .device = device_kind(flags)};
@@ -95,11 +95,10 @@ int compare_weights(const GenerateFlags& flags) {
     const auto shown = [&](std::string_view name) { return name == "dtype" ? flags.dtype : name; };
     const MemorySnapshot memory = device->ledger().snapshot();
     const std::int64_t tokens = model->cache().total_blocks() * model->cache().shape().block_tokens;
-    fmt::print("{:<8} {:<6} {:>12} {:>11} {:>10.1f} {:>12.4f} ({:+.2f} %)\n", shown(weights),
-               shown(cache), memory.current_of(MemoryClass::parameters),
-               memory.labels.at("activations/key_value_cache") / tokens, speed(*model, text),
-               perplexity, 100 * (perplexity / first - 1));
-    std::fflush(stdout);
+    print(fmt::format("{:<8} {:<6} {:>12} {:>11} {:>10.1f} {:>12.4f} ({:+.2f} %)\n", shown(weights),
+                      shown(cache), memory.current_of(MemoryClass::parameters),
+                      memory.labels.at("activations/key_value_cache") / tokens, speed(*model, text),
+                      perplexity, 100 * (perplexity / first - 1)));
   }
   return 0;
 }

@@ -148,8 +148,6 @@ Prompt parse_prompt(std::string_view line, const PromptSettings& usual, const st
              "{}: special is true beside ids or messages; expected it beside a prompt, a text in "
              "which special tokens act",
              where);
-  ZERO_CHECK(!fields.has("chat_template_kwargs") || fields.has("messages"),
-             "{}: chat_template_kwargs is for a chat template; expected it beside messages", where);
   validate(prompt.settings, where);
   return prompt;
 }

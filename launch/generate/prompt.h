@@ -25,7 +25,8 @@ struct PromptSettings {
   std::int64_t priority = 0;  ///< GenerationRequest::priority
   /// A text is a whole rendered prompt: special tokens written in it act, and none is put before.
   bool special = false;
-  /// An object whose fields the chat template sees as variables, such as enable_thinking.
+  /// An object whose fields the chat template sees as variables, such as enable_thinking; for
+  /// messages alone.
   nlohmann::json template_values{};
 
   static constexpr std::int64_t kUsualTokens = 128;

@@ -38,6 +38,23 @@ void check_utf8(std::string_view text, const std::string& where) {
   }
 }
 
+/// Adds the texts and names in `values`, and a letter for any other value to `others`.
+void add_texts(const nlohmann::json& values, std::vector<std::string_view>& texts,
+               std::string& others) {
+  if (values.is_object()) {
+    for (auto at = values.begin(); at != values.end(); ++at) {
+      texts.emplace_back(at.key());
+      add_texts(*at, texts, others);
+    }
+  } else if (values.is_array()) {
+    for (const nlohmann::json& value : values) add_texts(value, texts, others);
+  } else if (values.is_string()) {
+    texts.emplace_back(values.get_ref<const std::string&>());
+  } else {
+    others += 'v';
+  }
+}
+
 /// What `encode` returns; what it throws names the prompt.
 template <typename Encode>
 Prompt::Ids named(const std::string& where, const Encode& encode) {
@@ -119,6 +136,10 @@ const Tokenizer& PromptEncoder::needed_tokenizer(const std::string& where) const
 
 Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
   const auto* const messages = std::get_if<Prompt::Messages>(&prompt.content);
+  ZERO_CHECK(messages != nullptr || prompt.settings.template_values.is_null(),
+             "{}: chat_template_kwargs is for a chat template; expected it beside messages, or "
+             "beside a prompt with --chat",
+             prompt.where);
   Prompt::Ids ids;
   if (const auto* given = std::get_if<Prompt::Ids>(&prompt.content)) {
     ids = *given;
@@ -140,11 +161,13 @@ Prompt::Ids PromptEncoder::encode(const Prompt::Messages& messages, const Prompt
     check_utf8(message.content, where);
     contents.emplace_back(message.content);
   }
+  std::string others;
+  const nlohmann::json& values = prompt.settings.template_values;
+  if (!values.is_null()) add_texts(values, contents, others);
+  contents.emplace_back(others);
   check_size(contents, where);
-  return named(where, [&] {
-    return tokenizer.encode_pieces(
-        render_chat(config_, messages, now_, prompt.settings.template_values));
-  });
+  return named(
+      where, [&] { return tokenizer.encode_pieces(render_chat(config_, messages, now_, values)); });
 }
 
 Prompt::Ids PromptEncoder::encode(const std::string& text, const Prompt& prompt) const {

@@ -35,8 +35,9 @@ class PromptEncoder {
 
   /// One that Generator::submit takes. The answer to messages ends at the tokenizer's eos_token
   /// too: it ends a turn. Throws zero::Error, naming the prompt, found and expected, if the prompt
-  /// is empty or becomes no token, is not UTF-8, has a token outside the vocabulary, does not fit
-  /// the context with its answer, or needs a tokenizer that is not there.
+  /// is empty or becomes no token, has values for a template and is no messages, is not UTF-8, has
+  /// a token outside the vocabulary, does not fit the context with its answer, or needs a tokenizer
+  /// that is not there.
   GenerationRequest request(const Prompt& prompt) const;
 
   /// Says that `request` does not end at the tokenizer's eos_token, and what does; empty if it ends

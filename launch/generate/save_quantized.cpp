@@ -13,6 +13,7 @@
 #include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/prompt_encoder.h"
+#include "launch/telemetry/output.h"
 #include "launch/train/tokenizer_files.h"
 #include "weights/hf/config.h"
 #include "weights/model_files.h"
@@ -107,8 +108,8 @@ int save_quantized(const GenerateFlags& flags, files::FileSystem& disk) {
   for (const auto& [name, text] : small) write_text(disk, out.file(name), text);
   out.finish();
   const auto parameters = static_cast<double>(model.shape().parameter_count());
-  fmt::print("{}: weights of {} bytes, {:.4f} a parameter\n", out.path(), bytes,
-             static_cast<double>(bytes) / parameters);
+  print(fmt::format("{}: weights of {} bytes, {:.4f} a parameter\n", out.path(), bytes,
+                    static_cast<double>(bytes) / parameters));
   return 0;
 }
 

@@ -17,7 +17,6 @@
 #include "collectives/agreement.h"
 #include "files/replace_file.h"
 #include "launch/telemetry/run_log.h"
-#include "launch/train/tokenizer_files.h"
 #include "weights/hf/hub.h"
 #include "weights/weight_source.h"
 
@@ -125,8 +124,6 @@ void check_files(const TrainConfig& config) {
                config.run.save_weights);
   }
   check_initial_weights(config.run.init);
-  // Throws if a file that is saved beside the weights, such as the tokenizer's, cannot be read.
-  if (names_folder(config.run.save_weights)) weight_folder_files(config);
 }
 
 }  // namespace zero

@@ -44,6 +44,10 @@ inline constexpr const char* kCpuLimitHelp =
 /// Suffix for a line of --version: " (ZERO_MAX_CPU_ISA=AVX2)"; empty if the variable is not set.
 std::string cpu_limit_text(const Environment& environment);
 
+/// A standard stream that was closed (>&-) gives errors, in place of the content of the next file
+/// that is opened. For a program's first lines.
+void keep_streams_closed();
+
 /// A write beyond the limit of file sizes (ulimit -f) fails with an error that names the file, in
 /// place of ending the process by SIGXFSZ. For a program's first lines.
 void report_large_files();

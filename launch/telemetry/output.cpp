@@ -12,14 +12,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 
+#include "base/error.h"
 #include "base/printable.h"
 
 namespace zero {
 namespace {
 
-/// An open file of its own: a flag of the descriptor's would be every process's that shares it.
+/// An open file of its own: a flag of the descriptor's would be every process's that shares it. -1
+/// for a descriptor that cannot be written itself.
 int open_twin(int descriptor) {
+  if ((::fcntl(descriptor, F_GETFL) & O_ACCMODE) == O_RDONLY) return -1;
   return ::open(fmt::format("/proc/self/fd/{}", descriptor).c_str(),
                 O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
@@ -57,6 +62,13 @@ long Output::attempt(std::string_view text) const noexcept {
   return -1;
 }
 
+/// Whether a write that fails so has no reader: a terminal that hung up gives EIO, as a bad disk
+/// does; a descriptor that was closed on purpose EBADF.
+bool Output::is_gone(int error) const noexcept {
+  return error == EPIPE || error == ECONNRESET || error == EBADF ||
+         (error == EIO && kind_ != Kind::file);
+}
+
 Output::Result Output::write(std::string_view text,
                              const std::function<bool()>& waits) const noexcept {
   constexpr int kBetweenLooks = 100;  // ms
@@ -67,13 +79,20 @@ Output::Result Output::write(std::string_view text,
     } else if (errno == EAGAIN) {
       if (!waits()) return Result::dropped;
       static_cast<void>(has_room(descriptor_, kBetweenLooks));
-    } else if (errno == EPIPE) {
+    } else if (is_gone(errno)) {
       return Result::closed;
     } else if (errno != EINTR) {
       return Result::failed;
     }
   }
   return Result::written;
+}
+
+void print(std::string_view text) {
+  if (text.empty()) return;
+  const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  ZERO_CHECK(good && std::fflush(stdout) == 0, "standard output: cannot write: {}",
+             std::strerror(errno));
 }
 
 void print_without_waiting(std::string_view text) noexcept {

@@ -31,12 +31,17 @@ class Output {
 
  private:
   enum class Kind { file, socket, other };
+  bool is_gone(int error) const noexcept;
   long attempt(std::string_view text) const noexcept;
 
   int descriptor_;
   Kind kind_;
   Descriptor twin_;  // the same pipe or terminal, opened not to block; -1 where that fails
 };
+
+/// Writes an answer to standard output, which may be a pipe or a full disk, and waits for room.
+/// Throws zero::Error if `text` cannot be written whole.
+void print(std::string_view text);
 
 /// Writes what has room on standard output, else on standard error, else nowhere: for a thread that
 /// must not wait.

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "launch/data/tokenizer_mark.h"
+#include "launch/train/tokenizer_files.h"
 
 namespace zero {
 
@@ -17,14 +18,14 @@ void check_data_tokenizer(const TrainConfig& config, const Batches& batches) {
     return each.file.digest() != nullptr && each.file.digest()->tokenizer;
   };
   if (std::ranges::none_of(files, named)) return;
-  const std::string key = config.values.given("data.tokenizer") ? "data.tokenizer" : "model.hf";
-  const std::string name = config.values.text(key);
+  const auto [key, name] = saved_tokenizer(config);
   if (name.empty()) return;
   TokenizerMark mark;
   try {
     mark = mark_of(*make_tokenizer(name));
-  } catch (const Error&) {
-    return;  // told where the tokenizer is needed
+  } catch (const Error& error) {
+    if (key == "data.tokenizer") fail("{}: {}", key, error.what());
+    return;  // a model's may be passed on without being computed
   }
   for (const DataFile& each : files) {
     if (!named(each)) continue;

@@ -7,10 +7,9 @@
 
 namespace zero {
 
-/// Holds the tokenizer that the digests of the data's files name against data.tokenizer, or, if
-/// that is not given, that of the folder model.hf. Throws zero::Error naming file and key if they
-/// differ. Does nothing for files whose digest names none, and for tokenizers that are not
-/// computed.
+/// Holds the tokenizer that the digests of the data's files name against saved_tokenizer(). Throws
+/// zero::Error naming file and key if they differ, or if data.tokenizer cannot be read. Does
+/// nothing for files whose digest names none, and for a model's tokenizer that is not computed.
 void check_data_tokenizer(const TrainConfig& config, const Batches& batches);
 
 }  // namespace zero

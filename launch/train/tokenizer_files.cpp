@@ -71,11 +71,18 @@ std::string config_text(const TrainConfig& config, const std::string& folder) {
   return folder.empty() ? hf_config_text(config.model) : carried_config(folder, config.model);
 }
 
+/// The folder whose small files come along, and the key that names it; empty: none.
+NamedTokenizer first_folder(const TrainConfig& config) {
+  if (std::string folder = config.values.text("model.hf"); !folder.empty()) {
+    return {"model.hf", std::move(folder)};
+  }
+  return {"run.init", fs::is_directory(config.run.init) ? config.run.init : ""};
+}
+
 /// The files of a tokenizer as zero_prepare takes it, which puts no <s> before a text.
 void add_tokenizer(const std::string& tokenizer, Files& files) {
   constexpr const char* kKey = "data.tokenizer";
   const fs::path path = tokenizer;
-  if (files.contains("tokenizer.json") || files.contains("tokenizer.model")) return;
   if (tokenizer == "bytes") {
     files["tokenizer.json"] = byte_tokenizer_json();
     files.try_emplace(kTokenizerConfig, "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
@@ -98,20 +105,29 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
 
 }  // namespace
 
+NamedTokenizer saved_tokenizer(const TrainConfig& config) {
+  NamedTokenizer of_data{"data.tokenizer", config.data.tokenizer};
+  if (!of_data.name.empty() && config.values.given("data.tokenizer")) return of_data;
+  NamedTokenizer of_folder = first_folder(config);
+  const auto has = [folder = fs::path(of_folder.name)](const char* name) {
+    return !folder.empty() && fs::is_regular_file(folder / name);
+  };
+  return has("tokenizer.json") || has("tokenizer.model") ? of_folder : of_data;
+}
+
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config) {
-  std::string folder = config.values.text("model.hf");
-  const std::string key = folder.empty() ? "run.init" : "model.hf";
-  if (folder.empty() && fs::is_directory(config.run.init)) folder = config.run.init;
+  const auto [key, folder] = first_folder(config);
+  const NamedTokenizer tokenizer = saved_tokenizer(config);
+  const bool of_data = tokenizer.key != key && !tokenizer.name.empty();
   Files files{{"config.json", config_text(config, folder)}};
   if (!folder.empty()) {
     Files passed_on = tokenizer_files(folder, key);
-    // The data's own tokenizer, beside weights that another model began with.
-    if (key == "run.init" && config.values.given("data.tokenizer")) {
+    if (of_data && config.values.given(tokenizer.key)) {
       std::erase_if(passed_on, [](const auto& file) { return file.first != kGenerating; });
     }
     files.merge(passed_on);
   }
-  if (!config.data.tokenizer.empty()) add_tokenizer(config.data.tokenizer, files);
+  if (of_data) add_tokenizer(tokenizer.name, files);
   return files;
 }
 

@@ -9,10 +9,20 @@
 
 namespace zero {
 
+/// A tokenizer, as make_tokenizer takes it, and the key that names it.
+struct NamedTokenizer {
+  std::string key;
+  std::string name;
+};
+
+/// The tokenizer that is saved with the weights: data.tokenizer if it is given, else that in the
+/// folder model.hf or run.init, else what data.tokenizer is by default; without a name: none.
+NamedTokenizer saved_tokenizer(const TrainConfig& config);
+
 /// The small files that a checkpoint holds beside its weights, by name and with their content, so
 /// that the folder `weights` opens as it is: config.json, with every field that the folder model.hf
-/// or run.init has in its own, and the files of the tokenizer in that folder, or else of
-/// data.tokenizer. Throws zero::Error naming key and file.
+/// or run.init has in its own, that folder's generation_config.json, and the files of
+/// saved_tokenizer(). Throws zero::Error naming key and file.
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config);
 
 /// The files of transformers' tokenizers in a model's folder, and its defaults for generating text,

@@ -94,7 +94,7 @@ struct Prepared {
   std::string warning{};  ///< the same on all ranks; empty: none
 };
 
-/// The files that every rank reads to put them into checkpoints and the last folder of weights.
+/// Of the small files beside the weights that are saved. Throws zero::Error if one cannot be read.
 std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config) {
   std::map<std::string, std::string> fingerprints;
   if (!config.checkpoints.used() && !names_folder(config.run.save_weights)) return fingerprints;
@@ -159,9 +159,9 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   agree(communicator, *device, "data", [&] {
     check_files(config);
     prepared.batches.emplace(config, communicator.rank());
-    if (communicator.rank() == 0) check_data_tokenizer(config, *prepared.batches);
     files = prepared.batches->fingerprint();
     files.merge(weight_file_fingerprints(config));
+    if (communicator.rank() == 0) check_data_tokenizer(config, *prepared.batches);
   });
   require_agreement(communicator, *device, files);
   agree(communicator, *device, "run.log", [&] {
@@ -186,7 +186,7 @@ std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
 /// The state of the process that its signal handling reads.
 struct ProcessState {
   std::atomic<bool> reported{false};  ///< a failure was reported
-  int output_error = 0;               ///< for which standard output lacks a text; 0: none
+  std::atomic<int> output_error{0};   ///< for which standard output lacks a text; 0: none
   RunProgress progress{};
   Signals signals{};
   Signals::Time started = std::chrono::steady_clock::now();
@@ -311,7 +311,7 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
   Run run(communicator, console, state);
   try {
     const int status = run(flags);
-    if (status != 0 || state.output_error == 0) return status;
+    if (status != 0 || !first || state.output_error == 0) return status;
     print_to_stderr(fmt::format(
         "zero_train: the run is done, but its report is not whole: standard output: {}{}\n",
         std::strerror(state.output_error), state.progress.logs ? "; its log has the figures" : ""));

@@ -148,6 +148,19 @@ TEST(HostGroup, GathersToWhereEachRankWantsIt) {
   EXPECT_EQ(gathered_to(Layouts::one_is_plain), kNoErrors);
 }
 
+// A rank whose own slice is small has little to write, and waits for the large one.
+TEST(HostGroup, AGatherEndsOnceTheLargestSliceIsThere) {
+  constexpr std::int64_t kCount = 4 * kMiB;
+  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory& memory, int rank) {
+    void* const data = memory.region().allocate((kCount + 2) * 4);
+    const Slices full{View(data, kCount + 2, DType::fp32, nullptr), {{0, 1}, {1, 1}, {2, kCount}}};
+    std::ranges::fill(full.of(rank).as<float>(), 1.0F);
+    group.all_gather(full.of(rank), full, "h.0");
+    ZERO_CHECK(full.buffer.as<float>().back() == 1.0F, "rank {} went on too early", rank);
+  });
+  EXPECT_THAT(ends, Each("no error"));
+}
+
 TEST(HostRegion, LargeRangesLieAtTheStartAndSmallOnesAtTheEnd) {
   host::Region region(8 * kMiB);
   const auto* const start = region.data();
@@ -277,19 +290,21 @@ TEST(HostMismatch, NamesNamesThatDifferWhereTheyAreCut) {
 }
 
 TEST(HostMismatch, ComparesPairsOfAllToAll) {
-  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
+  HostRanks ranks(3);
+  ranks.call({4, 7, 9});
+  const auto ends = ranks.run([](host::Group& group, host::Memory&, int rank) {
     std::vector<float> out(9);
     std::vector<float> in(9);
     Slices send = Slices::even(View::of(std::span(out)), 3);
     if (rank == 0) send.ranges[1].count = 2;
     group.all_to_all(send, Slices::even(View::of(std::span(in)), 3), "h.0");
   });
-  EXPECT_THAT(ends, ElementsAre("[rank 0] all_to_all(h.0): rank 1 expects 3 elements, send slice 1 "
+  EXPECT_THAT(ends, ElementsAre("[rank 4] all_to_all(h.0): rank 7 expects 3 elements, send slice 1 "
                                 "has 2",
-                                "[rank 1] all_to_all(h.0): rank 0 sends 2 elements, expected "
+                                "[rank 7] all_to_all(h.0): rank 4 sends 2 elements, expected "
                                 "receive slice 0's 3",
-                                "[rank 2] all_to_all(h.0): the group has failed: [rank 0] "
-                                "all_to_all(h.0): rank 1 expects 3 elements, send slice 1 has 2"));
+                                "[rank 9] all_to_all(h.0): the group has failed: [rank 4] "
+                                "all_to_all(h.0): rank 7 expects 3 elements, send slice 1 has 2"));
 }
 
 TEST(HostFailures, AFailedRankEndsTheGroup) {

@@ -126,6 +126,20 @@ TEST_F(BlockPools, EvictedContentMovesToTheHostAndBack) {
   EXPECT_EQ(pool_->usage().host_used, 0);
 }
 
+TEST_F(BlockPools, APrefixThatComesBackEvictsNoneOfItsBlocks) {
+  make(2, 2);
+  const Table table = write(text(0, 2));
+  for (const std::int32_t block : table) pool_->release(block);  // evicted from its beginning on
+  release(write(text(100, 1)));
+  BlockPool::Prefix prefix = cached(text(0, 2));
+  EXPECT_EQ(prefix.host_blocks, 1);
+  EXPECT_EQ(prefix.unused_blocks, 1);
+  pool_->acquire(prefix.blocks);
+  EXPECT_THAT(prefix.blocks, ElementsAre(table[0], table[1]));
+  EXPECT_EQ(cached(text(0, 2)).blocks, prefix.blocks);
+  EXPECT_EQ(pool_->usage().used, 2);
+}
+
 TEST_F(BlockPools, AFullHostForgetsItsLeastRecentlyUsed) {
   make(2, 1);
   release(write(text(0, 2)));

@@ -46,28 +46,40 @@ TEST(Batches, TokensOfAnotherTokenizerAreRefused) {
   for (int i = 0; i < 300; ++i) text += "a line\n";
   Console console(stdout, Console::Mode::silent);
   prepare({.files = {run.folder().write("a.txt", text)}, .out = out}, console);
-  const auto refusal = [&](const std::string& tokenizer) {
+  const auto refusal = [&](const std::string& override, const std::string& train) {
     return error_of([&] {
       const TrainConfig config = make_train_config(
           Configuration::read(run.config(),
-                              {"data.train=" + out, "data.validation=null", tokenizer}),
+                              {"data.train=" + train, "data.validation=null", override}),
           1);
       check_data_tokenizer(config, Batches(config, 0));
     });
   };
-  EXPECT_EQ(refusal("data.tokenizer=bytes"), "no error");
-  EXPECT_EQ(refusal("data.tokenizer=" + bytes), "no error");
-  EXPECT_EQ(refusal("data.tokenizer=null"), "no error");
+  EXPECT_EQ(refusal("data.tokenizer=bytes", out), "no error");
+  EXPECT_EQ(refusal("data.tokenizer=" + bytes, out), "no error");
+  EXPECT_EQ(refusal("data.tokenizer=null", out), "no error");
+  EXPECT_EQ(refusal("run.init=" + run.folder().path(), out), "no error");
   nlohmann::json other = nlohmann::json::parse(byte_tokenizer_json());
   std::swap(other["model"]["vocab"]["a"], other["model"]["vocab"]["b"]);
-  const std::string swapped = run.folder().write("other.json", other.dump());
-  EXPECT_THAT(refusal("data.tokenizer=" + swapped),
+  std::filesystem::create_directory(run.folder().path("other"));
+  const std::string swapped = run.folder().write("other/tokenizer.json", other.dump());
+  EXPECT_THAT(refusal("data.tokenizer=" + swapped, out),
               AllOf(HasSubstr("data.train: " + out +
                               "/train_000000.bin has tokens of another "
                               "tokenizer (of 256 ids, hash "),
                     HasSubstr("than data.tokenizer " + swapped)));
+  // What the folder of the first weights has is saved, unless data.tokenizer is given.
+  EXPECT_THAT(refusal("run.init=" + run.folder().path("other"), out),
+              HasSubstr("than run.init " + run.folder().path("other")));
+  EXPECT_THAT(refusal("data.tokenizer=none.json", out),
+              AllOf(HasSubstr("data.tokenizer: "), HasSubstr("none.json")));
+  const std::string more = run.folder().path("more");
+  prepare({.files = {run.folder().path("a.txt")}, .out = more, .tokenizer = swapped}, console);
+  const std::string both = nlohmann::json{out, more}.dump();
+  EXPECT_THAT(refusal("data.tokenizer=bytes", both),
+              HasSubstr("data.train: " + more + "/train_000000.bin has tokens of another"));
   make_digest(out + "/train_000000.bin");  // names no tokenizer
-  EXPECT_EQ(refusal("data.tokenizer=" + swapped), "no error");
+  EXPECT_EQ(refusal("data.tokenizer=" + swapped, out), "no error");
 }
 
 TEST(Batches, FilesAndTokensOfTheDataAreSaid) {

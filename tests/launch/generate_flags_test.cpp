@@ -96,6 +96,15 @@ TEST_F(GenerateFlagsOf, ThoseThatWouldDoNothingAreRefusedOrTold) {
     EXPECT_THAT(refusal("--file " + folder_.write("p.jsonl", R"({"ids": [65]})") + " " + flag),
                 HasSubstr(expected));
   }
+  // A text with --chat is a message, and may have values for the template.
+  std::filesystem::copy(file("weights"), folder_.path("chat"));
+  folder_.write("chat/chat_template.jinja", "{{ before }}{{ messages[0].content }}");
+  const std::string values =
+      R"({"prompt": "cat ", "chat_template_kwargs": {"before": "The "}, "max_tokens": 3})";
+  const std::string valued = "--file " + folder_.write("v.jsonl", values);
+  EXPECT_EQ(generate("--chat " + valued, folder_.path("chat")).out,
+            text("--prompt 'The cat ' --max-tokens 3"));
+  EXPECT_THAT(refusal(valued), HasSubstr("v.jsonl:1: chat_template_kwargs is for a chat template"));
   // A rendered prompt is no message, also beside --chat.
   const std::string rendered = R"({"prompt": "The", "special": true, "max_tokens": 3})";
   EXPECT_EQ(text("--chat --file " + folder_.write("r.jsonl", rendered)),

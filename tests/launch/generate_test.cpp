@@ -120,6 +120,26 @@ TEST_F(Encoder, RefusesTextsThatAreTooLongBeforeTheyAreEncoded) {
       .where = "here",
       .content = Prompt::Messages{{"user", std::string(30, '0')}, {"user", std::string(35, '0')}}};
   EXPECT_EQ(refusal(messages, "bytes"), expected);
+  const Prompt values{
+      .where = "here",
+      .content = Prompt::Messages{{"user", std::string(30, '0')}},
+      .settings = {.template_values = nlohmann::json::parse(R"({"ab": [")" + std::string(30, '0') +
+                                                            R"(", {"c": true}, 1]})")}};
+  EXPECT_EQ(refusal(values, "bytes"), expected);
+}
+
+TEST_F(Encoder, GivesValuesToAChatTemplateAlone) {
+  folder_.write("tokenizer_config.json", R"({"chat_template": "{{ a }}"})");
+  Prompt prompt{.where = "here",
+                .content = Prompt::Messages{{"user", "b"}},
+                .settings = {.template_values = nlohmann::json::parse(R"({"a": "\t"})")}};
+  EXPECT_THAT(PromptEncoder(folder_.path(), "bytes").request(prompt).prompt, ElementsAre(9));
+  for (const Prompt& other : {text("\t"), ids(1, 9, 0)}) {
+    prompt.content = other.content;
+    EXPECT_EQ(refusal(prompt, "bytes"),
+              "here: chat_template_kwargs is for a chat template; expected it beside messages, or "
+              "beside a prompt with --chat");
+  }
 }
 
 TEST_F(Encoder, EncodesTextByTheTokenizer) {

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,29 @@ TEST(Output, TellsOfAReaderThatIsGone) {
     ends.close_reader();
     EXPECT_EQ(output.write("a line\n", never), Result::closed);
   }
+}
+
+TEST(Output, OfATerminalThatHungUpHasNoReader) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(::grantpt(terminal), 0);
+  ASSERT_EQ(::unlockpt(terminal), 0);
+  const int writer = ::open(::ptsname(terminal), O_WRONLY | O_NOCTTY);
+  ASSERT_GE(writer, 0);
+  const Output output(writer);
+  EXPECT_EQ(output.write("a line\n", never), Result::written);
+  ::close(terminal);
+  EXPECT_EQ(output.write("a line\n", never), Result::closed);
+  ::close(writer);
+}
+
+TEST(Output, ThatWasClosedOnPurposeHasNoReader) {
+  const int closed = ::dup(STDERR_FILENO);
+  ::close(closed);
+  EXPECT_EQ(Output(closed).write("a line\n", never), Result::closed);
+  const int kept_closed = ::open("/dev/null", O_RDONLY);
+  EXPECT_EQ(Output(kept_closed).write("a line\n", never), Result::closed);
+  ::close(kept_closed);
 }
 
 TEST(Output, OfAFileIsWhole) {

@@ -169,11 +169,21 @@ TEST(Program, AReaderThatLeavesTakesNoStepWithIt) {
   EXPECT_EQ(run.log().at(49)["step"], 50);
 }
 
+TEST(Program, AClosedOutputTakesNoStepWithIt) {
+  const TinyRun run;
+  const Outcome outcome = shell(run, "sh -c '" + kTrain + " --config " + run.config() + " >&-'");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.complaints(),
+              ::testing::ElementsAre(HasSubstr("nobody reads standard output any more")));
+  EXPECT_EQ(run.log().back().value("final", false), true);
+}
+
 TEST(Program, ALostReportIsAnErrorAndTakesNoStepWithIt) {
   const TinyRun run;
   const std::string weights = run.folder().path("w.safetensors");
-  const Outcome outcome = shell(run, "bash -c '" + kTrain + " --config " + run.config() +
-                                         " --set run.save_weights=" + weights + " >/dev/full'");
+  const Outcome outcome =
+      shell(run, "bash -c '" + kTrain + " --config " + run.config() +
+                     " --local-ranks 2 --set run.save_weights=" + weights + " >/dev/full'");
   EXPECT_EQ(outcome.status, 1) << outcome.errors;
   EXPECT_THAT(
       outcome.complaints(),

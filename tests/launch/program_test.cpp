@@ -81,6 +81,10 @@ TEST(Program, TellsAValueThatNoWorldChanges) {
   EXPECT_EQ(alone(run, value).out, "");
   EXPECT_EQ(alone(run, "--print-value run.steps").out, "3\n");
   EXPECT_EQ(job(run, 2, "--print-value run.steps").out, "3\n3\n");
+  const Outcome lost = shell(run, "sh -c '" + kTrain + " --config " + run.config() +
+                                      " --print-value run.steps >/dev/full'");
+  EXPECT_EQ(lost.status, 1);
+  EXPECT_THAT(lost.errors, HasSubstr("standard output: cannot write: No space left"));
   const Outcome unknown = alone(run, "--print-value run.step");
   EXPECT_EQ(unknown.status, 1);
   EXPECT_THAT(unknown.errors, HasSubstr("has no key \"run.step\""));

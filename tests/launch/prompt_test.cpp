@@ -117,8 +117,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"ArgumentsNoObject",
                 R"({"messages": [{"role": "u", "content": ""}], "chat_template_kwargs": [1]})",
                 "chat_template_kwargs: found [1], expected an object"},
-        BadLine{"ArgumentsOfNoTemplate", R"({"prompt": "a", "chat_template_kwargs": {"b": 1}})",
-                "chat_template_kwargs is for a chat template; expected it beside messages"},
         BadLine{"NoTokens", R"({"prompt": "a", "max_tokens": 0})",
                 "max_tokens: found 0, expected at least 1"},
         BadLine{"HalfToken", R"({"prompt": "a", "max_tokens": 1.5})",

@@ -64,16 +64,21 @@ TEST(WeightFolderFiles, PassATokenizerOn) {
   folder.write("hf/tokenizer.model", "its own");
   folder.write("hf/tokenizer_config.json", "{}");
   folder.write("hf/notes.txt", "are not passed on");
-  const TrainConfig config =
-      make(R"({"hf": ")" + folder.path("hf") + R"("})", {"data.tokenizer=" + model});
+  const std::string hf = R"({"hf": ")" + folder.path("hf") + R"("})";
   EXPECT_THAT(source, HasSubstr("\"torch_dtype\": \"float32\""));
-  EXPECT_EQ(weight_folder_files(config),
+  EXPECT_EQ(saved_tokenizer(make(hf)).key, "model.hf");
+  EXPECT_EQ(weight_folder_files(make(hf)),
             (Files{{"config.json", source},
                    {"generation_config.json", R"({"temperature": 0.6})"},
                    {"merges.txt", "a b"},
                    {"tokenizer.json", "{}"},
                    {"tokenizer.model", "its own"},
                    {"tokenizer_config.json", "{}"}}));
+  EXPECT_EQ(saved_tokenizer(make(hf, {"data.tokenizer=" + model})).name, model);
+  const Files given = weight_folder_files(make(hf, {"data.tokenizer=" + model}));
+  EXPECT_EQ(given.at("tokenizer.model"), "SentencePiece");
+  EXPECT_EQ(given.at("generation_config.json"), R"({"temperature": 0.6})");
+  EXPECT_FALSE(given.contains("tokenizer.json") || given.contains("merges.txt"));
 }
 
 // A model of keys that begins with the weights of a folder, as an exported one.

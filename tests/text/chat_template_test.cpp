@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/errors.h"
 
 namespace zero {
@@ -170,23 +172,46 @@ TEST(ChatTemplate, OfAStrangerEndsAndTakesLittle) {
 TEST(ChatTemplate, SeesFurtherValuesAsVariables) {
   TokenizerConfig config{.file = "f/tokenizer_config.json"};
   config.special.names = {{"bos_token", {"<s>"}}};
+  config.special.additional = {"<x>"};
   config.chat_template = {.text =
                               "{{ bos_token }}{% if thinks is false %}no{% endif %}"
-                              "{{ many[1].a + 1 }}{{ share }}{{ nothing is none }}{{ word }}",
+                              "{{ many[1].a + 1 }}{{ share }}{{ largest }}{{ nothing is none }}"
+                              "{{ word }}|{% for name in many[1] %}{{ name }}{% endfor %}",
                           .file = config.file};
   const auto pieces = [&](const std::string& values) {
     return render_chat(config, Messages{{"user", "Hi"}}, {}, nlohmann::json::parse(values));
   };
   const std::vector<PromptPiece> found = pieces(
       R"({"thinks": false, "many": [0, {"a": 2}], "share": 0.5, "nothing": null, "word": "</s>",
-                 "bos_token": "<b>"})");
+          "largest": 9223372036854775807})");
   std::string all;
   for (const PromptPiece& piece : found) all += piece.text;
-  EXPECT_EQ(all, "<b>no30.5True</s>");
-  EXPECT_EQ(found.back().text, "</s>");
-  EXPECT_FALSE(found.back().from_template);
-  EXPECT_THAT(error_of([&] { pieces(R"({"messages": []})"); }),
-              HasSubstr("chat_template_kwargs has \"messages\", which every chat has already"));
+  EXPECT_EQ(all, "<s>no30.59223372036854775807True</s>|a");
+  // Neither texts nor names in them are the template's.
+  for (const std::string own : {"</s>", "a"}) {
+    const auto piece = std::ranges::find(found, own, &PromptPiece::text);
+    ASSERT_NE(piece, found.end()) << own;
+    EXPECT_FALSE(piece->from_template) << own;
+  }
+  for (const std::string name : {"messages", "bos_token", "additional_special_tokens"}) {
+    EXPECT_EQ(
+        error_of([&] { pieces(R"({")" + name + R"(": []})"); }),
+        "chat_template_kwargs has \"" + name + "\", which every chat has already; leave it out");
+  }
+  for (const std::string number : {"9223372036854775808", "-9223372036854775809", "[1e30]"}) {
+    EXPECT_THAT(error_of([&] { pieces(R"({"a": )" + number + "}"); }),
+                HasSubstr("expected a number that 64 bits with a sign hold"))
+        << number;
+  }
+}
+
+// With a search among all names before it for each one, this would take a minute.
+TEST(ChatTemplate, TakesManyFurtherValues) {
+  auto values = nlohmann::json::object();
+  for (int i = 0; i < 200'000; ++i) values["name" + std::to_string(i)] = i;
+  TokenizerConfig config{.file = "f/tokenizer_config.json"};
+  config.chat_template = {.text = "{{ name7 }}", .file = config.file};
+  EXPECT_EQ(render_chat(config, Messages{{"user", "Hi"}}, {}, values).at(0).text, "7");
 }
 
 }  // namespace
