@@ -118,8 +118,8 @@ TEST_P(HuggingFace, StepsFollowPyTorchsLossesNormsAndWeights) {
       const double norm = reference_.expected("gradient_norms", step);
       // Of fp64: PyTorch's own fp32 norms are up to 4e-7 away.
       EXPECT_NEAR(loss, expected, 2e-6 * expected) << "step " << step;
-      // The first update divides each gradient by its size: one near 0 may change its sign, and with
-      // it the norms that follow.
+      // The first update divides each gradient by its size: one near 0 may change its sign, and
+      // with it the norms that follow.
       EXPECT_NEAR(report.gradient_norm, norm, 4e-6 * norm) << "step " << step;
     }
     save_hf_folder(training.engine, saved, config);
