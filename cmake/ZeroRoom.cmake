@@ -124,7 +124,7 @@ function(zero_test name)
     set(TEST_PROCESSORS 1)
   endif()
   if(NOT TEST_TIMEOUT)
-    set(TEST_TIMEOUT 120)
+    set(TEST_TIMEOUT 600)
   endif()
   if(ZERO_SANITIZE)
     set(TEST_TIMEOUT 1500)  # of an eighth of a program's cases, on a machine that is slow

@@ -225,8 +225,8 @@ TEST(LossScaling, ABrokenScaleIsRefused) {
             HasSubstr("hysteresis=1")));
   EXPECT_THAT(refusal_of(R"({"loss_scaler": {"scale": 0}})"), HasSubstr("a scale of 0 after"));
   EXPECT_THAT(refusal_of(R"({"loss_scaler": {"good_steps": -1}})"),
-              HasSubstr("\"good_steps\" is -1, expected a whole number"));
-  EXPECT_THAT(refusal_of(R"({"loss_scaler": null})"), HasSubstr("no field \"loss_scaler\""));
+              HasSubstr("loss_scaler.good_steps: found -1, expected a whole number"));
+  EXPECT_THAT(refusal_of(R"({"loss_scaler": null})"), HasSubstr("loss_scaler.scale is missing"));
 }
 
 TEST(LossScaling, Fp32TakesOverTheStatesOfAnFp16Run) {
