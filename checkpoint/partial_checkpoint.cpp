@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/seconds_since.h"
 #include "collectives/agreement.h"
 #include "engine/value_hash.h"
 
@@ -20,10 +21,6 @@ namespace zero {
 namespace {
 
 constexpr std::string_view kSaving = "checkpoint";
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 /// Text that no earlier process has written.
 std::string new_owner() {

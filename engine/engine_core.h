@@ -56,7 +56,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   /// The parts that seal() makes, each from those above it.
   struct Sealed {
     /// Throws on all ranks, before anything is allocated, if ranks differ in what they seal.
-    Sealed(EngineCore& core, std::span<const UnitUse> uses, int accumulation_steps);
+    Sealed(EngineCore& core, std::span<const Use> uses, int accumulation_steps);
 
     EngineResources resources;
     std::vector<int> order;           ///< units by first use: the order of updates
@@ -82,8 +82,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   friend class Engine;        // shows the parts
   friend class EngineStates;  // reads and changes them between the calls of a trainer
 
-  Schedules prepare(std::span<const UnitUse> uses, const EngineResources& resources,
-                    Sharding& sharding, GradientReducer& reducer);
+  Schedules prepare(std::span<const Use> uses, const EngineResources& resources, Sharding& sharding,
+                    GradientReducer& reducer);
   int enter(UnitId unit, bool gradients);
   void synchronize();
   void require_given(std::int64_t sum, std::int64_t step, const StepOptions& options);

@@ -31,8 +31,9 @@ int EngineCore::enter(UnitId unit, bool gradients) {
 void EngineCore::repeat(int compute_step, std::size_t nth, const Stream::Work& body) {
   if (!options_.graphs) return body();
   const Gathers& gathers = sealed_->gathers;
-  const UnitUse& use = gathers.schedule().step(compute_step).use;
-  graphs_.repeat({gathers.evaluating(), compute_step, nth}, unit_at(use.unit), use.phase, body);
+  const Use& use = gathers.schedule().step(compute_step).use;
+  graphs_.repeat({gathers.evaluating(), compute_step, nth}, unit_at(use.unit.index), use.phase,
+                 body);
 }
 
 void EngineCore::discard_graphs() {
@@ -54,7 +55,7 @@ void EngineCore::end_lease(int compute_step, bool unwinding) noexcept {
       fail(
           "[rank {}] the lease of unit \"{}\" ended by an exception, so its micro-batch is "
           "incomplete; this engine cannot go on",
-          world_.rank(), unit_at(step.use.unit).name);
+          world_.rank(), unit_at(step.use.unit.index).name);
     }
     if (gathers.evaluating()) {
       end();
@@ -127,7 +128,7 @@ const ScheduleStep& Lease::step() const {
 }
 
 int Lease::find(std::string_view parameter) const {
-  return core().unit_at(step().use.unit).find(parameter);
+  return core().unit_at(step().use.unit.index).find(parameter);
 }
 View Lease::at(int index) const { return core().parts().gathers.parameter(step(), index); }
 

@@ -188,7 +188,7 @@ void InferenceModel::run() {
   if (meeting_) {
     const Clock::time_point begin = Clock::now();
     meeting_->meet(pass_);
-    met = std::chrono::duration<double>(Clock::now() - begin).count();
+    met = seconds_since(begin);
   }
   if (!meeting_) {
     const std::optional<PassSizes> sizes = ops_->begin(pass_);
