@@ -47,7 +47,7 @@ std::unique_ptr<Communicator> world(const StoreRank& self);
 
 }  // namespace host
 
-namespace control {
+namespace store_only {
 
 /// Rank `self.rank` of processes on `hosts` (one entry per rank) that have only a store in common,
 /// which carries the values they must agree on before NCCL connects their GPUs. Reductions and
@@ -55,7 +55,7 @@ namespace control {
 /// and all splits of it.
 std::unique_ptr<Communicator> world(const StoreRank& self, std::vector<std::string> hosts);
 
-}  // namespace control
+}  // namespace store_only
 
 namespace nccl {
 

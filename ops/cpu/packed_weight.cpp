@@ -253,7 +253,7 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
     convert(elements(stored.column(first), all, shape.dtype), elements(to, all, kernel));
     return;
   }
-  if (kernel == DType::fp32 && has_few_rows()) {
+  if (kernel == DType::fp32 && has_gemv()) {
     return widen_codes(stored, first, first + count, reinterpret_cast<float*>(to));
   }
   if (kernel == DType::bf16) {

@@ -251,7 +251,7 @@ HWY_EXPORT(multiply_few_rows_any);
 HWY_EXPORT(widen_codes_any);
 }  // namespace packed
 
-bool has_few_rows() {
+bool has_gemv() {
   using namespace packed;  // HWY_DYNAMIC_DISPATCH names a table of that namespace
   return HWY_DYNAMIC_DISPATCH(has_few_rows_any)();
 }

@@ -49,7 +49,7 @@ TEST(Workspace, IsAReceiveSlicePerPeerOverMpiAndNothingAmongThreads) {
               0);
   }
   EXPECT_EQ(reduce_scatter_workspace(BackendKind::host, slices), 0);
-  EXPECT_EQ(reduce_scatter_workspace(BackendKind::control, slices), 0) << "refuses to reduce";
+  EXPECT_EQ(reduce_scatter_workspace(BackendKind::store, slices), 0) << "refuses to reduce";
   EXPECT_EQ(reduce_scatter_workspace(BackendKind::nccl, slices), 60);
   EXPECT_EQ(reduce_scatter_workspace(BackendKind::nccl_fast, slices), 30);
 }
