@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/store.h"
+#include "collectives/host_values.h"
 
 namespace zero {
 

@@ -25,9 +25,8 @@ namespace mpi {
 
 /// MPI_COMM_WORLD as a communicator. Initialises MPI (thread level multiple) on the first call and
 /// finalises it with the last communicator and the work queued on it, unless the caller had
-/// initialised it. A process that
-/// was not started by mpirun is a world of one rank. Throws zero::Error, with the remedy, if the
-/// build has no MPI.
+/// initialised it. A process that was not started by mpirun is a world of one rank. Throws
+/// zero::Error, with the remedy, if the build has no MPI.
 std::unique_ptr<Communicator> world(int* argc, char*** argv);
 /// Whether this build has MPI.
 bool available();

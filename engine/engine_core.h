@@ -16,7 +16,6 @@
 #include "engine/given_values.h"
 #include "engine/gradient_reducer.h"
 #include "engine/graph_capture.h"
-#include "engine/lease.h"
 #include "engine/leased_gradients.h"
 #include "engine/model_state.h"
 #include "engine/seal_options.h"
@@ -28,6 +27,9 @@
 #include "engine/waits.h"
 
 namespace zero {
+
+class GradientLease;
+class ParameterLease;
 
 /// The implementation of Engine: what each call makes the parts do, in which order; StepProgress
 /// knows which call is allowed when. engine_core.cpp registers and seals, engine_lease.cpp walks
@@ -42,8 +44,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void seal(const SealOptions& options);
 
   // Leases and evaluations.
-  ParameterLease forward(UnitId unit) { return {*this, enter(unit, false)}; }
-  GradientLease backward(UnitId unit) { return {*this, enter(unit, true)}; }
+  ParameterLease forward(UnitId unit);
+  GradientLease backward(UnitId unit);
   void repeat(int compute_step, std::size_t nth, const Stream::Work& body);
   void end_lease(int compute_step, bool unwinding) noexcept;
   void discard_graphs();

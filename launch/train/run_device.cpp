@@ -10,6 +10,7 @@
 #include "base/host_name.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
+#include "collectives/host_values.h"
 #include "collectives/nccl/options.h"
 #include "collectives/store.h"
 #include "device/cuda/gpus.h"

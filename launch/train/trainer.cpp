@@ -15,7 +15,7 @@
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
-#include "collectives/store.h"
+#include "collectives/host_values.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/cgroup.h"
 #include "launch/telemetry/profile.h"

@@ -4,8 +4,8 @@
 
 #include "collectives/backends.h"
 #include "collectives/collective_backend.h"
+#include "collectives/host_values.h"
 #include "collectives/in_process_store.h"
-#include "collectives/store.h"
 #include "tests/errors.h"
 
 namespace zero::test {
