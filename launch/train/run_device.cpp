@@ -12,7 +12,6 @@
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "collectives/nccl/options.h"
-#include "collectives/store.h"
 #include "device/cuda/gpus.h"
 #include "launch/process/memory_use.h"
 #include "launch/telemetry/instruments.h"
