@@ -61,6 +61,8 @@ std::vector<std::int64_t> DecoderParameter::shape() const {
   return layout == WeightLayout::in_out ? std::vector{in, out} : std::vector{out, in};
 }
 
+std::int64_t DecoderParameter::elements() const { return (is_matrix() ? in : vectors()) * out; }
+
 ParameterSpec DecoderParameter::spec() const {
   ParameterSpec spec{.name = name, .shape = shape(), .init = init, .full_name = name};
   const IndexRanges& held = outputs.empty() ? inputs : outputs;
@@ -105,9 +107,10 @@ DecoderParameters::DecoderParameters(const DecoderSplit& split) {
     const std::string unit = fmt::format("{}{}", names.block_prefix, i);
     auto& of_block = blocks.emplace_back();
     of_block.fill(kNone);
-    for (std::size_t slot = 0; slot < kBlockSlots; ++slot) {
-      if (!d.has(static_cast<BlockSlot>(slot))) continue;
-      of_block[slot] = take(slots[slot], fmt::format("{}.{}", unit, names.block_tensors[slot]));
+    for (std::size_t at = 0; at < kBlockSlots; ++at) {
+      const auto slot = static_cast<BlockSlot>(at);
+      if (!d.has(slot)) continue;
+      of_block[at] = take(slots[at], fmt::format("{}.{}", unit, names.block_tensors[slot]));
     }
     end_unit(unit);
   }
@@ -117,6 +120,15 @@ DecoderParameters::DecoderParameters(const DecoderSplit& split) {
   const bool tied = d.head == DecoderShape::Head::tied;
   head = tied ? embedding : take(table, std::string(names.head));
   end_unit(tied ? std::string(names.norm_unit) : "head");
+}
+
+// Of the shape, but here: the table above is what is counted.
+std::int64_t DecoderShape::parameter_count() const {
+  std::int64_t elements = 0;
+  for (const DecoderParameter& each : DecoderParameters(DecoderSplit::of(*this, 0, 1)).all) {
+    elements += each.elements();
+  }
+  return elements;
 }
 
 }  // namespace zero

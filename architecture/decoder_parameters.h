@@ -29,6 +29,7 @@ struct DecoderParameter {
   std::int64_t vectors() const { return rows == 0 ? 1 : rows; }
   /// Of the tensor in files.
   std::vector<std::int64_t> shape() const;
+  std::int64_t elements() const;
   std::int64_t held_in() const { return inputs.empty() ? in : count_of(inputs); }
   std::int64_t held_out() const { return outputs.empty() ? out : count_of(outputs); }
   /// The held part, as an engine registers it.

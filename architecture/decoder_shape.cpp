@@ -35,9 +35,15 @@ bool DecoderShape::has(BlockSlot slot) const {
     case BlockSlot::hidden_bias:
     case BlockSlot::output_bias:
       return biases == Biases::all;
-    default:
-      return true;
+    case BlockSlot::norm1_weight:
+    case BlockSlot::qkv_weight:
+    case BlockSlot::projection_weight:
+    case BlockSlot::norm2_weight:
+    case BlockSlot::hidden_weight:
+    case BlockSlot::output_weight:
+      break;
   }
+  return true;
 }
 
 void DecoderShape::divide_width() {
@@ -91,21 +97,6 @@ void DecoderShape::validate(int tensor_ranks) const {
 
 std::int64_t DecoderShape::block_matrices() const {
   return width * (qkv_width() + attended_width() + hidden_width() + intermediate);
-}
-
-std::int64_t DecoderShape::parameter_count() const {
-  const std::int64_t of_norm = norm == NormKind::layer ? 2 * width : width;
-  std::int64_t block = 2 * of_norm + block_matrices();
-  if (has(BlockSlot::qkv_bias)) block += qkv_width();
-  if (branch_norms) block += 2 * width;
-  if (head_norms) block += 2 * head_width;
-  if (has(BlockSlot::projection_bias)) block += width;
-  if (has(BlockSlot::hidden_bias)) block += hidden_width();
-  if (has(BlockSlot::output_bias)) block += width;
-  std::int64_t rows = vocabulary;  // of tables
-  if (head == Head::separate) rows += vocabulary;
-  if (!rotary) rows += context;
-  return rows * width + layers * block + of_norm;
 }
 
 double DecoderShape::attended_positions(std::int64_t layer, std::int64_t sequence) const {

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "architecture/layer_kinds.h"
@@ -33,22 +35,38 @@ enum class BlockSlot : std::uint8_t {
   output_bias,
   output_norm_weight,
 };
-inline constexpr std::size_t kBlockSlots = 16;
+inline constexpr std::size_t kBlockSlots =
+    static_cast<std::size_t>(BlockSlot::output_norm_weight) + 1;
 /// The largest value of any size: products of two must fit the integers of token ids and matrix
 /// libraries.
 inline constexpr std::int64_t kLargestSize = 1 << 24;
 
 struct Family;
 
+/// The names of a block's parameters, after the block's number. A slot that is not listed is one
+/// that no block of the family has.
+class BlockTensorNames {
+ public:
+  constexpr BlockTensorNames(std::initializer_list<std::pair<BlockSlot, std::string_view>> names) {
+    for (const auto& [slot, name] : names) names_[static_cast<std::size_t>(slot)] = name;
+  }
+  constexpr std::string_view operator[](BlockSlot slot) const {
+    return names_[static_cast<std::size_t>(slot)];
+  }
+
+ private:
+  std::array<std::string_view, kBlockSlots> names_{};
+};
+
 /// What the files of a family call the parameters of a decoder: Hugging Face's names, except for
 /// matrices that are one here and several there.
 struct DecoderNames {
-  std::string_view tokens;                                  ///< full names: of the tables
-  std::string_view positions;                               ///< of a family without rotary
-  std::string_view block_prefix;                            ///< before a block's number: "h."
-  std::array<std::string_view, kBlockSlots> block_tensors;  ///< by BlockSlot, after the number
-  std::string_view norm_unit;                               ///< of the last norm: "ln_f"
-  std::string_view head;                                    ///< full name, of a separate head
+  std::string_view tokens;        ///< full names: of the tables
+  std::string_view positions;     ///< of a family without rotary
+  std::string_view block_prefix;  ///< before a block's number: "h."
+  BlockTensorNames block_tensors;
+  std::string_view norm_unit;  ///< of the last norm: "ln_f"
+  std::string_view head;       ///< full name, of a separate head
 };
 
 /// The parts of a decoder: everything in which families differ, as data. A rank of a tensor group

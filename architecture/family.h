@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "architecture/decoder_shape.h"
-#include "base/json_fields.h"
 #include "architecture/name_map.h"
+#include "base/json_fields.h"
 
 namespace zero {
 

@@ -24,7 +24,7 @@
 #include "bench/timing.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpointer.h"
-#include "collectives/store.h"
+#include "collectives/host_values.h"
 #include "device/cpu/memory.h"
 
 namespace zero::bench {

@@ -15,6 +15,7 @@
 
 #include "architecture/family.h"
 #include "base/mixed_bits.h"
+#include "base/seconds_since.h"
 #include "bench/random_weights.h"
 #include "bench/section.h"
 #include "bench/timing.h"
@@ -24,10 +25,6 @@ namespace zero::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 /// Random numbers of a seed, in [0, 1).
 class Random {

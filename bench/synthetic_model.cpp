@@ -139,7 +139,7 @@ void SyntheticModel::update_alone() {
 void SyntheticModel::add_exposed(std::span<double> per_unit) const {
   const std::vector<double> by_use = engine_.exposed_by_use();
   for (std::size_t i = 0; i < by_use.size(); ++i) {
-    per_unit[static_cast<std::size_t>(engine_.schedule().steps[i].use.unit)] += by_use[i];
+    per_unit[static_cast<std::size_t>(engine_.schedule().steps[i].use.unit.index)] += by_use[i];
   }
 }
 

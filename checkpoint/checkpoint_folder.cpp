@@ -125,7 +125,7 @@ std::set<std::string> names_of(const Files& files) {
   return names;
 }
 
-/// The folders of the files `names`, in the checkpoint's folder: "weights", "moments".
+/// The folders of `files`, in the checkpoint's folder: "weights", "moments".
 template <typename Files>
 std::set<std::string> folders_of(const Files& files) {
   std::set<std::string> folders;

@@ -23,19 +23,19 @@ constexpr std::int64_t kLargestCommit = 4096;  // bytes
 /// The note of a rank whose failure is proven damage.
 constexpr const char* kDamaged = "damaged";
 
-RankWord word_of(const CheckpointFailure& failure) {
+RankStatus status_of(const CheckpointFailure& failure) {
   return {failure.why, failure.damaged ? kDamaged : ""};
 }
 
 /// The failure of all ranks together: of the lowest rank whose failure proves no damage, else of
 /// the lowest that failed.
-CheckpointFailure agreed(std::span<const RankWord> words) {
-  std::vector<RankWord> unproven(words.begin(), words.end());
-  for (RankWord& word : unproven) {
-    if (word.note == kDamaged) word.failure.clear();
+CheckpointFailure agreed(std::span<const RankStatus> statuses) {
+  std::vector<RankStatus> unproven(statuses.begin(), statuses.end());
+  for (RankStatus& status : unproven) {
+    if (status.note == kDamaged) status.failure.clear();
   }
   if (std::string why = first_failure(unproven); !why.empty()) return {std::move(why), false};
-  return {first_failure(words), true};
+  return {first_failure(statuses), true};
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ CheckpointLoader::CheckpointLoader(const StateSource& of, const CheckpointOption
       disk_(of.disk),
       folder_(options.folder),
       names_(options.names),
-      words_(of.engine.mesh().world(), of.engine.device()),
+      statuses_(of.engine.mesh().world(), of.engine.device()),
       tensors_(of.engine.states()),
       blocks_(blocks) {}
 
@@ -58,9 +58,9 @@ std::optional<Resumed> CheckpointLoader::load(const std::string& which,
     HostBlocks::plan(engine_.device(), blocks_);
     return std::nullopt;
   }
-  const NoTimeout patient(words_.world());
+  const NoTimeout patient(statuses_.world());
   // Whatever is found, so that memory is as planned.
-  HostBlocks blocks(words_.world(), engine_.device(), disk_, blocks_);
+  HostBlocks blocks(statuses_.world(), engine_.device(), disk_, blocks_);
   bool any = false;
   for (const Candidate& candidate : candidates(which)) {
     CheckpointFailure failure = candidate.fault ? candidate.fault : open(candidate.path);
@@ -97,8 +97,8 @@ void CheckpointLoader::refuse_to_begin_anew() const {
 
 /// What rank 0 finds, on all ranks.
 std::vector<CheckpointLoader::Candidate> CheckpointLoader::candidates(const std::string& which) {
-  RankWord mine;
-  if (words_.rank() == 0) {
+  RankStatus mine;
+  if (statuses_.rank() == 0) {
     mine.failure = failure_of([&] {
       nlohmann::json list = nlohmann::json::array();
       for (const auto& [path, fault, partial] : find(which))
@@ -106,10 +106,10 @@ std::vector<CheckpointLoader::Candidate> CheckpointLoader::candidates(const std:
       mine.note = list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     });
   }
-  const std::vector<RankWord> words = words_.all_gather(mine, kPurpose);
-  if (const std::string& why = words[0].failure; !why.empty()) throw AgreedError(why);
+  const std::vector<RankStatus> statuses = statuses_.all_gather(mine, kPurpose);
+  if (const std::string& why = statuses[0].failure; !why.empty()) throw AgreedError(why);
   std::vector<Candidate> candidates;
-  for (const auto& each : nlohmann::json::parse(words[0].note))
+  for (const auto& each : nlohmann::json::parse(statuses[0].note))
     candidates.push_back({each[0], {each[1], each[2]}, each[3]});
   return candidates;
 }
@@ -140,11 +140,11 @@ CheckpointFailure CheckpointLoader::open(const std::string& path) {
     reader_ = std::make_unique<CheckpointReader>(disk_, path);
     commit = read_text(disk_, path + "/" + kCommit, kLargestCommit);
   });
-  const std::vector<RankWord> words =
-      words_.all_gather(mine ? word_of(mine) : RankWord{"", commit}, kPurpose);
-  if (!first_failure(words).empty()) return agreed(words);
-  for (std::size_t rank = 1; rank < words.size(); ++rank) {
-    if (words[rank].note == words[0].note) continue;
+  const std::vector<RankStatus> statuses =
+      statuses_.all_gather(mine ? status_of(mine) : RankStatus{"", commit}, kPurpose);
+  if (!first_failure(statuses).empty()) return agreed(statuses);
+  for (std::size_t rank = 1; rank < statuses.size(); ++rank) {
+    if (statuses[rank].note == statuses[0].note) continue;
     return {.why = fmt::format(
                 "[rank {}] {}: is another checkpoint than the one that rank 0 sees; expected a "
                 "folder on a file system that all hosts share, or equal copies",
@@ -155,7 +155,7 @@ CheckpointFailure CheckpointLoader::open(const std::string& path) {
 
 /// Throws the same error on all ranks unless the open checkpoint fits the engine and the trainer.
 void CheckpointLoader::check(const AcceptCheckpoint& accept) {
-  agree(words_.world(), engine_.device(), kPurpose, [&] {
+  agree(statuses_.world(), engine_.device(), kPurpose, [&] {
     try {
       if (accept) accept(reader_->index().extra);
     } catch (const Error& error) {
@@ -178,7 +178,7 @@ CheckpointFailure CheckpointLoader::read(HostBlocks& blocks) {
                                           piece.count);
     });
     // A block without elements, as of config.json, is read for its checksum alone.
-    return any || (empty && words_.rank() == 0);
+    return any || (empty && statuses_.rank() == 0);
   };
   const CheckpointFailure mine =
       blocks.read(*reader_, needs, [&](std::int64_t block, std::span<std::byte> bytes) {
@@ -187,7 +187,7 @@ CheckpointFailure CheckpointLoader::read(HostBlocks& blocks) {
           engine_.states().set(tensors_[numbers[piece.tensor]], piece.source_begin, values);
         });
       });
-  const CheckpointFailure failure = agreed(words_.all_gather(word_of(mine), kPurpose));
+  const CheckpointFailure failure = agreed(statuses_.all_gather(status_of(mine), kPurpose));
   if (failure) engine_.states().initialise();
   return failure;
 }

@@ -45,7 +45,7 @@ class CheckpointLoader {
   files::FileSystem& disk_;
   std::string folder_;
   NameMap names_;
-  RankStatuses words_;
+  RankStatuses statuses_;
   StateTensors tensors_;
   std::int64_t blocks_;
   std::vector<std::string> passed_over_;

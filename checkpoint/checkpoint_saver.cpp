@@ -34,12 +34,12 @@ CheckpointSaver::CheckpointSaver(const StateSource& of, const CheckpointOptions&
       engine_life_(of.engine.lifetime()),
       folder_(options.folder),
       exceptions_(std::uncaught_exceptions()),
-      words_(of.engine.mesh().world(), of.engine.device()),
+      statuses_(of.engine.mesh().world(), of.engine.device()),
       writer_(of, StateTensors(of.engine.states()),
               lay_out_checkpoint(StateTensors(of.engine.states()).all(), options.names,
                                  {options.file_bytes, options.weight_files}),
               options.states),
-      partial_(of, options, words_, writer_),
+      partial_(of, options, statuses_, writer_),
       time_(of.engine.states()) {}
 
 /// Where only this rank fails, the others will not come to wait with it.
@@ -80,7 +80,7 @@ void CheckpointSaver::save(const nlohmann::ordered_json& extra,
       folder_, engine_.device().name());
   time_.begin();
   const SaveTime::Exposed exposed(time_);
-  const NoTimeout patient(words_.world());
+  const NoTimeout patient(statuses_.world());
   EngineStates& states = engine_.states();
   now_ = {.step = states.steps_done() + states.steps_skipped(), .bytes = writer_.layout().bytes()};
   PartialCheckpoint::Content content{.step = now_.step,
@@ -103,20 +103,21 @@ std::int64_t CheckpointSaver::vote() {
 }
 
 void CheckpointSaver::counted(std::int64_t sum) {
-  const NoTimeout patient(words_.world());
-  if (phase_ == Phase::writing && sum / kFailed + sum % kFailed == words_.size()) {
+  const NoTimeout patient(statuses_.world());
+  if (phase_ == Phase::writing && sum / kFailed + sum % kFailed == statuses_.size()) {
     writer_.close();
-    if (sum == words_.size()) return begin_commit();
-    abandon(words_.failure(writer_.failure(), kPurpose));
+    if (sum == statuses_.size()) return begin_commit();
+    abandon(statuses_.failure(writer_.failure(), kPurpose));
   } else if (phase_ == Phase::committing && sum > 0) {
-    const RankWord word = words_.all_gather(first() ? committed_ : RankWord(), kPurpose)[0];
-    finish(word.failure.empty() ? "" : "[rank 0] " + word.failure, word.note);
+    const RankStatus status =
+        statuses_.all_gather(first() ? committed_ : RankStatus(), kPurpose)[0];
+    finish(status.failure.empty() ? "" : "[rank 0] " + status.failure, status.note);
   }
 }
 
 /// All files are durable: rank 0 commits on a thread of its own.
 void CheckpointSaver::begin_commit() {
-  const std::span<const std::uint32_t> sums = writer_.sum_checksums(words_.world());
+  const std::span<const std::uint32_t> sums = writer_.sum_checksums(statuses_.world());
   phase_ = Phase::committing;
   commit_ended_ = false;
   if (!first()) return;
@@ -130,13 +131,13 @@ void CheckpointSaver::begin_commit() {
 /// Ends a save that has failed. Collective.
 void CheckpointSaver::abandon(const std::string& why) {
   writer_.close();
-  RankWord mine;
+  RankStatus mine;
   if (first()) {
     partial_.remove();
     mine.note = partial_.notes();
   }
   // All ranks have closed their files before rank 0 removes them, in exchanges before this.
-  finish(why, words_.all_gather(mine, kPurpose)[0].note);
+  finish(why, statuses_.all_gather(mine, kPurpose)[0].note);
 }
 
 void CheckpointSaver::finish(const std::string& why, const std::string& notes) {
@@ -155,22 +156,22 @@ void CheckpointSaver::wait() {
   check_engine();
   if (phase_ == Phase::idle) return;
   const SaveTime::Exposed exposed(time_);
-  const NoTimeout patient(words_.world());
+  const NoTimeout patient(statuses_.world());
   engine_.states().finish_reads();
   while (phase_ != Phase::idle) {
     engine_.device().transfer().synchronize();
     writer_.join();
     side_.join();
     std::int64_t sum = vote();
-    host_all_reduce(words_.world(), engine_.device(), View::of(std::span(&sum, 1)), ReduceOp::sum,
-                    {std::string(kPurpose), {}});
+    host_all_reduce(statuses_.world(), engine_.device(), View::of(std::span(&sum, 1)),
+                    ReduceOp::sum, {std::string(kPurpose), {}});
     counted(sum);
   }
 }
 
 void CheckpointSaver::give_up(const std::string& why) {
   if (phase_ != Phase::writing) return wait();
-  const NoTimeout patient(words_.world());
+  const NoTimeout patient(statuses_.world());
   engine_.states().finish_reads();
   engine_.device().transfer().synchronize();
   writer_.join();

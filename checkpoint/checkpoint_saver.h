@@ -56,7 +56,7 @@ class CheckpointSaver final : public StateReader {
  private:
   enum class Phase : std::uint8_t { idle, writing, committing };
 
-  bool first() const { return words_.rank() == 0; }
+  bool first() const { return statuses_.rank() == 0; }
   void detach();
   void begin_commit();
   void abandon(const std::string& why);
@@ -66,7 +66,7 @@ class CheckpointSaver final : public StateReader {
   std::weak_ptr<const void> engine_life_;
   std::string folder_;
   int exceptions_;  // in flight when the saver was made
-  RankStatuses words_;
+  RankStatuses statuses_;
   BlockWriter writer_;
   PartialCheckpoint partial_;
   SaveTime time_;
@@ -77,7 +77,7 @@ class CheckpointSaver final : public StateReader {
   std::deque<SaveReport> reports_;
 
   // Of rank 0, whose side thread commits and then sets `commit_ended_`.
-  RankWord committed_;
+  RankStatus committed_;
   std::atomic<bool> commit_ended_{false};
   BackgroundQueue side_;
 };

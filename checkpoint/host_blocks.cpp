@@ -9,7 +9,6 @@
 #include "base/host_name.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
-#include "collectives/store.h"
 
 namespace zero {
 namespace {

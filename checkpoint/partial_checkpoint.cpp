@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/seconds_since.h"
 #include "collectives/agreement.h"
 #include "engine/value_hash.h"
 
@@ -20,10 +21,6 @@ namespace zero {
 namespace {
 
 constexpr std::string_view kSaving = "checkpoint";
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 /// Text that no earlier process has written.
 std::string new_owner() {
@@ -45,47 +42,47 @@ bool is_stale(const Error& error) {
 }  // namespace
 
 PartialCheckpoint::PartialCheckpoint(const StateSource& of, const CheckpointOptions& options,
-                                     RankStatuses& words, BlockWriter& writer)
+                                     RankStatuses& statuses, BlockWriter& writer)
     : device_(of.engine.device()),
       disk_(of.disk),
       folder_(options.folder),
       keep_{.last = options.keep_last, .every = options.keep_every},
       look_(options.look_seconds),
-      words_(words),
+      statuses_(statuses),
       writer_(writer) {}
 
 std::string PartialCheckpoint::open(Content content) {
   content_ = std::move(content);
   notes_.clear();
-  RankWord mine;
+  RankStatus mine;
   owner_ = new_owner();
   mine.failure = failure_of([&] {
     mine.note = owner_ + hash_of(content_.extra);  // a text in it may be no UTF-8
     if (first()) note(begin_checkpoint(disk_, folder_, content_.step, writer_.layout(), owner_));
   });
-  const std::vector<RankWord> made = words_.all_gather(mine, kSaving);
+  const std::vector<RankStatus> made = statuses_.all_gather(mine, kSaving);
   if (std::string why = first_failure(made); !why.empty()) return why;
   if (std::string why = differing_extra(made); !why.empty()) return why;
   owner_ = made[0].note.substr(0, owner_.size());
   std::string why = open_what_is_seen();
   if (why.empty()) return why;
   writer_.cancel();
-  words_.all_gather({}, kSaving);  // behind this, no rank has a file open
+  statuses_.all_gather({}, kSaving);  // behind this, no rank has a file open
   return why;
 }
 
-/// Names the first of the trainer's own values that differs, if `words` say that any does.
-std::string PartialCheckpoint::differing_extra(std::span<const RankWord> words) {
+/// Names the first of the trainer's own values that differs, if `statuses` say that any does.
+std::string PartialCheckpoint::differing_extra(std::span<const RankStatus> statuses) {
   const std::size_t at = owner_.size();
-  const auto same = [&](const RankWord& word) {
-    return word.note.substr(at) == words[0].note.substr(at);
+  const auto same = [&](const RankStatus& status) {
+    return status.note.substr(at) == statuses[0].note.substr(at);
   };
-  if (std::ranges::all_of(words, same)) return "";
+  if (std::ranges::all_of(statuses, same)) return "";
   std::string lines;
   for (const auto& [key, value] : content_.extra.items())
     lines += fmt::format("{}: {}\n", nlohmann::json(key).dump(), value.dump());
   return failure_of([&] {
-    require_agreement(words_.world(), device_, "the extra values of a checkpoint", lines);
+    require_agreement(statuses_.world(), device_, "the extra values of a checkpoint", lines);
   });
 }
 
@@ -107,22 +104,23 @@ std::string PartialCheckpoint::open_what_is_seen() {
   const auto begin = std::chrono::steady_clock::now();
   bool opened = false;
   for (bool warned = false;;) {
-    RankWord mine;
+    RankStatus mine;
     mine.failure = failure_of([&] {
       if (!opened || first()) mine.note = missing();
       if (mine.note.empty() && !opened) open_files();
       opened = opened || mine.note.empty();
     });
     if (!mine.note.empty()) judge_missing(mine, seconds_since(begin), warned);
-    const std::vector<RankWord> all = words_.all_gather(mine, kSaving);
+    const std::vector<RankStatus> all = statuses_.all_gather(mine, kSaving);
     if (std::string why = first_failure(all); !why.empty()) return why;
-    if (std::ranges::all_of(all, [](const RankWord& word) { return word.note.empty(); })) return "";
+    if (std::ranges::all_of(all, [](const RankStatus& status) { return status.note.empty(); }))
+      return "";
     if (!mine.note.empty()) std::this_thread::sleep_for(kBetween);
   }
 }
 
 /// Decides what it means that this rank, after looking for `waited` seconds, misses a file.
-void PartialCheckpoint::judge_missing(RankWord& mine, double waited, bool& warned) const {
+void PartialCheckpoint::judge_missing(RankStatus& mine, double waited, bool& warned) const {
   constexpr double kSilent = 5;  // seconds
   if (first()) {
     mine.failure = mine.note +
@@ -133,12 +131,12 @@ void PartialCheckpoint::judge_missing(RankWord& mine, double waited, bool& warne
                    "; every rank must see the folder of checkpoints: put it on a file system that "
                    "all hosts share";
   }
-  const auto limits = words_.world().wait_limits();
+  const auto limits = statuses_.world().wait_limits();
   if (!mine.failure.empty() || waited < std::min(kSilent, look_.count() / 2) || !limits->warn ||
       std::exchange(warned, true)) {
     return;
   }
-  limits->warn(fmt::format("[rank {}] {}; looks again for {:.0f} s", words_.rank(), mine.note,
+  limits->warn(fmt::format("[rank {}] {}; looks again for {:.0f} s", statuses_.rank(), mine.note,
                            look_.count()));
 }
 

@@ -22,8 +22,8 @@ namespace zero {
 /// -> open() -> commit() or remove() -> none.
 class PartialCheckpoint {
  public:
-  /// `words` and `writer`, which are those of the save, outlive this.
-  PartialCheckpoint(const StateSource& of, const CheckpointOptions& options, RankStatuses& words,
+  /// `statuses` and `writer`, which are those of the save, outlive this.
+  PartialCheckpoint(const StateSource& of, const CheckpointOptions& options, RankStatuses& statuses,
                     BlockWriter& writer);
   /// Between saves.
   void remove_only(RemovesCheckpoint removes) { keep_.removes = std::move(removes); }
@@ -47,12 +47,12 @@ class PartialCheckpoint {
   const std::string& notes() const { return notes_; }
 
  private:
-  bool first() const { return words_.rank() == 0; }
+  bool first() const { return statuses_.rank() == 0; }
   std::string path_of(std::size_t file) const;
-  std::string differing_extra(std::span<const RankWord> words);
+  std::string differing_extra(std::span<const RankStatus> statuses);
   void open_files();
   std::string open_what_is_seen();
-  void judge_missing(RankWord& mine, double waited, bool& warned) const;
+  void judge_missing(RankStatus& mine, double waited, bool& warned) const;
   std::string missing() const;
   void note(const RemovalNotes& notes);
 
@@ -61,7 +61,7 @@ class PartialCheckpoint {
   std::string folder_;
   KeepSteps keep_;
   std::chrono::duration<double> look_;
-  RankStatuses& words_;
+  RankStatuses& statuses_;
   BlockWriter& writer_;
   Content content_;
   std::string owner_;  // of the folder: a text of this save alone

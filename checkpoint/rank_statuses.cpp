@@ -4,29 +4,30 @@
 
 #include <fmt/format.h>
 
-#include "collectives/store.h"
+#include "collectives/host_values.h"
 
 namespace zero {
 
-std::vector<RankWord> RankStatuses::all_gather(const RankWord& mine, std::string_view purpose) {
+std::vector<RankStatus> RankStatuses::all_gather(const RankStatus& mine, std::string_view purpose) {
   std::string text = mine.failure;
   text += '\0';  // no message holds one
   text += mine.note;
-  std::vector<RankWord> words;
+  std::vector<RankStatus> statuses;
   for (const std::string& each : zero::all_gather_texts(world_, device_, text, purpose)) {
     const std::size_t end = each.find('\0');
-    words.push_back({each.substr(0, end), each.substr(end + 1)});
+    statuses.push_back({each.substr(0, end), each.substr(end + 1)});
   }
-  return words;
+  return statuses;
 }
 
 std::string RankStatuses::failure(const std::string& mine, std::string_view purpose) {
   return first_failure(all_gather({mine, {}}, purpose));
 }
 
-std::string first_failure(std::span<const RankWord> words) {
-  for (std::size_t rank = 0; rank < words.size(); ++rank) {
-    if (!words[rank].failure.empty()) return fmt::format("[rank {}] {}", rank, words[rank].failure);
+std::string first_failure(std::span<const RankStatus> statuses) {
+  for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
+    if (!statuses[rank].failure.empty())
+      return fmt::format("[rank {}] {}", rank, statuses[rank].failure);
   }
   return "";
 }

@@ -12,13 +12,13 @@
 
 namespace zero {
 
-/// The words of one rank after its part of common work.
-struct RankWord {
+/// How one rank fared after its part of common work.
+struct RankStatus {
   std::string failure;  ///< why it failed; empty: it did not
   std::string note;     ///< anything else
 };
 
-/// Tells all ranks of a world the words of each. Counts no traffic of a step.
+/// Tells all ranks of a world how each fared. Counts no traffic of a step.
 class RankStatuses {
  public:
   RankStatuses(const Communicator& world, Device& device)
@@ -28,8 +28,8 @@ class RankStatuses {
   int size() const { return world_.size(); }
   Communicator& world() { return world_; }
   const Communicator& world() const { return world_; }
-  /// The words of all ranks, in rank order. Collective; blocks the host.
-  std::vector<RankWord> all_gather(const RankWord& mine, std::string_view purpose);
+  /// The statuses of all ranks, in rank order. Collective; blocks the host.
+  std::vector<RankStatus> all_gather(const RankStatus& mine, std::string_view purpose);
   /// all_gather(), and of its result the failure of the lowest rank that failed, with that rank's
   /// number; empty if none did.
   std::string failure(const std::string& mine, std::string_view purpose);
@@ -40,6 +40,6 @@ class RankStatuses {
 };
 
 /// "[rank 3] " and the failure of the lowest rank that failed; empty if none did.
-std::string first_failure(std::span<const RankWord> words);
+std::string first_failure(std::span<const RankStatus> statuses);
 
 }  // namespace zero

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "collectives/store.h"
+#include "collectives/host_values.h"
 
 namespace zero {
 

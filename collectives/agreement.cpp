@@ -6,7 +6,7 @@
 #include <exception>
 #include <vector>
 
-#include "collectives/store.h"
+#include "collectives/host_values.h"
 
 namespace zero {
 namespace {

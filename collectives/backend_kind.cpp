@@ -9,7 +9,7 @@ namespace zero {
 
 std::string_view name_of(BackendKind kind) {
   constexpr std::array<std::string_view, kBackendKinds> kNames{
-      "local", "host", "control", "mpi", "nccl", "nccl fast", "planning"};
+      "local", "host", "store", "mpi", "nccl", "nccl fast", "planning"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 

@@ -12,7 +12,7 @@ namespace zero {
 enum class BackendKind : std::uint8_t {
   local,      ///< threads of one process
   host,       ///< processes of one host
-  control,    ///< processes that have only a store in common, before NCCL connects their GPUs
+  store,      ///< processes that have only a store in common, before NCCL connects their GPUs
   mpi,        ///< processes of an MPI job
   nccl,       ///< GPUs; sums by the tree over ranks
   nccl_fast,  ///< GPUs; NCCL's own sums

@@ -25,9 +25,8 @@ namespace mpi {
 
 /// MPI_COMM_WORLD as a communicator. Initialises MPI (thread level multiple) on the first call and
 /// finalises it with the last communicator and the work queued on it, unless the caller had
-/// initialised it. A process that
-/// was not started by mpirun is a world of one rank. Throws zero::Error, with the remedy, if the
-/// build has no MPI.
+/// initialised it. A process that was not started by mpirun is a world of one rank. Throws
+/// zero::Error, with the remedy, if the build has no MPI.
 std::unique_ptr<Communicator> world(int* argc, char*** argv);
 /// Whether this build has MPI.
 bool available();
@@ -47,7 +46,7 @@ std::unique_ptr<Communicator> world(const StoreRank& self);
 
 }  // namespace host
 
-namespace control {
+namespace store_only {
 
 /// Rank `self.rank` of processes on `hosts` (one entry per rank) that have only a store in common,
 /// which carries the values they must agree on before NCCL connects their GPUs. Reductions and
@@ -55,7 +54,7 @@ namespace control {
 /// and all splits of it.
 std::unique_ptr<Communicator> world(const StoreRank& self, std::vector<std::string> hosts);
 
-}  // namespace control
+}  // namespace store_only
 
 namespace nccl {
 

@@ -83,6 +83,39 @@ void host_all_gather(Communicator& communicator, Device& device, const Slices& v
   }
 }
 
+std::vector<std::string> all_gather_texts(Communicator& communicator, Device& device,
+                                          std::string_view mine, std::string_view purpose) {
+  const auto world = static_cast<std::size_t>(communicator.size());
+  const auto self = static_cast<std::size_t>(communicator.rank());
+  if (!device.has_memory()) {  // a plan: all ranks agree
+    plan_host_values(device);
+    return {world, std::string(mine)};
+  }
+
+  const Tag tag{std::string(purpose)};
+  std::vector<std::int64_t> lengths(world);
+  lengths[self] = static_cast<std::int64_t>(mine.size());
+  host_all_gather(communicator, device,
+                  Slices::even(View::of(std::span(lengths)), communicator.size()), tag);
+
+  Slices texts;
+  std::int64_t total = 0;
+  for (const std::int64_t length : lengths) {
+    texts.ranges.push_back({total, length});
+    total += length;
+  }
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(total));
+  texts.buffer = View::of(std::span(bytes));
+  std::copy(mine.begin(), mine.end(), bytes.begin() + texts.ranges[self].begin);
+  host_all_gather(communicator, device, texts, tag);
+
+  std::vector<std::string> result;
+  for (const auto& [begin, length] : texts.ranges) {
+    result.emplace_back(bytes.begin() + begin, bytes.begin() + begin + length);
+  }
+  return result;
+}
+
 void plan_host_values(Device& device) {
   if (device.memory() == Memory::apart) static_cast<void>(take_buffer(device));
 }

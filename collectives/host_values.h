@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "collectives/communicator.h"
 
 namespace zero {
@@ -20,6 +24,9 @@ void host_all_gather(Communicator& communicator, Device& device, const Slices& v
 /// Like Communicator::broadcast.
 void host_broadcast(Communicator& communicator, Device& device, View values, int root,
                     const Tag& tag);
+/// The strings of all ranks, in rank order; any lengths.
+std::vector<std::string> all_gather_texts(Communicator& communicator, Device& device,
+                                          std::string_view mine, std::string_view purpose);
 /// Charges `device`, a planning device, with the buffer that one of these calls takes.
 void plan_host_values(Device& device);
 

@@ -40,9 +40,8 @@ class CollectiveListener {
 };
 
 /// Registers `listener`, for the lifetime of this object, with a communicator, the one it was split
-/// from and all splits of it. Several listeners may be registered at once, also by a listener
-/// while it is called. World 1 moves nothing
-/// and reports nothing. Used by the communicator's host thread.
+/// from and all splits of it. Several listeners may be registered at once, also by a listener while
+/// it is called. World 1 moves nothing and reports nothing. Used by the communicator's host thread.
 class Listening {
  public:
   /// `listener` must outlive this.

@@ -10,9 +10,6 @@
 
 namespace zero {
 
-class Communicator;
-class Device;
-
 /// Small keys and values that all ranks of a group see: bootstrap, agreement checks, post-mortems.
 /// Thread-safe.
 class Store {
@@ -58,10 +55,5 @@ struct StoreSplit {
 /// The ranks that give the same color, ordered by (key, rank), as in Communicator::split.
 /// Collective; each `name` may be used once.
 StoreSplit split(const StoreRank& self, std::string_view name, int color, int key);
-
-/// Gives every rank the strings of all ranks, in rank order. Collective, blocks the host; any
-/// lengths. Runs on the communication stream of `device`.
-std::vector<std::string> all_gather_texts(Communicator& communicator, Device& device,
-                                          std::string_view mine, std::string_view purpose);
 
 }  // namespace zero

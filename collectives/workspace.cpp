@@ -11,7 +11,7 @@ std::int64_t reduce_scatter_workspace(BackendKind backend, const Slices& full) {
   switch (backend) {
     case BackendKind::local:
     case BackendKind::host:
-    case BackendKind::control:
+    case BackendKind::store:
       return 0;
     case BackendKind::mpi:
       return checked_mul(full.largest(), full.world() - 1);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/checked_math.h"
-#include "device/listed_bytes.h"
+#include "device/memory_ledger.h"
 
 namespace zero {
 /// One of the device's two kinds of memory.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,6 +12,9 @@
 #include "device/stream.h"
 
 namespace zero {
+
+/// Whose kernels, operations and optimizers work on a device.
+enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 /// Which code can access a device's memory.
 enum class Memory : std::uint8_t {
@@ -58,6 +62,8 @@ class Device {
 
   /// "cpu", "planning", "cuda:0".
   virtual std::string_view name() const = 0;
+  /// Of a planning device: that of the device for which it plans.
+  virtual DeviceKind kind() const { return DeviceKind::cpu; }
   /// False for the planning device: its views must not be dereferenced, its streams run nothing.
   virtual bool has_memory() const = 0;
   /// The number of threads for compute kernels (CPU); 1 on other devices.
@@ -162,10 +168,10 @@ namespace planning {
 
 /// A device without memory: allocations only charge the ledger (their addresses are distinct,
 /// aligned and unmapped), streams drop work. A plan runs the code of a run on this device, so the
-/// two cannot drift; `memory` must be that of the run's device (apart for a GPU). `of`: the kind of
-/// the run's device ("cuda"), which selects its operations, its optimizers and its arena layout.
+/// two cannot drift; `memory` must be that of the run's device (apart for a GPU), `kind` its kind,
+/// which selects its operations, its optimizers and its arena layout.
 std::unique_ptr<Device> open(int threads = 1, Memory memory = Memory::of_host,
-                             std::string_view of = {});
+                             DeviceKind kind = DeviceKind::cpu);
 
 }  // namespace planning
 

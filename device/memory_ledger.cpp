@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/memory_ledger.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 
 namespace zero {
 namespace {
@@ -28,6 +31,16 @@ std::array<MemoryClass, kMemoryClasses> all_memory_classes() {
   std::array<MemoryClass, kMemoryClasses> classes{};
   for (std::size_t i = 0; i < classes.size(); ++i) classes[i] = static_cast<MemoryClass>(i);
   return classes;
+}
+
+std::string listed(const BytesByClass& bytes) {
+  std::string text;
+  for (const MemoryClass c : all_memory_classes()) {
+    const std::int64_t own = bytes[static_cast<std::size_t>(c)];
+    if (own == 0) continue;
+    fmt::format_to(std::back_inserter(text), "{}{} {}", text.empty() ? "" : ", ", name_of(c), own);
+  }
+  return text.empty() ? "nothing" : text;
 }
 
 void MemoryLedger::charge(MemoryClass memory_class, std::string_view label, std::int64_t bytes) {

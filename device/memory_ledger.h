@@ -31,6 +31,8 @@ std::array<MemoryClass, kMemoryClasses> all_memory_classes();
 
 /// Bytes of each class, in declaration order.
 using BytesByClass = std::array<std::int64_t, kMemoryClasses>;
+/// "parameters 512, optimizer 1024": the classes with bytes, or "nothing"; for messages.
+std::string listed(const BytesByClass& bytes);
 
 /// Bytes per class at one moment.
 struct MemorySnapshot {

@@ -11,10 +11,10 @@ namespace zero {
 namespace {
 
 /// Every unit forward in registration order, then backward in reverse.
-std::vector<UnitUse> usual_uses(int units) {
-  std::vector<UnitUse> uses;
-  for (int unit = 0; unit < units; ++unit) uses.push_back({unit, Phase::forward});
-  for (int unit = units - 1; unit >= 0; --unit) uses.push_back({unit, Phase::backward});
+std::vector<Use> usual_uses(int units) {
+  std::vector<Use> uses;
+  for (int unit = 0; unit < units; ++unit) uses.push_back({{unit}, Phase::forward});
+  for (int unit = units - 1; unit >= 0; --unit) uses.push_back({{unit}, Phase::backward});
   return uses;
 }
 
@@ -38,18 +38,17 @@ ScheduleInput schedule_input(std::span<const Unit> units, const Sharding& shardi
 
 }  // namespace
 
-std::vector<UnitUse> declared_uses(const SealOptions& options, std::span<const Unit> units) {
+std::vector<Use> declared_uses(const SealOptions& options, std::span<const Unit> units) {
   const auto count = static_cast<int>(units.size());
-  std::vector<UnitUse> uses;
-  if (options.order.empty()) uses = usual_uses(count);
-  for (const Use& use : options.order) {
+  std::vector<Use> uses = options.order.empty() ? usual_uses(count) : options.order;
+  for (const Use& use : uses) {
     ZERO_CHECK(use.unit.index >= 0 && use.unit.index < count,
                "seal: the order uses unit {}, but {} units are registered", use.unit.index, count);
-    uses.push_back({use.unit.index, use.phase, use.needs_parameters});
   }
   for (int unit = 0; unit < count; ++unit) {
-    const bool backward = std::ranges::any_of(
-        uses, [&](const UnitUse& use) { return use.unit == unit && writes_gradients(use.phase); });
+    const bool backward = std::ranges::any_of(uses, [&](const Use& use) {
+      return use.unit.index == unit && writes_gradients(use.phase);
+    });
     const Unit& of = units[static_cast<std::size_t>(unit)];
     ZERO_CHECK(backward || of.trainable() == nullptr,
                "seal: unit \"{}\" has trainable parameters but no backward use in the order; "
@@ -59,41 +58,41 @@ std::vector<UnitUse> declared_uses(const SealOptions& options, std::span<const U
   return uses;
 }
 
-std::vector<int> order_of_first_use(std::span<const UnitUse> uses, std::size_t units) {
+std::vector<int> order_of_first_use(std::span<const Use> uses, std::size_t units) {
   std::vector<int> order;
   const auto add = [&](int unit) {
     if (std::ranges::find(order, unit) == order.end()) order.push_back(unit);
   };
-  for (const UnitUse& use : uses) add(use.unit);
+  for (const Use& use : uses) add(use.unit.index);
   for (std::size_t unit = 0; unit < units; ++unit) add(static_cast<int>(unit));
   return order;
 }
 
-std::vector<int> order_of_gradients(std::span<const UnitUse> uses) {
+std::vector<int> order_of_gradients(std::span<const Use> uses) {
   std::vector<int> order;
-  for (const UnitUse& use : uses) {
+  for (const Use& use : uses) {
     if (!writes_gradients(use.phase)) continue;
-    std::erase(order, use.unit);
-    order.push_back(use.unit);
+    std::erase(order, use.unit.index);
+    order.push_back(use.unit.index);
   }
   return order;
 }
 
-void mark_summed_uses(std::span<const UnitUse> uses, std::span<Unit> units) {
+void mark_summed_uses(std::span<const Use> uses, std::span<Unit> units) {
   std::vector<int> backward_uses(units.size(), 0);
-  for (const UnitUse& use : uses) {
-    const auto unit = static_cast<std::size_t>(use.unit);
+  for (const Use& use : uses) {
+    const auto unit = static_cast<std::size_t>(use.unit.index);
     if (writes_gradients(use.phase)) units[unit].sums_uses = ++backward_uses[unit] > 1;
   }
 }
 
-Schedules make_schedules(std::span<const UnitUse> uses, std::span<const Unit> units,
+Schedules make_schedules(std::span<const Use> uses, std::span<const Unit> units,
                          const Sharding& sharding, const GradientReducer& reducer,
                          const EngineOptions& options) {
   ScheduleInput training = schedule_input(units, sharding, reducer, options);
   ScheduleInput evaluation = training;
   training.uses.assign(uses.begin(), uses.end());
-  for (const UnitUse& use : uses) {
+  for (const Use& use : uses) {
     if (use.phase == Phase::forward || use.phase == Phase::both)
       evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
   }

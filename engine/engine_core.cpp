@@ -80,7 +80,7 @@ void EngineCore::seal(const SealOptions& options) {
     unit.lay_out(mesh_->axis(Axis::shard).size(), options_.limits.persistence_threshold,
                  options_.optimizer.moments);
   }
-  const std::vector<UnitUse> uses = declared_uses(options, units_);
+  const std::vector<Use> uses = declared_uses(options, units_);
   mark_summed_uses(uses, units_);
   Sealed& parts = sealed_.emplace(*this, uses, options.accumulation_steps);
   try {
@@ -101,7 +101,7 @@ void EngineCore::publish_all(Gathers::Kind kind) {
 }
 
 /// The schedules, which all ranks have agreed on; allocates states and receive slices.
-Schedules EngineCore::prepare(std::span<const UnitUse> uses, const EngineResources& resources,
+Schedules EngineCore::prepare(std::span<const Use> uses, const EngineResources& resources,
                               Sharding& sharding, GradientReducer& reducer) {
   Schedules schedules = make_schedules(uses, units_, sharding, reducer, options_);
   const std::string text =
@@ -121,7 +121,7 @@ Schedules EngineCore::prepare(std::span<const UnitUse> uses, const EngineResourc
   return schedules;
 }
 
-EngineCore::Sealed::Sealed(EngineCore& core, std::span<const UnitUse> uses, int accumulation_steps)
+EngineCore::Sealed::Sealed(EngineCore& core, std::span<const Use> uses, int accumulation_steps)
     : resources{core.mesh_->axis(Axis::shard),
                 core.device_,
                 core.options_,

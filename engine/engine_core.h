@@ -16,7 +16,6 @@
 #include "engine/given_values.h"
 #include "engine/gradient_reducer.h"
 #include "engine/graph_capture.h"
-#include "engine/lease.h"
 #include "engine/leased_gradients.h"
 #include "engine/model_state.h"
 #include "engine/seal_options.h"
@@ -28,6 +27,9 @@
 #include "engine/waits.h"
 
 namespace zero {
+
+class GradientLease;
+class ParameterLease;
 
 /// The implementation of Engine: what each call makes the parts do, in which order; StepProgress
 /// knows which call is allowed when. engine_core.cpp registers and seals, engine_lease.cpp walks
@@ -42,8 +44,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void seal(const SealOptions& options);
 
   // Leases and evaluations.
-  ParameterLease forward(UnitId unit) { return {*this, enter(unit, false)}; }
-  GradientLease backward(UnitId unit) { return {*this, enter(unit, true)}; }
+  ParameterLease forward(UnitId unit);
+  GradientLease backward(UnitId unit);
   void repeat(int compute_step, std::size_t nth, const Stream::Work& body);
   void end_lease(int compute_step, bool unwinding) noexcept;
   void discard_graphs();
@@ -56,7 +58,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   /// The parts that seal() makes, each from those above it.
   struct Sealed {
     /// Throws on all ranks, before anything is allocated, if ranks differ in what they seal.
-    Sealed(EngineCore& core, std::span<const UnitUse> uses, int accumulation_steps);
+    Sealed(EngineCore& core, std::span<const Use> uses, int accumulation_steps);
 
     EngineResources resources;
     std::vector<int> order;           ///< units by first use: the order of updates
@@ -82,8 +84,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   friend class Engine;        // shows the parts
   friend class EngineStates;  // reads and changes them between the calls of a trainer
 
-  Schedules prepare(std::span<const UnitUse> uses, const EngineResources& resources,
-                    Sharding& sharding, GradientReducer& reducer);
+  Schedules prepare(std::span<const Use> uses, const EngineResources& resources, Sharding& sharding,
+                    GradientReducer& reducer);
   int enter(UnitId unit, bool gradients);
   void synchronize();
   void require_given(std::int64_t sum, std::int64_t step, const StepOptions& options);

@@ -91,11 +91,11 @@ void Gathers::make_present(const ScheduleStep& step) {
   for (const int window : step.gathers) issue(window);
   if (step.parameters >= 0)
     waits_.wait(compute, windows().gathered(step.parameters), WaitSite::gather_before_use);
-  waits_.wait(compute, unit_at(step.use.unit).ready, WaitSite::publish_before_use);
+  waits_.wait(compute, unit_at(step.use.unit.index).ready, WaitSite::publish_before_use);
 }
 
 View Gathers::parameter(const ScheduleStep& step, int index) const {
-  const Unit& unit = unit_at(step.use.unit);
+  const Unit& unit = unit_at(step.use.unit.index);
   ZERO_CHECK(step.use.needs_parameters,
              "parameter {} of unit \"{}\": this use was declared with needs_parameters = false",
              index, unit.name);

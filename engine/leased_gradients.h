@@ -31,7 +31,7 @@ class LeasedGradients {
 
  private:
   Unit& unit_of(const ScheduleStep& step) const {
-    return units_[static_cast<std::size_t>(step.use.unit)];
+    return units_[static_cast<std::size_t>(step.use.unit.index)];
   }
   View whole(const ScheduleStep& step) const;
   void zero_padding(const Segment& segment, const View& whole);

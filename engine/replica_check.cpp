@@ -9,7 +9,6 @@
 
 #include "base/checked_math.h"
 #include "collectives/host_values.h"
-#include "collectives/store.h"
 #include "device/cpu/primitives.h"
 #include "engine/step_report.h"
 #include "engine/value_hash.h"

@@ -27,9 +27,10 @@ class Maker {
  public:
   explicit Maker(const ScheduleInput& input)
       : input_(input), steps_(static_cast<int>(input.uses.size())) {
-    for (const UnitUse& use : input.uses) {
-      ZERO_CHECK(use.unit >= 0 && use.unit < static_cast<int>(input.units.size()),
-                 "schedule: use of unit {}, but there are {} units", use.unit, input.units.size());
+    for (const Use& use : input.uses) {
+      ZERO_CHECK(use.unit.index >= 0 && use.unit.index < static_cast<int>(input.units.size()),
+                 "schedule: use of unit {}, but there are {} units", use.unit.index,
+                 input.units.size());
     }
     live_needed_.assign(static_cast<std::size_t>(steps_), 0);
   }
@@ -50,14 +51,14 @@ class Maker {
   Window& window(int w) { return schedule_.windows[static_cast<std::size_t>(w)]; }
   const UnitSize& size(int unit) const { return input_.units[static_cast<std::size_t>(unit)]; }
   bool gathers(int i) {
-    return step(i).use.needs_parameters && size(step(i).use.unit).gathered_bytes > 0;
+    return step(i).use.needs_parameters && size(step(i).use.unit.index).gathered_bytes > 0;
   }
 
   /// Elements of the gathered units used strictly between two steps.
   std::int64_t distance(int from, int to) {
     std::int64_t elements = 0;
     for (int i = from + 1; i < to; ++i) {
-      if (gathers(i)) elements += size(step(i).use.unit).gathered_elements;
+      if (gathers(i)) elements += size(step(i).use.unit.index).gathered_elements;
     }
     return elements;
   }
@@ -77,11 +78,11 @@ class Maker {
     std::vector<int> open(input_.units.size(), -1);  // the unit's newest window
     for (int i = 0; i < steps_; ++i) {
       if (gathers(i))
-        live_needed_[static_cast<std::size_t>(i)] = size(step(i).use.unit).gathered_elements;
+        live_needed_[static_cast<std::size_t>(i)] = size(step(i).use.unit.index).gathered_elements;
     }
     for (int i = 0; i < steps_; ++i) {
       if (!gathers(i)) continue;
-      const int unit = step(i).use.unit;
+      const int unit = step(i).use.unit.index;
       int& w = open[static_cast<std::size_t>(unit)];
       const bool keep = w >= 0 && distance(window(w).last, i) <= input_.limits.reuse_distance &&
                         fits_live(unit, window(w).last, i);
@@ -110,7 +111,7 @@ class Maker {
   /// that are due before its use.
   int earliest(int w) {
     for (int i = window(w).first - kGatherLead - 1; i >= 0; --i) {
-      if (step(i).last_gradient && size(step(i).use.unit).gradient_bytes > 0) return i + 1;
+      if (step(i).last_gradient && size(step(i).use.unit.index).gradient_bytes > 0) return i + 1;
     }
     return -1;
   }
@@ -150,7 +151,7 @@ class Maker {
     last_gradient_.assign(input_.units.size(), -1);
     for (int i = 0; i < steps_; ++i) {
       if (!writes_gradients(step(i).use.phase)) continue;
-      const auto unit = static_cast<std::size_t>(step(i).use.unit);
+      const auto unit = static_cast<std::size_t>(step(i).use.unit.index);
       if (first_gradient_[unit] < 0) first_gradient_[unit] = i;
       last_gradient_[unit] = i;
     }
@@ -177,7 +178,7 @@ class Maker {
                                    .bytes = input_.units[unit].gradient_bytes,
                                    .conflicts = {}});
       for (int i = first[unit]; i <= last[unit]; ++i) {
-        if (step(i).use.unit == static_cast<int>(unit) && writes_gradients(step(i).use.phase))
+        if (step(i).use.unit.index == static_cast<int>(unit) && writes_gradients(step(i).use.phase))
           step(i).gradients = w;
       }
     }

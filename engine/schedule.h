@@ -42,9 +42,15 @@ constexpr bool writes_gradients(Phase phase) {
 /// "forward", "backward", "forward+backward", "recompute".
 std::string_view name_of(Phase phase);
 
-/// One use of a unit: one compute step, one lease.
-struct UnitUse {
-  int unit = 0;
+/// A registered unit.
+struct UnitId {
+  int index = -1;
+  friend bool operator==(UnitId, UnitId) = default;
+};
+
+/// One use of a unit in a micro-batch: one compute step, one lease.
+struct Use {
+  UnitId unit;
   Phase phase = Phase::forward;
   bool needs_parameters = true;  ///< false: a backward that reads no parameters (an embedding's)
 };
@@ -79,7 +85,7 @@ struct Window {
 /// `parameters`, compute, then (last_gradient) start the gradient's reduction and (release) release
 /// the parameter window.
 struct ScheduleStep {
-  UnitUse use;
+  Use use;
   std::vector<int>
       gathers;          ///< windows (indices) whose gather is issued before this step's compute
   int parameters = -1;  ///< window this step reads, waited for; -1: none (whole, or not needed)
@@ -110,7 +116,7 @@ struct Schedule {
 };
 
 struct ScheduleInput {
-  std::vector<UnitUse> uses;
+  std::vector<Use> uses;
   std::vector<UnitSize> units;
   ScheduleLimits limits;
 };

@@ -27,7 +27,7 @@ std::string Schedule::dump(const std::vector<std::string>& unit_names) const {
   for (const int w : begin) gather(w);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const ScheduleStep& step = steps[i];
-    const std::string& unit = unit_names.at(static_cast<std::size_t>(step.use.unit));
+    const std::string& unit = unit_names.at(static_cast<std::size_t>(step.use.unit.index));
     fmt::format_to(out, "step {}: {} {}\n", i, name_of(step.use.phase), unit);
     for (const int w : step.gathers) gather(w);
     if (step.parameters >= 0)
@@ -48,7 +48,7 @@ std::string Schedule::dump(const std::vector<std::string>& unit_names) const {
 std::uint64_t Schedule::hash() const {
   std::vector<std::string> names;  // every window's unit has a step
   for (const ScheduleStep& step : steps) {
-    for (auto unit = static_cast<int>(names.size()); unit <= step.use.unit; ++unit)
+    for (auto unit = static_cast<int>(names.size()); unit <= step.use.unit.index; ++unit)
       names.push_back(fmt::format("{}", unit));
   }
   const std::string text = dump(names);

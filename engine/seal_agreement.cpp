@@ -67,9 +67,10 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
     }
   }
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
-    const UnitUse& use = schedule.steps[i].use;
+    const Use& use = schedule.steps[i].use;
     line(fmt::format("{}use {} of the order", kPerGroupMark, i),
-         fmt::format("{}({}){}", name_of(use.phase), units[static_cast<std::size_t>(use.unit)].name,
+         fmt::format("{}({}){}", name_of(use.phase),
+                     units[static_cast<std::size_t>(use.unit.index)].name,
                      use.needs_parameters ? "" : " without parameters"));
   }
   line(fmt::format("{}schedule", kPerGroupMark), fmt::format("{:016x}", schedule.hash()));

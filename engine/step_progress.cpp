@@ -18,13 +18,13 @@ void StepProgress::check_enter(UnitId unit, bool gradients) const {
   ZERO_CHECK(gathers_.evaluating() || micro_batch_ < accumulation_steps_,
              "[rank {}] {}({}): {} of {} micro-batches are done; call step() first", rank_, call,
              name, micro_batch_, accumulation_steps_);
-  const UnitUse& use = gathers_.schedule().step(compute_step_).use;
+  const Use& use = gathers_.schedule().step(compute_step_).use;
   const bool expects_gradients = writes_gradients(use.phase);
-  ZERO_CHECK(use.unit == unit.index && expects_gradients == gradients,
+  ZERO_CHECK(use.unit.index == unit.index && expects_gradients == gradients,
              "[rank {}] {}({}) is out of order: compute step {} of the sealed order is {}({}); "
              "declare the real order in seal()",
              rank_, call, name, compute_step_, expects_gradients ? "backward" : "forward",
-             units_[static_cast<std::size_t>(use.unit)].name);
+             units_[static_cast<std::size_t>(use.unit.index)].name);
 }
 
 void StepProgress::check_between_leases(std::string_view call) const {

@@ -44,15 +44,10 @@ bool has_nonfinite(HostAccess& host_access, const View& values) {
   return found;
 }
 
-/// A parameter of a unit.
-struct SlotIndex {
-  const Unit* unit = nullptr;
-  int index = 0;
-};
-
 /// All parameters in the order of backward: units as in `order`, of each the last parameter first.
-std::vector<SlotIndex> backward_order(std::span<const Unit> units, std::span<const int> order) {
-  std::vector<SlotIndex> places;
+std::vector<ModelState::Parameter> backward_order(std::span<const Unit> units,
+                                                  std::span<const int> order) {
+  std::vector<ModelState::Parameter> places;
   for (const int of : order) {
     const Unit& unit = units[static_cast<std::size_t>(of)];
     for (int i = unit.parameters() - 1; i >= 0; --i) places.push_back({&unit, i});
@@ -61,8 +56,9 @@ std::vector<SlotIndex> backward_order(std::span<const Unit> units, std::span<con
 }
 
 /// The index in `places` of the first parameter with a non-finite gradient in this rank's shard.
-std::int64_t first_nonfinite(const ModelState& state, std::span<const SlotIndex> places) {
-  const auto found = std::ranges::find_if(places, [&](const SlotIndex& place) {
+std::int64_t first_nonfinite(const ModelState& state,
+                             std::span<const ModelState::Parameter> places) {
+  const auto found = std::ranges::find_if(places, [&](const ModelState::Parameter& place) {
     const Unit& unit = *place.unit;
     if (!unit.spec(place.index).trainable) return false;
     const View shard = state.shard_values(unit.segment_of(place.index), StateKind::gradient);
@@ -137,7 +133,7 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
 StepSums::Origin StepSums::find_nonfinite(std::span<const double> losses, const ModelState& state,
                                           std::span<const int> order) {
   const std::int64_t self = mesh_.world().rank();
-  const std::vector<SlotIndex> places = backward_order(state.context().units, order);
+  const std::vector<ModelState::Parameter> places = backward_order(state.context().units, order);
   const std::int64_t first = first_nonfinite(state, places);
   const bool bad_loss =
       std::any_of(losses.begin(), losses.end(), [](double value) { return !std::isfinite(value); });
@@ -156,7 +152,7 @@ StepSums::Origin StepSums::find_nonfinite(std::span<const double> losses, const 
   if (rank == kNone) rank = values[1];
   std::string name = "loss";
   if (position != kNone) {
-    const SlotIndex& place = places[static_cast<std::size_t>(position)];
+    const ModelState::Parameter& place = places[static_cast<std::size_t>(position)];
     name = place.unit->full_name(place.index);
   }
   return {std::move(name), rank == kNone ? -1 : static_cast<int>(rank)};

@@ -11,7 +11,7 @@
 
 #include "base/checked_math.h"
 #include "base/shape_text.h"
-#include "collectives/store.h"
+#include "collectives/host_values.h"
 
 namespace zero {
 namespace {

@@ -10,16 +10,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/seconds_since.h"
 #include "inference/inference_model.h"
 
 namespace zero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 /// A request that has not ended.
 struct Ongoing {

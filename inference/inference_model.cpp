@@ -8,6 +8,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/seconds_since.h"
 #include "collectives/agreement.h"
 #include "inference/model_folder.h"
 
@@ -46,7 +47,7 @@ InferenceModel::InferenceModel(Device& device, const DecoderShape& shape,
                         agreement_lines(options_, split_.whole) + "bits: " + device.bits() + ", " +
                             row_ops_->bits(options_.dtype) + "\n");
     }
-    meeting_.emplace(device, ranks_, options_.rows);
+    exchange_.emplace(device, ranks_, options_.rows);
     vocabulary_.emplace(device, *ops_, ranks_, weights_.tokens(),
                         SplitVocabulary::Size{.width = decoder_.width,
                                               .dtype = options_.dtype,
@@ -58,7 +59,7 @@ InferenceModel::InferenceModel(Device& device, const DecoderShape& shape,
 
 InferenceModel::~InferenceModel() {
   try {
-    if (meeting_) device_.communication().synchronize();
+    if (exchange_) device_.communication().synchronize();
   } catch (...) {  // NOLINT(bugprone-empty-catch): the stream's next use throws the error
   }
 }
@@ -169,35 +170,39 @@ void InferenceModel::forward(std::span<const Part> parts) {
              "forward: a pass of this model failed, after which its ranks cannot go on together; "
              "end the job");
   check(parts);
-  if (parts.empty() && !meeting_) return;
+  if (parts.empty() && !exchange_) return;
   try {
     append(parts);
     run();
   } catch (...) {
     cache_.forget();
-    failed_ = meeting_.has_value();
+    failed_ = exchange_.has_value();
     throw;
   }
 }
 
 void InferenceModel::run() {
-  using Clock = std::chrono::steady_clock;
   Stream& stream = device_.compute();
   const double waited = stream.waited_seconds();
   double met = 0;
-  if (meeting_) {
-    const Clock::time_point begin = Clock::now();
-    meeting_->meet(pass_);
-    met = std::chrono::duration<double>(Clock::now() - begin).count();
+  if (exchange_) {
+    const auto begin = std::chrono::steady_clock::now();
+    exchange_->run(pass_);
+    met = seconds_since(begin);
   }
-  if (!meeting_) {
+  if (!exchange_) {
     const std::optional<PassSizes> sizes = ops_->begin(pass_);
-    sizes&& options_.graphs ? repeat(*sizes) : compute();
+    if (sizes && options_.graphs) {
+      repeat(*sizes);
+    } else {
+      compute();
+    }
     logits_.download(stream,
                      buffers_.logits.slice(0, std::ssize(pass_.logit_rows) * decoder_.vocabulary));
     stream.synchronize();
-  } else if (meeting_->rows() > 0) {
-    vocabulary_->embed(*meeting_, pass_, weights_.embedding(), rows_of(buffers_.x, decoder_.width));
+  } else if (exchange_->rows() > 0) {
+    vocabulary_->embed(*exchange_, pass_, weights_.embedding(),
+                       rows_of(buffers_.x, decoder_.width));
     compute();
     stream.synchronize();
   }
@@ -370,13 +375,13 @@ void InferenceModel::last_norm() {
 void InferenceModel::forward_head() {
   const std::int64_t count = std::ssize(pass_.logit_rows);
   if (count > 0) last_norm();
-  const bool wanted = count > 0 || (meeting_ && meeting_->logit_rows() > 0);
+  const bool wanted = count > 0 || (exchange_ && exchange_->logit_rows() > 0);
   const View x = buffers_.normed.view();
-  if (vocabulary_ && wanted) vocabulary_->gather_rows(*meeting_, x);
+  if (vocabulary_ && wanted) vocabulary_->gather_rows(*exchange_, x);
   weights_.prefetch();
   if (!wanted) return;
   if (vocabulary_) {
-    vocabulary_->logits(*meeting_, weights_.head(), buffers_.logits.view());
+    vocabulary_->logits(*exchange_, weights_.head(), buffers_.logits.view());
   } else {
     ops_->linear(weights_.head().shape, count, x, weights_.head().values, View(),
                  logits_.of(buffers_.logits.view()));

@@ -128,7 +128,7 @@ class InferenceModel {
   PassRows pass_;                     // of the pass under way
   std::map<PassSizes, std::unique_ptr<CapturedGraph>> graphs_;
   // Of several ranks.
-  std::optional<PassExchange> meeting_;
+  std::optional<PassExchange> exchange_;
   std::optional<SplitVocabulary> vocabulary_;
   Exposed exposed_;
   bool failed_ = false;

@@ -40,7 +40,7 @@ PassExchange::PassExchange(Device& device, const ModelRanks& ranks, std::int64_t
   plan_host_values(device);
 }
 
-void PassExchange::meet(const PassRows& pass) {
+void PassExchange::run(const PassRows& pass) {
   const View all = View::of(std::span(told_));
   const auto mine = std::span(told_).subspan(static_cast<std::size_t>(ranks_.all.rank * each_),
                                              static_cast<std::size_t>(each_));

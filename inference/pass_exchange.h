@@ -21,9 +21,9 @@ class PassExchange {
 
   /// Tells all ranks of this rank's pass and waits for theirs. Collective. Throws the same
   /// zero::Error on every rank if the ranks of a tensor group come with different passes.
-  void meet(const PassRows& pass);
+  void run(const PassRows& pass);
 
-  /// Of the last meeting.
+  /// Of the last run().
   struct Pass {
     std::span<const std::int32_t> tokens;
     std::int64_t logit_rows = 0;

@@ -74,14 +74,14 @@ SplitVocabulary::Ranges SplitVocabulary::arrivals(const std::vector<std::int64_t
 }
 
 // Both ends list rows in the order of the pass that they belong to.
-void SplitVocabulary::route(const PassExchange& meeting) {
+void SplitVocabulary::route(const PassExchange& passes) {
   routed_.tokens.clear();
   routed_.receive_order.clear();
   const int own = ranks_.all.rank;
   std::vector<std::int64_t> to;
   for (int shard = 0; shard < ranks_.shard.size; ++shard) {
     const auto before = std::ssize(routed_.tokens);
-    for (const std::int32_t token : meeting.of(shard).tokens) {
+    for (const std::int32_t token : passes.of(shard).tokens) {
       if (owner(token) != own) continue;
       routed_.tokens.push_back(
           token - static_cast<std::int32_t>(tokens_[static_cast<std::size_t>(own)].begin));
@@ -89,7 +89,7 @@ void SplitVocabulary::route(const PassExchange& meeting) {
     to.push_back(std::ssize(routed_.tokens) - before);
   }
   routed_to_ = adjacent(to);
-  const std::span<const std::int32_t> tokens = meeting.of(ranks_.shard.rank).tokens;
+  const std::span<const std::int32_t> tokens = passes.of(ranks_.shard.rank).tokens;
   std::vector<std::int64_t> from(tokens_.size(), 0);
   for (const std::int32_t token : tokens) ++from[static_cast<std::size_t>(owner(token))];
   routed_from_ = arrivals(from);
@@ -126,9 +126,9 @@ void SplitVocabulary::exchange(const Exchange& e) {
   device_.compute().wait(communication.record());
 }
 
-void SplitVocabulary::embed(const PassExchange& meeting, const PassRows& pass,
+void SplitVocabulary::embed(const PassExchange& passes, const PassRows& pass,
                             const ModelWeights::Matrix& embedding, View x) {
-  route(meeting);
+  route(passes);
   const std::int64_t width = size_.width;
   const Ranges from = times(routed_from_, width);
   const View received = rows_received_.view();
@@ -147,12 +147,12 @@ void SplitVocabulary::embed(const PassExchange& meeting, const PassRows& pass,
   ops_.begin(pass);
 }
 
-void SplitVocabulary::gather_rows(const PassExchange& meeting, View x) {
+void SplitVocabulary::gather_rows(const PassExchange& passes, View x) {
   head_x_ = x;
   if (ranks_.shard.communicator == nullptr) return;
   std::vector<std::int64_t> rows;
   for (int shard = 0; shard < ranks_.shard.size; ++shard) {
-    rows.push_back(meeting.of(shard).logit_rows * size_.width);
+    rows.push_back(passes.of(shard).logit_rows * size_.width);
   }
   head_x_ = head_rows_.view();
   const Slices all{head_x_, adjacent(rows)};
@@ -164,14 +164,14 @@ void SplitVocabulary::gather_rows(const PassExchange& meeting, View x) {
   rows_gathered_ = communication.record();
 }
 
-void SplitVocabulary::logits(const PassExchange& meeting, const ModelWeights::Matrix& head,
+void SplitVocabulary::logits(const PassExchange& passes, const ModelWeights::Matrix& head,
                              View logits) {
   const int own = ranks_.all.rank;
   const bool alone = ranks_.shard.communicator == nullptr;
-  const std::int64_t rows = meeting.of(ranks_.shard.rank).logit_rows;
+  const std::int64_t rows = passes.of(ranks_.shard.rank).logit_rows;
   std::vector<std::int64_t> to;
   for (int shard = 0; shard < ranks_.shard.size; ++shard) {
-    to.push_back(meeting.of(shard).logit_rows * columns(own));
+    to.push_back(passes.of(shard).logit_rows * columns(own));
   }
   std::vector<std::int64_t> from;
   for (int rank = 0; rank < ranks_.all.size; ++rank) from.push_back(rows * columns(rank));
@@ -180,7 +180,7 @@ void SplitVocabulary::logits(const PassExchange& meeting, const ModelWeights::Ma
   device_.compute().wait(rows_gathered_);
   if (columns(own) > 0) {
     const std::int64_t place = arriving[static_cast<std::size_t>(own)].begin;
-    ops_.linear(head.shape, meeting.logit_rows(), head_x_, head.values, View(),
+    ops_.linear(head.shape, passes.logit_rows(), head_x_, head.values, View(),
                 alone ? received.slice(place, received.count() - place) : logits_sent_.view());
   }
   exchange({logits_sent_.view(), adjacent(to), received, arriving, "logits"});

@@ -33,12 +33,12 @@ class SplitVocabulary {
   void prepare(const WeightShape& head);
 
   /// x (rows, width) = the embedding of the pass's rows. Collective. Ends with ops.begin(pass).
-  void embed(const PassExchange& meeting, const PassRows& pass,
+  void embed(const PassExchange& passes, const PassRows& pass,
              const ModelWeights::Matrix& embedding, View x);
   /// The first half of logits(): makes x (rows with logits, width; padded) known. Collective.
-  void gather_rows(const PassExchange& meeting, View x);
+  void gather_rows(const PassExchange& passes, View x);
   /// logits (rows with logits, vocabulary), fp32, of these rows. Collective.
-  void logits(const PassExchange& meeting, const ModelWeights::Matrix& head, View logits);
+  void logits(const PassExchange& passes, const ModelWeights::Matrix& head, View logits);
 
  private:
   /// Elements for or from each of some ranks, one after another.
@@ -46,7 +46,7 @@ class SplitVocabulary {
   std::int64_t columns(int rank) const { return tokens_[static_cast<std::size_t>(rank)].count; }
   int owner(std::int32_t token) const;
   Ranges arrivals(const std::vector<std::int64_t>& counts) const;
-  void route(const PassExchange& meeting);
+  void route(const PassExchange& passes);
   struct Exchange {
     View sent;
     Ranges to_shard;  ///< of `sent`, for each shard rank; unused if there is one

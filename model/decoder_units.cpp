@@ -29,7 +29,7 @@ void Decoder::make_layers(const DecoderParameters& parameters) {
     return parameters.index_in_unit(1, parameters.in_block(0, slot));
   };
   const auto name = [&](BlockSlot slot) {
-    return std::string(d.family->tensors.block_tensors[static_cast<std::size_t>(slot)]);
+    return std::string(d.family->tensors.block_tensors[slot]);
   };
   using enum BlockSlot;
   const auto epsilon = static_cast<float>(d.epsilon);

@@ -46,7 +46,8 @@ class Model {
   virtual void allocate() = 0;
   /// Bytes that allocate() allocates for activations.
   virtual std::int64_t activation_bytes() const = 0;
-  /// Bytes that this rank sends along the tensor axis for one train(), as the recorder counts them.
+  /// Bytes that this rank sends along the tensor axis for one train(), as Communicator::traffic()
+  /// counts them.
   virtual TrafficCounter tensor_traffic() const = 0;
   /// One sentence for the user on how the device computes the model (Ops::note); may be empty.
   virtual std::string note() const = 0;

@@ -77,8 +77,9 @@ class TensorParallel {
   void sum_rows(const Rows& rows, std::string_view label);
   void gather_rows(const Rows& rows, std::string_view label);
 
-  /// Bytes that this rank sends for one call over all chunks, as the recorder counts them: for a
-  /// sum and a gather of rows of `width` elements, and for a sum of `count` fp32 values.
+  /// Bytes that this rank sends for one call over all chunks, as Communicator::traffic() counts
+  /// them: for a sum and a gather of rows of `width` elements, and for a sum of `count` fp32
+  /// values.
   TrafficCounter sum_traffic(std::int64_t width, DType dtype) const;
   TrafficCounter gather_traffic(std::int64_t width, DType dtype) const;
   TrafficCounter sum_traffic(std::int64_t count) const;

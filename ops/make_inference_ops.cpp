@@ -9,8 +9,7 @@
 namespace zero {
 
 std::unique_ptr<InferenceOps> make_inference_ops(Device& device) {
-  // "cuda:0", and a planning device that stands for one.
-  if (device.name().find("cuda") != std::string_view::npos) return cuda::make_inference_ops(device);
+  if (device.kind() == DeviceKind::cuda) return cuda::make_inference_ops(device);
   ZERO_CHECK(device.memory() == Memory::of_host,
              "device {}: a model answers on a CPU or a GPU; expected one of them", device.name());
   return std::make_unique<cpu::CpuInferenceOps>(device);

@@ -8,8 +8,7 @@
 namespace zero {
 
 std::unique_ptr<Ops> make_ops(Device& device) {
-  // "cuda:0", and a planning device that stands for one.
-  if (device.name().find("cuda") != std::string_view::npos) return cuda::make_ops(device);
+  if (device.kind() == DeviceKind::cuda) return cuda::make_ops(device);
   return std::make_unique<cpu::CpuOps>(device);
 }
 

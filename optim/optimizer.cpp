@@ -118,7 +118,7 @@ float clip_factor(double norm, double limit) {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Device& device) {
   validate(config);
-  if (device.name().starts_with("cuda")) return cuda::make_optimizer(config);
+  if (device.kind() == DeviceKind::cuda) return cuda::make_optimizer(config);
   return cpu::make_optimizer(config, device.threads());
 }
 

@@ -33,7 +33,8 @@ AddedToken token_in(JsonFields& fields, std::string_view name) {
   return token;
 }
 
-void set(SpecialNames& names, JsonFields& fields, const std::string& part, const std::string& file) {
+void set(SpecialNames& names, JsonFields& fields, const std::string& part,
+         const std::string& file) {
   AddedToken token = token_in(fields, part);
   names.names.erase(part);
   if (token.content.empty()) return;
@@ -62,7 +63,8 @@ void add_additional(SpecialNames& names, JsonFields& fields, const char* field,
 }
 
 /// Those of the object `field`, by their parts.
-void add_named(SpecialNames& names, JsonFields& fields, const char* field, const std::string& file) {
+void add_named(SpecialNames& names, JsonFields& fields, const char* field,
+               const std::string& file) {
   JsonFields named = fields.object(field);
   for (const auto& [part, value] : fields.raw(field).items()) set(names, named, part, file);
 }

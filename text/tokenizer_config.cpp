@@ -49,8 +49,8 @@ std::uint32_t id_of(const char* part, const TokenTable& table, const TokenizerCo
 TokenizerConfig read_tokenizer_config(const std::string& folder) {
   TokenizerConfig config{.file = (fs::path(folder) / "tokenizer_config.json").string()};
   JsonFields fields = fs::is_regular_file(config.file)
-                        ? JsonFields::parse(config.file, read_model_text(config.file))
-                        : JsonFields(json::object(), config.file, "");
+                          ? JsonFields::parse(config.file, read_model_text(config.file))
+                          : JsonFields(json::object(), config.file, "");
   config.special = read_special_names(folder, fields);
   if (fields.has("add_bos_token")) config.add_bos_token = fields.flag("add_bos_token");
   fields.only("add_eos_token", false, "no token follows a prompt");

@@ -9,7 +9,7 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "device/cuda/check.h"
-#include "device/listed_bytes.h"
+#include "device/memory_ledger.h"
 
 namespace zero::cuda {
 namespace {

@@ -112,6 +112,7 @@ class CudaDevice final : public Device {
   }
 
   std::string_view name() const override { return name_; }
+  DeviceKind kind() const override { return DeviceKind::cuda; }
   bool has_memory() const override { return true; }
   int threads() const override { return 1; }
   Stream& compute() override { return compute_; }

@@ -27,17 +27,17 @@ class DroppingStream final : public Stream {
 
 class PlanningDevice final : public Device {
  public:
-  PlanningDevice(int threads, Memory memory, std::string_view of)
-      : threads_(threads),
-        memory_(memory),
-        name_(of.empty() ? "planning" : "planning " + std::string(of)),
-        kernels_(compute_, threads) {
-    if (of.empty()) return;
+  PlanningDevice(int threads, Memory memory, DeviceKind kind)
+      : threads_(threads), memory_(memory), kind_(kind), kernels_(compute_, threads) {
+    if (kind == DeviceKind::cpu) return;
     arenas_.emplace().fill(ArenaLayout(kArena));
     scratch_.emplace(*this);
   }
 
-  std::string_view name() const override { return name_; }
+  std::string_view name() const override {
+    return kind_ == DeviceKind::cuda ? "planning cuda" : "planning";
+  }
+  DeviceKind kind() const override { return kind_; }
   bool has_memory() const override { return false; }
   Memory memory() const override { return memory_; }
   int threads() const override { return threads_; }
@@ -99,7 +99,7 @@ class PlanningDevice final : public Device {
 
   int threads_;
   Memory memory_;
-  std::string name_;
+  DeviceKind kind_;
   std::int64_t next_ = kBegin;
   DroppingStream compute_;
   DroppingStream communication_;
@@ -111,9 +111,9 @@ class PlanningDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> open(int threads, Memory memory, std::string_view of) {
+std::unique_ptr<Device> open(int threads, Memory memory, DeviceKind kind) {
   ZERO_CHECK(threads > 0, "planning device: threads is {}, expected at least 1", threads);
-  return std::make_unique<PlanningDevice>(threads, memory, of);
+  return std::make_unique<PlanningDevice>(threads, memory, kind);
 }
 
 }  // namespace zero::planning

@@ -131,6 +131,53 @@ std::vector<std::string> published_models() {
   return names;
 }
 
+/// The classes of transformers whose folders are read.
+std::string hf_classes() {
+  std::string names;
+  for (const Family* family : families()) {
+    for (const Family::HfClass& each : family->hf_classes) {
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", each.architecture);
+    }
+  }
+  return names;
+}
+
+/// The keys of a family's section that are the same for all of its models that do not give them.
+nlohmann::json defaults_of(const Family& family) {
+  nlohmann::json given = nlohmann::json::object();
+  if (family.published.empty()) {  // else sizes have defaults too
+    for (const char* key :
+         {"layers", "width", "heads", "context", "vocabulary", "intermediate", "window"}) {
+      given[key] = 2;
+    }
+  }
+  JsonFields section(given, "model_options", "model.");
+  nlohmann::json defaults = family.to_section(family.from_section(section));
+  for (const auto& [key, value] : given.items()) defaults.erase(key);
+  for (const char* derived : {"kv_heads", "head_width"}) defaults.erase(derived);
+  return defaults;
+}
+
+/// A key of the section, with the families that it belongs to unless it is of all, and their
+/// defaults.
+Option key_of(const std::string& key, ValueType type, const std::string& meaning) {
+  const std::string first = key.substr(0, key.find('.'));
+  std::string defaults;
+  bool of_all = true;
+  for (const Family* family : families()) {
+    of_all = of_all && std::ranges::find(family->keys, first) != family->keys.end();
+    const nlohmann::json values = defaults_of(*family);
+    if (!values.contains(key)) continue;
+    const nlohmann::json& value = values[key];
+    defaults += fmt::format(
+        "{}{} for {}", defaults.empty() ? "; null: " : ", ",
+        value.is_number_float() ? fmt::format("{:g}", value.get<double>()) : value.dump(),
+        family->name);
+  }
+  const std::string owner = of_all ? "" : owners(&Family::keys, first) + ": ";
+  return honour("model." + key, type, "null", owner + meaning + defaults);
+}
+
 }  // namespace
 
 DecoderShape make_model_shape(Configuration& values) {
@@ -144,59 +191,44 @@ std::vector<Option> model_options() {
       honour("model.name", text, "null", "sizes by name; \"model\": \"gpt2-124m\" is short for it")
           .one_of(published_models()),
       honour("model.hf", text, "null",
-             "a Hugging Face folder (GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 3): its "
-             "config.json gives "
-             "all of "
-             "this section, its safetensors files the weights unless run.init says otherwise"),
+             fmt::format("a Hugging Face folder ({}): its config.json gives all of this section, "
+                         "its safetensors files the weights unless run.init says otherwise",
+                         hf_classes())),
       honour("model.family", text, "\"gpt2\"", "what is computed").one_of(names_of(families())),
-      honour("model.layers", integer, "null", "transformer blocks; null: 12 for gpt2").from(1, 1e5),
-      honour("model.width", integer, "null", "channels; null: 768 for gpt2").from(1, 1e6),
-      honour("model.heads", integer, "null", "attention heads; null: 12 for gpt2").from(1, 1e5),
-      honour("model.context", integer, "null", "longest sequence; null: 1024 for gpt2")
-          .from(1, 1e7),
-      honour("model.vocabulary", integer, "null", "token ids are below it; null: 50257 for gpt2")
-          .from(2, 2147483647),
-      honour("model.kv_heads", integer, "null",
-             "llama: heads of keys and values, a divisor of heads; null: heads")
+      key_of("layers", integer, "transformer blocks").from(1, 1e5),
+      key_of("width", integer, "channels").from(1, 1e6),
+      key_of("heads", integer, "attention heads").from(1, 1e5),
+      key_of("context", integer, "longest sequence").from(1, 1e7),
+      key_of("vocabulary", integer, "token ids are below it").from(2, 2147483647),
+      key_of("kv_heads", integer, "heads of keys and values, a divisor of heads; null: heads")
           .from(1, 1e5),
-      honour("model.head_width", integer, "null",
-             "llama: elements of a head, even; null: width / heads")
-          .from(2, 1e6),
-      honour("model.intermediate", integer, "null", "llama: channels inside the MLP").from(1, 1e7),
-      honour("model.norm_epsilon", number, "null",
-             "llama: added to the mean square in norms; null: 1e-5")
-          .from(0, 1),
-      honour("model.head", text, "null",
-             "llama: a matrix of its own, or the token embedding again; null: separate")
+      key_of("head_width", integer, "elements of a head, even; null: width / heads").from(2, 1e6),
+      key_of("intermediate", integer, "channels inside the MLP").from(1, 1e7),
+      key_of("norm_epsilon", number, "added to the mean square in norms").from(0, 1),
+      key_of("head", text, "a matrix of its own, or the token embedding again")
           .one_of({"separate", "tied"}),
-      honour("model.qkv_bias", boolean, "null",
-             "llama: whether q, k and v have biases, as Qwen2's; null: false"),
-      honour("model.head_norms", boolean, "null",
-             "llama: whether each head of q and of k has an RMS norm, as Qwen3's; null: false"),
-      honour("model.window", integer, "null",
-             "llama: positions that a query of a local layer sees, its own included; null: all")
+      key_of("qkv_bias", boolean, "whether q, k and v have biases, as Qwen2's"),
+      key_of("head_norms", boolean,
+             "whether each head of q and of k has an RMS norm, as Qwen3's; null: false"),
+      key_of("window", integer,
+             "positions that a query of a local layer sees, its own included; null: all")
           .from(1, 1e7),
-      honour("model.local_layers", text, "null",
-             "llama: numbers of the layers that have the window, as \"0-4,6\"; null: all"),
-      honour("model.rope_theta", number, "null",
-             "llama: base of the rotary embeddings' angles; null: 10000")
-          .from(0, 1e12),
-      honour("model.local_rope_theta", number, "null",
-             "gemma3: the same of its local layers; null: 10000")
-          .from(0, 1e12),
-      honour("model.score_scale", number, "null",
-             "gemma3: that scores of attention are multiplied by; null: 1 / sqrt(head_width)")
+      key_of("local_layers", text,
+             "numbers of the layers that have the window, as \"0-4,6\"; null: all"),
+      key_of("rope_theta", number, "base of the rotary embeddings' angles").from(0, 1e12),
+      key_of("local_rope_theta", number, "the same of local layers").from(0, 1e12),
+      key_of("score_scale", number,
+             "that scores of attention are multiplied by; null: 1 / sqrt(head_width)")
           .from(0, 1e6),
-      honour("model.rope_scaling.factor", number, "null",
-             "llama: Llama 3's slowing of long turns; null: none")
+      key_of("rope_scaling.factor", number, "Llama 3's slowing of long turns; null: none")
           .from(0, 1e9),
-      honour("model.rope_scaling.low_freq_factor", number, "null",
+      key_of("rope_scaling.low_freq_factor", number,
              "turns longer than the original context over it are slowed; null: 1")
           .from(0, 1e9),
-      honour("model.rope_scaling.high_freq_factor", number, "null",
+      key_of("rope_scaling.high_freq_factor", number,
              "turns shorter than the original context over it stay; null: 4")
           .from(0, 1e9),
-      honour("model.rope_scaling.original_max_position_embeddings", integer, "null",
+      key_of("rope_scaling.original_max_position_embeddings", integer,
              "the original context; with factor")
           .from(0, 1e9),
   };

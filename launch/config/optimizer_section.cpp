@@ -88,4 +88,41 @@ std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refu
   return config;
 }
 
+std::vector<Option> optimizer_options() {
+  using enum ValueType;
+  const std::vector<std::string> adam{"AdamW", "Adam"};
+  const std::vector<std::string> sgd{"SGD"};
+  return {
+      honour("optimizer.type", text, "\"AdamW\"", "the update rule")
+          .one_of({"AdamW", "Adam", "SGD"}),
+      honour("optimizer.params.lr", number, "0.001", "learning rate").from(0, 1e6),
+      honour("optimizer.params.betas", betas, "[0.9, 0.999]", "decay of the two moments").of(adam),
+      honour("optimizer.params.eps", number, "1e-8", "added to the root of the second moment")
+          .from(0, 1)
+          .of(adam),
+      honour("optimizer.params.weight_decay", number, "0.0",
+             "of matrices and embeddings; biases and norms have none")
+          .from(0, 1e6),
+      honour("optimizer.params.adam_w_mode", boolean, "true",
+             "decoupled weight decay; false only with Adam")
+          .of(adam),
+      honour("optimizer.params.momentum", number, "0.0", "as PyTorch's").from(0, 1).of(sgd),
+      honour("optimizer.params.moments", text, "null",
+             "memory format of the moments: 8bit has blocks of 256 with a scale each, bf16 is "
+             "rounded stochastically; null: bf16 if bf16.bf16_optimizer_states, else fp32")
+          .one_of({"fp32", "bf16", "8bit"}),
+      accept("optimizer.params.torch_adam", boolean, "false", "there is one implementation")
+          .of(adam),
+      only("optimizer.params.bias_correction", boolean, "true",
+           "moments are always corrected for their start")
+          .of(adam),
+      only("optimizer.params.amsgrad", boolean, "false",
+           "the running maximum of AMSGrad is not kept")
+          .of(adam),
+      only("optimizer.params.nesterov", boolean, "false", "momentum is PyTorch's plain one")
+          .of(sgd),
+      only("optimizer.params.dampening", number, "0.0", "momentum is not dampened").of(sgd),
+  };
+}
+
 }  // namespace zero

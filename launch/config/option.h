@@ -77,6 +77,7 @@ std::vector<Option> mesh_options();
 std::vector<Option> recompute_options();
 std::vector<Option> precision_options();
 std::vector<Option> optimizer_options();
+std::vector<Option> scheduler_options();
 std::vector<Option> zero_options();
 std::vector<Option> deepspeed_options();
 

@@ -128,4 +128,50 @@ LearningRates make_rates(Configuration& values) {
   return LearningRates(schedule);
 }
 
+std::vector<Option> scheduler_options() {
+  using enum ValueType;
+  const std::vector<std::string> deepspeed{"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+  const std::vector<std::string> ours{"linear", "cosine", "wsd"};
+  return {
+      honour("scheduler.type", text, "\"constant\"",
+             "DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR with its formulas, or our own")
+          .one_of({"constant", "linear", "cosine", "wsd", "WarmupLR", "WarmupDecayLR",
+                   "WarmupCosineLR"}),
+      honour("scheduler.params.warmup_num_steps", integer, "null",
+             "steps of warm-up; null: 1000 for DeepSpeed's types, 0 for ours")
+          .from(0),
+      honour("scheduler.params.total_num_steps", integer, "null",
+             "step at which the decay ends; null: run.steps")
+          .from(1)
+          .of({"WarmupDecayLR", "WarmupCosineLR", "linear", "cosine", "wsd"}),
+      honour("scheduler.params.warmup_type", text, "\"log\"", "shape of DeepSpeed's warm-up")
+          .one_of({"log", "linear"})
+          .of(deepspeed),
+      honour("scheduler.params.warmup_min_lr", number, "0.0", "learning rate before warm-up")
+          .from(0, 1e6)
+          .of({"WarmupLR", "WarmupDecayLR"}),
+      honour("scheduler.params.warmup_max_lr", number, "null",
+             "learning rate after warm-up; null: optimizer.params.lr for WarmupLR, 0.001 for "
+             "WarmupDecayLR; \"auto\": optimizer.params.lr")
+          .from(0, 1e6)
+          .of({"WarmupLR", "WarmupDecayLR"}),
+      honour("scheduler.params.warmup_min_ratio", number, "0.0",
+             "learning rate before warm-up over lr")
+          .from(0, 1)
+          .of({"WarmupCosineLR"}),
+      honour("scheduler.params.cos_min_ratio", number, "0.0001", "final learning rate over lr")
+          .from(0, 1)
+          .of({"WarmupCosineLR"}),
+      only("scheduler.params.last_batch_iteration", integer, "-1",
+           "a run goes on from its checkpoint's step"),
+      honour("scheduler.params.min_ratio", number, "0.0", "final learning rate over lr")
+          .from(0, 1)
+          .of(ours),
+      honour("scheduler.params.decay_num_steps", integer, "null",
+             "steps of the last, falling part; null: a fifth of total_num_steps")
+          .from(1)
+          .of({"wsd"}),
+  };
+}
+
 }  // namespace zero

@@ -9,7 +9,7 @@ std::vector<Option> trainer_options() {
   return {
       honour("data.train", text_list, "",
              "token shards, which zero_prepare makes of texts: a file, a list of files, a pattern "
-             "with * and ?, or a folder, of which validation files are left out"),
+             "with *, ? and [ ], or a folder, of which validation files are left out"),
       honour("data.validation", text_list, "null",
              "token shards for the validation loss; a folder: those with val, valid, validation or "
              "eval in their names. None is trained on"),
@@ -101,84 +101,6 @@ std::vector<Option> trainer_options() {
              "steps between progress lines where standard output is not a terminal; null: about "
              "20 lines a run")
           .from(1),
-  };
-}
-
-std::vector<Option> optimizer_options() {
-  using enum ValueType;
-  const std::vector<std::string> adam{"AdamW", "Adam"};
-  const std::vector<std::string> sgd{"SGD"};
-  const std::vector<std::string> deepspeed{"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
-  const std::vector<std::string> ours{"linear", "cosine", "wsd"};
-  return {
-      honour("optimizer.type", text, "\"AdamW\"", "the update rule")
-          .one_of({"AdamW", "Adam", "SGD"}),
-      honour("optimizer.params.lr", number, "0.001", "learning rate").from(0, 1e6),
-      honour("optimizer.params.betas", betas, "[0.9, 0.999]", "decay of the two moments").of(adam),
-      honour("optimizer.params.eps", number, "1e-8", "added to the root of the second moment")
-          .from(0, 1)
-          .of(adam),
-      honour("optimizer.params.weight_decay", number, "0.0",
-             "of matrices and embeddings; biases and norms have none")
-          .from(0, 1e6),
-      honour("optimizer.params.adam_w_mode", boolean, "true",
-             "decoupled weight decay; false only with Adam")
-          .of(adam),
-      honour("optimizer.params.momentum", number, "0.0", "as PyTorch's").from(0, 1).of(sgd),
-      honour("optimizer.params.moments", text, "null",
-             "memory format of the moments: 8bit has blocks of 256 with a scale each, bf16 is "
-             "rounded stochastically; null: bf16 if bf16.bf16_optimizer_states, else fp32")
-          .one_of({"fp32", "bf16", "8bit"}),
-      accept("optimizer.params.torch_adam", boolean, "false", "there is one implementation")
-          .of(adam),
-      only("optimizer.params.bias_correction", boolean, "true",
-           "moments are always corrected for their start")
-          .of(adam),
-      only("optimizer.params.amsgrad", boolean, "false",
-           "the running maximum of AMSGrad is not kept")
-          .of(adam),
-      only("optimizer.params.nesterov", boolean, "false", "momentum is PyTorch's plain one")
-          .of(sgd),
-      only("optimizer.params.dampening", number, "0.0", "momentum is not dampened").of(sgd),
-
-      honour("scheduler.type", text, "\"constant\"",
-             "DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR with its formulas, or our own")
-          .one_of({"constant", "linear", "cosine", "wsd", "WarmupLR", "WarmupDecayLR",
-                   "WarmupCosineLR"}),
-      honour("scheduler.params.warmup_num_steps", integer, "null",
-             "steps of warm-up; null: 1000 for DeepSpeed's types, 0 for ours")
-          .from(0),
-      honour("scheduler.params.total_num_steps", integer, "null",
-             "step at which the decay ends; null: run.steps")
-          .from(1)
-          .of({"WarmupDecayLR", "WarmupCosineLR", "linear", "cosine", "wsd"}),
-      honour("scheduler.params.warmup_type", text, "\"log\"", "shape of DeepSpeed's warm-up")
-          .one_of({"log", "linear"})
-          .of(deepspeed),
-      honour("scheduler.params.warmup_min_lr", number, "0.0", "learning rate before warm-up")
-          .from(0, 1e6)
-          .of({"WarmupLR", "WarmupDecayLR"}),
-      honour("scheduler.params.warmup_max_lr", number, "null",
-             "learning rate after warm-up; null: optimizer.params.lr for WarmupLR, 0.001 for "
-             "WarmupDecayLR; \"auto\": optimizer.params.lr")
-          .from(0, 1e6)
-          .of({"WarmupLR", "WarmupDecayLR"}),
-      honour("scheduler.params.warmup_min_ratio", number, "0.0",
-             "learning rate before warm-up over lr")
-          .from(0, 1)
-          .of({"WarmupCosineLR"}),
-      honour("scheduler.params.cos_min_ratio", number, "0.0001", "final learning rate over lr")
-          .from(0, 1)
-          .of({"WarmupCosineLR"}),
-      only("scheduler.params.last_batch_iteration", integer, "-1",
-           "a run goes on from its checkpoint's step"),
-      honour("scheduler.params.min_ratio", number, "0.0", "final learning rate over lr")
-          .from(0, 1)
-          .of(ours),
-      honour("scheduler.params.decay_num_steps", integer, "null",
-             "steps of the last, falling part; null: a fifth of total_num_steps")
-          .from(1)
-          .of({"wsd"}),
   };
 }
 

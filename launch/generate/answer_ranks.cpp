@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
-#include "collectives/store.h"
 
 namespace zero {
 namespace {

@@ -7,11 +7,9 @@
 #include <string>
 
 #include "device/cuda/gpus.h"
+#include "device/device.h"
 
 namespace zero {
-
-/// The kind of device that a run computes on.
-enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 /// The facts that decide run.device "auto".
 struct DeviceFacts {

@@ -53,7 +53,7 @@ MemoryUse MemoryUse::larger(const MemoryUse& other) const {
 
 std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory) {
   if (config.run.device == DeviceKind::cpu) return planning::open(config.run.threads, memory);
-  return planning::open(1, Memory::apart, "cuda");
+  return planning::open(1, Memory::apart, DeviceKind::cuda);
 }
 
 MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKind backend,

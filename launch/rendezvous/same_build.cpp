@@ -15,7 +15,7 @@
 
 #include "base/host_name.h"
 #include "collectives/agreement.h"
-#include "collectives/store.h"
+#include "collectives/host_values.h"
 #include "device/device.h"
 #include "launch/process/process.h"
 

@@ -293,7 +293,7 @@ void check_cpu_ranks_can_talk(const Start& start) {
 }
 
 void check_cpu_ranks_can_talk(const Communicator& ranks) {
-  if (ranks.backend() == BackendKind::control) throw AgreedError(std::string(kTalkThroughMpi));
+  if (ranks.backend() == BackendKind::store) throw AgreedError(std::string(kTalkThroughMpi));
 }
 
 int run_ranks(const Start& start, int* argc, char*** argv,
@@ -329,7 +329,7 @@ int run_ranks(const Start& start, int* argc, char*** argv,
   const StoreRank self{store, start.rank, start.world};
   const std::vector<std::string> hosts = all_gather_texts(self, "start/host", host_name());
   const bool together = std::ranges::count(hosts, hosts.front()) == start.world;
-  return body(together ? *host::world(self) : *control::world(self, hosts));
+  return body(together ? *host::world(self) : *store_only::world(self, hosts));
 }
 
 BackendKind planned_backend(const Start& start, int world) {

@@ -57,7 +57,7 @@ nlohmann::ordered_json graphs_json(const CaptureCounts& captured, const TrainCon
 ExposedUnits::ExposedUnits(std::vector<std::string> units, const Schedule& schedule)
     : places_(std::move(units)) {
   places_.emplace_back("the boundary");
-  for (const ScheduleStep& step : schedule.steps) units_.push_back(step.use.unit);
+  for (const ScheduleStep& step : schedule.steps) units_.push_back(step.use.unit.index);
   seconds_.assign(places_.size(), 0.0);
 }
 

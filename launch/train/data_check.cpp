@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
-#include "collectives/store.h"
 #include "launch/train/stop_votes.h"
 
 namespace zero {

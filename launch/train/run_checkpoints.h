@@ -36,8 +36,7 @@ struct RunCheckpointParts {
 };
 
 /// The checkpoints of a training run, as one rank sees them: where the run goes on, after which
-/// steps it saves, and when it ends early. Calls are collective unless
-/// marked.
+/// steps it saves, and when it ends early. Calls are collective unless marked.
 class RunCheckpoints {
  public:
   explicit RunCheckpoints(const RunCheckpointParts& parts);

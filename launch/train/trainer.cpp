@@ -11,10 +11,11 @@
 
 #include "architecture/family.h"
 #include "base/host_name.h"
+#include "base/seconds_since.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
-#include "collectives/store.h"
+#include "collectives/host_values.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/cgroup.h"
 #include "launch/telemetry/profile.h"
@@ -25,10 +26,6 @@
 
 namespace zero {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Throws zero::Error if the ranks of this host, of `bytes` each, need more than it has.
 void check_room_in_memory(std::int64_t bytes, int ranks) {

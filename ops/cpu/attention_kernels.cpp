@@ -10,8 +10,8 @@
 #include <cmath>
 #include <limits>
 
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/attention_kernels.h"
-#include "ops/cpu/typed.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -121,16 +121,16 @@ void store_typed(const float* from, std::int64_t rows, std::int64_t columns, con
 }
 
 void softmax_any(const SoftmaxBlock& b) {
-  with_type(b.dtype, [&](auto type) { softmax_rows<typename decltype(type)::type>(b); });
+  dispatch(b.dtype, [&](auto type) { softmax_rows<typename decltype(type)::type>(b); });
 }
 
 void gradient_any(const GradientBlock& b) {
-  with_type(b.dtype, [&](auto type) { gradient_rows<typename decltype(type)::type>(b); });
+  dispatch(b.dtype, [&](auto type) { gradient_rows<typename decltype(type)::type>(b); });
 }
 
 void store_any(const float* from, std::int64_t rows, std::int64_t columns, const float* factors,
                const RowBlock& to) {
-  with_type(to.dtype, [&](auto type) {
+  dispatch(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     store_typed(from, rows, columns, factors, static_cast<T*>(to.data), to.stride);
   });
@@ -139,7 +139,7 @@ void store_any(const float* from, std::int64_t rows, std::int64_t columns, const
 void dots_any(const RowBlock& a, const RowBlock& b, std::int64_t rows, std::int64_t columns,
               float* dots) {
   const hn::ScalableTag<float> d;
-  with_type(a.dtype, [&](auto type) {
+  dispatch(a.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = 0; row < rows; ++row) {
       const T* x = static_cast<const T*>(a.data) + row * a.stride;

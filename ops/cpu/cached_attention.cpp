@@ -12,12 +12,13 @@
 #include <type_traits>
 
 #include "base/checked_math.h"
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/cached_attention-inl.h"
 #include "ops/cpu/cached_attention.h"
 #include "ops/cpu/head_of_cache.h"
 #include "ops/cpu/pair_attention.h"
 #include "ops/cpu/product_choice.h"
-#include "ops/cpu/typed.h"
+#include "ops/cpu/row_of.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
@@ -179,7 +180,7 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
 }
 
 void attend_any(const CachedAttention& o, const AttentionRows& rows, void* scratch) {
-  with_type(o.qkv.dtype(), [&](auto type) {
+  dispatch(o.qkv.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     if (o.cache.format == CacheFormat::int8) {
       attend_typed<T, std::int8_t>(o, rows, scratch);

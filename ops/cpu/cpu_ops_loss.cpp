@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "ops/cpu/cpu_ops.h"
-#include "ops/cpu/typed.h"
+#include "ops/cpu/row_of.h"
 
 namespace zero::cpu {
 namespace {

@@ -9,8 +9,9 @@
 #include <cmath>
 #include <limits>
 
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/row_kernels.h"
-#include "ops/cpu/typed.h"
+#include "ops/cpu/row_of.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -69,7 +70,7 @@ void gradient_row(T* logits, std::size_t columns, std::size_t target, Softmax so
 }
 
 void losses_only(const LogitRows& o, Rows rows) {
-  with_type(o.logits.dtype(), [&](auto type) {
+  dispatch(o.logits.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       const T* logits = row_of<T>(o.logits, row, o.shape.row_stride());
@@ -80,7 +81,7 @@ void losses_only(const LogitRows& o, Rows rows) {
 }
 
 void losses_and_gradients(const LogitRows& o, Rows rows) {
-  with_type(o.logits.dtype(), [&](auto type) {
+  dispatch(o.logits.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     const auto columns = static_cast<std::size_t>(o.shape.columns);
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
@@ -100,7 +101,7 @@ std::size_t column_of_target(const LogitRows& o, std::int64_t row) {
 }
 
 void softmax_parts(const LogitRows& o, Rows rows) {
-  with_type(o.logits.dtype(), [&](auto type) {
+  dispatch(o.logits.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     const auto columns = static_cast<std::size_t>(o.shape.columns);
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
@@ -116,7 +117,7 @@ void softmax_parts(const LogitRows& o, Rows rows) {
 }
 
 void softmax_gradients(const LogitRows& o, Rows rows) {
-  with_type(o.logits.dtype(), [&](auto type) {
+  dispatch(o.logits.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       const float* softmax = row_of<float>(o.parts, row, kSoftmaxPart);

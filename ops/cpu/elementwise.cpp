@@ -8,8 +8,9 @@
 
 #include <type_traits>
 
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/row_kernels.h"
-#include "ops/cpu/typed.h"
+#include "ops/cpu/row_of.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,7 +39,7 @@ void gelu_backward_row(const T* x, T* dy, T* y, std::size_t count, float* dbias)
 }
 
 void gelu_elements(const View& x, const View& y, Rows elements) {
-  with_type(x.dtype(), [&](auto type) {
+  dispatch(x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     gelu(row_of<T>(x, elements.begin, 1), row_of<T>(y, elements.begin, 1),
          static_cast<std::size_t>(elements.end - elements.begin));
@@ -46,7 +47,7 @@ void gelu_elements(const View& x, const View& y, Rows elements) {
 }
 
 void gelu_backward(const GeluBackwardRows& o, Rows rows, float* dbias) {
-  with_type(o.x.dtype(), [&](auto type) {
+  dispatch(o.x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       gelu_backward_row(row_of<T>(o.x, row, o.columns), row_of<T>(o.dy, row, o.columns),
@@ -57,7 +58,7 @@ void gelu_backward(const GeluBackwardRows& o, Rows rows, float* dbias) {
 }
 
 void add_elements(const View& x, const View& delta, const View& sum, Rows elements) {
-  with_type(x.dtype(), [&](auto type) {
+  dispatch(x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     add_rows(row_of<T>(x, elements.begin, 1), row_of<T>(delta, elements.begin, 1),
              row_of<T>(sum, elements.begin, 1),
@@ -67,7 +68,7 @@ void add_elements(const View& x, const View& delta, const View& sum, Rows elemen
 
 void scale_elements(const View& x, float factor, Rows elements) {
   const hn::ScalableTag<float> d;
-  with_type(x.dtype(), [&](auto type) {
+  dispatch(x.dtype(), [&](auto type) {
     auto* const values = row_of<typename decltype(type)::type>(x, elements.begin, 1);
     for_lanes(d, static_cast<std::size_t>(elements.end - elements.begin),
               [&](std::size_t i, auto lanes) HWY_ATTR {
@@ -78,7 +79,7 @@ void scale_elements(const View& x, float factor, Rows elements) {
 }
 
 void column_sums(const View& x, std::int64_t columns, Rows rows, float* sums) {
-  with_type(x.dtype(), [&](auto type) {
+  dispatch(x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       add_rows(sums, row_of<T>(x, row, columns), sums, static_cast<std::size_t>(columns));
@@ -100,7 +101,7 @@ void fold(const float* partials, std::int64_t count, std::int64_t stride, T* out
 }
 
 void fold_all(const float* partials, std::int64_t count, std::int64_t stride, const View& out) {
-  with_type(out.dtype(), [&](auto type) {
+  dispatch(out.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     fold(partials, count, stride, row_of<T>(out, 0, 1), static_cast<std::size_t>(out.count()));
   });
@@ -141,7 +142,7 @@ void gate_backward_row(T* x, T* dy, std::size_t columns) {
 /// Calls body(type, gate).
 template <typename Body>
 void with_gate(DType dtype, Gate gate, const Body& body) {
-  with_type(dtype, [&](auto type) {
+  dispatch(dtype, [&](auto type) {
     if (gate == Gate::silu) {
       body(type, std::integral_constant<Gate, Gate::silu>());
     } else {

@@ -9,8 +9,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/row_kernels.h"
-#include "ops/cpu/typed.h"
+#include "ops/cpu/row_of.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,7 +27,7 @@ T* token_row(const EmbeddingRows& o, std::int64_t row) {
 
 void embed(const EmbeddingRows& o, Rows rows) {
   const auto count = static_cast<std::size_t>(o.shape.width);
-  with_type(o.x.dtype(), [&](auto type) {
+  dispatch(o.x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       const T* token = token_row<T>(o, row);
@@ -47,7 +48,7 @@ void embed(const EmbeddingRows& o, Rows rows) {
 
 void embed_backward(const EmbeddingRows& o, Rows columns) {
   const auto count = static_cast<std::size_t>(columns.end - columns.begin);
-  with_type(o.x.dtype(), [&](auto type) {
+  dispatch(o.x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = 0; row < o.shape.batch * o.shape.sequence; ++row) {
       const T* dx = row_of<T>(o.x, row, o.shape.width) + columns.begin;

@@ -9,8 +9,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/head_of_cache.h"
-#include "ops/cpu/typed.h"
+#include "ops/cpu/row_of.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -89,7 +90,7 @@ void append_any(const CachedAttention& o, const SequenceRows& sequence, std::int
                 std::int64_t end) {
   const std::int64_t width = o.cache.head_width;
   const std::int64_t qkv_width = (o.heads + 2 * o.cache.kv_heads) * width;
-  with_type(o.qkv.dtype(), [&](auto type) {
+  dispatch(o.qkv.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = begin; row < end; ++row) {
       const T* const k = row_of<T>(o.qkv, sequence.first + row, qkv_width) + o.heads * width;

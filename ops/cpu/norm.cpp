@@ -10,8 +10,9 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/row_kernels.h"
-#include "ops/cpu/typed.h"
+#include "ops/cpu/row_of.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -204,7 +205,7 @@ void with_rms(const Operands& o, const Body& body) {
 /// Calls body(type, kind) for the type of the elements and the kind of norm.
 template <typename Operands, typename Body>
 void with_norm(const Operands& o, const Body& body) {
-  with_type(o.x.dtype(), [&](auto type) {
+  dispatch(o.x.dtype(), [&](auto type) {
     if (o.kind() == NormKind::layer) {
       body(type, std::integral_constant<NormKind, NormKind::layer>());
     } else {
@@ -234,13 +235,13 @@ void norm_backward(std::int64_t columns, const NormBackward& o, Rows rows, float
 }
 
 void head_norm_forward(const HeadNormShape& s, const HeadNormForward& o, Rows rows) {
-  with_type(s.dtype, [&]<class T>(std::type_identity<T>) {
+  dispatch(s.dtype, [&]<class T>(std::type_identity<T>) {
     with_rms(o, [&]<class Kind>(Kind) { forward_heads<Kind::value, T>(s, o, rows); });
   });
 }
 
 void head_norm_backward(const HeadNormShape& s, const HeadNormBackward& o, Rows rows, float* sums) {
-  with_type(s.dtype, [&]<class T>(std::type_identity<T>) {
+  dispatch(s.dtype, [&]<class T>(std::type_identity<T>) {
     with_rms(o, [&]<class Kind>(Kind) { backward_heads<Kind::value, T>(s, o, rows, sums); });
   });
 }

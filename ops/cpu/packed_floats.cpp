@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/packed_floats_layout-inl.h"
 #include "ops/cpu/packed_kernels.h"
-#include "ops/cpu/typed.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::packed::HWY_NAMESPACE {
@@ -31,7 +31,7 @@ std::int64_t depth_any() { return kDepth; }
 bool finishes_any() { return !HWY_HAVE_SCALABLE; }
 
 void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
-  with_type(patch.dtype, [&](auto type) {
+  dispatch(patch.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     Patch tile = patch;
     for (; tile.columns > 0; tile.columns -= kTile, to += step) {
@@ -266,8 +266,8 @@ void store_rows_of(const float* result, const Destination& to) {
 }
 
 void store_any(const float* result, const Destination& to) {
-  with_type(to.dtype, [&](auto type) {
-    with_type(to.bias_dtype, [&](auto bias) {
+  dispatch(to.dtype, [&](auto type) {
+    dispatch(to.bias_dtype, [&](auto bias) {
       store_rows_of<typename decltype(type)::type, typename decltype(bias)::type>(result, to);
     });
   });

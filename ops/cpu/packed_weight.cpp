@@ -10,13 +10,13 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "device/cpu/dispatch.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
 #include "ops/cpu/bf16_dot_product.h"
 #include "ops/cpu/product_choice.h"
 #include "ops/cpu/products.h"
 #include "ops/cpu/skinny_product.h"
-#include "ops/cpu/typed.h"
 
 namespace zero::cpu {
 namespace {
@@ -253,7 +253,7 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
     convert(elements(stored.column(first), all, shape.dtype), elements(to, all, kernel));
     return;
   }
-  if (kernel == DType::fp32 && has_few_rows()) {
+  if (kernel == DType::fp32 && has_gemv()) {
     return widen_codes(stored, first, first + count, reinterpret_cast<float*>(to));
   }
   if (kernel == DType::bf16) {
@@ -286,7 +286,7 @@ void gather_columns(const WeightShape& shape, const View& weight,
   const TileMap& map = TileMap::of(product_dtype(shape));
   const StoredTiles stored = stored_tiles(shape, weight);
   const CodePlaces places(stored);
-  with_type(shape.dtype, [&](auto type) {
+  dispatch(shape.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     T* to = static_cast<T*>(x.data());
     for (const std::int32_t token : tokens) {

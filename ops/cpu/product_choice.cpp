@@ -60,7 +60,7 @@ Algorithm algorithm_of(const WeightShape& shape, std::int64_t rows) {
     case KernelKind::floats:
       break;
   }
-  return rows <= SkinnyProduct::kMost && has_few_rows() ? Algorithm::gemv : Algorithm::gemm;
+  return rows <= SkinnyProduct::kMost && has_gemv() ? Algorithm::gemv : Algorithm::gemm;
 }
 
 DType product_dtype(const WeightShape& shape) {

@@ -18,7 +18,7 @@ namespace zero::cpu {
 //   bf16, AVX512_BF16 if faster     gemm, pairs          bf16_dot                     bf16_dot
 //   bf16, other processors          gemm, floats         gemv (*)                     gemm, floats
 //
-// (*) gemm if has_few_rows() is false. Formats of weights decide nothing: gemv and bf16_dot widen
+// (*) gemm if has_gemv() is false. Formats of weights decide nothing: gemv and bf16_dot widen
 // elements in registers, gemm reads columns that were widened in the cache. Attention over a cache
 // in bf16 is by pairs where products are.
 

@@ -6,8 +6,9 @@
 // Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/row_kernels.h"
-#include "ops/cpu/typed.h"
+#include "ops/cpu/row_of.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -34,7 +35,7 @@ void turn_rows(const RotaryRows& o, Rows rows) {
   const RotaryShape& s = o.shape;
   const std::int64_t half = s.head_width / 2;
   const float sign = o.turn == Turn::forward ? 1.0F : -1.0F;
-  with_type(s.dtype, [&](auto type) {
+  dispatch(s.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       const std::int64_t position = row % s.sequence;

@@ -6,9 +6,9 @@
 // Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
+#include "device/cpu/dispatch.h"
 #include "ops/cpu/skinny_product.h"
 #include "ops/cpu/stored_tiles-inl.h"
-#include "ops/cpu/typed.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::packed::HWY_NAMESPACE {
@@ -232,7 +232,7 @@ void multiply_few_rows_any(const SkinnyProduct& p, std::int64_t begin, std::int6
     case WeightFormat::q4:
       return multiply_codes<WeightFormat::q4>(p, begin, end, sums, scratch);
     case WeightFormat::plain:
-      with_type(p.weight.dtype, [&](auto type) {
+      dispatch(p.weight.dtype, [&](auto type) {
         multiply_columns<Plain<typename decltype(type)::type> >(p, begin, end, sums);
       });
   }
@@ -251,7 +251,7 @@ HWY_EXPORT(multiply_few_rows_any);
 HWY_EXPORT(widen_codes_any);
 }  // namespace packed
 
-bool has_few_rows() {
+bool has_gemv() {
   using namespace packed;  // HWY_DYNAMIC_DISPATCH names a table of that namespace
   return HWY_DYNAMIC_DISPATCH(has_few_rows_any)();
 }

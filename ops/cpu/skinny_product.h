@@ -28,7 +28,7 @@ struct SkinnyProduct {
 };
 
 /// Whether the processor's vectors are of a length that multiply_few_rows() knows.
-bool has_few_rows();
+bool has_gemv();
 /// Computes columns of tiles [begin, end) of a weight whose products are in fp32, widening
 /// elements in registers, to `sums`, (end - begin, rows, 32): every element is one fp32 sum in the
 /// order of depth, with the bits of a product by float_kernels() with the widened weight.
@@ -37,7 +37,7 @@ void multiply_few_rows(const SkinnyProduct& product, std::int64_t begin, std::in
                        float* sums, std::byte* scratch);
 
 /// Columns of tiles [begin, end) of a coded weight as float_kernels() read them, to memory
-/// aligned to 64 bytes; if has_few_rows().
+/// aligned to 64 bytes; if has_gemv().
 void widen_codes(const StoredTiles& weight, std::int64_t begin, std::int64_t end, float* to);
 
 }  // namespace zero::cpu

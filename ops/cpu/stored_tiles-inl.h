@@ -17,9 +17,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/half.h"
 #include "ops/cpu/packed_floats_layout-inl.h"
 #include "ops/cpu/stored_tiles.h"
-#include "ops/cpu/typed.h"
 
 #if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
 

@@ -114,12 +114,12 @@ WeightProducts::WeightProducts(int threads) : threads_(threads) {
   for (int i = 0; i < threads; ++i) products_.push_back(std::make_unique<Products>(1));
 }
 
-std::int64_t WeightProducts::few_bytes(const WeightShape& shape, std::int64_t rows) const {
+std::int64_t WeightProducts::gemv_bytes(const WeightShape& shape, std::int64_t rows) const {
   const StoredTiles stored{nullptr, shape.format, shape.dtype, shape.in};
   return copied_bytes(shape, rows) +
          threads_ * (kSumBytes + SkinnyProduct::scratch_bytes(stored, rows));
 }
-std::int64_t WeightProducts::pair_bytes(const WeightShape& shape, std::int64_t rows) const {
+std::int64_t WeightProducts::bf16_dot_bytes(const WeightShape& shape, std::int64_t rows) const {
   const std::int64_t columns = looked_up_columns(shape, rows, threads_);
   return copied_bytes(shape, rows) + threads_ * (kSumBytes + columns * level_bytes(shape));
 }
@@ -129,8 +129,9 @@ void WeightProducts::prepare(const WeightShape& shape, std::int64_t rows) {
   for (const std::int64_t most : {std::min(rows, SkinnyProduct::kMost), rows}) {
     const Algorithm algorithm = algorithm_of(shape, most);
     if (algorithm == Algorithm::gemm) continue;
-    column_bytes_ = std::max(column_bytes_, algorithm == Algorithm::gemv ? few_bytes(shape, most)
-                                                                         : pair_bytes(shape, most));
+    column_bytes_ =
+        std::max(column_bytes_, algorithm == Algorithm::gemv ? gemv_bytes(shape, most)
+                                                             : bf16_dot_bytes(shape, most));
   }
   if (algorithm_of(shape, rows) != Algorithm::gemm) return;
   const View bias(nullptr, shape.out, shape.dtype, nullptr);
@@ -164,16 +165,16 @@ std::int64_t WeightProducts::scratch_bytes() const {
 void WeightProducts::multiply(const WeightShape& shape, std::int64_t rows, const Operands& o) {
   switch (algorithm_of(shape, rows)) {
     case Algorithm::gemv:
-      return multiply_few(shape, rows, o);
+      return multiply_gemv(shape, rows, o);
     case Algorithm::bf16_dot:
-      return multiply_pairs(shape, rows, o);
+      return multiply_bf16_dot(shape, rows, o);
     case Algorithm::gemm:
-      return multiply_blocks(shape, rows, o);
+      return multiply_gemm(shape, rows, o);
   }
 }
 
-void WeightProducts::multiply_few(const WeightShape& shape, std::int64_t rows,
-                                  const Operands& o) const {
+void WeightProducts::multiply_gemv(const WeightShape& shape, std::int64_t rows,
+                                   const Operands& o) const {
   const SkinnyProduct product{
       .x = reinterpret_cast<const float*>(whole_rows(shape, rows, o.x, o.scratch)),
       .rows = rows,
@@ -192,8 +193,8 @@ void WeightProducts::multiply_few(const WeightShape& shape, std::int64_t rows,
                   });
 }
 
-void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
-                                    const Operands& o) const {
+void WeightProducts::multiply_bf16_dot(const WeightShape& shape, std::int64_t rows,
+                                       const Operands& o) const {
   const StoredTiles stored = stored_tiles(shape, o.weight);
   const std::byte* const x = whole_rows(shape, rows, o.x, o.scratch);
   const std::int64_t looked_up = looked_up_columns(shape, rows, threads_);
@@ -249,8 +250,7 @@ const Product& WeightProducts::block_product(const WeightShape& shape, std::int6
       by_floats(shape) ? Right::packed_fp32 : Right::packed);
 }
 
-void WeightProducts::multiply_blocks(const WeightShape& shape, std::int64_t rows,
-                                     const Operands& o) {
+void WeightProducts::multiply_gemm(const WeightShape& shape, std::int64_t rows, const Operands& o) {
   const std::int64_t many = rows < kRowsAtATime ? rows : padded_rows(rows);
   const std::int64_t block = block_columns(shape, rows, threads_);
   const std::int64_t widening = round_up(widened_bytes_, kAlignment);

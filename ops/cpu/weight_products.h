@@ -39,11 +39,12 @@ class WeightProducts {
   void multiply(const WeightShape& shape, std::int64_t rows, const Operands& operands);
 
  private:
-  std::int64_t few_bytes(const WeightShape& shape, std::int64_t rows) const;
-  void multiply_few(const WeightShape& shape, std::int64_t rows, const Operands& operands) const;
-  std::int64_t pair_bytes(const WeightShape& shape, std::int64_t rows) const;
-  void multiply_pairs(const WeightShape& shape, std::int64_t rows, const Operands& operands) const;
-  void multiply_blocks(const WeightShape& shape, std::int64_t rows, const Operands& operands);
+  std::int64_t gemv_bytes(const WeightShape& shape, std::int64_t rows) const;
+  void multiply_gemv(const WeightShape& shape, std::int64_t rows, const Operands& operands) const;
+  std::int64_t bf16_dot_bytes(const WeightShape& shape, std::int64_t rows) const;
+  void multiply_bf16_dot(const WeightShape& shape, std::int64_t rows,
+                         const Operands& operands) const;
+  void multiply_gemm(const WeightShape& shape, std::int64_t rows, const Operands& operands);
   const Product& block_product(const WeightShape& shape, std::int64_t rows, std::int64_t columns,
                                const Operands& operands, std::int64_t thread);
 

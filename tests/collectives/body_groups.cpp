@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/host_values.h"
 #include "collectives/store.h"
 #include "tests/collectives/body.h"
 #include "tests/errors.h"

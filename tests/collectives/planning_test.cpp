@@ -4,8 +4,8 @@
 
 #include "collectives/backends.h"
 #include "collectives/collective_backend.h"
+#include "collectives/host_values.h"
 #include "collectives/in_process_store.h"
-#include "collectives/store.h"
 #include "tests/errors.h"
 
 namespace zero::test {
@@ -49,7 +49,7 @@ TEST(Workspace, IsAReceiveSlicePerPeerOverMpiAndNothingAmongThreads) {
               0);
   }
   EXPECT_EQ(reduce_scatter_workspace(BackendKind::host, slices), 0);
-  EXPECT_EQ(reduce_scatter_workspace(BackendKind::control, slices), 0) << "refuses to reduce";
+  EXPECT_EQ(reduce_scatter_workspace(BackendKind::store, slices), 0) << "refuses to reduce";
   EXPECT_EQ(reduce_scatter_workspace(BackendKind::nccl, slices), 60);
   EXPECT_EQ(reduce_scatter_workspace(BackendKind::nccl_fast, slices), 30);
 }
@@ -77,7 +77,7 @@ TEST(PlanningCommunicator, IsARankWithoutPeers) {
 }
 
 TEST(PlanningCommunicator, OfGpusTakesWhatNcclsTake) {
-  const auto device = planning::open(1, Memory::apart, "cuda");
+  const auto device = planning::open(1, Memory::apart, DeviceKind::cuda);
   const auto held = [&](const char* label) {
     const auto labels = device->ledger().snapshot().labels;
     const auto found = labels.find(label);

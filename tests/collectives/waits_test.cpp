@@ -263,7 +263,7 @@ std::vector<std::string> control_ranks(const std::function<void(Communicator&, D
     for (int rank = 0; rank < 3; ++rank) {
       threads.emplace_back([&, rank] {
         messages[static_cast<std::size_t>(rank)] = error_of([&] {
-          const auto world = control::world({store, rank, 3}, hosts);
+          const auto world = store_only::world({store, rank, 3}, hosts);
           const auto device = cpu::open();
           body(*world, *device);
         });
@@ -320,7 +320,7 @@ class StoreOfALostRank final : public Store {
 
 TEST(ControlWaits, ALostRankIsNotWaitedForUntilTheTimeout) {
   StoreOfALostRank store;
-  const auto world = control::world({store, 0, 2}, {"a", "b"});
+  const auto world = store_only::world({store, 0, 2}, {"a", "b"});
   const auto device = cpu::open();
   world->set_wait_limits({.warning = 0ms, .timeout = 10s});
   EXPECT_THAT(error_of([&] { barrier(*world, *device, "settings"); }),

@@ -314,7 +314,8 @@ TEST(CudaOps, PadRowsOfLogitsSoThatTheyBeginAligned) {
   Harness h;
   EXPECT_EQ(VocabularyParallelHead::padded_columns(*h.device, 50257), 50304);
   EXPECT_EQ(VocabularyParallelHead::padded_columns(*h.device, 50304), 50304);
-  EXPECT_EQ(VocabularyParallelHead::padded_columns(*planning::open(1, Memory::apart, "cuda"), 65),
+  EXPECT_EQ(VocabularyParallelHead::padded_columns(
+                *planning::open(1, Memory::apart, DeviceKind::cuda), 65),
             128);
 }
 

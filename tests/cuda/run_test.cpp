@@ -293,7 +293,7 @@ TEST(EmulatedRun, AGpuReceivesLongerSlicesThanACpu) {
 TEST(EmulatedRun, SaysWhatThePlanDidNotHave) {
   cuda::emulated::reset({});
   local::run(1, [](Communicator& rank) {
-    const auto plan = planning::open(1, Memory::apart, "cuda");
+    const auto plan = planning::open(1, Memory::apart, DeviceKind::cuda);
     const auto device = cuda::open({.reserve = plan->device_bytes().arenas});
     const MemoryUse planned = MemoryUse::of(*plan);
     EXPECT_TRUE(merge_memory(rank, *device, planned, MemoryUse::of(*device)).exact);

@@ -63,18 +63,19 @@ class Walk {
 
   void walk(int i) {
     const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
-    const UnitUse& use = input_.uses[static_cast<std::size_t>(i)];
-    expect(step.use.unit == use.unit && step.use.phase == use.phase, "the uses changed");
+    const Use& use = input_.uses[static_cast<std::size_t>(i)];
+    expect(step.use.unit.index == use.unit.index && step.use.phase == use.phase,
+           "the uses changed");
     issue(i, step.gathers);
     const bool reads = use.needs_parameters &&
-                       input_.units.at(static_cast<std::size_t>(use.unit)).gathered_bytes > 0;
+                       input_.units.at(static_cast<std::size_t>(use.unit.index)).gathered_bytes > 0;
     expect(reads == (step.parameters >= 0), fmt::format("step {} awaits the wrong thing", i));
     if (step.parameters < 0) {
       expect(!step.release, fmt::format("step {} releases what it does not have", i));
       return;
     }
     const Window& w = window(step.parameters);
-    expect(w.unit == use.unit, fmt::format("step {} reads another unit's window", i));
+    expect(w.unit == use.unit.index, fmt::format("step {} reads another unit's window", i));
     expect(live_.count(step.parameters) == 1, fmt::format("step {} reads before its gather", i));
     expect(w.first <= i && i <= w.last, fmt::format("step {} is outside its window's life", i));
     expect(step.release == (w.last == i), fmt::format("step {} releases early or late", i));
@@ -102,9 +103,9 @@ class Walk {
       std::vector<int> steps;
       std::set<int> windows;
       for (int i = 0; i < static_cast<int>(input_.uses.size()); ++i) {
-        const UnitUse& use = input_.uses[static_cast<std::size_t>(i)];
+        const Use& use = input_.uses[static_cast<std::size_t>(i)];
         const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
-        if (use.unit != unit) continue;
+        if (use.unit.index != unit) continue;
         if (!writes_gradients(use.phase)) {
           expect(step.gradients < 0, fmt::format("step {}: a forward writes gradients", i));
           continue;
@@ -149,10 +150,10 @@ int gathers_of(const Schedule& schedule, int unit) {
       }));
 }
 
-std::vector<UnitUse> forward_and_backward(int units) {
-  std::vector<UnitUse> uses;
-  for (int unit = 0; unit < units; ++unit) uses.push_back({unit, Phase::forward});
-  for (int unit = units - 1; unit >= 0; --unit) uses.push_back({unit, Phase::backward});
+std::vector<Use> forward_and_backward(int units) {
+  std::vector<Use> uses;
+  for (int unit = 0; unit < units; ++unit) uses.push_back({{unit}, Phase::forward});
+  for (int unit = units - 1; unit >= 0; --unit) uses.push_back({{unit}, Phase::backward});
   return uses;
 }
 

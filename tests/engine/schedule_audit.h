@@ -19,6 +19,6 @@ std::string violations(const ScheduleInput& input, const Schedule& schedule);
 int gathers_of(const Schedule& schedule, int unit);
 
 /// Every unit forward in order, then backward in reverse.
-std::vector<UnitUse> forward_and_backward(int units);
+std::vector<Use> forward_and_backward(int units);
 
 }  // namespace zero::audit

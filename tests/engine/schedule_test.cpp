@@ -33,9 +33,9 @@ ScheduleInput layers(int units, ScheduleLimits limits = {}) {
 /// Three layers between a tied embedding (unit 0) and its fused head.
 ScheduleInput tied(ScheduleLimits limits = {}) {
   ScheduleInput input = layers(4, limits);
-  input.uses = {{0, Phase::forward},  {1, Phase::forward},  {2, Phase::forward},
-                {3, Phase::forward},  {0, Phase::both},     {3, Phase::backward},
-                {2, Phase::backward}, {1, Phase::backward}, {0, Phase::backward, false}};
+  input.uses = {{{0}, Phase::forward},  {{1}, Phase::forward},  {{2}, Phase::forward},
+                {{3}, Phase::forward},  {{0}, Phase::both},     {{3}, Phase::backward},
+                {{2}, Phase::backward}, {{1}, Phase::backward}, {{0}, Phase::backward, false}};
   return input;
 }
 
@@ -228,10 +228,10 @@ TEST(Schedule, DumpMentionsEveryUnitAndEveryKindOfAction) {
 
 TEST(Schedule, RefusesAUseOfAnUnknownUnit) {
   ScheduleInput input = layers(2);
-  input.uses.push_back({2, Phase::backward});
+  input.uses.push_back({{2}, Phase::backward});
   EXPECT_THAT(error_of([&] { make_schedule(input); }),
               AllOf(HasSubstr("use of unit 2"), HasSubstr("there are 2 units")));
-  input.uses.back().unit = -1;
+  input.uses.back().unit.index = -1;
   EXPECT_THAT(error_of([&] { make_schedule(input); }), HasSubstr("use of unit -1"));
 }
 
@@ -246,7 +246,7 @@ ScheduleInput arbitrary_input() {
   for (int i = 0; i < uses; ++i) {
     const auto phase =
         *rc::gen::element(Phase::forward, Phase::backward, Phase::both, Phase::recompute);
-    input.uses.push_back({*rc::gen::inRange(0, units), phase, *rc::gen::inRange(0, 4) > 0});
+    input.uses.push_back({{*rc::gen::inRange(0, units)}, phase, *rc::gen::inRange(0, 4) > 0});
   }
   input.limits.prefetch_elements = *rc::gen::inRange<std::int64_t>(0, 5000);
   input.limits.live_elements = *rc::gen::inRange<std::int64_t>(0, 5000);

@@ -16,8 +16,10 @@ namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(JsonText, CommentsAndTrailingCommasAreAccepted) {
   const auto value = parse_json_text(R"({
@@ -88,6 +90,16 @@ TEST(OptionTable, HelpNamesEveryKey) {
   const std::string help = option_help();
   for (const Option& option : option_table())
     EXPECT_THAT(help, HasSubstr("  " + option.path + " "));
+}
+
+TEST(OptionTable, KeysOfTheModelNameTheirFamiliesAndDefaults) {
+  EXPECT_EQ(find_option("model.width")->help, "channels; null: 768 for gpt2");
+  EXPECT_THAT(
+      find_option("model.norm_epsilon")->help,
+      AllOf(StartsWith("llama, gemma3: "), EndsWith("; null: 1e-05 for llama, 1e-06 for gemma3")));
+  EXPECT_THAT(find_option("model.local_rope_theta")->help,
+              AllOf(StartsWith("gemma3: "), EndsWith("; null: 10000 for gemma3")));
+  EXPECT_THAT(find_option("model.hf")->help, HasSubstr("MinistralForCausalLM"));
 }
 
 TEST(Configuration, DefaultsFillWhatIsNotGiven) {

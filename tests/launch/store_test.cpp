@@ -293,7 +293,7 @@ TEST(ControlWorld, AgreesAndRefusesGradients) {
   Job job(kRanks);
   std::vector<std::string> errors(kRanks);
   const auto body = [&](int rank, TcpStore& store) {
-    const auto world = control::world({store, rank, kRanks}, {"a", "b", "a"});
+    const auto world = store_only::world({store, rank, kRanks}, {"a", "b", "a"});
     const auto device = cpu::open();
     const test::Rank me(*world, *device);
     test::check_exchange(*world, *device);
@@ -337,8 +337,8 @@ TEST(ControlWorld, CallsThatDifferAreErrors) {
   Job job(2);
   TcpStore second(job.options(1));
   const auto device = cpu::open();
-  const auto one = control::world({job.first, 0, 2}, {"a", "b"});
-  const auto other = control::world({second, 1, 2}, {"a", "b"});
+  const auto one = store_only::world({job.first, 0, 2}, {"a", "b"});
+  const auto other = store_only::world({second, 1, 2}, {"a", "b"});
   std::vector<float> values(3);
   one->broadcast(View::of(std::span(values)).slice(0, 2), 0, device->communication(), {"x"});
   device->communication().synchronize();

@@ -263,7 +263,7 @@ TEST(VocabularyParallelHead, TakesAsManyRowsOnAllRanksOfAGroup) {
   constexpr std::int64_t kVocabulary = 129;  // 65, padded to 128, and 64
   for (const int rank : {0, 1}) {
     const auto nobody = planning::communicator(rank, 2, BackendKind::local);
-    const auto device = planning::open(1, Memory::apart, "cuda");
+    const auto device = planning::open(1, Memory::apart, DeviceKind::cuda);
     TensorParallel tensor(*nobody, *device, kRows, {});
     EXPECT_EQ(VocabularyParallelHead::rows_at_a_time(tensor, kVocabulary, DType::bf16), kRows / 2);
   }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// NcclCommunicator does what every communicator does, over a fake of NCCL's library.
+// NcclBackend does what every backend does, over a fake of NCCL's library.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -96,7 +96,7 @@ inline DecoderShape tiny_gemma3() { return as_gemma3(tiny_llama(), 4); }
 inline DecoderShape tiny_local() { return tiny_llama({{"window", 3}, {"local_layers", "1"}}); }
 inline DecoderShape tiny_scaled() { return with_scales(tiny_local()); }
 
-/// Sizes that are multiples of nothing, more than one strip of columns, heads that share keys.
+/// Sizes that are multiples of nothing, more than one column block, heads that share keys.
 inline DecoderShape small_gpt2(const Section& changes = Section::object()) {
   return changed_shape(
       {{"layers", 2}, {"width", 60}, {"heads", 3}, {"context", 150}, {"vocabulary", 317}}, changes);

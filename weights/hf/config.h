@@ -10,8 +10,8 @@
 namespace zero {
 
 /// The architecture that FOLDER/config.json describes, as Hugging Face's transformers 4 and 5 write
-/// it: GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, MinistralForCausalLM,
-/// Qwen2ForCausalLM. Dropout is not computed; fields on which no pass depends are passed over.
+/// it, of the classes in families(). Dropout is not computed; fields on which no pass depends are
+/// passed over.
 /// Throws zero::Error naming file, field, found and expected if the file lacks a field or has a
 /// value that the engine does not compute, and, with all of their names, if it has unknown fields.
 DecoderShape read_hf_config(const std::string& folder);

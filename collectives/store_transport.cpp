@@ -10,7 +10,7 @@
 #include "collectives/prefix_store.h"
 #include "device/cpu/primitives.h"
 
-namespace zero::control {
+namespace zero::store_only {
 namespace {
 
 [[noreturn]] void refuse(int rank, Operation operation, std::string_view purpose) {
@@ -33,9 +33,9 @@ struct Members {
 
 /// Moves small values of host memory through the store, which keeps them all. Reductions and
 /// exchanges of gradients are refused, with the remedy.
-class ControlTransport final : public Transport {
+class StoreTransport final : public Transport {
  public:
-  ControlTransport(Members group, std::shared_ptr<const CallContext> context)
+  StoreTransport(Members group, std::shared_ptr<const CallContext> context)
       : group_(std::move(group)), context_(std::move(context)) {}
 
   void set_step(std::int64_t step) override { step_ = step; }
@@ -159,14 +159,14 @@ class ControlTransport final : public Transport {
 
 /// A rank of a group that has only a store in common, like ranks on hosts without MPI before NCCL
 /// connects their GPUs; carries the values they must agree on before.
-class ControlBackend final : public BlockingBackend {
+class StoreBackend final : public BlockingBackend {
  public:
-  explicit ControlBackend(Members group,
-                          std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
+  explicit StoreBackend(Members group,
+                        std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
       : BlockingBackend(std::move(context)),
         group_(std::move(group)),
         store_(group_.self.store, group_.name + "/user") {
-    set_transport(std::make_shared<ControlTransport>(group_, this->context()));
+    set_transport(std::make_shared<StoreTransport>(group_, this->context()));
   }
 
   int rank() const override { return group_.self.rank; }
@@ -179,7 +179,7 @@ class ControlBackend final : public BlockingBackend {
     const std::string& host = group_.hosts[static_cast<std::size_t>(rank())];
     return static_cast<int>(std::ranges::count(group_.hosts, host));
   }
-  BackendKind kind() const override { return BackendKind::control; }
+  BackendKind kind() const override { return BackendKind::store; }
   std::string_view description() const override { return "the store of rank 0"; }
   Store& store() override { return store_; }
 
@@ -194,7 +194,7 @@ class ControlBackend final : public BlockingBackend {
     for (const int member : part.members) {
       members.hosts.push_back(group_.hosts[static_cast<std::size_t>(member)]);
     }
-    return std::make_shared<ControlBackend>(std::move(members), context());
+    return std::make_shared<StoreBackend>(std::move(members), context());
   }
 
   // Refused before anything is queued.
@@ -216,7 +216,7 @@ class ControlBackend final : public BlockingBackend {
 
 std::unique_ptr<Communicator> world(const StoreRank& self, std::vector<std::string> hosts) {
   return std::make_unique<Communicator>(
-      std::make_shared<ControlBackend>(Members{self, "control", std::move(hosts)}));
+      std::make_shared<StoreBackend>(Members{self, "store_only", std::move(hosts)}));
 }
 
-}  // namespace zero::control
+}  // namespace zero::store_only
