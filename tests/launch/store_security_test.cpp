@@ -54,7 +54,8 @@ TEST(StoreSecurity, WhoeverKnowsTheSecretIsIntroducedFirst) {
     EXPECT_TRUE(client.answer().empty());
     return answer.at(1);
   };
-  EXPECT_THAT(refused({"set", "start/host/0", "elsewhere"}), HasSubstr("it does not say which rank it is"));
+  EXPECT_THAT(refused({"set", "start/host/0", "elsewhere"}),
+              HasSubstr("it does not say which rank it is"));
   EXPECT_THAT(refused({"iam", "zero-store-4", "1", "2", ""}), HasSubstr("another version"));
   EXPECT_THAT(refused({"iam", std::string(kVersion), "2", "2", ""}), HasSubstr("from 0 to 1"));
   check_completes(job);
