@@ -130,7 +130,7 @@ TEST(Resume, SIGUSR1SavesAndGoesOn) {
   const TinyRun run;
   const Outcome outcome = disturbed(
       run,
-      configured(run, kPatientJob + "-np 3 " + kTrain) + saving(run, 1000) + "train_batch_size=12",
+      configured(run, kPatientJob + "-np 3 " + kTrain) + saving(run, 300) + "train_batch_size=12",
       3, "kill -USR1 $job");
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   int saves = 0;

@@ -33,7 +33,7 @@ struct Outcome {
 /// Runs a command of sh, at most 100 seconds, with files of `folder` for its output.
 inline Outcome shell(const Scratch& folder, const std::string& command,
                      const std::string& input = "/dev/null") {
-  const int status = std::system(("timeout -k 5 100 " + command + " >" + folder.path("stdout.txt") +
+  const int status = std::system(("timeout -k 5 500 " + command + " >" + folder.path("stdout.txt") +
                                   " 2>" + folder.path("stderr.txt") + " <" + input)
                                      .c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, folder.read("stdout.txt"),
