@@ -30,7 +30,7 @@ struct Outcome {
   }
 };
 
-/// Runs a command of sh, at most 100 seconds, with files of `folder` for its output.
+/// Runs a command of sh, at most 500 seconds, with files of `folder` for its output.
 inline Outcome shell(const Scratch& folder, const std::string& command,
                      const std::string& input = "/dev/null") {
   const int status = std::system(("timeout -k 5 500 " + command + " >" + folder.path("stdout.txt") +
