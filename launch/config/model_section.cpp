@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -143,7 +144,7 @@ std::string hf_classes() {
 }
 
 /// The keys of a family's section that are the same for all of its models that do not give them.
-nlohmann::json defaults_of(const Family& family) {
+nlohmann::json find_defaults(const Family& family) {
   nlohmann::json given = nlohmann::json::object();
   if (family.published.empty()) {  // else sizes have defaults too
     for (const char* key :
@@ -158,6 +159,16 @@ nlohmann::json defaults_of(const Family& family) {
   return defaults;
 }
 
+/// The same, found once: every key of the section asks for them.
+const nlohmann::json& defaults_of(const Family& family) {
+  static const auto all = [] {
+    std::map<const Family*, nlohmann::json> of_family;
+    for (const Family* each : families()) of_family[each] = find_defaults(*each);
+    return of_family;
+  }();
+  return all.at(&family);
+}
+
 /// A key of the section, with the families that it belongs to unless it is of all, and their
 /// defaults.
 Option key_of(const std::string& key, ValueType type, const std::string& meaning) {
@@ -166,7 +177,7 @@ Option key_of(const std::string& key, ValueType type, const std::string& meaning
   bool of_all = true;
   for (const Family* family : families()) {
     of_all = of_all && std::ranges::find(family->keys, first) != family->keys.end();
-    const nlohmann::json values = defaults_of(*family);
+    const nlohmann::json& values = defaults_of(*family);
     if (!values.contains(key)) continue;
     const nlohmann::json& value = values[key];
     defaults += fmt::format(

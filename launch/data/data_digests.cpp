@@ -10,11 +10,9 @@
 
 namespace zero {
 
-DataDigests::DataDigests(std::vector<const TokenFile*> files)
-    : DataDigests(files, std::vector<bool>(files.size())) {}
-
 DataDigests::DataDigests(std::vector<const TokenFile*> files, std::vector<bool> read_elsewhere)
     : files_(std::move(files)), read_elsewhere_(std::move(read_elsewhere)), texts_(known()) {
+  read_elsewhere_.resize(files_.size());
   complete_ = bytes_to_read() == 0;
   if (!complete_) thread_ = std::thread([this] { read_all(); });
 }

@@ -18,11 +18,9 @@ namespace zero {
 /// byte of those that have none beside them. One thread may use an object.
 class DataDigests {
  public:
-  /// The files must outlive the object.
-  explicit DataDigests(std::vector<const TokenFile*> files);
-  /// Leaves out the files that `read_elsewhere` marks, one mark a file: their texts stay empty
-  /// unless their digest is beside them.
-  DataDigests(std::vector<const TokenFile*> files, std::vector<bool> read_elsewhere);
+  /// The files must outlive the object. Leaves out those that `read_elsewhere` marks, one mark a
+  /// file, or none: their texts stay empty unless their digest is beside them.
+  explicit DataDigests(std::vector<const TokenFile*> files, std::vector<bool> read_elsewhere = {});
   DataDigests(const DataDigests&) = delete;
   DataDigests& operator=(const DataDigests&) = delete;
   ~DataDigests();

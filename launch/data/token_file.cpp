@@ -38,12 +38,17 @@ void widen(const std::byte* bytes, std::int64_t token_bytes, std::span<std::uint
   }
 }
 
-/// Names the file on its running host; one that cannot be named differs from all others.
-std::string identity_of(const struct stat& status) {
+/// Names the running host; one that cannot be named differs from all others.
+std::string host_identity() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string host;
   std::getline(file, host);
-  if (host.empty()) host = fmt::format("{}", std::random_device()());
+  return host.empty() ? fmt::format("{}", std::random_device()()) : host;
+}
+
+/// Names the file on its host.
+std::string identity_of(const struct stat& status) {
+  static const std::string host = host_identity();
   return fmt::format("{} {} {} {}.{}", host, status.st_dev, status.st_ino, status.st_ctim.tv_sec,
                      status.st_ctim.tv_nsec);
 }

@@ -39,7 +39,8 @@ class TokenFile {
   std::int64_t count() const { return count_; }
   std::int64_t token_bytes() const { return token_bytes_; }
   std::int64_t file_bytes() const { return kTokenHeaderBytes + count_ * token_bytes_; }
-  /// Equal for two objects, of any process, exactly if they have opened one file of one host.
+  /// Equal for two objects, of any process, only if they have opened one file of one host, which
+  /// was not changed between.
   const std::string& identity() const { return identity_; }
   /// The digest file's content; null: there is none.
   const TokenDigest* digest() const { return digest_.get(); }

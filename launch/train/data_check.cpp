@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <span>
-#include <sstream>
 
 #include "base/decimal_bytes.h"
 #include "base/error.h"
@@ -30,28 +30,26 @@ std::vector<const TokenFile*> files_of(const Batches& batches) {
   return files;
 }
 
-/// One line a text.
-std::string joined(const std::vector<std::string>& texts) {
-  std::string all;
-  for (const std::string& text : texts) all += text + '\n';
+/// Those of all ranks: [rank][i]. Collective.
+std::vector<std::vector<std::string>> all_gather_lists(Communicator& ranks, Device& device,
+                                                       const std::vector<std::string>& mine,
+                                                       std::string_view purpose) {
+  std::vector<std::vector<std::string>> all;
+  for (const std::string& each :
+       all_gather_texts(ranks, device, nlohmann::json(mine).dump(), purpose)) {
+    all.push_back(nlohmann::json::parse(each).get<std::vector<std::string>>());
+  }
   return all;
-}
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 /// For each file of this rank the lowest rank that has opened the same one.
 std::vector<int> readers_of(const Batches& batches, Communicator& ranks, Device& device) {
   std::vector<std::string> own;
   for (const TokenFile* file : files_of(batches)) own.push_back(file->identity());
-  const std::vector<std::string> all =
-      all_gather_texts(ranks, device, joined(own), "identities of the data");
+  const auto all = all_gather_lists(ranks, device, own, "identities of the data");
   std::vector<int> readers(own.size(), ranks.rank());
   for (int rank = ranks.rank() - 1; rank >= 0; --rank) {
-    const std::vector<std::string> theirs = lines_of(all[static_cast<std::size_t>(rank)]);
+    const std::vector<std::string>& theirs = all[static_cast<std::size_t>(rank)];
     for (std::size_t i = 0; i < std::min(own.size(), theirs.size()); ++i) {
       if (theirs[i] == own[i]) readers[i] = rank;
     }
@@ -131,10 +129,9 @@ void DataCheck::after_step(std::int64_t votes, Step step) {
 std::vector<std::string> DataCheck::all_digests() {
   std::vector<std::string> digests;
   agree(ranks_, device_, "data", [&] { digests = digests_.texts(); });
-  const std::vector<std::string> all =
-      all_gather_texts(ranks_, device_, joined(digests), "digests of the data");
+  const auto all = all_gather_lists(ranks_, device_, digests, "digests of the data");
   for (std::size_t i = 0; i < digests.size(); ++i) {
-    if (digests[i].empty()) digests[i] = lines_of(all[static_cast<std::size_t>(readers_[i])]).at(i);
+    if (digests[i].empty()) digests[i] = all[static_cast<std::size_t>(readers_[i])].at(i);
   }
   return digests;
 }
