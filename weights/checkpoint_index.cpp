@@ -17,7 +17,7 @@
 #include "weights/damaged_checkpoint.h"
 #include "weights/file_blocks.h"
 #include "weights/hf/file_header.h"
-#include "weights/hf/index.h"
+#include "weights/hf/safetensors.h"
 
 namespace zero {
 namespace {

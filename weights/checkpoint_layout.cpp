@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weights/checkpoint_layout.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,19 +12,31 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "weights/hf/file_header.h"
-#include "weights/hf/index.h"
-#include "weights/hf/tensor_split.h"
+#include "weights/hf/safetensors.h"
 
 namespace zero {
 namespace {
-
-constexpr const char* kWeightIndex = "model.safetensors.index.json";
 
 std::vector<std::int64_t> sizes_of(std::span<const LayoutFile> files) {
   std::vector<std::int64_t> sizes;
   for (const LayoutFile& file : files) sizes.push_back(file.bytes);
   return sizes;
+}
+
+void split(const LogicalTensor& tensor, const NameMap::Split& names,
+           std::vector<LogicalTensor>& pieces) {
+  std::int64_t rows = 0;
+  for (const NameMap::Split::Piece& piece : names.pieces) rows += piece.rows;
+  ZERO_CHECK(!tensor.shape.empty() && tensor.shape[0] == rows,
+             "tensor \"{}\" of shape {} is split into {} rows; expected as many as it has",
+             tensor.name, shape_text(tensor.shape), rows);
+  const std::size_t at = tensor.name.find("." + names.component + ".") + 1;
+  for (const NameMap::Split::Piece& of : names.pieces) {
+    LogicalTensor piece = tensor;
+    piece.name.replace(at, names.component.size(), of.name);
+    piece.shape[0] = of.rows;
+    pieces.push_back(std::move(piece));
+  }
 }
 
 /// The tensors of files that hold `tensors`, without places, in the order of kinds and names.
@@ -182,6 +195,23 @@ std::string_view CheckpointLayout::head_of(const Block& block) const {
   const std::string_view head = files_.at(block.file).head;
   const auto begin = std::min(static_cast<std::size_t>(block.begin), head.size());
   return head.substr(begin, static_cast<std::size_t>(block.bytes));
+}
+
+std::vector<LogicalTensor> split_tensors(std::span<const LogicalTensor> tensors,
+                                         const NameMap& names) {
+  std::vector<LogicalTensor> result;
+  for (const LogicalTensor& tensor : tensors) {
+    const auto found =
+        std::find_if(names.splits.begin(), names.splits.end(), [&](const NameMap::Split& each) {
+          return tensor.name.find("." + each.component + ".") != std::string::npos;
+        });
+    if (found == names.splits.end()) {
+      result.push_back(tensor);
+    } else {
+      split(tensor, *found, result);
+    }
+  }
+  return result;
 }
 
 CheckpointLayout lay_out_checkpoint(std::span<const LogicalTensor> tensors, const NameMap& names,

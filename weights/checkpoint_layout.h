@@ -78,6 +78,12 @@ struct CheckpointLayoutOptions {
   std::map<std::string, std::string> weight_files{};
 };
 
+/// `tensors` as files hold them: pieces, which follow each other in the elements of the whole,
+/// replace each tensor that `names` splits. Throws zero::Error if the pieces and the tensor differ
+/// in the number of rows.
+std::vector<LogicalTensor> split_tensors(std::span<const LogicalTensor> tensors,
+                                         const NameMap& names);
+
 /// Lays out the files of a checkpoint. `tensors` are the engine's lists (EngineStates::tensors) of
 /// parameters and of the moments that the optimizer has, in one list; names, shapes and kinds alone
 /// are read. Files: weights/model.safetensors, or weights/model-00001-of-0000N.safetensors and so

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "weights/checkpoint_name.h"
-#include "weights/crc32c.h"
+#include "weights/file_blocks.h"
 #include "weights/hf/file_header.h"
 #include "weights/text_file.h"
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
+#include <exception>
 #include <string>
 
 #include "base/error.h"
@@ -32,7 +32,17 @@ struct CheckpointFailure {
 };
 
 /// Runs `work`, and gives its failure, if any.
-CheckpointFailure checkpoint_failure_of(const std::function<void()>& work);
+template <typename Work>
+CheckpointFailure checkpoint_failure_of(const Work& work) {
+  try {
+    work();
+  } catch (const DamagedCheckpoint& error) {
+    return {error.what(), true};
+  } catch (const std::exception& error) {
+    return {error.what(), false};
+  }
+  return {};
+}
 
 /// Runs `work`, which judges what was read and touches no disk: its failure is damage.
 template <typename Work>

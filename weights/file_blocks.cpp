@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weights/file_blocks.h"
 
+#include <isa-l/crc.h>
+
 #include <algorithm>
 
 #include "base/checked_math.h"
@@ -11,6 +13,13 @@ namespace zero {
 
 std::int64_t blocks_of(std::int64_t bytes) {
   return bytes / kBlockBytes + (bytes % kBlockBytes != 0 ? 1 : 0);
+}
+
+// ISA-L inverts neither the state it is given nor the state it returns, and takes a buffer that it
+// only reads as one that is not const.
+std::uint32_t crc32c(std::span<const std::byte> bytes) {
+  auto* const data = const_cast<std::byte*>(bytes.data());  // NOLINT(*-const-cast)
+  return ~crc32_iscsi(reinterpret_cast<unsigned char*>(data), narrow<int>(bytes.size()), ~0U);
 }
 
 FileBlocks::FileBlocks(std::span<const std::int64_t> bytes)

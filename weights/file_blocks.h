@@ -23,6 +23,10 @@ struct Block {
   std::int64_t bytes = 0;  ///< 1 to kBlockBytes
 };
 
+/// The checksum of a block: CRC32C (Castagnoli) of `bytes`, of which there are less than 2 GiB.
+/// Runs at memory speed.
+std::uint32_t crc32c(std::span<const std::byte> bytes);
+
 /// The blocks of a list of files, numbered 0 to count() - 1 over all files in order. Empty files
 /// have none.
 class FileBlocks {

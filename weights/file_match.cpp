@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "weights/foreign_tensor.h"
+#include "weights/hf/advice.h"
 #include "weights/hf/convert.h"
 
 namespace zero {

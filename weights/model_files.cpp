@@ -8,14 +8,13 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "weights/checkpoint_name.h"
 #include "weights/checkpoint_reader.h"
-#include "weights/hf/foreign_format.h"
-#include "weights/hf/lfs_pointer.h"
-#include "weights/whole_file.h"
+#include "weights/hf/advice.h"
 
 namespace zero {
 namespace {
@@ -23,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWeights = "weights/";
+constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/";  // its beginning
 
 /// A file of a checkpoint, which gives out no byte of a block that is damaged.
 template <typename Source>
@@ -101,14 +101,19 @@ std::optional<NameInCheckpoint> name_in_checkpoint(const std::string& file) {
   return std::nullopt;
 }
 
-/// Throws if the file is a Git LFS pointer, or weights in a format that is not read.
+/// Throws if the file is a Git LFS pointer, which a clone without Git LFS has in place of a large
+/// file, or weights in a format that is not read.
 void check_content(files::InputFile& file) {
-  std::array<char, std::max(kLfsStart, kForeignStart)> start{};
-  const auto bytes = static_cast<std::size_t>(std::min(file.size(), std::ssize(start)));
-  if (bytes == 0) return;
-  file.read(0, std::as_writable_bytes(std::span(start).first(bytes)));
-  refuse_lfs_pointer(file.path(), {start.data(), bytes});
-  const std::string foreign = foreign_file({start.data(), bytes});
+  std::array<char, std::max(kLfsPointer.size(), kForeignStart)> bytes{};
+  const auto count = static_cast<std::size_t>(std::min(file.size(), std::ssize(bytes)));
+  if (count == 0) return;
+  file.read(0, std::as_writable_bytes(std::span(bytes).first(count)));
+  const std::string_view start(bytes.data(), count);
+  ZERO_CHECK(!start.starts_with(kLfsPointer),
+             "{}: is a Git LFS pointer, not the file it stands for: the folder was cloned without "
+             "its large files; install Git LFS and run git lfs pull in the folder",
+             file.path());
+  const std::string foreign = foreign_file(start);
   ZERO_CHECK(foreign.empty(), "{}: {}", file.path(), foreign);
 }
 
@@ -149,6 +154,29 @@ std::string read_model_text(const std::string& path, std::int64_t largest) {
   const auto file = ModelFiles().open(path);
   check_size(*file, largest);
   return whole_file(*file);
+}
+
+std::vector<std::string> weight_files(const std::string& path) {
+  constexpr const char* kModelFile = "model.safetensors";
+  if (!fs::is_directory(path)) return {path};
+  const fs::path folder(path);
+  if (fs::exists(folder / kModelFile)) return {(folder / kModelFile).string()};
+  const fs::path index = folder / kWeightIndex;
+  ZERO_CHECK(fs::exists(index),
+             "{}: found neither {} nor {}; expected a folder of Hugging Face's with one of them{}",
+             path, kModelFile, kWeightIndex, folder_advice(path));
+  std::vector<std::string> paths;
+  for (const std::string& name : files_of_index(index.string(), read_model_text(index.string()))) {
+    paths.push_back((index.parent_path() / name).string());
+  }
+  return paths;
+}
+
+std::vector<SafetensorsReader> open_weights(const std::string& path) {
+  ModelFiles files;
+  std::vector<SafetensorsReader> readers;
+  for (const std::string& file : weight_files(path)) readers.emplace_back(files.open(file));
+  return readers;
 }
 
 }  // namespace zero

@@ -6,8 +6,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "files/file_system.h"
+#include "weights/hf/safetensors.h"
 #include "weights/text_file.h"
 
 namespace zero {
@@ -31,5 +33,15 @@ class ModelFiles {
 /// The content of a small file of a model's folder, opened likewise. Throws zero::Error naming the
 /// file, also if it has more than `largest` bytes.
 std::string read_model_text(const std::string& path, std::int64_t largest = kLargestText);
+
+/// The safetensors files that hold the weights at `path`: the file itself or, of a folder, its
+/// model.safetensors or the files that its model.safetensors.index.json lists. Throws zero::Error
+/// naming the missing file.
+std::vector<std::string> weight_files(const std::string& path);
+
+/// Opens the safetensors files of the weights at `path`, as weight_files() finds them and
+/// ModelFiles opens files. Throws zero::Error naming the file; a read of damaged data of a
+/// checkpoint names file, offset and tensor.
+std::vector<SafetensorsReader> open_weights(const std::string& path);
 
 }  // namespace zero

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "weights/damaged_checkpoint.h"
-#include "weights/whole_file.h"
 
 namespace zero {
 
@@ -19,6 +18,17 @@ std::string read_text(files::FileSystem& files, const std::string& path, std::in
   const auto file = files.open_read(path);
   damage_of([&] { check_size(*file, largest); });
   return whole_file(*file);
+}
+
+void check_size(const files::InputFile& file, std::int64_t largest) {
+  ZERO_CHECK(file.size() <= largest, "{}: has {} bytes, expected at most {}", file.path(),
+             file.size(), largest);
+}
+
+std::string whole_file(files::InputFile& file) {
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 void write_text(files::FileSystem& files, const std::string& path, std::string_view text) {

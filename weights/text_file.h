@@ -18,6 +18,12 @@ inline constexpr std::int64_t kLargestText = std::int64_t{64} << 20;
 std::string read_text(files::FileSystem& files, const std::string& path,
                       std::int64_t largest = kLargestText);
 
+/// Throws zero::Error naming the file if it has more than `largest` bytes.
+void check_size(const files::InputFile& file, std::int64_t largest);
+
+/// All bytes of an open file.
+std::string whole_file(files::InputFile& file);
+
 /// Makes a file of this content, replacing one that is there, and blocks until the content is on
 /// the disk; its name is after a sync of the folder.
 void write_text(files::FileSystem& files, const std::string& path, std::string_view text);

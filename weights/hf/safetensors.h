@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "files/file_system.h"
 #include "weights/hf/file_header.h"
@@ -38,5 +39,17 @@ class SafetensorsReader {
   FileHeader header_;
   std::unordered_map<std::string_view, const FileTensor*> by_name_;
 };
+
+/// The file of a folder that lists which file holds which tensor, if they are several.
+inline constexpr const char* kWeightIndex = "model.safetensors.index.json";
+
+/// Whether `name` can only name a file of the folder it is looked up in.
+bool is_plain_name(std::string_view name);
+
+/// The file names that the text of a model.safetensors.index.json lists, each once, sorted. `index`
+/// names the text in messages. Throws zero::Error if the text is no index, or if a name is not a
+/// plain file name: a downloaded file must not choose which other files of this machine are opened.
+/// Symbolic links of plain names are followed: the folder's owner made them.
+std::vector<std::string> files_of_index(const std::string& index, std::string_view text);
 
 }  // namespace zero

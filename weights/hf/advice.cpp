@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "weights/hf/foreign_format.h"
+#include "weights/hf/advice.h"
 
 #include <fmt/format.h>
 
@@ -12,13 +12,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json_tree.h"
 #include "base/printable.h"
-#include "weights/hf/file_header.h"
+#include "weights/hf/safetensors.h"
 #include "weights/text_file.h"
 
 namespace zero {
@@ -88,6 +89,85 @@ std::string adapter(const fs::path& config) {
       adapter_field(config, "base_model_name_or_path", "which its adapter_config.json names"));
 }
 
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// Whether the hub may have a model of that name: "gpt2", "Qwen/Qwen2.5-0.5B".
+bool is_hub_name(std::string_view path) {
+  const auto fits = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.' || c == '/';
+  };
+  return !path.empty() && path.front() != '/' && path.front() != '.' && path.back() != '/' &&
+         std::ranges::count(path, '/') <= 1 && std::ranges::all_of(path, fits);
+}
+
+/// The snapshot that a folder models--x--y of the hub's cache calls its main one, else any; empty
+/// if it holds none.
+std::string snapshot_in(const fs::path& cache) {
+  std::error_code error;
+  try {
+    std::string main = read_text(files::disk(), (cache / "refs/main").string(), 1000);
+    while (main.ends_with('\n')) main.pop_back();
+    const fs::path there = cache / "snapshots" / main;
+    if (!main.empty() && fs::exists(there / "config.json", error)) return there.string();
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): any snapshot will do
+  }
+  for (fs::directory_iterator at(cache / "snapshots", error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code unreadable;
+    if (fs::exists(at->path() / "config.json", unreadable)) return at->path().string();
+  }
+  return "";
+}
+
+/// Of a folder that is there.
+std::string advice_inside(const fs::path& folder) {
+  if (is_there(folder / "snapshots")) {
+    const std::string snapshot = snapshot_in(folder);
+    if (snapshot.empty()) {
+      return "; it is a folder of Hugging Face's cache without a whole snapshot: download the "
+             "model again, as with hf download NAME --local-dir FOLDER, and give FOLDER";
+    }
+    return fmt::format("; it is a folder of Hugging Face's cache: give {}",
+                       printable_line(snapshot));
+  }
+  if (is_there(folder / "model.safetensors") || is_there(folder / kWeightIndex)) return "";
+  const std::string foreign = foreign_folder(folder.string());
+  return foreign.empty() ? "" : "; " + foreign;
+}
+
+constexpr std::string_view kEightBits =
+    "; the weights are codes of 8 bits (FP8) with scales beside them: have transformers write them "
+    "whole: from_pretrained(FOLDER, quantization_config=FineGrainedFP8Config(dequantize=True)), "
+    "then save_pretrained(OUT)";
+constexpr std::string_view kAdapter =
+    "; it is of an adapter of PEFT: merge it into its base (merge_and_unload()) and save that";
+
+struct Prefix {
+  std::string_view begin;
+  std::string_view what;
+};
+// Outer wrappers first.
+constexpr std::array kPrefixes{
+    Prefix{"_orig_mod.",
+           "; _orig_mod. is of torch.compile: save the module that was compiled "
+           "(model._orig_mod), or take the prefix off the names"},
+    Prefix{"module.",
+           "; module. is of DistributedDataParallel, DeepSpeed or the like: save the "
+           "module inside (model.module), or take the prefix off the names"},
+    Prefix{"v_head.",
+           "; it is the value head of TRL's AutoModelForCausalLMWithValueHead: save its "
+           "pretrained_model"},
+    Prefix{"base_model.model.", kAdapter},
+};
+
+bool is_fp8(FileType type) {
+  return type == FileType::f8_e4m3 || type == FileType::f8_e5m2 || type == FileType::f8_e8m0;
+}
+
 }  // namespace
 
 std::string foreign_file(std::string_view start) {
@@ -100,8 +180,6 @@ std::string foreign_file(std::string_view start) {
   }
   return "";
 }
-
-std::string foreign_file_at(const std::string& path) { return foreign_file(start_of(path)); }
 
 std::string foreign_folder(const std::string& folder) {
   const fs::path path(folder);
@@ -140,6 +218,35 @@ std::string foreign_folder(const std::string& folder) {
         name);
   }
   return "";
+}
+
+std::string folder_advice(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return advice_inside(fs::path(path + "/").parent_path());
+  if (is_there(path)) {
+    const std::string foreign = foreign_file(start_of(path));
+    return foreign.empty() ? "" : "; it " + foreign;
+  }
+  if (!is_hub_name(path)) return "";
+  return fmt::format(
+      "; if {0} is a name of Hugging Face's hub: models are not downloaded here; run hf download "
+      "{0} --local-dir FOLDER, and give FOLDER",
+      path);
+}
+
+std::string tensor_advice(const FileTensor& tensor) {
+  const std::string_view name = tensor.name;
+  if (tensor.shape.size() == 1 && tensor.shape[0] == 0) {
+    return "; the file was saved under DeepSpeed's ZeRO-3, or FSDP, without gathering the weights: "
+           "save with stage3_gather_16bit_weights_on_model_save, or run zero_to_fp32.py FOLDER OUT "
+           "--safe_serialization on the checkpoint, and give OUT";
+  }
+  if (is_fp8(tensor.type) || name.ends_with(".weight_scale_inv")) return std::string(kEightBits);
+  for (const Prefix& prefix : kPrefixes) {
+    if (name.starts_with(prefix.begin)) return std::string(prefix.what);
+  }
+  const bool adapts = name.find(".lora_A.") != name.npos || name.find(".lora_B.") != name.npos;
+  return adapts ? std::string(kAdapter) : "";
 }
 
 }  // namespace zero
