@@ -17,7 +17,7 @@ set(public
   model/vocabulary_parallel_embedding.h model/vocabulary_parallel_head.h
   checkpoint/checkpointer.h weights/hf/config.h checkpoint/hf_folder.h checkpoint/weights.h
   inference/generator.h inference/inference_model.h inference/scheduler.h
-  text/chat_template.h text/stop.h text/text_stream.h text/tokenizer.h text/tokenizer_config.h)
+  text/chat_template.h text/text_stream.h text/tokenizer.h text/tokenizer_config.h)
 
 set(left ${public})
 list(JOIN ROOMS "|" rooms)

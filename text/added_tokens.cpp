@@ -3,11 +3,12 @@
 #include "text/added_tokens.h"
 
 #include <algorithm>
+#include <deque>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
-#include "text/composed_texts.h"
 #include "text/jinja/lexer.h"
 #include "text/unicode.h"
 
@@ -18,11 +19,6 @@ namespace {
 std::span<const ByteRange>::iterator range_at(std::span<const ByteRange> ranges, std::size_t at) {
   return std::ranges::partition_point(ranges,
                                       [&](const ByteRange& range) { return range.end <= at; });
-}
-
-bool within(std::span<const ByteRange> ranges, std::size_t begin, std::size_t end) {
-  const auto range = range_at(ranges, begin);
-  return range != ranges.end() && range->begin <= begin && end <= range->end;
 }
 
 /// Where the next range behind `at` begins or ends.
@@ -37,6 +33,82 @@ bool looks_like_control(std::string_view content) {
                                 (content.starts_with('[') && content.ends_with(']')));
 }
 
+char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
+bool is_letter(char c) { return upper(c) >= 'A' && upper(c) <= 'Z'; }
+
+/// Whether `text` is the name of a role between signs, as "@User:", whatever composes it.
+bool names_role(std::string_view text) {
+  const auto begin = std::ranges::find_if(text, is_letter);
+  const auto end = std::ranges::find_if(text.rbegin(), text.rend(), is_letter).base();
+  const std::string_view word(begin, std::max(begin, end));
+  return std::ranges::any_of(kChatRoles, [&](std::string_view role) {
+    return std::ranges::equal(word, role, {}, upper, upper);
+  });
+}
+
+/// The texts that the literals of a chat template may become one behind the other, with the roles
+/// of messages between, as '@' + role + ':'. Whether a conversation has those roles does not count.
+class ComposedTexts {
+ public:
+  /// None without a template.
+  explicit ComposedTexts(std::string_view chat_template);
+
+  /// Whether `text` is one of them: the end of a literal, whole ones, the beginning of one; or a
+  /// role between signs, which a template may compose by other ways. A text of more than kMostBytes
+  /// is taken for one without a look.
+  bool contains(std::string_view text) const;
+
+ private:
+  static constexpr std::size_t kMostBytes = 64;
+
+  void add(std::string literal);
+
+  std::deque<std::string> literals_;
+  std::unordered_set<std::string_view> whole_;
+  std::unordered_set<std::string_view> beginnings_;
+  std::unordered_set<std::string_view> ends_;
+};
+
+ComposedTexts::ComposedTexts(std::string_view chat_template) {
+  if (chat_template.empty()) return;
+  for (std::string& literal : jinja::literal_texts(chat_template)) add(std::move(literal));
+  for (const std::string_view role : kChatRoles) {
+    std::string changed(role);
+    add(changed);
+    changed[0] = upper(changed[0]);
+    add(changed);
+    std::ranges::transform(changed, changed.begin(), upper);
+    add(changed);
+  }
+}
+
+void ComposedTexts::add(std::string literal) {
+  if (literal.empty()) return;
+  const std::string_view text = literals_.emplace_back(std::move(literal));
+  if (text.size() <= kMostBytes && !whole_.insert(text).second) return;
+  for (std::size_t bytes = 1; bytes <= std::min(text.size(), kMostBytes); ++bytes) {
+    beginnings_.insert(text.substr(0, bytes));
+    ends_.insert(text.substr(text.size() - bytes));
+  }
+}
+
+bool ComposedTexts::contains(std::string_view text) const {
+  if (literals_.empty() || text.empty()) return false;
+  if (text.size() > kMostBytes || names_role(text)) return true;
+  std::array<bool, kMostBytes> literal_begins{true};  // whether one may begin there
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (at > 0 && ends_.contains(text.substr(0, at))) literal_begins[at] = true;
+    if (!literal_begins[at]) continue;
+    for (std::size_t end = at + 1; end <= text.size(); ++end) {
+      const std::string_view part = text.substr(at, end - at);
+      if (!beginnings_.contains(part)) break;
+      if (end == text.size()) return true;
+      if (whole_.contains(part)) literal_begins[end] = true;
+    }
+  }
+  return ends_.contains(text);
+}
+
 }  // namespace
 
 AddedToken read_added_token(JsonFields& fields, std::uint32_t id) {
@@ -48,6 +120,11 @@ AddedToken read_added_token(JsonFields& fields, std::uint32_t id) {
                    .single_word = fields.flag("single_word", false)};
   token.normalized = fields.flag("normalized", !token.special);
   return token;
+}
+
+bool within(std::span<const ByteRange> ranges, std::size_t begin, std::size_t end) {
+  const auto range = range_at(ranges, begin);
+  return range != ranges.end() && range->begin <= begin && end <= range->end;
 }
 
 void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_template,

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -35,6 +36,10 @@ struct AddedToken {
 /// Reads content, special, normalized, lstrip, rstrip and single_word.
 AddedToken read_added_token(JsonFields& fields, std::uint32_t id);
 
+/// Roles that a template may make tokens of, as "<|" + role + "|>"; other roles are content.
+inline constexpr std::array<std::string_view, 8> kChatRoles{
+    "system", "user", "assistant", "tool", "developer", "function", "model", "ipython"};
+
 /// Marks as guarded what may steer a chat, whatever a file marks as special: what looks like a
 /// control token ("<...>", "[...]"), and what a literal of `chat_template` or one of `names`, such
 /// as an eos_token, writes, or literals and roles one behind the other; not white space. What a
@@ -42,6 +47,9 @@ AddedToken read_added_token(JsonFields& fields, std::uint32_t id);
 /// Takes time in proportion to the texts.
 void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_template,
                   std::span<const std::string> names);
+
+/// Whether one of `ranges`, which are in order and apart, has all bytes from `begin` to `end`.
+bool within(std::span<const ByteRange> ranges, std::size_t begin, std::size_t end);
 
 /// A part of a text: an added token, or text between.
 struct TextPart {

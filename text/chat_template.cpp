@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "text/chat_roles.h"
-#include "text/jinja/template.h"
+#include "text/added_tokens.h"
+#include "text/jinja/evaluator.h"
 
 namespace zero {
 namespace {
@@ -18,6 +18,7 @@ namespace {
 using jinja::Origin;
 using jinja::Text;
 using jinja::Value;
+using Variables = std::vector<std::pair<std::string, Value>>;
 
 Value message_value(const ChatMessage& message) {
   const bool known = std::ranges::find(kChatRoles, message.role) != kChatRoles.end();
@@ -53,7 +54,7 @@ Value value_of(const nlohmann::json& json) {
 }
 
 /// Further variables, beside those that every chat with this tokenizer has.
-void add_values(const nlohmann::json& values, jinja::Template::Variables& variables) {
+void add_values(const nlohmann::json& values, Variables& variables) {
   const std::size_t own = variables.size();
   for (const auto& [name, value] : values.items()) {
     const auto end = variables.begin() + static_cast<std::ptrdiff_t>(own);
@@ -65,15 +66,14 @@ void add_values(const nlohmann::json& values, jinja::Template::Variables& variab
   }
 }
 
-jinja::Template::Variables variables_of(const TokenizerConfig& config,
-                                        std::span<const ChatMessage> messages,
-                                        const nlohmann::json& values) {
+Variables variables_of(const TokenizerConfig& config, std::span<const ChatMessage> messages,
+                       const nlohmann::json& values) {
   std::vector<Value> all;
   for (const ChatMessage& message : messages) all.push_back(message_value(message));
-  jinja::Template::Variables variables{{"messages", Value::list(std::move(all))},
-                                       {"tools", Value::none()},
-                                       {"documents", Value::none()},
-                                       {"add_generation_prompt", Value::boolean(true)}};
+  Variables variables{{"messages", Value::list(std::move(all))},
+                      {"tools", Value::none()},
+                      {"documents", Value::none()},
+                      {"add_generation_prompt", Value::boolean(true)}};
   for (const auto& [part, name] : config.special.names) {
     variables.emplace_back(part, Value::text(name.content));
   }
@@ -86,6 +86,23 @@ jinja::Template::Variables variables_of(const TokenizerConfig& config,
   }
   add_values(values, variables);
   return variables;
+}
+
+/// What the template writes. Throws zero::Error "FILE: the chat template, line N: ...", with the
+/// message that transformers has if the template refuses the variables.
+Text rendered(const ChatTemplate& chat, Variables variables, const std::tm& now) {
+  constexpr std::size_t kLongest = std::size_t{1} << 20U;
+  ZERO_CHECK(chat.text.size() <= kLongest,
+             "{}: the chat template has {} bytes; expected at most {}", chat.file, chat.text.size(),
+             kLongest);
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : variables) bytes += weight_of(value);
+  try {
+    const jinja::Syntax syntax = jinja::parse(chat.text);
+    return jinja::Evaluator(jinja::Budget(bytes), now).run(syntax, std::move(variables));
+  } catch (const Error& error) {
+    fail("{}: the chat template, {}", chat.file, printable_line(error.what()));
+  }
 }
 
 /// Contents without a byte are pieces where the template wrote what is before and behind them.
@@ -127,10 +144,9 @@ std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
       "{}: has no chat_template, so the model was not made to chat; give it text to continue",
       found.file);
   ZERO_CHECK(!messages.empty(), "a chat has no messages; give at least one");
-  jinja::Template::Variables variables = variables_of(config, messages, values);
+  Variables variables = variables_of(config, messages, values);
   try {
-    const jinja::Template chat(found.file, found.text);
-    return pieces_of(chat.render(std::move(variables), now));
+    return pieces_of(rendered(found, std::move(variables), now));
   } catch (const Error& error) {
     fail(
         "{}; change the messages if the template asks for others, or give the prompt's whole text, "

@@ -24,7 +24,7 @@ struct ChatMessage {
 /// contents of messages are pieces of their own, whatever the template does to them, so special
 /// tokens written in them stay text; an empty one is a piece without a byte. `now` is for templates
 /// that ask for the date. Throws zero::Error naming the file and line if the template is missing,
-/// is not known (docs: text/jinja/template.h) or refuses the messages, then with its own words.
+/// is not known (docs: text/jinja/syntax.h) or refuses the messages, then with its own words.
 std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
                                      std::span<const ChatMessage> messages, const std::tm& now,
                                      const nlohmann::json& values = {});

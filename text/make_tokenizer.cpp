@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "text/added_token_files.h"
 #include "text/bpe_tokenizer.h"
 #include "text/sentencepiece_model.h"
 #include "text/sentencepiece_tokenizer.h"

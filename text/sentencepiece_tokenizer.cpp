@@ -14,8 +14,8 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "text/sentencepiece_model.h"
+#include "text/special_names.h"
 #include "text/unicode.h"
-#include "text/unlisted_tokens.h"
 #include "weights/model_files.h"
 
 namespace zero {
@@ -226,14 +226,10 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (!guard.steering.contains(piece.id())) continue;
       const std::size_t begin = offset + piece.begin();
       const std::size_t end = offset + piece.end();
-      const auto range = std::ranges::partition_point(
-          guard.ranges, [&](const ByteRange& each) { return each.end <= begin; });
-      const bool of_template =
-          range != guard.ranges.end() && range->begin <= begin && end <= range->end;
-      ZERO_CHECK(of_template,
+      ZERO_CHECK(within(guard.ranges, begin, end),
                  "a message contains or completes \"{}\", a piece of the tokenizer's model that "
-                 "may steer the "
-                 "chat; leave it out, or give the whole prompt, rendered elsewhere, with --special",
+                 "may steer the chat; leave it out, or give the whole prompt, rendered elsewhere, "
+                 "with --special",
                  printable_line(piece.surface()));
     }
   }

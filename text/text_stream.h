@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -27,6 +29,26 @@ class TextStream {
   const Tokenizer* tokenizer_;
   bool drops_space_;  // of the next piece
   std::string kept_;
+};
+
+/// Ends a text before the stop string that is complete first, however the text is cut into pushes.
+/// Of several that end at one place, the longest counts.
+class StopStrings {
+ public:
+  /// Throws zero::Error if one of `stops` is empty.
+  explicit StopStrings(std::vector<std::string> stops);
+
+  /// The text that is safe to show. What may begin a stop string is kept: at most the length of
+  /// the longest less one byte. Nothing once stopped.
+  std::string push(std::string_view text);
+  bool stopped() const { return stopped_; }
+  /// The end of a text that does not go on: what was kept.
+  std::string finish();
+
+ private:
+  std::vector<std::string> stops_;
+  std::string kept_;
+  bool stopped_ = false;
 };
 
 }  // namespace zero

@@ -2,11 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/tokenizer_config.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "base/printable.h"
-#include "text/added_token_files.h"
 #include "weights/model_files.h"
 
 namespace zero {
@@ -15,9 +22,117 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+JsonFields parse_file(const fs::path& path) {
+  return JsonFields::parse(path.string(), read_model_text(path.string()));
+}
+
+std::uint32_t checked_id(const json& id, const std::string& place) {
+  ZERO_CHECK(id.is_number_unsigned() && id.get<std::uint64_t>() < kMostTokens,
+             "{}: found {}, expected an id below {}", place, id.dump(), kMostTokens);
+  return id.get<std::uint32_t>();
+}
+
+std::vector<AddedToken> tokens_of_decoder(JsonFields& config) {
+  std::vector<AddedToken> tokens;
+  JsonFields decoder = config.object("added_tokens_decoder");
+  for (const auto& [key, value] : config.raw("added_tokens_decoder").items()) {
+    std::uint32_t id = 0;
+    const char* end = key.data() + key.size();
+    const auto parsed = std::from_chars(key.data(), end, id);
+    ZERO_CHECK(parsed.ec == std::errc() && parsed.ptr == end && id < kMostTokens,
+               "{}: expected an id below {}", decoder.place(key), kMostTokens);
+    JsonFields token = decoder.object(key);
+    tokens.push_back(read_added_token(token, id));
+  }
+  return tokens;
+}
+
+/// The tokens that files beside a tokenizer's own add: "added_tokens_decoder" of
+/// tokenizer_config.json, whose fields are `config`; or else added_tokens.json in `folder`, whose
+/// tokens are special if they are among `special`.
+std::vector<AddedToken> read_added_tokens(const std::string& folder, JsonFields& config,
+                                          const SpecialNames& special) {
+  if (config.has("added_tokens_decoder")) return tokens_of_decoder(config);
+  const fs::path path = fs::path(folder) / "added_tokens.json";
+  if (!fs::is_regular_file(path)) return {};
+  const std::vector<std::string> contents = special.contents();
+  const std::set<std::string> names(contents.begin(), contents.end());
+  std::vector<AddedToken> tokens;
+  const std::optional<json> file = parse_json_tree(read_model_text(path.string()));
+  ZERO_CHECK(file && file->is_object(), "{}: is not a JSON object of tokens with ids",
+             path.string());
+  for (const auto& [content, id] : file->items()) {
+    tokens.push_back(
+        {.content = content,
+         .id = checked_id(id, fmt::format("{}: {}", path.string(), printable_line(content))),
+         .special = names.contains(content)});
+  }
+  return tokens;
+}
+
+constexpr const char* kDefault = "default";
+constexpr const char* kField = "chat_template";
+
+/// Templates by their names.
+using Templates = std::map<std::string, ChatTemplate>;
+
+void add_file(Templates& templates, const std::string& name, const fs::path& path) {
+  if (!fs::is_regular_file(path)) return;
+  templates[name] = {.text = read_model_text(path.string()), .file = path.string(), .found = true};
+}
+
+Templates in_files(const fs::path& folder) {
+  Templates templates;
+  const fs::path several = folder / kMoreTemplates;
+  for (const std::string& name : template_file_names(several.string())) {
+    add_file(templates, fs::path(name).stem().string(), several / name);
+  }
+  if (!templates.contains(kDefault)) {
+    add_file(templates, kDefault, folder / "chat_template.jinja");
+  }
+  return templates;
+}
+
+Templates in_config(JsonFields& config, const std::string& file) {
+  Templates templates;
+  const json& value = config.raw(kField);
+  if (value.is_null()) return templates;
+  if (value.is_object()) {
+    JsonFields named = config.object(kField);
+    for (const auto& [name, text] : value.items())
+      templates[name] = {.text = named.text(name), .file = file, .found = true};
+  } else if (value.is_array()) {
+    for (const json& entry : value) {
+      ZERO_CHECK(entry.is_object(), "{}: found {}, expected objects with name and template",
+                 config.place(kField), entry.dump());
+      JsonFields named(entry, config.place(kField), "");
+      templates[named.text("name")] = {.text = named.text("template"), .file = file, .found = true};
+    }
+  } else {
+    templates[kDefault] = {.text = config.text(kField), .file = file, .found = true};
+  }
+  return templates;
+}
+
+/// As transformers takes it: chat_template.jinja, called "default", and the files of the folder
+/// additional_chat_templates; without any of them the text or the list in tokenizer_config.json,
+/// whose fields are `config`. Of several the one called "default".
+ChatTemplate read_chat_template(const std::string& folder, JsonFields& config) {
+  const std::string file = (fs::path(folder) / "tokenizer_config.json").string();
+  Templates templates = in_files(folder);
+  if (templates.empty()) templates = in_config(config, file);
+  if (const auto found = templates.find(kDefault); found != templates.end()) return found->second;
+  ChatTemplate none{.file = file};
+  for (const auto& [name, each] : templates) {
+    none.file = each.file;
+    none.names.push_back(name);
+  }
+  return none;
+}
+
 std::vector<std::uint32_t> end_tokens_in(const fs::path& file) {
   if (!fs::is_regular_file(file)) return {};
-  JsonFields fields = JsonFields::parse(file.string(), read_model_text(file.string()));
+  JsonFields fields = parse_file(file);
   json value = fields.raw("eos_token_id");
   if (value.is_null()) return {};
   if (!value.is_array()) value = json::array({value});
@@ -46,10 +161,41 @@ std::uint32_t id_of(const char* part, const TokenTable& table, const TokenizerCo
 
 }  // namespace
 
+std::vector<std::string> template_file_names(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code no_file;
+    const bool is_template = at->path().extension() == ".jinja" && at->is_regular_file(no_file);
+    if (is_template) names.push_back(at->path().filename().string());
+  }
+  const bool missing =
+      error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+  ZERO_CHECK(!error || missing,
+             "{}: the folder of chat templates cannot be read: {}; allow reading it, or remove it",
+             folder, error.message());
+  std::ranges::sort(names);
+  return names;
+}
+
+std::vector<AddedToken> read_added_tokens_of_json(const std::string& path) {
+  std::vector<AddedToken> tokens;
+  if (!fs::is_regular_file(path)) return tokens;
+  JsonFields file = parse_file(path);
+  for (const json& value : file.raw("added_tokens")) {
+    ZERO_CHECK(value.is_object(), "{}: found {}, expected objects", file.place("added_tokens"),
+               value.dump());
+    JsonFields fields(value, path, "added_tokens.");
+    const std::uint32_t id = checked_id(fields.raw("id"), fields.place("id"));
+    tokens.push_back(read_added_token(fields, id));
+  }
+  return tokens;
+}
+
 TokenizerConfig read_tokenizer_config(const std::string& folder) {
   TokenizerConfig config{.file = (fs::path(folder) / "tokenizer_config.json").string()};
   JsonFields fields = fs::is_regular_file(config.file)
-                          ? JsonFields::parse(config.file, read_model_text(config.file))
+                          ? parse_file(config.file)
                           : JsonFields(json::object(), config.file, "");
   config.special = read_special_names(folder, fields);
   if (fields.has("add_bos_token")) config.add_bos_token = fields.flag("add_bos_token");

@@ -10,10 +10,17 @@
 
 #include "text/added_tokens.h"
 #include "text/special_names.h"
-#include "text/template_files.h"
 #include "text/tokenizer.h"
 
 namespace zero {
+
+/// The chat template of a tokenizer's folder.
+struct ChatTemplate {
+  std::string text{};                ///< empty if there is none, or none is "default"
+  std::string file{};                ///< where it was found, or looked for
+  std::vector<std::string> names{};  ///< if there are some and none is "default": theirs
+  bool found = false;                ///< `text` is a file's or a field's, be it empty
+};
 
 /// What tokenizer_config.json and the files beside it (docs/tokenizers.md) in a tokenizer's folder
 /// say; each may be missing.
@@ -42,5 +49,15 @@ std::vector<std::uint32_t> read_end_tokens(const std::string& folder);
 /// Puts the tokens that begin and end a text into `table`, which has those of the tokenizer's own
 /// file. Throws zero::Error if one has no id.
 void apply_config(const TokenizerConfig& config, TokenTable& table);
+
+/// "added_tokens" of the tokenizer.json `path`; none if there is no such file.
+std::vector<AddedToken> read_added_tokens_of_json(const std::string& path);
+
+/// The folder of more templates in that of a tokenizer.
+inline constexpr const char* kMoreTemplates = "additional_chat_templates";
+
+/// The names of the files *.jinja in `folder`, sorted; none if it is not there. Throws zero::Error
+/// naming it if it cannot be read.
+std::vector<std::string> template_file_names(const std::string& folder);
 
 }  // namespace zero

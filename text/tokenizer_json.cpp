@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "text/byte_level.h"
+#include "text/special_names.h"
 #include "text/unicode.h"
-#include "text/unlisted_tokens.h"
 
 namespace zero {
 namespace {

@@ -79,7 +79,13 @@ struct Statement {
   Statements otherwise{};
 };
 
-/// A parsed template: the statements, and what owns them all.
+/// A parsed template of chats: the statements, and what owns them all. The part of Jinja that such
+/// templates use, as transformers' apply_chat_template has it (jinja2's
+/// ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, loop controls and the tag
+/// "generation", and its tojson, raise_exception and strftime_now), to the byte, or an error. Not
+/// known, and refused by name where they are used: inheritance, imports, call blocks, recursive
+/// loops, autoescaping (and so operations on what "safe" gives), "%" and "**", and filters that
+/// templates of chats have no use for.
 struct Syntax {
   std::deque<Expression> expressions{};
   std::deque<Statement> statements{};
