@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "weights/hf/advice.h"
-#include "weights/hf/convert.h"
 
 namespace zero {
 namespace {

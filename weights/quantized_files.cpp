@@ -13,7 +13,6 @@
 #include "base/half.h"
 #include "base/printable.h"
 #include "base/shape_text.h"
-#include "weights/hf/convert.h"
 
 namespace zero {
 namespace {

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "weights/hf/convert.h"
-
 #include <cstring>
 
 #include "base/error.h"
 #include "base/half.h"
+#include "weights/hf/safetensors.h"
 
 namespace zero {
 namespace {

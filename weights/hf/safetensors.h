@@ -40,6 +40,10 @@ class SafetensorsReader {
   std::unordered_map<std::string_view, const FileTensor*> by_name_;
 };
 
+/// Converts elements in a file's encoding (F32, BF16, F16; any alignment) to fp32, exactly.
+/// Throws zero::Error on other types and if `bytes` does not hold exactly the elements of `to`.
+void decode(FileType from, std::span<const std::byte> bytes, std::span<float> to);
+
 /// The file of a folder that lists which file holds which tensor, if they are several.
 inline constexpr const char* kWeightIndex = "model.safetensors.index.json";
 
