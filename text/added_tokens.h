@@ -72,7 +72,8 @@ class AddedTokens {
   std::vector<TextPart> split(std::string_view text, const TokenPlaces& places,
                               const std::set<std::uint32_t>& written = {}) const;
 
-  /// Adds the ids of the tokens that `text` contains, whatever they may do there; not white space.
+  /// Adds the ids of the tokens that `text` contains, also where split() leaves them text; not
+  /// white space.
   void add_contained(std::string_view text, std::set<std::uint32_t>& ids) const;
 
  private:

@@ -71,7 +71,7 @@ void add_named(SpecialNames& names, JsonFields& fields, const char* field,
   for (const auto& [part, value] : fields.raw(field).items()) set(names, named, part, file);
 }
 
-/// What the file says counts before what is there, also that a part has no token (null).
+/// Adds those of a file, which replace those that are there; null takes a part's token away.
 void add(SpecialNames& names, JsonFields& fields, const std::string& file) {
   for (const char* part : kParts) {
     if (fields.lists(part)) set(names, fields, part, file);

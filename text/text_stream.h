@@ -12,9 +12,9 @@
 
 namespace zero {
 
-/// Turns tokens, one by one, into text to show: whole characters of UTF-8, U+FFFD for what is none.
-/// All results together are replace_invalid_utf8(decode(tokens)), and the text goes on behind the
-/// prompt's: a space that begins it stays if the prompt has text.
+/// Turns tokens, one by one, into text to show: whole characters of UTF-8, U+FFFD for bytes that
+/// are none. All results together are replace_invalid_utf8(decode(tokens)), and the text goes on
+/// behind the prompt's: a space that begins it stays if the prompt has text.
 class TextStream {
  public:
   /// `tokenizer` must outlive the stream.

@@ -34,8 +34,8 @@ std::int64_t code_row_bytes(const WeightShape& shape);
 /// writes them.
 class QuantizedFiles {
  public:
-  /// Those of ModelWeights::tensors(). Throws zero::Error naming file, tensor, found and expected
-  /// if a tensor is missing, repeated, unknown, or has another type or shape.
+  /// Finds the parameters of ModelWeights::tensors(). Throws zero::Error naming file, tensor, found
+  /// and expected if a tensor is missing, repeated, unknown, or has another type or shape.
   QuantizedFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape,
                  WeightFormat format);
 
@@ -45,8 +45,9 @@ class QuantizedFiles {
   /// (docs/quantized_weights.md).
   void read(std::size_t tensor, std::int64_t begin, std::span<float> values) const;
 
-  /// ModelWeights::ReadCodes: nothing if the groups and ranges of `shape` are not those of the
-  /// files, because the part begins inside one. Throws zero::Error likewise.
+  /// Rows [first, first + count) of a part of a matrix, for ModelWeights::ReadCodes; nothing if the
+  /// groups and ranges of `shape` are not those of the files, because the part begins inside one.
+  /// Throws zero::Error likewise.
   std::optional<QuantizedRows> read_codes(std::size_t tensor, const TensorPart& part,
                                           const WeightShape& shape, std::int64_t first,
                                           std::int64_t count) const;

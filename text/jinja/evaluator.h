@@ -119,8 +119,8 @@ class Evaluator {
   void set(const std::string& name, Value value);
   /// Makes a scope within the present one while it lives.
   class Inner;
-  /// What is assigned while it lives was chosen by something of an origin, and that it wrote
-  /// nothing.
+  /// While it lives, statements run that a value of an origin chose: what they assign has that
+  /// origin too, and so has their place in the output if they write nothing.
   class Chosen;
 
   Value evaluate(const Expression& expression);
@@ -153,11 +153,11 @@ class Evaluator {
   std::deque<Macro> macros_;
 };
 
-/// What a filter, function or method makes of its input and arguments: what it counts or chooses
-/// among contents, or as they say, is theirs. Texts made of texts keep their origins by themselves;
-/// where contents say what is cut off, they have borders.
+/// The result of a filter, function or method with its origin: content if it was counted or chosen
+/// among contents, or as contents say. The bytes of a text that was made of a text have their
+/// origins already; it gets borders if arguments that are content say where it is cut.
 Value made_of(const Value& result, const Value& input, const Arguments& arguments);
-/// The text between two borders, if something of that origin cut it.
+/// `text`, between two borders if content (`origin`) says where it is cut.
 Value cut_by(Origin origin, const Value& text);
 /// Throws zero::Error if no filter, test, function or method has the name, or arguments do not fit.
 Value apply_filter(Evaluator& evaluator, const std::string& name, const Value& input,

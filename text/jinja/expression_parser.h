@@ -30,7 +30,7 @@ class ExpressionParser {
   const Expression* target(Attributes attributes);
   /// The filters behind `input`, each behind a "|".
   const Expression* filters(const Expression* input);
-  /// A filter's name and what is behind it, without the "|".
+  /// A filter's name and arguments, behind the "|".
   const Expression* filter(const Expression* input);
 
   const Token& peek(std::size_t ahead = 0) const;
@@ -42,7 +42,7 @@ class ExpressionParser {
   void expect_sign(std::string_view sign);
   std::string expect_name();
   void expect(TokenKind kind, std::string_view what);
-  /// How deep the parser is within statements and expressions; refuses what is too deep.
+  /// One statement or expression around others while it lives; refuses too many around each other.
   class Level {
    public:
     explicit Level(ExpressionParser& parser);

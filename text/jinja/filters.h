@@ -15,7 +15,7 @@ using Filter = Value (*)(Evaluator& evaluator, const Value& input, const Argumen
 Filter list_filter(std::string_view name);
 std::vector<std::string_view> list_filter_names();
 
-/// What is replaced in a text: parameters of the filter and of the method.
+/// A replacement in a text: parameters of the filter and of the method.
 struct Replacement {
   Text from;
   Text to;

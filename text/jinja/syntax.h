@@ -92,8 +92,8 @@ struct Syntax {
   Statements body{};
 };
 
-/// Throws zero::Error "line N: ..." for what is not Jinja, and by name for what is and is not
-/// known here.
+/// Throws zero::Error "line N: ..." if `source` is not Jinja, or naming the part of Jinja that is
+/// not known here.
 Syntax parse(std::string_view source);
 
 }  // namespace zero::jinja

@@ -12,7 +12,7 @@ namespace zero::jinja {
 
 /// Who wrote a byte.
 enum class Origin : char { from_template = 0, content = 1 };
-/// That of what is made of both.
+/// The origin of a value that is made of both.
 constexpr Origin joined(Origin a, Origin b) { return a == Origin::content ? a : b; }
 
 /// UTF-8 in which each byte remembers its origin, through all operations, and each place whether
@@ -31,7 +31,8 @@ class Text {
   std::size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   Origin origin(std::size_t at) const { return static_cast<Origin>(origins_[at] & kContent); }
-  /// That of what is made of the whole text: content if a byte is, or there is a border.
+  /// The origin of a value that is made of the whole text: content if a byte is, or there is a
+  /// border.
   Origin origin() const { return touched_ ? Origin::content : Origin::from_template; }
   /// Whether contents without a byte stand before the byte `at`, or at the end.
   bool border(std::size_t at) const {

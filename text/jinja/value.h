@@ -90,15 +90,15 @@ class Value {
   std::int64_t integer() const;
   double number() const;
   bool is_safe() const { return safe_; }
-  /// Who wrote what is written of it: content if contents are in it, chose it or were counted for
-  /// it. Of maps the keys alone are looked at: a list of messages is no content.
+  /// That of the text that it is written as: content if contents are in it, chose it or were
+  /// counted for it. Of maps the keys alone count: a list of messages is no content.
   Origin origin() const;
-  /// The same without what is in a list or map: content if contents chose the items.
+  /// The same without the items of a list or map: content if contents chose these.
   Origin own_origin() const { return origin_; }
-  /// A text's is not changed.
+  /// The value with this origin, but for a text, whose bytes keep theirs.
   Value with_origin(Origin origin) const;
-  /// The value that something of this origin chose, among those that the template has: an empty
-  /// text is then a border, a number is contents'.
+  /// The value as something of this origin chose it among the template's: if content did, an empty
+  /// text is a border, and any other value but a text is content.
   Value chosen_by(Origin origin) const;
 
  private:

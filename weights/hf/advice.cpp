@@ -57,7 +57,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// The first bytes of a file; none of what is no file or cannot be read.
+/// The first bytes of a file; none if `path` is no file or cannot be read.
 std::string start_of(const fs::path& path) {
   std::error_code error;
   std::string start(kForeignStart, '\0');

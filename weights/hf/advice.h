@@ -30,9 +30,9 @@ std::string foreign_folder(const std::string& folder);
 /// nothing known.
 std::string folder_advice(const std::string& path);
 
-/// What wrote the tensor of a file that a model cannot take, and what to do, as "; ..." to end a
-/// message with: wrappers of modules, adapters, heads of other models, weights of 8 bits, shards
-/// that were not gathered. Empty: nothing known.
+/// Where a tensor comes from that a model cannot take, and what to do, as "; ..." to end a message
+/// with: wrappers of modules, adapters, heads of other models, weights of 8 bits, shards that were
+/// not gathered. Empty: nothing known.
 std::string tensor_advice(const FileTensor& tensor);
 
 }  // namespace zero
