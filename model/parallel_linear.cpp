@@ -8,6 +8,22 @@
 #include "base/error.h"
 
 namespace zero {
+namespace {
+
+LinearShape with_rows(LinearShape shape, std::int64_t rows) {
+  shape.rows = rows;
+  return shape;
+}
+
+/// For all rows, and for those of each chunk.
+void prepare_chunks(Ops& ops, const LinearShape& shape, const RowCut& cut) {
+  ops.prepare(shape, Ops::LinearUse::training);
+  for (const std::int64_t rows : cut.chunk_rows()) {
+    ops.prepare(with_rows(shape, rows), Ops::LinearUse::training);
+  }
+}
+
+}  // namespace
 
 ColumnParallelLinear::ColumnParallelLinear(TensorParallel& tensor, Options options)
     : tensor_(&tensor),
@@ -38,17 +54,8 @@ ParameterSpec ColumnParallelLinear::bias(std::string name) const {
   return tensor_->slice({.name = std::move(name), .shape = {outputs_}}, 0, ranges_);
 }
 
-LinearShape ColumnParallelLinear::rows(std::int64_t count) const {
-  LinearShape part = shape_;
-  part.rows = count;
-  return part;
-}
-
 void ColumnParallelLinear::prepare(Ops& ops) const {
-  ops.prepare(shape_, Ops::LinearUse::training);
-  for (const std::int64_t count : tensor_->cut().chunk_rows()) {
-    ops.prepare(rows(count), Ops::LinearUse::training);
-  }
+  prepare_chunks(ops, shape_, tensor_->cut());
   tensor_->prepare(shape_.in, shape_.dtype);
   if (shared_.holders != nullptr) {
     tensor_->prepare(*shared_.holders, shared_.outputs.count * shape_.in, shape_.weight_gradient);
@@ -84,10 +91,10 @@ void ColumnParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o
   const View y = TensorParallel::rows_of(o.y, range, shape_.out);
   const View bias = has_bias() ? unit.at(at_.bias) : View();
   if (o.gelu.empty()) {
-    ops.linear_forward(rows(range.count), x, unit.at(at_.weight), bias, y);
+    ops.linear_forward(with_rows(shape_, range.count), x, unit.at(at_.weight), bias, y);
     return;
   }
-  ops.linear_gelu_forward(rows(range.count),
+  ops.linear_gelu_forward(with_rows(shape_, range.count),
                           {.x = x,
                            .weight = unit.at(at_.weight),
                            .bias = bias,
@@ -103,9 +110,9 @@ void ColumnParallelLinear::backward(Ops& ops, const GradientLease& unit, const B
   Event summed;
   for (int k = 0; k < tensor_->chunks(); ++k) {
     const Slices::Range chunk = tensor_->cut().chunk(k);
-    ops.linear_backward_input(rows(chunk.count), TensorParallel::rows_of(o.dy, chunk, shape_.out),
-                              unit.parameter(at_.weight),
-                              TensorParallel::rows_of(o.partial, chunk, shape_.in));
+    ops.linear_backward_input(
+        with_rows(shape_, chunk.count), TensorParallel::rows_of(o.dy, chunk, shape_.out),
+        unit.parameter(at_.weight), TensorParallel::rows_of(o.partial, chunk, shape_.in));
     summed = tensor_->sum(k, dx, name_);
   }
   tensor_->wait(gathered);
@@ -157,17 +164,8 @@ ParameterSpec RowParallelLinear::bias(std::string name) const {
   return {.name = std::move(name), .shape = {shape_.out}};
 }
 
-LinearShape RowParallelLinear::rows(std::int64_t count) const {
-  LinearShape part = shape_;
-  part.rows = count;
-  return part;
-}
-
 void RowParallelLinear::prepare(Ops& ops) const {
-  ops.prepare(shape_, Ops::LinearUse::training);
-  for (const std::int64_t count : tensor_->cut().chunk_rows()) {
-    ops.prepare(rows(count), Ops::LinearUse::training);
-  }
+  prepare_chunks(ops, shape_, tensor_->cut());
   tensor_->prepare(shape_.out, shape_.dtype);
 }
 
@@ -180,7 +178,7 @@ void RowParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o) c
 Event RowParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o, int chunk) const {
   const bool biased = at_.bias != kAbsent && tensor_->rank() == 0;
   const Slices::Range part = tensor_->cut().chunk(chunk);
-  ops.linear_forward(rows(part.count), TensorParallel::rows_of(o.x, part, shape_.in),
+  ops.linear_forward(with_rows(shape_, part.count), TensorParallel::rows_of(o.x, part, shape_.in),
                      unit.at(at_.weight), biased ? unit.at(at_.bias) : View(),
                      TensorParallel::rows_of(o.partial, part, shape_.out));
   return tensor_->sum(chunk, {o.partial, o.y, shape_.out}, name_);
@@ -199,7 +197,7 @@ void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit,
     const Slices::Range chunk = tensor_->cut().chunk(k);
     tensor_->wait(gathered[static_cast<std::size_t>(k)]);
     ops.linear_backward_input(
-        rows(chunk.count), TensorParallel::rows_of(o.gathered, chunk, shape_.out),
+        with_rows(shape_, chunk.count), TensorParallel::rows_of(o.gathered, chunk, shape_.out),
         unit.parameter(at_.weight), TensorParallel::rows_of(o.dx, chunk, shape_.in));
   }
 }

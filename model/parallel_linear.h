@@ -80,7 +80,6 @@ class ColumnParallelLinear {
   void backward(Ops& ops, const GradientLease& unit, const Backward& operands) const;
 
  private:
-  LinearShape rows(std::int64_t count) const;
   /// Sums the gradients of shared outputs, `width` elements each, over their holders.
   Event sum_shared(View gradient, std::int64_t width) const;
 
@@ -151,8 +150,6 @@ class RowParallelLinear {
   void backward_parameters(Ops& ops, const GradientLease& unit, View x, View dy) const;
 
  private:
-  LinearShape rows(std::int64_t count) const;
-
   TensorParallel* tensor_ = nullptr;
   LinearShape shape_;
   std::int64_t inputs_ = 0;  // of all ranks
