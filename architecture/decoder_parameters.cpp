@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -55,6 +56,35 @@ std::array<DecoderParameter, kBlockSlots> block_parameters(const DecoderSplit& s
 }
 
 }  // namespace
+
+void TensorPart::read(const Read& read, std::int64_t first, std::span<float> values) const {
+  const std::int64_t each = width();
+  if (each == 0) return;
+  const auto take = [&values](std::int64_t count) {
+    const std::span<float> taken = values.first(static_cast<std::size_t>(count));
+    values = values.subspan(taken.size());
+    return taken;
+  };
+  const std::int64_t most = std::max<std::int64_t>(1, kPiece / all_columns);
+  std::vector<float> piece;
+  for (const auto& range : part_of(rows, first, std::ssize(values) / each)) {
+    if (each == all_columns) {
+      read(range.begin * all_columns, take(range.count * each));
+      continue;
+    }
+    for (std::int64_t row = 0; row < range.count; row += most) {
+      const std::int64_t count = std::min(most, range.count - row);
+      piece.resize(static_cast<std::size_t>(count * all_columns));
+      read((range.begin + row) * all_columns, piece);
+      for (std::int64_t i = 0; i < count; ++i) {
+        for (const TensorSlice::Range& held : columns) {
+          const auto from = piece.begin() + i * all_columns + held.begin;
+          std::copy(from, from + held.count, take(held.count).begin());
+        }
+      }
+    }
+  }
+}
 
 std::vector<std::int64_t> DecoderParameter::shape() const {
   if (in == 0) return rows == 0 ? std::vector{out} : std::vector{rows, out};

@@ -5,14 +5,31 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "architecture/decoder_split.h"
-#include "architecture/tensor_part.h"
 #include "partition/parameter_spec.h"
 
 namespace zero {
+
+/// The elements of a tensor (rows, columns) of files that a rank holds: those of some rows and some
+/// columns, row major.
+struct TensorPart {
+  IndexRanges rows;
+  IndexRanges columns;
+  std::int64_t all_columns = 0;  ///< of the tensor
+
+  std::int64_t width() const { return count_of(columns); }
+  /// Fills `values`, fp32, with elements of the tensor from `begin` on.
+  using Read = std::function<void(std::int64_t begin, std::span<float> values)>;
+  /// Fills `values`, whole rows of the part, from its row `first` on. Where the part has some of
+  /// the columns, reads all of them, about kPiece elements at a time.
+  void read(const Read& read, std::int64_t first, std::span<float> values) const;
+  static constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+};
 
 /// A parameter of a decoder, and the part of it that a rank of a tensor group holds.
 struct DecoderParameter {

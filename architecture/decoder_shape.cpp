@@ -5,7 +5,6 @@
 #include <cmath>
 #include <string_view>
 
-#include "architecture/head_split.h"
 #include "base/error.h"
 
 namespace zero {
@@ -86,13 +85,6 @@ void DecoderShape::validate() const {
   ZERO_CHECK(local_layers.empty() || std::ssize(local_layers) == layers,
              "model.local_layers is of {} layers, expected model.layers = {}", local_layers.size(),
              layers);
-}
-
-void DecoderShape::validate(int tensor_ranks) const {
-  validate();
-  HeadSplit::of(heads, kv_heads, 0, tensor_ranks);
-  check_share("model.vocabulary", vocabulary, tensor_ranks);
-  check_share("model.intermediate", intermediate, tensor_ranks);
 }
 
 std::int64_t DecoderShape::block_matrices() const {

@@ -152,31 +152,18 @@ json query_scalar(const DecoderShape& d) {
   return static_cast<std::int64_t>(whole);
 }
 
-// In the field names of transformers 4, which version 5 also reads.
 json to_hf(const DecoderShape& d) {
-  json tree{{"architectures", {kClasses[0].architecture}},
-            {"model_type", kClasses[0].model_type},
-            {"num_hidden_layers", d.layers},
-            {"hidden_size", d.width},
-            {"num_attention_heads", d.heads},
-            {"num_key_value_heads", d.kv_heads},
-            {"head_dim", d.head_width},
-            {"intermediate_size", d.intermediate},
-            {"vocab_size", d.vocabulary},
-            {"max_position_embeddings", d.context},
-            {"rms_norm_eps", d.epsilon},
-            {"query_pre_attn_scalar", query_scalar(d)},
-            {"rope_theta", d.rotary->theta},
-            {"rope_scaling", nullptr},
-            {"layer_types", layer_types_to(d)},
-            {"hidden_activation", "gelu_pytorch_tanh"},
-            {"tie_word_embeddings", d.head == Head::tied},
-            {"attn_logit_softcapping", nullptr},
-            {"final_logit_softcapping", nullptr},
-            {"attention_bias", false},
-            {"attention_dropout", 0.0},
-            {"torch_dtype", "float32"}};
-  if (d.window != 0) tree["sliding_window"] = d.window;
+  json tree = kLlama.to_hf(d);
+  for (const char* field : {"hidden_act", "use_sliding_window", "max_window_layers"}) {
+    tree.erase(field);
+  }
+  tree.update(json{{"architectures", {kClasses[0].architecture}},
+                   {"model_type", kClasses[0].model_type},
+                   {"query_pre_attn_scalar", query_scalar(d)},
+                   {"layer_types", layer_types_to(d)},
+                   {"hidden_activation", "gelu_pytorch_tanh"},
+                   {"attn_logit_softcapping", nullptr},
+                   {"final_logit_softcapping", nullptr}});
   if (d.local_rotary) tree["rope_local_base_freq"] = d.local_rotary->theta;
   return tree;
 }

@@ -20,10 +20,6 @@ namespace {
 
 constexpr std::int64_t kPage = 4096;  // of memory that a disk reads by itself
 
-std::span<std::byte> bytes_of(const View& view) {
-  return {static_cast<std::byte*>(view.data()), static_cast<std::size_t>(view.bytes())};
-}
-
 }  // namespace
 
 BlockWriter::BlockWriter(const StateSource& of, StateTensors tensors, CheckpointLayout layout,
@@ -53,7 +49,7 @@ BlockWriter::BlockWriter(const StateSource& of, StateTensors tensors, Checkpoint
        block += mesh.size(Axis::replicate)) {
     if (plan_->writer(block) == replica_.rank()) ++writes_[layout_.blocks().at(block).file];
   }
-  queue_ = disk_.queue(bytes_of(staging_.view()),
+  queue_ = disk_.queue(std::as_writable_bytes(staging_.view().as<float>()),
                        narrow<int>(std::max<std::int64_t>(std::ssize(slots_) * per_round_, 1)));
 }
 
@@ -228,7 +224,7 @@ void BlockWriter::write_blocks(Slot& slot, std::span<const std::int64_t> blocks)
   const std::span<std::int32_t> checksums = checksums_.view().as<std::int32_t>();
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const Block block = layout_.blocks().at(blocks[i]);
-    const std::span<std::byte> bytes = bytes_of(slot.memory)
+    const std::span<std::byte> bytes = std::as_writable_bytes(slot.memory.as<float>())
                                            .subspan(i * static_cast<std::size_t>(block_bytes_),
                                                     static_cast<std::size_t>(block.bytes));
     const std::string_view head = layout_.head_of(block);

@@ -9,15 +9,14 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/no_timeout.h"
 #include "collectives/agreement.h"
 #include "weights/text_file.h"
 
 namespace zero {
 namespace {
 
-constexpr std::string_view kPurpose = "resume";
-constexpr const char* kCommit = "COMMIT";
+constexpr std::string_view kResuming = "resume";
+constexpr const char* kCommitFile = "COMMIT";
 constexpr std::int64_t kLargestCommit = 4096;  // bytes
 
 /// The note of a rank whose failure is proven damage.
@@ -106,7 +105,7 @@ std::vector<CheckpointLoader::Candidate> CheckpointLoader::candidates(const std:
       mine.note = list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     });
   }
-  const std::vector<RankStatus> statuses = statuses_.all_gather(mine, kPurpose);
+  const std::vector<RankStatus> statuses = statuses_.all_gather(mine, kResuming);
   if (const std::string& why = statuses[0].failure; !why.empty()) throw AgreedError(why);
   std::vector<Candidate> candidates;
   for (const auto& each : nlohmann::json::parse(statuses[0].note))
@@ -117,7 +116,7 @@ std::vector<CheckpointLoader::Candidate> CheckpointLoader::candidates(const std:
 /// The checkpoints that may be loaded, the best first: of an explicit path one.
 std::vector<CheckpointLoader::Candidate> CheckpointLoader::find(const std::string& which) const {
   const bool any = which == "auto";
-  if (!any && disk_.kind_of(which + "/" + kCommit) == files::PathKind::file)
+  if (!any && disk_.kind_of(which + "/" + kCommitFile) == files::PathKind::file)
     return {{.path = which, .fault = {}}};
   std::vector<Candidate> found;
   for (const FoundCheckpoint& step : find_checkpoints(disk_, any ? folder_ : which)) {
@@ -138,10 +137,10 @@ CheckpointFailure CheckpointLoader::open(const std::string& path) {
   std::string commit;
   const CheckpointFailure mine = checkpoint_failure_of([&] {
     reader_ = std::make_unique<CheckpointReader>(disk_, path);
-    commit = read_text(disk_, path + "/" + kCommit, kLargestCommit);
+    commit = read_text(disk_, path + "/" + kCommitFile, kLargestCommit);
   });
   const std::vector<RankStatus> statuses =
-      statuses_.all_gather(mine ? status_of(mine) : RankStatus{"", commit}, kPurpose);
+      statuses_.all_gather(mine ? status_of(mine) : RankStatus{"", commit}, kResuming);
   if (!first_failure(statuses).empty()) return agreed(statuses);
   for (std::size_t rank = 1; rank < statuses.size(); ++rank) {
     if (statuses[rank].note == statuses[0].note) continue;
@@ -155,7 +154,7 @@ CheckpointFailure CheckpointLoader::open(const std::string& path) {
 
 /// Throws the same error on all ranks unless the open checkpoint fits the engine and the trainer.
 void CheckpointLoader::check(const AcceptCheckpoint& accept) {
-  agree(statuses_.world(), engine_.device(), kPurpose, [&] {
+  agree(statuses_.world(), engine_.device(), kResuming, [&] {
     try {
       if (accept) accept(reader_->index().extra);
     } catch (const Error& error) {
@@ -187,7 +186,7 @@ CheckpointFailure CheckpointLoader::read(HostBlocks& blocks) {
           engine_.states().set(tensors_[numbers[piece.tensor]], piece.source_begin, values);
         });
       });
-  const CheckpointFailure failure = agreed(statuses_.all_gather(status_of(mine), kPurpose));
+  const CheckpointFailure failure = agreed(statuses_.all_gather(status_of(mine), kResuming));
   if (failure) engine_.states().initialise();
   return failure;
 }

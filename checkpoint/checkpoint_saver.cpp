@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/no_timeout.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 

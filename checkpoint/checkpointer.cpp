@@ -11,70 +11,50 @@
 namespace zero {
 namespace {
 
+/// Checks the options.
 files::FileSystem& disk_of(const CheckpointOptions& options) {
-  return options.disk != nullptr ? *options.disk : files::disk();
-}
-
-CheckpointOptions checked(CheckpointOptions options) {
   ZERO_CHECK(!options.folder.empty(), "a folder of checkpoints has no name; give its path");
   ZERO_CHECK(options.keep_last >= 0 && options.keep_every >= 0,
              "{}: keep_last is {} and keep_every {}, expected 0 or more", options.folder,
              options.keep_last, options.keep_every);
-  return options;
+  return options.disk != nullptr ? *options.disk : files::disk();
 }
 
 }  // namespace
 
-class Checkpointer::Core {
- public:
-  Core(Engine& engine, const CheckpointOptions& options)
-      : engine(engine),
-        disk(disk_of(options)),
-        saver({engine, disk}, options),
-        loader({engine, disk}, options, saver.writer().layout().blocks().count()) {}
-
-  Engine& engine;
-  files::FileSystem& disk;
-  CheckpointSaver saver;
-  CheckpointLoader loader;
-};
-
-Checkpointer::Checkpointer(Engine& engine, CheckpointOptions options)
-    : core_(std::make_unique<Core>(engine, checked(std::move(options)))) {}
+Checkpointer::Checkpointer(Engine& engine, const CheckpointOptions& options)
+    : engine_(engine),
+      disk_(disk_of(options)),
+      saver_(std::make_unique<CheckpointSaver>(StateSource{engine, disk_}, options)),
+      loader_(std::make_unique<CheckpointLoader>(StateSource{engine, disk_}, options,
+                                                 saver_->writer().layout().blocks().count())) {}
 
 Checkpointer::~Checkpointer() = default;
 
 void Checkpointer::save(const nlohmann::ordered_json& extra,
                         const std::function<void()>& before_commit) {
-  core_->saver.save(extra, before_commit);
+  saver_->save(extra, before_commit);
 }
 
 void Checkpointer::remove_only(RemovesCheckpoint removes) {
-  core_->saver.remove_only(std::move(removes));
+  saver_->remove_only(std::move(removes));
 }
 
-void Checkpointer::wait() { core_->saver.wait(); }
+void Checkpointer::wait() { saver_->wait(); }
 
-void Checkpointer::give_up(const std::string& why) { core_->saver.give_up(why); }
+void Checkpointer::give_up(const std::string& why) { saver_->give_up(why); }
 
-std::optional<SaveReport> Checkpointer::report() { return core_->saver.report(); }
+std::optional<SaveReport> Checkpointer::report() { return saver_->report(); }
 
 std::optional<Resumed> Checkpointer::load(const std::string& which,
                                           const AcceptCheckpoint& accept) {
-  core_->saver.wait();  // throws if the engine has ended
-  core_->engine.states()
-      .finish_reads();  // of another Checkpointer, which saves the states as they are
-  return core_->loader.load(which, accept);
+  saver_->wait();                   // throws if the engine has ended
+  engine_.states().finish_reads();  // of another Checkpointer, which saves the states as they are
+  return loader_->load(which, accept);
 }
 
-const std::vector<std::string>& Checkpointer::passed_over() const {
-  return core_->loader.passed_over();
-}
+const std::vector<std::string>& Checkpointer::passed_over() const { return loader_->passed_over(); }
 
-std::string Checkpointer::how() const { return core_->disk.how(); }
-
-CheckpointSaver& CheckpointerParts::saver(Checkpointer& checkpointer) {
-  return checkpointer.core_->saver;
-}
+std::string Checkpointer::how() const { return disk_.how(); }
 
 }  // namespace zero

@@ -13,6 +13,7 @@
 
 namespace zero {
 
+class CheckpointLoader;
 class CheckpointSaver;
 class Engine;
 
@@ -25,7 +26,7 @@ class Engine;
 /// waits for a save of another that is in flight before it begins its own.
 class Checkpointer {
  public:
-  Checkpointer(Engine& engine, CheckpointOptions options);
+  Checkpointer(Engine& engine, const CheckpointOptions& options);
   /// Waits for a save in flight; a failure is lost. While an exception unwinds, which other ranks
   /// may not have met, the save is dropped: it commits nothing further.
   ~Checkpointer();
@@ -66,15 +67,12 @@ class Checkpointer {
   std::string how() const;
 
  private:
-  friend class CheckpointerParts;
-  class Core;
-  std::unique_ptr<Core> core_;
-};
+  friend class CheckpointerParts;  // of tests, which leave one of the saver's waits out
 
-/// What a Checkpointer is made of, for tests that leave one of its waits out.
-class CheckpointerParts {
- public:
-  static CheckpointSaver& saver(Checkpointer& checkpointer);
+  Engine& engine_;
+  files::FileSystem& disk_;
+  std::unique_ptr<CheckpointSaver> saver_;
+  std::unique_ptr<CheckpointLoader> loader_;
 };
 
 }  // namespace zero

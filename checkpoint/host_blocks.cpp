@@ -39,10 +39,6 @@ SharedBuffer allocate(Communicator& host, Device& device, std::int64_t held) {
   return {device.allocate_host(count, DType::fp32, MemoryClass::staging, kLabel), false};
 }
 
-std::span<std::byte> bytes_of(const View& view) {
-  return {static_cast<std::byte*>(view.data()), static_cast<std::size_t>(view.bytes())};
-}
-
 }  // namespace
 
 HostBlocks::HostBlocks(Communicator& world, Device& device, files::FileSystem& disk,
@@ -54,7 +50,8 @@ HostBlocks::HostBlocks(Communicator& world, Device& device, files::FileSystem& d
       readers_(std::min<std::int64_t>(host_.size(), held_)),
       each_(held_ / readers_),
       memory_(allocate(host_, device, held_)),
-      queue_(disk.queue(bytes_of(memory_.buffer.view()), narrow<int>(2 * each_))) {}
+      queue_(disk.queue(std::as_writable_bytes(memory_.buffer.view().as<float>()),
+                        narrow<int>(2 * each_))) {}
 
 void HostBlocks::plan(Device& device, std::int64_t blocks) {
   device.allocate_host(kRounds * held_of(blocks) * kElements, DType::fp32, MemoryClass::staging,
@@ -107,7 +104,7 @@ void HostBlocks::find_needed(const CheckpointReader& reader, const Needs& needs)
 std::span<std::byte> HostBlocks::place(const CheckpointReader& reader, std::size_t at) const {
   const auto i = static_cast<std::int64_t>(at);
   const std::int64_t slot = i / per_round() % kRounds * held_ + i % per_round();
-  return bytes_of(memory_.buffer.slice(slot * kElements, kElements))
+  return std::as_writable_bytes(memory_.buffer.slice(slot * kElements, kElements).as<float>())
       .first(static_cast<std::size_t>(reader.blocks().at(needed_[at]).bytes));
 }
 

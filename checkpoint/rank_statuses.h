@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,5 +43,29 @@ class RankStatuses {
 
 /// "[rank 3] " and the failure of the lowest rank that failed; empty if none did.
 std::string first_failure(std::span<const RankStatus> statuses);
+
+/// While one lives, this rank waits for the others without a timeout; warnings stay. For waits that
+/// a disk decides: the files of a checkpoint may take longer than any rank should.
+class NoTimeout {
+ public:
+  explicit NoTimeout(const Communicator& world)
+      : world_(world.implementation()), before_(world_.wait_limits()) {
+    WaitLimits limits = *before_;
+    limits.timeout = std::chrono::milliseconds(0);
+    world_.set_wait_limits(limits);
+  }
+  ~NoTimeout() {
+    try {
+      world_.set_wait_limits(*before_);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory; the limits stay lifted
+    }
+  }
+  NoTimeout(const NoTimeout&) = delete;
+  NoTimeout& operator=(const NoTimeout&) = delete;
+
+ private:
+  Communicator world_;
+  std::shared_ptr<const WaitLimits> before_;
+};
 
 }  // namespace zero

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine.h"
 
+#include <algorithm>
+
 #include "engine/engine_core.h"
-#include "engine/planned_traffic.h"
 
 namespace zero {
 
@@ -61,8 +62,46 @@ std::int64_t Engine::padding_count() const {
 
 MeshTraffic Engine::planned_axes() const {
   const EngineCore::Sealed& parts = core_->sealed("planned_axes");
-  return planned_traffic(parts.resources, *parts.sharding, parts.reducer, core_->units_,
-                         parts.gathers.training(), *core_->mesh_);
+  const EngineResources& resources = parts.resources;
+  const Sharding& sharding = *parts.sharding;
+  CountedMesh& mesh = *core_->mesh_;
+  const EngineOptions& options = resources.options;
+  const int reduces =
+      options.reduction == ReductionPolicy::boundary ? 1 : resources.accumulation_steps;
+  MeshTraffic traffic;
+  const auto book = [&](const Communicator& along, Operation counted_as, Operation operation,
+                        std::int64_t bytes, int times) {
+    mesh.booked(traffic, along)
+        .add(counted_as, Communicator::sent_bytes(operation, bytes, along.size()) * times);
+  };
+  const auto gather = [&](Operation counted_as, std::int64_t elements, DType dtype, int times) {
+    book(resources.shards, counted_as, Operation::all_gather, elements * size_of(dtype), times);
+  };
+  for (const Window& window : parts.gathers.training().windows) {
+    if (window.kind == Window::Kind::gradients) continue;
+    for (const Segment& segment : core_->unit_at(window.unit).segments) {
+      gather(Operation::all_gather, sharding.window_elements(segment), options.compute,
+             resources.accumulation_steps);
+    }
+  }
+  for (const Unit& unit : core_->units_) {
+    const Segment* segment = unit.trainable();
+    if (segment == nullptr) continue;
+    const std::int64_t wire = segment->layout.world() * size_of(parts.reducer.wire_dtype());
+    const std::int64_t chunk = parts.reducer.chunk(*segment);
+    for (std::int64_t begin = 0; begin < segment->layout.shard(); begin += chunk) {
+      const std::int64_t count = std::min(chunk, segment->layout.shard() - begin);
+      book(resources.shards, sharding.reduce_traffic(), Operation::reduce_scatter, wire * count,
+           reduces);
+      book(resources.replicate, Operation::all_reduce, Operation::all_reduce,
+           count * size_of(DType::fp32), reduces);
+    }
+    gather(Operation::all_gather, sharding.published_elements(*segment), options.compute, 1);
+    gather(Operation::all_reduce, sharding.finished_elements(*segment), resources.gradient, 1);
+  }
+  book(mesh.world(), Operation::all_reduce, Operation::all_reduce,
+       StepSums::kCount * size_of(DType::i64), 1);
+  return traffic;
 }
 
 std::vector<ParameterOwnership> Engine::ownership() const {

@@ -17,7 +17,6 @@
 #include "engine/lease.h"
 #include "engine/ownership.h"
 #include "engine/schedule.h"
-#include "engine/seal_options.h"
 #include "engine/step_report.h"
 #include "partition/parameter_spec.h"
 

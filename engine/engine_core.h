@@ -13,12 +13,9 @@
 #include "engine/coded_moments.h"
 #include "engine/engine_options.h"
 #include "engine/gathers.h"
-#include "engine/given_values.h"
-#include "engine/gradient_reducer.h"
+#include "engine/gradients.h"
 #include "engine/graph_capture.h"
-#include "engine/leased_gradients.h"
 #include "engine/model_state.h"
-#include "engine/seal_options.h"
 #include "engine/state_reads.h"
 #include "engine/step_costs.h"
 #include "engine/step_progress.h"
@@ -32,8 +29,8 @@ class GradientLease;
 class ParameterLease;
 
 /// The implementation of Engine: what each call makes the parts do, in which order; StepProgress
-/// knows which call is allowed when. engine_core.cpp registers and seals, engine_lease.cpp walks
-/// the schedule, engine_step.cpp ends a step. EngineStates works on the same parts.
+/// knows which call is allowed when. engine_core.cpp registers, engine_seal.cpp seals,
+/// lease.cpp walks the schedule, engine_step.cpp ends a step. EngineStates works on the same parts.
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, EngineOptions options);

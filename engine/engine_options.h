@@ -49,4 +49,12 @@ struct EngineOptions {
 /// constructor of Engine calls it.
 void validate(const EngineOptions& options);
 
+/// Given to Engine::seal().
+struct SealOptions {
+  /// The uses of one micro-batch; empty: every unit forward in registration order, then backward in
+  /// reverse.
+  std::vector<Use> order{};
+  int accumulation_steps = 1;
+};
+
 }  // namespace zero

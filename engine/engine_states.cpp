@@ -5,7 +5,6 @@
 #include <array>
 
 #include "engine/engine_core.h"
-#include "engine/state_hash.h"
 
 namespace zero {
 namespace {
@@ -217,7 +216,7 @@ double EngineStates::save_seconds() const { return core_.reads_.total_seconds();
 std::uint64_t EngineStates::hash() {
   const ModelState& states = finished_values("hash");
   const StepCosts::OutsideStep guard(core_.costs_);
-  return state_hash(states);
+  return states.hash();
 }
 
 void EngineStates::check_replicas() {

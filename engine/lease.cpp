@@ -60,4 +60,89 @@ View GradientLease::gradient(int index) const {
 }
 bool GradientLease::accumulates() const { return !step().first_gradient; }
 
+/// Takes the next compute step for `unit`, or throws before anything is submitted.
+int EngineCore::enter(UnitId unit, bool gradients) {
+  Sealed& parts = usable(gradients ? "backward" : "forward");
+  parts.progress.check_enter(unit, gradients);
+  const int compute_step = parts.progress.compute_step();
+  const ScheduleStep& step = parts.gathers.schedule().step(compute_step);
+  const auto begin = [&] {
+    parts.gathers.make_present(step);
+    if (gradients) parts.gradients.prepare(step);
+  };
+  if (parts.gathers.evaluating()) {
+    begin();
+  } else {
+    costs_.expose(compute_step, begin);
+  }
+  parts.progress.begin_lease();
+  return compute_step;
+}
+
+ParameterLease EngineCore::forward(UnitId unit) { return {*this, enter(unit, false)}; }
+GradientLease EngineCore::backward(UnitId unit) { return {*this, enter(unit, true)}; }
+
+void EngineCore::repeat(int compute_step, std::size_t nth, const Stream::Work& body) {
+  if (!options_.graphs) return body();
+  const Gathers& gathers = sealed_->gathers;
+  const Use& use = gathers.schedule().step(compute_step).use;
+  graphs_.repeat({gathers.evaluating(), compute_step, nth}, unit_at(use.unit.index), use.phase,
+                 body);
+}
+
+void EngineCore::discard_graphs() {
+  if (sealed_) sealed_->progress.check_between_leases("discard_graphs");
+  graphs_.clear();
+}
+
+void EngineCore::end_lease(int compute_step, bool unwinding) noexcept {
+  Gathers& gathers = sealed_->gathers;
+  StepProgress& progress = sealed_->progress;
+  progress.end_lease();
+  const ScheduleStep& step = gathers.schedule().step(compute_step);
+  const auto end = [&] {
+    if (writes_gradients(step.use.phase)) sealed_->gradients.finish(step, progress.micro_batch());
+    if (step.release) gathers.release(step);
+  };
+  try {
+    if (unwinding) {
+      fail(
+          "[rank {}] the lease of unit \"{}\" ended by an exception, so its micro-batch is "
+          "incomplete; this engine cannot go on",
+          world_.rank(), unit_at(step.use.unit.index).name);
+    }
+    if (gathers.evaluating()) {
+      end();
+    } else {
+      costs_.expose(compute_step, end);
+      const auto all = static_cast<int>(gathers.schedule().steps.size());
+      reads_.advance(progress.micro_batch() * all + compute_step + 1,
+                     progress.accumulation_steps() * all);
+    }
+    if (progress.advance()) gathers.begin_micro_batch();
+  } catch (...) {
+    progress.fail(std::current_exception());  // rethrown by the next call
+  }
+}
+
+void EngineCore::synchronize() {
+  device_.compute().synchronize();
+  device_.communication().synchronize();
+}
+
+/// Windows of the two schedules share memory, so both streams finish before the other schedule
+/// takes over. At some stages an evaluation has no collective of its own: in the barrier a rank
+/// that evaluates alone is found by name at every stage. Traffic of the evaluation, and of the
+/// gathers repeated because of it, belongs to no step.
+void EngineCore::set_evaluation(bool on) {
+  Sealed& parts = usable(on ? "begin_evaluation" : "end_evaluation");
+  parts.progress.check_evaluation(on);
+  if (on) costs_.begin_evaluation();
+  if (on) world_.barrier(device_.communication(), {"begin_evaluation", {}});
+  synchronize();
+  parts.gathers.set_evaluating(on);
+  parts.gathers.begin_micro_batch();
+  if (!on) costs_.end_evaluation();
+}
+
 }  // namespace zero

@@ -7,11 +7,15 @@
 #include <cstddef>
 #include <cstring>
 #include <iterator>
+#include <map>
+#include <string>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "collectives/host_values.h"
 #include "device/cpu/primitives.h"
 #include "engine/sharding.h"
+#include "engine/value_hash.h"
 
 namespace zero {
 namespace {
@@ -44,6 +48,9 @@ void for_each_run_of(const Unit& unit, int index, const FlatRange& wanted, const
               values.slice(placement.begin + kept.begin - begin, kept.count));
       });
 }
+
+/// In the order in which a hash takes them.
+constexpr std::array kHashedKinds = {StateKind::parameter, StateKind::moment0, StateKind::moment1};
 
 std::size_t moment_of(StateKind kind) { return kind == StateKind::moment0 ? 0 : 1; }
 
@@ -290,6 +297,67 @@ void ModelState::read(const Unit& unit, int index, StateKind kind, View out) con
   const FlatLayout& layout = unit.segment_of(index).layout;
   host_all_gather(context_.mesh.axis(Axis::shard), context_.device,
                   owned_slices(layout, unit.placement(index).range(), out), tag);
+}
+
+/// This rank's addend to the hash of a tensor. A slice may cut blocks, so a sliced tensor is
+/// assembled first, and each rank of the first replica group hashes a part of it.
+std::uint64_t ModelState::hash_of(const Unit& unit, int index, StateKind kind) const {
+  const ParameterSpec& spec = unit.spec(index);
+  const std::uint64_t seed = hash_text(unit.full_name(index), static_cast<std::uint64_t>(kind));
+  std::uint64_t sum = 0;
+  if (context_.mesh.mesh().index(Axis::replicate) > 0) return 0;
+  if (!spec.slice) {
+    visit(unit, index, kind, [&](const TensorSlice::Run& run, const View& values) {
+      if (!is_first(spec, run)) return;
+      read_values(unit.segment_of(index), kind, values, [&](std::int64_t begin, const View& piece) {
+        sum += hash_blocks(seed, run.logical + begin, piece);
+      });
+    });
+    return sum;
+  }
+  const std::int64_t count = spec.logical_count();
+  const DType dtype = value_dtype(unit.segment_of(index), kind);
+  const std::int64_t words = div_ceil(count * size_of(dtype), size_of(DType::i32));
+  const Buffer memory = context_.device.allocate_host(words, DType::i32, MemoryClass::staging,
+                                                      "a sliced tensor, to hash");
+  const View whole = memory.view().reinterpret(dtype, words * size_of(DType::i32) / size_of(dtype));
+  read(unit, index, kind, whole);
+  const std::int64_t blocks = div_ceil(count, kAlignment);
+  const std::int64_t ranks = context_.mesh.replica_group().size();
+  const std::int64_t rank = context_.mesh.replica_group().rank();
+  const std::int64_t begin = std::min(blocks * rank / ranks * kAlignment, count);
+  const std::int64_t end = std::min(blocks * (rank + 1) / ranks * kAlignment, count);
+  return hash_blocks(seed, begin, whole.slice(begin, end - begin));
+}
+
+std::uint64_t ModelState::hash() const {
+  std::map<std::string, std::array<std::uint64_t, kHashedKinds.size()>> sums;
+  for (const Unit& unit : context_.units) {
+    for (int i = 0; i < unit.parameters(); ++i) {
+      auto& sum = sums[unit.full_name(i)];
+      const int kinds = unit.spec(i).trainable ? 1 + context_.moments : 1;
+      for (std::size_t k = 0; k < static_cast<std::size_t>(kinds); ++k)
+        sum[k] = hash_of(unit, i, kHashedKinds[k]);
+    }
+  }
+  const Buffer all =
+      context_.device.allocate_host(static_cast<std::int64_t>(sums.size() * kHashedKinds.size()),
+                                    DType::i64, MemoryClass::staging, "state hash");
+  const std::span<std::int64_t> values = all.view().as<std::int64_t>();
+  std::size_t at = 0;
+  for (const auto& [name, kinds] : sums) {
+    for (const std::uint64_t sum : kinds) values[at++] = static_cast<std::int64_t>(sum);
+  }
+  host_all_reduce(context_.mesh.world(), context_.device, all.view(), ReduceOp::sum,
+                  {"state hash", {}});
+  std::string text;
+  at = 0;
+  for (const auto& [name, kinds] : sums) {
+    text += name + '\n';
+    for (std::size_t k = 0; k < kinds.size(); ++k)
+      text += fmt::format("{:016x}\n", static_cast<std::uint64_t>(values[at++]));
+  }
+  return hash_text(text, 0);
 }
 
 }  // namespace zero

@@ -87,8 +87,11 @@ class ModelState {
   /// Fills `out` (host memory, any dtype) with the full logical tensor. If the parameter is sliced,
   /// the bytes of `out` must be a multiple of four. Collective over the replica group.
   void read(const Unit& unit, int index, StateKind kind, View out) const;
+  /// EngineStates::hash(). Collective.
+  std::uint64_t hash() const;
 
  private:
+  std::uint64_t hash_of(const Unit& unit, int index, StateKind kind) const;
   void set_coded(const Unit& unit, int index, StateKind kind, const View& codes,
                  const View& values) const;
   View kept_values(const Segment& segment, StateKind kind) const;

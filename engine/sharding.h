@@ -56,7 +56,7 @@ class Sharding {
   virtual void publish(Segment& segment, const Tag& tag) = 0;
   /// Called after the last reduce of a step has written gradient_shard.
   virtual void finish_gradient(Segment& segment, const Tag& tag) = 0;
-  /// Elements that publish() and finish_gradient() gather, for planned_traffic().
+  /// Elements that publish() and finish_gradient() gather, for Engine::planned_axes().
   virtual std::int64_t published_elements(const Segment& segment) const = 0;
   virtual std::int64_t finished_elements(const Segment& segment) const = 0;
   /// Updates all master values of the strategy after those of this rank's shard were replaced from

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -19,12 +20,25 @@ class StepCosts {
   StepCosts(CountedMesh& mesh, Device& device) : mesh_(mesh), device_(device) {}
 
   /// The first step starts here, with that many compute steps in a micro-batch.
-  void begin(std::size_t compute_steps);
+  void begin(std::size_t compute_steps) {
+    exposed_.assign(compute_steps, 0.0);
+    mesh_.clear();
+  }
   /// What is sent from here on belongs to the next step.
-  void end_traffic(StepReport& report);
+  void end_traffic(StepReport& report) {
+    report.axes = pending();
+    report.traffic = report.axes.total();
+    mark_ = mesh_.traffic();
+  }
   /// The step's time ends here. Subtracts reading.waited, the time that compute waited for a
   /// StateReader, from the exposed seconds.
-  void end_time(StepReport& report, const StateReads::Cost& reading);
+  void end_time(StepReport& report, const StateReads::Cost& reading) {
+    report.save_seconds = reading.seconds;
+    report.exposed_seconds = waited() - waited_mark_ - reading.waited;
+    waited_mark_ = waited();
+    last_exposed_ = exposed_;
+    std::ranges::fill(exposed_, 0.0);
+  }
 
   /// Calls `work`, and counts the compute stream's waits in it as exposed by a compute step.
   template <typename Work>
@@ -48,9 +62,12 @@ class StepCosts {
     StepCosts& costs_;
     MeshTraffic pending_;
   };
-  void begin_evaluation();
+  void begin_evaluation() { before_evaluation_ = pending(); }
   /// Call after the gathers that are repeated because of the evaluation.
-  void end_evaluation();
+  void end_evaluation() {
+    mark_ = mesh_.traffic().since(before_evaluation_);
+    waited_mark_ = waited();
+  }
 
  private:
   MeshTraffic pending() const { return mesh_.traffic().since(mark_); }

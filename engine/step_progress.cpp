@@ -3,7 +3,6 @@
 #include "engine/step_progress.h"
 
 #include "base/error.h"
-#include "engine/seal_options.h"
 
 namespace zero {
 

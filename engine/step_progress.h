@@ -13,8 +13,6 @@
 
 namespace zero {
 
-struct UnitId;
-
 /// Where an engine is in its optimizer step, and so which call may come next: the checks throw
 /// zero::Error naming the rank, the call and what was expected, before anything is submitted.
 class StepProgress {

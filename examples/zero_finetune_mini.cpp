@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "zero/architecture/family.h"
-#include "zero/checkpoint/hf_folder.h"
 #include "zero/checkpoint/weights.h"
 #include "zero/collectives/backends.h"
 #include "zero/model/decoder.h"

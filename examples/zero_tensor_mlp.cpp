@@ -8,8 +8,7 @@
 
 #include "zero/collectives/backends.h"
 #include "zero/engine/engine.h"
-#include "zero/model/column_parallel_linear.h"
-#include "zero/model/row_parallel_linear.h"
+#include "zero/model/parallel_linear.h"
 
 constexpr int kLayers = 6, kRows = 64, kWidth = 256, kHidden = 1024;
 constexpr zero::DType kType = zero::DType::fp32;

@@ -11,15 +11,13 @@
 #include "architecture/decoder_parameters.h"
 #include "architecture/decoder_split.h"
 #include "device/device_twin.h"
-#include "model/column_parallel_linear.h"
 #include "model/decoder_memory.h"
 #include "model/layers.h"
 #include "model/model.h"
+#include "model/parallel_linear.h"
 #include "model/recompute.h"
-#include "model/row_parallel_linear.h"
 #include "model/tensor_parallel.h"
-#include "model/vocabulary_parallel_embedding.h"
-#include "model/vocabulary_parallel_head.h"
+#include "model/vocabulary_parallel.h"
 #include "ops/ops.h"
 
 namespace zero {

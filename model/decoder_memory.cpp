@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "model/vocabulary_parallel_head.h"
+#include "model/vocabulary_parallel.h"
 #include "partition/tensor_slice.h"
 
 namespace zero {

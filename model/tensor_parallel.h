@@ -4,17 +4,51 @@
 
 #include <cstdint>
 #include <list>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"
 #include "collectives/device_claim.h"
+#include "collectives/slices.h"
 #include "collectives/traffic.h"
 #include "device/device.h"
-#include "model/row_cut.h"
 #include "model/tensor_options.h"
+#include "partition/parameter_spec.h"
 
 namespace zero {
+
+/// The partition of a micro-batch's rows into chunks, and of each chunk into shares of the ranks of
+/// a tensor group: both even, the longer parts first. A rank's own rows are its shares of all
+/// chunks, one after another, so that every rank has work in every chunk. Pure arithmetic.
+class RowCut {
+ public:
+  /// The number of chunks asked for, or fewer if a rank would have no row of some chunk.
+  RowCut(std::int64_t rows, int ranks, int chunks);
+
+  std::int64_t rows() const { return rows_; }
+  int ranks() const { return ranks_; }
+  int chunks() const { return chunks_; }
+  Slices::Range chunk(int chunk) const;            ///< of all rows
+  Slices::Range share(int chunk, int rank) const;  ///< of all rows
+  Slices::Range own(int chunk, int rank) const;    ///< that share's place in the rank's own rows
+  std::int64_t own_rows(int rank) const;
+  /// A chunk's part of some rows.
+  struct Piece {
+    int chunk = 0;
+    Slices::Range rows;
+    bool ends_chunk = false;
+  };
+  /// The parts of `rows`, in order.
+  std::vector<Piece> pieces(const Slices::Range& rows) const;
+  /// The distinct lengths of chunks, one or two.
+  std::vector<std::int64_t> chunk_rows() const;
+
+ private:
+  std::int64_t rows_;
+  int ranks_;
+  int chunks_;
+};
 
 /// The tensor group of the layers, and the collectives on their activations (rows x width). All
 /// ranks compute the same micro-batch. Without sequence parallelism a rank's own rows are all rows;
@@ -42,6 +76,14 @@ class TensorParallel {
   Slices::Range own_rows(int chunk) const;
   Communicator& group() { return group_; }
   Device& device() { return device_; }
+
+  /// This rank's even share of the `total` items named `what`. Throws zero::Error if a rank would
+  /// have none.
+  TensorSlice::Range even_share(std::string_view what, std::int64_t total) const;
+  /// The part of the logical tensor `whole` that `held` lists along a dimension; all of it if the
+  /// group is one rank.
+  ParameterSpec slice(ParameterSpec whole, int dimension,
+                      const std::vector<TensorSlice::Range>& held) const;
 
   /// For sum() of rows of `width` elements.
   void prepare(std::int64_t width, DType dtype);

@@ -12,6 +12,16 @@
 #include "tests/checkpoint/tensor_files.h"
 #include "tests/support/test_device.h"
 
+namespace zero {
+
+/// What a Checkpointer is made of.
+class CheckpointerParts {
+ public:
+  static CheckpointSaver& saver(Checkpointer& of) { return *of.saver_; }
+};
+
+}  // namespace zero
+
 namespace zero::testing {
 namespace {
 

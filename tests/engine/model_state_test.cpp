@@ -15,7 +15,6 @@
 #include "device/device.h"
 #include "engine/replica_check.h"
 #include "engine/sharding.h"
-#include "engine/state_hash.h"
 #include "tests/errors.h"
 
 // Model states without an engine: units whose storage a strategy gave them.
@@ -138,9 +137,9 @@ TEST(ModelState, HashIsOneForEqualStatesAndAnotherForOneOtherElement) {
     for (const MeshShape& shape : {MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 2, 1}}) {
       with_states(shape, stage, [&](States& states, Communicator&) {
         states.fill("a.w", StateKind::parameter, 5);
-        const std::uint64_t before = state_hash(states.state());
+        const std::uint64_t before = states.state().hash();
         states.fill("a.b", StateKind::moment1, 1);
-        const std::uint64_t after = state_hash(states.state());
+        const std::uint64_t after = states.state().hash();
         const std::lock_guard lock(mutex);
         equal.insert(before);
         other.insert(after);

@@ -33,7 +33,7 @@ declare -A below=(
   [launch]="base files device partition architecture collectives ops weights text inference optim engine model checkpoint"
 )
 # The engine as custom trainers and the built-in models see it.
-engine_public="engine/engine.h engine/engine_options.h engine/engine_states.h engine/lease.h engine/schedule.h engine/seal_options.h engine/step_report.h"
+engine_public="engine/engine.h engine/engine_options.h engine/engine_states.h engine/lease.h engine/schedule.h engine/step_report.h"
 
 breaches=0
 breach() {

@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/vocabulary_parallel_head.h"
+#include "model/vocabulary_parallel.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "base/checked_math.h"
-#include "model/tensor_specs.h"
 
 namespace zero {
 namespace {
@@ -19,11 +18,47 @@ constexpr std::int64_t kProductRows = 128;  // rows of a product's tile
 
 }  // namespace
 
+VocabularyParallelEmbedding::VocabularyParallelEmbedding(TensorParallel& tensor,
+                                                         const EmbeddingShape& whole,
+                                                         const Slots& slots)
+    : tensor_(&tensor), shape_(whole), vocabulary_(whole.vocabulary), at_(slots) {
+  const TensorSlice::Range mine = tensor.even_share("vocabulary", vocabulary_);
+  shape_.first = mine.begin;
+  shape_.vocabulary = mine.count;
+}
+
+ParameterSpec VocabularyParallelEmbedding::tokens(std::string name, Init init) const {
+  return tensor_->slice(
+      {.name = std::move(name), .shape = {vocabulary_, shape_.width}, .init = init}, 0,
+      {{shape_.first, shape_.vocabulary, 0}});
+}
+
+void VocabularyParallelEmbedding::forward(Ops& ops, const ParameterLease& unit,
+                                          const Forward& o) const {
+  const bool positions = at_.positions != kAbsent && tensor_->rank() == 0;
+  ops.embedding_forward(shape_, o.tokens, unit.at(at_.tokens),
+                        positions ? unit.at(at_.positions) : View(), o.partial);
+  tensor_->sum_rows({o.partial, o.x, shape_.width}, "embedding");
+}
+
+void VocabularyParallelEmbedding::backward(Ops& ops, const GradientLease& unit,
+                                           const Backward& o) const {
+  tensor_->gather_rows({o.gathered, o.dx, shape_.width}, "embedding gradient");
+  ops.embedding_backward(shape_, o.tokens, o.gathered, unit.gradient(at_.tokens),
+                         at_.positions == kAbsent ? View() : unit.gradient(at_.positions));
+}
+
+TrafficCounter VocabularyParallelEmbedding::traffic() const {
+  TrafficCounter sent = tensor_->sum_traffic(shape_.width, shape_.dtype);
+  sent.add(tensor_->gather_traffic(shape_.width, shape_.dtype));
+  return sent;
+}
+
 VocabularyParallelHead::VocabularyParallelHead(TensorParallel& tensor, const LinearShape& whole)
     : tensor_(&tensor),
       shape_(whole),
       vocabulary_(whole.out),
-      mine_(even_share("vocabulary", whole.out, tensor)) {
+      mine_(tensor.even_share("vocabulary", whole.out)) {
   shape_.out = mine_.count;
   const std::int64_t padded = padded_columns(tensor.device(), mine_.count);
   if (padded != mine_.count) shape_.out_stride = padded;
@@ -32,8 +67,8 @@ VocabularyParallelHead::VocabularyParallelHead(TensorParallel& tensor, const Lin
 }
 
 ParameterSpec VocabularyParallelHead::weight(std::string name, Init init) const {
-  return sliced_spec({.name = std::move(name), .shape = {vocabulary_, shape_.in}, .init = init},
-                     {0, {mine_}}, tensor_->ranks());
+  return tensor_->slice({.name = std::move(name), .shape = {vocabulary_, shape_.in}, .init = init},
+                        0, {mine_});
 }
 
 std::int64_t VocabularyParallelHead::rows_at_a_time(TensorParallel& tensor, std::int64_t vocabulary,
