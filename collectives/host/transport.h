@@ -21,14 +21,14 @@
 
 namespace zero::host {
 
-/// Collectives of processes of one host by accessing each other's memory. In each call every
-/// rank writes a header (its call, the place of its values), all pass a barrier, and each rank
-/// reads its peers' values or writes to their memory. If peers access a rank's own memory, a second
-/// barrier follows, after which that memory may be overwritten. The owner of a gathered slice or of
-/// a sum reads its inputs once and writes the result to all; in other calls the receiver reads its
-/// peers' values. Small values travel behind the header, with one barrier; values outside a Region
-/// are copied to a staging area part by part. Calls that disagree, a rank that fails and a process
-/// that ends are errors on every rank, and end the group. Blocks the caller; one thread at a time.
+/// Collectives of processes of one host by accessing each other's memory. In each call every rank
+/// writes a header (its call, the place of its values), all pass a barrier, and each rank reads its
+/// peers' values or writes to their memory. If peers access a rank's own memory, a second barrier
+/// follows, after which that memory may be overwritten. The owner of a gathered slice or of a sum
+/// reads its inputs once and writes the result to all; in other calls the receiver reads its peers'
+/// values. Small values travel behind the header, with one barrier; values outside a Region are
+/// copied to a staging area part by part. Calls that disagree, a rank that fails and a process that
+/// ends are errors on every rank, and end the group. Blocks the caller; one thread at a time.
 class HostTransport final : public Transport {
  public:
   /// Returns every rank's line of text, in rank order. Collective.
@@ -48,8 +48,7 @@ class HostTransport final : public Transport {
     }
     int name() const { return name_of(rank); }
   };
-  /// The properties of a call that ranks compare before its values travel, here or by
-  /// other means.
+  /// The properties of a call that ranks compare before its values travel, here or by other means.
   struct CallSignature {
     Operation operation = Operation::barrier;
     std::string_view purpose;

@@ -149,10 +149,8 @@ std::string version() {
 }
 
 void abort(int exit_code) noexcept {
-  int finalised = 0;
-  MPI_Finalized(&finalised);
   std::fflush(nullptr);
-  if (Runtime::initialised() && finalised == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (Runtime::initialised() && !finalised()) MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }
 

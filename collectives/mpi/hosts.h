@@ -25,8 +25,8 @@ class Hosts final : public Transport {
   /// under way at once.
   static constexpr std::int64_t kPart = std::int64_t{1} << 20;
 
-  /// This rank's transports: the ranks of its host, and those of its sub-tree; the latter is null
-  /// if the sub-tree is one rank or the whole host.
+  /// This rank's transports: among the ranks of its host, and among those of its sub-tree; the
+  /// latter is null if the sub-tree is one rank or the whole host.
   struct Transports {
     std::unique_ptr<host::HostTransport> host;
     std::unique_ptr<host::HostTransport> subtree;
