@@ -22,7 +22,6 @@ class RankProcesses {
   /// One line of text that describes this process to the others.
   static std::string mine();
 
-  RankProcesses() = default;
   /// `lines`: mine() of every rank; hosts[r] is equal for ranks of one host; `rank`: this rank.
   RankProcesses(const std::vector<std::string>& lines, const std::vector<int>& hosts, int rank);
 
