@@ -18,6 +18,8 @@ namespace local {
 /// have ended. If one rank throws, the others are released from their collectives with an error
 /// that names that rank, and run() rethrows the first error.
 void run(int ranks, const std::function<void(Communicator&)>& body);
+/// A world of one rank, the calling process.
+std::unique_ptr<Communicator> single();
 
 }  // namespace local
 

@@ -88,4 +88,22 @@ std::int64_t Communicator::sent_bytes(Operation operation, std::int64_t total_by
   return checked_mul(checked_mul(total_bytes, passes), world - 1) / world;
 }
 
+DeviceClaim::DeviceClaim(const Communicator& communicator, const Device& device,
+                         std::string_view who) {
+  if (!device.has_memory()) return;
+  CollectiveBackend::Claims& claims = communicator.implementation()->claims();
+  ZERO_CHECK(claims.count == 0 || claims.device == &device,
+             "[rank {}] {}: the communicator serves another device (\"{}\") as long as what was "
+             "made with it lives, and this device (\"{}\") would mix its collectives with those; "
+             "give both the same device, or this one a communicator of its own: split(0, rank())",
+             communicator.rank(), who, claims.device->name(), device.name());
+  backend_ = communicator.implementation();
+  claims.device = &device;
+  ++claims.count;
+}
+
+DeviceClaim::~DeviceClaim() {
+  if (backend_) --backend_->claims().count;
+}
+
 }  // namespace zero

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "collectives/backends.h"
-#include "collectives/local/backend.h"
 
 namespace zero {
 namespace {
@@ -49,7 +48,7 @@ Communicator& Mesh::group(std::array<bool, kAxes> axes) {
     if (member) part.ranks *= size(axis);
   }
   const auto known =
-      std::ranges::find_if(groups_, [&](const Group& other) { return other.axes == axes; });
+      std::ranges::find_if(groups_, [&](const AxisGroup& other) { return other.axes == axes; });
   if (known != groups_.end()) return *known->communicator;
   if (part.ranks == world_.size()) {
     groups_.push_back({axes, &world_});

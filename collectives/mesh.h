@@ -48,7 +48,7 @@ class Mesh {
   Communicator& split(Axis axis, const Part& part);
 
  private:
-  struct Group {
+  struct AxisGroup {
     std::array<bool, kAxes> axes{};  // those of more than one rank
     Communicator* communicator = nullptr;
   };
@@ -58,7 +58,7 @@ class Mesh {
   std::array<int, kAxes> index_{};
   Communicator& world_;
   std::vector<std::unique_ptr<Communicator>> owned_;
-  std::vector<Group> groups_;
+  std::vector<AxisGroup> groups_;
   Communicator& replicate_;
   Communicator& shard_;
   Communicator& tensor_;

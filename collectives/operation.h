@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,5 +34,28 @@ struct Tag {
 std::string call_name(Operation operation, std::string_view purpose);
 /// "[rank 3] all_gather(h.3)": how errors name a call.
 std::string call_name(int rank, Operation operation, std::string_view purpose);
+
+/// Bytes one rank has sent, per kind of traffic.
+class TrafficCounter {
+ public:
+  void add(Operation counted_as, std::int64_t bytes) {
+    bytes_[static_cast<std::size_t>(counted_as)] += bytes;
+  }
+  void add(const TrafficCounter& other) {
+    for (std::size_t i = 0; i < kOperations; ++i) bytes_[i] += other.bytes_[i];
+  }
+  std::int64_t of(Operation operation) const { return bytes_[static_cast<std::size_t>(operation)]; }
+  std::int64_t total() const {
+    return std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0});
+  }
+  TrafficCounter since(const TrafficCounter& earlier) const {
+    TrafficCounter difference = *this;
+    for (std::size_t i = 0; i < kOperations; ++i) difference.bytes_[i] -= earlier.bytes_[i];
+    return difference;
+  }
+
+ private:
+  std::array<std::int64_t, kOperations> bytes_{};
+};
 
 }  // namespace zero

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "collectives/backends.h"
-#include "collectives/blocking_backend.h"
 #include "collectives/long_wait.h"
 #include "collectives/prefix_store.h"
+#include "collectives/transport.h"
 #include "device/cpu/primitives.h"
 
 namespace zero::store_only {

@@ -1,14 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/local/backend.h"
-
 #include <utility>
 
 #include "collectives/backends.h"
-#include "collectives/blocking_backend.h"
-#include "collectives/host/buffers.h"
-#include "collectives/host/group.h"
+#include "collectives/host/transport.h"
 #include "collectives/prefix_store.h"
+#include "collectives/transport.h"
 
 namespace zero::host {
 namespace {
@@ -26,15 +23,16 @@ class HostBackend final : public BlockingBackend {
         name_(name),
         store_(self.store, name + "/user"),
         memory_(std::move(memory)) {
-    auto joined = Group::join(memory_, reason, {self.rank, self.size, {}}, all_gather_texts());
-    ZERO_CHECK(joined.group != nullptr,
+    auto joined =
+        HostTransport::join(memory_, reason, {self.rank, self.size, {}}, all_gather_texts());
+    ZERO_CHECK(joined.transport != nullptr,
                "[rank {}] the ranks cannot share memory: {}; without MPI, processes that compute "
                "on the CPU are those of one host, one user and one container: start others with "
                "mpirun, or as threads with --local-ranks",
                self.rank, joined.refusal);
-    group_ = std::move(joined.group);
-    group_->set_context(this->context());
-    set_transport(group_);
+    host_transport_ = std::move(joined.transport);
+    host_transport_->set_context(this->context());
+    set_transport(host_transport_);
   }
 
   int rank() const override { return self_.rank; }
@@ -64,15 +62,15 @@ class HostBackend final : public BlockingBackend {
   SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
                                MemoryClass memory_class, std::string_view label) override {
     if (size() > 1) {
-      auto made =
-          shared_buffer(*group_, all_gather_texts(), {device, count, dtype, memory_class, label});
+      auto made = shared_buffer(*host_transport_, all_gather_texts(),
+                                {device, count, dtype, memory_class, label});
       if (made) return {std::move(*made), true};
     }
     return {allocate(device, count, dtype, memory_class, label), false};
   }
 
  private:
-  Group::AllGatherTexts all_gather_texts() {
+  HostTransport::AllGatherTexts all_gather_texts() {
     return [this](const std::string& mine) {
       return zero::all_gather_texts(self_, next_key("line"), mine);
     };
@@ -86,7 +84,7 @@ class HostBackend final : public BlockingBackend {
   PrefixStore store_;
   std::shared_ptr<Memory> memory_;
   int exchanges_ = 0;  // in the store
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<HostTransport> host_transport_;
 };
 
 }  // namespace

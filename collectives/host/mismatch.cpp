@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "collectives/host/group.h"
+#include "collectives/host/transport.h"
 
 namespace zero::host {
 namespace {
@@ -49,7 +49,7 @@ Call read_call(const std::byte* from) {
 }  // namespace
 
 // Peers must learn of a failure even if there is no memory for its message.
-void Group::report_failure(const CallArguments& call, std::string_view what) {
+void HostTransport::report_failure(const CallArguments& call, std::string_view what) {
   try {
     control_.fail(what.starts_with("[rank ") ? std::string(what)
                                              : fmt::format("{}: {}", error_prefix(call), what));
@@ -58,11 +58,11 @@ void Group::report_failure(const CallArguments& call, std::string_view what) {
   }
 }
 
-std::string Group::error_prefix(const CallArguments& call) const {
+std::string HostTransport::error_prefix(const CallArguments& call) const {
   return call_name(membership_.name(), call.signature.operation, call.signature.purpose);
 }
 
-Waiting Group::waiting(const CallArguments& call) const {
+Waiting HostTransport::waiting(const CallArguments& call) const {
   Waiting found{.who = error_prefix(call), .step = step_};
   for (int rank = 0; rank < membership_.size; ++rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];
@@ -73,7 +73,7 @@ Waiting Group::waiting(const CallArguments& call) const {
   return found;
 }
 
-std::vector<int> Group::absent() const {
+std::vector<int> HostTransport::absent() const {
   std::vector<int> names;
   for (int rank = 0; rank < membership_.size; ++rank) {
     if (rank != membership_.rank && !control_.has_arrived(rank))
@@ -82,7 +82,7 @@ std::vector<int> Group::absent() const {
   return names;
 }
 
-Call Group::call_of(const CallSignature& signature) {
+Call HostTransport::call_of(const CallSignature& signature) {
   Call call;
   call.name = call_name(signature.operation, signature.purpose);
   if (signature.operation != Operation::barrier) call.details = name_of(signature.dtype);
@@ -97,7 +97,7 @@ Call Group::call_of(const CallSignature& signature) {
 }
 
 // All ranks see the disagreement, so all exchange their calls.
-void Group::throw_mismatch(const CallArguments& call) {
+void HostTransport::throw_mismatch(const CallArguments& call) {
   control_.next_call();
   const auto room = static_cast<std::size_t>(control_.body_bytes());
   write_call(call_of(call.signature), {control_.body(membership_.rank), room});
@@ -112,7 +112,7 @@ void Group::throw_mismatch(const CallArguments& call) {
 }
 
 // Every rank compares every pair, so that all reach the same result.
-void Group::check_pairs(const CallArguments& call) {
+void HostTransport::check_pairs(const CallArguments& call) {
   longest_pair_ = 0;
   for (int rank = 0; rank < membership_.size; ++rank) {
     for (int peer = 0; peer < membership_.size; ++peer) {
@@ -146,12 +146,12 @@ void Group::check_pairs(const CallArguments& call) {
   if (elsewhere) fail("{}: the group has failed: {}", error_prefix(call), *elsewhere);
 }
 
-void Group::throw_failure(const CallArguments& call) const {
+void HostTransport::throw_failure(const CallArguments& call) const {
   fail("{}: the group has failed: {}", error_prefix(call), control_.failure());
 }
 
 // A rank that has left, or whose process has ended, will not come.
-void Group::check_peers(const CallArguments& call) {
+void HostTransport::check_peers(const CallArguments& call) {
   for (int rank = 0; rank < membership_.size; ++rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];
     if (!peer) continue;

@@ -5,8 +5,7 @@
 #include <limits>
 
 #include "collectives/copy.h"
-#include "collectives/host/copy.h"
-#include "collectives/host/group.h"
+#include "collectives/host/transport.h"
 #include "device/cpu/primitives.h"
 
 namespace zero::host {
@@ -23,7 +22,7 @@ constexpr std::int64_t kCached = std::int64_t{32} << 20;
 }  // namespace
 
 template <typename Body>
-void Group::guarded(const CallArguments& call, Body body) {
+void HostTransport::guarded(const CallArguments& call, Body body) {
   try {
     begin_call(call);
     body();
@@ -41,7 +40,7 @@ void Group::guarded(const CallArguments& call, Body body) {
 }
 
 template <typename Body>
-void Group::in_parts(const CallArguments& call, Body body) {
+void HostTransport::in_parts(const CallArguments& call, Body body) {
   if (path_ != DataPath::staged) {
     body(0, std::numeric_limits<std::int64_t>::max());
     if (path_ == DataPath::direct) pass_barrier(call);
@@ -60,19 +59,19 @@ void Group::in_parts(const CallArguments& call, Body body) {
   pass_barrier(call);
 }
 
-std::int64_t Group::longest(const CallArguments& call) const {
+std::int64_t HostTransport::longest(const CallArguments& call) const {
   std::int64_t most = 0;
   for (const auto& [begin, count] : call.signature.counts) most = std::max(most, count);
   return call.receive != nullptr ? longest_pair_ : most;
 }
 
-bool Group::exceeds_caches(const CallArguments& call) const {
+bool HostTransport::exceeds_caches(const CallArguments& call) const {
   std::int64_t count = call.receive != nullptr ? call.receive->total() : 0;
   for (const Slices::Range& range : call.signature.counts) count += range.count;
   return count * size_of(call.signature.dtype) * membership_.size > kCached;
 }
 
-void Group::copy_part(const CallArguments& call, int peer, std::int64_t begin, View to) {
+void HostTransport::copy_part(const CallArguments& call, int peer, std::int64_t begin, View to) {
   const std::int64_t block = kCopied / size_of(call.signature.dtype);
   const bool around_caches = exceeds_caches(call);
   for (std::int64_t at = 0; at < to.count(); at += block) {
@@ -91,14 +90,14 @@ void Group::copy_part(const CallArguments& call, int peer, std::int64_t begin, V
 
 // All ranks copy the root's values in step, block by block, so that a block comes from memory once
 // and from a cache for the other ranks.
-bool Group::in_step(const CallArguments& call) const {
+bool HostTransport::in_step(const CallArguments& call) const {
   return path_ == DataPath::direct && call.signature.operation == Operation::broadcast &&
          membership_.size > 2 && exceeds_caches(call);
 }
 
 // Each rank begins with its neighbour, so that the ranks do not all read one rank's memory first.
-void Group::copy_slices(const CallArguments& call, const Slices& to, std::int64_t begin,
-                        std::int64_t count) {
+void HostTransport::copy_slices(const CallArguments& call, const Slices& to, std::int64_t begin,
+                                std::int64_t count) {
   for (int step = 0; step < membership_.size; ++step) {
     const int peer = (membership_.rank + step) % membership_.size;
     const View slice = to.of(peer);
@@ -109,7 +108,7 @@ void Group::copy_slices(const CallArguments& call, const Slices& to, std::int64_
 
 // All have arrived, so no rank uses the old contents, and each rank may write its slice. Slices
 // already in place were written before their ranks arrived.
-void Group::gather_in_shared(const CallArguments& call) {
+void HostTransport::gather_in_shared(const CallArguments& call) {
   const Destination& first = destination(0);
   bool in_place = true;
   for (int rank = 0; rank < membership_.size; ++rank) {
@@ -133,7 +132,7 @@ void Group::gather_in_shared(const CallArguments& call) {
   pass_barrier(call);
 }
 
-bool Group::can_push() const {
+bool HostTransport::can_push() const {
   if (path_ == DataPath::inlined) return false;
   for (int rank = 0; rank < membership_.size; ++rank) {
     const Destination& theirs = destination(rank);
@@ -143,7 +142,7 @@ bool Group::can_push() const {
 }
 
 template <typename To>
-void Group::push_block(const CallArguments& call, View from, To to) {
+void HostTransport::push_block(const CallArguments& call, View from, To to) {
   const bool around_caches = exceeds_caches(call);
   const auto* const values = static_cast<const std::byte*>(from.data());
   for (int step = 0; step < membership_.size; ++step) {
@@ -160,7 +159,7 @@ void Group::push_block(const CallArguments& call, View from, To to) {
 
 // A rank that has arrived no longer uses its destination, so peers may write there: each rank reads
 // its values once, block by block, and writes each block to all.
-void Group::push_slices(const CallArguments& call) {
+void HostTransport::push_slices(const CallArguments& call) {
   const std::int64_t element = size_of(call.signature.dtype);
   const std::int64_t block = kPushed / element;
   const View own = call.target->of(membership_.rank);
@@ -177,7 +176,7 @@ void Group::push_slices(const CallArguments& call) {
   pass_barrier(call);
 }
 
-void Group::all_gather(View mine, const Slices& full, std::string_view purpose) {
+void HostTransport::all_gather(View mine, const Slices& full, std::string_view purpose) {
   const CallArguments call{.signature = CallSignature::of(Operation::all_gather, full, purpose),
                            .whole = mine,
                            .target = &full};
@@ -190,8 +189,8 @@ void Group::all_gather(View mine, const Slices& full, std::string_view purpose) 
   });
 }
 
-void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
-                           std::string_view purpose) {
+void HostTransport::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
+                                   View /*workspace*/, std::string_view purpose) {
   const CallArguments call{.signature = CallSignature::of(Operation::reduce_scatter, full, purpose),
                            .slices = &full};
   guarded(call, [&] {
@@ -203,8 +202,8 @@ void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, V
 }
 
 // In blocks, so that mapped memory of peers stays within its budget.
-void Group::reduce_part(const CallArguments& call, const ReduceEpilogue& epilogue,
-                        std::int64_t begin, std::int64_t count) {
+void HostTransport::reduce_part(const CallArguments& call, const ReduceEpilogue& epilogue,
+                                std::int64_t begin, std::int64_t count) {
   const std::int64_t readers = std::max(1, membership_.size - 1);
   const std::int64_t block = std::max<std::int64_t>(64 << 10, Memory::kResident / readers) /
                              size_of(call.signature.dtype) / kNormBlock * kNormBlock;
@@ -225,7 +224,7 @@ void Group::reduce_part(const CallArguments& call, const ReduceEpilogue& epilogu
   }
 }
 
-void Group::all_reduce(View values, ReduceOp op, std::string_view purpose) {
+void HostTransport::all_reduce(View values, ReduceOp op, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
   const CallArguments call{.signature = CallSignature::of(Operation::all_reduce, values, all,
                                                           static_cast<int>(op), purpose),
@@ -238,7 +237,7 @@ void Group::all_reduce(View values, ReduceOp op, std::string_view purpose) {
 }
 
 // Every rank combines all values.
-void Group::all_reduce_inlined(const CallArguments& call, ReduceOp op) {
+void HostTransport::all_reduce_inlined(const CallArguments& call, ReduceOp op) {
   for (int peer = 0; peer < membership_.size; ++peer) {
     inputs_[static_cast<std::size_t>(peer)] = part(call, peer, 0, call.whole.count());
   }
@@ -247,7 +246,7 @@ void Group::all_reduce_inlined(const CallArguments& call, ReduceOp op) {
 
 // Each rank combines one share, which no other rank reads or writes, and writes it to all, block by
 // block: a block is still in a cache when it goes out.
-void Group::all_reduce_pushed(const CallArguments& call, ReduceOp op) {
+void HostTransport::all_reduce_pushed(const CallArguments& call, ReduceOp op) {
   const std::int64_t element = size_of(call.signature.dtype);
   const std::int64_t block = kPushed / element / kNormBlock * kNormBlock;
   const std::int64_t begin = call.whole.count() * membership_.rank / membership_.size;
@@ -266,7 +265,7 @@ void Group::all_reduce_pushed(const CallArguments& call, ReduceOp op) {
 }
 
 // Values go to one half of the staging area, combined shares to the other.
-void Group::all_reduce_staged(const CallArguments& call, ReduceOp op) {
+void HostTransport::all_reduce_staged(const CallArguments& call, ReduceOp op) {
   const std::int64_t element = size_of(call.signature.dtype);
   const std::int64_t block = half_ / element;
   const int world = membership_.size;
@@ -292,7 +291,8 @@ void Group::all_reduce_staged(const CallArguments& call, ReduceOp op) {
   pass_barrier(call);
 }
 
-void Group::all_to_all(const Slices& send, const Slices& receive, std::string_view purpose) {
+void HostTransport::all_to_all(const Slices& send, const Slices& receive,
+                               std::string_view purpose) {
   const CallArguments call{.signature = {Operation::all_to_all, purpose, send.buffer.dtype()},
                            .slices = &send,
                            .receive = &receive};
@@ -303,7 +303,7 @@ void Group::all_to_all(const Slices& send, const Slices& receive, std::string_vi
   });
 }
 
-void Group::broadcast(View values, int root, std::string_view purpose) {
+void HostTransport::broadcast(View values, int root, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
   const CallArguments call{
       .signature = CallSignature::of(Operation::broadcast, values, all, root, purpose),
@@ -316,11 +316,11 @@ void Group::broadcast(View values, int root, std::string_view purpose) {
   });
 }
 
-void Group::compare(const CallSignature& signature) {
+void HostTransport::compare(const CallSignature& signature) {
   guarded({.signature = signature}, [] {});
 }
 
-void Group::barrier(std::string_view purpose) {
+void HostTransport::barrier(std::string_view purpose) {
   guarded({.signature = {.operation = Operation::barrier, .purpose = purpose}}, [] {});
 }
 

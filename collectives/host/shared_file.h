@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <string>
 
 #include "base/descriptor.h"
@@ -50,5 +51,22 @@ class SharedFile {
 /// process is the one named and runs as this user, and the file has this owner, that size and that
 /// token.
 Descriptor opened(const Invitation& invitation);
+
+/// First character of a line that says why a rank cannot do its part, sent in place of the line
+/// that its peers expect.
+inline constexpr char kRefused = '!';
+
+/// Runs `work`, which returns a line, and turns an exception into a refusal, so that a rank always
+/// comes to the exchange in which its peers wait for its line.
+template <typename Work>
+std::string attempt(Work work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return kRefused + std::string(error.what());
+  } catch (...) {
+    return kRefused + std::string("an error without a message");
+  }
+}
 
 }  // namespace zero::host

@@ -1,22 +1,57 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/local/backend.h"
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 
 #include "collectives/backends.h"
-#include "collectives/blocking_backend.h"
-#include "collectives/host/buffers.h"
-#include "collectives/mpi/check.h"
+#include "collectives/host/transport.h"
+#include "collectives/mpi/backoff.h"
 #include "collectives/mpi/comm.h"
 #include "collectives/mpi/connection.h"
-#include "collectives/mpi/runtime.h"
-#include "collectives/mpi/store.h"
+#include "collectives/mpi/mailbox.h"
+#include "collectives/transport.h"
 
 namespace zero::mpi {
 namespace {
+
+/// The Store of a group of processes. Each rank keeps every value, so only waits receive messages,
+/// and no call needs another rank's participation.
+class MpiStore final : public Store {
+ public:
+  MpiStore(std::shared_ptr<Runtime> runtime, Comm group)
+      : runtime_(std::move(runtime)), mailbox_(std::make_unique<Mailbox>(std::move(group))) {}
+  ~MpiStore() override {
+    mailbox_->say_goodbye();
+    runtime_->retire(std::move(mailbox_));
+  }
+
+  void set(std::string_view key, std::string_view value) override { mailbox_->set(key, value); }
+  std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
+    const std::string name(key);
+    wait({name}, timeout);
+    return mailbox_->at(name);
+  }
+  void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    Backoff backoff;
+    for (;;) {
+      const std::vector<std::string> absent = mailbox_->missing(keys);
+      if (absent.empty()) return;
+      ZERO_CHECK(std::chrono::steady_clock::now() < deadline,
+                 "store: nobody set {} within {} ms; check that every rank reached this point",
+                 fmt::join(absent, ", "), timeout.count());
+      backoff.pause();
+    }
+  }
+  std::optional<std::string> lost() override { return std::nullopt; }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  std::unique_ptr<Mailbox> mailbox_;
+};
 
 /// One process of a group of MPI processes. Connection chooses the transport.
 class MpiBackend final : public BlockingBackend {
@@ -114,10 +149,8 @@ std::string version() {
 }
 
 void abort(int exit_code) noexcept {
-  int finalised = 0;
-  MPI_Finalized(&finalised);
   std::fflush(nullptr);
-  if (Runtime::initialised() && finalised == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (Runtime::initialised() && !finalised()) MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }
 

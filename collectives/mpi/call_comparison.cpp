@@ -8,7 +8,7 @@
 
 #include "base/checked_math.h"
 #include "collectives/mpi/backoff.h"
-#include "collectives/mpi/check.h"
+#include "collectives/mpi/comm.h"
 
 namespace zero::mpi {
 namespace {

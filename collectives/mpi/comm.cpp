@@ -2,12 +2,64 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/mpi/comm.h"
 
+#include <array>
 #include <exception>
+#include <string_view>
 #include <utility>
 
-#include "collectives/mpi/check.h"
+#include "base/checked_math.h"
+#include "base/error.h"
 
 namespace zero::mpi {
+
+void check_mpi(int code, std::source_location where) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  fail("MPI error {} ({}) at {}:{}", code,
+       std::string_view(text.data(), static_cast<std::size_t>(length)), where.file_name(),
+       where.line());
+}
+
+std::optional<std::string> take_message(MPI_Comm group, int source, int tag, int* from) {
+  int found = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status{};
+  check_mpi(MPI_Improbe(source, tag, group, &found, &message, &status));
+  if (found == 0) return std::nullopt;
+  if (from != nullptr) *from = status.MPI_SOURCE;
+  int count = 0;
+  check_mpi(MPI_Get_count(&status, MPI_CHAR, &count));
+  std::string bytes(static_cast<std::size_t>(count), '\0');
+  check_mpi(MPI_Mrecv(bytes.data(), count, MPI_CHAR, &message, MPI_STATUS_IGNORE));
+  return bytes;
+}
+
+void send_and_forget(MPI_Comm group, int to, int tag, const std::string& text) {
+  const auto* const kept = new std::string(text);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(kept->data(), narrow<int>(kept->size()), MPI_CHAR, to, tag, group, &request));
+  check_mpi(MPI_Request_free(&request));
+}
+
+void tell_peers(MPI_Comm group, int tag, const std::string& text) {
+  int rank = 0;
+  int size = 1;
+  check_mpi(MPI_Comm_rank(group, &rank));
+  check_mpi(MPI_Comm_size(group, &size));
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) send_and_forget(group, peer, tag, text);
+  }
+}
+
+void check_thread_level(int provided) {
+  ZERO_CHECK(provided >= MPI_THREAD_MULTIPLE,
+             "this MPI gives thread level {}, expected MPI_THREAD_MULTIPLE ({}), because "
+             "collectives run beside the computation; use an MPI built with thread support, and "
+             "MPI_Init_thread where you initialise it yourself",
+             provided, MPI_THREAD_MULTIPLE);
+}
 
 bool finalised() {
   int flag = 0;

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/checked_math.h"
-#include "collectives/mpi/check.h"
+#include "collectives/mpi/comm.h"
 
 namespace zero::mpi {
 namespace {
@@ -44,9 +44,10 @@ std::vector<std::string> exchange_lines(MPI_Comm handle, int ranks, const std::s
 }
 
 /// Joins the ranks of `group`; `names` are their numbers in the job.
-host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std::string& reason,
-                         const Comm& group, std::vector<int> names) {
-  return host::Group::join(
+host::HostTransport::Joined join(const std::shared_ptr<host::Memory>& memory,
+                                 const std::string& reason, const Comm& group,
+                                 std::vector<int> names) {
+  return host::HostTransport::join(
       memory, reason, {group.rank(), group.size(), std::move(names)},
       [&](const std::string& mine) { return exchange_lines(group.get(), group.size(), mine); });
 }
@@ -56,17 +57,17 @@ host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std:
 // MPI makes progress only inside its calls: a rank that waits in shared memory may delay messages
 // that another rank waits for inside MPI. Between hosts these are many. The call that makes
 // progress also receives failures of ranks on other hosts, and answers their questions.
-void Connection::keep_messages_moving(host::Group& group) {
+void Connection::keep_messages_moving(host::HostTransport& transport) {
   constexpr std::chrono::milliseconds kOften{1};
-  const auto progress = [&link = link_, &group] {
-    if (const auto& failure = link.failures().received()) group.give_up(*failure);
-    link.inquiries()->attend([&group] { return group.absent(); });
+  const auto progress = [&link = link_, &transport] {
+    if (const auto& failure = link.failures().received()) transport.give_up(*failure);
+    link.inquiries()->attend([&transport] { return transport.absent(); });
   };
-  group.set_context(context_);
-  group.set_blame([&link = link_](const std::vector<int>& absent, auto since) {
+  transport.set_context(context_);
+  transport.set_blame([&link = link_](const std::vector<int>& absent, auto since) {
     return link.blamed(absent, since);
   });
-  group.set_idle(progress, link_.between_hosts() ? kOften : host::Group::kLongestNap);
+  transport.set_idle(progress, link_.between_hosts() ? kOften : host::HostTransport::kLongestNap);
 }
 
 std::vector<std::string> Connection::all_gather_texts(const std::string& mine) const {
@@ -129,26 +130,26 @@ std::string Connection::share(Runtime& runtime, HostPlan plan) {
   const Comm ranks_here(split(plan.host_of(link_.rank())));
   auto joined = join(memory_, reason, ranks_here, link_.names_of(here.members()));
   if (plan.hosts().size() == 1) {
-    if (joined.group) keep_messages_moving(*joined.group);
-    shared_ = joined.group.get();
-    transport_ = std::move(joined.group);
+    if (joined.transport) keep_messages_moving(*joined.transport);
+    shared_ = joined.transport.get();
+    transport_ = std::move(joined.transport);
     return joined.refusal;
   }
   const bool part_of_host = together.size() > 1 && together.size() < here.size();
   const MPI_Comm part = split(part_of_host ? subtree : MPI_UNDEFINED);
-  Hosts::Groups groups{std::move(joined.group), nullptr};
+  Hosts::Transports transports{std::move(joined.transport), nullptr};
   if (part_of_host) {
     const Comm ranks_together(part);
-    if (groups.host)
+    if (transports.host)
       joined = join(memory_, reason, ranks_together, link_.names_of(together.members()));
-    groups.subtree = std::move(joined.group);
+    transports.subtree = std::move(joined.transport);
   }
   for (const std::string& refusal : all_gather_texts(joined.refusal)) {
     if (!refusal.empty()) return refusal;
   }
-  keep_messages_moving(*groups.host);
-  if (groups.subtree) keep_messages_moving(*groups.subtree);
-  transport_ = std::make_unique<Hosts>(link_, std::move(plan), std::move(groups));
+  keep_messages_moving(*transports.host);
+  if (transports.subtree) keep_messages_moving(*transports.subtree);
+  transport_ = std::make_unique<Hosts>(link_, std::move(plan), std::move(transports));
   return "";
 }
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "collectives/host/group.h"
+#include "collectives/host/transport.h"
 #include "collectives/mpi/comm.h"
 #include "collectives/mpi/hosts.h"
 #include "collectives/mpi/link.h"
@@ -40,7 +40,7 @@ class Connection {
   /// The memory that this process shares with the host's ranks; null if none.
   const std::shared_ptr<host::Memory>& memory() const { return memory_; }
   /// The transport, if it is the shared memory of one host; null otherwise.
-  host::Group* shared() { return shared_; }
+  host::HostTransport* shared() { return shared_; }
 
   /// Every rank's line of text, in rank order. Collective, while no call is under way.
   std::vector<std::string> all_gather_texts(const std::string& mine) const;
@@ -49,14 +49,14 @@ class Connection {
   void choose(Runtime& runtime, HostPlan plan);
   /// Shares memory; returns "" or, equal on all ranks, the reason why not.
   std::string share(Runtime& runtime, HostPlan plan);
-  void keep_messages_moving(host::Group& group);
+  void keep_messages_moving(host::HostTransport& transport);
 
   std::shared_ptr<Runtime> runtime_;  ///< MPI ends after the link that uses it
   Link link_;
   std::shared_ptr<const CallContext> context_;
   std::shared_ptr<host::Memory> memory_;
   std::unique_ptr<Transport> transport_;
-  host::Group* shared_ = nullptr;
+  host::HostTransport* shared_ = nullptr;
   std::string description_;
   int local_rank_ = 0;
   int local_size_ = 1;

@@ -5,10 +5,11 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "collectives/mpi/failures.h"
 
 namespace zero::mpi {
 namespace {
+
+constexpr std::int64_t kAligned = 64;  // bytes
 
 std::vector<int> leaders_of(const HostPlan& plan) {
   std::vector<int> leaders;
@@ -22,10 +23,10 @@ Slices::Range at(const Slices& slices, int rank) {
 
 }  // namespace
 
-Hosts::Hosts(Link& link, HostPlan plan, Groups groups)
+Hosts::Hosts(Link& link, HostPlan plan, Transports transports)
     : link_(link),
       plan_(std::move(plan)),
-      groups_(std::move(groups)),
+      transports_(std::move(transports)),
       host_(plan_.host_of(link.rank())),
       subtree_(plan_.subtree_of(link.rank())) {
   link_.compare_among(leaders_of(plan_));
@@ -33,13 +34,13 @@ Hosts::Hosts(Link& link, HostPlan plan, Groups groups)
 
 void Hosts::set_step(std::int64_t step) {
   link_.set_step(step);
-  groups_.host->set_step(step);
-  if (groups_.subtree) groups_.subtree->set_step(step);
+  transports_.host->set_step(step);
+  if (transports_.subtree) transports_.subtree->set_step(step);
 }
 
 void Hosts::set_behind(int waits) {
-  groups_.host->set_behind(waits);
-  if (groups_.subtree) groups_.subtree->set_behind(waits);
+  transports_.host->set_behind(waits);
+  if (transports_.subtree) transports_.subtree->set_behind(waits);
 }
 
 // compare() finds an absent rank of this host, messages one of another host; other waits on this
@@ -50,13 +51,13 @@ void Hosts::call(const CallSignature& signature, const Work& work) {
   link_.guarded(signature, [&] {
     try {
       set_behind(0);
-      groups_.host->compare(signature);
+      transports_.host->compare(signature);
       set_behind(kBehindMessages);
       link_.compared(signature, work);
     } catch (const std::exception& error) {
       const std::string_view origin = origin_of(error.what());
-      groups_.host->give_up(origin);
-      if (groups_.subtree) groups_.subtree->give_up(origin);
+      transports_.host->give_up(origin);
+      if (transports_.subtree) transports_.subtree->give_up(origin);
       throw;
     }
   });
@@ -117,7 +118,7 @@ void Hosts::share_round(const CallSignature& signature, int round, View given,
   const Slices assigned = assigned_slices(slices, here, round);
   const bool all_there = round > 0 && here.size() == 1;
   if (assigned.total() > 0 && !all_there)
-    groups_.host->all_gather(given, assigned, signature.purpose);
+    transports_.host->all_gather(given, assigned, signature.purpose);
 }
 
 // Each pair of ranks exchanges the values that only these two need.
@@ -151,7 +152,7 @@ void Hosts::broadcast_whole(const CallSignature& signature, View values) {
     messages->receive(values, root);
   }
   link_.wait(*messages);
-  groups_.host->broadcast(values, here.index(first), signature.purpose);
+  transports_.host->broadcast(values, here.index(first), signature.purpose);
 }
 
 // Sends a share to each rank of the other hosts, which gather the shares, so the root's link
@@ -176,7 +177,7 @@ void Hosts::broadcast_shares(const CallSignature& signature, View values) {
   }
   if (host_ == home) {
     const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(home)];
-    groups_.host->broadcast(values, here.index(root), signature.purpose);
+    transports_.host->broadcast(values, here.index(root), signature.purpose);
   }
   link_.wait(*messages);
   if (host_ != home) gather(signature, own, shares, home);
@@ -185,6 +186,143 @@ void Hosts::broadcast_shares(const CallSignature& signature, View values) {
 void Hosts::barrier(std::string_view purpose) {
   const CallSignature signature{.operation = Operation::barrier, .purpose = purpose};
   call(signature, [&] { link_.barrier(); });
+}
+
+void Hosts::Sums::clear(std::size_t subtrees, std::int64_t bytes) {
+  of_subtrees.assign(subtrees, View());
+  if (static_cast<std::int64_t>(memory.size()) < bytes) {
+    memory.resize(static_cast<std::size_t>(bytes));
+  }
+  used = 0;
+}
+
+View Hosts::Sums::take(std::int64_t count, DType dtype) {
+  const View place(memory.data() + used, count, dtype, nullptr);
+  used += round_up(place.bytes(), kAligned);
+  return place;
+}
+
+// Most bytes that a rank holds of a part: a sum that it forms in each round, and one for itself
+// from each sub-tree.
+std::int64_t Hosts::sums_of_part() const {
+  int rounds = 0;
+  for (const WorkAssignment& work : plan_.summing()) {
+    if (work.size() > 1) rounds = std::max(rounds, work.rounds());
+  }
+  return rounds + static_cast<std::int64_t>(plan_.subtrees().size());
+}
+
+void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
+                           std::string_view purpose) {
+  const CallSignature signature = CallSignature::of(Operation::reduce_scatter, full, purpose);
+  const std::int64_t sums = sums_of_part();
+  const std::int64_t fitting = kPart / (sums * size_of(DType::fp32)) / kNormBlock * kNormBlock;
+  const std::int64_t most = std::max(kNormBlock, fitting);
+  const auto sums_of = [&](std::int64_t part) -> Sums& {
+    return sums_[static_cast<std::size_t>(part % 2)];
+  };
+  const auto start = [&](std::int64_t part, Transfers& transfers) {
+    sums_of(part).clear(plan_.subtrees().size(), sums * most * size_of(DType::fp32));
+    start_sums(signature, full.part(part * most, most), sums_of(part), transfers);
+  };
+  const auto end = [&](std::int64_t part) {
+    const std::int64_t count = full.part(part * most, most).of(link_.rank()).count();
+    if (count == 0) return;
+    fold(plan_, sums_of(part).of_subtrees, epilogue.slice(part * most, count));
+  };
+  call(signature, [&] { in_parts(div_ceil(full.largest(), most), start, end); });
+}
+
+// Sums of this rank's sub-tree are sent as soon as they are formed.
+void Hosts::start_sums(const CallSignature& signature, const Slices& part, Sums& sums,
+                       Transfers& transfers) {
+  const int rank = link_.rank();
+  const View own = part.of(rank);
+  receive_sums(own, DType::fp32, sums, transfers);
+  View& mine = sums.of_subtrees[static_cast<std::size_t>(subtree_)];
+  const WorkAssignment& work = subtree();
+  if (work.size() == 1) {
+    mine = own;
+    for (int step = 1; step < plan_.ranks(); ++step) {
+      const int to = (rank + step) % plan_.ranks();
+      transfers.send(part.of(to), to);
+    }
+    return;
+  }
+  for (int round = 0; round < work.rounds(); ++round) {
+    const Slices slices = assigned_slices(part, work, round);
+    const int index = work.index(rank);
+    const int to = work.assigned(round, index);
+    const View sum = sums.take(slices.of(index).count(), DType::fp32);
+    if (slices.total() > 0)
+      subtree_transport().reduce_scatter(slices, {{}, sum, nullptr}, {}, signature.purpose);
+    if (to == rank) mine = sum;
+    if (to >= 0 && to != rank) transfers.send(sum, to);
+  }
+}
+
+// The sums of the other sub-trees for `own`, in `dtype`; values of single ranks in own's dtype.
+void Hosts::receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers) {
+  for (std::size_t i = 0; i < sums.of_subtrees.size(); ++i) {
+    if (static_cast<int>(i) == subtree_) continue;
+    const WorkAssignment& work = plan_.summing()[i];
+    sums.of_subtrees[i] = sums.take(own.count(), work.size() == 1 ? own.dtype() : dtype);
+    transfers.receive(sums.of_subtrees[i], work.owner(link_.rank()));
+  }
+}
+
+void Hosts::all_reduce(View values, ReduceOp op, std::string_view purpose) {
+  const Slices::Range all{0, values.count()};
+  const CallSignature signature =
+      CallSignature::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose);
+  const bool whole = values.bytes() <= Link::kWhole;
+  const auto subtrees = static_cast<std::int64_t>(plan_.subtrees().size());
+  const std::int64_t most =
+      whole ? Link::kWhole : kPart / (subtrees * size_of(values.dtype())) * plan_.ranks();
+  call(signature, [&] {
+    for (std::int64_t begin = 0; begin < values.count(); begin += most) {
+      const View block = values.slice(begin, std::min(most, values.count() - begin));
+      if (subtree().size() > 1) subtree_transport().all_reduce(block, op, purpose);
+      if (whole) {
+        combine_between(signature, [&](int) { return block; });
+      } else {
+        all_reduce_shares(signature, block);
+      }
+    }
+  });
+}
+
+// Every rank combines its share of the values, then all shares are gathered in place.
+void Hosts::all_reduce_shares(const CallSignature& signature, View values) {
+  const auto share_of = [&](int rank) { return share(values, rank, plan_.ranks()); };
+  combine_between(signature, share_of);
+  Slices shares{.buffer = values, .ranges = {}};
+  std::int64_t begin = 0;
+  for (int rank = 0; rank < plan_.ranks(); ++rank) {
+    shares.ranges.push_back({begin, share_of(rank).count()});
+    begin += shares.ranges.back().count;
+  }
+  gather(signature, share_of(link_.rank()), shares, -1);
+}
+
+// part_of(rank): the part of this rank's sub-tree's result that `rank` needs. This rank's own part
+// becomes the result over all ranks.
+void Hosts::combine_between(const CallSignature& signature,
+                            const std::function<View(int)>& part_of) {
+  const int rank = link_.rank();
+  const View own = part_of(rank);
+  const std::size_t subtrees = plan_.subtrees().size();
+  Sums& sums = sums_[0];
+  sums.clear(subtrees, static_cast<std::int64_t>(subtrees) * round_up(own.bytes(), kAligned));
+  const auto messages = link_.transfers();
+  receive_sums(own, own.dtype(), sums, *messages);
+  for (int to = 0; to < plan_.ranks(); ++to) {
+    const bool needs = plan_.subtree_of(to) != subtree_ && subtree().owner(to) == rank;
+    if (needs) messages->send(part_of(to), to);
+  }
+  link_.wait(*messages);
+  sums.of_subtrees[static_cast<std::size_t>(subtree_)] = own;
+  fold(plan_, static_cast<ReduceOp>(signature.detail), sums.of_subtrees, own);
 }
 
 }  // namespace zero::mpi

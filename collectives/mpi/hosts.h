@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/host/group.h"
+#include "collectives/host/transport.h"
 #include "collectives/host_plan.h"
 #include "collectives/mpi/link.h"
 #include "collectives/mpi/transfers.h"
@@ -25,15 +25,15 @@ class Hosts final : public Transport {
   /// under way at once.
   static constexpr std::int64_t kPart = std::int64_t{1} << 20;
 
-  /// This rank's groups: the ranks of its host, and those of its sub-tree; the latter is null if
-  /// the sub-tree is one rank or the whole host.
-  struct Groups {
-    std::unique_ptr<host::Group> host;
-    std::unique_ptr<host::Group> subtree;
+  /// This rank's transports: among the ranks of its host, and among those of its sub-tree; the
+  /// latter is null if the sub-tree is one rank or the whole host.
+  struct Transports {
+    std::unique_ptr<host::HostTransport> host;
+    std::unique_ptr<host::HostTransport> subtree;
   };
 
   /// `link` must outlive this.
-  Hosts(Link& link, HostPlan plan, Groups groups);
+  Hosts(Link& link, HostPlan plan, Transports transports);
 
   void set_step(std::int64_t step) override;
 
@@ -47,7 +47,7 @@ class Hosts final : public Transport {
   void barrier(std::string_view purpose) override;
 
  private:
-  using CallSignature = host::Group::CallSignature;
+  using CallSignature = host::HostTransport::CallSignature;
 
   /// One part of a reduction: a sum per sub-tree of this rank's elements, as far as they have
   /// arrived, and its memory.
@@ -71,21 +71,23 @@ class Hosts final : public Transport {
   /// Starts part after part with start(part, transfers) and ends each with end(part) once its
   /// messages are complete, while those of the next part travel.
   void in_parts(std::int64_t parts, const Start& start, const End& end);
-  /// Sets `behind` (LongWait) of this rank's groups.
+  /// Sets `behind` (LongWait) of this rank's transports.
   void set_behind(int waits);
 
   /// The ranks of this rank's sub-tree, and the rank that each sums for.
   const WorkAssignment& subtree() const {
     return plan_.summing()[static_cast<std::size_t>(subtree_)];
   }
-  host::Group& subtree_group() { return groups_.subtree ? *groups_.subtree : *groups_.host; }
+  host::HostTransport& subtree_transport() {
+    return transports_.subtree ? *transports_.subtree : *transports_.host;
+  }
 
   void gather(const CallSignature& signature, View mine, const Slices& full, int without);
   void share_round(const CallSignature& signature, int round, View mine, const Slices& part);
   void broadcast_whole(const CallSignature& signature, View values);
   void broadcast_shares(const CallSignature& signature, View values);
 
-  // Reductions (hosts_reduce.cpp).
+  // Reductions.
   void start_sums(const CallSignature& signature, const Slices& part, Sums& sums,
                   Transfers& transfers);
   std::int64_t sums_of_part() const;
@@ -95,7 +97,7 @@ class Hosts final : public Transport {
 
   Link& link_;
   HostPlan plan_;
-  Groups groups_;
+  Transports transports_;
   int host_;     // this rank's
   int subtree_;  // this rank's
   std::array<Sums, 2> sums_;

@@ -6,11 +6,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <utility>
 
-#include "collectives/long_wait.h"
-#include "collectives/mpi/check.h"
+#include "base/host_name.h"
 
 namespace zero::mpi {
 namespace {
@@ -22,6 +22,36 @@ constexpr int kQuestion = 0;
 constexpr int kAnswer = 1;
 
 }  // namespace
+
+std::string RankProcesses::mine() {
+  const host::Process self = host::this_process();
+  return fmt::format("{} {} {} {}", self.id, self.start, host::process_namespace(), host_name());
+}
+
+RankProcesses::RankProcesses(const std::vector<std::string>& lines, const std::vector<int>& hosts,
+                             int rank)
+    : rank_(rank), hosts_(static_cast<int>(std::set(hosts.begin(), hosts.end()).size())) {
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    Peer& peer = peers_.emplace_back();
+    peer.on = hosts[i];
+    std::string space;
+    std::istringstream words(lines[i]);
+    words >> peer.process.id >> peer.process.start >> space >> peer.host;
+    peer.visible =
+        hosts[i] == hosts[static_cast<std::size_t>(rank)] && space == host::process_namespace();
+  }
+}
+
+AbsentRank RankProcesses::absent(int rank) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  return {rank, peer.visible ? host::described(peer.process)
+                             : fmt::format("on host {}: unknown", peer.host)};
+}
+
+bool RankProcesses::on_this_host(int rank) const {
+  const auto on = [&](int each) { return peers_[static_cast<std::size_t>(each)].on; };
+  return on(rank) == on(rank_);
+}
 
 void Inquiries::ask() {
   constexpr std::chrono::milliseconds kTogether{100};

@@ -3,16 +3,18 @@
 #include "collectives/mpi/link.h"
 
 #include <chrono>
+#include <exception>
 #include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "collectives/copy.h"
-#include "collectives/mpi/check.h"
 
 namespace zero::mpi {
 namespace {
+
+constexpr int kFailureTag = 101;  // beyond those of operations
 
 /// In which a rank that waits answers. All rounds of waiting for answers end before a wait that
 /// stands behind this one.
@@ -20,6 +22,29 @@ constexpr std::chrono::milliseconds kAnswers{500};
 constexpr int kRounds = 4;
 
 }  // namespace
+
+std::string_view origin_of(std::string_view what) {
+  constexpr std::string_view kPassedOn = "the group has failed: ";
+  const std::size_t at = what.rfind(kPassedOn);
+  return at == std::string_view::npos ? what : what.substr(at + kPassedOn.size());
+}
+
+void Failures::report(std::string_view what) noexcept {
+  if (reason_) return;
+  try {
+    reason_ = origin_of(what);
+    tell_peers(group_, kFailureTag, *reason_);
+  } catch (const std::exception&) {
+    return;  // MPI is broken too, which ends the job
+  }
+}
+
+const std::optional<std::string>& Failures::received() {
+  while (auto words = take_message(group_, MPI_ANY_SOURCE, kFailureTag)) {
+    if (!reason_) reason_ = std::move(words);
+  }
+  return reason_;
+}
 
 // All ranks of a group that failed keep its communicators, whether they threw or only heard of it:
 // a rank that freed its own would give their identifiers to new ones, and messages that still come
@@ -47,7 +72,7 @@ void Link::guarded(const CallSignature& signature, const Work& work) {
 }
 
 void Link::compared(const CallSignature& signature, const Work& work) {
-  comparison_->start(host::Group::call_of(signature));
+  comparison_->start(host::HostTransport::call_of(signature));
   work();
   finish_comparison();
 }

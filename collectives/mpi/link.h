@@ -2,25 +2,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <mpi.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/host/group.h"
+#include "collectives/host/transport.h"
 #include "collectives/long_wait.h"
 #include "collectives/mpi/call_comparison.h"
 #include "collectives/mpi/comm.h"
-#include "collectives/mpi/failures.h"
 #include "collectives/mpi/inquiries.h"
 #include "collectives/mpi/options.h"
 #include "collectives/mpi/transfers.h"
 
 namespace zero::mpi {
+
+/// The message of the rank that failed, from that of a failure that was passed on.
+std::string_view origin_of(std::string_view what);
+
+/// Failures in a group: a rank that fails sends its message to all others, which poll for such
+/// messages while they wait. Keeps the first failure that this rank learns of. One thread at a
+/// time.
+class Failures {
+ public:
+  /// `group` must outlive this.
+  explicit Failures(MPI_Comm group) : group_(group) {}
+  Failures(const Failures&) = delete;
+  Failures& operator=(const Failures&) = delete;
+
+  /// Sends `what` to all others, unless a failure is already known here. Never throws.
+  void report(std::string_view what) noexcept;
+  /// Receives messages of others; returns the failure that this rank knows of.
+  const std::optional<std::string>& received();
+  /// The same without receiving.
+  const std::optional<std::string>& known() const { return reason_; }
+
+ private:
+  MPI_Comm group_;
+  std::optional<std::string> reason_;
+};
 
 /// The MPI messages of a group of ranks: its private MPI communicator, the comparison of calls and
 /// the reports of failures. The group may be a part of the job; errors number ranks as the job
@@ -37,7 +64,7 @@ class Link {
   /// turns and use half the link.
   static constexpr std::int64_t kBetweenHosts = std::int64_t{63} << 10;
 
-  using CallSignature = host::Group::CallSignature;
+  using CallSignature = host::HostTransport::CallSignature;
   using Work = std::function<void()>;
 
   Link(Comm group, const Options& options, std::shared_ptr<const CallContext> context)
@@ -87,7 +114,8 @@ class Link {
   std::unique_ptr<Transfers> transfers() const;
   void wait(Transfers& transfers) const;
 
-  /// host::Group::Blame of ranks of this host: they may wait themselves, as their answers tell.
+  /// host::HostTransport::Blame of ranks of this host: they may wait themselves, as their answers
+  /// tell.
   std::optional<std::vector<AbsentRank>> blamed(const std::vector<int>& absent,
                                                 std::chrono::steady_clock::duration since);
 

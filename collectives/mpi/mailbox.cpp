@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/checked_math.h"
-#include "collectives/mpi/check.h"
+#include "collectives/mpi/comm.h"
 
 namespace zero::mpi {
 namespace {

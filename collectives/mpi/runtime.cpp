@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "collectives/host/process.h"
 #include "collectives/mpi/backoff.h"
-#include "collectives/mpi/check.h"
 #include "collectives/mpi/comm.h"
 #include "collectives/mpi/mailbox.h"
 

@@ -14,14 +14,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string key_of(const Attendance::Group& group, std::size_t rank) {
+std::string key_of(const Attendance::GroupProgress& group, std::size_t rank) {
   return fmt::format("{}/calls/{}", group.name, rank);
 }
 
 }  // namespace
 
 // -1: the rank has never been quiet.
-std::int64_t Attendance::calls_of(const Group& group, std::size_t rank) const {
+std::int64_t Attendance::calls_of(const GroupProgress& group, std::size_t rank) const {
   const std::optional<std::string> text = store_.find(key_of(group, rank));
   if (!text) return -1;
   std::int64_t calls = 0;
@@ -33,12 +33,12 @@ std::int64_t Attendance::calls_of(const Group& group, std::size_t rank) const {
   return calls;
 }
 
-void Attendance::look(const std::vector<Group>& groups) {
+void Attendance::look(const std::vector<GroupProgress>& groups) {
   std::erase_if(quiet_, [&](const auto& known) {  // groups that have ended
-    return std::ranges::none_of(groups,
-                                [&](const Group& group) { return group.name == known.first; });
+    return std::ranges::none_of(
+        groups, [&](const GroupProgress& group) { return group.name == known.first; });
   });
-  for (const Group& group : groups) {
+  for (const GroupProgress& group : groups) {
     const auto known = quiet_.find(group.name);
     if (known != quiet_.end() && known->second.calls == group.calls) {
       look(group, known->second);
@@ -51,7 +51,7 @@ void Attendance::look(const std::vector<Group>& groups) {
 
 // A rank publishes its count at the second look. The wait begins at the third, when ranks that
 // arrived at the same time have published theirs.
-void Attendance::look(const Group& group, Quiet& quiet) {
+void Attendance::look(const GroupProgress& group, Quiet& quiet) {
   ++quiet.looks;
   if (quiet.looks == 1) {
     store_.set(key_of(group, static_cast<std::size_t>(group.rank)), std::to_string(group.calls));
@@ -67,7 +67,7 @@ void Attendance::look(const Group& group, Quiet& quiet) {
   if (over) quiet.wait.emplace(*context_);  // all have come; no rank makes a call
 }
 
-std::vector<AbsentRank> Attendance::absent(const Group& group) const {
+std::vector<AbsentRank> Attendance::absent(const GroupProgress& group) const {
   std::vector<AbsentRank> ranks;
   if (group.calls == 0) return ranks;
   for (std::size_t rank = 0; rank < group.hosts.size(); ++rank) {

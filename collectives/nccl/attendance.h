@@ -19,8 +19,8 @@ namespace zero::nccl {
 /// thread, a rank's watch.
 class Attendance {
  public:
-  /// A group as its rank sees it.
-  struct Group {
+  /// A rank's progress through the calls of a group.
+  struct GroupProgress {
     std::string name{};  ///< equal on the group's ranks
     int rank = 0;
     std::vector<std::string> hosts{};  ///< of its ranks
@@ -35,7 +35,7 @@ class Attendance {
 
   /// Must be called repeatedly with all groups of the rank. Warns of ranks that do not come, and
   /// throws zero::Error at the timeout.
-  void look(const std::vector<Group>& groups);
+  void look(const std::vector<GroupProgress>& groups);
   /// Time until look() has something new; at most `most`.
   std::chrono::milliseconds until_due(std::chrono::milliseconds most) const;
 
@@ -47,9 +47,9 @@ class Attendance {
     std::optional<LongWait> wait{};  // set from the third look on
   };
 
-  void look(const Group& group, Quiet& quiet);
-  std::int64_t calls_of(const Group& group, std::size_t rank) const;
-  std::vector<AbsentRank> absent(const Group& group) const;
+  void look(const GroupProgress& group, Quiet& quiet);
+  std::int64_t calls_of(const GroupProgress& group, std::size_t rank) const;
+  std::vector<AbsentRank> absent(const GroupProgress& group) const;
 
   Store& store_;
   std::shared_ptr<const CallContext> context_;

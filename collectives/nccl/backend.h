@@ -3,7 +3,6 @@
 #pragma once
 
 #include "collectives/collective_backend.h"
-#include "collectives/nccl/bootstrap.h"
 #include "collectives/nccl/comm.h"
 #include "collectives/nccl/plan.h"
 #include "collectives/prefix_store.h"

@@ -58,7 +58,7 @@ class Comm {
 
   const std::shared_ptr<Session>& session() const { return session_; }
   /// Has the session watch for ranks of `group`, this one's, that do not come to calls.
-  void attend(Attendance::Group group) { session_->attend(handle_, std::move(group)); }
+  void attend(Attendance::GroupProgress group) { session_->attend(handle_, std::move(group)); }
   /// Runs calls(group) as one NCCL group on one stream, and returns once all work is enqueued.
   void group(const std::string& who, cudaStream_t stream,
              const std::function<void(const Calls&)>& calls);

@@ -41,13 +41,13 @@ Session::~Session() {
   watcher_.join();
 }
 
-void Session::attend(ncclComm_t comm, Attendance::Group group) {
+void Session::attend(ncclComm_t comm, Attendance::GroupProgress group) {
   const std::scoped_lock lock(mutex_);
   groups_.emplace_back(comm, std::move(group));
 }
 
-std::vector<Attendance::Group> Session::groups() const {
-  std::vector<Attendance::Group> all;
+std::vector<Attendance::GroupProgress> Session::groups() const {
+  std::vector<Attendance::GroupProgress> all;
   const std::scoped_lock lock(mutex_);
   for (const auto& [comm, group] : groups_) all.push_back(group);
   return all;

@@ -34,7 +34,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   /// Starts to watch calls on `comm`, the communicator of `group`, for ranks that do not come.
-  void attend(ncclComm_t comm, Attendance::Group group);
+  void attend(ncclComm_t comm, Attendance::GroupProgress group);
 
   /// Runs `calls`, which make or use `*comm`, once no other thread uses the library, and returns
   /// once their work is enqueued on its streams. The watch then observes `*comm`. A call that fails
@@ -58,7 +58,7 @@ class Session {
 
  private:
   void watch();
-  std::vector<Attendance::Group> groups() const;
+  std::vector<Attendance::GroupProgress> groups() const;
   /// The failure that other ranks report; empty if none.
   std::optional<std::string> trouble_elsewhere();
   /// `reason`, NCCL's, which names no rank, and before it the failure that other ranks report, if
@@ -81,7 +81,7 @@ class Session {
   mutable std::mutex telling_;  // also held for changes of failure_
   std::optional<std::string> failure_;
   std::vector<ncclComm_t> comms_;  // a split stands behind its parent
-  std::vector<std::pair<ncclComm_t, Attendance::Group>> groups_;
+  std::vector<std::pair<ncclComm_t, Attendance::GroupProgress>> groups_;
   std::string last_ = "nothing yet";
   std::shared_ptr<const CallContext> context_;
   std::thread watcher_;

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/blocking_backend.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,7 @@
 
 #include "collectives/backends.h"
 #include "collectives/in_process_store.h"
+#include "collectives/transport.h"
 #include "tests/errors.h"
 
 namespace zero::test {

@@ -9,7 +9,6 @@
 #include <random>
 #include <set>
 
-#include "collectives/fold.h"
 #include "device/cpu/primitives.h"
 #include "tests/collectives/body.h"
 

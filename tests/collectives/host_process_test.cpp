@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "collectives/host/process.h"
-#include "collectives/host/refusal.h"
+#include "collectives/host/shared_file.h"
 #include "tests/errors.h"
 
 namespace zero::test {

@@ -9,15 +9,17 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/host/group.h"
+#include "collectives/host/transport.h"
 
 namespace zero::test {
+
+using host::HostTransport;
 
 /// Ranks of a host as threads of one process, which tell each other lines of text. Each has a
 /// Memory of its own and maps the others', as processes do.
 class HostRanks {
  public:
-  using Body = std::function<void(host::Group&, host::Memory&, int rank)>;
+  using Body = std::function<void(HostTransport&, host::Memory&, int rank)>;
 
   explicit HostRanks(int ranks)
       : lines_(static_cast<std::size_t>(ranks)), memories_(lines_.size()), all_(ranks) {
@@ -34,7 +36,7 @@ class HostRanks {
   }
 
   /// What rank `rank` tells lines through, within its body too.
-  host::Group::AllGatherTexts all_gather_texts_of(int rank) {
+  HostTransport::AllGatherTexts all_gather_texts_of(int rank) {
     return [this, rank](const std::string& mine) {
       lines_[at(rank)] = mine;
       all_.arrive_and_wait();
@@ -65,9 +67,9 @@ class HostRanks {
     const auto& memory = memories_[at(rank)];
     try {
       const auto joined =
-          host::Group::join(memory, reason_, {rank, size(), names_}, all_gather_texts_of(rank));
-      if (!joined.group) return joined.refusal;
-      body(*joined.group, *memory, rank);
+          HostTransport::join(memory, reason_, {rank, size(), names_}, all_gather_texts_of(rank));
+      if (!joined.transport) return joined.refusal;
+      body(*joined.transport, *memory, rank);
     } catch (const Error& error) {
       return error.what();
     }

@@ -75,40 +75,40 @@ void expect_sums(std::span<const float> sums, std::int64_t begin, int world) {
 
 class HostReductions : public ::testing::TestWithParam<std::tuple<int, Place>> {
  protected:
-  using Body = std::function<void(host::Group&, const Values&, int rank)>;
+  using Body = std::function<void(HostTransport&, const Values&, int rank)>;
 
   // Runs `body` on every rank with its values in their place.
   void run(const Body& body) {
     const auto [world, place] = GetParam();
     const std::int64_t count = count_for(place, world);
     HostRanks ranks(world);
-    const auto ends = ranks.run(
-        [&, world = world, place = place](host::Group& group, host::Memory& memory, int rank) {
-          std::shared_ptr<host::Mapping> common;
-          if (place == Place::common) {
-            common = group.allocate_shared(world * count * 4, "", ranks.all_gather_texts_of(rank));
-          }
-          body(group, Values(place, memory, rank, count, common), rank);
-          group.barrier("end");  // peers may still read
-        });
+    const auto ends = ranks.run([&, world = world, place = place](HostTransport& transport,
+                                                                  host::Memory& memory, int rank) {
+      std::shared_ptr<host::Mapping> common;
+      if (place == Place::common) {
+        common = transport.allocate_shared(world * count * 4, "", ranks.all_gather_texts_of(rank));
+      }
+      body(transport, Values(place, memory, rank, count, common), rank);
+      transport.barrier("end");  // peers may still read
+    });
     EXPECT_THAT(ends, ::testing::Each("no error"));
   }
 };
 
 TEST_P(HostReductions, ReduceScatterSumsByTheTreeOverRanks) {
   const int world = std::get<0>(GetParam());
-  run([=](host::Group& group, const Values& values, int rank) {
+  run([=](HostTransport& transport, const Values& values, int rank) {
     const Slices full = Slices::even(values.view(), world);
     std::vector<float> sums(static_cast<std::size_t>(full.of(rank).count()));
-    group.reduce_scatter(full, {{}, View::of(std::span(sums)), nullptr}, {}, "h.0");
+    transport.reduce_scatter(full, {{}, View::of(std::span(sums)), nullptr}, {}, "h.0");
     expect_sums(sums, full.ranges[static_cast<std::size_t>(rank)].begin, world);
   });
 }
 
 TEST_P(HostReductions, AllReduceSumsByTheTreeOverRanks) {
   const int world = std::get<0>(GetParam());
-  run([=](host::Group& group, const Values& values, int) {
-    group.all_reduce(values.view(), ReduceOp::sum, "h.0");
+  run([=](HostTransport& transport, const Values& values, int) {
+    transport.all_reduce(values.view(), ReduceOp::sum, "h.0");
     expect_sums(values.view().as<float>(), 0, world);
   });
 }

@@ -16,7 +16,7 @@
 
 #include "base/page.h"
 #include "collectives/backends.h"
-#include "collectives/host/region.h"
+#include "collectives/host/memory.h"
 #include "collectives/host/shared_file.h"
 #include "collectives/in_process_store.h"
 #include "tests/collectives/host_ranks.h"
@@ -224,7 +224,7 @@ TEST(HostInvitation, ToAControlBlockOfAnotherSizeIsRefused) {
       };
       ends[static_cast<std::size_t>(rank)] = error_of([&] {
         const auto memory = std::make_shared<host::Memory>(2);
-        throw Error(host::Group::join(memory, "", {rank, 2}, other_version).refusal);
+        throw Error(HostTransport::join(memory, "", {rank, 2}, other_version).refusal);
       });
     });
   }

@@ -15,7 +15,7 @@
 
 #include "base/checked_math.h"
 #include "base/page.h"
-#include "collectives/host/copy.h"
+#include "collectives/copy.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/errors.h"
 
@@ -77,7 +77,7 @@ TEST(HostCopy, CopiesAnyLengthFromAndToAnyPlace) {
   for (const std::int64_t bytes : {0, 1, 63, 64, 4096, 16'384, 16'385, 70'001}) {
     for (const std::size_t begin : {0U, 1U, 40U, 64U}) {
       std::vector<std::byte> to(from.size());
-      host::copy_around_caches(from.data() + 3, to.data() + begin, bytes);
+      copy_around_caches(from.data() + 3, to.data() + begin, bytes);
       const auto end = begin + static_cast<std::size_t>(bytes);
       EXPECT_TRUE(std::equal(from.begin() + 3, from.begin() + 3 + bytes,
                              to.begin() + static_cast<std::ptrdiff_t>(begin)))
@@ -98,14 +98,14 @@ TEST(HostGroup, ARankWithoutMemoryIsARefusalForAll) {
 // Values that do not fit behind a header, in the region on even ranks and outside it on odd ones.
 TEST(HostGroup, GathersFromAnyMemory) {
   constexpr std::int64_t kCount = 300'001;
-  const auto ends = HostRanks(4).run([&](host::Group& group, host::Memory& memory, int rank) {
+  const auto ends = HostRanks(4).run([&](HostTransport& transport, host::Memory& memory, int rank) {
     std::vector<float> full(4 * kCount);
     std::vector<float> plain(kCount);
     const bool shared = rank % 2 == 0;
     void* const data = memory.region().allocate(kCount * 4);
     const View mine(shared ? data : plain.data(), kCount, DType::fp32, nullptr);
     std::iota(mine.as<float>().begin(), mine.as<float>().end(), static_cast<float>(rank));
-    group.all_gather(mine, Slices::even(View::of(std::span(full)), 4), "h.0");
+    transport.all_gather(mine, Slices::even(View::of(std::span(full)), 4), "h.0");
     for (std::size_t i = 0; i < full.size(); ++i) {
       ZERO_CHECK(full[i] == static_cast<float>(i % kCount) + static_cast<float>(i / kCount),
                  "element {} is {}", i, full[i]);
@@ -119,7 +119,7 @@ enum class Layouts { alike, one_differs, one_is_plain };
 
 std::string gathered_to(Layouts layouts) {
   constexpr std::int64_t kCount = 150'001;
-  const auto ends = HostRanks(3).run([&](host::Group& group, host::Memory& memory, int rank) {
+  const auto ends = HostRanks(3).run([&](HostTransport& transport, host::Memory& memory, int rank) {
     constexpr std::int64_t kBytes = 3 * (kCount + 1) * 4;
     std::vector<float> plain(3 * (kCount + 1));
     const bool apart = layouts == Layouts::one_is_plain && rank == 1;
@@ -129,7 +129,7 @@ std::string gathered_to(Layouts layouts) {
     for (int peer = 0; peer < 3; ++peer) full.ranges.push_back({peer * (kCount + gap), kCount});
     std::ranges::fill(full.buffer.as<float>(), -1.0F);
     std::ranges::fill(full.of(rank).as<float>(), static_cast<float>(rank));
-    group.all_gather(full.of(rank), full, "h.0");
+    transport.all_gather(full.of(rank), full, "h.0");
     for (int peer = 0; peer < 3; ++peer) {
       ZERO_CHECK(
           std::ranges::all_of(full.of(peer).as<float>(),
@@ -151,11 +151,11 @@ TEST(HostGroup, GathersToWhereEachRankWantsIt) {
 // A rank whose own slice is small has little to write, and waits for the large one.
 TEST(HostGroup, AGatherEndsOnceTheLargestSliceIsThere) {
   constexpr std::int64_t kCount = 4 * kMiB;
-  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory& memory, int rank) {
+  const auto ends = HostRanks(3).run([](HostTransport& transport, host::Memory& memory, int rank) {
     void* const data = memory.region().allocate((kCount + 2) * 4);
     const Slices full{View(data, kCount + 2, DType::fp32, nullptr), {{0, 1}, {1, 1}, {2, kCount}}};
     std::ranges::fill(full.of(rank).as<float>(), 1.0F);
-    group.all_gather(full.of(rank), full, "h.0");
+    transport.all_gather(full.of(rank), full, "h.0");
     ZERO_CHECK(full.buffer.as<float>().back() == 1.0F, "rank {} went on too early", rank);
   });
   EXPECT_THAT(ends, Each("no error"));
@@ -183,8 +183,8 @@ TEST(HostPages, CountEachPageOnceUntilTheyAreGivenBack) {
 TEST(HostCommon, IsOneMemoryThatEachRankWritesItsPartOf) {
   constexpr std::int64_t kCount = 700'000;
   HostRanks ranks(3);
-  const auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto mapping = group.allocate_shared(3 * kCount, "", ranks.all_gather_texts_of(rank));
+  const auto ends = ranks.run([&](HostTransport& transport, host::Memory&, int rank) {
+    const auto mapping = transport.allocate_shared(3 * kCount, "", ranks.all_gather_texts_of(rank));
     const Slices full = Slices::even(View(mapping->data(), 3 * kCount, DType::u8, nullptr), 3);
     const auto expect_all = [&](int round) {
       for (int peer = 0; peer < 3; ++peer) {
@@ -196,12 +196,12 @@ TEST(HostCommon, IsOneMemoryThatEachRankWritesItsPartOf) {
     std::vector<std::uint8_t> apart(kCount);
     for (int round = 10; round < 50; round += 10) {
       std::ranges::fill(apart, static_cast<std::uint8_t>(round + rank));
-      group.all_gather(View::of(std::span(apart)), full, "h.0");
+      transport.all_gather(View::of(std::span(apart)), full, "h.0");
       expect_all(round);
-      group.barrier("read");
+      transport.barrier("read");
       std::ranges::fill(full.of(rank).as<std::uint8_t>(),
                         static_cast<std::uint8_t>(round + rank + 5));
-      group.all_gather(full.of(rank), full, "h.0");
+      transport.all_gather(full.of(rank), full, "h.0");
       expect_all(round + 5);
     }
   });
@@ -210,31 +210,31 @@ TEST(HostCommon, IsOneMemoryThatEachRankWritesItsPartOf) {
 
 TEST(HostCommon, IsRefusedForAllOrSaysWhatDiffers) {
   HostRanks ranks(2);
-  auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto mapping = group.allocate_shared(4096, rank == 1 ? "it has no CPU" : "",
-                                               ranks.all_gather_texts_of(rank));
+  auto ends = ranks.run([&](HostTransport& transport, host::Memory&, int rank) {
+    const auto mapping = transport.allocate_shared(4096, rank == 1 ? "it has no CPU" : "",
+                                                   ranks.all_gather_texts_of(rank));
     ZERO_CHECK(mapping == nullptr, "rank {} has common memory", rank);
-    group.allocate_shared(100 + rank, "", ranks.all_gather_texts_of(rank));
+    transport.allocate_shared(100 + rank, "", ranks.all_gather_texts_of(rank));
   });
   EXPECT_THAT(ends, ElementsAre("[rank 0] allocate_shared: 100 bytes met 101 of rank 1",
                                 "[rank 1] allocate_shared: 101 bytes met 100 of rank 0"));
-  ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto mapping = group.allocate_shared(4096, "", ranks.all_gather_texts_of(rank));
+  ends = ranks.run([&](HostTransport& transport, host::Memory&, int rank) {
+    const auto mapping = transport.allocate_shared(4096, "", ranks.all_gather_texts_of(rank));
     const View part(mapping->data() + 64 * rank, 4000, DType::u8, nullptr);
     const Slices full = Slices::even(part, 2);
-    group.all_gather(full.of(rank), full, "h.0");
+    transport.all_gather(full.of(rank), full, "h.0");
   });
   EXPECT_THAT(ends, Each(HasSubstr("all_gather(h.0): the ranks gather to different places")));
 }
 
 TEST(HostMismatch, NamesBothCallsOnEveryRank) {
-  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
+  const auto ends = HostRanks(3).run([](HostTransport& transport, host::Memory&, int rank) {
     std::vector<float> values(3);
     const Slices full = Slices::even(View::of(std::span(values)), 3);
     if (rank == 2) {
-      group.reduce_scatter(full, {{}, full.of(2), nullptr}, {}, "h.7");
+      transport.reduce_scatter(full, {{}, full.of(2), nullptr}, {}, "h.7");
     } else {
-      group.all_gather(full.of(rank), full, "h.8");
+      transport.all_gather(full.of(rank), full, "h.8");
     }
   });
   EXPECT_THAT(ends, ElementsAre("[rank 0] all_gather(h.8) met reduce_scatter(h.7) of rank 2",
@@ -243,21 +243,22 @@ TEST(HostMismatch, NamesBothCallsOnEveryRank) {
 }
 
 TEST(HostMismatch, NamesDtypesOpsRootsAndCounts) {
-  auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
+  auto ends = HostRanks(2).run([](HostTransport& transport, host::Memory&, int rank) {
     std::vector<double> values(2);
-    group.all_reduce(View::of(std::span(values)), rank == 0 ? ReduceOp::max : ReduceOp::min, "n");
+    transport.all_reduce(View::of(std::span(values)), rank == 0 ? ReduceOp::max : ReduceOp::min,
+                         "n");
   });
   EXPECT_EQ(ends[0], "[rank 0] all_reduce(n) (fp64, max) met all_reduce(n) (fp64, min) of rank 1");
-  ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
+  ends = HostRanks(2).run([](HostTransport& transport, host::Memory&, int rank) {
     std::vector<float> values(2);
-    group.broadcast(View::of(std::span(values)), rank, "seed");
+    transport.broadcast(View::of(std::span(values)), rank, "seed");
   });
   EXPECT_EQ(ends[1],
             "[rank 1] broadcast(seed) (fp32, root 1) met broadcast(seed) (fp32, root 0) of rank 0");
-  ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
+  ends = HostRanks(2).run([](HostTransport& transport, host::Memory&, int rank) {
     std::vector<float> values(20);
     const Slices full{View::of(std::span(values)), {{0, 4}, {5, rank == 0 ? 5 : 6}}};
-    group.all_gather(full.of(rank), full, "h.0");
+    transport.all_gather(full.of(rank), full, "h.0");
   });
   EXPECT_EQ(ends[0], "[rank 0] all_gather(h.0): 5 elements in slice 1 met 6 of rank 1");
 }
@@ -265,26 +266,26 @@ TEST(HostMismatch, NamesDtypesOpsRootsAndCounts) {
 TEST(HostMismatch, CallsRanksAsPeopleDo) {
   HostRanks ranks(2);
   ranks.call({4, 7});
-  const auto ends = ranks.run([](host::Group& group, host::Memory&, int rank) {
+  const auto ends = ranks.run([](HostTransport& transport, host::Memory&, int rank) {
     const Slices::Range all{0, 10 + rank};
-    const host::Group::CallSignature signature{.operation = Operation::broadcast,
-                                               .purpose = "seed",
-                                               .dtype = DType::u8,
-                                               .detail = 7,
-                                               .counts = {&all, 1}};
-    group.compare({.operation = Operation::barrier, .purpose = "start"});
-    group.compare(signature);
+    const HostTransport::CallSignature signature{.operation = Operation::broadcast,
+                                                 .purpose = "seed",
+                                                 .dtype = DType::u8,
+                                                 .detail = 7,
+                                                 .counts = {&all, 1}};
+    transport.compare({.operation = Operation::barrier, .purpose = "start"});
+    transport.compare(signature);
   });
   EXPECT_EQ(ends[0], "[rank 4] broadcast(seed): 10 elements in slice 0 met 11 of rank 7");
   EXPECT_EQ(ends[1], "[rank 7] broadcast(seed): 11 elements in slice 0 met 10 of rank 4");
   ranks.refuse(1, "memfd_create: Function not implemented");
-  EXPECT_THAT(ranks.run([](host::Group&, host::Memory&, int) {}),
+  EXPECT_THAT(ranks.run([](HostTransport&, host::Memory&, int) {}),
               Each("rank 7: memfd_create: Function not implemented"));
 }
 
 TEST(HostMismatch, NamesNamesThatDifferWhereTheyAreCut) {
-  const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
-    group.barrier(std::string(2000, 'x') + std::to_string(rank));
+  const auto ends = HostRanks(2).run([](HostTransport& transport, host::Memory&, int rank) {
+    transport.barrier(std::string(2000, 'x') + std::to_string(rank));
   });
   EXPECT_THAT(ends, Each(HasSubstr("the ranks' calls differ; check that all ranks make")));
 }
@@ -292,12 +293,12 @@ TEST(HostMismatch, NamesNamesThatDifferWhereTheyAreCut) {
 TEST(HostMismatch, ComparesPairsOfAllToAll) {
   HostRanks ranks(3);
   ranks.call({4, 7, 9});
-  const auto ends = ranks.run([](host::Group& group, host::Memory&, int rank) {
+  const auto ends = ranks.run([](HostTransport& transport, host::Memory&, int rank) {
     std::vector<float> out(9);
     std::vector<float> in(9);
     Slices send = Slices::even(View::of(std::span(out)), 3);
     if (rank == 0) send.ranges[1].count = 2;
-    group.all_to_all(send, Slices::even(View::of(std::span(in)), 3), "h.0");
+    transport.all_to_all(send, Slices::even(View::of(std::span(in)), 3), "h.0");
   });
   EXPECT_THAT(ends, ElementsAre("[rank 4] all_to_all(h.0): rank 7 expects 3 elements, send slice 1 "
                                 "has 2",
@@ -308,16 +309,16 @@ TEST(HostMismatch, ComparesPairsOfAllToAll) {
 }
 
 TEST(HostFailures, AFailedRankEndsTheGroup) {
-  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
+  const auto ends = HostRanks(3).run([](HostTransport& transport, host::Memory&, int rank) {
     std::vector<float> values(30'000);
     std::vector<float> addend(1);
     const Slices full = Slices::even(View::of(std::span(values)), 3);
     ReduceEpilogue epilogue{{}, full.of(rank), nullptr};
     if (rank == 1) epilogue.addends.push_back(View::of(std::span(addend)));
     try {
-      group.reduce_scatter(full, epilogue, {}, "h.3");
+      transport.reduce_scatter(full, epilogue, {}, "h.3");
     } catch (const Error&) {
-      group.barrier("again");
+      transport.barrier("again");
     }
   });
   EXPECT_THAT(ends[0], StartsWith("[rank 0] barrier(again): the group has failed: [rank 1] "
@@ -325,12 +326,12 @@ TEST(HostFailures, AFailedRankEndsTheGroup) {
 }
 
 TEST(HostFailures, ARankThatFailsElsewhereIsHeardByThoseThatWait) {
-  const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
-    const host::Group::CallSignature signature{.operation = Operation::all_gather,
-                                               .purpose = "h.0"};
-    group.compare(signature);
-    if (rank == 1) return group.give_up("[rank 1] out of luck");
-    group.compare(signature);
+  const auto ends = HostRanks(2).run([](HostTransport& transport, host::Memory&, int rank) {
+    const HostTransport::CallSignature signature{.operation = Operation::all_gather,
+                                                 .purpose = "h.0"};
+    transport.compare(signature);
+    if (rank == 1) return transport.give_up("[rank 1] out of luck");
+    transport.compare(signature);
   });
   EXPECT_THAT(ends, ElementsAre("[rank 0] all_gather(h.0): the group has failed: [rank 1] out of "
                                 "luck",
@@ -338,16 +339,16 @@ TEST(HostFailures, ARankThatFailsElsewhereIsHeardByThoseThatWait) {
 }
 
 TEST(HostFailures, ALongReasonIsCut) {
-  const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
-    if (rank == 1) return group.give_up(std::string(5000, 'x'));
-    group.barrier("h.0");
+  const auto ends = HostRanks(2).run([](HostTransport& transport, host::Memory&, int rank) {
+    if (rank == 1) return transport.give_up(std::string(5000, 'x'));
+    transport.barrier("h.0");
   });
   EXPECT_EQ(ends[0], "[rank 0] barrier(h.0): the group has failed: " + std::string(1023, 'x'));
 }
 
 TEST(HostFailures, ARankThatLeftIsNamed) {
-  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
-    if (rank != 1) group.barrier("end");
+  const auto ends = HostRanks(3).run([](HostTransport& transport, host::Memory&, int rank) {
+    if (rank != 1) transport.barrier("end");
   });
   EXPECT_THAT(ends[0], StartsWith("[rank 0] barrier(end)"));
   EXPECT_THAT(ends[0] + ends[2], HasSubstr("rank 1 has left the group; its own message, or the "
@@ -359,8 +360,8 @@ class Pair {
  public:
   Pair() { socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends_.data()); }
 
-  host::Group::Joined join(int rank) {
-    return host::Group::join(
+  HostTransport::Joined join(int rank) {
+    return HostTransport::join(
         std::make_shared<host::Memory>(2), "", {rank, 2}, [this, rank](const std::string& mine) {
           const int end = ends_[static_cast<std::size_t>(rank)];
           std::array<char, 2048> theirs{};
@@ -380,13 +381,13 @@ TEST(HostFailures, AKilledProcessIsNamed) {
   const pid_t child = fork();
   if (child == 0) {
     auto joined = pair.join(1);
-    if (joined.group) joined.group->barrier("first");
+    if (joined.transport) joined.transport->barrier("first");
     raise(SIGKILL);
   }
   auto joined = pair.join(0);
   ASSERT_EQ(joined.refusal, "");
-  joined.group->barrier("first");
-  EXPECT_EQ(error_of([&] { joined.group->barrier("second"); }),
+  joined.transport->barrier("first");
+  EXPECT_EQ(error_of([&] { joined.transport->barrier("second"); }),
             fmt::format("[rank 0] barrier(second): rank 1 (process {}) has ended; its own message, "
                         "or the system's log, says why",
                         child));

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "collectives/mpi/check.h"
+#include "collectives/mpi/comm.h"
 #include "collectives/mpi/options.h"
 #include "tests/collectives/body.h"
 #include "tests/errors.h"

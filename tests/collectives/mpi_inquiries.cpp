@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "collectives/backends.h"
-#include "collectives/mpi/check.h"
 #include "collectives/mpi/comm.h"
 #include "collectives/mpi/inquiries.h"
 #include "collectives/mpi/runtime.h"

@@ -223,15 +223,15 @@ TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   context.set_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
   HostRanks ranks(3);
   ranks.call({4, 5, 6});
-  const auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    group.barrier("together");
-    group.set_context({std::shared_ptr<void>(), &context});
-    group.set_step(12);
+  const auto ends = ranks.run([&](HostTransport& transport, host::Memory&, int rank) {
+    transport.barrier("together");
+    transport.set_context({std::shared_ptr<void>(), &context});
+    transport.set_step(12);
     if (rank == 1) {
       gave_up.wait();
-      return group.barrier("later");
+      return transport.barrier("later");
     }
-    const std::string message = error_of([&] { group.barrier("h.3"); });
+    const std::string message = error_of([&] { transport.barrier("h.3"); });
     gave_up.count_down();
     fail("{}", message);
   });

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/blocking_backend.h"
+#include "collectives/transport.h"
 
 #include <algorithm>
 #include <array>

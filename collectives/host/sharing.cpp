@@ -3,16 +3,19 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
 
 #include "base/checked_math.h"
-#include "collectives/host/group.h"
-#include "collectives/host/refusal.h"
+#include "collectives/host/transport.h"
 
 namespace zero::host {
 namespace {
 
 // The first refusal among the ranks' lines; "" if there is none.
-std::string refusal_in(const std::vector<std::string>& lines, const Group::Membership& membership) {
+std::string refusal_in(const std::vector<std::string>& lines,
+                       const HostTransport::Membership& membership) {
   const auto refused =
       std::ranges::find_if(lines, [](const auto& line) { return line.starts_with(kRefused); });
   if (refused == lines.end()) return "";
@@ -28,11 +31,28 @@ Descriptor file_of_first(const std::string& line, std::int64_t bytes) {
   return opened(to);
 }
 
+/// Allocations from this size on are shared with the host's ranks; smaller values travel behind the
+/// header of a call.
+constexpr std::int64_t kShared = ControlBlock::kInlineBytes + 1;
+
+std::int64_t bytes_of(const BufferRequest& request) {
+  return checked_mul(std::max<std::int64_t>(request.count, 0), size_of(request.dtype));
+}
+
+Buffer buffer_at(void* data, const BufferRequest& r, std::function<void(void*)> free) {
+  return {{data, r.count, r.dtype, &r.device},
+          r.memory_class,
+          std::string(r.label),
+          r.device.ledger(),
+          std::move(free)};
+}
+
 }  // namespace
 
 // Rank 0 makes the control block; once all have mapped it, no descriptor is needed.
-Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::string& reason,
-                          const Membership& membership, const AllGatherTexts& all_gather_texts) {
+HostTransport::Joined HostTransport::join(const std::shared_ptr<Memory>& memory,
+                                          const std::string& reason, const Membership& membership,
+                                          const AllGatherTexts& all_gather_texts) {
   const std::int64_t bytes = ControlBlock::bytes_for(membership.size);
   const auto invitations =
       all_gather_texts(attempt([&] { return memory ? memory->invitation() : kRefused + reason; }));
@@ -59,19 +79,20 @@ Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::stri
     return usable_cores();
   }));
   if (auto refusal = refusal_in(lines, membership); !refusal.empty()) return {nullptr, refusal};
-  std::unique_ptr<Group> group;
+  std::unique_ptr<HostTransport> transport;
   lines = all_gather_texts(attempt([&] {
-    group.reset(
-        new Group(memory, std::move(peers), std::move(*control), membership, SpinPolicy(lines)));
-    return group->staging_offset();
+    transport.reset(new HostTransport(memory, std::move(peers), std::move(*control), membership,
+                                      SpinPolicy(lines)));
+    return transport->staging_offset();
   }));
   if (auto refusal = refusal_in(lines, membership); !refusal.empty()) return {nullptr, refusal};
-  for (const std::string& line : lines) group->stagings_.push_back(std::stoll(line));
-  return {std::move(group), ""};
+  for (const std::string& line : lines) transport->stagings_.push_back(std::stoll(line));
+  return {std::move(transport), ""};
 }
 
-std::shared_ptr<Mapping> Group::allocate_shared(std::int64_t bytes, const std::string& refusal,
-                                                const AllGatherTexts& all_gather_texts) {
+std::shared_ptr<Mapping> HostTransport::allocate_shared(std::int64_t bytes,
+                                                        const std::string& refusal,
+                                                        const AllGatherTexts& all_gather_texts) {
   const std::int64_t whole = round_up(bytes, kHugePage);
   std::optional<SharedFile> file;
   const auto sizes = all_gather_texts(std::to_string(bytes));
@@ -103,6 +124,29 @@ std::shared_ptr<Mapping> Group::allocate_shared(std::int64_t bytes, const std::s
   if (!refusal_in(lines, membership_).empty()) return nullptr;
   shared_.push_back({++shared_made_, mapping.get(), mapping});
   return mapping;
+}
+
+Buffer region_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest& request) {
+  const std::int64_t bytes = bytes_of(request);
+  if (memory && bytes >= kShared && request.device.name() == "cpu") {
+    if (void* const data = memory->region().allocate(bytes)) {
+      return buffer_at(data, request,
+                       [memory, bytes](void* place) { memory->region().free(place, bytes); });
+    }
+  }
+  return request.device.allocate(request.count, request.dtype, request.memory_class, request.label);
+}
+
+std::optional<Buffer> shared_buffer(HostTransport& transport,
+                                    const HostTransport::AllGatherTexts& all_gather_texts,
+                                    const BufferRequest& request) {
+  const std::int64_t bytes = bytes_of(request);
+  if (bytes == 0) return std::nullopt;
+  const std::string refusal =
+      request.device.name() == "cpu" ? "" : "a rank's device is not the CPU";
+  const auto mapping = transport.allocate_shared(bytes, refusal, all_gather_texts);
+  if (!mapping) return std::nullopt;
+  return buffer_at(mapping->data(), request, [user = mapping](void*) { static_cast<void>(user); });
 }
 
 }  // namespace zero::host

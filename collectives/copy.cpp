@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/host/copy.h"
+#include "collectives/copy.h"
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace zero::host {
+namespace zero {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -48,4 +48,4 @@ void copy_around_caches(const std::byte* from, std::byte* to, std::int64_t bytes
   std::memcpy(to + at, from + at, static_cast<std::size_t>(bytes - at));
 }
 
-}  // namespace zero::host
+}  // namespace zero

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/host/group.h"
+#include "collectives/host/transport.h"
 
 #include <algorithm>
 #include <cstring>
@@ -37,8 +37,9 @@ std::int64_t half_for(int ranks) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers,
-             ControlBlock control, const Membership& membership, SpinPolicy spin_policy)
+HostTransport::HostTransport(std::shared_ptr<Memory> memory,
+                             std::vector<std::shared_ptr<Peer>> peers, ControlBlock control,
+                             const Membership& membership, SpinPolicy spin_policy)
     : memory_(std::move(memory)),
       peers_(std::move(peers)),
       control_(std::move(control)),
@@ -52,13 +53,13 @@ Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> 
              2 * half_, memory_->region().capacity());
 }
 
-Group::~Group() {
+HostTransport::~HostTransport() {
   control_.leave(membership_.rank);
   memory_->region().free(staging_, 2 * half_);
 }
 
 // Writes this rank's header and waits until all ranks have written theirs.
-void Group::begin_call(const CallArguments& call) {
+void HostTransport::begin_call(const CallArguments& call) {
   // A slow peer of the failed call may still read that call's header.
   if (control_.failed()) throw_failure(call);
   control_.next_call();
@@ -86,7 +87,7 @@ void Group::begin_call(const CallArguments& call) {
 }
 
 // Returns whether the destination of the values is shared memory.
-DataPath Group::write_destination(const CallArguments& call) {
+DataPath HostTransport::write_destination(const CallArguments& call) {
   const View& buffer = call.target->buffer;
   const SharedMemory* const memory = shared_memory_of(buffer);
   const bool small =
@@ -108,7 +109,7 @@ DataPath Group::write_destination(const CallArguments& call) {
   return memory != nullptr ? DataPath::shared : DataPath::inlined;
 }
 
-const Group::SharedMemory* Group::shared_memory_of(const View& view) const {
+const HostTransport::SharedMemory* HostTransport::shared_memory_of(const View& view) const {
   const auto* const data = static_cast<const std::byte*>(view.data());
   const auto found = std::ranges::find_if(shared_, [&](const SharedMemory& memory) {
     return !memory.user.expired() && data >= memory.mapping->data() &&
@@ -118,7 +119,7 @@ const Group::SharedMemory* Group::shared_memory_of(const View& view) const {
 }
 
 // The values themselves if they fit behind the header, or the place where peers find them.
-DataPath Group::write_values(const CallArguments& call, CallHeader& header) {
+DataPath HostTransport::write_values(const CallArguments& call, CallHeader& header) {
   if (call.slices != nullptr) return write_table(call);
   const std::int64_t bytes = call.whole.bytes();
   header.offset = 0;
@@ -134,7 +135,7 @@ DataPath Group::write_values(const CallArguments& call, CallHeader& header) {
 }
 
 // The same for one slice per rank.
-DataPath Group::write_table(const CallArguments& call) {
+DataPath HostTransport::write_table(const CallArguments& call) {
   const std::int64_t element = size_of(call.signature.dtype);
   const View& buffer = call.slices->buffer;
   const std::int64_t start = memory_->region().offset_of(buffer.data(), buffer.bytes());
@@ -157,7 +158,7 @@ DataPath Group::write_table(const CallArguments& call) {
   return start < 0 ? DataPath::staged : DataPath::direct;
 }
 
-void Group::pass_barrier(const CallArguments& call) {
+void HostTransport::pass_barrier(const CallArguments& call) {
   if (control_.failed()) throw_failure(call);
   control_.arrive();
   const auto all_arrived = [this] { return control_.all_arrived(); };
@@ -180,8 +181,8 @@ void Group::pass_barrier(const CallArguments& call) {
 }
 
 /// Checks the limits of a wait whose timeout came at `overdue`, if it has come.
-void Group::check_limits(LongWait& wait, const CallArguments& call,
-                         std::optional<std::chrono::steady_clock::time_point>& overdue) {
+void HostTransport::check_limits(LongWait& wait, const CallArguments& call,
+                                 std::optional<std::chrono::steady_clock::time_point>& overdue) {
   const LongWait::Due due = wait.due();
   if (due == LongWait::Due::nothing) return;
   Waiting state = waiting(call);
@@ -197,12 +198,12 @@ void Group::check_limits(LongWait& wait, const CallArguments& call,
   throw Error(wait.overdue(state));
 }
 
-std::string Group::staging_offset() const {
+std::string HostTransport::staging_offset() const {
   return std::to_string(memory_->region().offset_of(staging_, 2 * half_));
 }
 
 // Copies elements [begin, begin + count) of each slice to one half of the staging area.
-void Group::stage(const CallArguments& call, std::int64_t begin, std::int64_t count) {
+void HostTransport::stage(const CallArguments& call, std::int64_t begin, std::int64_t count) {
   part_begin_ = begin;
   part_count_ = count;
   part_half_ = 1 - part_half_;
@@ -218,13 +219,14 @@ void Group::stage(const CallArguments& call, std::int64_t begin, std::int64_t co
   }
 }
 
-std::byte* Group::staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes) {
+std::byte* HostTransport::staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes) {
   if (rank == membership_.rank) return staging_ + half * half_ + offset;
   const auto at = static_cast<std::size_t>(rank);
   return memory_->access(*peers_[at], stagings_[at] + half * half_ + offset, bytes);
 }
 
-View Group::part(const CallArguments& call, int peer, std::int64_t begin, std::int64_t count) {
+View HostTransport::part(const CallArguments& call, int peer, std::int64_t begin,
+                         std::int64_t count) {
   const DType dtype = call.signature.dtype;
   if (peer == membership_.rank) {
     return (call.slices != nullptr ? call.slices->of(peer) : call.whole).slice(begin, count);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "collectives/call.h"
-#include "collectives/host/call_header.h"
 #include "collectives/host/control_block.h"
 #include "collectives/host/memory.h"
 #include "collectives/host/spin_policy.h"
@@ -21,21 +21,21 @@
 
 namespace zero::host {
 
-/// Processes of one host that do collectives by accessing each other's memory. In each call every
-/// rank writes a header (its call, the place of its values), all pass a barrier, and each rank
-/// reads its peers' values or writes to their memory. If peers access a rank's own memory, a second
-/// barrier follows, after which that memory may be overwritten. The owner of a gathered slice or of
-/// a sum reads its inputs once and writes the result to all; in other calls the receiver reads its
-/// peers' values. Small values travel behind the header, with one barrier; values outside a Region
-/// are copied to a staging area part by part. Calls that disagree, a rank that fails and a process
-/// that ends are errors on every rank, and end the group. Blocks the caller; one thread at a time.
-class Group final : public Transport {
+/// Collectives of processes of one host by accessing each other's memory. In each call every rank
+/// writes a header (its call, the place of its values), all pass a barrier, and each rank reads its
+/// peers' values or writes to their memory. If peers access a rank's own memory, a second barrier
+/// follows, after which that memory may be overwritten. The owner of a gathered slice or of a sum
+/// reads its inputs once and writes the result to all; in other calls the receiver reads its peers'
+/// values. Small values travel behind the header, with one barrier; values outside a Region are
+/// copied to a staging area part by part. Calls that disagree, a rank that fails and a process that
+/// ends are errors on every rank, and end the group. Blocks the caller; one thread at a time.
+class HostTransport final : public Transport {
  public:
   /// Returns every rank's line of text, in rank order. Collective.
   using AllGatherTexts = std::function<std::vector<std::string>(const std::string& mine)>;
-  /// Either a group or, the same on all ranks, why there is none.
+  /// Either a transport or, the same on all ranks, why there is none.
   struct Joined {
-    std::unique_ptr<Group> group;
+    std::unique_ptr<HostTransport> transport;
     std::string refusal;
   };
   struct Membership {
@@ -48,8 +48,7 @@ class Group final : public Transport {
     }
     int name() const { return name_of(rank); }
   };
-  /// The properties of a call that ranks compare before its values travel, by this group or by
-  /// other means.
+  /// The properties of a call that ranks compare before its values travel, here or by other means.
   struct CallSignature {
     Operation operation = Operation::barrier;
     std::string_view purpose;
@@ -71,7 +70,7 @@ class Group final : public Transport {
   static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason,
                      const Membership& membership, const AllGatherTexts& all_gather_texts);
 
-  ~Group() override;
+  ~HostTransport() override;
 
   /// The longest sleep of a waiting rank by default.
   static constexpr std::chrono::milliseconds kLongestNap{250};
@@ -88,7 +87,7 @@ class Group final : public Transport {
 
   /// Asked at the timeout of a wait, and again and again from then on, with the time since: the
   /// ranks to blame if these, by their names, are absent; nothing: this rank waits on. The absent
-  /// ones may wait themselves, for ranks that this group does not know.
+  /// ones may wait themselves, for ranks of other groups.
   using Blame = std::function<std::optional<std::vector<AbsentRank>>(
       const std::vector<int>& absent, std::chrono::steady_clock::duration since)>;
   void set_blame(Blame blame) { blame_ = std::move(blame); }
@@ -141,8 +140,8 @@ class Group final : public Transport {
     std::weak_ptr<Mapping> user{};
   };
 
-  Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers,
-        ControlBlock control, const Membership& membership, SpinPolicy spin_policy);
+  HostTransport(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers,
+                ControlBlock control, const Membership& membership, SpinPolicy spin_policy);
 
   /// Begins the call and runs `body`; if that throws, the group has failed.
   template <typename Body>
@@ -220,5 +219,24 @@ class Group final : public Transport {
   std::int64_t part_count_ = 0;
   int part_half_ = 0;
 };
+
+/// The arguments of Communicator::allocate.
+struct BufferRequest {
+  Device& device;
+  std::int64_t count = 0;
+  DType dtype = DType::fp32;
+  MemoryClass memory_class = MemoryClass::other;
+  std::string_view label;
+};
+
+/// A buffer that the host's other ranks can read; a buffer of the device's own if sharing does not
+/// pay at this size, `memory` is null or has no room, or the device is not the CPU.
+Buffer region_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest& request);
+
+/// One buffer that all ranks of `transport` map; empty, on all of them alike, if no memory could be
+/// shared. Collective like HostTransport::allocate_shared.
+std::optional<Buffer> shared_buffer(HostTransport& transport,
+                                    const HostTransport::AllGatherTexts& all_gather_texts,
+                                    const BufferRequest& request);
 
 }  // namespace zero::host

@@ -1,11 +1,20 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/collective_backend.h"
+
+#include <array>
+
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "collectives/collective_backend.h"
 #include "collectives/nccl/plan.h"
 
 namespace zero {
+
+std::string_view name_of(BackendKind kind) {
+  constexpr std::array<std::string_view, kBackendKinds> kNames{
+      "local", "host", "store", "mpi", "nccl", "nccl fast", "planning"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
 
 std::int64_t reduce_scatter_workspace(BackendKind backend, const Slices& full) {
   switch (backend) {
