@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "launch/config/train_config.h"
 #include "launch/process/open_files.h"
-#include "launch/telemetry/console.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {

@@ -21,7 +21,7 @@
 #include "launch/data/batches.h"
 #include "launch/data/token_file.h"
 #include "launch/process/signals.h"
-#include "launch/telemetry/console.h"
+#include "launch/telemetry/output.h"
 #include "launch/train/stop_votes.h"
 
 namespace zero {

@@ -22,7 +22,7 @@
 #include "engine/engine.h"
 #include "launch/data/batches.h"
 #include "launch/process/process.h"
-#include "launch/telemetry/console.h"
+#include "launch/telemetry/output.h"
 #include "launch/train/file_checks.h"
 #include "launch/train/loss_scaling.h"
 #include "launch/train/training_state.h"

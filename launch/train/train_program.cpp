@@ -30,7 +30,6 @@
 #include "launch/process/signals.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/same_build.h"
-#include "launch/telemetry/console.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/file_checks.h"

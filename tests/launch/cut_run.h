@@ -16,7 +16,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "collectives/backends.h"
 #include "launch/data/batches.h"
-#include "launch/telemetry/console.h"
+#include "launch/telemetry/output.h"
 #include "launch/train/trainer.h"
 #include "tests/errors.h"
 #include "tests/launch/tiny_run.h"

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "launch/data/batches.h"
-#include "launch/telemetry/console.h"
 #include "launch/telemetry/instruments.h"
+#include "launch/telemetry/output.h"
 #include "launch/train/trainer.h"
 
 namespace zero::testing {
