@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "bench/section.h"
 #include "bench/timing.h"
 
 namespace zero::bench {

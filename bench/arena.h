@@ -6,11 +6,12 @@
 #include <functional>
 #include <vector>
 
-#include "bench/limits.h"
 #include "bench/report.h"
 #include "device/device.h"
 
 namespace zero::bench {
+
+struct MemoryRates;
 
 /// Memory shared by the cases of one section, so that each can move far more than the caches hold.
 /// All zero before and after every case.

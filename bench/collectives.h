@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/limits.h"
 #include "bench/report.h"
 #include "collectives/communicator.h"
 
 namespace zero::bench {
+
+struct MemoryRates;
 
 /// The collectives to time, and the sizes of their full buffers.
 struct CollectiveCases {

@@ -4,13 +4,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/arena.h"
-#include "bench/boundary.h"
 #include "bench/section.h"
+#include "bench/timing.h"
+#include "collectives/local/backend.h"
+#include "engine/engine.h"
 
 namespace zero::bench {
 namespace {
@@ -69,6 +75,177 @@ RateCase update_of_values(Device& device, MomentFormat format) {
        .bytes = kCount * (8 + 2 + 2) + moments,
        .dtype = "bf16"},
       [&device, optimizer, arguments, buffers] { optimizer->update(device.compute(), arguments); }};
+}
+
+constexpr std::int64_t kWidth = 768;
+
+using Parameters = std::vector<ParameterSpec>;
+
+/// The units of GPT-2 124M: 124,439,808 parameters.
+std::vector<std::pair<std::string, Parameters>> gpt2_units() {
+  constexpr std::int64_t c = kWidth;
+  const Parameters block = {{"ln_1.weight", {c}},
+                            {"ln_1.bias", {c}},
+                            {"attn.qkv.weight", {c, 3 * c}},
+                            {"attn.qkv.bias", {3 * c}},
+                            {"attn.out.weight", {c, c}},
+                            {"attn.out.bias", {c}},
+                            {"ln_2.weight", {c}},
+                            {"ln_2.bias", {c}},
+                            {"mlp.up.weight", {c, 4 * c}},
+                            {"mlp.up.bias", {4 * c}},
+                            {"mlp.down.weight", {4 * c, c}},
+                            {"mlp.down.bias", {c}}};
+  std::vector<std::pair<std::string, Parameters>> units{
+      {"embedding", {{"tokens", {50257, c}}, {"positions", {1024, c}}}}};
+  for (int layer = 0; layer < 12; ++layer) units.emplace_back(fmt::format("h.{}", layer), block);
+  units.emplace_back("ln_f", Parameters{{"weight", {c}}, {"bias", {c}}});
+  return units;
+}
+
+/// An engine of one rank that holds GPT-2 124M and takes its leases without computing: gradients
+/// are what the first micro-batch left where they are written.
+class Boundary {
+ public:
+  Boundary(int threads, DType gradient)
+      : communicator_(local::single()),
+        device_(cpu::open({.threads = threads})),
+        engine_(*communicator_, *device_, options(gradient)) {
+    for (auto& [name, parameters] : gpt2_units()) {
+      counts_.push_back(static_cast<int>(parameters.size()));
+      units_.push_back(engine_.add_unit(name, std::move(parameters)));
+    }
+    engine_.seal();
+    micro_batch([this](const View& values) { fill(values); });
+    step();
+  }
+
+  std::int64_t elements() const { return engine_.parameter_count(); }
+
+  /// Takes all leases: starts the reductions.
+  void reduce() {
+    micro_batch([](const View&) {});
+    device_->communication().synchronize();
+  }
+  void step() { static_cast<void>(engine_.step({.learning_rate = 1e-4})); }
+
+ private:
+  static EngineOptions options(DType gradient) {
+    EngineOptions options;
+    options.stage = 0;
+    options.compute = DType::bf16;
+    options.gradient = gradient;
+    options.gradient_clipping = 1.0;
+    options.checked = false;
+    return options;
+  }
+
+  void micro_batch(const std::function<void(const View&)>& write) {
+    for (const UnitId unit : units_) static_cast<void>(engine_.forward(unit));
+    for (std::size_t i = units_.size(); i-- > 0;) {
+      const GradientLease lease = engine_.backward(units_[i]);
+      for (int parameter = 0; parameter < counts_[i]; ++parameter) write(lease.gradient(parameter));
+    }
+  }
+
+  void fill(const View& gradient) {
+    std::vector<float> values(1 << 16, 1e-4F);
+    const auto all = static_cast<std::int64_t>(values.size());
+    for (std::int64_t begin = 0; begin < gradient.count(); begin += all) {
+      const std::int64_t count = std::min(all, gradient.count() - begin);
+      device_->kernels().convert(device_->compute(), View::of(std::span(values)).slice(0, count),
+                                 gradient.slice(begin, count));
+    }
+    device_->compute().synchronize();
+  }
+
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Device> device_;
+  Engine engine_;
+  std::vector<UnitId> units_;
+  std::vector<int> counts_;  ///< parameters of each unit
+};
+
+/// The fused update alone, of as many elements, without an engine.
+class Update {
+ public:
+  Update(int threads, std::int64_t count, DType gradient)
+      : device_(cpu::open({.threads = threads})), optimizer_(make_optimizer({}, *device_)) {
+    const auto make = [&](DType dtype) {
+      buffers_.push_back(device_->allocate(count, dtype, MemoryClass::other, "update"));
+      device_->kernels().zero(device_->compute(), buffers_.back().view());
+      return buffers_.back().view();
+    };
+    arguments_.master = make(DType::fp32);
+    arguments_.moments = {make(DType::fp32), make(DType::fp32)};
+    arguments_.gradient = make(gradient);
+    arguments_.compute = make(DType::bf16);
+    arguments_.learning_rate = 1e-4;
+  }
+  void run() { optimizer_->update(device_->compute(), arguments_); }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<Buffer> buffers_;
+  UpdateArguments arguments_;
+};
+
+/// One thing that is measured: bytes per parameter that it must move, and seconds per round.
+struct BoundaryPart {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::vector<double> seconds{};
+
+  double rate(std::int64_t elements) const {
+    return static_cast<double>(bytes * elements) * 1e-9 / summary(seconds).median;
+  }
+};
+
+void measure(int threads, DType gradient, const MemoryRates& memory, Report& report) {
+  Boundary boundary(threads, gradient);
+  const std::int64_t elements = boundary.elements();
+  Update update(threads, elements, gradient);
+  const std::int64_t fused = 24 + size_of(gradient) + 2;  // master, moments; gradient; bf16 copy
+  // At world 1 a bf16 gradient is only read for its norm; an fp32 one is written from bf16.
+  const std::int64_t reduce = gradient == DType::bf16 ? 2 : 2 + 4;
+  BoundaryPart alone{"GPT-2 124M, fused AdamW alone", fused};
+  BoundaryPart reduced{"GPT-2 124M, norm of the gradient", reduce};
+  BoundaryPart stepped{"GPT-2 124M, Engine::step", fused};
+  BoundaryPart whole{"GPT-2 124M, norm and Engine::step", reduce + fused};
+  for (int round = 0; round <= kRounds; ++round) {
+    const double first = seconds_of([&] { update.run(); });
+    const double second = seconds_of([&] { boundary.reduce(); });
+    const double third = seconds_of([&] { boundary.step(); });
+    if (round == 0) continue;  // warms up
+    alone.seconds.push_back(first);
+    reduced.seconds.push_back(second);
+    stepped.seconds.push_back(third);
+    whole.seconds.push_back(second + third);
+  }
+  // The kernel alone has more streams than copy, triad and read, and can be faster than they.
+  const double limit = std::max(memory.best(), alone.rate(elements));
+  for (const BoundaryPart& part : {alone, reduced, stepped, whole}) {
+    report.add(
+        {.section = "optimizer",
+         .name = part.name,
+         .bytes = part.bytes * elements,
+         .dtype = std::string(name_of(gradient)),
+         .value = part.rate(elements),
+         .best = static_cast<double>(part.bytes * elements) * 1e-9 / summary(part.seconds).best,
+         .unit = "GB/s",
+         .limit = limit});
+  }
+}
+
+/// Measures the boundary of an optimizer step of GPT-2 124M in the engine, world 1, with `threads`
+/// threads: the norm of the gradients, Engine::step on reduced gradients, and both together; in
+/// turn with them, the fused kernel alone over as many elements. The limit is memory bandwidth: the
+/// best of `memory` and the kernel alone.
+void measure_boundary(int threads, const MemoryRates& memory, Report& report) {
+  for (const DType gradient : {DType::bf16, DType::fp32}) {
+    measure(threads, gradient, memory, report);
+  }
 }
 
 /// One fused update of each optimizer, then the boundary of a step of GPT-2 124M.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/seconds_since.h"
 #include "launch/telemetry/machine_limits.h"
 
 namespace zero::bench {
@@ -39,13 +40,12 @@ ProductRate::ProductRate(DType dtype, int threads, const std::vector<ProbeShape>
 }
 
 double ProductRate::sample(int repeats) {
-  using Clock = std::chrono::steady_clock;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
     probes_[i]->run();
     for (int repeat = 0; repeat < repeats; ++repeat) {
-      const auto start = Clock::now();
+      const auto start = std::chrono::steady_clock::now();
       probes_[i]->run();
-      seconds_[i].push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      seconds_[i].push_back(seconds_since(start));
     }
   }
   multiply_add_rate(DType::fp32, threads_);

@@ -10,13 +10,39 @@
 #include <thread>
 
 #include "base/error.h"
+#include "bench/timing.h"
 #include "collectives/backends.h"
 #include "collectives/store.h"
+#include "launch/telemetry/machine_limits.h"
 
 namespace zero::bench {
 namespace {
 
 constexpr std::chrono::milliseconds kNap{10};
+
+Row memory_row(const char* name, std::int64_t bytes, const std::vector<double>& seconds) {
+  const double giga = static_cast<double>(bytes) * 1e-9;
+  const Timing timing = summary(seconds);
+  return {.section = "limits",
+          .name = name,
+          .bytes = bytes,
+          .dtype = "fp32",
+          .value = giga / timing.median,
+          .best = giga / timing.best,
+          .unit = "GB/s"};
+}
+
+/// Measures the memory with `threads` threads on arrays beyond the caches; adds its rows.
+MemoryRates measure_memory(int threads, Report& report) {
+  MemoryProbe probe(threads);
+  for (int round = 0; round <= kRounds; ++round) probe.pass();
+  const std::int64_t bytes = MemoryProbe::array_bytes();
+  const Row copy = memory_row("memory copy", 2 * bytes, probe.seconds().copy);
+  const Row triad = memory_row("memory triad", 3 * bytes, probe.seconds().triad);
+  const Row read = memory_row("memory read", bytes, probe.seconds().read);
+  for (const Row& row : {copy, triad, read}) report.add(row);
+  return {.copy = copy.value, .triad = triad.value, .read = read.value};
+}
 
 }  // namespace
 

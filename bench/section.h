@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/limits.h"
 #include "bench/report.h"
 #include "collectives/communicator.h"
 
@@ -17,6 +17,17 @@ class App;
 }
 
 namespace zero::bench {
+
+/// Memory bandwidth of this machine: median GB/s of bytes that the program reads and writes (not
+/// counting lines that caches fetch before a write).
+struct MemoryRates {
+  double copy = 0;   ///< memcpy: one read, one write
+  double triad = 0;  ///< a = b + s * c: two reads, one write
+  double read = 0;
+
+  /// The limit for a kernel that mixes reads and writes.
+  double best() const { return std::max({copy, triad, read}); }
+};
 
 /// One run of zero_bench on one rank of its world, passed to every section. Collective calls are
 /// marked.

@@ -8,8 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "collectives/mesh.h"
+#include "engine/engine.h"
+#include "launch/config/train_config.h"
 #include "launch/train/loss_scaling.h"
 #include "launch/train/training_state.h"
+#include "model/model.h"
 
 namespace zero::bench {
 

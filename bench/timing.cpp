@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/seconds_since.h"
+
 namespace zero::bench {
 
 Timing summary(std::vector<double> seconds) {
@@ -31,7 +33,7 @@ double Turns::best_share() const { return std::ranges::max(values) / std::ranges
 double seconds_of(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();
   body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_since(start);
 }
 
 std::vector<Timing> interleaved(std::span<const std::function<void()>> cases, int rounds) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <set>
@@ -33,7 +32,7 @@ struct Options {
   std::set<std::string> sections;
 };
 
-void parse(CLI::App& app, const Sections& sections, Options& options, int argc, char** argv) {
+void add_flags(CLI::App& app, const Sections& sections, Options& options) {
   app.require_subcommand(1, 0);
   for (const auto& section : sections) {
     CLI::App* command = app.add_subcommand(section->name(), section->summary());
@@ -45,16 +44,13 @@ void parse(CLI::App& app, const Sections& sections, Options& options, int argc, 
                  "threads of a rank that measures alone (default: the cores it may use)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--json", options.json, "also write the rows to this file");
-  app.parse(argc, argv);
-  if (options.threads == 0) options.threads = usable_cores();
 }
 
 void run(Communicator& communicator, const Sections& sections, const Options& options) {
   const bool writes = communicator.rank() == 0 && !options.json.empty();
   Report report = communicator.rank() == 0
                       ? Report([&](const std::string& lines, const Report& all) {
-                          fmt::print("{}", printable_text(lines));
-                          std::fflush(stdout);
+                          print(printable_text(lines));
                           if (writes) write_file(options.json, all.json());
                         })
                       : Report();
@@ -77,7 +73,12 @@ int main(int argc, char** argv) {
     const Sections sections = all_sections();
     Options options;
     app.footer(kCpuLimitHelp);
-    parse(app, sections, options, argc, argv);
+    add_flags(app, sections, options);
+    if (const auto asked = parse_command_line(app, argc, argv)) {
+      print(*asked);
+      return 0;
+    }
+    if (options.threads == 0) options.threads = usable_cores();
     limit_cpu(process_environment());
     limit_onednn(process_environment());
     if (!mpi::available()) {
@@ -89,8 +90,6 @@ int main(int argc, char** argv) {
     world = communicator->size();
     run(*communicator, sections, options);
     return 0;
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
   } catch (const CLI::ParseError& error) {
     print_to_stderr(
         fmt::format("zero_bench: {}; see zero_bench --help\n", parse_failure(app, error)));

@@ -121,7 +121,10 @@ int main(int argc, char** argv) {
   try {
     zero::keep_streams_closed();
     zero::report_large_files();
-    app.parse(argc, argv);
+    if (const auto asked = zero::parse_command_line(app, argc, argv)) {
+      zero::print(*asked);
+      return 0;
+    }
     const Answer answer = commands.act();
     zero::print(zero::printable_text(answer.text));
     switch (answer.verdict) {
@@ -132,8 +135,6 @@ int main(int argc, char** argv) {
       case Answer::Verdict::unknown:
         return kTrouble;
     }
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
   } catch (const CLI::ParseError& error) {
     zero::print_to_stderr(
         fmt::format("zero_ckpt: {}; see zero_ckpt --help\n", zero::parse_failure(app, error)));

@@ -19,6 +19,7 @@
 #include "launch/process/command_line.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/start.h"
+#include "launch/telemetry/output.h"
 #include "weights/hf/config.h"
 
 namespace {
@@ -250,12 +251,13 @@ int main(int argc, char** argv) {
     zero::limit_cpu(zero::process_environment());
     zero::keep_streams_closed();
     zero::report_large_files();
-    app.parse(argc, argv);
+    if (const auto asked = zero::parse_command_line(app, argc, argv)) {
+      if (speaks) zero::print(*asked);
+      return 0;
+    }
     check_mode(app, flags);
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);
     return zero::generate(flags, &argc, &argv);
-  } catch (const CLI::Success& success) {
-    return speaks ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
     if (speaks)
       zero::print_error("zero_generate: {}; see zero_generate --help\n",

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "launch/data/prepare.h"
 #include "launch/process/command_line.h"
 #include "launch/process/process.h"
@@ -16,7 +18,9 @@ namespace {
 
 int run(const zero::PrepareOptions& options) {
   using zero::Console;
-  Console console(stdout, zero::on_terminal() ? Console::Mode::terminal : Console::Mode::lines);
+  int error = 0;
+  Console console(stdout, zero::on_terminal() ? Console::Mode::terminal : Console::Mode::lines,
+                  {.failed = [&error](int why) { error = why; }});
   const zero::PrepareReport report = zero::prepare(options, console);
   console.line(
       fmt::format("{} of text -> {} training tokens in {} file(s) and {} validation tokens, in {}",
@@ -39,6 +43,8 @@ int run(const zero::PrepareOptions& options) {
                       ? ""
                       : fmt::format(", \"validation\": \"{}\"", report.validation_file),
                   report.vocabulary));
+  ZERO_CHECK(error == 0, "standard output: cannot write: {}; the token files are written",
+             std::strerror(error));
   return 0;
 }
 
@@ -74,15 +80,16 @@ int main(int argc, char** argv) {
   try {
     zero::keep_streams_closed();
     zero::report_large_files();
-    app.parse(argc, argv);
+    if (const auto asked = zero::parse_command_line(app, argc, argv)) {
+      zero::print(*asked);
+      return 0;
+    }
     if (digests) {
       for (const std::string& path : zero::make_digests(options.files)) zero::print(path + "\n");
       return 0;
     }
     if (out->count() == 0) throw CLI::RequiredError("--out");
     return run(options);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
   } catch (const CLI::ParseError& error) {
     zero::print_to_stderr(fmt::format("zero_prepare: {}; see zero_prepare --help\n",
                                       zero::parse_failure(app, error)));

@@ -5,6 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "launch/config/option.h"
@@ -65,17 +68,6 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
   app.footer([] { return zero::option_help() + "\n" + zero::kCpuLimitHelp + "\n"; });
 }
 
-/// Refuses flags that would be ignored.
-void check_flags(const zero::TrainFlags& flags) {
-  ZERO_CHECK(!flags.plan || !flags.print_config,
-             "--plan and --print-config are both given; give one of them");
-  ZERO_CHECK(flags.plan || !flags.json, "--json is given without --plan; add --plan");
-  ZERO_CHECK(flags.plan || flags.print_config || flags.world == 0,
-             "--world {} is given without --plan or --print-config; add one of them, or, to train "
-             "with {} ranks, start zero_train with mpirun -np {} or --local-ranks {}",
-             flags.world, flags.world, flags.world, flags.world);
-}
-
 /// A launcher that passes the flag sets the variables that a rank takes its place from.
 void check_local_rank(int flag) {
   if (flag < 0) return;
@@ -88,6 +80,20 @@ void check_local_rank(int flag) {
              "--local_rank is {}, and LOCAL_RANK {}; give both "
              "one value, or leave the flag out",
              flag, *variable);
+}
+
+/// Refuses flags that are missing or would be ignored.
+void check_flags(const zero::TrainFlags& flags) {
+  // Checked here: the parser would also report a missing --config if another flag is misspelt.
+  if (flags.config.empty()) throw CLI::RequiredError("--config");
+  ZERO_CHECK(!flags.plan || !flags.print_config,
+             "--plan and --print-config are both given; give one of them");
+  ZERO_CHECK(flags.plan || !flags.json, "--json is given without --plan; add --plan");
+  ZERO_CHECK(flags.plan || flags.print_config || flags.world == 0,
+             "--world {} is given without --plan or --print-config; add one of them, or, to train "
+             "with {} ranks, start zero_train with mpirun -np {} or --local-ranks {}",
+             flags.world, flags.world, flags.world, flags.world);
+  check_local_rank(flags.local_rank);
 }
 
 /// Whether this process speaks for its job; true if the rank is unknown.
@@ -113,18 +119,14 @@ int main(int argc, char** argv) {
       "32), or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE.",
       "zero_train"};
   zero::TrainFlags flags;
+  std::optional<std::string> asked;
   try {
     add_flags(app, flags);
     zero::limit_cpu(zero::process_environment());
     zero::keep_streams_closed();
     zero::report_large_files();
-    app.parse(argc, argv);
-    // Checked here: the parser would also report a missing --config if another flag is misspelt.
-    if (flags.config.empty()) throw CLI::RequiredError("--config");
-    check_flags(flags);
-    check_local_rank(flags.local_rank);
-  } catch (const CLI::Success& success) {
-    return speaks() ? app.exit(success) : 0;
+    asked = zero::parse_command_line(app, argc, argv);
+    if (!asked) check_flags(flags);
   } catch (const CLI::ParseError& error) {
     flags.error = zero::parse_failure(app, error);  // with several ranks, one of them reports it
     const std::vector<std::string> extras = app.remaining();
@@ -135,6 +137,10 @@ int main(int argc, char** argv) {
     flags.error = error.what();
   }
   try {
+    if (asked) {
+      if (speaks()) zero::print(*asked);
+      return 0;
+    }
     if (!flags.print_value.empty()) {  // scripts ask outside of any job, whatever rank they have
       zero::print(zero::printed_value(flags));
       return 0;

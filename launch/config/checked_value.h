@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "launch/config/option.h"
@@ -13,6 +15,13 @@ namespace zero {
 /// spelling. Throws zero::Error naming source, key, the value found and those expected.
 nlohmann::json checked_value(const Option& option, const nlohmann::json& value,
                              const std::string& source);
+
+/// The seconds of a ValueType::duration; nothing if `value` is none.
+std::optional<double> seconds_of(const nlohmann::json& value);
+
+/// The bytes of a ValueType::bytes: a number, or a number with B, KiB, MiB, GiB or TiB; nothing if
+/// `value` is none, or less than 1 or more than 2^60.
+std::optional<std::int64_t> bytes_of(const nlohmann::json& value);
 
 /// The beginning of a value, for messages.
 std::string shown_value(const nlohmann::json& value);

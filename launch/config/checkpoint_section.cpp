@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "launch/config/answers.h"
+#include "launch/config/checked_value.h"
 #include "launch/config/run_identity.h"
 #include "launch/config/train_config.h"
 

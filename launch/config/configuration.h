@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,13 +19,6 @@ class Refusals;
 /// accepted; a repeated key in one object is not. Throws zero::Error with `source`, line and
 /// column.
 nlohmann::json parse_json_text(std::string_view text, std::string_view source);
-
-/// The seconds of a ValueType::duration; nothing if `value` is none.
-std::optional<double> seconds_of(const nlohmann::json& value);
-
-/// The bytes of a ValueType::bytes: a number, or a number with B, KiB, MiB, GiB or TiB; nothing if
-/// `value` is none, or less than 1 or more than 2^60.
-std::optional<std::int64_t> bytes_of(const nlohmann::json& value);
 
 /// Reads and parses a file; throws zero::Error if the file cannot be read.
 nlohmann::json read_json_file(const std::string& path);

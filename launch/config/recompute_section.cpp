@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "launch/config/answers.h"
+#include "launch/config/checked_value.h"
 #include "launch/config/train_config.h"
 
 namespace zero {

@@ -10,6 +10,7 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "launch/config/answers.h"
+#include "launch/process/device_choice.h"
 #include "launch/rendezvous/cores.h"
 
 namespace zero {

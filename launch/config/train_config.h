@@ -14,7 +14,6 @@
 #include "engine/engine_options.h"
 #include "launch/config/configuration.h"
 #include "launch/config/refusals.h"
-#include "launch/process/device_choice.h"
 #include "model/recompute.h"
 #include "model/tensor_options.h"
 #include "optim/learning_rate.h"
@@ -22,6 +21,8 @@
 #include "optim/optimizer_config.h"
 
 namespace zero {
+
+enum class DeviceKind : std::uint8_t;
 
 /// The batch sizes that a configuration gives; a missing one is inferred.
 struct BatchRequest {
@@ -72,7 +73,7 @@ struct TrainConfig {
   struct Run {
     std::int64_t steps = 0;
     std::uint64_t seed = 0;
-    DeviceKind device = DeviceKind::cpu;
+    DeviceKind device{};                  ///< DeviceKind::cpu
     nccl::Sums sums = nccl::Sums::exact;  ///< on GPUs; sums on the CPU are always exact
     int threads = 1;
     WaitLimits waits;  ///< the callback is not set

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "launch/config/train_config.h"
 #include "launch/data/data_files.h"
 
 namespace zero {

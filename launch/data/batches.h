@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "device/view.h"
-#include "launch/config/train_config.h"
 #include "launch/data/data_order.h"
-#include "launch/data/token_stream.h"
+#include "launch/data/token_file.h"
 
 namespace zero {
+
+struct TrainConfig;
 
 /// A file of a run's data, and the key that names it.
 struct DataFile {

@@ -17,12 +17,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/seconds_since.h"
 #include "base/utf8.h"
 #include "launch/data/data_files.h"
 #include "launch/data/prepared_set.h"
 #include "launch/data/text_encoder.h"
+#include "launch/data/token_digest.h"
 #include "launch/data/token_file.h"
-#include "launch/data/tokenizer_mark.h"
 
 namespace zero {
 namespace {
@@ -263,8 +264,7 @@ class Preparation {
   }
 
   void progress() {
-    const auto now = std::chrono::steady_clock::now();
-    const double seconds = std::max(1e-3, std::chrono::duration<double>(now - start_).count());
+    const double seconds = std::max(1e-3, seconds_since(start_));
     const double speed = static_cast<double>(done_) / seconds;
     const std::string text =
         fmt::format("{:5.1f} %  {} of {}  {} tokens  {}/s  {} left",

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "files/file_system.h"
-#include "launch/telemetry/console.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "launch/data/new_file.h"
+#include "text/tokenizer.h"
 
 namespace zero {
 namespace {
@@ -96,6 +97,19 @@ std::optional<TokenDigest> parsed(const std::string& bytes) {
 }
 
 }  // namespace
+
+TokenizerMark mark_of(const Tokenizer& tokenizer) {
+  std::string meanings;
+  for (std::int64_t id = 0; id < tokenizer.vocabulary(); ++id) {
+    const std::string_view piece = tokenizer.piece(static_cast<std::uint32_t>(id));
+    meanings += fmt::format("{} {}", piece.size(), piece);
+  }
+  for (const auto& [name, id] : tokenizer.special_tokens()) {
+    meanings += fmt::format("{} {} {}", name.size(), name, id);
+  }
+  return {.hash = XXH3_64bits(meanings.data(), meanings.size()),
+          .vocabulary = tokenizer.vocabulary()};
+}
 
 std::string TokenDigest::text() const {
   return fmt::format("{:016x}{:016x}", content[1], content[0]);

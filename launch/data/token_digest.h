@@ -12,6 +12,8 @@
 
 namespace zero {
 
+class Tokenizer;
+
 /// Token bytes under one hash: what is read and checked where one token of them is used. Digests
 /// of earlier versions have blocks of kContentBlock.
 inline constexpr std::int64_t kDigestBlock = std::int64_t{16} << 10;
@@ -25,6 +27,9 @@ struct TokenizerMark {
 
   bool operator==(const TokenizerMark&) const = default;
 };
+/// The hash is of all ids' pieces and special tokens: files of different forms have one mark if each
+/// id means the same in them.
+TokenizerMark mark_of(const Tokenizer& tokenizer);
 
 /// The hashes of all tokens of a file, XXH3 with 64 bits a block.
 struct TokenDigest {

@@ -13,10 +13,8 @@
 #include "inference/generator.h"
 #include "inference/inference_model.h"
 #include "launch/generate/answer_ranks.h"
-#include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
-#include "launch/generate/prompt_encoder.h"
 #include "launch/rendezvous/cgroup.h"
 #include "weights/hf/config.h"
 
@@ -47,9 +45,8 @@ InferenceOptions options_of(const AnswerModels::Parts& parts) {
                flags.cache_tokens, request_tokens);
     options.cache_tokens = useful_cache_tokens(flags.cache_tokens, options);
     if (flags.cache_tokens > requests * request_tokens) {
-      parts.say(fmt::format(
-          "zero_generate: --cache-tokens {}: the cache has {}, all that {} requests of {} tokens "
-          "can need\n",
+      parts.tell(fmt::format(
+          "--cache-tokens {}: the cache has {}, all that {} requests of {} tokens can need",
           flags.cache_tokens, requests * request_tokens, requests, request_tokens));
     }
   }
@@ -87,9 +84,7 @@ AnswerModels::AnswerModels(const Parts& parts) {
   std::string draft_folder;
   InferenceOptions draft;
   if (guesses) {
-    draft_folder = find_model_folder(
-        files::disk(), flags.draft,
-        [&](const std::string& line) { parts.say("zero_generate: " + line + "\n"); }, "--draft");
+    draft_folder = find_model_folder(files::disk(), flags.draft, parts.tell, "--draft");
     draft = draft_options(parts, options, draft_folder);
     const PlannedModel guessing =
         plan_model(draft_folder, draft, {.threads = parts.threads, .device = parts.device_kind});

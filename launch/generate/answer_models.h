@@ -28,10 +28,11 @@ class AnswerModels {
     AnswerRanks& ranks;
     DeviceKind device_kind = DeviceKind::cpu;
     int threads = 1;
-    Device* device = nullptr;  ///< null: one is opened
-    std::function<void(const std::string& text)> say;
-    std::int64_t requests = 1;        ///< at once on each rank, at most
-    std::int64_t request_tokens = 1;  ///< at most
+    Device* device = nullptr;                           ///< null: one is opened
+    std::function<void(const std::string& text)> say;   ///< as it is
+    std::function<void(const std::string& line)> tell;  ///< as say_line()
+    std::int64_t requests = 1;                          ///< at once on each rank, at most
+    std::int64_t request_tokens = 1;                    ///< at most
   };
   /// Collective; `flags` and `ranks` must outlive the object. Throws zero::Error, before any memory
   /// is taken, if the machine has not enough.

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/printable.h"
-#include "launch/telemetry/console.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {

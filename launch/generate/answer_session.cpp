@@ -15,19 +15,52 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/seconds_since.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
 #include "launch/generate/answer_models.h"
-#include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
 #include "weights/hf/config.h"
 
 namespace zero {
-namespace {
 
-using Clock = std::chrono::steady_clock;
+std::string encoded(const std::vector<AcceptedPrompt>& prompts) {
+  auto all = nlohmann::json::array();
+  for (const AcceptedPrompt& each : prompts) {
+    const GenerationRequest& request = each.request;
+    const Sampling& sampling = request.sampling;
+    all.push_back({request.prompt, request.max_tokens, request.end_tokens, request.priority,
+                   sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p,
+                   sampling.repetition_penalty, sampling.seed, each.stop, each.where, each.number});
+  }
+  std::string bytes;
+  nlohmann::json::to_cbor(all, bytes);
+  return bytes;
+}
 
-}  // namespace
+std::vector<AcceptedPrompt> decoded_prompts(std::string_view bytes) {
+  std::vector<AcceptedPrompt> prompts;
+  for (const nlohmann::json& each : nlohmann::json::from_cbor(bytes)) {
+    AcceptedPrompt prompt;
+    std::size_t next = 0;
+    const auto take = [&](auto& field) { each.at(next++).get_to(field); };
+    take(prompt.request.prompt);
+    take(prompt.request.max_tokens);
+    take(prompt.request.end_tokens);
+    take(prompt.request.priority);
+    take(prompt.request.sampling.temperature);
+    take(prompt.request.sampling.top_k);
+    take(prompt.request.sampling.top_p);
+    take(prompt.request.sampling.min_p);
+    take(prompt.request.sampling.repetition_penalty);
+    take(prompt.request.sampling.seed);
+    take(prompt.stop);
+    take(prompt.where);
+    take(prompt.number);
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
 
 SignalWatcher::AfterSignal Interrupts::arrived(int signal) {
   if (signal == SIGUSR1) {
@@ -35,7 +68,7 @@ SignalWatcher::AfterSignal Interrupts::arrived(int signal) {
     return SignalWatcher::AfterSignal::go_on;
   }
   constexpr auto kOneSignal = std::chrono::milliseconds(200);
-  const auto now = Clock::now();
+  const auto now = std::chrono::steady_clock::now();
   if (signal_.exchange(signal) == 0) first_ = now;
   return answering_ && now - first_ < kOneSignal ? SignalWatcher::AfterSignal::go_on
                                                  : SignalWatcher::AfterSignal::end;
@@ -49,7 +82,8 @@ AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
       threads_(threads_of(flags, world.local_size())),
       device_(world.size() > 1 ? open_device(device_kind_, threads_) : nullptr),
       ranks_(world, device_.get(), flags.replicate, flags.tensor),
-      folder_(find_model_folder(files::disk(), flags.model, sayer())),
+      folder_(find_model_folder(files::disk(), flags.model,
+                                [this](const std::string& line) { tell(line); })),
       encoder_(folder_, flags.tokenizer),
       printer_(flags.json ? AnswerPrinter::Form::json : AnswerPrinter::Form::text) {}
 
@@ -65,7 +99,7 @@ std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
     try {
       all.push_back({encoder_.request(prompt), prompt.settings.stop, prompt.where, prompt.number});
       const std::string note = encoder_.end_note(all.back().request);
-      if (!note.empty() && !std::exchange(told_end_, true)) say("zero_generate: {}\n", note);
+      if (!note.empty() && !std::exchange(told_end_, true)) tell(note);
       if (flags_.print_ids && !flags_.json) {
         say("{}: ids {}\n", prompt.where, fmt::join(all.back().request.prompt, ","));
       }
@@ -79,7 +113,7 @@ std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
 PromptSettings AnswerSession::usual_settings() const {
   PromptSettings settings = flags_.settings;
   const ModelSampling model = read_model_sampling(folder_);
-  for (const std::string& line : model.lines()) say("zero_generate: {}\n", line);
+  for (const std::string& line : model.lines()) tell(line);
   model.choice.apply_to(settings.sampling);
   flags_.sampling.apply_to(settings.sampling);
   settings.usual_tokens = model.max_tokens.value_or(settings.usual_tokens);
@@ -107,6 +141,7 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
                           .threads = threads_,
                           .device = device_.get(),
                           .say = [this](const std::string& text) { say("{}", text); },
+                          .tell = [this](const std::string& line) { tell(line); },
                           .requests = requests,
                           .request_tokens = request_tokens});
 }
@@ -170,7 +205,7 @@ std::vector<AnswerUpdate> AnswerSession::updates() {
 // they take part in the same passes.
 void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
   interrupts_.answering(true);
-  const auto begin = Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   submit(prompts);
   printer_.begin(prompts.size());
   for (bool cancelled = false; ranks_.any(!models_->generator().idle());) {
@@ -188,7 +223,7 @@ void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
     }
     if (ranks_.first() && interrupts_.take_report()) report_cache();
   }
-  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  seconds_ += seconds_since(begin);
   interrupts_.answering(false);
   for (const auto& [answer, error] : printer_.failures()) {
     report(fmt::format("{}: {}", prompts[answer].where, error));
@@ -253,8 +288,12 @@ int AnswerSession::finish() {
   return std::stoi(ranks_.share(std::to_string(signal != 0 ? 128 + signal : failed_ ? 1 : 0)));
 }
 
+void AnswerSession::tell(const std::string& line) const {
+  if (ranks_.first()) say_line(line);
+}
+
 void AnswerSession::report(const std::string& message) {
-  say("zero_generate: {}\n", printable_text(message));
+  tell(printable_text(message));
   failed_ = true;
 }
 

@@ -6,13 +6,13 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "launch/generate/accepted_prompt.h"
+#include "inference/generation_request.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/answer_printer.h"
 #include "launch/generate/answer_ranks.h"
@@ -25,6 +25,18 @@ namespace zero {
 
 class AnswerModels;
 struct GenerateFlags;
+
+/// A prompt that can be answered.
+struct AcceptedPrompt {
+  GenerationRequest request{};
+  std::vector<std::string> stop{};  ///< texts that end the answer before them
+  std::string where{};              ///< Prompt::where
+  std::int64_t number = 0;          ///< Prompt::number
+};
+
+/// Prompts in bytes, for the other ranks of the same program, and back.
+std::string encoded(const std::vector<AcceptedPrompt>& prompts);
+std::vector<AcceptedPrompt> decoded_prompts(std::string_view bytes);
 
 /// The first signal that asks for an end waits for the pass under way, if answers are coming; any
 /// other ends the process at once, unless it comes so soon that it is the same one, sent by a
@@ -93,10 +105,8 @@ class AnswerSession {
     if (ranks_.first()) print_error(format, std::forward<Arguments>(arguments)...);
   }
 
-  /// What says lines once a job.
-  std::function<void(const std::string& line)> sayer() const {
-    return [this](const std::string& line) { say("zero_generate: {}\n", line); };
-  }
+  /// say_line(), once a job.
+  void tell(const std::string& line) const;
 
   const GenerateFlags& flags_;
   Interrupts& interrupts_;

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/generate/compare.h"
-
 #include <fmt/format.h>
 
 #include <chrono>
@@ -14,8 +12,8 @@
 #include "inference/inference_model.h"
 #include "inference/model_folder.h"
 #include "inference/perplexity.h"
-#include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
+#include "launch/generate/generate_program.h"
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
 #include "launch/rendezvous/cgroup.h"

@@ -3,15 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "device/device.h"
+#include "files/file_system.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt.h"
 #include "launch/generate/sampling_choice.h"
+#include "launch/process/device_choice.h"
 #include "launch/rendezvous/start.h"
-#include "launch/telemetry/output.h"
 
 namespace zero {
 
@@ -52,6 +57,30 @@ struct GenerateFlags {
 };
 
 /// A line about the program's work, for people. Any thread.
-inline void say_line(const std::string& line) { print_error("zero_generate: {}\n", line); }
+void say_line(const std::string& line);
+
+/// The Hugging Face folder that `path` means: itself, if it has a config.json; the weights of a
+/// checkpoint; those of the newest complete one in a folder of checkpoints: `say` then hears, in
+/// lines, which one that is and which newer ones were passed over. Throws zero::Error naming the
+/// path, and the flag that gave it, if there is none.
+std::string find_model_folder(files::FileSystem& files, const std::string& path,
+                              const std::function<void(const std::string& line)>& say,
+                              std::string_view flag = "--model");
+
+/// The threads of one of the ranks of this host that flags.threads asks for. Throws zero::Error.
+int threads_of(const GenerateFlags& flags, int local_ranks = 1);
+
+/// The kind of device that flags.device asks for, for a job of so many ranks: "auto" means the
+/// first GPU, or the CPU if there is none or this build has no code for it, and with several ranks
+/// the CPU. Throws zero::Error if several ranks are to use GPUs.
+DeviceKind device_kind(const GenerateFlags& flags, int ranks = 1);
+/// A line for people if "auto" leaves a GPU alone for which this build has no code; empty
+/// otherwise.
+std::string device_note(const GenerateFlags& flags, int ranks = 1);
+
+/// A device of a kind. `threads`: of a CPU; `reserve`: planned bytes of a GPU's buffers.
+std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByClass& reserve = {});
+/// A device without memory that stands for it in a plan.
+std::unique_ptr<Device> plan_device(DeviceKind kind, int threads);
 
 }  // namespace zero

@@ -14,9 +14,8 @@
 #include "collectives/backends.h"
 #include "inference/inference_model.h"
 #include "inference/model_folder.h"
-#include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/telemetry/console.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {

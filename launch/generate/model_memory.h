@@ -23,7 +23,7 @@ struct PlannedRanks {
   DeviceKind device = DeviceKind::cpu;
 };
 
-/// The format that flags.weights asks for of a folder's matrices: by default that which it has.
+/// The format of matrices that flags.weights asks for; by default the folder's own.
 WeightFormat weight_format(const GenerateFlags& flags, const std::string& folder);
 
 /// Memory of a rank of a model in a Hugging Face folder, from a plan that takes none.

@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/utf8.h"
-#include "launch/checkpoints/checkpoint_tool.h"
 #include "text/chat_template.h"
 #include "weights/hf/config.h"
 #include "weights/hf/hub.h"
@@ -66,42 +65,6 @@ Prompt::Ids named(const std::string& where, const Encode& encode) {
 }
 
 }  // namespace
-
-std::string find_model_folder(files::FileSystem& files, const std::string& path,
-                              const std::function<void(const std::string& line)>& say,
-                              std::string_view flag) {
-  using files::PathKind;
-  const PathKind kind = files.kind_of(path);
-  ZERO_CHECK(kind != PathKind::file,
-             "{} {}: is a file; expected the folder of a model: weights in safetensors with "
-             "config.json beside them, as zero_train writes with \"save_weights\": \"OUT/\"{}",
-             flag, path, kind == PathKind::file ? folder_advice(path) : "");
-  ZERO_CHECK(kind == PathKind::folder,
-             "{} {}: is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
-             "checkpoints{}",
-             flag, path, folder_advice(path));
-  const auto has_config = [&](const std::string& folder) {
-    return files.kind_of(folder + "/config.json") != PathKind::missing;
-  };
-  if (has_config(path)) return path;
-  checkpoint_tool::Newest newest;
-  try {
-    newest = checkpoint_tool::newest_checkpoint(files, path);
-  } catch (const Error& error) {
-    const std::string advice = folder_advice(path);
-    fail("{} {}: has no config.json, as a Hugging Face folder has{}", flag, path,
-         advice.empty() ? fmt::format("; {}", error.what()) : advice);
-  }
-  for (const std::string& why : newest.passed_over) {
-    say("warning: passed over a checkpoint: " + printable_line(why));
-  }
-  if (newest.path != path) say(fmt::format("{} {}: the weights of {}", flag, path, newest.path));
-  const std::string weights = (fs::path(newest.path) / "weights").string();
-  ZERO_CHECK(has_config(weights),
-             "{} {}: {} has no config.json; expected a checkpoint of zero_train", flag, path,
-             weights);
-  return weights;
-}
 
 PromptEncoder::PromptEncoder(const std::string& folder, const std::string& tokenizer)
     : folder_(folder), now_(local_time()) {

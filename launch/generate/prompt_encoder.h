@@ -4,26 +4,17 @@
 
 #include <cstdint>
 #include <ctime>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "files/file_system.h"
 #include "inference/generation_request.h"
 #include "launch/generate/prompt.h"
 #include "text/tokenizer_config.h"
 
 namespace zero {
-
-/// The Hugging Face folder that `path` means: itself, if it has a config.json; the weights of a
-/// checkpoint; those of the newest complete one in a folder of checkpoints: `say` then hears, in
-/// lines, which one that is and which newer ones were passed over. Throws zero::Error naming the
-/// path, and the flag that gave it, if there is none.
-std::string find_model_folder(files::FileSystem& files, const std::string& path,
-                              const std::function<void(const std::string& line)>& say,
-                              std::string_view flag = "--model");
 
 /// Turns prompts into requests of a model, whose folder it reads; the weights are not needed.
 class PromptEncoder {

@@ -11,7 +11,7 @@
 
 namespace zero {
 
-/// Settings of Sampling that somebody chose; the others are left to who comes after.
+/// Settings of Sampling, each chosen or left to the next source.
 struct SamplingChoice {
   std::optional<double> temperature{};
   std::optional<std::int64_t> top_k{};

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/generate/save_quantized.h"
-
 #include <filesystem>
 #include <map>
 #include <string>
@@ -10,9 +8,8 @@
 #include "base/error.h"
 #include "files/replace_file.h"
 #include "inference/quantized_writer.h"
-#include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/generate/prompt_encoder.h"
+#include "launch/generate/generate_program.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/tokenizer_files.h"
 #include "weights/hf/config.h"

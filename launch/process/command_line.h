@@ -4,12 +4,28 @@
 
 // Included by programs alone, which link CLI11.
 #include <CLI/CLI.hpp>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "launch/config/similar_names.h"
 
 namespace zero {
+
+/// Parses the command line. Returns the text that --help or --version asks for, which the program
+/// print()s in place of its work: CLI11's own exit() does not notice a full disk. Nothing: the
+/// program goes on. Throws CLI::ParseError.
+inline std::optional<std::string> parse_command_line(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::Success& success) {
+    std::ostringstream text;
+    app.exit(success, text, text);
+    return text.str();
+  }
+}
 
 /// The flags of a command line's program and of its commands that are given, or, for a word that is
 /// no flag, the names of all commands.

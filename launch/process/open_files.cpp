@@ -2,7 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/process/open_files.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 namespace zero {
 
@@ -12,6 +17,20 @@ OpenFileLimit raise_open_file_limit() noexcept {
   const rlimit raised{.rlim_cur = files.rlim_max, .rlim_max = files.rlim_max};
   if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) files = raised;
   return {.soft = files.rlim_cur, .hard = files.rlim_max};
+}
+
+int lock_file(int file) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
+  if (errno == EBADF) {  // open for reading: excludes all who may write
+    whole.l_type = F_RDLCK;
+    if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
+  }
+  if (errno == EACCES) return EAGAIN;
+  if (errno != EINVAL) return errno;
+  return ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
 }
 
 }  // namespace zero

@@ -14,7 +14,6 @@
 #include "collectives/backends.h"
 #include "collectives/communicator.h"
 #include "collectives/local/backend.h"
-#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/tcp_store.h"
 #include "launch/rendezvous/store/wire.h"
 

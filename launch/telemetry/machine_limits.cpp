@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/seconds_since.h"
 #include "device/cpu/parallel.h"
 #include "ops/ops.h"
 
@@ -145,11 +146,10 @@ MemoryProbe::MemoryProbe(int threads)
 
 template <typename Body>
 double MemoryProbe::over(const Body& body) const {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const auto start = std::chrono::steady_clock::now();
   cpu::parallel_for(threads_, array_bytes() / 4, kGrain,
                     [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return seconds_since(start);
 }
 
 void MemoryProbe::pass() {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "base/seconds_since.h"
 #include "device/cpu/parallel.h"
 #include "launch/telemetry/machine_limits.h"
 #include "ops/cpu/products.h"
@@ -81,8 +82,7 @@ double multiply_add_rate(DType dtype, int threads) {
       flop += done;
     }
   });
-  const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start);
-  return flop / seconds.count();
+  return flop / seconds_since(start);
 }
 
 }  // namespace zero

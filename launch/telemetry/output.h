@@ -4,7 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cstdio>
 #include <functional>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -54,5 +58,61 @@ template <typename... Arguments>
 void print_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   print_to_stderr(fmt::format(format, std::forward<Arguments>(arguments)...));
 }
+
+/// A program's output for people: whole lines, and one progress line that is refreshed in place on
+/// a terminal. Does not own the stream, and writes to its descriptor, if it has one.
+class Console {
+ public:
+  enum class Mode {
+    terminal,  ///< the progress line is refreshed in place
+    lines,     ///< progress is printed as whole lines
+    silent,    ///< no output: ranks other than the first
+  };
+  /// What becomes of lines that the stream's reader does not take.
+  struct Reader {
+    /// While the stream is full: whether to drop lines rather than wait for room. Null: wait.
+    std::function<bool()> hurries{};
+    /// Called once, if nobody reads the stream any more; nothing is printed from then on.
+    std::function<void()> gone{};
+    /// Called once, if a text cannot be written, with the reason in errno; later ones are tried.
+    std::function<void(int error)> failed{};
+  };
+  Console(std::FILE* stream, Mode mode) : Console(stream, mode, Reader()) {}
+  Console(std::FILE* stream, Mode mode, Reader reader);
+
+  Mode mode() const { return mode_; }
+  /// Prints a whole line; ends the progress line first.
+  void line(const std::string& text);
+  /// Replaces the progress line (terminal), at most ten times a second; does nothing in other
+  /// modes.
+  void refresh(const std::string& text);
+  /// refresh() or, where progress is lines, a line every ten seconds, the first ten seconds after
+  /// `start`, when the work began.
+  void progress(const std::string& text, std::chrono::steady_clock::time_point start);
+  /// Ends the progress line, so that other output starts on a fresh line.
+  void end_progress();
+
+ private:
+  void write(const std::string& text);
+
+  std::FILE* stream_;
+  Mode mode_;
+  Reader reader_;
+  std::optional<Output> output_;  // nothing if the stream has no descriptor
+  bool open_ = false;
+  bool failed_ = false;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+/// Whether a user sees standard output of this process immediately: on a terminal, also through
+/// mpirun, which puts a terminal of its own in between.
+bool on_terminal();
+
+/// "42 s", "3 min 07 s", "2 h 05 min".
+std::string duration_text(double seconds);
+/// "512 B", "1.50 MiB", "12.3 GiB".
+std::string bytes_text(double bytes);
+/// "950", "12.3k", "4.56M".
+std::string count_text(double count);
 
 }  // namespace zero

@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/mesh_shape.h"
 #include "engine/graph_capture.h"
 #include "engine/schedule.h"
+#include "launch/config/train_config.h"
 
 namespace zero {
 namespace {

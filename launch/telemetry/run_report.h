@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "collectives/mesh.h"
-#include "launch/config/train_config.h"
-
 namespace zero {
 
 struct CaptureCounts;
+struct MeshShape;
 struct Schedule;
+struct TrainConfig;
 
 /// The graphs that a GPU has captured by the end of a run, or why there are none, for people.
 std::string graphs_text(const CaptureCounts& captured, const TrainConfig& config);

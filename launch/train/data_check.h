@@ -2,25 +2,67 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
-
-#include "collectives/communicator.h"
-#include "device/device.h"
-#include "launch/data/batches.h"
-#include "launch/data/data_digests.h"
-#include "launch/process/signals.h"
-#include "launch/telemetry/console.h"
 
 namespace zero {
 
-/// Holds all bytes of a run's data against those on the other ranks, and against those that the run
+class Batches;
+class Communicator;
+class Console;
+class Device;
+class Signals;
+class TokenFile;
+
+/// The digests of token files: a thread of its own, of the lowest priority, reads and hashes every
+/// byte of those that have none beside them. One thread may use an object.
+class DataDigests {
+ public:
+  /// The files must outlive the object. Leaves out those that `read_elsewhere` marks, one mark a
+  /// file, or none: their texts stay empty unless their digest is beside them.
+  explicit DataDigests(std::vector<const TokenFile*> files, std::vector<bool> read_elsewhere = {});
+  DataDigests(const DataDigests&) = delete;
+  DataDigests& operator=(const DataDigests&) = delete;
+  ~DataDigests();
+
+  /// Whether the digests of all files are known, or one cannot be made. Does not wait.
+  bool complete() const { return complete_; }
+  /// Waits until complete(), at most `seconds`.
+  void wait(double seconds) const;
+  /// The digests' texts once complete(); throws what the thread has met, as a file that was cut.
+  std::vector<std::string> texts() const;
+  /// The same at any time, empty for files whose digest is not beside them.
+  std::vector<std::string> known() const;
+  /// Bytes of the files that are read here.
+  std::int64_t bytes_to_read() const;
+
+ private:
+  bool is_read(std::size_t file) const;
+  void read_all();
+
+  std::vector<const TokenFile*> files_;
+  std::vector<bool> read_elsewhere_;
+  std::vector<std::string> texts_;  // the thread's until complete_
+  std::exception_ptr failure_;      // likewise
+  std::atomic<bool> complete_{false};
+  std::atomic<bool> stopped_{false};
+  mutable std::mutex mutex_;
+  mutable std::condition_variable completed_;
+  std::thread thread_;
+};
+
+/// Compares all bytes of a run's data with those on the other ranks, and with those that the run
 /// had when its checkpoint was written. Digests beside the files are compared at the start. Files
 /// without one are hashed in the background, each file of a host by the lowest rank that has opened
-/// it, and compared once every rank is ready: the run then ends if they differ, before the last
-/// step's states are saved at the latest.
+/// it, and compared once every rank is ready, at the latest before the last step's states are
+/// saved: the run ends if they differ.
 class DataCheck {
  public:
   /// Collective. All must outlive the object.

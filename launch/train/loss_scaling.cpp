@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include "collectives/agreement.h"
+#include "engine/engine.h"
 #include "engine/value_hash.h"
+#include "launch/config/train_config.h"
 
 namespace zero {
 

@@ -6,11 +6,13 @@
 #include <optional>
 #include <string>
 
-#include "engine/engine.h"
-#include "launch/config/train_config.h"
 #include "optim/loss_scaler.h"
 
 namespace zero {
+
+class Engine;
+struct StepReport;
+struct TrainConfig;
 
 /// The value of a skipped step that was not finite: "the loss", "the gradient of h.0.attn.bias".
 std::string nonfinite_value(const StepReport& report);

@@ -16,8 +16,9 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "collectives/backends.h"
-#include "launch/process/memory_use.h"
-#include "launch/telemetry/console.h"
+#include "launch/config/train_config.h"
+#include "launch/telemetry/output.h"
+#include "launch/train/plan.h"
 #include "model/decoder.h"
 
 namespace zero {

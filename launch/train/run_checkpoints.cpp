@@ -16,11 +16,16 @@
 #include "base/decimal_bytes.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpointer.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "engine/engine.h"
+#include "launch/data/batches.h"
 #include "launch/process/process.h"
-#include "launch/process/room.h"
+#include "launch/telemetry/output.h"
+#include "launch/train/file_checks.h"
 #include "launch/train/loss_scaling.h"
+#include "launch/train/training_state.h"
 
 namespace zero {
 namespace {
@@ -46,6 +51,26 @@ std::int64_t file_bytes(Engine& engine, std::initializer_list<StateKind> kinds) 
 }
 
 }  // namespace
+
+void RunProgress::saved(std::int64_t step, const std::string& folder) {
+  const std::scoped_lock lock(mutex_);
+  saved_step_ = step;
+  folder_ = folder;
+}
+
+std::string RunProgress::kept() const {
+  const std::scoped_lock lock(mutex_);
+  if (folder_.empty() && !saves) return "";
+  if (folder_.empty()) {
+    return searched ? "; nothing is kept: there is no checkpoint yet"
+                    : "; the checkpoints of earlier starts, if any, are as they were";
+  }
+  if (steps_done <= saved_step_) {
+    return fmt::format("; the newest checkpoint, {}, holds every step done", folder_);
+  }
+  return fmt::format("; nothing of the steps since step {} is kept; the newest checkpoint is {}",
+                     saved_step_, folder_);
+}
 
 RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
     : config_(parts.config),

@@ -13,9 +13,9 @@
 #include "collectives/host_values.h"
 #include "collectives/nccl/options.h"
 #include "device/cuda/gpus.h"
-#include "launch/process/memory_use.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/profile.h"
+#include "launch/train/plan.h"
 
 namespace zero {
 namespace {

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/host_name.h"
 #include "base/printable.h"
-#include "launch/process/file_lock.h"
+#include "launch/process/open_files.h"
 #include "launch/telemetry/run_log.h"
 
 namespace zero {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/data/data_position.h"
+#include "launch/data/data_order.h"
 #include "launch/telemetry/run_log.h"
 #include "optim/loss_scaler.h"
 

@@ -10,7 +10,7 @@
 
 namespace zero {
 
-/// A bit of a sum of votes that StopVotes leaves to DataCheck, of which one rank adds it.
+/// The bit of a sum of votes that is DataCheck's. One rank adds it.
 inline constexpr std::int64_t kDataVote = std::int64_t{1} << 62;
 
 /// What a run does before its last step because a signal or a clock asks for it.

@@ -9,6 +9,8 @@
 
 namespace zero {
 
+class Batches;
+
 /// A tokenizer, as make_tokenizer takes it, and the key that names it.
 struct NamedTokenizer {
   std::string key;
@@ -31,5 +33,10 @@ std::map<std::string, std::string> weight_folder_files(const TrainConfig& config
 /// which they are copied, and the file.
 std::map<std::string, std::string> tokenizer_files(const std::string& folder,
                                                    const std::string& key);
+
+/// Compares the tokenizer that the digests of the data's files name with saved_tokenizer(). Throws
+/// zero::Error naming file and key if they differ, or if data.tokenizer cannot be read. Does
+/// nothing for files whose digest names none, and for a model's tokenizer that is not computed.
+void check_data_tokenizer(const TrainConfig& config, const Batches& batches);
 
 }  // namespace zero

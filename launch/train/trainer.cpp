@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
+#include <functional>
 #include <numeric>
 
 #include "architecture/family.h"
@@ -16,13 +16,18 @@
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "device/exact_sum.h"
+#include "engine/engine.h"
+#include "launch/data/batches.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/cgroup.h"
+#include "launch/telemetry/instruments.h"
+#include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
-#include "launch/train/evaluation.h"
 #include "launch/train/run_device.h"
 #include "launch/train/tokenizer_files.h"
+#include "model/model.h"
 
 namespace zero {
 namespace {
@@ -55,6 +60,58 @@ MemoryUse planned_memory(const TrainerParts& parts) {
   parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",
                                  bytes_text(static_cast<double>(bytes))));
   return planned;
+}
+
+double loss_of(TrainingState& training_state, const Batches& batches,
+               const std::vector<std::int64_t>& rows) {
+  batches.validation(rows, training_state.inputs(), training_state.targets());
+  training_state.model().evaluate(training_state.inputs(), training_state.targets(),
+                                  training_state.loss());
+  training_state.engine().device().compute().synchronize();
+  return training_state.loss().as<double>()[0];
+}
+
+/// The mean loss in nats per token over the validation sequences: the same bits for every stage and
+/// world with the same micro-batch. Collective; between optimizer steps. Each rank calls
+/// `goes_on(batch, batches)` after each batch: the loss is nothing once it is false on any rank.
+std::optional<double> validation_loss(
+    TrainingState& training_state, const Batches& batches,
+    const std::function<bool(std::int64_t, std::int64_t)>& goes_on) {
+  Engine& engine = training_state.engine();
+  Communicator& communicator = engine.mesh().data();
+  const std::int64_t rows = training_state.model().shape().batch;
+  const std::int64_t sequences = batches.validation_sequences();
+  const std::int64_t whole = sequences / rows;
+  const std::int64_t left = sequences % rows;
+  // The last, partial batch is filled with copies of its first row. A batch of nothing but copies
+  // gives the loss to subtract: up to two extra batches, on the ranks whose turn it is.
+  const std::int64_t count = whole + (left > 0 ? 2 : 0);
+  const std::int64_t turns = (count + communicator.size() - 1) / communicator.size();
+  ExactSum sum;
+  engine.begin_evaluation();
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const std::int64_t batch = turn * communicator.size() + communicator.rank();
+    std::vector<std::int64_t> taken(static_cast<std::size_t>(rows),
+                                    std::min(batch, whole) * rows % sequences);
+    const std::int64_t real = batch < whole ? rows : batch == whole ? left : 1;
+    std::iota(taken.begin(), taken.begin() + std::max<std::int64_t>(real, 1), taken[0]);
+    const double loss =
+        loss_of(training_state, batches, taken);  // ranks without a batch must take part too
+    if (batch <= whole && batch < count) sum.add(loss);
+    if (batch == whole + 1 && batch < count)
+      sum.add(-loss * static_cast<double>(rows - left) / static_cast<double>(rows));
+    std::int64_t ends = goes_on(turn + 1, turns) ? 0 : 1;
+    host_all_reduce(engine.mesh().world(), engine.device(), View::of(std::span(&ends, 1)),
+                    ReduceOp::sum, {"whether the validation goes on", {}});
+    if (ends > 0) {
+      engine.end_evaluation();
+      return std::nullopt;
+    }
+  }
+  engine.end_evaluation();
+  host_all_reduce(communicator, engine.device(), View::of(std::span<std::int64_t>(sum.limbs())),
+                  ReduceOp::sum, {"validation loss", {}});
+  return sum.value() / static_cast<double>(sequences * training_state.model().shape().sequence);
 }
 
 }  // namespace

@@ -8,20 +8,21 @@
 #include <vector>
 
 #include "collectives/agreement.h"
-#include "launch/config/train_config.h"
-#include "launch/data/batches.h"
-#include "launch/telemetry/console.h"
-#include "launch/telemetry/instruments.h"
+#include "device/stream.h"
+#include "engine/step_report.h"
 #include "launch/telemetry/run_log.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/data_check.h"
 #include "launch/train/loss_scaling.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_checkpoints.h"
-#include "launch/train/stop_votes.h"
 #include "launch/train/training_state.h"
 
 namespace zero {
+
+class Batches;
+class Console;
+class Instruments;
 
 /// The objects that a trainer works with; all must outlive it.
 struct TrainerParts {

@@ -6,6 +6,7 @@
 
 #include "architecture/family.h"
 #include "base/checked_math.h"
+#include "checkpoint/checkpointer.h"
 #include "launch/train/tokenizer_files.h"
 #include "model/decoder.h"
 

@@ -4,12 +4,17 @@
 
 #include <memory>
 
-#include "checkpoint/checkpointer.h"
-#include "engine/engine.h"
-#include "launch/config/train_config.h"
-#include "model/model.h"
+#include "device/buffer.h"
 
 namespace zero {
+
+class Checkpointer;
+class Device;
+class Engine;
+class Mesh;
+class Model;
+class UnitListener;
+struct TrainConfig;
 
 /// All memory of a run: engine, model, the staging memory of checkpoints, and the host buffers of a
 /// micro-batch. The planner builds the same on a device without memory, so plan and

@@ -7,6 +7,8 @@
 
 #include "base/checked_math.h"
 #include "collectives/backends.h"
+#include "launch/data/batches.h"
+#include "launch/telemetry/output.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_device.h"
 #include "launch/train/trainer.h"

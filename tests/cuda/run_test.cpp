@@ -7,11 +7,13 @@
 
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
+#include "engine/engine.h"
 #include "launch/process/process.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_device.h"
 #include "launch/train/training_state.h"
+#include "model/model.h"
 #include "model/unit_listener.h"
 #include "ops/ops.h"
 #include "tests/cuda/emulator/emulator.h"

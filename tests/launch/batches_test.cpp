@@ -10,7 +10,7 @@
 #include "collectives/backends.h"
 #include "launch/data/prepare.h"
 #include "launch/train/data_check.h"
-#include "launch/train/data_tokenizer.h"
+#include "launch/train/tokenizer_files.h"
 #include "tests/errors.h"
 #include "tests/launch/tiny_run.h"
 #include "text/byte_level.h"

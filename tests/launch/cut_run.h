@@ -15,6 +15,8 @@
 
 #include "checkpoint/checkpoint_folder.h"
 #include "collectives/backends.h"
+#include "launch/data/batches.h"
+#include "launch/telemetry/output.h"
 #include "launch/train/trainer.h"
 #include "tests/errors.h"
 #include "tests/launch/tiny_run.h"

@@ -10,9 +10,7 @@
 
 #include "base/error.h"
 #include "launch/data/data_order.h"
-#include "launch/data/data_position.h"
 #include "launch/data/token_file.h"
-#include "launch/data/token_stream.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/errors.h"
 #include "tests/launch/written_tokens.h"

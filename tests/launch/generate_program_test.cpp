@@ -342,6 +342,12 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   EXPECT_THAT(refusal(prompt + "--tokenizer " + folder_.path("none"), kLlama), HasSubstr("none"));
   EXPECT_THAT(generate("--version").out, HasSubstr("vector instructions"));
   EXPECT_THAT(generate("--help").out, HasSubstr("newest complete one"));
+  for (const std::string flag : {"--help", "--version"}) {
+    const Outcome lost = shell(folder_, "sh -c '" + command() + flag + " >/dev/full'");
+    EXPECT_EQ(lost.status, 1) << flag;
+    EXPECT_EQ(lost.errors,
+              "zero_generate: standard output: cannot write: No space left on device\n");
+  }
 }
 
 TEST_F(Generate, ComparesFormatsByAText) {

@@ -10,6 +10,7 @@
 #include "inference/inference_options.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/model_memory.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/generate/prompt_encoder.h"
 #include "tests/errors.h"
 #include "tests/launch/saved_checkpoints.h"

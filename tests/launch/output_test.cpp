@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/telemetry/console.h"
 #include "tests/scratch.h"
 
 namespace zero {

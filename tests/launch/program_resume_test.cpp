@@ -283,10 +283,12 @@ TEST(ZeroCkpt, AnswersWithItsStatus) {
     EXPECT_EQ(outcome.status, 2) << trouble;
     EXPECT_THAT(outcome.errors, ::testing::StartsWith("zero_ckpt: ")) << trouble;
   }
-  const Outcome lost =
-      shell(run, std::string("sh -c '") + ZERO_CKPT + " ls " + folder + " >/dev/full'");
-  EXPECT_EQ(lost.status, 2);
-  EXPECT_EQ(lost.errors, "zero_ckpt: standard output: cannot write: No space left on device\n");
+  for (const std::string& arguments : {"ls " + folder, std::string("--help")}) {
+    const Outcome lost =
+        shell(run, std::string("sh -c '") + ZERO_CKPT + " " + arguments + " >/dev/full'");
+    EXPECT_EQ(lost.status, 2) << arguments;
+    EXPECT_EQ(lost.errors, "zero_ckpt: standard output: cannot write: No space left on device\n");
+  }
   EXPECT_THAT(tool("ls --jsno " + folder).errors, HasSubstr("(--jsno: did you mean --json?)"));
   EXPECT_THAT(tool("verfy " + folder).errors, HasSubstr("(verfy: did you mean verify?)"));
   EXPECT_THAT(tool("--help").out, AllOf(HasSubstr("verify"), HasSubstr("Status: 0; 1 if")));

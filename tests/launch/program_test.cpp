@@ -69,6 +69,16 @@ TEST(Program, InformsWithoutTraining) {
   EXPECT_FALSE(std::filesystem::exists(run.folder().path("run.log")));
 }
 
+TEST(Program, HelpThatAFullDiskDoesNotTakeIsAnError) {
+  const TinyRun run;
+  for (const std::string flag : {" --help", " --version"}) {
+    const Outcome lost = shell(run, "sh -c '" + kTrain + flag + " >/dev/full'");
+    EXPECT_EQ(lost.status, 1) << flag;
+    EXPECT_THAT(lost.complaints(), ::testing::ElementsAre(HasSubstr(
+                                       "standard output: cannot write: No space left on device")));
+  }
+}
+
 // launch/retry.sh asks so, outside of the job and of its world.
 TEST(Program, TellsAValueThatNoWorldChanges) {
   const TinyRun run;

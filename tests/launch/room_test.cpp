@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Room on disks for what a run will save: asked for before its first step.
-#include "launch/process/room.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
+#include "launch/train/file_checks.h"
 #include "tests/checkpoint/memory_files.h"
 #include "tests/launch/cut_run.h"
 #include "tests/scratch.h"

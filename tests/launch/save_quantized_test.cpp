@@ -1,8 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // The order in which a folder of codes comes to the disk, and disks that fail.
-#include "launch/generate/save_quantized.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "launch/generate/generate_flags.h"
+#include "launch/generate/generate_program.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"

@@ -12,7 +12,6 @@
 #include <mutex>
 #include <thread>
 
-#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/tcp_store.h"
 #include "launch/rendezvous/store/tls.h"
 #include "launch/rendezvous/store/wire.h"

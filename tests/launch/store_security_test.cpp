@@ -10,7 +10,7 @@
 
 #include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/store/endpoint.h"
-#include "launch/rendezvous/store/identity.h"
+#include "launch/rendezvous/store/wire.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 

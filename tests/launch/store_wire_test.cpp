@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/wire.h"
 #include "tests/errors.h"
 

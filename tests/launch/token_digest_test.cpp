@@ -7,9 +7,9 @@
 
 #include <fstream>
 
-#include "launch/data/data_digests.h"
 #include "launch/data/prepare.h"
-#include "launch/data/token_stream.h"
+#include "launch/data/token_file.h"
+#include "launch/train/data_check.h"
 #include "tests/errors.h"
 #include "tests/launch/written_tokens.h"
 

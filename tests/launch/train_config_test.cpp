@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "launch/process/device_choice.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/run_device.h"
 #include "tests/launch/config_with.h"

@@ -4,6 +4,9 @@
 
 #include <memory>
 
+#include "launch/data/batches.h"
+#include "launch/telemetry/instruments.h"
+#include "launch/telemetry/output.h"
 #include "launch/train/trainer.h"
 
 namespace zero::testing {

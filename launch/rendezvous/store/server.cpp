@@ -5,7 +5,6 @@
 #include <array>
 
 #include "base/error.h"
-#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero {

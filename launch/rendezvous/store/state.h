@@ -12,7 +12,6 @@
 #include <variant>
 #include <vector>
 
-#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero {

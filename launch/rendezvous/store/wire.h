@@ -32,6 +32,8 @@ using Length = std::uint32_t;
 /// Parses all of `text` as a whole number in [least, most]; nothing if it is none.
 std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
                                          std::int64_t most);
+/// The same. Throws zero::Error for another text, with a message that does not repeat it.
+std::int64_t number(std::string_view text, std::int64_t least, std::int64_t most);
 
 /// The largest message, in bytes; a larger one is not from this protocol.
 inline constexpr std::uint32_t kLargest = 64U << 20U;
@@ -66,5 +68,23 @@ class FrameReader {
   std::uint32_t largest_;
   std::string pending_;
 };
+
+/// The version of the messages; ranks of another are told so.
+inline constexpr std::string_view kVersion = "zero-store-5";
+inline constexpr int kMostRanks = 1 << 20;
+/// The longest job name, in bytes.
+inline constexpr std::size_t kMostJobBytes = 256;
+
+/// The rank, world and job that a client claims.
+struct Identity {
+  int rank = 0;
+  int world = 1;
+  std::string job{};  ///< its name; empty if the launcher gave none
+};
+
+/// The first message of a connection: iam VERSION RANK WORLD JOB.
+Message introduction_of(const Identity& identity);
+/// The client of an introduction. Throws zero::Error if the message is none, or of another version.
+Identity introduced(const Message& message);
 
 }  // namespace zero::store_wire

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "launch/config/train_config.h"
 #include "launch/data/batches.h"
 #include "tests/launch/tiny_run.h"
 

@@ -6,9 +6,10 @@
 #include <functional>
 #include <string>
 
-#include "bench/limits.h"
+#include "bench/collectives.h"
 #include "bench/product_probe.h"
 #include "bench/product_rate.h"
+#include "bench/section.h"
 #include "bench/timing.h"
 #include "launch/telemetry/machine_limits.h"
 
@@ -57,8 +58,9 @@ Row multiply_adds(int threads) {
           .unit = "GFLOP/s"};
 }
 
-}  // namespace
-
+/// Measures oneDNN's matrix products in bf16 and fp32 at GPT-2's shapes with `threads` threads,
+/// with operands in oneDNN's preferred layout (packed) and in plain row-major. The limit is the
+/// best of them and of multiply-adds in registers. Adds its rows.
 void measure_products(int threads, Report& report) {
   const Row registers = multiply_adds(threads);
   report.add(registers);
@@ -85,5 +87,23 @@ void measure_products(int threads, Report& report) {
                 .unit = "GFLOP/s"});
   }
 }
+
+/// What this machine can do at most: products, memory, the link between ranks.
+class Limits final : public Section {
+ public:
+  std::string name() const override { return "limits"; }
+  std::string summary() const override {
+    return "product rate, memory bandwidth, link between ranks";
+  }
+  void run(Context& context) override {
+    context.alone([&] { measure_products(context.threads(), context.report()); });
+    const MemoryRates& memory = context.memory();
+    measure_collectives(context.communicator(), link_cases(), memory, context.report());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Section> limits_section() { return std::make_unique<Limits>(); }
 
 }  // namespace zero::bench

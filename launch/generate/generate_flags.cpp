@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/generate/generate_flags.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "launch/checkpoints/checkpoint_tool.h"
+#include "launch/rendezvous/cores.h"
+#include "launch/telemetry/output.h"
+#include "weights/hf/hub.h"
+
+namespace zero {
+
+void say_line(const std::string& line) { print_error("zero_generate: {}\n", line); }
+
+std::string find_model_folder(files::FileSystem& files, const std::string& path,
+                              const std::function<void(const std::string& line)>& say,
+                              std::string_view flag) {
+  using files::PathKind;
+  const PathKind kind = files.kind_of(path);
+  ZERO_CHECK(kind != PathKind::file,
+             "{} {}: is a file; expected the folder of a model: weights in safetensors with "
+             "config.json beside them, as zero_train writes with \"save_weights\": \"OUT/\"{}",
+             flag, path, kind == PathKind::file ? folder_advice(path) : "");
+  ZERO_CHECK(kind == PathKind::folder,
+             "{} {}: is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
+             "checkpoints{}",
+             flag, path, folder_advice(path));
+  const auto has_config = [&](const std::string& folder) {
+    return files.kind_of(folder + "/config.json") != PathKind::missing;
+  };
+  if (has_config(path)) return path;
+  checkpoint_tool::Newest newest;
+  try {
+    newest = checkpoint_tool::newest_checkpoint(files, path);
+  } catch (const Error& error) {
+    const std::string advice = folder_advice(path);
+    fail("{} {}: has no config.json, as a Hugging Face folder has{}", flag, path,
+         advice.empty() ? fmt::format("; {}", error.what()) : advice);
+  }
+  for (const std::string& why : newest.passed_over) {
+    say("warning: passed over a checkpoint: " + printable_line(why));
+  }
+  if (newest.path != path) say(fmt::format("{} {}: the weights of {}", flag, path, newest.path));
+  const std::string weights = (std::filesystem::path(newest.path) / "weights").string();
+  ZERO_CHECK(has_config(weights),
+             "{} {}: {} has no config.json; expected a checkpoint of zero_train", flag, path,
+             weights);
+  return weights;
+}
+
+int threads_of(const GenerateFlags& flags, int local_ranks) {
+  int threads = choose_threads(core_facts(local_ranks)).threads;
+  if (flags.threads != "auto") {
+    const char* const end = flags.threads.data() + flags.threads.size();
+    const auto [stop, error] = std::from_chars(flags.threads.data(), end, threads);
+    ZERO_CHECK(error == std::errc{} && stop == end && threads >= 1 && threads <= 1024,
+               "--threads is {}; expected auto, or 1 to 1024", flags.threads);
+  }
+  return threads;
+}
+
+DeviceKind device_kind(const GenerateFlags& flags, int ranks) {
+  ZERO_CHECK(ranks == 1 || flags.device != "cuda",
+             "--device cuda: {} ranks; expected one: several answer on CPUs", ranks);
+  if (flags.device != "auto") return flags.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+  if (ranks > 1) return DeviceKind::cpu;
+  return choose_device(device_facts(1, RanksAre::processes)).kind;
+}
+
+std::string device_note(const GenerateFlags& flags, int ranks) {
+  if (flags.device != "auto" || ranks > 1) return "";
+  const auto missing = device_facts(1, RanksAre::processes).missing;
+  if (!missing) return "";
+  return fmt::format(
+      "--device auto: {}: it computes on the CPU; for the GPU {}; --device cpu leaves this line "
+      "out",
+      missing->why, missing->remedy);
+}
+
+std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByClass& reserve) {
+  if (kind == DeviceKind::cpu) return cpu::open({.threads = threads});
+  return cuda::open({.index = 0, .reserve = reserve});
+}
+
+std::unique_ptr<Device> plan_device(DeviceKind kind, int threads) {
+  if (kind == DeviceKind::cpu) return planning::open(threads);
+  return planning::open(1, Memory::apart, DeviceKind::cuda);
+}
+
+}  // namespace zero
