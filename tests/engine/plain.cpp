@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/plain.h"
 
+#include <fmt/format.h>
+
 #include "device/host_access.h"
 #include "tests/support/test_device.h"
 
@@ -32,6 +34,13 @@ void write_gradient(const View& gradient, const View& parameter, std::int64_t pl
 }
 
 }  // namespace
+
+int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.tensor; }
+
+std::string text(const MeshShape& mesh) {
+  return fmt::format("{{replicate {}, shard {}, tensor {}}}", mesh.replicate, mesh.shard,
+                     mesh.tensor);
+}
 
 std::vector<UnitSpec> odd_units() {
   return {

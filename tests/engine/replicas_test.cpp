@@ -27,8 +27,6 @@ plain::Setup setup(int stage, const MeshShape& mesh, DType compute) {
   return {plain::options(stage, compute), plain::odd_units(), 1, mesh, plain::odd_slices};
 }
 
-int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.tensor; }
-
 /// Element `element` of a tensor's state on this rank, or nothing where it is elsewhere.
 View element_of(Engine& engine, std::string_view name, StateKind kind, std::int64_t element) {
   for (const HeldTensor& tensor : engine.states().held(kind)) {
@@ -57,7 +55,7 @@ struct Flipped {
 
 Flipped flip_one(const plain::Setup& setup, std::string_view name, StateKind kind,
                  std::int64_t element) {
-  const int ranks = ranks_of(setup.mesh);
+  const int ranks = plain::ranks_of(setup.mesh);
   Flipped flipped{std::vector<std::string>(static_cast<std::size_t>(ranks)), {}};
   std::mutex mutex;
   plain::run(ranks, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
@@ -188,7 +186,7 @@ TEST(Copies, AreCheckedInARunOfAnyMeshWithoutAnError) {
     for (int stage = 0; stage <= 3; ++stage) {
       plain::Setup run = setup(stage, mesh, DType::bf16);
       run.engine.replica_check_every = 1;
-      plain::train(ranks_of(mesh), run, 3);
+      plain::train(plain::ranks_of(mesh), run, 3);
     }
   }
 }
@@ -228,9 +226,10 @@ TEST(Ownership, SaysOfEachParameterWhatEachAxisHolds) {
     run.engine.limits.persistence_threshold = 20;
     run.units[2].parameters[1].trainable = false;
     std::string text;
-    plain::run(ranks_of(run.mesh), run, [&](plain::Trainer& trainer, Communicator& communicator) {
-      if (communicator.rank() == 0) text = ownership_table(trainer.engine().ownership());
-    });
+    plain::run(plain::ranks_of(run.mesh), run,
+               [&](plain::Trainer& trainer, Communicator& communicator) {
+                 if (communicator.rank() == 0) text = ownership_table(trainer.engine().ownership());
+               });
     return text;
   };
   const std::string shard = "states, gradients, parameters over 2";

@@ -52,13 +52,6 @@ plain::Setup setup(const MeshShape& mesh, int stage, DType compute, const Optimi
   return setup;
 }
 
-int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.tensor; }
-
-std::string text(const MeshShape& mesh) {
-  return fmt::format("{{replicate {}, shard {}, tensor {}}}", mesh.replicate, mesh.shard,
-                     mesh.tensor);
-}
-
 /// The norms of the last steps, and the hash behind them.
 struct End {
   std::vector<double> norms;
@@ -85,7 +78,7 @@ void go_on(plain::Trainer& trainer, std::mutex& mutex, std::optional<End>& commo
 End train(const plain::Setup& setup, Snapshot& snapshot) {
   std::mutex mutex;
   std::optional<End> end;
-  plain::run(ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
+  plain::run(plain::ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
     for (int i = 0; i < kBefore; ++i) trainer.step();
     snapshot.add(trainer.engine(), trainer.engine().device().transfer());
     go_on(trainer, mutex, end);
@@ -97,8 +90,9 @@ End train(const plain::Setup& setup, Snapshot& snapshot) {
 End resume(const plain::Setup& setup, const Snapshot& snapshot) {
   std::mutex mutex;
   std::optional<End> end;
-  plain::run(ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
-    if (ranks_of(setup.mesh) % 2 == 0) trainer.step();  // what is replaced need not be initial
+  plain::run(plain::ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
+    if (plain::ranks_of(setup.mesh) % 2 == 0)
+      trainer.step();  // what is replaced need not be initial
     snapshot.restore(trainer.engine(), 57);
     EXPECT_EQ(trainer.engine().states().steps_done(), kBefore);
     trainer.resume_at(kBefore);
@@ -129,7 +123,7 @@ TEST_P(Restored, StatesGoOnWithTheSameBitsOnEveryMesh) {
   for (const MeshShape& mesh :
        {MeshShape{1, 1, 1}, MeshShape{1, 2, 1}, MeshShape{1, 3, 1}, MeshShape{1, 4, 1},
         MeshShape{2, 2, 1}, MeshShape{1, 2, 2}, MeshShape{2, 1, 3}, MeshShape{2, 2, 2}}) {
-    SCOPED_TRACE(text(mesh));
+    SCOPED_TRACE(plain::text(mesh));
     Snapshot snapshot;
     const End end = train(at(mesh), snapshot);
     for (const auto& [key, times] : snapshot.times()) EXPECT_THAT(times, Each(1)) << key.second;
@@ -142,7 +136,7 @@ TEST_P(Restored, StatesOfAnotherStageAndWorldGoOnWithTheSameBits) {
   Snapshot snapshot;
   const End end = train(at({1, 4, 1}), snapshot);
   for (const MeshShape& mesh : {MeshShape{1, 1, 1}, MeshShape{1, 2, 1}, MeshShape{2, 2, 1}}) {
-    SCOPED_TRACE(text(mesh));
+    SCOPED_TRACE(plain::text(mesh));
     plain::Setup other = at(mesh);
     other.engine.stage = 3 - stage;
     EXPECT_EQ(resume(other, snapshot), end);

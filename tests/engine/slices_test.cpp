@@ -22,8 +22,6 @@ plain::Setup setup(int stage, const MeshShape& mesh, DType compute = DType::fp32
   return {plain::options(stage, compute), plain::odd_units(), 1, mesh, plain::odd_slices};
 }
 
-int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.tensor; }
-
 /// Meshes with as many micro-batches at once as `data` ranks.
 std::vector<MeshShape> meshes(int data) {
   std::vector<MeshShape> all;
@@ -34,11 +32,6 @@ std::vector<MeshShape> meshes(int data) {
   return all;
 }
 
-std::string text(const MeshShape& mesh) {
-  return fmt::format("{{replicate {}, shard {}, tensor {}}}", mesh.replicate, mesh.shard,
-                     mesh.tensor);
-}
-
 struct Outcome {
   std::uint64_t hash = 0;
   std::vector<double> norms;
@@ -47,7 +40,7 @@ struct Outcome {
 Outcome train(const plain::Setup& setup) {
   Outcome outcome;
   std::mutex mutex;
-  plain::run(ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
+  plain::run(plain::ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
     std::vector<double> norms;
     for (int i = 0; i < 2; ++i) norms.push_back(trainer.step().gradient_norm);
     const std::uint64_t hash = trainer.engine().states().hash();
@@ -69,7 +62,7 @@ TEST_P(Slices, TrainToTheStateOfWholeTensorsAndCountEachElementOnceInTheNorm) {
   for (const MeshShape& mesh : meshes(2)) {
     std::optional<Outcome> first;
     for (const int stage : {0, 1, 2, 3}) {
-      SCOPED_TRACE(fmt::format("{}, stage {}", text(mesh), stage));
+      SCOPED_TRACE(fmt::format("{}, stage {}", plain::text(mesh), stage));
       const Outcome sliced = train(setup(stage, mesh, GetParam()));
       EXPECT_EQ(sliced.hash, whole.hash);
       for (std::size_t i = 0; i < whole.norms.size(); ++i)
@@ -111,8 +104,8 @@ TEST_P(Slices, GiveTheSameBitsAtOneTensorDegreeWhateverElseIsSet) {
 TEST_P(Slices, AreReadAndWrittenWhole) {
   for (const MeshShape& mesh : meshes(2)) {
     for (const int stage : {0, 3}) {
-      SCOPED_TRACE(fmt::format("{}, stage {}", text(mesh), stage));
-      plain::run(ranks_of(mesh), setup(stage, mesh, GetParam()),
+      SCOPED_TRACE(fmt::format("{}, stage {}", plain::text(mesh), stage));
+      plain::run(plain::ranks_of(mesh), setup(stage, mesh, GetParam()),
                  [](plain::Trainer& trainer, Communicator&) {
                    Engine& engine = trainer.engine();
                    for (const StateKind kind : {StateKind::parameter, StateKind::moment1}) {
@@ -134,7 +127,8 @@ TEST_P(Slices, AreViewsWhosePrimaryOnesListEachElementOnce) {
     std::map<std::string, std::vector<int>> primary;
     std::map<std::string, std::vector<int>> held;
     plain::run(
-        ranks_of(mesh), setup(1, mesh, GetParam()), [&](plain::Trainer& trainer, Communicator&) {
+        plain::ranks_of(mesh), setup(1, mesh, GetParam()),
+        [&](plain::Trainer& trainer, Communicator&) {
           for (const HeldTensor& tensor : trainer.engine().states().held(StateKind::moment0)) {
             std::int64_t count = 1;
             for (const std::int64_t dimension : tensor.shape) count *= dimension;
@@ -150,9 +144,10 @@ TEST_P(Slices, AreViewsWhosePrimaryOnesListEachElementOnce) {
             }
           }
         });
-    for (const auto& [name, times] : primary) EXPECT_THAT(times, Each(1)) << name << text(mesh);
-    EXPECT_THAT(held["embedding.tokens"], Each(mesh.replicate)) << text(mesh);
-    EXPECT_THAT(held["single.value"], Each(mesh.replicate * mesh.tensor)) << text(mesh);
+    for (const auto& [name, times] : primary)
+      EXPECT_THAT(times, Each(1)) << name << plain::text(mesh);
+    EXPECT_THAT(held["embedding.tokens"], Each(mesh.replicate)) << plain::text(mesh);
+    EXPECT_THAT(held["single.value"], Each(mesh.replicate * mesh.tensor)) << plain::text(mesh);
     const int holders = mesh.tensor == 2 ? 2 : 1;
     EXPECT_THAT(held["second.bias"], Each(::testing::Ge(holders * mesh.replicate)));
   }
