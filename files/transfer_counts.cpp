@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "base/decimal_bytes.h"
+#include "base/message_text.h"
 
 namespace zero::files {
 
