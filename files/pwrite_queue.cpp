@@ -30,12 +30,12 @@ PwriteQueue::~PwriteQueue() {
 
 TransferQueue::Ticket PwriteQueue::write(OutputFile& file, std::int64_t offset,
                                          std::span<const std::byte> bytes) {
-  return submit(Transfer::write(posix_file(file), offset, bytes, Transfer::Way::direct));
+  return submit(Transfer::write(posix_file(file), offset, bytes, Transfer::Mode::direct));
 }
 
 TransferQueue::Ticket PwriteQueue::read(InputFile& file, std::int64_t offset,
                                         std::span<std::byte> out) {
-  return submit(Transfer::read(posix_file(file), offset, out, Transfer::Way::direct));
+  return submit(Transfer::read(posix_file(file), offset, out, Transfer::Mode::direct));
 }
 
 TransferQueue::Ticket PwriteQueue::submit(Transfer transfer) {
