@@ -6,11 +6,11 @@
 #include <cstdint>
 
 #include "base/mixed_bits.h"
-#include "optim/moment_format.h"
+#include "optim/optimizer.h"
 
 namespace zero {
 
-/// The keys of RandomBits (optim/moment_rounding.inc) for 2^32 elements of one parameter in one
+/// The keys of RandomBits (optim/small_moments.inc) for 2^32 elements of one parameter in one
 /// step.
 struct RoundingKeys {
   std::uint32_t first = 0;

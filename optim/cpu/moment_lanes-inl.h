@@ -17,8 +17,7 @@
 #include <cstring>
 #include <limits>
 
-#include "optim/dynamic_map.h"
-#include "optim/moment_format.h"
+#include "optim/optimizer_config.h"
 #include "optim/rounding_keys.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -27,8 +26,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 namespace codec {
 
-#include "optim/moment_codes.inc"
-#include "optim/moment_rounding.inc"
+#include "optim/small_moments.inc"
 
 using D = hn::ScalableTag<float>;
 using DI = hn::RebindToSigned<D>;

@@ -72,7 +72,7 @@ void decode(SmallState& state, const OptimizerConfig& config) {
 }
 
 /// A value of moment `m`, not near the largest, rounded by the draw of an element
-/// (optim/moment_rounding.inc).
+/// (optim/small_moments.inc).
 float stochastically_rounded(float value, std::size_t m, std::uint32_t element, RoundingKeys keys) {
   std::uint32_t x = element ^ keys.first;
   x = (x ^ (x >> 16)) * 0x7feb352dU;
