@@ -146,8 +146,8 @@ __device__ __forceinline__ Floats<kElements<From>> tree_sum(const Inputs<most>& 
 
 /// Zeroes the excluded among elements [at, at + N).
 template <int N>
-__device__ __forceinline__ void drop_uncounted(const Tail& tail, std::int64_t at,
-                                               Floats<N>& values) {
+__device__ __forceinline__ void drop_excluded(const Tail& tail, std::int64_t at,
+                                              Floats<N>& values) {
   for (int r = 0; r < tail.range_count; ++r) {
     const std::int64_t begin = tail.ranges[r].begin - (tail.excluded_at + at);
     const std::int64_t end = begin + tail.ranges[r].count;
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kLevels>)
                           ? reduce_elements<From, kLevels, true>(inputs, tail, at)
                           : reduce_elements<From, kLevels, false>(inputs, tail, at);
     if (counts) {
-      drop_uncounted(tail, at, value);
+      drop_excluded(tail, at, value);
       add_norm(value, tiles[warp], norm, limbs);
       __syncwarp();  // the next iteration overwrites the tile
     }
@@ -312,11 +312,11 @@ void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, s
   const std::int64_t count = epilogue.destination.count();
   if (limbs == nullptr && is_its_own_sum(inputs, epilogue)) return;
   const auto reduce_range = [&](const ElementRange& range) {
-    for_uncounted_pieces(epilogue, range, kMostRanges,
-                         [&](const ElementRange& piece, std::span<const ElementRange> excluded) {
-                           reduce_piece({inputs, epilogue, piece.begin, piece.count, excluded},
-                                        limbs, blocks, stream);
-                         });
+    for_norm_pieces(epilogue, range, kMostRanges,
+                    [&](const ElementRange& piece, std::span<const ElementRange> excluded) {
+                      reduce_piece({inputs, epilogue, piece.begin, piece.count, excluded}, limbs,
+                                   blocks, stream);
+                    });
   };
   if (shrinks_in_place(epilogue)) {
     // A warp reads all its operands before it writes.
