@@ -5,7 +5,7 @@
 #include "device/cuda/index.h"
 #include "optim/cuda/access.cuh"
 #include "optim/cuda/update.h"
-#include "optim/rounding_keys.h"
+#include "optim/update.h"
 
 namespace zero::cuda {
 namespace small {
@@ -61,7 +61,7 @@ struct Codes {
   __device__ __forceinline__ std::uint8_t at(int i) const {
     return static_cast<std::uint8_t>((i < 4 ? words.x : words.y) >> (8 * (i % 4)));
   }
-  __device__ __forceinline__ void set(int i, unsigned code) {  // of what is 0
+  __device__ __forceinline__ void set(int i, unsigned code) {  // of a code that is 0
     (i < 4 ? words.x : words.y) |= (code & 0xffU) << (8 * (i % 4));
   }
 };
@@ -93,7 +93,7 @@ __device__ __forceinline__ Stored read_moment(const SmallMoments& small, int mom
   return stored;
 }
 
-// Templates, so that nvcc compiles what they call of the shared sources for the device alone.
+// Templates, so that nvcc compiles the shared sources' functions for the device alone.
 template <class O>
 __device__ __forceinline__ float decoded(int moment, std::uint8_t code, float scale) {
   if (moment == 0) return SignedCodes<O>().decode(int{static_cast<std::int8_t>(code)}, scale);
@@ -113,7 +113,7 @@ __device__ __forceinline__ Values values_of(const Stored& stored, int moment) {
   }
 }
 
-/// The rounding keys of the 2^32 elements of numbers high * 2^32 and so on.
+/// The rounding keys of the 2^32 elements from number high * 2^32 on.
 struct KeysOf {
   std::int64_t high;
   RoundingKeys keys;
@@ -124,7 +124,7 @@ class Numbers {
  public:
   __device__ __forceinline__ Numbers(const LogicalElements& elements, std::int64_t at)
       : run_(elements.run), jump_(elements.stride - elements.run) {
-    const bool whole = run_ == std::numeric_limits<std::int64_t>::max();  // divides by no number
+    const bool whole = run_ == std::numeric_limits<std::int64_t>::max();  // avoids divisions
     in_run_ = whole ? at : at % run_;
     number_ = whole ? elements.first + at : elements.at(at);
   }
@@ -178,7 +178,7 @@ __device__ __forceinline__ unsigned largest_bits(const Values& values) {
   return largest;
 }
 
-/// Stores a warp's block of values, of which those that are not left are 0.
+/// Stores a warp's block of values; values behind the end are 0.
 template <class O, bool kWide>
 __device__ __forceinline__ void encode_block(const SmallMoments& small, int moment,
                                              const ThreadElements& own, const Values& values) {

@@ -11,7 +11,7 @@
 
 #include "base/checked_math.h"
 #include "optim/cpu/moment_codec.h"
-#include "optim/rounding_keys.h"
+#include "optim/update.h"
 #include "tests/only_target.h"
 #include "tests/optim/case.h"
 
