@@ -10,8 +10,8 @@
 namespace zero::files {
 namespace {
 
-// Several, so that the answers of a network file system are not waited for one by one; more make no
-// disk faster whose system lacks io_uring.
+// Several, so that requests to a network file system overlap; more than these speed up no disk of a
+// system without io_uring.
 constexpr int kMostThreads = 4;
 
 }  // namespace

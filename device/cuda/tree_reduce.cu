@@ -14,7 +14,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kLeaf = 4;  // inputs whose loads are in flight together
-/// Uncounted ranges of one launch. A block of the norm cannot meet more: they are disjoint.
+/// Excluded ranges of one launch. A block of the norm overlaps no more: they are disjoint.
 constexpr int kMostRanges = 32;
 constexpr int kNorm = static_cast<int>(kNormBlock);
 constexpr int kNormLanes = 8;  // fp64 lanes for the squares of a block
@@ -48,7 +48,7 @@ struct Tail {
   int addend_count;
   int wide;     // all addresses take the widest accesses
   int shrinks;  // the destination lies on an addend of larger elements
-  int written;  // the destination is the only input, which is but read, for the norm
+  int written;  // the destination is the only input: only read, for the norm
   void* destination;
   DType dtype;
   std::int64_t count;
