@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/json_tree.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 
 namespace zero {
 

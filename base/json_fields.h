@@ -28,7 +28,7 @@ class JsonFields {
   /// `file` names the text in messages; `where` is the object's place in it: "" or
   /// "rope_parameters.".
   JsonFields(nlohmann::json object, std::string file, std::string where);
-  /// Those of a JSON file's text. Throws zero::Error naming the file if it is not an object.
+  /// The fields of a JSON file's text. Throws zero::Error naming the file if it is not an object.
   static JsonFields parse(const std::string& file, std::string_view text);
 
   bool has(std::string_view name) const;
@@ -52,7 +52,7 @@ class JsonFields {
   JsonFields object(std::string_view name);
   /// The field's JSON value, which lives as long as fields of the file do; null if it is absent.
   const nlohmann::json& raw(std::string_view name);
-  /// A list that the file must have, and those of one kind of value.
+  /// A required list; the functions below it also require its kind of value.
   const nlohmann::json& list(std::string_view name, std::string_view expected = "a list");
   std::vector<JsonFields> objects(std::string_view name);
   std::vector<std::string> texts(std::string_view name);
@@ -97,7 +97,7 @@ class JsonFields {
     return found.get<Integer>();
   }
 
-  Object object_;  // of its file's tree, which it keeps
+  Object object_;  // part of its file's tree, which it keeps alive
   std::string file_;
   std::string where_;
   std::set<std::string, std::less<>> taken_;

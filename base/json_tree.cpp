@@ -14,19 +14,19 @@ using nlohmann::ordered_json;
 
 namespace {
 
-/// Puts a field behind the others of an object, which has none of that name.
+/// Appends a field to an object that has none of that name.
 json& append_field(json::object_t& object, const std::string& key) {
   return object.emplace(key, nullptr).first->second;
 }
 ordered_json& append_field(ordered_json::object_t& object, const std::string& key) {
   return object.emplace_back(key, nullptr).second;
 }
-json& field_at(json::object_t& object, const std::string& key, std::size_t /*place*/) {
+json& field_at(json::object_t& object, const std::string& key, std::size_t /*index*/) {
   return object.find(key)->second;
 }
 ordered_json& field_at(ordered_json::object_t& object, const std::string& /*key*/,
-                       std::size_t place) {
-  return (object.begin() + static_cast<std::ptrdiff_t>(place))->second;
+                       std::size_t index) {
+  return (object.begin() + static_cast<std::ptrdiff_t>(index))->second;
 }
 
 /// Builds a tree from the events of the library's parser. Of a key that is given twice, the last
@@ -80,10 +80,10 @@ class Builder final : public nlohmann::json_sax<Tree> {
   /// An object or list that has not ended.
   struct Open {
     Tree* tree;
-    std::unordered_map<std::string, std::size_t> keys;  // of an object: places of its fields
+    std::unordered_map<std::string, std::size_t> keys;  // of an object: indices of its fields
   };
 
-  /// Puts a value where the next belongs.
+  /// Inserts a value as the field whose key was read, or as the next of a list.
   Tree& put(Tree&& tree) {
     if (open_.empty()) return root_ = std::move(tree);
     if (next_ != nullptr) return *std::exchange(next_, nullptr) = std::move(tree);

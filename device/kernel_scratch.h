@@ -5,6 +5,7 @@
 #include <array>
 
 #include "device/device.h"
+#include "device/exact_sum.h"
 
 namespace zero {
 
@@ -20,7 +21,18 @@ struct KernelScratch {
     Buffer copy;
   };
 
-  explicit KernelScratch(Device& device);
+  explicit KernelScratch(Device& device) {
+    for (Norm& norm : norms) {
+      norm.limbs =
+          device.allocate(ExactSum::kLimbs, DType::i64, MemoryClass::communication, "norm");
+      norm.copy =
+          device.allocate_host(ExactSum::kLimbs, DType::i64, MemoryClass::communication, "norm");
+    }
+    for (Buffer& piece : pieces) {
+      piece = device.allocate_host(kPieceElements, DType::fp32, MemoryClass::staging,
+                                   "pieces of generated values");
+    }
+  }
 
   std::array<Norm, 2> norms;     ///< of the compute and the communication stream
   std::array<Buffer, 2> pieces;  ///< host memory, fp32: upload buffers of generated values

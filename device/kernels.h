@@ -2,14 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "device/exact_sum.h"
-#include "device/reduce_op.h"
 #include "device/stream.h"
 #include "device/view.h"
 
@@ -20,6 +22,14 @@ struct ElementRange {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
+
+/// The elementwise operation of a reduction.
+enum class ReduceOp : std::uint8_t { sum, max, min };
+
+inline std::string_view name_of(ReduceOp op) {
+  constexpr std::array<std::string_view, 3> kNames{"sum", "max", "min"};
+  return kNames.at(static_cast<std::size_t>(op));
+}
 
 /// The epilogue of a shard owner's fp32 tree sum of one micro-batch:
 ///   value = tree(inputs) + addends[0] + addends[1] + ...    (in fp32, left to right)

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -10,28 +12,187 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "files/disk_file.h"
-#include "files/disk_queue.h"
 #include "files/file_system.h"
 #include "files/posix_file.h"
-#include "files/posix_folder.h"
 #include "files/pwrite_queue.h"
-#include "files/transfer_counts.h"
 #include "files/uring_queue.h"
 
 namespace zero::files {
 namespace {
 
-/// The device and the number of the file or folder that has this name; nullopt if none has.
+/// Device and inode number of the file or folder at `path`; nothing if there is none.
 std::optional<std::pair<dev_t, ino_t>> node_at(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
   return std::pair(status.st_dev, status.st_ino);
+}
+
+/// Blocks until the entries of an open folder are on the disk. Some network file systems have no
+/// fsync for folders; their rename is durable by itself.
+void sync_entries(int descriptor, const std::string& path) {
+  const int result = uninterrupted([&] { return ::fsync(descriptor); });
+  ZERO_CHECK(result == 0 || errno == EINVAL, "{}: cannot flush the folder: {}", path,
+             reason_of(errno));
+}
+
+/// A folder by its descriptor.
+class PosixFolder final : public OpenFolder {
+ public:
+  explicit PosixFolder(const std::string& path);
+
+  std::vector<std::string> list() override;
+  PathKind kind_of(const std::string& name) override;
+  std::unique_ptr<OpenFolder> open(const std::string& name) override;
+  void remove_file(const std::string& name) override;
+  void remove_folder(const std::string& name) override;
+  void sync() override;
+
+ private:
+  /// `name` in the folder `parent`, or a path with AT_FDCWD.
+  PosixFolder(int parent, const std::string& name, std::string path);
+  std::string in(const std::string& name) const { return path_ + "/" + name; }
+
+  std::string path_;  // for messages
+  Descriptor descriptor_;
+};
+
+PosixFolder::PosixFolder(const std::string& path) : PosixFolder(AT_FDCWD, path, path) {}
+
+PosixFolder::PosixFolder(int parent, const std::string& name, std::string path)
+    : path_(std::move(path)), descriptor_(uninterrupted([&] {
+        return ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      })) {
+  const int error = errno;
+  ZERO_CHECK(
+      descriptor_.get() >= 0, "{}: cannot open the folder: {}", path_,
+      error == ELOOP || error == ENOTDIR ? "is a symbolic link, or no folder" : reason_of(error));
+}
+
+std::vector<std::string> PosixFolder::list() {
+  // A description of its own, whose place in the folder is the start.
+  const int own = uninterrupted(
+      [&] { return ::openat(descriptor_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  DIR* const entries = own < 0 ? nullptr : ::fdopendir(own);
+  int error = errno;
+  std::vector<std::string> names;
+  if (entries != nullptr) {
+    errno = 0;
+    while (const dirent* entry = ::readdir(entries)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+      errno = 0;
+    }
+    error = errno;
+    ::closedir(entries);
+  } else if (own >= 0) {
+    ::close(own);
+  }
+  ZERO_CHECK(entries != nullptr && error == 0, "{}: cannot list the folder: {}", path_,
+             reason_of(error));
+  std::ranges::sort(names);
+  return names;
+}
+
+PathKind PosixFolder::kind_of(const std::string& name) {
+  struct stat status {};
+  if (::fstatat(descriptor_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    ZERO_CHECK(errno == ENOENT, "{}: cannot look there: {}", in(name), reason_of(errno));
+    return PathKind::missing;
+  }
+  if (S_ISREG(status.st_mode)) return PathKind::file;
+  return S_ISDIR(status.st_mode) ? PathKind::folder : PathKind::other;
+}
+
+std::unique_ptr<OpenFolder> PosixFolder::open(const std::string& name) {
+  return std::unique_ptr<OpenFolder>(new PosixFolder(descriptor_.get(), name, in(name)));
+}
+
+void PosixFolder::remove_file(const std::string& name) {
+  ZERO_CHECK(::unlinkat(descriptor_.get(), name.c_str(), 0) == 0 || errno == ENOENT,
+             "{}: cannot remove the file: {}", in(name), reason_of(errno));
+}
+
+void PosixFolder::remove_folder(const std::string& name) {
+  ZERO_CHECK(::unlinkat(descriptor_.get(), name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT,
+             "{}: cannot remove the folder: {}", in(name), reason_of(errno));
+}
+
+void PosixFolder::sync() { sync_entries(descriptor_.get(), path_); }
+
+/// Transfers by io_uring; but by several threads the writes to file systems where the kernel would
+/// run one write of io_uring at a time (network file systems, overlays).
+class DiskQueue final : public TransferQueue {
+ public:
+  /// `uring`: a queue of `depth`. `counts` is told of threads at their first use.
+  DiskQueue(std::unique_ptr<TransferQueue> uring, int depth, TransferCounts& counts);
+
+  Ticket write(OutputFile& file, std::int64_t offset, std::span<const std::byte> bytes) override;
+  Ticket read(InputFile& file, std::int64_t offset, std::span<std::byte> out) override;
+  void wait(Ticket ticket) override;
+
+ private:
+  struct QueueSlot {
+    TransferQueue* queue;
+    Ticket ticket;  // of that queue
+  };
+  Ticket add(const QueueSlot& slot);
+  /// The queue for writes of a file.
+  TransferQueue& writer(OutputFile& file);
+
+  std::unique_ptr<TransferQueue> uring_;
+  std::unique_ptr<TransferQueue> threads_;  // null until a file needs them
+  int depth_;
+  TransferCounts& counts_;
+  Ticket last_ = 0;
+  std::unordered_map<Ticket, QueueSlot> slots_;  // not yet waited for
+};
+
+DiskQueue::DiskQueue(std::unique_ptr<TransferQueue> uring, int depth, TransferCounts& counts)
+    : uring_(std::move(uring)), depth_(depth), counts_(counts) {}
+
+TransferQueue::Ticket DiskQueue::write(OutputFile& file, std::int64_t offset,
+                                       std::span<const std::byte> bytes) {
+  TransferQueue& queue = writer(file);
+  return add({&queue, queue.write(file, offset, bytes)});
+}
+
+// The kernel runs reads of one file side by side on every file system.
+TransferQueue::Ticket DiskQueue::read(InputFile& file, std::int64_t offset,
+                                      std::span<std::byte> out) {
+  return add({uring_.get(), uring_->read(file, offset, out)});
+}
+
+void DiskQueue::wait(Ticket ticket) {
+  const auto slot = slots_.extract(ticket);
+  ZERO_CHECK(!slot.empty(), "files: no transfer has ticket {}; the last is {}", ticket, last_);
+  slot.mapped().queue->wait(slot.mapped().ticket);
+}
+
+TransferQueue::Ticket DiskQueue::add(const QueueSlot& slot) {
+  slots_.emplace(++last_, slot);
+  return last_;
+}
+
+TransferQueue& DiskQueue::writer(OutputFile& file) {
+  const PosixFile& posix = posix_file(file);
+  if (posix.uring_writes_in_parallel()) return *uring_;
+  if (!threads_) {
+    threads_ = std::make_unique<PwriteQueue>(depth_);
+    counts_.use(fmt::format("pwrite: io_uring would write one block at a time to this file system "
+                            "(type {:#x})",
+                            posix.file_system()),
+                "");
+  }
+  return *threads_;
 }
 
 class Disk final : public FileSystem {
@@ -64,8 +225,8 @@ class Disk final : public FileSystem {
   TransferCounts counts_;
 };
 
-// Never an existing file: a link that another user has put there would have its target cut, and so
-// would a second name of a file.
+// Opening an existing file would truncate the target of a link that another user made, or the other
+// names of the file.
 std::unique_ptr<OutputFile> Disk::create(const std::string& path, std::int64_t bytes) {
   if (is_link(path) || kind_of(path) == PathKind::file) remove_file(path);
   ZERO_CHECK(kind_of(path) != PathKind::other, "{}: is not a regular file", path);

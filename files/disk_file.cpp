@@ -10,14 +10,14 @@
 namespace zero::files {
 
 void PosixOutput::write(std::int64_t offset, std::span<const std::byte> bytes) {
-  run(Transfer::write(file_, offset, bytes, Transfer::Way::cached));
+  run(Transfer::write(file_, offset, bytes, Transfer::Mode::cached));
 }
 
 PosixInput::PosixInput(const std::string& path, TransferCounts& counts)
     : file_(path, O_RDONLY, counts) {}
 
 void PosixInput::read(std::int64_t offset, std::span<std::byte> out) {
-  run(Transfer::read(file_, offset, out, Transfer::Way::cached));
+  run(Transfer::read(file_, offset, out, Transfer::Mode::cached));
 }
 
 PosixFile& posix_file(OutputFile& file) {

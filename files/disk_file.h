@@ -27,7 +27,7 @@ class PosixOutput final : public OutputFile {
   PosixFile file_;
 };
 
-/// read() uses the page cache, likewise.
+/// read() uses the page cache; transfers of a queue go past the cache where they can.
 class PosixInput final : public InputFile {
  public:
   PosixInput(const std::string& path, TransferCounts& counts);
@@ -41,7 +41,7 @@ class PosixInput final : public InputFile {
   PosixFile file_;
 };
 
-/// The file behind one that disk() opened; throws zero::Error if another file system did.
+/// The PosixFile of a file that disk() opened; throws zero::Error if another file system opened it.
 PosixFile& posix_file(OutputFile& file);
 PosixFile& posix_file(InputFile& file);
 

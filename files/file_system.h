@@ -66,9 +66,9 @@ class TransferQueue {
 
 enum class PathKind : std::uint8_t { missing, file, folder, other };
 
-/// An open folder, which is no symbolic link. Names are looked up in it, whatever has come to stand
-/// at its path, and none is followed if it is a link: what removes files goes through here. Every
-/// function throws zero::Error naming the path and the system's reason.
+/// An open folder, which is no symbolic link. Finds names in this folder even if another folder has
+/// taken its path, and follows no symbolic links, so that removals stay inside. Every function
+/// throws zero::Error naming the path and the system's reason.
 class OpenFolder {
  public:
   virtual ~OpenFolder() = default;
@@ -78,19 +78,19 @@ class OpenFolder {
 
   /// Sorted, without "." and "..".
   virtual std::vector<std::string> list() = 0;
-  /// Of a symbolic link, to whatever: other.
+  /// A symbolic link is PathKind::other, whatever its target.
   virtual PathKind kind_of(const std::string& name) = 0;
   virtual std::unique_ptr<OpenFolder> open(const std::string& name) = 0;
-  /// Of a symbolic link, the link. No failure if the file is missing, as of FileSystem.
+  /// Removes a symbolic link itself. No failure if the file is missing, as in FileSystem.
   virtual void remove_file(const std::string& name) = 0;
   virtual void remove_folder(const std::string& name) = 0;
   /// Blocks until the entries are on the disk.
   virtual void sync() = 0;
 };
 
-/// The way of checkpoints and weights to the disk, past which only small files of a model's folder
-/// are read. A seam: tests record the calls or make them fail. Every function throws zero::Error
-/// naming the path and the system's reason.
+/// All access of checkpoints and weights to the disk, except reads of a model folder's small files.
+/// A seam: tests record the calls or make them fail. Every function throws zero::Error naming the
+/// path and the system's reason.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -98,8 +98,8 @@ class FileSystem {
   FileSystem(const FileSystem&) = delete;
   FileSystem& operator=(const FileSystem&) = delete;
 
-  /// Makes a new, empty file of `bytes`, whose space is reserved if the file system can: a full
-  /// disk fails here. A file or link that has the name loses it; what a link leads to stays.
+  /// Makes a new, empty file of `bytes` and reserves its space if the file system can: a full disk
+  /// fails here. Replaces a file or link of that name; the target of a link stays.
   virtual std::unique_ptr<OutputFile> create(const std::string& path, std::int64_t bytes) = 0;
   /// Opens an existing file, which is no symbolic link, to write parts of it.
   virtual std::unique_ptr<OutputFile> open_write(const std::string& path) = 0;
@@ -107,7 +107,7 @@ class FileSystem {
 
   /// Symbolic links are followed.
   virtual PathKind kind_of(const std::string& path) = 0;
-  /// Whether the path itself is a symbolic link, to whatever.
+  /// Whether the path itself is a symbolic link.
   virtual bool is_link(const std::string& path) = 0;
   /// The names in a folder, sorted, without "." and "..".
   virtual std::vector<std::string> list(const std::string& folder) = 0;
@@ -119,8 +119,8 @@ class FileSystem {
   virtual void remove_file(const std::string& path) = 0;
   /// The folder must be empty. No failure if it is missing, likewise.
   virtual void remove_folder(const std::string& path) = 0;
-  /// Throws if the path is a symbolic link. As implemented here, names are looked up by the paths
-  /// of this FileSystem: for one without links.
+  /// Throws if the path is a symbolic link. This default finds names by their paths, which suffices
+  /// for file systems without links.
   virtual std::unique_ptr<OpenFolder> open_folder(const std::string& path);
   /// Blocks until the folder's entries (files made, renamed, removed in it) are on the disk.
   virtual void sync_folder(const std::string& path) = 0;
@@ -134,13 +134,24 @@ class FileSystem {
   /// system if that is possible; it must outlive the queue. Ranges that are aligned to 4096 bytes
   /// in file and memory transfer fastest.
   virtual std::unique_ptr<TransferQueue> queue(std::span<std::byte> memory, int depth) = 0;
-  /// How the newest queue transfers, or "pwrite: " and why, and the bytes that all queues have
-  /// written, for the log: "io_uring, O_DIRECT for 1.5 GB of 1.5 GB, registered buffers". Names the
-  /// newest reason of files that take no direct transfers.
+  /// For the log: the newest queue's transfer method, or "pwrite: " and the reason, and the bytes
+  /// that all queues have written: "io_uring, O_DIRECT for 1.5 GB of 1.5 GB, registered buffers".
+  /// Names the newest reason of files that take no direct transfers.
   virtual std::string how() = 0;
 };
 
 /// The disk of this machine. Lives as long as the process.
 FileSystem& disk();
+
+/// The folder that holds `path`; "." if the path names none.
+std::string folder_of(const std::string& path);
+
+/// Atomically renames the file `from` to `to`, in the same folder: a reader of `to` finds either
+/// the old file or the new one, whole, even after a power cut.
+void replace_file(FileSystem& files, const std::string& from, const std::string& to);
+
+/// Throws zero::Error with the reason if `path` cannot become a file: its folder is missing or may
+/// not be written to, or something other than a regular file has that name.
+void check_target(FileSystem& files, const std::string& path);
 
 }  // namespace zero::files

@@ -3,6 +3,7 @@
 #include "files/posix_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/message_text.h"
 
 namespace zero::files {
 namespace {
@@ -24,6 +26,42 @@ constexpr std::uint64_t kXfs = 0x58465342;  // linux/magic.h lacks it
 static_assert(sizeof(off_t) == 8, "files over 2 GiB need a 64-bit off_t");
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
+
+void TransferCounts::use(std::string method, std::string note) {
+  const std::lock_guard lock(mutex_);
+  method_ = std::move(method);
+  note_ = std::move(note);
+}
+
+void TransferCounts::wrote_direct(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  direct_ += bytes;
+}
+
+void TransferCounts::wrote_cached(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  cached_ += bytes;
+}
+
+void TransferCounts::refused_direct(std::string reason) {
+  const std::lock_guard lock(mutex_);
+  ++refused_;
+  reason_ = std::move(reason);
+}
+
+std::string TransferCounts::text() const {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t all = direct_ + cached_;
+  std::string text = method_ + ", ";
+  text += all == 0
+              ? "nothing written yet"
+              : fmt::format("O_DIRECT for {} of {}", decimal_bytes(direct_), decimal_bytes(all));
+  if (refused_ > 0) {
+    text += fmt::format(" ({} {} without O_DIRECT: {})", refused_, refused_ == 1 ? "file" : "files",
+                        reason_);
+  }
+  return note_.empty() ? text : text + ", " + note_;
+}
 
 // O_NONBLOCK: opening a pipe by mistake must not wait for its other end. Only for that: io_uring
 // would fail transfers that have to wait.

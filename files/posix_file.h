@@ -9,15 +9,14 @@
 #include <string>
 
 #include "base/descriptor.h"
-#include "files/transfer_counts.h"
 
 namespace zero::files {
 
 /// The system's text for an error number: "No space left on device".
 std::string reason_of(int error);
 
-/// The result of a system call that is made again while a signal interrupts it, as network file
-/// systems and FUSE let signals do.
+/// Repeats a system call while signals interrupt it, which network file systems and FUSE allow;
+/// returns its result.
 template <typename Call>
 auto uninterrupted(const Call& call) {
   auto result = call();
@@ -25,13 +24,37 @@ auto uninterrupted(const Call& call) {
   return result;
 }
 
+/// The transfer method of a disk's queues and the bytes that they have written since the process
+/// started, for FileSystem::how(). Thread-safe.
+class TransferCounts {
+ public:
+  /// Later transfers use `method`: "io_uring", or "pwrite: " and the reason. `note`: on the memory
+  /// of the queue; may be empty.
+  void use(std::string method, std::string note);
+  void wrote_direct(std::int64_t bytes);
+  void wrote_cached(std::int64_t bytes);
+  /// A file takes no direct transfers; `reason` is the system's. Called once a file.
+  void refused_direct(std::string reason);
+
+  std::string text() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::string method_ = "no queue";
+  std::string note_;
+  std::int64_t direct_ = 0;  // bytes
+  std::int64_t cached_ = 0;
+  std::int64_t refused_ = 0;  // files
+  std::string reason_;        // of the newest refusal
+};
+
 /// An open regular file with two descriptors: one whose transfers go through the page cache, and
 /// one for O_DIRECT, opened at its first use. Thread-safe.
 class PosixFile {
  public:
   /// `flags` of open(2): an access mode, O_CREAT, O_EXCL, O_NOFOLLOW. Throws zero::Error naming the
-  /// path and the system's reason. `counts` hears of what queues write, and of a refusal of
-  /// O_DIRECT.
+  /// path and the system's reason. `counts` takes the bytes that queues write, and a refusal
+  /// of O_DIRECT.
   PosixFile(std::string path, int flags, TransferCounts& counts);
 
   const std::string& path() const { return path_; }

@@ -10,8 +10,8 @@
 namespace zero::files {
 namespace {
 
-// Several, so that the answers of a network file system are not waited for one by one; more make no
-// disk faster whose system lacks io_uring.
+// Several, so that requests to a network file system overlap; more than these speed up no disk of a
+// system without io_uring.
 constexpr int kMostThreads = 4;
 
 }  // namespace
@@ -30,12 +30,12 @@ PwriteQueue::~PwriteQueue() {
 
 TransferQueue::Ticket PwriteQueue::write(OutputFile& file, std::int64_t offset,
                                          std::span<const std::byte> bytes) {
-  return submit(Transfer::write(posix_file(file), offset, bytes, Transfer::Way::direct));
+  return submit(Transfer::write(posix_file(file), offset, bytes, Transfer::Mode::direct));
 }
 
 TransferQueue::Ticket PwriteQueue::read(InputFile& file, std::int64_t offset,
                                         std::span<std::byte> out) {
-  return submit(Transfer::read(posix_file(file), offset, out, Transfer::Way::direct));
+  return submit(Transfer::read(posix_file(file), offset, out, Transfer::Mode::direct));
 }
 
 TransferQueue::Ticket PwriteQueue::submit(Transfer transfer) {

@@ -17,8 +17,8 @@
 
 namespace zero::files {
 
-/// Transfers by pread and pwrite on threads of its own, for systems without io_uring, and for file
-/// systems whose writes it does not run side by side.
+/// Transfers by pread and pwrite on threads of its own, for systems without io_uring and for file
+/// systems where io_uring runs one write at a time.
 class PwriteQueue final : public TransferQueue {
  public:
   /// `depth` > 0.

@@ -22,25 +22,25 @@ bool is_aligned(std::uintptr_t value) { return value % Transfer::kBlock == 0; }
 
 // io_uring would take the offset -1 for the descriptor's position.
 Transfer::Transfer(Kind kind, PosixFile& file, std::int64_t offset, std::span<std::byte> memory,
-                   Way way)
-    : kind_(kind), way_(way), file_(&file), offset_(offset), memory_(memory) {
+                   Mode mode)
+    : kind_(kind), mode_(mode), file_(&file), offset_(offset), memory_(memory) {
   if (offset < 0) advance(-EINVAL);
 }
 
 Transfer Transfer::write(PosixFile& file, std::int64_t offset, std::span<const std::byte> bytes,
-                         Way way) {
+                         Mode mode) {
   auto* const data = const_cast<std::byte*>(bytes.data());  // NOLINT: only read, as Call says
-  return {Kind::write, file, offset, {data, bytes.size()}, way};
+  return {Kind::write, file, offset, {data, bytes.size()}, mode};
 }
 
-Transfer Transfer::read(PosixFile& file, std::int64_t offset, std::span<std::byte> out, Way way) {
-  return {Kind::read, file, offset, out, way};
+Transfer Transfer::read(PosixFile& file, std::int64_t offset, std::span<std::byte> out, Mode mode) {
+  return {Kind::read, file, offset, out, mode};
 }
 
 std::size_t Transfer::direct_bytes() const {
   const bool aligned = is_aligned(static_cast<std::uintptr_t>(offset_)) &&
                        is_aligned(reinterpret_cast<std::uintptr_t>(memory_.data()));
-  if (way_ == Way::cached || !aligned) return 0;
+  if (mode_ == Mode::cached || !aligned) return 0;
   const std::size_t most = std::min(memory_.size(), kLargestCall);
   return most - most % static_cast<std::size_t>(kBlock);
 }
@@ -81,7 +81,7 @@ void Transfer::advance(std::int64_t result) {
 }
 
 void Transfer::count(std::int64_t moved) {
-  if (kind_ == Kind::read || way_ == Way::cached) return;
+  if (kind_ == Kind::read || mode_ == Mode::cached) return;
   if (direct_) return file_->counts().wrote_direct(moved);
   file_->counts().wrote_cached(moved);
 }

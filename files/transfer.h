@@ -19,13 +19,13 @@ class Transfer {
   enum class Kind : std::uint8_t { read, write };
   /// Through the page cache; or past the cache (O_DIRECT) in whole blocks of kBlock bytes, with
   /// the cache for the rest of a range and for memory that is not aligned.
-  enum class Way : std::uint8_t { cached, direct };
+  enum class Mode : std::uint8_t { cached, direct };
   /// The alignment of direct transfers in file and memory: at least any disk's logical block.
   static constexpr std::int64_t kBlock = 4096;
 
   static Transfer write(PosixFile& file, std::int64_t offset, std::span<const std::byte> bytes,
-                        Way way);
-  static Transfer read(PosixFile& file, std::int64_t offset, std::span<std::byte> out, Way way);
+                        Mode mode);
+  static Transfer read(PosixFile& file, std::int64_t offset, std::span<std::byte> out, Mode mode);
 
   struct Call {
     Kind kind;
@@ -41,13 +41,13 @@ class Transfer {
   const std::string& error() const { return error_; }
 
  private:
-  Transfer(Kind kind, PosixFile& file, std::int64_t offset, std::span<std::byte> memory, Way way);
+  Transfer(Kind kind, PosixFile& file, std::int64_t offset, std::span<std::byte> memory, Mode mode);
   void count(std::int64_t moved);
   /// The number of bytes that can go past the cache in one call from here; 0: none.
   std::size_t direct_bytes() const;
 
   Kind kind_;
-  Way way_;
+  Mode mode_;
   bool direct_ = false;  // the call under way
   PosixFile* file_;
   std::int64_t offset_;  // of the rest

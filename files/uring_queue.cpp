@@ -74,10 +74,10 @@ class Queue final : public TransferQueue {
   int register_memory(std::span<std::byte> memory);
 
   Ticket write(OutputFile& file, std::int64_t offset, std::span<const std::byte> bytes) override {
-    return submit(Transfer::write(posix_file(file), offset, bytes, Transfer::Way::direct));
+    return submit(Transfer::write(posix_file(file), offset, bytes, Transfer::Mode::direct));
   }
   Ticket read(InputFile& file, std::int64_t offset, std::span<std::byte> out) override {
-    return submit(Transfer::read(posix_file(file), offset, out, Transfer::Way::direct));
+    return submit(Transfer::read(posix_file(file), offset, out, Transfer::Mode::direct));
   }
   void wait(Ticket ticket) override;
 

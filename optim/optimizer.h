@@ -4,12 +4,24 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "device/device.h"
 #include "optim/optimizer_config.h"
 
 namespace zero {
+
+/// Names the elements of an update for stochastic rounding, whatever rank owns them: element i of
+/// the update is element at(i) of the logical tensor.
+struct LogicalElements {
+  std::uint64_t parameter = 0;  ///< a hash of the parameter's full name
+  std::int64_t first = 0;
+  std::int64_t run = std::numeric_limits<std::int64_t>::max();  ///< consecutive elements
+  std::int64_t stride = 0;  ///< from the first element of a run to that of the next
+
+  constexpr std::int64_t at(std::int64_t i) const { return first + i / run * stride + i % run; }
+};
 
 /// One run of owned elements to update. All views have equal counts.
 struct UpdateArguments {

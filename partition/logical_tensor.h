@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,7 +16,10 @@ namespace zero {
 
 enum class StateKind : std::uint8_t { parameter, moment0, moment1, gradient };
 /// "parameter", "moment0", ...
-std::string_view name_of(StateKind kind);
+inline std::string_view name_of(StateKind kind) {
+  constexpr std::array<std::string_view, 4> kNames{"parameter", "moment0", "moment1", "gradient"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
 
 /// A tensor of the training state as it is at any mesh and stage. Equal on all ranks.
 struct LogicalTensor {

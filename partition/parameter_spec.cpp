@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/shape_text.h"
+#include "base/message_text.h"
 
 namespace zero {
 

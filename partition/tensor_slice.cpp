@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/shape_text.h"
+#include "base/message_text.h"
 
 namespace zero {
 

@@ -1,16 +1,57 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
 #include <memory>
 
-#include "device/cpu/inline_stream.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/primitives.h"
+#include "device/cpu/progress.h"
 #include "device/cpu/worker_stream.h"
 #include "device/device.h"
 
 namespace zero::cpu {
 namespace {
+
+/// A stream whose work runs on the caller, inside submit(). Waiting for another stream's event
+/// blocks the caller, on whose thread the stream runs.
+class InlineStream final : public Stream {
+ public:
+  Event record() override;
+  void synchronize() override { progress_->rethrow(); }
+  double waited_seconds() const override { return static_cast<double>(waited_.load()) * 1e-9; }
+
+ private:
+  void do_submit(std::string_view what, Work work) override;
+  void do_wait(const Event& event) override;
+
+  std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
+  std::atomic<std::int64_t> waited_{0};  // nanoseconds
+};
+
+void InlineStream::do_submit(std::string_view what, Work work) {
+  progress_->rethrow();
+  try {
+    work();
+  } catch (...) {
+    progress_->advance(current_error(what));
+    progress_->rethrow();
+  }
+}
+
+Event InlineStream::record() {
+  return progress_->failed() ? event_at(progress_, progress_->done()) : Event();
+}
+
+void InlineStream::do_wait(const Event& event) {
+  progress_->rethrow();
+  try {
+    wait_and_count(event, waited_);
+  } catch (...) {
+    progress_->advance(current_error("wait"));
+    progress_->rethrow();
+  }
+}
 
 class CpuDevice final : public Device {
  public:

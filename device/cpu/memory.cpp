@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "base/checked_math.h"
-#include "base/page.h"
+#include "base/host.h"
 
 namespace zero::cpu {
 namespace {

@@ -18,7 +18,7 @@ namespace {
 
 using Body = std::function<void(std::int64_t, std::int64_t)>;
 
-/// What a thread has still to do, which others may take from the back: begin and end in one word.
+/// The rest of a thread's range, from whose back others may take: begin and end in one word.
 class alignas(64) Share {
  public:
   struct Range {
@@ -114,7 +114,7 @@ void parallel_shares(int threads, std::int64_t count, std::int64_t part,
         {static_cast<std::uint32_t>(count * i / sharing),
          static_cast<std::uint32_t>(count * (i + 1) / sharing)});
   }
-  // Others do the share of a thread that comes late or never.
+  // Other threads do the share of a thread that starts late or never.
   parallel_for(threads, sharing, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t thread = first; thread < last; ++thread) {
       const auto at = static_cast<std::size_t>(thread);

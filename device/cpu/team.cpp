@@ -17,16 +17,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A sleep that ended sooner, waking included, should have been a look.
+/// Spinning costs less than sleeps shorter than this, waking included.
 constexpr std::chrono::microseconds kShortSleep{150};
 
 thread_local bool in_share = false;
-/// In a child of fork(): the one thread that it has was in a share.
+/// Set in a child of fork() whose only thread was inside a share.
 thread_local bool forked_in_share = false;
 
 void note_fork() { forked_in_share = in_share; }
 
-/// Children of fork() come to note_fork(), from the first team on.
+/// Makes children of fork() call note_fork().
 void watch_forks() {
   static const int failure = ::pthread_atfork(nullptr, nullptr, note_fork);
   ZERO_CHECK(failure == 0, "a team of threads cannot watch for fork(): {}",
@@ -53,14 +53,14 @@ void pause_core() {
 
 }  // namespace
 
-template <class Come>
-void SpinWait::wait(const Come& come, std::atomic<int>& value, int seen) {
+template <class Ready>
+void SpinWait::wait(const Ready& ready, std::atomic<int>& value, int seen) {
   for (int i = 0; i < looks_; ++i) {
-    if (come()) return;
+    if (ready()) return;
     pause_core();
   }
   const auto begin = Clock::now();
-  for (; !come(); seen = value.load(std::memory_order_acquire)) {
+  for (; !ready(); seen = value.load(std::memory_order_acquire)) {
     value.wait(seen, std::memory_order_acquire);
   }
   const bool soon = Clock::now() - begin < kShortSleep;
@@ -76,8 +76,8 @@ Team::~Team() { end_helpers(); }
 
 void Team::end_helpers() {
   ending_ = true;
-  bell_.fetch_add(1);
-  bell_.notify_all();
+  wakeups_.fetch_add(1);
+  wakeups_.notify_all();
   // A child of fork() has the handles alone.
   for (std::thread& helper : helpers_) ::getpid() == process_ ? helper.join() : helper.detach();
   helpers_.clear();
@@ -91,7 +91,7 @@ void Team::grow(std::int64_t shares) {
   most_ = 0;
   states_ = std::make_unique<ShareState[]>(static_cast<std::size_t>(shares));
   most_ = shares;
-  const int seen = bell_;
+  const int seen = wakeups_;
   try {
     for (std::int64_t own = 1; own < shares; ++own) {
       helpers_.emplace_back([this, own, seen] { help(own, seen); });
@@ -114,8 +114,8 @@ void Team::run(std::int64_t shares, const Work& work) {
     states_[static_cast<std::size_t>(share)].value.store(2 * loop, std::memory_order_release);
   }
   loop_.store(loop, std::memory_order_release);
-  bell_.fetch_add(1);
-  bell_.notify_all();
+  wakeups_.fetch_add(1);
+  wakeups_.notify_all();
   work_on(loop, 0);
   spin_wait_.wait([&] { return left_.load(std::memory_order_acquire) == 0; }, left_,
                   left_.load(std::memory_order_acquire));
@@ -124,8 +124,9 @@ void Team::run(std::int64_t shares, const Work& work) {
 void Team::help(std::int64_t own, int seen) {
   SpinWait spin_wait;
   for (;;) {
-    spin_wait.wait([&] { return bell_.load(std::memory_order_acquire) != seen; }, bell_, seen);
-    seen = bell_.load(std::memory_order_acquire);
+    spin_wait.wait([&] { return wakeups_.load(std::memory_order_acquire) != seen; }, wakeups_,
+                   seen);
+    seen = wakeups_.load(std::memory_order_acquire);
     if (ending_) return;
     work_on(loop_.load(std::memory_order_acquire), own);
   }

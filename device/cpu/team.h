@@ -13,13 +13,13 @@
 
 namespace zero::cpu {
 
-/// How long a thread looks at a value before it sleeps: longer if its sleeps were short, shorter if
-/// they were long, so that threads of a busy machine leave their cores to others.
+/// Spins before it sleeps: longer after short sleeps, shorter after long ones, so that threads of a
+/// busy machine leave their cores to others.
 class SpinWait {
  public:
-  /// Returns once `come()`, which follows from another value than `seen` of `value`.
-  template <class Come>
-  void wait(const Come& come, std::atomic<int>& value, int seen);
+  /// Returns once `ready()` holds; `value` differs from `seen` by then.
+  template <class Ready>
+  void wait(const Ready& ready, std::atomic<int>& value, int seen);
 
  private:
   static constexpr int kLeast = 32;
@@ -45,14 +45,14 @@ class Team {
   ~Team();
 
   /// Runs work(0) to work(shares - 1), each once, on the caller and up to `shares - 1` helpers;
-  /// returns when all have run. `work` does not throw. Inside of a share, the caller runs all. A
-  /// helper that the system refuses to start is done without. In a child of a fork() inside of a
-  /// share, which lacks the threads that do the others, that share ends with zero::Error on the
-  /// thread that forked: run() throws it, a helper's ends the child.
+  /// returns when all have run. `work` does not throw. A call inside a share runs all shares on the
+  /// caller. Goes on without helpers that the system refuses to start. A child of fork() inside a
+  /// share lacks the threads of the other shares: its share ends with zero::Error, which run()
+  /// throws on the caller and which ends the child on a helper.
   void run(std::int64_t shares, const Work& work);
 
  private:
-  /// Twice a loop's number while no thread has begun the share in it, one more from then on.
+  /// Twice the loop's number until a thread begins the share, one more from then on.
   struct alignas(64) ShareState {
     std::atomic<std::uint64_t> value{1};
   };
@@ -66,11 +66,11 @@ class Team {
   std::vector<std::thread> helpers_;
   std::unique_ptr<ShareState[]> states_;
   std::int64_t most_ = 0;       // shares that states_ has room for
-  pid_t process_ = 0;           // that has the helpers: a child of fork() does not
+  pid_t process_ = 0;           // of the helpers: a child of fork() has none
   const Work* work_ = nullptr;  // read by threads that have begun a share of its loop
   SpinWait spin_wait_;
   alignas(64) std::atomic<std::uint64_t> loop_{0};
-  std::atomic<int> bell_{0};  // rung for each loop
+  std::atomic<int> wakeups_{0};  // of helpers: one for each loop, one for the end
   std::atomic<bool> ending_{false};
   alignas(64) std::atomic<int> left_{0};  // shares of the loop that are not done
 };

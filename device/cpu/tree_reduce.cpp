@@ -127,9 +127,9 @@ void stream_block(const View& destination, std::size_t begin, BlockSum& sum) {
 }
 
 /// Iterates over the excluded elements of an epilogue, block by block.
-class Uncounted {
+class Excluded {
  public:
-  Uncounted(const ReduceEpilogue& epilogue, std::size_t begin) : offset_(epilogue.excluded_at) {
+  Excluded(const ReduceEpilogue& epilogue, std::size_t begin) : offset_(epilogue.excluded_at) {
     if (!epilogue.excluded) return;
     ranges_ = *epilogue.excluded;
     const auto ends_before = [](const ElementRange& range, std::int64_t at) {
@@ -140,8 +140,7 @@ class Uncounted {
     ranges_ = ranges_.subspan(static_cast<std::size_t>(next - ranges_.begin()));
   }
 
-  /// Zeroes the excluded among `values`, elements [begin, end); returns whether others
-  /// are left.
+  /// Zeroes the excluded among `values`, elements [begin, end); returns whether others are left.
   bool drop(BlockSum& values, std::size_t begin, std::size_t end) {
     const std::int64_t low = offset_ + static_cast<std::int64_t>(begin);
     const std::int64_t high = offset_ + static_cast<std::int64_t>(end);
@@ -226,7 +225,7 @@ void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue,
   if (written && norm == nullptr) return;
   const bool around_caches = streams_past_caches(inputs, epilogue);
   const hn::ScalableTag<float> d;
-  Uncounted excluded(epilogue, begin);
+  Excluded excluded(epilogue, begin);
   HWY_ALIGN BlockSum sum;
   for (std::size_t first = begin; first < end; first += kBlock) {
     const std::size_t last = HWY_MIN(first + kBlock, end);

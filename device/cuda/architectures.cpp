@@ -10,7 +10,7 @@
 namespace zero::cuda {
 namespace {
 
-/// Of one architecture: its capability and those of the GPUs that run its code.
+/// has_code_for() of one architecture.
 bool runs_on(std::string_view architecture, Capability gpu) {
   int number = 0;
   const char* const end = architecture.data() + architecture.size();

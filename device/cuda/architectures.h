@@ -16,7 +16,7 @@ struct Capability {
 
 /// Whether code built for `architectures` runs on a GPU of capability `gpu`. `architectures` is a
 /// list as of ZERO_CUDA_ARCHITECTURES, "80-real;90a-real;100", or with commas. Machine code
-/// ("-real") runs on later minor versions (of other kinds of GPUs not all: the first kernel tells),
+/// ("-real") runs on later minor versions (not all other kinds of GPUs: the first kernel tells),
 /// PTX ("-virtual", or no ending, which is both) on all later GPUs, "90a" on 9.0 alone, "100f" on
 /// later minor versions alone. Other words ("native", "all") count as code for every GPU: then the
 /// first kernel tells.

@@ -32,18 +32,33 @@ void for_shrinking_ranges(std::int64_t count, std::int64_t first, const Body& bo
   }
 }
 
-/// The excluded elements of `epilogue` within `range` of its destination, in the
-/// numbering of `excluded`; adjacent ranges are merged. None without a norm.
-std::vector<ElementRange> uncounted_within(const ReduceEpilogue& epilogue,
-                                           const ElementRange& range);
+/// The excluded elements of `epilogue` within `range` of its destination, in the numbering of
+/// `excluded`; adjacent ranges are merged. None without a norm.
+inline std::vector<ElementRange> excluded_within(const ReduceEpilogue& epilogue,
+                                                 const ElementRange& range) {
+  std::vector<ElementRange> within;
+  if (!epilogue.norm || !epilogue.excluded) return within;
+  const std::int64_t low = epilogue.excluded_at + range.begin;
+  const std::int64_t high = low + range.count;
+  for (const ElementRange& each : *epilogue.excluded) {
+    const std::int64_t begin = std::max(low, each.begin);
+    const std::int64_t end = std::min(high, each.begin + each.count);
+    if (begin >= end) continue;
+    if (!within.empty() && within.back().begin + within.back().count == begin) {
+      within.back().count += end - begin;
+    } else {
+      within.push_back({begin, end - begin});
+    }
+  }
+  return within;
+}
 
-/// Calls body(piece, excluded) for pieces that cover `range` of the destination of
-/// `epilogue`, at multiples of kNormBlock, each with at most `most` >= 32 excluded
-/// ranges.
+/// Calls body(piece, excluded) for pieces that cover `range` of the destination of `epilogue`, at
+/// multiples of kNormBlock, each with at most `most` >= 32 excluded ranges.
 template <class Body>
-void for_uncounted_pieces(const ReduceEpilogue& epilogue, const ElementRange& range,
-                          std::size_t most, const Body& body) {
-  const std::vector<ElementRange> all = uncounted_within(epilogue, range);
+void for_norm_pieces(const ReduceEpilogue& epilogue, const ElementRange& range, std::size_t most,
+                     const Body& body) {
+  const std::vector<ElementRange> all = excluded_within(epilogue, range);
   const std::int64_t stop = range.begin + range.count;
   std::span<const ElementRange> left = all;
   for (std::int64_t begin = range.begin, end = stop; begin < stop; begin = end) {

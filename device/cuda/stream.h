@@ -6,14 +6,32 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "device/cuda/events.h"
 #include "device/cuda/graph.h"
+#include "device/cuda/handles.h"
 #include "device/stream.h"
 
 namespace zero::cuda {
+
+/// A pool of CUDA events, so that no event is created on the hot path after the first step. Events
+/// may be returned from any thread.
+class EventPool {
+ public:
+  /// `flags`: of cudaEventCreateWithFlags. `ready` events are created immediately, on the calling
+  /// thread's device, others on demand.
+  EventPool(unsigned flags, int ready);
+
+  EventHandle take();
+  void give_back(EventHandle event) noexcept;
+
+ private:
+  unsigned flags_;
+  std::mutex mutex_;
+  std::vector<EventHandle> idle_;
+};
 
 /// The native queue of a CUDA device's stream; makes that device current on the calling thread.
 /// Throws zero::Error if `stream` belongs to another kind of device.

@@ -14,7 +14,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kLeaf = 4;  // inputs whose loads are in flight together
-/// Uncounted ranges of one launch. A block of the norm cannot meet more: they are disjoint.
+/// Excluded ranges of one launch. A block of the norm overlaps no more: they are disjoint.
 constexpr int kMostRanges = 32;
 constexpr int kNorm = static_cast<int>(kNormBlock);
 constexpr int kNormLanes = 8;  // fp64 lanes for the squares of a block
@@ -48,7 +48,7 @@ struct Tail {
   int addend_count;
   int wide;     // all addresses take the widest accesses
   int shrinks;  // the destination lies on an addend of larger elements
-  int written;  // the destination is the only input, which is but read, for the norm
+  int written;  // the destination is the only input: only read, for the norm
   void* destination;
   DType dtype;
   std::int64_t count;
@@ -146,8 +146,8 @@ __device__ __forceinline__ Floats<kElements<From>> tree_sum(const Inputs<most>& 
 
 /// Zeroes the excluded among elements [at, at + N).
 template <int N>
-__device__ __forceinline__ void drop_uncounted(const Tail& tail, std::int64_t at,
-                                               Floats<N>& values) {
+__device__ __forceinline__ void drop_excluded(const Tail& tail, std::int64_t at,
+                                              Floats<N>& values) {
   for (int r = 0; r < tail.range_count; ++r) {
     const std::int64_t begin = tail.ranges[r].begin - (tail.excluded_at + at);
     const std::int64_t end = begin + tail.ranges[r].count;
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kLevels>)
                           ? reduce_elements<From, kLevels, true>(inputs, tail, at)
                           : reduce_elements<From, kLevels, false>(inputs, tail, at);
     if (counts) {
-      drop_uncounted(tail, at, value);
+      drop_excluded(tail, at, value);
       add_norm(value, tiles[warp], norm, limbs);
       __syncwarp();  // the next iteration overwrites the tile
     }
@@ -312,11 +312,11 @@ void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, s
   const std::int64_t count = epilogue.destination.count();
   if (limbs == nullptr && is_its_own_sum(inputs, epilogue)) return;
   const auto reduce_range = [&](const ElementRange& range) {
-    for_uncounted_pieces(epilogue, range, kMostRanges,
-                         [&](const ElementRange& piece, std::span<const ElementRange> excluded) {
-                           reduce_piece({inputs, epilogue, piece.begin, piece.count, excluded},
-                                        limbs, blocks, stream);
-                         });
+    for_norm_pieces(epilogue, range, kMostRanges,
+                    [&](const ElementRange& piece, std::span<const ElementRange> excluded) {
+                      reduce_piece({inputs, epilogue, piece.begin, piece.count, excluded}, limbs,
+                                   blocks, stream);
+                    });
   };
   if (shrinks_in_place(epilogue)) {
     // A warp reads all its operands before it writes.

@@ -17,9 +17,7 @@
 #include <cstring>
 #include <limits>
 
-#include "optim/dynamic_map.h"
-#include "optim/moment_format.h"
-#include "optim/rounding_keys.h"
+#include "optim/update.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
@@ -27,8 +25,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 namespace codec {
 
-#include "optim/moment_codes.inc"
-#include "optim/moment_rounding.inc"
+#include "optim/small_moments.inc"
 
 using D = hn::ScalableTag<float>;
 using DI = hn::RebindToSigned<D>;
@@ -45,8 +42,8 @@ struct CodeOps {
     return hn::CopySignToAbs(magnitude, sign);
   }
   HWY_INLINE Lane to_float(Integer value) const { return hn::ConvertTo(D(), value); }
-  // To nearest even, by adding what leaves an integer of magnitudes up to 2^22 in the low bits: a
-  // conversion of vectors minds integers that do not fit, too.
+  // To nearest even: the sum has an integer of magnitudes up to 2^22 in its low bits. A conversion
+  // of vectors would also handle integers that do not fit.
   static constexpr float kToBits = 0x1.8p23F;
   HWY_INLINE Integer nearest(Lane value) const {
     return hn::BitCast(DI(), hn::Add(value, set(kToBits)));
@@ -131,8 +128,8 @@ HWY_INLINE float scale_of(const float* values) {
                                                     : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// What a block's values are multiplied by before they are encoded. All codes of a block without a
-/// scale above 0 are 0: its values become zeros.
+/// The factor of a block's values before they are encoded. A block without a scale above 0 has
+/// codes of 0: zeroes its values.
 HWY_INLINE float inverse_of(float scale, float* values) {
   if (scale > 0) return 1.0F / scale;
   std::memset(values, 0, kMomentBlock * sizeof *values);

@@ -141,7 +141,7 @@ class CodedUpdate {
   CodedUpdate(const Rule& rule, const UpdateMemory& memory, const SmallMoments& small)
       : rule_(rule), memory_(memory), small_(small) {}
 
-  /// Elements [begin, end): blocks, the last of which may end early.
+  /// Elements [begin, end): blocks; the last may end early.
   void run(std::int64_t begin, std::int64_t end) {
     for (; begin + kMomentBlock <= end; begin += kMomentBlock) {
       const Codes codes = codes_of(begin);

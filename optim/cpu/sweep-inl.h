@@ -199,7 +199,7 @@ struct Sweep {
   }
 
  private:
-  /// What a step needs beside the parameter: the gradient if the rule has no moments.
+  /// The operands of a step beside the parameter: the gradient if the rule has no moments.
   template <class V>
   struct Moved {
     V first;

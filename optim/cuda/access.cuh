@@ -7,58 +7,60 @@
 #include "device/cuda/number.cuh"
 #include "optim/update.h"
 
-/// A thread's accesses of N neighbouring elements of an update: as wide as load<N> and store<N>
-/// are, which takes whole aligned arrays, or one by one, of which only `left` remain.
+/// A thread's accesses of N neighbouring elements of an update: wide (load<N>, store<N>), which
+/// needs aligned arrays and all N elements, or one by one.
 namespace zero::cuda {
 
 /// The elements of a thread: [at, at + left) of the update; `left` is N if accesses are wide.
-struct Place {
+struct ThreadElements {
   std::int64_t at;
   int left;
 };
 
 template <int N>
-__device__ __forceinline__ Place place_of(std::int64_t at, std::int64_t count) {
+__device__ __forceinline__ ThreadElements thread_elements(std::int64_t at, std::int64_t count) {
   return {at, static_cast<int>(max(std::int64_t{0}, min(count - at, std::int64_t{N})))};
 }
 
 template <class T, int N, bool kWide>
-__device__ __forceinline__ Floats<N> read(const void* from, const Place& place) {
-  const T* const first = static_cast<const T*>(from) + place.at;
+__device__ __forceinline__ Floats<N> read(const void* from, const ThreadElements& own) {
+  const T* const first = static_cast<const T*>(from) + own.at;
   if constexpr (kWide) {
     return load<N>(first);
   } else {
-    return load_first<N>(first, place.left);
+    return load_first<N>(first, own.left);
   }
 }
 
 template <class T, bool kWide, int N>
-__device__ __forceinline__ void write(const Floats<N>& values, void* to, const Place& place) {
-  T* const first = static_cast<T*>(to) + place.at;
+__device__ __forceinline__ void write(const Floats<N>& values, void* to,
+                                      const ThreadElements& own) {
+  T* const first = static_cast<T*>(to) + own.at;
   if constexpr (kWide) {
     store(values, first);
   } else {
-    store_first(values, first, place.left);
+    store_first(values, first, own.left);
   }
 }
 
 template <int N, bool kWide>
-__device__ __forceinline__ Floats<N> read_gradient(const UpdateMemory& memory, const Place& place) {
-  if (memory.gradient_dtype == DType::fp32) return read<float, N, kWide>(memory.gradient, place);
-  if (memory.gradient_dtype == DType::bf16) return read<bfloat16, N, kWide>(memory.gradient, place);
-  return read<float16, N, kWide>(memory.gradient, place);
+__device__ __forceinline__ Floats<N> read_gradient(const UpdateMemory& memory,
+                                                   const ThreadElements& own) {
+  if (memory.gradient_dtype == DType::fp32) return read<float, N, kWide>(memory.gradient, own);
+  if (memory.gradient_dtype == DType::bf16) return read<bfloat16, N, kWide>(memory.gradient, own);
+  return read<float16, N, kWide>(memory.gradient, own);
 }
 
 /// Writes the master values and their copy, if there is one.
 template <bool kWide, int N>
 __device__ __forceinline__ void write_master(const Floats<N>& values, const UpdateMemory& memory,
-                                             const Place& place) {
-  write<float, kWide>(values, memory.master, place);
+                                             const ThreadElements& own) {
+  write<float, kWide>(values, memory.master, own);
   if (memory.compute == nullptr) return;
   if (memory.compute_dtype == DType::bf16) {
-    write<bfloat16, kWide>(values, memory.compute, place);
+    write<bfloat16, kWide>(values, memory.compute, own);
   } else {
-    write<float16, kWide>(values, memory.compute, place);
+    write<float16, kWide>(values, memory.compute, own);
   }
 }
 

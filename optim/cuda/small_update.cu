@@ -5,15 +5,13 @@
 #include "device/cuda/index.h"
 #include "optim/cuda/access.cuh"
 #include "optim/cuda/update.h"
-#include "optim/dynamic_map.h"
-#include "optim/rounding_keys.h"
+#include "optim/update.h"
 
 namespace zero::cuda {
 namespace small {
 namespace {
 
-#include "optim/moment_codes.inc"
-#include "optim/moment_rounding.inc"
+#include "optim/small_moments.inc"
 #include "optim/update_rules.inc"
 
 struct Ops {
@@ -63,7 +61,7 @@ struct Codes {
   __device__ __forceinline__ std::uint8_t at(int i) const {
     return static_cast<std::uint8_t>((i < 4 ? words.x : words.y) >> (8 * (i % 4)));
   }
-  __device__ __forceinline__ void set(int i, unsigned code) {  // of what is 0
+  __device__ __forceinline__ void set(int i, unsigned code) {  // of a code that is 0
     (i < 4 ? words.x : words.y) |= (code & 0xffU) << (8 * (i % 4));
   }
 };
@@ -78,24 +76,24 @@ struct Stored {
 
 template <bool kCoded, bool kWide>
 __device__ __forceinline__ Stored read_moment(const SmallMoments& small, int moment,
-                                              const Place& place) {
+                                              const ThreadElements& own) {
   Stored stored;
   if constexpr (kCoded) {
-    const auto* const codes = static_cast<const std::uint8_t*>(small.values[moment]) + place.at;
+    const auto* const codes = static_cast<const std::uint8_t*>(small.values[moment]) + own.at;
     if constexpr (kWide) {
       stored.codes.words = *reinterpret_cast<const uint2*>(codes);
     } else {
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) stored.codes.set(i, i < place.left ? codes[i] : 0);
+      for (int i = 0; i < kEach; ++i) stored.codes.set(i, i < own.left ? codes[i] : 0);
     }
-    stored.scale = kWide || place.left > 0 ? small.scales[moment][place.at / kMomentBlock] : 0.0F;
+    stored.scale = kWide || own.left > 0 ? small.scales[moment][own.at / kMomentBlock] : 0.0F;
   } else {
-    stored.values = read<bfloat16, kEach, kWide>(small.values[moment], place);
+    stored.values = read<bfloat16, kEach, kWide>(small.values[moment], own);
   }
   return stored;
 }
 
-// Templates, so that nvcc compiles what they call of the shared sources for the device alone.
+// Templates, so that nvcc compiles the shared sources' functions for the device alone.
 template <class O>
 __device__ __forceinline__ float decoded(int moment, std::uint8_t code, float scale) {
   if (moment == 0) return SignedCodes<O>().decode(int{static_cast<std::int8_t>(code)}, scale);
@@ -115,7 +113,7 @@ __device__ __forceinline__ Values values_of(const Stored& stored, int moment) {
   }
 }
 
-/// The rounding keys of the 2^32 elements of numbers high * 2^32 and so on.
+/// The rounding keys of the 2^32 elements from number high * 2^32 on.
 struct KeysOf {
   std::int64_t high;
   RoundingKeys keys;
@@ -126,7 +124,7 @@ class Numbers {
  public:
   __device__ __forceinline__ Numbers(const LogicalElements& elements, std::int64_t at)
       : run_(elements.run), jump_(elements.stride - elements.run) {
-    const bool whole = run_ == std::numeric_limits<std::int64_t>::max();  // divides by no number
+    const bool whole = run_ == std::numeric_limits<std::int64_t>::max();  // avoids divisions
     in_run_ = whole ? at : at % run_;
     number_ = whole ? elements.first + at : elements.at(at);
   }
@@ -180,17 +178,16 @@ __device__ __forceinline__ unsigned largest_bits(const Values& values) {
   return largest;
 }
 
-/// Stores a warp's block of values, of which those that are not left are 0.
+/// Stores a warp's block of values; values behind the end are 0.
 template <class O, bool kWide>
 __device__ __forceinline__ void encode_block(const SmallMoments& small, int moment,
-                                             const Place& place, const Values& values) {
+                                             const ThreadElements& own, const Values& values) {
   const unsigned bits = largest_bits(values);
   float scale = __uint_as_float(bits);
   const bool coded = scale >= kSmallestScale && bits < 0x7f800000U;
   if (!coded) scale = bits >= 0x7f800000U ? __uint_as_float(0x7fc00000U) : 0.0F;
   const float inverse = coded ? __fdiv_rn(1.0F, scale) : 0.0F;
-  if (threadIdx.x % kWarp == 0 && place.left > 0)
-    small.scales[moment][place.at / kMomentBlock] = scale;
+  if (threadIdx.x % kWarp == 0 && own.left > 0) small.scales[moment][own.at / kMomentBlock] = scale;
   Codes codes;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
@@ -201,13 +198,13 @@ __device__ __forceinline__ void encode_block(const SmallMoments& small, int mome
     }
     codes.set(i, static_cast<unsigned>(code));
   }
-  auto* const to = static_cast<std::uint8_t*>(small.values[moment]) + place.at;
+  auto* const to = static_cast<std::uint8_t*>(small.values[moment]) + own.at;
   if constexpr (kWide) {
     *reinterpret_cast<uint2*>(to) = codes.words;
   } else {
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-      if (i < place.left) to[i] = codes.at(i);
+      if (i < own.left) to[i] = codes.at(i);
   }
 }
 
@@ -217,13 +214,14 @@ __device__ __forceinline__ void update_tile(const Rule& rule, const UpdateMemory
                                             const SmallMoments& small, const KeysOf& known,
                                             std::int64_t count) {
   constexpr int kMoments = Rule::kMoments;
-  const Place place = place_of<kEach>(blockIdx.x * kTile + threadIdx.x * kEach, count);
+  const ThreadElements own =
+      thread_elements<kEach>(blockIdx.x * kTile + threadIdx.x * kEach, count);
   Stored stored[kMoments];
 #pragma unroll
   for (int moment = 0; moment < kMoments; ++moment)
-    stored[moment] = read_moment<kCoded, kWide>(small, moment, place);
-  Values master = read<float, kEach, kWide>(memory.master, place);
-  const Values gradient = read_gradient<kEach, kWide>(memory, place);
+    stored[moment] = read_moment<kCoded, kWide>(small, moment, own);
+  Values master = read<float, kEach, kWide>(memory.master, own);
+  const Values gradient = read_gradient<kEach, kWide>(memory, own);
   Values moments[2] = {};
 #pragma unroll
   for (int moment = 0; moment < kMoments; ++moment)
@@ -231,15 +229,15 @@ __device__ __forceinline__ void update_tile(const Rule& rule, const UpdateMemory
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
     apply(rule, master.at[i], gradient.at[i], moments[0].at[i], moments[1].at[i]);
-  write_master<kWide>(master, memory, place);
-  if constexpr (!kCoded) round_moments<Ops, kMoments>(small, known, place.at, moments);
+  write_master<kWide>(master, memory, own);
+  if constexpr (!kCoded) round_moments<Ops, kMoments>(small, known, own.at, moments);
   __syncwarp();  // every lane has read the block's scales
 #pragma unroll
   for (int moment = 0; moment < kMoments; ++moment) {
     if constexpr (kCoded) {
-      encode_block<Ops, kWide>(small, moment, place, moments[moment]);
+      encode_block<Ops, kWide>(small, moment, own, moments[moment]);
     } else {
-      write<bfloat16, kWide>(moments[moment], small.values[moment], place);
+      write<bfloat16, kWide>(moments[moment], small.values[moment], own);
     }
   }
 }

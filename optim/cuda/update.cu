@@ -22,7 +22,7 @@ using Values = Floats<kElements>;
 
 /// The data of one access: kElements elements of every array that a rule works on.
 struct Access {
-  Place place;
+  ThreadElements own;
   Values master;
   Values gradient;
   Values moment0;
@@ -31,21 +31,21 @@ struct Access {
 
 template <bool kWide, int kMoments>
 __device__ __forceinline__ void read_access(const UpdateMemory& memory, Access& access) {
-  access.master = read<float, kElements, kWide>(memory.master, access.place);
+  access.master = read<float, kElements, kWide>(memory.master, access.own);
   if constexpr (kMoments > 0) {
-    access.moment0 = read<float, kElements, kWide>(memory.moment0, access.place);
+    access.moment0 = read<float, kElements, kWide>(memory.moment0, access.own);
   }
   if constexpr (kMoments > 1) {
-    access.moment1 = read<float, kElements, kWide>(memory.moment1, access.place);
+    access.moment1 = read<float, kElements, kWide>(memory.moment1, access.own);
   }
-  access.gradient = read_gradient<kElements, kWide>(memory, access.place);
+  access.gradient = read_gradient<kElements, kWide>(memory, access.own);
 }
 
 template <bool kWide, int kMoments>
 __device__ __forceinline__ void write_access(const UpdateMemory& memory, const Access& access) {
-  if constexpr (kMoments > 0) write<float, kWide>(access.moment0, memory.moment0, access.place);
-  if constexpr (kMoments > 1) write<float, kWide>(access.moment1, memory.moment1, access.place);
-  write_master<kWide>(access.master, memory, access.place);
+  if constexpr (kMoments > 0) write<float, kWide>(access.moment0, memory.moment0, access.own);
+  if constexpr (kMoments > 1) write<float, kWide>(access.moment1, memory.moment1, access.own);
+  write_master<kWide>(access.master, memory, access.own);
 }
 
 template <class Rule, bool kWide>
@@ -56,7 +56,7 @@ __device__ __forceinline__ void update_tile(const Rule& rule, const UpdateMemory
 #pragma unroll
   for (int i = 0; i < kAccesses; ++i) {
     const auto thread = i * static_cast<std::int64_t>(kThreads) + threadIdx.x;
-    accesses[i].place = place_of<kElements>(blockIdx.x * kTile + thread * kElements, count);
+    accesses[i].own = thread_elements<kElements>(blockIdx.x * kTile + thread * kElements, count);
     read_access<kWide, kMoments>(memory, accesses[i]);
   }
 #pragma unroll

@@ -11,7 +11,7 @@
 
 #include "base/checked_math.h"
 #include "optim/cpu/moment_codec.h"
-#include "optim/rounding_keys.h"
+#include "optim/update.h"
 #include "tests/only_target.h"
 #include "tests/optim/case.h"
 
@@ -72,7 +72,7 @@ void decode(SmallState& state, const OptimizerConfig& config) {
 }
 
 /// A value of moment `m`, not near the largest, rounded by the draw of an element
-/// (optim/moment_rounding.inc).
+/// (optim/small_moments.inc).
 float stochastically_rounded(float value, std::size_t m, std::uint32_t element, RoundingKeys keys) {
   std::uint32_t x = element ^ keys.first;
   x = (x ^ (x >> 16)) * 0x7feb352dU;

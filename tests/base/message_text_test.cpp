@@ -1,13 +1,20 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "base/printable.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "base/message_text.h"
+
 namespace zero {
 namespace {
+
+TEST(DecimalBytes, HaveTheUnitThatSuitsThem) {
+  EXPECT_EQ(decimal_bytes(0), "0.0 kB");
+  EXPECT_EQ(decimal_bytes(512), "0.5 kB");
+  EXPECT_EQ(decimal_bytes(1'500'000), "1.5 MB");
+  EXPECT_EQ(decimal_bytes(12'345'678'901), "12.3 GB");
+}
 
 TEST(Printable, TextHoldsNoCommands) {
   EXPECT_EQ(printable_text("a\n\tb\x1b[2J\x7f\r"), "a\n\tb?[2J??");

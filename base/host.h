@@ -2,11 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace zero {
 
 /// This host's name, as the system reports it.
 std::string host_name();
+
+/// Bytes of a page of this machine's memory: a power of two, 4 KiB on x86, up to 64 KiB elsewhere.
+std::int64_t page_bytes();
 
 }  // namespace zero

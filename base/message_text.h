@@ -3,10 +3,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace zero {
+
+/// A size of files in the units that disks are sold in: "0.5 kB", "1.5 MB", "12.3 GB".
+std::string decimal_bytes(std::int64_t bytes);
+
+/// A tensor's shape in messages: "[2, 3]".
+std::string shape_text(std::span<const std::int64_t> shape);
 
 // Text from outside (another process, a file, a model) made safe for a terminal: control characters
 // and bytes that are not UTF-8 become '?'.

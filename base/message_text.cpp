@@ -1,6 +1,9 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "base/printable.h"
+#include "base/message_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/utf8.h"
 
@@ -41,5 +44,16 @@ std::string printable_line(std::string_view text, std::size_t most) {
 }
 
 std::string printable_text(std::string_view text) { return printable(text, "\n\t"); }
+
+std::string decimal_bytes(std::int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (value < 1e6) return fmt::format("{:.1f} kB", value / 1e3);
+  return value < 1e9 ? fmt::format("{:.1f} MB", value / 1e6)
+                     : fmt::format("{:.1f} GB", value / 1e9);
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 }  // namespace zero
