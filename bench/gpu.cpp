@@ -15,7 +15,7 @@
 #include "bench/timing.h"
 #include "collectives/backends.h"
 #include "device/device.h"
-#include "model/vocabulary_parallel_head.h"
+#include "model/vocabulary_parallel.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 

@@ -3,7 +3,7 @@
 #include "bench/mpi_own.h"
 
 #include "base/checked_math.h"
-#include "collectives/mpi/check.h"
+#include "collectives/mpi/comm.h"
 
 namespace zero::bench {
 

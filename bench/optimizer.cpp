@@ -15,7 +15,7 @@
 #include "bench/arena.h"
 #include "bench/section.h"
 #include "bench/timing.h"
-#include "collectives/local/backend.h"
+#include "collectives/backends.h"
 #include "engine/engine.h"
 
 namespace zero::bench {

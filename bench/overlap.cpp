@@ -19,7 +19,7 @@
 #include "bench/section.h"
 #include "bench/synthetic_model.h"
 #include "bench/timing.h"
-#include "collectives/local/backend.h"
+#include "collectives/backends.h"
 #include "engine/engine.h"
 #include "launch/telemetry/run_log.h"
 #include "model/decoder.h"

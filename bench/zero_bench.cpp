@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "bench/product_probe.h"
 #include "bench/report.h"
 #include "bench/section.h"

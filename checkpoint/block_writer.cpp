@@ -13,7 +13,7 @@
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "device/cpu/primitives.h"
-#include "weights/crc32c.h"
+#include "weights/file_blocks.h"
 
 namespace zero {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "weights/checkpoint_index.h"
 #include "weights/checkpoint_name.h"
 #include "weights/text_file.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/checked_math.h"
-#include "base/host_name.h"
+#include "base/host.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 

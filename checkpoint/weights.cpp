@@ -16,14 +16,14 @@
 #include "checkpoint/block_writer.h"
 #include "checkpoint/state_tensors.h"
 #include "collectives/agreement.h"
-#include "files/replace_file.h"
+#include "files/file_system.h"
 #include "partition/flat_layout.h"
 #include "weights/checkpoint_layout.h"
 #include "weights/file_match.h"
 #include "weights/hf/config.h"
 #include "weights/hf/safetensors.h"
+#include "weights/model_files.h"
 #include "weights/text_file.h"
-#include "weights/weight_source.h"
 
 namespace zero {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/mesh.h"
-#include "collectives/traffic.h"
+#include "collectives/operation.h"
 
 namespace zero {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/device_claim.h"
+#include "collectives/communicator.h"
 #include "device/host_access.h"
 #include "engine/coded_moments.h"
 #include "engine/engine_options.h"

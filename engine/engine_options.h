@@ -10,7 +10,6 @@
 #include "base/dtype.h"
 #include "engine/schedule.h"
 #include "optim/optimizer_config.h"
-#include "optim/parameter_groups.h"
 
 namespace zero {
 

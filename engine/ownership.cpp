@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/shape_text.h"
+#include "base/message_text.h"
 #include "collectives/mesh.h"
 #include "engine/unit.h"
 

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/checked_math.h"
-#include "base/shape_text.h"
+#include "base/message_text.h"
 #include "collectives/host_values.h"
 
 namespace zero {

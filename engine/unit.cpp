@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/shape_text.h"
+#include "base/message_text.h"
 #include "engine/value_hash.h"
 
 namespace zero {

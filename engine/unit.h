@@ -11,7 +11,7 @@
 #include "device/buffer.h"
 #include "device/device.h"
 #include "optim/optimizer.h"
-#include "optim/parameter_groups.h"
+#include "optim/optimizer_config.h"
 #include "partition/flat_layout.h"
 #include "partition/parameter_spec.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/device_claim.h"
+#include "collectives/communicator.h"
 #include "device/device_twin.h"
 #include "inference/inference_options.h"
 #include "inference/key_value_cache.h"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "weights/hf/config.h"
-#include "weights/weight_source.h"
+#include "weights/model_files.h"
 
 namespace zero {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "device/cpu/primitives.h"
-#include "weights/quantized_layout.h"
+#include "weights/quantized_files.h"
 
 namespace zero {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "launch/process/command_line.h"
 #include "launch/process/process.h"

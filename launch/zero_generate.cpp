@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "inference/inference_options.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"

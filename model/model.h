@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/traffic.h"
+#include "collectives/operation.h"
 #include "device/view.h"
 #include "engine/engine.h"
 

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/device_claim.h"
+#include "collectives/operation.h"
 #include "collectives/slices.h"
-#include "collectives/traffic.h"
 #include "device/device.h"
 #include "model/tensor_options.h"
 #include "partition/parameter_spec.h"

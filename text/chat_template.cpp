@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "text/added_tokens.h"
 #include "text/jinja/evaluator.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "weights/model_files.h"
 
 namespace zero {

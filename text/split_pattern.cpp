@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "base/utf8.h"
 
 namespace zero {

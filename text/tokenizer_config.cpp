@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/json_tree.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "weights/model_files.h"
 
 namespace zero {

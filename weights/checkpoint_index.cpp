@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/json_fields.h"
 #include "base/json_tree.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "weights/damaged_checkpoint.h"
 #include "weights/file_blocks.h"
 #include "weights/hf/file_header.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "weights/hf/safetensors.h"
 
 namespace zero {

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <filesystem>
 
-#include "files/replace_file.h"
+#include "files/file_system.h"
 
 namespace zero {
 namespace {

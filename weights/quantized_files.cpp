@@ -11,8 +11,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
-#include "base/printable.h"
-#include "base/shape_text.h"
+#include "base/message_text.h"
 
 namespace zero {
 namespace {

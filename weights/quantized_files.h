@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "architecture/decoder_parameters.h"
-#include "architecture/tensor_part.h"
 #include "ops/quantized_rows.h"
 #include "weights/file_match.h"
 #include "weights/hf/safetensors.h"

@@ -13,7 +13,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "base/page.h"
+#include "base/host.h"
 
 namespace zero::host {
 namespace {

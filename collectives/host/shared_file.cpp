@@ -13,8 +13,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/page.h"
-#include "base/printable.h"
+#include "base/host.h"
+#include "base/message_text.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3; some systems allow no other anonymous file

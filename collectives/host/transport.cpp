@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/checked_math.h"
-#include "base/page.h"
+#include "base/host.h"
 
 namespace zero::host {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <utility>
 
-#include "base/host_name.h"
+#include "base/host.h"
 
 namespace zero::mpi {
 namespace {

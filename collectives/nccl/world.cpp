@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "base/host_name.h"
+#include "base/host.h"
 #include "collectives/backends.h"
 #include "collectives/nccl/backend.h"
 #include "collectives/nccl/check.h"

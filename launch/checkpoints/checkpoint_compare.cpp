@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/hf/file_header.h"

@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "base/decimal_bytes.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "base/json_tree.h"
+#include "base/message_text.h"
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/hf/file_header.h"

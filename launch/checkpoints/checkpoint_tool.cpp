@@ -14,9 +14,8 @@
 #include <set>
 #include <vector>
 
-#include "base/decimal_bytes.h"
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/hf/file_header.h"
 

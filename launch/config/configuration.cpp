@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 
 namespace zero {
 namespace {

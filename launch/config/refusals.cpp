@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "launch/config/configuration.h"
 
 namespace zero {

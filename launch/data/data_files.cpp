@@ -15,7 +15,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "files/replace_file.h"
+#include "files/file_system.h"
 #include "launch/data/prepared_set.h"
 
 namespace zero {

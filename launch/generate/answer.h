@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "inference/generation_request.h"
-#include "text/stop.h"
 #include "text/text_stream.h"
 
 namespace zero {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {

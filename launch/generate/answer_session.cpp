@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "base/seconds_since.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"

@@ -8,11 +8,11 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/telemetry/output.h"
-#include "weights/hf/hub.h"
+#include "weights/hf/advice.h"
 
 namespace zero {
 

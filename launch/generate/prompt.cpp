@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/json_fields.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "base/utf8.h"
 #include "inference/generation_request.h"
 #include "launch/config/configuration.h"

@@ -11,11 +11,11 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "base/utf8.h"
 #include "text/chat_template.h"
+#include "weights/hf/advice.h"
 #include "weights/hf/config.h"
-#include "weights/hf/hub.h"
 #include "weights/text_file.h"
 
 namespace zero {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/json_fields.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "weights/model_files.h"
 
 namespace zero {

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "files/replace_file.h"
+#include "files/file_system.h"
 #include "inference/quantized_writer.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"

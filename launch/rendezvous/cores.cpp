@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "base/checked_math.h"
-#include "base/host_name.h"
+#include "base/host.h"
 #include "collectives/host_values.h"
 #include "launch/rendezvous/cgroup.h"
 

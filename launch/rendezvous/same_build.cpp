@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/host_name.h"
+#include "base/host.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "device/device.h"

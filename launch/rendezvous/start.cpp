@@ -9,11 +9,10 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "base/host_name.h"
+#include "base/host.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/communicator.h"
-#include "collectives/local/backend.h"
 #include "launch/rendezvous/store/tcp_store.h"
 #include "launch/rendezvous/store/wire.h"
 

@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "base/decimal_bytes.h"
 #include "base/error.h"
+#include "base/message_text.h"
 #include "base/seconds_since.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"

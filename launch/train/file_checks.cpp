@@ -14,15 +14,15 @@
 #include <system_error>
 #include <vector>
 
-#include "base/decimal_bytes.h"
 #include "base/error.h"
+#include "base/message_text.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/hf_folder.h"
+#include "checkpoint/weights.h"
 #include "collectives/agreement.h"
-#include "files/replace_file.h"
+#include "files/file_system.h"
 #include "launch/telemetry/run_log.h"
-#include "weights/hf/hub.h"
-#include "weights/weight_source.h"
+#include "weights/hf/advice.h"
+#include "weights/model_files.h"
 
 namespace zero {
 namespace {

@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/decimal_bytes.h"
 #include "base/error.h"
+#include "base/message_text.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpointer.h"
 #include "collectives/agreement.h"

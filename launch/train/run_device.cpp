@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/host_name.h"
+#include "base/host.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"

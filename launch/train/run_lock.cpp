@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/host_name.h"
-#include "base/printable.h"
+#include "base/host.h"
+#include "base/message_text.h"
 #include "launch/process/open_files.h"
 #include "launch/telemetry/run_log.h"
 

@@ -14,8 +14,8 @@
 #include "launch/data/batches.h"
 #include "launch/data/token_digest.h"
 #include "text/byte_level.h"
-#include "text/template_files.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
 #include "weights/hf/config.h"
 #include "weights/model_files.h"
 

@@ -20,11 +20,11 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/hf_folder.h"
+#include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
-#include "files/replace_file.h"
+#include "files/file_system.h"
 #include "launch/data/batches.h"
 #include "launch/process/process.h"
 #include "launch/process/signals.h"

@@ -10,9 +10,8 @@
 #include <numeric>
 
 #include "architecture/family.h"
-#include "base/host_name.h"
+#include "base/host.h"
 #include "base/seconds_since.h"
-#include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"

@@ -8,7 +8,6 @@
 #include <csignal>
 
 #include "architecture/family.h"
-#include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "engine/engine.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "weights/crc32c.h"
+#include "weights/file_blocks.h"
 
 namespace zero::testing {
 

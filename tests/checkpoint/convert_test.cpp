@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "weights/hf/convert.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 
 #include "base/half.h"
 #include "tests/checkpoint/tensor_files.h"
+#include "weights/hf/safetensors.h"
 
 namespace zero {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "weights/crc32c.h"
-
 #include <gtest/gtest.h>
 
 #include <boost/crc.hpp>
 #include <random>
 #include <string_view>
 #include <vector>
+
+#include "weights/file_blocks.h"
 
 namespace zero {
 namespace {

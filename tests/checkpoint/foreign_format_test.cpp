@@ -1,16 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "weights/hf/foreign_format.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "tests/checkpoint/tensor_files.h"
-#include "weights/hf/hub.h"
+#include "weights/hf/advice.h"
 #include "weights/model_files.h"
-#include "weights/weight_source.h"
 
 namespace zero::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <ostream>
 
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "tests/checkpoint/tensor_files.h"
 
 namespace zero::testing {

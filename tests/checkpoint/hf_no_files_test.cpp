@@ -9,7 +9,7 @@
 
 #include "tests/checkpoint/tensor_files.h"
 #include "weights/hf/config.h"
-#include "weights/weight_source.h"
+#include "weights/model_files.h"
 
 namespace zero::testing {
 namespace {

@@ -9,14 +9,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
 #include "tests/checkpoint/tensor_files.h"
 #include "tests/model/training_harness.h"
+#include "weights/checkpoint_layout.h"
 #include "weights/hf/config.h"
 #include "weights/hf/safetensors.h"
-#include "weights/hf/tensor_split.h"
-#include "weights/weight_source.h"
+#include "weights/model_files.h"
 
 namespace zero::testing {
 namespace {

@@ -14,7 +14,7 @@
 #include "tests/checkpoint/tensor_files.h"
 #include "tests/support/tiny_models.h"
 #include "weights/file_match.h"
-#include "weights/weight_source.h"
+#include "weights/model_files.h"
 
 namespace zero::testing {
 namespace {

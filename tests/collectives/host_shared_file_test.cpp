@@ -14,7 +14,7 @@
 #include <csignal>
 #include <functional>
 
-#include "base/page.h"
+#include "base/host.h"
 #include "collectives/backends.h"
 #include "collectives/host/memory.h"
 #include "collectives/host/shared_file.h"

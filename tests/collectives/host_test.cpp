@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "base/host.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -14,7 +16,6 @@
 #include <numeric>
 
 #include "base/checked_math.h"
-#include "base/page.h"
 #include "collectives/copy.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/errors.h"

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "model/vocabulary_parallel_head.h"
+#include "model/vocabulary_parallel.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/product_parts.h"
 #include "tests/cuda/emulator/emulator.h"

@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/host_name.h"
+#include "base/host.h"
 #include "collectives/backends.h"
-#include "launch/generate/generate_device.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/process/process.h"
 #include "tests/collectives/forwarding_backend.h"

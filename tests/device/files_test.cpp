@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "files/file_system.h"
-#include "files/replace_file.h"
 #include "tests/device/restricted_thread.h"
 #include "tests/device/supervised_thread.h"
 #include "tests/errors.h"

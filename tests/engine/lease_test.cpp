@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "engine/window_arena.h"
+#include "engine/gathers.h"
 #include "tests/collectives/recorder.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"

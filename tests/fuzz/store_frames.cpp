@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/state.h"
 #include "launch/rendezvous/store/wire.h"
 #include "tests/fuzz/fuzz.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/hf_folder.h"
+#include "checkpoint/weights.h"
 #include "tests/model/training_harness.h"
 #include "tests/scratch.h"
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "architecture/tensor_part.h"
+#include "architecture/decoder_parameters.h"
 #include "tests/inference/rank_runs.h"
 
 namespace zero::testing {

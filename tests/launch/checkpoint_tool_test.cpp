@@ -17,7 +17,7 @@
 #include "tests/launch/saved_checkpoints.h"
 #include "tests/scratch.h"
 #include "weights/hf/safetensors.h"
-#include "weights/weight_source.h"
+#include "weights/model_files.h"
 
 namespace zero::checkpoint_tool {
 namespace {

@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/host_name.h"
+#include "base/host.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 

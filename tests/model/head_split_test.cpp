@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "architecture/head_split.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
+
+#include "architecture/decoder_split.h"
 
 namespace zero::testing {
 namespace {

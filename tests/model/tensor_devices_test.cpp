@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/backends.h"
-#include "collectives/device_claim.h"
+#include "collectives/communicator.h"
 #include "model/tensor_parallel.h"
 #include "tests/errors.h"
 

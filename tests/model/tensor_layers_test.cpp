@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "model/column_parallel_linear.h"
-#include "model/row_parallel_linear.h"
-#include "model/vocabulary_parallel_embedding.h"
-#include "model/vocabulary_parallel_head.h"
+#include "model/parallel_linear.h"
+#include "model/vocabulary_parallel.h"
 #include "tests/errors.h"
 #include "tests/model/tensor_rig.h"
 #include "tests/support/test_device.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "model/vocabulary_parallel_head.h"
+#include "model/vocabulary_parallel.h"
 #include "tests/errors.h"
 #include "tests/model/outcome.h"
 #include "tests/support/test_device.h"

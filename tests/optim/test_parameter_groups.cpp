@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <rapidcheck.h>
 
-#include "optim/parameter_groups.h"
+#include "optim/optimizer_config.h"
 #include "tests/optim/case.h"
 
 namespace zero::testing {

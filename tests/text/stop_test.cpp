@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "text/stop.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "tests/errors.h"
+#include "text/text_stream.h"
 
 namespace zero {
 namespace {

@@ -1,12 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "text/unlisted_tokens.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/text/tokenizer_folder.h"
 #include "text/byte_level.h"
+#include "text/special_names.h"
 #include "text/tokenizer_config.h"
 
 namespace zero {

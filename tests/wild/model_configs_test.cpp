@@ -11,13 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "checkpoint/hf_folder.h"
+#include "checkpoint/weights.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
+#include "weights/hf/advice.h"
 #include "weights/hf/config.h"
-#include "weights/hf/hub.h"
 #include "weights/model_files.h"
-#include "weights/weight_source.h"
 
 namespace zero::testing {
 namespace {

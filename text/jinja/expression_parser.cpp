@@ -6,7 +6,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 
 namespace zero::jinja {
 namespace {

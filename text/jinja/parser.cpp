@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "text/jinja/expression_parser.h"
 
 namespace zero::jinja {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "text/jinja/expression_parser.h"
 
 namespace zero::jinja {

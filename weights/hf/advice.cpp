@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "base/json_tree.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 #include "weights/hf/safetensors.h"
 #include "weights/text_file.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 
 namespace zero {
 namespace {

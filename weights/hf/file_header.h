@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/shape_text.h"
+#include "base/message_text.h"
 #include "files/file_system.h"
 
 namespace zero {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/json_tree.h"
-#include "base/printable.h"
+#include "base/message_text.h"
 
 namespace zero {
 namespace {

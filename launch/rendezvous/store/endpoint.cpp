@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "base/host_name.h"
+#include "base/host.h"
 #include "launch/process/open_files.h"
 
 namespace zero {
