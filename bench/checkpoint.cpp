@@ -148,7 +148,7 @@ class Checkpoint final : public Section {
                   .unit = "MiB",
                   .limit = kAllowedMemory});
     saves(context, stepper, checkpointer, scratch.get());
-    if (context.rank() == 0) context.report().note("checkpoint: " + checkpointer.how());
+    if (context.rank() == 0) context.report().note("checkpoint: " + checkpointer.io_description());
   }
 
  private:

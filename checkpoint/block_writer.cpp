@@ -83,8 +83,8 @@ void BlockWriter::allocate() {
                                  "elements of other ranks' blocks");
     each.receive = device_.allocate_host(exchanged, DType::fp32, MemoryClass::staging,
                                          "elements of this rank's blocks");
-    each.twin = DeviceTwin(device_, exchanged, DType::fp32, MemoryClass::communication,
-                           "elements of this rank's blocks");
+    each.mirror = DeviceMirror(device_, exchanged, DType::fp32, MemoryClass::communication,
+                               "elements of this rank's blocks");
   }
 }
 
@@ -133,7 +133,7 @@ void BlockWriter::exchange(std::int64_t round, const SavePlan::Round& part) {
   wait(communication, compute.record(), WriteWait::pack_before_exchange);
   wait(communication, memory.placed, WriteWait::placed_before_exchange);
   replica_.all_to_all({memory.send.view(), part.send},
-                      {memory.twin.of(memory.receive.view()), part.receive}, communication,
+                      {memory.mirror.of(memory.receive.view()), part.receive}, communication,
                       {"checkpoint", {}});
   memory.sent = communication.record();
 }
@@ -155,7 +155,7 @@ void BlockWriter::fill(std::int64_t round, const SavePlan::Round& part) {
     Exchange& memory = exchange_of(round);
     wait(transfer, memory.sent, WriteWait::exchange_before_place);
     const Slices::Range& last = part.receive.back();
-    memory.twin.download(transfer, memory.receive.slice(0, last.begin + last.count));
+    memory.mirror.download(transfer, memory.receive.slice(0, last.begin + last.count));
     transfer.submit_host(
         "place elements", [from = memory.receive.view(), to = slot.memory, places = part.place] {
           for (const SavePlan::FileOffset& each : places)

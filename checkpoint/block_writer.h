@@ -17,7 +17,7 @@
 #include "checkpoint/checkpoint_options.h"
 #include "checkpoint/save_plan.h"
 #include "checkpoint/state_tensors.h"
-#include "device/device_twin.h"
+#include "device/device_mirror.h"
 #include "engine/engine.h"
 #include "files/file_system.h"
 #include "weights/checkpoint_layout.h"
@@ -94,7 +94,7 @@ class BlockWriter {
   struct Exchange {
     Buffer send;     // of the device
     Buffer receive;  // of the host
-    DeviceTwin twin;
+    DeviceMirror mirror;
     Event sent;
     Event placed;
   };

@@ -55,6 +55,6 @@ std::optional<Resumed> Checkpointer::load(const std::string& which,
 
 const std::vector<std::string>& Checkpointer::passed_over() const { return loader_->passed_over(); }
 
-std::string Checkpointer::how() const { return disk_.how(); }
+std::string Checkpointer::io_description() const { return disk_.io_description(); }
 
 }  // namespace zero

@@ -64,7 +64,7 @@ class Checkpointer {
   const std::vector<std::string>& passed_over() const;
   /// How this process has transferred files, for the log: "io_uring, O_DIRECT for 1.5 GB of 1.5 GB,
   /// registered buffers".
-  std::string how() const;
+  std::string io_description() const;
 
  private:
   friend class CheckpointerParts;  // of tests, which leave one of the saver's waits out

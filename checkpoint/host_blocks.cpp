@@ -34,7 +34,7 @@ std::unique_ptr<Communicator> ranks_of_host(Communicator& world, Device& device)
 
 SharedBuffer allocate(Communicator& host, Device& device, std::int64_t held) {
   const std::int64_t count = kRounds * held * kElements;
-  if (device.memory() == Memory::of_host && host.size() > 1)
+  if (device.memory() == MemorySpace::host && host.size() > 1)
     return host.allocate_shared(device, count, DType::fp32, MemoryClass::staging, kLabel);
   return {device.allocate_host(count, DType::fp32, MemoryClass::staging, kLabel), false};
 }

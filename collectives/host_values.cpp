@@ -17,7 +17,7 @@ Buffer take_buffer(Device& device) {
 /// Runs `collective` on the values in place, or part by part on a copy in device memory.
 void run(Device& device, View values, const std::function<void(const View&)>& collective) {
   Stream& stream = device.communication();
-  if (device.memory() == Memory::of_host) {
+  if (device.memory() == MemorySpace::host) {
     collective(values);
     return stream.synchronize();
   }
@@ -70,7 +70,7 @@ void host_broadcast(Communicator& communicator, Device& device, View values, int
 
 void host_all_gather(Communicator& communicator, Device& device, const Slices& values,
                      const Tag& tag) {
-  if (device.memory() == Memory::of_host) {
+  if (device.memory() == MemorySpace::host) {
     communicator.all_gather(values.of(communicator.rank()), values, device.communication(), tag);
     return device.communication().synchronize();
   }
@@ -117,7 +117,7 @@ std::vector<std::string> all_gather_texts(Communicator& communicator, Device& de
 }
 
 void plan_host_values(Device& device) {
-  if (device.memory() == Memory::apart) static_cast<void>(take_buffer(device));
+  if (device.memory() == MemorySpace::device) static_cast<void>(take_buffer(device));
 }
 
 }  // namespace zero

@@ -17,13 +17,13 @@ namespace zero {
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 /// Which code can access a device's memory.
-enum class Memory : std::uint8_t {
-  of_host,  ///< kernels and host code access all memory
-  apart,    ///< kernels access allocate()'s memory, host code cannot: CUDA
+enum class MemorySpace : std::uint8_t {
+  host,    ///< kernels and host code access all memory
+  device,  ///< kernels access allocate()'s memory, host code cannot: CUDA
 };
 
-/// The peak memory of the buffers of a device with Memory::apart: requested bytes, alignment and
-/// gaps between buffers. All zero on devices in host memory.
+/// The peak memory of the buffers of a device with MemorySpace::device: requested bytes, alignment
+/// and gaps between buffers. All zero on devices in host memory.
 struct DeviceBytes {
   /// The GPU driver allocates memory in pages of this size.
   static constexpr std::int64_t kPage = std::int64_t{2} << 20;
@@ -80,8 +80,8 @@ class Device {
   /// devices that give the same bits ("cpu AVX3_SPR", "cuda sm_90"). Ranks compare it.
   virtual std::string bits() const = 0;
   /// Whether kernels and host code share one memory. Only for the helpers that copy if they do not
-  /// (DeviceTwin, HostAccess, host_all_reduce); other code uses those helpers.
-  virtual Memory memory() const { return Memory::of_host; }
+  /// (DeviceMirror, HostAccess, host_all_reduce); other code uses those helpers.
+  virtual MemorySpace memory() const { return MemorySpace::host; }
 
   virtual PieceSizes piece_sizes() const { return {}; }
 
@@ -168,9 +168,9 @@ namespace planning {
 
 /// A device without memory: allocations only charge the ledger (their addresses are distinct,
 /// aligned and unmapped), streams drop work. A plan runs the code of a run on this device, so the
-/// two cannot drift; `memory` must be that of the run's device (apart for a GPU), `kind` its kind,
+/// two cannot drift; `memory` must be that of the run's device (device for a GPU), `kind` its kind,
 /// which selects its operations, its optimizers and its arena layout.
-std::unique_ptr<Device> open(int threads = 1, Memory memory = Memory::of_host,
+std::unique_ptr<Device> open(int threads = 1, MemorySpace memory = MemorySpace::host,
                              DeviceKind kind = DeviceKind::cpu);
 
 }  // namespace planning

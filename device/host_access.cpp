@@ -7,7 +7,7 @@
 namespace zero {
 
 HostAccess::HostAccess(Device& device) : device_(&device) {
-  if (device.memory() == Memory::of_host) return;
+  if (device.memory() == MemorySpace::host) return;
   for (Piece& piece : pieces_) {
     piece.memory = device.allocate_host(kPieceBytes, DType::u8, MemoryClass::staging,
                                         "pieces of the device's memory");
@@ -21,7 +21,7 @@ View HostAccess::part(std::size_t piece, const View& of) const {
 
 void HostAccess::read(const View& view, const Visit& visit) {
   Stream& stream = device_->compute();
-  if (device_->memory() == Memory::of_host) {
+  if (device_->memory() == MemorySpace::host) {
     stream.synchronize();
     return visit(0, view);
   }
@@ -45,7 +45,7 @@ void HostAccess::read(const View& view, const Visit& visit) {
 
 void HostAccess::write(const View& view, const Visit& fill) {
   Stream& stream = device_->compute();
-  if (device_->memory() == Memory::of_host) {
+  if (device_->memory() == MemorySpace::host) {
     stream.synchronize();
     return fill(0, view);
   }

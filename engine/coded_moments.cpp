@@ -32,7 +32,7 @@ void decode_in_place(const CodedMoment& from, const View& to) {
 CodedMoments::CodedMoments(Device& device, HostAccess& host_access, Optimizer& optimizer)
     : device_(device), host_access_(host_access), optimizer_(optimizer) {
   const bool coded = optimizer.config().moments == MomentFormat::eight_bit;
-  if (!coded || device.memory() == Memory::of_host) return;
+  if (!coded || device.memory() == MemorySpace::host) return;
   scales_ = device.allocate_host(kPiece / kMomentBlock + 1, DType::fp32, MemoryClass::staging,
                                  "scales of moments");
 }
@@ -58,7 +58,7 @@ void CodedMoments::read(const CodedMoment& from, const HostAccess::Visit& visit)
 }
 
 void CodedMoments::copy(const CodedMoment& from, const View& to, Stream& stream) {
-  if (to.device() != nullptr || device_.memory() == Memory::of_host)
+  if (to.device() != nullptr || device_.memory() == MemorySpace::host)
     return optimizer_.decode(stream, from, to);
   if (copying_ != &stream) stream.wait(copied_);
   copying_ = &stream;

@@ -107,16 +107,16 @@ StepSums::StepSums(CountedMesh& mesh, Device& device, const Waits& waits)
       device_(device),
       waits_(waits),
       sums_(device.allocate_host(kCount, DType::i64, MemoryClass::communication, "norm and loss")),
-      twin_(device, kCount, DType::i64, MemoryClass::communication, "norm and loss, to be summed") {
-}
+      mirror_(device, kCount, DType::i64, MemoryClass::communication,
+              "norm and loss, to be summed") {}
 
 /// Reduces `sums`, a part of `sums_`, over all ranks on the communication stream, from the values
 /// that earlier work of that stream leaves there.
 void StepSums::all_reduce(const View& sums, ReduceOp op, std::string_view purpose) {
   Stream& communication = device_.communication();
-  mesh_.world().all_reduce(twin_.upload(communication, sums), op, communication,
+  mesh_.world().all_reduce(mirror_.upload(communication, sums), op, communication,
                            {std::string(purpose), {}});
-  twin_.download(communication, sums);
+  mirror_.download(communication, sums);
 }
 
 StepSums::Totals StepSums::reduce(const Addends& addends) {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "device/buffer.h"
-#include "device/device_twin.h"
+#include "device/device_mirror.h"
 #include "device/exact_sum.h"
 #include "engine/counted_mesh.h"
 #include "engine/model_state.h"
@@ -88,8 +88,8 @@ class StepSums {
   CountedMesh& mesh_;
   Device& device_;
   const Waits& waits_;
-  Buffer sums_;      ///< of the host
-  DeviceTwin twin_;  ///< their copy on the device, in which they are summed
+  Buffer sums_;          ///< of the host
+  DeviceMirror mirror_;  ///< their copy on the device, in which they are summed
 };
 
 }  // namespace zero

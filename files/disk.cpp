@@ -219,7 +219,7 @@ class Disk final : public FileSystem {
   std::int64_t free_bytes(const std::string& folder) override;
 
   std::unique_ptr<TransferQueue> queue(std::span<std::byte> memory, int depth) override;
-  std::string how() override { return counts_.text(); }
+  std::string io_description() override { return counts_.text(); }
 
  private:
   TransferCounts counts_;

@@ -137,7 +137,7 @@ class FileSystem {
   /// For the log: the newest queue's transfer method, or "pwrite: " and the reason, and the bytes
   /// that all queues have written: "io_uring, O_DIRECT for 1.5 GB of 1.5 GB, registered buffers".
   /// Names the newest reason of files that take no direct transfers.
-  virtual std::string how() = 0;
+  virtual std::string io_description() = 0;
 };
 
 /// The disk of this machine. Lives as long as the process.

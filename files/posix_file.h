@@ -25,7 +25,7 @@ auto uninterrupted(const Call& call) {
 }
 
 /// The transfer method of a disk's queues and the bytes that they have written since the process
-/// started, for FileSystem::how(). Thread-safe.
+/// started, for FileSystem::io_description(). Thread-safe.
 class TransferCounts {
  public:
   /// Later transfers use `method`: "io_uring", or "pwrite: " and the reason. `note`: on the memory

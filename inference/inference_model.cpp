@@ -39,7 +39,7 @@ InferenceModel::InferenceModel(Device& device, const DecoderShape& shape,
                {.dtype = options_.dtype, .format = options_.weights, .windows = options_.windows}),
       cache_(device, cache_size(options_, decoder_)) {
   if (ranks_.all.communicator != nullptr) {
-    ZERO_CHECK(device.memory() == Memory::of_host,
+    ZERO_CHECK(device.memory() == MemorySpace::host,
                "device {}: a model of {} ranks; expected one rank: several answer on CPUs",
                device.name(), ranks_.all.size);
     if (device.has_memory()) {
@@ -83,12 +83,12 @@ void InferenceModel::allocate() {
               .statistics = take(2 * std::max(rows, last), DType::fp32),
               .last_x = take(last * d.width, options_.dtype),
               .last_branch = take(last * d.width, options_.dtype),
-              .logits = device_.memory() == Memory::of_host
+              .logits = device_.memory() == MemorySpace::host
                             ? take(last * d.vocabulary, DType::fp32)
                             : device_.allocate_host(last * d.vocabulary, DType::fp32,
                                                     MemoryClass::activations, "activations")};
-  logits_ = DeviceTwin(device_, last * d.vocabulary, DType::fp32, MemoryClass::activations,
-                       "activations");
+  logits_ = DeviceMirror(device_, last * d.vocabulary, DType::fp32, MemoryClass::activations,
+                         "activations");
   for (const BlockLayout::Matrix& matrix : weights_.block_layout().matrices()) {
     ops_->prepare(matrix.shape, options_.rows);
   }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "device/device_twin.h"
+#include "device/device_mirror.h"
 #include "inference/inference_options.h"
 #include "inference/key_value_cache.h"
 #include "inference/model_ranks.h"
@@ -123,7 +123,7 @@ class InferenceModel {
   ModelWeights weights_;
   KeyValueCache cache_;
   Activations buffers_;
-  DeviceTwin logits_;                 // of buffers_.logits
+  DeviceMirror logits_;               // of buffers_.logits
   RotaryRows rotary_, local_rotary_;  // of the layers
   PassRows pass_;                     // of the pass under way
   std::map<PassSizes, std::unique_ptr<CapturedGraph>> graphs_;

@@ -123,12 +123,12 @@ void Decoder::allocate() {
   ops_->allocate_scratch();
   engine_.discard_graphs();
   Device& device = engine_.device();
-  const auto twin = [&](std::int64_t count, DType dtype, std::string_view label) {
-    return DeviceTwin(device, count, dtype, MemoryClass::staging, label);
+  const auto mirror = [&](std::int64_t count, DType dtype, std::string_view label) {
+    return DeviceMirror(device, count, dtype, MemoryClass::staging, label);
   };
-  inputs_ = twin(rows_, DType::i32, "inputs on the device");
-  targets_ = twin(rows_, DType::i32, "targets on the device");
-  loss_ = twin(1, DType::fp64, "loss on the device");
+  inputs_ = mirror(rows_, DType::i32, "inputs on the device");
+  targets_ = mirror(rows_, DType::i32, "targets on the device");
+  loss_ = mirror(1, DType::fp64, "loss on the device");
   const auto fill = [&](const std::optional<RotaryAngles>& angles, DecoderMemory::Rotary table) {
     if (angles) ops_->rotary_table(rotary(), *angles, table.cosines, table.sines);
   };

@@ -10,7 +10,7 @@
 
 #include "architecture/decoder_parameters.h"
 #include "architecture/decoder_split.h"
-#include "device/device_twin.h"
+#include "device/device_mirror.h"
 #include "model/decoder_memory.h"
 #include "model/layers.h"
 #include "model/model.h"
@@ -213,8 +213,8 @@ class Decoder : public Model {
   std::unique_ptr<Ops> ops_;
   const RecomputePlan recompute_;
   DecoderMemory memory_;
-  DeviceTwin inputs_, targets_, loss_;  // of the callers' host memory
-  std::vector<Event> branch_sums_;      // of memory_.branch(), one for each chunk of rows
+  DeviceMirror inputs_, targets_, loss_;  // of the callers' host memory
+  std::vector<Event> branch_sums_;        // of memory_.branch(), one for each chunk of rows
 };
 
 }  // namespace zero

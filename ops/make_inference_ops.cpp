@@ -10,7 +10,7 @@ namespace zero {
 
 std::unique_ptr<InferenceOps> make_inference_ops(Device& device) {
   if (device.kind() == DeviceKind::cuda) return cuda::make_inference_ops(device);
-  ZERO_CHECK(device.memory() == Memory::of_host,
+  ZERO_CHECK(device.memory() == MemorySpace::host,
              "device {}: a model answers on a CPU or a GPU; expected one of them", device.name());
   return std::make_unique<cpu::CpuInferenceOps>(device);
 }

@@ -196,7 +196,7 @@ class LocalBackend final : public CollectiveBackend {
   SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
                                MemoryClass memory_class, std::string_view label) override {
     const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
-    const bool of_process = device.has_memory() && device.memory() == Memory::of_host;
+    const bool of_process = device.has_memory() && device.memory() == MemorySpace::host;
     if (size() == 1 || bytes == 0 || !of_process) {
       return CollectiveBackend::allocate_shared(device, count, dtype, memory_class, label);
     }

@@ -120,7 +120,7 @@ class CudaDevice final : public Device {
   Stream& transfer() override { return transfer_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return bits_; }
-  zero::Memory memory() const override { return zero::Memory::apart; }
+  zero::MemorySpace memory() const override { return zero::MemorySpace::device; }
   PieceSizes piece_sizes() const override { return kGpuPieces; }
 
  protected:

@@ -27,7 +27,7 @@ class DroppingStream final : public Stream {
 
 class PlanningDevice final : public Device {
  public:
-  PlanningDevice(int threads, Memory memory, DeviceKind kind)
+  PlanningDevice(int threads, MemorySpace memory, DeviceKind kind)
       : threads_(threads), memory_(memory), kind_(kind), kernels_(compute_, threads) {
     if (kind == DeviceKind::cpu) return;
     arenas_.emplace().fill(ArenaLayout(kArena));
@@ -39,7 +39,7 @@ class PlanningDevice final : public Device {
   }
   DeviceKind kind() const override { return kind_; }
   bool has_memory() const override { return false; }
-  Memory memory() const override { return memory_; }
+  MemorySpace memory() const override { return memory_; }
   int threads() const override { return threads_; }
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
@@ -98,7 +98,7 @@ class PlanningDevice final : public Device {
   }
 
   int threads_;
-  Memory memory_;
+  MemorySpace memory_;
   DeviceKind kind_;
   std::int64_t next_ = kBegin;
   DroppingStream compute_;
@@ -111,7 +111,7 @@ class PlanningDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> open(int threads, Memory memory, DeviceKind kind) {
+std::unique_ptr<Device> open(int threads, MemorySpace memory, DeviceKind kind) {
   ZERO_CHECK(threads > 0, "planning device: threads is {}, expected at least 1", threads);
   return std::make_unique<PlanningDevice>(threads, memory, kind);
 }

@@ -90,7 +90,7 @@ std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByC
 
 std::unique_ptr<Device> plan_device(DeviceKind kind, int threads) {
   if (kind == DeviceKind::cpu) return planning::open(threads);
-  return planning::open(1, Memory::apart, DeviceKind::cuda);
+  return planning::open(1, MemorySpace::device, DeviceKind::cuda);
 }
 
 }  // namespace zero

@@ -57,13 +57,13 @@ MemoryUse MemoryUse::larger(const MemoryUse& other) const {
   return use_of(row);
 }
 
-std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory) {
+std::unique_ptr<Device> plan_device(const TrainConfig& config, MemorySpace memory) {
   if (config.run.device == DeviceKind::cpu) return planning::open(config.run.threads, memory);
-  return planning::open(1, Memory::apart, DeviceKind::cuda);
+  return planning::open(1, MemorySpace::device, DeviceKind::cuda);
 }
 
 MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKind backend,
-                      Memory memory) {
+                      MemorySpace memory) {
   const auto device = plan_device(config, memory);
   const auto communicator = planning::communicator(rank, world, backend, device.get());
   Mesh mesh(*communicator, config.mesh);

@@ -28,12 +28,13 @@ struct MemoryUse {
 };
 
 /// A device without memory that replaces the run's in a plan; `memory` is the memory of a CPU's.
-std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory = Memory::of_host);
+std::unique_ptr<Device> plan_device(const TrainConfig& config,
+                                    MemorySpace memory = MemorySpace::host);
 
 /// The memory that a rank of a world will use, found by running the run's own code on a device
 /// without memory; `memory` tells where the run's device has its memory.
 MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKind backend,
-                      Memory memory = Memory::of_host);
+                      MemorySpace memory = MemorySpace::host);
 
 /// "device" in a plan and a log: {"arenas": {class: bytes}, "adopted": bytes, "pages": bytes}.
 nlohmann::json device_json(const DeviceBytes& bytes);

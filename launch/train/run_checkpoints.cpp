@@ -351,7 +351,7 @@ void RunCheckpoints::tell(const SaveReport& report) {
   }
   if (std::exchange(first_save_, false) && console_.mode() != Console::Mode::silent) {
     console_.line(fmt::format("checkpoints go to {} through {}", options_.folder,
-                              training_state_.checkpointer()->how()));
+                              training_state_.checkpointer()->io_description()));
   }
   saved_step_ = report.step;
   if (progress_ != nullptr) {

@@ -27,7 +27,7 @@ bool share_a_gpu(BackendKind host, int ranks) {
 
 BytesByClass planned_arenas(const TrainConfig& config, const Communicator& host,
                             BackendKind backend) {
-  return plan_memory(config, host.rank(), host.size(), backend, Memory::apart).device.arenas;
+  return plan_memory(config, host.rank(), host.size(), backend, MemorySpace::device).device.arenas;
 }
 
 /// The name of a GPU, unique in the world.

@@ -31,8 +31,9 @@ using ::testing::Field;
 using Files = std::map<std::string, std::string>;
 
 std::vector<StreamOrder> orders(std::uint64_t seeds) {
-  std::vector<StreamOrder> all{{.policy = StreamOrder::Policy::lazy},
-                               {.policy = StreamOrder::Policy::lazy, .memory = Memory::apart}};
+  std::vector<StreamOrder> all{
+      {.policy = StreamOrder::Policy::lazy},
+      {.policy = StreamOrder::Policy::lazy, .memory = MemorySpace::device}};
   for (std::uint64_t seed = 0; seed < seeds; ++seed)
     all.push_back({.policy = StreamOrder::Policy::seeded, .seed = seed});
   return all;

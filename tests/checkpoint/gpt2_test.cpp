@@ -57,7 +57,8 @@ TEST_P(Gpt2File, GivesPyTorchsLossAndComesBackWhole) {
        {model_data("gpt2_initial.safetensors"), scratch.path("hugging_face")}) {
     local::run(GetParam().ranks, [&](Communicator& communicator) {
       // One of the worlds has a device that the host cannot see.
-      const auto device = GetParam().ranks == 3 ? open({.memory = Memory::apart}) : cpu::open();
+      const auto device =
+          GetParam().ranks == 3 ? open({.memory = MemorySpace::device}) : cpu::open();
       Training training(communicator, *device, {.stage = GetParam().stage, .seed = 99},
                         reference.config(), reference.shape());
       load_weights(training.engine, path, gpt2_names());

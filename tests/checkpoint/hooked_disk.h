@@ -40,7 +40,7 @@ class HookedDisk final : public files::FileSystem {
   void sync_folder(const std::string& path) override;
   std::int64_t free_bytes(const std::string& folder) override;
   std::unique_ptr<files::TransferQueue> queue(std::span<std::byte> memory, int depth) override;
-  std::string how() override { return files::disk().how(); }
+  std::string io_description() override { return files::disk().io_description(); }
 
  private:
   std::string hooked(const std::string& call, const std::string& path) const;

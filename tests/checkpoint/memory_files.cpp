@@ -329,6 +329,6 @@ std::unique_ptr<files::TransferQueue> MemoryFiles::queue(std::span<std::byte>, i
   return std::make_unique<Queue>();
 }
 
-std::string MemoryFiles::how() { return "memory"; }
+std::string MemoryFiles::io_description() { return "memory"; }
 
 }  // namespace zero::testing

@@ -106,7 +106,7 @@ class MemoryFiles final : public files::FileSystem {
   void sync_folder(const std::string& path) override;
   std::int64_t free_bytes(const std::string& folder) override;
   std::unique_ptr<files::TransferQueue> queue(std::span<std::byte> memory, int depth) override;
-  std::string how() override;
+  std::string io_description() override;
 
  private:
   class Output;

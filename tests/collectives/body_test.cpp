@@ -77,7 +77,7 @@ TEST_P(StreamOrders, AsLateAsPossibleGivesTheSameValues) {
 
 TEST_P(StreamOrders, MemoryThatTheHostCannotSeeHoldsTheSameValues) {
   local::run(GetParam(), [](Communicator& communicator) {
-    const auto device = testing::open({.policy = Policy::lazy, .memory = Memory::apart});
+    const auto device = testing::open({.policy = Policy::lazy, .memory = MemorySpace::device});
     check_everything(communicator, *device, 100);
     check_exchange(communicator, *device);
     check_split({communicator, *device});

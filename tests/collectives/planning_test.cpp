@@ -77,7 +77,7 @@ TEST(PlanningCommunicator, IsARankWithoutPeers) {
 }
 
 TEST(PlanningCommunicator, OfGpusTakesWhatNcclsTake) {
-  const auto device = planning::open(1, Memory::apart, DeviceKind::cuda);
+  const auto device = planning::open(1, MemorySpace::device, DeviceKind::cuda);
   const auto held = [&](const char* label) {
     const auto labels = device->ledger().snapshot().labels;
     const auto found = labels.find(label);

@@ -78,7 +78,7 @@ class QueueDevice final : public Device {
   Stream& transfer() override { return transfer_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return cpu::bits(); }
-  Memory memory() const override { return Memory::apart; }
+  MemorySpace memory() const override { return MemorySpace::device; }
 
  protected:
   void* allocate_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {

@@ -220,7 +220,7 @@ TEST_P(GpuInference, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
                                    .host_tokens = 64,
                                    .rows = 70,
                                    .logit_rows = 10};
-    const auto planning = planning::open(1, Memory::apart, DeviceKind::cuda);
+    const auto planning = planning::open(1, MemorySpace::device, DeviceKind::cuda);
     const InferenceModel planned(*planning, config_, options);
     const auto gpu = cuda::open();  // whose ledger is empty
     const auto model = open_inference_model(*gpu, folder_, options);

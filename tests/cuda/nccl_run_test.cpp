@@ -45,7 +45,7 @@ std::vector<std::int64_t> blocks_of(const DeviceBytes& plan) {
 void run_as_planned(const TrainConfig& config, Communicator& host) {
   const int rank = host.rank();
   const DeviceBytes plan =
-      plan_memory(config, rank, host.size(), BackendKind::nccl, Memory::apart).device;
+      plan_memory(config, rank, host.size(), BackendKind::nccl, MemorySpace::device).device;
   EXPECT_GT(plan.adopted, 0);
   const Batches batches(config, rank);
   Console console(stdout, Console::Mode::silent);
@@ -85,7 +85,7 @@ TEST(EmulatedNcclRun, AsksTheDriverForWhatIsPlannedBeforeItsFirstStepAndForNothi
         kRanks);
     local::run(kRanks, [&](Communicator& host) { run_as_planned(config, host); });
     EXPECT_EQ(make_plan(config, BackendKind::nccl).memory.device,
-              plan_memory(config, 0, kRanks, BackendKind::nccl, Memory::apart).device);
+              plan_memory(config, 0, kRanks, BackendKind::nccl, MemorySpace::device).device);
     EXPECT_EQ(run.log().back()["plan_exact"], true) << run.log().back()["device"];
     EXPECT_GT(test::fake_nccl::posted(0).size(), 5U);
     EXPECT_EQ(test::fake_nccl::alive(), 0);

@@ -315,7 +315,7 @@ TEST(CudaOps, PadRowsOfLogitsSoThatTheyBeginAligned) {
   EXPECT_EQ(VocabularyParallelHead::padded_columns(*h.device, 50257), 50304);
   EXPECT_EQ(VocabularyParallelHead::padded_columns(*h.device, 50304), 50304);
   EXPECT_EQ(VocabularyParallelHead::padded_columns(
-                *planning::open(1, Memory::apart, DeviceKind::cuda), 65),
+                *planning::open(1, MemorySpace::device, DeviceKind::cuda), 65),
             128);
 }
 

@@ -89,8 +89,8 @@ TEST(EmulatedRun, TakesABlockForEachClassAsPlannedAndNoMore) {
     EXPECT_EQ(last["plan_exact"], true) << last["device"];
     EXPECT_EQ(last["device"]["planned"], last["device"]["used"]);
     for (int rank = 0; rank < 2; ++rank) {
-      const MemoryUse plan =
-          plan_memory(config_of(run, 2, overrides), rank, 2, BackendKind::local, Memory::apart);
+      const MemoryUse plan = plan_memory(config_of(run, 2, overrides), rank, 2, BackendKind::local,
+                                         MemorySpace::device);
       EXPECT_EQ(plan.device, used[static_cast<std::size_t>(rank)])
           << "stage " << stage << ", rank " << rank;
     }
@@ -263,8 +263,9 @@ std::uint64_t state_after_many_rows(const TinyRun& run, int stage) {
     training_state.model().train(training_state.inputs(), training_state.targets(), 1.0F / 8320,
                                  training_state.loss());
     training_state.engine().step({.learning_rate = 0.1});
-    EXPECT_EQ(device.device().device_bytes(),
-              plan_memory(config, rank.rank(), kRanks, BackendKind::local, Memory::apart).device);
+    EXPECT_EQ(
+        device.device().device_bytes(),
+        plan_memory(config, rank.rank(), kRanks, BackendKind::local, MemorySpace::device).device);
     const std::uint64_t found = training_state.engine().states().hash();
     if (rank.rank() == 0) hash = found;
   });
@@ -286,7 +287,7 @@ TEST(EmulatedRun, AGpuReceivesLongerSlicesThanACpu) {
         config_of(run, 2,
                   {"model.layers=1", "model.width=1024", "model.heads=16",
                    std::string("zero_optimization.reduce_bucket_size=") + bucket});
-    return plan_memory(config, 0, 2, BackendKind::nccl, Memory::apart).device.adopted;
+    return plan_memory(config, 0, 2, BackendKind::nccl, MemorySpace::device).device.adopted;
   };
   // Slices of 4 MiB, and those of a block's 12.6 million fp32 gradients over two ranks.
   EXPECT_GT(received("500000000") - received("2097152"), std::int64_t{16} << 20);
@@ -295,7 +296,7 @@ TEST(EmulatedRun, AGpuReceivesLongerSlicesThanACpu) {
 TEST(EmulatedRun, SaysWhatThePlanDidNotHave) {
   cuda::emulated::reset({});
   local::run(1, [](Communicator& rank) {
-    const auto plan = planning::open(1, Memory::apart, DeviceKind::cuda);
+    const auto plan = planning::open(1, MemorySpace::device, DeviceKind::cuda);
     const auto device = cuda::open({.reserve = plan->device_bytes().arenas});
     const MemoryUse planned = MemoryUse::of(*plan);
     EXPECT_TRUE(merge_memory(rank, *device, planned, MemoryUse::of(*device)).exact);

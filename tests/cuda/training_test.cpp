@@ -235,7 +235,7 @@ TEST(EmulatedTraining, TakesTheMemoryThatWasPlanned) {
     cuda::emulated::reset({});
     local::run(2, [&](Communicator& ranks) {
       const EngineOptions engine = options(stage, DType::bf16);
-      const auto none = planning::open(1, Memory::apart, DeviceKind::cuda);
+      const auto none = planning::open(1, MemorySpace::device, DeviceKind::cuda);
       const auto nobody = planning::communicator(ranks.rank(), ranks.size(), ranks.backend());
       const Training plan(*nobody, *none, engine, tiny_llama(), {2, 7}, 2);
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "device/device_twin.h"
+#include "device/device_mirror.h"
 #include "device/host_access.h"
 #include "tests/errors.h"
 #include "tests/support/test_device.h"
@@ -16,14 +16,14 @@
 namespace zero {
 namespace {
 
-std::unique_ptr<Device> open(Memory memory) { return testing::open({.memory = memory}); }
+std::unique_ptr<Device> open(MemorySpace memory) { return testing::open({.memory = memory}); }
 
 Buffer take(Device& device, std::int64_t count, DType dtype = DType::fp32) {
   return device.allocate(count, dtype, MemoryClass::other, "values");
 }
 
 TEST(MemoryApart, IsOpenWhileSubmittedWorkRunsAndClosedOtherwise) {
-  const auto device = open(Memory::apart);
+  const auto device = open(MemorySpace::device);
   const Buffer buffer = take(*device, 5);
   const auto write = [values = buffer.view()] { values.as<float>()[4] = 1.0F; };
   EXPECT_DEATH(write(), "");
@@ -43,29 +43,29 @@ TEST(MemoryApart, IsOpenWhileSubmittedWorkRunsAndClosedOtherwise) {
   EXPECT_EQ(host.view().as<float>()[4], 1.0F);
 }
 
-TEST(DeviceTwin, TakesMemoryAndCopiesOnlyWhereItIsApart) {
-  for (const Memory memory : {Memory::of_host, Memory::apart}) {
+TEST(DeviceMirror, TakesMemoryAndCopiesOnlyWhereItIsApart) {
+  for (const MemorySpace memory : {MemorySpace::host, MemorySpace::device}) {
     const auto device = open(memory);
-    const DeviceTwin twin(*device, 4, DType::i64, MemoryClass::staging, "twin");
-    const bool apart = memory == Memory::apart;
+    const DeviceMirror mirror(*device, 4, DType::i64, MemoryClass::staging, "mirror");
+    const bool apart = memory == MemorySpace::device;
     EXPECT_EQ(device->ledger().snapshot().current_of(MemoryClass::staging), apart ? 32 : 0);
     std::vector<std::int64_t> values{1, 2, 3};
     const View host = View::of(std::span(values));
-    const View there = twin.upload(device->compute(), host);
+    const View there = mirror.upload(device->compute(), host);
     EXPECT_EQ(there.data() == host.data(), !apart);
     device->compute().submit("double", [there] {
       for (std::int64_t& value : there.as<std::int64_t>()) value *= 2;
     });
-    twin.download(device->compute(), host);
+    mirror.download(device->compute(), host);
     device->compute().synchronize();
     EXPECT_EQ(values, (std::vector<std::int64_t>{2, 4, 6}));
-    EXPECT_EQ(error_of([&] { static_cast<void>(twin.of(host.reinterpret(DType::i32, 3))); }),
-              "a device's twin of 4 i64 cannot stand for 3 i32 of the host");
+    EXPECT_EQ(error_of([&] { static_cast<void>(mirror.of(host.reinterpret(DType::i32, 3))); }),
+              "a device's mirror of 4 i64 cannot stand for 3 i32 of the host");
   }
 }
 
 TEST(HostAccess, BringsAllOfAViewInOrderAndBack) {
-  for (const Memory memory : {Memory::of_host, Memory::apart}) {
+  for (const MemorySpace memory : {MemorySpace::host, MemorySpace::device}) {
     for (const std::int64_t count : {0, 1, 1000, 3 * (1 << 18) + 7}) {
       const auto device = open(memory);
       HostAccess host_access(*device);
@@ -96,8 +96,8 @@ TEST(HostAccess, IsPlannedWhereMemoryIsApart) {
     return device.ledger().snapshot().current_of(MemoryClass::staging);
   };
   EXPECT_EQ(staging(*planning::open()), 0);
-  EXPECT_EQ(staging(*planning::open(1, Memory::apart)), 2 << 20);
-  EXPECT_EQ(staging(*open(Memory::apart)), 2 << 20);
+  EXPECT_EQ(staging(*planning::open(1, MemorySpace::device)), 2 << 20);
+  EXPECT_EQ(staging(*open(MemorySpace::device)), 2 << 20);
 }
 
 }  // namespace

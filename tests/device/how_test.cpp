@@ -56,7 +56,7 @@ class How : public ::testing::Test {
     queue.wait(queue.read(*input, 0, found));
     EXPECT_TRUE(std::ranges::equal(found, memory_));
   }
-  static std::string how() { return disk().how(); }
+  static std::string io_description() { return disk().io_description(); }
 
   testing::Scratch scratch_;
   std::span<std::byte> memory_{static_cast<std::byte*>(cpu::allocate_memory(kSize)),
@@ -65,12 +65,12 @@ class How : public ::testing::Test {
 
 TEST_F(How, NamesTheWayOfTheNewestQueue) {
   const auto queue = disk().queue(memory_, 4);
-  EXPECT_THAT(how(), StartsWith("io_uring, "));
-  EXPECT_THAT(how(), HasSubstr("registered"));
+  EXPECT_THAT(io_description(), StartsWith("io_uring, "));
+  EXPECT_THAT(io_description(), HasSubstr("registered"));
   use(*queue);
-  EXPECT_THAT(how(), HasSubstr(", O_DIRECT for "));
+  EXPECT_THAT(io_description(), HasSubstr(", O_DIRECT for "));
   const auto without_memory = disk().queue({}, 4);
-  EXPECT_THAT(how(), ::testing::Not(HasSubstr("registered")));
+  EXPECT_THAT(io_description(), ::testing::Not(HasSubstr("registered")));
   EXPECT_EQ(error_of([&] { disk().queue({}, 0); }),
             "files: a queue of depth 0, expected at least 1");
 }
@@ -83,7 +83,7 @@ TEST_F(How, WithoutIoUringThreadsWrite) {
     EXPECT_EQ(on_own_thread([&, error = error, reason = reason] {
                 ASSERT_TRUE(refuse({SYS_io_uring_setup, error, 0, 0}));
                 const auto queue = disk().queue(memory_, 4);
-                EXPECT_THAT(how(), StartsWith("pwrite: no io_uring: " + reason + ", "));
+                EXPECT_THAT(io_description(), StartsWith("pwrite: no io_uring: " + reason + ", "));
                 use(*queue);
               }),
               "no error");
@@ -94,8 +94,9 @@ TEST_F(How, WithAnIoUringThatIsTooOldThreadsWrite) {
   EXPECT_EQ(on_own_thread([&] {
               ASSERT_TRUE(refuse({SYS_io_uring_register, EINVAL, 1, IORING_REGISTER_PROBE}));
               const auto queue = disk().queue(memory_, 4);
-              EXPECT_THAT(how(), StartsWith("pwrite: no io_uring: the kernel's has no reads and "
-                                            "writes (Linux 5.6 has them), "));
+              EXPECT_THAT(io_description(),
+                          StartsWith("pwrite: no io_uring: the kernel's has no reads and "
+                                     "writes (Linux 5.6 has them), "));
               use(*queue);
             }),
             "no error");
@@ -116,9 +117,9 @@ TEST_F(How, ThreadsWriteWhereIoUringWouldWriteOneBlockAtATime) {
   const auto write = [&](decltype(statfs::f_type) type, const std::string& expected) {
     const std::string ended = testing::on_supervised_thread(SYS_fstatfs, of_type(type), [&] {
       const auto queue = disk().queue(memory_, 4);
-      EXPECT_THAT(how(), StartsWith("io_uring, "));
+      EXPECT_THAT(io_description(), StartsWith("io_uring, "));
       use(*queue);
-      EXPECT_THAT(how(), StartsWith(expected));
+      EXPECT_THAT(io_description(), StartsWith(expected));
     });
     if (ended == testing::kNoSupervision) GTEST_SKIP() << ended;
     EXPECT_EQ(ended, "no error");
@@ -181,8 +182,9 @@ TEST_F(How, MemoryThatMayNotBeRegisteredIsUsedAllTheSame) {
   EXPECT_EQ(on_own_thread([&] {
               ASSERT_TRUE(give_up_root());
               const auto queue = disk().queue(memory_, 4);
-              EXPECT_THAT(how(), HasSubstr("buffers not registered: Cannot allocate memory "
-                                           "(ulimit -l bounds them)"));
+              EXPECT_THAT(io_description(),
+                          HasSubstr("buffers not registered: Cannot allocate memory "
+                                    "(ulimit -l bounds them)"));
               use(*queue);
             }),
             "no error");
@@ -196,7 +198,7 @@ TEST_F(How, FilesThatTakeNoDirectTransfersAreUsedThroughTheCacheAndTold) {
                 ASSERT_TRUE(refuse({SYS_openat, error, 2, O_DIRECT}));
                 const auto queue = disk().queue(memory_, 4);
                 use(*queue);
-                EXPECT_THAT(how(), HasSubstr(" without O_DIRECT: " + reason + ")"));
+                EXPECT_THAT(io_description(), HasSubstr(" without O_DIRECT: " + reason + ")"));
               }),
               "no error");
   }

@@ -130,7 +130,7 @@ TEST(PlanningMemory, IsChargedDistinctAndAligned) {
 }
 
 TEST(PlanningMemory, OfAGpuLiesAsInItsArenas) {
-  const auto device = planning::open(1, Memory::apart, DeviceKind::cuda);
+  const auto device = planning::open(1, MemorySpace::device, DeviceKind::cuda);
   const DeviceBytes opened = device->device_bytes();
   EXPECT_EQ(2 * 512, opened.arenas[5]);  // the norms' limbs: 272 bytes each, at multiples of 256
   {

@@ -66,7 +66,7 @@ TEST(Evaluation, LossIsTheSameOnEveryStageAndWorld) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (int i = 0; i < 3; ++i) {
       toy::Job run{.world = i == 0 ? 1 : 2, .engine = toy::options(stage, DType::bf16)};
-      if (i == 2) run.order = testing::StreamOrder{.memory = Memory::apart};
+      if (i == 2) run.order = testing::StreamOrder{.memory = MemorySpace::device};
       toy::with_engine(run, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
         engine.begin_evaluation();
         double* loss = model.loss_slot();

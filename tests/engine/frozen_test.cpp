@@ -113,7 +113,7 @@ TEST(Frozen, HashIsTheSameOnEveryStageAndThreshold) {
       for (const std::int64_t threshold : {0, 10, 1000})
         hashes.insert(plain::train(3, setup(stage, compute, threshold), 2));
       plain::Setup apart = setup(stage, compute, 10);
-      apart.memory = Memory::apart;
+      apart.memory = MemorySpace::device;
       hashes.insert(plain::train(3, apart, 2));
     }
     EXPECT_EQ(hashes.size(), 1U);

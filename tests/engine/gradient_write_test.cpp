@@ -120,7 +120,7 @@ TEST(WrittenGradient, IsSoOnMeshesInOtherTypesMicroBatchesAndMemories) {
     fp32.setup.accumulation_steps = 3;
     expect_as_from_the_start(fp32);
     Case apart = on(stage, 2);
-    apart.setup.memory = Memory::apart;
+    apart.setup.memory = MemorySpace::device;
     expect_as_from_the_start(apart);
   }
   Case boundary = on(1, 2);

@@ -33,7 +33,7 @@ inline Setup half_frozen(int accumulation_steps = 1) {
 /// The body on one rank whose streams run as late as they may.
 inline void lazily(const Setup& given, const std::function<void(Trainer&)>& body) {
   Setup lazy = given;
-  lazy.memory = Memory::apart;
+  lazy.memory = MemorySpace::device;
   run(1, lazy, [&](Trainer& trainer, Communicator&) { body(trainer); });
 }
 

@@ -163,7 +163,7 @@ TEST(Memory, OfARunIsThePlanInEveryClassToTheByte) {
         plain::Setup run = setup(stage, types, world == 3 ? 5 : 1);
         expect_as_planned(world, run);
         if (world != 3) continue;
-        run.memory = Memory::apart;
+        run.memory = MemorySpace::device;
         expect_as_planned(world, run);
       }
     }

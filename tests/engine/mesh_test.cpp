@@ -61,7 +61,7 @@ TEST_P(Replicas, AndOverlapBucketsTypesAndTheOrderOfStreamsChangeNoBit) {
     for (std::uint64_t seed = 0; seed < 2; ++seed) {
       late.order = StreamOrder{.policy = StreamOrder::Policy::seeded,
                                .seed = seed,
-                               .memory = seed == 1 ? Memory::apart : Memory::of_host};
+                               .memory = seed == 1 ? MemorySpace::device : MemorySpace::host};
       EXPECT_TRUE(train(late).same_training(expected)) << "seed " << seed << ", stage " << stage;
     }
   }

@@ -136,7 +136,7 @@ StepReport Trainer::step(double learning_rate) {
 void run(int world, const Setup& setup, const std::function<void(Trainer&, Communicator&)>& body) {
   local::run(world, [&](Communicator& communicator) {
     const std::unique_ptr<Device> device =
-        setup.memory == Memory::of_host
+        setup.memory == MemorySpace::host
             ? cpu::open()
             : testing::open({.policy = testing::StreamOrder::Policy::lazy, .memory = setup.memory});
     Trainer trainer(communicator, *device, setup);

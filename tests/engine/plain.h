@@ -45,7 +45,7 @@ struct Setup {
   int accumulation_steps = 1;
   MeshShape mesh{};
   Slicing slicing{};
-  Memory memory = Memory::of_host;  ///< apart: run() opens a test device
+  MemorySpace memory = MemorySpace::host;  ///< apart: run() opens a test device
 };
 
 /// An engine without a model: every unit forward, then backward in reverse. The gradient of an

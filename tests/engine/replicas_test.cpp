@@ -105,7 +105,7 @@ TEST_P(Copies, OfReplicasAreComparedAndTheRankThatDiffersIsNamed) {
                 Each(HasSubstr(expected(flipped, "master values", "head.weight"))));
   }
   plain::Setup apart = on({2, 2, 1});
-  apart.memory = Memory::apart;
+  apart.memory = MemorySpace::device;
   const Flipped flipped = flip_one(apart, "first.bias", StateKind::moment1, 3);
   EXPECT_THAT(flipped.messages, Each(HasSubstr(expected(flipped, "second moments", "first.bias"))));
 }
@@ -126,7 +126,7 @@ TEST_P(Copies, AlongTheTensorAxisAreComparedToo) {
     expect(whole, "first moments", "single.value");
     for (const std::int64_t element : {0, 10}) {
       plain::Setup run = on(mesh);
-      if (element == 10) run.memory = Memory::apart;
+      if (element == 10) run.memory = MemorySpace::device;
       const Flipped range = flip_one(run, "second.bias", kMaster, element);
       expect(range, "master values", "second.bias");
     }

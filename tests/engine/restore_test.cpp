@@ -156,7 +156,7 @@ TEST(Restored, StatesAreTheSameIfMemoryIsApart) {
         setup({1, 2, 2}, stage, DType::bf16, kOptimizers[static_cast<std::size_t>(optimizer)]);
     Snapshot expected;
     const End end = train(run, expected);
-    run.memory = Memory::apart;
+    run.memory = MemorySpace::device;
     Snapshot snapshot;
     EXPECT_EQ(train(run, snapshot), end);
     EXPECT_TRUE(snapshot.values() == expected.values());
@@ -192,7 +192,7 @@ TEST(CodedMoments, SetInAnyPiecesAreThoseSetAtOnce) {
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<float>(i % 7) * (i % 2 == 0 ? 1e-3F : -1.0F) + static_cast<float>(i);
   const View all = View::of(std::span(values));
-  for (const Memory memory : {Memory::of_host, Memory::apart}) {
+  for (const MemorySpace memory : {MemorySpace::host, MemorySpace::device}) {
     plain::Setup run{plain::options(3), {{"u", {{"w", {31, 17}, init::normal(1.0F)}}}}};
     run.engine.optimizer.moments = MomentFormat::eight_bit;
     run.memory = memory;

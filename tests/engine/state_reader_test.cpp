@@ -23,8 +23,9 @@ using ::testing::IsEmpty;
 using toy::CopyingReader;
 
 std::vector<StreamOrder> orders() {
-  std::vector<StreamOrder> all{{.policy = StreamOrder::Policy::lazy},
-                               {.policy = StreamOrder::Policy::lazy, .memory = Memory::apart}};
+  std::vector<StreamOrder> all{
+      {.policy = StreamOrder::Policy::lazy},
+      {.policy = StreamOrder::Policy::lazy, .memory = MemorySpace::device}};
   for (std::uint64_t seed = 0; seed < 3; ++seed)
     all.push_back({.policy = StreamOrder::Policy::seeded, .seed = seed});
   return all;

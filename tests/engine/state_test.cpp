@@ -47,7 +47,7 @@ void everywhere(const std::function<void(plain::Trainer&, Communicator&)>& body,
     }
     SCOPED_TRACE(fmt::format("stage {}, memory apart", stage));
     plain::Setup apart = setup(stage, compute, 20);
-    apart.memory = Memory::apart;
+    apart.memory = MemorySpace::device;
     plain::run(3, apart, body);
   }
 }

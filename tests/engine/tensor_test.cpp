@@ -98,7 +98,7 @@ TEST_P(TensorDegree, GivesTheSameBitsWhateverOverlapsAndHowItIsCut) {
     for (std::uint64_t seed = 0; seed < 2; ++seed) {
       run.order = StreamOrder{.policy = StreamOrder::Policy::seeded,
                               .seed = seed,
-                              .memory = seed == 1 ? Memory::apart : Memory::of_host};
+                              .memory = seed == 1 ? MemorySpace::device : MemorySpace::host};
       EXPECT_TRUE(train_pair(run).same_training(expected)) << "seed " << seed;
     }
   }

@@ -69,10 +69,10 @@ TEST_P(Theorem, LazyAndPermutedStreamsChangeNoBit) {
   const Result expected = train(base(0));
   for (int stage = 0; stage <= 3; ++stage) {
     Job run = base(stage);
-    for (const Memory memory : {Memory::of_host, Memory::apart}) {
+    for (const MemorySpace memory : {MemorySpace::host, MemorySpace::device}) {
       run.order = StreamOrder{.policy = StreamOrder::Policy::lazy, .seed = 0, .memory = memory};
       EXPECT_TRUE(train(run).same_training(expected))
-          << "lazy, stage " << stage << (memory == Memory::apart ? ", memory apart" : "");
+          << "lazy, stage " << stage << (memory == MemorySpace::device ? ", memory apart" : "");
     }
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
       run.order = StreamOrder{.policy = StreamOrder::Policy::seeded, .seed = seed};

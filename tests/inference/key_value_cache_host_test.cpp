@@ -145,7 +145,7 @@ class RandomUse : public ::testing::TestWithParam<std::tuple<int, int>> {
     if (seed % 2 == 0) return cpu::open();
     return open({.policy = StreamOrder::Policy::seeded,
                  .seed = static_cast<std::uint64_t>(seed),
-                 .memory = Memory::apart});
+                 .memory = MemorySpace::device});
   }
   void open_one() {
     const Tokens wanted = tokens(below(5), 0, 1 + below(90));

@@ -150,7 +150,7 @@ TEST(Trainer, LateStreamsGiveTheSameBits) {
 
 TEST(Trainer, ADeviceThatTheHostCannotSeeGivesTheSameBits) {
   const TinyRun run;
-  const auto apart = [] { return testing::open({.memory = Memory::apart}); };
+  const auto apart = [] { return testing::open({.memory = MemorySpace::device}); };
   std::vector<std::string> overrides = {stage(3), "run.validation_every=2", "bf16.enabled=true"};
   for (const std::string name : {"a.safetensors", "b.safetensors"}) {  // begun, gone on with
     overrides.push_back("run.save_weights=" + run.folder().path(name));

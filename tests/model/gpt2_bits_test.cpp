@@ -43,7 +43,7 @@ TEST_P(Gpt2Bits, DoNotDependOnWhenStreamsRun) {
   for (const int ranks : {1, 2}) {
     const EngineOptions sharded = options(3, dtype_);
     EXPECT_EQ(train(ranks, sharded, in_order({.policy = StreamOrder::Policy::lazy})), expected_);
-    EXPECT_EQ(train(ranks, sharded, in_order({.memory = Memory::apart})), expected_);
+    EXPECT_EQ(train(ranks, sharded, in_order({.memory = MemorySpace::device})), expected_);
     EXPECT_EQ(train(ranks, sharded, in_order({.policy = StreamOrder::Policy::seeded, .seed = 3})),
               expected_);
   }

@@ -128,7 +128,7 @@ TEST_P(LlamaFamily, BitsDependNeitherOnStageNorWorldNorThreadsNorStreams) {
     EXPECT_EQ(train(config_, 2, options(3),
                     [] { return open({.policy = StreamOrder::Policy::seeded, .seed = 3}); }),
               expected);
-    EXPECT_EQ(train(config_, 2, options(3), [] { return open({.memory = Memory::apart}); }),
+    EXPECT_EQ(train(config_, 2, options(3), [] { return open({.memory = MemorySpace::device}); }),
               expected)
         << "memory apart";
     const Outcome of_three = train(config_, 3, options(0), on_threads(1));

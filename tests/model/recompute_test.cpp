@@ -86,7 +86,7 @@ std::vector<Job> jobs() {
   const DecoderShape gemma3 = as_gemma3(separate, 4);
   const DecoderShape normed = llama_of_blocks(tiny_qwen3());
   const StreamOrder lazy{.policy = StreamOrder::Policy::lazy};
-  const StreamOrder apart{.policy = StreamOrder::Policy::lazy, .memory = Memory::apart};
+  const StreamOrder apart{.policy = StreamOrder::Policy::lazy, .memory = MemorySpace::device};
   const auto seeded = [](std::uint64_t seed) {
     return StreamOrder{.policy = StreamOrder::Policy::seeded, .seed = seed};
   };

@@ -199,7 +199,7 @@ TEST_P(TensorModels, AtOneTensorDegreeHaveTheSameBitsHoweverTheyAreCarriedOut) {
     run.engine.overlap = true;
     for (const std::uint64_t seed : {0U, 1U, 2U}) {
       const StreamOrder order{seed == 0 ? StreamOrder::Policy::lazy : StreamOrder::Policy::seeded,
-                              seed, seed == 0 ? Memory::apart : Memory::of_host};
+                              seed, seed == 0 ? MemorySpace::device : MemorySpace::host};
       run.open = [order] { return open(order); };
       same(run);
     }
@@ -263,7 +263,7 @@ TEST(VocabularyParallelHead, TakesAsManyRowsOnAllRanksOfAGroup) {
   constexpr std::int64_t kVocabulary = 129;  // 65, padded to 128, and 64
   for (const int rank : {0, 1}) {
     const auto nobody = planning::communicator(rank, 2, BackendKind::local);
-    const auto device = planning::open(1, Memory::apart, DeviceKind::cuda);
+    const auto device = planning::open(1, MemorySpace::device, DeviceKind::cuda);
     TensorParallel tensor(*nobody, *device, kRows, {});
     EXPECT_EQ(VocabularyParallelHead::rows_at_a_time(tensor, kVocabulary, DType::bf16), kRows / 2);
   }
@@ -275,7 +275,8 @@ TEST_P(TensorModels, EvaluateAndGiveLogitsAsOneRankDoes) {
   for (const auto& [ranks, own_rows] :
        std::vector<std::pair<int, bool>>{{1, false}, {3, false}, {3, true}}) {
     local::run(ranks, [&](Communicator& world) {
-      const auto device = own_rows ? open({.memory = Memory::apart}) : cpu::open({.threads = 1});
+      const auto device =
+          own_rows ? open({.memory = MemorySpace::device}) : cpu::open({.threads = 1});
       Mesh mesh(world, {1, 1, ranks});
       Training training(mesh, *device, {}, config_, {2, 7}, 1, {.sequence_parallel = own_rows});
       const Batch batch = Batch::random(14, 41, 1);

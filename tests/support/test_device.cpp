@@ -41,7 +41,7 @@ class TestDevice final : public Device {
  public:
   explicit TestDevice(const StreamOrder& order)
       : pieces_(order.pieces),
-        closed_(order.memory == Memory::apart ? std::make_unique<ClosedMemory>() : nullptr),
+        closed_(order.memory == MemorySpace::device ? std::make_unique<ClosedMemory>() : nullptr),
         order_(std::make_shared<Order>(order)),
         compute_(order_, 0, closed_.get()),
         communication_(order_, 1, closed_.get()),
@@ -51,7 +51,7 @@ class TestDevice final : public Device {
 
   std::string_view name() const override { return "test"; }
   bool has_memory() const override { return true; }
-  Memory memory() const override { return closed_ ? Memory::apart : Memory::of_host; }
+  MemorySpace memory() const override { return closed_ ? MemorySpace::device : MemorySpace::host; }
   int threads() const override { return 1; }
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }

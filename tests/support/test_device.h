@@ -20,7 +20,7 @@ struct StreamOrder {
   std::uint64_t seed = 0;
   /// Apart: memory of allocate() is open only while submitted work runs on one of the device's
   /// streams; any other access, also by work of submit_host(), faults.
-  Memory memory = Memory::of_host;
+  MemorySpace memory = MemorySpace::host;
   PieceSizes pieces{};  ///< of the device: others than its own show a stride that is wrong
 };
 

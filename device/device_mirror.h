@@ -10,14 +10,14 @@ namespace zero {
 
 /// A device's view of values in host memory (losses, token ids, sums): the host memory itself if
 /// the device can access it, otherwise a device buffer to copy through. Copies are asynchronous on
-/// the given stream; host memory and twin must outlive them.
-class DeviceTwin {
+/// the given stream; host memory and mirror must outlive them.
+class DeviceMirror {
  public:
-  DeviceTwin() = default;
-  /// For up to `count` values of `dtype`; allocates only if the device's memory is apart. `device`
-  /// must outlive the twin.
-  DeviceTwin(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
-             std::string_view label);
+  DeviceMirror() = default;
+  /// For up to `count` values of `dtype`; allocates only if host code cannot access the device
+  /// memory. `device` must outlive the mirror.
+  DeviceMirror(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
+               std::string_view label);
 
   /// The device's view of `host`. Throws zero::Error if `host` is too large or of another dtype.
   View of(const View& host) const;
@@ -27,7 +27,7 @@ class DeviceTwin {
   void download(Stream& stream, const View& host) const;
 
  private:
-  bool apart() const { return device_->memory() == Memory::apart; }
+  bool is_copied() const { return device_->memory() == MemorySpace::device; }
 
   Device* device_ = nullptr;
   std::int64_t count_ = 0;
