@@ -148,17 +148,6 @@ float code_level(WeightFormat format, const std::byte* tile, PairPlace place) {
 
 }  // namespace
 
-std::int64_t StoredTiles::tile_bytes() const {
-  switch (format) {
-    case WeightFormat::plain:
-      return kTileElements * size_of(dtype);
-    case WeightFormat::int8:
-      return kTileElements;
-    default:
-      return kTileElements / 2;
-  }
-}
-
 StoredTiles stored_tiles(const WeightShape& shape, const View& weight) {
   StoredTiles stored{static_cast<const std::byte*>(weight.data()), shape.format, shape.dtype,
                      shape.in};
