@@ -157,7 +157,7 @@ void pack_pairs(Form form, const Patch& patch, std::byte* to, std::int64_t step)
 }
 
 // Compilers do not track the memory that tile instructions read.
-void settle_memory() { __asm__ volatile("" ::: "memory"); }
+void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
 
 struct alignas(64) TileConfiguration {
   std::uint8_t palette = 1;
@@ -217,7 +217,7 @@ void multiply_tiles(const PanelProduct& p) {
   float* const upper_result = p.result;
   float* const lower_result = p.result + kAmxRows * p.result_stride;
   const std::int64_t result_bytes = p.result_stride * 4;
-  settle_memory();
+  compiler_barrier();
   if (p.start == PanelProduct::Start::zero) {
     _tile_zero(0);
     _tile_zero(1);
@@ -249,7 +249,7 @@ void multiply_tiles(const PanelProduct& p) {
   _tile_stored(1, upper_result + kAmxRows, result_bytes);
   _tile_stored(2, lower_result, result_bytes);
   _tile_stored(3, lower_result + kAmxRows, result_bytes);
-  settle_memory();
+  compiler_barrier();
 }
 
 constexpr int kRegisterRows = 8;  // whose sums fit the registers
