@@ -49,10 +49,10 @@ std::byte* row_of(const void* matrix, std::int64_t row, std::int64_t bytes) {
 /// Stores bytes of a stored weight (CodePlaces) from byte `begin` on.
 using StoreBytes = std::function<void(std::int64_t begin, std::span<const std::byte> bytes)>;
 
-static_assert(kRangeColumns == kTile && kPanelGroups == kGroupsOfRange);
+static_assert(kRangeColumns == kTile && kScaleBlockGroups == kGroupsOfRange);
 
-/// What some columns hold of a panel.
-struct Panel {
+/// What some columns hold of a scale block.
+struct ScaleBlock {
   std::int64_t index = 0;
   std::vector<std::byte> codes{}, scales{}, ranges{};
 };
@@ -62,13 +62,14 @@ class Packing {
  public:
   explicit Packing(const QuantizedRows& rows)
       : rows_(rows), places_(rows.shape.format, rows.shape.in, rows.shape.out) {
-    const std::int64_t depth = places_.panel_depth();
+    const std::int64_t depth = places_.scale_block_depth();
     const auto bytes = [](std::int64_t count) { return static_cast<std::size_t>(count); };
     for (std::int64_t i = rows.depth_begin() / depth; i * depth < rows.depth_end(); ++i) {
-      Panel& panel = panels_.emplace_back(Panel{i});
-      panel.codes.resize(bytes(rows.columns() * places_.column_bytes(i)));
-      panel.scales.resize(bytes(rows.columns() * places_.panel_groups() * places_.scale_bytes()));
-      if (!rows.ranges.empty()) panel.ranges.resize(bytes(blocks()) * sizeof(ScaleRange));
+      ScaleBlock& scale_block = scale_blocks_.emplace_back(ScaleBlock{i});
+      scale_block.codes.resize(bytes(rows.columns() * places_.column_bytes(i)));
+      scale_block.scales.resize(
+          bytes(rows.columns() * places_.groups_of_scale_block() * places_.scale_bytes()));
+      if (!rows.ranges.empty()) scale_block.ranges.resize(bytes(blocks()) * sizeof(ScaleRange));
     }
   }
 
@@ -76,32 +77,35 @@ class Packing {
   void pack(std::int64_t block) {
     const std::int64_t begin = rows_.column_begin() + block * kTile;
     const std::int64_t end = std::min(rows_.column_end(), begin + kTile);
-    for (Panel& panel : panels_) {
+    for (ScaleBlock& scale_block : scale_blocks_) {
       for (std::int64_t column = begin; column < end; ++column) {
-        pack_codes_of(panel, column);
-        pack_scales_of(panel, column);
+        pack_codes_of(scale_block, column);
+        pack_scales_of(scale_block, column);
       }
-      if (panel.ranges.empty()) continue;
-      std::memcpy(panel.ranges.data() + static_cast<std::size_t>(block) * sizeof(ScaleRange),
-                  &rows_.ranges[rows_.range_at(panel.index, begin)], sizeof(ScaleRange));
+      if (scale_block.ranges.empty()) continue;
+      std::memcpy(scale_block.ranges.data() + static_cast<std::size_t>(block) * sizeof(ScaleRange),
+                  &rows_.ranges[rows_.range_at(scale_block.index, begin)], sizeof(ScaleRange));
     }
   }
 
   void store(const StoreBytes& store) const {
     const std::int64_t column = rows_.column_begin();
-    for (const Panel& panel : panels_) {
-      store(places_.code(column, panel.index * places_.panel_depth()), panel.codes);
-      store(places_.scale(column, panel.index * places_.panel_groups()), panel.scales);
-      if (!panel.ranges.empty()) store(places_.range(column, panel.index), panel.ranges);
+    for (const ScaleBlock& scale_block : scale_blocks_) {
+      store(places_.code(column, scale_block.index * places_.scale_block_depth()),
+            scale_block.codes);
+      store(places_.scale(column, scale_block.index * places_.groups_of_scale_block()),
+            scale_block.scales);
+      if (scale_block.ranges.empty()) continue;
+      store(places_.range(column, scale_block.index), scale_block.ranges);
     }
   }
 
  private:
-  void pack_codes_of(Panel& panel, std::int64_t column) const {
-    const std::int64_t begin = panel.index * places_.panel_depth();
-    const std::int64_t end = std::min(rows_.shape.in, begin + places_.panel_depth());
-    std::byte* const to =
-        panel.codes.data() + (column - rows_.column_begin()) * places_.column_bytes(panel.index);
+  void pack_codes_of(ScaleBlock& scale_block, std::int64_t column) const {
+    const std::int64_t begin = scale_block.index * places_.scale_block_depth();
+    const std::int64_t end = std::min(rows_.shape.in, begin + places_.scale_block_depth());
+    std::byte* const to = scale_block.codes.data() +
+                          (column - rows_.column_begin()) * places_.column_bytes(scale_block.index);
     for (std::int64_t depth = begin; depth < end; ++depth) {
       const auto code = static_cast<std::byte>(rows_.codes[rows_.element_at(depth, column)]);
       if (rows_.shape.format == WeightFormat::int8) {
@@ -111,11 +115,11 @@ class Packing {
       }
     }
   }
-  void pack_scales_of(Panel& panel, std::int64_t column) const {
-    const std::int64_t groups = places_.panel_groups();
-    const std::int64_t begin = panel.index * groups;
+  void pack_scales_of(ScaleBlock& scale_block, std::int64_t column) const {
+    const std::int64_t groups = places_.groups_of_scale_block();
+    const std::int64_t begin = scale_block.index * groups;
     const auto bytes = static_cast<std::size_t>(places_.scale_bytes());
-    std::byte* to = panel.scales.data() +
+    std::byte* to = scale_block.scales.data() +
                     static_cast<std::size_t>((column - rows_.column_begin()) * groups) * bytes;
     for (std::int64_t i = begin; i < std::min(begin + groups, rows_.group_end());
          ++i, to += bytes) {
@@ -125,7 +129,7 @@ class Packing {
 
   const QuantizedRows& rows_;
   CodePlaces places_;
-  std::vector<Panel> panels_;
+  std::vector<ScaleBlock> scale_blocks_;
 };
 
 /// InferenceOps::pack of codes: stores all bytes that these rows make, on `threads` host threads.
