@@ -155,7 +155,7 @@ StoredTiles stored_tiles(const WeightShape& shape, const View& weight) {
   return stored;
 }
 
-Bf16DotProduct pair_rows(const StoredTiles& stored, std::int64_t column) {
+Bf16DotProduct bf16_dot_product(const StoredTiles& stored, std::int64_t column) {
   using Levels = Bf16DotProduct::Levels;
   using Scales = Bf16DotProduct::Scales;
   Bf16DotProduct p{.tiles = stored.column(column), .depth_tiles = stored.depth_tiles()};
@@ -247,7 +247,8 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
   }
   if (kernel == DType::bf16) {
     for (std::int64_t i = 0; i < count; ++i) {
-      widen_pairs(pair_rows(stored, first + i), to + i * stored.depth_tiles() * kTileElements * 2);
+      widen_pairs(bf16_dot_product(stored, first + i),
+                  to + i * stored.depth_tiles() * kTileElements * 2);
     }
     return;
   }
