@@ -2,15 +2,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "architecture/decoder_shape.h"
 #include "collectives/communicator.h"
+#include "collectives/slices.h"
 #include "device/device.h"
-#include "inference/block_layout.h"
+#include "ops/inference_ops.h"
 
 namespace zero {
+
+/// Where the matrices of a block lie in memory: whole in a window and, in a rank's shard, the
+/// columns that the rank keeps of each, as even a share as groups of columns (WeightCut) allow. On
+/// one rank both are the same. All blocks are alike.
+class BlockLayout {
+ public:
+  static constexpr std::array kMatrices = {BlockSlot::qkv_weight, BlockSlot::projection_weight,
+                                           BlockSlot::hidden_weight, BlockSlot::output_weight};
+  using Shapes = std::array<WeightShape, kMatrices.size()>;
+
+  BlockLayout(const InferenceOps& ops, const Shapes& shapes, int rank, int ranks);
+
+  struct Matrix {
+    WeightShape shape;
+    WeightShape kept;             ///< this rank's columns, a stored weight of its own
+    std::int64_t first = 0;       ///< of these columns in the whole
+    std::int64_t at = 0;          ///< bytes from the window's start
+    std::int64_t bytes = 0;       ///< in the window
+    std::int64_t kept_at = 0;     ///< bytes from the shard's start
+    std::int64_t kept_bytes = 0;  ///< in the shard
+    WeightCut cut;
+  };
+  const std::array<Matrix, kMatrices.size()>& matrices() const { return matrices_; }
+  std::int64_t window_bytes() const { return window_bytes_; }
+  std::int64_t shard_bytes() const { return shard_bytes_; }
+
+  /// What ranks gather to make a block whole: mine is adjacent in the shard.
+  struct Gather {
+    View mine;
+    Slices full;
+  };
+  std::vector<Gather> gathers(const View& shard, const View& window) const;
+
+ private:
+  /// Groups of columns of one matrix that a rank keeps.
+  Slices::Range groups(const Matrix& matrix, int rank) const;
+
+  int rank_;
+  int ranks_;
+  std::array<Matrix, kMatrices.size()> matrices_;
+  std::int64_t window_bytes_ = 0;
+  std::int64_t shard_bytes_ = 0;
+};
 
 /// Gathers the matrices of blocks ahead of their use, where each rank keeps a shard: ZeRO
 /// inference (Aminabadi et al. 2022). Blocks are used in order, pass after pass; the first blocks

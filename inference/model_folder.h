@@ -2,14 +2,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "architecture/decoder_shape.h"
 #include "inference/model_weights.h"
-#include "inference/weight_files.h"
+#include "weights/file_match.h"
 #include "weights/quantized_files.h"
 
 namespace zero {
+
+/// The parameters of a model in safetensors files, by their registered names, fused matrices too,
+/// without an engine.
+class WeightFiles {
+ public:
+  /// Those of ModelWeights::tensors(). Throws zero::Error as load_weights does.
+  WeightFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape);
+
+  /// Fills `values` from element `begin` of tensor `tensor` of the list on, as fp32.
+  void read(std::size_t tensor, std::int64_t begin, std::span<float> values) const;
+
+ private:
+  NameMap names_;
+  std::vector<SafetensorsReader> files_;
+  std::vector<LayoutTensor> layout_;  ///< as files hold them
+  FileMatch match_;
+};
 
 /// The format of the matrices in a Hugging Face folder, as its config.json has it; plain: elements.
 /// Any format can be made of elements. Throws zero::Error naming file, field, found and expected.

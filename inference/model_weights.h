@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "architecture/decoder_parameters.h"
-#include "inference/block_layout.h"
 #include "inference/block_windows.h"
 #include "inference/model_ranks.h"
 #include "ops/inference_ops.h"

@@ -78,7 +78,7 @@ struct CachedAttention {
   float scale = 0;  ///< that scores are multiplied by; 0: 1 / sqrt(head_width)
 
   /// Of scores, for exponents of 2, which replace those of e.
-  float scale_of_powers() const {
+  float exp2_scale() const {
     constexpr float kLog2E = 1.4426950408889634F;
     return scale != 0 ? scale * kLog2E : kLog2E / std::sqrt(static_cast<float>(cache.head_width));
   }

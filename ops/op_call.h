@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "ops/op_listener.h"
-#include "ops/ops.h"
+#include "ops/op_shapes.h"
 
 namespace zero {
 
@@ -51,13 +51,5 @@ class TracedOp {
  private:
   OpListener& listener_;
 };
-
-template <typename Body>
-void Ops::run(const OpCall& call, std::initializer_list<OpOperand> operands, const Body& body) {
-  check(call, operands);
-  if (listener_ == nullptr) return body();
-  const TracedOp heard(*listener_, cost_of(call, operands));
-  body();
-}
 
 }  // namespace zero

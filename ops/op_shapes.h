@@ -104,7 +104,7 @@ struct LogitsShape {
   std::int64_t row_stride() const { return stride == 0 ? columns : stride; }
 };
 
-/// The fp32 figures of a row that softmax_part writes: the largest logit, the sum of exp(logit -
+/// The fp32 statistics of a row that softmax_part writes: the largest logit, the sum of exp(logit -
 /// largest), the target's logit (0 if another rank holds it).
 inline constexpr std::int64_t kSoftmaxPart = 3;
 
@@ -122,8 +122,8 @@ struct NormForward {
   View weight;
   View bias{};  ///< empty: an RMS norm
   View y;       ///< without a delta it may be x's memory
-  /// fp32 figures of each row: mean (layer norm only) and reciprocal deviation from the mean, for
-  /// an RMS norm from zero.
+  /// fp32 statistics of each row: mean (layer norm only) and reciprocal deviation from the mean,
+  /// for an RMS norm from zero.
   View statistics;
   float epsilon = 1e-5F;
   bool plus_one = false;  ///< of an RMS norm: its weights are 1 + `weight`

@@ -225,7 +225,7 @@ void forward_head(const Head& head, const Attention::Operands& o, Products& prod
                    .stride = score_stride(keys),
                    .scale = s.score_scale(),
                    .scores = place.scores,
-                   .powers = place.probabilities,
+                   .probabilities = place.probabilities,
                    .dtype = s.dtype,
                    .logsumexp = head.of_log_sums(o.logsumexp) + first,
                    .inverse_sums = place.inverse});

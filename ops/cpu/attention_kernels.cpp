@@ -54,8 +54,8 @@ void softmax_rows(const SoftmaxBlock& b) {
     const std::int64_t end = std::min(b.keys, b.first + row + 1);
     const std::int64_t begin = std::max<std::int64_t>(b.first + row + 1 - b.window, 0);
     const float* scores = b.scores + row * b.stride + begin;
-    T* const of_row = static_cast<T*>(b.powers) + row * b.stride;
-    T* const powers = of_row + begin;
+    T* const of_row = static_cast<T*>(b.probabilities) + row * b.stride;
+    T* const probabilities = of_row + begin;
     const auto count = static_cast<std::size_t>(end - begin);
     const auto room = static_cast<std::size_t>(b.keys - begin);
     auto largest = lowest;
@@ -66,11 +66,11 @@ void softmax_rows(const SoftmaxBlock& b) {
     auto sums = hn::Zero(d);
     for_lanes_with_room(d, count, room, [&](std::size_t i, auto lanes) HWY_ATTR {
       const auto x = hn::MulSub(load(d, scores + i, lanes), hn::Set(d, scale), hn::Set(d, shift));
-      const auto power = exp2(d, x);
-      sums = hn::Add(sums, only(d, power, hn::Zero(d), lanes));
-      store(d, power, powers + i, lanes);
+      const auto probability = exp2(d, x);
+      sums = hn::Add(sums, only(d, probability, hn::Zero(d), lanes));
+      store(d, probability, probabilities + i, lanes);
     });
-    std::fill(of_row, powers, T{});
+    std::fill(of_row, probabilities, T{});
     std::fill(of_row + end, of_row + b.keys, T{});
     const float sum = sum_lanes(d, sums);
     b.inverse_sums[row] = 1.0F / sum;

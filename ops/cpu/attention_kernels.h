@@ -15,13 +15,14 @@ struct SoftmaxBlock {
   std::int64_t rows = 0;
   std::int64_t keys = 0;
   std::int64_t window = 0;
-  std::int64_t stride = 0;  ///< elements between rows, of scores and of powers
+  std::int64_t stride = 0;  ///< elements between rows, of scores and of probabilities
   float scale = 1;          ///< multiplies the scores
   const float* scores = nullptr;
-  void* powers = nullptr;      ///< exp(score - row's largest), 0 if masked; may be `scores` in fp32
-  DType dtype = DType::fp32;   ///< of powers
-  float* logsumexp = nullptr;  ///< per row: log of the sum of exp(scale * score)
-  float* inverse_sums = nullptr;  ///< per row: 1 / sum of powers
+  /// exp(score - row's largest), 0 if masked: unnormalised; may be `scores` in fp32
+  void* probabilities = nullptr;
+  DType dtype = DType::fp32;      ///< of probabilities
+  float* logsumexp = nullptr;     ///< per row: log of the sum of exp(scale * score)
+  float* inverse_sums = nullptr;  ///< per row: 1 / sum of probabilities
 };
 void softmax_block(const SoftmaxBlock& block);
 

@@ -337,7 +337,7 @@ __m512i times_scales(__m512bh levels, __m512 scales) {
 
 }  // namespace
 
-void multiply_pair_rows(const Bf16DotProduct& p) {
+void multiply_bf16(const Bf16DotProduct& p) {
   switch (p.levels) {
     case Bf16DotProduct::Levels::bf16:
       return multiply_all<Bf16>(p);
@@ -368,7 +368,7 @@ void widen_pairs(const Bf16DotProduct& p, std::byte* to) {
 
 namespace zero::cpu {
 
-void multiply_pair_rows(const Bf16DotProduct& /*product*/) {}
+void multiply_bf16(const Bf16DotProduct& /*product*/) {}
 void look_up_pairs(const Bf16DotProduct& /*codes*/, std::byte* /*to*/) {}
 void widen_pairs(const Bf16DotProduct& /*codes*/, std::byte* /*to*/) {}
 

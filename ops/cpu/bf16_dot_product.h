@@ -57,7 +57,7 @@ constexpr PairPlace pair_place(Bf16DotProduct::Levels levels, std::int64_t depth
 
 /// These only for processors with Bf16Instructions::pairs (ops/cpu/processor.h), in a build for
 /// them.
-void multiply_pair_rows(const Bf16DotProduct& product);
+void multiply_bf16(const Bf16DotProduct& product);
 /// The levels of all tiles of int8 or bits4 as Levels::bf16: depth_tiles * 2048 bytes, aligned
 /// to 64. Reads nothing of rows and sums.
 void look_up_pairs(const Bf16DotProduct& codes, std::byte* to);

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Scores, powers and sums of values of a tile of query rows over a key block of positions, in fp32.
-// Included inside Highway's foreach_target mechanism, once per target.
+// Scores, probabilities and sums of values of a tile of query rows over a key block of positions,
+// in fp32. Included inside Highway's foreach_target mechanism, once per target.
 
 #if defined(ZERO_INFERENCE_CPU_CACHED_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ZERO_INFERENCE_CPU_CACHED_ATTENTION_INL_H_
@@ -28,18 +28,18 @@ namespace zero::cpu::HWY_NAMESPACE {
 using FloatTag = hn::ScalableTag<float>;
 /// One thread's scratch for a tile of query rows.
 struct TileScratch {
-  float* queries;  // (kTileRows, head_width), scaled
-  float* out;      // the same, before the division by sums
-  float* powers;   // (kTileRows, kKeyBlock): scores, then exp(score - largest), of codes times the
-                   // scales of values
+  float* queries;        // (kTileRows, head_width), scaled
+  float* out;            // the same, before the division by sums
+  float* probabilities;  // (kTileRows, kKeyBlock): scores, then exp(score - largest), times
+                         // the scales of values if these are codes
 };
 
-/// A tile's rows and their running figures.
+/// A tile's rows and their running statistics.
 template <typename T>
 struct Tile {
   std::int64_t rows = 0;
   bool by_pairs = false;  // by PairAttention
-  float scale = 0;        // CachedAttention::scale_of_powers
+  float scale = 0;        // CachedAttention::exp2_scale
   std::array<std::int64_t, kTileRows> positions{};
   std::array<const T*, kTileRows> q{};
   std::array<T*, kTileRows> out{};
@@ -70,14 +70,14 @@ HWY_INLINE hn::Vec<D> load_stored(D d, const std::int8_t* from, SomeLanes lanes)
   return load_stored(d, padded, AllLanes{});
 }
 
-// Multiplies a chunk's figures of all rows of a tile by its scales.
-HWY_INLINE void scale_chunk(const float* scales, std::int64_t rows, float* figures) {
+// Multiplies the scores or probabilities of a chunk of all rows of a tile by its scales.
+HWY_INLINE void scale_chunk(const float* scales, std::int64_t rows, float* values) {
   const hn::CappedTag<float, kCacheChunk> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t j = 0; j < kCacheChunk; j += lanes) {
     const auto scale = hn::LoadU(d, scales + j);
     for (std::int64_t row = 0; row < rows; ++row) {
-      float* const to = figures + row * kKeyBlock + j;
+      float* const to = values + row * kKeyBlock + j;
       hn::StoreU(hn::Mul(hn::LoadU(d, to), scale), d, to);
     }
   }
@@ -99,7 +99,7 @@ void score_keys(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
         const float key = hn::GetLane(load_stored(d, keys + i * kCacheChunk, AllLanes{}));
         sum += scratch.queries[row * head_width + i] * key;
       }
-      scratch.powers[row * kKeyBlock + at] = sum;
+      scratch.probabilities[row * kKeyBlock + at] = sum;
     }
   }
 }
@@ -145,7 +145,7 @@ void score_chunks(const HeadOfCache<S>& head, std::int64_t head_width, std::int6
   for (std::int64_t row = 0; row < rows; ++row) {
 #pragma GCC unroll 16
     for (std::int64_t j = 0; j < vectors; ++j) {
-      hn::StoreU(sums[row][j], d, scratch.powers + row * kKeyBlock + at + j * kLanes);
+      hn::StoreU(sums[row][j], d, scratch.probabilities + row * kKeyBlock + at + j * kLanes);
     }
   }
 }
@@ -166,9 +166,9 @@ void score_keys(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
 
 #endif
 
-// Scores of a row become powers: those of positions that it does not see 0.
+// Scores of a row become probabilities: those of positions that it does not see 0.
 template <typename T>
-void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first) {
+void fold_row(Tile<T>& tile, std::int64_t row, float* probabilities, std::int64_t first) {
   constexpr FloatTag d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto at = static_cast<std::size_t>(row);
@@ -176,22 +176,22 @@ void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first
   std::int64_t visible = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kKeyBlock);
   std::int64_t opening = std::clamp<std::int64_t>(tile.starts[at] - first, 0, kKeyBlock);
   if (opening >= visible) opening = visible = 0;
-  std::fill(powers, powers + opening, kLowest);
-  std::fill(powers + visible, powers + kKeyBlock, kLowest);
+  std::fill(probabilities, probabilities + opening, kLowest);
+  std::fill(probabilities + visible, probabilities + kKeyBlock, kLowest);
   tile.opening[at] = opening;
   tile.visible[at] = visible;
   tile.factors[at] = 1;
   if (visible == 0) return;
   auto most = hn::Set(d, tile.largest[at]);
   for (std::int64_t j = 0; j < kKeyBlock; j += lanes)
-    most = hn::Max(most, hn::LoadU(d, powers + j));
+    most = hn::Max(most, hn::LoadU(d, probabilities + j));
   const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
   tile.factors[at] = hn::GetLane(exp2(d, hn::Set(d, tile.largest[at] - largest)));
   auto sum = hn::Zero(d);
   for (std::int64_t j = 0; j < kKeyBlock; j += lanes) {
-    const auto power = exp2(d, hn::Sub(hn::LoadU(d, powers + j), hn::Set(d, largest)));
-    hn::StoreU(power, d, powers + j);
-    sum = hn::Add(sum, power);
+    const auto probability = exp2(d, hn::Sub(hn::LoadU(d, probabilities + j), hn::Set(d, largest)));
+    hn::StoreU(probability, d, probabilities + j);
+    sum = hn::Add(sum, probability);
   }
   tile.largest[at] = largest;
   tile.sums[at] = tile.sums[at] * tile.factors[at] + sum_lanes(d, sum);
@@ -211,7 +211,7 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
            j < tile.visible[static_cast<std::size_t>(row)]; ++j) {
         const S* const values = head.values(first + j) + j % kCacheChunk * head_width;
         const float value = hn::GetLane(load_stored(d, values + i, AllLanes{}));
-        out[i] += scratch.powers[row * kKeyBlock + j] * value;
+        out[i] += scratch.probabilities[row * kKeyBlock + j] * value;
       }
     }
   }
@@ -236,8 +236,8 @@ struct SeenPositions {
   }
 };
 
-// out = out * factor + powers x values of some vectors of a head's elements, for all rows of a
-// tile. A row reads no value that it does not see: one that is no number stays with other rows.
+// out = out * factor + probabilities x values of some vectors of a head's elements, for all rows of
+// a tile. A row reads no value that it does not see: one that is no number stays with other rows.
 template <typename T, typename S, std::int64_t rows, std::int64_t vectors, class Lanes>
 void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
                 const Tile<T>& tile, const SeenPositions& seen, const TileScratch& scratch,
@@ -267,10 +267,10 @@ void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_
 #pragma GCC unroll 8
         for (std::int64_t row = 0; row < rows; ++row) {
           if (!knows(row, j)) continue;
-          const auto power = hn::Set(d, scratch.powers[row * kKeyBlock + j]);
+          const auto probability = hn::Set(d, scratch.probabilities[row * kKeyBlock + j]);
 #pragma GCC unroll 4
           for (std::int64_t v = 0; v < vectors; ++v) {
-            sums[row][v] = hn::MulAdd(power, value[v], sums[row][v]);
+            sums[row][v] = hn::MulAdd(probability, value[v], sums[row][v]);
           }
         }
       }

@@ -40,7 +40,7 @@ PairAttention pair_attention(const CacheShape& cache, const Tile<bfloat16>& tile
   PairAttention a{.rows = rows,
                   .head_width = cache.head_width,
                   .scale = tile.scale,
-                  .powers = scratch.powers,
+                  .probabilities = scratch.probabilities,
                   .out = scratch.out};
   for (std::size_t row = 0; row < rows; ++row) {
     a.queries[row] = reinterpret_cast<const std::byte*>(tile.q[row]);
@@ -60,7 +60,7 @@ void attend_by_pairs(PairAttention& a, const HeadOfCache<bfloat16>& head, Tile<b
   }
   score_pairs(a);
   for (std::int64_t row = 0; row < rows; ++row) {
-    fold_row(tile, row, a.powers + row * kKeyBlock, first);
+    fold_row(tile, row, a.probabilities + row * kKeyBlock, first);
     a.opening[row] = tile.opening[static_cast<std::size_t>(row)];
     a.visible[row] = tile.visible[static_cast<std::size_t>(row)];
     a.factors[row] = tile.factors[static_cast<std::size_t>(row)];
@@ -93,15 +93,15 @@ void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& t
     score_keys<S, rows>(head, width, first, count, scratch);
     if constexpr (HeadOfCache<S>::kHasScales) {
       for (std::int64_t at = 0; at < count; at += kCacheChunk) {
-        scale_chunk(head.key_scales(first + at), rows, scratch.powers + at);
+        scale_chunk(head.key_scales(first + at), rows, scratch.probabilities + at);
       }
     }
     for (std::int64_t row = 0; row < rows; ++row) {
-      fold_row(tile, row, scratch.powers + row * kKeyBlock, first);
+      fold_row(tile, row, scratch.probabilities + row * kKeyBlock, first);
     }
     if constexpr (HeadOfCache<S>::kHasScales) {
       for (std::int64_t at = 0; at < count; at += kCacheChunk) {
-        scale_chunk(head.value_scales(first + at), rows, scratch.powers + at);
+        scale_chunk(head.value_scales(first + at), rows, scratch.probabilities + at);
       }
     }
     add_values<T, S, rows>(head, width, first, tile, scratch);
@@ -149,7 +149,7 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
   for (std::int64_t first = 0; first < all;) {
     Tile<T> tile;
     tile.by_pairs = by_pairs;
-    tile.scale = o.scale_of_powers();
+    tile.scale = o.exp2_scale();
     const std::int64_t left = std::min(kMostRows, all - first);
     tile.rows = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(left)));
     for (std::int64_t i = 0; i < tile.rows; ++i) {

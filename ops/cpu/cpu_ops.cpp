@@ -3,10 +3,43 @@
 #include "ops/cpu/cpu_ops.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
 
+#include "base/checked_math.h"
+#include "device/cpu/parallel.h"
 #include "ops/cpu/product_choice.h"
+#include "ops/cpu/row_of.h"
 
 namespace zero::cpu {
+namespace {
+
+constexpr std::int64_t kElementGrain = 1 << 14;
+constexpr std::int64_t kRowGrain = 8;
+constexpr std::int64_t kColumnGrain = 64;
+
+// Rescales the sums of exponentials to the largest logit of all ranks.
+void fold_row(std::int64_t row, std::int64_t rows, std::int64_t ranks, View parts, double& loss) {
+  const auto part = [&](std::int64_t rank) {
+    return row_of<float>(parts, rank * rows + row, kSoftmaxPart);
+  };
+  float largest = part(0)[0];
+  for (std::int64_t rank = 1; rank < ranks; ++rank) largest = std::max(largest, part(rank)[0]);
+  double sum = 0;
+  float target = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const float* of_rank = part(rank);
+    sum += static_cast<double>(of_rank[1]) *
+           std::exp(static_cast<double>(of_rank[0]) - static_cast<double>(largest));
+    target += of_rank[2];
+  }
+  part(0)[0] = largest;
+  part(0)[1] = static_cast<float>(sum);
+  loss = std::log(sum) + static_cast<double>(largest) - static_cast<double>(target);
+}
+
+}  // namespace
 
 CpuOps::CpuOps(Device& device)
     : Ops(device),
@@ -52,6 +85,42 @@ void CpuOps::submit_product(std::string_view what, const ProductShape& shape,
   device().compute().submit(what, [&product, all] { product.run(all); });
 }
 
+void CpuOps::submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,
+                         std::function<void(Rows)> kernel) {
+  device().compute().submit(what, [this, rows, grain, kernel = std::move(kernel)] {
+    parallel_for(threads_, rows, grain, [&](std::int64_t begin, std::int64_t end) {
+      kernel({begin, end});
+    });
+  });
+}
+
+std::int64_t CpuOps::partial_bytes(std::int64_t rows, std::int64_t width) {
+  return 4 * div_ceil(rows, kRowChunk) * width;
+}
+
+void CpuOps::submit_sums(std::string_view what, const MatrixShape& s, AddRows add,
+                         std::vector<View> sums) {
+  const auto width = s.columns * static_cast<std::int64_t>(sums.size());
+  auto* const partials = static_cast<float*>(scratch(what, partial_bytes(s.rows, width)));
+  device().compute().submit(what, [=, this, add = std::move(add), sums = std::move(sums)] {
+    const std::int64_t chunks = div_ceil(s.rows, kRowChunk);
+    parallel_for(threads_, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+        const std::span<float> partial(partials + chunk * width, static_cast<std::size_t>(width));
+        std::fill(partial.begin(), partial.end(), 0.0F);
+        add({chunk * kRowChunk, std::min(s.rows, (chunk + 1) * kRowChunk)}, partial);
+      }
+    });
+    const float* from = partials;
+    for (const View& each : sums) {
+      fold_partials(from, chunks, width, each);
+      from += s.columns;
+    }
+  });
+}
+
+// Products and attention.
+
 void CpuOps::do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) {
   const auto epilogue = bias.empty() ? ProductShape::Epilogue::none : ProductShape::Epilogue::bias;
   submit_product("linear_forward", forward_product(shape, y.dtype(), epilogue),
@@ -94,6 +163,163 @@ void CpuOps::do_attention_backward(const AttentionShape& shape, View qkv, View o
       .scratch = scratch("attention_backward", attention_.scratch_bytes())};
   device().compute().submit("attention_backward",
                             [this, shape, operands] { attention_.backward(shape, operands); });
+}
+
+// Norms, elementwise operations, rotary embeddings and embeddings: rows spread over threads.
+
+void CpuOps::do_column_sums(const MatrixShape& s, View x, View sums) {
+  submit_sums(
+      "column_sums", s,
+      [=](Rows rows, std::span<float> partial) { column_sum_rows(x, s.columns, rows, partial); },
+      {sums});
+}
+
+void CpuOps::do_norm_forward(const MatrixShape& s, const NormForward& o) {
+  submit_rows("norm_forward", s.rows, kRowGrain,
+              [=](Rows rows) { norm_forward_rows(s.columns, o, rows); });
+}
+
+void CpuOps::do_norm_apply(const MatrixShape& s, const NormForward& o) {
+  submit_rows("norm_apply", s.rows, kRowGrain,
+              [=](Rows rows) { norm_apply_rows(s.columns, o, rows); });
+}
+
+void CpuOps::do_norm_backward(const MatrixShape& s, const NormBackward& o) {
+  std::vector<View> sums{o.dweight};
+  if (o.kind() == NormKind::layer) sums.push_back(o.dbias);
+  submit_sums(
+      "norm_backward", s,
+      [=](Rows rows, std::span<float> partial) { norm_backward_rows(s.columns, o, rows, partial); },
+      std::move(sums));
+}
+
+void CpuOps::do_head_norm_forward(const HeadNormShape& s, const HeadNormForward& o) {
+  submit_rows("head_norm_forward", s.rows, kRowGrain,
+              [=](Rows rows) { head_norm_rows(s, o, rows); });
+}
+
+void CpuOps::do_head_norm_backward(const HeadNormShape& s, const HeadNormBackward& o) {
+  submit_sums(
+      "head_norm_backward", {s.rows, s.head_width, s.dtype},
+      [=](Rows rows, std::span<float> partial) { head_norm_backward_rows(s, o, rows, partial); },
+      {o.dquery, o.dkey});
+}
+
+void CpuOps::do_scale(View x, float factor) {
+  submit_rows("scale", x.count(), kElementGrain,
+              [=](Rows elements) { scale_range(x, factor, elements); });
+}
+
+void CpuOps::do_add(View x, View delta, View sum) {
+  submit_rows("add", x.count(), kElementGrain,
+              [=](Rows elements) { add_range(x, delta, sum, elements); });
+}
+
+void CpuOps::do_gelu_forward(View x, View y) {
+  submit_rows("gelu_forward", x.count(), kElementGrain,
+              [=](Rows elements) { gelu_range(x, y, elements); });
+}
+
+void CpuOps::do_gelu_backward(const MatrixShape& s, View x, View dy, View y, View dbias) {
+  submit_sums("gelu_backward", s,
+              [=](Rows rows, std::span<float> partial) {
+                gelu_backward_rows({s.columns, x, dy, y}, rows, partial);
+              },
+              {dbias});
+}
+
+void CpuOps::do_gated_forward(const MatrixShape& s, Gate gate, View x, View y) {
+  submit_rows("gated_forward", s.rows, kRowGrain,
+              [=](Rows rows) { gated_rows(gate, x, y, s.columns, rows); });
+}
+
+void CpuOps::do_gated_backward(const MatrixShape& s, Gate gate, View x, View dy) {
+  submit_rows("gated_backward", s.rows, kRowGrain,
+              [=](Rows rows) { gated_backward_rows(gate, x, dy, s.columns, rows); });
+}
+
+void CpuOps::do_rotary_table(const RotaryShape& s, const RotaryAngles& angles, View cosines,
+                             View sines) {
+  submit_rows("rotary_table", s.sequence, kRowGrain,
+              [=, frequencies = angles.frequencies(s.head_width)](Rows positions) {
+                auto at = static_cast<std::size_t>(positions.begin) * frequencies.size();
+                for (std::int64_t position = positions.begin; position < positions.end;
+                     ++position) {
+                  for (const double frequency : frequencies) {
+                    const double angle = static_cast<double>(position) * frequency;
+                    cosines.as<float>()[at] = static_cast<float>(std::cos(angle));
+                    sines.as<float>()[at] = static_cast<float>(std::sin(angle));
+                    ++at;
+                  }
+                }
+              });
+}
+
+void CpuOps::do_rotary(const RotaryShape& s, Turn turn, View x, View cosines, View sines) {
+  const RotaryRows operands{s, turn, x, cosines, sines};
+  submit_rows("rotary", s.batch * s.sequence, kRowGrain,
+              [=](Rows rows) { rotary_rows(operands, rows); });
+}
+
+void CpuOps::do_embedding_forward(const EmbeddingShape& s, View tokens, View token_weight,
+                                  View position_weight, View x) {
+  const EmbeddingRows operands{s, tokens, token_weight, position_weight, x};
+  submit_rows("embedding_forward", s.batch * s.sequence, kRowGrain,
+              [=](Rows rows) { embedding_rows(operands, rows); });
+}
+
+// Cut by columns: one thread owns each element and adds in row order.
+void CpuOps::do_embedding_backward(const EmbeddingShape& s, View tokens, View dx,
+                                   View token_gradient, View position_gradient) {
+  const EmbeddingRows operands{s, tokens, token_gradient, position_gradient, dx};
+  submit_rows("embedding_backward", s.width, kColumnGrain,
+              [=](Rows columns) { embedding_backward_columns(operands, columns); });
+}
+
+// Cross-entropy, also with columns of logits cut over several ranks.
+
+void CpuOps::do_cross_entropy_forward(const LogitsShape& s, View logits, View targets,
+                                      View losses) {
+  const LogitRows operands{.shape = s, .logits = logits, .targets = targets, .losses = losses};
+  submit_rows("cross_entropy_forward", s.rows, 1,
+              [=](Rows rows) { cross_entropy_rows(operands, rows); });
+}
+
+void CpuOps::do_cross_entropy_backward(const LogitsShape& s, View logits, View targets, float scale,
+                                       View losses) {
+  const LogitRows operands{
+      .shape = s, .logits = logits, .targets = targets, .losses = losses, .scale = scale};
+  submit_rows("cross_entropy_backward", s.rows, 1,
+              [=](Rows rows) { cross_entropy_gradient_rows(operands, rows); });
+}
+
+void CpuOps::do_softmax_part(const LogitsShape& s, View logits, View targets, View parts) {
+  const LogitRows operands{.shape = s, .logits = logits, .targets = targets, .parts = parts};
+  submit_rows("softmax_part", s.rows, 1, [=](Rows rows) { softmax_part_rows(operands, rows); });
+}
+
+void CpuOps::do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) {
+  device().compute().submit("fold_softmax", [rows, ranks, parts, losses] {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      fold_row(row, rows, ranks, parts, losses.as<double>()[static_cast<std::size_t>(row)]);
+    }
+  });
+}
+
+void CpuOps::do_cross_entropy_gradient(const LogitsShape& s, View logits, View targets,
+                                       View softmax, float scale) {
+  const LogitRows operands{
+      .shape = s, .logits = logits, .targets = targets, .parts = softmax, .scale = scale};
+  submit_rows("cross_entropy_gradient", s.rows, 1,
+              [=](Rows rows) { softmax_gradient_rows(operands, rows); });
+}
+
+void CpuOps::do_sum(View losses, View total) {
+  device().compute().submit("sum", [losses, total] {
+    double sum = 0;
+    for (const double loss : losses.as<double>()) sum += loss;
+    total.as<double>()[0] = sum;
+  });
 }
 
 }  // namespace zero::cpu

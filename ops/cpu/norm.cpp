@@ -18,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-/// fp32 figures per row.
+/// fp32 statistics per row.
 template <NormKind kind>
 inline constexpr std::int64_t kStatistics = kind == NormKind::layer ? 2 : 1;
 

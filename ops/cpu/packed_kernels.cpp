@@ -10,13 +10,154 @@
 
 #include "base/half.h"
 #include "ops/cpu/bf16_pairs.h"
-#include "ops/cpu/pair_tiles.h"
 
 namespace zero::cpu::packed {
 namespace {
 
+/// A packed tile of bf16 is two of AMX, of 16 x 64 bytes each. The left operand's are rows 0 to 15
+/// and 16 to 31; the right operand's are columns 0 to 15 and 16 to 31, in which neighbours in depth
+/// are stored in pairs.
+constexpr int kAmxRows = 16;
+constexpr std::int64_t kAmxBytes = 1024;
+constexpr std::int64_t kAmxStride = 64;
+constexpr std::int64_t kTileBytes = kTile * kTile * 2;
+
+struct Rows {
+  __m512i row[kAmxRows];
+};
+
+// Pairs of elements (i, j) become pairs (j, i).
+void transpose(Rows& r) {
+  __m512i a[kAmxRows];
+  __m512i b[kAmxRows];
+#pragma GCC unroll 16
+  for (int i = 0; i < kAmxRows; i += 2) {
+    a[i] = _mm512_unpacklo_epi32(r.row[i], r.row[i + 1]);
+    a[i + 1] = _mm512_unpackhi_epi32(r.row[i], r.row[i + 1]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kAmxRows; i += 4) {
+    b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+    b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+    b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+    b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 4; ++i) {
+    a[i] = _mm512_shuffle_i32x4(b[i], b[4 + i], 0x88);
+    a[4 + i] = _mm512_shuffle_i32x4(b[i], b[4 + i], 0xdd);
+    a[8 + i] = _mm512_shuffle_i32x4(b[8 + i], b[12 + i], 0x88);
+    a[12 + i] = _mm512_shuffle_i32x4(b[8 + i], b[12 + i], 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 8; ++i) {
+    r.row[i] = _mm512_shuffle_i32x4(a[i], a[8 + i], 0x88);
+    r.row[8 + i] = _mm512_shuffle_i32x4(a[i], a[8 + i], 0xdd);
+  }
+}
+
+struct Pair {
+  __m512i first;
+  __m512i second;
+};
+// Two rows of 32 elements become 32 pairs: 16 for the first tile, 16 for the second.
+Pair interleave(__m512i upper, __m512i lower) {
+  const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  const __m512i low = _mm512_unpacklo_epi16(upper, lower);
+  const __m512i high = _mm512_unpackhi_epi16(upper, lower);
+  return {_mm512_permutex2var_epi64(low, first, high),
+          _mm512_permutex2var_epi64(low, second, high)};
+}
+
+void write_half(const Rows& rows, std::byte* to) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kAmxRows; ++i) _mm512_store_si512(to + i * kAmxStride, rows.row[i]);
+}
+
+const bfloat16* elements(const Patch& patch) { return static_cast<const bfloat16*>(patch.data); }
+
+// Rows of a whole patch, and of one that lacks some.
+struct Whole {
+  const Patch& patch;
+  __m512i row(std::int64_t i) const {
+    return _mm512_loadu_si512(elements(patch) + i * patch.stride);
+  }
+};
+struct Cropped {
+  const Patch& patch;
+  __mmask32 mask = first_lanes(patch.columns);
+  __m512i row(std::int64_t i) const {
+    return i < patch.rows ? _mm512_maskz_loadu_epi16(mask, elements(patch) + i * patch.stride)
+                          : _mm512_setzero_si512();
+  }
+};
+
+template <typename Source>
+void pack_rows(const Source& from, std::byte* to) {
+  for (int i = 0; i < 2 * kAmxRows; ++i) _mm512_store_si512(to + i * kAmxStride, from.row(i));
+}
+
+template <typename Source>
+void pack_interleaved(const Source& from, std::byte* to) {
+  for (int i = 0; i < kAmxRows; ++i) {
+    const Pair pair = interleave(from.row(2 * i), from.row(2 * i + 1));
+    _mm512_store_si512(to + i * kAmxStride, pair.first);
+    _mm512_store_si512(to + kAmxBytes + i * kAmxStride, pair.second);
+  }
+}
+
+template <typename Source>
+void pack_transposed(const Source& from, std::byte* to) {
+  for (int half = 0; half < 2; ++half) {
+    Rows rows;
+#pragma GCC unroll 16
+    for (int i = 0; i < kAmxRows; ++i) rows.row[i] = from.row(half * kAmxRows + i);
+    transpose(rows);
+    write_half(rows, to + half * kAmxBytes);
+  }
+}
+
+void pack_packed_transposed(std::byte* to) {
+  for (int half = 0; half < 2; ++half, to += kAmxBytes) {
+    Rows rows;
+#pragma GCC unroll 16
+    for (int i = 0; i < kAmxRows; ++i) rows.row[i] = _mm512_load_si512(to + i * kAmxStride);
+    transpose(rows);
+    write_half(rows, to);
+  }
+}
+
+template <typename Source>
+void pack_from(Form form, const Source& from, std::byte* to) {
+  switch (form) {
+    case Form::left:
+      return pack_rows(from, to);
+    case Form::right:
+      return pack_interleaved(from, to);
+    case Form::right_transposed:
+      return pack_transposed(from, to);
+    case Form::left_transposed:
+      pack_interleaved(from, to);
+      pack_packed_transposed(to);
+  }
+}
+
+// Kernels::pack.
+void pack_pairs(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
+  Patch tile = patch;
+  for (; tile.columns > 0; tile.columns -= kTile, to += step) {
+    if (tile.rows >= kTile && tile.columns >= kTile) {
+      pack_from(form, Whole{tile}, to);
+    } else {
+      pack_from(form, Cropped{tile}, to);
+    }
+    tile.data = elements(tile) + kTile;
+  }
+}
+
 // Compilers do not track the memory that tile instructions read.
-void settle_memory() { __asm__ volatile("" ::: "memory"); }
+void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
 
 struct alignas(64) TileConfiguration {
   std::uint8_t palette = 1;
@@ -76,7 +217,7 @@ void multiply_tiles(const PanelProduct& p) {
   float* const upper_result = p.result;
   float* const lower_result = p.result + kAmxRows * p.result_stride;
   const std::int64_t result_bytes = p.result_stride * 4;
-  settle_memory();
+  compiler_barrier();
   if (p.start == PanelProduct::Start::zero) {
     _tile_zero(0);
     _tile_zero(1);
@@ -108,7 +249,7 @@ void multiply_tiles(const PanelProduct& p) {
   _tile_stored(1, upper_result + kAmxRows, result_bytes);
   _tile_stored(2, lower_result, result_bytes);
   _tile_stored(3, lower_result + kAmxRows, result_bytes);
-  settle_memory();
+  compiler_barrier();
 }
 
 constexpr int kRegisterRows = 8;  // whose sums fit the registers

@@ -148,17 +148,6 @@ float code_level(WeightFormat format, const std::byte* tile, PairPlace place) {
 
 }  // namespace
 
-std::int64_t StoredTiles::tile_bytes() const {
-  switch (format) {
-    case WeightFormat::plain:
-      return kTileElements * size_of(dtype);
-    case WeightFormat::int8:
-      return kTileElements;
-    default:
-      return kTileElements / 2;
-  }
-}
-
 StoredTiles stored_tiles(const WeightShape& shape, const View& weight) {
   StoredTiles stored{static_cast<const std::byte*>(weight.data()), shape.format, shape.dtype,
                      shape.in};
@@ -166,7 +155,7 @@ StoredTiles stored_tiles(const WeightShape& shape, const View& weight) {
   return stored;
 }
 
-Bf16DotProduct pair_rows(const StoredTiles& stored, std::int64_t column) {
+Bf16DotProduct bf16_dot_product(const StoredTiles& stored, std::int64_t column) {
   using Levels = Bf16DotProduct::Levels;
   using Scales = Bf16DotProduct::Scales;
   Bf16DotProduct p{.tiles = stored.column(column), .depth_tiles = stored.depth_tiles()};
@@ -258,7 +247,8 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
   }
   if (kernel == DType::bf16) {
     for (std::int64_t i = 0; i < count; ++i) {
-      widen_pairs(pair_rows(stored, first + i), to + i * stored.depth_tiles() * kTileElements * 2);
+      widen_pairs(bf16_dot_product(stored, first + i),
+                  to + i * stored.depth_tiles() * kTileElements * 2);
     }
     return;
   }

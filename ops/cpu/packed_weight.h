@@ -15,7 +15,7 @@ namespace zero::cpu {
 /// Where `weight` lies.
 StoredTiles stored_tiles(const WeightShape& shape, const View& weight);
 /// A column of tiles that kernels of bf16 instructions multiply.
-Bf16DotProduct pair_rows(const StoredTiles& stored, std::int64_t column);
+Bf16DotProduct bf16_dot_product(const StoredTiles& stored, std::int64_t column);
 
 std::int64_t packed_bytes(const WeightShape& shape);
 /// A column block is a column of tiles; the parts are the tiles and, if there are codes, the

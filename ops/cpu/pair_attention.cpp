@@ -48,7 +48,7 @@ void score(const PairAttention& a, std::int64_t chunk) {
   for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 4
     for (int g = 0; g < kChunks; ++g) {
-      _mm512_store_ps(a.powers + row * PairAttention::kPositions + (chunk + g) * kLanes,
+      _mm512_store_ps(a.probabilities + row * PairAttention::kPositions + (chunk + g) * kLanes,
                       _mm512_mul_ps(sums[row][g], scale));
     }
   }
@@ -62,13 +62,13 @@ void score_all(const PairAttention& a) {
   for (; chunk < a.chunks; ++chunk) score<kRows, 1>(a, chunk);
 }
 
-// Powers of a key block, rounded: pairs of positions.
-struct Powers {
+// Probabilities of a key block, rounded: pairs of positions.
+struct Probabilities {
   alignas(kLine) std::int32_t pair[PairAttention::kRows][PairAttention::kPositions / 2];
 
-  explicit Powers(const PairAttention& a) {
+  explicit Probabilities(const PairAttention& a) {
     for (std::int64_t row = 0; row < a.rows; ++row) {
-      const float* const from = a.powers + row * PairAttention::kPositions;
+      const float* const from = a.probabilities + row * PairAttention::kPositions;
       for (std::int64_t at = 0; at < PairAttention::kPositions; at += 2 * kLanes) {
         const __m512bh rounded =
             _mm512_cvtne2ps_pbh(_mm512_load_ps(from + at + kLanes), _mm512_load_ps(from + at));
@@ -99,7 +99,8 @@ Seen seen_by(const PairAttention& a) {
 
 // Adds kLines * 32 elements of values, from byte `at` of a position on.
 template <int kRows, int kLines>
-void add(const PairAttention& a, const Powers& powers, const Seen& seen, std::int64_t at) {
+void add(const PairAttention& a, const Probabilities& probabilities, const Seen& seen,
+         std::int64_t at) {
   __m512 sums[kRows][2 * kLines];
 #pragma GCC unroll 8
   for (int row = 0; row < kRows; ++row) {
@@ -128,10 +129,10 @@ void add(const PairAttention& a, const Powers& powers, const Seen& seen, std::in
       }
     };
     const auto add_row = [&](int row) __attribute__((always_inline)) {
-      const __m512bh power = broadcast_pair(powers.pair[row] + j / 2);
+      const __m512bh probability = broadcast_pair(probabilities.pair[row] + j / 2);
 #pragma GCC unroll 4
       for (int v = 0; v < 2 * kLines; ++v) {
-        sums[row][v] = _mm512_dpbf16_ps(sums[row][v], power, both[v]);
+        sums[row][v] = _mm512_dpbf16_ps(sums[row][v], probability, both[v]);
       }
     };
     if (j >= seen.all_begin && j + 1 < seen.all_end) {
@@ -164,15 +165,15 @@ void add(const PairAttention& a, const Powers& powers, const Seen& seen, std::in
 
 template <int kRows>
 void add_all(const PairAttention& a) {
-  const Powers powers(a);
+  const Probabilities probabilities(a);
   const Seen seen = seen_by<kRows>(a);
   constexpr int kLines = kRows > 4 ? 1 : 2;
   const std::int64_t bytes = a.head_width * 2;
   std::int64_t at = 0;
   for (; at + kLines * kLine <= bytes; at += kLines * kLine) {
-    add<kRows, kLines>(a, powers, seen, at);
+    add<kRows, kLines>(a, probabilities, seen, at);
   }
-  for (; at < bytes; at += kLine) add<kRows, 1>(a, powers, seen, at);
+  for (; at < bytes; at += kLine) add<kRows, 1>(a, probabilities, seen, at);
 }
 
 }  // namespace

@@ -26,16 +26,16 @@ struct PairAttention {
   std::int64_t opening[kRows] = {};                   ///< positions before those that a row sees
   std::int64_t visible[kRows] = {};                   ///< and behind them; both 0: it sees none
   float factors[kRows] = {};                          ///< of what the rows have summed before
-  float* powers = nullptr;                            ///< (rows, kPositions), aligned to 64 bytes
+  float* probabilities = nullptr;                     ///< (rows, kPositions), aligned to 64 bytes
   float* out = nullptr;                               ///< (rows, head_width), aligned to 64 bytes
 };
 
-/// powers = scale * queries keys, of the chunks that there are. The products before the scale must
-/// fit fp32.
+/// Writes scale * queries keys to `probabilities`, of the chunks that there are. The products
+/// before the scale must fit fp32.
 void score_pairs(const PairAttention& a);
-/// out = factors * out + powers values. Powers are rounded to bf16; those of positions that a row
-/// does not see are 0, or anything if it sees none. No row reads a value that it does not see,
-/// which may be no number.
+/// out = factors * out + probabilities values. Probabilities are rounded to bf16; those of
+/// positions that a row does not see are 0, or anything if it sees none. No row reads a value that
+/// it does not see, which may be no number.
 void add_pairs(const PairAttention& a);
 
 }  // namespace zero::cpu

@@ -15,8 +15,8 @@ namespace zero::cpu::packed::HWY_NAMESPACE {
 
 #if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
 
-bool has_few_rows_any() { return false; }
-void multiply_few_rows_any(const SkinnyProduct&, std::int64_t, std::int64_t, float*, std::byte*) {}
+bool has_gemv_any() { return false; }
+void multiply_skinny_any(const SkinnyProduct&, std::int64_t, std::int64_t, float*, std::byte*) {}
 void widen_codes_any(const StoredTiles&, std::int64_t, std::int64_t, float*) {}
 
 #else
@@ -220,10 +220,10 @@ void widen_codes_any(const StoredTiles& weight, std::int64_t begin, std::int64_t
   widen_codes<FourBits<WeightFormat::q4> >(weight, begin, end, to);
 }
 
-bool has_few_rows_any() { return true; }
+bool has_gemv_any() { return true; }
 
-void multiply_few_rows_any(const SkinnyProduct& p, std::int64_t begin, std::int64_t end,
-                           float* sums, std::byte* scratch) {
+void multiply_skinny_any(const SkinnyProduct& p, std::int64_t begin, std::int64_t end, float* sums,
+                         std::byte* scratch) {
   switch (p.weight.format) {
     case WeightFormat::int8:
       return multiply_columns<Int8>(p, begin, end, sums);
@@ -246,20 +246,20 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace zero::cpu {
 namespace packed {
-HWY_EXPORT(has_few_rows_any);
-HWY_EXPORT(multiply_few_rows_any);
+HWY_EXPORT(has_gemv_any);
+HWY_EXPORT(multiply_skinny_any);
 HWY_EXPORT(widen_codes_any);
 }  // namespace packed
 
 bool has_gemv() {
   using namespace packed;  // HWY_DYNAMIC_DISPATCH names a table of that namespace
-  return HWY_DYNAMIC_DISPATCH(has_few_rows_any)();
+  return HWY_DYNAMIC_DISPATCH(has_gemv_any)();
 }
 
-void multiply_few_rows(const SkinnyProduct& product, std::int64_t begin, std::int64_t end,
-                       float* sums, std::byte* scratch) {
+void multiply_skinny(const SkinnyProduct& product, std::int64_t begin, std::int64_t end,
+                     float* sums, std::byte* scratch) {
   using namespace packed;
-  HWY_DYNAMIC_DISPATCH(multiply_few_rows_any)(product, begin, end, sums, scratch);
+  HWY_DYNAMIC_DISPATCH(multiply_skinny_any)(product, begin, end, sums, scratch);
 }
 
 void widen_codes(const StoredTiles& weight, std::int64_t begin, std::int64_t end, float* to) {

@@ -27,14 +27,14 @@ struct SkinnyProduct {
   }
 };
 
-/// Whether the processor's vectors are of a length that multiply_few_rows() knows.
+/// Whether the processor's vectors are of a length that multiply_skinny() knows.
 bool has_gemv();
 /// Computes columns of tiles [begin, end) of a weight whose products are in fp32, widening
 /// elements in registers, to `sums`, (end - begin, rows, 32): every element is one fp32 sum in the
 /// order of depth, with the bits of a product by float_kernels() with the widened weight.
 /// `scratch`: of this thread, aligned to 64 bytes.
-void multiply_few_rows(const SkinnyProduct& product, std::int64_t begin, std::int64_t end,
-                       float* sums, std::byte* scratch);
+void multiply_skinny(const SkinnyProduct& product, std::int64_t begin, std::int64_t end,
+                     float* sums, std::byte* scratch);
 
 /// Columns of tiles [begin, end) of a coded weight as float_kernels() read them, to memory
 /// aligned to 64 bytes; if has_gemv().

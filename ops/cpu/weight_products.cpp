@@ -185,7 +185,7 @@ void WeightProducts::multiply_gemv(const WeightShape& shape, std::int64_t rows,
                   [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
                     std::byte* const own = scratch + thread * each;
                     auto* sums = reinterpret_cast<float*>(own);
-                    multiply_few_rows(product, begin, end, sums, own + kSumBytes);
+                    multiply_skinny(product, begin, end, sums, own + kSumBytes);
                     for (std::int64_t column = begin; column < end;
                          ++column, sums += rows * kTile) {
                       store_sums(packed::float_kernels(), shape, o, column, 0, rows, sums);
@@ -209,7 +209,7 @@ void WeightProducts::multiply_bf16_dot(const WeightShape& shape, std::int64_t ro
                     std::array<Bf16DotProduct, kColumns> columns;
                     for (std::int64_t i = 0; i < end - begin; ++i) {
                       Bf16DotProduct& column = columns.at(static_cast<std::size_t>(i));
-                      column = pair_rows(stored, begin + i);
+                      column = bf16_dot_product(stored, begin + i);
                       column.row_bytes = row_bytes(shape);
                       column.sums = sums;
                       if (looked_up == 0) {
@@ -226,7 +226,7 @@ void WeightProducts::multiply_bf16_dot(const WeightShape& shape, std::int64_t ro
                         Bf16DotProduct& column = columns.at(static_cast<std::size_t>(i));
                         column.x = x + row * row_bytes(shape);
                         column.rows = std::min(kTile, rows - row);
-                        multiply_pair_rows(column);
+                        multiply_bf16(column);
                         store_sums(*packed::pair_kernels(), shape, o, begin + i, row, column.rows,
                                    sums);
                       }

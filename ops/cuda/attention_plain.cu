@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
   auto* const queries = shared<float>();
   float* const keys = queries + kTileRows * kTileStride<parts>;
   float* const values = keys + kTileRows * kTileStride<parts>;
-  float* const powers = values + kTileRows * kTileStride<parts>;
+  float* const probabilities = values + kTileRows * kTileStride<parts>;
   const int head = static_cast<int>(blockIdx.y);
   const std::int64_t row = std::int64_t{blockIdx.z} * s.sequence;
   const int first = query_tile();
@@ -68,16 +68,16 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
       const float score = seen ? scores[r] : kLowest;
       const float most = fmaxf(largest[r], warp_max(score));
       const float top = most == kLowest ? 0.0F : most;  // keys before the query's window alone
-      const float power = Formulas{}.exp2(fmaf(score, to_log2, -top * to_log2));
+      const float probability = Formulas{}.exp2(fmaf(score, to_log2, -top * to_log2));
       const float kept = Formulas{}.exp2((largest[r] - top) * to_log2);
-      totals[r] = fmaf(totals[r], kept, power);
+      totals[r] = fmaf(totals[r], kept, probability);
       largest[r] = most;
 #pragma unroll
       for (int c = 0; c < parts; ++c) sums.at[r][c] *= kept;
-      powers[(own_first() + r) * kScoreStride + lane()] = power;
+      probabilities[(own_first() + r) * kScoreStride + lane()] = probability;
     }
     __syncwarp();
-    add_product<parts>(powers, values, sums);
+    add_product<parts>(probabilities, values, sums);
   }
   float inverse[kOwnRows];
 #pragma unroll

@@ -28,7 +28,7 @@ struct Sizes {
   int heads;
   int kv_heads;
   int width;
-  float scale;  // of scores, for powers of two
+  float scale;  // of scores, for exp2
   int window;   // positions that a query sees
 
   /// The first position that a query at `position` sees.
@@ -46,8 +46,8 @@ struct Pointers {
   float* parts;
 };
 
-/// The largest score of some positions, and the sum of their powers beside it.
-struct Figures {
+/// The largest score of some positions, and the sum of their probabilities beside it.
+struct SoftmaxStatistics {
   float largest = kLowest;
   float sum = 0;
 };
@@ -57,9 +57,9 @@ struct Factors {
   float added;
 };
 
-/// Adds the figures of a split to those of all before. A split without positions of the query
+/// Adds the statistics of a split to those of all before. A split without positions of the query
 /// changes nothing; one whose scores are no numbers makes the sum none.
-__device__ __forceinline__ Factors fold(Figures& total, const Figures& split) {
+__device__ __forceinline__ Factors fold(SoftmaxStatistics& total, const SoftmaxStatistics& split) {
   if (split.largest == kLowest) {
     total.sum += split.sum;
     return {1, 0};
@@ -77,13 +77,13 @@ __device__ __forceinline__ float folded(float total, const Factors& factors, flo
 /// A block's shared memory; heads have up to 32 * parts elements.
 template <int queries, int parts>
 struct Shared {
-  float q[queries][32 * parts];             // scaled
-  float powers[kWarps][queries][32];        // of the positions of a warp
-  float outs[kWarps][queries][32 * parts];  // powers x values of a warp
-  float total[queries][32 * parts];         // of all splits
-  Figures of_warp[kWarps][queries];
-  Figures of_split[queries];
-  Figures of_total[queries];
+  float q[queries][32 * parts];              // scaled
+  float probabilities[kWarps][queries][32];  // of the positions of a warp
+  float outs[kWarps][queries][32 * parts];   // probabilities x values of a warp
+  float total[queries][32 * parts];          // of all splits
+  SoftmaxStatistics of_warp[kWarps][queries];
+  SoftmaxStatistics of_split[queries];
+  SoftmaxStatistics of_total[queries];
   float weights[kWarps][queries];
   Factors factors[queries];
   int begins[queries];  // the first position that a query reads
@@ -113,24 +113,24 @@ __device__ __forceinline__ void load_queries(const Sizes& s, const Pointers<T>& 
   m.of_total[threadIdx.x] = {};
 }
 
-/// Scores of the lane's position become powers in shared memory, and figures of the warp.
+/// Scores of the lane's position become probabilities in shared memory, and statistics of the warp.
 template <int queries, int parts>
-__device__ __forceinline__ void keep_powers(const float (&scores)[queries], int first,
-                                            Shared<queries, parts>& m) {
+__device__ __forceinline__ void keep_probabilities(const float (&scores)[queries], int first,
+                                                   Shared<queries, parts>& m) {
 #pragma unroll
   for (int r = 0; r < queries; ++r) {
     const bool seen = first + lane() >= m.begins[r] && first + lane() < m.ends[r];
     const float largest = warp_max(seen ? scores[r] : kLowest);
-    const float power = seen ? Formulas{}.exp2(scores[r] - largest) : 0.0F;
-    const float sum = warp_sum(power);
-    m.powers[warp()][r][lane()] = power;
+    const float probability = seen ? Formulas{}.exp2(scores[r] - largest) : 0.0F;
+    const float sum = warp_sum(probability);
+    m.probabilities[warp()][r][lane()] = probability;
     if (lane() == 0) m.of_warp[warp()][r] = {largest, sum};
   }
 }
 
-/// The warp's powers times the values of positions [first, first + count) of one chunk; `at`: the
-/// first of these powers. A query reads no value that it does not see: one that is no number stays
-/// with others.
+/// The warp's probabilities times the values of positions [first, first + count) of one chunk;
+/// `at`: the first of these probabilities. A query reads no value that it does not see: one that is
+/// no number stays with others.
 template <int queries, int parts, class T>
 __device__ __forceinline__ void add_values(const Sizes& s, const T* values, int at, int count,
                                            int first, const Shared<queries, parts>& m,
@@ -146,9 +146,9 @@ __device__ __forceinline__ void add_values(const Sizes& s, const T* values, int 
 #pragma unroll
     for (int r = 0; r < queries; ++r) {
       if (first + j < m.begins[r] || first + j >= m.ends[r]) continue;
-      const float power = m.powers[warp()][r][at + j];
+      const float probability = m.probabilities[warp()][r][at + j];
 #pragma unroll
-      for (int c = 0; c < parts; ++c) sums[r][c] = fmaf(power, value[c], sums[r][c]);
+      for (int c = 0; c < parts; ++c) sums[r][c] = fmaf(probability, value[c], sums[r][c]);
     }
   }
 }
@@ -183,7 +183,7 @@ __device__ __forceinline__ void attend_warp(const Sizes& s, const Pointers<T>& o
       for (int r = 0; r < queries; ++r) scores[r] = fmaf(m.q[r][i], key, scores[r]);
     }
   }
-  keep_powers(scores, first, m);
+  keep_probabilities(scores, first, m);
   __syncwarp();
   float sums[queries][parts] = {};
 #pragma unroll
@@ -201,7 +201,7 @@ __device__ __forceinline__ void attend_warp(const Sizes& s, const Pointers<T>& o
   }
 }
 
-/// The figures of the split of a query, and its warps' weights: a thread a query.
+/// The statistics of the split of a query, and its warps' weights: a thread a query.
 template <int queries, int parts>
 __device__ __forceinline__ void weigh_warps(Shared<queries, parts>& m) {
   if (threadIdx.x >= queries) return;
@@ -300,18 +300,18 @@ __global__ void __launch_bounds__(kMostHeadWidth)
   const SplitQuery query = queries[blockIdx.x];
   const auto column = static_cast<int>(threadIdx.x);
   if (query.splits == 0 || column >= s.width) return;
-  Figures figures;
+  SoftmaxStatistics statistics;
   float total = 0;
   for (int split = s.first_seen(query.position) / kThreads; split < query.splits; ++split) {
     const std::int64_t slot =
         std::int64_t{query.parts + split * query.stride} * s.kv_heads + blockIdx.y;
     const float* const part = o.parts + slot * part_floats(s.width);
-    const Factors factors = fold(figures, {part[0], part[1]});
+    const Factors factors = fold(statistics, {part[0], part[1]});
     total = folded(total, factors, part[2 + column]);
   }
   const std::int64_t head = static_cast<int>(blockIdx.y) * s.queries_per_kv + query.head;
   o.out[(query.row * std::int64_t{s.heads} + head) * s.width + column] =
-      rounded<T>(total * (1.0F / figures.sum));
+      rounded<T>(total * (1.0F / statistics.sum));
 }
 
 Sizes sizes(const CachedAttention& o) {
@@ -319,7 +319,7 @@ Sizes sizes(const CachedAttention& o) {
           narrow<int>(o.heads),
           narrow<int>(o.cache.kv_heads),
           narrow<int>(o.cache.head_width),
-          o.scale_of_powers(),
+          o.exp2_scale(),
           o.window == 0 ? std::numeric_limits<int>::max() : narrow<int>(o.window)};
 }
 

@@ -59,7 +59,7 @@ __device__ __forceinline__ float scale(const unsigned char* weight, const CodePl
       return as_float(*reinterpret_cast<const float16*>(at));
     } else {
       const auto& range = *reinterpret_cast<const ScaleRange*>(
-          weight + places.range(column, depth / (kGroup * kPanelGroups)));
+          weight + places.range(column, depth / (kGroup * kScaleBlockGroups)));
       return static_cast<float>(*at) * range.step + range.least;
     }
   }

@@ -6,12 +6,17 @@
 #include <string>
 
 #include "device/device.h"
-#include "ops/ops.h"
 
-namespace zero::cuda {
+namespace zero {
 
-/// Ops on a CUDA device; throws zero::Error if the engine was built without CUDA.
+class InferenceOps;
+class Ops;
+
+namespace cuda {
+
+/// The operations of a CUDA device; throw zero::Error if the engine was built without CUDA.
 std::unique_ptr<Ops> make_ops(Device& device);
+std::unique_ptr<InferenceOps> make_inference_ops(Device& device);
 
 // Versions of the vendor's GPU libraries, which affect the last bits of results.
 
@@ -19,4 +24,5 @@ std::unique_ptr<Ops> make_ops(Device& device);
 std::string cublaslt_version();
 std::string cudnn_version();
 
-}  // namespace zero::cuda
+}  // namespace cuda
+}  // namespace zero

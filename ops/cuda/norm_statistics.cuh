@@ -11,7 +11,7 @@
 
 namespace zero::cuda {
 
-/// fp32 figures per row: mean (layer norm) and reciprocal deviation.
+/// fp32 statistics per row: mean (layer norm) and reciprocal deviation.
 template <NormKind kind>
 inline constexpr int kStatistics = kind == NormKind::layer ? 2 : 1;
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cuda/attention_plan.h"
 #include "ops/cuda/cache_places.h"
 #include "ops/cuda/code_places.h"
+#include "ops/cuda/pass_tables.h"
 
 namespace zero::cuda {
 namespace {
@@ -43,11 +43,11 @@ TEST(CodePlaces, GiveEachCodeAndScaleBytesOfItsOwn) {
           take(bytes, places.scale(column, i), places.scale_bytes());
         }
       }
-      for (std::int64_t panel = 0; format == WeightFormat::nf4 && panel < places.panels();
-           ++panel) {
+      for (std::int64_t scale_block = 0;
+           format == WeightFormat::nf4 && scale_block < places.scale_blocks(); ++scale_block) {
         for (std::int64_t column = 0; column < out; column += kRangeColumns) {
-          ASSERT_EQ(places.range(column, panel) % 4, 0);
-          take(bytes, places.range(column, panel), 8);
+          ASSERT_EQ(places.range(column, scale_block) % 4, 0);
+          take(bytes, places.range(column, scale_block), 8);
         }
       }
       for (const int uses : bytes) ASSERT_LE(uses, 1);

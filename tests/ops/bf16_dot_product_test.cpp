@@ -53,13 +53,13 @@ TEST_P(Bf16DotProduct, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
   const auto multiply = [&](const std::vector<bfloat16>& x, const std::byte* next) {
     const std::size_t rows = x.size() / kIn;
     std::vector<Sums> sums(rows + 2, Sums{});
-    cpu::Bf16DotProduct product = cpu::pair_rows(stored, 0);
+    cpu::Bf16DotProduct product = cpu::bf16_dot_product(stored, 0);
     product.x = reinterpret_cast<const std::byte*>(x.data());
     product.row_bytes = kIn * 2;
     product.rows = static_cast<std::int64_t>(rows);
     product.sums = sums[1].of_columns.data();
     product.next = next;
-    cpu::multiply_pair_rows(product);
+    cpu::multiply_bf16(product);
     EXPECT_EQ(sums.front().of_columns, Sums{}.of_columns) << "before " << rows << " rows";
     EXPECT_EQ(sums.back().of_columns, Sums{}.of_columns) << "behind " << rows << " rows";
     return std::vector<Sums>(sums.begin() + 1, sums.end() - 1);

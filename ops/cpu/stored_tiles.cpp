@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/cpu/weight_codes.h"
+#include "ops/cpu/stored_tiles.h"
 
 #include <algorithm>
 
@@ -45,6 +45,17 @@ void store_scales(const QuantizedRows& rows, std::int64_t column, std::byte* to)
   for (std::int64_t scale_block = rows.scale_block_begin(); scale_block < rows.scale_block_end();
        ++scale_block) {
     ranges[scale_block] = rows.ranges[rows.range_at(scale_block, column)];
+  }
+}
+
+std::int64_t StoredTiles::tile_bytes() const {
+  switch (format) {
+    case WeightFormat::plain:
+      return kTileElements * size_of(dtype);
+    case WeightFormat::int8:
+      return kTileElements;
+    default:
+      return kTileElements / 2;
   }
 }
 
