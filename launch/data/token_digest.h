@@ -27,8 +27,8 @@ struct TokenizerMark {
 
   bool operator==(const TokenizerMark&) const = default;
 };
-/// The hash is of all ids' pieces and special tokens: files of different forms have one mark if each
-/// id means the same in them.
+/// The hash is of all ids' pieces and special tokens: files of different forms have one mark if
+/// each id means the same in them.
 TokenizerMark mark_of(const Tokenizer& tokenizer);
 
 /// The hashes of all tokens of a file, XXH3 with 64 bits a block.

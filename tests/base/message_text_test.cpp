@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "base/message_text.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
-
-#include "base/message_text.h"
 
 namespace zero {
 namespace {
