@@ -105,7 +105,7 @@ endfunction()
 # doubles the time of a source that formats text, and to optimize tests takes longer than it saves, but for OPTIMIZED ones, whose own loops are long.
 function(zero_test_flags target)
   zero_light(${target})
-  zero_unity(${target} 5)
+  zero_unity(${target} 10)
   if(ZERO_SANITIZE STREQUAL "address")
     target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
   endif()

@@ -22,7 +22,7 @@ class Transfers : public ::testing::Test {
  protected:
   Transfer write(std::int64_t offset, std::size_t begin, std::size_t bytes) {
     return Transfer::write(file_, offset, std::span(memory_).subspan(begin, bytes),
-                           Transfer::Way::direct);
+                           Transfer::Mode::direct);
   }
   /// Whether the call goes past the cache, where the file system lets any do so.
   bool is_direct(const Transfer::Call& call) {
@@ -62,7 +62,7 @@ TEST_F(Transfers, OfUnalignedRangesGoThroughTheCache) {
   EXPECT_FALSE(is_direct(write(kBlock, 512, kBlock).next_call()));
   EXPECT_FALSE(is_direct(write(kBlock, 0, kBlock - 1).next_call()));
   EXPECT_FALSE(
-      is_direct(Transfer::write(file_, 0, std::span(memory_), Transfer::Way::cached).next_call()));
+      is_direct(Transfer::write(file_, 0, std::span(memory_), Transfer::Mode::cached).next_call()));
   EXPECT_FALSE(write(kBlock, 0, 0).wants_call());
 }
 
@@ -71,12 +71,12 @@ TEST_F(Transfers, ASystemThatRefusesADirectOneIsAskedOnceForEachFile) {
            {EINVAL, "Invalid argument"}, {EFAULT, "Bad address"}}) {
     PosixFile file(scratch_.path("file"), O_WRONLY, counts_);
     const auto all = std::span(memory_);
-    Transfer transfer = Transfer::write(file, 0, all, Transfer::Way::direct);
+    Transfer transfer = Transfer::write(file, 0, all, Transfer::Mode::direct);
     EXPECT_NE(transfer.next_call().descriptor, file.descriptor());
     transfer.advance(-error);
     ASSERT_TRUE(transfer.wants_call());
     EXPECT_EQ(transfer.next_call().descriptor, file.descriptor());
-    Transfer next = Transfer::write(file, 0, all, Transfer::Way::direct);
+    Transfer next = Transfer::write(file, 0, all, Transfer::Mode::direct);
     EXPECT_EQ(next.next_call().descriptor, file.descriptor());
     transfer.advance(-error);
     EXPECT_FALSE(transfer.wants_call());
@@ -116,7 +116,7 @@ TEST_F(Transfers, CountWhatIsWrittenPastTheCacheAndThroughIt) {
   transfer.advance(1000);
   EXPECT_EQ(counts_.text(), "io_uring, O_DIRECT for 8.2 kB of 9.2 kB, registered buffers");
   // Small files that are written at once are no matter of the disk's speed.
-  Transfer small = Transfer::write(file_, 0, std::span(memory_), Transfer::Way::cached);
+  Transfer small = Transfer::write(file_, 0, std::span(memory_), Transfer::Mode::cached);
   small.next_call();
   small.advance(kBlock);
   counts_.use("pwrite: no io_uring", "");
