@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "architecture/decoder_shape.h"
 #include "collectives/communicator.h"
 #include "launch/train/plan.h"
 

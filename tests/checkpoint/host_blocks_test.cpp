@@ -24,11 +24,11 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::Le;
 
-constexpr int kWorld = 3;
+constexpr int kHostRanks = 3;
 
 TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
   Scratch scratch;
-  SavedRun with = large_run_of(kWorld, 3, scratch.path("run"));
+  SavedRun with = large_run_of(kHostRanks, 3, scratch.path("run"));
   with.job.accumulation_steps = 3;
   with.checkpoints.file_bytes = 2'000'000;  // many files
   with.save_after = {1};
@@ -36,7 +36,7 @@ TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
   run(with);
   const std::string folder = scratch.path("run/step_00000001");
   std::mutex mutex;
-  std::barrier all_ranks(kWorld);
+  std::barrier all_ranks(kHostRanks);
   int reads = 0;
   int most_open = 0;
   HookedDisk disk([&](const std::string& call, const std::string&) {
@@ -73,7 +73,7 @@ TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
     all_ranks.arrive_and_wait();
     const std::lock_guard lock(mutex);
     EXPECT_EQ(reads, (all + 2) / 3 + (all + 1) / 3);
-    EXPECT_THAT(most_open, Le(kWorld * 8)) << "of some dozens of files";
+    EXPECT_THAT(most_open, Le(kHostRanks * 8)) << "of some dozens of files";
     EXPECT_EQ(open_files_below(folder), 0);
   });
 }

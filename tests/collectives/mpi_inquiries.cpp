@@ -60,7 +60,7 @@ void count_questions(MPI_Comm job) {
 
 void run(int* argc, char*** argv) {
   const auto runtime = mpi::Runtime::start(argc, argv);
-  mpi::Inquiries inquiries(mpi::Comm::copy_of(MPI_COMM_WORLD), {});
+  mpi::Inquiries inquiries(mpi::Comm::copy_of(MPI_COMM_WORLD), mpi::RankProcesses({}, {}, 0));
   int rank = 0;
   mpi::check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
   if (rank == 0) {
