@@ -12,7 +12,7 @@ namespace zero {
 
 /// The only exception of the library. The message names the source (rank, operation, unit, file,
 /// key or tensor), the value found, the value expected, and the remedy. The library throws and
-/// never exits; only a `main` ends a job.
+/// never exits, but for one case (nccl::Session); only a `main` ends a job.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}

@@ -202,7 +202,11 @@ void Queue::take_one() {
 
 UringQueue open_uring_queue(std::span<std::byte> memory, int depth) {
   auto ring = std::make_unique<Ring>(depth);
-  if (ring->error() != 0) return {nullptr, "no io_uring: " + reason_of(ring->error())};
+  if (ring->error() != 0) {
+    return {nullptr,
+            fmt::format("no io_uring: {}{}", reason_of(ring->error()),
+                        ring->error() == ENOMEM ? " (ulimit -l bounds it before Linux 5.12)" : "")};
+  }
   if (!ring->reads_and_writes()) {
     return {nullptr, "no io_uring: the kernel's has no reads and writes (Linux 5.6 has them)"};
   }

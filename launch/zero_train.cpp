@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
       "Trains a language model with ZeRO stages 0 to 3.\n"
       "Several ranks: mpirun -np N zero_train --config FILE; torchrun --no-python, or anything "
       "that "
-      "sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun; or threads of one "
+      "sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun -K1; or threads of one "
       "process: --local-ranks N.\n"
       "On several hosts without mpirun, all ranks need the same ZERO_JOB_SECRET (openssl rand -hex "
       "32), or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE.",

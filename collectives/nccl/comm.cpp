@@ -44,7 +44,8 @@ std::size_t count_of(View view) { return static_cast<std::size_t>(view.count());
 
 constexpr int kWindows = NCCL_VERSION(2, 27, 0);  // the first library with symmetric windows
 
-constexpr int kCopyEngines = NCCL_VERSION(2, 28, 0);  // the first that gathers without kernels
+// The first in which gathers without kernels (2.28) do not hang two ranks (NCCL's issue 2241).
+constexpr int kCopyEngines = NCCL_VERSION(2, 31, 2);
 constexpr int kNoKernels = 2;  // NCCL_CTA_POLICY_ZERO, which headers of 2.27 lack
 
 int version_of_library() {

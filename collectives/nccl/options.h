@@ -18,6 +18,8 @@ struct Options {
   Sums sums = Sums::exact;
   Gpus gpus = Gpus::own;
   std::chrono::milliseconds timeout{60'000};  ///< until all ranks have met
+  /// From a failure until the rank has ended its communicators; then the process ends (Session).
+  std::chrono::milliseconds ending{60'000};
 };
 
 }  // namespace zero::nccl

@@ -3,6 +3,8 @@
 #include "collectives/nccl/session.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <ranges>
 
@@ -29,37 +31,43 @@ void pause(int looks) {
 
 }  // namespace
 
-Session::Session(Store& store, int rank, std::shared_ptr<const CallContext> context)
-    : store_(store), rank_(rank), context_(std::move(context)), watcher_([this] { watch(); }) {}
+Session::Session(Store& store, int rank, std::shared_ptr<const CallContext> context,
+                 milliseconds ending)
+    : store_(store),
+      rank_(rank),
+      ending_(ending),
+      context_(std::move(context)),
+      aborter_([this] { abort_once_failed(); }),
+      watcher_([this] { watch(); }) {}
 
+// The watch goes last: it counts while communicators are aborted.
 Session::~Session() {
-  {
-    const std::scoped_lock lock(mutex_);
-    ended_ = true;
-  }
-  ends_.notify_all();
-  watcher_.join();
+  const auto end = [this](bool& flag, std::thread& thread) {
+    {
+      const std::scoped_lock telling(telling_);
+      flag = true;
+    }
+    changes_.notify_all();
+    thread.join();
+  };
+  end(ending_in_order_, aborter_);
+  end(ended_, watcher_);
 }
 
 void Session::attend(ncclComm_t comm, Attendance::GroupProgress group) {
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock telling(telling_);
   groups_.emplace_back(comm, std::move(group));
 }
 
-std::vector<Attendance::GroupProgress> Session::groups() const {
-  std::vector<Attendance::GroupProgress> all;
-  const std::scoped_lock lock(mutex_);
-  for (const auto& [comm, group] : groups_) all.push_back(group);
-  return all;
-}
-
-void Session::check_locked(const std::string& who) const {
+void Session::check(const std::string& who) const {
+  const std::scoped_lock telling(telling_);
   if (failure_) zero::fail("{}: the group has failed: {}", who, *failure_);
 }
 
-void Session::check(const std::string& who) const {
-  const std::scoped_lock lock(telling_);
-  check_locked(who);
+void Session::begin_call(const std::string& who) {
+  check(who);
+  const std::scoped_lock telling(telling_);
+  last_ = who;
 }
 
 ncclResult_t Session::state_of(ncclComm_t comm) const {
@@ -72,8 +80,7 @@ void Session::run(const std::string& who, ncclComm_t* comm, const std::function<
                   Clock::time_point deadline) {
   try {
     const std::scoped_lock lock(mutex_);
-    check_locked(who);
-    last_ = who;
+    begin_call(who);
     calls();
     if (std::ranges::find(comms_, *comm) == comms_.end()) comms_.push_back(*comm);
   } catch (const Error& error) {
@@ -86,12 +93,13 @@ void Session::run(const std::string& who, ncclComm_t* comm, const std::function<
 void Session::run_collective(const std::string& who, ncclComm_t comm,
                              const std::function<void()>& calls) {
   run(who, &comm, [&] {
-    count_locked(who, comm);
+    count(who, comm);
     calls();
   });
 }
 
-void Session::count_locked(const std::string& who, ncclComm_t comm) {
+void Session::count(const std::string& who, ncclComm_t comm) {
+  const std::scoped_lock telling(telling_);
   for (auto& [watched, group] : groups_) {
     if (watched != comm) continue;
     ++group.calls;
@@ -106,7 +114,7 @@ void Session::await_connected(const std::string& who, ncclComm_t comm, Clock::ti
   for (int looks = 0; reason.empty(); ++looks) {
     {
       const std::scoped_lock lock(mutex_);
-      check_locked(who);
+      check(who);
       const ncclResult_t state = state_of(comm);
       if (state == ncclSuccess) return;
       if (state != ncclInProgress) {
@@ -128,8 +136,12 @@ void Session::await_connected(const std::string& who, ncclComm_t comm, Clock::ti
 
 void Session::leave(ncclComm_t comm) noexcept {
   std::unique_lock lock(mutex_);
-  std::erase_if(groups_, [&](const auto& each) { return each.first == comm; });
-  if (std::erase(comms_, comm) == 0) return;  // aborted
+  {
+    const std::scoped_lock telling(telling_);
+    std::erase_if(groups_, [&](const auto& each) { return each.first == comm; });
+  }
+  if (has_aborted(lock)) return;
+  std::erase(comms_, comm);
   const auto deadline = Clock::now() + kFarewell;
   ncclResult_t state = ncclCommFinalize(comm);
   for (int looks = 0; state == ncclInProgress && Clock::now() < deadline; ++looks) {
@@ -146,29 +158,68 @@ void Session::leave(ncclComm_t comm) noexcept {
 }
 
 void Session::use(ncclComm_t comm, const std::function<void(ncclComm_t)>& call) noexcept {
-  const std::scoped_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (has_aborted(lock)) return;
   if (std::ranges::find(comms_, comm) != comms_.end()) call(comm);
 }
 
 void Session::fail(const std::string& reason) noexcept {
-  abort_all(reason);
+  begin_end(reason, Tell::others);
+  std::unique_lock lock(mutex_);
+  has_aborted(lock);
+}
+
+void Session::begin_end(const std::string& reason, Tell tell) noexcept {
+  {
+    const std::scoped_lock telling(telling_);
+    if (failure_) return;
+    failure_ = reason;
+    failed_at_ = Clock::now();
+    tell_ = tell;
+  }
+  changes_.notify_all();
+}
+
+bool Session::has_aborted(std::unique_lock<std::mutex>& lock) {
+  {
+    const std::scoped_lock telling(telling_);
+    if (!failure_) return false;
+  }
+  aborts_.wait(lock, [this] { return aborted_; });
+  return true;
+}
+
+void Session::abort_once_failed() {
+  std::unique_lock telling(telling_);
+  changes_.wait(telling, [this] { return failure_ || ending_in_order_; });
+  if (!failure_) return;
+  const std::string reason = *failure_;
+  const Tell tell = tell_;
+  telling.unlock();
   try {
-    const std::scoped_lock lock(mutex_);
-    if (*failure_ == reason) store_.set(kFailed, reason);
+    if (tell == Tell::others) store_.set(kFailed, reason);
   } catch (const std::exception&) {
     // The store has ended with this rank, from which the others learn that it is lost.
   }
+  {
+    const std::scoped_lock lock(mutex_);
+    for (ncclComm_t comm : comms_ | std::views::reverse) ncclCommAbort(comm);
+    comms_.clear();
+    aborted_ = true;
+  }
+  aborts_.notify_all();
 }
 
-void Session::abort_all(const std::string& reason) noexcept {
-  const std::scoped_lock lock(mutex_);
-  if (failure_) return;
-  {
-    const std::scoped_lock telling(telling_);
-    failure_ = reason;
-  }
-  for (ncclComm_t comm : comms_ | std::views::reverse) ncclCommAbort(comm);
-  comms_.clear();
+void Session::await_end() {
+  std::unique_lock telling(telling_);
+  if (changes_.wait_until(telling, failed_at_ + ending_, [this] { return ended_; })) return;
+  std::fputs(fmt::format("[rank {}] NCCL: the group has failed and did not end within {} s; this "
+                         "process ends: {}\n",
+                         rank_, std::chrono::duration<double>(ending_).count(), *failure_)
+                 .c_str(),
+             stderr);
+  std::fflush(stderr);
+  std::_Exit(1);
 }
 
 std::optional<std::string> Session::trouble_elsewhere() {
@@ -189,32 +240,45 @@ std::string Session::explained(const std::string& reason) {
 }
 
 std::optional<std::string> Session::trouble_here() const {
-  const std::scoped_lock lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return std::nullopt;
   for (ncclComm_t comm : comms_) {
     const ncclResult_t state = state_of(comm);
     if (state == ncclSuccess || state == ncclInProgress) continue;
+    const std::scoped_lock telling(telling_);
     return fmt::format("[rank {}] {}: NCCL: {}", rank_, last_, described(state, comm));
   }
   return std::nullopt;
 }
 
+void Session::look(Attendance& attendance) {
+  std::vector<Attendance::GroupProgress> groups;
+  std::string last;
+  {
+    const std::scoped_lock telling(telling_);
+    last = last_;
+    for (const auto& [comm, group] : groups_) groups.push_back(group);
+  }
+  if (const auto here = trouble_here()) return begin_end(explained(*here), Tell::others);
+  if (const auto elsewhere = trouble_elsewhere()) {
+    return begin_end(fmt::format("{} (the last call here: {})", *elsewhere, last), Tell::nobody);
+  }
+  try {
+    attendance.look(groups);
+  } catch (const std::exception& error) {
+    begin_end(error.what(), Tell::others);
+  }
+}
+
 void Session::watch() {
   Attendance attendance(store_, context_);
-  std::unique_lock lock(mutex_);
-  while (!ends_.wait_for(lock, attendance.until_due(kBetweenLooks), [this] { return ended_; })) {
-    const std::string last = last_;
-    lock.unlock();
-    if (const auto here = trouble_here()) return fail(explained(*here));
-    if (const auto elsewhere = trouble_elsewhere()) {
-      return abort_all(fmt::format("{} (the last call here: {})", *elsewhere, last));
-    }
-    try {
-      attendance.look(groups());
-    } catch (const std::exception& error) {
-      return fail(error.what());
-    }
-    lock.lock();
+  const auto changed = [this] { return ended_ || failure_; };
+  for (std::unique_lock telling(telling_);
+       !changes_.wait_for(telling, attendance.until_due(kBetweenLooks), changed); telling.lock()) {
+    telling.unlock();
+    look(attendance);
   }
+  await_end();
 }
 
 }  // namespace zero::nccl

@@ -20,14 +20,20 @@ namespace zero::nccl {
 
 /// An NCCL communicator and all splits of it, which live and fail together. A thread, the watch,
 /// observes them and the other ranks: if NCCL reports an error, or a rank reports failure, is lost
-/// or does not come in time, the session aborts all its communicators, so that no rank waits in
-/// vain, and every later call throws.
+/// or does not come in time, the session fails: it aborts all its communicators, so that no rank
+/// waits in vain, and every later call throws.
+///
+/// NCCL cannot abort gathers by copy engines and kernels on symmetric memory, and its abort may
+/// block: a thread may then wait for a stream for ever. A session that has failed and does not end
+/// in time therefore ends the process, with its reason on standard error and status 1. The library
+/// ends a process nowhere else unless it is told to.
 class Session {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `store` must outlive this.
-  Session(Store& store, int rank, std::shared_ptr<const CallContext> context);
+  /// `store` must outlive this. `ending`: from a failure until this must have ended.
+  Session(Store& store, int rank, std::shared_ptr<const CallContext> context,
+          std::chrono::milliseconds ending);
   /// Ends the watch; all communicators must have left.
   ~Session();
   Session(const Session&) = delete;
@@ -50,40 +56,61 @@ class Session {
   /// memory.
   void use(ncclComm_t comm, const std::function<void(ncclComm_t)>& call) noexcept;
 
-  /// Ends the session on all ranks for `reason`. The first reason is kept.
+  /// Ends the session on all ranks for `reason`, and returns once its communicators are aborted.
+  /// The first reason is kept.
   void fail(const std::string& reason) noexcept;
   /// Throws zero::Error if the session has failed. Never waits for calls of the library: host code
   /// on a stream may call this while a call of the library waits for that stream.
   void check(const std::string& who) const;
 
  private:
+  enum class Tell : bool { nobody, others };
+
   void watch();
-  std::vector<Attendance::GroupProgress> groups() const;
+  /// Never waits for a thread that is inside the library.
+  void look(Attendance& attendance);
+  /// Ends the process unless the session, which has failed, ends in time.
+  void await_end();
+  /// Once the session has failed: tells the others, and aborts its communicators.
+  void abort_once_failed();
+  /// The session has failed for `reason`, unless it had before.
+  void begin_end(const std::string& reason, Tell tell) noexcept;
+  /// Whether the session has failed; its communicators are aborted then. Unlocks while it waits.
+  bool has_aborted(std::unique_lock<std::mutex>& lock);
   /// The failure that other ranks report; empty if none.
   std::optional<std::string> trouble_elsewhere();
   /// `reason`, NCCL's, which names no rank, and before it the failure that other ranks report, if
   /// they do so in time.
   std::string explained(const std::string& reason);
-  /// The failure of this rank's communicators; empty if none.
+  /// The failure of this rank's communicators; empty if none, or if a thread is inside the library,
+  /// which asks for itself.
   std::optional<std::string> trouble_here() const;
   void await_connected(const std::string& who, ncclComm_t comm, Clock::time_point deadline);
-  void abort_all(const std::string& reason) noexcept;
-  void check_locked(const std::string& who) const;
-  void count_locked(const std::string& who, ncclComm_t comm);
+  void begin_call(const std::string& who);
+  void count(const std::string& who, ncclComm_t comm);
   /// The state of `comm` by NCCL.
   ncclResult_t state_of(ncclComm_t comm) const;
 
   Store& store_;
   int rank_;
-  mutable std::mutex mutex_;  // held for all calls of the library
-  std::condition_variable ends_;
-  bool ended_ = false;
-  mutable std::mutex telling_;  // also held for changes of failure_
-  std::optional<std::string> failure_;
+  std::chrono::milliseconds ending_;
+  mutable std::mutex mutex_;       // held for all calls of the library
   std::vector<ncclComm_t> comms_;  // a split stands behind its parent
+  std::condition_variable aborts_;
+  bool aborted_ = false;
+
+  mutable std::mutex telling_;  // for the following; may be locked while mutex_ is
+  std::condition_variable changes_;
   std::vector<std::pair<ncclComm_t, Attendance::GroupProgress>> groups_;
   std::string last_ = "nothing yet";
+  std::optional<std::string> failure_;
+  Clock::time_point failed_at_{};
+  Tell tell_ = Tell::nobody;
+  bool ending_in_order_ = false;  // nothing is left to abort
+  bool ended_ = false;
+
   std::shared_ptr<const CallContext> context_;
+  std::thread aborter_;
   std::thread watcher_;
 };
 

@@ -120,7 +120,7 @@ std::unique_ptr<Communicator> world(const StoreRank& self, Device& device, const
   for (const Identity& rank : ranks) hosts.push_back(rank.host);
   const ncclUniqueId id = shared_id(self);
   auto context = std::make_shared<CallContext>();
-  auto session = std::make_shared<Session>(self.store, self.rank, context);
+  auto session = std::make_shared<Session>(self.store, self.rank, context, options.ending);
   auto comm = Comm::join(session, {.id = id,
                                    .rank = self.rank,
                                    .size = self.size,

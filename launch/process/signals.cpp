@@ -19,13 +19,21 @@ constexpr const char* kRefused = "SIGUSR1: no run.checkpoint.folder; nothing is 
 
 const char* name_of(int signal) { return signal == SIGINT ? "SIGINT" : "SIGTERM"; }
 
+/// As whoever started this process may ask: nohup for SIGHUP, a shell for SIGINT with `&` in
+/// scripts.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/// Without ignored ones: a thread that waits for a signal would hear of it all the same.
 sigset_t watched_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGINT);
-  ::sigaddset(&signals, SIGTERM);
-  ::sigaddset(&signals, SIGHUP);  // a terminal that is gone asks for an end too
-  ::sigaddset(&signals, SIGUSR1);
+  // A terminal that is gone (SIGHUP) asks for an end too.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    if (!is_ignored(signal)) ::sigaddset(&signals, signal);
+  }
   // Also wakes the watcher's thread for its end.
   ::sigaddset(&signals, SIGUSR2);
   return signals;
@@ -78,11 +86,13 @@ int Signals::stop_listening() {
 
 SignalWatcher::SignalWatcher(std::function<AfterSignal(int)> on_signal) {
   const sigset_t signals = watched_signals();
+  const bool ends_on_usr2 = !is_ignored(SIGUSR2);
   // Threads inherit the mask, so only the watcher receives the signals.
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  thread_ = std::thread([this, signals, act = std::move(on_signal)] {
+  thread_ = std::thread([this, signals, ends_on_usr2, act = std::move(on_signal)] {
     for (int signal = 0; !ending_;) {
       if (::sigwait(&signals, &signal) != 0 || ending_) continue;
+      if (signal == SIGUSR2 && !ends_on_usr2) continue;
       if (signal == SIGUSR2 || signal == SIGHUP) signal = SIGTERM;
       if (act(signal) == AfterSignal::end) ::_exit(128 + signal);
     }

@@ -54,9 +54,10 @@ class Signals {
 };
 
 /// Waits for SIGINT, SIGTERM and SIGUSR1 on a thread of its own and runs `on_signal` there;
-/// SIGUSR2, with which some batch systems announce the end of a job, counts as SIGTERM. If that
-/// returns AfterSignal::end, ends the process with status 128 + the signal's number, even if other
-/// threads are blocked. Construct the watcher before any other thread.
+/// SIGUSR2, with which some batch systems announce the end of a job, and SIGHUP count as SIGTERM.
+/// Signals that the process ignores stay ignored. If that returns AfterSignal::end, ends the
+/// process with status 128 + the signal's number, even if other threads are blocked. Construct the
+/// watcher before any other thread.
 class SignalWatcher {
  public:
   enum class AfterSignal { go_on, end };

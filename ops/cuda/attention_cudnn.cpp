@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime_api.h>
 #include <cudnn_frontend.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "device/cuda/check.h"
 #include "device/cuda/handles.h"
 #include "ops/cuda/attention.h"
 #include "ops/cuda/attention_slices.h"
@@ -22,12 +24,17 @@
 namespace zero::cuda {
 namespace {
 
+// Older headers keep a pointer to a temporary in the plans that they build.
+static_assert(CUDNN_FRONTEND_VERSION >= 13200,
+              "cuDNN's frontend headers are older than 1.32: launch/install_cuda.sh brings newer");
+
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 using LibraryHandle = Handle<cudnnHandle_t, cudnnDestroy>;
 
 constexpr std::int64_t kShortest = 128;        // shortest sequence for the library's kernels
-constexpr std::int64_t kWidest = 128;          // widest head of its backward on every GPU
+constexpr std::int64_t kWide = 128;            // widest head of its backward on every GPU,
+constexpr std::int64_t kWidest = 256;          // and on compute capability 9
 constexpr std::int64_t kSlice = 1LL << 30;     // bytes of gradients of scores at a time
 constexpr std::int64_t kForward = 8LL << 20;   // workspace limit of forward
 constexpr std::int64_t kReserve = 16LL << 20;  // backward's limit beyond its named parts
@@ -201,17 +208,28 @@ std::byte* address(const View& view, std::int64_t element) {
 class CudnnAttention final : public Attention {
  public:
   explicit CudnnAttention(const Device& device) {
-    if (device.has_memory()) check(cudnnCreate(handle_.put()), "opening cuDNN");
+    if (!device.has_memory()) return;
+    check(cudnnCreate(handle_.put()), "opening cuDNN");
+    int index = 0;
+    cuda::check(cudaGetDevice(&index), "attention's device");
+    cuda::check(cudaDeviceGetAttribute(&major_, cudaDevAttrComputeCapabilityMajor, index),
+                "attention's device");
   }
 
   std::string refusal(const AttentionShape& s) const override {
     if (s.dtype == DType::fp32) return "cuDNN computes bf16 and fp16 only";
     if (s.sequence < kShortest) return "a short sequence";
-    if (s.head_width % 8 != 0 || s.head_width > kWidest) return "a head that is no multiple of 8";
+    if (s.head_width % 8 != 0) return "a head that is no multiple of 8";
+    if (s.head_width > kWidest) return "a head that is too wide";
     return {};
   }
   void prepare(const AttentionShape& s) override {
     if (find(s) != nullptr) return;
+    // Not in refusal(): a plan, whose scratch it decides, does not know the GPU.
+    ZERO_CHECK(s.head_width <= kWide || major_ == 9,
+               "cuda: cuDNN: {}: its backward takes heads of {} elements at most on compute "
+               "capability {}, of {} on 9",
+               text_of(s), kWide, major_, kWidest);
     try {
       const cudnnHandle_t handle = handle_.get();
       plans_.push_back(
@@ -287,6 +305,7 @@ class CudnnAttention final : public Attention {
   }
 
   LibraryHandle handle_;
+  int major_ = 0;  // compute capability
   std::vector<Plan> plans_;
 };
 

@@ -260,8 +260,8 @@ TEST_F(Generate, AnswersThoughNobodyReadsItsErrors) {
 TEST_F(Generate, CtrlCEndsWithWhatIsThere) {
   const std::string whole = text("--prompt The --max-tokens 90");
   const Outcome outcome =
-      shell(folder_, "bash -c '" + command() + "--threads 1 --file " + long_file() +
-                         " & while [ ! -s " + folder_.path("stdout.txt") +
+      shell(folder_, "bash -c 'env --default-signal=INT " + command() + "--threads 1 --file " +
+                         long_file() + " & while [ ! -s " + folder_.path("stdout.txt") +
                          " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
   EXPECT_EQ(outcome.status, 130) << outcome.errors;
   const std::string first = outcome.out.substr(0, outcome.out.find('\n'));

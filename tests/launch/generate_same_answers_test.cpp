@@ -97,8 +97,9 @@ TEST_F(Generate, SeveralRanksAnswerAsOneDoes) {
 
 TEST_F(Generate, CtrlCEndsAllRanks) {
   const Outcome outcome =
-      shell(folder_, "bash -c '" + command() + "--threads 1 --local-ranks 3 --file " + long_file() +
-                         " & while [ ! -s " + folder_.path("stdout.txt") +
+      shell(folder_, "bash -c 'env --default-signal=INT " + command() +
+                         "--threads 1 --local-ranks 3 --file " + long_file() + " & while [ ! -s " +
+                         folder_.path("stdout.txt") +
                          " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
   EXPECT_EQ(outcome.status, 130) << outcome.errors;
   EXPECT_NE(outcome.out, "");

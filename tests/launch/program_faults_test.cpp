@@ -25,10 +25,11 @@ using namespace testing;
 /// Starts a long job, waits until it trains, and runs `disturb`; gives the job's outcome.
 Outcome disturbed(const TinyRun& run, const std::string& start, const std::string& disturb,
                   const std::string& arguments = "") {
-  const std::string script = start + " --config " + run.config() + " --set run.steps=1000000 " +
-                             arguments + " & job=$!; " + "until [ -s " +
-                             run.folder().path("run.log") + " ]; do sleep 0.1; done; " + disturb +
-                             "; wait $job";
+  // A shell has what it starts in the background ignore SIGINT; nohup may have started the tests.
+  const std::string script = "env --default-signal=INT,HUP " + start + " --config " + run.config() +
+                             " --set run.steps=1000000 " + arguments + " & job=$!; " +
+                             "until [ -s " + run.folder().path("run.log") +
+                             " ]; do sleep 0.1; done; " + disturb + "; wait $job";
   run.folder().write("script.sh", script);
   return shell(run, "bash " + run.folder().path("script.sh"));
 }

@@ -55,16 +55,20 @@ Json uncut(int steps) {
   return results(run);
 }
 
+/// A shell has what it starts in the background ignore SIGINT; nohup may have started the tests.
+const std::string kHearing = "env --default-signal=INT,HUP ";
+
 /// Runs `start` in the background, and `disturb`, which knows it as $job, once its log has `lines`
 /// lines. Waits until no rank is left.
 Outcome disturbed(const TinyRun& run, const std::string& start, int lines,
                   const std::string& disturb) {
-  run.folder().write("script.sh",
-                     start + " & job=$!\nuntil [ \"$(wc -l <" + run.folder().path("run.log") +
-                         " 2>/dev/null || echo 0)\" -ge " + std::to_string(lines) +
-                         " ]; do kill -0 $job || break; sleep 0.05; done\n" + disturb +
-                         "\nwait $job; status=$?\nwhile pgrep -f '^[^ ]*zero_train --config " +
-                         run.config() + "' >/dev/null; do sleep 0.05; done\nexit $status");
+  run.folder().write(
+      "script.sh", kHearing + start + " & job=$!\nuntil [ \"$(wc -l <" +
+                       run.folder().path("run.log") + " 2>/dev/null || echo 0)\" -ge " +
+                       std::to_string(lines) + " ]; do kill -0 $job || break; sleep 0.05; done\n" +
+                       disturb +
+                       "\nwait $job; status=$?\nwhile pgrep -f '^[^ ]*zero_train --config " +
+                       run.config() + "' >/dev/null; do sleep 0.05; done\nexit $status");
   return shell(run, "bash " + run.folder().path("script.sh"));
 }
 
@@ -124,6 +128,22 @@ TEST(Resume, SIGUSR2EndsTheRunAsSIGTERMDoes) {
       disturbed(run, configured(run, kTrain) + saving(run, 1000000), 2, "kill -USR2 $job");
   EXPECT_EQ(outcome.status, 143) << outcome.errors;
   EXPECT_THAT(outcome.out, HasSubstr("saved step "));
+}
+
+TEST(Resume, IgnoredSignalsStayIgnored) {
+  const TinyRun hung_up;
+  const Outcome nohup =
+      disturbed(hung_up, configured(hung_up, "nohup " + kTrain) + saving(hung_up, 1000000), 2,
+                "kill -HUP $job; sleep 0.5; kill -INT $job");
+  EXPECT_EQ(nohup.status, 130) << nohup.errors;
+  const TinyRun run;
+  const Outcome background = disturbed(
+      run, configured(run, "env --ignore-signal=INT,USR2 " + kTrain) + saving(run, 1000000), 2,
+      "kill -INT $job; kill -USR2 $job; sleep 0.5; kill -HUP $job");
+  EXPECT_EQ(background.status, 143) << background.errors;
+  for (const Outcome& outcome : {nohup, background}) {
+    EXPECT_THAT(outcome.out, HasSubstr("; once more ends at once"));
+  }
 }
 
 TEST(Resume, SIGUSR1SavesAndGoesOn) {

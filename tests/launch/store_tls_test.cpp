@@ -3,7 +3,9 @@
 // Somebody on the wire between the ranks of a job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 
 #include <atomic>
@@ -152,6 +154,18 @@ TEST(StoreTls, AStrangerInRankZerosPlaceIsNotTrusted) {
                 ::SSL_free(connection);
               }),
               foreign);
+}
+
+TEST(StoreTls, AWrongProofIsAnotherSecretByEveryNameOfIt) {
+  const auto failure = [](int reason) {
+    return failure_of({static_cast<int>(ERR_PACK(ERR_LIB_SSL, 0, reason)),
+                       boost::asio::error::get_ssl_category()});
+  };
+  for (const int reason : {SSL_R_BINDER_DOES_NOT_VERIFY, SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER,
+                           SSL_R_TLSV1_ALERT_DECRYPT_ERROR}) {
+    EXPECT_EQ(failure(reason), HandshakeFailure::other_secret) << reason;
+  }
+  EXPECT_EQ(failure(SSL_R_WRONG_VERSION_NUMBER), HandshakeFailure::other_protocol);
 }
 
 }  // namespace

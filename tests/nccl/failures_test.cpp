@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <latch>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 
 #include "collectives/nccl/check.h"
 #include "tests/collectives/body.h"
@@ -195,6 +197,38 @@ TEST(NcclFailures, PartsFailWithTheWhole) {
   EXPECT_THAT(ends[0], HasSubstr("[rank 0] all_gather(h.3): the group has failed: "));
   EXPECT_THAT(ends[2], HasSubstr("[rank 1] all_gather(h.3): the group has failed: "));
   EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+/// Rank 0's library fails, and rank 0 never ends; rank 1 says on standard error how it ended.
+void fail_without_end(bool abort_blocks) {
+  nccl_ranks(2,
+             [&](Communicator& communicator, Device& device) {
+               const bool first = communicator.rank() == 0;
+               if (first && abort_blocks) fake_nccl::block_aborts(0);
+               if (first) fake_nccl::break_rank(0, 2);
+               const std::string end = error_of([&] { gather_for_ever(communicator, device); });
+               if (!first) std::fputs((end + "\n").c_str(), stderr);
+               while (first) std::this_thread::sleep_for(10ms);
+             },
+             {.ending = 3000ms});
+}
+
+const auto kLastWords =
+    AllOf(HasSubstr("[rank 0] NCCL: the group has failed and did not end within 3 s; this process "
+                    "ends: [rank 0] "),
+          HasSubstr("all_gather(h.3): NCCL: remote process exited or there was a network error"));
+
+// As one whose thread waits for work that the library cannot abort.
+TEST(NcclFailuresDeathTest, ARankThatDoesNotEndEndsItsProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(fail_without_end(false), ::testing::ExitedWithCode(1), kLastWords);
+}
+
+TEST(NcclFailuresDeathTest, AnAbortThatBlocksEndsTheProcessOnceTheOthersKnow) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      fail_without_end(true), ::testing::ExitedWithCode(1),
+      AllOf(kLastWords, HasSubstr("[rank 1] all_gather(h.3): the group has failed: [rank 0] ")));
 }
 
 // Rank 1 is busy elsewhere until the others have given up.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -57,6 +58,7 @@ struct State {
   int alive = 0;
   std::map<std::string, std::shared_ptr<Clique>> cliques;
   std::map<int, int> breaks;  // calls left
+  std::set<int> blocked;      // ranks whose aborts never return
   std::set<const void*> blocks;
   std::map<int, std::vector<Call>> posted;
 };
@@ -208,6 +210,11 @@ ncclResult_t leave(ncclComm_t comm, bool abort) {
   return ncclSuccess;
 }
 
+bool blocks(int rank) {
+  const std::scoped_lock lock(state().mutex);
+  return state().blocked.contains(rank);
+}
+
 }  // namespace
 
 Rank& rank() {
@@ -218,6 +225,11 @@ Rank& rank() {
 void break_rank(int rank, int calls) {
   const std::scoped_lock lock(state().mutex);
   state().breaks[rank] = calls;
+}
+
+void block_aborts(int rank) {
+  const std::scoped_lock lock(state().mutex);
+  state().blocked.insert(rank);
 }
 
 std::vector<Call> calls(int rank) {
@@ -245,6 +257,7 @@ void reset() {
   const std::scoped_lock lock(state().mutex);
   state().posted.clear();
   state().breaks.clear();
+  state().blocked.clear();
 }
 
 ncclResult_t post(ncclComm_t comm, Operation operation) {
@@ -325,7 +338,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return leave(comm, false); }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return leave(comm, true); }
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  while (blocks(comm->world_rank)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return leave(comm, true);
+}
 
 ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
   const std::scoped_lock lock(state().mutex);

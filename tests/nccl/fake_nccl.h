@@ -25,6 +25,8 @@ Rank& rank();
 /// Every communicator of rank `rank` reports a remote error once `calls` more calls have been
 /// posted on it.
 void break_rank(int rank, int calls);
+/// From now on an abort of a communicator of rank `rank` never returns.
+void block_aborts(int rank);
 /// What rank `rank` posted: "AllGather 12 bytes", in order, all communicators together.
 std::vector<std::string> posted(int rank);
 /// The same, and on which communicator: a number that its ranks have in common.
@@ -37,7 +39,7 @@ std::vector<Call> calls(int rank);
 int alive();
 /// Whether `memory` is a block of ncclMemAlloc that nobody has given back.
 bool allocated(const void* memory);
-/// Forgets what was posted and what is to break.
+/// Forgets what was posted, and what is to break or block.
 void reset();
 
 }  // namespace zero::test::fake_nccl

@@ -266,16 +266,16 @@ TEST(Nccl, SymmetricMemoryOfLessThanAPageIsInAWindowToo) {
   EXPECT_THAT(fake_nccl::posted(1), ElementsAre(StartsWith("Window 1770000 "), "WindowDeregister"));
 }
 
-TEST(Nccl, CopyEnginesGatherWhereTheLibraryHasThem) {
+TEST(Nccl, CopyEnginesGatherWhereTheLibraryDoesNotHangWithThem) {
   constexpr int kPolicyZero = 2;  // NCCL_CTA_POLICY_ZERO, of 2.28
-  for (const int version : {22803, 22707}) {
+  for (const int version : {23102, 23101, 22803, 22707}) {
     EXPECT_THAT(store_ranks(2,
                             [&](const StoreRank& self) {
                               fake_nccl::rank() = {.version = version};
                               const auto device = cpu::open();
                               const auto communicator = nccl::world(self, *device, {});
                               EXPECT_EQ(fake_nccl::rank().cta_policy == kPolicyZero,
-                                        version >= 22800);
+                                        version >= 23102);
                             }),
                 Each("no error"));
   }

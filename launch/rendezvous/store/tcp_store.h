@@ -12,8 +12,7 @@ namespace zero {
 /// The Store of ranks that share only a network: rank 0 serves keys and values on a thread of its
 /// own; every rank, including rank 0, is a client. For bootstrap and agreement, not for data. With
 /// a secret the ranks use TCP and prove the secret to each other; without one they must be
-/// processes of one user on one host, as verified by the kernel. Messages are authenticated, not
-/// encrypted.
+/// processes of one user on one host, as verified by the kernel. Messages are encrypted (StoreTls).
 class TcpStore final : public Store {
  public:
   using Options = StoreOptions;

@@ -43,11 +43,19 @@ unsigned client_key(SSL* connection, const char* /*hint*/, char* identity, unsig
   return copy_key(connection, key, most);
 }
 
+ssl::context context_of(StoreTls::End end) {
+  try {
+    return ssl::context(end == StoreTls::End::server ? ssl::context::tls_server
+                                                     : ssl::context::tls_client);
+  } catch (const boost::system::system_error& error) {  // which a client would take for silence
+    fail("OpenSSL cannot start: {}", error.code().message());
+  }
+}
+
 }  // namespace
 
 StoreTls::StoreTls(const JobSecret& secret, End end)
-    : key_(secret.hmac("zero: the key of a store's TLS")),
-      context_(end == End::server ? ssl::context::tls_server : ssl::context::tls_client) {
+    : key_(secret.hmac("zero: the key of a store's TLS")), context_(context_of(end)) {
   SSL_CTX* const handle = context_.native_handle();
   const bool done = SSL_CTX_set_ex_data(handle, key_index(), &key_) == 1 &&
                     SSL_CTX_set_min_proto_version(handle, TLS1_3_VERSION) == 1 &&
@@ -70,8 +78,9 @@ HandshakeFailure failure_of(const boost::system::error_code& error) {
   }
   // The server finds that the client's proof is wrong, and tells the client by this alert.
   const int reason = ERR_GET_REASON(static_cast<unsigned long>(error.value()));
-  const bool proof =
-      reason == SSL_R_BINDER_DOES_NOT_VERIFY || reason == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER;
+  const bool proof = reason == SSL_R_BINDER_DOES_NOT_VERIFY ||
+                     reason == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER ||
+                     reason == SSL_R_TLSV1_ALERT_DECRYPT_ERROR;  // from OpenSSL 3.4 on
   return proof ? HandshakeFailure::other_secret : HandshakeFailure::other_protocol;
 }
 
