@@ -56,8 +56,8 @@ constexpr std::array kOtherKeys{
 void check_no_tools(JsonFields& message, std::string_view role) {
   for (const char* name : {"tool_calls", "tool_call_id", "function_call"}) {
     const json& value = message.raw(name);
-    if (!value.is_null() && !value.empty())
-      message.refuse(name, "{}; {}", kNoTools, kRenderElsewhere);
+    if (value.is_null() || value.empty()) continue;
+    message.refuse(name, "{}; {}", kNoTools, kRenderElsewhere);
   }
   if (role == "tool" && !message.has("content")) {
     message.refuse("content", "found none in a tool's message; {}; {}", kNoTools, kRenderElsewhere);
