@@ -62,6 +62,13 @@ void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
       ->check(has_name);
   CLI::Option* const chat = app.add_flag(
       "--chat", flags.chat, "a text is a user's message, written as the model's chat is");
+  app.add_option_function<std::string>(
+      "--chat-template-kwargs",
+      [&flags](const std::string& text) {
+        flags.template_values = zero::parse_template_values(text);
+      },
+      "a JSON object: variables for the chat template, as {\"enable_thinking\": false}, where a "
+      "line of --file gives no chat_template_kwargs");
   app.add_flag("--special", flags.settings.special,
                "a text is a whole rendered prompt: special tokens written in it act, and no token "
                "is put before it")

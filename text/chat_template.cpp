@@ -11,6 +11,7 @@
 #include "base/message_text.h"
 #include "text/added_tokens.h"
 #include "text/jinja/evaluator.h"
+#include "text/jinja/reads.h"
 
 namespace zero {
 namespace {
@@ -20,11 +21,24 @@ using jinja::Text;
 using jinja::Value;
 using Variables = std::vector<std::pair<std::string, Value>>;
 
-Value message_value(const ChatMessage& message) {
+Value content_value(const ChatMessage& message, const jinja::Reads& reads) {
+  if (message.parts.empty()) return Value(Text(message.content, Origin::content));
+  if (!reads.parts) {
+    return Value(Text(fmt::format("{}", fmt::join(message.parts, "\n")), Origin::content));
+  }
+  std::vector<Value> all;
+  for (const std::string& part : message.parts) {
+    all.push_back(Value::map({{Value::text("type"), Value::text("text")},
+                              {Value::text("text"), Value(Text(part, Origin::content))}}));
+  }
+  return Value::list(std::move(all));
+}
+
+Value message_value(const ChatMessage& message, const jinja::Reads& reads) {
   const bool known = std::ranges::find(kChatRoles, message.role) != kChatRoles.end();
   return Value::map({{Value::text("role"),
                       Value(Text(message.role, known ? Origin::from_template : Origin::content))},
-                     {Value::text("content"), Value(Text(message.content, Origin::content))}});
+                     {Value::text("content"), content_value(message, reads)}});
 }
 
 /// Texts are no text of the template: special tokens written in them stay text.
@@ -53,23 +67,44 @@ Value value_of(const nlohmann::json& json) {
                                   : Value(Value::Variant(json.get<double>()));
 }
 
+/// Throws for what transformers' apply_chat_template takes beside variables, and is not done here.
+void check_is_variable(std::string_view name) {
+  ZERO_CHECK(name != "tools", "chat_template_kwargs has \"tools\": tools are not supported; {}",
+             kRenderElsewhere);
+  ZERO_CHECK(name != "continue_final_message",
+             "chat_template_kwargs has \"continue_final_message\", which is no variable of "
+             "templates: an answer is always a message of its own; to continue one, {}",
+             kRenderElsewhere);
+}
+
 /// Further variables, beside those that every chat with this tokenizer has.
-void add_values(const nlohmann::json& values, Variables& variables) {
+void add_values(const nlohmann::json& values, const jinja::Reads& reads, Variables& variables) {
   const std::size_t own = variables.size();
-  for (const auto& [name, value] : values.items()) {
+  const auto is_own = [&](const std::string& name) {
     const auto end = variables.begin() + static_cast<std::ptrdiff_t>(own);
-    ZERO_CHECK(std::find_if(variables.begin(), end,
-                            [&](const auto& variable) { return variable.first == name; }) == end,
+    return std::find_if(variables.begin(), end,
+                        [&](const auto& each) { return each.first == name; }) != end;
+  };
+  for (const auto& [name, value] : values.items()) {
+    check_is_variable(name);
+    ZERO_CHECK(!is_own(name),
                "chat_template_kwargs has \"{}\", which every chat has already; leave it out",
                printable_line(name));
+    if (!reads.names.contains(name)) {
+      std::vector<std::string> read(reads.variables.begin(), reads.variables.end());
+      std::erase_if(read, is_own);
+      fail("chat_template_kwargs has \"{}\", and the template has no variable {}; it reads: {}",
+           printable_line(name), printable_line(name),
+           read.empty() ? "none" : printable_line(fmt::format("{}", fmt::join(read, ", "))));
+    }
     variables.emplace_back(name, value_of(value));
   }
 }
 
 Variables variables_of(const TokenizerConfig& config, std::span<const ChatMessage> messages,
-                       const nlohmann::json& values) {
+                       const nlohmann::json& values, const jinja::Reads& reads) {
   std::vector<Value> all;
-  for (const ChatMessage& message : messages) all.push_back(message_value(message));
+  for (const ChatMessage& message : messages) all.push_back(message_value(message, reads));
   Variables variables{{"messages", Value::list(std::move(all))},
                       {"tools", Value::none()},
                       {"documents", Value::none()},
@@ -84,25 +119,30 @@ Variables variables_of(const TokenizerConfig& config, std::span<const ChatMessag
   if (!additional.empty()) {
     variables.emplace_back("additional_special_tokens", Value::list(std::move(additional)));
   }
-  add_values(values, variables);
+  add_values(values, reads, variables);
   return variables;
 }
 
-/// What the template writes. Throws zero::Error "FILE: the chat template, line N: ...", with the
-/// message that transformers has if the template refuses the variables.
-Text rendered(const ChatTemplate& chat, Variables variables, const std::tm& now) {
+/// What `act` returns. Throws zero::Error "FILE: the chat template, line N: ...", with what to do.
+template <typename Act>
+auto of_template(const ChatTemplate& chat, const Act& act) {
+  try {
+    return act();
+  } catch (const Error& error) {
+    fail(
+        "{}: the chat template, {}; change the messages if the template asks for others, or give "
+        "the prompt's whole text, rendered elsewhere, with --special (\"special\": true in a file "
+        "of prompts)",
+        chat.file, printable_line(error.what()));
+  }
+}
+
+jinja::Syntax syntax_of(const ChatTemplate& chat) {
   constexpr std::size_t kLongest = std::size_t{1} << 20U;
   ZERO_CHECK(chat.text.size() <= kLongest,
              "{}: the chat template has {} bytes; expected at most {}", chat.file, chat.text.size(),
              kLongest);
-  std::size_t bytes = 0;
-  for (const auto& [name, value] : variables) bytes += weight_of(value);
-  try {
-    const jinja::Syntax syntax = jinja::parse(chat.text);
-    return jinja::Evaluator(jinja::Budget(bytes), now).run(syntax, std::move(variables));
-  } catch (const Error& error) {
-    fail("{}: the chat template, {}", chat.file, printable_line(error.what()));
-  }
+  return of_template(chat, [&] { return jinja::parse(chat.text); });
 }
 
 /// Contents without a byte are pieces where the template wrote what is before and behind them.
@@ -144,15 +184,13 @@ std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
       "{}: has no chat_template, so the model was not made to chat; give it text to continue",
       found.file);
   ZERO_CHECK(!messages.empty(), "a chat has no messages; give at least one");
-  Variables variables = variables_of(config, messages, values);
-  try {
-    return pieces_of(rendered(found, std::move(variables), now));
-  } catch (const Error& error) {
-    fail(
-        "{}; change the messages if the template asks for others, or give the prompt's whole text, "
-        "rendered elsewhere, with --special (\"special\": true in a file of prompts)",
-        error.what());
-  }
+  const jinja::Syntax syntax = syntax_of(found);
+  Variables variables = variables_of(config, messages, values, jinja::reads_of(syntax));
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : variables) bytes += weight_of(value);
+  return of_template(found, [&] {
+    return pieces_of(jinja::Evaluator(jinja::Budget(bytes), now).run(syntax, std::move(variables)));
+  });
 }
 
 }  // namespace zero

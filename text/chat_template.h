@@ -6,21 +6,29 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "text/tokenizer_config.h"
 
 namespace zero {
 
+/// What to do where a chat needs what is not computed here.
+inline constexpr std::string_view kRenderElsewhere =
+    "render the prompt elsewhere and give it with --special (\"special\": true in a file)";
+
 struct ChatMessage {
   std::string role;  ///< "system", "user", "assistant", or others that the template knows
   std::string content;
+  /// If there are any, the content: texts of OpenAI's content parts. A template that loops over
+  /// contents sees a list of {"type": "text", "text": ...}; any other, the texts in lines.
+  std::vector<std::string> parts{};
 };
 
 /// The prompt that asks a model for the assistant's next message, for Tokenizer::encode_pieces:
 /// what transformers' apply_chat_template writes with add_generation_prompt, no tools and no
 /// documents, and with `values`, an object or null, as further variables of the template, none of
-/// which is there already, as the special tokens are. The
+/// which is there already, as the special tokens are, and all of which the template reads. The
 /// contents of messages are pieces of their own, whatever the template does to them, so special
 /// tokens written in them stay text; an empty one is a piece without a byte. `now` is for templates
 /// that ask for the date. Throws zero::Error naming the file and line if the template is missing,

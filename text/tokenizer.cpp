@@ -58,4 +58,12 @@ std::optional<std::uint32_t> Tokenizer::special_token(std::string_view name) con
   return found->second;
 }
 
+std::vector<std::string> Tokenizer::special_in(std::string_view text) const {
+  std::vector<std::string> names;
+  for (const auto& [name, id] : table_.special) {
+    if (!name.empty() && text.find(name) != std::string_view::npos) names.push_back(name);
+  }
+  return names;
+}
+
 }  // namespace zero

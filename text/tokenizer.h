@@ -79,6 +79,8 @@ class Tokenizer {
   std::optional<std::uint32_t> special_token(std::string_view name) const;
   /// Their names and ids.
   const TokenTable::Ids& special_tokens() const { return table_.special; }
+  /// Names of special tokens that are written in `text`.
+  std::vector<std::string> special_in(std::string_view text) const;
   /// Whether a text begins without the space of its first piece, as SentencePiece's do.
   bool drops_first_space() const { return table_.drops_first_space; }
   /// Bytes of a text that become one token, at most; 0: any number.

@@ -116,11 +116,17 @@ Templates in_config(JsonFields& config, const std::string& file) {
 
 /// As transformers takes it: chat_template.jinja, called "default", and the files of the folder
 /// additional_chat_templates; without any of them the text or the list in tokenizer_config.json,
-/// whose fields are `config`. Of several the one called "default".
+/// whose fields are `config`; without that either those of chat_template.json, which its processors
+/// of several kinds of input read. Of several the one called "default".
 ChatTemplate read_chat_template(const std::string& folder, JsonFields& config) {
   const std::string file = (fs::path(folder) / "tokenizer_config.json").string();
   Templates templates = in_files(folder);
   if (templates.empty()) templates = in_config(config, file);
+  const fs::path of_processor = fs::path(folder) / kTemplateJson;
+  if (templates.empty() && fs::is_regular_file(of_processor)) {
+    JsonFields fields = parse_file(of_processor);
+    templates = in_config(fields, of_processor.string());
+  }
   if (const auto found = templates.find(kDefault); found != templates.end()) return found->second;
   ChatTemplate none{.file = file};
   for (const auto& [name, each] : templates) {

@@ -53,6 +53,8 @@ void apply_config(const TokenizerConfig& config, TokenTable& table);
 /// "added_tokens" of the tokenizer.json `path`; none if there is no such file.
 std::vector<AddedToken> read_added_tokens_of_json(const std::string& path);
 
+/// The file of a processor's template, for a folder whose tokenizer has none.
+inline constexpr const char* kTemplateJson = "chat_template.json";
 /// The folder of more templates in that of a tokenizer.
 inline constexpr const char* kMoreTemplates = "additional_chat_templates";
 

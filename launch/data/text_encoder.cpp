@@ -79,12 +79,8 @@ std::string TextEncoder::end_of_document() const {
 }
 
 std::vector<std::string> TextEncoder::words_like_tokens(std::string_view text) const {
-  std::vector<std::string> names;
-  if (special_ == Special::tokens) return names;
-  for (const auto& [name, id] : tokenizer_->special_tokens()) {
-    if (!name.empty() && text.find(name) != std::string_view::npos) names.push_back(name);
-  }
-  return names;
+  if (special_ == Special::tokens) return {};
+  return tokenizer_->special_in(text);
 }
 
 void check_is_text(const std::string& path, std::string_view bytes) {

@@ -96,10 +96,16 @@ std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
     if (flags_.chat && text != nullptr && !prompt.settings.special) {
       prompt.content = Prompt::Messages{{"user", *text}};
     }
+    if (std::holds_alternative<Prompt::Messages>(prompt.content) &&
+        prompt.settings.template_values.is_null()) {
+      prompt.settings.template_values = flags_.template_values;
+    }
     try {
       all.push_back({encoder_.request(prompt), prompt.settings.stop, prompt.where, prompt.number});
       const std::string note = encoder_.end_note(all.back().request);
       if (!note.empty() && !std::exchange(told_end_, true)) tell(note);
+      const std::string words = told_words_ ? "" : encoder_.words_note(prompt);
+      if (!words.empty() && !std::exchange(told_words_, true)) tell(words);
       if (flags_.print_ids && !flags_.json) {
         say("{}: ids {}\n", prompt.where, fmt::join(all.back().request.prompt, ","));
       }

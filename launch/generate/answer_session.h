@@ -121,7 +121,8 @@ class AnswerSession {
   std::deque<Own> own_;
   std::vector<Own*> with_new_text_;  // those with updates
   bool failed_ = false;
-  bool told_end_ = false;  // PromptEncoder::end_note
+  bool told_end_ = false;    // PromptEncoder::end_note
+  bool told_words_ = false;  // PromptEncoder::words_note
   double seconds_ = 0;
   std::int64_t prompt_tokens_ = 0;  // of those answered
 };

@@ -62,6 +62,7 @@ int compare_weights(const GenerateFlags& flags) {
   const std::string folder = find_model_folder(files::disk(), flags.model, say_line);
   const PromptEncoder encoder(folder, flags.tokenizer);
   std::vector<std::uint32_t> text = encoder.encode_file(flags.compare);
+  const auto begin = encoder.tokenizer()->encode("", {.begin_of_text = true});
   const std::int64_t stretch = std::min(kStretch, encoder.context());
   ZERO_CHECK(std::ssize(text) > kPrompt && stretch > kPrompt + 1,
              "--compare {}: has {} tokens, and the model's context {}; expected more than {}",
@@ -88,7 +89,7 @@ int compare_weights(const GenerateFlags& flags) {
     }
     const auto device = open_device(one.device, one.threads, planned.reserve);
     const auto model = open_inference_model(*device, folder, options);
-    const double perplexity = score_text(*model, text).perplexity();
+    const double perplexity = score_text(*model, text, begin).perplexity();
     if (first == 0) first = perplexity;
     const auto shown = [&](std::string_view name) { return name == "dtype" ? flags.dtype : name; };
     const MemorySnapshot memory = device->ledger().snapshot();

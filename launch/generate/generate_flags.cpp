@@ -10,11 +10,21 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "launch/checkpoints/checkpoint_tool.h"
+#include "launch/config/configuration.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/telemetry/output.h"
 #include "weights/hf/advice.h"
 
 namespace zero {
+
+nlohmann::json parse_template_values(std::string_view text) {
+  constexpr const char* kFlag = "--chat-template-kwargs";
+  nlohmann::json values = parse_json_text(text, kFlag);
+  ZERO_CHECK(values.is_object(),
+             "{}: found {}, expected an object, as {{\"enable_thinking\": false}}", kFlag,
+             printable_line(text));
+  return values;
+}
 
 void say_line(const std::string& line) { print_error("zero_generate: {}\n", line); }
 

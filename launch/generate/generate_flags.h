@@ -29,6 +29,8 @@ struct GenerateFlags {
   std::string compare{};         ///< a text by which formats are compared, instead of prompts
   std::string save_quantized{};  ///< a folder that is written, instead of answers
   bool chat = false;             ///< texts are a user's messages
+  /// PromptSettings::template_values of messages that have none of their own.
+  nlohmann::json template_values{};
   std::string tokenizer{};
   PromptSettings settings{};    ///< what is sampled: before the model's own and `sampling`
   SamplingChoice sampling{};    ///< before the model's own
@@ -55,6 +57,9 @@ struct GenerateFlags {
   bool json = false;
   bool print_ids = false;  ///< of prompts
 };
+
+/// GenerateFlags::template_values of a JSON object. Throws zero::Error naming the flag.
+nlohmann::json parse_template_values(std::string_view text);
 
 /// A line about the program's work, for people. Any thread.
 void say_line(const std::string& line);

@@ -35,12 +35,20 @@ std::string standard_input() {
   return text;
 }
 
-/// Refuses flags about texts if no prompt is one.
+/// Refuses flags about texts or chats if no prompt is one.
 void check_texts(const GenerateFlags& flags, const std::vector<Prompt>& prompts) {
   const auto is_text = [](const Prompt& prompt) {
     return std::holds_alternative<std::string>(prompt.content);
   };
-  if (prompts.empty() || std::ranges::any_of(prompts, is_text)) return;
+  const auto is_chat = [&](const Prompt& prompt) {
+    return std::holds_alternative<Prompt::Messages>(prompt.content) ||
+           (flags.chat && is_text(prompt) && !prompt.settings.special);
+  };
+  if (prompts.empty()) return;
+  ZERO_CHECK(flags.template_values.is_null() || std::ranges::any_of(prompts, is_chat),
+             "--chat-template-kwargs is for a chat template, and no prompt is messages; leave it "
+             "out, or give --chat");
+  if (std::ranges::any_of(prompts, is_text)) return;
   for (const auto& [given, flag] :
        {std::pair(flags.chat, "--chat"), std::pair(flags.settings.special, "--special")}) {
     ZERO_CHECK(!given,
@@ -87,6 +95,8 @@ std::vector<Prompt> given_prompts(const GenerateFlags& flags, AnswerSession& ses
 /// A prompt a line, until the input ends.
 void run_interactive(const GenerateFlags& flags, AnswerSession& session,
                      const Interrupts& interrupts) {
+  ZERO_CHECK(flags.template_values.is_null() || flags.chat,
+             "--chat-template-kwargs is for a chat template; leave it out, or give --chat");
   const PromptSettings usual = session.usual_settings();
   session.encoder().limit_context(flags.context.value_or(GenerateFlags::kUsualContext));
   session.open(1, session.encoder().context());

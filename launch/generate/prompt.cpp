@@ -31,25 +31,62 @@ constexpr std::array<std::string_view, 11> kSettings{
     "repetition_penalty",   "seed",       "special", "stop",
     "temperature",          "top_k",      "top_p"};
 
-/// The text of a message: a text, or a list of {"type": "text", "text": "..."}, which are joined.
-std::string content_of(JsonFields& message) {
-  if (!message.raw("content").is_array()) return message.text("content");
-  std::string all;
+/// A key of other programs' requests, and what to do instead.
+struct OtherKey {
+  std::string_view name;
+  std::string_view advice;
+};
+constexpr std::string_view kNoTools = "tools are not supported";
+constexpr std::string_view kBatch =
+    "give the fields of \"body\" themselves: an answer with --json has the number of its line";
+constexpr std::array kOtherKeys{
+    OtherKey{"max_completion_tokens", "give max_tokens"},
+    OtherKey{"max_new_tokens", "give max_tokens"},
+    OtherKey{"model", "leave it out: --model names the model of all prompts"},
+    OtherKey{"stream", "leave it out: text appears as it comes, but with --json"},
+    OtherKey{"enable_thinking", "give \"chat_template_kwargs\": {\"enable_thinking\": ...}"},
+    OtherKey{"body", kBatch},
+    OtherKey{"custom_id", kBatch},
+    OtherKey{"method", kBatch},
+    OtherKey{"url", kBatch},
+    OtherKey{"tools", kNoTools},
+    OtherKey{"tool_choice", kNoTools},
+    OtherKey{"functions", kNoTools}};
+
+void check_no_tools(JsonFields& message, std::string_view role) {
+  for (const char* name : {"tool_calls", "tool_call_id", "function_call"}) {
+    const json& value = message.raw(name);
+    if (value.is_null() || value.empty()) continue;
+    message.refuse(name, "{}; {}", kNoTools, kRenderElsewhere);
+  }
+  if (role == "tool" && !message.has("content")) {
+    message.refuse("content", "found none in a tool's message; {}; {}", kNoTools, kRenderElsewhere);
+  }
+}
+
+/// Reads a text, or a list of {"type": "text", "text": "..."}.
+void read_content(JsonFields& message, ChatMessage& read) {
+  if (!message.raw("content").is_array()) {
+    read.content = message.text("content");
+    return;
+  }
   for (JsonFields& part : message.objects("content")) {
     if (const std::string type = part.text("type"); type != "text") {
       part.refuse("type", "found \"{}\", expected \"text\": models here read text alone",
                   printable_line(type));
     }
-    all += part.text("text");
+    read.parts.push_back(part.text("text"));
     part.finish({});
   }
-  return all;
 }
 
 Prompt::Messages messages(JsonFields& fields) {
   Prompt::Messages all;
   for (JsonFields& message : fields.objects("messages")) {
-    all.push_back({message.text("role"), content_of(message)});
+    ChatMessage& read = all.emplace_back();
+    read.role = message.text("role");
+    check_no_tools(message, read.role);
+    read_content(message, read);
     message.finish({});
   }
   return all;
@@ -83,15 +120,22 @@ void read_settings(JsonFields& fields, PromptSettings& settings) {
   }
 }
 
+void check_known(std::string_view key, std::string_view where) {
+  if (std::ranges::count(kContents, key) > 0 || std::ranges::count(kSettings, key) > 0) return;
+  const auto* const other = std::ranges::find(kOtherKeys, key, &OtherKey::name);
+  ZERO_CHECK(other == kOtherKeys.end(), "{}: unknown key \"{}\"; {}{}{}", where, other->name,
+             other->advice, other->advice == kNoTools ? "; " : "",
+             other->advice == kNoTools ? kRenderElsewhere : "");
+  fail("{}: unknown key \"{}\"; expected one of {}, and any of {}", where, printable_line(key),
+       fmt::join(kContents, ", "), fmt::join(kSettings, ", "));
+}
+
 /// Throws if the line has another key, or not one content.
 void check_keys(const json& line, std::string_view where) {
   int contents = 0;
   for (const auto& [key, value] : line.items()) {
-    const bool is_content = std::ranges::count(kContents, key) > 0;
-    ZERO_CHECK(is_content || std::ranges::count(kSettings, key) > 0,
-               "{}: unknown key \"{}\"; expected one of {}, and any of {}", where,
-               printable_line(key), fmt::join(kContents, ", "), fmt::join(kSettings, ", "));
-    contents += is_content && !value.is_null() ? 1 : 0;
+    check_known(key, where);
+    contents += std::ranges::count(kContents, key) > 0 && !value.is_null() ? 1 : 0;
   }
   ZERO_CHECK(contents == 1, "{}: has {} of prompt, ids and messages; expected one of them", where,
              contents);

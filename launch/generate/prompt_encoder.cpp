@@ -123,6 +123,7 @@ Prompt::Ids PromptEncoder::encode(const Prompt::Messages& messages, const Prompt
   for (const ChatMessage& message : messages) {
     check_utf8(message.content, where);
     contents.emplace_back(message.content);
+    contents.insert(contents.end(), message.parts.begin(), message.parts.end());
   }
   std::string others;
   const nlohmann::json& values = prompt.settings.template_values;
@@ -214,6 +215,17 @@ GenerationRequest PromptEncoder::request(const Prompt& prompt) const {
 bool PromptEncoder::passes_end(const GenerationRequest& request) const {
   const std::int64_t end = tokenizer_ == nullptr ? -1 : tokenizer_->end_of_document();
   return end >= 0 && std::ranges::find(request.end_tokens, end) == request.end_tokens.end();
+}
+
+std::string PromptEncoder::words_note(const Prompt& prompt) const {
+  const auto* const text = std::get_if<std::string>(&prompt.content);
+  if (text == nullptr || prompt.settings.special || tokenizer_ == nullptr) return "";
+  const std::vector<std::string> names = tokenizer_->special_in(*text);
+  if (names.empty()) return "";
+  return fmt::format(
+      "{}: {} in it stay words; with --special (\"special\": true in a file) they are the "
+      "tokenizer's tokens",
+      prompt.where, printable_line(fmt::format("{}", fmt::join(names, ", "))));
 }
 
 std::string PromptEncoder::end_note(const GenerationRequest& request) const {

@@ -35,6 +35,10 @@ class PromptEncoder {
   /// there, or there is none.
   std::string end_note(const GenerationRequest& request) const;
 
+  /// Says which special tokens stay words in a text that is neither messages nor a rendered prompt;
+  /// empty if there are none.
+  std::string words_note(const Prompt& prompt) const;
+
   /// The tokens of a text file. Throws zero::Error naming it, or that there is no tokenizer.
   std::vector<std::uint32_t> encode_file(const std::string& path) const;
 

@@ -48,13 +48,34 @@ inline std::vector<std::string> known_words(const CLI::App& app, const std::stri
   return known;
 }
 
+/// The one of `commands` that is short for `word`: its letters stand there in order, the first at
+/// the beginning, as those of "ls" in "list"; empty if there is none.
+inline std::string command_short_for(const std::string& word,
+                                     const std::vector<std::string>& commands) {
+  for (const std::string& command : commands) {
+    if (word.empty() || command.empty() || word[0] != command[0]) continue;
+    std::size_t found = 0;
+    for (const char letter : word) {
+      if (found < command.size() && letter == command[found]) ++found;
+    }
+    if (found == command.size()) return command;
+  }
+  return "";
+}
+
 /// What is wrong with a command line that CLI11 refused, with what the user may have meant by a
 /// word that is none of the program's: "... (--jsno: did you mean --json?)".
 inline std::string parse_failure(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
+  bool names_command = app.get_subcommands().empty();  // of the first word
   for (std::string word : app.remaining(true)) {
     word = word.substr(0, word.find('='));
-    const std::string near = nearest_name(word, known_words(app, word));
+    const std::vector<std::string> known = known_words(app, word);
+    std::string near = nearest_name(word, known);
+    if (near.empty() && names_command && !word.starts_with('-')) {
+      near = command_short_for(word, known);
+    }
+    names_command = false;
     if (!near.empty()) text += " (" + word + ": did you mean " + near + "?)";
   }
   return text;

@@ -33,10 +33,10 @@ using Files = std::map<std::string, std::string>;
 constexpr std::array kPassedOn{
     "tokenizer.json",    kTokenizerConfig, "tokenizer.model", "special_tokens_map.json",
     "added_tokens.json", "vocab.json",     "merges.txt",      kTemplate,
-    kGenerating};
+    kTemplateJson,       kGenerating};
 /// Those read beside a tokenizer's file that is given by its own name.
 constexpr std::array kBeside{kTokenizerConfig, "special_tokens_map.json", "added_tokens.json",
-                             kTemplate};
+                             kTemplate, kTemplateJson};
 
 std::string content_of(const fs::path& path, const std::string& key) {
   try {

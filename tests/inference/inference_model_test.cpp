@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -87,6 +88,30 @@ TEST_P(InferenceFamilies, TheScoreOfATextIsTheLossOfTraining) {
     EXPECT_THAT(error_of([&] { score_text(*halves, std::span(text).first(1)); }),
                 HasSubstr("a text of 1 tokens; expected two at least"));
   });
+}
+
+// As llama.cpp reads a text for its perplexity.
+TEST_P(InferenceFamilies, EachWindowOfAScoredTextBeginsWithTheTokenThatBeginsTexts) {
+  with_saved_model(config(), folder_, 1);
+  constexpr std::size_t kWindow = 20;
+  const std::vector<std::uint32_t> text = random_tokens(50, vocabulary(), 8);
+  const std::vector<std::uint32_t> begin{3};
+  const auto device = cpu::open();
+  const auto model =
+      open_inference_model(*device, folder_, {.request_tokens = kWindow, .logit_rows = 7});
+  double nats = 0;
+  for (std::size_t at = 0; at < text.size(); at += kWindow) {
+    std::vector<std::uint32_t> window = begin;
+    const std::size_t end = std::min(text.size(), at + kWindow);
+    for (std::size_t i = at + 1; i < end; ++i) window.push_back(text[i]);
+    nats += score_text(*model, window).nats;
+  }
+  const TextScore score = score_text(*model, text, begin);
+  EXPECT_EQ(score.tokens, 47);
+  EXPECT_NEAR(score.nats, nats, 1e-9 * nats);
+  EXPECT_GT(std::abs(score.nats - score_text(*model, text).nats), 1e-6);
+  // Of two tokens that begin a text neither is foreseen.
+  EXPECT_EQ(score_text(*model, text, std::vector<std::uint32_t>{3, 4}).tokens, 44);
 }
 
 TEST_P(InferenceFamilies, BitsDependNeitherOnPassesNorThreadsNorBlocksNorTheSequencesBeside) {

@@ -105,6 +105,21 @@ TEST_F(GenerateFlagsOf, ThoseThatWouldDoNothingAreRefusedOrTold) {
   EXPECT_EQ(generate("--chat " + valued, folder_.path("chat")).out,
             text("--prompt 'The cat ' --max-tokens 3"));
   EXPECT_THAT(refusal(valued), HasSubstr("v.jsonl:1: chat_template_kwargs is for a chat template"));
+  // So have those of the command line, where a line has none.
+  const std::string before = R"(--chat-template-kwargs '{"before": "The "}' )";
+  EXPECT_EQ(generate("--chat --prompt 'cat ' --max-tokens 3 " + before, folder_.path("chat")).out,
+            text("--prompt 'The cat ' --max-tokens 3"));
+  EXPECT_EQ(generate("--chat " + valued + R"( --chat-template-kwargs '{"before": "A "}')",
+                     folder_.path("chat"))
+                .out,
+            text("--prompt 'The cat ' --max-tokens 3"));
+  const std::string no_chat = "--chat-template-kwargs is for a chat template, and no prompt is";
+  EXPECT_THAT(refusal("--prompt The " + before), HasSubstr(no_chat));
+  EXPECT_THAT(refusal("--prompt-ids 65 " + before), HasSubstr(no_chat));
+  EXPECT_THAT(refusal("--chat --prompt The --chat-template-kwargs '[1]'"),
+              HasSubstr("--chat-template-kwargs: found [1], expected an object"));
+  EXPECT_THAT(refusal("--chat --prompt The --chat-template-kwargs thinking=false"),
+              HasSubstr("--chat-template-kwargs: "));
   // A rendered prompt is no message, also beside --chat.
   const std::string rendered = R"({"prompt": "The", "special": true, "max_tokens": 3})";
   EXPECT_EQ(text("--chat --file " + folder_.write("r.jsonl", rendered)),

@@ -45,6 +45,21 @@ TEST_F(SpecialTokens, ActInARenderedPromptAlone) {
               HasSubstr("the prompt has token 120"));  // its x
 }
 
+TEST_F(SpecialTokens, AreNamedWhereTheyStayWords) {
+  const PromptEncoder encoder(folder_.path(), "");
+  const auto note = [&](const std::string& text, bool special) {
+    return encoder.words_note({.where = "here", .content = text, .settings = {.special = special}});
+  };
+  EXPECT_EQ(note("a" + kToken, false),
+            "here: ?x in it stay words; with --special (\"special\": true in a file) they are the "
+            "tokenizer's tokens");
+  EXPECT_EQ(note("a", false), "");
+  EXPECT_EQ(note("a" + kToken, true), "");
+  const Prompt chat{.where = "here", .content = Prompt::Messages{{"user", kToken}}};
+  EXPECT_EQ(encoder.words_note(chat), "");
+  EXPECT_EQ(encoder.words_note({.where = "here", .content = Prompt::Ids{1}}), "");
+}
+
 TEST_F(SpecialTokens, EndAnAnswerThatIsToldToStopAtTheirNames) {
   const auto ends = [&](const std::vector<std::string>& stop) {
     return request("\t", {.stop = stop}).end_tokens;

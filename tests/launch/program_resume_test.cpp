@@ -311,6 +311,7 @@ TEST(ZeroCkpt, AnswersWithItsStatus) {
   }
   EXPECT_THAT(tool("ls --jsno " + folder).errors, HasSubstr("(--jsno: did you mean --json?)"));
   EXPECT_THAT(tool("verfy " + folder).errors, HasSubstr("(verfy: did you mean verify?)"));
+  EXPECT_THAT(tool("list " + folder).errors, HasSubstr("(list: did you mean ls?)"));
   EXPECT_THAT(tool("--help").out, AllOf(HasSubstr("verify"), HasSubstr("Status: 0; 1 if")));
 }
 

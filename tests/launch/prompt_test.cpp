@@ -58,7 +58,8 @@ TEST(Prompt, IsReadAsOtherProgramsWriteIt) {
       kUsual, "f:1");
   const auto& messages = std::get<Prompt::Messages>(chat.content);
   ASSERT_EQ(messages.size(), 1U);
-  EXPECT_EQ(messages[0].content, "a b");
+  EXPECT_EQ(messages[0].content, "");
+  EXPECT_THAT(messages[0].parts, ElementsAre("a ", "b"));
   EXPECT_THAT(chat.settings.stop, ElementsAre("END"));
   EXPECT_EQ(chat.settings.sampling.seed, 9U);
   EXPECT_EQ(chat.settings.template_values, nlohmann::json({{"enable_thinking", false}}));
@@ -92,6 +93,32 @@ INSTANTIATE_TEST_SUITE_P(
                 "chat_template_kwargs, max_tokens, min_p, priority, repetition_penalty, seed, "
                 "special, stop, "
                 "temperature, top_k, top_p"},
+        BadLine{"MaxNewTokens", R"({"prompt": "a", "max_new_tokens": 3})",
+                "unknown key \"max_new_tokens\"; give max_tokens"},
+        BadLine{"MaxCompletionTokens", R"({"prompt": "a", "max_completion_tokens": 3})",
+                "unknown key \"max_completion_tokens\"; give max_tokens"},
+        BadLine{"Model", R"({"prompt": "a", "model": "some"})",
+                "unknown key \"model\"; leave it out: --model names the model of all prompts"},
+        BadLine{"Stream", R"({"prompt": "a", "stream": true})",
+                "unknown key \"stream\"; leave it out: text appears as it comes"},
+        BadLine{"Thinking", R"({"messages": [], "enable_thinking": false})",
+                "unknown key \"enable_thinking\"; give \"chat_template_kwargs\": "
+                "{\"enable_thinking\": ...}"},
+        BadLine{"Batch",
+                R"({"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
+                    "body": {"messages": [{"role": "user", "content": "a"}]}})",
+                "unknown key \"body\"; give the fields of \"body\" themselves: an answer with "
+                "--json has the number of its line"},
+        BadLine{"Tools", R"({"messages": [], "tools": []})",
+                "unknown key \"tools\"; tools are not supported; render the prompt elsewhere and "
+                "give it with --special (\"special\": true in a file)"},
+        BadLine{"ToolCalls",
+                R"({"messages": [{"role": "assistant", "content": null,
+                                  "tool_calls": [{"id": "1"}]}]})",
+                "messages[0].tool_calls: tools are not supported; render the prompt elsewhere"},
+        BadLine{"ToolMessage", R"({"messages": [{"role": "tool", "content": null}]})",
+                "messages[0].content: found none in a tool's message; tools are not supported; "
+                "render"},
         BadLine{"SpecialNoFlag", R"({"prompt": "a", "special": 1})",
                 "special: found 1, expected true or false"},
         BadLine{"SpecialIds", R"({"ids": [1], "special": true})",

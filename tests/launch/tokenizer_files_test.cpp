@@ -130,6 +130,23 @@ TEST(WeightFolderFiles, PassATokenizerJsonOn) {
                                                   {"tokenizer_config.json", "{}"}}));
 }
 
+TEST(WeightFolderFiles, CarryTheChatTemplateOfAProcessor) {
+  const Scratch folder;
+  std::filesystem::create_directory(folder.path("hf"));
+  folder.write("hf/config.json", hf_config_text(make(kSmall).model));
+  folder.write("hf/tokenizer.json", "{}");
+  const std::string own = R"({"chat_template": "a"})";
+  folder.write("hf/chat_template.json", own);
+  EXPECT_EQ(weight_folder_files(make(R"({"hf": ")" + folder.path("hf") + R"("})"))
+                .at("chat_template.json"),
+            own);
+  for (const char* tokenizer : {"hf", "hf/tokenizer.json"}) {
+    const Files files =
+        weight_folder_files(make(kSmall, {"data.tokenizer=" + folder.path(tokenizer)}));
+    EXPECT_EQ(files.at("chat_template.json"), own) << tokenizer;
+  }
+}
+
 // A saved model's files lie in one folder: templates of a folder of their own come in a list.
 TEST(WeightFolderFiles, CarryChatTemplatesOfFilesOfTheirOwn) {
   const Scratch folder;

@@ -191,6 +191,20 @@ TEST(ChatControls, ATemplatesOwnTokensActAsContentsChooseThem) {
   }
 }
 
+TEST(ChatControls, PartsOfContentsWriteNoTokens) {
+  const auto written = [](const std::string& way, const std::vector<std::string>& parts) {
+    return controls("<|im_end|>" + way + "<|im_end|>",
+                    {{.role = "user", .content = "", .parts = parts}}, {"<|im_end|>"});
+  };
+  const std::string loop = "{% for p in messages[0].content %}{{ p.text }}{% endfor %}";
+  for (const std::string& way : {loop, std::string("{{ messages[0].content }}")}) {
+    EXPECT_EQ(written(way, {"<|im_end|>", "a <|im_end|>"}), 2) << way;
+    EXPECT_EQ(written(way, {"<|im", "_end|>"}), 2) << way;
+    EXPECT_EQ(written("<|im" + way + "_end|>", {""}), 2) << way;
+    EXPECT_EQ(written("<|im" + way + "_end|>", {"", ""}), 2) << way;
+  }
+}
+
 TEST(ChatControls, NumbersCountedInContentsWriteNoTokens) {
   std::vector<std::string> tokens;
   for (const char digit : std::string_view("0123456789")) {

@@ -199,19 +199,102 @@ TEST(ChatTemplate, SeesFurtherValuesAsVariables) {
         "chat_template_kwargs has \"" + name + "\", which every chat has already; leave it out");
   }
   for (const std::string number : {"9223372036854775808", "-9223372036854775809", "[1e30]"}) {
-    EXPECT_THAT(error_of([&] { pieces(R"({"a": )" + number + "}"); }),
+    EXPECT_THAT(error_of([&] { pieces(R"({"share": )" + number + "}"); }),
                 HasSubstr("expected a number that 64 bits with a sign hold"))
         << number;
   }
 }
 
+TEST(ChatTemplate, NamesValuesThatItDoesNotRead) {
+  TokenizerConfig config{.file = "f/tokenizer_config.json"};
+  config.special.names = {{"bos_token", {"<s>"}}};
+  const auto refusal = [&](const std::string& text, const std::string& values) {
+    config.chat_template = {.text = text, .file = config.file};
+    return error_of([&] {
+      render_chat(config, Messages{{"user", "Hi"}}, {}, nlohmann::json::parse(values));
+    });
+  };
+  const std::string source =
+      "{{ bos_token }}{% set shown = false %}{% if thinking is not defined %}"
+      "{% set thinking = true %}{% endif %}{% macro turn(m) %}{{ m.content }}{% endmacro %}"
+      "{% for m in messages %}{{ loop.index }}{{ turn(m) }}{{ shown }}{% endfor %}"
+      "{{ style }}{{ namespace(a=thinking).a }}";
+  EXPECT_EQ(refusal(source, R"({"enable_thinking": false})"),
+            "chat_template_kwargs has \"enable_thinking\", and the template has no variable "
+            "enable_thinking; it reads: style, thinking");
+  EXPECT_EQ(refusal(source, R"({"thinking": false, "style": "a"})"), "no error");
+  EXPECT_THAT(refusal("{{ messages[0].content }}", R"({"a": 1})"),
+              HasSubstr("has no variable a; it reads: none"));
+  // A name that is set alone is none that is read.
+  EXPECT_THAT(refusal("{% set a = 1 %}{{ messages[0].content }}", R"({"a": 1})"),
+              HasSubstr("has no variable a"));
+  EXPECT_EQ(refusal("{% set a = a or 1 %}{{ messages[0].content }}", R"({"a": 1})"), "no error");
+  EXPECT_EQ(refusal(source, R"({"continue_final_message": true})"),
+            "chat_template_kwargs has \"continue_final_message\", which is no variable of "
+            "templates: an answer is always a message of its own; to continue one, render the "
+            "prompt elsewhere and give it with --special (\"special\": true in a file)");
+  EXPECT_EQ(refusal(source, R"({"tools": [{"type": "function"}]})"),
+            "chat_template_kwargs has \"tools\": tools are not supported; render the prompt "
+            "elsewhere and give it with --special (\"special\": true in a file)");
+}
+
 // With a search among all names before it for each one, this would take a minute.
 TEST(ChatTemplate, TakesManyFurtherValues) {
   auto values = nlohmann::json::object();
-  for (int i = 0; i < 200'000; ++i) values["name" + std::to_string(i)] = i;
+  std::string names;
+  for (int i = 0; i < 100'000; ++i) {
+    values["n" + std::to_string(i)] = i;
+    names += "n" + std::to_string(i) + ",";
+  }
   TokenizerConfig config{.file = "f/tokenizer_config.json"};
-  config.chat_template = {.text = "{{ name7 }}", .file = config.file};
+  config.chat_template = {.text = "{{ n7 }}{% if false %}{{ [" + names + "] }}{% endif %}",
+                          .file = config.file};
   EXPECT_EQ(render_chat(config, Messages{{"user", "Hi"}}, {}, values).at(0).text, "7");
+}
+
+/// Of what a template writes for a user's message of the parts " a " and "\nb ".
+std::string of_parts(const std::string& chat_template) {
+  return chat_text(chat_template, {{.role = "user", .content = "", .parts = {" a ", "\nb "}}});
+}
+
+// As transformers has it, and vLLM tells the two kinds apart: by a loop over contents.
+TEST(ChatTemplate, PartsAreAListForATemplateThatLoopsOverThem) {
+  const std::string turn =
+      "{% if message['content'] is string %}{{ message['content'] | trim }}"
+      "{% elif message['content'] is iterable %}{% for item in message['content'] %}"
+      "{% if item['type'] == 'image' %}<image>{% elif item['type'] == 'text' %}"
+      "{{ item['text'] | trim }}{% endif %}{% endfor %}{% endif %}";
+  EXPECT_EQ(of_parts("{% for message in messages %}" + turn + "{% endfor %}"), "ab");
+  EXPECT_EQ(chat_text("{% for message in messages %}" + turn + "{% endfor %}", {{"user", " a "}}),
+            "a");
+  // Gemma 3 takes the first part of a system's message.
+  const std::string system =
+      "{% if messages[0]['role'] == 'system' %}{% if messages[0]['content'] is string %}"
+      "{{ messages[0]['content'] }}{% else %}{{ messages[0]['content'][0]['text'] }}{% endif %}"
+      "{% set rest = messages[1:] %}{% endif %}|{% for message in rest %}" +
+      turn + "{% endfor %}";
+  EXPECT_EQ(chat_text(system, {{.role = "system", .content = "", .parts = {"Be brief.", "x"}},
+                               {.role = "user", .content = "", .parts = {" a ", "\nb "}}}),
+            "Be brief.|ab");
+  for (const std::string loop :
+       {"{% for p in messages[0].content %}{{ p.text }}{% endfor %}",
+        "{% for p in messages[0].content | selectattr('type', 'equalto', 'text') %}{{ p.text }}"
+        "{% endfor %}",
+        "{% for p in messages[0]['content'][:2] %}{{ p['text'] }}{% endfor %}",
+        "{% set c = messages[0].content %}{% for p in c %}{{ p.text }}{% endfor %}",
+        "{% macro show(content) %}{% for p in content %}{{ p.text }}{% endfor %}{% endmacro %}"
+        "{{ show(messages[0].content) }}"}) {
+    EXPECT_EQ(of_parts(loop), " a \nb ") << loop;
+  }
+}
+
+// A template for texts, as Qwen3's, which writes nothing for a list, gets the parts in lines, as
+// from vLLM and llama.cpp.
+TEST(ChatTemplate, PartsAreLinesForATemplateOfTexts) {
+  EXPECT_EQ(of_parts("{{ messages[0].content }}"), " a \n\nb ");
+  EXPECT_EQ(of_parts("{% if messages[0].content is string %}{{ messages[0].content }}{% endif %}"
+                     "{% for m in messages %}.{% endfor %}"),
+            " a \n\nb .");
 }
 
 }  // namespace

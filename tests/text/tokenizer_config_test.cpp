@@ -158,6 +158,10 @@ TEST_F(TokenizerFolder, MessagesOfAChatCannotWriteWhatItsTemplateEscapesOrCompos
 TEST_F(TokenizerFolder, TheChatTemplateIsTheFilesOrTheDefaultOne) {
   const auto found = [&] { return read_tokenizer_config(scratch_.path()).chat_template; };
   EXPECT_EQ(found().text, "");
+  write("tokenizer_config.json", "{}");
+  write("chat_template.json", R"({"chat_template": "of a processor"})");
+  EXPECT_EQ(found().text, "of a processor");
+  EXPECT_THAT(found().file, HasSubstr("/chat_template.json"));
   write("tokenizer_config.json", R"({"chat_template": "one"})");
   EXPECT_EQ(found().text, "one");
   write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "other"},
