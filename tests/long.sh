@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# The tests of which .ci/run takes seeded samples, whole: 200 cuts of a job of 8 ranks, every crash of a save, 10,000
-# corruptions of a checkpoint. Builds Release into build/; takes an hour or two on 2 cores. The results belong into
+# The tests of which .ci/run takes seeded samples, whole: 200 cuts of a job of 8 ranks, every crash of a save, a fault in
+# every call of one, 10,000 corruptions of a checkpoint. Builds Release into build/; takes an hour or two on 2 cores. The results belong into
 # bench/results.md, with their date.
 #
 #   tests/long.sh [--gtest_filter=PATTERN]
@@ -12,8 +12,8 @@ cd "$(dirname "$0")/.."
 case ${1-} in -h | --help) sed -n '5,10s/^# \{0,1\}//p' tests/long.sh; exit 0 ;; esac
 
 # What reads ZERO_LONG_TESTS.
-programs=(checkpoint_folder_test launch_program_test)
-filter=${1---gtest_filter=Crash*:Corruption*:Resume.CutAnywhere*}
+programs=(checkpoint_folder_test checkpoint_run_test launch_program_test)
+filter=${1---gtest_filter=Crash*:Corruption*:CheckpointFaults.AnyCall*:Resume.CutAnywhere*}
 
 launch/install_packages.sh run test
 cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DZERO_WERROR=ON -DZERO_TESTS=ON

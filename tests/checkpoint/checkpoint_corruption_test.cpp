@@ -14,6 +14,7 @@
 
 #include "tests/checkpoint/checkpoint_files.h"
 #include "tests/checkpoint/memory_files.h"
+#include "tests/support/long_tests.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/file_blocks.h"
 #include "weights/text_file.h"

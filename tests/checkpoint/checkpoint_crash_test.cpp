@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "tests/checkpoint/checkpoint_files.h"
 #include "tests/checkpoint/memory_files.h"
+#include "tests/support/long_tests.h"
 #include "weights/checkpoint_reader.h"
 
 namespace zero::testing {
@@ -166,7 +167,7 @@ TEST_F(CrashTest, NoneOneOrAllPendingChangesLost) {
 TEST_F(CrashTest, TwoOrThreePendingChangesLost) {
   std::mt19937 random(20260101);
   // A sample of the pairs and triples, unless all are asked for.
-  const auto wanted = [&] { return long_tests() || random() % 40 == 0; };
+  const auto wanted = [&] { return long_tests() || random() % 200 == 0; };
   for (std::size_t count = 0; count < prefixes(); ++count) {
     const std::vector<std::size_t> pending = crashes_.pending(count);
     for (std::size_t i = 0; i < pending.size(); ++i) {

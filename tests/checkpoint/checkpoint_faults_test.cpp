@@ -16,6 +16,7 @@
 #include "tests/checkpoint/checkpoint_run.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/tensor_files.h"
+#include "tests/support/long_tests.h"
 #include "weights/checkpoint_reader.h"
 
 namespace zero::testing {
@@ -108,11 +109,14 @@ TEST(CheckpointFaults, AnyCallThatFailsOnAnyRankIsToldToAllAndHarmsNoTraining) {
     EXPECT_THAT(result.reports, Each(Field(&SaveReport::error, "")));
     EXPECT_GE(counting.calls().size(), rank == 0 ? 10U : 5U);
     for (const auto& [call, count] : counting.calls()) {
-      for (int number = 0; number < count; ++number)
+      for (int number = 0; number < count; ++number) {
+        // Of many calls of a kind the first, and every third.
+        if (!long_tests() && number % 3 != 0) continue;
         expect_harmless(call, number, rank, reasons[cases++ % reasons.size()]);
+      }
     }
   }
-  EXPECT_GT(cases, 100U);
+  EXPECT_GT(cases, 40U);
 }
 
 TEST(CheckpointFaults, ARankThatDoesNotSeeTheFolderIsNamed) {

@@ -3,7 +3,6 @@
 #include "tests/checkpoint/checkpoint_files.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -91,11 +90,6 @@ RemovalNotes save_checkpoint(files::FileSystem& files, const std::string& folder
            files, folder, write_checkpoint(files, folder, step, layout, seed), kOwner))
     notes.push_back(std::move(note));
   return notes;
-}
-
-bool long_tests() {
-  const char* value = std::getenv("ZERO_LONG_TESTS");
-  return value != nullptr && std::string_view(value) == "1";
 }
 
 }  // namespace zero::testing

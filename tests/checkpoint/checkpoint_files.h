@@ -43,7 +43,4 @@ CheckpointIndex write_checkpoint(files::FileSystem& files, const std::string& fo
                                  std::int64_t step, const CheckpointLayout& layout,
                                  std::uint32_t seed);
 
-/// Whether the long tests are asked for: ZERO_LONG_TESTS=1.
-bool long_tests();
-
 }  // namespace zero::testing

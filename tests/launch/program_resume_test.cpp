@@ -7,11 +7,11 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 
 #include "tests/launch/program.h"
+#include "tests/support/long_tests.h"
 
 namespace zero {
 namespace {
@@ -22,8 +22,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
 using namespace testing;
-
-bool long_tests() { return std::getenv("ZERO_LONG_TESTS") != nullptr; }
 
 /// Steps, losses, norms and the end of a run's log.
 Json results(const TinyRun& run) {
