@@ -95,6 +95,13 @@ TEST_F(HuggingFaceConfig, SomeLayersOfMinistralAndQwen2AreLocal) {
   EXPECT_EQ(saved["architectures"], json{"MinistralForCausalLM"});
   EXPECT_EQ(saved["layer_types"], ministral["layer_types"]);
   EXPECT_EQ(saved["sliding_window"], 16);
+  // transformers reads a mistral with layer_types as a ministral.
+  json mistral = ministral;
+  mistral["architectures"] = {"MistralForCausalLM"};
+  mistral["model_type"] = "mistral";
+  EXPECT_EQ(json::parse(hf_config_text(read(mistral))), saved);
+  mistral["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(read(mistral).window, 0);
 
   qwen2_["sliding_window"] = 16;
   qwen2_.erase("layer_types");
