@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/tokenizer_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -148,20 +150,24 @@ std::map<std::string, std::string> tokenizer_files(const std::string& folder,
   return files;
 }
 
-void check_data_tokenizer(const TrainConfig& config, const Batches& batches) {
+std::string check_data_tokenizer(const TrainConfig& config, const Batches& batches) {
   const std::vector<DataFile> files = batches.files();
   const auto named = [](const DataFile& each) {
     return each.file.digest() != nullptr && each.file.digest()->tokenizer;
   };
-  if (std::ranges::none_of(files, named)) return;
+  if (std::ranges::none_of(files, named)) return "";
   const auto [key, name] = saved_tokenizer(config);
-  if (name.empty()) return;
+  if (name.empty()) return "";
   TokenizerMark mark;
   try {
     mark = mark_of(*make_tokenizer(name));
   } catch (const Error& error) {
     if (key == "data.tokenizer") fail("{}: {}", key, error.what());
-    return;  // a model's may be passed on without being computed
+    // A model's may be passed on without being computed.
+    return fmt::format(
+        "{}: its tokenizer is not compared with the data's tokenizer, because it cannot be "
+        "computed here: {}",
+        key, error.what());
   }
   for (const DataFile& each : files) {
     if (!named(each)) continue;
@@ -174,6 +180,7 @@ void check_data_tokenizer(const TrainConfig& config, const Batches& batches) {
                each.key, each.file.path(), made.vocabulary, made.hash, key, name, mark.vocabulary,
                mark.hash, each.file.path());
   }
+  return "";
 }
 
 }  // namespace zero

@@ -78,6 +78,18 @@ TEST(Batches, TokensOfAnotherTokenizerAreRefused) {
   const std::string both = nlohmann::json{out, more}.dump();
   EXPECT_THAT(refusal("data.tokenizer=bytes", both),
               HasSubstr("data.train: " + more + "/train_000000.bin has tokens of another"));
+  // A model's tokenizer that is not computed is passed on, with a line.
+  other["model"]["type"] = "Unigram";
+  std::filesystem::create_directory(run.folder().path("unigram"));
+  run.folder().write("unigram/tokenizer.json", other.dump());
+  const TrainConfig unigram = make_train_config(
+      Configuration::read(run.config(), {"data.train=" + out, "data.validation=null",
+                                         "run.init=" + run.folder().path("unigram")}),
+      1);
+  EXPECT_THAT(check_data_tokenizer(unigram, Batches(unigram, 0)),
+              AllOf(HasSubstr("run.init: its tokenizer is not compared with the data's tokenizer, "
+                              "because it cannot be computed here: "),
+                    HasSubstr("model.type: found \"Unigram\", expected \"BPE\"")));
   make_digest(out + "/train_000000.bin");  // names no tokenizer
   EXPECT_EQ(refusal("data.tokenizer=" + swapped, out), "no error");
 }
