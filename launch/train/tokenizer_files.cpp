@@ -87,7 +87,7 @@ NamedTokenizer first_folder(const TrainConfig& config) {
   return {"run.init", fs::is_directory(config.run.init) ? config.run.init : ""};
 }
 
-/// The files of a tokenizer as zero_prepare takes it, which puts no <s> before a text.
+/// The files of a tokenizer as zero_prepare takes it.
 void add_tokenizer(const std::string& tokenizer, Files& files) {
   constexpr const char* kKey = "data.tokenizer";
   const fs::path path = tokenizer;
@@ -104,8 +104,7 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
       if (fs::is_regular_file(beside)) files.try_emplace(name, content_of(beside, kKey));
     }
     if (!json) {
-      files.try_emplace(kTokenizerConfig,
-                        "{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false}\n");
+      files.try_emplace(kTokenizerConfig, "{\"tokenizer_class\": \"LlamaTokenizer\"}\n");
     }
     list_templates(path.parent_path(), kKey, files);
   }
