@@ -109,6 +109,24 @@ TEST(Batches, FilesAndTokensOfTheDataAreSaid) {
               ::testing::Contains("data.train: 3 files, 9.5 M tokens"));
 }
 
+TEST(Batches, FilesWithTheSameTokensAreSaid) {
+  const TinyRun run;
+  const std::vector<std::uint32_t> tokens(400, 7);
+  const std::string a = write_tokens(run.folder(), "a.bin", tokens);
+  const std::string b = write_tokens(run.folder(), "b.bin", tokens);
+  const std::string c = write_tokens(run.folder(), "c.bin", tokens);
+  const std::string train = "data.train=" + nlohmann::json{a, b}.dump();
+  const auto config =
+      make_train_config(Configuration::read(run.config(), {train, "data.validation=" + c}), 1);
+  EXPECT_THAT(Batches(config, 0).lines(),
+              ::testing::ElementsAre("data.train: 2 files, 800 tokens",
+                                     "data.validation: 1 file, 400 tokens",
+                                     "data.train: " + b + " has the same tokens as " + a +
+                                         " of data.train: they are counted twice",
+                                     "data.validation: " + c + " has the same tokens as " + a +
+                                         " of data.train: a loss on them says nothing"));
+}
+
 TEST(Batches, OtherDataHaveAnotherFingerprint) {
   const TinyRun run;
   const TinyRun same;
