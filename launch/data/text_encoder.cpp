@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "base/utf8.h"
 #include "launch/data/token_file.h"
 
@@ -144,28 +144,24 @@ std::string json_line_advice(std::string_view line, bool last) {
   const bool cut =
       last && invalid && utf8_start(line.substr(*invalid)).kind == Utf8Start::Kind::unfinished;
   if (invalid && !cut) return fmt::format("; byte {} of the line is not UTF-8", *invalid);
-  try {
-    static_cast<void>(nlohmann::json::parse(line));
-  } catch (const nlohmann::json::parse_error& error) {
-    const std::size_t at = std::max<std::size_t>(error.byte, 1) - 1;
-    if (cut || at >= line.size()) {
-      return last ? "; the file ends within the object: fetch it again, or remove the line"
-                  : "; the object goes on in the next line: write each on a line, as jq -c . FILE "
-                    "does";
-    }
-    for (const std::string_view number : {"NaN", "Infinity"}) {
-      if (line.substr(at).starts_with(number)) {
-        return fmt::format("; {} at byte {} is no value of JSON: write null", number, at);
-      }
-    }
-    if (std::string_view(error.what()).find("surrogate") != std::string_view::npos) {
-      return fmt::format(
-          "; before byte {} is half a pair of surrogates (\\ud800 to \\udfff), which is no "
-          "character: write \\ufffd in its place",
-          at);
+  const ReadJson read = read_json(line);
+  if (read.outcome != ReadJson::Outcome::not_json) return "";
+  const std::size_t at = std::max<std::size_t>(read.byte, 1) - 1;
+  if (cut || at >= line.size()) {
+    return last ? "; the file ends within the object: fetch it again, or remove the line"
+                : "; the object goes on in the next line: write each on a line, as jq -c . FILE "
+                  "does";
+  }
+  for (const std::string_view number : {"NaN", "Infinity"}) {
+    if (line.substr(at).starts_with(number)) {
+      return fmt::format("; {} at byte {} is no value of JSON: write null", number, at);
     }
   }
-  return "";
+  if (read.what.find("surrogate") == std::string::npos) return "";
+  return fmt::format(
+      "; before byte {} is half a pair of surrogates (\\ud800 to \\udfff), which is no character: "
+      "write \\ufffd in its place",
+      at);
 }
 
 }  // namespace zero
