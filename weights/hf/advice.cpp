@@ -277,6 +277,12 @@ std::string tensor_advice(const FileTensor& tensor) {
   for (const Prefix& prefix : kPrefixes) {
     if (name.starts_with(prefix.begin)) return std::string(prefix.what);
   }
+  for (const std::string_view part :
+       {"language_model.", "vision_tower.", "multi_modal_projector."}) {
+    if (name.starts_with(part) || name.starts_with(fmt::format("model.{}", part))) {
+      return fmt::format("; the model is multimodal, and only text is computed{}", kTextPart);
+    }
+  }
   const bool adapts = name.find(".lora_A.") != name.npos || name.find(".lora_B.") != name.npos;
   return adapts ? std::string(kAdapter) : "";
 }
