@@ -27,10 +27,11 @@ using nlohmann::json;
 using Head = DecoderShape::Head;
 
 constexpr std::array<Family::HfClass, 1> kClasses{{{"Gemma3ForCausalLM", "gemma3_text"}}};
-constexpr std::array<std::string_view, 15> kKeys{
-    "layers",       "width",        "heads",      "context",          "vocabulary",
-    "intermediate", "kv_heads",     "head_width", "norm_epsilon",     "head",
-    "window",       "local_layers", "rope_theta", "local_rope_theta", "score_scale"};
+constexpr std::array<std::string_view, 16> kKeys{
+    "layers",       "width",        "heads",      "context",      "vocabulary",
+    "intermediate", "kv_heads",     "head_width", "norm_epsilon", "head",
+    "window",       "local_layers", "rope_theta", "rope_factor",  "local_rope_theta",
+    "score_scale"};
 
 constexpr double kTheta = 1e6;
 constexpr double kLocalTheta = 1e4;
@@ -54,6 +55,7 @@ DecoderShape from_section(JsonFields& section) {
   d.epsilon = section.number("norm_epsilon", kEpsilon);
   d.head = section.text("head", "tied") == "tied" ? Head::tied : Head::separate;
   d.rotary->theta = section.number("rope_theta", kTheta);
+  d.rotary->linear_factor = section.number("rope_factor", 1);
   if (d.window != 0) {
     d.local_rotary = RotaryAngles{.theta = section.number("local_rope_theta", kLocalTheta)};
   }
@@ -65,30 +67,39 @@ json to_section(const DecoderShape& d) {
   json section = kLlama.to_section(d);
   for (const char* key : {"qkv_bias", "head_norms"}) section.erase(key);
   if (d.score_scale != 0) section["score_scale"] = d.score_scale;
+  if (d.rotary->linear_factor != 1) section["rope_factor"] = d.rotary->linear_factor;
   if (d.local_rotary) section["local_rope_theta"] = d.local_rotary->theta;
   return section;
 }
 
-/// The radix of one kind of layers; their angles are not stretched.
-double theta_from(JsonFields fields, double fallback) {
-  const std::string type = fields.text("rope_type", fields.text("type", "default"));
-  ZERO_CHECK(type == "default",
-             "{}: found \"{}\", expected \"default\": Gemma 3's angles are not stretched here",
-             fields.place("rope_type"), type);
-  const double theta = fields.number("rope_theta", fallback);
+/// The angles of one kind of layers, of which `known` says what the fields do not.
+RotaryAngles angles_from(JsonFields fields, RotaryAngles known) {
+  known.theta = fields.number("rope_theta", known.theta);
+  if (fields.has("rope_type") || fields.has("type")) {
+    const std::string type = fields.text("rope_type", fields.text("type", "default"));
+    ZERO_CHECK(type == "default" || type == "linear",
+               "{}: found \"{}\", expected \"default\" or \"linear\": Gemma 3's angles are not "
+               "stretched otherwise",
+               fields.place("rope_type"), type);
+    known.linear_factor = type == "linear" ? fields.number("factor") : 1;
+  }
   fields.finish({});
-  return theta;
+  return known;
 }
 
-/// Version 4 of transformers has a field for each base, version 5 an object for each kind of layer.
+/// Version 4 of transformers has a field for each base, and stretches global layers' angles by
+/// rope_scaling; version 5 has an object for each kind of layer, which rope_scaling changes.
 void rotary_from(JsonFields& fields, DecoderShape& d) {
   JsonFields kinds = fields.object("rope_parameters");
-  theta_from(fields.object("rope_scaling"), 0);
-  const double global = fields.number("rope_theta", kTheta);
-  const double local = fields.number("rope_local_base_freq", kLocalTheta);
-  d.rotary = RotaryAngles{.theta = theta_from(kinds.object("full_attention"), global)};
-  const RotaryAngles of_window{.theta = theta_from(kinds.object("sliding_attention"), local)};
-  if (d.window != 0) d.local_rotary = of_window;
+  const RotaryAngles global{.theta = fields.number("rope_theta", kTheta)};
+  d.rotary = angles_from(fields.object("rope_scaling"),
+                         angles_from(kinds.object("full_attention"), global));
+  const RotaryAngles of_window{.theta = fields.number("rope_local_base_freq", kLocalTheta)};
+  const RotaryAngles local = angles_from(kinds.object("sliding_attention"), of_window);
+  ZERO_CHECK(local.linear_factor == 1,
+             "{}: found {}, expected 1: only global layers' angles are stretched",
+             kinds.place("sliding_attention.factor"), local.linear_factor);
+  if (d.window != 0) d.local_rotary = local;
   kinds.finish({});
 }
 
@@ -165,6 +176,9 @@ json to_hf(const DecoderShape& d) {
                    {"attn_logit_softcapping", nullptr},
                    {"final_logit_softcapping", nullptr}});
   if (d.local_rotary) tree["rope_local_base_freq"] = d.local_rotary->theta;
+  if (d.rotary->linear_factor != 1) {
+    tree["rope_scaling"] = {{"rope_type", "linear"}, {"factor", d.rotary->linear_factor}};
+  }
   return tree;
 }
 

@@ -193,8 +193,9 @@ void window_from(JsonFields& fields, std::string_view model_type, DecoderShape& 
                "{}: found {}, expected null or at least 1", fields.place("sliding_window"), window);
     set_window(d, window, std::move(local));
   };
-  if (model_type == "mistral") return slide({});
-  if (model_type == "ministral" || !types.empty()) return slide(types);
+  // transformers makes a mistral with layer_types a ministral.
+  const bool mistral = model_type == "mistral" || model_type == "ministral";
+  if (mistral || !types.empty()) return slide(types);
   if (!used || full >= d.layers || d.layers > kLargestSize) return;
   std::vector<bool> local(static_cast<std::size_t>(d.layers), true);
   std::fill_n(local.begin(), full, false);

@@ -25,6 +25,8 @@ double stretched(double frequency, const RotaryScaling& s) {
 void RotaryAngles::validate() const {
   ZERO_CHECK(std::isfinite(theta) && theta > 0, "model.rope_theta is {}, expected more than 0",
              theta);
+  ZERO_CHECK(std::isfinite(linear_factor) && linear_factor >= 1,
+             "model.rope_factor is {}, expected 1 or more", linear_factor);
   if (!scaling) return;
   const RotaryScaling& s = *scaling;
   ZERO_CHECK(std::isfinite(s.factor) && s.factor >= 1,
@@ -44,7 +46,7 @@ std::vector<double> RotaryAngles::frequencies(std::int64_t head_width) const {
   for (std::int64_t i = 0; i < head_width / 2; ++i) {
     const double frequency =
         std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_width));
-    all.push_back(scaling ? stretched(frequency, *scaling) : frequency);
+    all.push_back((scaling ? stretched(frequency, *scaling) : frequency) / linear_factor);
   }
   return all;
 }

@@ -23,6 +23,7 @@ struct RotaryScaling {
 struct RotaryAngles {
   double theta = 10000;
   std::optional<RotaryScaling> scaling{};
+  double linear_factor = 1;  ///< every frequency is divided by it (Chen et al. 2023)
 
   /// Throws zero::Error naming the field that is out of range.
   void validate() const;

@@ -26,14 +26,16 @@ int run(const zero::PrepareOptions& options) {
       fmt::format("{} of text -> {} training tokens in {} file(s) and {} validation tokens, in {}",
                   zero::bytes_text(static_cast<double>(report.text_bytes)), report.train_tokens,
                   report.train_files.size(), report.validation_tokens, options.out));
-  if (report.documents > 1 && report.separator.empty()) {
+  std::string around;
+  if (!report.before.empty()) around += fmt::format(", before each the token {}", report.before);
+  if (!report.behind.empty()) around += fmt::format(", behind each the token {}", report.behind);
+  if (!around.empty()) {
+    console.line(fmt::format("{} document(s){}", report.documents, around));
+  } else if (report.documents > 1) {
     console.line(
         fmt::format("{} documents follow each other without a token between: the "
                     "tokenizer's files name no end of a text",
                     report.documents));
-  } else if (!report.separator.empty()) {
-    console.line(fmt::format("{} document(s), behind each the token {}", report.documents,
-                             report.separator));
   }
   console.line(
       fmt::format("in the configuration: \"data\": {{\"train\": \"{}\"{}}}, \"model\": {{..., "
@@ -73,6 +75,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--special", options.special,
                "special tokens written in the texts, as <|endoftext|>, are tokens, not words");
+  app.add_flag(
+      "--no-bos", options.no_bos,
+      "no token before a document, as <s>, even where the tokenizer puts one before a text");
   app.add_option("--json-field", options.json_field,
                  "FILES have a JSON object a line, whose member of this name is a document");
   app.add_option("--shard-tokens", options.shard_tokens, "tokens of a train shard, at most")

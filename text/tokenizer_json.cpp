@@ -175,6 +175,13 @@ class Reader {
         read_byte_level(fields);
       } else if (type == "Metaspace" && !out_.byte_level) {
         read_metaspace(fields);
+      } else if (type == "Split" && out_.replaces_spaces) {
+        // Gemma's: the normalizer has left no space to split at.
+        constexpr const char* kWhy =
+            "behind a normalizer that replaces spaces only Gemma's is known";
+        fields.only("pattern", {{"String", " "}}, kWhy);
+        fields.only("behavior", "MergedWithPrevious", kWhy);
+        fields.only("invert", false, kWhy);
       } else {
         refuse(fields, out_.byte_level ? "Split, Digits or ByteLevel" : "Metaspace");
       }

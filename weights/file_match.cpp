@@ -156,9 +156,13 @@ FileMatch match_files(std::span<const SafetensorsReader> files,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     ZERO_CHECK(match.sources[i].tensor != nullptr,
                "{}: tensor \"{}\": found none of that name among {} (with or without \"{}\"), "
-               "expected shape {}",
+               "expected shape {}{}",
                files_text(files), tensors[i].name, count, names.prefix,
-               shape_text(tensors[i].shape));
+               shape_text(tensors[i].shape),
+               tensors[i].name == "lm_head.weight"
+                   ? "; if the token embedding is the head too, set tie_word_embeddings to true in "
+                     "config.json"
+                   : "");
   }
   return match;
 }

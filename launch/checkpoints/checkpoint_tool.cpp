@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "weights/checkpoint_reader.h"
+#include "weights/hf/advice.h"
 #include "weights/hf/file_header.h"
 
 namespace zero::checkpoint_tool {
@@ -54,7 +55,7 @@ bool holds_checkpoints(files::FileSystem& files, const std::string& path) {
   return any && !ignored;
 }
 
-/// That `path` holds no checkpoint, and which folder near it does.
+/// That `path` holds no checkpoint, and which folder near it does, or what it holds instead.
 std::string no_checkpoint(files::FileSystem& files, const std::string& path) {
   const std::string text = fmt::format("{} holds no checkpoint", path);
   const std::string parent =
@@ -66,7 +67,15 @@ std::string no_checkpoint(files::FileSystem& files, const std::string& path) {
     const std::string below = (std::filesystem::path(path) / name).string();
     if (holds_checkpoints(files, below)) return fmt::format("{}; {} does", text, below);
   }
-  return text;
+  std::string advice = folder_advice(path);
+  if (advice.empty() && files.kind_of(path + "/config.json") == files::PathKind::file) {
+    advice = "; it is the folder of a model";
+  }
+  if (advice.empty()) return text;
+  return fmt::format(
+      "{}{}; zero_ckpt takes checkpoints of zero_train alone, zero_generate and model.hf take the "
+      "folders of models",
+      text, advice);
 }
 
 constexpr const char* kUnreadable =

@@ -227,6 +227,9 @@ std::vector<Option> model_options() {
       key_of("local_layers", text,
              "numbers of the layers that have the window, as \"0-4,6\"; null: all"),
       key_of("rope_theta", number, "base of the rotary embeddings' angles").from(0, 1e12),
+      key_of("rope_factor", number,
+             "by which the angles of layers without a window are divided; null: 1")
+          .from(1, 1e6),
       key_of("local_rope_theta", number, "the same of local layers").from(0, 1e12),
       key_of("score_scale", number,
              "that scores of attention are multiplied by; null: 1 / sqrt(head_width)")

@@ -39,6 +39,23 @@ std::string size_line(const char* key, const TokenStream& stream) {
                      tokens_text(stream.count()));
 }
 
+/// Lines that tell of files with the same tokens, as their digests say.
+std::vector<std::string> repetition_lines(const std::vector<DataFile>& files) {
+  std::vector<std::string> lines;
+  std::map<std::string, const DataFile*> seen;
+  for (const DataFile& each : files) {
+    if (each.file.digest() == nullptr || each.file.count() == 0) continue;
+    const auto [at, is_new] = seen.try_emplace(each.file.digest()->text(), &each);
+    const DataFile& first = *at->second;
+    if (is_new) continue;
+    lines.push_back(fmt::format(
+        "{}: {} has the same tokens as {} of {}: {}", each.key, each.file.path(), first.file.path(),
+        first.key,
+        each.key == first.key ? "they are counted twice" : "a loss on them says nothing"));
+  }
+  return lines;
+}
+
 std::span<std::int32_t> row_of(View view, std::int64_t row, std::int64_t length) {
   return view.slice(row * length, length).as<std::int32_t>();
 }
@@ -63,8 +80,14 @@ Batches::Batches(const TrainConfig& config, int rank)
             .shuffle = config.data.shuffle,
             .seed = config.run.seed};
   check_share(*train_, config, rank);
-  if (files.validation.empty()) return;
-  validation_ = std::make_unique<TokenStream>(files.validation);
+  open_validation(files.validation, config, rank);
+  for (std::string& line : repetition_lines(this->files())) lines_.push_back(std::move(line));
+}
+
+void Batches::open_validation(const std::vector<std::string>& files, const TrainConfig& config,
+                              int rank) {
+  if (files.empty()) return;
+  validation_ = std::make_unique<TokenStream>(files);
   lines_.push_back(size_line("data.validation", *validation_));
   validation_sequences_ = validation_->sequences(length_);
   ZERO_CHECK(validation_sequences_ > 0,

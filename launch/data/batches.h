@@ -38,7 +38,8 @@ class Batches {
   void validation(std::span<const std::int64_t> rows, View inputs, View targets) const;
   /// Sequences in one validation; 0 without validation data.
   std::int64_t validation_sequences() const { return validation_sequences_; }
-  /// For users: files of a folder that were left out, then files and tokens of each key.
+  /// For users: files of a folder that were left out, then files and tokens of each key, then files
+  /// with the same tokens.
   const std::vector<std::string>& lines() const { return lines_; }
   /// The files, those of data.train first.
   std::vector<DataFile> files() const;
@@ -49,6 +50,7 @@ class Batches {
   std::vector<std::string> train_fingerprints() const;
 
  private:
+  void open_validation(const std::vector<std::string>& files, const TrainConfig& config, int rank);
   void fill(const TokenStream& stream, std::span<const std::int64_t> rows, View inputs,
             View targets) const;
 

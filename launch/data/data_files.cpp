@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "files/file_system.h"
 #include "launch/data/prepared_set.h"
+#include "launch/data/token_digest.h"
 
 namespace zero {
 namespace {
@@ -68,16 +69,37 @@ std::vector<std::string> matches_of(const std::string& pattern) {
   return paths;
 }
 
+/// Adds the files whose digests these are: a digest without its file tells that one is missing.
+void add_files_of(const std::vector<std::string>& digests, std::vector<std::string>& files) {
+  for (const std::string& digest : digests) {
+    files.push_back(digest.substr(0, digest.size() - digest_path("").size()));
+  }
+  std::ranges::sort(files);
+  files.erase(std::ranges::unique(files).begin(), files.end());
+}
+
+void check_is_there(const std::string& path, const std::string& key) {
+  std::error_code ignored;
+  ZERO_CHECK(std::filesystem::exists(path, ignored) ||
+                 !std::filesystem::exists(digest_path(path), ignored),
+             "{}: {} is missing, and its digest {} lies there: bring the file back, or, if the run "
+             "is to go without it, remove the digest",
+             key, path, digest_path(path));
+}
+
 std::vector<std::string> token_files_in(const std::string& folder, const std::string& key) {
   std::vector<std::string> files;
+  std::vector<std::string> digests;
   std::error_code error;
   std::filesystem::directory_iterator at(folder, error);
   for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
-    if (at->path().extension() == ".bin") files.push_back(at->path().string());
+    const std::string path = at->path().string();
+    if (path.ends_with(".bin")) files.push_back(path);
+    if (path.ends_with(digest_path(".bin"))) digests.push_back(path);
   }
   ZERO_CHECK(!error, "{}: the folder {} cannot be read: {}; allow reading it, or name its files",
              key, folder, error.message());
-  std::ranges::sort(files);
+  add_files_of(digests, files);
   return files;
 }
 
@@ -143,12 +165,16 @@ std::vector<Found> find(const std::vector<std::string>& names, const std::string
     } else if (!std::filesystem::exists(name, ignored) &&
                name.find_first_of("*?[") != std::string::npos) {
       found = kept(matches_of(name), may_be_token_file);
+      add_files_of(matches_of(digest_path(name)), found);
       ZERO_CHECK(!found.empty(), "{}: no file matches {}; make token files with zero_prepare", key,
                  name);
     } else {
       files.push_back({name, true});
     }
-    for (std::string& path : found) files.push_back({std::move(path), false});
+    for (std::string& path : found) {
+      check_is_there(path, key);
+      files.push_back({std::move(path), false});
+    }
   }
   std::ranges::sort(files, {}, &Found::path);
   const auto twice = std::ranges::adjacent_find(files, {}, &Found::path);

@@ -24,7 +24,7 @@ bool may_be_token_file(const std::string& path);
 /// data.train for the others (for those with the word "train" if there are any). A file of
 /// `validation` is never one of `train`: found by a folder or a pattern it is left out, with a
 /// line. Throws zero::Error naming the key if a name matches no file, a file is named twice or in
-/// both, or nothing is left.
+/// both, a file of a folder or a pattern is missing beside its digest, or nothing is left.
 DataFiles find_data_files(const std::vector<std::string>& train,
                           const std::vector<std::string>& validation);
 

@@ -130,7 +130,12 @@ class Preparation {
         console_(console),
         encoder_(options.tokenizer,
                  options.special ? TextEncoder::Special::tokens : TextEncoder::Special::words),
-        writer_(options, encoder_.tokenizer(), files) {}
+        before_(options.no_bos ? std::vector<std::uint32_t>() : encoder_.tokens_before()),
+        writer_(options, encoder_.tokenizer(), files) {
+    if (const std::int64_t id = encoder_.tokenizer().end_of_document(); id >= 0) {
+      behind_ = {static_cast<std::uint32_t>(id)};
+    }
+  }
 
   PrepareReport run() {
     for (const std::string& path : options_.files) total_ += size_of_text(path);
@@ -144,7 +149,8 @@ class Preparation {
     report.text_bytes = done_;
     report.vocabulary = encoder_.tokenizer().vocabulary();
     report.documents = documents_;
-    report.separator = encoder_.end_of_document();
+    report.before = encoder_.names_of(before_);
+    report.behind = encoder_.names_of(behind_);
     writer_.commit(report);
     console_.end_progress();
     return report;
@@ -192,6 +198,8 @@ class Preparation {
 
   void read_lines(const std::string& path) {
     std::ifstream file = open(path);
+    const std::int64_t begin = done_;
+    bool said = false;
     std::string line;
     for (std::int64_t number = 1; std::getline(file, line); ++number) {
       const std::int64_t end =
@@ -200,12 +208,16 @@ class Preparation {
       if (line.find_first_not_of(" \t\r") != std::string::npos) {
         const std::string where = fmt::format("{}: line {}", path, number);
         const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-        ZERO_CHECK(object.is_object(), "{}: expected a JSON object in UTF-8", where);
+        ZERO_CHECK(object.is_object(), "{}: expected a JSON object in UTF-8{}", where,
+                   json_line_advice(line, file.eof()));
         const auto text = object.find(options_.json_field);
         ZERO_CHECK(text != object.end() && text->is_string(),
                    "{}: {} is {}, expected a text; give --json-field the member that is one", where,
                    options_.json_field, text == object.end() ? "missing" : text->type_name());
-        put(encoder_.begin(text->get_ref<const std::string&>()), done_);
+        const auto& document = text->get_ref<const std::string&>();
+        const bool looks = !said && done_ - begin < static_cast<std::int64_t>(kChunk);
+        said = said || (looks && say_words(path, document));
+        put_text(encoder_.begin(document));
         end_document();
       }
       done_ = end;
@@ -228,11 +240,17 @@ class Preparation {
       text.erase(0, kByteOrderMark.size());
       done_ += static_cast<std::int64_t>(kByteOrderMark.size());
     }
-    if (const auto names = encoder_.words_like_tokens(text); !names.empty()) {
-      console_.line(
-          fmt::format("{}: {} in it stay words; with --special they are the tokenizer's tokens",
-                      path, fmt::join(names, ", ")));
-    }
+    say_words(path, text);
+  }
+
+  /// Says which special tokens in `text` stay words; false if there are none.
+  bool say_words(const std::string& path, std::string_view text) {
+    const std::vector<std::string> names = encoder_.words_like_tokens(text);
+    if (names.empty()) return false;
+    console_.line(
+        fmt::format("{}: {} in it stay words; with --special they are the tokenizer's tokens", path,
+                    fmt::join(names, ", ")));
+    return true;
   }
 
   /// `begin`: of the file at `path`, among the bytes of all.
@@ -242,15 +260,31 @@ class Preparation {
       fail("{}: byte {} is not UTF-8; expected a text in UTF-8 (or --tokenizer bytes)", path,
            done_ - begin + static_cast<std::int64_t>(*invalid));
     }
-    put(continues_ ? encoder_.go_on(text) : encoder_.begin(text), done_);
+    put_text(continues_ ? encoder_.go_on(text) : encoder_.begin(text));
     done_ += static_cast<std::int64_t>(text.size());
     progress();
   }
 
+  /// Special tokens written in a document may begin and end it: none is put there twice.
+  void begin_document(const std::vector<std::uint32_t>& tokens, std::int64_t position) {
+    begun_ = true;
+    const bool there =
+        options_.special && std::ranges::mismatch(before_, tokens).in1 == before_.end();
+    if (!there && !before_.empty()) put(before_, position);
+  }
+
+  /// The next tokens of a document.
+  void put_text(const std::vector<std::uint32_t>& tokens) {
+    if (!begun_) begin_document(tokens, done_);
+    put(tokens, done_);
+    if (!tokens.empty()) ends_ = options_.special && std::ranges::count(behind_, tokens.back()) > 0;
+  }
+
   void end_document() {
     ++documents_;
-    const std::int64_t id = encoder_.tokenizer().end_of_document();
-    if (id >= 0) put({static_cast<std::uint32_t>(id)}, last_);
+    if (!begun_) begin_document({}, last_);
+    if (!ends_ && !behind_.empty()) put(behind_, last_);
+    begun_ = ends_ = false;
   }
 
   void put(const std::vector<std::uint32_t>& tokens, std::int64_t position) {
@@ -278,6 +312,8 @@ class Preparation {
   const PrepareOptions& options_;
   Console& console_;
   TextEncoder encoder_;
+  std::vector<std::uint32_t> before_;  // each document
+  std::vector<std::uint32_t> behind_;
   ShardWriter writer_;
   std::int64_t total_ = 0;
   std::int64_t split_ = 0;  // the byte at which validation starts
@@ -286,6 +322,8 @@ class Preparation {
   std::int64_t last_ = 0;  // the byte at which the last tokens began
   std::int64_t documents_ = 0;
   bool continues_ = false;  // the text, behind a cut of the same file
+  bool begun_ = false;      // the document
+  bool ends_ = false;       // the document's last token is the one behind it
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -19,6 +19,7 @@ struct PrepareOptions {
   double validation = 0.02;         ///< fraction, from 0 to below 1, taken from the end of the text
   std::int64_t shard_tokens = 100'000'000;  ///< of a train shard, at most
   bool special = false;                     ///< special tokens written in texts act
+  bool no_bos = false;       ///< no token before a document, even where the tokenizer puts one
   std::string json_field{};  ///< files are JSON lines, whose member of this name is a document
 };
 
@@ -31,7 +32,8 @@ struct PrepareReport {
   std::vector<std::string> train_files{};
   std::string validation_file{};  ///< empty if the fraction is 0
   std::int64_t documents = 0;     ///< files, or JSON lines
-  std::string separator{};        ///< the token behind each document, with its id; empty: none
+  std::string before{};           ///< the token before each document, with its id; empty: none
+  std::string behind{};           ///< likewise
 };
 
 /// Encodes texts as token shards train_000000.bin, ... and validation.bin, each with its digest

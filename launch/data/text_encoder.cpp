@@ -9,6 +9,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/json_tree.h"
+#include "base/utf8.h"
 #include "launch/data/token_file.h"
 
 namespace zero {
@@ -70,12 +72,20 @@ std::size_t TextEncoder::cut(std::string_view text) const {
   return 0;
 }
 
-std::string TextEncoder::end_of_document() const {
-  const std::int64_t id = tokenizer_->end_of_document();
-  for (const auto& [name, special] : tokenizer_->special_tokens()) {
-    if (special == id) return fmt::format("{} ({})", name, id);
+std::vector<std::uint32_t> TextEncoder::tokens_before() const {
+  return tokenizer_->encode("", {.begin_of_text = true});
+}
+
+std::string TextEncoder::names_of(std::span<const std::uint32_t> ids) const {
+  std::string names;
+  for (const std::uint32_t id : ids) {
+    std::string text = fmt::format("{}", id);
+    for (const auto& [name, special] : tokenizer_->special_tokens()) {
+      if (special == id) text = fmt::format("{} ({})", name, id);
+    }
+    names += names.empty() ? text : " " + text;
   }
-  return id < 0 ? "" : fmt::format("{}", id);
+  return names;
 }
 
 std::vector<std::string> TextEncoder::words_like_tokens(std::string_view text) const {
@@ -119,6 +129,35 @@ void check_is_text(const std::string& path, std::string_view bytes) {
     ZERO_CHECK(!bytes.starts_with(format.begins), "{}: is {}, not a text; {}", path, format.name,
                format.advice);
   }
+}
+
+std::string json_line_advice(std::string_view line, bool last) {
+  const std::size_t begin = line.find_first_not_of(" \t\r");
+  if (begin != line.npos && line[begin] == '[') {
+    return "; it begins a JSON array: write its members a line each, as jq -c '.[]' FILE does";
+  }
+  const auto invalid = first_invalid_utf8(line);
+  const bool cut =
+      last && invalid && utf8_start(line.substr(*invalid)).kind == Utf8Start::Kind::unfinished;
+  if (invalid && !cut) return fmt::format("; byte {} of the line is not UTF-8", *invalid);
+  const ReadJson read = read_json(line);
+  if (read.outcome != ReadJson::Outcome::not_json) return "";
+  const std::size_t at = std::max<std::size_t>(read.byte, 1) - 1;
+  if (cut || at >= line.size()) {
+    return last ? "; the file ends within the object: fetch it again, or remove the line"
+                : "; the object goes on in the next line: write each on a line, as jq -c . FILE "
+                  "does";
+  }
+  for (const std::string_view number : {"NaN", "Infinity"}) {
+    if (line.substr(at).starts_with(number)) {
+      return fmt::format("; {} at byte {} is no value of JSON: write null", number, at);
+    }
+  }
+  if (read.what.find("surrogate") == std::string::npos) return "";
+  return fmt::format(
+      "; before byte {} is half a pair of surrogates (\\ud800 to \\udfff), which is no character: "
+      "write \\ufffd in its place",
+      at);
 }
 
 }  // namespace zero

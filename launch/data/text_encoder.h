@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,8 +35,10 @@ class TextEncoder {
   /// ids of the whole, judged by the lines around. 0: there is none.
   std::size_t cut(std::string_view text) const;
 
-  /// The name of the special token that ends a document, with its id; empty if there is none.
-  std::string end_of_document() const;
+  /// The tokens that the tokenizer's files put before a text, as for a prompt.
+  std::vector<std::uint32_t> tokens_before() const;
+  /// Names of special tokens, each with its id: "<s> (1)".
+  std::string names_of(std::span<const std::uint32_t> ids) const;
   /// Names of special tokens that are written in `text`, but stay words.
   std::vector<std::string> words_like_tokens(std::string_view text) const;
 
@@ -49,5 +52,9 @@ class TextEncoder {
 /// Throws zero::Error, with what to do, if a file that begins with `bytes` is of a known format
 /// that is no text.
 void check_is_text(const std::string& path, std::string_view bytes);
+
+/// Why `line` is no JSON object, and what to do, as "; ..." to end a message with; `last`: the file
+/// ends with it. Empty: nothing known.
+std::string json_line_advice(std::string_view line, bool last);
 
 }  // namespace zero

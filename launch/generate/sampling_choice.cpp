@@ -9,20 +9,20 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/json_fields.h"
+#include "base/json_tree.h"
 #include "base/message_text.h"
 #include "weights/model_files.h"
 
 namespace zero {
 namespace {
 
-using nlohmann::json;
-
 /// A setting of transformers' that chooses other tokens, and its value that changes nothing.
 struct Unknown {
-  const char* name;
+  std::string_view name;
   double neutral;
 };
 constexpr std::array kUnknown{Unknown{"typical_p", 1},
@@ -31,6 +31,10 @@ constexpr std::array kUnknown{Unknown{"typical_p", 1},
                               Unknown{"top_h", 0},
                               Unknown{"penalty_alpha", 0},
                               Unknown{"encoder_repetition_penalty", 1},
+                              Unknown{"presence_penalty", 0},
+                              Unknown{"frequency_penalty", 0},
+                              Unknown{"num_beam_groups", 1},
+                              Unknown{"diversity_penalty", 0},
                               Unknown{"no_repeat_ngram_size", 0},
                               Unknown{"encoder_no_repeat_ngram_size", 0},
                               Unknown{"num_beams", 1},
@@ -45,13 +49,33 @@ constexpr std::array kUnknown{Unknown{"typical_p", 1},
                               Unknown{"forced_eos_token_id", -1},
                               Unknown{"stop_strings", 0}};
 
-std::vector<std::string> unknown_in(JsonFields& fields) {
+/// Those that are read here, or choose no other tokens.
+constexpr auto kKnown = std::to_array<std::string_view>(
+    {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "do_sample",
+     // Which tokens begin and end, how caches and results are kept:
+     "_from_model_config", "transformers_version", "bos_token_id", "eos_token_id", "pad_token_id",
+     "decoder_start_token_id", "max_length", "use_cache", "cache_implementation", "cache_config",
+     "return_legacy_cache", "output_attentions", "output_hidden_states", "output_scores",
+     "output_logits", "return_dict_in_generate", "num_return_sequences", "low_memory",
+     "prefill_chunk_size", "compile_config", "disable_compile", "trust_remote_code", "chat_format",
+     // Of beams alone, and of drafts, which change no answer:
+     "length_penalty", "early_stopping", "is_assistant", "num_assistant_tokens",
+     "num_assistant_tokens_schedule", "assistant_confidence_threshold", "assistant_early_exit",
+     "assistant_lookbehind", "target_lookbehind", "prompt_lookup_num_tokens",
+     "max_matching_ngram_size", "renormalize_logits", "remove_invalid_values"});
+
+/// Of the file's text, which is an object.
+std::vector<std::string> unknown_in(const std::string& text) {
   std::vector<std::string> all;
-  for (const auto& [name, neutral] : kUnknown) {
-    const json& value = fields.raw(name);
-    const bool nothing = value.is_null() || value == false || value == neutral ||
+  const auto tree = parse_ordered_tree(text);
+  for (const auto& [name, value] : tree->items()) {
+    const auto* const setting = std::ranges::find(kUnknown, name, &Unknown::name);
+    const bool listed = setting != kUnknown.end();
+    const bool nothing = value.is_null() || value == false ||
+                         (listed && value == setting->neutral) ||
                          ((value.is_array() || value.is_object()) && value.empty());
-    if (!nothing) all.push_back(fmt::format("{} {}", name, printable_line(value.dump())));
+    if (nothing || (!listed && std::ranges::count(kKnown, name) > 0)) continue;
+    all.push_back(fmt::format("{} {}", printable_line(name), printable_line(value.dump())));
   }
   return all;
 }
@@ -96,7 +120,8 @@ ModelSampling read_model_sampling(const std::string& folder) {
   const std::filesystem::path path = std::filesystem::path(folder) / "generation_config.json";
   ModelSampling sampling{.file = path.string()};
   if (!std::filesystem::is_regular_file(path)) return sampling;
-  JsonFields fields = JsonFields::parse(sampling.file, read_model_text(sampling.file));
+  const std::string text = read_model_text(sampling.file);
+  JsonFields fields = JsonFields::parse(sampling.file, text);
   SamplingChoice& choice = sampling.choice;
   const auto number = [&](const char* name, std::optional<double>& value) {
     if (fields.has(name)) value = fields.number(name);
@@ -118,7 +143,7 @@ ModelSampling read_model_sampling(const std::string& folder) {
   } else {
     choice.temperature = 0;
   }
-  sampling.unknown = unknown_in(fields);
+  sampling.unknown = unknown_in(text);
   return sampling;
 }
 

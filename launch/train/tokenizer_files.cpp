@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/tokenizer_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -85,7 +87,7 @@ NamedTokenizer first_folder(const TrainConfig& config) {
   return {"run.init", fs::is_directory(config.run.init) ? config.run.init : ""};
 }
 
-/// The files of a tokenizer as zero_prepare takes it, which puts no <s> before a text.
+/// The files of a tokenizer as zero_prepare takes it.
 void add_tokenizer(const std::string& tokenizer, Files& files) {
   constexpr const char* kKey = "data.tokenizer";
   const fs::path path = tokenizer;
@@ -102,8 +104,7 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
       if (fs::is_regular_file(beside)) files.try_emplace(name, content_of(beside, kKey));
     }
     if (!json) {
-      files.try_emplace(kTokenizerConfig,
-                        "{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false}\n");
+      files.try_emplace(kTokenizerConfig, "{\"tokenizer_class\": \"LlamaTokenizer\"}\n");
     }
     list_templates(path.parent_path(), kKey, files);
   }
@@ -148,20 +149,24 @@ std::map<std::string, std::string> tokenizer_files(const std::string& folder,
   return files;
 }
 
-void check_data_tokenizer(const TrainConfig& config, const Batches& batches) {
+std::string check_data_tokenizer(const TrainConfig& config, const Batches& batches) {
   const std::vector<DataFile> files = batches.files();
   const auto named = [](const DataFile& each) {
     return each.file.digest() != nullptr && each.file.digest()->tokenizer;
   };
-  if (std::ranges::none_of(files, named)) return;
+  if (std::ranges::none_of(files, named)) return "";
   const auto [key, name] = saved_tokenizer(config);
-  if (name.empty()) return;
+  if (name.empty()) return "";
   TokenizerMark mark;
   try {
     mark = mark_of(*make_tokenizer(name));
   } catch (const Error& error) {
     if (key == "data.tokenizer") fail("{}: {}", key, error.what());
-    return;  // a model's may be passed on without being computed
+    // A model's may be passed on without being computed.
+    return fmt::format(
+        "{}: its tokenizer is not compared with the data's tokenizer, because it cannot be "
+        "computed here: {}",
+        key, error.what());
   }
   for (const DataFile& each : files) {
     if (!named(each)) continue;
@@ -174,6 +179,7 @@ void check_data_tokenizer(const TrainConfig& config, const Batches& batches) {
                each.key, each.file.path(), made.vocabulary, made.hash, key, name, mark.vocabulary,
                mark.hash, each.file.path());
   }
+  return "";
 }
 
 }  // namespace zero

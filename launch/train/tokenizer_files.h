@@ -36,7 +36,8 @@ std::map<std::string, std::string> tokenizer_files(const std::string& folder,
 
 /// Compares the tokenizer that the digests of the data's files name with saved_tokenizer(). Throws
 /// zero::Error naming file and key if they differ, or if data.tokenizer cannot be read. Does
-/// nothing for files whose digest names none, and for a model's tokenizer that is not computed.
-void check_data_tokenizer(const TrainConfig& config, const Batches& batches);
+/// nothing for files whose digest names none. Returns a line for users that says why a model's
+/// tokenizer, which is not computed here, was not compared; empty if there is nothing to say.
+std::string check_data_tokenizer(const TrainConfig& config, const Batches& batches);
 
 }  // namespace zero

@@ -90,6 +90,7 @@ struct Prepared {
   std::unique_ptr<RunLock> log_lock{};     ///< the first rank's
   std::unique_ptr<RunLog> log{};
   std::string warning{};  ///< the same on all ranks; empty: none
+  std::string note{};     ///< the first rank's; empty: none
 };
 
 /// Of the small files beside the weights that are saved. Throws zero::Error if one cannot be read.
@@ -159,7 +160,7 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
     prepared.batches.emplace(config, communicator.rank());
     files = prepared.batches->fingerprint();
     files.merge(weight_file_fingerprints(config));
-    if (communicator.rank() == 0) check_data_tokenizer(config, *prepared.batches);
+    if (communicator.rank() == 0) prepared.note = check_data_tokenizer(config, *prepared.batches);
   });
   require_agreement(communicator, *device, files);
   agree(communicator, *device, "run.log", [&] {
@@ -211,6 +212,7 @@ class Run {
       if (*lock && !(*lock)->warning().empty()) console_.line("warning: " + (*lock)->warning());
     }
     for (const std::string& line : prepared_.batches->lines()) console_.line(line);
+    if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
     instruments_ = make_instruments(config);
     device_ = std::make_unique<RunDevice>(config, communicator_, instruments_.get());
     device_->world().set_wait_limits(wait_limits(config));

@@ -94,6 +94,26 @@ TEST_F(ForeignFolder, OfAnFsdpRunNamesTheMerge) {
               HasSubstr("merge-weights FOLDER OUT"));
 }
 
+TEST_F(ForeignFolder, OfMistralsOwnFormIsNamed) {
+  write("consolidated.safetensors");
+  write("params.json", "{}");
+  EXPECT_THAT(refusal(), HasSubstr("; it holds consolidated.safetensors, weights in the form of "
+                                   "Mistral's or Meta's own programs, which is not read: give the "
+                                   "same model in Hugging Face's form"));
+  write("model.safetensors");
+  EXPECT_EQ(refusal(), "no error") << "both forms lie there";
+}
+
+TEST_F(ForeignFolder, AboveTheCheckpointsOfATrainerNamesTheNewest) {
+  write("checkpoint-notes/config.json", "{}");
+  write("checkpoint-2000/trainer_state.json", "{}");
+  EXPECT_EQ(folder_advice(scratch_.path()), "") << "no model";
+  write("checkpoint-500/config.json", "{}");
+  write("checkpoint-1000/config.json", "{}");
+  EXPECT_THAT(refusal(), HasSubstr("; it is the folder of a run of transformers' Trainer: give " +
+                                   scratch_.path("checkpoint-1000")));
+}
+
 TEST_F(ForeignFolder, NamesTheFileThatHoldsTheWeights) {
   write("training_args.bin", kZip);
   EXPECT_EQ(foreign_folder(scratch_.path()), "");

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "tests/checkpoint/tensor_files.h"
 #include "tests/model/training_harness.h"
@@ -95,6 +97,13 @@ TEST_F(HuggingFaceConfig, SomeLayersOfMinistralAndQwen2AreLocal) {
   EXPECT_EQ(saved["architectures"], json{"MinistralForCausalLM"});
   EXPECT_EQ(saved["layer_types"], ministral["layer_types"]);
   EXPECT_EQ(saved["sliding_window"], 16);
+  // transformers reads a mistral with layer_types as a ministral.
+  json mistral = ministral;
+  mistral["architectures"] = {"MistralForCausalLM"};
+  mistral["model_type"] = "mistral";
+  EXPECT_EQ(json::parse(hf_config_text(read(mistral))), saved);
+  mistral["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(read(mistral).window, 0);
 
   qwen2_["sliding_window"] = 16;
   qwen2_.erase("layer_types");
@@ -199,8 +208,9 @@ TEST_F(HuggingFaceConfig, Gemma3HasItsPatternAnglesAndScales) {
               HasSubstr("use_bidirectional_attention: found true, expected false"));
   EXPECT_THAT(refusal(gemma3, "sliding_window", nullptr),
               HasSubstr("sliding_window: found 0, expected at least 1"));
-  EXPECT_THAT(refusal(gemma3, "rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}),
-              HasSubstr("rope_scaling.rope_type: found \"linear\", expected \"default\""));
+  EXPECT_THAT(refusal(gemma3, "rope_scaling", {{"rope_type", "yarn"}, {"factor", 8.0}}),
+              HasSubstr("rope_scaling.rope_type: found \"yarn\", expected \"default\" or "
+                        "\"linear\""));
   EXPECT_THAT(refusal(gemma3, "architectures", {"Gemma3ForConditionalGeneration"}),
               HasSubstr("expected one of"));
   json vision = gemma3;
@@ -208,6 +218,51 @@ TEST_F(HuggingFaceConfig, Gemma3HasItsPatternAnglesAndScales) {
   EXPECT_THAT(refusal(vision, "architectures", {"Gemma3ForConditionalGeneration"}),
               HasSubstr("config.json: vision_config: found a model of images, expected one of text "
                         "alone, such as Gemma3ForCausalLM"));
+}
+
+// As Gemma 3 of 4 billion parameters and more: 8 times the context, of global layers alone.
+TEST_F(HuggingFaceConfig, Gemma3sGlobalAnglesAreStretched) {
+  const json gemma3 = recorded_config("gemma3_tiny");
+  json older = gemma3;
+  for (const char* field : {"rope_parameters", "layer_types"}) older.erase(field);
+  older["sliding_window_pattern"] = 2;
+  older["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  json newer = gemma3;
+  newer["rope_parameters"]["full_attention"]["rope_type"] = "linear";
+  newer["rope_parameters"]["full_attention"]["factor"] = 8.0;
+  for (const json& config : {older, newer}) {
+    const DecoderShape shape = read(config);
+    EXPECT_EQ(shape.rotary->linear_factor, 8);
+    EXPECT_EQ(shape.local_rotary->linear_factor, 1);
+    const json saved = json::parse(hf_config_text(shape));
+    EXPECT_EQ(saved.at("rope_scaling"), (json{{"rope_type", "linear"}, {"factor", 8.0}}));
+    EXPECT_EQ(hf_config_text(read(saved)), saved.dump(2) + "\n");
+    EXPECT_EQ(shape.family->to_section(shape).at("rope_factor"), 8);
+  }
+  newer["rope_parameters"]["sliding_attention"]["rope_type"] = "linear";
+  newer["rope_parameters"]["sliding_attention"]["factor"] = 2.0;
+  EXPECT_THAT(error_of([&] { read(newer); }),
+              HasSubstr("rope_parameters.sliding_attention.factor: found 2, expected 1"));
+}
+
+TEST_F(HuggingFaceConfig, OtherClassesOfAModelAreToldWhatToWrite) {
+  const std::pair<const char*, const char*> cases[] = {{"Qwen3Model", "Qwen3ForCausalLM"},
+                                                       {"FSDPQwen3ForCausalLM", "Qwen3ForCausalLM"},
+                                                       {"GPT2Model", "GPT2LMHeadModel"},
+                                                       {"Gemma3TextModel", "Gemma3ForCausalLM"}};
+  for (const auto& [found, known] : cases) {
+    EXPECT_THAT(refusal(llama_, "architectures", json::array({found})),
+                HasSubstr(std::string("architectures: found [\"") + found +
+                          "\"]; set architectures to [\"" + known + "\"]"));
+  }
+}
+
+TEST_F(HuggingFaceConfig, IsCausal) {
+  const std::string text = hf_config_text(read(llama_));
+  llama_["is_causal"] = true;
+  EXPECT_EQ(hf_config_text(read(llama_)), text);
+  EXPECT_THAT(refusal(llama_, "is_causal", false),
+              HasSubstr("is_causal: found false, expected true: no position sees a later one"));
 }
 
 TEST_F(HuggingFaceConfig, AllUnknownFieldsAreNamedInOneMessage) {

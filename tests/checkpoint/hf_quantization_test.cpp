@@ -69,6 +69,12 @@ TEST_F(QuantizationConfig, CodesOfOthersAreRefusedByName) {
   EXPECT_THAT(refusal(json::object()), HasSubstr("found no quant_method, expected codes"));
   EXPECT_THAT(refusal({{"quant_method", 3}}), HasSubstr("quant_method: found 3, expected a text"));
   EXPECT_THAT(refusal("int8"), HasSubstr("found \"int8\", expected an object"));
+  json mlx = llama_;
+  mlx["quantization"] = {{"group_size", 64}, {"bits", 4}};
+  EXPECT_THAT(
+      error_of([&] { parse_hf_model(kPath, mlx.dump()); }),
+      HasSubstr("quantization: found {\"bits\":4,\"group_size\":64}, codes of MLX, expected "
+                "plain weights: take the folder from which these were made"));
 }
 
 }  // namespace

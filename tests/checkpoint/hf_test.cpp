@@ -21,6 +21,7 @@ namespace zero::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct Reference {
@@ -207,8 +208,10 @@ TEST(HuggingFaceWeights, WhatIsMissingOrDifferentIsNamed) {
   config.biases = DecoderShape::Biases::qkv;
   config.head = DecoderShape::Head::separate;
   EXPECT_THAT(refusal(config, sharded),
-              HasSubstr("model-00001-of-00002.safetensors and 1 other files: tensor "
-                        "\"lm_head.weight\": found none of that name among 26"));
+              AllOf(HasSubstr("model-00001-of-00002.safetensors and 1 other files: tensor "
+                              "\"lm_head.weight\": found none of that name among 26"),
+                    HasSubstr("; if the token embedding is the head too, set tie_word_embeddings "
+                              "to true in config.json")));
   config.head = DecoderShape::Head::tied;
   config.kv_heads = 1;
   EXPECT_THAT(refusal(config, sharded), HasSubstr("k_proj.bias\": found shape [12], expected [6]"));

@@ -275,6 +275,10 @@ TEST(LoadTensors, TensorsOfOtherProgramsAreNamedWithWhatToDo) {
        "; it is the value head of TRL's AutoModelForCausalLMWithValueHead"},
       {"base_model.model.h.0.w", "; it is of an adapter of PEFT: merge it into its base"},
       {"h.0.attn.lora_A.weight", "; it is of an adapter of PEFT: merge it into its base"},
+      {"language_model.model.layers.0.w",
+       "; the model is multimodal, and only text is computed: have transformers save the text "
+       "part: Gemma3ForCausalLM.from_pretrained(FOLDER).save_pretrained(OUT)"},
+      {"model.vision_tower.w", "; the model is multimodal"},
       {"h.0.w.weight_scale_inv",
        "; the weights are codes of 8 bits (FP8) with scales beside them"}};
   for (const auto& [name, advice] : kinds) {

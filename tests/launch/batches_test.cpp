@@ -78,6 +78,18 @@ TEST(Batches, TokensOfAnotherTokenizerAreRefused) {
   const std::string both = nlohmann::json{out, more}.dump();
   EXPECT_THAT(refusal("data.tokenizer=bytes", both),
               HasSubstr("data.train: " + more + "/train_000000.bin has tokens of another"));
+  // A model's tokenizer that is not computed is passed on, with a line.
+  other["model"]["type"] = "Unigram";
+  std::filesystem::create_directory(run.folder().path("unigram"));
+  run.folder().write("unigram/tokenizer.json", other.dump());
+  const TrainConfig unigram = make_train_config(
+      Configuration::read(run.config(), {"data.train=" + out, "data.validation=null",
+                                         "run.init=" + run.folder().path("unigram")}),
+      1);
+  EXPECT_THAT(check_data_tokenizer(unigram, Batches(unigram, 0)),
+              AllOf(HasSubstr("run.init: its tokenizer is not compared with the data's tokenizer, "
+                              "because it cannot be computed here: "),
+                    HasSubstr("model.type: found \"Unigram\", expected \"BPE\"")));
   make_digest(out + "/train_000000.bin");  // names no tokenizer
   EXPECT_EQ(refusal("data.tokenizer=" + swapped, out), "no error");
 }
@@ -95,6 +107,24 @@ TEST(Batches, FilesAndTokensOfTheDataAreSaid) {
   write_tokens(run.folder(), "train_000002.bin", std::vector<std::uint32_t>(9'450'000, 1));
   EXPECT_THAT(lines({"data.validation=null"}),
               ::testing::Contains("data.train: 3 files, 9.5 M tokens"));
+}
+
+TEST(Batches, FilesWithTheSameTokensAreSaid) {
+  const TinyRun run;
+  const std::vector<std::uint32_t> tokens(400, 7);
+  const std::string a = write_tokens(run.folder(), "a.bin", tokens);
+  const std::string b = write_tokens(run.folder(), "b.bin", tokens);
+  const std::string c = write_tokens(run.folder(), "c.bin", tokens);
+  const std::string train = "data.train=" + nlohmann::json{a, b}.dump();
+  const auto config =
+      make_train_config(Configuration::read(run.config(), {train, "data.validation=" + c}), 1);
+  EXPECT_THAT(Batches(config, 0).lines(),
+              ::testing::ElementsAre("data.train: 2 files, 800 tokens",
+                                     "data.validation: 1 file, 400 tokens",
+                                     "data.train: " + b + " has the same tokens as " + a +
+                                         " of data.train: they are counted twice",
+                                     "data.validation: " + c + " has the same tokens as " + a +
+                                         " of data.train: a loss on them says nothing"));
 }
 
 TEST(Batches, OtherDataHaveAnotherFingerprint) {

@@ -105,6 +105,33 @@ TEST(CheckpointTool, TellsWhereTheCheckpointsAre) {
             saved.root().path("another") + " holds no checkpoint");
 }
 
+TEST(CheckpointTool, TellsWhatOtherProgramsSaved) {
+  const Scratch root;
+  for (const char* name : {"deepspeed", "dcp", "trainer/checkpoint-500", "peft", "gguf", "hf"}) {
+    fs::create_directories(root.path(name));
+  }
+  root.write("deepspeed/zero_to_fp32.py", "");
+  root.write("dcp/__0_0.distcp", "");
+  root.write("trainer/checkpoint-500/config.json", "{}");
+  root.write("peft/adapter_config.json", "{}");
+  root.write("gguf/q4.gguf", std::string("GGUF\x03\0\0\0\x22\x01\0\0\0\0\0\0", 16));
+  root.write("hf/config.json", "{}");
+  const std::pair<const char*, std::string> cases[] = {
+      {"deepspeed", "it is a checkpoint of DeepSpeed: run zero_to_fp32.py"},
+      {"dcp", "it is a distributed checkpoint of PyTorch (FSDP)"},
+      {"trainer", "it is the folder of a run of transformers' Trainer: give " +
+                      root.path("trainer/checkpoint-500")},
+      {"trainer/checkpoint-500", "it is the folder of a model"},
+      {"peft", "it holds an adapter of PEFT (LORA)"},
+      {"gguf", "its q4.gguf is a GGUF file of llama.cpp"},
+      {"hf", "it is the folder of a model"}};
+  for (const auto& [name, what] : cases) {
+    EXPECT_THAT(error_of([&] { show(disk(), root.path(name)); }),
+                AllOf(HasSubstr(root.path(name) + " holds no checkpoint; " + what),
+                      HasSubstr("; zero_ckpt takes checkpoints of zero_train alone")));
+  }
+}
+
 TEST(CheckpointTool, NamesFilesThatAreNotOfTheCheckpoint) {
   const Saved saved(1);
   const std::string at = saved.at(1);

@@ -99,6 +99,25 @@ TEST(DataFiles, AFileWithoutTheWordOfTheOthersIsLeftOutWithALine) {
                                        "have"));
 }
 
+TEST(DataFiles, ADigestWithoutItsFileIsAMissingFile) {
+  const Scratch folder;
+  for (const char* name : {"train_0.bin", "train_0.bin.digest", "train_1.bin.digest", "val.bin"})
+    folder.write(name, "");
+  const std::string refusal = "data.train: " + folder.path("train_1.bin") +
+                              " is missing, and its digest " + folder.path("train_1.bin.digest") +
+                              " lies there: bring the file back";
+  for (const std::string& name :
+       {folder.path(), folder.path("train_*.bin"), folder.path("train_*")}) {
+    EXPECT_THAT(error_of([&] { expand_data_files({name}, "data.train"); }), HasSubstr(refusal));
+  }
+  EXPECT_THAT(expand_data_files({folder.path()}, "data.validation"),
+              ElementsAre(folder.path("val.bin")));
+  EXPECT_THAT(expand_data_files({folder.path("train_0*")}, "data.train"),
+              ElementsAre(folder.path("train_0.bin")));
+  folder.write("train_1.bin", "");
+  EXPECT_EQ(expand_data_files({folder.path()}, "data.train").size(), 2U);
+}
+
 TEST(DataFiles, AFileOfTheValidationIsNeverTrainedOn) {
   const Scratch folder;
   const std::string a = folder.write("a.bin", "");

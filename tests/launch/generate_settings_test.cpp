@@ -155,6 +155,14 @@ TEST_F(SamplingOfAModel, IsToldWithWhatIsNotKnown) {
                           "warning: " + file +
                               ": typical_p 0.9, no_repeat_ngram_size 3 are not known here and left "
                               "out: answers may differ from those of programs that know them"));
+  EXPECT_THAT(read(R"({"presence_penalty": 0.0, "frequency_penalty": 0, "use_cache": true,
+                       "pad_token_id": 3, "transformers_version": "4.51.0", "odd": false})")
+                  .lines(),
+              IsEmpty());
+  EXPECT_THAT(read(R"({"presence_penalty": 1.5, "odd": "field"})").lines(),
+              ElementsAre("warning: " + file +
+                          ": presence_penalty 1.5, odd \"field\" are not known here and left out: "
+                          "answers may differ from those of programs that know them"));
   EXPECT_THAT(error_of([&] { (void)read(R"({"temperature": "hot"})"); }),
               HasSubstr(file + ": temperature: "));
 }

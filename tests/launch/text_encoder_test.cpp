@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/data/prepare.h"
@@ -123,6 +126,85 @@ TEST(TextEncoder, JsonLinesAreDocuments) {
   EXPECT_THAT(prepared.refusal("{\"text\": \"ab\"}\n{\"txt\": \"c\"}\n"),
               HasSubstr("a.txt: line 2: text is missing, expected a text"));
   EXPECT_THAT(prepared.refusal("ab\n"), HasSubstr("a.txt: line 1: expected a JSON object"));
+}
+
+TEST(TextEncoder, ALineThatIsNoJsonObjectSaysWhy) {
+  Prepared prepared;
+  prepared.options.json_field = "text";
+  const std::pair<const char*, const char*> cases[] = {
+      {"[{\"text\": \"a\"},\n{\"text\": \"b\"}]\n",
+       "line 1: expected a JSON object in UTF-8; it "
+       "begins a JSON array: write its members"},
+      {"{\n  \"text\": \"a\"\n}\n",
+       "line 1: expected a JSON object in UTF-8; the object goes on "
+       "in the next line: write each on a line"},
+      {"{\"text\": \"a\"}\n{\"text\": \"b",
+       "line 2: expected a JSON object in UTF-8; the file ends "
+       "within the object: fetch it again"},
+      {"{\"text\": \"a\", \"id\": NaN}\n", "; NaN at byte 20 is no value of JSON: write null"},
+      {"{\"id\": -Infinity, \"text\": \"a\"}\n", "; Infinity at byte 8 is no value of JSON"},
+      {"{\"text\": \"a\\ud83d b\"}\n", "is half a pair of surrogates (\\ud800 to \\udfff)"},
+      {"{\"text\": \"\xff\"}\n", "; byte 10 of the line is not UTF-8"}};
+  for (const auto& [text, expected] : cases) {
+    EXPECT_THAT(prepared.refusal(text), HasSubstr(expected));
+  }
+}
+
+TEST(TextEncoder, SpecialTokensThatStayWordsInJsonLinesAreSaid) {
+  Prepared prepared;
+  prepared.options.tokenizer = kTokenizers + "/gpt2";
+  prepared.options.json_field = "text";
+  prepared.options.files = {prepared.folder.write(
+      "a.jsonl",
+      "{\"text\": \"a\"}\n{\"text\": \"<|endoftext|>\"}\n{\"text\": \"<|endoftext|>\"}\n")};
+  std::FILE* const out = std::tmpfile();
+  ASSERT_NE(out, nullptr);
+  {
+    Console console(out, Console::Mode::lines);
+    prepare(prepared.options, console);
+  }
+  std::rewind(out);
+  std::string said(4096, '\0');
+  said.resize(std::fread(said.data(), 1, said.size(), out));
+  std::fclose(out);
+  const std::string line =
+      "a.jsonl: <|endoftext|> in it stay words; with --special they are the tokenizer's tokens\n";
+  ASSERT_THAT(said, HasSubstr(line));
+  EXPECT_EQ(said.find(line), said.rfind(line)) << "once a file";
+}
+
+// As a prompt begins, and as transformers' tokenizers put it before each text.
+TEST(TextEncoder, DocumentsBeginAndEndAsTheTokenizerSays) {
+  Prepared prepared;
+  std::filesystem::copy_file(kTokenizers + "/llama2/tokenizer.json",
+                             prepared.folder.path("tokenizer.json"));
+  prepared.folder.write("tokenizer_config.json", R"({"eos_token": "</s>"})");
+  prepared.options.tokenizer = prepared.folder.path();
+  const TextEncoder encoder(prepared.options.tokenizer, TextEncoder::Special::words);
+  EXPECT_EQ(encoder.names_of(encoder.tokens_before()), "<s> (1)");
+  const auto document = [&](const std::string& text, bool begins = true) {
+    std::vector<std::uint32_t> ids = encoder.begin(text);
+    if (begins) ids.insert(ids.begin(), 1);
+    ids.push_back(2);
+    return ids;
+  };
+  EXPECT_EQ(prepared.of("some text"), document("some text"));
+  prepared.options.special = true;
+  EXPECT_EQ(prepared.of("<s>some text</s>"), document("some text")) << "no token twice";
+  EXPECT_EQ(prepared.of("some text"), document("some text"));
+  prepared.options.special = false;
+  prepared.options.json_field = "text";
+  std::vector<std::uint32_t> both = document("a");
+  for (const std::uint32_t id : document("b c")) both.push_back(id);
+  EXPECT_EQ(prepared.of("{\"text\": \"a\"}\n{\"text\": \"b c\"}\n"), both);
+  prepared.options.no_bos = true;
+  EXPECT_EQ(prepared.of("{\"text\": \"a\"}"), document("a", false));
+  Console console(stdout, Console::Mode::silent);
+  EXPECT_EQ(prepare(prepared.options, console).before, "");
+  prepared.options.no_bos = false;
+  const PrepareReport report = prepare(prepared.options, console);
+  EXPECT_EQ(report.before, "<s> (1)");
+  EXPECT_EQ(report.behind, "</s> (2)");
 }
 
 }  // namespace

@@ -53,7 +53,8 @@ TEST(WeightFolderFiles, PassATokenizerOn) {
   const std::string model = folder.write("some.model", "SentencePiece");
   const Files files = weight_folder_files(make(kSmall, {"data.tokenizer=" + model}));
   EXPECT_EQ(files.at("tokenizer.model"), "SentencePiece");
-  EXPECT_THAT(files.at("tokenizer_config.json"), HasSubstr("\"add_bos_token\": false"));
+  EXPECT_EQ(files.at("tokenizer_config.json"), "{\"tokenizer_class\": \"LlamaTokenizer\"}\n")
+      << "which puts <s> before a text, as zero_prepare does";
   std::filesystem::create_directory(folder.path("hf"));
   std::string source = hf_config_text(make(kSmall).model);
   source.insert(1, "\n  \"eos_token_id\": 7,");

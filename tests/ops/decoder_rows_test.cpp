@@ -321,11 +321,21 @@ TEST(RotaryAngles, ScaleAsLlama3Does) {
   EXPECT_NEAR(found[63] / std::pow(500000.0, -126.0 / 128), 1.0 / 8, 1e-12) << "long turns slow";
 }
 
+// transformers' rope_type "linear" divides every frequency.
+TEST(RotaryAngles, StretchEvenly) {
+  const std::vector<double> plain = RotaryAngles{.theta = 1e6}.frequencies(256);
+  const std::vector<double> found = RotaryAngles{.theta = 1e6, .linear_factor = 8}.frequencies(256);
+  ASSERT_EQ(found.size(), 128U);
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], plain[i] / 8);
+}
+
 TEST(RotaryAngles, NameWhatIsOutOfRange) {
   const auto refusal = [](const RotaryAngles& angles) {
     return error_of([&] { angles.validate(); });
   };
   EXPECT_THAT(refusal({.theta = 0}), HasSubstr("model.rope_theta is 0, expected more than 0"));
+  EXPECT_THAT(refusal({.linear_factor = 0.5}),
+              HasSubstr("model.rope_factor is 0.5, expected 1 or more"));
   EXPECT_THAT(refusal({.scaling = RotaryScaling{.factor = 0.5}}),
               HasSubstr("model.rope_scaling.factor is 0.5, expected 1 or more"));
   EXPECT_THAT(refusal({.scaling = RotaryScaling{.low_frequency = 4}}),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -15,6 +16,7 @@ namespace zero {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Ids = std::vector<std::uint32_t>;
@@ -186,13 +188,41 @@ TEST(TokenizerJson, PiecesAreOneText) {
   }
 }
 
-TEST(TokenizerJson, MetaspacePutsASpaceFirstOrEverywhere) {
+/// Token 0 is U+2581, token n + 1 byte n.
+json fallback_file() {
   json file = byte_file();
   json vocabulary{{"\u2581", 0}};
   for (int byte = 0; byte < 256; ++byte) vocabulary[fmt::format("<0x{:02X}>", byte)] = byte + 1;
   file["model"]["vocab"] = vocabulary;
   file["model"]["byte_fallback"] = true;
   file["decoder"] = nullptr;
+  return file;
+}
+
+// As in every tokenizer.json of Gemma's: without a space there is nothing to split at.
+TEST(TokenizerJson, TakesGemmasSplitBehindTheReplacementOfSpaces) {
+  json file = fallback_file();
+  const json split{{"type", "Split"},
+                   {"pattern", {{"String", " "}}},
+                   {"behavior", "MergedWithPrevious"},
+                   {"invert", false}};
+  file["pre_tokenizer"] = split;
+  EXPECT_THAT(error_of([&] { tokenizer_of(file); }),
+              HasSubstr("pre_tokenizer.type: found \"Split\", expected Metaspace"));
+  file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  EXPECT_THAT(tokenizer_of(file)->encode(" a  b"), ElementsAre(0, 'a' + 1, 0, 0, 'b' + 1));
+  for (const auto& [field, other] : std::map<std::string, json>{
+           {"pattern", json{{"String", "a"}}}, {"behavior", "Isolated"}, {"invert", true}}) {
+    file["pre_tokenizer"] = split;
+    file["pre_tokenizer"][field] = other;
+    EXPECT_THAT(error_of([&] { tokenizer_of(file); }),
+                AllOf(HasSubstr("pre_tokenizer." + field + ": found "),
+                      HasSubstr("behind a normalizer that replaces spaces")));
+  }
+}
+
+TEST(TokenizerJson, MetaspacePutsASpaceFirstOrEverywhere) {
+  json file = fallback_file();
   file["added_tokens"] = {{{"id", 300}, {"content", "<x>"}, {"special", true}}};
   const auto decoded = [&](const char* scheme) {
     file["pre_tokenizer"] = {{"type", "Metaspace"},

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -123,6 +124,22 @@ std::string snapshot_in(const fs::path& cache) {
   return "";
 }
 
+/// The newest checkpoint that transformers' Trainer wrote in `folder`; empty if there is none.
+std::string trainer_checkpoint_in(const fs::path& folder) {
+  constexpr std::string_view kBegin = "checkpoint-";
+  std::int64_t newest = -1;
+  for (const std::string& name : names_in(folder)) {
+    std::int64_t step = -1;
+    if (!name.starts_with(kBegin)) continue;
+    const char* const end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + kBegin.size(), end, step);
+    if (error != std::errc() || stop != end) continue;
+    if (is_there(folder / name / "config.json") || is_there(folder / name / "adapter_config.json"))
+      newest = std::max(newest, step);
+  }
+  return newest < 0 ? "" : (folder / fmt::format("{}{}", kBegin, newest)).string();
+}
+
 /// Of a folder that is there.
 std::string advice_inside(const fs::path& folder) {
   if (is_there(folder / "snapshots")) {
@@ -136,7 +153,11 @@ std::string advice_inside(const fs::path& folder) {
   }
   if (is_there(folder / "model.safetensors") || is_there(folder / kWeightIndex)) return "";
   const std::string foreign = foreign_folder(folder.string());
-  return foreign.empty() ? "" : "; " + foreign;
+  if (!foreign.empty()) return "; " + foreign;
+  const std::string saved = trainer_checkpoint_in(folder);
+  if (saved.empty()) return "";
+  return fmt::format("; it is the folder of a run of transformers' Trainer: give {}",
+                     printable_line(saved));
 }
 
 constexpr std::string_view kEightBits =
@@ -210,6 +231,17 @@ std::string foreign_folder(const std::string& folder) {
     const bool beside = what == kPickle && !name.starts_with("pytorch_model");  // training_args.bin
     if (!what.empty() && !beside) return fmt::format("its {} {}", printable_line(name), what);
   }
+  const auto whole = std::ranges::find_if(names, [](const std::string& name) {
+    return name.starts_with("consolidated") &&
+           (name.ends_with(".safetensors") || name.ends_with(".pth"));
+  });
+  if (whole != names.end()) {
+    return fmt::format(
+        "it holds {}, weights in the form of Mistral's or Meta's own programs, which is not read: "
+        "give the same model in Hugging Face's form, with config.json and model.safetensors (or "
+        "model.safetensors.index.json)",
+        printable_line(*whole));
+  }
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (!has(name)) continue;
     return fmt::format(
@@ -244,6 +276,12 @@ std::string tensor_advice(const FileTensor& tensor) {
   if (is_fp8(tensor.type) || name.ends_with(".weight_scale_inv")) return std::string(kEightBits);
   for (const Prefix& prefix : kPrefixes) {
     if (name.starts_with(prefix.begin)) return std::string(prefix.what);
+  }
+  for (const std::string_view part :
+       {"language_model.", "vision_tower.", "multi_modal_projector."}) {
+    if (name.starts_with(part) || name.starts_with(fmt::format("model.{}", part))) {
+      return fmt::format("; the model is multimodal, and only text is computed{}", kTextPart);
+    }
   }
   const bool adapts = name.find(".lora_A.") != name.npos || name.find(".lora_B.") != name.npos;
   return adapts ? std::string(kAdapter) : "";

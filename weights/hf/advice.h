@@ -30,9 +30,15 @@ std::string foreign_folder(const std::string& folder);
 /// nothing known.
 std::string folder_advice(const std::string& path);
 
+/// How the part of a multimodal model that reads text becomes a model of its own, as ": ..." to end
+/// a message with.
+inline constexpr std::string_view kTextPart =
+    ": have transformers save the text part: Gemma3ForCausalLM.from_pretrained(FOLDER)"
+    ".save_pretrained(OUT), and give OUT";
+
 /// Where a tensor comes from that a model cannot take, and what to do, as "; ..." to end a message
-/// with: wrappers of modules, adapters, heads of other models, weights of 8 bits, shards that were
-/// not gathered. Empty: nothing known.
+/// with: wrappers of modules, adapters, heads of other models, multimodal models, weights of 8
+/// bits, shards that were not gathered. Empty: nothing known.
 std::string tensor_advice(const FileTensor& tensor);
 
 }  // namespace zero

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weights/hf/config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -54,6 +55,20 @@ struct Described {
   const Family::HfClass& of;
 };
 
+/// What to write as architectures where `found` is another class of a model that is computed: its
+/// base, without a head, or as FSDP wraps it. Empty: nothing.
+std::string class_for(const json& found) {
+  const std::string name = found.is_string() ? found.get<std::string>() : "";
+  for (const Family* family : families()) {
+    for (const Family::HfClass& each : family->hf_classes) {
+      const std::string of(each.architecture);
+      const std::string stem = of.substr(0, std::min(of.find("ForCausalLM"), of.find("LMHead")));
+      if (name == "FSDP" + of || name == stem + "Model" || name == stem + "TextModel") return of;
+    }
+  }
+  return "";
+}
+
 Described described_by(JsonFields& fields) {
   const json list = fields.raw("architectures");
   const bool listed = list.is_array() && list.size() == 1;
@@ -66,13 +81,19 @@ Described described_by(JsonFields& fields) {
     }
   }
   ZERO_CHECK(!fields.has("vision_config"),
-             "{}: found a model of images, expected one of text alone, such as Gemma3ForCausalLM",
-             fields.place("vision_config"));
+             "{}: found a model of images, expected one of text alone, such as Gemma3ForCausalLM{}",
+             fields.place("vision_config"), kTextPart);
+  const std::string known = class_for(found);
+  ZERO_CHECK(known.empty(),
+             "{}: found {}; set architectures to [\"{}\"] if the model continues texts, with its "
+             "token embedding as its head (tie_word_embeddings) or with lm_head.weight",
+             fields.place("architectures"), list.dump(), known);
   fail("{}: found {}, expected one of {}", fields.place("architectures"),
        list.is_null() ? found.dump() : list.dump(), names);
 }
 
 constexpr const char* kThreshold = "llm_int8_threshold";
+constexpr const char* kMlx = "quantization";
 
 [[noreturn]] void refuse_method(JsonFields& fields, JsonFields& section) {
   const bool bits8 = section.flag("load_in_8bit", false);
@@ -92,6 +113,10 @@ constexpr const char* kThreshold = "llm_int8_threshold";
 
 /// The format of codes; empty if there are none.
 std::string codes_from(JsonFields& fields) {
+  ZERO_CHECK(!fields.has(kMlx),
+             "{}: found {}, codes of MLX, expected plain weights: take the folder from which these "
+             "were made, and --weights int8, nf4 or q4",
+             fields.place(kMlx), fields.raw(kMlx).dump());
   if (!fields.has(kHfQuantization)) return "";
   JsonFields section = fields.object(kHfQuantization);
   if (section.raw("quant_method") != kHfOurMethod) refuse_method(fields, section);
@@ -141,6 +166,7 @@ HfModel parse_hf_model(const std::string& path, std::string_view text) {
   fields.only("pruned_heads", json::object(), "every head is computed");
   fields.only("add_cross_attention", false, "there is one text");
   fields.only("is_encoder_decoder", false, "there is no encoder");
+  fields.only("is_causal", true, "no position sees a later one");
   std::string codes = codes_from(fields);
   fields.finish(kPassedOver);
   return {shape, std::move(codes)};
