@@ -125,6 +125,10 @@ std::string snapshot_in(const fs::path& cache) {
 
 /// Of a folder that is there.
 std::string advice_inside(const fs::path& folder) {
+  const fs::path above = folder.parent_path();
+  if (folder.filename() == "snapshots" && above.filename().string().starts_with("models--")) {
+    return advice_inside(above);
+  }
   if (is_there(folder / "snapshots")) {
     const std::string snapshot = snapshot_in(folder);
     if (snapshot.empty()) {
