@@ -91,6 +91,9 @@ class CheckpointSaver final : public StateReader {
   std::optional<SaveReport> report();
   /// Between saves.
   void remove_only(RemovesCheckpoint removes) { partial_.remove_only(std::move(removes)); }
+  void check_before_saves(std::function<void()> check) {
+    partial_.check_before_saves(std::move(check));
+  }
 
   BlockWriter& writer() { return writer_; }
   /// Throws zero::Error if the engine has ended.

@@ -40,6 +40,10 @@ void Checkpointer::remove_only(RemovesCheckpoint removes) {
   saver_->remove_only(std::move(removes));
 }
 
+void Checkpointer::check_before_saves(std::function<void()> check) {
+  saver_->check_before_saves(std::move(check));
+}
+
 void Checkpointer::wait() { saver_->wait(); }
 
 void Checkpointer::give_up(const std::string& why) { saver_->give_up(why); }

@@ -54,11 +54,15 @@ PartialCheckpoint::PartialCheckpoint(const StateSource& of, const CheckpointOpti
 std::string PartialCheckpoint::open(Content content) {
   content_ = std::move(content);
   notes_.clear();
+  begun_ = false;
   RankStatus mine;
   owner_ = new_owner();
   mine.failure = failure_of([&] {
     mine.note = owner_ + hash_of(content_.extra);  // a text in it may be no UTF-8
-    if (first()) note(begin_checkpoint(disk_, folder_, content_.step, writer_.layout(), owner_));
+    if (!first()) return;
+    if (check_) check_();
+    begun_ = true;
+    note(begin_checkpoint(disk_, folder_, content_.step, writer_.layout(), owner_));
   });
   const std::vector<RankStatus> made = statuses_.all_gather(mine, kSaving);
   if (std::string why = first_failure(made); !why.empty()) return why;
@@ -180,6 +184,7 @@ void PartialCheckpoint::commit(std::span<const std::uint32_t> checksums) {
 }
 
 void PartialCheckpoint::remove() {
+  if (!begun_) return;
   const std::string failed = failure_of(
       [&] { note(abandon_checkpoint(disk_, folder_, content_.step, writer_.layout(), owner_)); });
   if (!failed.empty()) note({failed});

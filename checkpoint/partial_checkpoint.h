@@ -27,6 +27,7 @@ class PartialCheckpoint {
                     BlockWriter& writer);
   /// Between saves.
   void remove_only(RemovesCheckpoint removes) { keep_.removes = std::move(removes); }
+  void check_before_saves(std::function<void()> check) { check_ = std::move(check); }
 
   /// A checkpoint, beside its states.
   struct Content {
@@ -63,6 +64,8 @@ class PartialCheckpoint {
   std::chrono::duration<double> look_;
   RankStatuses& statuses_;
   BlockWriter& writer_;
+  std::function<void()> check_;  // of Checkpointer::check_before_saves()
+  bool begun_ = false;           // by rank 0: there may be something to remove
   Content content_;
   std::string owner_;  // of the folder: a text of this save alone
   std::string notes_;

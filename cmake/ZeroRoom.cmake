@@ -159,6 +159,6 @@ function(zero_test name)
     endforeach()
     return()
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${TEST_PREFIX}"
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 600 NO_PRETTY_VALUES TEST_PREFIX "${TEST_PREFIX}"
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} LABELS "${TEST_LABELS}")
 endfunction()

@@ -43,6 +43,8 @@ void finetune(zero::Communicator& ranks, const std::string& folder, const std::s
   zero::Decoder model(engine, shape, {.batch = kRows, .sequence = kTokens});
   engine.seal({.order = model.order()});
   model.allocate();
+  const std::string note = model.note();  // what computes attention, if not the fastest
+  if (ranks.rank() == 0 && !note.empty()) fmt::print("{}\n", note);
   zero::load_weights(engine, folder, zero::file_names(shape));  // a rank reads what it owns
 
   const auto host = [&](std::int64_t elements, zero::DType dtype, const char* name) {

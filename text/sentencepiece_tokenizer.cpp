@@ -96,6 +96,7 @@ std::vector<AddedToken> added_tokens_of(const SentencePieceProcessor& processor,
     const auto id = static_cast<int>(token.id);
     const bool known = id < processor.GetPieceSize();
     token.special |= known && (processor.IsControl(id) || processor.IsUnknown(id));
+    token.special |= config.special.ends_texts(token);
   }
   for (AddedToken& token : number_unlisted(config.special, listed(processor, model, tokens))) {
     tokens.push_back(std::move(token));

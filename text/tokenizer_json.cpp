@@ -285,6 +285,7 @@ class Reader {
       tokens.push_back(read_added_token(fields, read_id(fields.raw("id"), fields.place("id"))));
       finish(fields, {});
       contents.insert(tokens.back().content);
+      tokens.back().special |= config.special.ends_texts(tokens.back());
       name(tokens.back());
     }
     for (const AddedToken& token : config.added_tokens) {
@@ -293,7 +294,8 @@ class Reader {
       if (!known.empty() && known != token.content) continue;
       contents.insert(token.content);
       tokens.push_back(token);
-      name(token);
+      tokens.back().special |= config.special.ends_texts(token);
+      name(tokens.back());
     }
     for (AddedToken& token : number_unlisted(config.special, listed(tokens, contents))) {
       name(token);

@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWeights = "weights/";
-constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/";  // its beginning
 
 /// A file of a checkpoint, which gives out no byte of a block that is damaged.
 template <typename Source>
@@ -101,23 +100,26 @@ std::optional<NameInCheckpoint> name_in_checkpoint(const std::string& file) {
   return std::nullopt;
 }
 
-/// Throws if the file is a Git LFS pointer, which a clone without Git LFS has in place of a large
-/// file, or weights in a format that is not read.
+/// Throws if the file is a Git LFS pointer or weights in a format that is not read.
 void check_content(files::InputFile& file) {
   std::array<char, std::max(kLfsPointer.size(), kForeignStart)> bytes{};
   const auto count = static_cast<std::size_t>(std::min(file.size(), std::ssize(bytes)));
   if (count == 0) return;
   file.read(0, std::as_writable_bytes(std::span(bytes).first(count)));
   const std::string_view start(bytes.data(), count);
-  ZERO_CHECK(!start.starts_with(kLfsPointer),
-             "{}: is a Git LFS pointer, not the file it stands for: the folder was cloned without "
-             "its large files; install Git LFS and run git lfs pull in the folder",
-             file.path());
+  check_no_pointer(file.path(), start);
   const std::string foreign = foreign_file(start);
   ZERO_CHECK(foreign.empty(), "{}: {}", file.path(), foreign);
 }
 
 }  // namespace
+
+void check_no_pointer(const std::string& path, std::string_view start) {
+  ZERO_CHECK(!start.starts_with(kLfsPointer),
+             "{}: is a Git LFS pointer, not the file it stands for: the folder was cloned without "
+             "its large files; install Git LFS and run git lfs pull in the folder",
+             path);
+}
 
 /// A checkpoint whose weights are read; by one thread at a time.
 struct ModelFiles::Source {

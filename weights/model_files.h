@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "files/file_system.h"
@@ -29,6 +30,11 @@ class ModelFiles {
   struct Source;
   std::map<std::string, std::shared_ptr<Source>> sources_;  // by folder of a checkpoint
 };
+
+/// The beginning of a Git LFS pointer, which a clone without Git LFS has in place of a large file.
+inline constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/";
+/// Throws zero::Error naming the file and what to do if its first bytes, `start`, are a pointer's.
+void check_no_pointer(const std::string& path, std::string_view start);
 
 /// The content of a small file of a model's folder, opened likewise. Throws zero::Error naming the
 /// file, also if it has more than `largest` bytes.

@@ -196,7 +196,9 @@ void ConfigurationReader::apply_override(const std::string& text) {
 void ConfigurationReader::put(const std::string& path, json value, const std::string& text) {
   const Option* const option = find_option(path);
   if (value.is_null() && (option == nullptr || !option->takes_null()) && !takes_anything(path)) {
-    if (!erase_key(tree_, path) && option == nullptr && !is_section(path)) unknown(path, value);
+    const auto is_path = [&](const std::string& key) { return canonical_path(key) == path; };
+    const bool was_there = erase_key(tree_, path) || std::erase_if(result_.remarks_, is_path) > 0;
+    if (!was_there && option == nullptr && !is_section(path)) unknown(path, value);
     return;
   }
   json* node = &tree_;

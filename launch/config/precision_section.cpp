@@ -57,10 +57,11 @@ void check_communication_dtype(const Configuration& values, DType compute) {
   std::string name = values.text(key);
   if (name == "bfp16") name = "bf16";  // DeepSpeed has both
   if (name.empty() || name == "fp32" || name == name_of(compute)) return;
+  const std::string own = compute == DType::fp32 ? "" : fmt::format("\"{}\" or ", name_of(compute));
   throw Refusal(
       fmt::format("{}: {} is \"{}\", but the run computes in {}: gradients travel in that type and "
-                  "sums in fp32; leave it out, or set \"{}\" or \"fp32\"",
-                  values.source(), key, name, name_of(compute), name_of(compute)),
+                  "sums in fp32; leave it out, or set {}\"fp32\"",
+                  values.source(), key, name, name_of(compute), own),
       answer_to_file(values, key, nullptr));
 }
 

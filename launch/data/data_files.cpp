@@ -222,6 +222,12 @@ DataFiles find_data_files(const std::vector<std::string>& train,
       files.train.push_back(file.path);
       continue;
     }
+    std::error_code ignored;
+    ZERO_CHECK(
+        std::filesystem::status(file.path, ignored).type() != std::filesystem::file_type::not_found,
+        "data.train and data.validation name {}, which is not there; correct the name, or "
+        "make token files with zero_prepare",
+        file.path);
     ZERO_CHECK(!file.named,
                "data.train names {}, which is a file of data.validation too: a loss on data that "
                "were trained on says nothing; leave the file out of one of them",

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "weights/model_files.h"
 
 namespace zero {
 namespace {
@@ -103,6 +104,9 @@ TokenFile::TokenFile(const std::string& path, Digest digest)
   ZERO_CHECK(S_ISREG(status.st_mode),
              "{}: is not a file; data.* names token files made by zero_prepare", path);
   const auto bytes = static_cast<std::int64_t>(status.st_size);
+  std::string start(static_cast<std::size_t>(std::min(bytes, std::ssize(kLfsPointer))), '\0');
+  pread(0, std::as_writable_bytes(std::span(start)));
+  check_no_pointer(path, start);
   ZERO_CHECK(bytes >= kTokenHeaderBytes,
              "{}: has {} bytes, expected at least the header's {}; it is no token file or was "
              "truncated: make it "

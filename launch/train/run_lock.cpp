@@ -108,6 +108,13 @@ bool RunLock::is_file() const {
          open.st_nlink > 0;  // NFS may answer for a name that is gone
 }
 
+void RunLock::check() const {
+  ZERO_CHECK(!warning_.empty() || is_file(),
+             "{0}: {1}: the folder was removed or is another run's now: {2} is not this run's any "
+             "more; start this one again, with another {0} if another run has that one",
+             place_.key, place_.path, place_.file);
+}
+
 RunLock::~RunLock() {
   if (warning_.empty() && is_file()) ::unlink(place_.file.c_str());
 }

@@ -34,6 +34,9 @@ class RunLock {
 
   /// Why there is no lock, a line for people; empty: there is one.
   const std::string& warning() const { return warning_; }
+  /// Throws zero::Error if the lock's file is gone or is another's, as if the folder was removed:
+  /// it keeps nobody away any more. Where there is no lock, nothing is looked at. Any thread.
+  void check() const;
 
  private:
   enum class Attempt { locked, taken, again, unavailable };

@@ -228,6 +228,7 @@ class Run {
                                                       .device = device_->device(),
                                                       .console = console_,
                                                       .log = prepared_.log.get(),
+                                                      .folder_lock = prepared_.folder_lock.get(),
                                                       .plans = plans_,
                                                       .cores_are_shared = !placement.shared.empty(),
                                                       .instruments = instruments_.get(),

@@ -12,6 +12,7 @@
 #include "architecture/family.h"
 #include "base/host.h"
 #include "base/seconds_since.h"
+#include "checkpoint/checkpointer.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
@@ -25,6 +26,7 @@
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/run_device.h"
+#include "launch/train/run_lock.h"
 #include "launch/train/tokenizer_files.h"
 #include "model/model.h"
 
@@ -140,7 +142,10 @@ Trainer::Trainer(const TrainerParts& parts)
                     .disk = parts.disk}),
       data_check_(batches_, communicator_, device_, console_, parts.signals),
       loss_scaling_(config_),
-      exposed_units_(training_state_.engine().unit_names(), training_state_.engine().schedule()) {}
+      exposed_units_(training_state_.engine().unit_names(), training_state_.engine().schedule()) {
+  if (parts.folder_lock == nullptr) return;
+  training_state_.checkpointer()->check_before_saves([lock = parts.folder_lock] { lock->check(); });
+}
 
 int Trainer::run() {
   console_.line(

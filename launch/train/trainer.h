@@ -23,6 +23,7 @@ namespace zero {
 class Batches;
 class Console;
 class Instruments;
+class RunLock;
 
 /// The objects that a trainer works with; all must outlive it.
 struct TrainerParts {
@@ -31,7 +32,9 @@ struct TrainerParts {
   Mesh& mesh;  ///< of the configuration's shape
   Device& device;
   Console& console;
-  RunLog* log = nullptr;          ///< the first rank's; null elsewhere
+  RunLog* log = nullptr;  ///< the first rank's; null elsewhere
+  /// Of run.checkpoint.folder, looked at before each save. The first rank's; null elsewhere.
+  const RunLock* folder_lock = nullptr;
   RankPlans plans{};              ///< memory of ranks; the trainer plans its own if it is not there
   bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
   /// Observer of the run; the device and the mesh report to it. Null: none.

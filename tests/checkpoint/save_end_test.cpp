@@ -71,6 +71,23 @@ TEST(SaveEnd, WorkBeforeTheCommitIsDoneByTheFirstRankAndItsFailureIsANote) {
   });
 }
 
+TEST(SaveEnd, WhatTheCheckBeforeASaveThrowsIsWhyNothingIsSaved) {
+  Scratch scratch;
+  const SavedRun with = run_of(2, 3, scratch.path("run"));
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
+    Checkpointer checkpointer(engine, with.checkpoints);
+    checkpointer.check_before_saves([rank = communicator.rank()] {
+      EXPECT_EQ(rank, 0);
+      fail("the folder is gone");
+    });
+    checkpointer.save({});
+    checkpointer.wait();
+    EXPECT_EQ(checkpointer.report()->error,
+              scratch.path("run/step_00000000") + ": was not saved: [rank 0] the folder is gone");
+    EXPECT_FALSE(std::filesystem::exists(scratch.path("run"))) << "it is not made again";
+  });
+}
+
 TEST(SaveEnd, AFolderThatAnotherRunTakesOverDuringTheCommitIsNotCommitted) {
   Scratch scratch;
   const std::string owner = scratch.path("run/step_00000000.partial/OWNER");

@@ -41,6 +41,7 @@ struct Started {
   Signals* signals = nullptr;
   Signals::Time started = std::chrono::steady_clock::now();
   RunProgress* progress = nullptr;           // of the first rank
+  const RunLock* folder_lock = nullptr;      // the first rank's
   files::FileSystem* disk = &files::disk();  // asked for room
   std::function<std::shared_ptr<CollectiveBackend>(const Communicator&)> wrap =
       [](const Communicator& ranks) { return ranks.implementation(); };
@@ -81,6 +82,7 @@ class CutRun {
                        .device = *device,
                        .console = console,
                        .log = log.get(),
+                       .folder_lock = first ? start.folder_lock : nullptr,
                        .progress = first ? start.progress : nullptr,
                        .signals = start.signals,
                        .started = start.started,

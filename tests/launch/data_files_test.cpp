@@ -138,6 +138,10 @@ TEST(DataFiles, AFileOfTheValidationIsNeverTrainedOn) {
               HasSubstr("data.train names " + b + ", which is a file of data.validation too"));
   EXPECT_THAT(error_of([&] { find_data_files({folder.path()}, {folder.path()}); }),
               HasSubstr("data.train: all of its 3 file(s) are files of data.validation"));
+  const std::string misspelt = folder.path("tokesn");
+  EXPECT_EQ(error_of([&] { find_data_files({misspelt}, {misspelt}); }),
+            "data.train and data.validation name " + misspelt +
+                ", which is not there; correct the name, or make token files with zero_prepare");
 }
 
 }  // namespace

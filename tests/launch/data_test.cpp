@@ -70,6 +70,10 @@ TEST(TokenFile, BadFilesAreNamedWithWhatWasFoundAndExpected) {
   EXPECT_THAT(error_of([&] { TokenFile(folder.path()); }), HasSubstr("is not a file"));
   EXPECT_THAT(error_of([&] { TokenFile(folder.write("short.bin", "abc")); }),
               HasSubstr("has 3 bytes, expected at least the header's 1024"));
+  EXPECT_THAT(error_of([&] {
+                TokenFile(folder.write("lfs.bin", "version https://git-lfs.github.com/spec/v1\n"));
+              }),
+              AllOf(HasSubstr("lfs.bin: is a Git LFS pointer"), HasSubstr("run git lfs pull")));
   EXPECT_THAT(error_of([&] { TokenFile(folder.write("text.bin", std::string(2000, 'a'))); }),
               HasSubstr("its first number is 1633771873, expected the magic 20240520"));
   write_tokens(folder, "a.bin", counted(0, 100));

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string>
 
+#include "launch/train/run_lock.h"
 #include "tests/device/supervised_thread.h"
 #include "tests/launch/cut_run.h"
 
@@ -55,6 +56,34 @@ TEST(DueSaves, TheLogIsOnTheDiskBeforeTheCommit) {
   EXPECT_THAT(run.saved(), ElementsAre(6, 3));
   EXPECT_THAT(ended.out,
               HasSubstr("note: run.log: " + log + " may not be on the disk: Input/output error"));
+}
+
+TEST(DueSaves, AFolderThatWasRemovedUnderItsRunIsNotMadeAgain) {
+  const CutRun run;
+  std::filesystem::create_directory(run.folder());
+  TrainConfig::Checkpoints checkpoints;
+  checkpoints.folder = run.folder();
+  const auto lock = lock_checkpoints(checkpoints);
+  std::filesystem::remove_all(run.folder());
+  const std::string why =
+      "step_00000006: was not saved: [rank 0] run.checkpoint.folder: " + run.folder() +
+      ": the folder was removed or is another run's now: " + run.folder() +
+      "/LOCK is not this run's any more";
+  for (const int world : {1, 2}) {
+    const std::string error = run.refusal({.world = world, .folder_lock = lock.get()});
+    EXPECT_THAT(error, HasSubstr(why)) << world;
+    EXPECT_FALSE(std::filesystem::exists(run.folder())) << world;
+  }
+  const Ended ended =
+      run.start({.overrides = {"run.checkpoint.required=false"}, .folder_lock = lock.get()});
+  EXPECT_THAT(ended.out, HasSubstr("warning: " + run.folder() + "/" + why));
+  EXPECT_FALSE(std::filesystem::exists(run.folder()));
+  // Another run's: it has a lock of its own there.
+  std::filesystem::create_directory(run.folder());
+  const auto other = lock_checkpoints(checkpoints);
+  EXPECT_THAT(run.refusal({.folder_lock = lock.get()}), HasSubstr(why));
+  EXPECT_EQ(run.refusal({.folder_lock = other.get()}), "no error");
+  EXPECT_THAT(run.saved(), ElementsAre(6));
 }
 
 }  // namespace

@@ -194,6 +194,9 @@ TEST(TrainConfig, GradientsTravelAsTheyAreComputed) {
   EXPECT_EQ(refusal_with({"bfloat16.enabled=true", "communication_data_type=fp16"}),
             "c.json: communication_data_type is \"fp16\", but the run computes in bf16: gradients "
             "travel in that type and sums in fp32; leave it out, or set \"bf16\" or \"fp32\"");
+  EXPECT_THAT(refusal_with({"communication_data_type=bf16"}),
+              HasSubstr("but the run computes in fp32: gradients travel in that type and sums in "
+                        "fp32; leave it out, or set \"fp32\""));
 }
 
 TEST(TrainConfig, KeysThatDoNotFitTogetherAreSaidAtOnceAndAsTheyAreWritten) {

@@ -236,6 +236,10 @@ TEST(Configuration, RemarksAreNoKeys) {
   const Configuration values = read(R"("_comment": "of mine", "run": {"//": [1], "steps": 3})");
   EXPECT_EQ(3, values.integer("run.steps"));
   EXPECT_EQ("c.json: read as remarks: _comment, run.//", values.note());
+  const std::string body = R"("_comment": "of mine", "run": {"//": [1]})";
+  EXPECT_EQ("c.json: read as remarks: _comment", read(body, {"run.//=null"}).note());
+  EXPECT_EQ("", read(body, {"_comment=null", "run.//=null"}).note());
+  EXPECT_THAT(refusal(body, {"_note=null"}), HasSubstr("_note"));
 }
 
 TEST(Configuration, SectionsThatAreSwitchedOffAreAccepted) {

@@ -137,6 +137,12 @@ TEST(RunLock, OfAFileThatWasRemovedLeavesTheNextOneAlone) {
   std::optional<RunLock> first(place);
   std::filesystem::remove(place.file);
   const RunLock second(place, milliseconds(0));
+  second.check();
+  EXPECT_EQ(error_of([&] { first->check(); }),
+            "run.checkpoint.folder: runs/a: the folder was removed or is another run's now: " +
+                place.file +
+                " is not this run's any more; start this one again, with another "
+                "run.checkpoint.folder if another run has that one");
   first.reset();
   EXPECT_THAT(refusal(place), HasSubstr("is another run's"));
 }
@@ -147,6 +153,7 @@ TEST(RunLock, ThatCannotBeHadIsAWarning) {
   EXPECT_THAT(lock.warning(),
               HasSubstr("none/LOCK cannot be locked: No such file or directory: a second run that "
                         "writes to a.log is not noticed"));
+  EXPECT_EQ(error_of([&] { lock.check(); }), "no error");
 }
 
 TEST(RunLock, OfALogIsThatOfTheFileItLeadsTo) {

@@ -45,6 +45,31 @@ TEST_F(TokenizerFolder, ConfigsSayWhatBeginsAndEndsAText) {
   EXPECT_EQ(make_tokenizer(scratch_.path("tokenizer.json"))->end_of_document(), 257);
 }
 
+TEST_F(TokenizerFolder, TheTokenThatEndsTextsIsSpecialHoweverItIsMarked) {
+  const auto check = [&](std::uint32_t id) {
+    const auto tokenizer = open();
+    EXPECT_EQ(tokenizer->end_of_document(), id);
+    EXPECT_EQ(tokenizer->encode_pieces(std::vector<PromptPiece>{{"end!", true}}), Ids{id});
+    EXPECT_EQ(tokenizer->decode(Ids{id}), "");
+    EXPECT_GT(tokenizer->encode_pieces(std::vector<PromptPiece>{{"end!", false}}).size(), 1U);
+  };
+  std::string text = byte_tokenizer_json();
+  text.replace(text.find("\"added_tokens\":[]"), 17,
+               R"("added_tokens":[{"id":256,"content":"end!","special":false}])");
+  write("tokenizer.json", text);
+  write("tokenizer_config.json", R"({"eos_token": "end!"})");
+  check(256);
+  const char* const listed = R"({"eos_token": "end!",
+      "added_tokens_decoder": {"2500": {"content": "end!", "special": false}}})";
+  write("tokenizer.json", byte_tokenizer_json());
+  write("tokenizer_config.json", listed);
+  check(2500);
+  std::filesystem::remove(scratch_.path("tokenizer.json"));
+  write("tokenizer.model",
+        file_bytes(std::string(ZERO_TOKENIZERS) + "/sentencepiece/tokenizer.model"));
+  check(2500);
+}
+
 const std::vector<PromptPiece> kTemplate{{"a</s>b", true}};
 
 TEST_F(TokenizerFolder, SentencePieceBeginsWithItsTokenUnlessTheConfigSaysOtherwise) {

@@ -136,7 +136,7 @@ TEST(WildModelFolders, AFolderOfTheHubsCacheIsAnsweredWithItsSnapshot) {
   EXPECT_THAT(error_of([&] { read_hf_config(cache); }),
               HasSubstr("cache: give " + cache + "/snapshots/99"));
   write(cache + "/snapshots/0123abcd/config.json", "{}");
-  for (const std::string& given : {cache, cache + "/"}) {
+  for (const std::string& given : {cache, cache + "/", cache + "/snapshots"}) {
     EXPECT_THAT(error_of([&] { read_hf_config(given); }),
                 HasSubstr("cache: give " + cache + "/snapshots/0123abcd"));
     EXPECT_THAT(error_of([&] { weight_files(given); }),

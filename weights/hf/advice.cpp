@@ -142,6 +142,10 @@ std::string trainer_checkpoint_in(const fs::path& folder) {
 
 /// Of a folder that is there.
 std::string advice_inside(const fs::path& folder) {
+  const fs::path above = folder.parent_path();
+  if (folder.filename() == "snapshots" && above.filename().string().starts_with("models--")) {
+    return advice_inside(above);
+  }
   if (is_there(folder / "snapshots")) {
     const std::string snapshot = snapshot_in(folder);
     if (snapshot.empty()) {

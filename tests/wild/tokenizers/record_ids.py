@@ -21,7 +21,7 @@ from pathlib import Path
 import transformers
 
 HERE = Path(__file__).resolve().parent
-TOKENIZERS = HERE.parent.parent / "inference" / "tokenizers"
+TOKENIZERS = HERE.parent.parent / "text" / "tokenizers"
 CHATML = ["<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", "<|im_start|> <|im_end|>a b", "no token, <|im_end"]
 NAMES = {"<|im_end|>": 2500, "<|im_start|>": 2501}
 MODEL = {"tokenizer.model": "sentencepiece/tokenizer.model"}
