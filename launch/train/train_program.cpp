@@ -44,8 +44,7 @@
 namespace zero {
 namespace {
 
-/// The number of ranks on this host.
-int local_world_of(const TrainFlags& flags, int world) {
+int ranks_of_host(const TrainFlags& flags, int world) {
   return flags.start.world == world ? flags.start.local_world : world;
 }
 
@@ -54,7 +53,7 @@ void choose_run_device(Configuration& values, const TrainFlags& flags, int world
   if (!values.is_null("run.device")) return;
   const RanksAre are =
       flags.start.by == Start::By::threads ? RanksAre::threads : RanksAre::processes;
-  const DeviceChoice choice = choose_device(device_facts(local_world_of(flags, world), are));
+  const DeviceChoice choice = choose_device(device_facts(ranks_of_host(flags, world), are));
   values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
 }
 
@@ -68,13 +67,13 @@ Configuration read_values(const TrainFlags& flags, int world) {
   Configuration values = Configuration::read(flags.config, overrides, refusals);
   choose_run_device(values, flags, world);
   if (!refusals.empty()) {  // raises them, with what does not fit
-    make_train_config(values, world, local_world_of(flags, world), std::move(refusals));
+    make_train_config(values, world, ranks_of_host(flags, world), std::move(refusals));
   }
   return values;
 }
 
 TrainConfig configured(const TrainFlags& flags, Configuration values, int world) {
-  return make_train_config(std::move(values), world, local_world_of(flags, world));
+  return make_train_config(std::move(values), world, ranks_of_host(flags, world));
 }
 
 /// The configuration as one process sees it, without asking the other ranks.
