@@ -14,6 +14,7 @@
 
 #include "bench/arena.h"
 #include "bench/section.h"
+#include "bench/synthetic_model.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
@@ -131,12 +132,8 @@ class Boundary {
 
  private:
   static EngineOptions options(DType gradient) {
-    EngineOptions options;
-    options.stage = 0;
-    options.compute = DType::bf16;
+    EngineOptions options = measured_options(0);
     options.gradient = gradient;
-    options.gradient_clipping = 1.0;
-    options.checked = false;
     return options;
   }
 

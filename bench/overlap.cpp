@@ -36,7 +36,7 @@ class SmallGpt2 {
   SmallGpt2(std::unique_ptr<Device> device, int stage)
       : communicator_(local::single()),
         device_(std::move(device)),
-        engine_(*communicator_, *device_, options(stage)),
+        engine_(*communicator_, *device_, measured_options(stage)),
         model_(engine_,
                decoder_shape({{"family", "gpt2"},
                               {"layers", 12},
@@ -59,15 +59,6 @@ class SmallGpt2 {
   }
 
  private:
-  static EngineOptions options(int stage) {
-    EngineOptions options;
-    options.stage = stage;
-    options.compute = DType::bf16;
-    options.gradient_clipping = 1.0;
-    options.checked = false;
-    return options;
-  }
-
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<Device> device_;
   Engine engine_;

@@ -14,7 +14,9 @@ namespace {
 
 constexpr std::size_t kTile = 4096;  // floats: 16 KiB
 
-EngineOptions options_of(int stage) {
+}  // namespace
+
+EngineOptions measured_options(int stage) {
   EngineOptions options;
   options.stage = stage;
   options.compute = DType::bf16;
@@ -23,13 +25,11 @@ EngineOptions options_of(int stage) {
   return options;
 }
 
-}  // namespace
-
 SyntheticModel::SyntheticModel(Communicator& communicator, int units, std::int64_t elements,
                                int stage)
     : communicator_(communicator),
       device_(cpu::open()),
-      engine_(communicator, *device_, options_of(stage)),
+      engine_(communicator, *device_, measured_options(stage)),
       elements_(round_up(elements, std::int64_t{64} * communicator.size())),
       tile_(kTile, 1.0F),
       optimizer_(make_optimizer({}, *device_)) {

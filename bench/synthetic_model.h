@@ -14,6 +14,9 @@
 
 namespace zero::bench {
 
+/// The options of engines that are measured: bf16, clipped, unchecked.
+EngineOptions measured_options(int stage);
+
 /// A model of equal units on an engine, bf16, one thread. Its compute is a given amount of
 /// arithmetic within the first-level cache, twice as much in backward as in forward, and the
 /// writes of its gradients. Every rank makes the same calls.

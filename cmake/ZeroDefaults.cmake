@@ -18,7 +18,7 @@ endif()
 
 # Flags of every target of the project; not exported to users.
 add_library(zero_flags INTERFACE)
-# -ffp-contract=off: the same arithmetic however a loop is vectorised. What nvcc takes is in ZeroCuda. Of sources that are compiled by fives,
+# -ffp-contract=off: the same arithmetic however a loop is vectorised. What nvcc takes is in ZeroCuda. Of sources that are compiled several at once,
 # one's constant may shadow another's.
 target_compile_options(zero_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic>"
   "$<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>>:-Wshadow>"
