@@ -190,9 +190,8 @@ TEST(Checkpointer, AFailureOfWhatAsksWhetherToRemoveIsANoteOfASaveThatIsWhole) {
   Scratch scratch;
   SavedRun with = run_of(2, 2, scratch.path("run"));
   with.checkpoints.keep_last = 1;
-  const SaveRules rules{.removes = [](std::int64_t /*step*/, const nlohmann::ordered_json& extra) {
-    return extra.at("run") == "a";  // throws what is no zero::Error
-  }};
+  // Throws what is no zero::Error.
+  const SaveRules rules{.removes = [](auto, const auto& extra) { return extra.at("run") == "a"; }};
   with.checkpoints.rules = &rules;
   toy::with_engine(with.job, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
     Checkpointer checkpointer(engine, with.checkpoints);
