@@ -70,9 +70,11 @@ double error(zero::View y, zero::View dy, double scale) {
   double sum = 0;
   const double share = 1.0 / (kRows * kWidth * kRanks);
   for (std::size_t i = 0; i < kRows * kWidth; ++i) {
-    const double difference = to_float(y.as<zero::float16>()[i]) - std::sin(0.2 * double(i));
+    const double difference =
+        to_float(y.as<zero::float16>()[i]) - std::sin(0.2 * static_cast<double>(i));
     sum += difference * difference * share;
-    dy.as<zero::float16>()[i] = zero::to_float16(float(2 * difference * share * scale));
+    dy.as<zero::float16>()[i] =
+        zero::to_float16(static_cast<float>(2 * difference * share * scale));
   }
   return sum;
 }
@@ -107,7 +109,7 @@ void train(zero::Communicator& communicator) {
     double loss = 0;
     device->compute().submit("batch", [x = at("x", 0), rank = communicator.rank()] {
       for (int i = 0; i < kRows * kWidth; ++i)
-        x.as<zero::float16>()[i] = zero::to_float16(std::sin(0.1F * float(i) + float(rank)));
+        x.as<zero::float16>()[i] = zero::to_float16(std::sin(0.1F * static_cast<float>(i) + rank));
     });
     for (int l = 0; l < kLayers; ++l)
       Layer{at("x", l), at("z", l), at("wide", l), at("x", l + 1)}.forward(

@@ -88,7 +88,7 @@ class CpuDevice final : public Device {
 
  private:
   int threads_;
-  std::int64_t unused_ = 0;
+  std::atomic<std::int64_t> unused_{0};  // buffers may end on other threads
   InlineStream compute_;
   WorkerStream communication_;
   std::unique_ptr<WorkerStream> transfer_;  // most runs need none

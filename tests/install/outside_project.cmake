@@ -131,23 +131,30 @@ endforeach()
 if(headers MATCHES "testing/|cuda/kernels|-inl")
   message(FATAL_ERROR "headers of test support or of kernels are installed: ${headers}")
 endif()
-# The blocks of docs/trainers.md, each in a function that has what the page takes for granted.
-file(READ ${SOURCE}/docs/trainers.md page)
-string(REPLACE ";" "<semicolon>" page "${page}")
-string(REGEX MATCHALL "```cpp\n[^`]*```" blocks "${page}")
-list(LENGTH blocks count)
-if(count LESS 5)
-  message(FATAL_ERROR "docs/trainers.md has ${count} blocks of C++, expected at least 5")
-endif()
+# The blocks of two pages, each in a function that has what its page takes for granted.
+set(blocks)
+foreach(name trainers memory_tools)
+  file(READ ${SOURCE}/docs/${name}.md page)
+  string(REPLACE ";" "<semicolon>" page "${page}")
+  string(REGEX MATCHALL "```cpp\n[^`]*```" of_page "${page}")
+  list(LENGTH of_page count)
+  if(count LESS 3)
+    message(FATAL_ERROR "docs/${name}.md has ${count} blocks of C++, expected at least 3")
+  endif()
+  list(APPEND blocks ${of_page})
+endforeach()
 set(text "#include <memory>
 #include <span>
 #include <stdexcept>
 #include <vector>
+#include \"zero/device/lifetime_plan.h\"
+#include \"zero/device/memory_monitor.h\"
 #include \"zero/engine/engine.h\"
 #include \"zero/optim/learning_rate.h\"
 #include \"zero/optim/loss_scaler.h\"
 void my_kernel(std::span<const float>, std::span<const float>, std::span<float>);
 void evaluate(int batch);
+void train_one_step();
 struct Page {
   zero::Engine& engine;
   std::unique_ptr<zero::Device> device;
