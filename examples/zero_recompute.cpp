@@ -79,6 +79,18 @@ double error(zero::View y, zero::View dy, double scale) {
   return sum;
 }
 
+void report(const zero::LifetimePlan& plan, const zero::MemoryMonitor& monitor) {
+  const zero::LifetimePlan kept = plan_activations(true);
+  fmt::print(
+      "activations in KiB: {} in a buffer for each, {} in places that are used again, {} if "
+      "hidden values are computed again; no plan of these takes less than {}\n",
+      kept.without_reuse() / 1024, kept.total() / 1024, plan.total() / 1024,
+      plan.lower_bound() / 1024);
+  const zero::MemoryMoment& last = monitor.moments().back();
+  fmt::print("peak {} bytes, reserved {}, growing labels {}\n", last.memory.peak_total,
+             last.reserved, monitor.leaks(1).size());
+}
+
 void train(zero::Communicator& communicator) {
   const auto device = zero::cpu::open();
   zero::Engine engine(communicator, *device, {.stage = 3, .compute = kHalf});
@@ -120,25 +132,16 @@ void train(zero::Communicator& communicator) {
     for (int l = kLayers; l-- > 0;)
       Layer{at("x", l), at("z", l, " again"), at("wide", l, " again"), {}}.backward(
           *ops, engine.backward(units[l]), at("dx", l + 1), at("dx", l));
-    const auto report =
+    const auto result =
         engine.step({.learning_rate = 1e-3, .loss_scale = scaler.scale(), .losses = {&loss, 1}});
     if (communicator.rank() == 0)
-      fmt::print("step {:3}  loss {:.6f}  scale {:.0f}  {}\n", step, report.loss, scaler.scale(),
-                 report.nonfinite ? "skipped: " + *report.nonfinite : "");
-    const auto change = scaler.update(report.nonfinite.has_value());
+      fmt::print("step {:3}  loss {:.6f}  scale {:.0f}  {}\n", step, result.loss, scaler.scale(),
+                 result.nonfinite ? "skipped: " + *result.nonfinite : "");
+    const auto change = scaler.update(result.nonfinite.has_value());
     if (change == zero::LossScaleChange::exhausted) zero::fail("the loss scale is exhausted");
     monitor.snapshot(fmt::format("step {}", step));
   }
-  if (communicator.rank() != 0) return;
-  const zero::LifetimePlan kept = plan_activations(true);
-  fmt::print(
-      "activations in KiB: {} in a buffer for each, {} in places that are used again, {} if "
-      "hidden values are computed again; no plan of these takes less than {}\n",
-      kept.without_reuse() / 1024, kept.total() / 1024, plan.total() / 1024,
-      plan.lower_bound() / 1024);
-  const zero::MemoryMoment& last = monitor.moments().back();
-  fmt::print("peak {} bytes, reserved {}, growing labels {}\n", last.memory.peak_total,
-             last.reserved, monitor.leaks(1).size());
+  if (communicator.rank() == 0) report(plan, monitor);
 }
 
 int main() try { zero::local::run(kRanks, train); } catch (const std::exception& error) {
