@@ -28,6 +28,7 @@ void ActivationTrace::unit(std::string_view name, Phase phase) {
 
 void ActivationTrace::add_moment(std::string work) {
   moments_.push_back({lease_, unit_, phase_, std::move(work)});
+  moment_begins();
 }
 
 void ActivationTrace::begin(const OpCost& cost) {
@@ -38,8 +39,17 @@ void ActivationTrace::begin(const OpCost& cost) {
 void ActivationTrace::touches(const View& values, Access access) {
   const Bytes bytes = bytes_of(values);
   if (bytes.begin == bytes.end) return;
-  if (!in_operation_) add_moment("copy");
+  if (!in_operation_) add_moment("fill");
   touch(bytes, access);
+}
+
+void ActivationTrace::copies(const View& from, const View& to) {
+  const Bytes source = bytes_of(from);
+  const Bytes result = bytes_of(to);
+  if (source.begin == source.end && result.begin == result.end) return;
+  add_moment("copy");
+  touch(source, Access::read);
+  touch(result, Access::write);
 }
 
 // Both sides are in use from the call on; the source until the result is used.

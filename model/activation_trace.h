@@ -37,7 +37,7 @@ class ActivationTrace : public UnitListener {
     int lease = 0;  ///< number of the unit's use in the micro-batch, from 0 on
     std::string unit;
     Phase phase = Phase::forward;
-    std::string work;  ///< operation, "copy" or "collective"
+    std::string work;  ///< operation, "fill", "copy" or "collective"
   };
 
   /// Begins a trace of what is done with `memory`, Model::activations(). Call before a micro-batch.
@@ -52,9 +52,14 @@ class ActivationTrace : public UnitListener {
   void begin(const OpCost& cost) override;
   void end() noexcept override { in_operation_ = false; }
   void touches(const View& values, Access access) override;
+  void copies(const View& from, const View& to) override;
   void moves(const View& from, const View& to) override;
   void unit(std::string_view name, Phase phase) override;
   void tensor(std::string_view name, std::int64_t layer, const View& values) override;
+
+ protected:
+  /// Called for each moment, when it is the last of moments(), before its work is submitted.
+  virtual void moment_begins() {}
 
  private:
   /// Bytes of the memory.

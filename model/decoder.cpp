@@ -106,10 +106,7 @@ void Decoder::clear(const View& values) {
 }
 
 void Decoder::copy(const View& from, const View& to) {
-  if (listener_ != nullptr) {
-    listener_->touches(from, Access::read);
-    listener_->touches(to, Access::write);
-  }
+  if (listener_ != nullptr) listener_->copies(from, to);
   engine_.device().kernels().convert(engine_.device().compute(), from, to);
 }
 

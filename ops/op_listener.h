@@ -25,7 +25,7 @@ enum class Access : std::uint8_t {
 };
 
 /// Is notified of each operation when it is called, on the calling host thread. A listener that
-/// does not ask where values lie leaves out touches() and moves().
+/// does not ask where values lie leaves out touches(), copies() and moves().
 class OpListener {
  public:
   virtual ~OpListener() = default;
@@ -35,6 +35,8 @@ class OpListener {
   /// Work submitted next on the compute stream uses `values`: between begin() and end() an operand
   /// of that operation, else work that is no operation. Of one operation reads come before writes.
   virtual void touches(const View& /*values*/, Access /*access*/) {}
+  /// Work submitted next on the compute stream, which is no operation, writes `to` from `from`.
+  virtual void copies(const View& /*from*/, const View& /*to*/) {}
   /// Work submitted next on another stream writes `to` from `from`, which must stay as it is until
   /// `to` is used.
   virtual void moves(const View& /*from*/, const View& /*to*/) {}

@@ -66,22 +66,10 @@ class StepTrace final : public ActivationTrace {
     if (head_ == 0 && phase == Phase::backward) head_ = leases_.size();
     leases_.push_back({engine_->live_tensors(), {}, static_cast<int>(moments().size()), number_});
   }
-  void begin(const OpCost& cost) override {
-    look();
-    ActivationTrace::begin(cost);
-  }
-  void touches(const View& values, Access access) override {
-    look();
-    ActivationTrace::touches(values, access);
-  }
-  void moves(const View& from, const View& to) override {
-    look();
-    ActivationTrace::moves(from, to);
-  }
 
  private:
-  /// At the first work of a lease.
-  void look() {
+  /// Looks at the first work of a lease.
+  void moment_begins() override {
     if (!leases_.empty() && leases_.back().within.empty())
       leases_.back().within = engine_->live_tensors();
   }
