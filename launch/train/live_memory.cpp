@@ -64,11 +64,10 @@ std::pair<std::string_view, std::int64_t> numbered(std::string_view owner) {
 }
 
 /// " of h.0 to h.3, last"; empty for the whole rank's. An owner of several is named once.
-std::string owners_text(const std::vector<std::string_view>& all) {
-  std::vector<std::string_view> owners;
-  for (const std::string_view owner : all) {
-    if (std::ranges::find(owners, owner) == owners.end()) owners.push_back(owner);
-  }
+std::string owners_text(std::vector<std::string_view> owners) {
+  std::ranges::sort(owners, {}, numbered);
+  const auto repeated = std::ranges::unique(owners);
+  owners.erase(repeated.begin(), repeated.end());
   std::string text;
   for (std::size_t begin = 0, end = 0; begin < owners.size(); begin = end) {
     if (owners[begin].empty()) {

@@ -35,7 +35,7 @@ struct LiveMemory {
   enum class Labels : std::uint8_t { largest, all };
 
   int rank = 0;
-  BytesByClass allocated{};  ///< of the same rank: the peak of its ledger
+  BytesByClass allocated{};  ///< of the same rank: the peak of its ledger, without saves
   /// "before" the step; behind "forward", "loss" and "backward" of the last micro-batch, when no
   /// work runs; behind the "step".
   std::vector<Moment> phases;
@@ -47,9 +47,9 @@ struct LiveMemory {
   std::string text(Labels labels) const;
 };
 
-/// Runs one optimizer step of `config` on `device`, a planning device, as this rank of `mesh`, with
-/// the run's own code: operations, copies, collectives and leases tell what they use
-/// (ActivationTrace, Engine::live_tensors).
+/// Runs one optimizer step, without saves, of `config` on `device`, a planning device, as this rank
+/// of `mesh`, with the run's own code: operations, copies, collectives and leases tell what they
+/// use (ActivationTrace, Engine::live_tensors).
 LiveMemory live_memory(const TrainConfig& config, Mesh& mesh, Device& device);
 
 }  // namespace zero

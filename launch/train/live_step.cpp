@@ -102,12 +102,19 @@ class Data {
   bool apart_ = false;
 };
 
+/// A save's own memory is in use while it runs, and no save runs here.
+TrainConfig without_saves(TrainConfig config) {
+  config.checkpoints = {};
+  return config;
+}
+
 class LiveStep {
  public:
   LiveStep(const TrainConfig& config, Mesh& mesh, Device& device)
       : device_(device),
         micro_batches_(config.batch.accumulation),
-        state_(config, mesh, device, &trace_),
+        config_(without_saves(config)),
+        state_(config_, mesh, device, &trace_),
         data_(state_, device.ledger().snapshot()) {
     live_.rank = mesh.world().rank();
     live_.allocated = device.ledger().snapshot().peak;
@@ -239,6 +246,7 @@ class LiveStep {
 
   Device& device_;
   std::int64_t micro_batches_;
+  TrainConfig config_;
   StepTrace trace_;
   TrainingState state_;
   Data data_;

@@ -76,7 +76,9 @@ LiveMemory plan_live(const TrainConfig& config, int rank, int world, BackendKind
   const auto device = plan_device(config, memory);
   const auto communicator = planning::communicator(rank, world, backend, device.get());
   Mesh mesh(*communicator, config.mesh);
-  return live_memory(config, mesh, *device);
+  LiveMemory live = live_memory(config, mesh, *device);
+  live.allocated = plan_memory(config, rank, world, backend, memory).ledger;
+  return live;
 }
 
 std::int64_t model_state_bytes(const BytesByClass& bytes) {

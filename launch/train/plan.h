@@ -95,7 +95,8 @@ std::vector<int> planned_ranks(const TrainConfig& config);
 using RankPlans = std::map<int, MemoryUse>;
 RankPlans plan_ranks(const TrainConfig& config, BackendKind backend);
 
-/// The live bytes of a rank's step; `config` and the rest as in plan_memory().
+/// The live bytes of a rank's step beside all that plan_memory() finds allocated; arguments as
+/// there.
 LiveMemory plan_live(const TrainConfig& config, int rank, int world, BackendKind backend,
                      MemorySpace memory = MemorySpace::host);
 

@@ -158,11 +158,21 @@ Course course(const Traced& traced, const RecomputePlan& plan,
   return course;
 }
 
+/// All of one rank; of several, which take their time, those in which most is exchanged.
+std::vector<RecomputePlan> plans_of(const Traced& traced) {
+  if (traced.ranks == 1) return recompute_plans();
+  return {{},
+          with_outputs(partitioned_plan(mixed_plan())),
+          RecomputePlan::grouped(kBlocks, 2),
+          partitioned_plan(RecomputePlan::full(kBlocks)),
+          RecomputePlan::selective(kBlocks, {BlockTensor::qkv, BlockTensor::hidden})};
+}
+
 class ActivationLives : public ::testing::TestWithParam<Traced> {};
 
 TEST_P(ActivationLives, AreAllThatARunReads) {
   const Traced& traced = GetParam();
-  for (const RecomputePlan& plan : recompute_plans()) {
+  for (const RecomputePlan& plan : plans_of(traced)) {
     std::vector<Life> lives;
     for (int rank = 0; rank < traced.ranks; ++rank) lives.push_back(foretold(traced, plan, rank));
     const auto of_rank = [&](int rank, bool spoils) {
