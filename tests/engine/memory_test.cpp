@@ -183,6 +183,30 @@ TEST(Memory, OfARunOnAMeshIsThePlanToo) {
   }
 }
 
+/// One unit of 400 columns, ten of 101: of two ranks each keeps 1,010/2 + 400/2 and windows of 400
+/// and 2 x 101 if all are gathered (1,307), 1,010/2 + 400 and windows of 3 x 101 if the large one
+/// stays whole (1,208), 1,410 if all do.
+plain::Setup large_and_small(int stage, DType compute) {
+  plain::Setup setup{plain::options(stage, compute), plain::equal_units(11, 101 * 1024), 2};
+  setup.units[0].parameters[0].shape = {400 * 1024};
+  setup.engine.limits = {};
+  setup.engine.gradient = compute;
+  return setup;
+}
+
+TEST(Memory, OfAUnitThatStaysWholeIsThePlanAndNoBitChanges) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    const plain::Setup run = large_and_small(3, compute);
+    const MemorySnapshot plan = planned(0, 2, run);
+    EXPECT_EQ(plan.current_of(MemoryClass::parameters), (1010 / 2 + 400) * 1024 * size_of(compute));
+    const MemorySnapshot two = planned(0, 2, large_and_small(2, compute));
+    EXPECT_EQ(two.current_of(MemoryClass::gathered) + 3 * 101 * 1024 * size_of(compute),
+              plan.current_of(MemoryClass::gathered));
+    expect_as_planned(2, run);
+    EXPECT_EQ(plain::train(2, run, 2), plain::train(2, large_and_small(0, compute), 2));
+  }
+}
+
 TEST(Memory, OfSumsAcrossReplicasIsOneChunkOfAShardAndNoneWithoutReplicas) {
   plain::Setup plan = setup(3, kTypes[1]);
   plan.units = plain::equal_units(2, 4096);
