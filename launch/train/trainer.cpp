@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "architecture/family.h"
+#include "base/cgroup.h"
 #include "base/host.h"
 #include "base/seconds_since.h"
 #include "checkpoint/checkpointer.h"
@@ -20,7 +21,6 @@
 #include "engine/engine.h"
 #include "launch/data/batches.h"
 #include "launch/process/process.h"
-#include "launch/rendezvous/cgroup.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
@@ -144,7 +144,7 @@ Trainer::Trainer(const TrainerParts& parts)
       loss_scaling_(config_),
       exposed_units_(training_state_.engine().unit_names(), training_state_.engine().schedule()) {
   if (parts.folder_lock == nullptr) return;
-  training_state_.checkpointer()->check_before_saves([lock = parts.folder_lock] { lock->check(); });
+  training_state_.save_rules().check = [lock = parts.folder_lock] { lock->check(); };
 }
 
 int Trainer::run() {

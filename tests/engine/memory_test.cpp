@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <string>
 
 #include "engine/step_sums.h"
 #include "partition/flat_layout.h"
@@ -311,6 +312,35 @@ TEST(Memory, OfPaddingIsUnderOnePercentAboveTwoMillionParameters) {
     ASSERT_GT(trainer.engine().parameter_count(), 1'900'000);
     EXPECT_LT(trainer.engine().padding_count() * 100, trainer.engine().parameter_count()) << world;
   }
+}
+
+/// examples/zero_mlp.cpp: 12 layers of width 1024 in fp32, one rank, stage 0.
+TEST(Memory, OfTwelveLayersOfWidth1024IsWhatIntroductionsCount) {
+  const auto communicator = planning::communicator(0, 1, BackendKind::local);
+  const auto device = planning::open();
+  Engine engine(*communicator, *device, {.stage = 0});
+  for (int l = 0; l < 12; ++l)
+    engine.add_unit("layer." + std::to_string(l), {{"weight", {1024, 1024}}, {"bias", {1024}}});
+  engine.seal();
+  const MemorySnapshot memory = device->ledger().snapshot();
+  constexpr std::int64_t kParameters = 12 * (1024 * 1024 + 1024) * 4;  // 48.05 MiB
+  EXPECT_EQ(kParameters, memory.current_of(MemoryClass::parameters));
+  EXPECT_EQ(kParameters, memory.current_of(MemoryClass::gradients));
+  EXPECT_EQ(2 * kParameters, memory.current_of(MemoryClass::optimizer));  // 96.1 MiB
+  EXPECT_EQ(0, memory.current_of(MemoryClass::gathered));
+  EXPECT_EQ(4 * kParameters + memory.current_of(MemoryClass::communication), memory.total);
+  constexpr std::int64_t kActivation = 32 * 1024 * 4;
+  constexpr std::int64_t kBatch = 2 * kActivation;  // inputs and targets: 0.25 MiB
+  constexpr std::int64_t kKept = 12 * kActivation;  // outputs of the layers: 1.50 MiB
+  const auto mib = [](std::int64_t bytes) {
+    return fmt::format("{:.2f}", static_cast<double>(bytes) / (1 << 20));
+  };
+  std::int64_t live = memory.current_of(MemoryClass::parameters) + kBatch;
+  EXPECT_EQ("48.30", mib(live));
+  EXPECT_EQ("49.80", mib(live += kKept)) << "forward";
+  EXPECT_EQ("49.92", mib(live += kActivation)) << "the gradient of the loss";
+  EXPECT_EQ("97.97", mib(live += memory.current_of(MemoryClass::gradients))) << "backward";
+  EXPECT_EQ("194.06", mib(live += memory.current_of(MemoryClass::optimizer))) << "the first step";
 }
 
 }  // namespace
