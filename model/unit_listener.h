@@ -15,6 +15,9 @@ class UnitListener : public OpListener {
   /// Later work belongs to this phase of a unit. Its lease is acquired next; backward that follows
   /// recompute in one lease is told within it.
   virtual void unit(std::string_view name, Phase phase) = 0;
+  /// Whether to notify of operations too. Passes whose parts need no notice may be replayed as
+  /// graphs.
+  virtual bool hears_operations() const { return true; }
 };
 
 }  // namespace zero
