@@ -59,6 +59,8 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
                "print where the first rank's time goes, each kind of work beside its limit");
   app.add_option("--trace", flags.trace,
                  "write what all ranks' streams do in a few steps to this file, for Perfetto");
+  app.add_option("--memory-trace", flags.memory_trace,
+                 "write every charge and release of memory to this file, for zero_memory");
   CLI::Option* const world =
       app.add_option("--world", flags.world, "with --plan or --print-config: the number of ranks")
           ->check(CLI::Range(1, 1 << 20));

@@ -73,9 +73,10 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
       ops_(make_ops(engine.device())),
       recompute_(checked(recompute, whole, engine.device())),
       memory_(decoder_, rows_of(tensor_, batch, split_, dtype_), dtype_, recompute_) {
-  ops_->listen(listener_);
-  tensor_.listen(listener_);
-  memory_.listen(listener_);
+  UnitListener* const operations = hears_operations() ? listener_ : nullptr;
+  ops_->listen(operations);
+  tensor_.listen(operations);
+  memory_.listen(operations);
   const DecoderParameters parameters(split_);
   make_layers(parameters);
   register_units(parameters);
@@ -88,6 +89,10 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
     engine_.require_same("computed again",
                          recompute_.text() + (recompute_.partition_inputs ? ", shares" : ""));
   }
+}
+
+bool Decoder::hears_operations() const {
+  return listener_ != nullptr && listener_->hears_operations();
 }
 
 void Decoder::notify(UnitId unit, Phase phase) {

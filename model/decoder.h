@@ -189,6 +189,8 @@ class Decoder : public Model {
   ParameterLease enter(UnitId unit, Phase phase = Phase::forward);
   GradientLease enter_backward(UnitId unit);
   void notify(UnitId unit, Phase phase);
+  /// Whether the listener must hear of each operation, so that no pass can be replayed.
+  bool hears_operations() const;
 
   // On the compute stream, and told to the listener.
   void clear(const View& values);

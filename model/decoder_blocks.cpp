@@ -8,11 +8,11 @@
 namespace zero {
 
 // A block's pass is the same work in every micro-batch and can be replayed, except over a tensor
-// group, where events of the communication stream lie between its parts, or with a listener, which
+// group, where events of the communication stream lie between its parts, or with a listener that
 // must be notified of each part.
 template <typename Body>
 void Decoder::repeat(Lease& unit, const Body& body) {
-  if (tensor_.ranks() > 1 || listener_ != nullptr) {
+  if (tensor_.ranks() > 1 || hears_operations()) {
     body();
   } else {
     unit.repeat(std::cref(body));

@@ -20,6 +20,9 @@ class UnitListener : public OpListener {
   /// The model is about to use this activation, `layer` the block that it belongs to or -1: names
   /// the views of later touches() and moves() that lie in it.
   virtual void tensor(std::string_view /*name*/, std::int64_t /*layer*/, const View& /*values*/) {}
+  /// Whether to notify of operations too. Passes whose parts need no notice may be replayed as
+  /// graphs.
+  virtual bool hears_operations() const { return true; }
 };
 
 }  // namespace zero
