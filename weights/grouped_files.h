@@ -20,7 +20,7 @@ namespace zero {
 
 /// The parameters of a model in safetensors files as GPTQ's and AWQ's programs write them: the
 /// matrices of blocks are codes with a scale and a zero point for each group, all else is elements
-/// (docs/quantized_folders.md).
+/// (docs/quantized_weights.md).
 class GroupedFiles {
  public:
   /// Finds the parameters of ModelWeights::tensors(). Throws zero::Error naming file, tensor, found

@@ -65,7 +65,8 @@ struct Bits4Zeros {
 template <class Levels>
 [[gnu::always_inline]] inline Levels levels_of(const Bf16DotProduct& p, std::int64_t group) {
   Levels levels;
-  if constexpr (std::is_same_v<Levels, Bits4Zeros>) load_origins(p, group, levels.origins);
+  if constexpr (std::is_same_v<Levels, Bits4Zeros>)
+    load_origins(p.zeros + group * kColumns, levels.origins);
   return levels;
 }
 
@@ -138,7 +139,7 @@ template <int kRows, Fetch kFetch>
   for (int pair = 0; pair < kLanes; pair += 2, tile += kLine, x += 8) {
     fetch_ahead<kFetch>(tile);
     fetch_share<Bits4, kFetch>(share, pair);
-    const Looked four(p, tile);
+    const Looked four(p.level_of_code, tile);
     add_pair(sums, x, p.row_bytes, four.level[0], four.level[1]);
     add_pair(sums, x + 4, p.row_bytes, four.level[2], four.level[3]);
   }
@@ -151,7 +152,7 @@ template <int kRows, Fetch kFetch>
   for (int pair = 0; pair < kLanes; pair += 2, tile += kLine, x += 8) {
     fetch_ahead<kFetch>(tile);
     fetch_share<Bits4Zeros, kFetch>(share, pair);
-    const LookedSigned four(p, levels.origins, tile);
+    const LookedSigned four(p.level_of_code, levels.origins, tile);
     add_pair(sums, x, p.row_bytes, four.level[0], four.level[1]);
     add_pair(sums, x + 4, p.row_bytes, four.level[2], four.level[3]);
   }
@@ -268,13 +269,13 @@ template <class Put>
     } else if (p.levels == Bf16DotProduct::Levels::bits4_zeros) {
       const Bits4Zeros levels = levels_of<Bits4Zeros>(p, group);
       for (std::int64_t at = 0; at < kHalfBytes; at += 2 * kLine, from += kLine) {
-        const LookedSigned four(p, levels.origins, from);
+        const LookedSigned four(p.level_of_code, levels.origins, from);
         put(four.level[0], four.level[1], group, to + at);
         put(four.level[2], four.level[3], group, to + at + kLine);
       }
     } else {
       for (std::int64_t at = 0; at < kHalfBytes; at += 2 * kLine, from += kLine) {
-        const Looked four(p, from);
+        const Looked four(p.level_of_code, from);
         put(four.level[0], four.level[1], group, to + at);
         put(four.level[2], four.level[3], group, to + at + kLine);
       }

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/cpu/bf16_dot_product.h"
 #include "ops/cpu/bf16_pairs.h"
 
 namespace zero::cpu {
@@ -82,9 +81,9 @@ struct Fours {
 struct Looked {
   __m512bh level[4];
 
-  [[gnu::always_inline]] Looked(const Bf16DotProduct& p, const std::byte* from) {
+  [[gnu::always_inline]] Looked(const void* levels, const std::byte* from) {
     const __m512i table =
-        _mm512_broadcast_i64x4(_mm256_loadu_si256(static_cast<const __m256i*>(p.level_of_code)));
+        _mm512_broadcast_i64x4(_mm256_loadu_si256(static_cast<const __m256i*>(levels)));
     const __m512i codes = _mm512_loadu_si512(from);
     level[0] = pairs(_mm512_permutexvar_epi16(codes, table));
     level[1] = pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 4), table));
@@ -97,9 +96,9 @@ struct Looked {
 struct LookedSigned {
   __m512bh level[4];
 
-  [[gnu::always_inline]] LookedSigned(const Bf16DotProduct& p, const __m512i (&origins)[2],
+  [[gnu::always_inline]] LookedSigned(const void* levels, const __m512i (&origins)[2],
                                       const std::byte* from) {
-    const __m512i table = _mm512_loadu_si512(p.level_of_code);
+    const __m512i table = _mm512_loadu_si512(levels);
     const __m512i bits = _mm512_set1_epi16(15);
     const __m512i codes = _mm512_loadu_si512(from);
     const auto look_up = [&](__m512i shifted, const __m512i& origin)
@@ -116,12 +115,11 @@ struct LookedSigned {
 
 // Where levels of 32 columns in a group begin among the signed ones: 16 less their zero points, for
 // both depths of a pair.
-[[gnu::always_inline]] inline void load_origins(const Bf16DotProduct& p, std::int64_t group,
+[[gnu::always_inline]] inline void load_origins(const std::uint8_t* zeros_of_group,
                                                 __m512i (&origins)[2]) {
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
-    const auto* const from =
-        reinterpret_cast<const __m128i*>(p.zeros + group * kColumns + half * kLanes);
+    const auto* const from = reinterpret_cast<const __m128i*>(zeros_of_group + half * kLanes);
     const __m512i zeros = _mm512_cvtepu8_epi32(_mm_loadu_si128(from));
     const __m512i both = _mm512_or_si512(zeros, _mm512_slli_epi32(zeros, 16));
     origins[half] = _mm512_sub_epi16(_mm512_set1_epi16(16), both);

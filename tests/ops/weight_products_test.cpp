@@ -5,6 +5,8 @@
 #include <hwy/targets.h>
 
 #include <cmath>
+#include <concepts>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -45,16 +47,28 @@ class WeightProducts : public ::testing::TestWithParam<Shape> {
   std::vector<float> product(const WeightShape& shape, const std::vector<float>& tensor,
                              std::vector<float> x, const std::vector<float>& bias,
                              std::int64_t most = 0) {
+    return product(
+        shape,
+        [&](InferenceOps& ops, std::int64_t first, std::int64_t count, const View& weight) {
+          ops.pack(
+              shape, first,
+              std::span(tensor).subspan(static_cast<std::size_t>(first * shape.file_columns()),
+                                        static_cast<std::size_t>(count * shape.file_columns())),
+              weight);
+        },
+        std::move(x), bias, most);
+  }
+  /// Likewise, with pack(ops, first row of the tensor, rows, stored weight).
+  template <typename Pack>
+  requires std::invocable<Pack, InferenceOps&, std::int64_t, std::int64_t, const View&>
+      std::vector<float> product(const WeightShape& shape, const Pack& pack, std::vector<float> x,
+                                 const std::vector<float>& bias, std::int64_t most = 0) {
     const auto ops = make_inference_ops(*device_);
     const Buffer weight =
         device_->allocate(ops->weight_bytes(shape), DType::u8, MemoryClass::parameters, "weight");
     const std::int64_t step = pack_rows(shape);
     for (std::int64_t first = 0; first < shape.file_rows(); first += step) {
-      const std::int64_t count = std::min(step, shape.file_rows() - first);
-      ops->pack(shape, first,
-                std::span(tensor).subspan(static_cast<std::size_t>(first * shape.file_columns()),
-                                          static_cast<std::size_t>(count * shape.file_columns())),
-                weight.view());
+      pack(*ops, first, std::min(step, shape.file_rows() - first), weight.view());
     }
     const std::int64_t rows = static_cast<std::int64_t>(x.size()) / shape.in;
     const std::int64_t padded = ops->padded_rows(rows);
@@ -269,6 +283,89 @@ TEST_P(WeightProducts, OfFirstRowsHaveTheSameBits) {
             << name_of(dtype) << ' ' << name_of(format) << ", " << some << " rows";
       }
     }
+  }
+}
+
+// Codes of 4 bits less zero points, as the formula has them: exact in fp32 on every processor.
+class ZeroPoints {
+ public:
+  ZeroPoints(std::int64_t in, std::int64_t out, std::int64_t group, std::mt19937& random)
+      : in_(in), out_(out), group_(group == 0 ? in : group) {
+    std::uniform_int_distribution<int> code(0, 15);
+    std::normal_distribution<float> scale(0, 0.1F);
+    const std::int64_t groups = (in + group_ - 1) / group_;
+    for (std::int64_t i = 0; i < in * out; ++i) codes_.push_back(code(random));
+    for (std::int64_t i = 0; i < groups * out; ++i) {
+      zeros_.push_back(i % 5 == 0 ? 15 * (i % 2) : code(random));
+      scales_.push_back(to_float16(scale(random)));
+    }
+  }
+
+  /// (out, in)
+  std::vector<float> values() const {
+    std::vector<float> all;
+    for (std::int64_t column = 0; column < out_; ++column) {
+      for (std::int64_t i = 0; i < in_; ++i) {
+        const std::size_t of = scale_at(column, i / group_);
+        all.push_back(static_cast<float>(code(column, i) - zeros_[of]) * to_float(scales_[of]));
+      }
+    }
+    return all;
+  }
+  QuantizedRows rows(const WeightShape& shape, std::int64_t first, std::int64_t count) const {
+    QuantizedRows rows(shape, first, count);
+    for (std::int64_t column = rows.column_begin(); column < rows.column_end(); ++column) {
+      for (std::int64_t i = rows.depth_begin(); i < rows.depth_end(); ++i) {
+        rows.codes[rows.element_at(i, column)] = static_cast<std::uint8_t>(code(column, i));
+      }
+      for (std::int64_t group = rows.group_begin(); group < rows.group_end(); ++group) {
+        const std::size_t of = scale_at(column, group);
+        rows.zeros[rows.zero_at(group, column)] = static_cast<std::uint8_t>(zeros_[of]);
+        std::memcpy(rows.scales.data() + rows.scale_at(group, column), &scales_[of], 2);
+      }
+    }
+    return rows;
+  }
+
+ private:
+  int code(std::int64_t column, std::int64_t i) const {
+    return codes_[static_cast<std::size_t>(column * in_ + i)];
+  }
+  std::size_t scale_at(std::int64_t column, std::int64_t group) const {
+    return static_cast<std::size_t>(group * out_ + column);
+  }
+
+  std::int64_t in_, out_, group_;
+  std::vector<int> codes_{}, zeros_{};
+  std::vector<float16> scales_{};
+};
+
+TEST_P(WeightProducts, OfZeroPointsAreThoseOfTheirValues) {
+  const auto [in, out, rows] = GetParam();
+  const std::vector<float> x = random(rows * in);
+  const std::vector<float> bias = random(out);
+  const double bound = cpu::kernels_of(DType::bf16) == cpu::KernelKind::tiles ? 1.0 / 256 : 1e-5;
+  for (const std::int64_t group : {32, 64, 128, 0}) {
+    const ZeroPoints codes(in, out, group, random_);
+    const std::vector<float> values = codes.values();
+    const auto found = [&](WeightLayout layout, DType dtype) {
+      const WeightShape shape{in, out, layout, dtype, WeightFormat::u4, group};
+      return product(
+          shape,
+          [&](InferenceOps& ops, std::int64_t first, std::int64_t count, const View& weight) {
+            ops.pack(codes.rows(shape, first, count), weight);
+          },
+          x, bias);
+    };
+    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+      SCOPED_TRACE(hwy::TargetName(target));
+      const OnlyTarget only(target);
+      const auto expected = product({in, out, WeightLayout::out_in}, values, x, bias);
+      EXPECT_EQ(found(WeightLayout::out_in, DType::fp32), expected) << "groups of " << group;
+    }
+    EXPECT_EQ(found(WeightLayout::in_out, DType::fp32), found(WeightLayout::out_in, DType::fp32));
+    const auto beside_bf16 = found(WeightLayout::out_in, DType::bf16);
+    expect_close_to_sums(beside_bf16, x, values, bias, bound);
   }
 }
 
