@@ -4,7 +4,6 @@
 // codes.
 #include <cmath>
 #include <limits>
-#include <tuple>
 
 #include "inference/model_folder.h"
 #include "inference/quantized_writer.h"
@@ -81,17 +80,16 @@ class GroupedFolder : public InferenceRanks {
 TEST_F(GroupedFolder, AnswersAsTheValuesOfItsCodes) {
   for (const DecoderShape& shape :
        {short_groups(), whole_groups(), as_qwen2(short_groups()), three_blocks_of_gpt2()}) {
-    for (const std::int64_t group : {32, 64, 128, -1}) {
-      for (const auto& [awq, v2, symmetric] : {std::tuple(false, false, true),
-                                               {false, false, false},
-                                               {false, true, false},
-                                               {true, false, false},
-                                               {true, false, true}}) {
-        save_codes(shape, {awq, v2, symmetric, group});
-        EXPECT_EQ(stored_format(coded_), WeightFormat::u4);
-        EXPECT_LT(distance(of(coded_, coded_options()), of(plain_, rank_options())), 1e-5F)
-            << (awq ? "awq" : "gptq") << " in groups of " << group;
-      }
+    save(shape);
+    for (const GroupedKind& kind :
+         {GroupedKind{.symmetric = true, .group = 32}, GroupedKind{.group = 64},
+          GroupedKind{.v2 = true, .group = 128}, GroupedKind{.group = -1},
+          GroupedKind{.awq = true, .group = 32}, GroupedKind{.awq = true, .group = -1},
+          GroupedKind{.awq = true, .symmetric = true, .group = 128}}) {
+      GroupedModel(saved_, kind).write(coded_, plain_);
+      EXPECT_EQ(stored_format(coded_), WeightFormat::u4);
+      EXPECT_LT(distance(of(coded_, coded_options()), of(plain_, rank_options())), 1e-5F)
+          << (kind.awq ? "awq" : "gptq") << " in groups of " << kind.group;
     }
   }
 }
