@@ -183,8 +183,12 @@ void GroupedFiles::check(const Piece& piece) const {
                 .type = FileType::i32,
                 .shape = awq() ? std::vector{piece.in, out / kCodesOfWord}
                                : std::vector{piece.in / kCodesOfWord, out}});
-  check_tensor(piece, piece.scales,
-               {.name = "scales", .type = FileType::f16, .shape = {groups, out}});
+  const FileTensor* const scales = piece.scales.tensor;
+  const bool others =
+      scales != nullptr && (scales->type == FileType::bf16 || scales->type == FileType::f32);
+  check_tensor(
+      piece, piece.scales,
+      {.name = "scales", .type = others ? scales->type : FileType::f16, .shape = {groups, out}});
   check_tensor(piece, piece.zeros,
                {.name = "qzeros", .type = FileType::i32, .shape = {groups, out / kCodesOfWord}});
   check_order(piece);
@@ -256,20 +260,25 @@ void GroupedFiles::fill_codes(const Outputs& of, std::int64_t input, QuantizedRo
                           });
 }
 
+// Programs of GPTQ store them in the model's dtype.
 void GroupedFiles::fill_scales(const Outputs& of, std::int64_t input, QuantizedRows& rows) const {
+  const FileSource& from = of.piece.scales;
+  std::vector<float> values(static_cast<std::size_t>(of.range.count));
+  std::vector<std::byte> bytes(
+      static_cast<std::size_t>(of.range.count * size_of(from.tensor->type)));
   for (std::int64_t group = rows.group_begin(); group < rows.group_end(); ++group) {
     const std::int64_t row = group_of(rows, group, input);
-    for_rows<float16>(
-        of.piece.scales, {row, 1}, of.range, [&](std::int64_t /*row*/, const float16* scales) {
-          for (std::int64_t output = 0; output < of.range.count; ++output) {
-            const float16 scale = scales[output];
-            ZERO_CHECK(std::isfinite(to_float(scale)),
-                       "{}: found {} at [{}, {}], expected a finite number",
-                       place_of(of.piece.scales), to_float(scale), row, of.range.begin + output);
-            std::memcpy(rows.scales.data() + rows.scale_at(group, of.column + output), &scale,
-                        sizeof scale);
-          }
-        });
+    from.file->read(*from.tensor, row * of.piece.outputs.count + of.range.begin, bytes);
+    decode(from.tensor->type, bytes, values);
+    for (std::int64_t output = 0; output < of.range.count; ++output) {
+      const float value = values[static_cast<std::size_t>(output)];
+      const float16 scale = to_float16(value);
+      ZERO_CHECK(std::isfinite(value) && to_float(scale) == value,
+                 "{}: found {} at [{}, {}], expected a finite number that fp16 holds",
+                 place_of(from), value, row, of.range.begin + output);
+      std::memcpy(rows.scales.data() + rows.scale_at(group, of.column + output), &scale,
+                  sizeof scale);
+    }
   }
 }
 

@@ -33,8 +33,8 @@ class GroupedFiles {
   const GroupQuantization& quantization() const { return quantization_; }
 
   /// Fills `values` from element `begin` of tensor `tensor` of the list on, as fp32; of a matrix in
-  /// codes best whole rows. Throws zero::Error naming file, tensor and place if a scale is infinite
-  /// or NaN, or a zero point is not 8 where codes are symmetric.
+  /// codes best whole rows. Throws zero::Error naming file, tensor and place if a scale is no
+  /// finite number that fp16 holds, or a zero point is not 8 where codes are symmetric.
   void read(std::size_t tensor, std::int64_t begin, std::span<float> values) const;
 
   /// Rows [first, first + count) of a part of a matrix, for ModelWeights::ReadCodes; nothing if its

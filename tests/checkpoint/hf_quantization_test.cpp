@@ -161,7 +161,7 @@ TEST_F(QuantizationConfig, KindsOfGptqAndAwqThatAreNotReadAreNamed) {
     EXPECT_THAT(with(method, "dynamic", {{"+:.*", {{"bits", 8}}}}), place("dynamic: found {"));
     EXPECT_THAT(with(method, "new_kind", 3), HasSubstr("quantization_config.new_kind: found 3"));
   }
-  EXPECT_THAT(refusal({{"quant_method", "gptq"}, {"group_size", 128}}), place("bits: "));
+  EXPECT_THAT(refusal({{"quant_method", "gptq"}, {"group_size", 128}}), place("bits is missing"));
   EXPECT_THAT(with("gptq", "checkpoint_format", "marlin"),
               place("checkpoint_format: found \"marlin\", codes repacked for one kernel, expected "
                     "\"gptq\" or \"gptq_v2\""));

@@ -18,6 +18,8 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
+constexpr const char* kNoError = "no error";  // of error_of()
+
 // A last group of 8 inputs, and one of 8 of 200.
 DecoderShape short_groups() {
   return small_llama({{"kv_heads", 2}, {"head_width", 16}, {"intermediate", 200}});
@@ -191,8 +193,8 @@ TEST_F(GroupedFolder, NamesTensorsThatAreMissingOrOtherwise) {
                                   "96 outputs and groups of 32")));
   EXPECT_THAT(with("qzeros", FileType::i32, {2, 12}, 2 * 12 * 4),
               HasSubstr(q + "qzeros\": found shape [2, 12], expected [3, 12]"));
-  EXPECT_THAT(with("scales", FileType::f32, {3, 96}, 3 * 96 * 4),
-              HasSubstr(q + "scales\": found dtype F32, expected F16"));
+  EXPECT_THAT(with("scales", FileType::u8, {3, 96}, 3 * 96),
+              HasSubstr(q + "scales\": found dtype U8, expected F16"));
   EXPECT_THAT(with("weight", FileType::f16, {96, 72}, 96 * 72 * 2),
               HasSubstr(q + "weight\": found elements, expected codes, "));
   EXPECT_THAT(refusal_of(model,
@@ -215,7 +217,7 @@ TEST_F(GroupedFolder, ReadsTheOrderOfInputsOfGptq) {
                       "\": found group 1 of input 31, expected 0: groups of "
                       "inputs in another order (desc_act) are not read"),
             EndsWith("and --weights int8, nf4 or q4")));
-  EXPECT_EQ(refusal_of(model, [&](TensorList& codes) { codes.erase(q); }), "");
+  EXPECT_EQ(refusal_of(model, [&](TensorList& codes) { codes.erase(q); }), kNoError);
 }
 
 // Early programs of GPTQ wrote a bias beside each matrix.
@@ -224,7 +226,7 @@ TEST_F(GroupedFolder, TakesABiasOfZerosThatTheModelLacks) {
   std::vector<float> bias(96, 0.0F);
   const std::string q = "model.layers.0.self_attn.q_proj.bias";
   const auto add = [&](TensorList& codes) { codes.add(q, FileType::f32, {96}, bias); };
-  EXPECT_EQ(refusal_of(model, add), "");
+  EXPECT_EQ(refusal_of(model, add), kNoError);
   bias[5] = 0.5F;
   EXPECT_THAT(
       refusal_of(model, add),
@@ -240,20 +242,28 @@ TEST_F(GroupedFolder, ChecksScalesAndSymmetricZeroPoints) {
                          codes.add(q + "qzeros", FileType::i32, {3, 12},
                                    std::vector<std::uint32_t>(36, 0x88888888U));
                        }),
-            "");
+            kNoError);
   EXPECT_THAT(refusal_when_read(),
               HasSubstr(q + "qzeros\": found zero point 9 at [0, 0], expected 8: config.json says "
                             "that codes are symmetric (sym); is checkpoint_format gptq or "
                             "gptq_v2?"));
-  std::vector<float16> scales(3 * 96, to_float16(1));
-  scales[2 * 96 + 7] = to_float16(std::numeric_limits<float>::infinity());
-  EXPECT_EQ(refusal_of(model,
-                       [&](TensorList& codes) {
-                         codes.add(q + "scales", FileType::f16, {3, 96}, scales);
-                       }),
-            "");
-  EXPECT_THAT(refusal_when_read(),
-              HasSubstr(q + "scales\": found inf at [2, 7], expected a finite number"));
+  // In the model's dtype, as programs of GPTQ have them.
+  std::vector<float> scales(3 * 96, 0.125F);
+  const auto store = [&](float last) {
+    scales[2 * 96 + 7] = last;
+    return refusal_of(model, [&](TensorList& codes) {
+      codes.add(q + "scales", FileType::f32, {3, 96}, scales);
+    });
+  };
+  EXPECT_EQ(store(0.25F), kNoError);
+  EXPECT_EQ(refusal_when_read(), kNoError);
+  for (const float bad : {std::numeric_limits<float>::infinity(), 1 + 0x1p-20F}) {
+    EXPECT_EQ(store(bad), kNoError);
+    EXPECT_THAT(refusal_when_read(),
+                HasSubstr(q + fmt::format("scales\": found {} at [2, 7], expected a finite number "
+                                          "that fp16 holds",
+                                          bad)));
+  }
 }
 
 // Words as the papers' programs write them, not as the tests above make them.

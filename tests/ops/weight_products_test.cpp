@@ -13,6 +13,7 @@
 #include "base/half.h"
 #include "device/cpu/primitives.h"
 #include "ops/cpu/product_choice.h"
+#include "ops/cpu/skinny_product.h"
 #include "ops/inference_ops.h"
 #include "tests/only_target.h"
 
@@ -360,6 +361,7 @@ TEST_P(WeightProducts, OfZeroPointsAreThoseOfTheirValues) {
     for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
       SCOPED_TRACE(hwy::TargetName(target));
       const OnlyTarget only(target);
+      if (!cpu::has_gemv()) continue;  // where codes lie is found once, for the processor's own
       const auto expected = product({in, out, WeightLayout::out_in}, values, x, bias);
       EXPECT_EQ(found(WeightLayout::out_in, DType::fp32), expected) << "groups of " << group;
     }
