@@ -35,8 +35,7 @@ InferenceModel::InferenceModel(Device& device, const DecoderShape& shape,
       options_(validated(options, split_.whole)),
       ops_(make_inference_ops(device)),
       row_ops_(make_ops(device)),
-      weights_(device, *ops_, split_, ranks_,
-               {.dtype = options_.dtype, .format = options_.weights, .windows = options_.windows}),
+      weights_(device, *ops_, split_, ranks_, weight_options(options_)),
       cache_(device, cache_size(options_, decoder_)) {
   if (ranks_.all.communicator != nullptr) {
     ZERO_CHECK(device.memory() == MemorySpace::host,
@@ -392,7 +391,8 @@ std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::
                                                      const InferenceOptions& options, Mesh* mesh) {
   const ModelFolder files(folder);
   files.check_format(options.weights);
-  auto model = std::make_unique<InferenceModel>(device, files.shape(), options, mesh);
+  auto model =
+      std::make_unique<InferenceModel>(device, files.shape(), files.with_groups(options), mesh);
   model->load(files.source());
   return model;
 }

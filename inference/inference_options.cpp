@@ -32,10 +32,21 @@ InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder
   check("rows", options.rows, InferenceOptions::kMostRows);
   check("logit_rows", options.logit_rows, kMostRequests);
   check("windows", options.windows, kMostWindows);
+  check("weight_group", options.weight_group, std::int64_t{1} << 20, 0);
+  ZERO_CHECK(options.weight_group % kTile == 0,
+             "inference: weight_group is {}, expected 0 (one of all inputs) or a multiple of {}",
+             options.weight_group, kTile);
   ZERO_CHECK(
       options.dtype == DType::fp32 || options.dtype == DType::bf16 || options.dtype == DType::fp16,
       "inference: dtype is {}, expected fp32, bf16 or fp16", name_of(options.dtype));
   return options;
+}
+
+ModelWeights::Options weight_options(const InferenceOptions& options) {
+  return {.dtype = options.dtype,
+          .format = options.weights,
+          .group = options.weight_group,
+          .windows = options.windows};
 }
 
 KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder) {
@@ -57,12 +68,14 @@ std::string agreement_lines(const InferenceOptions& options, const DecoderShape&
   const InferenceOptions& o = options;
   return fmt::format(
       "layers: {}\nwidth: {}\nheads: {}\nkey/value heads: {}\nhead width: {}\nintermediate: {}\n"
-      "vocabulary: {}\ndtype: {}\nweights: {}\ncache: {}\nrequests: {}\nrequest_tokens: {}\n"
+      "vocabulary: {}\ndtype: {}\nweights: {}\nweight_group: {}\ncache: {}\nrequests: "
+      "{}\nrequest_tokens: {}\n"
       "block_tokens: {}\ncache_tokens: {}\nhost_tokens: {}\nrows: {}\nlogit_rows: {}\n"
       "windows: {}\n",
       d.layers, d.width, d.heads, d.kv_heads, d.head_width, d.intermediate, d.vocabulary,
-      name_of(o.dtype), name_of(o.weights), name_of(o.cache), o.requests, o.request_tokens,
-      o.block_tokens, o.cache_tokens, o.host_tokens, o.rows, o.logit_rows, o.windows);
+      name_of(o.dtype), name_of(o.weights), o.weight_group, name_of(o.cache), o.requests,
+      o.request_tokens, o.block_tokens, o.cache_tokens, o.host_tokens, o.rows, o.logit_rows,
+      o.windows);
 }
 
 }  // namespace zero

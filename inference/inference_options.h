@@ -7,18 +7,21 @@
 
 #include "architecture/decoder_shape.h"
 #include "inference/key_value_cache.h"
+#include "inference/model_weights.h"
 #include "ops/inference_ops.h"
 
 namespace zero {
 
 struct InferenceOptions {
   DType dtype = DType::fp32;  ///< of activations, plain cache and weights: fp32, bf16, fp16
-  WeightFormat weights = WeightFormat::plain;  ///< of all matrices, embeddings too
-  CacheFormat cache = CacheFormat::plain;      ///< of keys and values
-  std::int64_t requests = 1;                   ///< sequences in the cache at a time
-  std::int64_t request_tokens = 0;             ///< of the longest sequence; 0: the model's context
-  std::int64_t block_tokens = kCacheChunk;     ///< of a block of the cache
-  std::int64_t cache_tokens = 0;               ///< of all blocks; 0: all requests at their longest
+  WeightFormat weights =
+      WeightFormat::plain;                  ///< of all matrices; of u4 tables of tokens are plain
+  std::int64_t weight_group = 0;            ///< of u4: as WeightShape::group
+  CacheFormat cache = CacheFormat::plain;   ///< of keys and values
+  std::int64_t requests = 1;                ///< sequences in the cache at a time
+  std::int64_t request_tokens = 0;          ///< of the longest sequence; 0: the model's context
+  std::int64_t block_tokens = kCacheChunk;  ///< of a block of the cache
+  std::int64_t cache_tokens = 0;            ///< of all blocks; 0: all requests at their longest
   std::int64_t host_tokens = 0;  ///< of blocks in host memory, for what those cannot keep; 0: none
   std::int64_t rows = 256;       ///< tokens of one pass, at most; 1 to kMostRows
   std::int64_t logit_rows = 0;   ///< tokens of one pass with logits, at most; 0: requests
@@ -31,6 +34,8 @@ struct InferenceOptions {
 /// The options with their defaults for this decoder. Throws zero::Error naming the option that is
 /// out of range.
 InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder);
+
+ModelWeights::Options weight_options(const InferenceOptions& options);
 
 /// The cache of a rank that computes `decoder`.
 KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder);

@@ -2,12 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inference/model_folder.h"
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 #include <vector>
 
-#include "architecture/family.h"
 #include "base/error.h"
 #include "base/message_text.h"
 #include "inference/model_weights.h"
@@ -18,6 +15,7 @@ namespace zero {
 namespace {
 
 WeightFormat format_of(const HfModel& model, const std::string& folder) {
+  if (model.groups) return WeightFormat::u4;
   for (const WeightFormat format : {WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4}) {
     if (model.codes == name_of(format)) return format;
   }
@@ -42,6 +40,11 @@ void check_layers(std::span<const SafetensorsReader> files, const std::string& f
 void check_no_codes(std::span<const SafetensorsReader> files, const std::string& folder) {
   for (const SafetensorsReader& file : files) {
     for (const FileTensor& tensor : file.header().tensors) {
+      ZERO_CHECK(!tensor.name.ends_with(".qweight"),
+                 "{}/config.json: has no quantization_config, and tensor {} of the files of "
+                 "weights holds codes of GPTQ or AWQ; expected the section: what "
+                 "quantize_config.json or quant_config.json says, and \"quant_method\"",
+                 folder, printable_line(tensor.name));
       ZERO_CHECK(
           !tensor.name.ends_with("_scale"),
           "{}/config.json: has no quantization_config, and tensor {} of the files of weights "
@@ -52,33 +55,19 @@ void check_no_codes(std::span<const SafetensorsReader> files, const std::string&
   }
 }
 
+/// Of files that hold codes.
+template <typename Files>
+ModelWeights::Source source_of(const Files& codes) {
+  return {[&codes](std::size_t tensor, std::int64_t begin, std::span<float> values) {
+            codes.read(tensor, begin, values);
+          },
+          [&codes](std::size_t tensor, const TensorPart& part, const WeightShape& shape,
+                   std::int64_t first, std::int64_t count) {
+            return codes.read_codes(tensor, part, shape, first, count);
+          }};
+}
+
 }  // namespace
-
-WeightFiles::WeightFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape)
-    : names_(file_names(shape)), files_(std::move(files)) {
-  layout_ = lay_out_checkpoint(ModelWeights::tensors(shape), names_,
-                               {.file_bytes = std::numeric_limits<std::int64_t>::max()})
-                .tensors();
-  match_ = match_files(files_, layout_, names_);
-  check_aliases(match_, [&](std::size_t tensor, const FileRange& visit) {
-    visit(0, layout_[tensor].count());
-  });
-}
-
-void WeightFiles::read(std::size_t tensor, std::int64_t begin, std::span<float> values) const {
-  const std::int64_t end = begin + static_cast<std::int64_t>(values.size());
-  const auto held = [&](std::size_t index, const FileRange& visit) {
-    const LayoutTensor& piece = layout_[index];
-    if (piece.source != tensor) return;
-    const std::int64_t from = std::max(begin, piece.source_begin);
-    const std::int64_t to = std::min(end, piece.source_begin + piece.count());
-    if (from < to) visit(from - piece.source_begin, to - from);
-  };
-  read_elements(match_, held, [&](std::size_t index, std::int64_t at, const View& read) {
-    const auto from = read.as<const float>();
-    std::ranges::copy(from, values.begin() + (layout_[index].source_begin + at - begin));
-  });
-}
 
 WeightFormat stored_format(const std::string& folder) {
   return format_of(read_hf_model(folder), folder);
@@ -88,22 +77,37 @@ ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
   const HfModel model = read_hf_model(folder);
   shape_ = model.shape;
   format_ = format_of(model, folder);
+  codes_ = model.codes.empty() ? name_of(format_) : model.codes;
   std::vector<SafetensorsReader> files = open_weights(folder);
   check_layers(files, folder, shape_.layers);
   if (format_ == WeightFormat::plain) {
     check_no_codes(files, folder);
     files_.emplace<WeightFiles>(std::move(files), shape_);
+  } else if (model.groups) {
+    group_ = model.groups->group;
+    files_.emplace<GroupedFiles>(std::move(files), shape_, *model.groups);
   } else {
     files_.emplace<QuantizedFiles>(std::move(files), shape_, format_);
   }
 }
 
 void ModelFolder::check_format(WeightFormat wanted) const {
-  if (format_ == WeightFormat::plain || format_ == wanted) return;
-  fail(
-      "{}: its matrices are codes of {}, of which no weights of {} can be made; expected --weights "
-      "{}, or none, or the folder from which the codes were made",
-      folder_, name_of(format_), name_of(wanted), name_of(format_));
+  if (format_ == wanted) return;
+  const std::string folder_of_codes =
+      format_ == WeightFormat::u4 ? "no --weights" : fmt::format("--weights {}, or none", codes_);
+  ZERO_CHECK(format_ == WeightFormat::plain,
+             "{}: its matrices are codes of {}, of which no weights of {} can be made; expected "
+             "{}, or the folder from which the codes were made",
+             folder_, codes_, name_of(wanted), folder_of_codes);
+  ZERO_CHECK(wanted != WeightFormat::u4,
+             "{}: its matrices are elements, of which no weights of u4 can be made; expected "
+             "dtype, int8, nf4 or q4, or a folder of GPTQ or AWQ",
+             folder_);
+}
+
+InferenceOptions ModelFolder::with_groups(InferenceOptions options) const {
+  options.weight_group = group_;
+  return options;
 }
 
 ModelWeights::Source ModelFolder::source() const {
@@ -112,14 +116,8 @@ ModelWeights::Source ModelFolder::source() const {
       plain->read(tensor, begin, values);
     }};
   }
-  const auto& codes = std::get<QuantizedFiles>(files_);
-  return {[&codes](std::size_t tensor, std::int64_t begin, std::span<float> values) {
-            codes.read(tensor, begin, values);
-          },
-          [&codes](std::size_t tensor, const TensorPart& part, const WeightShape& shape,
-                   std::int64_t first, std::int64_t count) {
-            return codes.read_codes(tensor, part, shape, first, count);
-          }};
+  if (const auto* grouped = std::get_if<GroupedFiles>(&files_)) return source_of(*grouped);
+  return source_of(std::get<QuantizedFiles>(files_));
 }
 
 }  // namespace zero

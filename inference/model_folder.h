@@ -10,28 +10,13 @@
 #include <vector>
 
 #include "architecture/decoder_shape.h"
+#include "inference/inference_options.h"
 #include "inference/model_weights.h"
-#include "weights/file_match.h"
+#include "weights/grouped_files.h"
 #include "weights/quantized_files.h"
+#include "weights/weight_files.h"
 
 namespace zero {
-
-/// The parameters of a model in safetensors files, by their registered names, fused matrices too,
-/// without an engine.
-class WeightFiles {
- public:
-  /// Those of ModelWeights::tensors(). Throws zero::Error as load_weights does.
-  WeightFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape);
-
-  /// Fills `values` from element `begin` of tensor `tensor` of the list on, as fp32.
-  void read(std::size_t tensor, std::int64_t begin, std::span<float> values) const;
-
- private:
-  NameMap names_;
-  std::vector<SafetensorsReader> files_;
-  std::vector<LayoutTensor> layout_;  ///< as files hold them
-  FileMatch match_;
-};
 
 /// The format of the matrices in a Hugging Face folder, as its config.json has it; plain: elements.
 /// Any format can be made of elements. Throws zero::Error naming file, field, found and expected.
@@ -47,6 +32,10 @@ class ModelFolder {
   const DecoderShape& shape() const { return shape_; }
   /// As stored_format().
   WeightFormat format() const { return format_; }
+  /// The options with the groups of the folder's codes.
+  InferenceOptions with_groups(InferenceOptions options) const;
+  /// The format's name, or the method whose codes they are: "int8", "gptq"; "dtype" of elements.
+  const std::string& codes() const { return codes_; }
   /// Throws zero::Error, with what would work, if weights of that format cannot be had.
   void check_format(WeightFormat wanted) const;
   /// Of weights in a format that can be had; the folder must outlive it, unmoved.
@@ -56,7 +45,9 @@ class ModelFolder {
   std::string folder_;
   DecoderShape shape_;
   WeightFormat format_ = WeightFormat::plain;
-  std::variant<std::monostate, WeightFiles, QuantizedFiles> files_;
+  std::int64_t group_ = 0;
+  std::string codes_;
+  std::variant<std::monostate, WeightFiles, QuantizedFiles, GroupedFiles> files_;
 };
 
 }  // namespace zero

@@ -3,12 +3,28 @@
 #include "inference/model_weights.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "device/cpu/primitives.h"
 
 namespace zero {
+namespace {
+
+/// A rank's inputs may begin inside a group, whose scale several groups of the rank then have.
+std::int64_t held_group(std::int64_t group, const DecoderParameter& parameter) {
+  if (parameter.inputs.empty()) return group;
+  const std::int64_t begin = parameter.inputs.front().begin;
+  const std::int64_t held = std::gcd(group, begin);
+  ZERO_CHECK(group == 0 || held % kTile == 0,
+             "tensor \"{}\": a rank's inputs begin at {}, in groups of {} with one scale: expected "
+             "a multiple of {}; take fewer ranks in a tensor group",
+             parameter.name, begin, group, kTile);
+  return group == 0 ? 0 : held;
+}
+
+}  // namespace
 
 ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit& split,
                            const ModelRanks& ranks, const Options& options)
@@ -41,7 +57,16 @@ ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit
 }
 
 WeightShape ModelWeights::shape(const DecoderParameter& parameter, std::int64_t out) const {
-  return {parameter.held_in(), out, parameter.layout, options_.dtype, options_.format};
+  return {parameter.held_in(), out,
+          parameter.layout,    options_.dtype,
+          options_.format,     held_group(options_.group, parameter)};
+}
+
+// Of u4 the matrices of blocks alone are codes.
+WeightShape ModelWeights::table_shape(const DecoderParameter& table, std::int64_t out) const {
+  WeightShape whole = shape(table, out);
+  if (whole.format == WeightFormat::u4) whole.format = WeightFormat::plain;
+  return whole;
 }
 
 BlockLayout::Shapes ModelWeights::block_shapes() const {
@@ -56,7 +81,7 @@ BlockLayout::Shapes ModelWeights::block_shapes() const {
 // Whole groups of columns, so that no bit of a column depends on the ranks.
 void ModelWeights::split_vocabulary(std::int64_t vocabulary) {
   const DecoderParameter& table = parameters_.all[parameters_.embedding];
-  const std::int64_t columns = ops_.weight_cut(shape(table, vocabulary)).columns;
+  const std::int64_t columns = ops_.weight_cut(table_shape(table, vocabulary)).columns;
   for (int rank = 0; rank < ranks_.all.size; ++rank) {
     const TensorSlice::Range groups =
         even_range(div_ceil(vocabulary, columns), rank, ranks_.all.size);
@@ -67,8 +92,8 @@ void ModelWeights::split_vocabulary(std::int64_t vocabulary) {
 }
 
 void ModelWeights::add_table(std::size_t parameter) {
-  const WeightShape kept =
-      shape(parameters_.all[parameter], tokens_[static_cast<std::size_t>(ranks_.all.rank)].count);
+  const WeightShape kept = table_shape(parameters_.all[parameter],
+                                       tokens_[static_cast<std::size_t>(ranks_.all.rank)].count);
   tables_.push_back(
       {parameter, kept,
        device_.allocate(ops_.weight_bytes(kept), DType::u8, MemoryClass::parameters, "matrices")});

@@ -31,6 +31,7 @@ class ModelWeights {
   struct Options {
     DType dtype = DType::fp32;
     WeightFormat format = WeightFormat::plain;
+    std::int64_t group = 0;    ///< as WeightShape::group
     std::int64_t windows = 2;  ///< blocks gathered at a time
   };
   /// Allocates, charged to parameters and gathered. Collective over the ranks. All references must
@@ -104,6 +105,7 @@ class ModelWeights {
     Buffer buffer;
   };
   WeightShape shape(const DecoderParameter& parameter, std::int64_t out) const;
+  WeightShape table_shape(const DecoderParameter& table, std::int64_t out) const;
   BlockLayout::Shapes block_shapes() const;
   void split_vocabulary(std::int64_t vocabulary);
   void add_table(std::size_t parameter);

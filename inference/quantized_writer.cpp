@@ -150,7 +150,7 @@ FileHeader quantized_header(const DecoderShape& shape, const QuantizedFormats& f
 std::int64_t write_quantized(const ModelFolder& from, const QuantizedFormats& formats, int threads,
                              files::FileSystem& disk, const std::string& path) {
   ZERO_CHECK(from.format() == WeightFormat::plain, "weights are codes of {}; expected elements",
-             name_of(from.format()));
+             from.codes());
   const FileHeader header = quantized_header(from.shape(), formats);
   const std::int64_t bytes = header.data_begin + header.tensors.back().end;
   const std::unique_ptr<files::OutputFile> file = disk.create(path, bytes);

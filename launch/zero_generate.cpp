@@ -120,7 +120,7 @@ void add_weights(CLI::App& app, zero::GenerateFlags& flags) {
              "--weights", flags.weights,
              "of matrices: as --dtype says; int8: codes of 8 bits; nf4: 16 levels of a normal "
              "distribution, a scale for 64 elements; q4: 16 equal steps, a scale for 128. By "
-             "default dtype, or what --save-quantized wrote")
+             "default dtype, or what --save-quantized, GPTQ or AWQ (4 bits) wrote")
           ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}));
   app.add_option("--save-quantized", flags.save_quantized,
                  "instead of answering: write a folder, a new name, that has the matrices in the "

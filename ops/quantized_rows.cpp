@@ -206,15 +206,16 @@ class Columns {
 }  // namespace
 
 const std::array<bfloat16, 16>& code_levels(WeightFormat format) {
-  static const std::array<std::array<bfloat16, 16>, 2> levels = [] {
-    std::array<std::array<bfloat16, 16>, 2> made{};
+  static const std::array<std::array<bfloat16, 16>, 3> levels = [] {
+    std::array<std::array<bfloat16, 16>, 3> made{};
     for (std::size_t i = 0; i < 16; ++i) {
       made[0][i] = to_bfloat16(kNormalFloat[i]);
       made[1][i] = to_bfloat16(static_cast<float>(i) - 8);
+      made[2][i] = to_bfloat16(static_cast<float>(i));
     }
     return made;
   }();
-  return levels[format == WeightFormat::nf4 ? 0 : 1];
+  return levels[format == WeightFormat::nf4 ? 0 : format == WeightFormat::u4 ? 2 : 1];
 }
 
 QuantizedRows::QuantizedRows(const WeightShape& of, std::int64_t begin, std::int64_t rows)
@@ -222,7 +223,9 @@ QuantizedRows::QuantizedRows(const WeightShape& of, std::int64_t begin, std::int
   const std::int64_t groups = group_end() - group_begin();
   codes.resize(static_cast<std::size_t>(count * shape.file_columns()));
   scales.resize(static_cast<std::size_t>(groups * columns() * scale_bytes(shape.format)));
-  if (shape.format == WeightFormat::nf4) {
+  if (shape.format == WeightFormat::u4) {
+    zeros.resize(static_cast<std::size_t>(groups * columns()));
+  } else if (shape.format == WeightFormat::nf4) {
     ranges.resize(static_cast<std::size_t>((scale_block_end() - scale_block_begin()) *
                                            div_ceil(columns(), kTile)));
   }
@@ -235,13 +238,16 @@ float QuantizedRows::scale(std::int64_t group, std::int64_t column) const {
     return scale;
   };
   if (shape.format == WeightFormat::int8) return load(0.0F);
-  if (shape.format == WeightFormat::q4) return to_float(load(float16{}));
+  if (scale_bytes(shape.format) == 2) return to_float(load(float16{}));
   const auto [least, step] = ranges[range_at(group / kGroupsOfRange, column)];
   return static_cast<float>(load(std::uint8_t{})) * step + least;
 }
 
 QuantizedRows quantize(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
                        int threads) {
+  ZERO_CHECK(shape.format != WeightFormat::u4,
+             "weights are u4, which are read of GPTQ's and AWQ's folders; expected int8, nf4 or "
+             "q4 of elements");
   QuantizedRows quantized(shape, first, std::ssize(rows) / shape.file_columns());
   const std::int64_t blocks = div_ceil(quantized.columns(), kTile);
   cpu::parallel_for(threads, blocks, 1, [&](std::int64_t begin, std::int64_t end) {

@@ -26,16 +26,21 @@ inline constexpr std::int64_t kGroupsOfRange = 8;
 constexpr std::int64_t count_groups(WeightFormat format, std::int64_t in) {
   return scale_group(format) == 0 ? 1 : div_ceil(in, scale_group(format));
 }
-/// Bytes of a scale: int8: fp32; q4: fp16; nf4: a code.
-constexpr std::int64_t scale_bytes(WeightFormat format) {
-  return format == WeightFormat::int8 ? 4 : format == WeightFormat::q4 ? 2 : 1;
+constexpr std::int64_t count_groups(const WeightShape& shape, std::int64_t in) {
+  return scale_group(shape) == 0 ? 1 : div_ceil(in, scale_group(shape));
 }
-/// Of the element 0: of int8 codes are -127 to 127 in two's complement, of 4 bits 0 to 15.
+/// Bytes of a scale: int8: fp32; q4 and u4: fp16; nf4: a code.
+constexpr std::int64_t scale_bytes(WeightFormat format) {
+  return format == WeightFormat::int8 ? 4 : format == WeightFormat::nf4 ? 1 : 2;
+}
+/// Of the element 0: of int8 codes are -127 to 127 in two's complement, of 4 bits 0 to 15. Codes of
+/// u4 have zero points instead.
 constexpr std::uint8_t zero_code(WeightFormat format) {
-  return format == WeightFormat::int8 ? 0 : format == WeightFormat::nf4 ? 7 : 8;
+  return format == WeightFormat::nf4 ? 7 : format == WeightFormat::q4 ? 8 : 0;
 }
 
-/// The levels of 4-bit codes, which bf16 holds: those of nf4 are rounded to it.
+/// The levels of 4-bit codes, which bf16 holds: those of nf4 are rounded to it, those of u4 are the
+/// codes.
 const std::array<bfloat16, 16>& code_levels(WeightFormat format);
 
 /// Rows [first, first + count) of a tensor of files, as what they hold of its weight: inputs
@@ -72,24 +77,27 @@ struct QuantizedRows : WeightRows {
   std::vector<std::uint8_t> codes{};  ///< (rows, columns of the tensor)
   std::vector<std::byte> scales{};    ///< with groups where the tensor has inputs
   std::vector<ScaleRange> ranges{};   ///< nf4: one for 8 groups x 32 outputs
+  std::vector<std::uint8_t> zeros{};  ///< u4: a zero point of 0 to 15 beside each scale
 
   // The groups and ranges that lie in the rows.
   std::int64_t group_begin() const { return group_of(depth_begin()); }
   std::int64_t group_end() const {
-    return group_begin() + count_groups(shape.format, depth_end() - depth_begin());
+    return group_begin() + count_groups(shape, depth_end() - depth_begin());
   }
   std::int64_t scale_block_begin() const { return group_begin() / kGroupsOfRange; }
   std::int64_t scale_block_end() const { return div_ceil(group_end(), kGroupsOfRange); }
   std::int64_t group_of(std::int64_t depth) const {
-    return scale_group(shape.format) == 0 ? 0 : depth / scale_group(shape.format);
+    return scale_group(shape) == 0 ? 0 : depth / scale_group(shape);
   }
 
   // Places of what belongs to a group or scale block (8 groups) and a column.
+  std::size_t zero_at(std::int64_t group, std::int64_t column) const {
+    return at(group - group_begin(), group_end() - group_begin(), column - column_begin(),
+              columns());
+  }
   /// In bytes.
   std::size_t scale_at(std::int64_t group, std::int64_t column) const {
-    return at(group - group_begin(), group_end() - group_begin(), column - column_begin(),
-              columns()) *
-           static_cast<std::size_t>(scale_bytes(shape.format));
+    return zero_at(group, column) * static_cast<std::size_t>(scale_bytes(shape.format));
   }
   std::size_t range_at(std::int64_t scale_block, std::int64_t column) const {
     return at(scale_block - scale_block_begin(), scale_block_end() - scale_block_begin(),
@@ -97,10 +105,15 @@ struct QuantizedRows : WeightRows {
   }
   /// The scale of a column in a group.
   float scale(std::int64_t group, std::int64_t column) const;
+  /// The zero point of a column in a group; 0 but of u4.
+  std::uint8_t zero(std::int64_t group, std::int64_t column) const {
+    return zeros.empty() ? std::uint8_t{0} : zeros[zero_at(group, column)];
+  }
 };
 
 /// Codes and scales of rows of a tensor, fp32, on `threads` threads. Throws zero::Error, naming the
-/// element, if one is infinite or NaN, or has no scale that the format holds.
+/// element, if one is infinite or NaN, or has no scale that the format holds; or if the format is
+/// u4.
 QuantizedRows quantize(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
                        int threads);
 

@@ -10,11 +10,12 @@
 namespace zero {
 namespace {
 
-constexpr std::array<std::pair<WeightFormat, std::string_view>, 4> kNames{
+constexpr std::array<std::pair<WeightFormat, std::string_view>, 5> kNames{
     {{WeightFormat::plain, "dtype"},
      {WeightFormat::int8, "int8"},
      {WeightFormat::nf4, "nf4"},
-     {WeightFormat::q4, "q4"}}};
+     {WeightFormat::q4, "q4"},
+     {WeightFormat::u4, "u4"}}};
 
 }  // namespace
 

@@ -18,8 +18,15 @@ enum class WeightFormat : std::uint8_t {
   nf4,    ///< 4 bits: the 16 levels of NormalFloat times a scale for 64 elements of a column, which
           ///< has 8 bits itself (double quantization): QLoRA, Dettmers et al. 2023
   q4,     ///< 4 bits: codes of -8 to 7 times a signed fp16 scale for 128 elements of a column
+  u4,  ///< 4 bits: codes of 0 to 15, less a zero point of 0 to 15, times a signed fp16 scale, both
+       ///< for WeightShape::group elements of a column: as GPTQ and AWQ store them. Read from
+       ///< files, never made of elements
 };
-/// Elements of a column that share a scale; 0: all of them, or none has one.
+constexpr bool has_four_bits(WeightFormat format) {
+  return format == WeightFormat::nf4 || format == WeightFormat::q4 || format == WeightFormat::u4;
+}
+/// Elements of a column that share a scale, where the format alone says it; 0: all of them, or none
+/// has one.
 constexpr std::int64_t scale_group(WeightFormat format) {
   return format == WeightFormat::nf4 ? 64 : format == WeightFormat::q4 ? 128 : 0;
 }
@@ -35,17 +42,23 @@ struct WeightShape {
   WeightLayout layout = WeightLayout::in_out;
   DType dtype = DType::fp32;  ///< of x, the bias and a plain weight
   WeightFormat format = WeightFormat::plain;
+  std::int64_t group = 0;  ///< of u4: elements that share a scale, a multiple of 32; 0: all
 
   /// Of the tensor in files.
   std::int64_t file_rows() const { return layout == WeightLayout::in_out ? in : out; }
   std::int64_t file_columns() const { return layout == WeightLayout::in_out ? out : in; }
 };
 
+/// Elements of a column that share a scale; 0: all of them, or none has one.
+constexpr std::int64_t scale_group(const WeightShape& shape) {
+  return shape.format == WeightFormat::u4 ? shape.group : scale_group(shape.format);
+}
+
 /// Callers of pack() and quantize() hand over rows in multiples of this many, from a multiple on
 /// (the last call may have fewer), so that a call has whole groups and, of nf4, whole ranges.
 constexpr std::int64_t pack_rows(const WeightShape& shape) {
   if (shape.layout == WeightLayout::out_in || shape.format == WeightFormat::plain) return 32;
-  return shape.format == WeightFormat::int8 ? shape.in : 8 * scale_group(shape.format);
+  return scale_group(shape) == 0 ? shape.in : 8 * scale_group(shape);
 }
 
 }  // namespace zero

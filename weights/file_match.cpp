@@ -80,8 +80,10 @@ void check_equal(const FileSource& one, const FileSource& other, std::int64_t fi
 /// Builds a FileMatch, one file after another.
 class Matcher {
  public:
-  Matcher(std::span<const LayoutTensor> tensors, const NameMap& names)
-      : tensors_(tensors), names_(names) {
+  using Others = std::function<bool(std::string_view bare_name, const FileSource& tensor)>;
+
+  Matcher(std::span<const LayoutTensor> tensors, const NameMap& names, const Others& others)
+      : tensors_(tensors), names_(names), others_(others) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       wanted_.emplace(names.bare(tensors[i].name), i);
     }
@@ -116,6 +118,7 @@ class Matcher {
       source = {&file, &found};
       return;
     }
+    if (others_ && others_(bare, {&file, &found})) return;
     const NameMap::Alias* alias = names_.alias(bare);
     const auto same = alias != nullptr ? wanted_.find(names_.bare(alias->tensor)) : wanted_.end();
     if (same != wanted_.end()) {
@@ -133,6 +136,7 @@ class Matcher {
 
   std::span<const LayoutTensor> tensors_;
   const NameMap& names_;
+  const Others& others_;
   std::unordered_map<std::string_view, std::size_t> wanted_;
   FileMatch match_;
 };
@@ -145,8 +149,9 @@ std::string files_text(std::span<const SafetensorsReader> files) {
 }  // namespace
 
 FileMatch match_files(std::span<const SafetensorsReader> files,
-                      std::span<const LayoutTensor> tensors, const NameMap& names) {
-  Matcher matcher(tensors, names);
+                      std::span<const LayoutTensor> tensors, const NameMap& names,
+                      const std::function<bool(std::string_view, const FileSource&)>& others) {
+  Matcher matcher(tensors, names, others);
   std::size_t count = 0;
   for (const SafetensorsReader& file : files) {
     matcher.look_through(file);

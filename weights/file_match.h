@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "architecture/name_map.h"
@@ -37,9 +38,12 @@ struct FileMatch {
 /// Searches `files`, which must outlive the match, as if they were one file, for the names (or, if
 /// they are not there, the aliases) and shapes of `tensors`. Throws zero::Error naming file,
 /// tensor, found and expected if one is missing, repeated, has another shape or a type other than
-/// F32, BF16 and F16, or if a file holds a tensor that neither `tensors` nor `names` knows.
-FileMatch match_files(std::span<const SafetensorsReader> files,
-                      std::span<const LayoutTensor> tensors, const NameMap& names);
+/// F32, BF16 and F16, or if a file holds a tensor that neither `tensors` nor `names` knows, nor
+/// `others` takes, if there is one.
+FileMatch match_files(
+    std::span<const SafetensorsReader> files, std::span<const LayoutTensor> tensors,
+    const NameMap& names,
+    const std::function<bool(std::string_view bare_name, const FileSource& tensor)>& others = {});
 
 /// Elements [begin, begin + count) of a tensor of the list.
 using FileRange = std::function<void(std::int64_t begin, std::int64_t count)>;

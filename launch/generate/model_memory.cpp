@@ -42,7 +42,7 @@ PlannedModel plan_model(const std::string& folder, const InferenceOptions& optio
     world = planning::communicator(0, count, BackendKind::host);
     mesh.emplace(*world, MeshShape{.shard = shape.shard, .tensor = shape.tensor});
   }
-  InferenceModel model(*device, files.shape(), options, mesh ? &*mesh : nullptr);
+  InferenceModel model(*device, files.shape(), files.with_groups(options), mesh ? &*mesh : nullptr);
   const KeyValueCache& cache = model.cache();
   const MemorySnapshot memory = device->ledger().snapshot();
   const std::int64_t cache_bytes = memory.labels.at("activations/key_value_cache");

@@ -94,7 +94,7 @@ int save_quantized(const GenerateFlags& flags, files::FileSystem& disk) {
   ZERO_CHECK(model.format() == WeightFormat::plain,
              "--save-quantized: {} has codes of {} already; take the folder from which they were "
              "made",
-             folder, name_of(model.format()));
+             folder, model.codes());
   std::map<std::string, std::string> small = tokenizer_files(folder, "--save-quantized");
   const std::string config = folder + "/" + kConfig;
   small[kConfig] = quantized_config_text(config, read_model_text(config), name_of(formats.codes),

@@ -11,15 +11,13 @@
 
 #include <type_traits>
 
+#include "ops/cpu/bf16_levels.h"
 #include "ops/cpu/bf16_pairs.h"
 
 namespace zero::cpu {
 
 namespace {
 
-constexpr int kColumns = 32;
-constexpr int kLanes = 16;
-constexpr std::int64_t kLine = 64;         // bytes
 constexpr std::int64_t kHalfBytes = 1024;  // of a tile of bf16
 constexpr int kMostRows = 8;               // whose sums fit the registers
 constexpr int kUnrolled = 8;               // vectors of plain tiles
@@ -46,79 +44,6 @@ template <class Levels, Fetch kFetch>
   }
 }
 
-// The bytes of bf16 that hold 0 to 127, low ones first.
-struct Integers {
-  alignas(kLine) std::uint8_t low[128];
-  alignas(kLine) std::uint8_t high[128];
-
-  constexpr Integers() : low(), high() {
-    for (unsigned i = 1; i < 128; ++i) {
-      unsigned exponent = 0;
-      while (i >> (exponent + 1) != 0) ++exponent;
-      const unsigned bits = ((127 + exponent) << 7) | ((i << (7 - exponent)) & 0x7fU);
-      low[i] = static_cast<std::uint8_t>(bits);
-      high[i] = static_cast<std::uint8_t>(bits >> 8);
-    }
-  }
-};
-constexpr Integers kIntegers;
-
-// 32 codes of 8 bits, exactly.
-__m512bh widen(const std::byte* codes) {
-  const auto* const from = reinterpret_cast<const __m128i*>(codes);
-  const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from)));
-  const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from + 1)));
-  return _mm512_cvtne2ps_pbh(high, low);
-}
-
-// 64 of them by looking up bytes, in half the instructions (Zen 4 alone converts faster, for more
-// than two rows). Columns come in fours: the first of each eight, then the others.
-struct Fours {
-  __m512bh level[2];
-
-  [[gnu::always_inline]] explicit Fours(const std::byte* from) {
-    const __m512i codes = _mm512_loadu_si512(from);
-    const __m512i size = _mm512_abs_epi8(codes);
-    const auto look_up = [&](const std::uint8_t* table) __attribute__((always_inline)) {
-      return _mm512_permutex2var_epi8(_mm512_load_si512(table), size,
-                                      _mm512_load_si512(table + kLine));
-    };
-    constexpr int kOrAnd = 0xf8;  // a | (b & c)
-    const __m512i low = look_up(kIntegers.low);
-    const __m512i high =
-        _mm512_ternarylogic_epi32(look_up(kIntegers.high), codes, _mm512_set1_epi8(-128), kOrAnd);
-    level[0] = pairs(_mm512_unpacklo_epi8(low, high));
-    level[1] = pairs(_mm512_unpackhi_epi8(low, high));
-  }
-  // Puts sums of columns in their order.
-  [[gnu::always_inline]] static void order(__m512 (&sums)[2]) {
-    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
-    const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
-    const auto fours = [](__m512 sum) __attribute__((always_inline)) {
-      return _mm512_castps_pd(sum);
-    };
-    const __m512d low = fours(sums[0]);
-    const __m512d high = fours(sums[1]);
-    sums[0] = _mm512_castpd_ps(_mm512_permutex2var_pd(low, first, high));
-    sums[1] = _mm512_castpd_ps(_mm512_permutex2var_pd(low, second, high));
-  }
-};
-
-// The levels of 128 codes of 4 bits. Lanes choose by their low 5 bits; the fifth does not matter.
-struct Looked {
-  __m512bh level[4];
-
-  [[gnu::always_inline]] Looked(const Bf16DotProduct& p, const std::byte* from) {
-    const __m512i table =
-        _mm512_broadcast_i64x4(_mm256_loadu_si256(static_cast<const __m256i*>(p.level_of_code)));
-    const __m512i codes = _mm512_loadu_si512(from);
-    level[0] = pairs(_mm512_permutexvar_epi16(codes, table));
-    level[1] = pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 4), table));
-    level[2] = pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table));
-    level[3] = pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 12), table));
-  }
-};
-
 struct Bf16 {
   static constexpr std::int64_t kBytes = 2 * kHalfBytes;  // of a tile
 };
@@ -131,6 +56,19 @@ struct Int8 {
 struct Bits4 {
   static constexpr std::int64_t kBytes = 512;
 };
+struct Bits4Zeros {
+  static constexpr std::int64_t kBytes = 512;
+  __m512i origins[2];  // of a group
+};
+
+// What tiles of a group are multiplied with.
+template <class Levels>
+[[gnu::always_inline]] inline Levels levels_of(const Bf16DotProduct& p, std::int64_t group) {
+  Levels levels;
+  if constexpr (std::is_same_v<Levels, Bits4Zeros>)
+    load_origins(p.zeros + group * kColumns, levels.origins);
+  return levels;
+}
 
 template <int kRows>
 struct Sums {
@@ -201,7 +139,20 @@ template <int kRows, Fetch kFetch>
   for (int pair = 0; pair < kLanes; pair += 2, tile += kLine, x += 8) {
     fetch_ahead<kFetch>(tile);
     fetch_share<Bits4, kFetch>(share, pair);
-    const Looked four(p, tile);
+    const Looked four(p.level_of_code, tile);
+    add_pair(sums, x, p.row_bytes, four.level[0], four.level[1]);
+    add_pair(sums, x + 4, p.row_bytes, four.level[2], four.level[3]);
+  }
+}
+
+template <int kRows, Fetch kFetch>
+[[gnu::always_inline]] inline void add_tile(const Bits4Zeros& levels, const Bf16DotProduct& p,
+                                            const std::byte* tile, const std::byte* share,
+                                            const std::byte* x, Sums<kRows>& sums) {
+  for (int pair = 0; pair < kLanes; pair += 2, tile += kLine, x += 8) {
+    fetch_ahead<kFetch>(tile);
+    fetch_share<Bits4Zeros, kFetch>(share, pair);
+    const LookedSigned four(p.level_of_code, levels.origins, tile);
     add_pair(sums, x, p.row_bytes, four.level[0], four.level[1]);
     add_pair(sums, x + 4, p.row_bytes, four.level[2], four.level[3]);
   }
@@ -258,9 +209,10 @@ void multiply_rows(const Bf16DotProduct& p, const std::byte* share, const std::b
 #pragma GCC unroll 8
     for (auto& row : of_group.row) row[0] = row[1] = _mm512_setzero_ps();
     const std::int64_t depth_tiles = left < group_tiles ? left : group_tiles;
+    const Levels levels = levels_of<Levels>(p, group);
     for (const std::byte* const end = tile + depth_tiles * Levels::kBytes; tile < end;
          tile += Levels::kBytes, x += 2 * kColumns) {
-      add_tile<kRows, kFetch>(Levels(), p, tile, share, x, of_group);
+      add_tile<kRows, kFetch>(levels, p, tile, share, x, of_group);
       if constexpr (kFetch == Fetch::share) share += Levels::kBytes / kSharing;
     }
     if constexpr (std::is_same_v<Levels, Int8>) {
@@ -314,9 +266,16 @@ template <class Put>
       for (std::int64_t at = 0; at < kHalfBytes; at += kLine, from += kLine) {
         put(widen(from), widen(from + kLine / 2), group, to + at);
       }
+    } else if (p.levels == Bf16DotProduct::Levels::bits4_zeros) {
+      const Bits4Zeros levels = levels_of<Bits4Zeros>(p, group);
+      for (std::int64_t at = 0; at < kHalfBytes; at += 2 * kLine, from += kLine) {
+        const LookedSigned four(p.level_of_code, levels.origins, from);
+        put(four.level[0], four.level[1], group, to + at);
+        put(four.level[2], four.level[3], group, to + at + kLine);
+      }
     } else {
       for (std::int64_t at = 0; at < kHalfBytes; at += 2 * kLine, from += kLine) {
-        const Looked four(p, from);
+        const Looked four(p.level_of_code, from);
         put(four.level[0], four.level[1], group, to + at);
         put(four.level[2], four.level[3], group, to + at + kLine);
       }
@@ -345,6 +304,8 @@ void multiply_bf16(const Bf16DotProduct& p) {
       return multiply_all<Int8>(p);
     case Bf16DotProduct::Levels::bits4:
       return multiply_all<Bits4>(p);
+    case Bf16DotProduct::Levels::bits4_zeros:
+      return multiply_all<Bits4Zeros>(p);
   }
 }
 

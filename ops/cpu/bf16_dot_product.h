@@ -20,6 +20,7 @@ struct Bf16DotProduct {
     bits4,  ///< for each 4 depths, 32 lanes of 16 bits: lane 2 * (column % 16) + depth % 2 holds,
             ///< from the low half byte up, the first pair of depths at the column and at the column
             ///< + 16, then the second pair likewise
+    bits4_zeros,  ///< likewise, with a zero point for each column and group
   };
   enum class Scales : std::uint8_t { none, fp32, fp16, codes };
 
@@ -30,8 +31,10 @@ struct Bf16DotProduct {
   std::int64_t rows = 0;
   const std::byte* tiles = nullptr;
   Levels levels = Levels::bf16;
-  std::int64_t depth_tiles = 0;         ///< tiles, one after another in depth
-  const void* level_of_code = nullptr;  ///< bits4: 16 bf16
+  std::int64_t depth_tiles = 0;  ///< tiles, one after another in depth
+  /// bits4: 16 bf16; bits4_zeros: 32, of codes less zero points, from -16 on.
+  const void* level_of_code = nullptr;
+  const std::uint8_t* zeros = nullptr;  ///< bits4_zeros: for each group 32, of 0 to 15
   Scales scale = Scales::none;
   const void* scales = nullptr;   ///< for each group 32
   const float* ranges = nullptr;  ///< of codes: for each 8 groups the least scale and a step
@@ -42,7 +45,7 @@ struct Bf16DotProduct {
   const std::byte* next = nullptr;
 };
 
-/// Where the code of an element lies in a tile of int8 or bits4, for any processor.
+/// Where the code of an element lies in a tile of codes, for any processor.
 struct PairPlace {
   std::int64_t byte = 0;
   bool high = false;  ///< of 4 bits: in the byte's high half
@@ -58,8 +61,8 @@ constexpr PairPlace pair_place(Bf16DotProduct::Levels levels, std::int64_t depth
 /// These only for processors with Bf16Instructions::pairs (ops/cpu/processor.h), in a build for
 /// them.
 void multiply_bf16(const Bf16DotProduct& product);
-/// The levels of all tiles of int8 or bits4 as Levels::bf16: depth_tiles * 2048 bytes, aligned
-/// to 64. Reads nothing of rows and sums.
+/// The levels of all tiles of codes as Levels::bf16, less zero points: depth_tiles * 2048 bytes,
+/// aligned to 64. Reads nothing of rows and sums.
 void look_up_pairs(const Bf16DotProduct& codes, std::byte* to);
 /// Likewise, times their scales and rounded to bf16: what other kernels multiply.
 void widen_pairs(const Bf16DotProduct& codes, std::byte* to);

@@ -105,9 +105,9 @@ std::array<T, kTileElements> tile_of(const WeightRows& rows, std::span<const T> 
 class CodePlaces {
  public:
   explicit CodePlaces(const StoredTiles& stored)
-      : map_(TileMap::of(product_dtype({.dtype = stored.dtype}))),
-        bytes_(stored.format == WeightFormat::int8),
-        pairs_(kernels_of(stored.dtype) != KernelKind::floats) {}
+      : map_(TileMap::of(product_dtype(stored.shape))),
+        bytes_(stored.format() == WeightFormat::int8),
+        pairs_(kernels_of(stored.shape.dtype) != KernelKind::floats) {}
 
   PairPlace at(std::int64_t depth, std::int64_t column) const {
     if (pairs_) {
@@ -124,6 +124,19 @@ class CodePlaces {
   bool pairs_;
 };
 
+/// Gives elements behind the last input codes of the value 0: their columns' zero points.
+void pad_depth(const QuantizedRows& rows, std::int64_t depth, std::int64_t column,
+               std::array<std::uint8_t, kTileElements>& tile) {
+  if (rows.zeros.empty() || depth + kTile <= rows.shape.in) return;
+  const std::int64_t columns = std::min(kTile, rows.column_end() - column);
+  const std::int64_t group = rows.group_end() - 1;
+  for (std::int64_t i = rows.shape.in - depth; i < kTile; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      tile[static_cast<std::size_t>(i * kTile + j)] = rows.zero(group, column + j);
+    }
+  }
+}
+
 /// Stores a tile of codes (depth, column).
 void store_codes(const CodePlaces& places, WeightFormat format,
                  const std::array<std::uint8_t, kTileElements>& tile, std::byte* to) {
@@ -139,7 +152,19 @@ void store_codes(const CodePlaces& places, WeightFormat format,
   }
 }
 
-/// The level of a code, before its scale.
+/// The levels of u4 less zero points, from -16 on.
+const std::array<bfloat16, 32>& signed_levels() {
+  static const std::array<bfloat16, 32> levels = [] {
+    std::array<bfloat16, 32> made{};
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      made[i] = to_bfloat16(static_cast<float>(i) - 16);
+    }
+    return made;
+  }();
+  return levels;
+}
+
+/// The level of a code, before its zero point and scale.
 float code_level(WeightFormat format, const std::byte* tile, PairPlace place) {
   if (format == WeightFormat::int8) return static_cast<std::int8_t>(tile[place.byte]);
   const auto both = static_cast<unsigned>(tile[place.byte]);
@@ -149,8 +174,7 @@ float code_level(WeightFormat format, const std::byte* tile, PairPlace place) {
 }  // namespace
 
 StoredTiles stored_tiles(const WeightShape& shape, const View& weight) {
-  StoredTiles stored{static_cast<const std::byte*>(weight.data()), shape.format, shape.dtype,
-                     shape.in};
+  StoredTiles stored{shape, static_cast<const std::byte*>(weight.data())};
   stored.scales = stored.column(count_tiles(shape.out));
   return stored;
 }
@@ -159,20 +183,28 @@ Bf16DotProduct bf16_dot_product(const StoredTiles& stored, std::int64_t column) 
   using Levels = Bf16DotProduct::Levels;
   using Scales = Bf16DotProduct::Scales;
   Bf16DotProduct p{.tiles = stored.column(column), .depth_tiles = stored.depth_tiles()};
-  if (stored.format == WeightFormat::plain) return p;
+  if (stored.format() == WeightFormat::plain) return p;
   const ColumnScales scales = stored.scales_of(column);
-  p.group_tiles = scale_group(stored.format) / kTile;
-  if (stored.format == WeightFormat::int8) {
+  p.group_tiles = scale_group(stored.shape) / kTile;
+  if (stored.format() == WeightFormat::int8) {
     p.levels = Levels::int8;
     p.scale = Scales::fp32;
     p.scales = scales.of_int8();
     return p;
   }
-  p.levels = Levels::bits4;
-  p.level_of_code = code_levels(stored.format).data();
-  if (stored.format == WeightFormat::q4) {
+  if (stored.format() == WeightFormat::u4) {
+    p.levels = Levels::bits4_zeros;
+    p.level_of_code = signed_levels().data();
+    p.zeros = scales.zeros(0);
     p.scale = Scales::fp16;
-    p.scales = scales.of_q4(0);
+    p.scales = scales.of_fp16(0);
+    return p;
+  }
+  p.levels = Levels::bits4;
+  p.level_of_code = code_levels(stored.format()).data();
+  if (stored.format() == WeightFormat::q4) {
+    p.scale = Scales::fp16;
+    p.scales = scales.of_fp16(0);
   } else {
     p.scale = Scales::codes;
     p.scales = scales.of_nf4(0);
@@ -182,15 +214,15 @@ Bf16DotProduct bf16_dot_product(const StoredTiles& stored, std::int64_t column) 
 }
 
 std::int64_t packed_bytes(const WeightShape& shape) {
-  const StoredTiles stored{nullptr, shape.format, shape.dtype, shape.in};
-  return checked_mul(count_tiles(shape.out), stored.depth_tiles() * stored.tile_bytes() +
-                                                 ColumnScales::bytes(shape.format, shape.in));
+  const StoredTiles stored{shape};
+  return checked_mul(count_tiles(shape.out),
+                     stored.depth_tiles() * stored.tile_bytes() + ColumnScales::bytes(shape));
 }
 
 WeightCut packed_cut(const WeightShape& shape) {
-  const StoredTiles stored{nullptr, shape.format, shape.dtype, shape.in};
+  const StoredTiles stored{shape};
   WeightCut cut{kTile, {stored.depth_tiles() * stored.tile_bytes()}};
-  if (!plain(shape)) cut.part_bytes.push_back(ColumnScales::bytes(shape.format, shape.in));
+  if (!plain(shape)) cut.part_bytes.push_back(ColumnScales::bytes(shape));
   return cut;
 }
 
@@ -220,13 +252,14 @@ void pack_weight(const QuantizedRows& rows, View weight, int threads) {
   const std::int64_t count = count_tiles(rows.column_end()) - begin;
   parallel_for(threads, count, 1, [&](std::int64_t from, std::int64_t end) {
     for (std::int64_t column = begin + from; column < begin + end; ++column) {
-      store_scales(rows, column * kTile,
-                   const_cast<std::byte*>(stored.scales) +
-                       column * ColumnScales::bytes(rows.shape.format, rows.shape.in));
+      store_scales(
+          rows, column * kTile,
+          const_cast<std::byte*>(stored.scales) + column * ColumnScales::bytes(rows.shape));
       for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kTile) {
-        store_codes(places, rows.shape.format,
-                    tile_of(rows, std::span(rows.codes), zero_code(rows.shape.format), depth,
-                            column * kTile),
+        auto tile = tile_of(rows, std::span(rows.codes), zero_code(rows.shape.format), depth,
+                            column * kTile);
+        pad_depth(rows, depth, column * kTile, tile);
+        store_codes(places, rows.shape.format, tile,
                     const_cast<std::byte*>(stored.tile(column, depth / kTile)));
       }
     }
@@ -263,8 +296,10 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
       const std::int64_t group = scales.group_of(step * kTile);
       for (std::int64_t j = 0; j < kTile; ++j) {
         const float scale = scales.scale(group, j);
+        const float zero = scales.zero(group, j);
         for (std::int64_t depth = 0; depth < kTile; ++depth) {
-          value[map.place(depth, j)] = code_level(shape.format, tile, places.at(depth, j)) * scale;
+          const float level = code_level(shape.format, tile, places.at(depth, j));
+          value[map.place(depth, j)] = (level - zero) * scale;
         }
       }
     }
@@ -286,9 +321,11 @@ void gather_columns(const WeightShape& shape, const View& weight,
       for (std::int64_t depth = 0; depth < shape.in; ++depth) {
         const std::byte* const tile = column + depth / kTile * stored.tile_bytes();
         const std::int64_t i = depth % kTile;
+        const std::int64_t group = scales.group_of(depth);
         *to++ = plain(shape) ? reinterpret_cast<const T*>(tile)[map.place(i, j)]
-                             : rounded<T>(code_level(shape.format, tile, places.at(i, j)) *
-                                          scales.scale(scales.group_of(depth), j));
+                             : rounded<T>((code_level(shape.format, tile, places.at(i, j)) -
+                                           scales.zero(group, j)) *
+                                          scales.scale(group, j));
       }
     }
   });

@@ -56,10 +56,9 @@ HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const
       tile + depth_tiles * Stored::kBytes +
       row / kMostRows * depth_tiles * Stored::kBytes / kSharing;
   hn::Vec<Floats> sum[count][vectors];
-  hn::Vec<Floats> scale[vectors];
+  VectorScales<Stored> scale[vectors];
 #pragma GCC unroll 8
   for (std::int64_t j = 0; j < vectors; ++j) {
-    scale[j] = hn::Zero(d);
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < count; ++i) sum[i][j] = hn::Zero(d);
   }
@@ -71,7 +70,7 @@ HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const
       if (step == 0 || group != scales.group_of((step - 1) * kTile)) {
 #pragma GCC unroll 8
         for (std::int64_t j = 0; j < vectors; ++j) {
-          scale[j] = Stored::scale(scales, group, (vector + j) * kLanes);
+          scale[j] = VectorScales<Stored>(scales, group, (vector + j) * kLanes);
         }
       }
     }
@@ -100,7 +99,7 @@ HWY_INLINE void multiply_part(const SkinnyProduct& p, std::int64_t column, const
       stored.load(from, depth, vector, right);
       if constexpr (Stored::kScaled) {
 #pragma GCC unroll 8
-        for (std::int64_t j = 0; j < vectors; ++j) right[j] = hn::Mul(right[j], scale[j]);
+        for (std::int64_t j = 0; j < vectors; ++j) right[j] = scale[j].times(right[j]);
       }
 #pragma GCC unroll 8
       for (std::int64_t i = 0; i < count; ++i) {
@@ -200,13 +199,13 @@ void widen_codes(const StoredTiles& weight, std::int64_t begin, std::int64_t end
       const std::int64_t group = scales.group_of(step * kTile);
       const auto* const from = stored.open(tile);
       for (std::int64_t vector = 0; vector < kVectorsAcross; vector += 2) {
-        const auto first = Stored::scale(scales, group, vector * kLanes);
-        const auto second = Stored::scale(scales, group, (vector + 1) * kLanes);
+        const VectorScales<Stored> first(scales, group, vector * kLanes);
+        const VectorScales<Stored> second(scales, group, (vector + 1) * kLanes);
         for (std::int64_t depth = 0; depth < kTile; ++depth) {
           hn::Vec<Floats> levels[2];
           stored.load(from, depth, vector, levels);
-          hn::Store(hn::Mul(levels[0], first), d, to + place(depth, vector));
-          hn::Store(hn::Mul(levels[1], second), d, to + place(depth, vector + 1));
+          hn::Store(first.times(levels[0]), d, to + place(depth, vector));
+          hn::Store(second.times(levels[1]), d, to + place(depth, vector + 1));
         }
       }
     }
@@ -214,9 +213,11 @@ void widen_codes(const StoredTiles& weight, std::int64_t begin, std::int64_t end
 }
 
 void widen_codes_any(const StoredTiles& weight, std::int64_t begin, std::int64_t end, float* to) {
-  if (weight.format == WeightFormat::int8) return widen_codes<Int8>(weight, begin, end, to);
-  if (weight.format == WeightFormat::nf4)
+  if (weight.format() == WeightFormat::int8) return widen_codes<Int8>(weight, begin, end, to);
+  if (weight.format() == WeightFormat::nf4)
     return widen_codes<FourBits<WeightFormat::nf4> >(weight, begin, end, to);
+  if (weight.format() == WeightFormat::u4)
+    return widen_codes<FourBits<WeightFormat::u4> >(weight, begin, end, to);
   widen_codes<FourBits<WeightFormat::q4> >(weight, begin, end, to);
 }
 
@@ -224,15 +225,17 @@ bool has_gemv_any() { return true; }
 
 void multiply_skinny_any(const SkinnyProduct& p, std::int64_t begin, std::int64_t end, float* sums,
                          std::byte* scratch) {
-  switch (p.weight.format) {
+  switch (p.weight.format()) {
     case WeightFormat::int8:
       return multiply_columns<Int8>(p, begin, end, sums);
     case WeightFormat::nf4:
       return multiply_codes<WeightFormat::nf4>(p, begin, end, sums, scratch);
     case WeightFormat::q4:
       return multiply_codes<WeightFormat::q4>(p, begin, end, sums, scratch);
+    case WeightFormat::u4:
+      return multiply_codes<WeightFormat::u4>(p, begin, end, sums, scratch);
     case WeightFormat::plain:
-      dispatch(p.weight.dtype, [&](auto type) {
+      dispatch(p.weight.shape.dtype, [&](auto type) {
         multiply_columns<Plain<typename decltype(type)::type> >(p, begin, end, sums);
       });
   }

@@ -22,7 +22,7 @@ struct SkinnyProduct {
   static constexpr std::int64_t kLookUpEach = 2;
   /// Bytes of scratch of one thread.
   static std::int64_t scratch_bytes(const StoredTiles& weight, std::int64_t rows) {
-    const bool looks_up = scale_group(weight.format) > 0 && rows > kLookUpEach;
+    const bool looks_up = has_four_bits(weight.format()) && rows > kLookUpEach;
     return looks_up ? weight.depth_tiles() * kTileElements * 2 : 0;
   }
 };

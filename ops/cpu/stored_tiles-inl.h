@@ -35,12 +35,14 @@ constexpr std::int64_t place(std::int64_t depth, std::int64_t vector) {
 
 // Forms of stored tiles: load() gives vectors of columns, from `vector` on, at one depth of what
 // open() gave. kAhead: bytes from a tile to what is fetched meanwhile: the next one, or the one
-// behind it if memory is the limit. kInMemory: columns lie one behind another in memory.
+// behind it if memory is the limit. kInMemory: columns lie one behind another in memory. kZeros:
+// levels are less a zero point.
 
 /// Elements as they are stored: in the order of packed tiles, fp32 or 16 bits.
 template <typename T>
 struct Plain {
   static constexpr bool kScaled = false;
+  static constexpr bool kZeros = false;
   static constexpr bool kInMemory = true;
   static constexpr std::int64_t kBytes = kTileElements * sizeof(T);
   static constexpr std::int64_t kAhead = sizeof(T) == 4 ? 2 * kBytes : kBytes;
@@ -58,6 +60,7 @@ struct Plain {
 /// Codes of 8 bits in the same order.
 struct Int8 {
   static constexpr bool kScaled = true;
+  static constexpr bool kZeros = false;
   static constexpr bool kInMemory = true;
   static constexpr std::int64_t kBytes = kTileElements;
   static constexpr std::int64_t kAhead = kBytes;
@@ -87,8 +90,8 @@ template <WeightFormat format>
 HWY_INLINE hn::Vec<Floats> scale_of_bits(const ColumnScales& scales, std::int64_t group,
                                          std::int64_t column) {
   const Floats d;
-  if constexpr (format == WeightFormat::q4) {
-    return io::load_floats(d, scales.of_q4(group) + column);
+  if constexpr (scale_bytes(format) == 2) {
+    return io::load_floats(d, scales.of_fp16(group) + column);
   } else {
     const hn::RebindToSigned<Floats> d32;
     const hn::Rebind<std::uint8_t, Floats> d8;
@@ -99,6 +102,34 @@ HWY_INLINE hn::Vec<Floats> scale_of_bits(const ColumnScales& scales, std::int64_
   }
 }
 
+/// The zero points of codes of 4 bits times their scales, without rounding: 4 bits times 11.
+HWY_INLINE hn::Vec<Floats> scaled_zeros(const ColumnScales& scales, std::int64_t group,
+                                        std::int64_t column) {
+  const Floats d;
+  const hn::RebindToSigned<Floats> d32;
+  const hn::Rebind<std::uint8_t, Floats> d8;
+  const auto zeros = hn::PromoteTo(d32, hn::LoadU(d8, scales.zeros(group) + column));
+  return hn::Mul(hn::ConvertTo(d, zeros), scale_of_bits<WeightFormat::u4>(scales, group, column));
+}
+
+/// The scales of a vector of columns in a group.
+template <class Stored>
+struct VectorScales {
+  hn::Vec<Floats> scale{};
+  hn::Vec<Floats> zero{};  // times the scale
+
+  HWY_INLINE VectorScales() = default;
+  HWY_INLINE VectorScales(const ColumnScales& scales, std::int64_t group, std::int64_t column)
+      : scale(Stored::scale(scales, group, column)) {
+    if constexpr (Stored::kZeros) zero = scaled_zeros(scales, group, column);
+  }
+  /// Values of levels. Those of u4 are exact: level and zero have 4 bits, the scale 11.
+  HWY_INLINE hn::Vec<Floats> times(hn::Vec<Floats> levels) const {
+    if constexpr (Stored::kZeros) return hn::MulSub(levels, scale, zero);
+    return hn::Mul(levels, scale);
+  }
+};
+
 #if HWY_TARGET <= HWY_AVX3
 
 /// Codes of 4 bits by rows of depth: a vector holds all levels, among which one instruction chooses
@@ -107,6 +138,7 @@ template <WeightFormat format>
 class FourBits {
  public:
   static constexpr bool kScaled = true;
+  static constexpr bool kZeros = format == WeightFormat::u4;
   static constexpr bool kInMemory = true;
   static constexpr bool kLooksUpTiles = false;
   static constexpr std::int64_t kBytes = kTileElements / 2;
@@ -145,6 +177,7 @@ template <WeightFormat format>
 class FourBits {
  public:
   static constexpr bool kScaled = true;
+  static constexpr bool kZeros = format == WeightFormat::u4;
   static constexpr bool kInMemory = true;
   static constexpr bool kLooksUpTiles = true;
   static constexpr std::int64_t kBytes = kTileElements / 2;

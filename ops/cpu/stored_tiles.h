@@ -16,26 +16,36 @@ namespace zero::cpu {
 // another, then the scales (ColumnScales). Plain elements and 8-bit codes lie where the kernels
 // of the compute dtype keep them in a tile of their own; 4-bit codes by rows of depth, column i
 // in the low half of byte i, column 16 + i in its high half; codes for bf16 instructions as
-// bf16_dot_product.h has it. An element's value is its level times its scale: rounded to fp32, or
-// to bf16 if tiles read it; pairs multiply levels and scale the sums of groups.
+// bf16_dot_product.h has it. An element's value is its level, of u4 less its zero point, times its
+// scale: rounded to fp32, or to bf16 if tiles read it; pairs multiply levels and scale the sums of
+// groups.
 
 /// The scales of 32 columns, as they are stored: int8: 32 fp32; q4: for each group 32 fp16; nf4:
-/// for each group 32 codes, then the ranges.
+/// for each group 32 codes, then the ranges; u4: for each group 32 fp16, then for each group 32
+/// bytes of zero points.
 class ColumnScales {
  public:
   ColumnScales() = default;
-  ColumnScales(WeightFormat format, std::int64_t in, const std::byte* data)
-      : format_(format), groups_(count_groups(format, in)), data_(data) {}
+  ColumnScales(const WeightShape& shape, const std::byte* data)
+      : format_(shape.format),
+        group_(scale_group(shape)),
+        groups_(count_groups(shape, shape.in)),
+        data_(data) {}
 
-  static std::int64_t bytes(WeightFormat format, std::int64_t in);
+  static std::int64_t bytes(const WeightShape& shape);
 
   /// The group of an element at that depth; padding belongs to the last group.
   std::int64_t group_of(std::int64_t depth) const {
-    return scale_group(format_) == 0 ? 0 : std::min(depth / scale_group(format_), groups_ - 1);
+    return group_ == 0 ? 0 : std::min(depth / group_, groups_ - 1);
   }
   const float* of_int8() const { return reinterpret_cast<const float*>(data_); }
-  const float16* of_q4(std::int64_t group) const {
+  /// Of q4 and u4.
+  const float16* of_fp16(std::int64_t group) const {
     return reinterpret_cast<const float16*>(data_) + group * kTile;
+  }
+  /// The zero points of u4.
+  const std::uint8_t* zeros(std::int64_t group) const {
+    return reinterpret_cast<const std::uint8_t*>(of_fp16(groups_)) + group * kTile;
   }
   const std::uint8_t* of_nf4(std::int64_t group) const {
     return reinterpret_cast<const std::uint8_t*>(data_) + group * kTile;
@@ -45,24 +55,29 @@ class ColumnScales {
   }
   /// The scale of a column in a group.
   float scale(std::int64_t group, std::int64_t column) const;
+  /// The zero point of a column in a group; 0 but of u4.
+  float zero(std::int64_t group, std::int64_t column) const {
+    return format_ == WeightFormat::u4 ? static_cast<float>(zeros(group)[column]) : 0.0F;
+  }
 
  private:
   WeightFormat format_ = WeightFormat::plain;
+  std::int64_t group_ = 0;
   std::int64_t groups_ = 0;
   const std::byte* data_ = nullptr;
 };
 
-/// Stores the scales of 32 columns from `column` on; 0 behind the last.
+/// Stores the scales of 32 columns from `column` on, with their zero points; 0 behind the last.
 void store_scales(const QuantizedRows& rows, std::int64_t column, std::byte* to);
 
 /// Where a stored weight lies.
 struct StoredTiles {
+  WeightShape shape;
   const std::byte* data = nullptr;
-  WeightFormat format = WeightFormat::plain;
-  DType dtype = DType::fp32;  ///< of plain elements
-  std::int64_t in = 0;
+  const std::byte* scales = nullptr;
 
-  std::int64_t depth_tiles() const { return count_tiles(in); }  ///< tiles of a column
+  WeightFormat format() const { return shape.format; }
+  std::int64_t depth_tiles() const { return count_tiles(shape.in); }  ///< tiles of a column
   std::int64_t tile_bytes() const;
   const std::byte* column(std::int64_t column) const {
     return data + column * depth_tiles() * tile_bytes();
@@ -70,9 +85,8 @@ struct StoredTiles {
   const std::byte* tile(std::int64_t column, std::int64_t step) const {
     return this->column(column) + step * tile_bytes();
   }
-  const std::byte* scales = nullptr;
   ColumnScales scales_of(std::int64_t column) const {
-    return {format, in, scales + column * ColumnScales::bytes(format, in)};
+    return {shape, scales + column * ColumnScales::bytes(shape)};
   }
 };
 

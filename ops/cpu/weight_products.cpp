@@ -115,7 +115,7 @@ WeightProducts::WeightProducts(int threads) : threads_(threads) {
 }
 
 std::int64_t WeightProducts::gemv_bytes(const WeightShape& shape, std::int64_t rows) const {
-  const StoredTiles stored{nullptr, shape.format, shape.dtype, shape.in};
+  const StoredTiles stored{shape};
   return copied_bytes(shape, rows) +
          threads_ * (kSumBytes + SkinnyProduct::scratch_bytes(stored, rows));
 }

@@ -51,9 +51,10 @@ TEST_F(QuantizationConfig, CodesAreOursAndOfReadersOfCodes) {
 
 TEST_F(QuantizationConfig, CodesOfOthersAreRefusedByName) {
   constexpr const char* kInstead =
-      "expected codes that zero_generate --save-quantized wrote (quant_method \"zero\"): take the "
-      "folder from which these were made, and --weights int8, nf4 or q4";
-  for (const char* method : {"gptq", "awq", "fp8", "compressed-tensors"}) {
+      "expected codes that zero_generate --save-quantized wrote (quant_method \"zero\"), or of "
+      "gptq "
+      "or awq in 4 bits: take the folder from which these were made, and --weights int8, nf4 or q4";
+  for (const char* method : {"exl2", "marlin", "fp8", "compressed-tensors"}) {
     EXPECT_THAT(refusal({{"quant_method", method}, {"bits", 4}, {"group_size", 128}}),
                 HasSubstr(std::string("config.json: quantization_config: found ") + method + ", " +
                           kInstead));
@@ -75,6 +76,106 @@ TEST_F(QuantizationConfig, CodesOfOthersAreRefusedByName) {
       error_of([&] { parse_hf_model(kPath, mlx.dump()); }),
       HasSubstr("quantization: found {\"bits\":4,\"group_size\":64}, codes of MLX, expected "
                 "plain weights: take the folder from which these were made"));
+}
+
+TEST_F(QuantizationConfig, CodesOfGptqAndAwqAreRead) {
+  using Packing = GroupQuantization::Packing;
+  const auto read = [&](const json& section) {
+    json config = llama_;
+    config["quantization_config"] = section;
+    return parse_hf_model(kPath, config.dump());
+  };
+  // As AutoGPTQ, GPTQModel, AutoAWQ and transformers 5 write it.
+  HfModel model = read({{"quant_method", "gptq"},
+                        {"bits", 4},
+                        {"group_size", 128},
+                        {"damp_percent", 0.01},
+                        {"desc_act", true},
+                        {"static_groups", false},
+                        {"sym", true},
+                        {"true_sequential", true},
+                        {"model_name_or_path", nullptr},
+                        {"model_file_base_name", "model"},
+                        {"is_marlin_format", false}});
+  EXPECT_EQ(model.codes, "gptq");
+  ASSERT_TRUE(model.groups.has_value());
+  EXPECT_EQ(model.groups->packing, Packing::gptq);
+  EXPECT_EQ(model.groups->group, 128);
+  EXPECT_TRUE(model.groups->symmetric);
+  model = read({{"quant_method", "gptq"},
+                {"bits", 4},
+                {"group_size", -1},
+                {"sym", false},
+                {"checkpoint_format", "gptq_v2"},
+                {"format", "gptq_v2"},
+                {"method", "gptq"},
+                {"pack_dtype", "int32"},
+                {"lm_head", false},
+                {"dynamic", nullptr},
+                {"meta", {{"quantizer", {"gptqmodel:7.7.0"}}}}});
+  ASSERT_TRUE(model.groups.has_value());
+  EXPECT_EQ(model.groups->packing, Packing::gptq_v2);
+  EXPECT_EQ(model.groups->group, 0);
+  EXPECT_FALSE(model.groups->symmetric);
+  model = read({{"quant_method", "awq"},
+                {"w_bit", 4},
+                {"q_group_size", 64},
+                {"zero_point", true},
+                {"version", "GEMM"},
+                {"modules_to_not_convert", {"lm_head"}}});
+  EXPECT_EQ(model.codes, "awq");
+  ASSERT_TRUE(model.groups.has_value());
+  EXPECT_EQ(model.groups->packing, Packing::awq);
+  EXPECT_EQ(model.groups->group, 64);
+  EXPECT_FALSE(model.groups->symmetric);
+  EXPECT_THAT(
+      error_of([&] {
+        json config = llama_;
+        config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}};
+        parse_hf_config(kPath, config.dump());
+      }),
+      HasSubstr("found codes of awq, expected plain weights: only zero_generate reads"));
+}
+
+TEST_F(QuantizationConfig, KindsOfGptqAndAwqThatAreNotReadAreNamed) {
+  const auto with = [&](const char* method, const char* name, const json& value) {
+    json section{{"quant_method", method}, {"bits", 4}, {"group_size", 128}};
+    section[name] = value;
+    return refusal(section);
+  };
+  const auto place = [](const std::string& rest) {
+    return HasSubstr("config.json: quantization_config." + rest);
+  };
+  for (const char* method : {"gptq", "awq"}) {
+    EXPECT_THAT(with(method, "bits", 3), place("bits: found 3, expected 4: take the folder"));
+    for (const int group : {0, 16, 48, -2}) {
+      EXPECT_THAT(with(method, "group_size", group),
+                  place("group_size: found " + std::to_string(group) +
+                        ", expected -1 (all inputs in one group) or a multiple of 32"));
+    }
+    EXPECT_THAT(with(method, "w_bit", 8),
+                place("bits: found 4 beside w_bit 8, expected one value"));
+    EXPECT_THAT(with(method, "lm_head", true), place("lm_head: found true, expected false"));
+    EXPECT_THAT(with(method, "pack_dtype", "int16"),
+                place("pack_dtype: found \"int16\", expected \"int32\""));
+    EXPECT_THAT(with(method, "dynamic", {{"+:.*", {{"bits", 8}}}}), place("dynamic: found {"));
+    EXPECT_THAT(with(method, "new_kind", 3), HasSubstr("quantization_config.new_kind: found 3"));
+  }
+  EXPECT_THAT(refusal({{"quant_method", "gptq"}, {"group_size", 128}}), place("bits is missing"));
+  EXPECT_THAT(with("gptq", "checkpoint_format", "marlin"),
+              place("checkpoint_format: found \"marlin\", codes repacked for one kernel, expected "
+                    "\"gptq\" or \"gptq_v2\""));
+  EXPECT_THAT(with("gptq", "is_marlin_format", true),
+              place("is_marlin_format: found true, expected false: codes repacked for Marlin's"));
+  EXPECT_THAT(with("gptq", "sym", 1), place("sym: found 1"));
+  for (const char* version : {"gemv", "gemv_fast", "marlin"}) {
+    EXPECT_THAT(with("awq", "version", version),
+                place(std::string("version: found \"") + version + "\", expected \"gemm\": other"));
+  }
+  EXPECT_THAT(with("awq", "backend", "llm-awq"), place("backend: found \"llm-awq\""));
+  EXPECT_THAT(with("awq", "desc_act", true), place("desc_act: found true, expected false"));
+  EXPECT_THAT(with("awq", "modules_to_not_convert", "lm_head"),
+              place("modules_to_not_convert: found \"lm_head\""));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "tests/errors.h"
@@ -194,6 +195,18 @@ TEST(GpuInferenceOps, EmbeddingsAreTheCpusBitForBit) {
             << name_of(dtype) << ", format " << static_cast<int>(format);
       }
     }
+  }
+}
+
+TEST(GpuInferenceOps, CodesWithZeroPointsAreRefusedWithWhatToTake) {
+  const Inferring gpu;
+  const WeightShape shape{64, 32, WeightLayout::out_in, DType::fp32, WeightFormat::u4, 32};
+  for (const auto& ask : {std::function<void()>([&] { gpu.inference->weight_bytes(shape); }),
+                          std::function<void()>([&] { gpu.inference->weight_cut(shape); })}) {
+    EXPECT_THAT(error_of(ask),
+                HasSubstr("found u4, codes of a GPTQ or AWQ folder, expected plain weights, int8, "
+                          "nf4 or q4: codes with zero points are multiplied on CPUs; take --device "
+                          "cpu, or the folder from which these were made"));
   }
 }
 

@@ -18,6 +18,8 @@
 namespace zero::testing {
 namespace {
 
+constexpr std::int64_t kGroup = 64;  // of u4
+
 class Bf16DotProduct : public ::testing::TestWithParam<WeightFormat> {
  protected:
   /// A weight of random values.
@@ -26,8 +28,27 @@ class Bf16DotProduct : public ::testing::TestWithParam<WeightFormat> {
     for (float& value : values) value = normal_(random_);
     memory_.resize(static_cast<std::size_t>(cpu::packed_bytes(shape)));
     const View weight(memory_.data(), std::ssize(memory_), DType::u8, nullptr);
-    cpu::pack_weight(quantize(shape, 0, values, 1), weight, 1);
+    cpu::pack_weight(coded(shape, values), weight, 1);
     return weight;
+  }
+
+  /// Those of u4 are of equal steps, with zero points beside them.
+  QuantizedRows coded(const WeightShape& shape, const std::vector<float>& values) {
+    if (shape.format != WeightFormat::u4) return quantize(shape, 0, values, 1);
+    WeightShape steps = shape;
+    steps.format = WeightFormat::q4;
+    const QuantizedRows from = quantize(steps, 0, values, 1);
+    QuantizedRows rows(shape, 0, shape.file_rows());
+    rows.codes = from.codes;
+    for (std::int64_t column = 0; column < shape.out; ++column) {
+      for (std::int64_t group = 0; group < rows.group_end(); ++group) {
+        rows.zeros[rows.zero_at(group, column)] =
+            static_cast<std::uint8_t>((3 * group + column) % 16);
+        std::copy_n(from.scales.data() + from.scale_at(group * shape.group / 128, column), 2,
+                    rows.scales.data() + rows.scale_at(group, column));
+      }
+    }
+    return rows;
   }
 
   std::mt19937 random_{7};
@@ -47,7 +68,7 @@ TEST_P(Bf16DotProduct, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
   constexpr std::int64_t kIn = 160;
   constexpr std::int64_t kOut = 64;
   constexpr std::size_t kMost = 32;
-  const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::bf16, GetParam()};
+  const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::bf16, GetParam(), kGroup};
   const cpu::StoredTiles stored = cpu::stored_tiles(shape, packed(shape));
 
   const auto multiply = [&](const std::vector<bfloat16>& x, const std::byte* next) {
@@ -91,7 +112,7 @@ TEST_P(Bf16DotProduct, AreWidenedToTheValuesOfTheirCodes) {
   }
   constexpr std::int64_t kIn = 200;
   constexpr std::int64_t kOut = 70;
-  const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::bf16, GetParam()};
+  const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::bf16, GetParam(), kGroup};
   const View weight = packed(shape);
 
   std::vector<std::int32_t> columns(kOut);
@@ -122,7 +143,8 @@ TEST_P(Bf16DotProduct, AreWidenedToTheValuesOfTheirCodes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Bf16DotProduct,
-                         ::testing::Values(WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4),
+                         ::testing::Values(WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4,
+                                           WeightFormat::u4),
                          [](const auto& format) { return std::string(name_of(format.param)); });
 
 }  // namespace

@@ -92,44 +92,6 @@ Described described_by(JsonFields& fields) {
        list.is_null() ? found.dump() : list.dump(), names);
 }
 
-constexpr const char* kThreshold = "llm_int8_threshold";
-constexpr const char* kMlx = "quantization";
-
-[[noreturn]] void refuse_method(JsonFields& fields, JsonFields& section) {
-  const bool bits8 = section.flag("load_in_8bit", false);
-  const bool bits4 = section.flag("load_in_4bit", false);
-  const std::string method =
-      section.text("quant_method", bits8 || bits4 ? "bitsandbytes" : "no quant_method");
-  fail(
-      "{}: found {}{}, expected codes that zero_generate --save-quantized wrote (quant_method "
-      "\"{}\"): take the folder from which these were made, and --weights int8, nf4 or q4{}{}",
-      fields.place(kHfQuantization), method,
-      bits8   ? " in 8 bits"
-      : bits4 ? " in 4 bits"
-              : "",
-      kHfOurMethod, section.has(kThreshold) && !bits4 ? "; " : "",
-      section.has(kThreshold) && !bits4 ? kNoThreshold : "");
-}
-
-/// The format of codes; empty if there are none.
-std::string codes_from(JsonFields& fields) {
-  ZERO_CHECK(!fields.has(kMlx),
-             "{}: found {}, codes of MLX, expected plain weights: take the folder from which these "
-             "were made, and --weights int8, nf4 or q4",
-             fields.place(kMlx), fields.raw(kMlx).dump());
-  if (!fields.has(kHfQuantization)) return "";
-  JsonFields section = fields.object(kHfQuantization);
-  if (section.raw("quant_method") != kHfOurMethod) refuse_method(fields, section);
-  ZERO_CHECK(!section.has(kThreshold), "{}: found {}, expected none: {}", section.place(kThreshold),
-             section.raw(kThreshold).dump(), kNoThreshold);
-  const std::int64_t version = section.integer("version");
-  ZERO_CHECK(version == 1, "{}: found {}, expected 1: take a later zero_generate",
-             section.place("version"), version);
-  std::string codes = section.text("format");
-  section.finish({});
-  return codes;
-}
-
 /// The fields of a source; weights beside them are in `dtype`, a name of torch's.
 ordered_json carried(std::string_view text, std::string_view dtype) {
   ordered_json tree = *parse_ordered_tree(text);
@@ -167,9 +129,9 @@ HfModel parse_hf_model(const std::string& path, std::string_view text) {
   fields.only("add_cross_attention", false, "there is one text");
   fields.only("is_encoder_decoder", false, "there is no encoder");
   fields.only("is_causal", true, "no position sees a later one");
-  std::string codes = codes_from(fields);
+  HfCodes codes = codes_from(fields);
   fields.finish(kPassedOver);
-  return {shape, std::move(codes)};
+  return {shape, std::move(codes.format), codes.groups};
 }
 
 DecoderShape parse_hf_config(const std::string& path, std::string_view text) {

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "architecture/decoder_shape.h"
+#include "weights/hf/quantization.h"
 
 namespace zero {
 
@@ -21,10 +23,11 @@ DecoderShape parse_hf_config(const std::string& path, std::string_view text);
 /// A model whose matrices may be codes.
 struct HfModel {
   DecoderShape shape;
-  std::string codes{};  ///< the format that quantization_config names; empty: plain elements
+  std::string codes{};  ///< as HfCodes::format
+  std::optional<GroupQuantization> groups{};
 };
-/// Likewise, for readers of codes: read_hf_config refuses a quantization_config, these only one of
-/// another program.
+/// Likewise, for readers of codes: read_hf_config refuses a quantization_config, these only one
+/// that codes_from() refuses.
 HfModel read_hf_model(const std::string& folder);
 HfModel parse_hf_model(const std::string& path, std::string_view text);
 
@@ -44,14 +47,6 @@ std::string carried_config(const std::string& folder);
 /// differ, as in the context, the fields are those of `model`. hf_config_text(model) if the folder
 /// has no config.json, or one that does not become such a model's.
 std::string carried_config(const std::string& folder, const DecoderShape& model);
-
-/// The field that says that matrices are codes, and our name in it.
-inline constexpr const char* kHfQuantization = "quantization_config";
-inline constexpr const char* kHfOurMethod = "zero";
-
-/// Why llm_int8_threshold (Dettmers et al. 2022) changes nothing, for messages.
-inline constexpr std::string_view kNoThreshold =
-    "activations are never quantized here, so nothing is left to separate";
 
 /// The text of a config.json, for weights beside it in codes and vectors in `dtype`, a name of
 /// torch's. Throws zero::Error if parse_hf_config refuses `text`.
