@@ -117,6 +117,7 @@ constinit const Family kGpt2{
     .hf_classes = kClasses,
     .keys = kKeys,
     .published = kNames,
+    .has_default_sizes = true,
     .tensors = {.tokens = "wte.weight",
                 .positions = "wpe.weight",
                 .block_prefix = "h.",
