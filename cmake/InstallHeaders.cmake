@@ -7,7 +7,7 @@ cmake_policy(VERSION 3.25)
 
 set(public
   base/dtype.h base/error.h base/half.h
-  device/buffer.h device/device.h device/memory_ledger.h device/stream.h device/view.h
+  device/buffer.h device/device.h device/lifetime_plan.h device/memory_ledger.h device/memory_monitor.h device/stream.h device/view.h
   partition/flat_layout.h partition/tensor_slice.h
   architecture/decoder_shape.h architecture/family.h
   collectives/backends.h collectives/communicator.h collectives/listener.h collectives/mesh.h collectives/store.h collectives/wait_limits.h

@@ -9,11 +9,11 @@
 #include <iterator>
 
 #include "base/checked_math.h"
+#include "device/lifetime_plan.h"
 
 namespace zero {
 namespace {
 
-constexpr std::int64_t kWindowAlignment = 256;  // bytes; suits vector loads and page colouring
 // Compute steps for which a gradient window stays unused after its last write, so that its
 // reduction can overlap compute: at least one, and one more if the memory limit allows. A reduction
 // waits for every rank, so the second step absorbs the drift between ranks in forward, which
@@ -198,38 +198,20 @@ class Maker {
     return small ? kLongestGradientLag : kLeastGradientLag;
   }
 
-  bool meet_in_time(const Window& a, const Window& b) const {
-    return a.issue <= b.last + lag(b) && b.issue <= a.last + lag(a);
-  }
-
-  /// First fit, largest first, behind `begin`: no two windows of a kind that are alive together
-  /// overlap. Returns the end of the last one.
+  /// Behind `begin`: no two windows of a kind that are alive together overlap. Returns the end of
+  /// the last one.
   std::int64_t place_windows(Window::Kind kind, std::int64_t begin) {
-    std::vector<int> order;
+    std::vector<int> own;
+    std::vector<Lifetime> lifetimes;
     for (int w = 0; w < static_cast<int>(schedule_.windows.size()); ++w) {
-      if (window(w).kind == kind) order.push_back(w);
+      const Window& each = window(w);
+      if (each.kind != kind) continue;
+      own.push_back(w);
+      lifetimes.push_back({each.bytes, each.issue, each.last + lag(each)});
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return window(a).bytes > window(b).bytes; });
-    std::int64_t all = begin;
-    std::vector<int> placed;
-    for (const int w : order) {
-      std::vector<std::pair<std::int64_t, std::int64_t>> taken;
-      for (const int other : placed) {
-        if (meet_in_time(window(w), window(other)))
-          taken.emplace_back(window(other).offset, window(other).offset + window(other).bytes);
-      }
-      std::sort(taken.begin(), taken.end());
-      std::int64_t offset = begin;
-      for (const auto& [from, to] : taken) {
-        if (offset + window(w).bytes <= from) break;
-        offset = std::max(offset, round_up(to, kWindowAlignment));
-      }
-      window(w).offset = offset;
-      all = std::max(all, offset + window(w).bytes);
-      placed.push_back(w);
-    }
-    return all;
+    const LifetimePlaces places = place_lifetimes(lifetimes);
+    for (std::size_t i = 0; i < own.size(); ++i) window(own[i]).offset = begin + places.offsets[i];
+    return begin + places.total;
   }
 
   /// Places parameters and gradients in separate ranges, because ranks of a host may share the
@@ -237,7 +219,7 @@ class Maker {
   /// bytes.
   void place_windows() {
     const std::int64_t end = place_windows(Window::Kind::parameters, 0);
-    schedule_.gradients_begin = round_up(end, kWindowAlignment);
+    schedule_.gradients_begin = round_up(end, kPlaceAlignment);
     const std::int64_t last = place_windows(Window::Kind::gradients, schedule_.gradients_begin);
     schedule_.arena_bytes = last > schedule_.gradients_begin ? last : end;
     for (std::size_t a = 0; a < schedule_.windows.size(); ++a) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "architecture/decoder_shape.h"
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "inference/drafter.h"
 #include "inference/generator.h"
@@ -15,7 +16,6 @@
 #include "launch/generate/answer_ranks.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
-#include "launch/rendezvous/cgroup.h"
 #include "weights/hf/config.h"
 
 namespace zero {

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "architecture/family.h"
+#include "base/cgroup.h"
 #include "base/host.h"
 #include "base/seconds_since.h"
 #include "checkpoint/checkpointer.h"
@@ -20,7 +21,6 @@
 #include "engine/engine.h"
 #include "launch/data/batches.h"
 #include "launch/process/process.h"
-#include "launch/rendezvous/cgroup.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
