@@ -24,7 +24,6 @@ struct Family {
   std::span<const HfClass> hf_classes;
   std::span<const std::string_view> keys;       ///< of the configuration's section `model`
   std::span<const std::string_view> published;  ///< the key model.name: sizes of known models
-  bool has_default_sizes = false;  ///< a section without a size, or a name, is complete
   DecoderNames tensors;
   NameMap (*file_names)(const DecoderShape& shape);
 
@@ -35,6 +34,7 @@ struct Family {
   nlohmann::json (*to_hf)(const DecoderShape& shape);
   /// The section that says all of the shape.
   nlohmann::json (*to_section)(const DecoderShape& shape);
+  bool has_default_sizes = false;  ///< a section without a size, or a name, is complete
 };
 
 std::span<const Family* const> families();

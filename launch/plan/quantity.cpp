@@ -23,9 +23,10 @@ struct Unit {
   std::string_view name;
   double size;
 };
-constexpr std::array kByteUnits{Unit{"B", 1},           Unit{"kB", 1e3},       Unit{"MB", 1e6},
-                                Unit{"GB", 1e9},        Unit{"TB", 1e12},      Unit{"KiB", 1024.0},
-                                Unit{"MiB", 0x1.0p20},  Unit{"GiB", 0x1.0p30}, Unit{"TiB", 0x1.0p40}};
+constexpr std::array kByteUnits{
+    Unit{"B", 1},          Unit{"kB", 1e3},       Unit{"MB", 1e6},
+    Unit{"GB", 1e9},       Unit{"TB", 1e12},      Unit{"KiB", 1024.0},
+    Unit{"MiB", 0x1.0p20}, Unit{"GiB", 0x1.0p30}, Unit{"TiB", 0x1.0p40}};
 constexpr std::array kLinkUnits{Unit{"MB/s", 1e6},       Unit{"GB/s", 1e9},
                                 Unit{"TB/s", 1e12},      Unit{"MiB/s", 0x1.0p20},
                                 Unit{"GiB/s", 0x1.0p30}, Unit{"Mbit/s", 1e6 / 8},
@@ -50,8 +51,8 @@ std::string expected(const Kind& kind) {
 
 std::optional<double> number_before_unit(std::string_view text, std::size_t& end) {
   double value = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value,
-                                             std::chars_format::fixed);
+  const auto [rest, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   end = static_cast<std::size_t>(rest - text.data());
   if (error != std::errc() || !std::isfinite(value) || value <= 0) return std::nullopt;
   return value;
@@ -88,7 +89,7 @@ double compute_rate(std::string_view text, std::string_view place) {
   return figure(text, place, {kComputeUnits, "400TFLOP/s"});
 }
 
-std::string decimal_bytes(double bytes) {
+std::string decimal_text(double bytes) {
   constexpr std::array<const char*, 5> kNames{"B", "kB", "MB", "GB", "TB"};
   std::size_t at = 0;
   for (; std::abs(bytes) >= 1000 && at + 1 < kNames.size(); ++at) bytes /= 1000;
@@ -96,7 +97,7 @@ std::string decimal_bytes(double bytes) {
 }
 
 std::string both_units(double bytes) {
-  return fmt::format("{} ({})", decimal_bytes(bytes), bytes_text(bytes));
+  return fmt::format("{} ({})", decimal_text(bytes), bytes_text(bytes));
 }
 
 }  // namespace zero
