@@ -57,7 +57,7 @@ struct Candidate {
 /// cost the same.
 struct CandidateAxes {
   std::vector<int> stages{0, 1, 2, 3};
-  std::vector<std::int64_t> micros{1, 2, 4, 8, 16, 32};
+  std::vector<std::int64_t> micros{32, 16, 8, 4, 2, 1};
   std::vector<std::int64_t> accumulations{1};  ///< unused with `batch`
   std::optional<std::int64_t> batch{};         ///< sequences of a step: gives accumulation
   std::vector<RecomputeChoice> recomputes{};   ///< empty: usual_recomputes()

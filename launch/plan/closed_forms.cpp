@@ -18,9 +18,9 @@
 #include "engine/step_sums.h"
 #include "launch/plan/closed_activations.h"
 #include "launch/plan/exact_plan.h"
-#include "launch/train/memory_fit.h"
 #include "model/decoder.h"
 #include "model/vocabulary_parallel.h"
+#include "partition/tensor_slice.h"
 
 namespace zero {
 namespace {
@@ -28,6 +28,7 @@ namespace {
 constexpr std::int64_t kBlock = 256;                           // ArenaLayout::kAlignment
 constexpr std::int64_t kHostValues = std::int64_t{256} << 10;  // collectives/host_values.cpp
 constexpr std::int64_t kHostPiece = std::int64_t{1} << 20;     // HostAccess::kPieceBytes
+constexpr std::int64_t kCodedScales = 4100;                    // CodedMoments
 constexpr std::int64_t kFp32 = 4;
 
 std::size_t at(MemoryClass c) { return static_cast<std::size_t>(c); }
@@ -37,9 +38,6 @@ std::int64_t moment_bytes(MomentFormat format, std::int64_t elements) {
   const std::int64_t scales = format == MomentFormat::eight_bit ? elements / kMomentBlock : 0;
   return elements * size_of(moment_dtype(format)) + scales * kFp32;
 }
-
-/// What a rank of a group of n sends of an all-gather or a reduce-scatter of `bytes`.
-double passed(double bytes, int n) { return bytes * (n - 1) / n; }
 
 /// The rows of one rank's activations.
 DecoderRows rows_of(const DecoderShape& whole, const DecoderShape& local,
@@ -269,7 +267,15 @@ std::int64_t ClosedForms::chunk(const Candidate& candidate, const FlatLayout& la
   return std::min(std::max(limit, kAlignment), layout.shard());
 }
 
-/// TensorParallel::prepare() for the widest sums of rows.
+/// Decoder::shared_keys().
+ClosedForms::SharedKeys ClosedForms::shared_keys(int tensor) const {
+  if (base_.model.kv_heads >= tensor) return {};
+  const DecoderSplit split = first_split(base_.model, tensor);
+  return {split.heads.holders,
+          2 * split.local.kv_heads * base_.model.head_width * base_.model.width};
+}
+
+/// TensorParallel::prepare() for the widest sums: of rows, or of the gradients of shared keys.
 std::int64_t ClosedForms::tensor_workspace(const Candidate& candidate) const {
   const int ranks = candidate.mesh.tensor;
   const RowCut cut(candidate.micro * base_.data.sequence_length, ranks, base_.tensor.chunks);
@@ -279,7 +285,16 @@ std::int64_t ClosedForms::tensor_workspace(const Candidate& candidate) const {
     const Slices::Range share = cut.share(0, rank);
     slices.ranges.push_back({share.begin * width, share.count * width});
   }
-  return reduce_scatter_workspace(backend_, slices) * size_of(candidate.compute);
+  const auto bytes = [&](const Slices& of) {
+    return reduce_scatter_workspace(backend_, of) * size_of(candidate.compute);
+  };
+  const SharedKeys keys = shared_keys(ranks);
+  Slices gradient{View(nullptr, keys.elements, candidate.compute, nullptr), {}};
+  for (int rank = 0; rank < keys.holders; ++rank) {
+    const auto [begin, count, copy] = even_range(keys.elements, rank, keys.holders);
+    gradient.ranges.push_back({begin, count});
+  }
+  return std::max(bytes(slices), keys.holders > 1 ? bytes(gradient) : 0);
 }
 
 /// The scratch of each group of several of NCCL's ranks: those that Mesh makes.
@@ -292,7 +307,8 @@ void ClosedForms::add_groups(const MeshShape& mesh, Account& account) const {
                                        shard == 1 ? mesh.shard : 1, tensor == 1 ? mesh.tensor : 1};
     if (sizes[0] * sizes[1] * sizes[2] > 1) groups.insert(sizes);
   }
-  account.take(MemoryClass::communication, nccl::kScratch, std::ssize(groups));
+  const bool holders = shared_keys(mesh.tensor).holders > 1;
+  account.take(MemoryClass::communication, nccl::kScratch, std::ssize(groups) + (holders ? 1 : 0));
 }
 
 void ClosedForms::add_communication(const Candidate& candidate, Account& account) {
@@ -332,6 +348,9 @@ void ClosedForms::add_host(const Candidate& candidate, Account& account) const {
   account.take(MemoryClass::other, kHostValues);
   account.take(MemoryClass::staging, ids, 2);
   account.take(MemoryClass::staging, 8);
+  if (candidate.moments == MomentFormat::eight_bit) {
+    account.take_host(MemoryClass::staging, kCodedScales);
+  }
   account.take_host(MemoryClass::staging, 2 * kHostPiece);
   account.take_host(MemoryClass::staging, 2 * KernelScratch::kPieceElements * kFp32);
 }
@@ -343,50 +362,6 @@ MemoryUse ClosedForms::memory(const Candidate& candidate) {
   add_communication(candidate, account);
   add_host(candidate, account);
   return account.use;
-}
-
-/// Decoder::tensor_traffic() of a micro-batch: each block sums rows four times and, with the
-/// residual stream cut too, gathers them six times; the embedding and the head sum and gather once;
-/// what is computed again repeats its share. The ranks also gather their figures of softmax. Left
-/// out: key/value heads that several ranks hold, whose gradients these sum.
-double ClosedForms::tensor_bytes(const Candidate& candidate) const {
-  const int ranks = candidate.mesh.tensor;
-  if (ranks == 1) return 0;
-  const auto rows = static_cast<double>(candidate.micro * base_.data.sequence_length);
-  const double once =
-      passed(rows * static_cast<double>(base_.model.width * size_of(candidate.compute)), ranks);
-  double times = 10 * static_cast<double>(base_.model.layers) + 4;
-  const RecomputePlan plan = candidate.recompute.plan(base_.model.layers);
-  for (std::int64_t i = 0; i < std::ssize(plan.blocks); ++i) {
-    const BlockRecompute again = plan.block(i);
-    times += (again.qkv ? 1 : 0) + (again.middle ? 1 : 0) + (again.hidden ? 1 : 0);
-    if (plan.last_of_group(i) != i || (again.hidden && base_.model.branch_norms)) times += 1;
-  }
-  return once * times + passed(rows * ranks * kSoftmaxPart * kFp32, ranks);
-}
-
-StepWork ClosedForms::work(const Candidate& candidate) {
-  const MeshShape& mesh = candidate.mesh;
-  const std::int64_t sequence = base_.data.sequence_length;
-  const auto e = static_cast<double>(size_of(candidate.compute));
-  const auto batches = static_cast<double>(candidate.accumulation);
-  StepWork work;
-  const double tokens = static_cast<double>(candidate.micro * sequence) * batches / mesh.tensor;
-  work.repeated =
-      tokens * recomputed_flop(base_.model, sequence, candidate.recompute.plan(base_.model.layers));
-  work.flop = tokens * base_.model.flop_per_token(sequence) + work.repeated;
-  double shard = batches * static_cast<double>(windows(candidate).gathered_elements) * e;
-  double replicate = 0;
-  for (const UnitKind& kind : kinds(candidate)) {
-    const auto padded = static_cast<double>(kind.layout.padded() * kind.count);
-    const auto tail = static_cast<double>(kind.layout.tail() * kind.count);
-    shard += batches * padded * e;                        // each micro-batch's gradient
-    shard += (candidate.stage == 3 ? tail : padded) * e;  // what the update changed, or stage 0's
-    replicate += batches * padded / mesh.shard * kFp32 * 2;  // all-reduce of the shard's sum
-  }
-  work.sent = {passed(replicate, mesh.replicate), passed(shard, mesh.shard),
-               batches * tensor_bytes(candidate)};
-  return work;
 }
 
 }  // namespace zero

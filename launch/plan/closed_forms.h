@@ -71,6 +71,11 @@ class ClosedForms {
     std::int64_t gradients = 0;
     std::int64_t gathered_elements = 0;
   };
+  /// Key/value heads that several tensor ranks hold, because there are fewer of them than ranks.
+  struct SharedKeys {
+    int holders = 1;
+    std::int64_t elements = 0;  ///< of their weights in a block
+  };
   class Account;
 
   const Kinds& kinds(const Candidate& candidate);
@@ -85,6 +90,7 @@ class ClosedForms {
   void add_communication(const Candidate& candidate, Account& account);
   void add_host(const Candidate& candidate, Account& account) const;
   void add_groups(const MeshShape& mesh, Account& account) const;
+  SharedKeys shared_keys(int tensor) const;
   std::int64_t tensor_workspace(const Candidate& candidate) const;
   double tensor_bytes(const Candidate& candidate) const;
 
