@@ -18,6 +18,7 @@
 #include "engine/step_sums.h"
 #include "launch/plan/closed_activations.h"
 #include "launch/plan/exact_plan.h"
+#include "launch/plan/model_states.h"
 #include "model/decoder.h"
 #include "model/vocabulary_parallel.h"
 #include "partition/tensor_slice.h"
@@ -32,12 +33,6 @@ constexpr std::int64_t kCodedScales = 4100;                    // CodedMoments
 constexpr std::int64_t kFp32 = 4;
 
 std::size_t at(MemoryClass c) { return static_cast<std::size_t>(c); }
-
-/// Bytes of one moment of `elements`.
-std::int64_t moment_bytes(MomentFormat format, std::int64_t elements) {
-  const std::int64_t scales = format == MomentFormat::eight_bit ? elements / kMomentBlock : 0;
-  return elements * size_of(moment_dtype(format)) + scales * kFp32;
-}
 
 /// The rows of one rank's activations.
 DecoderRows rows_of(const DecoderShape& whole, const DecoderShape& local,

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <vector>
 
