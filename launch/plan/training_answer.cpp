@@ -46,16 +46,32 @@ void note_lower_stage(const TrainingQuestion& question, PlannedRow& row) {
   }
 }
 
-/// A row that fits by its closed form alone is passed over, and the next one is planned.
+/// Of the rows that cost the same as `row`, the one that takes least.
+void note_least(const Ranking& ranking, PlannedRow& row) {
+  const Ranked* least = &row.row;
+  for (const Ranked& each : ranking.fitting) {
+    if (each.cost == row.row.cost && each.bytes < least->bytes) least = &each;
+  }
+  if (least == &row.row) return;
+  const Candidate& c = least->candidate;
+  row.notes.push_back(fmt::format(
+      "at the same cost stage {} with {} moments and micro-batches of {} takes {}", c.stage,
+      name_of(c.moments), c.micro, bytes_text(static_cast<double>(least->bytes))));
+}
+
+/// One row of each cost. One that fits by its closed form alone is passed over, and the next one is
+/// planned.
 void plan_best(const Ranking& ranking, ClosedForms& forms, std::size_t top,
                TrainingAnswer& answer) {
   const TrainingQuestion& question = answer.question;
   for (const Ranked& each : ranking.fitting) {
     if (answer.rows.size() == top) return;
+    if (!answer.rows.empty() && answer.rows.back().row.cost == each.cost) continue;
     PlannedRow row = planned(question, each);
     if (row.bytes > question.machine.budget()) continue;
     row.plain = bounded_bytes_of(forms.memory(plain_of(each.candidate)));
     note_lower_stage(question, row);
+    note_least(ranking, row);
     answer.rows.push_back(std::move(row));
   }
 }
