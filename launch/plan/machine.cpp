@@ -167,7 +167,12 @@ Machine machine_of(const json& cluster, const std::string& source) {
   return machine;
 }
 
-Machine read_cluster(const std::string& path) { return machine_of(read_json_file(path), path); }
+Machine read_cluster(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  ZERO_CHECK(file, "--cluster: {} cannot be read; give an existing JSON file", path);
+  return machine_of(parse_json_text(text, path), path);
+}
 
 Machine this_machine(int ranks) {
   Machine machine{.source = "--machine this"};
