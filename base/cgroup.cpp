@@ -73,14 +73,15 @@ std::optional<double> memory_limit_in(const std::filesystem::path& group) {
   return unified ? unified : number_of(group / "memory.limit_in_bytes");
 }
 
-/// What the group may still take: files that the kernel keeps in memory give way.
+/// What the group may still take: files that the kernel keeps in memory give way. At most the
+/// limit, also where the files of /sys are of different moments.
 std::optional<double> memory_left_in(const std::filesystem::path& group) {
   const auto left = [&](const char* limit_file, const char* used_file, const char* files_key) {
     const auto most = number_of(group / limit_file);
     const auto now = number_of(group / used_file);
     if (!most || !now) return std::optional<double>();
     const auto files = number_behind(text_of(group / "memory.stat").value_or(""), files_key);
-    return std::optional(*most - *now + static_cast<double>(files.value_or(0)));
+    return std::optional(*most - std::max(0.0, *now - static_cast<double>(files.value_or(0))));
   };
   const auto unified = left("memory.max", "memory.current", "inactive_file ");
   return unified ? unified

@@ -91,7 +91,7 @@ class Device {
 
   virtual PieceSizes piece_sizes() const { return {}; }
   /// A GPU's memory, by its driver; for a CPU the host's, at most the limit of the process's
-  /// control group. Asks the driver or reads files of /proc and /sys on each call: some 0.1 ms.
+  /// control group. Asks the driver or reads files of /proc and /sys on each call: up to 1 ms.
   virtual MemoryCapacity capacity() const { return {}; }
 
   MemoryLedger& ledger() { return ledger_; }

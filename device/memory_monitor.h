@@ -16,9 +16,9 @@ namespace zero {
 struct MemoryMoment {
   std::string label;          ///< the caller's: "step 3, backward"
   double seconds = 0;         ///< since the monitor's construction
-  MemorySnapshot memory;      ///< `recent_peak`: since the moment before
+  MemorySnapshot memory{};    ///< `recent_peak`: since the moment before
   std::int64_t reserved = 0;  ///< Device::reserved_bytes(): at least `memory.total`
-  MemoryCapacity device;
+  MemoryCapacity device{};
 };
 
 /// How the buffers of one label changed between two moments.
@@ -45,7 +45,7 @@ class MemoryMonitor {
   /// Labels that keep growing, by at least `threshold` bytes, fastest first: the least bytes of
   /// each part of the series exceed those of the part before, so neither growth at the start
   /// (warm-up) nor a rise and fall (a sawtooth) counts. Looks at all moments and at the last 1/2,
-  /// 1/4, ... of them, where growth that started late must exceed all before it. Needs 8 moments,
+  /// 1/4, ... of them, where growth that started late must exceed all before it. Needs 16 moments,
   /// taken at the same place of a loop; fewer give nothing.
   std::vector<MemoryGrowth> leaks(std::int64_t threshold) const;
   /// leaks() of moments held elsewhere: those of a log.

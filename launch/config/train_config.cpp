@@ -247,9 +247,10 @@ EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
   };
   const std::int64_t bucket = size("reduce_bucket_size");
   options.limits = {
-      .prefetch_elements = size("stage3_prefetch_bucket_size"),
+      .prefetch_elements = maybe(values, "zero_optimization.stage3_prefetch_bucket_size"),
       .live_elements = size("stage3_max_live_parameters"),
-      .persistence_threshold = size("stage3_param_persistence_threshold"),
+      .persistence_threshold =
+          maybe(values, "zero_optimization.stage3_param_persistence_threshold"),
       .reuse_distance = size("stage3_max_reuse_distance"),
       .reduce_bucket_elements = bucket > 0 ? bucket : std::numeric_limits<std::int64_t>::max()};
   options.overlap = values.boolean("zero_optimization.overlap_comm");

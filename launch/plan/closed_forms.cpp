@@ -30,6 +30,7 @@ constexpr std::int64_t kBlock = 256;                           // ArenaLayout::k
 constexpr std::int64_t kHostValues = std::int64_t{256} << 10;  // collectives/host_values.cpp
 constexpr std::int64_t kHostPiece = std::int64_t{1} << 20;     // HostAccess::kPieceBytes
 constexpr std::int64_t kCodedScales = 4100;                    // CodedMoments
+constexpr std::int64_t kSmallParameter = 100'000;              // engine_seal.cpp
 constexpr std::int64_t kFp32 = 4;
 
 std::size_t at(MemoryClass c) { return static_cast<std::size_t>(c); }
@@ -107,7 +108,7 @@ const ClosedForms::Kinds& ClosedForms::kinds(const Candidate& candidate) {
     for (std::size_t i = parameters.units[unit].begin; i < parameters.units[unit].end; ++i) {
       specs.push_back(parameters.all[i].spec());
     }
-    const std::int64_t small = base_.engine.limits.persistence_threshold;
+    const std::int64_t small = base_.engine.limits.persistence_threshold.value_or(kSmallParameter);
     found->second.push_back({FlatLayout(specs, mesh.shard, small, alignment),
                              unit == 1 ? base_.model.layers : 1, backward_uses[unit] > 1});
   }
@@ -175,32 +176,68 @@ UnitSize ClosedForms::size_of_unit(const Candidate& candidate, const UnitKind& k
   return size;
 }
 
+/// The inputs of both schedules, with every unit gathered that has large parameters.
+ScheduleInputs ClosedForms::schedule_inputs(const Candidate& candidate) {
+  ScheduleInput training{uses(candidate.recompute), {}, base_.engine.limits};
+  for (const UnitKind& kind : kinds(candidate)) {
+    training.units.insert(training.units.end(), static_cast<std::size_t>(kind.count),
+                          size_of_unit(candidate, kind));
+  }
+  ScheduleInputs inputs{training, training};
+  inputs.evaluation.uses.clear();
+  for (const Use& use : training.uses) {
+    if (use.phase == Phase::forward || use.phase == Phase::both) {
+      inputs.evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
+    }
+  }
+  return inputs;
+}
+
+/// EngineCore::lay_out_units(): stage 3 keeps units whole that are cheaper so.
+void ClosedForms::keep_whole_units(const Candidate& candidate, ScheduleInputs& inputs,
+                                   Windows& windows) {
+  const ScheduleLimits& limits = base_.engine.limits;
+  const std::int64_t e = size_of(candidate.compute);
+  std::vector<KeptBytes> kept;
+  std::vector<std::size_t> kind_of;
+  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
+    const UnitKind& kind = kinds(candidate)[k];
+    const FlatLayout& l = kind.layout;
+    const bool small = l.tail_begin() == 0;
+    const std::int64_t sharded = small ? l.padded() : l.shard() + l.tail();
+    kept.insert(kept.end(), static_cast<std::size_t>(kind.count), {e * sharded, e * l.padded()});
+    kind_of.insert(kind_of.end(), static_cast<std::size_t>(kind.count), k);
+    if (small) windows.whole[k] = kind.count;
+  }
+  if (limits.prefetch_elements || limits.persistence_threshold) return;
+  const std::vector<bool> whole = choose_whole_units(inputs, kept);
+  for (std::size_t unit = 0; unit < whole.size(); ++unit) {
+    if (!whole[unit] || inputs.training.units[unit].gathered_elements == 0) continue;
+    ++windows.whole[kind_of[unit]];
+    for (ScheduleInput* input : {&inputs.training, &inputs.evaluation}) {
+      input->units[unit].gathered_elements = input->units[unit].gathered_bytes = 0;
+    }
+  }
+}
+
 const ClosedForms::Windows& ClosedForms::windows(const Candidate& candidate) {
   const bool grouped = candidate.recompute.kind == RecomputeChoice::Kind::groups;
   const auto [found, made] = windows_.try_emplace(
       {candidate.stage, candidate.mesh.tensor, candidate.mesh.shard, candidate.compute,
-       candidate.accumulation == 1, grouped ? candidate.recompute.count : 0});
-  if (!made) return found->second;
-  ScheduleInput input{uses(candidate.recompute), {}, base_.engine.limits};
-  for (const UnitKind& kind : kinds(candidate)) {
-    input.units.insert(input.units.end(), static_cast<std::size_t>(kind.count),
-                       size_of_unit(candidate, kind));
-  }
-  const Schedule training = make_schedule(input);
-  ScheduleInput forward = input;
-  forward.uses.clear();
-  for (const Use& use : input.uses) {
-    if (use.phase == Phase::forward || use.phase == Phase::both) {
-      forward.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
-    }
-  }
+       candidate.accumulation == 1, grouped ? candidate.recompute.count : 0,
+       moment_block(candidate.moments)});
   Windows& windows = found->second;
-  windows.parameters = std::max(training.gradients_begin, make_schedule(forward).gradients_begin);
+  if (!made) return windows;
+  ScheduleInputs inputs = schedule_inputs(candidate);
+  if (candidate.stage == 3) keep_whole_units(candidate, inputs, windows);
+  const Schedule training = make_schedule(inputs.training);
+  windows.parameters =
+      std::max(training.gradients_begin, make_schedule(inputs.evaluation).gradients_begin);
   windows.gradients = std::max<std::int64_t>(training.arena_bytes - training.gradients_begin, 0);
   for (const Window& window : training.windows) {
     if (window.kind == Window::Kind::gradients) continue;
     windows.gathered_elements +=
-        input.units[static_cast<std::size_t>(window.unit)].gathered_elements;
+        inputs.training.units[static_cast<std::size_t>(window.unit)].gathered_elements;
   }
   return windows;
 }
@@ -211,24 +248,23 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   const bool fp32 = candidate.compute == DType::fp32;
   int partials = held_partials(static_cast<int>(candidate.accumulation));
   if (fp32 && partials > 0) --partials;  // the finished gradient is one of them
-  for (const UnitKind& kind : kinds(candidate)) {
+  const Windows& arena = windows(candidate);
+  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
+    const UnitKind& kind = kinds(candidate)[k];
     const FlatLayout& l = kind.layout;
     const auto take_of = [&](MemoryClass of, std::int64_t bytes) {
       account.take_of(shards, of, bytes, kind.count);
     };
-    if (candidate.stage < 3) {
-      take_of(MemoryClass::parameters, e * l.padded());
-    } else {
-      take_of(MemoryClass::parameters, e * l.shard());
-      take_of(MemoryClass::parameters, e * l.tail());
-    }
+    const std::int64_t whole = candidate.stage < 3 ? kind.count : arena.whole[k];
+    account.take_of(shards, MemoryClass::parameters, e * l.padded(), whole);
+    account.take_of(shards, MemoryClass::parameters, e * l.shard(), kind.count - whole);
+    account.take_of(shards, MemoryClass::parameters, e * l.tail(), kind.count - whole);
     take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()));
     for (int i = 0; i < partials; ++i) take_of(MemoryClass::gradients, kFp32 * l.shard());
     const std::int64_t own = candidate.stage == 0 ? l.padded() : l.shard();
     if (!fp32) account.take(MemoryClass::optimizer, kFp32 * own, kind.count);
     account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own), 2 * kind.count);
   }
-  const Windows& arena = windows(candidate);
   account.take_of(shards, MemoryClass::gathered, arena.parameters);
   account.take_of(shards, MemoryClass::gathered, arena.gradients);
 }

@@ -11,6 +11,7 @@
 
 #include "engine/counted_mesh.h"
 #include "engine/schedule.h"
+#include "engine/whole_units.h"
 #include "launch/config/train_config.h"
 #include "launch/plan/candidate.h"
 #include "launch/train/plan.h"
@@ -43,8 +44,8 @@ struct StepWork {
 ///   staging        token ids, pieces of host memory
 ///
 /// m: bytes of a moment (4, 2, 1 + 4/256). In fp32 parameters are their own masters: 2m alone, and
-/// one partial sum fewer. W: parameters that stage 3 keeps whole (at most
-/// stage3_param_persistence_threshold elements).
+/// one partial sum fewer. W: parameters that stage 3 keeps whole beside their shards (at most
+/// stage3_param_persistence_threshold elements); units that choose_whole_units() keeps take e P.
 class ClosedForms {
  public:
   /// `base`: any candidate's configuration, for what all have in common: model, sequence, limits,
@@ -70,6 +71,8 @@ class ClosedForms {
     std::int64_t parameters = 0;
     std::int64_t gradients = 0;
     std::int64_t gathered_elements = 0;
+    std::array<std::int64_t, 3>
+        whole{};  ///< of stage 3: units of each kind that are never gathered
   };
   /// Key/value heads that several tensor ranks hold, because there are fewer of them than ranks.
   struct SharedKeys {
@@ -79,6 +82,8 @@ class ClosedForms {
   class Account;
 
   const Kinds& kinds(const Candidate& candidate);
+  ScheduleInputs schedule_inputs(const Candidate& candidate);
+  void keep_whole_units(const Candidate& candidate, ScheduleInputs& inputs, Windows& windows);
   const Windows& windows(const Candidate& candidate);
   const std::vector<Use>& uses(const RecomputeChoice& recompute);
   std::int64_t scratch(const Candidate& candidate);
@@ -100,7 +105,7 @@ class ClosedForms {
   const PieceSizes pieces_;
   // What many candidates share, by what decides it.
   std::map<std::tuple<int, int, std::int64_t>, Kinds> kinds_;
-  std::map<std::tuple<int, int, int, DType, bool, std::int64_t>, Windows> windows_;
+  std::map<std::tuple<int, int, int, DType, bool, std::int64_t, std::int64_t>, Windows> windows_;
   std::map<std::int64_t, std::vector<Use>> uses_;
   std::map<std::tuple<int, std::int64_t, DType>, std::int64_t> scratch_;
 };

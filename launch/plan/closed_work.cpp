@@ -49,11 +49,14 @@ StepWork ClosedForms::work(const Candidate& candidate) {
   work.flop = tokens * base_.model.flop_per_token(sequence) + work.repeated;
   double shard = batches * static_cast<double>(windows(candidate).gathered_elements) * e;
   double replicate = 0;
-  for (const UnitKind& kind : kinds(candidate)) {
+  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
+    const UnitKind& kind = kinds(candidate)[k];
     const auto padded = static_cast<double>(kind.layout.padded() * kind.count);
-    const auto tail = static_cast<double>(kind.layout.tail() * kind.count);
-    shard += batches * padded * e;                        // each micro-batch's gradient
-    shard += (candidate.stage == 3 ? tail : padded) * e;  // what the update changed, or stage 0's
+    const std::int64_t whole = candidate.stage < 3 ? kind.count : windows(candidate).whole[k];
+    const auto published = static_cast<double>(kind.layout.padded() * whole +
+                                               kind.layout.tail() * (kind.count - whole));
+    shard += batches * padded * e;  // each micro-batch's gradient
+    shard += published * e;         // what the update changed, or stage 0's sum
     replicate += batches * padded / mesh.shard * kBytesOfFp32 * 2;  // all-reduce of the shard's sum
   }
   work.sent = {passed(replicate, mesh.replicate), passed(shard, mesh.shard),

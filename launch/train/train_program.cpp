@@ -362,7 +362,7 @@ PrintedPlan printed_plan(const TrainFlags& flags, int world) {
   } else {
     for (const std::string& line : config.warnings) printed.text += "warning: " + line + "\n";
     for (const std::string& line : recompute_lines(config)) printed.text += line + "\n";
-    printed.text += plan.text();
+    printed.text += plan.text(flags.labels ? LiveMemory::Labels::all : LiveMemory::Labels::largest);
   }
   try {
     check_memory_limit(config, backend, plans);

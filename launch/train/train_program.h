@@ -15,6 +15,7 @@ struct TrainFlags {
   std::vector<std::string> overrides;
   bool print_config = false;
   bool plan = false;
+  bool labels = false;        ///< with --plan: name every tensor that is live at the peak
   std::string print_value{};  ///< the key; empty: none
   bool json = false;
   bool profile = false;  ///< overrides run.profile

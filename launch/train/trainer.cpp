@@ -144,7 +144,7 @@ Trainer::Trainer(const TrainerParts& parts)
       loss_scaling_(config_),
       exposed_units_(training_state_.engine().unit_names(), training_state_.engine().schedule()) {
   if (parts.folder_lock == nullptr) return;
-  training_state_.checkpointer()->check_before_saves([lock = parts.folder_lock] { lock->check(); });
+  training_state_.save_rules().check = [lock = parts.folder_lock] { lock->check(); };
 }
 
 int Trainer::run() {

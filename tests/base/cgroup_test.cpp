@@ -109,6 +109,16 @@ TEST_F(CgroupFiles, AllMemoryIsTheMachinesOrTheSmallestLimitOfVersionTwo) {
   EXPECT_EQ(memory(), 1);
 }
 
+TEST_F(CgroupFiles, AvailableMemoryIsAtMostTheLimit) {
+  write("proc/meminfo", "MemTotal: 90 kB\nMemAvailable: 80 kB\n");
+  write("proc/self/cgroup", "0::/a\n");
+  write("sys/fs/cgroup/a/memory.max", "40000\n");
+  write("sys/fs/cgroup/a/memory.current", "1000\n");
+  write("sys/fs/cgroup/a/memory.stat", "inactive_file 5000\n");  // read after a large file was
+  EXPECT_EQ(memory(), 40000);
+  EXPECT_EQ(total(), 40000);
+}
+
 TEST_F(CgroupFiles, AllMemoryIsLimitedByVersionOneToo) {
   write("proc/meminfo", "MemTotal: 90 kB\nMemAvailable: 50 kB\n");
   write("proc/self/cgroup", "7:memory:/job\n");
