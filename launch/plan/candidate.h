@@ -74,11 +74,11 @@ std::vector<RecomputeChoice> usual_recomputes(std::int64_t layers);
 
 /// What is to be trained, where.
 struct TrainingQuestion {
-  DecoderShape model;
-  std::string model_text;  ///< as it was given
+  DecoderShape model{};
+  std::string model_text{};  ///< as it was given
   std::int64_t sequence = 0;
-  Machine machine;
-  CandidateAxes axes;
+  Machine machine{};
+  CandidateAxes axes{};
   std::vector<std::string>
       data;  ///< token files of written configurations; empty: a name to replace
 };

@@ -26,14 +26,14 @@
 namespace zero {
 namespace {
 
-constexpr std::int64_t kBlock = 256;                           // ArenaLayout::kAlignment
+constexpr std::int64_t kArenaBlock = 256;                      // ArenaLayout::kAlignment
 constexpr std::int64_t kHostValues = std::int64_t{256} << 10;  // collectives/host_values.cpp
 constexpr std::int64_t kHostPiece = std::int64_t{1} << 20;     // HostAccess::kPieceBytes
 constexpr std::int64_t kCodedScales = 4100;                    // CodedMoments
 constexpr std::int64_t kSmallParameter = 100'000;              // engine_seal.cpp
 constexpr std::int64_t kFp32 = 4;
 
-std::size_t at(MemoryClass c) { return static_cast<std::size_t>(c); }
+std::size_t ledger_place(MemoryClass c) { return static_cast<std::size_t>(c); }
 
 /// The rows of one rank's activations.
 DecoderRows rows_of(const DecoderShape& whole, const DecoderShape& local,
@@ -65,15 +65,15 @@ class ClosedForms::Account {
       : gpu_(kind == DeviceKind::cuda), nccl_(backend == BackendKind::nccl) {}
 
   void take(MemoryClass of, std::int64_t bytes, std::int64_t count = 1) {
-    use.ledger[at(of)] += bytes * count;
-    if (gpu_) use.device.arenas[at(of)] += round_up(bytes, kBlock) * count;
+    use.ledger[ledger_place(of)] += bytes * count;
+    if (gpu_) use.device.arenas[ledger_place(of)] += round_up(bytes, kArenaBlock) * count;
   }
   void take_of(int ranks, MemoryClass of, std::int64_t bytes, std::int64_t count = 1) {
     if (!nccl_ || !nccl::gives_memory(ranks, bytes, DType::u8)) return take(of, bytes, count);
-    use.ledger[at(of)] += bytes * count;
+    use.ledger[ledger_place(of)] += bytes * count;
     use.device.adopted += round_up(bytes, DeviceBytes::kPage) * count;
   }
-  void take_host(MemoryClass of, std::int64_t bytes) { use.ledger[at(of)] += bytes; }
+  void take_host(MemoryClass of, std::int64_t bytes) { use.ledger[ledger_place(of)] += bytes; }
   bool gpu() const { return gpu_; }
 
   MemoryUse use{};

@@ -20,8 +20,8 @@ namespace {
 
 constexpr double kGiga = 1e9;
 
-std::string gb(double bytes) { return fmt::format("{:.1f} GB", bytes / kGiga); }
-std::string gib(double bytes) { return fmt::format("{:.3f} GiB", bytes / 0x1.0p30); }
+std::string gb_text(double bytes) { return fmt::format("{:.1f} GB", bytes / kGiga); }
+std::string gib_text(double bytes) { return fmt::format("{:.3f} GiB", bytes / 0x1.0p30); }
 
 /// Parameters, gradients and both moments in one type, as introductions add them up.
 std::string one_type(std::string_view name, double parameters, double bytes, std::string_view why) {
@@ -30,7 +30,7 @@ std::string one_type(std::string_view name, double parameters, double bytes, std
                      each / kGiga, 2 * each / kGiga, 4 * each / kGiga, why);
 }
 
-Estimate llama() {
+Estimate llama_estimate() {
   const std::int64_t exact = decoder_shape({{"name", "llama-7b"}}).parameter_count();
   const ModelStates rounded = model_states(7'000'000'000, 0, 1);
   const double masters = 4 * 7e9;
@@ -49,24 +49,24 @@ Estimate llama() {
                    static_cast<double>(rounded.gradients) / kGiga,
                    (static_cast<double>(rounded.optimizer) - masters) / kGiga,
                    static_cast<double>(rounded.total()) / kGiga),
-       fmt::format("exact  {} parameters x 16 B = {} ({:.2f} GiB)", exact, gb(all),
+       fmt::format("exact  {} parameters x 16 B = {} ({:.2f} GiB)", exact, gb_text(all),
                    all / 0x1.0p30)},
       "activations, gathered windows, buffers of sums, and what CUDA takes; 7B is 6.7"};
 }
 
-Estimate small() {
+Estimate small_estimate() {
   const double one = 88.44e6 * 4;
   return {"88.44M parameters in fp32",
-          {fmt::format("parameters                     {}", gib(one)),
-           fmt::format("with gradients and a momentum  {}", gib(3 * one)),
-           fmt::format("with Adam's two moments        {}", gib(4 * one)),
+          {fmt::format("parameters                     {}", gib_text(one)),
+           fmt::format("with gradients and a momentum  {}", gib_text(3 * one)),
+           fmt::format("with Adam's two moments        {}", gib_text(4 * one)),
            fmt::format("introductions print {:.3f}, {:.3f} and {:.2f}: 88.44 x 4 / 1024, millions "
                        "of bytes taken for MiB",
                        88.44 * 4 / 1024, 3 * 88.44 * 4 / 1024, 4 * 88.44 * 4 / 1024)},
           "activations, which are larger here (see below)"};
 }
 
-Estimate stages(const ExplainQuestion& question) {
+Estimate stages_estimate(const ExplainQuestion& question) {
   Estimate estimate{
       fmt::format("{} parameters over {} ranks, bf16 with fp32 masters and Adam, a rank",
                   question.parameters, question.ranks),
@@ -76,7 +76,7 @@ Estimate stages(const ExplainQuestion& question) {
   const std::int64_t share = div_ceil(question.parameters, question.ranks);
   for (int stage = 0; stage <= 3; ++stage) {
     const ModelStates states = model_states(question.parameters, stage, question.ranks);
-    const auto cell = [](std::int64_t bytes) { return gb(static_cast<double>(bytes)); };
+    const auto cell = [](std::int64_t bytes) { return gb_text(static_cast<double>(bytes)); };
     const auto held = [&](int from) { return stage >= from ? share : question.parameters; };
     estimate.lines.push_back(fmt::format("{:<5} {:>13} {:>13} {:>13} {:>13}   {}, {}, {}", stage,
                                          cell(states.parameters), cell(states.gradients),
@@ -86,7 +86,7 @@ Estimate stages(const ExplainQuestion& question) {
   return estimate;
 }
 
-Estimate activations() {
+Estimate activations_estimate() {
   constexpr std::int64_t kLayers = 12;
   const DecoderShape model = decoder_shape(
       {{"layers", kLayers}, {"width", 768}, {"heads", 12}, {"context", 512}, {"vocabulary", 3894}});
@@ -113,7 +113,7 @@ Estimate activations() {
   return estimate;
 }
 
-Estimate precision() {
+Estimate precision_estimate() {
   const std::int64_t count = decoder_shape({{"name", "llama-7b"}}).parameter_count();
   Estimate estimate{fmt::format("weights of LLaMA 7B by bytes of an element, {} elements", count),
                     {},
@@ -129,7 +129,7 @@ Estimate precision() {
   return estimate;
 }
 
-Estimate cache() {
+Estimate cache_estimate() {
   const DecoderShape model = decoder_shape({{"name", "llama-7b"}});
   const double one = static_cast<double>(cache_bytes(model, 2048, 2));
   const std::vector<std::int64_t> lengths{100, 300, 700, 2000};
@@ -161,7 +161,8 @@ std::int64_t cache_tokens(const std::vector<std::int64_t>& lengths, std::int64_t
 }
 
 std::vector<Estimate> estimates(const ExplainQuestion& question) {
-  return {llama(), small(), stages(question), activations(), precision(), cache()};
+  return {llama_estimate(),       small_estimate(),     stages_estimate(question),
+          activations_estimate(), precision_estimate(), cache_estimate()};
 }
 
 std::string explained(const ExplainQuestion& question) {

@@ -20,7 +20,7 @@ struct Machine {
   DeviceKind kind = DeviceKind::cuda;
   std::int64_t memory = 0;   ///< bytes of a device
   std::int64_t reserve = 0;  ///< of them, kept free for what no plan knows
-  std::string source;        ///< for messages: "--gpus", a file
+  std::string source{};      ///< for messages: "--gpus", a file
 
   /// Rates, as given; 0: unknown, and no time is estimated.
   double compute = 0;        ///< FLOP/s of a device in half precision

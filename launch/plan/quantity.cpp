@@ -19,30 +19,30 @@
 namespace zero {
 namespace {
 
-struct Unit {
+struct NamedUnit {
   std::string_view name;
   double size;
 };
 constexpr std::array kByteUnits{
-    Unit{"B", 1},          Unit{"kB", 1e3},       Unit{"MB", 1e6},
-    Unit{"GB", 1e9},       Unit{"TB", 1e12},      Unit{"KiB", 1024.0},
-    Unit{"MiB", 0x1.0p20}, Unit{"GiB", 0x1.0p30}, Unit{"TiB", 0x1.0p40}};
-constexpr std::array kLinkUnits{Unit{"MB/s", 1e6},       Unit{"GB/s", 1e9},
-                                Unit{"TB/s", 1e12},      Unit{"MiB/s", 0x1.0p20},
-                                Unit{"GiB/s", 0x1.0p30}, Unit{"Mbit/s", 1e6 / 8},
-                                Unit{"Gbit/s", 1e9 / 8}, Unit{"Tbit/s", 1e12 / 8}};
-constexpr std::array kComputeUnits{Unit{"GFLOP/s", 1e9}, Unit{"TFLOP/s", 1e12},
-                                   Unit{"PFLOP/s", 1e15}};
+    NamedUnit{"B", 1},          NamedUnit{"kB", 1e3},       NamedUnit{"MB", 1e6},
+    NamedUnit{"GB", 1e9},       NamedUnit{"TB", 1e12},      NamedUnit{"KiB", 1024.0},
+    NamedUnit{"MiB", 0x1.0p20}, NamedUnit{"GiB", 0x1.0p30}, NamedUnit{"TiB", 0x1.0p40}};
+constexpr std::array kLinkUnits{NamedUnit{"MB/s", 1e6},       NamedUnit{"GB/s", 1e9},
+                                NamedUnit{"TB/s", 1e12},      NamedUnit{"MiB/s", 0x1.0p20},
+                                NamedUnit{"GiB/s", 0x1.0p30}, NamedUnit{"Mbit/s", 1e6 / 8},
+                                NamedUnit{"Gbit/s", 1e9 / 8}, NamedUnit{"Tbit/s", 1e12 / 8}};
+constexpr std::array kComputeUnits{NamedUnit{"GFLOP/s", 1e9}, NamedUnit{"TFLOP/s", 1e12},
+                                   NamedUnit{"PFLOP/s", 1e15}};
 
 /// What a text may be, for messages.
-struct Kind {
-  std::span<const Unit> units;
+struct UnitsOfFigure {
+  std::span<const NamedUnit> units;
   std::string_view example;
 };
 
-std::string expected(const Kind& kind) {
+std::string expected_figure(const UnitsOfFigure& kind) {
   std::string names;
-  for (const Unit& unit : kind.units) {
+  for (const NamedUnit& unit : kind.units) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", unit.name);
   }
   return fmt::format("a number above 0 and one of the units {}, such as \"{}\"", names,
@@ -58,17 +58,17 @@ std::optional<double> number_before_unit(std::string_view text, std::size_t& end
   return value;
 }
 
-double figure(std::string_view text, std::string_view place, const Kind& kind) {
+double figure(std::string_view text, std::string_view place, const UnitsOfFigure& kind) {
   std::size_t end = 0;
   const std::optional<double> value = number_before_unit(text, end);
   std::string_view unit = text.substr(std::min(end, text.size()));
   while (unit.starts_with(' ')) unit.remove_prefix(1);
   const std::string found = printable_line(std::string(text));
   ZERO_CHECK(!value || !unit.empty(), "{}: found \"{}\" without a unit, expected {}", place, found,
-             expected(kind));
-  const auto known = std::ranges::find(kind.units, unit, &Unit::name);
+             expected_figure(kind));
+  const auto known = std::ranges::find(kind.units, unit, &NamedUnit::name);
   ZERO_CHECK(value && known != kind.units.end(), "{}: found \"{}\", expected {}", place, found,
-             expected(kind));
+             expected_figure(kind));
   return *value * known->size;
 }
 

@@ -14,12 +14,12 @@ namespace {
 bool in_half(const Candidate& candidate) { return candidate.compute != DType::fp32; }
 
 /// Bytes that a rank sends to other hosts, and within its own.
-struct Sent {
+struct SentBytes {
   double between = 0;
   double within = 0;
 };
-Sent sent(const StepWork& work, const Candidate& candidate, const Machine& machine) {
-  Sent sum;
+SentBytes sent_bytes(const StepWork& work, const Candidate& candidate, const Machine& machine) {
+  SentBytes sum;
   for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
     (machine.leaves_host(axis, candidate.mesh) ? sum.between : sum.within) += work.along(axis);
   }
@@ -48,7 +48,7 @@ Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, Clos
   const bool others = question.machine.has_rates(true) || question.machine.has_rates(false);
   const double tokens = row.tokens = static_cast<double>(candidate.sequences() * question.sequence);
   const double ranks = question.machine.world();
-  const Sent bytes = sent(row.work, candidate, question.machine);
+  const SentBytes bytes = sent_bytes(row.work, candidate, question.machine);
   row.cost = {.seconds = row.step_seconds > 0 || !others ? row.step_seconds * ranks / tokens
                                                          : std::numeric_limits<double>::infinity(),
               .flop = question.model.flop_per_token(question.sequence) +

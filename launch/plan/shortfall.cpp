@@ -14,7 +14,7 @@
 namespace zero {
 namespace {
 
-constexpr int kMostHosts = 4096;
+constexpr int kMostHostsTried = 4096;
 
 /// The same question with more hosts; tensor degrees stay within a host, so every candidate stays.
 TrainingQuestion with_hosts(const TrainingQuestion& question, int hosts) {
@@ -54,9 +54,9 @@ std::int64_t least_bytes(const TrainingQuestion& whole) {
   return least;
 }
 
-/// The least hosts that fit, doubled from those there are; nothing up to kMostHosts.
+/// The least hosts that fit, doubled from those there are; nothing up to kMostHostsTried.
 std::optional<int> enough_hosts(const TrainingQuestion& question) {
-  for (int hosts = 2 * question.machine.hosts; hosts <= kMostHosts; hosts *= 2) {
+  for (int hosts = 2 * question.machine.hosts; hosts <= kMostHostsTried; hosts *= 2) {
     if (least_bytes(with_hosts(question, hosts)) <= question.machine.budget()) return hosts;
   }
   return std::nullopt;
@@ -71,36 +71,36 @@ std::optional<std::int64_t> short_sequence(const TrainingQuestion& question) {
   return std::nullopt;
 }
 
-std::int64_t of(const PlannedRow& row, MemoryClass c) {
+std::int64_t class_of(const PlannedRow& row, MemoryClass c) {
   return row.exact.memory.ledger[static_cast<std::size_t>(c)];
 }
 
-std::string bytes(std::int64_t value) { return bytes_text(static_cast<double>(value)); }
+std::string bytes_in_text(std::int64_t value) { return bytes_text(static_cast<double>(value)); }
 
 /// What the roadmap has for the classes that are in the way.
 void add_roadmap(const PlannedRow& least, std::int64_t budget, std::vector<std::string>& lines) {
-  const std::int64_t optimizer = of(least, MemoryClass::optimizer);
-  const std::int64_t states =
-      of(least, MemoryClass::parameters) + of(least, MemoryClass::gradients) + optimizer;
-  const std::int64_t activations = of(least, MemoryClass::activations);
+  const std::int64_t optimizer = class_of(least, MemoryClass::optimizer);
+  const std::int64_t states = class_of(least, MemoryClass::parameters) +
+                              class_of(least, MemoryClass::gradients) + optimizer;
+  const std::int64_t activations = class_of(least, MemoryClass::activations);
   const auto outcome = [&](std::int64_t left) {
     return left <= budget ? "which would fit" : "which would not be enough alone";
   };
   lines.push_back(fmt::format(
       "not there yet, on the roadmap: tiers below device memory (optimizer states in host memory "
       "would leave {} here, {}; all model states, {}, {})",
-      bytes(least.bytes - optimizer), outcome(least.bytes - optimizer), bytes(least.bytes - states),
-      outcome(least.bytes - states)));
+      bytes_in_text(least.bytes - optimizer), outcome(least.bytes - optimizer),
+      bytes_in_text(least.bytes - states), outcome(least.bytes - states)));
   lines.push_back(fmt::format(
       "not there yet, on the roadmap: LoRA (frozen parameters have neither gradients nor optimizer "
       "states; without these: {}, {}) and pipeline stages (a part of the blocks on each rank)",
-      bytes(least.bytes - optimizer - of(least, MemoryClass::gradients)),
-      outcome(least.bytes - optimizer - of(least, MemoryClass::gradients))));
+      bytes_in_text(least.bytes - optimizer - class_of(least, MemoryClass::gradients)),
+      outcome(least.bytes - optimizer - class_of(least, MemoryClass::gradients))));
   if (activations < states) return;
   lines.push_back(fmt::format(
       "not there yet, on the roadmap: long context (ring attention cuts a sequence over ranks; "
       "activations are {} of {})",
-      bytes(activations), bytes(least.bytes)));
+      bytes_in_text(activations), bytes_in_text(least.bytes)));
 }
 
 }  // namespace
@@ -108,16 +108,16 @@ void add_roadmap(const PlannedRow& least, std::int64_t budget, std::vector<std::
 std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
                                          const PlannedRow& least) {
   const std::int64_t budget = question.machine.budget();
-  std::vector<std::string> lines{
-      fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
-                  bytes(least.bytes), bytes(budget), bytes(least.bytes - budget),
-                  name_of(least.largest_class()), bytes(of(least, least.largest_class())))};
+  std::vector<std::string> lines{fmt::format(
+      "no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
+      bytes_in_text(least.bytes), bytes_in_text(budget), bytes_in_text(least.bytes - budget),
+      name_of(least.largest_class()), bytes_in_text(class_of(least, least.largest_class())))};
   if (const auto hosts = enough_hosts(question)) {
     lines.push_back(fmt::format("more devices help: {} x {} fit by the closed forms", *hosts,
                                 question.machine.devices));
   } else {
-    lines.push_back(fmt::format("more devices do not help: {} x {} do not fit either", kMostHosts,
-                                question.machine.devices));
+    lines.push_back(fmt::format("more devices do not help: {} x {} do not fit either",
+                                kMostHostsTried, question.machine.devices));
   }
   if (const auto sequence = short_sequence(question)) {
     lines.push_back(

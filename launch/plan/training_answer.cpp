@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kTooLarge = 3;
 
-PlannedRow planned(const TrainingQuestion& question, const Ranked& row) {
+PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row) {
   PlannedRow planned{.row = row};
   planned.exact = exact_plan(config_of(question, row.candidate), question.machine.backend());
   planned.bytes = bounded_bytes_of(planned.exact.memory);
@@ -67,7 +67,7 @@ void plan_best(const Ranking& ranking, ClosedForms& forms, std::size_t top,
   for (const Ranked& each : ranking.fitting) {
     if (answer.rows.size() == top) return;
     if (!answer.rows.empty() && answer.rows.back().row.cost == each.cost) continue;
-    PlannedRow row = planned(question, each);
+    PlannedRow row = planned_row(question, each);
     if (row.bytes > question.machine.budget()) continue;
     row.plain = bounded_bytes_of(forms.memory(plain_of(each.candidate)));
     note_lower_stage(question, row);
@@ -81,13 +81,13 @@ void plan_too_large(const Ranking& ranking, ClosedForms& forms, TrainingAnswer& 
     if (answer.too_large.size() == kTooLarge) return;
     const bool cheaper = answer.rows.empty() || each.cost < answer.rows.front().row.cost;
     if (!cheaper) continue;
-    PlannedRow row = planned(answer.question, each);
+    PlannedRow row = planned_row(answer.question, each);
     row.plain = bounded_bytes_of(forms.memory(plain_of(each.candidate)));
     answer.too_large.push_back(std::move(row));
   }
 }
 
-void write_file(const std::string& path, const std::string& text) {
+void write_row(const std::string& path, const std::string& text) {
   ZERO_CHECK(!std::filesystem::exists(path),
              "--write: {} exists; give another name, or remove that file", path);
   errno = 0;
@@ -97,7 +97,7 @@ void write_file(const std::string& path, const std::string& text) {
   ZERO_CHECK(file, "--write: {} cannot be written: {}", path, std::strerror(errno));
 }
 
-std::string numbered(const std::string& path, std::size_t number) {
+std::string numbered_path(const std::string& path, std::size_t number) {
   if (number == 0) return path;
   const std::filesystem::path whole(path);
   const std::string name =
@@ -136,9 +136,9 @@ TrainingAnswer answer_training(const TrainingQuestion& question, int top) {
 void write_rows(TrainingAnswer& answer, const std::string& path) {
   for (std::size_t i = 0; i < answer.rows.size(); ++i) {
     PlannedRow& row = answer.rows[i];
-    row.written = numbered(path, i);
-    write_file(row.written,
-               written_configuration(answer.question, row.row.candidate).dump(2) + "\n");
+    row.written = numbered_path(path, i);
+    write_row(row.written,
+              written_configuration(answer.question, row.row.candidate).dump(2) + "\n");
   }
 }
 

@@ -29,7 +29,7 @@ struct PlannedRow {
 
 /// What zero_plan says about training.
 struct TrainingAnswer {
-  TrainingQuestion question;
+  TrainingQuestion question{};
   std::int64_t candidates = 0;
   std::int64_t fitting = 0;             ///< by closed forms
   std::vector<PlannedRow> rows{};       ///< the best that fit, best first

@@ -15,9 +15,9 @@
 namespace zero {
 namespace {
 
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string grouped(std::int64_t count) {
+std::string grouped_digits(std::int64_t count) {
   std::string digits = std::to_string(count);
   for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
     digits.insert(static_cast<std::size_t>(at), ",");
@@ -25,14 +25,14 @@ std::string grouped(std::int64_t count) {
   return digits;
 }
 
-std::string size_text(double bytes) { return bytes_text(bytes); }
-std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+std::string size_shown(double bytes) { return bytes_text(bytes); }
+std::string size_shown(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
 std::string mesh_text(const MeshShape& mesh) {
   return fmt::format("{} x {} x {}", mesh.replicate, mesh.shard, mesh.tensor);
 }
 
-std::string percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
+std::string percent_text(double part) { return fmt::format("{:.1f} %", 100 * part); }
 
 double repeated_share(const StepWork& work) { return work.repeated / work.flop; }
 
@@ -42,7 +42,7 @@ std::string sent_text(const PlannedRow& row) {
   for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
     const std::int64_t bytes = row.exact.traffic.of(axis).total();
     text += text.empty() ? "" : " / ";
-    text += row.row.candidate.mesh.size(axis) == 1 ? "-" : size_text(bytes);
+    text += row.row.candidate.mesh.size(axis) == 1 ? "-" : size_shown(bytes);
   }
   return text;
 }
@@ -50,10 +50,10 @@ std::string sent_text(const PlannedRow& row) {
 /// How the row's bytes stand to what the machine has.
 std::string fit_text(const PlannedRow& row, std::int64_t budget) {
   const std::int64_t over = row.bytes - budget;
-  if (over <= 0) return fmt::format("fits, {} free", size_text(-over));
+  if (over <= 0) return fmt::format("fits, {} free", size_shown(-over));
   const auto of = static_cast<std::size_t>(row.largest_class());
-  return fmt::format("short {}; {} {}", size_text(over), name_of(row.largest_class()),
-                     size_text(row.exact.memory.ledger[of]));
+  return fmt::format("short {}; {} {}", size_shown(over), name_of(row.largest_class()),
+                     size_shown(row.exact.memory.ledger[of]));
 }
 
 constexpr const char* kRowFormat =
@@ -71,9 +71,9 @@ std::string row_line(const PlannedRow& row, std::size_t number, std::int64_t bud
   const double saved = 1 - static_cast<double>(row.bytes) / static_cast<double>(row.plain);
   return fmt::format(
       kRowFormat, number, c.stage, c.micro, c.accumulation, c.recompute.text(), mesh_text(c.mesh),
-      name_of(c.moments), name_of(c.compute), size_text(row.bytes), fit_text(row, budget),
-      fmt::format("{} {}", size_text(row.plain - row.bytes), percent(saved)), sent_text(row),
-      fmt::format("{:.3g}", row.row.work.flop / 1e15), percent(repeated_share(row.row.work)));
+      name_of(c.moments), name_of(c.compute), size_shown(row.bytes), fit_text(row, budget),
+      fmt::format("{} {}", size_shown(row.plain - row.bytes), percent_text(saved)), sent_text(row),
+      fmt::format("{:.3g}", row.row.work.flop / 1e15), percent_text(repeated_share(row.row.work)));
 }
 
 std::string rows_text(const std::vector<PlannedRow>& rows, std::int64_t budget) {
@@ -121,43 +121,44 @@ std::string closed_text(const std::vector<PlannedRow>& rows) {
   return fmt::format("closed forms are within {:.2f} % of these plans\n", 100 * worst);
 }
 
-json class_bytes(const BytesByClass& bytes) {
-  json all = json::object();
+OrderedJson class_bytes(const BytesByClass& bytes) {
+  OrderedJson all = OrderedJson::object();
   for (const MemoryClass c : all_memory_classes()) {
     all[std::string(name_of(c))] = bytes[static_cast<std::size_t>(c)];
   }
   return all;
 }
 
-json row_json(const PlannedRow& row, std::int64_t budget) {
+OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
   const Candidate& c = row.row.candidate;
-  json all{{"stage", c.stage},
-           {"micro_batch", c.micro},
-           {"accumulation", c.accumulation},
-           {"sequences_a_step", c.sequences()},
-           {"recompute", c.recompute.text()},
-           {"mesh",
-            {{"replicate", c.mesh.replicate}, {"shard", c.mesh.shard}, {"tensor", c.mesh.tensor}}},
-           {"moments", name_of(c.moments)},
-           {"dtype", name_of(c.compute)},
-           {"bytes", row.bytes},
-           {"closed_form_bytes", row.row.bytes},
-           {"fits", row.bytes <= budget},
-           {"short_bytes", std::max<std::int64_t>(0, row.bytes - budget)},
-           {"largest_class", name_of(row.largest_class())},
-           {"memory", class_bytes(row.exact.memory.ledger)},
-           {"plain_bytes", row.plain},
-           {"communication", axes_json(row.exact.traffic, c.mesh)},
-           {"flop", row.row.work.flop},
-           {"flop_repeated", row.row.work.repeated}};
-  all["seconds"] = row.row.step_seconds > 0 ? json(row.row.step_seconds) : json();
+  OrderedJson all{
+      {"stage", c.stage},
+      {"micro_batch", c.micro},
+      {"accumulation", c.accumulation},
+      {"sequences_a_step", c.sequences()},
+      {"recompute", c.recompute.text()},
+      {"mesh",
+       {{"replicate", c.mesh.replicate}, {"shard", c.mesh.shard}, {"tensor", c.mesh.tensor}}},
+      {"moments", name_of(c.moments)},
+      {"dtype", name_of(c.compute)},
+      {"bytes", row.bytes},
+      {"closed_form_bytes", row.row.bytes},
+      {"fits", row.bytes <= budget},
+      {"short_bytes", std::max<std::int64_t>(0, row.bytes - budget)},
+      {"largest_class", name_of(row.largest_class())},
+      {"memory", class_bytes(row.exact.memory.ledger)},
+      {"plain_bytes", row.plain},
+      {"communication", axes_json(row.exact.traffic, c.mesh)},
+      {"flop", row.row.work.flop},
+      {"flop_repeated", row.row.work.repeated}};
+  all["seconds"] = row.row.step_seconds > 0 ? OrderedJson(row.row.step_seconds) : OrderedJson();
   all["notes"] = row.notes;
   if (!row.written.empty()) all["written"] = row.written;
   return all;
 }
 
-json rows_json(const std::vector<PlannedRow>& rows, std::int64_t budget) {
-  json all = json::array();
+OrderedJson rows_json(const std::vector<PlannedRow>& rows, std::int64_t budget) {
+  OrderedJson all = OrderedJson::array();
   for (const PlannedRow& row : rows) all.push_back(row_json(row, budget));
   return all;
 }
@@ -170,8 +171,8 @@ std::string text_of(const TrainingAnswer& answer) {
   std::string text = fmt::format(
       "{}: {} parameters; sequences of {} tokens; {}\n{} candidates, {} of them fit by closed "
       "forms\n{}\n\n",
-      question.model_text, grouped(question.model.parameter_count()), question.sequence,
-      question.machine.text(), grouped(answer.candidates), grouped(answer.fitting),
+      question.model_text, grouped_digits(question.model.parameter_count()), question.sequence,
+      question.machine.text(), grouped_digits(answer.candidates), grouped_digits(answer.fitting),
       order_text(question.machine));
   if (!answer.rows.empty()) text += rows_text(answer.rows, budget) + "\n";
   if (!answer.too_large.empty()) {
@@ -184,7 +185,7 @@ std::string text_of(const TrainingAnswer& answer) {
   return text + legend(answer) + closed_text(answer.rows.empty() ? answer.too_large : answer.rows);
 }
 
-json json_of(const TrainingAnswer& answer) {
+OrderedJson json_of(const TrainingAnswer& answer) {
   const TrainingQuestion& question = answer.question;
   const Machine& machine = question.machine;
   return {{"model", question.model_text},
