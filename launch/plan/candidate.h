@@ -80,7 +80,7 @@ struct TrainingQuestion {
   Machine machine{};
   CandidateAxes axes{};
   std::vector<std::string>
-      data;  ///< token files of written configurations; empty: a name to replace
+      data{};  ///< token files of written configurations; empty: a name to replace
 };
 
 /// All combinations that the engine accepts: a mesh multiplies to the world, the tensor axis stays
