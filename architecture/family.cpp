@@ -31,8 +31,17 @@ const Family& family_named(std::string_view name) {
   return **found;
 }
 
+const Family* family_of_published(std::string_view name) {
+  const auto found = std::ranges::find_if(kFamilies, [&](const Family* each) {
+    return std::ranges::find(each->published, name) != each->published.end();
+  });
+  return found == kFamilies.end() ? nullptr : *found;
+}
+
 DecoderShape decoder_shape(nlohmann::json section) {
-  const std::string family = section.value("family", std::string(kGpt2.name));
+  const Family* const of_name = family_of_published(section.value("name", std::string()));
+  const std::string_view usual = of_name == nullptr ? kGpt2.name : of_name->name;
+  const std::string family = section.value("family", std::string(usual));
   JsonFields fields(std::move(section), "decoder_shape", "model.");
   DecoderShape shape = family_named(family).from_section(fields);
   shape.validate();

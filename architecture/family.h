@@ -34,14 +34,18 @@ struct Family {
   nlohmann::json (*to_hf)(const DecoderShape& shape);
   /// The section that says all of the shape.
   nlohmann::json (*to_section)(const DecoderShape& shape);
+  bool has_default_sizes = false;  ///< a section without a size, or a name, is complete
 };
 
 std::span<const Family* const> families();
 /// Throws zero::Error if there is no family of that name.
 const Family& family_named(std::string_view name);
+/// The family that has sizes of that name; null if none has.
+const Family* family_of_published(std::string_view name);
 
 /// The decoder of a section `model`: {{"family", "llama"}, {"layers", 16}, ...}, or {{"name",
-/// "gpt2-124m"}}. Throws zero::Error naming the key that is missing or out of range.
+/// "gpt2-124m"}}, of the family that has the name. Throws zero::Error naming the key that is
+/// missing or out of range.
 DecoderShape decoder_shape(nlohmann::json section);
 
 /// How the files of the shape's family name its tensors.

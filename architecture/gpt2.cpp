@@ -138,6 +138,7 @@ constinit const Family kGpt2{
     .from_hf = from_hf,
     .from_section = from_section,
     .to_hf = to_hf,
-    .to_section = to_section};
+    .to_section = to_section,
+    .has_default_sizes = true};
 
 }  // namespace zero

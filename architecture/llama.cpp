@@ -36,10 +36,25 @@ constexpr std::array<Family::HfClass, 6> kClasses{{{"LlamaForCausalLM", "llama"}
                                                    {"MinistralForCausalLM", "ministral"},
                                                    // As the first conversions of Llama called it.
                                                    {"LLaMAForCausalLM", "llama"}}};
-constexpr std::array<std::string_view, 16> kKeys{
-    "layers",   "width",        "heads",        "context",     "vocabulary", "intermediate",
-    "kv_heads", "head_width",   "norm_epsilon", "head",        "qkv_bias",   "head_norms",
-    "window",   "local_layers", "rope_theta",   "rope_scaling"};
+constexpr std::array<std::string_view, 17> kKeys{
+    "name",         "layers",   "width",        "heads",        "context",     "vocabulary",
+    "intermediate", "kv_heads", "head_width",   "norm_epsilon", "head",        "qkv_bias",
+    "head_norms",   "window",   "local_layers", "rope_theta",   "rope_scaling"};
+
+// Touvron et al. 2023, table 2; Llama Team 2024 (arXiv 2407.21783), table 3.
+constexpr std::array<std::string_view, 6> kNames{"llama-7b",  "llama-13b",    "llama-33b",
+                                                 "llama-65b", "llama-3.1-8b", "llama-3.1-70b"};
+struct Sizes {
+  std::int64_t layers, width, heads, kv_heads, intermediate;
+  double epsilon;
+  bool third;  // of Llama 3.1: its vocabulary, context and angles
+};
+constexpr std::array<Sizes, kNames.size()> kSizes{{{32, 4096, 32, 32, 11008, 1e-6, false},
+                                                   {40, 5120, 40, 40, 13824, 1e-6, false},
+                                                   {60, 6656, 52, 52, 17920, 1e-6, false},
+                                                   {80, 8192, 64, 64, 22016, 1e-5, false},
+                                                   {32, 4096, 32, 8, 14336, 1e-5, true},
+                                                   {80, 8192, 64, 8, 28672, 1e-5, true}}};
 
 DecoderShape base() {
   DecoderShape d;
@@ -73,19 +88,39 @@ std::optional<RotaryScaling> scaling_from(JsonFields scaling) {
                        .original_context = scaling.integer(kLength)};
 }
 
+/// Sets the sizes of a published model.
+void take_published(DecoderShape& d, const std::string& name, const std::string& place) {
+  const auto found = std::ranges::find(kNames, name);
+  ZERO_CHECK(found != kNames.end(), "{}: there is no model \"{}\"", place, name);
+  const Sizes& sizes = kSizes[static_cast<std::size_t>(found - kNames.begin())];
+  d.layers = sizes.layers;
+  d.width = sizes.width;
+  d.heads = sizes.heads;
+  d.kv_heads = sizes.kv_heads;
+  d.intermediate = sizes.intermediate;
+  d.epsilon = sizes.epsilon;
+  d.vocabulary = sizes.third ? 128256 : 32000;
+  d.context = sizes.third ? 131072 : 2048;
+  if (!sizes.third) return;
+  d.rotary->theta = 500000;
+  d.rotary->scaling.emplace();
+}
+
 DecoderShape from_section(JsonFields& section) {
   DecoderShape d = base();
+  const bool named = section.has("name");
+  if (named) take_published(d, section.text("name"), section.place("name"));
   const std::pair<const char*, std::int64_t*> sizes[] = {
       {"layers", &d.layers},   {"width", &d.width},           {"heads", &d.heads},
       {"context", &d.context}, {"vocabulary", &d.vocabulary}, {"intermediate", &d.intermediate}};
   for (const auto& [key, size] : sizes) {
-    ZERO_CHECK(section.has(key),
+    ZERO_CHECK(named || section.has(key),
                "{} is missing: a model of the family {} has no default sizes; give it, or a "
                "Hugging Face folder as model.hf",
                section.place(key), section.text("family", std::string(kLlama.name)));
-    *size = section.integer(key);
+    *size = section.integer(key, *size);
   }
-  d.kv_heads = section.integer("kv_heads", d.heads);
+  d.kv_heads = section.integer("kv_heads", named ? d.kv_heads : d.heads);
   d.divide_width();
   d.head_width = section.integer("head_width", d.head_width);
   d.epsilon = section.number("norm_epsilon", d.epsilon);
@@ -96,7 +131,9 @@ DecoderShape from_section(JsonFields& section) {
              "{}: found true beside {}, expected one of them: no model of this family has both",
              section.place("head_norms"), section.place("qkv_bias"));
   d.rotary->theta = section.number("rope_theta", d.rotary->theta);
-  d.rotary->scaling = scaling_from(section.object("rope_scaling"));
+  if (!named || section.has("rope_scaling")) {
+    d.rotary->scaling = scaling_from(section.object("rope_scaling"));
+  }
   window_from_section(section, d);
   return d;
 }
@@ -302,7 +339,7 @@ constinit const Family kLlama{
     .name = "llama",
     .hf_classes = kClasses,
     .keys = kKeys,
-    .published = {},
+    .published = kNames,
     .tensors = {.tokens = "model.embed_tokens.weight",
                 .positions = {},
                 .block_prefix = "model.layers.",

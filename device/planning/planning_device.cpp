@@ -27,9 +27,10 @@ class DroppingStream final : public Stream {
 
 class PlanningDevice final : public Device {
  public:
-  PlanningDevice(int threads, MemorySpace memory, DeviceKind kind)
+  /// `blocks`: whose memory it has.
+  PlanningDevice(int threads, MemorySpace memory, DeviceKind kind, DeviceKind blocks)
       : threads_(threads), memory_(memory), kind_(kind), kernels_(compute_, threads) {
-    if (kind == DeviceKind::cpu) return;
+    if (blocks == DeviceKind::cpu) return;
     arenas_.emplace().fill(ArenaLayout(kArena));
     scratch_.emplace(*this);
   }
@@ -120,7 +121,12 @@ class PlanningDevice final : public Device {
 
 std::unique_ptr<Device> open(int threads, MemorySpace memory, DeviceKind kind) {
   ZERO_CHECK(threads > 0, "planning device: threads is {}, expected at least 1", threads);
-  return std::make_unique<PlanningDevice>(threads, memory, kind);
+  return std::make_unique<PlanningDevice>(threads, memory, kind, kind);
+}
+
+std::unique_ptr<Device> open_gpu_memory() {
+  return std::make_unique<PlanningDevice>(1, MemorySpace::device, DeviceKind::cpu,
+                                          DeviceKind::cuda);
 }
 
 }  // namespace zero::planning

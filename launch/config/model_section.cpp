@@ -102,6 +102,9 @@ DecoderShape from_keys(Configuration& values) {
                     values.source()),
         {"model.hf=FOLDER"});
   }
+  if (const Family* of = family_of_published(name); of && !values.given("model.family")) {
+    values.resolve("model.family", std::string(of->name), "model " + name);
+  }
   const Family& family = family_named(values.text("model.family"));
   ZERO_CHECK(name.empty() || std::ranges::find(family.published, name) != family.published.end(),
              "{}: model.name \"{}\" is a {}, model.family is \"{}\"; leave one out",
@@ -146,7 +149,7 @@ std::string hf_classes() {
 /// The keys of a family's section that are the same for all of its models that do not give them.
 nlohmann::json find_defaults(const Family& family) {
   nlohmann::json given = nlohmann::json::object();
-  if (family.published.empty()) {  // else sizes have defaults too
+  if (!family.has_default_sizes) {
     for (const char* key :
          {"layers", "width", "heads", "context", "vocabulary", "intermediate", "window"}) {
       given[key] = 2;
@@ -199,7 +202,8 @@ DecoderShape make_model_shape(Configuration& values) {
 std::vector<Option> model_options() {
   using enum ValueType;
   return {
-      honour("model.name", text, "null", "sizes by name; \"model\": \"gpt2-124m\" is short for it")
+      honour("model.name", text, "null",
+             "sizes by name, of the family that has them; \"model\": \"gpt2-124m\" is short for it")
           .one_of(published_models()),
       honour("model.hf", text, "null",
              fmt::format("a Hugging Face folder ({}): its config.json gives all of this section, "

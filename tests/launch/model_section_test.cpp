@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "architecture/family.h"
 #include "architecture/local_layers.h"
 #include "base/error.h"
 #include "launch/config/train_config.h"
@@ -46,6 +47,31 @@ TEST(ModelSection, ALlamaIsGivenBySizesAndTheRestIsShown) {
   const auto plain = config_with(llama({"model.qkv_bias=true"})).model;
   EXPECT_FALSE(plain.rotary->scaling.has_value());
   EXPECT_EQ(plain.biases, DecoderShape::Biases::qkv);
+}
+
+TEST(ModelSection, ANameOfALlamaGivesItsFamilyAndSizes) {
+  const auto named = [](const std::string& name, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all{"model={\"name\": \"" + name + "\"}", "data.sequence_length=32"};
+    all.insert(all.end(), more.begin(), more.end());
+    return config_with(all);
+  };
+  const auto count = [&](const std::string& name) { return named(name).model.parameter_count(); };
+  EXPECT_EQ(count("llama-7b"), 6'738'415'616);
+  EXPECT_EQ(count("llama-13b"), 13'015'864'320);
+  EXPECT_EQ(count("llama-33b"), 32'528'943'616);
+  EXPECT_EQ(count("llama-65b"), 65'285'660'672);
+  EXPECT_EQ(count("llama-3.1-8b"), 8'030'261'248);
+  EXPECT_EQ(count("llama-3.1-70b"), 70'553'706'496);
+  const TrainConfig config = named("llama-3.1-8b", {"model.layers=2"});
+  EXPECT_EQ(config.values.text("model.family"), "llama");
+  EXPECT_EQ(config.values.at("model.family").source, "model llama-3.1-8b");
+  EXPECT_EQ(config.model.layers, 2);
+  EXPECT_EQ(config.model.rotary->theta, 5e5);
+  EXPECT_EQ(config.model.rotary->scaling->factor, 8);
+  EXPECT_EQ(config.model.context, 131072);
+  EXPECT_EQ(decoder_shape({{"name", "llama-7b"}}).intermediate, 11008);
+  EXPECT_THAT(refusal_with({"model={\"name\": \"llama-7b\", \"family\": \"gpt2\"}"}),
+              HasSubstr("model.name \"llama-7b\" is a llama, model.family is \"gpt2\""));
 }
 
 TEST(ModelSection, AWindowIsOfAllLayersOrOfThoseNamed) {

@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/plan/candidate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "base/message_text.h"
+
+namespace zero {
+namespace {
+
+std::int64_t root_of(std::int64_t layers) {
+  return std::max<std::int64_t>(1, std::lround(std::sqrt(static_cast<double>(layers))));
+}
+
+/// Whether the tensor axis can cut every layer.
+bool can_cut(const DecoderShape& model, int ranks) {
+  try {
+    model.validate(ranks);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+std::vector<MeshShape> meshes(const TrainingQuestion& question) {
+  const Machine& machine = question.machine;
+  const auto allowed = [](const std::vector<int>& given, int value) {
+    return given.empty() || std::ranges::find(given, value) != given.end();
+  };
+  std::vector<MeshShape> all;
+  for (int tensor = 1; tensor <= machine.devices; ++tensor) {
+    if (machine.devices % tensor != 0 || !allowed(question.axes.tensors, tensor)) continue;
+    if (!can_cut(question.model, tensor)) continue;
+    const int rest = machine.world() / tensor;
+    for (int shard = 1; shard <= rest; ++shard) {
+      if (rest % shard != 0) continue;
+      all.push_back({.replicate = rest / shard, .shard = shard, .tensor = tensor});
+    }
+  }
+  return all;
+}
+
+/// Whether a stage goes with a mesh: shards of one rank are no shards. Stage 0 has its ranks along
+/// the shard axis, as a run without a mesh has.
+bool goes_with(int stage, const MeshShape& mesh, const std::vector<int>& shards) {
+  if (stage == 0) return mesh.replicate == 1;
+  if (mesh.shard == 1) return false;
+  return shards.empty() || std::ranges::find(shards, mesh.shard) != shards.end();
+}
+
+/// Each of `all` with each of the values.
+template <typename Value>
+void extend(std::vector<Candidate>& all, const std::vector<Value>& values,
+            Value Candidate::*member) {
+  std::vector<Candidate> longer;
+  longer.reserve(all.size() * values.size());
+  for (const Candidate& each : all) {
+    for (const Value& value : values) longer.emplace_back(each).*member = value;
+  }
+  all = std::move(longer);
+}
+
+/// Each of `all` with the accumulations that make the batch, if one is given, or with all.
+std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector<Candidate> all) {
+  if (!axes.batch) {
+    extend(all, axes.accumulations, &Candidate::accumulation);
+    return all;
+  }
+  const auto at_once = [](const Candidate& each) { return each.micro * each.data_ranks(); };
+  std::erase_if(all, [&](const Candidate& each) { return *axes.batch % at_once(each) != 0; });
+  for (Candidate& each : all) each.accumulation = *axes.batch / at_once(each);
+  return all;
+}
+
+}  // namespace
+
+RecomputePlan RecomputeChoice::plan(std::int64_t layers) const {
+  switch (kind) {
+    case Kind::none:
+      break;
+    case Kind::selective:
+      return RecomputePlan::selective(layers, {BlockTensor::attended, BlockTensor::hidden});
+    case Kind::interval:
+      return RecomputePlan::full(layers, count);
+    case Kind::groups:
+      return RecomputePlan::grouped(layers, count);
+  }
+  return {};
+}
+
+std::string RecomputeChoice::text() const {
+  switch (kind) {
+    case Kind::none:
+      return "none";
+    case Kind::selective:
+      return "selective";
+    case Kind::interval:
+      return count == 1 ? "full" : fmt::format("interval {}", count);
+    case Kind::groups:
+      return fmt::format("groups {}", count);
+  }
+  return "?";
+}
+
+RecomputeChoice RecomputeChoice::from(std::string_view text, std::int64_t layers,
+                                      std::string_view place) {
+  if (text == "none") return {};
+  if (text == "selective") return {Kind::selective, 1};
+  if (text == "full") return {Kind::interval, 1};
+  if (text == "groups") return {Kind::groups, root_of(layers)};
+  for (const auto& [name, kind] : {std::pair{std::string_view("interval="), Kind::interval},
+                                   {std::string_view("groups="), Kind::groups}}) {
+    if (!text.starts_with(name)) continue;
+    const std::string_view number = text.substr(name.size());
+    std::int64_t count = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), count);
+    const bool whole = error == std::errc() && end == number.data() + number.size();
+    if (whole && count >= 1 && count <= layers) return {kind, count};
+  }
+  fail(
+      "{}: found \"{}\", expected none, selective, full, groups, or interval=N or groups=N with N "
+      "from 1 to the model's {} layers",
+      place, printable_line(text), layers);
+}
+
+std::vector<RecomputeChoice> usual_recomputes(std::int64_t layers) {
+  using enum RecomputeChoice::Kind;
+  std::vector<RecomputeChoice> all{{none, 1}, {selective, 1}, {interval, 1}};
+  for (const std::int64_t every : {2, 4}) {
+    if (every < layers) all.push_back({interval, every});
+  }
+  if (const std::int64_t groups = root_of(layers); groups > 1 && groups < layers) {
+    all.push_back({RecomputeChoice::Kind::groups, groups});
+  }
+  return all;
+}
+
+std::vector<Candidate> candidates(const TrainingQuestion& question) {
+  const CandidateAxes& axes = question.axes;
+  const std::vector<MeshShape> all_meshes = meshes(question);
+  ZERO_CHECK(!all_meshes.empty(),
+             "--tensor: no mesh of {} x {} devices has {} tensor ranks; give divisors of the {} "
+             "devices of a host that leave the model's {} heads and {} intermediate columns a "
+             "share each",
+             question.machine.hosts, question.machine.devices, fmt::join(axes.tensors, ", "),
+             question.machine.devices, question.model.heads, question.model.intermediate);
+  const std::vector<RecomputeChoice> recomputes =
+      axes.recomputes.empty() ? usual_recomputes(question.model.layers) : axes.recomputes;
+  std::vector<Candidate> all{Candidate{}};
+  extend(all, axes.computes, &Candidate::compute);
+  extend(all, axes.moments, &Candidate::moments);
+  extend(all, all_meshes, &Candidate::mesh);
+  extend(all, axes.stages, &Candidate::stage);
+  std::erase_if(
+      all, [&](const Candidate& each) { return !goes_with(each.stage, each.mesh, axes.shards); });
+  extend(all, recomputes, &Candidate::recompute);
+  extend(all, axes.micros, &Candidate::micro);
+  all = with_accumulations(axes, all);
+  ZERO_CHECK(!all.empty(),
+             "no candidate: --batch {} is no multiple of any micro-batch ({}) times the data ranks "
+             "of a mesh of {} devices, or no mesh has the --shard sizes {}; change one of them",
+             axes.batch.value_or(0), fmt::join(axes.micros, ", "), question.machine.world(),
+             fmt::join(axes.shards, ", "));
+  return all;
+}
+
+}  // namespace zero

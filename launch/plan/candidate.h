@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "architecture/decoder_shape.h"
+#include "base/dtype.h"
+#include "collectives/mesh_shape.h"
+#include "launch/plan/machine.h"
+#include "model/recompute.h"
+#include "optim/optimizer_config.h"
+
+namespace zero {
+
+/// What backward computes again, in the words of "activation_checkpointing".
+struct RecomputeChoice {
+  enum class Kind : std::uint8_t {
+    none,
+    selective,  ///< attended and hidden of every block
+    interval,   ///< every count-th block keeps its input alone; 1: all
+    groups,     ///< number_checkpoints `count`
+  };
+  Kind kind = Kind::none;
+  std::int64_t count = 1;
+
+  RecomputePlan plan(std::int64_t layers) const;
+  /// "none", "selective", "full", "interval 4", "groups 6".
+  std::string text() const;
+  /// The choice of a text; throws zero::Error with `place`, found and expected. "groups" is the
+  /// whole number nearest the root of `layers`.
+  static RecomputeChoice from(std::string_view text, std::int64_t layers, std::string_view place);
+  friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
+};
+
+/// One way to train a model on a machine: a row of the table.
+struct Candidate {
+  int stage = 0;
+  std::int64_t micro = 1;  ///< sequences of a data rank's micro-batch
+  std::int64_t accumulation = 1;
+  RecomputeChoice recompute{};
+  MeshShape mesh{};  ///< resolved; several tensor ranks cut the residual stream too
+  MomentFormat moments = MomentFormat::fp32;
+  DType compute = DType::bf16;
+
+  int data_ranks() const { return mesh.replicate * mesh.shard; }
+  /// Of an optimizer step.
+  std::int64_t sequences() const { return micro * accumulation * data_ranks(); }
+  bool sequence_parallel() const { return mesh.tensor > 1; }
+};
+
+/// The values that a candidate's fields may have; the first of a list is preferred where two rows
+/// cost the same.
+struct CandidateAxes {
+  std::vector<int> stages{0, 1, 2, 3};
+  std::vector<std::int64_t> micros{32, 16, 8, 4, 2, 1};
+  std::vector<std::int64_t> accumulations{1};  ///< unused with `batch`
+  std::optional<std::int64_t> batch{};         ///< sequences of a step: gives accumulation
+  std::vector<RecomputeChoice> recomputes{};   ///< empty: usual_recomputes()
+  std::vector<MomentFormat> moments{MomentFormat::fp32, MomentFormat::bf16,
+                                    MomentFormat::eight_bit};
+  std::vector<DType> computes{DType::bf16, DType::fp32};
+  std::vector<int>
+      tensors{};  ///< ranks of the tensor axis; empty: all that the model and a host have
+  std::vector<int> shards{};  ///< ranks of the shard axis; empty: all that divide the rest
+};
+
+/// none, selective, full, every second and fourth block, and groups of the root of `layers`.
+std::vector<RecomputeChoice> usual_recomputes(std::int64_t layers);
+
+/// What is to be trained, where.
+struct TrainingQuestion {
+  DecoderShape model{};
+  std::string model_text{};  ///< as it was given
+  std::int64_t sequence = 0;
+  Machine machine{};
+  CandidateAxes axes{};
+  std::vector<std::string>
+      data{};  ///< token files of written configurations; empty: a name to replace
+};
+
+/// All combinations that the engine accepts: a mesh multiplies to the world, the tensor axis stays
+/// within a host and has a share of every layer on each rank, stage 0 shards nothing and so has one
+/// mesh for a tensor degree, and a batch is whole micro-batches. Throws zero::Error naming the axes
+/// if there are none.
+std::vector<Candidate> candidates(const TrainingQuestion& question);
+
+}  // namespace zero

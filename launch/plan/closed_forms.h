@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "engine/counted_mesh.h"
+#include "engine/schedule.h"
+#include "engine/whole_units.h"
+#include "launch/config/train_config.h"
+#include "launch/plan/candidate.h"
+#include "launch/train/plan.h"
+#include "partition/flat_layout.h"
+
+namespace zero {
+
+/// What one rank computes and sends in an optimizer step.
+struct StepWork {
+  double flop = 0;                   ///< of a rank, with what is repeated
+  double repeated = 0;               ///< of these, by recompute
+  std::array<double, kAxes> sent{};  ///< bytes along each axis
+  double along(Axis axis) const { return sent[static_cast<std::size_t>(axis)]; }
+};
+
+/// The bytes of a rank by formulas, for ranking thousands of candidates; what is shown of them is
+/// planned by the engine itself (exact_plan()), and a test holds the two within 1 % of each other.
+/// The rank is the first: shares along the tensor axis are longest first.
+///
+/// With P = padded elements of all units, N shard ranks, e and 4 the bytes of an element in compute
+/// and in fp32, a = floor(log2(accumulation)):
+///
+///   class          stage 0       1           2           3            allocated by
+///   parameters     e P           e P         e P         e P/N + e W  Sharding::place_parameters
+///   gradients      e P + 4a P/N  as 0        (e+4a) P/N  as 2         place_gradients,
+///   place_partials optimizer      (4 + 2m) P    .. / N      .. / N      .. / N       place_states
+///   gathered       windows that make_schedule() places                Gathers
+///   activations    closed_activations.h                               DecoderMemory, Ops
+///   communication  receive slices, sums of replicas, a tensor group's workspace, NCCL's scratch
+///   staging        token ids, pieces of host memory
+///
+/// m: bytes of a moment (4, 2, 1 + 4/256). In fp32 parameters are their own masters: 2m alone, and
+/// one partial sum fewer. W: parameters that stage 3 keeps whole beside their shards (at most
+/// stage3_param_persistence_threshold elements); units that choose_whole_units() keeps take e P.
+class ClosedForms {
+ public:
+  /// `base`: any candidate's configuration, for what all have in common: model, sequence, limits,
+  /// device, threads. Both must outlive this.
+  ClosedForms(const TrainConfig& base, const Machine& machine);
+  ~ClosedForms();
+  ClosedForms(const ClosedForms&) = delete;
+  ClosedForms& operator=(const ClosedForms&) = delete;
+
+  MemoryUse memory(const Candidate& candidate);
+  StepWork work(const Candidate& candidate);
+
+ private:
+  /// The layout of equal units: the embedding, a block, what follows the last block.
+  struct UnitKind {
+    FlatLayout layout;
+    std::int64_t count;  ///< of units
+    bool sums_uses;      ///< several uses write its gradient, which is then summed in fp32
+  };
+  using Kinds = std::vector<UnitKind>;
+  /// Bytes of both arenas of windows, and what a micro-batch gathers.
+  struct Windows {
+    std::int64_t parameters = 0;
+    std::int64_t gradients = 0;
+    std::int64_t gathered_elements = 0;
+    std::array<std::int64_t, 3>
+        whole{};  ///< of stage 3: units of each kind that are never gathered
+  };
+  /// Key/value heads that several tensor ranks hold, because there are fewer of them than ranks.
+  struct SharedKeys {
+    int holders = 1;
+    std::int64_t elements = 0;  ///< of their weights in a block
+  };
+  class Account;
+
+  const Kinds& kinds(const Candidate& candidate);
+  ScheduleInputs schedule_inputs(const Candidate& candidate);
+  void keep_whole_units(const Candidate& candidate, ScheduleInputs& inputs, Windows& windows);
+  const Windows& windows(const Candidate& candidate);
+  const std::vector<Use>& uses(const RecomputeChoice& recompute);
+  std::int64_t scratch(const Candidate& candidate);
+  BackendKind backend_of_group(int ranks) const;
+  UnitSize size_of_unit(const Candidate& candidate, const UnitKind& kind) const;
+  std::int64_t chunk(const Candidate& candidate, const FlatLayout& layout) const;
+  void add_states(const Candidate& candidate, Account& account);
+  void add_activations(const Candidate& candidate, Account& account);
+  void add_communication(const Candidate& candidate, Account& account);
+  void add_host(const Candidate& candidate, Account& account) const;
+  void add_groups(const MeshShape& mesh, Account& account) const;
+  SharedKeys shared_keys(int tensor) const;
+  std::int64_t tensor_workspace(const Candidate& candidate) const;
+  double tensor_bytes(const Candidate& candidate) const;
+
+  const TrainConfig& base_;
+  const Machine& machine_;
+  const BackendKind backend_;
+  const PieceSizes pieces_;
+  // What many candidates share, by what decides it.
+  std::map<std::tuple<int, int, std::int64_t>, Kinds> kinds_;
+  std::map<std::tuple<int, int, int, DType, bool, std::int64_t, std::int64_t>, Windows> windows_;
+  std::map<std::int64_t, std::vector<Use>> uses_;
+  std::map<std::tuple<int, std::int64_t, DType>, std::int64_t> scratch_;
+};
+
+}  // namespace zero

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/plan/exact_plan.h"
+
+#include "base/error.h"
+#include "collectives/backends.h"
+#include "launch/config/train_config.h"
+#include "launch/train/memory_fit.h"
+#include "launch/train/training_state.h"
+#include "model/model.h"
+#include "ops/ops.h"
+
+namespace zero {
+namespace {
+
+/// The engine's plan of a rank on a device that stands for a GPU.
+ExactPlan plan_rank(const TrainConfig& config, int rank, BackendKind backend) {
+  const auto device = planned_device(config);
+  const auto ranks = planning::communicator(rank, config.world, backend, device.get());
+  Mesh mesh(*ranks, config.mesh);
+  TrainingState state(config, mesh, *device);
+  ExactPlan plan{.memory = MemoryUse::of(*device), .traffic = state.engine().planned_axes()};
+  CountedMesh& axes = state.engine().mesh();
+  for (std::int64_t i = 0; i < config.batch.accumulation; ++i) {
+    axes.booked(plan.traffic, axes.axis(Axis::tensor)).add(state.model().tensor_traffic());
+  }
+  return plan;
+}
+
+}  // namespace
+
+bool plans_gpu_operations() {
+  static const bool built_in = [] {
+    try {
+      make_ops(*planning::open(1, MemorySpace::device, DeviceKind::cuda));
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  }();
+  return built_in;
+}
+
+std::unique_ptr<Device> planned_device(const TrainConfig& config) {
+  const bool foreign = config.run.device == DeviceKind::cuda && !plans_gpu_operations();
+  return foreign ? planning::open_gpu_memory() : plan_device(config);
+}
+
+ExactPlan exact_plan(const TrainConfig& config, BackendKind backend) {
+  if (config.run.device == DeviceKind::cpu || plans_gpu_operations()) {
+    const Plan plan = make_plan(config, backend);
+    return {plan.memory, plan.traffic};
+  }
+  ExactPlan plan;
+  for (const int rank : planned_ranks(config)) {
+    const ExactPlan other = plan_rank(config, rank, backend);
+    if (rank == 0) plan.traffic = other.traffic;
+    plan.memory = plan.memory.larger(other.memory);
+  }
+  return plan;
+}
+
+std::int64_t bounded_bytes_of(const MemoryUse& use) {
+  return planned_rank_bytes(RankPlans{{0, use}});
+}
+
+}  // namespace zero

@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "launch/train/plan.h"
+
+namespace zero {
+
+/// Whether this build can run a plan of GPUs with their own operations. If not, their memory is
+/// planned with a CPU's operations (planning::open_gpu_memory()): every figure is that of a GPU
+/// except the scratch of operations.
+bool plans_gpu_operations();
+
+/// The planning device for a run of `config` in this build.
+std::unique_ptr<Device> planned_device(const TrainConfig& config);
+
+/// Memory of the largest rank and bytes that the first sends in a step, as the engine itself plans
+/// them.
+struct ExactPlan {
+  MemoryUse memory{};
+  MeshTraffic traffic{};
+};
+ExactPlan exact_plan(const TrainConfig& config, BackendKind backend);
+
+/// Bytes that a limit of memory bounds: of a GPU its pages, of a CPU all classes.
+std::int64_t bounded_bytes_of(const MemoryUse& use);
+
+}  // namespace zero

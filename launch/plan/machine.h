@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "collectives/backend_kind.h"
+#include "collectives/mesh_shape.h"
+#include "device/device.h"
+
+namespace zero {
+
+/// What a run has: hosts of equal devices, one rank a device.
+struct Machine {
+  int hosts = 1;
+  int devices = 1;  ///< of a host
+  DeviceKind kind = DeviceKind::cuda;
+  std::int64_t memory = 0;   ///< bytes of a device
+  std::int64_t reserve = 0;  ///< of them, kept free for what no plan knows
+  std::string source{};      ///< for messages: "--gpus", a file
+
+  /// Rates, as given; 0: unknown, and no time is estimated.
+  double compute = 0;        ///< FLOP/s of a device in half precision
+  double compute_fp32 = 0;   ///< FLOP/s of a device in fp32
+  double within_host = 0;    ///< bytes/s that a device sends to others of its host
+  double between_hosts = 0;  ///< bytes/s that a device sends to other hosts
+
+  int world() const { return hosts * devices; }
+  /// Bytes that a plan may take.
+  std::int64_t budget() const { return memory - reserve; }
+  /// How ranks talk: decides the memory of sums.
+  BackendKind backend() const;
+  /// Whether a group of the axis has ranks of several hosts; ranks of tensor, then shard, are
+  /// adjacent.
+  bool leaves_host(Axis axis, const MeshShape& mesh) const;
+  /// Whether the rates are known that a run in `half` precision needs.
+  bool has_rates(bool half) const;
+  double rate(bool half) const { return half ? compute : compute_fp32; }
+  /// "8 host(s) x 8 GPUs of 80.00 GB (74.51 GiB)".
+  std::string text() const;
+};
+
+/// "8" or "8x8" (hosts x devices). Throws zero::Error with `flag`, found and expected.
+void take_gpus(Machine& machine, std::string_view text, std::string_view flag);
+
+/// A cluster file:
+///
+///     {"hosts": 8, "devices": 8, "kind": "gpu", "memory": "80GB", "reserve": "2GiB",
+///      "compute": "400TFLOP/s", "compute_fp32": "50TFLOP/s",
+///      "links": {"within_host": "300GB/s", "between_hosts": "40GB/s"}}
+///
+/// `devices` and `memory` are required. Throws zero::Error naming file, key, found and expected;
+/// with the nearest known key for one that is unknown.
+Machine machine_of(const nlohmann::json& cluster, const std::string& source);
+Machine read_cluster(const std::string& path);
+
+/// This machine: its GPUs, or `ranks` ranks on its CPU, which share its memory evenly.
+Machine this_machine(int ranks);
+
+/// Throws zero::Error if nothing of the memory is left to plan.
+void check(const Machine& machine);
+
+}  // namespace zero

@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "architecture/decoder_shape.h"
+
+namespace zero {
+
+/// The model of --model:
+///   a published name ("llama-7b", "gpt2-124m"), or its end where only one has it ("7b")
+///   sizes: "family=llama,layers=32,width=4096,...", the keys of the section `model`
+///   a Hugging Face config.json, or a folder with one; no weights are needed
+/// Throws zero::Error with what was found and expected, and the nearest name.
+DecoderShape model_of(const std::string& text);
+
+/// All names of published models.
+std::vector<std::string> published_names();
+
+}  // namespace zero

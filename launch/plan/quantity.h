@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace zero {
+
+/// Figures with units, as people write them for machines. GB is 10^9 bytes and GiB 2^30; a figure
+/// without its unit is refused, because the two differ by 7 %.
+
+/// "80GB", "16 GiB", "512MiB". Throws zero::Error with `place` ("--memory", "c.json: memory"),
+/// found and expected.
+std::int64_t bytes_with_unit(std::string_view text, std::string_view place);
+/// "450GB/s", "25 GB/s", "200Gbit/s": bytes a second.
+double link_rate(std::string_view text, std::string_view place);
+/// "989TFLOP/s", "1.2 PFLOP/s": floating-point operations a second.
+double compute_rate(std::string_view text, std::string_view place);
+
+/// "107.81 GB (100.41 GiB)".
+std::string both_units(double bytes);
+/// "107.81 GB".
+std::string decimal_text(double bytes);
+
+}  // namespace zero

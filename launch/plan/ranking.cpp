@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/plan/ranking.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "launch/plan/exact_plan.h"
+#include "launch/train/memory_fit.h"
+
+namespace zero {
+namespace {
+
+bool in_half(const Candidate& candidate) { return candidate.compute != DType::fp32; }
+
+/// Bytes that a rank sends to other hosts, and within its own.
+struct SentBytes {
+  double between = 0;
+  double within = 0;
+};
+SentBytes sent_bytes(const StepWork& work, const Candidate& candidate, const Machine& machine) {
+  SentBytes sum;
+  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+    (machine.leaves_host(axis, candidate.mesh) ? sum.between : sum.within) += work.along(axis);
+  }
+  return sum;
+}
+
+}  // namespace
+
+double step_seconds(const StepWork& work, const Candidate& candidate, const Machine& machine) {
+  if (!machine.has_rates(in_half(candidate))) return 0;
+  const auto seconds_along = [&](Axis axis) {
+    if (work.along(axis) == 0) return 0.0;
+    const bool leaves = machine.leaves_host(axis, candidate.mesh);
+    return work.along(axis) / (leaves ? machine.between_hosts : machine.within_host);
+  };
+  const double arithmetic = work.flop / machine.rate(in_half(candidate));
+  return std::max(arithmetic, seconds_along(Axis::replicate) + seconds_along(Axis::shard)) +
+         seconds_along(Axis::tensor);
+}
+
+Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, ClosedForms& forms) {
+  Ranked row{
+      .candidate = candidate, .memory = forms.memory(candidate), .work = forms.work(candidate)};
+  row.bytes = bounded_bytes_of(row.memory);
+  row.step_seconds = step_seconds(row.work, candidate, question.machine);
+  const bool others = question.machine.has_rates(true) || question.machine.has_rates(false);
+  const double tokens = row.tokens = static_cast<double>(candidate.sequences() * question.sequence);
+  const double ranks = question.machine.world();
+  const SentBytes bytes = sent_bytes(row.work, candidate, question.machine);
+  row.cost = {.seconds = row.step_seconds > 0 || !others ? row.step_seconds * ranks / tokens
+                                                         : std::numeric_limits<double>::infinity(),
+              .flop = question.model.flop_per_token(question.sequence) +
+                      recomputed_flop(question.model, question.sequence,
+                                      candidate.recompute.plan(question.model.layers)),
+              .between_hosts = bytes.between * ranks / tokens,
+              .within_hosts = bytes.within * ranks / tokens};
+  return row;
+}
+
+Ranking rank_candidates(const TrainingQuestion& question, ClosedForms& forms) {
+  Ranking ranking;
+  for (const Candidate& candidate : candidates(question)) {
+    Ranked row = ranked(question, candidate, forms);
+    (row.bytes <= question.machine.budget() ? ranking.fitting : ranking.missing)
+        .push_back(std::move(row));
+  }
+  std::ranges::stable_sort(ranking.fitting,
+                           [](const Ranked& a, const Ranked& b) { return a.cost < b.cost; });
+  std::ranges::stable_sort(ranking.missing, {}, &Ranked::bytes);
+  return ranking;
+}
+
+std::string order_text(const Machine& machine) {
+  if (machine.has_rates(true) || machine.has_rates(false)) {
+    return "order: least estimated seconds a token: the larger of FLOP / compute and of what "
+           "shards and replicas send / link, then what tensor ranks send / link; assumed: products "
+           "reach the given compute rate, links their rates, and the first two overlap; dtypes "
+           "without "
+           "a rate stand last";
+  }
+  return "order: fewest FLOP a token, then fewest bytes a token that leave a host, then fewest "
+         "within hosts; of equal rows the one whose dtype, moments, ... are listed first, and the "
+         "larger micro-batch. No rate is assumed: with --compute and links (--cluster FILE) the "
+         "order is by estimated time";
+}
+
+Candidate plain_of(const Candidate& candidate) {
+  Candidate plain = candidate;
+  plain.stage = 0;
+  plain.recompute = {};
+  plain.moments = MomentFormat::fp32;
+  plain.mesh.shard *= plain.mesh.replicate;
+  plain.mesh.replicate = 1;
+  return plain;
+}
+
+}  // namespace zero

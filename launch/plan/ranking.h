@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launch/plan/candidate.h"
+#include "launch/plan/closed_forms.h"
+
+namespace zero {
+
+/// What a candidate costs, in the order of comparison. With the machine's rates that is estimated
+/// time; without them FLOP, then bytes that leave a host, then bytes within hosts. All of one token
+/// of a step, so that batches of any size compare.
+struct Cost {
+  double seconds = 0;  ///< of all ranks together; 0: rates are not known
+  double flop = 0;     ///< with what is repeated
+  double between_hosts = 0;
+  double within_hosts = 0;
+  friend std::partial_ordering operator<=>(const Cost&, const Cost&) = default;
+};
+
+/// A candidate with its closed forms.
+struct Ranked {
+  Candidate candidate{};
+  MemoryUse memory{};
+  std::int64_t bytes = 0;  ///< that the machine's memory bounds
+  StepWork work{};
+  Cost cost{};
+  double tokens = 0;        ///< of a step
+  double step_seconds = 0;  ///< estimated; 0: rates are not known
+};
+
+/// All candidates of a question.
+struct Ranking {
+  std::vector<Ranked> fitting;  ///< least cost first; of equal ones, that of the earlier values
+  std::vector<Ranked> missing;  ///< least bytes first
+  std::size_t count() const { return fitting.size() + missing.size(); }
+};
+
+/// Estimated seconds of a step: the larger of arithmetic and what shards and replicas send, which
+/// overlap, and then what tensor ranks send, which does not. 0 unless the machine has all rates.
+double step_seconds(const StepWork& work, const Candidate& candidate, const Machine& machine);
+
+Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, ClosedForms& forms);
+/// Throws zero::Error as candidates() does.
+Ranking rank_candidates(const TrainingQuestion& question, ClosedForms& forms);
+
+/// Why rows stand in their order, and what that assumes, in one sentence.
+std::string order_text(const Machine& machine);
+
+/// The same without savings: stage 0, nothing recomputed, fp32 moments, the same mesh of tensor
+/// ranks.
+Candidate plain_of(const Candidate& candidate);
+
+}  // namespace zero

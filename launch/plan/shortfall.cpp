@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "launch/plan/quantity.h"
+#include "launch/plan/training_answer.h"
+#include "launch/plan/written_config.h"
+#include "launch/telemetry/output.h"
+
+namespace zero {
+namespace {
+
+constexpr int kMostHostsTried = 4096;
+
+/// The same question with more hosts; tensor degrees stay within a host, so every candidate stays.
+TrainingQuestion with_hosts(const TrainingQuestion& question, int hosts) {
+  TrainingQuestion larger = question;
+  larger.machine.hosts = hosts;
+  return larger;
+}
+
+/// The candidates among which that of least bytes is: one replica, the smallest micro-batch and
+/// moments, the highest stage.
+TrainingQuestion frugal(TrainingQuestion question) {
+  CandidateAxes& axes = question.axes;
+  axes.micros = {std::ranges::min(axes.micros)};
+  axes.moments = {std::ranges::min(
+      axes.moments, {}, [](MomentFormat format) { return size_of(moment_dtype(format)); })};
+  axes.computes = {std::ranges::min(axes.computes, {}, size_of)};
+  axes.stages = {std::ranges::max(axes.stages)};
+  axes.batch.reset();
+  axes.accumulations = {1};
+  axes.shards.clear();
+  for (int tensor = 1; tensor <= question.machine.devices; ++tensor) {
+    axes.shards.push_back(question.machine.world() / tensor);
+  }
+  return question;
+}
+
+/// The fewest bytes of any candidate.
+std::int64_t least_bytes(const TrainingQuestion& whole) {
+  const TrainingQuestion question = frugal(whole);
+  const std::vector<Candidate> all = candidates(question);
+  const TrainConfig base = config_of(question, all.front());
+  ClosedForms forms(base, question.machine);
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const Candidate& each : all) {
+    least = std::min(least, bounded_bytes_of(forms.memory(each)));
+  }
+  return least;
+}
+
+/// The least hosts that fit, doubled from those there are; nothing up to kMostHostsTried.
+std::optional<int> enough_hosts(const TrainingQuestion& question) {
+  for (int hosts = 2 * question.machine.hosts; hosts <= kMostHostsTried; hosts *= 2) {
+    if (least_bytes(with_hosts(question, hosts)) <= question.machine.budget()) return hosts;
+  }
+  return std::nullopt;
+}
+
+/// The longest of halved sequences that fits; nothing if none of 128 tokens or more does.
+std::optional<std::int64_t> short_sequence(const TrainingQuestion& question) {
+  TrainingQuestion shorter = question;
+  for (shorter.sequence /= 2; shorter.sequence >= 128; shorter.sequence /= 2) {
+    if (least_bytes(shorter) <= question.machine.budget()) return shorter.sequence;
+  }
+  return std::nullopt;
+}
+
+std::int64_t class_of(const PlannedRow& row, MemoryClass c) {
+  return row.exact.memory.ledger[static_cast<std::size_t>(c)];
+}
+
+std::string bytes_in_text(std::int64_t value) { return bytes_text(static_cast<double>(value)); }
+
+/// What the roadmap has for the classes that are in the way.
+void add_roadmap(const PlannedRow& least, std::int64_t budget, std::vector<std::string>& lines) {
+  const std::int64_t optimizer = class_of(least, MemoryClass::optimizer);
+  const std::int64_t states = class_of(least, MemoryClass::parameters) +
+                              class_of(least, MemoryClass::gradients) + optimizer;
+  const std::int64_t activations = class_of(least, MemoryClass::activations);
+  const auto outcome = [&](std::int64_t left) {
+    return left <= budget ? "which would fit" : "which would not be enough alone";
+  };
+  lines.push_back(fmt::format(
+      "not there yet, on the roadmap: tiers below device memory (optimizer states in host memory "
+      "would leave {} here, {}; all model states, {}, {})",
+      bytes_in_text(least.bytes - optimizer), outcome(least.bytes - optimizer),
+      bytes_in_text(least.bytes - states), outcome(least.bytes - states)));
+  lines.push_back(fmt::format(
+      "not there yet, on the roadmap: LoRA (frozen parameters have neither gradients nor optimizer "
+      "states; without these: {}, {}) and pipeline stages (a part of the blocks on each rank)",
+      bytes_in_text(least.bytes - optimizer - class_of(least, MemoryClass::gradients)),
+      outcome(least.bytes - optimizer - class_of(least, MemoryClass::gradients))));
+  if (activations < states) return;
+  lines.push_back(fmt::format(
+      "not there yet, on the roadmap: long context (ring attention cuts a sequence over ranks; "
+      "activations are {} of {})",
+      bytes_in_text(activations), bytes_in_text(least.bytes)));
+}
+
+}  // namespace
+
+std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
+                                         const PlannedRow& least) {
+  const std::int64_t budget = question.machine.budget();
+  std::vector<std::string> lines{fmt::format(
+      "no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
+      bytes_in_text(least.bytes), bytes_in_text(budget), bytes_in_text(least.bytes - budget),
+      name_of(least.largest_class()), bytes_in_text(class_of(least, least.largest_class())))};
+  if (const auto hosts = enough_hosts(question)) {
+    lines.push_back(fmt::format("more devices help: {} x {} fit by the closed forms", *hosts,
+                                question.machine.devices));
+  } else {
+    lines.push_back(fmt::format("more devices do not help: {} x {} do not fit either",
+                                kMostHostsTried, question.machine.devices));
+  }
+  if (const auto sequence = short_sequence(question)) {
+    lines.push_back(
+        fmt::format("shorter sequences help: --sequence {} fits by the closed forms", *sequence));
+  } else {
+    lines.emplace_back("shorter sequences do not help: those of 128 tokens do not fit either");
+  }
+  add_roadmap(least, budget, lines);
+  return lines;
+}
+
+}  // namespace zero

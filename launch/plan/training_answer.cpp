@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/plan/training_answer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "base/error.h"
+#include "launch/plan/quantity.h"
+#include "launch/plan/written_config.h"
+#include "launch/telemetry/output.h"
+
+namespace zero {
+namespace {
+
+constexpr std::size_t kTooLarge = 3;
+
+PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row) {
+  PlannedRow planned{.row = row};
+  planned.exact = exact_plan(config_of(question, row.candidate), question.machine.backend());
+  planned.bytes = bounded_bytes_of(planned.exact.memory);
+  return planned;
+}
+
+/// Of the same candidate at a lower sharded stage, if that takes less: small models gather windows
+/// of all of their parameters.
+void note_lower_stage(const TrainingQuestion& question, PlannedRow& row) {
+  for (int stage = row.row.candidate.stage - 1; stage >= 1; --stage) {
+    Candidate lower = row.row.candidate;
+    lower.stage = stage;
+    const std::int64_t bytes =
+        bounded_bytes_of(exact_plan(config_of(question, lower), question.machine.backend()).memory);
+    if (bytes > row.bytes) continue;
+    row.notes.push_back(
+        fmt::format("stage {} takes {}, no more than stage {} with {}: the lower stage sends less",
+                    stage, bytes_text(static_cast<double>(bytes)), row.row.candidate.stage,
+                    bytes_text(static_cast<double>(row.bytes))));
+    return;
+  }
+}
+
+/// Of the rows that cost the same as `row`, the one that takes least.
+void note_least(const Ranking& ranking, PlannedRow& row) {
+  const Ranked* least = &row.row;
+  for (const Ranked& each : ranking.fitting) {
+    if (each.cost == row.row.cost && each.bytes < least->bytes) least = &each;
+  }
+  if (least == &row.row) return;
+  const Candidate& c = least->candidate;
+  row.notes.push_back(fmt::format(
+      "at the same cost stage {} with {} moments and micro-batches of {} takes {}", c.stage,
+      name_of(c.moments), c.micro, bytes_text(static_cast<double>(least->bytes))));
+}
+
+/// One row of each cost. One that fits by its closed form alone is passed over, and the next one is
+/// planned.
+void plan_best(const Ranking& ranking, ClosedForms& forms, std::size_t top,
+               TrainingAnswer& answer) {
+  const TrainingQuestion& question = answer.question;
+  for (const Ranked& each : ranking.fitting) {
+    if (answer.rows.size() == top) return;
+    if (!answer.rows.empty() && answer.rows.back().row.cost == each.cost) continue;
+    PlannedRow row = planned_row(question, each);
+    if (row.bytes > question.machine.budget()) continue;
+    row.plain = bounded_bytes_of(forms.memory(plain_of(each.candidate)));
+    note_lower_stage(question, row);
+    note_least(ranking, row);
+    answer.rows.push_back(std::move(row));
+  }
+}
+
+void plan_too_large(const Ranking& ranking, ClosedForms& forms, TrainingAnswer& answer) {
+  for (const Ranked& each : ranking.missing) {
+    if (answer.too_large.size() == kTooLarge) return;
+    const bool cheaper = answer.rows.empty() || each.cost < answer.rows.front().row.cost;
+    if (!cheaper) continue;
+    PlannedRow row = planned_row(answer.question, each);
+    row.plain = bounded_bytes_of(forms.memory(plain_of(each.candidate)));
+    answer.too_large.push_back(std::move(row));
+  }
+}
+
+void write_row(const std::string& path, const std::string& text) {
+  ZERO_CHECK(!std::filesystem::exists(path),
+             "--write: {} exists; give another name, or remove that file", path);
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  ZERO_CHECK(file, "--write: {} cannot be written: {}", path, std::strerror(errno));
+}
+
+std::string numbered_path(const std::string& path, std::size_t number) {
+  if (number == 0) return path;
+  const std::filesystem::path whole(path);
+  const std::string name =
+      fmt::format("{}-{}{}", whole.stem().string(), number + 1, whole.extension().string());
+  return (whole.parent_path() / name).string();
+}
+
+}  // namespace
+
+double PlannedRow::closed_error() const {
+  return static_cast<double>(row.bytes - bytes) / static_cast<double>(bytes);
+}
+
+MemoryClass PlannedRow::largest_class() const {
+  const BytesByClass& ledger = exact.memory.ledger;
+  return static_cast<MemoryClass>(std::ranges::max_element(ledger) - ledger.begin());
+}
+
+TrainingAnswer answer_training(const TrainingQuestion& question, int top) {
+  check(question.machine);
+  TrainingAnswer answer{.question = question};
+  const TrainConfig base = config_of(question, candidates(question).front());
+  ClosedForms forms(base, question.machine);
+  const Ranking ranking = rank_candidates(question, forms);
+  answer.candidates = static_cast<std::int64_t>(ranking.count());
+  answer.fitting = std::ssize(ranking.fitting);
+  answer.model_flop = question.model.flop_per_token(question.sequence);
+  plan_best(ranking, forms, static_cast<std::size_t>(top), answer);
+  plan_too_large(ranking, forms, answer);
+  if (answer.rows.empty()) {
+    answer.shortfall = shortfall_lines(question, answer.too_large.front());
+  }
+  return answer;
+}
+
+void write_rows(TrainingAnswer& answer, const std::string& path) {
+  for (std::size_t i = 0; i < answer.rows.size(); ++i) {
+    PlannedRow& row = answer.rows[i];
+    row.written = numbered_path(path, i);
+    write_row(row.written,
+              written_configuration(answer.question, row.row.candidate).dump(2) + "\n");
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "launch/plan/exact_plan.h"
+#include "launch/plan/ranking.h"
+
+namespace zero {
+
+/// A candidate that the engine itself has planned.
+struct PlannedRow {
+  Ranked row{};
+  ExactPlan exact{};
+  std::int64_t bytes = 0;            ///< that the machine's memory bounds, of the fullest rank
+  std::int64_t plain = 0;            ///< the same of plain_of(), by closed forms
+  std::vector<std::string> notes{};  ///< sentences: of a lower stage that takes less
+  std::string written{};             ///< the file of its configuration; empty: none
+
+  /// By how much the closed form misses the plan, as a part of it.
+  double closed_error() const;
+  /// The class with most bytes.
+  MemoryClass largest_class() const;
+};
+
+/// What zero_plan says about training.
+struct TrainingAnswer {
+  TrainingQuestion question{};
+  std::int64_t candidates = 0;
+  std::int64_t fitting = 0;             ///< by closed forms
+  std::vector<PlannedRow> rows{};       ///< the best that fit, best first
+  std::vector<PlannedRow> too_large{};  ///< that would cost less than the first of `rows`, and miss
+                                        ///< least; if nothing fits, those that miss least
+  std::vector<std::string> shortfall{};  ///< if nothing fits: what would help
+  double model_flop = 0;                 ///< of a token
+};
+
+/// Ranks all candidates and has the engine plan the `top` best of those that fit, and up to three
+/// that miss. Throws zero::Error as candidates() and config_of() do.
+TrainingAnswer answer_training(const TrainingQuestion& question, int top);
+
+/// Writes the configuration of each row: the first to `path`, the others to `path` with -2, -3, ...
+/// before its extension. Throws zero::Error if a file exists or cannot be written.
+void write_rows(TrainingAnswer& answer, const std::string& path);
+
+/// The table for people.
+std::string text_of(const TrainingAnswer& answer);
+nlohmann::ordered_json json_of(const TrainingAnswer& answer);
+
+/// Sentences on a question of which no candidate fits: the bytes short, and what would help, here
+/// and on the roadmap. `least`: the candidate that misses least.
+std::vector<std::string> shortfall_lines(const TrainingQuestion& question, const PlannedRow& least);
+
+}  // namespace zero

@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "launch/config/train_config.h"
+#include "launch/plan/candidate.h"
+
+namespace zero {
+
+/// The name that a written configuration has where token files are to be named.
+inline constexpr const char* kDataToName = "NAME-YOUR-TOKEN-FILES.bin";
+
+/// The configuration file of a candidate, which zero_train takes as it is once data.train names
+/// files that exist. The model is written by its sizes; run.memory_limit is what the machine
+/// leaves.
+nlohmann::ordered_json written_configuration(const TrainingQuestion& question,
+                                             const Candidate& candidate);
+
+/// What zero_train makes of that file on the machine. Throws zero::Error as it does.
+TrainConfig config_of(const TrainingQuestion& question, const Candidate& candidate);
+
+}  // namespace zero

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/plan/closed_forms.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "launch/plan/exact_plan.h"
+#include "launch/plan/model_states.h"
+#include "launch/plan/written_config.h"
+#include "tests/launch/planned_question.h"
+
+// The formulas beside the engine's own plans.
+namespace zero::testing {
+namespace {
+
+/// Draws models, machines and candidates.
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+
+  std::int64_t number(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+  }
+  template <typename T>
+  T one_of(const std::vector<T>& all) {
+    return all[static_cast<std::size_t>(number(0, std::ssize(all) - 1))];
+  }
+  std::string model() {
+    const std::string sizes = fmt::format("layers={},width={},heads=8,context=512,vocabulary={}",
+                                          number(2, 12), 256 * number(1, 3), number(4096, 13000));
+    if (number(0, 1) == 0) return sizes;
+    return fmt::format("family=llama,{},kv_heads={},intermediate={}", sizes, one_of<int>({2, 4, 8}),
+                       64 * number(8, 32));
+  }
+  TrainingQuestion question() {
+    TrainingQuestion drawn =
+        question_about(model(), one_of<int>({1, 1, 2}), one_of<int>({1, 2, 4, 8}), 80'000'000'000,
+                       64 * number(1, 8));
+    drawn.machine.kind = one_of<DeviceKind>({DeviceKind::cpu, DeviceKind::cuda});
+    drawn.axes.accumulations = {1, 2, 4, 5};
+    return drawn;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+double off(double found, double expected) {
+  return expected == 0 ? std::abs(found) : std::abs(found / expected - 1);
+}
+
+TEST(ClosedForms, AreWithinAPercentOfTheEnginesPlans) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  RecordProperty("seed", std::to_string(seed));
+  fmt::print("seed {}\n", seed);
+  Draw draw(seed);
+  BytesByClass worst{};  // bytes by which a class was off
+  for (int i = 0; i < 30; ++i) {
+    const TrainingQuestion question = draw.question();
+    const Candidate candidate = draw.one_of(candidates(question));
+    SCOPED_TRACE(written_configuration(question, candidate).dump());
+    const TrainConfig config = config_of(question, candidate);
+    const ExactPlan plan = exact_plan(config, question.machine.backend());
+    ClosedForms forms(config, question.machine);
+    const MemoryUse closed = forms.memory(candidate);
+    EXPECT_LE(off(static_cast<double>(bounded_bytes_of(closed)),
+                  static_cast<double>(bounded_bytes_of(plan.memory))),
+              0.01);
+    for (std::size_t c = 0; c < worst.size(); ++c) {
+      worst[c] = std::max(worst[c], std::abs(closed.ledger[c] - plan.memory.ledger[c]));
+    }
+    const StepWork work = forms.work(candidate);
+    for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+      EXPECT_LE(off(work.along(axis), static_cast<double>(plan.traffic.of(axis).total())), 0.01)
+          << name_of(axis);
+    }
+  }
+  for (const MemoryClass c : all_memory_classes()) {
+    fmt::print("{}: off by at most {} bytes\n", name_of(c), worst[static_cast<std::size_t>(c)]);
+  }
+}
+
+// 4 parameters' bytes written out: two blocks are enough to see each term.
+TEST(ClosedForms, StatesOfAStageAreSharesOfItsElements) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 4, 80'000'000'000, 64);
+  const Candidate plain{.stage = 0, .mesh = {1, 4, 1}, .compute = DType::bf16};
+  const TrainConfig config = config_of(question, plain);
+  ClosedForms forms(config, question.machine);
+  // Every parameter of this model is a multiple of 64 elements, of 4 shards in all.
+  const std::int64_t all = question.model.parameter_count();
+  const auto bytes = [&](int stage, MemoryClass c) {
+    Candidate candidate = plain;
+    candidate.stage = stage;
+    return static_cast<double>(forms.memory(candidate).ledger[static_cast<std::size_t>(c)]);
+  };
+  const auto expect = [&](int stage, MemoryClass c, double each) {
+    EXPECT_LE(off(bytes(stage, c), each * static_cast<double>(all)), 2e-3)
+        << stage << " " << name_of(c);
+  };
+  for (const int stage : {0, 1, 2, 3}) {
+    expect(stage, MemoryClass::gradients, stage < 2 ? 2.0 : 2.0 / 4);
+    expect(stage, MemoryClass::optimizer, stage < 1 ? 12.0 : 12.0 / 4);
+  }
+  for (const int stage : {0, 1, 2}) expect(stage, MemoryClass::parameters, 2.0);
+}
+
+TEST(ModelStates, AreThoseOfTheZeroPaper) {
+  // Rajbhandari et al. 2020, figure 1: 7.5 billion parameters over 64 ranks.
+  constexpr std::int64_t kCount = 7'500'000'000;
+  EXPECT_EQ(model_states(kCount, 0, 64).total(), 16 * kCount);                    // 120 GB
+  EXPECT_EQ(model_states(kCount, 1, 64).total(), 4 * kCount + 12 * kCount / 64);  // 31.4
+  EXPECT_EQ(model_states(kCount, 2, 64).total(), 2 * kCount + 14 * kCount / 64);  // 16.6
+  EXPECT_EQ(model_states(kCount, 3, 64).total(), 16 * kCount / 64);               // 1.9
+  EXPECT_EQ(model_states(1000, 0, 1, DType::fp32).total(), 16'000);
+  EXPECT_EQ(model_states(1024, 0, 1, DType::bf16, MomentFormat::eight_bit).optimizer,
+            4 * 1024 + 2 * (1024 + 4 * 4));
+  EXPECT_EQ(model_states(10, 3, 4).parameters, 2 * 3);  // the fullest share
+}
+
+}  // namespace
+}  // namespace zero::testing

@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch/config/configuration.h"
+#include "launch/plan/machine.h"
+#include "launch/plan/model_choice.h"
+#include "launch/plan/quantity.h"
+#include "tests/errors.h"
+#include "tests/scratch.h"
+#include "weights/hf/config.h"
+
+// What zero_plan is told of machines and models.
+namespace zero::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Machine cluster(const std::string& text) {
+  return machine_of(parse_json_text(text, "c.json"), "c.json");
+}
+std::string cluster_refusal(const std::string& text) {
+  return error_of([&] { cluster(text); });
+}
+
+TEST(Quantities, HaveUnits) {
+  EXPECT_EQ(bytes_with_unit("80GB", "x"), 80'000'000'000);
+  EXPECT_EQ(bytes_with_unit("80 GiB", "x"), 85'899'345'920);
+  EXPECT_EQ(bytes_with_unit("1.5MiB", "x"), 1'572'864);
+  EXPECT_EQ(link_rate("200Gbit/s", "x"), 25e9);
+  EXPECT_EQ(link_rate("450GB/s", "x"), 450e9);
+  EXPECT_EQ(compute_rate("1.2 PFLOP/s", "x"), 1.2e15);
+  const auto refused = [](const char* text) {
+    return error_of([&] { bytes_with_unit(text, "--memory"); });
+  };
+  EXPECT_THAT(refused("80"), HasSubstr("--memory: found \"80\" without a unit, expected a number"));
+  for (const char* wrong :
+       {"", "GB", "80gb", "-1GB", "0GB", "1e3GB", "80GBs", "nanGB", "1.2.3GB"}) {
+    EXPECT_THAT(refused(wrong), HasSubstr("expected a number above 0 and one of the units B, kB"))
+        << wrong;
+  }
+  EXPECT_THAT(refused("9999999TiB"), HasSubstr("expected 1 B to 2^60 B"));
+  EXPECT_EQ(both_units(107'814'649'856.0), "107.81 GB (100.41 GiB)");
+}
+
+TEST(Machines, AreGivenByGpus) {
+  Machine machine;
+  take_gpus(machine, "2x8", "--gpus");
+  EXPECT_EQ(machine.hosts, 2);
+  EXPECT_EQ(machine.devices, 8);
+  take_gpus(machine, "4", "--gpus");
+  EXPECT_EQ(machine.world(), 8);
+  for (const char* wrong : {"", "x", "8x", "x8", "0", "8x0", "-1", "8X8", "8x8x8", "1.5", "8 "}) {
+    EXPECT_THAT(error_of([&] { take_gpus(machine, wrong, "--gpus"); }),
+                HasSubstr("expected GPUs of one host, such as 8, or hosts x GPUs"))
+        << wrong;
+  }
+}
+
+TEST(Machines, AreGivenByAClusterFile) {
+  const Machine machine = cluster(R"({"_note": "ours", "hosts": 4, "devices": 8, "memory": "80GB",
+      "reserve": "2GiB", "compute": "400TFLOP/s",
+      "links": {"within_host": "300GB/s", "between_hosts": "400Gbit/s"}})");
+  EXPECT_EQ(machine.world(), 32);
+  EXPECT_EQ(machine.kind, DeviceKind::cuda);
+  EXPECT_EQ(machine.budget(), 80'000'000'000 - 2'147'483'648);
+  EXPECT_EQ(machine.between_hosts, 50e9);
+  EXPECT_TRUE(machine.has_rates(true));
+  EXPECT_FALSE(machine.has_rates(false));
+  EXPECT_EQ(machine.backend(), BackendKind::nccl);
+  EXPECT_EQ(cluster(R"({"devices": 2, "memory": "8GiB", "kind": "cpu"})").backend(),
+            BackendKind::host);
+  EXPECT_EQ(cluster(R"({"devices": 1, "memory": "8GiB"})").backend(), BackendKind::local);
+}
+
+TEST(Machines, OfABadClusterFileAreRefusedByKey) {
+  EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memroy": "80GB"})"),
+              HasSubstr("c.json: there is no key \"memroy\": did you mean \"memory\"?"));
+  EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memory": "80GB", "links": {"within": "1GB/s"}})"),
+              AllOf(HasSubstr("there is no key \"links.within\""), HasSubstr("between_hosts")));
+  EXPECT_THAT(cluster_refusal(R"({"memory": "80GB"})"), HasSubstr("c.json: devices is missing"));
+  EXPECT_THAT(cluster_refusal(R"({"devices": 8})"), HasSubstr("c.json: memory is missing"));
+  EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memory": 80})"),
+              HasSubstr("c.json: memory: found 80, expected a text with a unit"));
+  EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memory": "80"})"),
+              HasSubstr("c.json: memory: found \"80\" without a unit"));
+  EXPECT_THAT(cluster_refusal(R"({"devices": 8.5, "memory": "80GB"})"),
+              HasSubstr("c.json: devices: found 8.5, expected a whole number from 1"));
+  EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memory": "80GB", "kind": "tpu"})"),
+              HasSubstr("c.json: kind: found \"tpu\", expected \"gpu\" or \"cpu\""));
+  EXPECT_THAT(cluster_refusal("[]"), HasSubstr("c.json: found [], expected an object"));
+  EXPECT_THAT(error_of([] {
+                check({.memory = 1'000'000'000, .reserve = 2'000'000'000, .source = "--gpus"});
+              }),
+              HasSubstr("--gpus: all of 1.00 GB (953.67 MiB) is kept free"));
+  EXPECT_THAT(error_of([] { read_cluster("none.json"); }),
+              HasSubstr("--cluster: none.json cannot be read"));
+}
+
+TEST(Machines, KnowWhichAxesLeaveAHost) {
+  const Machine machine{.hosts = 2, .devices = 8, .memory = 1};
+  const MeshShape mesh{.replicate = 2, .shard = 4, .tensor = 2};
+  EXPECT_FALSE(machine.leaves_host(Axis::tensor, mesh));
+  EXPECT_FALSE(machine.leaves_host(Axis::shard, mesh));
+  EXPECT_TRUE(machine.leaves_host(Axis::replicate, mesh));
+  EXPECT_TRUE(machine.leaves_host(Axis::shard, {.replicate = 1, .shard = 8, .tensor = 2}));
+  EXPECT_FALSE(machine.leaves_host(Axis::replicate, {.replicate = 1, .shard = 8, .tensor = 2}));
+}
+
+TEST(Models, AreGivenByNameSizesOrConfig) {
+  EXPECT_EQ(model_of("7b").parameter_count(), 6'738'415'616);
+  EXPECT_EQ(model_of("Llama-3.1-70B").parameter_count(), 70'553'706'496);
+  EXPECT_EQ(model_of("124M").parameter_count(), 124'439'808);
+  EXPECT_EQ(model_of("layers=2,width=64,heads=4,context=32,vocabulary=256").layers, 2);
+  const DecoderShape small = model_of(
+      "family=llama,layers=2,width=64,heads=4,kv_heads=2,intermediate=96,context=32,"
+      "vocabulary=256,head=tied");
+  EXPECT_EQ(small.kv_heads, 2);
+  EXPECT_EQ(small.head, DecoderShape::Head::tied);
+  const Scratch folder;
+  folder.write("config.json", hf_config_text(small));
+  EXPECT_EQ(model_of(folder.path()).parameter_count(), small.parameter_count());
+  EXPECT_EQ(model_of(folder.path("config.json")).kv_heads, 2);
+}
+
+TEST(Models, ThatAreUnknownAreToldWithTheNearest) {
+  const auto refused = [](const char* text) { return error_of([&] { model_of(text); }); };
+  EXPECT_THAT(refused("llama-7c"),
+              AllOf(HasSubstr("--model: there is no model"), HasSubstr("did you mean llama-7b?")));
+  EXPECT_THAT(refused("layer=2,width=64"),
+              HasSubstr("the family gpt2 has no key \"layer\": did you mean layers?"));
+  EXPECT_THAT(refused("layers=2,width"), HasSubstr("found \"width\" among sizes"));
+  EXPECT_THAT(refused("family=mamba,layers=2"), HasSubstr("there is no family \"mamba\""));
+  EXPECT_THAT(refused("layers=2,width=65,heads=4"), HasSubstr("model.width is 65"));
+  EXPECT_THAT(refused("layers=two"), HasSubstr("layers"));
+}
+
+}  // namespace
+}  // namespace zero::testing

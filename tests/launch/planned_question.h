@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "launch/plan/candidate.h"
+#include "launch/plan/model_choice.h"
+
+namespace zero::testing {
+
+/// A question about a model of `text` on hosts x devices GPUs of `memory` bytes.
+inline TrainingQuestion question_about(const std::string& text, int hosts, int devices,
+                                       std::int64_t memory, std::int64_t sequence) {
+  TrainingQuestion question{.model = model_of(text), .model_text = text, .sequence = sequence};
+  question.machine = {.hosts = hosts, .devices = devices, .memory = memory, .source = "--gpus"};
+  return question;
+}
+
+inline constexpr const char* kSmallModel = "layers=4,width=256,heads=8,context=256,vocabulary=5000";
+
+}  // namespace zero::testing
