@@ -36,7 +36,10 @@ InferenceModel::InferenceModel(Device& device, const DecoderShape& shape,
       ops_(make_inference_ops(device)),
       row_ops_(make_ops(device)),
       weights_(device, *ops_, split_, ranks_,
-               {.dtype = options_.dtype, .format = options_.weights, .windows = options_.windows}),
+               {.dtype = options_.dtype,
+                .format = options_.weights,
+                .keep = options_.keep,
+                .windows = options_.windows}),
       cache_(device, cache_size(options_, decoder_)) {
   if (ranks_.all.communicator != nullptr) {
     ZERO_CHECK(device.memory() == MemorySpace::host,
@@ -391,7 +394,7 @@ void InferenceModel::forward_head() {
 std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,
                                                      const InferenceOptions& options, Mesh* mesh) {
   const ModelFolder files(folder);
-  files.check_format(options.weights);
+  files.check_format(options.weights, options.keep);
   auto model = std::make_unique<InferenceModel>(device, files.shape(), options, mesh);
   model->load(files.source());
   return model;

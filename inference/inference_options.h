@@ -7,6 +7,7 @@
 
 #include "architecture/decoder_shape.h"
 #include "inference/key_value_cache.h"
+#include "inference/matrix_roles.h"
 #include "ops/inference_ops.h"
 
 namespace zero {
@@ -14,6 +15,7 @@ namespace zero {
 struct InferenceOptions {
   DType dtype = DType::fp32;  ///< of activations, plain cache and weights: fp32, bf16, fp16
   WeightFormat weights = WeightFormat::plain;  ///< of all matrices, embeddings too
+  MatrixRoles keep{};                          ///< matrices that stay plain beside codes
   CacheFormat cache = CacheFormat::plain;      ///< of keys and values
   std::int64_t requests = 1;                   ///< sequences in the cache at a time
   std::int64_t request_tokens = 0;             ///< of the longest sequence; 0: the model's context

@@ -98,7 +98,11 @@ ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
   }
 }
 
-void ModelFolder::check_format(WeightFormat wanted) const {
+void ModelFolder::check_format(WeightFormat wanted, MatrixRoles keep) const {
+  ZERO_CHECK(format_ == WeightFormat::plain || keep.empty(),
+             "{}: its matrices are codes of {}, and {} are to stay as they were before; expected "
+             "the folder from which the codes were made, or none to keep",
+             folder_, name_of(format_), keep.text());
   if (format_ == WeightFormat::plain || format_ == wanted) return;
   fail(
       "{}: its matrices are codes of {}, of which no weights of {} can be made; expected --weights "

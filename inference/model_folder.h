@@ -47,8 +47,9 @@ class ModelFolder {
   const DecoderShape& shape() const { return shape_; }
   /// As stored_format().
   WeightFormat format() const { return format_; }
-  /// Throws zero::Error, with what would work, if weights of that format cannot be had.
-  void check_format(WeightFormat wanted) const;
+  /// Throws zero::Error, with what would work, if weights of that format, but for plain matrices
+  /// of the roles `keep`, cannot be had.
+  void check_format(WeightFormat wanted, MatrixRoles keep = {}) const;
   /// Of weights in a format that can be had; the folder must outlive it, unmoved.
   ModelWeights::Source source() const;
 
