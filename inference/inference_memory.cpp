@@ -75,10 +75,18 @@ std::optional<std::int64_t> blocks_within(
   if (with_least.all > limit) return std::nullopt;
   if (most <= least) return least;
   const std::int64_t block = plan(least + 1).cache - with_least.cache;
-  std::int64_t blocks = std::min(most, least + (limit - with_least.all) / block);
-  // A GPU's pages: the last blocks may begin another.
-  while (blocks > least && plan(blocks).all > limit) --blocks;
-  return blocks;
+  const auto fits = [&](std::int64_t blocks) { return plan(blocks).all <= limit; };
+  const std::int64_t straight = std::min(most, least + (limit - with_least.all) / block);
+  if (fits(straight) && (straight == most || !fits(straight + 1))) return straight;
+  // A GPU's pages, of which the last are not full.
+  constexpr std::int64_t kPages = kMemoryClasses * DeviceBytes::kPage;
+  std::int64_t fit = least;
+  std::int64_t more = std::min(most, straight + kPages / block) + 1;
+  while (fit + 1 < more) {
+    const std::int64_t middle = fit + (more - fit) / 2;
+    (fits(middle) ? fit : more) = middle;
+  }
+  return fit;
 }
 
 std::int64_t requests_within(const DecoderShape& decoder, const InferenceOptions& options,

@@ -79,7 +79,7 @@ AnswerPlan AnswerSession::plan(const std::vector<AcceptedPrompt>& prompts, int w
   if (of.device == DeviceKind::cpu) of.available = available(flags_.start.local_world);
   if (prompts.empty()) {
     of.requests.assign(static_cast<std::size_t>(flags_.requests),
-                       {.prompt = encoder_.context() - 1, .answer = 1});
+                       {.prompt = 1, .answer = encoder_.context() - 1});  // all grow together
     of.dealt = AnswerNeeds::Dealt::to_each;
   }
   return plan_answers(of);

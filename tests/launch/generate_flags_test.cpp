@@ -81,10 +81,12 @@ TEST_F(GenerateFlagsOf, IdsOfPromptsAreToldOnDemand) {
 }
 
 TEST_F(GenerateFlagsOf, ThoseThatWouldDoNothingAreRefusedOrTold) {
-  const Outcome cut = generate("--prompt The --max-tokens 5 --cache-tokens 1000");
-  EXPECT_EQ(cut.status, 0);
-  EXPECT_THAT(cut.errors,
-              HasSubstr("--cache-tokens 1000: the cache has 8, all that 1 requests of 8 tokens"));
+  const Outcome more = generate("--prompt The --max-tokens 5 --cache-tokens 1000");
+  EXPECT_EQ(more.status, 0);
+  EXPECT_THAT(more.errors,
+              HasSubstr("--cache-tokens 1000: requests need 16 at once; the rest keeps "
+                        "beginnings that may come again"));
+  EXPECT_THAT(more.errors, HasSubstr("(63 blocks of 16 tokens"));
   EXPECT_THAT(generate("--prompt The --max-tokens 5 --cache-tokens 8").errors,
               Not(HasSubstr("--cache-tokens")));
   EXPECT_THAT(refusal("--prompt The --context 50"),
