@@ -36,10 +36,7 @@ InferenceModel::InferenceModel(Device& device, const DecoderShape& shape,
       ops_(make_inference_ops(device)),
       row_ops_(make_ops(device)),
       weights_(device, *ops_, split_, ranks_,
-               {.dtype = options_.dtype,
-                .format = options_.weights,
-                .keep = options_.keep,
-                .windows = options_.windows}),
+               {options_.dtype, options_.weights, options_.keep, options_.windows}),
       cache_(device, cache_size(options_, decoder_)) {
   if (ranks_.all.communicator != nullptr) {
     ZERO_CHECK(device.memory() == MemorySpace::host,
