@@ -300,7 +300,7 @@ void AnswerPlanner::tell_cache(const AnswerPlan& plan) const {
         "--cache-tokens {}: requests need {} at once; the rest keeps beginnings that may come "
         "again",
         flags_.cache_tokens, plan.demand.at_once * block));
-  } else if (blocks < plan.demand.contiguous) {
+  } else if (blocks >= plan.demand.at_once && blocks < plan.demand.contiguous) {
     const std::int64_t block_bytes = plan.memory.cache / blocks;
     needs_.tell(fmt::format(
         "cache: {} for requests of these lengths; {} reserved for the longest of each would take "
