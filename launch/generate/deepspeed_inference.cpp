@@ -75,7 +75,7 @@ std::vector<Option> sharding_options() {
   };
 }
 
-std::vector<Option> engine_options() {
+std::vector<Option> inference_engine_options() {
   using enum ValueType;
   const std::string batch = "--requests answers so many at once, and the rest after them";
   const std::string kernels = "there is one implementation, which is always used";
@@ -124,7 +124,7 @@ std::vector<Option> engine_options() {
 const std::vector<Option>& inference_options_table() {
   static const std::vector<Option> all = [] {
     std::vector<Option> table = sharding_options();
-    std::ranges::move(engine_options(), std::back_inserter(table));
+    std::ranges::move(inference_engine_options(), std::back_inserter(table));
     return table;
   }();
   return all;
