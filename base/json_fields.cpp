@@ -18,10 +18,12 @@ JsonFields::JsonFields(json object, std::string file, std::string where)
                  std::move(where)) {}
 
 JsonFields JsonFields::parse(const std::string& file, std::string_view text) {
-  std::optional<json> tree = parse_json_tree(text);
-  ZERO_CHECK(tree && tree->is_object(), "{}: is not a JSON object of at most {} levels", file,
-             kDeepestTree);
-  return {*std::move(tree), file, ""};
+  return of(file, parse_json_tree(text).value_or(nullptr));
+}
+
+JsonFields JsonFields::of(const std::string& file, json tree) {
+  ZERO_CHECK(tree.is_object(), "{}: is not a JSON object of at most {} levels", file, kDeepestTree);
+  return {std::move(tree), file, ""};
 }
 
 std::string JsonFields::place(std::string_view name) const {
@@ -143,7 +145,7 @@ void JsonFields::finish(std::span<const std::string_view> passed_over) const {
   std::string unknown;
   int count = 0;
   for (const auto& [name, value] : object_->items()) {
-    const bool known = taken_.contains(name) ||
+    const bool known = was_read(name) ||
                        std::find(passed_over.begin(), passed_over.end(), name) != passed_over.end();
     const bool empty = value.is_null() || value == false || value == "" ||
                        (value.is_structured() && value.empty());

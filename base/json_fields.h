@@ -30,10 +30,14 @@ class JsonFields {
   JsonFields(nlohmann::json object, std::string file, std::string where);
   /// The fields of a JSON file's text. Throws zero::Error naming the file if it is not an object.
   static JsonFields parse(const std::string& file, std::string_view text);
+  /// Likewise of its `tree`, null if the text has none.
+  static JsonFields of(const std::string& file, nlohmann::json tree);
 
   bool has(std::string_view name) const;
   /// Whether the file names the field, as null too.
   bool lists(std::string_view name) const { return object_->contains(name); }
+  /// Whether the field's value was asked for.
+  bool was_read(std::string_view name) const { return taken_.contains(name); }
   /// Without a `fallback` the field is required.
   std::int64_t integer(std::string_view name, std::optional<std::int64_t> fallback = {});
   /// A whole number from 0.

@@ -14,6 +14,13 @@ namespace {
 
 constexpr std::size_t kTile = 4096;  // floats: 16 KiB
 
+/// Stage 3 gathers every unit, however few ranks and units there are.
+EngineOptions gathering_options(int stage) {
+  EngineOptions options = measured_options(stage);
+  options.limits.persistence_threshold = 0;
+  return options;
+}
+
 }  // namespace
 
 EngineOptions measured_options(int stage) {
@@ -29,7 +36,7 @@ SyntheticModel::SyntheticModel(Communicator& communicator, int units, std::int64
                                int stage)
     : communicator_(communicator),
       device_(cpu::open()),
-      engine_(communicator, *device_, measured_options(stage)),
+      engine_(communicator, *device_, gathering_options(stage)),
       elements_(round_up(elements, std::int64_t{64} * communicator.size())),
       tile_(kTile, 1.0F),
       optimizer_(make_optimizer({}, *device_)) {

@@ -7,10 +7,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_removal.h"
 #include "files/file_system.h"
 #include "weights/checkpoint_index.h"
 #include "weights/checkpoint_layout.h"
@@ -21,6 +21,10 @@ namespace zero {
 // The folder that holds the checkpoints of a run, under the names of checkpoint_name.h. A symbolic
 // link is read as the folder it leads to; its removal removes the link alone. All functions are
 // called by one process at a time.
+
+/// One line each about what was left behind, for the log: files in a removed folder that no
+/// checkpoint wrote, and removals that failed.
+using RemovalNotes = std::vector<std::string>;
 
 struct FoundCheckpoint {
   CheckpointName name;
@@ -102,5 +106,19 @@ struct Pruned {
 /// newest complete one is never removed, nor is anything that is not complete. A failure is a note.
 Pruned prune_checkpoints(files::FileSystem& files, const std::string& folder, const KeepSteps& keep,
                          std::int64_t newest = std::numeric_limits<std::int64_t>::max());
+
+/// Removes `path`, a folder with the name of a checkpoint in any state (checkpoint_name.h): renames
+/// it to step_N.removed, makes that durable, then removes its files; a cut removal is gone on with
+/// by purge_checkpoint. A checkpoint's files are those that its index.json lists, those that any
+/// checkpoint has (COMMIT, index.json, OWNER, weights/model*.safetensors, ...), and those of
+/// `more`, names in the folder. Other files are kept, and noted. Throws zero::Error if the folder
+/// cannot be renamed; it is then unchanged. A failure to remove a file is a note.
+RemovalNotes remove_checkpoint(files::FileSystem& files, const std::string& path,
+                               const std::set<std::string>& more = {});
+
+/// Removes a checkpoint's files from `path`, a folder step_N.removed, and the folder if nothing
+/// else is in it. Likewise.
+RemovalNotes purge_checkpoint(files::FileSystem& files, const std::string& path,
+                              const std::set<std::string>& more = {});
 
 }  // namespace zero

@@ -19,6 +19,15 @@ enum class SaveStates : std::uint8_t {
   any,
 };
 
+/// What saves ask of the program, on the first rank; may change between saves.
+struct SaveRules {
+  /// Called before a save makes anything: what it throws is why nothing is saved.
+  std::function<void()> check{};
+  /// Whether later saves may remove a checkpoint, for keep_last, which then counts only such;
+  /// empty: all may be. Called on a thread of its own; a failure of it is a note of the save.
+  std::function<bool(std::int64_t step, const nlohmann::ordered_json& extra)> removes{};
+};
+
 struct CheckpointOptions {
   std::string folder;                               ///< of all checkpoints of the run
   int keep_last = 0;                                ///< newest checkpoints kept; 0: all
@@ -28,6 +37,7 @@ struct CheckpointOptions {
   std::map<std::string, std::string> weight_files{};
   NameMap names = names::plain();  ///< the names of tensors in files
   SaveStates states = SaveStates::finite;
+  const SaveRules* rules = nullptr;   ///< outlives the Checkpointer; null: no rules
   files::FileSystem* disk = nullptr;  ///< null: files::disk()
   /// For which ranks look for the files that the first rank has made: a file system of a network
   /// may show new names only after a minute.
@@ -50,10 +60,8 @@ struct Resumed {
   std::string folder;  ///< "runs/a/step_00000500"
 };
 
-/// Whether a checkpoint may be removed by later saves, for keep_last, which then counts only such.
-using RemovesCheckpoint =
-    std::function<bool(std::int64_t step, const nlohmann::ordered_json& extra)>;
 /// Decides, before anything changes, whether a checkpoint may be loaded; throws zero::Error if
 /// not. Called on every rank alike.
 using AcceptCheckpoint = std::function<void(const nlohmann::ordered_json& extra)>;
+
 }  // namespace zero

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/checkpoint_removal.h"
-
 #include <fmt/ranges.h>
 #include <fnmatch.h>
 
@@ -15,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "weights/checkpoint_index.h"
 #include "weights/checkpoint_name.h"
 #include "weights/text_file.h"

@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "checkpoint/background_queue.h"
 #include "checkpoint/block_writer.h"
@@ -89,11 +88,6 @@ class CheckpointSaver final : public StateReader {
   void wait();
   void give_up(const std::string& why);
   std::optional<SaveReport> report();
-  /// Between saves.
-  void remove_only(RemovesCheckpoint removes) { partial_.remove_only(std::move(removes)); }
-  void check_before_saves(std::function<void()> check) {
-    partial_.check_before_saves(std::move(check));
-  }
 
   BlockWriter& writer() { return writer_; }
   /// Throws zero::Error if the engine has ended.

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/checkpointer.h"
 
-#include <utility>
-
 #include "base/error.h"
 #include "checkpoint/checkpoint_loader.h"
 #include "checkpoint/checkpoint_saver.h"
@@ -34,14 +32,6 @@ Checkpointer::~Checkpointer() = default;
 void Checkpointer::save(const nlohmann::ordered_json& extra,
                         const std::function<void()>& before_commit) {
   saver_->save(extra, before_commit);
-}
-
-void Checkpointer::remove_only(RemovesCheckpoint removes) {
-  saver_->remove_only(std::move(removes));
-}
-
-void Checkpointer::check_before_saves(std::function<void()> check) {
-  saver_->check_before_saves(std::move(check));
 }
 
 void Checkpointer::wait() { saver_->wait(); }

@@ -48,13 +48,6 @@ class Checkpointer {
   /// The oldest finished save not asked for yet.
   std::optional<SaveReport> report();
 
-  /// Later saves remove only such checkpoints; by default all may be. The first rank calls
-  /// `removes`, on a thread of its own; a failure of it is a note of the save.
-  void remove_only(RemovesCheckpoint removes);
-  /// Before a later save makes anything, the first rank calls `check`, and what that throws is why
-  /// nothing is saved.
-  void check_before_saves(std::function<void()> check);
-
   /// Loads a checkpoint: "auto": the newest good one in the folder, else nothing; "never": nothing;
   /// else the folder of one checkpoint, or of several, of which the newest. Every block is verified
   /// before it is used. "auto" passes over checkpoints that are proven to be damaged, with a line

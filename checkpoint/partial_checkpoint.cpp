@@ -10,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -47,6 +48,7 @@ PartialCheckpoint::PartialCheckpoint(const StateSource& of, const CheckpointOpti
       disk_(of.disk),
       folder_(options.folder),
       keep_{.last = options.keep_last, .every = options.keep_every},
+      rules_(options.rules),
       look_(options.look_seconds),
       statuses_(statuses),
       writer_(writer) {}
@@ -60,7 +62,7 @@ std::string PartialCheckpoint::open(Content content) {
   mine.failure = failure_of([&] {
     mine.note = owner_ + hash_of(content_.extra);  // a text in it may be no UTF-8
     if (!first()) return;
-    if (check_) check_();
+    if (rules_ != nullptr && rules_->check) rules_->check();
     begun_ = true;
     note(begin_checkpoint(disk_, folder_, content_.step, writer_.layout(), owner_));
   });
@@ -178,6 +180,7 @@ void PartialCheckpoint::commit(std::span<const std::uint32_t> checksums) {
     throw;
   }
   // The checkpoint is whole: what fails from here on is a note.
+  if (rules_ != nullptr) keep_.removes = rules_->removes;
   const std::string left =
       failure_of([&] { note(prune_checkpoints(disk_, folder_, keep_, content_.step).notes); });
   if (!left.empty()) note({left});

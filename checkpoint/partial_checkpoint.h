@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
-#include <utility>
 
 #include "checkpoint/block_writer.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -25,9 +24,6 @@ class PartialCheckpoint {
   /// `statuses` and `writer`, which are those of the save, outlive this.
   PartialCheckpoint(const StateSource& of, const CheckpointOptions& options, RankStatuses& statuses,
                     BlockWriter& writer);
-  /// Between saves.
-  void remove_only(RemovesCheckpoint removes) { keep_.removes = std::move(removes); }
-  void check_before_saves(std::function<void()> check) { check_ = std::move(check); }
 
   /// A checkpoint, beside its states.
   struct Content {
@@ -61,11 +57,11 @@ class PartialCheckpoint {
   files::FileSystem& disk_;
   std::string folder_;
   KeepSteps keep_;
+  const SaveRules* rules_;  // may be null
   std::chrono::duration<double> look_;
   RankStatuses& statuses_;
   BlockWriter& writer_;
-  std::function<void()> check_;  // of Checkpointer::check_before_saves()
-  bool begun_ = false;           // by rank 0: there may be something to remove
+  bool begun_ = false;  // by rank 0: there may be something to remove
   Content content_;
   std::string owner_;  // of the folder: a text of this save alone
   std::string notes_;

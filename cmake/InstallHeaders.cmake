@@ -7,13 +7,13 @@ cmake_policy(VERSION 3.25)
 
 set(public
   base/dtype.h base/error.h base/half.h
-  device/buffer.h device/device.h device/memory_ledger.h device/stream.h device/view.h
+  device/buffer.h device/device.h device/lifetime_plan.h device/memory_ledger.h device/memory_monitor.h device/stream.h device/view.h
   partition/flat_layout.h partition/tensor_slice.h
   architecture/decoder_shape.h architecture/family.h
   collectives/backends.h collectives/communicator.h collectives/listener.h collectives/mesh.h collectives/store.h collectives/wait_limits.h
   optim/learning_rate.h optim/loss_scaler.h optim/optimizer.h
   engine/engine.h engine/engine_options.h engine/engine_states.h engine/lease.h engine/schedule.h
-  model/decoder.h model/layers.h model/model.h model/parallel_linear.h model/tensor_parallel.h model/vocabulary_parallel.h ops/ops.h
+  model/activation_trace.h model/decoder.h model/layers.h model/model.h model/parallel_linear.h model/tensor_parallel.h model/vocabulary_parallel.h ops/ops.h
   checkpoint/checkpointer.h checkpoint/weights.h weights/hf/config.h
   inference/generator.h inference/inference_model.h inference/scheduler.h
   text/chat_template.h text/text_stream.h text/tokenizer.h text/tokenizer_config.h)

@@ -56,12 +56,18 @@ Buffer Device::adopt(std::shared_ptr<void> memory, std::int64_t count, DType dty
   void* const data = memory ? memory.get() : allocate_host_bytes(bytes, memory_class);
   const std::int64_t pages = round_up(bytes, DeviceBytes::kPage);
   adopted_ += pages;
+  adopted_unused_ += pages - bytes;
   most_adopted_ = std::max(most_adopted_, adopted_);
   return {View(data, count, dtype, this), memory_class, std::string(label), ledger_,
-          [this, pages, owner = std::move(memory)](void*) mutable {
+          [this, pages, bytes, owner = std::move(memory)](void*) mutable {
             owner.reset();
             adopted_ -= pages;
+            adopted_unused_ -= pages - bytes;
           }};
+}
+
+std::int64_t Device::reserved_bytes() const {
+  return ledger_.snapshot().total + unused_bytes() + adopted_unused_;
 }
 
 std::int64_t DeviceBytes::in_pages() const {

@@ -36,6 +36,12 @@ struct DeviceBytes {
   friend bool operator==(const DeviceBytes&, const DeviceBytes&) = default;
 };
 
+/// Bytes of memory that a device can have. Other programs change `free` at any time.
+struct MemoryCapacity {
+  std::int64_t total = 0;  ///< 0: unknown (a planning device)
+  std::int64_t free = 0;   ///< of them; taken by nothing, or by caches that give way
+};
+
 /// The chunk sizes of long work on a device: large enough to keep the device busy, small relative
 /// to its memory. Ranks compare them, because sums over chunks of rows may depend on the chunk
 /// length.
@@ -84,6 +90,9 @@ class Device {
   virtual MemorySpace memory() const { return MemorySpace::host; }
 
   virtual PieceSizes piece_sizes() const { return {}; }
+  /// A GPU's memory, by its driver; for a CPU the host's, at most the limit of the process's
+  /// control group. Asks the driver or reads files of /proc and /sys on each call: up to 1 ms.
+  virtual MemoryCapacity capacity() const { return {}; }
 
   MemoryLedger& ledger() { return ledger_; }
 
@@ -103,6 +112,9 @@ class Device {
                MemoryClass memory_class, std::string_view label);
   /// The peak memory of buffers so far; on a planning device that of the run.
   DeviceBytes device_bytes() const { return {arena_bytes(), most_adopted_}; }
+  /// Bytes taken from the driver or the host for the buffers of the ledger, in the pages and blocks
+  /// in which they were taken: at least the ledger's total.
+  std::int64_t reserved_bytes() const;
 
  protected:
   /// `bytes` > 0. Returns null if out of memory.
@@ -117,6 +129,8 @@ class Device {
     free_bytes(data, bytes, memory_class);
   }
   virtual BytesByClass arena_bytes() const { return {}; }
+  /// Bytes that allocate_bytes() has taken beyond those of its buffers: pages, gaps of blocks.
+  virtual std::int64_t unused_bytes() const { return 0; }
   /// The device's own memory figures, for the out-of-memory message; may be empty.
   virtual std::string memory_report() const { return {}; }
 
@@ -128,6 +142,7 @@ class Device {
   MemoryLedger ledger_;
   std::int64_t adopted_ = 0;  // in pages
   std::int64_t most_adopted_ = 0;
+  std::int64_t adopted_unused_ = 0;  // of adopted_, beyond its buffers
 };
 
 namespace cpu {

@@ -50,7 +50,11 @@ void MemoryLedger::charge(MemoryClass memory_class, std::string_view label, std:
   const auto c = static_cast<std::size_t>(memory_class);
   now_.current[c] += bytes;
   now_.peak[c] = std::max(now_.peak[c], now_.current[c]);
+  now_.total += bytes;
+  now_.peak_total = std::max(now_.peak_total, now_.total);
+  now_.recent_peak = std::max(now_.recent_peak, now_.total);
   ++allocations_;
+  if (observer_) observer_({memory_class, label, bytes, now_.total});
 }
 
 void MemoryLedger::release(MemoryClass memory_class, std::string_view label,
@@ -58,10 +62,13 @@ void MemoryLedger::release(MemoryClass memory_class, std::string_view label,
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
   now_.current[static_cast<std::size_t>(memory_class)] -= bytes;
+  now_.total -= bytes;
   const auto entry = now_.labels.find(key_of(memory_class, label));
-  if (entry == now_.labels.end()) return;
-  entry->second -= bytes;
-  if (entry->second == 0) now_.labels.erase(entry);
+  if (entry != now_.labels.end()) {
+    entry->second -= bytes;
+    if (entry->second == 0) now_.labels.erase(entry);
+  }
+  if (observer_) observer_({memory_class, label, -bytes, now_.total});
 }
 
 MemorySnapshot MemoryLedger::snapshot() const {
@@ -72,6 +79,16 @@ MemorySnapshot MemoryLedger::snapshot() const {
 std::int64_t MemoryLedger::allocations() const {
   const std::lock_guard lock(mutex_);
   return allocations_;
+}
+
+void MemoryLedger::begin_peak() {
+  const std::lock_guard lock(mutex_);
+  now_.recent_peak = now_.total;
+}
+
+void MemoryLedger::observe(Observer observer) {
+  const std::lock_guard lock(mutex_);
+  observer_.swap(observer);  // the one before is destroyed after the lock's end
 }
 
 }  // namespace zero

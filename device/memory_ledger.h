@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -34,20 +35,34 @@ using BytesByClass = std::array<std::int64_t, kMemoryClasses>;
 /// "parameters 512, optimizer 1024": the classes with bytes, or "nothing"; for messages.
 std::string listed(const BytesByClass& bytes);
 
-/// Bytes per class at one moment.
+/// Bytes at one moment, per class and of all classes together. Classes peak at different times: the
+/// sum of `peak` may exceed `peak_total`.
 struct MemorySnapshot {
   BytesByClass current{};
   BytesByClass peak{};
   std::map<std::string, std::int64_t> labels;  ///< current bytes per "class/label"
+  std::int64_t total = 0;                      ///< of all classes
+  std::int64_t peak_total = 0;                 ///< the largest `total` so far
+  std::int64_t recent_peak = 0;                ///< the largest `total` since the last begin_peak()
 
   std::int64_t current_of(MemoryClass c) const { return current[static_cast<std::size_t>(c)]; }
   std::int64_t peak_of(MemoryClass c) const { return peak[static_cast<std::size_t>(c)]; }
 };
 
-/// Accounts for every byte of one device: current and peak per class, current per label. Bytes are
-/// as requested, before the allocator's rounding. Thread-safe.
+/// A charge or a release.
+struct MemoryEvent {
+  MemoryClass memory_class = MemoryClass::other;
+  std::string_view label;  ///< valid during the call
+  std::int64_t bytes = 0;  ///< negative: released
+  std::int64_t total = 0;  ///< of all classes, this event included
+};
+
+/// Accounts for every byte of one device: current and peak per class and of their sum, current per
+/// label. Bytes are as requested, before the allocator's rounding. Thread-safe.
 class MemoryLedger {
  public:
+  using Observer = std::function<void(const MemoryEvent&)>;
+
   void charge(MemoryClass memory_class, std::string_view label, std::int64_t bytes);
   void release(MemoryClass memory_class, std::string_view label, std::int64_t bytes) noexcept;
 
@@ -55,10 +70,19 @@ class MemoryLedger {
   /// The number of buffers ever allocated: constant while a run allocates nothing.
   std::int64_t allocations() const;
 
+  /// Begins a new recent peak, at the bytes of this moment.
+  void begin_peak();
+  /// Calls `observer` for each later charge and release of any thread, one at a time, in their
+  /// order. The ledger is locked meanwhile: the observer must not call it, allocate from its device
+  /// or throw. Replaces the observer before it; an empty one ends the calls. On return no call of
+  /// the replaced observer runs.
+  void observe(Observer observer);
+
  private:
   mutable std::mutex mutex_;
   MemorySnapshot now_;
   std::int64_t allocations_ = 0;
+  Observer observer_;
 };
 
 }  // namespace zero

@@ -104,6 +104,14 @@ MeshTraffic Engine::planned_axes() const {
   return traffic;
 }
 
+std::vector<LiveTensor> Engine::live_tensors() const {
+  const EngineCore::Sealed& parts = core_->sealed("live_tensors");
+  ZERO_CHECK(!parts.gathers.evaluating(),
+             "[rank {}] live_tensors: an evaluation is on; only outside of evaluations",
+             core_->world_.rank());
+  return zero::live_tensors(core_->units_, parts.gathers.training(), parts.progress);
+}
+
 std::vector<ParameterOwnership> Engine::ownership() const {
   core_->sealed("ownership");
   return ownership_of(core_->units_, core_->mesh_->mesh().shape());

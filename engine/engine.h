@@ -15,6 +15,7 @@
 #include "engine/engine_states.h"
 #include "engine/graph_capture.h"
 #include "engine/lease.h"
+#include "engine/live_tensors.h"
 #include "engine/ownership.h"
 #include "engine/schedule.h"
 #include "engine/step_report.h"
@@ -88,6 +89,9 @@ class Engine {
   std::vector<std::string> unit_names() const;
   /// Exposed seconds per compute step of the schedule in the last optimizer step.
   std::vector<double> exposed_by_use() const;
+  /// The states and windows that hold values at this point of a step of training
+  /// (engine/live_tensors.h). Only outside of evaluations.
+  std::vector<LiveTensor> live_tensors() const;
   /// How each axis of the mesh holds every parameter, in registration order
   /// (engine/ownership.h prints it).
   std::vector<ParameterOwnership> ownership() const;

@@ -22,6 +22,7 @@
 #include "engine/step_report.h"
 #include "engine/step_sums.h"
 #include "engine/waits.h"
+#include "engine/whole_units.h"
 
 namespace zero {
 
@@ -81,6 +82,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   friend class Engine;        // shows the parts
   friend class EngineStates;  // reads and changes them between the calls of a trainer
 
+  ScheduleInputs lay_out_units(std::span<const Use> uses, const Sharding& sharding,
+                               const GradientReducer& reducer);
   Schedules prepare(std::span<const Use> uses, const EngineResources& resources, Sharding& sharding,
                     GradientReducer& reducer);
   int enter(UnitId unit, bool gradients);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,9 +13,12 @@
 #include "collectives/agreement.h"
 #include "engine/engine_core.h"
 #include "engine/tensor_copies.h"
+#include "engine/whole_units.h"
 
 namespace zero {
 namespace {
+
+constexpr std::int64_t kSmallParameter = 100'000;  // elements; if no threshold is given
 
 /// Every unit forward in registration order, then backward in reverse.
 std::vector<Use> usual_uses(int units) {
@@ -96,17 +100,29 @@ void mark_summed_uses(std::span<const Use> uses, std::span<Unit> units) {
   }
 }
 
-Schedules make_schedules(std::span<const Use> uses, std::span<const Unit> units,
-                         const Sharding& sharding, const GradientReducer& reducer,
-                         const EngineOptions& options) {
-  ScheduleInput training = schedule_input(units, sharding, reducer, options);
-  ScheduleInput evaluation = training;
-  training.uses.assign(uses.begin(), uses.end());
+ScheduleInputs schedule_inputs(std::span<const Use> uses, std::span<const Unit> units,
+                               const Sharding& sharding, const GradientReducer& reducer,
+                               const EngineOptions& options) {
+  ScheduleInputs inputs{schedule_input(units, sharding, reducer, options), {}};
+  inputs.evaluation = inputs.training;
+  inputs.training.uses.assign(uses.begin(), uses.end());
   for (const Use& use : uses) {
     if (use.phase == Phase::forward || use.phase == Phase::both)
-      evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
+      inputs.evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
   }
-  return {make_schedule(training), make_schedule(evaluation)};
+  return inputs;
+}
+
+std::vector<KeptBytes> kept_bytes(std::span<const Unit> units, const Sharding& sharding,
+                                  DType compute) {
+  std::vector<KeptBytes> kept(units.size());
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    for (const Segment& segment : units[unit].segments) {
+      kept[unit].sharded += sharding.kept_elements(segment) * size_of(compute);
+      kept[unit].whole += segment.layout.padded() * size_of(compute);
+    }
+  }
+  return kept;
 }
 
 /// The ranges of a slice.
@@ -151,8 +167,9 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
                      group.weight_decay ? fmt::format("{}", *group.weight_decay) : "default"));
   }
   line("limits", fmt::format("prefetch={} live={} persistence={} reuse={} reduce_bucket={}",
-                             l.prefetch_elements, l.live_elements, l.persistence_threshold,
-                             l.reuse_distance, l.reduce_bucket_elements));
+                             limit_text(l.prefetch_elements), l.live_elements,
+                             limit_text(l.persistence_threshold), l.reuse_distance,
+                             l.reduce_bucket_elements));
   for (const Unit& unit : units) {
     for (int i = 0; i < unit.parameters(); ++i) {
       const ParameterSpec& spec = unit.spec(i);
@@ -190,7 +207,8 @@ void EngineCore::seal(const SealOptions& options) {
   ZERO_CHECK(options.accumulation_steps >= 1, "seal: accumulation_steps is {}, expected at least 1",
              options.accumulation_steps);
   for (Unit& unit : units_) {
-    unit.lay_out(mesh_->axis(Axis::shard).size(), options_.limits.persistence_threshold,
+    unit.lay_out(mesh_->axis(Axis::shard).size(),
+                 options_.limits.persistence_threshold.value_or(kSmallParameter),
                  options_.optimizer.moments);
   }
   const std::vector<Use> uses = declared_uses(options, units_);
@@ -213,10 +231,29 @@ void EngineCore::publish_all(Gathers::Kind kind) {
   for (const int index : sealed_->order) sealed_->gathers.publish(unit_at(index), kind);
 }
 
+/// The inputs of the schedules. If neither prefetch nor threshold is given, units that are cheaper
+/// whole are laid out anew.
+ScheduleInputs EngineCore::lay_out_units(std::span<const Use> uses, const Sharding& sharding,
+                                         const GradientReducer& reducer) {
+  ScheduleInputs inputs = schedule_inputs(uses, units_, sharding, reducer, options_);
+  const ScheduleLimits& limits = options_.limits;
+  if (limits.prefetch_elements || limits.persistence_threshold) return inputs;
+  const std::vector<bool> whole =
+      choose_whole_units(inputs, kept_bytes(units_, sharding, options_.compute));
+  if (std::ranges::find(whole, true) == whole.end()) return inputs;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (!whole[unit]) continue;
+    units_[unit].lay_out(mesh_->axis(Axis::shard).size(), std::numeric_limits<std::int64_t>::max(),
+                         options_.optimizer.moments);
+  }
+  return schedule_inputs(uses, units_, sharding, reducer, options_);
+}
+
 /// The schedules, which all ranks have agreed on; allocates states and receive slices.
 Schedules EngineCore::prepare(std::span<const Use> uses, const EngineResources& resources,
                               Sharding& sharding, GradientReducer& reducer) {
-  Schedules schedules = make_schedules(uses, units_, sharding, reducer, options_);
+  const ScheduleInputs inputs = lay_out_units(uses, sharding, reducer);
+  Schedules schedules{make_schedule(inputs.training), make_schedule(inputs.evaluation)};
   const std::string text =
       seal_agreement(options_, resources.accumulation_steps, units_, schedules.training, device_);
   require_agreement(world_, device_, "seal", text + same_, mesh_->mesh().size(Axis::tensor));

@@ -7,13 +7,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "base/checked_math.h"
+#include "device/lifetime_plan.h"
 
 namespace zero {
 namespace {
 
-constexpr std::int64_t kWindowAlignment = 256;  // bytes; suits vector loads and page colouring
 // Compute steps for which a gradient window stays unused after its last write, so that its
 // reduction can overlap compute: at least one, and one more if the memory limit allows. A reduction
 // waits for every rank, so the second step absorbs the drift between ranks in forward, which
@@ -25,6 +26,10 @@ constexpr int kLongestGradientLag = 2;
 // last write of its gradient. A gather that is used later than that is issued behind the reduction,
 // two compute steps before its use.
 constexpr int kGatherLead = kLeastGradientLag + 1;
+// Units gathered ahead of use if no limit is given: each has the compute of as many to arrive in.
+constexpr int kUnitsAhead = kGatherLead;
+
+constexpr std::int64_t kSmallGradient = 50'000'000;  // elements; if no prefetch limit is given
 
 /// The maker of one schedule; each member function is one pass over the uses.
 class Maker {
@@ -53,6 +58,8 @@ class Maker {
  private:
   ScheduleStep& step(int i) { return schedule_.steps[static_cast<std::size_t>(i)]; }
   Window& window(int w) { return schedule_.windows[static_cast<std::size_t>(w)]; }
+  const Window& window(int w) const { return schedule_.window(w); }
+  std::int64_t gathered_elements(int w) const { return size(window(w).unit).gathered_elements; }
   const UnitSize& size(int unit) const { return input_.units[static_cast<std::size_t>(unit)]; }
   bool gathers(int i) {
     return step(i).use.needs_parameters && size(step(i).use.unit.index).gathered_bytes > 0;
@@ -108,7 +115,6 @@ class Maker {
       step(i).parameters = w;
       step(i).release = true;
     }
-    schedule_.gathers = static_cast<int>(schedule_.windows.size());
   }
 
   /// The compute step before which window `w` may be gathered at the earliest: after the reductions
@@ -120,33 +126,91 @@ class Maker {
     return -1;
   }
 
-  /// Walks the micro-batch and issues each gather as early as the limits and the reductions allow;
-  /// windows are in order of first use.
-  void issue_gathers() {
-    int next = 0;  // first window not issued yet
-    std::int64_t live = 0;
-    std::int64_t ahead = 0;  // elements issued and not yet used
-    const auto elements = [&](int w) { return size(window(w).unit).gathered_elements; };
-    for (int i = -1; i < steps_; ++i) {
-      std::vector<int>& issued = i < 0 ? schedule_.begin : step(i).gathers;
-      const auto issue = [&] {
-        window(next).issue = i;
-        issued.push_back(next);
-        live += elements(next);
-        ahead += elements(next);
-        ++next;
-      };
-      if (i >= 0 && step(i).parameters >= next) issue();
-      if (i >= 0 && step(i).parameters >= 0 && window(step(i).parameters).first == i)
-        ahead -= elements(step(i).parameters);
-      while (next < schedule_.gathers && earliest(next) <= i &&
-             ahead + elements(next) <= input_.limits.prefetch_elements &&
-             live + elements(next) <= input_.limits.live_elements) {
-        issue();
-      }
-      schedule_.peak_live_elements = std::max(schedule_.peak_live_elements, live);
-      if (i >= 0 && step(i).release) live -= elements(step(i).parameters);
+  /// The gathers that have been issued before some compute step.
+  struct Issued {
+    int next = 0;            ///< first window not issued; windows are in order of first use
+    std::int64_t live = 0;   ///< elements gathered and not released
+    std::int64_t ahead = 0;  ///< of those, elements not used yet
+    int units_ahead = 0;     ///< windows not used yet
+  };
+
+  /// The window of the same unit that still lies there when window `w` is due before step `i`, or
+  /// has just been released; -1: none.
+  int kept_for(int w, int i) const {
+    const int before = newest_[static_cast<std::size_t>(window(w).unit)];
+    return before >= 0 && window(before).last >= i - 1 ? before : -1;
+  }
+
+  /// Whether the limits allow the gather of the next window before step `i`.
+  bool allowed(const Issued& issued, int i) const {
+    const ScheduleLimits& limits = input_.limits;
+    const std::int64_t elements = gathered_elements(issued.next);
+    const int kept = kept_for(issued.next, i);
+    const bool lies = kept >= 0 && window(kept).last >= i;
+    if (issued.live + (lies ? 0 : elements) > limits.live_elements) return false;
+    if (limits.prefetch_elements) return issued.ahead + elements <= *limits.prefetch_elements;
+    // A unit larger than those ahead of it takes longer to arrive than they take to compute.
+    return issued.units_ahead < kUnitsAhead || issued.ahead <= elements;
+  }
+
+  /// Issues the next gather before step `i`, or extends the window in which its unit lies still.
+  void issue(Issued& issued, int i) {
+    const int w = issued.next++;
+    const int kept = kept_for(w, i);
+    issued.ahead += gathered_elements(w);
+    ++issued.units_ahead;
+    if (kept < 0 || window(kept).last < i) issued.live += gathered_elements(w);
+    if (kept >= 0) {
+      step(window(kept).last).release = false;
+      window(kept).last = window(w).last;
+      part_of_[static_cast<std::size_t>(w)] = kept;
+      return;
     }
+    newest_[static_cast<std::size_t>(window(w).unit)] = w;
+    window(w).issue = i;
+    (i < 0 ? schedule_.begin : step(i).gathers).push_back(w);
+  }
+
+  /// Walks the micro-batch and issues each gather as early as the limits and the reductions allow.
+  void issue_gathers() {
+    newest_.assign(input_.units.size(), -1);
+    part_of_.resize(schedule_.windows.size());
+    std::iota(part_of_.begin(), part_of_.end(), 0);
+    const int windows = static_cast<int>(schedule_.windows.size());
+    Issued issued;
+    for (int i = -1; i < steps_; ++i) {
+      const int used = i < 0 ? -1 : step(i).parameters;
+      if (used >= issued.next) issue(issued, i);
+      if (used >= 0 && window(used).first == i) {
+        issued.ahead -= gathered_elements(used);
+        --issued.units_ahead;
+      }
+      while (issued.next < windows && earliest(issued.next) <= i && allowed(issued, i))
+        issue(issued, i);
+      schedule_.peak_live_elements = std::max(schedule_.peak_live_elements, issued.live);
+      if (i >= 0 && step(i).release) issued.live -= gathered_elements(used);
+    }
+    drop_extensions();
+  }
+
+  /// Removes the windows that others have taken in.
+  void drop_extensions() {
+    std::vector<int> place(part_of_.size());  // of each window that stays
+    std::vector<Window> all;
+    for (std::size_t w = 0; w < part_of_.size(); ++w) {
+      place[w] = static_cast<int>(all.size());
+      if (part_of_[w] == static_cast<int>(w)) all.push_back(std::move(schedule_.windows[w]));
+    }
+    const auto renumber = [&](int& w) {
+      if (w >= 0) w = place[static_cast<std::size_t>(part_of_[static_cast<std::size_t>(w)])];
+    };
+    std::ranges::for_each(schedule_.begin, renumber);
+    for (ScheduleStep& step : schedule_.steps) {
+      std::ranges::for_each(step.gathers, renumber);
+      renumber(step.parameters);
+    }
+    schedule_.windows = std::move(all);
+    schedule_.gathers = static_cast<int>(schedule_.windows.size());
   }
 
   /// The first and the last write of each unit's gradient.
@@ -193,43 +257,25 @@ class Maker {
     if (window.kind == Window::Kind::parameters) return 0;
     const std::int64_t elements = size(window.unit).gradient_elements;
     const std::int64_t at_once = kLongestGradientLag + 1;  // this one and those kept for reductions
-    const bool small = elements <= input_.limits.prefetch_elements &&
+    const bool small = elements <= input_.limits.prefetch_elements.value_or(kSmallGradient) &&
                        elements <= input_.limits.live_elements / at_once;
     return small ? kLongestGradientLag : kLeastGradientLag;
   }
 
-  bool meet_in_time(const Window& a, const Window& b) const {
-    return a.issue <= b.last + lag(b) && b.issue <= a.last + lag(a);
-  }
-
-  /// First fit, largest first, behind `begin`: no two windows of a kind that are alive together
-  /// overlap. Returns the end of the last one.
+  /// Behind `begin`: no two windows of a kind that are alive together overlap. Returns the end of
+  /// the last one.
   std::int64_t place_windows(Window::Kind kind, std::int64_t begin) {
-    std::vector<int> order;
+    std::vector<int> own;
+    std::vector<Lifetime> lifetimes;
     for (int w = 0; w < static_cast<int>(schedule_.windows.size()); ++w) {
-      if (window(w).kind == kind) order.push_back(w);
+      const Window& each = window(w);
+      if (each.kind != kind) continue;
+      own.push_back(w);
+      lifetimes.push_back({each.bytes, each.issue, each.last + lag(each)});
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return window(a).bytes > window(b).bytes; });
-    std::int64_t all = begin;
-    std::vector<int> placed;
-    for (const int w : order) {
-      std::vector<std::pair<std::int64_t, std::int64_t>> taken;
-      for (const int other : placed) {
-        if (meet_in_time(window(w), window(other)))
-          taken.emplace_back(window(other).offset, window(other).offset + window(other).bytes);
-      }
-      std::sort(taken.begin(), taken.end());
-      std::int64_t offset = begin;
-      for (const auto& [from, to] : taken) {
-        if (offset + window(w).bytes <= from) break;
-        offset = std::max(offset, round_up(to, kWindowAlignment));
-      }
-      window(w).offset = offset;
-      all = std::max(all, offset + window(w).bytes);
-      placed.push_back(w);
-    }
-    return all;
+    const LifetimePlaces places = place_lifetimes(lifetimes);
+    for (std::size_t i = 0; i < own.size(); ++i) window(own[i]).offset = begin + places.offsets[i];
+    return begin + places.total;
   }
 
   /// Places parameters and gradients in separate ranges, because ranks of a host may share the
@@ -237,7 +283,7 @@ class Maker {
   /// bytes.
   void place_windows() {
     const std::int64_t end = place_windows(Window::Kind::parameters, 0);
-    schedule_.gradients_begin = round_up(end, kWindowAlignment);
+    schedule_.gradients_begin = round_up(end, kPlaceAlignment);
     const std::int64_t last = place_windows(Window::Kind::gradients, schedule_.gradients_begin);
     schedule_.arena_bytes = last > schedule_.gradients_begin ? last : end;
     for (std::size_t a = 0; a < schedule_.windows.size(); ++a) {
@@ -256,6 +302,8 @@ class Maker {
   Schedule schedule_;
   std::vector<std::int64_t>
       live_needed_;                  // elements that each step needs present, kept units included
+  std::vector<int> newest_;          // per unit: the window issued last, -1: none
+  std::vector<int> part_of_;         // per window: the one that took it in, or itself
   std::vector<int> first_gradient_;  // per unit: compute steps, -1: none
   std::vector<int> last_gradient_;
 };
@@ -279,6 +327,10 @@ std::string_view name_of(Phase phase) {
       return "recompute";
   }
   return "?";
+}
+
+std::string limit_text(const std::optional<std::int64_t>& limit) {
+  return limit ? fmt::format("{}", *limit) : "auto";
 }
 
 Schedule make_schedule(const ScheduleInput& input) { return Maker(input).make(); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,18 +14,24 @@ namespace zero {
 
 /// Limits on communication and memory, in elements, as DeepSpeed counts them.
 struct ScheduleLimits {
-  /// Most elements gathered ahead of use (stage3_prefetch_bucket_size). Also decides how long a
-  /// reduction may take: a gradient of at most this size, and at most a third of live_elements, has
-  /// two compute steps until its window is written again; a larger one has one.
-  std::int64_t prefetch_elements = 50'000'000;
+  /// Most elements gathered ahead of use (stage3_prefetch_bucket_size); unset: two units, and
+  /// before a unit larger than these as many as are together no larger than it. Also decides how
+  /// long a reduction may take: a gradient of at most this size (unset: 50 million), and at most a
+  /// third of live_elements, has two compute steps until its window is written again; a larger one
+  /// has one.
+  std::optional<std::int64_t> prefetch_elements{};
   std::int64_t live_elements =
       1'000'000'000;  ///< most gathered at once, but always room for one unit
-  std::int64_t persistence_threshold =
-      100'000;  ///< parameters of at most this many elements stay whole
+  /// Parameters of at most this many elements stay whole; unset: 100,000, and, if prefetch_elements
+  /// is unset too, units stay whole that would take as much memory gathered (engine/whole_units.h).
+  std::optional<std::int64_t> persistence_threshold{};
   std::int64_t reuse_distance =
       0;  ///< keep a unit whose next use is at most this many elements away
   std::int64_t reduce_bucket_elements = 500'000'000;  ///< bounds one reduce-scatter
 };
+
+/// "auto" if unset.
+std::string limit_text(const std::optional<std::int64_t>& limit);
 
 /// The use that one compute step makes of its unit.
 enum class Phase : std::uint8_t {
@@ -121,8 +128,9 @@ struct ScheduleInput {
   ScheduleLimits limits;
 };
 
-/// The prefetch scheduler: a pure function. Units with gathered_bytes == 0 are never gathered.
-/// Throws zero::Error on a use of an unknown unit.
+/// The prefetch scheduler: a pure function. Units with gathered_bytes == 0 are never gathered. A
+/// unit has one window at a time: it stays in its window if it would be gathered again no later
+/// than right after its release. Throws zero::Error on a use of an unknown unit.
 Schedule make_schedule(const ScheduleInput& input);
 
 }  // namespace zero

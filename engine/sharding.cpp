@@ -98,6 +98,9 @@ class Replicated : public Sharding {
  public:
   using Sharding::Sharding;
   std::int64_t window_elements(const Segment& /*segment*/) const override { return 0; }
+  std::int64_t kept_elements(const Segment& segment) const override {
+    return segment.layout.padded();
+  }
   void publish(Segment& /*segment*/, const Tag& /*tag*/) override {}
   std::int64_t published_elements(const Segment& /*segment*/) const override { return 0; }
   std::int64_t finished_elements(const Segment& segment) const override {
@@ -193,29 +196,36 @@ class ShardedGradients : public ShardedOptimizer {
 };
 
 /// Stage 3: also parameters of the own shard only; gathered per unit around compute. Small ones
-/// stay whole. Inherits from stage 2: gradients and states of the own shard.
+/// stay whole, beside the shards. Inherits from stage 2: gradients and states of the own shard; all
+/// of a segment of which nothing is gathered.
 class ShardedParameters : public ShardedGradients {
  public:
   using ShardedGradients::ShardedGradients;
   std::int64_t window_elements(const Segment& segment) const override {
     return segment.layout.tail_begin();
   }
+  std::int64_t kept_elements(const Segment& segment) const override {
+    return whole(segment) ? segment.layout.padded()
+                          : segment.layout.shard() + segment.layout.tail();
+  }
   std::int64_t published_elements(const Segment& segment) const override {
-    return segment.layout.tail();
+    return whole(segment) ? segment.layout.padded() : segment.layout.tail();
   }
 
   void gather(const Segment& segment, View window, const Tag& tag) override {
-    if (segment.layout.tail_begin() == 0) return;
+    if (whole(segment)) return;
     const Slices slices = owned_slices(segment.layout, {0, segment.layout.tail_begin()}, window);
     resources_.shards.all_gather(own(segment, slices, 0), slices, communication(), tag);
   }
   View parameters(const Segment& segment, View window, std::int64_t begin,
                   std::int64_t count) const override {
+    if (whole(segment)) return ShardedGradients::parameters(segment, window, begin, count);
     const std::int64_t tail = segment.layout.tail_begin();
     return begin >= tail && segment.layout.tail() > 0 ? segment.tail.slice(begin - tail, count)
                                                       : window.slice(begin, count);
   }
   void publish(Segment& segment, const Tag& tag) override {
+    if (whole(segment)) return ShardedGradients::publish(segment, tag);
     if (segment.layout.tail() == 0) return;
     const std::int64_t begin = segment.layout.tail_begin();
     const Slices slices =
@@ -225,6 +235,7 @@ class ShardedParameters : public ShardedGradients {
 
  protected:
   void place_parameters(Segment& segment, const std::string& unit) override {
+    if (whole(segment)) return ShardedGradients::place_parameters(segment, unit);
     segment.shard = keep(segment, resources_.shards.allocate_symmetric(
                                       resources_.device, segment.layout.shard(),
                                       resources_.options.compute, MemoryClass::parameters, unit));
@@ -234,6 +245,7 @@ class ShardedParameters : public ShardedGradients {
   }
 
  private:
+  static bool whole(const Segment& segment) { return segment.layout.tail_begin() == 0; }
   /// This rank's share of such slices, in its shard.
   View own(const Segment& segment, const Slices& slices, std::int64_t begin) const {
     const Slices::Range& range = slices.ranges[static_cast<std::size_t>(resources_.shards.rank())];

@@ -43,6 +43,8 @@ class Sharding {
   /// Elements of the segment that a gather brings to a window; 0: nothing is gathered around
   /// compute.
   virtual std::int64_t window_elements(const Segment& segment) const = 0;
+  /// Elements of the compute copies that live between steps.
+  virtual std::int64_t kept_elements(const Segment& segment) const = 0;
   /// Makes the segment's window hold its full large parameters: collectives on the communication
   /// stream.
   virtual void gather(const Segment& segment, View window, const Tag& tag);

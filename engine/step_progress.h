@@ -41,6 +41,7 @@ class StepProgress {
   /// Micro-batches finished in this optimizer step.
   int micro_batch() const { return micro_batch_; }
   int accumulation_steps() const { return accumulation_steps_; }
+  bool leased() const { return leased_; }
   void begin_lease() { leased_ = true; }
   void end_lease() { leased_ = false; }
   /// To the next compute step. Returns whether a micro-batch begins there that needs no step().

@@ -49,12 +49,18 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
                  "and end");
   app.add_flag(
       "--plan", flags.plan,
-      "print memory, schedule and communication, and end; nothing is trained or allocated");
+      "print memory (allocated, and live in each phase of a step), schedule and communication, and "
+      "end; nothing is trained or allocated");
+  app.add_flag("--labels", flags.labels,
+               "with --plan: name every tensor that is live at the peak of a step, not only the "
+               "largest; with --json they are always named");
   app.add_flag("--json", flags.json, "with --plan: as JSON");
   app.add_flag("--profile", flags.profile,
                "print where the first rank's time goes, each kind of work beside its limit");
   app.add_option("--trace", flags.trace,
                  "write what all ranks' streams do in a few steps to this file, for Perfetto");
+  app.add_option("--memory-trace", flags.memory_trace,
+                 "write every charge and release of memory to this file, for zero_memory");
   CLI::Option* const world =
       app.add_option("--world", flags.world, "with --plan or --print-config: the number of ranks")
           ->check(CLI::Range(1, 1 << 20));
@@ -89,6 +95,7 @@ void check_flags(const zero::TrainFlags& flags) {
   ZERO_CHECK(!flags.plan || !flags.print_config,
              "--plan and --print-config are both given; give one of them");
   ZERO_CHECK(flags.plan || !flags.json, "--json is given without --plan; add --plan");
+  ZERO_CHECK(flags.plan || !flags.labels, "--labels is given without --plan; add --plan");
   ZERO_CHECK(flags.plan || flags.print_config || flags.world == 0,
              "--world {} is given without --plan or --print-config; add one of them, or, to train "
              "with {} ranks, start zero_train with mpirun -np {} or --local-ranks {}",

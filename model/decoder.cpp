@@ -73,7 +73,10 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
       ops_(make_ops(engine.device())),
       recompute_(checked(recompute, whole, engine.device())),
       memory_(decoder_, rows_of(tensor_, batch, split_, dtype_), dtype_, recompute_) {
-  ops_->listen(listener_);
+  UnitListener* const operations = hears_operations() ? listener_ : nullptr;
+  ops_->listen(operations);
+  tensor_.listen(operations);
+  memory_.listen(operations);
   const DecoderParameters parameters(split_);
   make_layers(parameters);
   register_units(parameters);
@@ -88,6 +91,10 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
   }
 }
 
+bool Decoder::hears_operations() const {
+  return listener_ != nullptr && listener_->hears_operations();
+}
+
 void Decoder::notify(UnitId unit, Phase phase) {
   if (listener_ == nullptr) return;
   listener_->unit(engine_.unit_names()[static_cast<std::size_t>(unit.index)], phase);
@@ -96,6 +103,16 @@ void Decoder::notify(UnitId unit, Phase phase) {
 ParameterLease Decoder::enter(UnitId unit, Phase phase) {
   notify(unit, phase);
   return engine_.forward(unit);
+}
+
+void Decoder::clear(const View& values) {
+  if (listener_ != nullptr) listener_->touches(values, Access::write);
+  engine_.device().kernels().zero(engine_.device().compute(), values);
+}
+
+void Decoder::copy(const View& from, const View& to) {
+  if (listener_ != nullptr) listener_->copies(from, to);
+  engine_.device().kernels().convert(engine_.device().compute(), from, to);
 }
 
 GradientLease Decoder::enter_backward(UnitId unit) {
@@ -252,10 +269,7 @@ void Decoder::train_tied(View targets, float gradient_scale) {
   }
   const GradientLease unit = enter_backward(embedding_);
   // The embedding's backward adds to both tables; this use writes only one of them.
-  if (positions_ != kAbsent && !unit.accumulates()) {
-    Device& device = engine_.device();
-    device.kernels().zero(device.compute(), unit.gradient(positions_));
-  }
+  if (positions_ != kAbsent && !unit.accumulates()) clear(unit.gradient(positions_));
   head_.train(*ops_, head_buffers(),
               {.weight = unit.parameter(kTokens),
                .gradient = unit.gradient(kTokens),
@@ -313,8 +327,7 @@ void Decoder::evaluate(View inputs, View targets, View loss_sum) {
 
 void Decoder::backward_norm() {
   const GradientLease unit = enter_backward(last_);
-  Device& device = engine_.device();
-  device.kernels().zero(device.compute(), memory_.dx());
+  clear(memory_.dx());
   last_norm_.backward(
       *ops_, unit,
       norm_gradient({0, memory_.x(decoder_.layers), memory_.statistics(decoder_.layers)},
@@ -324,11 +337,8 @@ void Decoder::backward_norm() {
 
 void Decoder::clear_embedding(const GradientLease& unit) {
   if (unit.accumulates()) return;
-  Device& device = engine_.device();
-  device.kernels().zero(device.compute(), unit.gradient(kTokens));
-  if (positions_ != kAbsent) {
-    device.kernels().zero(device.compute(), unit.gradient(positions_));
-  }
+  clear(unit.gradient(kTokens));
+  if (positions_ != kAbsent) clear(unit.gradient(positions_));
 }
 
 void Decoder::backward_embedding(View inputs) {

@@ -49,6 +49,7 @@ class Decoder : public Model {
   /// What the head multiplies, as the last evaluate() left it until the next call: batch x sequence
   /// x width, of the compute dtype, on the device; on every rank the rows of the whole micro-batch.
   View head_input() const { return memory_.gathered_normed(memory_.normed()); }
+  View activations() const override { return memory_.all(); }
 
  private:
   static constexpr int kTokens = 0;  // in the embedding's unit
@@ -188,6 +189,12 @@ class Decoder : public Model {
   ParameterLease enter(UnitId unit, Phase phase = Phase::forward);
   GradientLease enter_backward(UnitId unit);
   void notify(UnitId unit, Phase phase);
+  /// Whether the listener must hear of each operation, so that no pass can be replayed.
+  bool hears_operations() const;
+
+  // On the compute stream, and told to the listener.
+  void clear(const View& values);
+  void copy(const View& from, const View& to);
 
   const BatchShape batch_;
   Engine& engine_;

@@ -8,11 +8,11 @@
 namespace zero {
 
 // A block's pass is the same work in every micro-batch and can be replayed, except over a tensor
-// group, where events of the communication stream lie between its parts, or with a listener, which
+// group, where events of the communication stream lie between its parts, or with a listener that
 // must be notified of each part.
 template <typename Body>
 void Decoder::repeat(Lease& unit, const Body& body) {
-  if (tensor_.ranks() > 1 || listener_ != nullptr) {
+  if (tensor_.ranks() > 1 || hears_operations()) {
     body();
   } else {
     unit.repeat(std::cref(body));
@@ -158,9 +158,7 @@ void Decoder::forward_output(std::int64_t i, const Lease& unit, int chunk) {
 void Decoder::keep_share(std::int64_t i) {
   if (!memory_.partitioned(i)) return;
   const TensorSlice::Range mine = even_range(memory_.x(i).count(), tensor_.rank(), tensor_.ranks());
-  Device& device = engine_.device();
-  device.kernels().convert(device.compute(), memory_.x(i).slice(mine.begin, mine.count),
-                           memory_.x_share(i));
+  copy(memory_.x(i).slice(mine.begin, mine.count), memory_.x_share(i));
 }
 
 void Decoder::gather_shares(std::int64_t i) {
@@ -172,8 +170,7 @@ void Decoder::gather_shares(std::int64_t i) {
     ranges.push_back({range.begin, range.count});
   }
   const Slices::Range mine = ranges[static_cast<std::size_t>(tensor_.rank())];
-  Device& device = engine_.device();
-  device.kernels().convert(device.compute(), memory_.x_share(i), x.slice(mine.begin, mine.count));
+  copy(memory_.x_share(i), x.slice(mine.begin, mine.count));
   tensor_.wait(tensor_.gather(x, std::move(ranges), "kept input"));
 }
 
@@ -306,8 +303,7 @@ void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
 
 void Decoder::backward_branch(const GradientLease& unit, const NormLayer& norm,
                               const NormPlace& place) {
-  Device& device = engine_.device();
-  device.kernels().zero(device.compute(), memory_.dbranch());
+  clear(memory_.dbranch());
   NormLayer::Gradient gradient = norm_gradient(place, norm);
   gradient.dy = memory_.dx();
   gradient.dx = memory_.dbranch();
@@ -364,15 +360,13 @@ std::vector<Decoder::SummedGradient> Decoder::summed_gradients(
 void Decoder::finish_norms(const GradientLease& unit,
                            const std::vector<SummedGradient>& gradients) {
   if (gradients.empty()) return;
-  Device& device = engine_.device();
   std::int64_t count = 0;
   for (const SummedGradient& each : gradients) count += each.count;
   const View sums = memory_.norm_gradients().slice(0, count);
   tensor_.wait(tensor_.sum(sums, "norms"));
   std::int64_t at = 0;
   for (const SummedGradient& each : gradients) {
-    device.kernels().convert(device.compute(), sums.slice(at, each.count),
-                             unit.gradient(each.slot));
+    copy(sums.slice(at, each.count), unit.gradient(each.slot));
     at += each.count;
   }
 }

@@ -3,8 +3,10 @@
 #include "model/decoder_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked_math.h"
+#include "model/unit_listener.h"
 #include "model/vocabulary_parallel.h"
 #include "partition/tensor_slice.h"
 
@@ -44,6 +46,66 @@ DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& row
     local_sines_ = take(table, DType::fp32);
   }
   take_wide(decoder, rows, dtype);
+  name_slots();
+}
+
+void DecoderMemory::name_slots() {
+  using OfBlocks = std::pair<std::string_view, std::vector<Slot>*>;
+  for (const auto& [name, slots] :
+       {OfBlocks{"x", &x_}, OfBlocks{"statistics", &statistics_}, OfBlocks{"x_share", &x_shares_},
+        OfBlocks{"normed", &normeds_}, OfBlocks{"qkv", &qkv_}, OfBlocks{"logsumexp", &logsumexp_},
+        OfBlocks{"attended", &attended_}, OfBlocks{"projected", &projected_},
+        OfBlocks{"projected_statistics", &projected_statistics_}, OfBlocks{"middle", &middle_},
+        OfBlocks{"middle_statistics", &middle_statistics_},
+        OfBlocks{"middle_normed", &middle_normeds_}, OfBlocks{"hidden", &hidden_},
+        OfBlocks{"activated", &activations_}, OfBlocks{"output", &outputs_},
+        OfBlocks{"output_statistics", &output_statistics_}}) {
+    for (std::size_t i = 0; i < slots->size(); ++i) {
+      (*slots)[i].name = name;
+      (*slots)[i].layer = static_cast<std::int64_t>(i);
+    }
+  }
+  for (Slot* const last : {&x_.back(), &statistics_.back()}) last->layer = -1;
+  x_.back().name = "x of the last norm";
+  statistics_.back().name = "statistics of the last norm";
+  using Shared = std::pair<std::string_view, Slot*>;
+  for (const auto& [name, slot] : {Shared{"normed", &normed_},
+                                   Shared{"gathered_normed", &gathered_normed_},
+                                   Shared{"branch", &branch_},
+                                   Shared{"partial", &partial_},
+                                   Shared{"partial_embedding", &partial_embedding_},
+                                   Shared{"dx", &dx_},
+                                   Shared{"gathered_dx", &gathered_dx_},
+                                   Shared{"dbranch", &dbranch_},
+                                   Shared{"gathered_dbranch", &gathered_dbranch_},
+                                   Shared{"normed_qkv", &normed_qkv_},
+                                   Shared{"head_statistics", &head_statistics_},
+                                   Shared{"dattended", &dattended_},
+                                   Shared{"activated", &activated_},
+                                   Shared{"dhidden", &dhidden_},
+                                   Shared{"dqkv", &dqkv_},
+                                   Shared{"logits", &logits_},
+                                   Shared{"softmax", &softmax_},
+                                   Shared{"losses", &losses_},
+                                   Shared{"norm_gradients", &norm_gradients_},
+                                   Shared{"head_gradients", &head_gradients_},
+                                   Shared{"cosines", &cosines_},
+                                   Shared{"sines", &sines_},
+                                   Shared{"local_cosines", &local_cosines_},
+                                   Shared{"local_sines", &local_sines_}}) {
+    slot->name = name;
+    slot->layer = -1;
+  }
+  // One tensor by two names has the first.
+  using Same = std::pair<Slot*, const Slot*>;
+  for (const auto& [slot, first] :
+       {Same{&partial_, &branch_}, Same{&dbranch_, &dx_}, Same{&gathered_dx_, &dx_},
+        Same{&gathered_dbranch_, &dbranch_}, Same{&gathered_dbranch_, &gathered_dx_},
+        Same{&partial_embedding_, &x_.front()}}) {
+    if (slot->offset != first->offset) continue;
+    slot->name = first->name;
+    slot->layer = first->layer;
+  }
 }
 
 void DecoderMemory::take_layer(std::int64_t i, const DecoderShape& decoder, const DecoderRows& rows,
@@ -167,8 +229,12 @@ void DecoderMemory::allocate(Device& device, Communicator& group) {
 }
 
 View DecoderMemory::view(const Slot& slot) const {
-  return arena_.slice(slot.offset, slot.count * size_of(slot.dtype))
-      .reinterpret(slot.dtype, slot.count);
+  const View values = arena_.slice(slot.offset, slot.count * size_of(slot.dtype))
+                          .reinterpret(slot.dtype, slot.count);
+  if (listener_ != nullptr && !values.empty()) {
+    listener_->tensor(slot.name, slot.layer, values);
+  }
+  return values;
 }
 
 }  // namespace zero

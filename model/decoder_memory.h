@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "architecture/decoder_shape.h"
@@ -11,6 +12,8 @@
 #include "model/recompute.h"
 
 namespace zero {
+
+class UnitListener;
 
 /// The rows whose activations a rank holds.
 struct DecoderRows {
@@ -48,6 +51,10 @@ class DecoderMemory {
   std::int64_t bytes() const { return bytes_; }
   /// Allocates from `group`, the tensor group: registered memory speeds up its collectives.
   void allocate(Device& device, Communicator& group);
+  /// Tells `listener`, which must outlive this, of each tensor that is asked for below. Null: none.
+  void listen(UnitListener* listener) { listener_ = listener; }
+  /// All of it, in bytes, from allocate() on.
+  View all() const { return arena_.view(); }
 
   /// The residual stream entering layer i; x(layers) enters the last norm.
   View x(std::int64_t i) const { return view(x_, i); }
@@ -130,7 +137,10 @@ class DecoderMemory {
     std::int64_t offset = 0;
     std::int64_t count = 0;
     DType dtype = DType::fp32;
+    std::string_view name{};
+    std::int64_t layer = -1;
   };
+  void name_slots();
   Slot take(std::int64_t count, DType dtype);
   void take_layer(std::int64_t i, const DecoderShape& decoder, const DecoderRows& rows,
                   DType dtype);
@@ -158,6 +168,7 @@ class DecoderMemory {
   std::vector<bool> turns_locally_;  // of each layer
   std::int64_t bytes_ = 0;
   Buffer arena_;
+  UnitListener* listener_ = nullptr;
 };
 
 }  // namespace zero

@@ -46,6 +46,9 @@ class Model {
   virtual void allocate() = 0;
   /// Bytes that allocate() allocates for activations.
   virtual std::int64_t activation_bytes() const = 0;
+  /// The memory of the tensors that a UnitListener is told of, in bytes; from allocate() on, which
+  /// also moves it. The rest of activation_bytes() is scratch.
+  virtual View activations() const = 0;
   /// Bytes that this rank sends along the tensor axis for one train(), as Communicator::traffic()
   /// counts them.
   virtual TrafficCounter tensor_traffic() const = 0;

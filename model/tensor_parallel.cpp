@@ -200,9 +200,11 @@ Event TensorParallel::sum(int chunk, const Rows& rows, std::string_view label) {
   const Slices slices = shares(chunk, rows.all, rows.width);
   if (sequence_parallel()) {
     const View own = rows_of(rows.own, cut_.own(chunk, rank()), rows.width);
+    notify_move(rows_of(rows.all, cut_.chunk(chunk), rows.width), own);
     group_.reduce_scatter(slices, {{}, own, nullptr}, workspace(group_, slices), communication,
                           {std::string(label), {}});
   } else {
+    notify_update(rows_of(rows.all, cut_.chunk(chunk), rows.width));
     all_reduce(group_, slices, label);
   }
   return end();
@@ -210,6 +212,7 @@ Event TensorParallel::sum(int chunk, const Rows& rows, std::string_view label) {
 
 Event TensorParallel::sum_over(Communicator& holders, View values, std::string_view label) {
   if (holders.size() == 1) return {};
+  notify_update(values);
   begin();
   all_reduce(holders, even_slices(values, holders.size()), label);
   return end();
@@ -219,13 +222,16 @@ Event TensorParallel::gather(int chunk, const Rows& rows, std::string_view label
   check("gather", rows, label);
   if (!sequence_parallel()) return {};
   Stream& communication = begin();
-  group_.all_gather(rows_of(rows.own, cut_.own(chunk, rank()), rows.width),
-                    shares(chunk, rows.all, rows.width), communication, {std::string(label), {}});
+  const View own = rows_of(rows.own, cut_.own(chunk, rank()), rows.width);
+  notify_move(own, rows_of(rows.all, cut_.chunk(chunk), rows.width));
+  group_.all_gather(own, shares(chunk, rows.all, rows.width), communication,
+                    {std::string(label), {}});
   return end();
 }
 
 Event TensorParallel::sum(View values, std::string_view label) {
   if (ranks() == 1) return {};
+  notify_update(values);
   group_.all_reduce(values, ReduceOp::sum, begin(), {std::string(label), {}});
   return end();
 }
@@ -234,6 +240,7 @@ Event TensorParallel::gather(View values, std::vector<Slices::Range> ranges,
                              std::string_view label) {
   if (ranks() == 1) return {};
   const Slices slices{values, std::move(ranges)};
+  notify_move(slices.of(rank()), values);
   group_.all_gather(slices.of(rank()), slices, begin(), {std::string(label), {}});
   return end();
 }

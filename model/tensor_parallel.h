@@ -13,6 +13,7 @@
 #include "collectives/slices.h"
 #include "device/device.h"
 #include "model/tensor_options.h"
+#include "ops/op_listener.h"
 #include "partition/parameter_spec.h"
 
 namespace zero {
@@ -75,6 +76,9 @@ class TensorParallel {
   Slices::Range own_rows(int chunk) const;
   Communicator& group() { return group_; }
   Device& device() { return device_; }
+  /// Tells `listener`, which must outlive this, of the activations that collectives read and write.
+  /// Null: none.
+  void listen(OpListener* listener) { listener_ = listener; }
 
   /// This rank's even share of the `total` items named `what`. Throws zero::Error if a rank would
   /// have none.
@@ -142,6 +146,13 @@ class TensorParallel {
   void check(std::string_view call, const Rows& rows, std::string_view label) const;
   /// Makes communication wait for the work submitted to compute so far.
   Stream& begin();
+  /// Of values that are summed in place.
+  void notify_update(const View& values) {
+    if (listener_ != nullptr) listener_->touches(values, Access::update);
+  }
+  void notify_move(const View& from, const View& to) {
+    if (listener_ != nullptr) listener_->moves(from, to);
+  }
   Event end();
 
   Communicator& group_;
@@ -151,6 +162,7 @@ class TensorParallel {
   std::list<DeviceClaim> claims_;  ///< of all communicators used
   std::int64_t workspace_bytes_ = 0;
   Buffer workspace_;
+  OpListener* listener_ = nullptr;
 };
 
 }  // namespace zero

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
+#include "device/view.h"
 #include "engine/schedule.h"
 #include "ops/op_listener.h"
 
@@ -15,6 +17,12 @@ class UnitListener : public OpListener {
   /// Later work belongs to this phase of a unit. Its lease is acquired next; backward that follows
   /// recompute in one lease is told within it.
   virtual void unit(std::string_view name, Phase phase) = 0;
+  /// The model is about to use this activation, `layer` the block that it belongs to or -1: names
+  /// the views of later touches() and moves() that lie in it.
+  virtual void tensor(std::string_view /*name*/, std::int64_t /*layer*/, const View& /*values*/) {}
+  /// Whether to notify of operations too. Passes whose parts need no notice may be replayed as
+  /// graphs.
+  virtual bool hears_operations() const { return true; }
 };
 
 }  // namespace zero

@@ -47,4 +47,13 @@ OpCost cost_of(const OpCall& call, std::initializer_list<OpOperand> operands) {
   return cost;
 }
 
+void notify_of(std::initializer_list<OpOperand> operands, OpListener& listener) {
+  for (const bool writes : {false, true}) {
+    for (const OpOperand& operand : operands) {
+      if (operand.view.empty() || (operand.access != Access::read) != writes) continue;
+      listener.touches(operand.view, operand.access);
+    }
+  }
+}
+
 }  // namespace zero

@@ -28,7 +28,18 @@ struct OpOperand {
   std::int64_t count = 0;
   DType dtype = DType::fp32;
   std::int64_t moved = kOnce;  ///< elements read and written; kOnce: `count`
+  Access access = Access::read;
 };
+
+/// The same operand, whose values the call replaces; `updated`: which it reads, too.
+inline OpOperand written(OpOperand operand) {
+  operand.access = Access::write;
+  return operand;
+}
+inline OpOperand updated(OpOperand operand) {
+  operand.access = Access::update;
+  return operand;
+}
 
 /// An operand that may be absent (an empty view).
 OpOperand optional(std::string_view name, View view, std::int64_t count, DType dtype);
@@ -39,6 +50,9 @@ void check(const OpCall& call, std::initializer_list<OpOperand> operands);
 /// Throws zero::Error if rows of `columns` elements overlap at `stride`.
 void check_stride(std::string_view operation, std::int64_t columns, std::int64_t stride);
 OpCost cost_of(const OpCall& call, std::initializer_list<OpOperand> operands);
+/// Tells the listener of all operands: first those that the operation only reads, because it may
+/// write its result over one of them.
+void notify_of(std::initializer_list<OpOperand> operands, OpListener& listener);
 
 /// Notifies a listener of an operation, and of its end when destroyed.
 class TracedOp {

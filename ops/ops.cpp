@@ -77,6 +77,7 @@ void Ops::run(const OpCall& call, std::initializer_list<OpOperand> operands, con
   check(call, operands);
   if (listener_ == nullptr) return body();
   const TracedOp traced(*listener_, cost_of(call, operands));
+  notify_of(operands, *listener_);
   body();
 }
 
@@ -88,7 +89,7 @@ void Ops::linear_forward(const LinearShape& s, View x, View weight, View bias, V
       {{"x", x, s.rows * s.in, s.dtype},
        {"weight", weight, s.in * s.out, s.dtype},
        optional("bias", bias, s.out, s.dtype),
-       outputs("y", s, y, or_fp32(y, s.dtype))},
+       written(outputs("y", s, y, or_fp32(y, s.dtype)))},
       [&] { do_linear_forward(s, x, weight, bias, y); });
 }
 
@@ -96,7 +97,7 @@ void Ops::linear_backward_input(const LinearShape& s, View dy, View weight, View
   run(product("linear_backward_input", s),
       {outputs("dy", s, dy, s.dtype),
        {"weight", weight, s.in * s.out, s.dtype},
-       {"dx", dx, s.rows * s.in, s.dtype}},
+       written({"dx", dx, s.rows * s.in, s.dtype})},
       [&] { do_linear_backward_input(s, dy, weight, dx); });
 }
 
@@ -105,7 +106,8 @@ void Ops::linear_backward_weight(const LinearShape& s, View x, View dy, View dwe
   run(product("linear_backward_weight", s),
       {{"x", x, s.rows * s.in, s.dtype},
        outputs("dy", s, dy, s.dtype),
-       {"dweight", dweight, n, s.weight_gradient, write == Write::add ? 2 * n : n}},
+       write == Write::add ? updated({"dweight", dweight, n, s.weight_gradient, 2 * n})
+                           : written({"dweight", dweight, n, s.weight_gradient})},
       [&] { do_linear_backward_weight(s, x, dy, dweight, write); });
 }
 
@@ -115,8 +117,8 @@ void Ops::linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) 
   const std::initializer_list<OpOperand> operands{{"x", o.x, s.rows * s.in, s.dtype},
                                                   {"weight", o.weight, s.in * s.out, s.dtype},
                                                   {"bias", o.bias, s.out, s.dtype},
-                                                  {"z", o.z, s.rows * s.out, s.dtype},
-                                                  {"y", o.y, s.rows * s.out, s.dtype}};
+                                                  written({"z", o.z, s.rows * s.out, s.dtype}),
+                                                  written({"y", o.y, s.rows * s.out, s.dtype})};
   if (const Fused fused = fuse(s, o)) return run(call, operands, fused);
   check(call, operands);
   linear_forward(s, o.x, o.weight, o.bias, o.z);
@@ -130,8 +132,8 @@ void Ops::linear_backward_parameters(const LinearShape& s, View x, View dy, View
   const std::initializer_list<OpOperand> operands{
       {"x", x, s.rows * s.in, s.dtype},
       {"dy", dy, s.rows * s.out, s.dtype},
-      {"dweight", dweight, s.in * s.out, s.weight_gradient},
-      {"dbias", dbias, s.out, or_fp32(dbias, s.dtype)}};
+      written({"dweight", dweight, s.in * s.out, s.weight_gradient}),
+      written({"dbias", dbias, s.out, or_fp32(dbias, s.dtype)})};
   if (const Fused fused = fuse(s, x, dy, dweight, dbias)) return run(call, operands, fused);
   check(call, operands);
   linear_backward_weight(s, x, dy, dweight, Write::overwrite);
@@ -144,11 +146,11 @@ void Ops::norm_forward(const MatrixShape& s, const NormForward& o) {
   run(call_of(o.kind(), "layer_norm_forward", "rms_norm_forward", s.dtype),
       {{"x", o.x, s.count(), s.dtype},
        {"delta", o.delta, added(s, o), s.dtype},
-       {"sum", o.sum, added(s, o), s.dtype},
+       written({"sum", o.sum, added(s, o), s.dtype}),
        {"weight", o.weight, s.columns, s.dtype},
        optional("bias", o.bias, s.columns, s.dtype),
-       {"y", o.y, s.count(), s.dtype},
-       statistics(s, o.kind(), o.statistics)},
+       written({"y", o.y, s.count(), s.dtype}),
+       written(statistics(s, o.kind(), o.statistics))},
       [&] { do_norm_forward(s, o); });
 }
 
@@ -160,7 +162,7 @@ void Ops::norm_apply(const MatrixShape& s, const NormForward& o) {
       {{"x", o.x, s.count(), s.dtype},
        {"weight", o.weight, s.columns, s.dtype},
        optional("bias", o.bias, s.columns, s.dtype),
-       {"y", o.y, s.count(), s.dtype},
+       written({"y", o.y, s.count(), s.dtype}),
        statistics(s, o.kind(), o.statistics)},
       [&] { do_norm_apply(s, o); });
 }
@@ -172,9 +174,9 @@ void Ops::norm_backward(const MatrixShape& s, const NormBackward& o) {
        statistics(s, o.kind(), o.statistics),
        {"weight", o.weight, s.columns, s.dtype},
        {"dy", o.dy, s.count(), s.dtype},
-       {"dx", o.dx, s.count(), s.dtype, 2 * s.count()},
-       {"dweight", o.dweight, s.columns, gradient},
-       optional("dbias", o.dbias, s.columns, gradient)},
+       updated({"dx", o.dx, s.count(), s.dtype, 2 * s.count()}),
+       written({"dweight", o.dweight, s.columns, gradient}),
+       written(optional("dbias", o.dbias, s.columns, gradient))},
       [&] { do_norm_backward(s, o); });
 }
 
@@ -186,8 +188,8 @@ void Ops::head_norm_forward(const HeadNormShape& s, const HeadNormForward& o) {
       {{"x", o.x, s.count(), s.dtype, moved},
        {"query_weight", o.query_weight, s.head_width, s.dtype},
        {"key_weight", o.key_weight, s.head_width, s.dtype},
-       {"y", o.y, s.count(), s.dtype, moved},
-       optional("statistics", o.statistics, s.rows * s.normed_heads(), DType::fp32)},
+       written({"y", o.y, s.count(), s.dtype, moved}),
+       written(optional("statistics", o.statistics, s.rows * s.normed_heads(), DType::fp32))},
       [&] { do_head_norm_forward(s, o); });
 }
 
@@ -199,9 +201,9 @@ void Ops::head_norm_backward(const HeadNormShape& s, const HeadNormBackward& o) 
        {"statistics", o.statistics, s.rows * s.normed_heads(), DType::fp32},
        {"query_weight", o.query_weight, s.head_width, s.dtype},
        {"key_weight", o.key_weight, s.head_width, s.dtype},
-       {"dy", o.dy, s.count(), s.dtype, 2 * normed},
-       {"dquery", o.dquery, s.head_width, gradient},
-       {"dkey", o.dkey, s.head_width, gradient}},
+       updated({"dy", o.dy, s.count(), s.dtype, 2 * normed}),
+       written({"dquery", o.dquery, s.head_width, gradient}),
+       written({"dkey", o.dkey, s.head_width, gradient})},
       [&] { do_head_norm_backward(s, o); });
 }
 
@@ -209,7 +211,7 @@ void Ops::head_norm_backward(const HeadNormShape& s, const HeadNormBackward& o) 
 
 void Ops::column_sums(const MatrixShape& s, View x, View sums) {
   run({"column_sums", s.dtype},
-      {{"x", x, s.count(), s.dtype}, {"sums", sums, s.columns, or_fp32(sums, s.dtype)}},
+      {{"x", x, s.count(), s.dtype}, written({"sums", sums, s.columns, or_fp32(sums, s.dtype)})},
       [&] { do_column_sums(s, x, sums); });
 }
 
@@ -217,7 +219,7 @@ void Ops::add(View x, View delta, View sum) {
   run({"add", x.dtype()},
       {{"x", x, x.count(), x.dtype()},
        {"delta", delta, x.count(), x.dtype()},
-       {"sum", sum, x.count(), x.dtype()}},
+       written({"sum", sum, x.count(), x.dtype()})},
       [&] { do_add(x, delta, sum); });
 }
 
@@ -225,34 +227,35 @@ void Ops::scale(View x, float factor) {
   const float rounded = x.dtype() == DType::bf16   ? to_float(to_bfloat16(factor))
                         : x.dtype() == DType::fp16 ? to_float(to_float16(factor))
                                                    : factor;
-  run({"scale", x.dtype()}, {{"x", x, x.count(), x.dtype(), 2 * x.count()}},
+  run({"scale", x.dtype()}, {updated({"x", x, x.count(), x.dtype(), 2 * x.count()})},
       [&] { do_scale(x, rounded); });
 }
 
 void Ops::gelu_forward(View x, View y) {
-  run({"gelu_forward", x.dtype()}, {{"x", x, x.count(), x.dtype()}, {"y", y, x.count(), x.dtype()}},
+  run({"gelu_forward", x.dtype()},
+      {{"x", x, x.count(), x.dtype()}, written({"y", y, x.count(), x.dtype()})},
       [&] { do_gelu_forward(x, y); });
 }
 
 void Ops::gelu_backward(const MatrixShape& s, View x, View dy, View y, View dbias) {
   run({"gelu_backward", s.dtype},
       {{"x", x, s.count(), s.dtype},
-       {"dy", dy, s.count(), s.dtype, 2 * s.count()},
-       optional("y", y, s.count(), s.dtype),
-       {"dbias", dbias, s.columns, or_fp32(dbias, s.dtype)}},
+       updated({"dy", dy, s.count(), s.dtype, 2 * s.count()}),
+       written(optional("y", y, s.count(), s.dtype)),
+       written({"dbias", dbias, s.columns, or_fp32(dbias, s.dtype)})},
       [&] { do_gelu_backward(s, x, dy, y, dbias); });
 }
 
 void Ops::gated_forward(const MatrixShape& s, Gate gate, View x, View y) {
   run({gate == Gate::silu ? "swiglu_forward" : "geglu_forward", s.dtype},
-      {{"x", x, 2 * s.count(), s.dtype}, {"y", y, s.count(), s.dtype}},
+      {{"x", x, 2 * s.count(), s.dtype}, written({"y", y, s.count(), s.dtype})},
       [&] { do_gated_forward(s, gate, x, y); });
 }
 
 void Ops::gated_backward(const MatrixShape& s, Gate gate, View x, View dy) {
   run({gate == Gate::silu ? "swiglu_backward" : "geglu_backward", s.dtype},
-      {{"x", x, 2 * s.count(), s.dtype, 4 * s.count()},
-       {"dy", dy, s.count(), s.dtype, 2 * s.count()}},
+      {updated({"x", x, 2 * s.count(), s.dtype, 4 * s.count()}),
+       updated({"dy", dy, s.count(), s.dtype, 2 * s.count()})},
       [&] { do_gated_backward(s, gate, x, dy); });
 }
 
@@ -262,8 +265,8 @@ void Ops::attention_forward(const AttentionShape& s, View qkv, View out, View lo
   const std::int64_t n = s.batch * s.sequence * s.heads;
   run(attention("attention_forward", s, 2),
       {{"qkv", qkv, s.batch * s.sequence * s.qkv_width(), s.dtype},
-       {"out", out, n * s.head_width, s.dtype},
-       {"logsumexp", logsumexp, n, DType::fp32}},
+       written({"out", out, n * s.head_width, s.dtype}),
+       written({"logsumexp", logsumexp, n, DType::fp32})},
       [&] { do_attention_forward(s, qkv, out, logsumexp); });
 }
 
@@ -277,14 +280,15 @@ void Ops::attention_backward(const AttentionShape& s, View qkv, View out, View l
        {"out", out, n * s.head_width, s.dtype},
        {"logsumexp", logsumexp, n, DType::fp32},
        {"dout", dout, n * s.head_width, s.dtype},
-       {"dqkv", dqkv, wide, s.dtype}},
+       written({"dqkv", dqkv, wide, s.dtype})},
       [&] { do_attention_backward(s, qkv, out, logsumexp, dout, dqkv); });
 }
 
 void Ops::rotary_table(const RotaryShape& s, const RotaryAngles& angles, View cosines, View sines) {
   angles.validate();
   run({"rotary_table"},
-      {{"cosines", cosines, s.table(), DType::fp32}, {"sines", sines, s.table(), DType::fp32}},
+      {written({"cosines", cosines, s.table(), DType::fp32}),
+       written({"sines", sines, s.table(), DType::fp32})},
       [&] { do_rotary_table(s, angles, cosines, sines); });
 }
 
@@ -293,7 +297,7 @@ void Ops::rotary(const RotaryShape& s, Turn turn, View x, View cosines, View sin
              s.head_width);
   const std::int64_t rows = s.batch * s.sequence;
   run({"rotary", s.dtype},
-      {{"x", x, rows * s.row_width, s.dtype, 2 * rows * s.heads * s.head_width},
+      {updated({"x", x, rows * s.row_width, s.dtype, 2 * rows * s.heads * s.head_width}),
        {"cosines", cosines, s.table(), DType::fp32},
        {"sines", sines, s.table(), DType::fp32}},
       [&] { do_rotary(s, turn, x, cosines, sines); });
@@ -308,7 +312,7 @@ void Ops::embedding_forward(const EmbeddingShape& s, View tokens, View token_wei
   run({"embedding_forward", s.dtype},
       {{"tokens", tokens, rows, DType::i32},
        {"token_weight", token_weight, s.vocabulary * s.width, s.dtype, 2 * rows * s.width},
-       {"x", x, rows * s.width, s.dtype},
+       written({"x", x, rows * s.width, s.dtype}),
        positions(s, position_weight, s.dtype)},
       [&] { do_embedding_forward(s, tokens, token_weight, position_weight, x); });
 }
@@ -320,8 +324,9 @@ void Ops::embedding_backward(const EmbeddingShape& s, View tokens, View dx, View
   run({"embedding_backward", s.dtype},
       {{"tokens", tokens, rows, DType::i32},
        {"dx", dx, rows * s.width, s.dtype},
-       {"token_gradient", token_gradient, s.vocabulary * s.width, DType::fp32, 4 * rows * s.width},
-       positions(s, position_gradient, DType::fp32)},
+       updated({"token_gradient", token_gradient, s.vocabulary * s.width, DType::fp32,
+                4 * rows * s.width}),
+       updated(positions(s, position_gradient, DType::fp32))},
       [&] { do_embedding_backward(s, tokens, dx, token_gradient, position_gradient); });
 }
 
@@ -331,16 +336,16 @@ void Ops::cross_entropy_forward(const LogitsShape& s, View logits, View targets,
   run({"cross_entropy_forward", s.dtype},
       {matrix("cross_entropy_forward", s, logits, 1),
        {"targets", targets, s.rows, DType::i32},
-       {"losses", losses, s.rows, DType::fp64}},
+       written({"losses", losses, s.rows, DType::fp64})},
       [&] { do_cross_entropy_forward(s, logits, targets, losses); });
 }
 
 void Ops::cross_entropy_backward(const LogitsShape& s, View logits, View targets, float scale,
                                  View losses) {
   run({"cross_entropy_backward", s.dtype},
-      {matrix("cross_entropy_backward", s, logits, 2),
+      {updated(matrix("cross_entropy_backward", s, logits, 2)),
        {"targets", targets, s.rows, DType::i32},
-       {"losses", losses, s.rows, DType::fp64}},
+       written({"losses", losses, s.rows, DType::fp64})},
       [&] { do_cross_entropy_backward(s, logits, targets, scale, losses); });
 }
 
@@ -348,21 +353,21 @@ void Ops::softmax_part(const LogitsShape& s, View logits, View targets, View par
   run({"softmax_part", s.dtype},
       {matrix("softmax_part", s, logits, 1),
        {"targets", targets, s.rows, DType::i32},
-       {"parts", parts, s.rows * kSoftmaxPart, DType::fp32}},
+       written({"parts", parts, s.rows * kSoftmaxPart, DType::fp32})},
       [&] { do_softmax_part(s, logits, targets, parts); });
 }
 
 void Ops::fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) {
   run({"fold_softmax"},
-      {{"parts", parts, ranks * rows * kSoftmaxPart, DType::fp32},
-       {"losses", losses, rows, DType::fp64}},
+      {updated({"parts", parts, ranks * rows * kSoftmaxPart, DType::fp32}),
+       written({"losses", losses, rows, DType::fp64})},
       [&] { do_fold_softmax(rows, ranks, parts, losses); });
 }
 
 void Ops::cross_entropy_gradient(const LogitsShape& s, View logits, View targets, View softmax,
                                  float scale) {
   run({"cross_entropy_gradient", s.dtype},
-      {matrix("cross_entropy_gradient", s, logits, 2),
+      {updated(matrix("cross_entropy_gradient", s, logits, 2)),
        {"targets", targets, s.rows, DType::i32},
        {"softmax", softmax, s.rows * kSoftmaxPart, DType::fp32}},
       [&] { do_cross_entropy_gradient(s, logits, targets, softmax, scale); });
@@ -370,7 +375,7 @@ void Ops::cross_entropy_gradient(const LogitsShape& s, View logits, View targets
 
 void Ops::sum(View losses, View total) {
   run({"sum of losses"},
-      {{"losses", losses, losses.count(), DType::fp64}, {"total", total, 1, DType::fp64}},
+      {{"losses", losses, losses.count(), DType::fp64}, written({"total", total, 1, DType::fp64})},
       [&] { do_sum(losses, total); });
 }
 

@@ -8,7 +8,7 @@
 #
 #   tests/gpu.sh [--part N] [BUILD]  checks what BUILD (default: build) holds, on this host: the numbers
 #                                    (part 1, under 300 s), whole runs (2, under 400 s), sanitizers, answers
-#                                    and NCCL (3, under 400 s), or all three
+#                                    and NCCL (3, under 400 s), other families (4, under 350 s), or all four
 #   tests/gpu.sh --only REGEX [BUILD]  makes the checks whose names match, of all parts: results in only.tar.gz
 #   tests/gpu.sh --pack DIR [--arch ARCHITECTURES] [BUILD]
 #                                    puts programs, their libraries and the scripts into DIR, for a
@@ -25,7 +25,7 @@
 set -uo pipefail
 case ${1-} in -h | --help) sed -n '5,27s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
-readonly kSeconds=(0 300 400 400)  # the most of a part
+readonly kSeconds=(0 300 400 400 350)  # the most of a part
 renewed=20  # seconds between archives while a check runs
 read -ra kOnGpu <<<"${ZERO_ON_GPU:---set run.device=cuda}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -63,6 +63,12 @@ checks() {
 3 | memcheck of gpu_tests              | 160 | sanitize memcheck "$bin/gpu_tests" 150
 3 | racecheck of gpu_tests             | 140 | sanitize racecheck "$bin/gpu_tests" 130
 3 | NCCL, two ranks                    |  45 | "$bin/nccl_cuda_ranks" 2
+4 | families learn as on the CPU       |  90 | families_learn_as_on_the_cpu
+4 | Qwen2.5 of 0.5 B, 16 x 1024        |  45 | whole_steps qwen2 qwen2
+4 | Qwen3 of 0.6 B, 16 x 1024          |  45 | whole_steps qwen3 qwen3
+4 | Gemma 3 of 270 M, 16 x 1024        |  45 | whole_steps gemma3 gemma3
+4 | profile of that Gemma's step       |  20 | a_step_is_profiled gemma3
+4 | window of 1024 in 16384 tokens     |  60 | a_window_saves_time
 CHECKS
 }
 
@@ -229,7 +235,7 @@ self_test() {
     grep -q '^only two of three .* ok .* 2 checks' "$work/table" &&
     grep -q '16 of 30 failed, 4 not made' "$work/table" && grep -q fine "$results"/01_passes*.log || return 1
   local command part
-  for part in 1 2 3; do
+  for part in 1 2 3 4; do
     (($(planned_seconds $part) < kSeconds[part])) && continue
     echo "gpu.sh: the seconds of part $part are $(planned_seconds $part), expected less than ${kSeconds[part]}"
     return 1
@@ -368,9 +374,9 @@ if [ "${1:-}" = --self-test ]; then
   self_test
   exit
 fi
-parts=(1 2 3)
+parts=(1 2 3 4)
 if [ "${1:-}" = --part ]; then
-  [[ ${2:-} =~ ^[123]$ ]] || { echo "gpu.sh: --part is '${2:-}'; expected 1, 2 or 3" >&2; exit 1; }
+  [[ ${2:-} =~ ^[1-4]$ ]] || { echo "gpu.sh: --part is '${2:-}'; expected 1, 2, 3 or 4" >&2; exit 1; }
   parts=("$2")
   shift 2
 elif [ "${1:-}" = --only ]; then

@@ -40,6 +40,13 @@ write_inputs() {
   write_config whole '"gpt2-124m"' 1024 32 32 true &&
   write_config wide '"gpt2-124m"' 1024 64 64 true &&
   write_config llama '{"family": "llama", "layers": 28, "width": 1536, "heads": 12, "kv_heads": 2, "intermediate": 8960, "context": 1024, "vocabulary": 151936, "head": "tied"}' 1024 8 8 true &&
+  write_config qwen2 '{"family": "llama", "layers": 24, "width": 896, "heads": 14, "kv_heads": 2, "intermediate": 4864, "context": 1024, "vocabulary": 151936, "head": "tied", "qkv_bias": true}' 1024 16 16 true &&
+  write_config qwen3 '{"family": "llama", "layers": 28, "width": 1024, "heads": 16, "kv_heads": 8, "head_width": 128, "intermediate": 3072, "context": 1024, "vocabulary": 151936, "head": "tied", "head_norms": true}' 1024 16 16 true &&
+  write_config gemma3 '{"family": "gemma3", "layers": 18, "width": 640, "heads": 4, "kv_heads": 1, "head_width": 256, "intermediate": 2048, "context": 1024, "vocabulary": 262144, "window": 512, "local_layers": "0-4,6-10,12-16"}' 1024 16 16 true &&
+  write_config long '{"family": "llama", "layers": 8, "width": 1024, "heads": 16, "kv_heads": 4, "intermediate": 3584, "context": 16384, "vocabulary": 50304}' 16384 2 2 true &&
+  write_config learns_qwen3 '{"family": "llama", "layers": 4, "width": 256, "heads": 4, "kv_heads": 2, "head_width": 64, "intermediate": 768, "context": 256, "vocabulary": 50304, "head_norms": true}' 256 4 4 false &&
+  write_config learns_gemma3 '{"family": "gemma3", "layers": 4, "width": 256, "heads": 2, "kv_heads": 1, "head_width": 256, "intermediate": 768, "context": 256, "vocabulary": 50304, "window": 64, "local_layers": "0-2"}' 256 4 4 false &&
+  write_config learns_window '{"family": "llama", "layers": 4, "width": 256, "heads": 4, "kv_heads": 2, "intermediate": 768, "context": 256, "vocabulary": 50304, "window": 64}' 256 4 4 false &&
   write_config small '{"family": "gpt2", "layers": 4, "width": 256, "heads": 4, "context": 128, "vocabulary": 50304}' 128 2 16 true
 }
 
@@ -199,6 +206,38 @@ apart = max(abs(a - b) / abs(a) for a, b in zip(cpu, gpu))
 print(f"{len(gpu)} steps, losses {gpu[0]:.4f} to {gpu[-1]:.4f}, at most {apart:.1e} apart")
 sys.exit(len(cpu) != len(gpu) or len(gpu) < 10 or apart > 2e-3)
 PYTHON
+}
+
+# Ten steps of small models with norms of heads, heads of 256 and windows: in fp32, whose attention is our own, the CPU's
+# losses; in bf16, whose attention must be cuDNN's, about the same.
+families_learn_as_on_the_cpu() {
+  local name
+  for name in learns_qwen3 learns_gemma3 learns_window; do
+    train $name "$name.cpu.jsonl" --set run.device=cpu || return 1
+    train $name "$name.gpu.jsonl" "${kOnGpu[@]}" || return 1
+    train_with_cudnn $name "$name.bf16.jsonl" "${kOnGpu[@]}" --set bf16.enabled=true || return 1
+  done
+  python3 <(echo "$kReadLog"; cat <<'PYTHON'
+far = 0
+for name in ("learns_qwen3", "learns_gemma3", "learns_window"):
+    expected, fp32, bf16 = (read(f"{name}.{kind}")[1] for kind in ("cpu", "gpu", "bf16"))
+    apart = [max(abs(a - b) / b for a, b in zip(losses, expected, strict=True)) for losses in (fp32, bf16)]
+    print(f"{name}: losses {expected[0]:.4f} to {expected[-1]:.4f}, fp32 at most {apart[0]:.1e} apart, bf16 {apart[1]:.1e}")
+    far |= apart[0] > 1e-5 or apart[1] > 1e-2
+sys.exit(far)
+PYTHON
+  ) "$results"
+}
+
+# A step of long sequences whose layers have a window, beside one without.
+a_window_saves_time() {
+  whole_steps long full || return 1
+  whole_steps long window --set model.window=1024 || return 1
+  python3 <(echo "$kReadLog"; cat <<'PYTHON'
+seconds = [read(name)[2] for name in ("window", "full")]
+print(f"16384 tokens, window 1024: {1e3 * seconds[0]:.1f} ms a step, {1e3 * seconds[1]:.1f} without")
+PYTHON
+  ) "$results"
 }
 
 # Four ranks, threads that share the first GPU; the first stage that ran says what all must give.

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "text/charsmap.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "text/sentencepiece_model.h"
 
 namespace zero {
 namespace {

@@ -14,7 +14,6 @@
 
 #include "base/error.h"
 #include "text/added_tokens.h"
-#include "text/charsmap.h"
 
 namespace zero {
 namespace {

@@ -96,7 +96,6 @@ std::vector<AddedToken> added_tokens_of(const SentencePieceProcessor& processor,
     const auto id = static_cast<int>(token.id);
     const bool known = id < processor.GetPieceSize();
     token.special |= known && (processor.IsControl(id) || processor.IsUnknown(id));
-    token.special |= config.special.ends_texts(token);
   }
   for (AddedToken& token : number_unlisted(config.special, listed(processor, model, tokens))) {
     tokens.push_back(std::move(token));
@@ -120,7 +119,7 @@ std::size_t most_bytes_of_token(const SentencePieceProcessor& processor,
 }
 
 TokenTable table_of(const SentencePieceProcessor& processor, const SentencePieceModel& model,
-                    const std::vector<AddedToken>& added, const TokenizerConfig& config) {
+                    std::vector<AddedToken>& added, const TokenizerConfig& config) {
   TokenTable table;
   for (int id = 0; id < processor.GetPieceSize(); ++id) {
     table.pieces.push_back(piece_text(processor, id));
@@ -129,12 +128,7 @@ TokenTable table_of(const SentencePieceProcessor& processor, const SentencePiece
     }
   }
   table.drops_spaces = model.drops_spaces;
-  for (const AddedToken& token : added) {
-    if (token.id >= table.pieces.size()) table.pieces.resize(token.id + 1);
-    if (token.special) table.special.emplace(token.content, token.id);
-    table.pieces[token.id] = token.special ? "" : token.content;
-    table.drops_spaces |= token.left_space || token.right_space;
-  }
+  for (AddedToken& token : added) add_token(config, token, table);
   if (processor.bos_id() >= 0)
     table.begin_of_text = {static_cast<std::uint32_t>(processor.bos_id())};
   table.end_of_document = processor.eos_id();
@@ -256,7 +250,7 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
   auto processor = load(path, model.bytes);
   std::unique_ptr<SentencePieceProcessor> without_prefix;
   if (!config.legacy) without_prefix = load(path, model.bytes + std::string(kWithoutPrefix));
-  const std::vector<AddedToken> added = added_tokens_of(*processor, model, config);
+  std::vector<AddedToken> added = added_tokens_of(*processor, model, config);
   TokenTable table = table_of(*processor, model, added, config);
   std::vector<AddedToken> found;
   for (const auto& [name, id] : table.special) {

@@ -44,10 +44,6 @@ struct SpecialNames {
 
   /// The content that has this part; empty if none has.
   std::string_view of(std::string_view part) const;
-  /// Whether the token ends texts: it is special, however a file marks it, as in transformers.
-  bool ends_texts(const AddedToken& token) const {
-    return !token.content.empty() && token.content == of("eos_token");
-  }
   /// All contents.
   std::vector<std::string> contents() const;
 };

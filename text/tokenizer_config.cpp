@@ -217,6 +217,14 @@ std::vector<std::uint32_t> read_end_tokens(const std::string& folder) {
   return ids.empty() ? end_tokens_in(fs::path(folder) / "config.json") : ids;
 }
 
+void add_token(const TokenizerConfig& config, AddedToken& token, TokenTable& table) {
+  token.special |= !token.content.empty() && token.content == config.special.of("eos_token");
+  if (token.special) table.special.emplace(token.content, token.id);
+  if (token.id >= table.pieces.size()) table.pieces.resize(token.id + 1);
+  table.pieces[token.id] = token.special ? "" : token.content;
+  table.drops_spaces |= token.left_space || token.right_space;
+}
+
 void apply_config(const TokenizerConfig& config, TokenTable& table) {
   if (config.add_bos_token) table.begin_of_text.clear();
   if (config.add_bos_token.value_or(false)) {

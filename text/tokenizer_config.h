@@ -46,6 +46,10 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, const Tokeniz
 /// in a model's folder; none if neither has it. Throws zero::Error naming file, found and expected.
 std::vector<std::uint32_t> read_end_tokens(const std::string& folder);
 
+/// Puts an added token into `table`. The token that ends texts becomes special, however a file
+/// marks it, as in transformers.
+void add_token(const TokenizerConfig& config, AddedToken& token, TokenTable& table);
+
 /// Puts the tokens that begin and end a text into `table`, which has those of the tokenizer's own
 /// file. Throws zero::Error if one has no id.
 void apply_config(const TokenizerConfig& config, TokenTable& table);

@@ -285,21 +285,17 @@ class Reader {
       tokens.push_back(read_added_token(fields, read_id(fields.raw("id"), fields.place("id"))));
       finish(fields, {});
       contents.insert(tokens.back().content);
-      tokens.back().special |= config.special.ends_texts(tokens.back());
-      name(tokens.back());
+      add(config, tokens.back());
     }
     for (const AddedToken& token : config.added_tokens) {
       if (contents.contains(token.content)) continue;
       const std::string& known = piece(token.id);
       if (!known.empty() && known != token.content) continue;
       contents.insert(token.content);
-      tokens.push_back(token);
-      tokens.back().special |= config.special.ends_texts(token);
-      name(tokens.back());
+      add(config, tokens.emplace_back(token));
     }
     for (AddedToken& token : number_unlisted(config.special, listed(tokens, contents))) {
-      name(token);
-      tokens.push_back(std::move(token));
+      add(config, tokens.emplace_back(std::move(token)));
     }
     guard_tokens(tokens, config.chat_template.text, config.special.contents());
     sort_added_tokens(std::move(tokens));
@@ -318,11 +314,9 @@ class Reader {
     return all;
   }
 
-  void name(const AddedToken& token) {
+  void add(const TokenizerConfig& config, AddedToken& token) {
     cover(token.content.size());
-    out_.table.drops_spaces |= token.left_space || token.right_space;
-    piece(token.id) = token.special ? "" : token.content;
-    if (token.special) out_.table.special.emplace(token.content, token.id);
+    add_token(config, token, out_.table);
   }
 
   /// Those to be found in the normalized text are normalized too.

@@ -61,12 +61,16 @@ void Session::attend(ncclComm_t comm, Attendance::GroupProgress group) {
 
 void Session::check(const std::string& who) const {
   const std::scoped_lock telling(telling_);
+  refuse_failed(who);
+}
+
+void Session::refuse_failed(const std::string& who) const {
   if (failure_) zero::fail("{}: the group has failed: {}", who, *failure_);
 }
 
 void Session::begin_call(const std::string& who) {
-  check(who);
   const std::scoped_lock telling(telling_);
+  refuse_failed(who);
   last_ = who;
 }
 

@@ -86,6 +86,8 @@ class Session {
   /// which asks for itself.
   std::optional<std::string> trouble_here() const;
   void await_connected(const std::string& who, ncclComm_t comm, Clock::time_point deadline);
+  /// check(), where telling_ is held.
+  void refuse_failed(const std::string& who) const;
   void begin_call(const std::string& who);
   void count(const std::string& who, ncclComm_t comm);
   /// The state of `comm` by NCCL.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 
+#include "base/cgroup.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/primitives.h"
@@ -69,17 +70,25 @@ class CpuDevice final : public Device {
   }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return cpu::bits(); }
+  MemoryCapacity capacity() const override {
+    return {.total = total_memory().value_or(0), .free = available_memory().value_or(0)};
+  }
 
  protected:
   void* allocate_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
-    return allocate_memory(bytes);
+    void* const data = allocate_memory(bytes);
+    if (data != nullptr) unused_ += taken_by(bytes) - bytes;
+    return data;
   }
   void free_bytes(void* data, std::int64_t bytes, MemoryClass /*memory_class*/) noexcept override {
     free_memory(data, bytes);
+    unused_ -= taken_by(bytes) - bytes;
   }
+  std::int64_t unused_bytes() const override { return unused_; }
 
  private:
   int threads_;
+  std::atomic<std::int64_t> unused_{0};  // buffers may end on other threads
   InlineStream compute_;
   WorkerStream communication_;
   std::unique_ptr<WorkerStream> transfer_;  // most runs need none

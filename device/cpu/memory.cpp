@@ -49,4 +49,8 @@ void free_memory(void* data, std::int64_t bytes) noexcept {
   }
 }
 
+std::int64_t taken_by(std::int64_t bytes) {
+  return round_up(bytes, bytes >= kHugePage ? page_bytes() : kAlignment);
+}
+
 }  // namespace zero::cpu

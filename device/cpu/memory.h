@@ -11,5 +11,7 @@ namespace zero::cpu {
 void* allocate_memory(std::int64_t bytes);
 /// Frees memory of allocate_memory(bytes).
 void free_memory(void* data, std::int64_t bytes) noexcept;
+/// What allocate_memory(bytes) takes of the host, in whole pages or lines of 64 bytes.
+std::int64_t taken_by(std::int64_t bytes);
 
 }  // namespace zero::cpu

@@ -122,15 +122,25 @@ class CudaDevice final : public Device {
   std::string bits() const override { return bits_; }
   zero::MemorySpace memory() const override { return zero::MemorySpace::device; }
   PieceSizes piece_sizes() const override { return kGpuPieces; }
+  MemoryCapacity capacity() const override {
+    activate();
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "ask for the free memory");
+    return {.total = static_cast<std::int64_t>(total), .free = static_cast<std::int64_t>(free)};
+  }
 
  protected:
   void* allocate_bytes(std::int64_t bytes, MemoryClass memory_class) override {
     activate();
-    return arenas_.of(memory_class).take(bytes);
+    void* const data = arenas_.of(memory_class).take(bytes);
+    if (data != nullptr) in_arenas_ += bytes;
+    return data;
   }
   void free_bytes(void* data, std::int64_t bytes, MemoryClass memory_class) noexcept override {
     static_cast<void>(cudaSetDevice(index_));
     arenas_.of(memory_class).give_back(data, bytes);
+    in_arenas_ -= bytes;
   }
   void* allocate_host_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
     activate();
@@ -145,6 +155,7 @@ class CudaDevice final : public Device {
     static_cast<void>(cudaFreeHost(data));
   }
   BytesByClass arena_bytes() const override { return arenas_.high_water(); }
+  std::int64_t unused_bytes() const override { return arenas_.taken() - in_arenas_; }
 
   std::string memory_report() const override {
     std::size_t free = 0;
@@ -161,6 +172,7 @@ class CudaDevice final : public Device {
   std::string name_;
   std::string bits_;
   Arenas arenas_;
+  std::int64_t in_arenas_ = 0;  // of buffers
   CudaStream::Pools pools_;
   CudaStream compute_;
   CudaStream communication_;

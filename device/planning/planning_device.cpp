@@ -52,18 +52,24 @@ class PlanningDevice final : public Device {
   void* allocate_bytes(std::int64_t bytes, MemoryClass memory_class) override {
     if (!arenas_) return address(bytes);
     const auto begin = arena(memory_class).take(bytes);
+    if (begin) in_arenas_ += bytes;
     return begin ? name_of(arena_begin(memory_class) + *begin) : nullptr;
   }
   void free_bytes(void* data, std::int64_t bytes, MemoryClass memory_class) noexcept override {
     if (!arenas_) return;
     const auto at = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data));
     arena(memory_class).give_back(at - arena_begin(memory_class), bytes);
+    in_arenas_ -= bytes;
   }
   void* allocate_host_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
     return address(bytes);
   }
   void free_host_bytes(void* /*data*/, std::int64_t /*bytes*/,
                        MemoryClass /*memory_class*/) noexcept override {}
+  /// Of blocks as large as the plan so far; none on a CPU, where nothing is taken.
+  std::int64_t unused_bytes() const override {
+    return arenas_ ? DeviceBytes{.arenas = arena_bytes()}.in_pages() - in_arenas_ : 0;
+  }
   BytesByClass arena_bytes() const override {
     BytesByClass bytes{};
     for (std::size_t c = 0; arenas_ && c < bytes.size(); ++c) bytes[c] = (*arenas_)[c].high_water();
@@ -101,6 +107,7 @@ class PlanningDevice final : public Device {
   MemorySpace memory_;
   DeviceKind kind_;
   std::int64_t next_ = kBegin;
+  std::int64_t in_arenas_ = 0;  // of buffers
   DroppingStream compute_;
   DroppingStream communication_;
   DroppingStream transfer_;

@@ -10,6 +10,7 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "launch/config/answers.h"
+#include "launch/config/checked_value.h"
 #include "launch/process/device_choice.h"
 #include "launch/rendezvous/cores.h"
 
@@ -132,6 +133,36 @@ TrainConfig::Nonfinite make_nonfinite(const Configuration& values) {
   return skips ? TrainConfig::Nonfinite::skip : TrainConfig::Nonfinite::stop;
 }
 
+/// Of a trace of memory: its files also hold what is charged when they begin.
+constexpr std::int64_t kLeastTrace = std::int64_t{1} << 16;
+
+/// What watches a run's memory.
+void make_memory_options(const Configuration& values, TrainConfig::Run& run, Refusals& refusals) {
+  if (const auto& growth = values.at("run.memory_growth").value; !growth.is_null()) {
+    run.memory_growth = *bytes_of(growth);
+  } else if (values.given("run.memory_growth_action")) {
+    refusals.add(fmt::format("{}: run.memory_growth_action is given, but run.memory_growth is not: "
+                             "give the bytes, or leave the action out",
+                             values.source()),
+                 answer_to_file(values, "run.memory_growth_action", nullptr));
+  }
+  if (values.text("run.memory_growth_action") == "stop") {
+    run.growth_action = TrainConfig::Growth::stop;
+  }
+  run.memory_trace_bytes = *bytes_of(values.at("run.memory_trace_bytes").value);
+  if (run.memory_trace.empty() && values.given("run.memory_trace_bytes")) {
+    refusals.add(fmt::format("{}: run.memory_trace_bytes is given, but run.memory_trace is not: "
+                             "give the file, or leave its size out",
+                             values.source()),
+                 answer_to_file(values, "run.memory_trace_bytes", nullptr));
+  }
+  if (run.memory_trace_bytes < kLeastTrace) {
+    refusals.add(fmt::format("{}: run.memory_trace_bytes is {}, expected at least {} (64KiB)",
+                             values.source(), run.memory_trace_bytes, kLeastTrace),
+                 answer_to_file(values, "run.memory_trace_bytes", "64KiB"));
+  }
+}
+
 TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refusals) {
   if (values.is_null("run.threads")) {
     const ThreadChoice choice = choose_threads(core_facts(local_world));
@@ -153,6 +184,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refu
       .trace_from = values.integer("run.trace_from"),
       .trace_steps = values.integer("run.trace_steps"),
       .trace_events = values.integer("run.trace_events"),
+      .memory_trace = values.text("run.memory_trace"),
       .init = initial_weights(values),
       .save_weights = values.text("run.save_weights"),
       .validation_every = values.integer("run.validation_every"),
@@ -160,6 +192,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refu
       .steps_per_print = values.integer("steps_per_print"),
       .nonfinite_limit = values.integer("run.nonfinite_limit")};
   refusals.collect([&] { check_trace(values, steps); });
+  make_memory_options(values, run, refusals);
   refusals.collect([&] { check_validation(values); });
   refusals.collect([&] { run.device = make_device(values, local_world); });
   refusals.collect([&] { run.waits = make_wait_limits(values); });
@@ -247,9 +280,10 @@ EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
   };
   const std::int64_t bucket = size("reduce_bucket_size");
   options.limits = {
-      .prefetch_elements = size("stage3_prefetch_bucket_size"),
+      .prefetch_elements = maybe(values, "zero_optimization.stage3_prefetch_bucket_size"),
       .live_elements = size("stage3_max_live_parameters"),
-      .persistence_threshold = size("stage3_param_persistence_threshold"),
+      .persistence_threshold =
+          maybe(values, "zero_optimization.stage3_param_persistence_threshold"),
       .reuse_distance = size("stage3_max_reuse_distance"),
       .reduce_bucket_elements = bucket > 0 ? bucket : std::numeric_limits<std::int64_t>::max()};
   options.overlap = values.boolean("zero_optimization.overlap_comm");

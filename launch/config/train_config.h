@@ -70,6 +70,8 @@ struct TrainConfig {
   };
   /// The answer to a gradient or loss that is NaN or infinite; its update is always skipped.
   enum class Nonfinite : std::uint8_t { stop, skip };
+  /// The answer to more growth of memory than run.memory_growth.
+  enum class Growth : std::uint8_t { warn, stop };
   struct Run {
     std::int64_t steps = 0;
     std::uint64_t seed = 0;
@@ -83,6 +85,10 @@ struct TrainConfig {
     std::int64_t trace_from = 2;
     std::int64_t trace_steps = 2;
     std::int64_t trace_events = 100000;
+    std::int64_t memory_growth = 0;  ///< bytes; 0: any
+    Growth growth_action = Growth::warn;
+    std::string memory_trace;  ///< empty: none
+    std::int64_t memory_trace_bytes = 0;
     std::string init;          ///< a file or a Hugging Face folder; empty: none
     std::string save_weights;  ///< a file, or a folder if it ends with a slash; empty: none
     std::int64_t validation_every = 0;

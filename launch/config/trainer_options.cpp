@@ -67,6 +67,21 @@ std::vector<Option> trainer_options() {
       honour("run.trace_events", integer, "100000",
              "events kept of each stream of a rank, 32 bytes each; the newest stay")
           .from(1, 1e8),
+      honour(
+          "run.memory_growth", bytes, "null",
+          "bytes by which a rank's memory behind a step may be above that behind the second step "
+          "of this start: a number, or a text such as \"16MiB\"; null: any"),
+      honour("run.memory_growth_action", text, "\"warn\"",
+             "at more growth than that: name what grew and go on, or stop, with a checkpoint where "
+             "the run saves any, and status 1; ranks ask each other every ten steps")
+          .one_of({"warn", "stop"}),
+      honour("run.memory_trace", text, "null",
+             "write every charge and release of each rank's memory, with label, step and phase, to "
+             "this file (of rank N: FILE.rankN), for zero_memory; --memory-trace FILE is short for "
+             "it"),
+      honour("run.memory_trace_bytes", bytes, "\"64MiB\"",
+             "bytes of a rank's trace of memory, from 64KiB; of a longer one the newest half and "
+             "more stay"),
       honour("run.init", text, "null",
              "start from the weights of this safetensors file or Hugging Face folder; null: "
              "model.hf, where given; \"none\": initial values all the same"),

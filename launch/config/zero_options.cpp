@@ -15,14 +15,15 @@ std::vector<Option> zero_options() {
           .from(0, 3),
       honour("overlap_comm", boolean, "null",
              "collectives run beside compute; null: true (it cannot change a bit here)"),
-      honour("stage3_prefetch_bucket_size", integer, "50000000",
-             "elements gathered ahead of use, at most")
+      honour("stage3_prefetch_bucket_size", integer, "null",
+             "elements gathered ahead of use, at most; null: two units, more before larger ones")
           .from(0, 9.2e18),
       honour("stage3_max_live_parameters", integer, "1000000000",
              "elements gathered at once, at most")
           .from(0, 9.2e18),
-      honour("stage3_param_persistence_threshold", integer, "100000",
-             "parameters of at most this many elements stay whole")
+      honour("stage3_param_persistence_threshold", integer, "null",
+             "parameters of at most this many elements stay whole; null: 100000, and, unless "
+             "stage3_prefetch_bucket_size is given, units that take no more memory whole")
           .from(0, 9.2e18),
       honour("stage3_max_reuse_distance", integer, "0",
              "keep a unit whose next use is at most this many elements away")

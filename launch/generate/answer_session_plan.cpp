@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "inference/inference_model.h"
 #include "launch/generate/answer_models.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/rendezvous/cgroup.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
@@ -27,6 +27,15 @@ AnswerNeeds AnswerSession::needs(const std::vector<AcceptedPrompt>& prompts) con
         {std::ssize(each.request.prompt), each.request.max_tokens, each.request.priority});
   }
   return needs;
+}
+
+// A GPU is asked only if a plan needs it: to be asked, it is opened.
+std::optional<std::int64_t> AnswerSession::available_on(DeviceKind kind, int ranks) const {
+  if (kind == DeviceKind::cpu) return available(ranks);
+  const bool chooses = flags_.weights == "auto" || flags_.tensor == GenerateFlags::kAutoTensor;
+  if (flags_.memory_limit > 0 || !(chooses || flags_.plan)) return std::nullopt;
+  const std::int64_t free = open_device(kind, threads_)->capacity().free;
+  return free > 0 ? std::optional(free) : std::nullopt;
 }
 
 std::optional<std::int64_t> AnswerSession::available(int ranks) const {
@@ -57,7 +66,7 @@ void AnswerSession::open_for_terminal() {
 void AnswerSession::open(const AnswerNeeds& needs) {
   AnswerNeeds all = needs;
   const std::optional<std::int64_t> available = least_available();
-  if (device_kind_ == DeviceKind::cpu) all.available = available;
+  all.available = device_kind_ == DeviceKind::cpu ? available : available_on(device_kind_, 1);
   plan_ = plan_answers(all);
   ZERO_CHECK(plan_->shortage.empty(), "out of memory before the start: {}", plan_->shortage);
   const MeshShape& shape = plan_->ranks.shape;
@@ -76,7 +85,7 @@ AnswerPlan AnswerSession::plan(const std::vector<AcceptedPrompt>& prompts, int w
   AnswerNeeds of = needs(prompts);
   of.world = world;
   of.device = device_kind(flags_, world);
-  if (of.device == DeviceKind::cpu) of.available = available(flags_.start.local_world);
+  of.available = available_on(of.device, flags_.start.local_world);
   if (prompts.empty()) {
     of.requests.assign(static_cast<std::size_t>(flags_.requests),
                        {.prompt = 1, .answer = encoder_.context() - 1});  // all grow together

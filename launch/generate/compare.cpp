@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
@@ -16,7 +17,6 @@
 #include "launch/generate/generate_program.h"
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
-#include "launch/rendezvous/cgroup.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {

@@ -156,9 +156,7 @@ int print_plan(const GenerateFlags& flags) {
     session.encoder().limit_context(flags.context.value_or(GenerateFlags::kUsualContext));
   }
   const AnswerPlan plan = session.plan(prompts, world);
-  print(plan_text(plan, plan.ranks.device == DeviceKind::cpu
-                            ? session.available(flags.start.local_world)
-                            : std::nullopt));
+  print(plan_text(plan, session.available_on(plan.ranks.device, flags.start.local_world)));
   return plan.shortage.empty() ? session.finish() : 1;
 }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -31,12 +32,15 @@ constexpr std::array<std::string_view, 11> kSettings{
     "repetition_penalty",   "seed",       "special", "stop",
     "temperature",          "top_k",      "top_p"};
 
+std::string no_tools() { return fmt::format("tools are not supported; {}", kRenderElsewhere); }
+
 /// A key of other programs' requests, and what to do instead.
 struct OtherKey {
+  enum class Kind : std::uint8_t { field, tools };
   std::string_view name;
-  std::string_view advice;
+  std::string_view advice;  ///< of a field; of tools it is no_tools()
+  Kind kind = Kind::field;
 };
-constexpr std::string_view kNoTools = "tools are not supported";
 constexpr std::string_view kBatch =
     "give the fields of \"body\" themselves: an answer with --json has the number of its line";
 constexpr std::array kOtherKeys{
@@ -49,18 +53,18 @@ constexpr std::array kOtherKeys{
     OtherKey{"custom_id", kBatch},
     OtherKey{"method", kBatch},
     OtherKey{"url", kBatch},
-    OtherKey{"tools", kNoTools},
-    OtherKey{"tool_choice", kNoTools},
-    OtherKey{"functions", kNoTools}};
+    OtherKey{"tools", "", OtherKey::Kind::tools},
+    OtherKey{"tool_choice", "", OtherKey::Kind::tools},
+    OtherKey{"functions", "", OtherKey::Kind::tools}};
 
 void check_no_tools(JsonFields& message, std::string_view role) {
   for (const char* name : {"tool_calls", "tool_call_id", "function_call"}) {
     const json& value = message.raw(name);
     if (value.is_null() || value.empty()) continue;
-    message.refuse(name, "{}; {}", kNoTools, kRenderElsewhere);
+    message.refuse(name, "{}", no_tools());
   }
   if (role == "tool" && !message.has("content")) {
-    message.refuse("content", "found none in a tool's message; {}; {}", kNoTools, kRenderElsewhere);
+    message.refuse("content", "found none in a tool's message; {}", no_tools());
   }
 }
 
@@ -123,9 +127,8 @@ void read_settings(JsonFields& fields, PromptSettings& settings) {
 void check_known(std::string_view key, std::string_view where) {
   if (std::ranges::count(kContents, key) > 0 || std::ranges::count(kSettings, key) > 0) return;
   const auto* const other = std::ranges::find(kOtherKeys, key, &OtherKey::name);
-  ZERO_CHECK(other == kOtherKeys.end(), "{}: unknown key \"{}\"; {}{}{}", where, other->name,
-             other->advice, other->advice == kNoTools ? "; " : "",
-             other->advice == kNoTools ? kRenderElsewhere : "");
+  ZERO_CHECK(other == kOtherKeys.end(), "{}: unknown key \"{}\"; {}", where, other->name,
+             other->kind == OtherKey::Kind::tools ? no_tools() : std::string(other->advice));
   fail("{}: unknown key \"{}\"; expected one of {}, and any of {}", where, printable_line(key),
        fmt::join(kContents, ", "), fmt::join(kSettings, ", "));
 }

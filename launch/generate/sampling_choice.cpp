@@ -49,10 +49,9 @@ constexpr std::array kUnknown{Unknown{"typical_p", 1},
                               Unknown{"forced_eos_token_id", -1},
                               Unknown{"stop_strings", 0}};
 
-/// Those that are read here, or choose no other tokens.
-constexpr auto kKnown = std::to_array<std::string_view>(
-    {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "do_sample",
-     // Which tokens begin and end, how caches and results are kept:
+/// Those that choose no other tokens.
+constexpr auto kPassedOver = std::to_array<std::string_view>(
+    {// Which tokens begin and end, how caches and results are kept:
      "_from_model_config", "transformers_version", "bos_token_id", "eos_token_id", "pad_token_id",
      "decoder_start_token_id", "max_length", "use_cache", "cache_implementation", "cache_config",
      "return_legacy_cache", "output_attentions", "output_hidden_states", "output_scores",
@@ -64,17 +63,16 @@ constexpr auto kKnown = std::to_array<std::string_view>(
      "assistant_lookbehind", "target_lookbehind", "prompt_lookup_num_tokens",
      "max_matching_ngram_size", "renormalize_logits", "remove_invalid_values"});
 
-/// Of the file's text, which is an object.
-std::vector<std::string> unknown_in(const std::string& text) {
+/// Of the file's `tree`, in its order, what was not read of its `fields`.
+std::vector<std::string> unknown_in(const nlohmann::ordered_json& tree, const JsonFields& fields) {
   std::vector<std::string> all;
-  const auto tree = parse_ordered_tree(text);
-  for (const auto& [name, value] : tree->items()) {
+  for (const auto& [name, value] : tree.items()) {
+    if (fields.was_read(name) || std::ranges::count(kPassedOver, name) > 0) continue;
     const auto* const setting = std::ranges::find(kUnknown, name, &Unknown::name);
-    const bool listed = setting != kUnknown.end();
     const bool nothing = value.is_null() || value == false ||
-                         (listed && value == setting->neutral) ||
-                         ((value.is_array() || value.is_object()) && value.empty());
-    if (nothing || (!listed && std::ranges::count(kKnown, name) > 0)) continue;
+                         (setting != kUnknown.end() && value == setting->neutral) ||
+                         (value.is_structured() && value.empty());
+    if (nothing) continue;
     all.push_back(fmt::format("{} {}", printable_line(name), printable_line(value.dump())));
   }
   return all;
@@ -120,8 +118,8 @@ ModelSampling read_model_sampling(const std::string& folder) {
   const std::filesystem::path path = std::filesystem::path(folder) / "generation_config.json";
   ModelSampling sampling{.file = path.string()};
   if (!std::filesystem::is_regular_file(path)) return sampling;
-  const std::string text = read_model_text(sampling.file);
-  JsonFields fields = JsonFields::parse(sampling.file, text);
+  const auto tree = parse_ordered_tree(read_model_text(sampling.file));
+  JsonFields fields = JsonFields::of(sampling.file, tree.value_or(nullptr));
   SamplingChoice& choice = sampling.choice;
   const auto number = [&](const char* name, std::optional<double>& value) {
     if (fields.has(name)) value = fields.number(name);
@@ -143,7 +141,7 @@ ModelSampling read_model_sampling(const std::string& folder) {
   } else {
     choice.temperature = 0;
   }
-  sampling.unknown = unknown_in(text);
+  sampling.unknown = unknown_in(*tree, fields);
   return sampling;
 }
 

@@ -15,10 +15,10 @@
 #include <string>
 #include <thread>
 
+#include "base/cgroup.h"
 #include "base/checked_math.h"
 #include "base/host.h"
 #include "collectives/host_values.h"
-#include "launch/rendezvous/cgroup.h"
 
 namespace zero {
 namespace {

@@ -71,6 +71,7 @@ void Instruments::begin_step(std::int64_t step, Stream& compute) {
   if (!profiled && !traced) return;
   compute_ = &compute;
   step_ = std::make_shared<Step>(Step{HostClock(compute), profiled, traced});
+  if (traced) count_memory(true);
 }
 
 void Instruments::end_step(std::int64_t step) {
@@ -81,6 +82,7 @@ void Instruments::end_step(std::int64_t step) {
   step_->over = true;
   if (step_->profiled) profile_.add_step(clock.seconds());
   if (step_->traced) {
+    count_memory(false);
     const Time began = clock.at(0);
     if (origin_ == Time()) origin_ = began;
     trace_.steps.add(fmt::format("step {}", step), began, clock.at(clock.seconds()));
@@ -127,7 +129,24 @@ void Instruments::leave_unit() {
   unit_.clear();
 }
 
+void Instruments::memory(const BytesByClass& bytes) noexcept {
+  try {
+    const std::lock_guard lock(memory_mutex_);
+    memory_ = bytes;
+    if (counts_memory_) trace_.memory.add(std::chrono::steady_clock::now(), bytes);
+  } catch (const std::exception&) {  // a moment is lost
+  }
+}
+
+// A traced step's counters have values at its begin and at its end.
+void Instruments::count_memory(bool counts) {
+  const std::lock_guard lock(memory_mutex_);
+  counts_memory_ = counts;
+  trace_.memory.add(std::chrono::steady_clock::now(), memory_);
+}
+
 void Instruments::unit(std::string_view name, Phase phase) {
+  if (also_ != nullptr) also_->unit(name, phase);
   if (!step_ || !step_->traced) return;
   leave_unit();
   unit_ = fmt::format("{} {}", name, name_of(phase));

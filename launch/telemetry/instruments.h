@@ -5,11 +5,13 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "collectives/listener.h"
+#include "device/memory_ledger.h"
 #include "device/stream.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/trace.h"
@@ -86,6 +88,11 @@ class Instruments final : public StreamListener, public UnitListener, public Col
   void begin(const OpCost& cost) override;
   void end() noexcept override;
   void unit(std::string_view name, Phase phase) override;
+  /// Notifies `also`, which must outlive this object, of units too; null: nobody.
+  void tell_units(UnitListener* also) { also_ = also; }
+  /// The device's memory from now on, for the counters of the trace. Any thread may call it, one at
+  /// a time.
+  void memory(const BytesByClass& bytes) noexcept;
   bool listens() const noexcept override { return step_ != nullptr; }
   void collective(const CollectiveRecord& record, Mark begin, Mark end) noexcept override;
 
@@ -130,6 +137,7 @@ class Instruments final : public StreamListener, public UnitListener, public Col
   static void flush(Lane& lane);
   static void keep(const Span& span, Lane& lane);
   void settle_all();
+  void count_memory(bool counts);
   /// Ends the current unit, if any.
   void leave_unit();
   /// Observers must not fail: spans that cannot be kept are lost.
@@ -144,6 +152,10 @@ class Instruments final : public StreamListener, public UnitListener, public Col
   std::string unit_{};  // the current unit; empty: none
   Mark unit_began_;
   std::optional<OpCost> operation_{};
+  UnitListener* also_ = nullptr;
+  std::mutex memory_mutex_;  // of the two below and trace_.memory, while steps run
+  bool counts_memory_ = false;
+  BytesByClass memory_{};
   Profile profile_;
   Profile collectives_;
   RankTrace trace_;

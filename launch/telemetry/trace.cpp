@@ -51,7 +51,37 @@ void append_track(std::string& text, const TraceTrack& track, int rank, int thre
   }
 }
 
+/// A counter event a moment, with a series for each class that ever has bytes.
+void append_memory(std::string& text, const MemoryTrack& track, int rank, std::int64_t shift) {
+  BytesByClass most{};
+  for (const MemoryTrack::Moment& moment : track.moments()) {
+    for (std::size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], moment.bytes[i]);
+  }
+  const auto out = std::back_inserter(text);
+  const std::string lost =
+      track.dropped() > 0 ? fmt::format(" (first {} moments dropped)", track.dropped()) : "";
+  for (const MemoryTrack::Moment& moment : track.moments()) {
+    fmt::format_to(out,
+                   ",\n{{\"ph\":\"C\",\"pid\":{},\"ts\":{:.3f},\"name\":\"memory{}\",\"args\":{{",
+                   rank, static_cast<double>(moment.time + shift) * 1e-3, lost);
+    const char* between = "";
+    for (const MemoryClass c : all_memory_classes()) {
+      const auto i = static_cast<std::size_t>(c);
+      if (most[i] == 0) continue;
+      fmt::format_to(out, "{}\"{}\":{}", std::exchange(between, ","), name_of(c), moment.bytes[i]);
+    }
+    text += "}}";
+  }
+}
+
 }  // namespace
+
+void MemoryTrack::add(TraceTrack::Time time, const BytesByClass& bytes) {
+  moments_.push_back({nanoseconds(time), bytes});
+  if (moments_.size() <= capacity_) return;
+  moments_.pop_front();
+  ++dropped_;
+}
 
 TraceTrack::TraceTrack(std::int64_t capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
 
@@ -106,6 +136,7 @@ std::string trace_events(const RankTrace& trace, int rank, std::int64_t shift) {
     append_track(text, *track, rank, thread, shift);
     ++thread;
   }
+  append_memory(text, trace.memory, rank, shift);
   return text;
 }
 

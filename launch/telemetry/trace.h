@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <ostream>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "device/memory_ledger.h"
 
 namespace zero {
 
@@ -43,17 +45,44 @@ class TraceTrack {
   std::map<std::string, std::uint32_t, std::less<>> ids_;
 };
 
+/// Bytes of memory by class over time: a counter for each class. Keeps the newest, as TraceTrack.
+class MemoryTrack {
+ public:
+  /// `capacity`: the number of moments kept, at 72 bytes each.
+  explicit MemoryTrack(std::int64_t capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
+
+  struct Moment {
+    std::int64_t time = 0;  ///< nanoseconds of CLOCK_MONOTONIC
+    BytesByClass bytes{};
+  };
+  void add(TraceTrack::Time time, const BytesByClass& bytes);
+  /// The oldest first.
+  const std::deque<Moment>& moments() const { return moments_; }
+  std::int64_t dropped() const { return dropped_; }
+
+ private:
+  std::size_t capacity_;
+  std::int64_t dropped_ = 0;
+  std::deque<Moment> moments_;
+};
+
 /// The events of a rank in the traced steps.
 struct RankTrace {
   explicit RankTrace(std::int64_t capacity)
-      : steps(capacity), units(capacity), compute(capacity), communication(capacity) {}
+      : steps(capacity),
+        units(capacity),
+        compute(capacity),
+        communication(capacity),
+        memory(capacity) {}
   TraceTrack steps, units, compute, communication;
+  MemoryTrack memory;
   /// Error of the device's times on the host's clock, in seconds.
   double clock_error = 0;
 };
 
 /// One rank's events in Chrome's trace format, each preceded by a comma, with times shifted by
-/// `shift` nanoseconds. Metadata events with the names of processes and threads come first.
+/// `shift` nanoseconds. Metadata events with the names of processes and threads come first;
+/// counters of memory come last.
 std::string trace_events(const RankTrace& trace, int rank, std::int64_t shift);
 
 /// The shift from each rank's clock to the first rank's: 0 on the first rank's host, measured by

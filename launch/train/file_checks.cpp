@@ -145,6 +145,9 @@ void check_files(const TrainConfig& config) {
   if (!config.run.log.empty()) check_writable(config.run.log, "run.log");
   check_checkpoints(config.checkpoints);
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
+  if (!config.run.memory_trace.empty()) {
+    check_writable(config.run.memory_trace, "run.memory_trace");
+  }
   if (!config.run.save_weights.empty()) {
     check_weights_target(config.run.save_weights);
     std::error_code error;

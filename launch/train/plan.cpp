@@ -71,6 +71,16 @@ MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKin
   return MemoryUse::of(*device);
 }
 
+LiveMemory plan_live(const TrainConfig& config, int rank, int world, BackendKind backend,
+                     MemorySpace memory) {
+  const auto device = plan_device(config, memory);
+  const auto communicator = planning::communicator(rank, world, backend, device.get());
+  Mesh mesh(*communicator, config.mesh);
+  LiveMemory live = live_memory(config, mesh, *device);
+  live.allocated = plan_memory(config, rank, world, backend, memory).ledger;
+  return live;
+}
+
 std::int64_t model_state_bytes(const BytesByClass& bytes) {
   const auto of = [&](MemoryClass c) { return bytes[static_cast<std::size_t>(c)]; };
   return of(MemoryClass::parameters) + of(MemoryClass::gradients) + of(MemoryClass::optimizer);
@@ -175,10 +185,21 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   TrainingState training_state(config, mesh, *device);
   Engine& engine = training_state.engine();
   plan.memory = MemoryUse::of(*device);
+  const auto all_classes = [](const MemoryUse& use) {
+    return std::accumulate(use.ledger.begin(), use.ledger.end(), std::int64_t{0});
+  };
+  int largest = 0;
+  std::int64_t most = all_classes(plan.memory);
   for (const int rank : planned_ranks(config)) {
     if (rank == 0) continue;
-    plan.memory = plan.memory.larger(plan_memory(config, rank, config.world, backend));
+    const MemoryUse use = plan_memory(config, rank, config.world, backend);
+    plan.memory = plan.memory.larger(use);
+    if (all_classes(use) > most) {
+      most = all_classes(use);
+      largest = rank;
+    }
   }
+  plan.live = plan_live(config, largest, config.world, backend);
   plan.traffic = engine.planned_axes();
   for (std::int64_t i = 0; i < config.batch.accumulation; ++i) {
     engine.mesh()
@@ -213,6 +234,7 @@ nlohmann::json Plan::json() const {
           {"model_state_bytes", model_state_bytes(memory.ledger)},
           {"memory", classes},
           {"device", device_json(memory.device)},
+          {"live", live.json()},
           {"mesh", {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}}},
           {"communication", traffic_json(traffic.total())},
           {"communication_by_axis", axes_json(traffic, mesh)},
@@ -269,10 +291,11 @@ std::string Plan::memory_text() const {
   return out;
 }
 
-std::string Plan::text() const {
+std::string Plan::text(LiveMemory::Labels labels) const {
   std::string out = fmt::format("{} parameters ({} padding), stage {}, {} rank(s)\n", parameters,
                                 padding, stage, world);
   out += memory_text();
+  out += live.text(labels);
   out += traffic_text();
   if (!ownership.empty()) out += "\n" + ownership;
   return out +

@@ -11,6 +11,7 @@
 
 #include "device/device.h"
 #include "engine/counted_mesh.h"
+#include "launch/train/live_memory.h"
 
 namespace zero {
 
@@ -64,6 +65,7 @@ struct Plan {
   int world = 1;
   int stage = 0;
   MemoryUse memory;     ///< each figure is the largest of all ranks'
+  LiveMemory live;      ///< of the rank with the most planned bytes
   MeshTraffic traffic;  ///< bytes the first rank sends in a step, by axis
   std::int64_t parameters = 0;
   std::int64_t padding = 0;
@@ -77,7 +79,7 @@ struct Plan {
   std::string ownership;  ///< the part of every parameter on each axis; empty if there is one axis
 
   nlohmann::json json() const;
-  std::string text() const;
+  std::string text(LiveMemory::Labels labels = LiveMemory::Labels::largest) const;
 
  private:
   std::string memory_text() const;
@@ -92,6 +94,11 @@ std::vector<int> planned_ranks(const TrainConfig& config);
 /// Their memory, by rank.
 using RankPlans = std::map<int, MemoryUse>;
 RankPlans plan_ranks(const TrainConfig& config, BackendKind backend);
+
+/// The live bytes of a rank's step beside all that plan_memory() finds allocated; arguments as
+/// there.
+LiveMemory plan_live(const TrainConfig& config, int rank, int world, BackendKind backend,
+                     MemorySpace memory = MemorySpace::host);
 
 /// Plans `config` for its world.
 Plan make_plan(const TrainConfig& config, BackendKind backend);

@@ -94,17 +94,14 @@ std::int64_t RunCheckpoints::resume() {
   resumed_ = load();
   if (progress_ != nullptr) progress_->searched = true;
   if (!options_.folder.empty() && options_.resume != "auto") check_nothing_ahead(resumed_);
-  if (training_state_.checkpointer() != nullptr) {
-    // Of a checkpoint that is named, another run may be the owner.
-    const std::int64_t kept = resumed_ && options_.resume != "auto" ? resumed_->step : -1;
-    const auto lengths = keys_of_length(config_.values);
-    training_state_.checkpointer()->remove_only(
-        [=, mine = identity_](auto step, const Json& extra) {
-          const auto found = extra.find("configuration");
-          return step > kept && found != extra.end() && found->is_object() &&
-                 same_identity(*found, mine, lengths);
-        });
-  }
+  // Of a checkpoint that is named, another run may be the owner.
+  const std::int64_t kept = resumed_ && options_.resume != "auto" ? resumed_->step : -1;
+  const auto lengths = keys_of_length(config_.values);
+  training_state_.save_rules().removes = [=, mine = identity_](auto step, const Json& extra) {
+    const auto found = extra.find("configuration");
+    return step > kept && found != extra.end() && found->is_object() &&
+           same_identity(*found, mine, lengths);
+  };
   check_room();
   return resumed_ ? resumed_->step : 0;
 }
@@ -314,7 +311,7 @@ void RunCheckpoints::save(const StepReport& report) {
   if (report.nonfinite) {
     skipped_save_ = report.step;
     training_state_.checkpointer()->wait();  // a save in flight may remove
-    training_state_.checkpointer()->remove_only([](std::int64_t, const Json&) { return false; });
+    training_state_.save_rules().removes = [](std::int64_t, const Json&) { return false; };
   }
   // The log of the steps must not be behind the checkpoint.
   training_state_.checkpointer()->save(extra(report), [log = log_.file()] {

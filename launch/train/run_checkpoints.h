@@ -84,6 +84,9 @@ class RunCheckpoints {
   bool ending() const {
     return !options_.folder.empty() && signals_ != nullptr && signals_->asked().ending != 0;
   }
+  /// The run ends behind its next step, whose states are saved, if it saves any. Call on all ranks
+  /// alike. Not collective.
+  void end() { requests_.end(); }
   /// This rank's StepOptions::vote. Not collective.
   std::int64_t vote();
   /// What the trainer knows after a step, and keeps in checkpoints.

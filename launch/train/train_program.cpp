@@ -30,16 +30,15 @@
 #include "launch/process/signals.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/same_build.h"
-#include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/file_checks.h"
 #include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
+#include "launch/train/run_observers.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
-#include "text/tokenizer.h"
 
 namespace zero {
 namespace {
@@ -63,6 +62,9 @@ Configuration read_values(const TrainFlags& flags, int world) {
   if (flags.profile) overrides.emplace_back("run.profile=true");
   // As JSON, so that a file name is not parsed as a number.
   if (!flags.trace.empty()) overrides.push_back("run.trace=" + nlohmann::json(flags.trace).dump());
+  if (!flags.memory_trace.empty()) {
+    overrides.push_back("run.memory_trace=" + nlohmann::json(flags.memory_trace).dump());
+  }
   Refusals refusals;
   Configuration values = Configuration::read(flags.config, overrides, refusals);
   choose_run_device(values, flags, world);
@@ -170,17 +172,6 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   return prepared;
 }
 
-/// The instruments that the configuration asks for; null if none.
-std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
-  const TrainConfig::Run& run = config.run;
-  if (!run.profile && run.trace.empty()) return nullptr;
-  return std::make_unique<Instruments>(InstrumentOptions{.profile = run.profile,
-                                                         .trace = !run.trace.empty(),
-                                                         .trace_from = run.trace_from,
-                                                         .trace_steps = run.trace_steps,
-                                                         .trace_events = run.trace_events});
-}
-
 /// The state of the process that its signal handling reads.
 struct ProcessState {
   std::atomic<bool> reported{false};  ///< a failure was reported
@@ -212,14 +203,16 @@ class Run {
     }
     for (const std::string& line : prepared_.batches->lines()) console_.line(line);
     if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
-    instruments_ = make_instruments(config);
-    device_ = std::make_unique<RunDevice>(config, communicator_, instruments_.get());
+    observers_ = std::make_unique<RunObservers>(config, communicator_.rank());
+    device_ = std::make_unique<RunDevice>(config, communicator_, observers_->instruments());
     device_->world().set_wait_limits(wait_limits(config));
     const PlacementReport placement =
         judge_placements(gather_placements(communicator_, *cpu::open(), config.run.threads));
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
-    if (instruments_) listening_.emplace(device_->world(), *instruments_);
+    if (Instruments* const instruments = observers_->instruments()) {
+      listening_.emplace(device_->world(), *instruments);
+    }
     mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh);
     trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
                                                       .batches = *prepared_.batches,
@@ -230,11 +223,17 @@ class Run {
                                                       .folder_lock = prepared_.folder_lock.get(),
                                                       .plans = plans_,
                                                       .cores_are_shared = !placement.shared.empty(),
-                                                      .instruments = instruments_.get(),
+                                                      .instruments = observers_->instruments(),
+                                                      .memory_trace = observers_->memory_trace(),
                                                       .progress = &state_.progress,
                                                       .signals = &state_.signals,
                                                       .started = state_.started});
     return trainer_->run();
+  }
+
+  /// Keeps what observers have recorded, if the process ends without destructors.
+  void keep_observations() noexcept {
+    if (observers_) observers_->flush();
   }
 
  private:
@@ -255,7 +254,7 @@ class Run {
   ProcessState& state_;
   Prepared prepared_;
   RankPlans plans_;
-  std::unique_ptr<Instruments> instruments_;
+  std::unique_ptr<RunObservers> observers_;
   std::unique_ptr<RunDevice> device_;
   std::optional<Listening> listening_;
   std::unique_ptr<Mesh> mesh_;
@@ -322,6 +321,7 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
   } catch (const std::exception& error) {
     state.reported = true;
     console.end_progress();
+    run.keep_observations();
     end_job("zero_train", error.what(), communicator.rank(), communicator.size());
   }
   return 1;
@@ -362,7 +362,7 @@ PrintedPlan printed_plan(const TrainFlags& flags, int world) {
   } else {
     for (const std::string& line : config.warnings) printed.text += "warning: " + line + "\n";
     for (const std::string& line : recompute_lines(config)) printed.text += line + "\n";
-    printed.text += plan.text();
+    printed.text += plan.text(flags.labels ? LiveMemory::Labels::all : LiveMemory::Labels::largest);
   }
   try {
     check_memory_limit(config, backend, plans);

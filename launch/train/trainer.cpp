@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "architecture/family.h"
+#include "base/cgroup.h"
 #include "base/host.h"
 #include "base/seconds_since.h"
 #include "checkpoint/checkpointer.h"
@@ -20,7 +21,6 @@
 #include "engine/engine.h"
 #include "launch/data/batches.h"
 #include "launch/process/process.h"
-#include "launch/rendezvous/cgroup.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
@@ -129,7 +129,13 @@ Trainer::Trainer(const TrainerParts& parts)
       progress_(parts.progress),
       planned_(planned_memory(parts)),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
-      training_state_(config_, mesh_, device_, instruments_),
+      memory_({.config = config_,
+               .ranks = communicator_,
+               .device = device_,
+               .console = console_,
+               .trace = parts.memory_trace,
+               .instruments = instruments_}),
+      training_state_(config_, mesh_, device_, memory_.listener()),
       log_(config_, parts.log, console_),
       checkpoints_({.config = config_,
                     .batches = batches_,
@@ -143,8 +149,9 @@ Trainer::Trainer(const TrainerParts& parts)
       data_check_(batches_, communicator_, device_, console_, parts.signals),
       loss_scaling_(config_),
       exposed_units_(training_state_.engine().unit_names(), training_state_.engine().schedule()) {
+  memory_.know_units(training_state_.engine().unit_names());
   if (parts.folder_lock == nullptr) return;
-  training_state_.checkpointer()->check_before_saves([lock = parts.folder_lock] { lock->check(); });
+  training_state_.save_rules().check = [lock = parts.folder_lock] { lock->check(); };
 }
 
 int Trainer::run() {
@@ -160,6 +167,7 @@ int Trainer::run() {
   const std::string note = training_state_.model().note();
   if (!note.empty()) console_.line(note);
   show_mesh();
+  memory_.at(0, "load");
   step_ = resumed_at_ = checkpoints_.resume();
   skipped_in_row_ = checkpoints_.kept().skipped_in_row;
   loss_scaling_.restore(checkpoints_.kept().loss_scaler);
@@ -172,7 +180,9 @@ int Trainer::run() {
   }
   checkpoints_.prepare_log();
   if (instruments_ != nullptr) instruments_->begin_after(resumed_at_);
+  memory_.at(0, "between steps");
   const Decision decision = train();
+  memory_.at(step_, "end");
   if (instruments_ != nullptr) {
     device_.communication().synchronize();
     instruments_->stop();
@@ -212,8 +222,36 @@ void Trainer::load() {
 Decision Trainer::train_step(std::int64_t step) {
   if (instruments_ != nullptr) instruments_->begin_step(step, device_.compute());
   const auto start = std::chrono::steady_clock::now();
-  const auto tokens = static_cast<double>(config_.tokens_per_step());
   const double scale = loss_scaling_.scale();
+  memory_.at(step, "forward");
+  train_micro_batches(step, scale);
+  memory_.at(step, "update");
+  const StepOptions options{.learning_rate = config_.learning_rates.at(
+                                loss_scaling_.schedule_step(step, training_state_.engine())),
+                            .loss_scale = scale,
+                            .losses = losses_,
+                            .vote = checkpoints_.vote() + data_check_.vote()};
+  const StepReport report =
+      with_agreed_failure([&] { return training_state_.engine().step(options); });
+  handle_nonfinite(report);
+  const double seconds = seconds_since(start);
+  if (instruments_ != nullptr) instruments_->end_step(step);
+  if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
+  memory_.at(step, "between steps");
+  const std::optional<std::string> grown = memory_.after_step(step);
+  log_step(report, options, seconds);
+  if (grown) log_.write({{"memory_growth", *grown}, {"after_step", step}});
+  if (progress_ != nullptr && communicator_.rank() == 0) progress_->steps_done = report.step;
+  show_progress(report, seconds);
+  exposed_units_.add(training_state_.engine().exposed_by_use(), report.exposed_seconds);
+  data_check_.after_step(
+      report.votes, step == config_.run.steps ? DataCheck::Step::last : DataCheck::Step::middle);
+  return check_memory(checkpoints_.after_step(
+      report, {skipped_in_row_, loss_scaling_.state(), data_check_.agreed()}));
+}
+
+void Trainer::train_micro_batches(std::int64_t step, double scale) {
+  const auto tokens = static_cast<double>(config_.tokens_per_step());
   submit_seconds_ = 0;
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
     const std::int64_t micro_batch = j * mesh_.data().size() + mesh_.data().rank();
@@ -232,25 +270,17 @@ Decision Trainer::train_step(std::int64_t step) {
     });
     trained = device_.compute().record();
   }
-  const StepOptions options{.learning_rate = config_.learning_rates.at(
-                                loss_scaling_.schedule_step(step, training_state_.engine())),
-                            .loss_scale = scale,
-                            .losses = losses_,
-                            .vote = checkpoints_.vote() + data_check_.vote()};
-  const StepReport report =
-      with_agreed_failure([&] { return training_state_.engine().step(options); });
-  handle_nonfinite(report);
-  const double seconds = seconds_since(start);
-  if (instruments_ != nullptr) instruments_->end_step(step);
-  if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
-  log_step(report, options, seconds);
-  if (progress_ != nullptr && communicator_.rank() == 0) progress_->steps_done = report.step;
-  show_progress(report, seconds);
-  exposed_units_.add(training_state_.engine().exposed_by_use(), report.exposed_seconds);
-  data_check_.after_step(
-      report.votes, step == config_.run.steps ? DataCheck::Step::last : DataCheck::Step::middle);
-  return checkpoints_.after_step(report,
-                                 {skipped_in_row_, loss_scaling_.state(), data_check_.agreed()});
+}
+
+/// A run that saves ends behind its next step, whose states it keeps; another ends here.
+Decision Trainer::check_memory(Decision decision) {
+  if (!memory_.stops()) return decision;
+  if (config_.checkpoints.folder.empty()) {
+    decision.time_is_up = true;
+  } else {
+    checkpoints_.end();
+  }
+  return decision;
 }
 
 void Trainer::handle_nonfinite(const StepReport& report) {
@@ -288,6 +318,7 @@ std::optional<double> Trainer::validate() {
   if (batches_.validation_sequences() == 0) return std::nullopt;
   if (validated_at_ == step_) return validation_;
   const auto start = std::chrono::steady_clock::now();
+  memory_.at(step_, "validation");
   const std::optional<double> loss =
       validation_loss(training_state_, batches_, [&](std::int64_t turn, std::int64_t turns) {
         const double seconds = seconds_since(start);
@@ -329,6 +360,7 @@ void Trainer::log_step(const StepReport& report, const StepOptions& options, dou
   if (loss_scaling_.state()) line["loss_scale"] = options.loss_scale;
   if (report.nonfinite) line["skipped"] = *report.nonfinite;
   if (config_.mesh.tensor > 1) line["mesh_tensor"] = config_.mesh.tensor;
+  line["memory"] = memory_.json();
   if (report.step == 1) line["run"] = checkpoints_.run_mark();
   log_.write(line);
 }

@@ -10,6 +10,7 @@
 #include "collectives/agreement.h"
 #include "device/stream.h"
 #include "engine/step_report.h"
+#include "launch/memory/run_memory.h"
 #include "launch/telemetry/run_log.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/data_check.h"
@@ -23,6 +24,7 @@ namespace zero {
 class Batches;
 class Console;
 class Instruments;
+class MemoryTrace;
 class RunLock;
 
 /// The objects that a trainer works with; all must outlive it.
@@ -39,8 +41,9 @@ struct TrainerParts {
   bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
   /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
-  RunProgress* progress = nullptr;  ///< told of steps, weights and checkpoints; null: none
-  Signals* signals = nullptr;       ///< of this process; null: none arrive
+  MemoryTrace* memory_trace = nullptr;  ///< told of the run's memory; null: none
+  RunProgress* progress = nullptr;      ///< told of steps, weights and checkpoints; null: none
+  Signals* signals = nullptr;           ///< of this process; null: none arrive
   Signals::Time started = std::chrono::steady_clock::now();  ///< of the program
   files::FileSystem& disk = files::disk();                   ///< asked for room before step 1
 };
@@ -71,6 +74,9 @@ class Trainer {
   void save();
   Decision train();
   Decision train_step(std::int64_t step);
+  /// Trains the micro-batches of a step, as far as the host submits them.
+  void train_micro_batches(std::int64_t step, double scale);
+  Decision check_memory(Decision decision);
   void handle_nonfinite(const StepReport& report);
   int end_early(const Decision& decision);
   void log_step(const StepReport& report, const StepOptions& options, double seconds);
@@ -93,6 +99,7 @@ class Trainer {
   RunProgress* progress_;
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
+  RunMemory memory_;            // ends behind the buffers
   TrainingState training_state_;
   TrainingLog log_;
   RunCheckpoints checkpoints_;

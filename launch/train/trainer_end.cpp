@@ -22,7 +22,9 @@
 namespace zero {
 
 int Trainer::end_early(const Decision& decision) {
-  const std::string reason = decision.signal == 0 ? (log_.failed() ? "run.log" : "run.stop_after")
+  const std::string reason = decision.signal == 0        ? (log_.failed()     ? "run.log"
+                                                            : memory_.stops() ? "run.memory_growth"
+                                                                              : "run.stop_after")
                              : decision.signal == SIGINT ? "SIGINT"
                                                          : "SIGTERM";
   console_.line(fmt::format("ended by {} after step {} of {}; {}", reason, step_, config_.run.steps,
@@ -30,7 +32,7 @@ int Trainer::end_early(const Decision& decision) {
   log_.write({{"ended_by", reason}, {"after_step", step_}});
   write_trace_file();
   if (decision.signal != 0) return 128 + decision.signal;
-  return log_.failed() ? 1 : 0;
+  return log_.failed() || memory_.stops() ? 1 : 0;
 }
 
 void Trainer::save() {
@@ -77,6 +79,7 @@ nlohmann::ordered_json Trainer::finish_profile() {
 void Trainer::finish() {
   console_.end_progress();
   const std::optional<double> loss = validate();
+  memory_.at(step_, "end");
   // Before the hash, whose own memory is no part of training.
   const MemoryReport memory =
       merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));

@@ -13,7 +13,7 @@
 namespace zero {
 namespace {
 
-CheckpointOptions checkpoint_options(const TrainConfig& config) {
+CheckpointOptions checkpoint_options(const TrainConfig& config, const SaveRules& rules) {
   const TrainConfig::Checkpoints& checkpoints = config.checkpoints;
   // A run that only resumes saves nothing; the folder is then but a name.
   return {.folder = checkpoints.folder.empty() ? checkpoints.resume : checkpoints.folder,
@@ -21,7 +21,8 @@ CheckpointOptions checkpoint_options(const TrainConfig& config) {
           .keep_every = checkpoints.keep_every,
           .file_bytes = checkpoints.file_bytes,
           .weight_files = weight_folder_files(config),
-          .names = file_names(config.model)};
+          .names = file_names(config.model),
+          .rules = &rules};
 }
 
 }  // namespace
@@ -42,7 +43,8 @@ TrainingState::TrainingState(const TrainConfig& config, Mesh& mesh, Device& devi
       {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
   model_->allocate();
   if (config.checkpoints.used()) {
-    checkpointer_ = std::make_unique<Checkpointer>(*engine_, checkpoint_options(config));
+    checkpointer_ =
+        std::make_unique<Checkpointer>(*engine_, checkpoint_options(config, save_rules_));
   }
   const std::int64_t ids = checked_mul(slots_, tokens_);
   inputs_ = device.allocate_host(ids, DType::i32, MemoryClass::staging, "inputs");

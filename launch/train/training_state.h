@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "checkpoint/checkpoint_options.h"
 #include "device/buffer.h"
 
 namespace zero {
@@ -33,6 +34,8 @@ class TrainingState {
   Model& model() { return *model_; }
   /// Null if the run neither saves nor loads checkpoints.
   Checkpointer* checkpointer() { return checkpointer_.get(); }
+  /// Of the checkpointer.
+  SaveRules& save_rules() { return save_rules_; }
   // Host memory of the micro-batches of a step, counted from 0.
   /// Token ids: i32, batch x sequence, row-major. Two buffers alternate, so that the host writes
   /// one while work on the other is in flight; the third micro-batch reuses the first's buffer.
@@ -50,6 +53,7 @@ class TrainingState {
   std::int64_t slots_;   // buffers of token ids
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Model> model_;
+  SaveRules save_rules_;
   std::unique_ptr<Checkpointer> checkpointer_;
   Buffer inputs_;
   Buffer targets_;

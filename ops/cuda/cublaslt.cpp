@@ -46,6 +46,7 @@ CublasLt load() {
   loader.find(found.version, "cublasLtGetVersion");
   loader.find(found.matmul, "cublasLtMatmul");
   loader.find(found.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  loader.find(found.kernel_attribute, "cublasLtMatmulAlgoConfigGetAttribute");
   loader.find(found.create_product, "cublasLtMatmulDescCreate");
   loader.find(found.destroy_product, "cublasLtMatmulDescDestroy");
   loader.find(found.set_product, "cublasLtMatmulDescSetAttribute");

@@ -15,6 +15,7 @@ struct CublasLt {
   decltype(&cublasLtGetVersion) version = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) kernel_attribute = nullptr;
   decltype(&cublasLtMatmulDescCreate) create_product = nullptr;
   decltype(&cublasLtMatmulDescDestroy) destroy_product = nullptr;
   decltype(&cublasLtMatmulDescSetAttribute) set_product = nullptr;

@@ -1,9 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// RMS norms of the heads of q and k, in rows of q, k and v. Forward: a warp for each head.
-// Backward: a block for each head and chunk of rows, whose sums over its rows are then added, head
-// after head.
+// RMS norms of the heads of q and k, in rows of q, k and v. Forward: a warp or a part of one for
+// each head. Backward: a block for each head and chunk of rows, whose sums over its rows are then
+// added, head after head.
+#include <algorithm>
+#include <bit>
+
 #include "ops/cuda/lanes.cuh"
 #include "ops/cuda/norm_statistics.cuh"
 #include "ops/cuda/row_kernels.h"
@@ -11,7 +14,7 @@
 namespace zero::cuda {
 namespace {
 
-constexpr int kWarps = 8;           // of a block of forward
+constexpr int kThreads = 256;       // of a block of forward
 constexpr int kMostThreads = 1024;  // of a block of backward: the packs of a head
 
 struct Heads {
@@ -24,7 +27,8 @@ struct Heads {
 template <class T>
 struct Forward {
   Heads heads;
-  int last;  // heads of a row up to here are written
+  int last;   // heads of a row up to here are written
+  int lanes;  // for each head, a power of two
   const T* x;
   const T* query_weight;
   const T* key_weight;
@@ -33,44 +37,52 @@ struct Forward {
   float epsilon;
 };
 
-/// blockIdx.x: the row; blockIdx.y: kWarps of its heads. Heads of v are copied.
-template <NormKind kind, Access access, class T>
-__global__ void __launch_bounds__(kWarps * 32) head_norm_rows(Forward<T> o) {
-  const Heads& s = o.heads;
-  const int head = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / 32);
-  if (head >= o.last) return;
-  const std::int64_t at = blockIdx.x * s.row_width + std::int64_t{head} * s.width;
-  const int own = static_cast<int>(threadIdx.x % 32) * kLanes<T>;
-  constexpr int kStep = 32 * kLanes<T>;
-  const Lanes<T> held = own < s.width ? read<access>(o.x + at + own, s.width - own) : Lanes<T>{};
-  const auto pack = [&](int column) {
-    return column == own ? held : read<access>(o.x + at + column, s.width - column);
-  };
-  if (head >= s.normed) {
-    for (int column = own; column < s.width; column += kStep) {
-      write<access>(pack(column), o.y + at + column, s.width - column);
-    }
-    return;
+/// The sum over `lanes` neighbouring lanes, a power of two, returned in each.
+__device__ __forceinline__ float sum_of_lanes(float value, int lanes) {
+#pragma unroll
+  for (int other = 16; other > 0; other /= 2) {
+    const float beside = __shfl_xor_sync(~0U, value, other);
+    if (other < lanes) value += beside;
   }
+  return value;
+}
+
+/// blockIdx.x: the row; blockIdx.y: kThreads / o.lanes of its heads. Heads of v are copied.
+template <NormKind kind, Access access, class T>
+__global__ void __launch_bounds__(kThreads) head_norm_rows(Forward<T> o) {
+  const Heads& s = o.heads;
+  const auto lanes = static_cast<unsigned>(o.lanes);
+  const int head = static_cast<int>((blockIdx.y * kThreads + threadIdx.x) / lanes);
+  const bool normed = head < s.normed;
+  const std::int64_t at = blockIdx.x * s.row_width + std::int64_t{head} * s.width;
+  const int own = static_cast<int>(threadIdx.x % lanes) * kLanes<T>;
+  const int end = head < o.last ? s.width : 0;
+  const int step = o.lanes * kLanes<T>;
+  const Lanes<T> held = own < end ? read<access>(o.x + at + own, end - own) : Lanes<T>{};
+  const auto pack = [&](int column) {
+    return column == own ? held : read<access>(o.x + at + column, end - column);
+  };
   float squares = 0;
-  for (int column = own; column < s.width; column += kStep) {
+  for (int column = own; normed && column < end; column += step) {
     const Lanes<T> x = pack(column);
 #pragma unroll
     for (int i = 0; i < kLanes<T>; ++i) squares = fmaf(x.at[i], x.at[i], squares);
   }
-  const float scale =
-      1.0F / sqrtf(warp_sum(squares) * (1.0F / static_cast<float>(s.width)) + o.epsilon);
-  if (o.statistics != nullptr && own == 0) {
+  const float mean = sum_of_lanes(squares, o.lanes) * (1.0F / static_cast<float>(s.width));
+  const float scale = 1.0F / sqrtf(mean + o.epsilon);
+  if (o.statistics != nullptr && normed && own == 0) {
     o.statistics[static_cast<std::int64_t>(blockIdx.x) * s.normed + head] = scale;
   }
   const T* const weights = head < s.queries ? o.query_weight : o.key_weight;
-  for (int column = own; column < s.width; column += kStep) {
+  for (int column = own; column < end; column += step) {
     Lanes<T> y = pack(column);
-    Lanes<T> weight = read<access>(weights + column, s.width - column);
-    complete_weight<kind>(weight);
+    if (normed) {
+      Lanes<T> weight = read<access>(weights + column, end - column);
+      complete_weight<kind>(weight);
 #pragma unroll
-    for (int i = 0; i < kLanes<T>; ++i) y.at[i] = y.at[i] * scale * weight.at[i];
-    write<access>(y, o.y + at + column, s.width - column);
+      for (int i = 0; i < kLanes<T>; ++i) y.at[i] = y.at[i] * scale * weight.at[i];
+    }
+    write<access>(y, o.y + at + column, end - column);
   }
 }
 
@@ -163,11 +175,14 @@ void forward(cudaStream_t stream, const HeadNormShape& s, const HeadNormForward&
   with_access(
       s.dtype, s.head_width, {o.x, o.query_weight, o.key_weight, o.y},
       [&]<class T, class A>(std::type_identity<T>, A) {
+        const auto packs = static_cast<std::uint64_t>(div_ceil(s.head_width, kLanes<T>));
+        const auto lanes = std::min<std::int64_t>(32, narrow<std::int64_t>(std::bit_ceil(packs)));
         launch("head_norm_forward", head_norm_rows<kind, A::value, T>,
-               {.blocks = dim3(narrow<unsigned>(s.rows), narrow<unsigned>(div_ceil(last, kWarps))),
-                .threads = kWarps * 32},
+               {.blocks = dim3(narrow<unsigned>(s.rows),
+                               narrow<unsigned>(div_ceil(last * lanes, kThreads))),
+                .threads = kThreads},
                stream,
-               Forward<T>{heads_of(s), narrow<int>(last), pointer<T>(o.x),
+               Forward<T>{heads_of(s), narrow<int>(last), narrow<int>(lanes), pointer<T>(o.x),
                           pointer<T>(o.query_weight), pointer<T>(o.key_weight), pointer<T>(o.y),
                           pointer<float>(o.statistics), o.epsilon});
       });

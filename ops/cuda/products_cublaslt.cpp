@@ -136,6 +136,7 @@ class Plan {
     set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
     if (has_aux(s)) set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
     fast_ = kernels(library, kAligned, kKernels);
+    std::erase_if(fast_, [&](const Kernel& each) { return order_of(each) != order_of(fast_[0]); });
     untried_ = fast_.size() > 1 && s.write == Write::overwrite;  // a trial may be repeated
     if (is_optional(s)) return;
     const std::vector<Kernel> any = kernels(library, static_cast<std::uint32_t>(size_of(s.in)), 1);
@@ -156,6 +157,20 @@ class Plan {
 
  private:
   using Kernel = cublasLtMatmulAlgo_t;
+
+  /// What decides the order in which a kernel adds. Equal results of one trial do not: rounded to
+  /// 16 bits, the sums of a small product in two orders often agree.
+  static std::array<std::int64_t, 5> order_of(const Kernel& kernel) {
+    const auto attribute = [&](cublasLtMatmulAlgoConfigAttributes_t which, std::size_t size) {
+      std::int64_t value = 0;
+      check(cublaslt().kernel_attribute(&kernel, which, &value, size, nullptr), "attribute");
+      return value;
+    };
+    return {attribute(CUBLASLT_ALGO_CONFIG_ID, 4), attribute(CUBLASLT_ALGO_CONFIG_STAGES_ID, 4),
+            attribute(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4),
+            attribute(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4),
+            attribute(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2)};
+  }
 
   cublasStatus_t multiply(cublasLtHandle_t library, cudaStream_t stream,
                           const Products::Operands& o, const Kernel& kernel) {

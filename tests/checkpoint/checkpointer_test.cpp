@@ -190,11 +190,11 @@ TEST(Checkpointer, AFailureOfWhatAsksWhetherToRemoveIsANoteOfASaveThatIsWhole) {
   Scratch scratch;
   SavedRun with = run_of(2, 2, scratch.path("run"));
   with.checkpoints.keep_last = 1;
+  // Throws what is no zero::Error.
+  const SaveRules rules{.removes = [](auto, const auto& extra) { return extra.at("run") == "a"; }};
+  with.checkpoints.rules = &rules;
   toy::with_engine(with.job, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
     Checkpointer checkpointer(engine, with.checkpoints);
-    checkpointer.remove_only([](std::int64_t /*step*/, const nlohmann::ordered_json& extra) {
-      return extra.at("run") == "a";  // throws what is no zero::Error
-    });
     for (int step = 0; step < 2; ++step) {
       toy::step(engine, model, communicator, with.job, step);
       checkpointer.save({});

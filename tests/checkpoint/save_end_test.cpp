@@ -75,11 +75,13 @@ TEST(SaveEnd, WhatTheCheckBeforeASaveThrowsIsWhyNothingIsSaved) {
   Scratch scratch;
   const SavedRun with = run_of(2, 3, scratch.path("run"));
   toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
-    Checkpointer checkpointer(engine, with.checkpoints);
-    checkpointer.check_before_saves([rank = communicator.rank()] {
+    CheckpointOptions options = with.checkpoints;
+    const SaveRules rules{.check = [rank = communicator.rank()] {
       EXPECT_EQ(rank, 0);
       fail("the folder is gone");
-    });
+    }};
+    options.rules = &rules;
+    Checkpointer checkpointer(engine, options);
     checkpointer.save({});
     checkpointer.wait();
     EXPECT_EQ(checkpointer.report()->error,

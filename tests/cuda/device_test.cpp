@@ -201,6 +201,29 @@ TEST_F(CudaDevice, OutOfMemoryShowsTheLedgerAndTheDriversView) {
               StartsWith("device cuda:0: out of host memory: 1048576 bytes for staging/batches"));
 }
 
+TEST_F(CudaDevice, KnowsTheGpusMemoryAndWhatItHasTakenOfIt) {
+  close();
+  emulated::reset({.memory = 64 << 20});
+  const auto device = open({.reserve = bytes_of_class(MemoryClass::optimizer, 5 << 20)});
+  // Taken of the driver: the block of 5 MiB in pages of 2 MiB, and a page for the kernels' scratch.
+  const std::int64_t block = 6 << 20;
+  const std::int64_t page = 2 << 20;
+  EXPECT_EQ(64 << 20, device->capacity().total);
+  EXPECT_EQ((64 << 20) - block - page, device->capacity().free);
+  const std::int64_t of_host = 2 * 272 + (8 << 20);  // copies of the norms' limbs, pieces
+  EXPECT_EQ(block + page + of_host, device->reserved_bytes());
+  const Buffer inside = device->allocate(3 << 20, DType::u8, MemoryClass::optimizer, "moments");
+  EXPECT_EQ(block + page + of_host, device->reserved_bytes()) << "in its block";
+  {
+    const Buffer outside = device->allocate(3 << 20, DType::u8, MemoryClass::gathered, "window");
+    EXPECT_EQ(block + page + of_host + (4 << 20), device->reserved_bytes());
+    EXPECT_EQ((64 << 20) - block - page - (3 << 20), device->capacity().free)
+        << "the emulator has no pages";
+    EXPECT_GE(device->reserved_bytes(), device->ledger().snapshot().total);
+  }
+  EXPECT_EQ(block + page + of_host, device->reserved_bytes());
+}
+
 TEST_F(CudaDevice, PinnedMemoryIsTheHosts) {
   const Buffer buffer = device_->allocate_host(8, DType::fp32, MemoryClass::staging, "batch");
   EXPECT_EQ(nullptr, buffer.view().device());

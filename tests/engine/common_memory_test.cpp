@@ -42,6 +42,17 @@ TEST_P(CommonMemory, GivesTheBitsOfPrivateMemoryInEveryOrderOfStreams) {
   }
 }
 
+TEST(CommonMemoryOfWholeUnits, GivesTheBitsOfPrivateMemoryAtStageThree) {
+  const Result expected = train(job(0));
+  Job whole = job(3);
+  whole.engine.limits.persistence_threshold = std::int64_t{1} << 40;
+  EXPECT_TRUE(train(whole).same_training(expected));
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    whole.order = {.policy = StreamOrder::Policy::seeded, .seed = seed};
+    EXPECT_TRUE(train(whole).same_training(expected)) << "seed " << seed;
+  }
+}
+
 /// Ranks that are late, each time another one: sleeps before and behind each collective.
 class LateBackend final : public testing::ForwardingBackend {
  public:

@@ -122,6 +122,7 @@ TEST(Evaluation, LeavesOutWhatBackwardComputesAgain) {
     const std::unique_ptr<Device> device = cpu::open();
     EngineOptions options = plain::options(3);
     options.limits.persistence_threshold = 0;
+    options.limits.prefetch_elements = 0;
     Engine engine(communicator, *device, options);
     const UnitId a = engine.add_unit("a", {{"w", {999}}});
     const UnitId b = engine.add_unit("b", {{"w", {999}}});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <string>
 
 #include "engine/step_sums.h"
 #include "partition/flat_layout.h"
@@ -36,7 +37,7 @@ MemorySnapshot planned(int rank, int world, const plain::Setup& setup,
 
 struct Elements {
   std::int64_t padded = 0;
-  std::int64_t tail = 0;
+  std::int64_t kept = 0;  ///< of compute copies at stage 3: shards and tails, or whole units
 };
 
 /// Elements of all flat layouts, from the partition room alone.
@@ -44,10 +45,10 @@ Elements elements_of(const plain::Setup& setup, int world) {
   Elements sum;
   for (const plain::UnitSpec& unit : setup.units) {
     const bool blocks = setup.engine.optimizer.moments == MomentFormat::eight_bit;
-    const FlatLayout layout(unit.parameters, world, setup.engine.limits.persistence_threshold,
+    const FlatLayout layout(unit.parameters, world, *setup.engine.limits.persistence_threshold,
                             blocks ? kMomentBlock : kAlignment);
     sum.padded += layout.padded();
-    sum.tail += layout.tail();
+    sum.kept += layout.tail_begin() > 0 ? layout.shard() + layout.tail() : layout.padded();
   }
   return sum;
 }
@@ -67,9 +68,8 @@ void expect_table(const MemorySnapshot& snapshot, const plain::Setup& setup, int
   const int held = std::bit_width(static_cast<unsigned>(setup.accumulation_steps)) - 1;
   const std::int64_t sums =
       setup.engine.gradient == DType::fp32 ? std::max(0, held - 1) : std::max(0, held);
-  const std::int64_t whole = stage == 3 ? elements.tail : 0;
   EXPECT_EQ(snapshot.current_of(MemoryClass::parameters),
-            compute * ((stage >= 3 ? shard : elements.padded) + whole));
+            compute * (stage >= 3 ? elements.kept : elements.padded));
   EXPECT_EQ(snapshot.current_of(MemoryClass::gradients),
             gradient * (stage >= 2 ? shard : elements.padded) + sums * 4 * shard);
   EXPECT_EQ(snapshot.current_of(MemoryClass::optimizer),
@@ -119,7 +119,7 @@ TEST(Memory, OfPaddingIsWhatTheEngineCounts) {
   }
 }
 
-TEST(Memory, OfWholeSmallParametersIsOneComputeCopyAtStageThree) {
+TEST(Memory, OfWholeSmallParametersIsOneComputeCopyAtMostBesideShardsAtStageThree) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (const int world : {1, 2, 7}) {
       for (const std::int64_t threshold : {13, 460, 1'000'000}) {
@@ -181,6 +181,30 @@ TEST(Memory, OfARunOnAMeshIsThePlanToo) {
         expect_as_planned(world, run);
       }
     }
+  }
+}
+
+/// One unit of 400 columns, ten of 101: of two ranks each keeps 1,010/2 + 400/2 and windows of 400
+/// and 2 x 101 if all are gathered (1,307), 1,010/2 + 400 and windows of 3 x 101 if the large one
+/// stays whole (1,208), 1,410 if all do.
+plain::Setup large_and_small(int stage, DType compute) {
+  plain::Setup setup{plain::options(stage, compute), plain::equal_units(11, 101 * 1024), 2};
+  setup.units[0].parameters[0].shape = {400 * 1024};
+  setup.engine.limits = {};
+  setup.engine.gradient = compute;
+  return setup;
+}
+
+TEST(Memory, OfAUnitThatStaysWholeIsThePlanAndNoBitChanges) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    const plain::Setup run = large_and_small(3, compute);
+    const MemorySnapshot plan = planned(0, 2, run);
+    EXPECT_EQ(plan.current_of(MemoryClass::parameters), (1010 / 2 + 400) * 1024 * size_of(compute));
+    const MemorySnapshot two = planned(0, 2, large_and_small(2, compute));
+    EXPECT_EQ(two.current_of(MemoryClass::gathered) + 3 * 101 * 1024 * size_of(compute),
+              plan.current_of(MemoryClass::gathered));
+    expect_as_planned(2, run);
+    EXPECT_EQ(plain::train(2, run, 2), plain::train(2, large_and_small(0, compute), 2));
   }
 }
 
@@ -288,6 +312,35 @@ TEST(Memory, OfPaddingIsUnderOnePercentAboveTwoMillionParameters) {
     ASSERT_GT(trainer.engine().parameter_count(), 1'900'000);
     EXPECT_LT(trainer.engine().padding_count() * 100, trainer.engine().parameter_count()) << world;
   }
+}
+
+/// examples/zero_mlp.cpp: 12 layers of width 1024 in fp32, one rank, stage 0.
+TEST(Memory, OfTwelveLayersOfWidth1024IsWhatIntroductionsCount) {
+  const auto communicator = planning::communicator(0, 1, BackendKind::local);
+  const auto device = planning::open();
+  Engine engine(*communicator, *device, {.stage = 0});
+  for (int l = 0; l < 12; ++l)
+    engine.add_unit("layer." + std::to_string(l), {{"weight", {1024, 1024}}, {"bias", {1024}}});
+  engine.seal();
+  const MemorySnapshot memory = device->ledger().snapshot();
+  constexpr std::int64_t kParameters = 12 * (1024 * 1024 + 1024) * 4;  // 48.05 MiB
+  EXPECT_EQ(kParameters, memory.current_of(MemoryClass::parameters));
+  EXPECT_EQ(kParameters, memory.current_of(MemoryClass::gradients));
+  EXPECT_EQ(2 * kParameters, memory.current_of(MemoryClass::optimizer));  // 96.1 MiB
+  EXPECT_EQ(0, memory.current_of(MemoryClass::gathered));
+  EXPECT_EQ(4 * kParameters + memory.current_of(MemoryClass::communication), memory.total);
+  constexpr std::int64_t kActivation = 32 * 1024 * 4;
+  constexpr std::int64_t kBatch = 2 * kActivation;  // inputs and targets: 0.25 MiB
+  constexpr std::int64_t kKept = 12 * kActivation;  // outputs of the layers: 1.50 MiB
+  const auto mib = [](std::int64_t bytes) {
+    return fmt::format("{:.2f}", static_cast<double>(bytes) / (1 << 20));
+  };
+  std::int64_t live = memory.current_of(MemoryClass::parameters) + kBatch;
+  EXPECT_EQ("48.30", mib(live));
+  EXPECT_EQ("49.80", mib(live += kKept)) << "forward";
+  EXPECT_EQ("49.92", mib(live += kActivation)) << "the gradient of the loss";
+  EXPECT_EQ("97.97", mib(live += memory.current_of(MemoryClass::gradients))) << "backward";
+  EXPECT_EQ("194.06", mib(live += memory.current_of(MemoryClass::optimizer))) << "the first step";
 }
 
 }  // namespace

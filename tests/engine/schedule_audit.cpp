@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 namespace zero::audit {
@@ -48,17 +49,36 @@ class Walk {
     }
     std::int64_t ahead = 0;
     std::int64_t live = 0;
+    int units_ahead = 0;
+    std::int64_t last = 0;  // elements of the window used last
+    std::set<int> units;
     for (const int w : live_) {
       live += elements(w);
-      if (window(w).first > i) ahead += elements(w);
+      expect(units.insert(window(w).unit).second,
+             fmt::format("step {}: unit {} has two windows", i, window(w).unit));
+      if (window(w).first <= i) continue;
+      ahead += elements(w);
+      ++units_ahead;
+      last = elements(w);  // windows are in order of first use
     }
     peak_ = std::max(peak_, live);
-    expect(ahead <= input_.limits.prefetch_elements,
-           fmt::format("step {}: {} elements ahead, limit {}", i, ahead,
-                       input_.limits.prefetch_elements));
+    check_ahead(i, ahead, units_ahead, last);
     expect(
         live <= input_.limits.live_elements || live_.size() == 1,
         fmt::format("step {}: {} elements live, limit {}", i, live, input_.limits.live_elements));
+  }
+
+  /// Two units ahead without a limit; one more only if it is no smaller than those before it.
+  void check_ahead(int i, std::int64_t ahead, int units_ahead, std::int64_t last) {
+    const std::optional<std::int64_t>& limit = input_.limits.prefetch_elements;
+    if (limit) {
+      expect(ahead <= *limit,
+             fmt::format("step {}: {} elements ahead, limit {}", i, ahead, *limit));
+    } else {
+      expect(units_ahead <= 2 || ahead - last <= last,
+             fmt::format("step {}: {} units of {} elements ahead, the last of {}", i, units_ahead,
+                         ahead, last));
+    }
   }
 
   void walk(int i) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,9 @@ ScheduleInput tied(ScheduleLimits limits = {}) {
 }
 
 TEST(Schedule, KeepsItsPromisesForLayersAndForATiedModel) {
-  for (const std::int64_t prefetch : {0, 1000, 1999, 2000, 1'000'000}) {
+  const std::vector<std::optional<std::int64_t>> limits_of_prefetch{0,    1000,      1999,
+                                                                    2000, 1'000'000, std::nullopt};
+  for (const std::optional<std::int64_t>& prefetch : limits_of_prefetch) {
     for (const std::int64_t live : {0, 1000, 2500, 1'000'000}) {
       for (const std::int64_t reuse : {0, 2000, 1'000'000}) {
         ScheduleLimits limits;
@@ -49,7 +52,7 @@ TEST(Schedule, KeepsItsPromisesForLayersAndForATiedModel) {
         limits.reuse_distance = reuse;
         for (const ScheduleInput& input : {layers(5, limits), tied(limits)}) {
           EXPECT_EQ(audit::violations(input, make_schedule(input)), "")
-              << prefetch << " " << live << " " << reuse;
+              << limit_text(prefetch) << " " << live << " " << reuse;
         }
       }
     }
@@ -75,14 +78,20 @@ TEST(Schedule, UsesThePrefetchAllowanceFully) {
   limits.prefetch_elements = 1'000'000;
   ScheduleInput input = layers(5, limits);
   for (UnitSize& unit : input.units) unit.gradient_bytes = 0;
-  EXPECT_EQ(make_schedule(input).begin.size(), 9U);  // all windows of the micro-batch
+  // Every unit once: those of backward lie there still.
+  const Schedule all = make_schedule(input);
+  EXPECT_EQ(all.begin.size(), 5U);
+  EXPECT_EQ(all.gathers, 5);
 }
 
 TEST(Schedule, IssuesNoGatherAheadOfAReductionThatIsDueBeforeItsUse) {
   // Forward is steps 0 to 4, backward 5 to 9; the windows of the last three backwards are used
   // after the reductions of steps 5, 6 and 7 are due.
-  const Schedule schedule = make_schedule(layers(5));
-  EXPECT_EQ(schedule.begin.size(), 7U);
+  ScheduleLimits limits;
+  limits.prefetch_elements = 1'000'000;
+  const Schedule schedule = make_schedule(layers(5, limits));
+  EXPECT_EQ(schedule.begin.size(), 5U);
+  EXPECT_EQ(schedule.gathers, 7);
   std::vector<std::pair<int, int>> late;  // first use, issue
   for (const Window& window : schedule.windows) {
     if (window.kind == Window::Kind::parameters && window.issue >= 0)
@@ -103,7 +112,9 @@ TEST(Schedule, HoldsTheLiveLimitButAlwaysHasRoomForOneUnit) {
 }
 
 TEST(Schedule, GathersEachUnitTwiceButForTheOneThatTurnsAround) {
-  const Schedule schedule = make_schedule(layers(4));
+  ScheduleLimits limits;
+  limits.prefetch_elements = 0;
+  const Schedule schedule = make_schedule(layers(4, limits));
   for (int unit = 0; unit < 3; ++unit) EXPECT_EQ(audit::gathers_of(schedule, unit), 2);
   EXPECT_EQ(audit::gathers_of(schedule, 3), 1);  // last forward and first backward are neighbours
   EXPECT_EQ(schedule.gathers, 7);
@@ -114,6 +125,7 @@ TEST(Schedule, GathersEachUnitTwiceButForTheOneThatTurnsAround) {
 
 TEST(Schedule, LongerReuseDistancesGiveFewerGathers) {
   ScheduleLimits limits;
+  limits.prefetch_elements = 0;
   int before = make_schedule(layers(6, limits)).gathers;
   EXPECT_EQ(before, 11);
   for (const std::int64_t reuse : {2 * kElements, 4 * kElements, 10 * kElements}) {
@@ -127,6 +139,57 @@ TEST(Schedule, LongerReuseDistancesGiveFewerGathers) {
   const Schedule tight = make_schedule(layers(6, limits));
   EXPECT_GT(tight.gathers, 6);
   EXPECT_LE(tight.peak_live_elements, 2 * kElements);
+}
+
+TEST(Schedule, WithoutALimitTwoUnitsAreAhead) {
+  const Schedule schedule = make_schedule(layers(8));
+  EXPECT_EQ(schedule.begin.size(), 2U);
+  EXPECT_EQ(schedule.peak_live_elements, 3 * kElements);
+  // Windows of 2,000 bytes at multiples of 256.
+  EXPECT_EQ(schedule.gradients_begin, 3 * 2048);
+  for (const Window& window : schedule.windows) {
+    if (window.kind == Window::Kind::parameters && window.issue >= 0) {
+      EXPECT_GE(window.first - window.issue, 2);
+    }
+  }
+}
+
+TEST(Schedule, WithoutALimitALargeUnitGoesAheadOfAsManyElementsAsItsOwn) {
+  // Compute steps 0 to 5; unit 4 is as large as three others.
+  ScheduleInput input = layers(6);
+  input.uses.resize(6);  // forward alone
+  input.units[4].gathered_elements = 3 * kElements;
+  const Schedule schedule = make_schedule(input);
+  std::vector<int> issues;
+  for (const Window& window : schedule.windows) issues.push_back(window.issue);
+  // Before step 1, units 2 and 3 are ahead: 2,000 elements. Unit 5 waits until unit 4 alone is.
+  EXPECT_EQ(issues, (std::vector<int>{-1, -1, 0, 1, 1, 3}));
+  EXPECT_EQ(audit::violations(input, schedule), "");
+}
+
+TEST(Schedule, AUnitThatWouldBeGatheredAgainBeforeItsReleaseStays) {
+  // Uses: forward of 0 to 3 at steps 0 to 3, backward of 3 to 0 at steps 4 to 7. When unit 2 is
+  // used at step 2, only unit 3 is ahead: unit 2, next at step 5, is due again and stays.
+  const Schedule schedule = make_schedule(layers(4));
+  EXPECT_EQ(schedule.gathers, 6);
+  EXPECT_EQ(audit::gathers_of(schedule, 3), 1);
+  EXPECT_EQ(audit::gathers_of(schedule, 2), 1);
+  EXPECT_EQ(audit::gathers_of(schedule, 1), 2);
+  EXPECT_EQ(schedule.steps[2].parameters, schedule.steps[5].parameters);
+  EXPECT_FALSE(schedule.steps[2].release);
+  EXPECT_TRUE(schedule.steps[5].release);
+  EXPECT_EQ(schedule.peak_live_elements, 3 * kElements);
+}
+
+TEST(Schedule, ALimitThatHoldsTheModelGathersItOnce) {
+  ScheduleLimits limits;
+  limits.prefetch_elements = 1'000'000;
+  ScheduleInput input = tied(limits);
+  for (UnitSize& unit : input.units) unit.gradient_bytes = 0;  // no reduction to wait for
+  const Schedule schedule = make_schedule(input);
+  EXPECT_EQ(schedule.gathers, 4);
+  EXPECT_EQ(schedule.peak_live_elements, 4 * kElements);
+  EXPECT_EQ(audit::violations(input, schedule), "");
 }
 
 TEST(Schedule, ATiedUnitIsGatheredTwiceAndReducedOnce) {
@@ -248,7 +311,8 @@ ScheduleInput arbitrary_input() {
         *rc::gen::element(Phase::forward, Phase::backward, Phase::both, Phase::recompute);
     input.uses.push_back({{*rc::gen::inRange(0, units)}, phase, *rc::gen::inRange(0, 4) > 0});
   }
-  input.limits.prefetch_elements = *rc::gen::inRange<std::int64_t>(0, 5000);
+  if (*rc::gen::inRange(0, 3) > 0)
+    input.limits.prefetch_elements = *rc::gen::inRange<std::int64_t>(0, 5000);
   input.limits.live_elements = *rc::gen::inRange<std::int64_t>(0, 5000);
   input.limits.reuse_distance = *rc::gen::inRange<std::int64_t>(0, 3000);
   return input;

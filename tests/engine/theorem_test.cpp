@@ -59,6 +59,9 @@ TEST_P(Theorem, OverlapAndLimitsChangeNoBit) {
     }
   }
   Job run = base(3);
+  run.engine.limits = {};
+  EXPECT_EQ(train(run), expected) << "no limit given";
+  run = base(3);
   run.engine.limits.reuse_distance = std::int64_t{1} << 40;
   EXPECT_EQ(train(run), expected) << "everything kept";
   run.engine.limits.live_elements = 1;

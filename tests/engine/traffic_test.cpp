@@ -28,7 +28,7 @@ struct Case {
   int world;
   ReductionPolicy reduction;
   int accumulation_steps;
-  std::int64_t threshold;
+  std::optional<std::int64_t> threshold;  // unset: all parameters of these units stay whole
   DType gradient;
 };
 
@@ -36,8 +36,9 @@ std::vector<Case> cases(int stage) {
   std::vector<Case> all;
   for (const int world : {1, 2, 3, 8}) {
     for (const int steps : {1, 2, 4}) {
-      for (const std::int64_t threshold :
-           {std::int64_t{0}, ScheduleLimits{}.persistence_threshold, std::int64_t{400}}) {
+      for (const std::optional<std::int64_t> threshold :
+           {std::optional<std::int64_t>(0), std::optional<std::int64_t>(),
+            std::optional<std::int64_t>(400)}) {
         all.push_back({world, ReductionPolicy::every_micro_batch, steps, threshold, DType::bf16});
         if (stage <= 1)
           all.push_back({world, ReductionPolicy::boundary, steps, threshold, DType::fp32});
@@ -51,6 +52,7 @@ plain::Setup setup(int stage, const Case& c) {
   plain::Setup setup{plain::options(stage, DType::bf16), plain::odd_units(), c.accumulation_steps};
   setup.engine.reduction = c.reduction;
   setup.engine.limits.persistence_threshold = c.threshold;
+  if (c.threshold == 0) setup.engine.limits.prefetch_elements = 0;  // no unit stays gathered
   setup.engine.gradient = c.gradient;
   return setup;
 }
@@ -92,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Stage, Traffic, ::testing::Range(0, 4), zero::testing::
 TEST_P(Traffic, IsTheFormulaAndThePlanInEveryStep) {
   for (const Case& c : cases(GetParam())) {
     SCOPED_TRACE(fmt::format("world {} {} steps {} threshold {}", c.world, name_of(c.reduction),
-                             c.accumulation_steps, c.threshold));
+                             c.accumulation_steps, limit_text(c.threshold)));
     const plain::Setup run = setup(GetParam(), c);
     plain::run(c.world, run, [&](plain::Trainer& trainer, Communicator& communicator) {
       const TrafficCounter first = trainer.step().traffic;
@@ -187,8 +189,9 @@ TEST_P(Traffic, OfABucketIsAtMostItsSizeAndTheBytesStay) {
 
 TEST_P(Traffic, OfATiedModelIsThePlan) {
   for (const int steps : {1, 2}) {
-    const toy::Job run{
+    toy::Job run{
         .world = 3, .engine = toy::options(GetParam(), DType::bf16), .accumulation_steps = steps};
+    run.engine.limits.prefetch_elements = 0;
     toy::with_engine(run, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
       for (int i = 0; i < 2; ++i) {
         const StepReport report = toy::step(engine, model, communicator, run, i);

@@ -40,7 +40,7 @@ endfunction()
 file(REMOVE_RECURSE ${WORK})
 file(COPY ${SOURCE}/examples DESTINATION ${WORK})
 run_step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
-set(programs zero_train zero_prepare zero_generate zero_ckpt)
+set(programs zero_train zero_prepare zero_generate zero_ckpt zero_memory)
 if(EXISTS ${BUILD}/bin/zero_bench)
   list(APPEND programs zero_bench)
 endif()
@@ -59,12 +59,30 @@ expect_line("goes on from .*step_00000002, 16 rows seen\nstep +3  loss [0-9]+\\.
 
 run_step(${WORK}/build/zero_mlp 0 2)
 expect_line("step +2  loss 0\\.[0-9]+")
+# 12 x (1024 x 1024 + 1024) parameters in fp32: 48.05 MiB, as their gradients; Adam's moments are twice that; the batch, 2 x 32 x 1024: 0.25;
+# what layers keep, 12 x 32 x 1024: 1.5; the loss's gradient: 0.125.
+expect_line("seal\\(\\) allocated 192\\.19 MiB\n")
+expect_line("batch +live +48\\.30 MiB of +194\\.06 MiB allocated
+forward +live +49\\.80 MiB of +194\\.06 MiB allocated
+loss +live +49\\.92 MiB of +194\\.06 MiB allocated
+backward +live +97\\.97 MiB of +194\\.06 MiB allocated
+step +live +194\\.06 MiB of +194\\.06 MiB allocated
+step +1  loss ")
 expect_line("parameters +48\\.0[45]")
 expect_line("gradients +48\\.0[45]")
 expect_line("optimizer +96\\.(09|10)")
 expect_line("activations +1\\.500 MiB")
 expect_line("staging/input +0\\.125 MiB")
 expect_line("staging/target +0\\.125 MiB")
+
+# 8 layers, in KiB: x and dx are 16 each, z and wide 64. All of them kept: 9 x 32 + 8 x 128 = 1312. At the first step of backward live x.0 to
+# x.7, dx.8, dx.7 and every z and wide: 160 + 1024 = 1184; computed again, those of one layer: 160 + 128 = 288.
+run_step(${WORK}/build/zero_recompute)
+expect_line("step +1  loss [0-9.]+  scale 16777216  skipped: layer\\.[0-9]\\.[a-z]+")
+expect_line("step +40  loss 0\\.[0-9]+  scale")
+expect_line("activations in KiB: 1312 in a buffer for each, 1184 in places [a-z ]+, 288 if [a-z ]+")
+expect_line("no plan of these takes less than 288\n")
+expect_line("growing labels 0\n")
 
 # A small model learns a text in one program, and continues it in another.
 string(REPEAT "The lines of this text are all of one kind, as this line says.\n" 40 text)
@@ -113,23 +131,30 @@ endforeach()
 if(headers MATCHES "testing/|cuda/kernels|-inl")
   message(FATAL_ERROR "headers of test support or of kernels are installed: ${headers}")
 endif()
-# The blocks of docs/trainers.md, each in a function that has what the page takes for granted.
-file(READ ${SOURCE}/docs/trainers.md page)
-string(REPLACE ";" "<semicolon>" page "${page}")
-string(REGEX MATCHALL "```cpp\n[^`]*```" blocks "${page}")
-list(LENGTH blocks count)
-if(count LESS 5)
-  message(FATAL_ERROR "docs/trainers.md has ${count} blocks of C++, expected at least 5")
-endif()
+# The blocks of two pages, each in a function that has what its page takes for granted.
+set(blocks)
+foreach(name trainers memory_tools)
+  file(READ ${SOURCE}/docs/${name}.md page)
+  string(REPLACE ";" "<semicolon>" page "${page}")
+  string(REGEX MATCHALL "```cpp\n[^`]*```" of_page "${page}")
+  list(LENGTH of_page count)
+  if(count LESS 3)
+    message(FATAL_ERROR "docs/${name}.md has ${count} blocks of C++, expected at least 3")
+  endif()
+  list(APPEND blocks ${of_page})
+endforeach()
 set(text "#include <memory>
 #include <span>
 #include <stdexcept>
 #include <vector>
+#include \"zero/device/lifetime_plan.h\"
+#include \"zero/device/memory_monitor.h\"
 #include \"zero/engine/engine.h\"
 #include \"zero/optim/learning_rate.h\"
 #include \"zero/optim/loss_scaler.h\"
 void my_kernel(std::span<const float>, std::span<const float>, std::span<float>);
 void evaluate(int batch);
+void train_one_step();
 struct Page {
   zero::Engine& engine;
   std::unique_ptr<zero::Device> device;

@@ -203,14 +203,15 @@ int gathers(const RecomputePlan& plan, const ScheduleLimits& limits) {
 }
 
 TEST(RecomputeGathers, AreThoseOfBackwardUnlessAGroupsBlocksHaveToBeGatheredOnceMore) {
-  const ScheduleLimits none{.persistence_threshold = 0};
+  const ScheduleLimits none{.prefetch_elements = 0, .persistence_threshold = 0};
   const int usual = gathers({}, none);
   EXPECT_EQ(gathers(RecomputePlan::full(kBlocks), none), usual);
   EXPECT_EQ(gathers(RecomputePlan::full(kBlocks, 2), none), usual);
   EXPECT_EQ(gathers(RecomputePlan::selective(kBlocks, {BlockTensor::hidden}), none), usual);
   // Groups of three and two: all but the last block of each are used once more.
   EXPECT_EQ(gathers(RecomputePlan::grouped(kBlocks, 2), none), usual + 3);
-  const ScheduleLimits near{.persistence_threshold = 0, .reuse_distance = 1'000'000};
+  const ScheduleLimits near{
+      .prefetch_elements = 0, .persistence_threshold = 0, .reuse_distance = 1'000'000};
   EXPECT_EQ(gathers(RecomputePlan::grouped(kBlocks, 2), near), gathers({}, near));
 }
 

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -187,6 +188,46 @@ TEST_F(Listeners, HearOfAttentionAndTheEnds) {
   expect("cross_entropy_gradient", 0, 2 * 2 * 66 + 24 + 72);
   ops_->sum(losses, view(1, DType::fp64));
   expect("sum of losses", 0, 56);
+}
+
+/// The memory that operations use, in the order in which it is told.
+class Touched final : public OpListener {
+ public:
+  using Touch = std::pair<const void*, Access>;
+  void begin(const OpCost& /*cost*/) override { touches_.clear(); }
+  void end() noexcept override {}
+  void touches(const View& values, Access access) override {
+    touches_.emplace_back(values.data(), access);
+  }
+  std::vector<Touch> touches_;
+};
+
+TEST_F(Listeners, HearWhatIsReadBeforeWhatIsWrittenAndOfNothingEmpty) {
+  Touched touched;
+  ops_->listen(&touched);
+  const MatrixShape s{4, 8, DType::bf16};
+  const LinearShape linear{4, 8, 8, WeightLayout::in_out, DType::bf16, DType::fp32};
+  ops_->prepare(s);
+  ops_->prepare(linear, Ops::LinearUse::training);
+  ops_->allocate_scratch();
+  const View x = view(32), y = view(32), row = view(8);
+  const View one = view(4, DType::fp32), gradient = view(64, DType::fp32);
+  const auto read = [](const View& of) { return Touched::Touch(of.data(), Access::read); };
+  const auto write = [](const View& of) { return Touched::Touch(of.data(), Access::write); };
+  const auto update = [](const View& of) { return Touched::Touch(of.data(), Access::update); };
+  using ::testing::ElementsAre;
+  ops_->norm_forward(s, {.x = x, .weight = row, .y = y, .statistics = one});
+  EXPECT_THAT(touched.touches_, ElementsAre(read(x), read(row), write(y), write(one)));
+  ops_->norm_apply(s, {.x = x, .weight = row, .y = y, .statistics = one});
+  EXPECT_THAT(touched.touches_, ElementsAre(read(x), read(row), read(one), write(y)));
+  ops_->gelu_backward(s, x, y, View(), row);
+  EXPECT_THAT(touched.touches_, ElementsAre(read(x), update(y), write(row)));
+  ops_->add(x, y, x);
+  EXPECT_THAT(touched.touches_, ElementsAre(read(x), read(y), write(x)));
+  ops_->linear_backward_weight(linear, x, y, gradient, Write::overwrite);
+  EXPECT_THAT(touched.touches_, ElementsAre(read(x), read(y), write(gradient)));
+  ops_->linear_backward_weight(linear, x, y, gradient, Write::add);
+  EXPECT_THAT(touched.touches_, ElementsAre(read(x), read(y), update(gradient)));
 }
 
 TEST_F(Listeners, HearOfNothingThatIsRefusedAndOfNothingAfterTheyAreTakenAway) {

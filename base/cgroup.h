@@ -32,5 +32,8 @@ std::optional<double> cpu_quota(const std::string& root = "");
 /// Bytes of memory that this process can still take: what the machine has available, or what the
 /// smallest limit of its control group and its ancestors leaves. Nothing if /proc does not say.
 std::optional<std::int64_t> available_memory(const std::string& root = "");
+/// Bytes of memory that this process can have in all: the machine's, or the smallest limit of its
+/// control group and its ancestors. Nothing if /proc does not say.
+std::optional<std::int64_t> total_memory(const std::string& root = "");
 
 }  // namespace zero

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/rendezvous/cgroup.h"
+#include "base/cgroup.h"
 
 #include <algorithm>
 #include <charconv>
@@ -61,17 +61,27 @@ std::optional<std::int64_t> number_behind(std::string_view text, std::string_vie
   return std::nullopt;
 }
 
-/// What the group may still take: files that the kernel keeps in memory give way.
-std::optional<double> memory_in(const std::filesystem::path& group) {
+std::optional<double> number_of(const std::filesystem::path& path) {
+  const auto text = text_of(path);
+  const auto number = text ? number_in(*text) : std::nullopt;
+  return number ? std::optional(static_cast<double>(*number)) : std::nullopt;
+}
+
+/// What the group may take in all; nothing if any number of bytes.
+std::optional<double> memory_limit_in(const std::filesystem::path& group) {
+  const auto unified = number_of(group / "memory.max");
+  return unified ? unified : number_of(group / "memory.limit_in_bytes");
+}
+
+/// What the group may still take: files that the kernel keeps in memory give way. At most the
+/// limit, also where the files of /sys are of different moments.
+std::optional<double> memory_left_in(const std::filesystem::path& group) {
   const auto left = [&](const char* limit_file, const char* used_file, const char* files_key) {
-    const auto limit = text_of(group / limit_file);
-    const auto used = text_of(group / used_file);
-    const auto most = limit ? number_in(*limit) : std::nullopt;
-    const auto now = used ? number_in(*used) : std::nullopt;
+    const auto most = number_of(group / limit_file);
+    const auto now = number_of(group / used_file);
     if (!most || !now) return std::optional<double>();
     const auto files = number_behind(text_of(group / "memory.stat").value_or(""), files_key);
-    return std::optional(static_cast<double>(*most) - static_cast<double>(*now) +
-                         static_cast<double>(files.value_or(0)));
+    return std::optional(*most - std::max(0.0, *now - static_cast<double>(files.value_or(0))));
   };
   const auto unified = left("memory.max", "memory.current", "inactive_file ");
   return unified ? unified
@@ -150,13 +160,26 @@ std::optional<double> cpu_quota(const std::string& root) {
   return smallest_of_process(quota_in, "cpu", root);
 }
 
-std::optional<std::int64_t> available_memory(const std::string& root) {
-  const auto kilobytes =
-      number_behind(text_of(root + "/proc/meminfo").value_or(""), "MemAvailable:");
+namespace {
+
+/// The bytes in /proc/meminfo behind `key`, or the smallest of `limit_in`, if that is less.
+std::optional<std::int64_t> memory_of_host(std::string_view key, LimitIn limit_in,
+                                           const std::string& root) {
+  const auto kilobytes = number_behind(text_of(root + "/proc/meminfo").value_or(""), key);
   if (!kilobytes) return std::nullopt;
   const double machine = static_cast<double>(*kilobytes) * 1024;
-  const double group = smallest_of_process(memory_in, "memory", root).value_or(machine);
+  const double group = smallest_of_process(limit_in, "memory", root).value_or(machine);
   return static_cast<std::int64_t>(std::max(0.0, std::min(machine, group)));
+}
+
+}  // namespace
+
+std::optional<std::int64_t> available_memory(const std::string& root) {
+  return memory_of_host("MemAvailable:", memory_left_in, root);
+}
+
+std::optional<std::int64_t> total_memory(const std::string& root) {
+  return memory_of_host("MemTotal:", memory_limit_in, root);
 }
 
 }  // namespace zero

@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/memory/log_watch.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json_fields.h"
+#include "device/memory_ledger.h"
+#include "launch/memory/growth_watch.h"
+#include "launch/telemetry/output.h"
+
+namespace zero {
+namespace {
+
+std::string shown_bytes(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+}  // namespace
+
+LogWatch::LogWatch(std::string path) : path_(std::move(path)) {
+  std::error_code error;
+  ZERO_CHECK(std::filesystem::is_regular_file(path_, error),
+             "{}: is no file, expected the log of a run (run.log)", path_);
+}
+
+LogWatch::News LogWatch::next() {
+  std::ifstream file(path_, std::ios::binary);
+  ZERO_CHECK(file.good(), "{}: cannot be read: {}", path_, std::strerror(errno));
+  file.seekg(0, std::ios::end);
+  if (static_cast<std::int64_t>(file.tellg()) < at_) {  // cut, or another run's
+    at_ = number_ = steps_ = 0;
+    steady_.reset();
+  }
+  file.seekg(at_);
+  News news;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    at_ += static_cast<std::int64_t>(line.size()) + 1;
+    ++number_;
+    read(line, news);
+  }
+  return news;
+}
+
+void LogWatch::read(const std::string& line, News& news) {
+  JsonFields fields = JsonFields::parse(fmt::format("{}:{}", path_, number_), line);
+  if (fields.has("final") || fields.has("ended_by")) news.over = true;
+  if (fields.has("resumed_after_step")) news.over = false;
+  if (fields.has("memory_growth")) news.lines.push_back("warning: " + fields.text("memory_growth"));
+  if (!fields.has("step")) return;
+  JsonFields memory = fields.object("memory");
+  if (!memory.has("total")) {
+    fields.refuse("memory",
+                  "is missing; expected bytes by class: an earlier version wrote the log");
+  }
+  const std::int64_t total = memory.count("total");
+  if (++steps_ == GrowthWatch::kSteady) steady_ = total;
+  std::string text = fmt::format("step {}  {} (peak {})", fields.count("step"), shown_bytes(total),
+                                 shown_bytes(memory.count("peak")));
+  for (const MemoryClass c : all_memory_classes()) {
+    JsonFields own = memory.object(name_of(c));
+    if (!own.has("now")) continue;
+    text += fmt::format("  {} {}", name_of(c), shown_bytes(own.count("now")));
+  }
+  if (memory.has("free")) text += fmt::format("  free {}", shown_bytes(memory.count("free")));
+  if (steady_ && total > *steady_) {
+    text += fmt::format("  grown by {}", shown_bytes(total - *steady_));
+  }
+  news.lines.push_back(std::move(text));
+}
+
+void watch_log(const std::string& path, Console& console, const std::function<bool()>& goes_on) {
+  constexpr std::chrono::milliseconds kBetweenLooks{200};
+  LogWatch watch(path);
+  while (goes_on()) {
+    const LogWatch::News news = watch.next();
+    for (const std::string& line : news.lines) {
+      // On a terminal the newest step alone.
+      if (console.mode() == Console::Mode::lines || line.starts_with("warning")) {
+        console.line(line);
+      } else if (&line == &news.lines.back()) {
+        console.refresh(line);
+      }
+    }
+    if (news.over) break;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  console.end_progress();
+}
+
+}  // namespace zero

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/memory_monitor.h"
+
+namespace zero {
+
+/// A rank's memory over time, as a trace (run.memory_trace) or a log (run.log) has it.
+struct MemorySeries {
+  enum class Kind : std::uint8_t {
+    trace,  ///< every charge and release
+    log,    ///< a place a step: bytes by class, without labels
+  };
+  struct Label {
+    MemoryClass memory_class = MemoryClass::other;
+    std::string name{};  ///< empty in a log
+    std::string unit{};  ///< empty: no unit's
+  };
+  /// A step and phase that begin.
+  struct Place {
+    double seconds = 0;     ///< since the begin of the series
+    std::int64_t step = 0;  ///< 0: before the first
+    std::string phase{};
+    std::int64_t peak = 0;  ///< of the sum, between changes: a log's; 0: not known
+  };
+  /// A charge or release; what is charged at the begin is a change too.
+  struct Change {
+    double seconds = 0;
+    std::int32_t place = 0;  ///< index into `places`
+    std::int32_t label = 0;  ///< index into `labels`
+    std::int64_t bytes = 0;
+  };
+
+  Kind kind = Kind::trace;
+  std::string path{};
+  int rank = 0;
+  int ranks = 1;
+  std::int64_t device_bytes = 0;  ///< 0: not known
+  std::vector<Label> labels{};
+  std::vector<Place> places{};  ///< in order; at least one
+  std::vector<Change> changes{};
+  std::int64_t missed = 0;  ///< events of which only sums are known
+  bool whole = false;       ///< has its last line: the run has not been cut off, and is over
+
+  /// Of the last change or place.
+  double end_seconds() const;
+};
+
+/// Reads a trace, with its earlier part if there is one, or a log: told apart by the first line.
+/// Throws zero::Error, naming file, line and what was found and expected, if a line is cut, is no
+/// JSON, lacks a key, or if its total is not that of the lines before.
+MemorySeries read_memory(const std::string& path);
+/// The two kinds.
+MemorySeries read_memory_trace(const std::string& path);
+MemorySeries read_memory_log(const std::string& path);
+
+/// The bytes of a series at one time.
+struct MemoryState {
+  std::vector<std::int64_t> labels;  ///< by index into MemorySeries::labels
+  BytesByClass classes{};
+  std::int64_t total = 0;
+
+  void add(const MemorySeries& series, const MemorySeries::Change& change);
+};
+
+/// Calls visit(state, number of the change) behind each change, in order.
+void replay(const MemorySeries& series,
+            const std::function<void(const MemoryState& state, std::size_t change)>& visit);
+
+/// The largest sum of a series, and where.
+struct MemoryPeak {
+  MemoryState state{};
+  std::int64_t total = 0;  ///< of a log, whose peaks lie between its lines, above `state.total`
+  double seconds = 0;
+  std::int32_t place = 0;
+};
+MemoryPeak peak_of(const MemorySeries& series);
+/// The state at the end.
+MemoryState end_of(const MemorySeries& series);
+
+/// The bytes at the end of each step, of labels that change behind the first: MemoryMonitor's
+/// moments, "step 12", for its rules.
+std::vector<MemoryMoment> moments_of(const MemorySeries& series);
+
+}  // namespace zero

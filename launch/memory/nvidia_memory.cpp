@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/memory/nvidia_memory.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+#include <memory>
+
+namespace zero {
+namespace {
+
+// The part of NVML's binary interface that is used here, which every driver since 2021 has.
+using NvmlDevice = void*;
+constexpr int kNvmlSuccess = 0;
+constexpr int kNvmlInsufficientSize = 7;
+struct NvmlMemory {
+  unsigned long long total, free, used;
+};
+struct NvmlProcess {
+  unsigned int pid;
+  unsigned long long bytes;  // all ones: not known
+  unsigned int instance, compute_instance;
+};
+
+struct CloseLibrary {
+  void operator()(void* library) const { ::dlclose(library); }
+};
+using Library = std::unique_ptr<void, CloseLibrary>;
+
+/// The library's functions, and the library's use from begin to end.
+class Nvml {
+ public:
+  explicit Nvml(Library library) : library_(std::move(library)) {
+    find(init_, "nvmlInit_v2");
+    find(shutdown_, "nvmlShutdown");
+    find(error_, "nvmlErrorString");
+    find(count_, "nvmlDeviceGetCount_v2");
+    find(device_, "nvmlDeviceGetHandleByIndex_v2");
+    find(name_, "nvmlDeviceGetName");
+    find(uuid_, "nvmlDeviceGetUUID");
+    find(memory_, "nvmlDeviceGetMemoryInfo");
+    find(processes_, "nvmlDeviceGetComputeRunningProcesses_v3");
+    if (!problem_.empty()) return;
+    const int result = init_();
+    running_ = result == kNvmlSuccess;
+    if (!running_) problem_ = error_(result);
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+  ~Nvml() {
+    if (running_) shutdown_();
+  }
+
+  const std::string& problem() const { return problem_; }
+
+  std::vector<GpuMemory> gpus() const {
+    unsigned int count = 0;
+    if (count_(&count) != kNvmlSuccess) return {};
+    std::vector<GpuMemory> all;
+    for (unsigned int i = 0; i < count; ++i) {
+      NvmlDevice device = nullptr;
+      NvmlMemory memory{};
+      // Of a GPU that is not this process's to see, nothing is told.
+      if (device_(i, &device) != kNvmlSuccess) continue;
+      if (memory_(device, &memory) != kNvmlSuccess) continue;
+      all.push_back({.index = static_cast<int>(i),
+                     .name = text(name_, device),
+                     .uuid = text(uuid_, device),
+                     .total = static_cast<std::int64_t>(memory.total),
+                     .free = static_cast<std::int64_t>(memory.free),
+                     .processes = processes(device)});
+    }
+    return all;
+  }
+
+ private:
+  using Text = int (*)(NvmlDevice, char*, unsigned int);
+
+  template <typename Function>
+  void find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(::dlsym(library_.get(), name));
+    if (function == nullptr && problem_.empty()) {
+      problem_ =
+          fmt::format("the driver's library has no {}; install a driver of 2021 or later", name);
+    }
+  }
+
+  static std::string text(Text function, NvmlDevice device) {
+    std::array<char, 128> text{};
+    const bool known =
+        function(device, text.data(), static_cast<unsigned int>(text.size())) == kNvmlSuccess;
+    return known ? text.data() : "?";
+  }
+
+  std::map<int, std::int64_t> processes(NvmlDevice device) const {
+    std::vector<NvmlProcess> found(16);
+    int result = kNvmlInsufficientSize;
+    unsigned int count = 0;
+    for (int tries = 0; tries < 4 && result == kNvmlInsufficientSize; ++tries) {
+      found.resize(2 * found.size());  // processes come and go meanwhile
+      count = static_cast<unsigned int>(found.size());
+      result = processes_(device, &count, found.data());
+    }
+    if (result != kNvmlSuccess) return {};
+    std::map<int, std::int64_t> bytes;
+    for (unsigned int i = 0; i < count; ++i) {
+      const bool known = found[i].bytes <= std::numeric_limits<std::int64_t>::max();
+      bytes[static_cast<int>(found[i].pid)] +=
+          known ? static_cast<std::int64_t>(found[i].bytes) : 0;
+    }
+    return bytes;
+  }
+
+  Library library_;
+  std::string problem_;
+  bool running_ = false;
+  int (*init_)() = nullptr;
+  int (*shutdown_)() = nullptr;
+  const char* (*error_)(int) = nullptr;
+  int (*count_)(unsigned int*) = nullptr;
+  int (*device_)(unsigned int, NvmlDevice*) = nullptr;
+  Text name_ = nullptr;
+  Text uuid_ = nullptr;
+  int (*memory_)(NvmlDevice, NvmlMemory*) = nullptr;
+  int (*processes_)(NvmlDevice, unsigned int*, NvmlProcess*) = nullptr;
+};
+
+}  // namespace
+
+NvidiaMemory nvidia_memory(const char* library) {
+  Library loaded(::dlopen(library, RTLD_NOW | RTLD_LOCAL));
+  if (!loaded) return {};
+  const Nvml nvml(std::move(loaded));
+  if (!nvml.problem().empty()) return {.problem = nvml.problem()};
+  return {.gpus = nvml.gpus()};
+}
+
+}  // namespace zero

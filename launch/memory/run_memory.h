@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/memory/growth_watch.h"
+#include "launch/memory/memory_feed.h"
+
+namespace zero {
+
+class Communicator;
+class Console;
+class Instruments;
+class MemoryTrace;
+class UnitListener;
+struct TrainConfig;
+
+/// What a run tells of its memory while it goes on: the log's "memory", run.memory_growth,
+/// run.memory_trace and the counters of run.trace. Used by the rank's host thread. Must end behind
+/// the buffers of the run and before the device.
+class RunMemory {
+ public:
+  /// All must outlive the object; the last two may be null.
+  struct Parts {
+    const TrainConfig& config;
+    Communicator& ranks;
+    Device& device;
+    Console& console;  ///< the first rank's; silent elsewhere
+    MemoryTrace* trace = nullptr;
+    Instruments* instruments = nullptr;
+  };
+  explicit RunMemory(const Parts& parts);
+
+  /// For the model: hears of units for trace and instruments. Null: nobody listens.
+  UnitListener* listener() const { return listener_; }
+  /// Engine::unit_names(), before the first step.
+  void know_units(std::vector<std::string> names);
+  /// From here on memory is of this step and phase.
+  void at(std::int64_t step, std::string_view phase);
+
+  /// Call behind each step. Tells what grew: the first rank on the console, others on standard
+  /// error. Returns it, for the log. Collective where run.memory_growth_action is "stop".
+  std::optional<std::string> after_step(std::int64_t step);
+  /// The field "memory" of the line of the step that after_step() was called for.
+  nlohmann::ordered_json json();
+  /// Whether growth on a rank ends the run: the same on all ranks.
+  bool stops() const { return stops_; }
+
+ private:
+  void ask_ranks();
+
+  Parts parts_;
+  MemoryFeed feed_;
+  UnitListener* listener_ = nullptr;
+  std::optional<GrowthWatch> watch_{};
+  MemoryFigures figures_{};
+  MemoryCapacity capacity_{};
+  std::chrono::steady_clock::time_point asked_{};  // for the capacity
+  std::int64_t steps_ = 0;                         // of this process
+  bool grown_ = false;                             // on this rank
+  bool stops_ = false;
+};
+
+}  // namespace zero

@@ -1,0 +1,247 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/live_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "collectives/backends.h"
+#include "engine/engine.h"
+#include "launch/telemetry/output.h"
+#include "launch/train/plan.h"
+#include "launch/train/training_state.h"
+#include "tests/launch/config_with.h"
+
+// What a plan says is live in a step, beside what it says is allocated.
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Overrides = std::vector<std::string>;
+
+LiveMemory live_with(const Overrides& overrides, int world = 1, int rank = 0) {
+  return plan_live(config_with(overrides, world), rank, world, BackendKind::local);
+}
+
+std::int64_t of(const LiveMemory::Moment& moment, MemoryClass c) {
+  return moment.bytes[static_cast<std::size_t>(c)];
+}
+
+const LiveMemory::Moment& phase(const LiveMemory& live, std::string_view name) {
+  return *std::ranges::find(live.phases, name, &LiveMemory::Moment::name);
+}
+
+/// Bytes at the peak of all tensors of one name.
+std::int64_t at_peak(const LiveMemory& live, std::string_view what) {
+  std::int64_t bytes = 0;
+  for (const LiveMemory::Tensor& tensor : live.tensors)
+    bytes += tensor.what == what ? tensor.bytes : 0;
+  return bytes;
+}
+
+std::vector<std::pair<Overrides, int>> choices() {
+  std::vector<std::pair<Overrides, int>> all;
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    const std::string key = std::string("zero_optimization.stage=") + stage;
+    all.push_back({{key}, 1});
+    all.push_back({{key, "bf16.enabled=true"}, 2});
+    all.push_back({{key, "gradient_accumulation_steps=4", "bf16.enabled=true"}, 2});
+    all.push_back({{key, "activation_checkpointing.recompute=full", "model.layers=3"}, 4});
+    all.push_back({{key, "mesh.tensor=2", "activation_checkpointing.number_checkpoints=2"}, 2});
+    all.push_back({{key, "mesh.tensor=2", "mesh.sequence_parallel=true", "bf16.enabled=true"}, 4});
+    all.push_back({{key, "optimizer.params.moments=8bit", "run.checkpoint.folder=none"}, 2});
+  }
+  return all;
+}
+
+TEST(LiveMemory, IsNeverAboveWhatIsAllocatedInAnyClassAndPhase) {
+  for (const auto& [overrides, world] : choices()) {
+    const TrainConfig config = config_with(overrides, world);
+    for (int rank = 0; rank < world; ++rank) {
+      const LiveMemory live = plan_live(config, rank, world, BackendKind::local);
+      EXPECT_EQ(live.allocated, plan_memory(config, rank, world, BackendKind::local).ledger);
+      ASSERT_EQ(live.phases.size(), 5U);
+      std::vector<LiveMemory::Moment> moments = live.phases;
+      moments.push_back(live.peak);
+      for (const LiveMemory::Moment& moment : moments) {
+        for (const MemoryClass c : all_memory_classes()) {
+          EXPECT_LE(of(moment, c), live.allocated[static_cast<std::size_t>(c)])
+              << moment.name << ", " << name_of(c) << ", " << overrides.front() << ", rank "
+              << rank;
+        }
+        EXPECT_LE(moment.sum(), live.peak.sum()) << moment.name;
+      }
+    }
+  }
+}
+
+TEST(LiveMemory, OfThePeakIsTheSumOfItsTensors) {
+  for (const auto& [overrides, world] : choices()) {
+    const LiveMemory live = live_with(overrides, world);
+    BytesByClass bytes{};
+    for (const LiveMemory::Tensor& tensor : live.tensors)
+      bytes[static_cast<std::size_t>(tensor.memory_class)] += tensor.bytes;
+    EXPECT_EQ(bytes, live.peak.bytes);
+    EXPECT_TRUE(std::ranges::is_sorted(live.tensors, std::greater(), &LiveMemory::Tensor::bytes));
+  }
+}
+
+// The twelve blocks of docs/memory.md: 4 x 512 rows of width 768, 12 heads, fp32.
+TEST(LiveMemory, OfTwelveBlocksIsWhatTheyKeep) {
+  const LiveMemory live =
+      live_with({"model.layers=12", "model.width=768", "model.heads=12", "model.context=512",
+                 "model.vocabulary=3894", "train_batch_size=4", "zero_optimization.stage=0"});
+  constexpr std::int64_t kRows = 4 * 512;
+  constexpr std::int64_t kWidth = kRows * 768 * 4;  // C elements of every row
+  const std::map<std::string_view, std::int64_t> a_block{{"x", kWidth},
+                                                         {"qkv", 3 * kWidth},
+                                                         {"attended", kWidth},
+                                                         {"middle", kWidth},
+                                                         {"hidden", 4 * kWidth},
+                                                         {"logsumexp", kRows * 12 * 4},
+                                                         {"statistics", kRows * 8},
+                                                         {"middle_statistics", kRows * 8}};
+  std::int64_t kept = 0;
+  for (const auto& [name, bytes] : a_block) {
+    EXPECT_EQ(at_peak(live, name), 12 * bytes) << name;
+    kept += 12 * bytes;
+  }
+  EXPECT_EQ(kept, 756'547'584);  // 721.5 MiB: 30,784 bytes a row and block
+  // Behind forward also the last norm's input, statistics and output.
+  EXPECT_EQ(of(phase(live, "forward"), MemoryClass::activations), kept + 2 * kWidth + kRows * 8);
+  EXPECT_EQ(of(phase(live, "before"), MemoryClass::activations), 0);
+  EXPECT_EQ(of(phase(live, "backward"), MemoryClass::activations), 0);
+  EXPECT_EQ(live.peak.name, "backward of h.11: gelu_backward");
+  // What a rank has as gradients then: those of the last block and of the embedding.
+  const std::int64_t block = 12 * 768 * 768 + 13 * 768;
+  const std::int64_t embedding = (3894 + 512) * 768;
+  EXPECT_EQ(of(live.peak, MemoryClass::gradients), 4 * (block + embedding + 2 * 768));
+}
+
+TEST(LiveMemory, OfStatesIsThatOfTheStage) {
+  constexpr std::int64_t kBlock = 12 * 64 * 64 + 13 * 64;
+  constexpr std::int64_t kAll = 2 * kBlock + (256 + 32) * 64 + 2 * 64;  // of multiples of 64
+  constexpr std::int64_t kPadded = kAll + 2 * 64;  // a block's two shards are multiples of 64, too
+  const LiveMemory zero = live_with({"zero_optimization.stage=0"});
+  for (const LiveMemory::Moment& moment : zero.phases) {
+    EXPECT_EQ(of(moment, MemoryClass::parameters), 4 * kAll) << moment.name;
+    EXPECT_EQ(of(moment, MemoryClass::optimizer), 8 * kAll) << moment.name;
+    const std::int64_t gradients = of(moment, MemoryClass::gradients);
+    if (moment.name == "backward") EXPECT_EQ(gradients, 4 * kAll);
+    if (moment.name == "before" || moment.name == "step") EXPECT_EQ(gradients, 0) << moment.name;
+  }
+  const LiveMemory two = live_with({"zero_optimization.stage=2", "bf16.enabled=true"}, 2);
+  EXPECT_EQ(of(phase(two, "before"), MemoryClass::parameters), 2 * kPadded);
+  EXPECT_EQ(of(phase(two, "before"), MemoryClass::optimizer), 12 * kPadded / 2);
+  EXPECT_EQ(of(phase(two, "backward"), MemoryClass::gradients), 2 * kPadded / 2);
+  EXPECT_EQ(of(phase(two, "forward"), MemoryClass::gathered), 0);
+}
+
+// Sums of earlier micro-batches: none before the first, one for every bit of their number.
+TEST(LiveMemory, OfAccumulationIsTheSumsThatAreHeld) {
+  const LiveMemory live = live_with({"zero_optimization.stage=2", "train_batch_size=4",
+                                     "bf16.enabled=true", "gradient_accumulation_steps=4"});
+  EXPECT_EQ(of(phase(live, "before"), MemoryClass::gradients), 0);
+  // Behind forward of the fourth: the sum of two, and the third's.
+  EXPECT_EQ(of(phase(live, "forward"), MemoryClass::gradients),
+            2 * of(phase(live, "forward"), MemoryClass::optimizer) / 3);
+  EXPECT_EQ(live.micro_batch, 4);
+}
+
+// Windows as the schedule has them: issued, and read later.
+TEST(LiveMemory, OfWindowsFollowsTheSchedule) {
+  const TrainConfig config = config_with({"zero_optimization.stage=3", "model.layers=3",
+                                          "zero_optimization.stage3_param_persistence_threshold=0"},
+                                         2);
+  const LiveMemory live = plan_live(config, 0, 2, BackendKind::local);
+  const auto device = plan_device(config);
+  const auto nobody = planning::communicator(0, 2, BackendKind::local, device.get());
+  Mesh mesh(*nobody, config.mesh);
+  TrainingState state(config, mesh, *device);
+  const Schedule& schedule = state.engine().schedule();
+  const auto head =
+      std::ranges::find_if(schedule.steps,
+                           [](const ScheduleStep& step) { return step.use.phase == Phase::both; }) -
+      schedule.steps.begin();
+  const auto alive_before = [&](std::int64_t step) {
+    std::int64_t bytes = 0;
+    for (const Window& window : schedule.windows)
+      bytes += window.issue < step && step <= window.last ? window.bytes : 0;
+    return bytes;
+  };
+  EXPECT_GT(alive_before(head), 0);
+  EXPECT_EQ(of(phase(live, "before"), MemoryClass::gathered), alive_before(0));
+  EXPECT_EQ(of(phase(live, "forward"), MemoryClass::gathered), alive_before(head));
+  EXPECT_EQ(of(phase(live, "loss"), MemoryClass::gathered), alive_before(head + 1));
+  EXPECT_EQ(of(phase(live, "backward"), MemoryClass::gathered), 0);
+}
+
+TEST(LiveMemory, IsTheSameInTextAndJson) {
+  const Plan plan = make_plan(config_with({"zero_optimization.stage=3"}, 2), BackendKind::local);
+  const nlohmann::json json = plan.json()["live"];
+  const std::string text = plan.text(LiveMemory::Labels::all);
+  for (std::size_t i = 0; i < plan.live.phases.size(); ++i) {
+    EXPECT_EQ(json["phases"][i]["phase"], plan.live.phases[i].name);
+    EXPECT_EQ(json["phases"][i]["sum"], plan.live.phases[i].sum());
+  }
+  std::int64_t tensors = 0;
+  for (const nlohmann::json& tensor : json["peak"]["tensors"]) {
+    tensors += tensor["bytes"].get<std::int64_t>();
+    EXPECT_THAT(text, HasSubstr(tensor["tensor"].get<std::string>()));
+  }
+  EXPECT_EQ(tensors, json["peak"]["sum"]);
+  EXPECT_THAT(text, HasSubstr(json["peak"]["moment"].get<std::string>()));
+  std::string row = fmt::format("  {:<13}", "optimizer");
+  for (const nlohmann::json& each : json["phases"])
+    row += fmt::format(" {:>12}", bytes_text(each["bytes"]["optimizer"].get<double>()));
+  for (const char* column : {"peak", "allocated"}) {
+    const nlohmann::json& bytes =
+        std::string(column) == "peak" ? json["peak"]["bytes"] : json["allocated"];
+    row += fmt::format(" {:>12}", bytes_text(bytes["optimizer"].get<double>()));
+  }
+  EXPECT_THAT(text, HasSubstr(row + "\n"));
+}
+
+TEST(LiveMemory, NamesTheLargestTensorsAloneUnlessAllAreAskedFor) {
+  const LiveMemory live = live_with({"zero_optimization.stage=1"}, 2);
+  const std::string few = live.text(LiveMemory::Labels::largest);
+  const std::string all = live.text(LiveMemory::Labels::all);
+  EXPECT_THAT(few, HasSubstr("smaller ones; --labels names them"));
+  EXPECT_THAT(all, ::testing::Not(HasSubstr("--labels")));
+  EXPECT_THAT(all, HasSubstr("hidden of block 0 to block 1 (2 x "));
+  EXPECT_THAT(all, HasSubstr("middle_statistics"));
+}
+
+// Nothing is allocated by a step, so the ledger's peak is the sum of what its labels hold now.
+TEST(LiveMemory, IsOfALedgerWhosePeakIsTheSumOfItsLabels) {
+  for (const auto& [overrides, world] : choices()) {
+    TrainConfig config = config_with(overrides, world);
+    config.checkpoints = {};
+    const auto device = plan_device(config);
+    const auto nobody = planning::communicator(0, world, BackendKind::local, device.get());
+    Mesh mesh(*nobody, config.mesh);
+    static_cast<void>(live_memory(config, mesh, *device));  // and its buffers are gone
+    EXPECT_TRUE(device->ledger().snapshot().labels.empty());
+    const BytesByClass peak = device->ledger().snapshot().peak;
+    const TrainingState state(config, mesh, *device);
+    const MemorySnapshot memory = device->ledger().snapshot();
+    BytesByClass labels{};
+    for (const MemoryClass c : all_memory_classes()) {
+      for (const auto& [label, bytes] : memory.labels) {
+        if (label.starts_with(std::string(name_of(c)) + "/"))
+          labels[static_cast<std::size_t>(c)] += bytes;
+      }
+    }
+    EXPECT_EQ(labels, memory.current);
+    EXPECT_EQ(labels, memory.peak) << overrides.front();
+    EXPECT_EQ(peak, memory.peak) << overrides.front();
+  }
+}
+
+}  // namespace
+}  // namespace zero::testing

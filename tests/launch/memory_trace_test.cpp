@@ -1,0 +1,268 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/memory/memory_trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "launch/memory/memory_feed.h"
+#include "launch/memory/memory_picture.h"
+#include "launch/memory/memory_report.h"
+#include "launch/memory/memory_series.h"
+#include "tests/errors.h"
+#include "tests/scratch.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::int64_t kKiB = 1024;
+
+/// Writes a trace as a run does, one line a call.
+class WrittenTrace {
+ public:
+  explicit WrittenTrace(const std::string& path, std::int64_t most = std::int64_t{1} << 20)
+      : file_({.path = path, .most_bytes = most}) {
+    file_.begin({{{MemoryClass::parameters, "h.1"}, 40 * kKiB}}, 1000 * kKiB);
+    total_ = 40 * kKiB;
+    file_.units({"h", "h.1", "h.10"});
+  }
+
+  void event(std::int64_t step, const char* phase, MemoryClass c, const char* label,
+             std::int64_t bytes) {
+    total_ += bytes;
+    file_.write({.seconds = seconds_ += 0.001,
+                 .step = step,
+                 .phase = phase,
+                 .memory_class = c,
+                 .label = label,
+                 .bytes = bytes,
+                 .total = total_});
+  }
+  /// Activations come and go, and `leak` bytes stay.
+  void step(std::int64_t step, std::int64_t leak) {
+    event(step, "forward", MemoryClass::activations, "a \"b\" <c>", 100 * kKiB);
+    event(step, "backward", MemoryClass::activations, "a \"b\" <c>", -100 * kKiB);
+    if (leak > 0) event(step, "update", MemoryClass::optimizer, "h.10.moment", leak);
+  }
+  void end() { file_.end(seconds_ += 0.001); }
+
+ private:
+  MemoryTraceFile file_;
+  std::int64_t total_ = 0;
+  double seconds_ = 0;
+};
+
+TEST(MemoryTraces, ALeakOfAKibibyteAStepIsNamedAfterTwentySteps) {
+  const Scratch folder;
+  const std::string path = folder.path("m");
+  {
+    WrittenTrace trace(path);
+    for (int step = 1; step <= 20; ++step) trace.step(step, kKiB);
+    trace.end();
+  }
+  const auto leaks = memory_report::leaks(read_memory(path), kKiB);
+  EXPECT_TRUE(leaks.found);
+  EXPECT_THAT(leaks.text, AllOf(HasSubstr("optimizer h.10.moment (unit h.10), 1.00 KiB a step"),
+                                HasSubstr("steps 1 to 20"), Not(HasSubstr("activations")),
+                                Not(HasSubstr("parameters"))));
+}
+
+TEST(MemoryTraces, WhatComesAndGoesIsNoLeakNorIsAWarmUp) {
+  const Scratch folder;
+  const std::string path = folder.path("m");
+  {
+    WrittenTrace trace(path);
+    for (int step = 1; step <= 40; ++step) trace.step(step, step <= 2 ? 64 * kKiB : 0);
+    trace.end();
+  }
+  const auto leaks = memory_report::leaks(read_memory(path), 1);
+  EXPECT_FALSE(leaks.found) << leaks.text;
+  EXPECT_THAT(leaks.text, HasSubstr("nothing kept growing by 1 B or more"));
+}
+
+TEST(MemoryTraces, ThePeakHasItsStepPhaseAndLabels) {
+  const Scratch folder;
+  const std::string path = folder.path("m");
+  {
+    WrittenTrace trace(path);
+    trace.step(1, 10 * kKiB);
+    trace.step(2, 10 * kKiB);
+    trace.end();
+  }
+  const MemorySeries series = read_memory(path);
+  const MemoryPeak peak = peak_of(series);
+  EXPECT_EQ(peak.total, (40 + 10 + 100) * kKiB);  // in the second forward
+  const auto& place = series.places.at(static_cast<std::size_t>(peak.place));
+  EXPECT_EQ(place.step, 2);
+  EXPECT_EQ(place.phase, "forward");
+  const auto labels = memory_report::largest_labels(series, peak.state, 2);
+  ASSERT_EQ(labels.size(), 2U);
+  EXPECT_EQ(labels[0].bytes, 100 * kKiB);
+  EXPECT_EQ(labels[0].label->name, "a \"b\" <c>");
+  EXPECT_EQ(labels[0].label->unit, "");
+  EXPECT_EQ(labels[1].label->unit, "h.1");
+  EXPECT_EQ(end_of(series).total, 60 * kKiB);
+  EXPECT_THAT(memory_report::summary(series, 9),
+              AllOf(HasSubstr("peak of the sum: 150.00 KiB, at step 2, forward"),
+                    HasSubstr("of 1000.00 KiB of the device: 15.0 %")));
+}
+
+TEST(MemoryTraces, ALongTraceStaysBoundedAndKeepsItsNewestHalf) {
+  const Scratch folder;
+  const std::string path = folder.path("m");
+  constexpr std::int64_t kMost = std::int64_t{1} << 16;
+  {
+    WrittenTrace trace(path, kMost);
+    for (int step = 1; step <= 2000; ++step) trace.step(step, kKiB);
+    trace.end();
+  }
+  const auto size = [](const std::string& file) {
+    return static_cast<std::int64_t>(std::filesystem::file_size(file));
+  };
+  EXPECT_LE(size(path) + size(earlier_part(path)), kMost);
+  EXPECT_GT(size(earlier_part(path)), kMost / 4);
+  const MemorySeries series = read_memory(path);
+  EXPECT_EQ(series.places.back().step, 2000);
+  EXPECT_GT(series.places.front().step, 1);
+  EXPECT_EQ(end_of(series).total, (40 + 2000) * kKiB);  // what was dropped still counts
+  EXPECT_TRUE(memory_report::leaks(series, kKiB).found);
+  std::filesystem::remove(earlier_part(path));  // the newest part is readable alone
+  EXPECT_EQ(end_of(read_memory(path)).total, (40 + 2000) * kKiB);
+}
+
+TEST(MemoryTraces, ABrokenTraceIsAnErrorWithItsLine) {
+  const Scratch folder;
+  const std::string path = folder.path("m");
+  {
+    WrittenTrace trace(path);
+    trace.step(1, kKiB);
+    trace.end();
+  }
+  const std::string whole = folder.read("m");
+  const auto error_with = [&](const std::string& text) {
+    folder.write("m", text);
+    return error_of([&] { read_memory(path); });
+  };
+  // Lines: head, charged, units, forward, backward, update, end.
+  EXPECT_EQ(error_with(whole), "no error");
+  EXPECT_THAT(error_with(whole.substr(0, whole.size() - 5)),
+              HasSubstr(path + ":7: the line is cut"));
+  const std::size_t fifth = whole.find("\"phase\":\"backward\"");
+  std::string other = whole;
+  other.replace(other.find("-102400", fifth), 7, "-102401");
+  EXPECT_THAT(error_with(other),
+              AllOf(HasSubstr(path + ":5: bytes"), HasSubstr("but the label holds 102400 bytes")));
+  other = whole;
+  other.erase(other.rfind('\n', fifth) + 1, other.find('\n', fifth) - other.rfind('\n', fifth));
+  EXPECT_THAT(error_with(other), AllOf(HasSubstr(path + ":5: total: found 41984"),
+                                       HasSubstr("the lines before and this one sum to 144384")));
+  EXPECT_THAT(error_with("{\"memory_trace\":2}\n"), HasSubstr(":1: memory_trace: found version 2"));
+  EXPECT_THAT(error_with("{\"memory_trace\":1\n"), HasSubstr(":1: is not a JSON object"));
+  EXPECT_THAT(error_with(""), HasSubstr("is empty, expected a trace"));
+  EXPECT_THAT(error_of([&] { read_memory(folder.path()); }), HasSubstr("is a folder"));
+  EXPECT_THAT(error_of([&] { read_memory(folder.path("none")); }), HasSubstr("No such file"));
+}
+
+TEST(MemoryTraces, AFeedsEventsGoThroughAThreadIntoTheFile) {
+  const Scratch folder;
+  const std::string path = folder.path("m");
+  const auto device = cpu::open();
+  const Buffer before = device->allocate(256, DType::fp32, MemoryClass::parameters, "h.0");
+  {
+    MemoryTrace trace({.path = path});
+    MemoryFeed feed(*device);
+    trace.start(device->ledger().snapshot(), 0);
+    feed.listen([&](const MemoryEvent& event, const BytesByClass&) { trace.record(event); });
+    trace.units({"h.0"});
+    for (int step = 1; step <= 3; ++step) {
+      trace.at(step, "forward");
+      const Buffer kept = device->allocate(100, DType::fp32, MemoryClass::activations, "kept");
+      trace.unit("h.0", Phase::backward);
+    }
+    const MemoryFigures figures = feed.take();
+    EXPECT_EQ(figures.total, 1024);
+    EXPECT_EQ(figures.peak_total, 1024 + 400);
+    EXPECT_EQ(figures.peak[static_cast<std::size_t>(MemoryClass::activations)], 400);
+    EXPECT_EQ(feed.take().peak_total, 1024);
+  }
+  const MemorySeries series = read_memory(path);
+  EXPECT_TRUE(series.whole);
+  ASSERT_EQ(series.changes.size(), 1U + 3 * 2);
+  EXPECT_EQ(series.places.back().step, 3);
+  EXPECT_EQ(series.places.back().phase, "backward");
+  EXPECT_EQ(end_of(series).total, 1024);
+}
+
+TEST(MemoryTraces, AFileThatCannotBeWrittenIsNamed) {
+  EXPECT_THAT(error_of([] { MemoryTrace({.path = "/nonexistent/m"}); }),
+              HasSubstr("run.memory_trace: cannot write /nonexistent/m"));
+}
+
+/// The names of the elements that are open at the end of a page; throws if one closes another.
+std::vector<std::string> open_elements(std::string_view page) {
+  std::vector<std::string> open;
+  for (std::size_t at = page.find('<'); at != std::string_view::npos; at = page.find('<', at + 1)) {
+    const std::size_t end = page.find('>', at);
+    ZERO_CHECK(end != std::string_view::npos, "an element without an end at {}", at);
+    const std::string_view element = page.substr(at + 1, end - at - 1);
+    if (element.starts_with('!') || element.ends_with('/')) continue;
+    const std::string name(element.substr(0, element.find(' ')));
+    if (!name.starts_with('/')) {
+      open.push_back(name);
+      continue;
+    }
+    ZERO_CHECK(!open.empty() && "/" + open.back() == name, "{} closes {}", name,
+               open.empty() ? "nothing" : open.back());
+    open.pop_back();
+  }
+  return open;
+}
+
+TEST(MemoryPictures, AreWellFormedAndNeedNoNetwork) {
+  const Scratch folder;
+  const std::string path = folder.path("m");
+  {
+    WrittenTrace trace(path);
+    for (int step = 1; step <= 5; ++step) trace.step(step, kKiB);
+    trace.end();
+  }
+  save_memory_picture(read_memory(path), 10, folder.path("m.html"));
+  const std::string page = folder.read("m.html");
+  EXPECT_TRUE(open_elements(page).empty());
+  EXPECT_THAT(
+      page, AllOf(HasSubstr("<path class=\"activations\""), HasSubstr("prefers-color-scheme: dark"),
+                  HasSubstr("a &quot;b&quot; &lt;c&gt;"), HasSubstr("step 5, forward")));
+  EXPECT_THAT(page,
+              AllOf(Not(HasSubstr("http")), Not(HasSubstr("<script")), Not(HasSubstr("url("))));
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"m", "m.html"}));
+  EXPECT_THAT(error_of([&] { save_memory_picture(read_memory(path), 1, "/nonexistent/p.html"); }),
+              HasSubstr("/nonexistent/p.html"));
+}
+
+TEST(MemoryPictures, AColumnHasTheLargestSumOfItsTime) {
+  MemorySeries series;
+  series.labels = {{.memory_class = MemoryClass::other, .name = "x"}};
+  series.places = {{.seconds = 0, .step = 0, .phase = "setup"},
+                   {.seconds = 5, .step = 1, .phase = "forward"}};
+  // A peak of a moment in the fourth of ten columns.
+  series.changes = {{.seconds = 0, .place = 0, .label = 0, .bytes = 10},
+                    {.seconds = 3.2, .place = 0, .label = 0, .bytes = 90},
+                    {.seconds = 3.3, .place = 0, .label = 0, .bytes = -95},
+                    {.seconds = 10, .place = 1, .label = 0, .bytes = 1}};
+  const auto columns = picture_columns(series, 10);
+  ASSERT_EQ(columns.size(), 10U);
+  const std::vector<std::int64_t> expected{10, 10, 10, 100, 5, 5, 5, 5, 5, 6};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(columns[i].total, expected[i]) << i;
+    EXPECT_EQ(columns[i].place, i < 5 ? 0 : 1) << i;
+  }
+}
+
+}  // namespace
+}  // namespace zero::testing
