@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,57 +13,18 @@
 #include <vector>
 
 #include "architecture/family.h"
-#include "base/mixed_bits.h"
 #include "base/seconds_since.h"
 #include "bench/random_weights.h"
+#include "bench/request_mix.h"
 #include "bench/section.h"
 #include "bench/timing.h"
+#include "inference/cache_demand.h"
 #include "inference/generator.h"
 
 namespace zero::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// Random numbers of a seed, in [0, 1).
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : seed_(seed) {}
-  double next() { return static_cast<double>(split_mix(seed_, counter_++) >> 11) * 0x1p-53; }
-  double exponential(double mean) { return -mean * std::log1p(-next()); }
-
- private:
-  std::uint64_t seed_;
-  std::uint64_t counter_ = 0;
-};
-
-/// Requests of prompts and answers whose lengths are exponentially distributed around these means:
-/// most are short, some are as long as the context.
-struct Mix {
-  std::int64_t requests = 0;
-  double prompt = 32;
-  double answer = 64;
-  std::int64_t longest = 512;  // of a prompt with its answer
-
-  std::vector<GenerationRequest> made(std::int64_t vocabulary) const {
-    Random random(7);
-    std::vector<GenerationRequest> all;
-    for (std::int64_t i = 0; i < requests; ++i) {
-      const auto length = [&](double mean) {
-        const auto whole = 1 + static_cast<std::int64_t>(random.exponential(mean));
-        return std::min(whole, longest / 2);
-      };
-      GenerationRequest request;
-      request.prompt.resize(static_cast<std::size_t>(length(prompt)));
-      for (std::uint32_t& token : request.prompt) {
-        token = static_cast<std::uint32_t>(random.next() * static_cast<double>(vocabulary));
-      }
-      request.max_tokens = length(answer);
-      all.push_back(std::move(request));
-    }
-    return all;
-  }
-};
 
 /// To be generated.
 double tokens_of(const std::vector<GenerationRequest>& requests) {
@@ -161,12 +121,13 @@ class Serving final : public Section {
   void measure(Context& context) const {
     const DecoderShape config = decoder_shape({{"name", "gpt2-124m"}});
     const auto device = cpu::open({.threads = context.threads()});
-    InferenceModel model(
-        *device, config,
-        {.dtype = dtype_from_name(dtype_), .requests = kSlots, .request_tokens = Mix().longest});
+    InferenceModel model(*device, config,
+                         {.dtype = dtype_from_name(dtype_),
+                          .requests = kSlots,
+                          .request_tokens = RequestMix().longest});
     fill_with_random_weights(model);
     const std::vector<GenerationRequest> requests =
-        Mix{.requests = kRequests}.made(model.vocabulary());
+        RequestMix{.requests = kRequests}.made(model.vocabulary());
     const std::vector<double> at_once(requests.size(), 0);
     const double tokens = tokens_of(requests);
     std::vector<double> continuous, fixed, padded;
@@ -183,7 +144,45 @@ class Serving final : public Section {
           fmt::format("gpt2-124m, {} requests, continuous; limit: {}", kRequests, limit), rate,
           *std::max_element(continuous.begin(), continuous.end()), "tokens/s", median_rate(*of));
     }
+    beside_contiguous(context.report(), model, requests);
     under_load(context.report(), *device, config, rate);
+  }
+
+  // The same requests with the cache that they need at once, as zero_generate has it by default,
+  // beside `contiguous`, whose cache holds the longest for each slot.
+  void beside_contiguous(Report& report, InferenceModel& contiguous,
+                         const std::vector<GenerationRequest>& requests) const {
+    const InferenceOptions& reserved = contiguous.options();
+    std::vector<RequestLength> lengths;
+    for (const GenerationRequest& each : requests) {
+      lengths.push_back({std::ssize(each.prompt), each.max_tokens});
+    }
+    const CacheDemand demand = cache_demand(
+        lengths,
+        {.slots = reserved.requests, .rows = reserved.rows, .block_tokens = reserved.block_tokens});
+    InferenceOptions planned = reserved;
+    planned.cache_tokens = demand.at_once * reserved.block_tokens;
+    InferenceModel model(contiguous.device(), decoder_shape({{"name", "gpt2-124m"}}), planned);
+    fill_with_random_weights(model);
+    const std::vector<double> at_once(requests.size(), 0);
+    const double tokens = tokens_of(requests);
+    std::vector<double> paged, whole;
+    std::int64_t preemptions = 0;
+    for (int round = 0; round < rounds_; ++round) {
+      whole.push_back(tokens / answer(contiguous, {}, requests, at_once, false).seconds);
+      const Times times = answer(model, {}, requests, at_once, false);
+      paged.push_back(tokens / times.seconds);
+      preemptions += times.preemptions;
+    }
+    add(report, "cache for what requests need at once; limit: for the longest of each",
+        median_rate(paged), *std::max_element(paged.begin(), paged.end()), "tokens/s",
+        median_rate(whole));
+    report.note(fmt::format(
+        "that cache has {} blocks, {:.1f} % of the {} that {} requests reserve for the longest, of "
+        "{} tokens; {} preemptions",
+        demand.at_once,
+        100.0 * static_cast<double>(demand.at_once) / static_cast<double>(demand.contiguous),
+        demand.contiguous, reserved.requests, demand.longest * reserved.block_tokens, preemptions));
   }
 
   // Batches of kSlots requests, each begun once all before have ended.
@@ -217,11 +216,11 @@ class Serving final : public Section {
     InferenceModel model(device, config,
                          {.dtype = dtype_from_name(dtype_),
                           .requests = kSlots,
-                          .request_tokens = Mix().longest,
-                          .cache_tokens = kSlots * Mix().longest / 8});
+                          .request_tokens = RequestMix().longest,
+                          .cache_tokens = kSlots * RequestMix().longest / 8});
     fill_with_random_weights(model);
     const std::vector<GenerationRequest> requests =
-        Mix{.requests = kLoadRequests}.made(model.vocabulary());
+        RequestMix{.requests = kLoadRequests}.made(model.vocabulary());
     const double tokens = tokens_of(requests);
     const double mean_gap = tokens / static_cast<double>(requests.size()) / (load_ * rate);
     Random random(8);

@@ -390,7 +390,7 @@ void InferenceModel::forward_head() {
 std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,
                                                      const InferenceOptions& options, Mesh* mesh) {
   const ModelFolder files(folder);
-  files.check_format(options.weights);
+  files.check_format(options.weights, options.keep);
   auto model =
       std::make_unique<InferenceModel>(device, files.shape(), files.with_groups(options), mesh);
   model->load(files.source());

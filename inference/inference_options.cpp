@@ -46,6 +46,7 @@ ModelWeights::Options weight_options(const InferenceOptions& options) {
   return {.dtype = options.dtype,
           .format = options.weights,
           .group = options.weight_group,
+          .keep = options.keep,
           .windows = options.windows};
 }
 
@@ -68,14 +69,14 @@ std::string agreement_lines(const InferenceOptions& options, const DecoderShape&
   const InferenceOptions& o = options;
   return fmt::format(
       "layers: {}\nwidth: {}\nheads: {}\nkey/value heads: {}\nhead width: {}\nintermediate: {}\n"
-      "vocabulary: {}\ndtype: {}\nweights: {}\nweight_group: {}\ncache: {}\nrequests: "
-      "{}\nrequest_tokens: {}\n"
+      "vocabulary: {}\ndtype: {}\nweights: {}\nweight_group: {}\nkeep: {}\ncache: {}\n"
+      "requests: {}\nrequest_tokens: {}\n"
       "block_tokens: {}\ncache_tokens: {}\nhost_tokens: {}\nrows: {}\nlogit_rows: {}\n"
       "windows: {}\n",
       d.layers, d.width, d.heads, d.kv_heads, d.head_width, d.intermediate, d.vocabulary,
-      name_of(o.dtype), name_of(o.weights), o.weight_group, name_of(o.cache), o.requests,
-      o.request_tokens, o.block_tokens, o.cache_tokens, o.host_tokens, o.rows, o.logit_rows,
-      o.windows);
+      name_of(o.dtype), name_of(o.weights), o.weight_group, o.keep.text(), name_of(o.cache),
+      o.requests, o.request_tokens, o.block_tokens, o.cache_tokens, o.host_tokens, o.rows,
+      o.logit_rows, o.windows);
 }
 
 }  // namespace zero

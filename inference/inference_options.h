@@ -7,6 +7,7 @@
 
 #include "architecture/decoder_shape.h"
 #include "inference/key_value_cache.h"
+#include "inference/matrix_roles.h"
 #include "inference/model_weights.h"
 #include "ops/inference_ops.h"
 
@@ -17,6 +18,7 @@ struct InferenceOptions {
   WeightFormat weights =
       WeightFormat::plain;                  ///< of all matrices; of u4 tables of tokens are plain
   std::int64_t weight_group = 0;            ///< of u4: as WeightShape::group
+  MatrixRoles keep{};                       ///< matrices that stay plain beside codes
   CacheFormat cache = CacheFormat::plain;   ///< of keys and values
   std::int64_t requests = 1;                ///< sequences in the cache at a time
   std::int64_t request_tokens = 0;          ///< of the longest sequence; 0: the model's context

@@ -74,7 +74,8 @@ std::int64_t KeyValueCache::open(std::span<const std::uint32_t> tokens) {
   pool_.acquire(prefix.blocks);
   free->table = std::move(prefix.blocks);
   free->tokens.assign(tokens.begin(), tokens.begin() + prefix.tokens);
-  reused_ += prefix.tokens;
+  counts_.reused += prefix.tokens;
+  counts_.most_used = std::max(counts_.most_used, size_.blocks - pool_.available());
   return free - sequences_.begin();
 }
 
@@ -112,7 +113,10 @@ void KeyValueCache::append(std::int64_t slot, std::span<const std::uint32_t> tok
     if (of.tokens.size() < of.table.size() * size) continue;
     of.table.back() = pool_.publish(of.table, std::span(of.tokens).last(size));
   }
-  appended_ += std::ssize(tokens);
+  counts_.appended += std::ssize(tokens);
+  counts_.held += std::ssize(of.tokens);
+  counts_.places += std::ssize(of.table) * size_.shape.block_tokens;
+  counts_.most_used = std::max(counts_.most_used, size_.blocks - pool_.available());
 }
 
 void KeyValueCache::trim(std::int64_t slot, std::int64_t length) {
@@ -127,7 +131,8 @@ void KeyValueCache::trim(std::int64_t slot, std::int64_t length) {
 }
 
 KeyValueCache::Usage KeyValueCache::usage() const {
-  Usage usage{pool_.usage(), 0, appended_, reused_};
+  Usage usage = counts_;
+  static_cast<BlockPool::Usage&>(usage) = pool_.usage();
   for (const Sequence& each : sequences_) usage.tokens += std::ssize(each.tokens);
   return usage;
 }

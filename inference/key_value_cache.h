@@ -71,9 +71,14 @@ class KeyValueCache {
   std::int64_t available_blocks() const { return pool_.available(); }
 
   struct Usage : BlockPool::Usage {
-    std::int64_t tokens = 0;    ///< of all open sequences, shared ones once for each
-    std::int64_t appended = 0;  ///< tokens, since the start
-    std::int64_t reused = 0;    ///< tokens that open() found, since the start
+    std::int64_t tokens = 0;     ///< of all open sequences, shared ones once for each
+    std::int64_t appended = 0;   ///< tokens, since the start
+    std::int64_t reused = 0;     ///< tokens that open() found, since the start
+    std::int64_t most_used = 0;  ///< blocks with users at once, since the start
+    /// Tokens of the sequence, and places of its blocks, after each append(): their quotient tells
+    /// how full the blocks of sequences were on average.
+    std::int64_t held = 0;
+    std::int64_t places = 0;
   };
   Usage usage() const;
 
@@ -97,8 +102,7 @@ class KeyValueCache {
   Buffer host_memory_;  // (host_blocks, layers)
   std::vector<Sequence> sequences_;
   BlockPool pool_;
-  std::int64_t appended_ = 0;
-  std::int64_t reused_ = 0;
+  Usage counts_;  // those since the start
 };
 
 }  // namespace zero

@@ -73,6 +73,11 @@ WeightFormat stored_format(const std::string& folder) {
   return format_of(read_hf_model(folder), folder);
 }
 
+std::int64_t stored_group(const std::string& folder) {
+  const HfModel model = read_hf_model(folder);
+  return model.groups ? model.groups->group : 0;
+}
+
 ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
   const HfModel model = read_hf_model(folder);
   shape_ = model.shape;
@@ -91,7 +96,11 @@ ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
   }
 }
 
-void ModelFolder::check_format(WeightFormat wanted) const {
+void ModelFolder::check_format(WeightFormat wanted, MatrixRoles keep) const {
+  ZERO_CHECK(format_ == WeightFormat::plain || keep.empty(),
+             "{}: its matrices are codes of {}, and {} are to stay as they were before; expected "
+             "the folder from which the codes were made, or none to keep",
+             folder_, codes_, keep.text());
   if (format_ == wanted) return;
   const std::string folder_of_codes =
       format_ == WeightFormat::u4 ? "no --weights" : fmt::format("--weights {}, or none", codes_);

@@ -21,6 +21,8 @@ namespace zero {
 /// The format of the matrices in a Hugging Face folder, as its config.json has it; plain: elements.
 /// Any format can be made of elements. Throws zero::Error naming file, field, found and expected.
 WeightFormat stored_format(const std::string& folder);
+/// Likewise the inputs of a group of the codes, as WeightShape::group; 0 of formats without.
+std::int64_t stored_group(const std::string& folder);
 
 /// A Hugging Face folder, whose files are open and fit its config.json.
 class ModelFolder {
@@ -36,8 +38,9 @@ class ModelFolder {
   InferenceOptions with_groups(InferenceOptions options) const;
   /// The format's name, or the method whose codes they are: "int8", "gptq"; "dtype" of elements.
   const std::string& codes() const { return codes_; }
-  /// Throws zero::Error, with what would work, if weights of that format cannot be had.
-  void check_format(WeightFormat wanted) const;
+  /// Throws zero::Error, with what would work, if weights of that format, but for plain matrices
+  /// of the roles `keep`, cannot be had.
+  void check_format(WeightFormat wanted, MatrixRoles keep = {}) const;
   /// Of weights in a format that can be had; the folder must outlive it, unmoved.
   ModelWeights::Source source() const;
 

@@ -56,32 +56,47 @@ ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit
   }
 }
 
-WeightShape ModelWeights::shape(const DecoderParameter& parameter, std::int64_t out) const {
-  return {parameter.held_in(), out,
-          parameter.layout,    options_.dtype,
-          options_.format,     held_group(options_.group, parameter)};
+WeightFormat ModelWeights::format_of(MatrixRole role) const {
+  return options_.keep.has(role) ? WeightFormat::plain : options_.format;
 }
 
 // Of u4 the matrices of blocks alone are codes.
-WeightShape ModelWeights::table_shape(const DecoderParameter& table, std::int64_t out) const {
-  WeightShape whole = shape(table, out);
-  if (whole.format == WeightFormat::u4) whole.format = WeightFormat::plain;
-  return whole;
+WeightFormat ModelWeights::format_of_table(std::size_t parameter) const {
+  const bool kept =
+      options_.format == WeightFormat::u4 ||
+      (parameter == parameters_.embedding &&
+       format_of(MatrixRole::embedding) == WeightFormat::plain) ||
+      (parameter == parameters_.head && format_of(MatrixRole::head) == WeightFormat::plain);
+  return kept ? WeightFormat::plain : options_.format;
+}
+
+WeightShape ModelWeights::shape(const DecoderParameter& parameter, std::int64_t out,
+                                WeightFormat format) const {
+  return {parameter.held_in(), out,    parameter.layout,
+          options_.dtype,      format, held_group(options_.group, parameter)};
 }
 
 BlockLayout::Shapes ModelWeights::block_shapes() const {
+  // Of BlockLayout::kMatrices.
+  constexpr std::array kRoles = {MatrixRole::qkv, MatrixRole::projection, MatrixRole::hidden,
+                                 MatrixRole::output};
+  static_assert(kRoles.size() == BlockLayout::kMatrices.size());
   BlockLayout::Shapes shapes;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const auto& of = parameters_.all[parameters_.in_block(0, BlockLayout::kMatrices[i])];
-    shapes[i] = shape(of, of.held_out());
+    shapes[i] = shape(of, of.held_out(), format_of(kRoles.at(i)));
   }
   return shapes;
 }
 
-// Whole groups of columns, so that no bit of a column depends on the ranks.
+// Whole groups of columns of both tables, so that no bit of a column depends on the ranks.
 void ModelWeights::split_vocabulary(std::int64_t vocabulary) {
-  const DecoderParameter& table = parameters_.all[parameters_.embedding];
-  const std::int64_t columns = ops_.weight_cut(table_shape(table, vocabulary)).columns;
+  const auto columns_of = [&](std::size_t table) {
+    return ops_.weight_cut(shape(parameters_.all[table], vocabulary, format_of_table(table)))
+        .columns;
+  };
+  const std::int64_t columns =
+      std::lcm(columns_of(parameters_.embedding), columns_of(parameters_.head));
   for (int rank = 0; rank < ranks_.all.size; ++rank) {
     const TensorSlice::Range groups =
         even_range(div_ceil(vocabulary, columns), rank, ranks_.all.size);
@@ -92,8 +107,9 @@ void ModelWeights::split_vocabulary(std::int64_t vocabulary) {
 }
 
 void ModelWeights::add_table(std::size_t parameter) {
-  const WeightShape kept = table_shape(parameters_.all[parameter],
-                                       tokens_[static_cast<std::size_t>(ranks_.all.rank)].count);
+  const WeightShape kept =
+      shape(parameters_.all[parameter], tokens_[static_cast<std::size_t>(ranks_.all.rank)].count,
+            format_of_table(parameter));
   tables_.push_back(
       {parameter, kept,
        device_.allocate(ops_.weight_bytes(kept), DType::u8, MemoryClass::parameters, "matrices")});

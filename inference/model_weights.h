@@ -13,6 +13,7 @@
 
 #include "architecture/decoder_parameters.h"
 #include "inference/block_windows.h"
+#include "inference/matrix_roles.h"
 #include "inference/model_ranks.h"
 #include "ops/inference_ops.h"
 #include "partition/logical_tensor.h"
@@ -20,8 +21,8 @@
 namespace zero {
 
 /// The weights of a decoder as inference keeps them: matrices packed in a format, in one copy also
-/// where the head is the embedding; biases, norms and the table of positions in the compute dtype.
-/// Over several ranks, a rank keeps
+/// where the head is the embedding (which stays plain if either is to); biases, norms and the table
+/// of positions in the compute dtype. Over several ranks, a rank keeps
 /// - its tensor-parallel slice of each block's matrices, sharded by columns and gathered by
 ///   BlockWindows;
 /// - the columns of some tokens of embedding and head, never gathered (SplitVocabulary);
@@ -32,6 +33,7 @@ class ModelWeights {
     DType dtype = DType::fp32;
     WeightFormat format = WeightFormat::plain;
     std::int64_t group = 0;    ///< as WeightShape::group
+    MatrixRoles keep{};        ///< matrices that are plain in any format
     std::int64_t windows = 2;  ///< blocks gathered at a time
   };
   /// Allocates, charged to parameters and gathered. Collective over the ranks. All references must
@@ -104,8 +106,9 @@ class ModelWeights {
     WeightShape shape;
     Buffer buffer;
   };
-  WeightShape shape(const DecoderParameter& parameter, std::int64_t out) const;
-  WeightShape table_shape(const DecoderParameter& table, std::int64_t out) const;
+  WeightFormat format_of(MatrixRole role) const;
+  WeightFormat format_of_table(std::size_t parameter) const;
+  WeightShape shape(const DecoderParameter& parameter, std::int64_t out, WeightFormat format) const;
   BlockLayout::Shapes block_shapes() const;
   void split_vocabulary(std::int64_t vocabulary);
   void add_table(std::size_t parameter);

@@ -14,9 +14,11 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "inference/inference_options.h"
+#include "launch/generate/deepspeed_inference.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"
 #include "launch/process/command_line.h"
+#include "launch/process/memory_size.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
@@ -30,6 +32,10 @@ std::string whole_number(const std::string& value) {
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   const bool whole = error == std::errc() && end == value.data() + value.size();
   return whole ? "" : "is " + value + "; expected a whole number from 0 to 18446744073709551615";
+}
+std::string whole_chunks(const std::string& value) {
+  const bool whole = std::stoll(value) % zero::kCacheChunk == 0;
+  return whole ? "" : fmt::format("is {}; expected a multiple of {}", value, zero::kCacheChunk);
 }
 std::string has_name(const std::string& value) { return value.empty() ? "expected a name" : ""; }
 
@@ -119,9 +125,18 @@ void add_weights(CLI::App& app, zero::GenerateFlags& flags) {
       app.add_option(
              "--weights", flags.weights,
              "of matrices: as --dtype says; int8: codes of 8 bits; nf4: 16 levels of a normal "
-             "distribution, a scale for 64 elements; q4: 16 equal steps, a scale for 128. By "
-             "default dtype, or what --save-quantized, GPTQ or AWQ (4 bits) wrote")
-          ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}));
+             "distribution, a scale for 64 elements; q4: 16 equal steps, a scale for 128; auto: "
+             "the first of dtype (without --dtype fp32, then bf16), int8, nf4, q4 that fits "
+             "--memory-limit, or what is available. By default dtype, or what --save-quantized, "
+             "GPTQ or AWQ (4 bits) wrote")
+          ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4", "auto"}));
+  app.add_option_function<std::string>(
+         "--keep",
+         [&flags](const std::string& names) { flags.keep = zero::parse_kept_matrices(names); },
+         "matrices that stay as --dtype says beside codes of --weights, as head,embedding: "
+         "embedding, head, and of all blocks qkv, projection (behind attention), hidden and output "
+         "(the MLP's first and second). A head that is the embedding is kept by either name")
+      ->needs(weights);
   app.add_option("--save-quantized", flags.save_quantized,
                  "instead of answering: write a folder, a new name, that has the matrices in the "
                  "codes of --weights and answers as they do; takes --dtype and --threads too")
@@ -141,9 +156,22 @@ void add_cache(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--requests", flags.requests, "prompts answered at once; changes no answer")
       ->check(CLI::Range(1, 512))
       ->capture_default_str();
+  app.add_option_function<std::string>(
+      "--memory-limit",
+      [&flags](const std::string& size) {
+        flags.memory_limit = zero::memory_size(size, "--memory-limit");
+      },
+      "memory that a rank may take, as 8GiB or 8GB (10^9 bytes): the cache takes what weights and "
+      "activations leave, up to all that the prompts with their answers can fill");
+  app.add_option("--block-tokens", flags.block_tokens,
+                 "of a block of the cache, a multiple of 16; changes no answer")
+      ->check(CLI::Range(16, 1 << 20))
+      ->check(whole_chunks)
+      ->capture_default_str();
   app.add_option("--cache-tokens", flags.cache_tokens,
                  "tokens that the cache holds of all requests; where they need more, the last are "
-                 "preempted and read again later. By default as many as all can need")
+                 "preempted and read again later; what they do not need keeps beginnings that may "
+                 "come again. By default as many as requests of these lengths need at once")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   app.add_option("--host-cache-tokens", flags.host_cache_tokens,
                  "tokens for which each rank has blocks in host memory beside the cache: what "
@@ -153,7 +181,8 @@ void add_cache(CLI::App& app, zero::GenerateFlags& flags) {
       ->capture_default_str();
   app.add_option("--context", flags.context,
                  "tokens of a prompt typed at a terminal, with its answer, at most (or the model's "
-                 "context, if that is less), by default 8192: the cache is that large")
+                 "context, if that is less), by default 8192: the cache is that large; or of each "
+                 "request of --plan without prompts")
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40));
 }
 
@@ -170,14 +199,19 @@ void add_draft(CLI::App& app, zero::GenerateFlags& flags) {
 }
 
 void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
-  app.add_option("--tensor", flags.tensor,
-                 "of several ranks, so many compute each layer together; the ranks beside them "
-                 "each keep a part of the weights and answer different prompts")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--tensor", [&flags](const std::string& text) { flags.tensor = zero::parse_tensor(text); },
+         "of several ranks, so many compute each layer together; the ranks beside them each keep a "
+         "part of the weights and answer different prompts; auto: the fewest with which a rank "
+         "fits --memory-limit, or what is available")
+      ->default_str("1");
   app.add_option("--replicate", flags.replicate, "copies of the model that the ranks hold")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  app.add_option("--windows", flags.windows,
+                 "of ranks that share weights: blocks whose weights are whole at a time, of which "
+                 "all but one are gathered ahead; by default 2")
+      ->check(CLI::Range(1, 64));
   app.add_option("--local-ranks", flags.local_ranks,
                  "ranks as threads of this one process, without a launcher")
       ->check(CLI::Range(1, 1024));
@@ -188,7 +222,15 @@ void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
       ->capture_default_str();
 }
 
-void add_run(CLI::App& app, zero::GenerateFlags& flags) {
+void add_run(CLI::App& app, zero::GenerateFlags& flags, std::string& config) {
+  app.add_flag("--plan", flags.plan,
+               "instead of answering: print what each rank would take, and what fits beside; the "
+               "weights are not read, and config.json alone does. Without a prompt, of --requests "
+               "of --context tokens");
+  app.add_option("--config", config,
+                 "a configuration of DeepSpeed's inference: zero_optimization, bf16, fp16, dtype, "
+                 "tensor_parallel; the command line counts before it")
+      ->check(has_name);
   app.add_option("--threads", flags.threads, "of a rank; changes no answer")->capture_default_str();
   CLI::Option* const json =
       app.add_flag("--json", flags.json, "print a JSON object a line for each answer, at its end");
@@ -222,6 +264,8 @@ void check_mode(const CLI::App& app, const zero::GenerateFlags& flags) {
     check_used(app, "--save-quantized", "writes a folder and answers nothing",
                {"--model", "--weights", "--dtype", "--threads"});
   }
+  ZERO_CHECK(flags.save_quantized.empty() || flags.weights != "auto",
+             "--save-quantized: --weights is auto; expected int8, nf4 or q4");
   if (!flags.compare.empty()) {
     check_used(app, "--compare", "measures formats one after another",
                {"--model", "--tokenizer", "--device", "--dtype", "--threads", "--local-ranks"});
@@ -255,7 +299,8 @@ int main(int argc, char** argv) {
     add_cache(app, flags);
     add_draft(app, flags);
     add_ranks(app, flags);
-    add_run(app, flags);
+    std::string config;
+    add_run(app, flags, config);
     zero::limit_cpu(zero::process_environment());
     zero::keep_streams_closed();
     zero::report_large_files();
@@ -263,8 +308,16 @@ int main(int argc, char** argv) {
       if (speaks) zero::print(*asked);
       return 0;
     }
+    for (const CLI::Option* const option : app.get_options()) {
+      if (option->count() > 0) flags.given.insert(option->get_name());
+    }
     check_mode(app, flags);
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);
+    if (!config.empty()) {
+      for (const std::string& line : zero::apply_deepspeed_inference(config, flags)) {
+        if (flags.start.rank == 0) zero::say_line(line);
+      }
+    }
     return zero::generate(flags, &argc, &argv);
   } catch (const CLI::ParseError& error) {
     if (speaks)

@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-
-#include "launch/process/device_choice.h"
 
 namespace zero {
 
@@ -16,6 +15,7 @@ class Device;
 class Drafter;
 class Generator;
 class InferenceModel;
+struct AnswerPlan;
 struct GenerateFlags;
 
 /// What a rank of zero_generate computes with: the model that answers, what guesses for it, and the
@@ -25,14 +25,11 @@ class AnswerModels {
   struct Parts {
     const GenerateFlags& flags;
     const std::string& folder;  ///< of the model that answers
+    const AnswerPlan& plan;
     AnswerRanks& ranks;
-    DeviceKind device_kind = DeviceKind::cpu;
-    int threads = 1;
-    Device* device = nullptr;                           ///< null: one is opened
-    std::function<void(const std::string& text)> say;   ///< as it is
-    std::function<void(const std::string& line)> tell;  ///< as say_line()
-    std::int64_t requests = 1;                          ///< at once on each rank, at most
-    std::int64_t request_tokens = 1;                    ///< at most
+    std::optional<std::int64_t> available{};           ///< bytes that a rank can take, if known
+    Device* device = nullptr;                          ///< null: one is opened
+    std::function<void(const std::string& text)> say;  ///< as it is
   };
   /// Collective; `flags` and `ranks` must outlive the object. Throws zero::Error, before any memory
   /// is taken, if the machine has not enough.

@@ -22,12 +22,18 @@ View view_of(std::string& text) {
 
 AnswerRanks::AnswerRanks(Communicator& world, Device* device, int replicate, int tensor)
     : world_(world), device_(device) {
+  lay_out(replicate, tensor);
+}
+
+void AnswerRanks::lay_out(int replicate, int tensor) {
+  Communicator& world = world_;
   const std::int64_t together = std::int64_t{replicate} * tensor;
   ZERO_CHECK(world.size() % together == 0,
              "--replicate {} and --tensor {} need a multiple of {} ranks, found {}: mpirun -np {}, "
              "or --local-ranks {}",
              replicate, tensor, together, world.size(), together, together);
   shape_ = MeshShape{.replicate = replicate, .tensor = tensor}.resolved(world.size());
+  mesh_.reset();
   if (world.size() > 1) mesh_ = std::make_unique<Mesh>(world, shape_);
 }
 

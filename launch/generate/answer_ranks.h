@@ -17,8 +17,8 @@ class Mesh;
 
 /// The ranks that answer prompts together. The first one reads prompts, prints answers and hears
 /// signals; the ranks of a tensor group compute the same requests, other ranks other ones.
-/// share(), any() and gather() are collective over all ranks, block the host, and do nothing on one
-/// rank.
+/// lay_out(), share(), any() and gather() are collective over all ranks, block the host, and do
+/// nothing on one rank.
 class AnswerRanks {
  public:
   /// Lays `world` out as a mesh of `replicate` copies of the model and tensor groups of `tensor`
@@ -27,6 +27,8 @@ class AnswerRanks {
   /// a multiple of their product.
   AnswerRanks(Communicator& world, Device* device, int replicate, int tensor);
   ~AnswerRanks();
+  /// Lays the same ranks out anew, likewise.
+  void lay_out(int replicate, int tensor);
 
   bool first() const;
   int count() const;

@@ -74,6 +74,18 @@ SignalWatcher::AfterSignal Interrupts::arrived(int signal) {
                                                  : SignalWatcher::AfterSignal::end;
 }
 
+namespace {
+
+// Until a plan chooses: one tensor rank, whose layout any number of ranks has.
+int first_tensor(const GenerateFlags& flags) {
+  return flags.plan || flags.tensor == GenerateFlags::kAutoTensor ? 1 : flags.tensor;
+}
+int first_replicas(const GenerateFlags& flags, int world) {
+  return flags.plan ? 1 : replicas_of(flags, world, first_tensor(flags));
+}
+
+}  // namespace
+
 AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
                              Communicator& world)
     : flags_(flags),
@@ -81,7 +93,7 @@ AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
       device_kind_(device_kind(flags, world.size())),
       threads_(threads_of(flags, world.local_size())),
       device_(world.size() > 1 ? open_device(device_kind_, threads_) : nullptr),
-      ranks_(world, device_.get(), flags.replicate, flags.tensor),
+      ranks_(world, device_.get(), first_replicas(flags, world.size()), first_tensor(flags)),
       folder_(find_model_folder(files::disk(), flags.model,
                                 [this](const std::string& line) { tell(line); })),
       encoder_(folder_, flags.tokenizer),
@@ -136,20 +148,6 @@ void AnswerSession::refuse(std::int64_t number, const std::string& message) {
   if (!flags_.json) return;
   const nlohmann::ordered_json line{{"line", number}, {"error", message}};
   print(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-}
-
-void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
-  models_ = std::make_unique<AnswerModels>(
-      AnswerModels::Parts{.flags = flags_,
-                          .folder = folder_,
-                          .ranks = ranks_,
-                          .device_kind = device_kind_,
-                          .threads = threads_,
-                          .device = device_.get(),
-                          .say = [this](const std::string& text) { say("{}", text); },
-                          .tell = [this](const std::string& line) { tell(line); },
-                          .requests = requests,
-                          .request_tokens = request_tokens});
 }
 
 // Those that this rank computes.
@@ -268,6 +266,7 @@ void AnswerSession::print_totals() {
   if (moved_out > 0) {
     say("{} cache blocks moved to host memory, {} moved back\n", moved_out, moved_back);
   }
+  print_memory();
   if (ranks_.count() > 1) {
     const double exposed = models_->model().exposed_seconds().total;
     say("the first of {} ranks waited {:.2f} s for others and their weights ({:.0f} %)\n",

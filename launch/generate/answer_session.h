@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "inference/generation_request.h"
 #include "launch/generate/answer.h"
+#include "launch/generate/answer_plan.h"
 #include "launch/generate/answer_printer.h"
 #include "launch/generate/answer_ranks.h"
 #include "launch/generate/prompt_encoder.h"
@@ -77,9 +79,14 @@ class AnswerSession {
   std::vector<AcceptedPrompt> accept(std::vector<Prompt> prompts);
   /// Reports a prompt that gets no answer.
   void refuse(std::int64_t number, const std::string& message);
-  /// Opens AnswerModels for at most so many requests at once on each rank, of at most so many
-  /// tokens.
-  void open(std::int64_t requests, std::int64_t request_tokens);
+  /// Opens AnswerModels for these prompts, or for one after another of at most the context.
+  void open(const std::vector<AcceptedPrompt>& prompts);
+  void open_for_terminal();
+  /// A plan of that, for `world` ranks; those of --plan, which need not be there. If there are no
+  /// prompts, of flags.requests of the context.
+  AnswerPlan plan(const std::vector<AcceptedPrompt>& prompts, int world);
+  /// Bytes that one of so many ranks of this host can take of a device of this kind, if known.
+  std::optional<std::int64_t> available_on(DeviceKind kind, int ranks) const;
   /// Answers all, equal on all ranks, in the order in which they are given.
   void answer(const std::vector<AcceptedPrompt>& prompts);
   /// The lines about speed, cache and guesses; the exit status, the same on all ranks.
@@ -94,12 +101,18 @@ class AnswerSession {
     bool has_new_text = false;  // it stands in with_new_text_
   };
   void submit(const std::vector<AcceptedPrompt>& prompts);
+  AnswerNeeds needs(const std::vector<AcceptedPrompt>& prompts) const;
+  void open(const AnswerNeeds& needs);
+  /// The same of the host.
+  std::optional<std::int64_t> available(int ranks) const;
+  std::optional<std::int64_t> least_available();
   void touch(Own& own);
   void step();
   std::vector<AnswerUpdate> updates();
   void report(const std::string& message);
   void report_cache() const;
   void print_totals();
+  void print_memory();
   template <typename... Arguments>
   void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
     if (ranks_.first()) print_error(format, std::forward<Arguments>(arguments)...);
@@ -117,7 +130,8 @@ class AnswerSession {
   std::string folder_;
   PromptEncoder encoder_;
   AnswerPrinter printer_;
-  std::unique_ptr<AnswerModels> models_;  // of open()
+  std::optional<AnswerPlan> plan_;        // of open()
+  std::unique_ptr<AnswerModels> models_;  // likewise
   std::deque<Own> own_;
   std::vector<Own*> with_new_text_;  // those with updates
   bool failed_ = false;

@@ -3,7 +3,9 @@
 #include "launch/generate/generate_flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
@@ -11,11 +13,17 @@
 #include "base/message_text.h"
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "launch/config/configuration.h"
+#include "launch/config/similar_names.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/telemetry/output.h"
 #include "weights/hf/advice.h"
 
 namespace zero {
+namespace {
+
+std::string_view name_of_role(MatrixRole role) { return name_of(role); }
+
+}  // namespace
 
 nlohmann::json parse_template_values(std::string_view text) {
   constexpr const char* kFlag = "--chat-template-kwargs";
@@ -24,6 +32,41 @@ nlohmann::json parse_template_values(std::string_view text) {
              "{}: found {}, expected an object, as {{\"enable_thinking\": false}}", kFlag,
              printable_line(text));
   return values;
+}
+
+MatrixRoles parse_kept_matrices(std::string_view names) {
+  std::vector<std::string> known;
+  for (const MatrixRole role : kMatrixRoles) known.emplace_back(name_of(role));
+  MatrixRoles keep;
+  while (true) {
+    const std::size_t comma = std::min(names.find(','), names.size());
+    const std::string name(names.substr(0, comma));
+    const auto* const role = std::ranges::find(kMatrixRoles, name, name_of_role);
+    if (role == kMatrixRoles.end()) {
+      const std::string near = nearest_name(name, known);
+      fail("--keep: \"{}\" is no matrix of a model{}; expected some of {}", printable_line(name),
+           near.empty() ? "" : fmt::format(": did you mean {}?", near), fmt::join(known, ", "));
+    }
+    keep.add(*role);
+    if (comma == names.size()) return keep;
+    names.remove_prefix(comma + 1);
+  }
+}
+
+int parse_tensor(const std::string& text) {
+  if (text == "auto") return GenerateFlags::kAutoTensor;
+  constexpr int kMost = 1 << 20;
+  int ranks = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, ranks);
+  ZERO_CHECK(error == std::errc{} && stop == end && ranks >= 1 && ranks <= kMost,
+             "--tensor is {}; expected auto, or 1 to {}", printable_line(text), kMost);
+  return ranks;
+}
+
+int replicas_of(const GenerateFlags& flags, int world, int tensor) {
+  if (flags.gave("--replicate") || flags.sharded.stage.value_or(3) != 0) return flags.replicate;
+  return std::max(1, world / tensor);
 }
 
 void say_line(const std::string& line) { print_error("zero_generate: {}\n", line); }
@@ -96,11 +139,6 @@ std::string device_note(const GenerateFlags& flags, int ranks) {
 std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByClass& reserve) {
   if (kind == DeviceKind::cpu) return cpu::open({.threads = threads});
   return cuda::open({.index = 0, .reserve = reserve});
-}
-
-std::unique_ptr<Device> plan_device(DeviceKind kind, int threads) {
-  if (kind == DeviceKind::cpu) return planning::open(threads);
-  return planning::open(1, MemorySpace::device, DeviceKind::cuda);
 }
 
 }  // namespace zero

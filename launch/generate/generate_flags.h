@@ -6,19 +6,29 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "device/device.h"
 #include "files/file_system.h"
+#include "inference/matrix_roles.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt.h"
 #include "launch/generate/sampling_choice.h"
 #include "launch/process/device_choice.h"
 #include "launch/rendezvous/start.h"
+#include "ops/cache_shape.h"
 
 namespace zero {
+
+/// How ranks share weights, as a DeepSpeed configuration says it.
+struct ShardedWeights {
+  std::optional<int> stage{};          ///< 0: each rank keeps all; 3: each a part
+  std::optional<double> prefetched{};  ///< elements that are gathered ahead of use
+  std::optional<double> live{};        ///< elements that are gathered at once, at most
+};
 
 /// The arguments of zero_generate.
 struct GenerateFlags {
@@ -36,11 +46,14 @@ struct GenerateFlags {
   SamplingChoice sampling{};    ///< before the model's own
   std::string device = "auto";  ///< "cpu", "cuda" or "auto"
   std::string dtype = "fp32";
-  std::string weights{};                   ///< empty: as the folder has them
+  std::string weights{};                   ///< empty: as the folder has them; "auto"
+  MatrixRoles keep{};                      ///< matrices that stay in dtype
   std::optional<double> int8_threshold{};  ///< changes nothing; a line says why
   std::string cache_dtype = "dtype";
-  std::int64_t requests = 8;           ///< at once
-  std::int64_t cache_tokens = 0;       ///< of all requests; 0: as many as they can need
+  std::int64_t requests = 8;      ///< at once
+  std::int64_t cache_tokens = 0;  ///< of all requests; 0: as many as they can need at once
+  std::int64_t block_tokens = kCacheChunk;
+  std::int64_t memory_limit = 0;       ///< bytes of a rank; 0: none
   std::int64_t host_cache_tokens = 0;  ///< of blocks in host memory
   std::string draft{};                 ///< empty, "prompt", or the folder of a model
   std::int64_t draft_tokens = 3;       ///< guessed in a step, at most
@@ -49,17 +62,34 @@ struct GenerateFlags {
   static constexpr std::int64_t kUsualContext = 8192;
   std::string threads = "auto";
   int replicate = 1;  ///< copies of the model, of several ranks
-  int tensor = 1;     ///< ranks that compute a layer together
+  int tensor = 1;     ///< ranks that compute a layer together, or kAutoTensor
+  static constexpr int kAutoTensor = 0;
+  std::int64_t windows = 0;  ///< blocks whose weights are whole at a time; 0: the usual number
+  ShardedWeights sharded{};  ///< behind the options above
   int local_ranks = kNoLocalRanks;
   double collective_warning = 30;  ///< seconds until a rank that others wait for is named; 0: never
   Start start{};                   ///< how the program was started
   LogProbabilities log_probabilities = LogProbabilities::left_out;
+  bool plan = false;  ///< what memory would be taken, instead of answers
   bool json = false;
-  bool print_ids = false;  ///< of prompts
+  bool print_ids = false;         ///< of prompts
+  std::set<std::string> given{};  ///< the options of the command line: "--dtype"
+
+  bool gave(const std::string& option) const { return given.contains(option); }
+  bool has_prompts() const { return !prompts.empty() || !prompt_ids.empty() || !file.empty(); }
 };
 
 /// GenerateFlags::template_values of a JSON object. Throws zero::Error naming the flag.
 nlohmann::json parse_template_values(std::string_view text);
+
+/// GenerateFlags::keep of "head,embedding". Throws zero::Error naming the flag, the name that is
+/// none, and what it may have been.
+MatrixRoles parse_kept_matrices(std::string_view names);
+/// GenerateFlags::tensor of "auto" or a number. Throws zero::Error naming the flag.
+int parse_tensor(const std::string& text);
+
+/// The copies of the model that `world` ranks hold with so many tensor ranks each.
+int replicas_of(const GenerateFlags& flags, int world, int tensor);
 
 /// A line about the program's work, for people. Any thread.
 void say_line(const std::string& line);
@@ -85,7 +115,4 @@ std::string device_note(const GenerateFlags& flags, int ranks = 1);
 
 /// A device of a kind. `threads`: of a CPU; `reserve`: planned bytes of a GPU's buffers.
 std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByClass& reserve = {});
-/// A device without memory that stands for it in a plan.
-std::unique_ptr<Device> plan_device(DeviceKind kind, int threads);
-
 }  // namespace zero

@@ -10,9 +10,9 @@
 #include <iostream>
 #include <iterator>
 
-#include "base/checked_math.h"
 #include "base/error.h"
 #include "collectives/agreement.h"
+#include "collectives/backends.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/process/process.h"
@@ -24,8 +24,7 @@ namespace zero {
 namespace {
 
 bool is_interactive(const GenerateFlags& flags) {
-  return flags.prompts.empty() && flags.prompt_ids.empty() && flags.file.empty() &&
-         ::isatty(STDIN_FILENO) != 0;
+  return !flags.plan && !flags.has_prompts() && ::isatty(STDIN_FILENO) != 0;
 }
 
 /// All of standard input, without the line's end that echo puts there.
@@ -99,7 +98,7 @@ void run_interactive(const GenerateFlags& flags, AnswerSession& session,
              "--chat-template-kwargs is for a chat template; leave it out, or give --chat");
   const PromptSettings usual = session.usual_settings();
   session.encoder().limit_context(flags.context.value_or(GenerateFlags::kUsualContext));
-  session.open(1, session.encoder().context());
+  session.open_for_terminal();
   std::int64_t number = 0;
   const auto show = [&](const char* text) {
     if (!flags.json) print_error("{}", text);
@@ -135,15 +134,30 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
   }
   if (ranks.count() > 1) prompts = decoded_prompts(ranks.share(encoded(prompts)));
   if (!prompts.empty()) {
-    std::int64_t longest = 0;
-    for (const AcceptedPrompt& prompt : prompts) {
-      longest = std::max(longest, std::ssize(prompt.request.prompt) + prompt.request.max_tokens);
-    }
-    const std::int64_t of_a_rank = div_ceil(std::ssize(prompts), std::int64_t{ranks.groups()});
-    session.open(std::min(flags.requests, of_a_rank), longest);
+    session.open(prompts);
     session.answer(prompts);
   }
   return session.finish();
+}
+
+/// Prints what answering would take of memory, for ranks that need not be there. Returns the exit
+/// status: 1 if it does not fit.
+int print_plan(const GenerateFlags& flags) {
+  if (flags.start.rank != 0) return 0;
+  const int world = flags.start.world;
+  Interrupts interrupts;
+  const std::unique_ptr<Communicator> alone = local::single();
+  AnswerSession session(flags, interrupts, *alone);
+  std::vector<AcceptedPrompt> prompts;
+  if (flags.has_prompts()) {
+    prompts = session.accept(given_prompts(flags, session));
+    ZERO_CHECK(!prompts.empty(), "--plan: no prompt can be answered");
+  } else {
+    session.encoder().limit_context(flags.context.value_or(GenerateFlags::kUsualContext));
+  }
+  const AnswerPlan plan = session.plan(prompts, world);
+  print(plan_text(plan, session.available_on(plan.ranks.device, flags.start.local_world)));
+  return plan.shortage.empty() ? session.finish() : 1;
 }
 
 /// answer_as(), once the ranks have met. A failure that all ranks know is reported once.
@@ -172,7 +186,7 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   PromptSettings given = flags.settings;
   flags.sampling.apply_to(given.sampling);
   validate(given, "command line");
-  ZERO_CHECK(!flags.context || is_interactive(flags),
+  ZERO_CHECK(!flags.context || is_interactive(flags) || (flags.plan && !flags.has_prompts()),
              "--context {} bounds prompts that are typed at a terminal, and none is; leave it out: "
              "the cache is as large as the longest prompt with its --max-tokens needs, or as "
              "--cache-tokens and --requests say",
@@ -184,6 +198,7 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
     const std::string note = device_note(flags, flags.start.world);
     if (!note.empty()) print_error("warning: {}\n", note);
   }
+  if (flags.plan) return print_plan(flags);
   if (!flags.compare.empty()) {
     ZERO_CHECK(flags.start.world == 1, "--compare is measured by one rank; found {}",
                flags.start.world);

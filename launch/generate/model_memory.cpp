@@ -4,18 +4,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <memory>
-#include <optional>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/error.h"
-#include "collectives/backends.h"
-#include "inference/inference_model.h"
 #include "inference/model_folder.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/telemetry/output.h"
+#include "weights/hf/config.h"
 
 namespace zero {
 namespace {
@@ -28,46 +23,44 @@ WeightFormat weight_format(const GenerateFlags& flags, const std::string& folder
   return flags.weights.empty() ? stored_format(folder) : weight_format_from_name(flags.weights);
 }
 
+bool has_weight_files(const std::string& folder) {
+  const auto is_there = [&](const char* name) {
+    return files::disk().kind_of(folder + "/" + name) != files::PathKind::missing;
+  };
+  return is_there("model.safetensors") || is_there("model.safetensors.index.json");
+}
+
+// A configuration that its files do not fit is refused before anything is as large as it says.
+void check_weight_files(const std::string& folder, const InferenceOptions& options) {
+  ModelFolder(folder).check_format(options.weights, options.keep);
+}
+
 PlannedModel plan_model(const std::string& folder, const InferenceOptions& options,
                         const PlannedRanks& ranks) {
   // A configuration that its files do not fit is refused before anything is as large as it says.
   const ModelFolder files(folder);
-  files.check_format(options.weights);
-  const auto device = plan_device(ranks.device, ranks.threads);
-  const MeshShape& shape = ranks.shape;
-  const int count = shape.shard * shape.tensor;
-  std::unique_ptr<Communicator> world;
-  std::optional<Mesh> mesh;
-  if (count > 1) {
-    world = planning::communicator(0, count, BackendKind::host);
-    mesh.emplace(*world, MeshShape{.shard = shape.shard, .tensor = shape.tensor});
-  }
-  InferenceModel model(*device, files.shape(), files.with_groups(options), mesh ? &*mesh : nullptr);
-  const KeyValueCache& cache = model.cache();
-  const MemorySnapshot memory = device->ledger().snapshot();
-  const std::int64_t cache_bytes = memory.labels.at("activations/key_value_cache");
-  const std::int64_t host_blocks = cache.usage().host_total;
-  const std::int64_t host_bytes =
-      host_blocks == 0 ? 0 : memory.labels.at("activations/host_key_value_cache");
-  const std::int64_t weights =
-      memory.current_of(MemoryClass::parameters) + memory.current_of(MemoryClass::gathered);
-  const std::int64_t activations = memory.current_of(MemoryClass::activations);
-  const std::int64_t block = cache.shape().block_tokens;
-  const auto parameters = static_cast<double>(files.shape().parameter_count());
-  std::int64_t bytes = 0;
-  for (const auto& [label, of_label] : memory.labels) bytes += of_label;
-  return {
-      bytes, ranks.device == DeviceKind::cpu ? bytes : host_bytes, device->device_bytes().arenas,
-      fmt::format("model of {} parameters{}: weights {}, cache {} ({} blocks of {} tokens: {} "
-                  "requests of {} tokens at once){}, activations {}\n",
-                  count_text(parameters), count > 1 ? ", each rank" : "", size_text(weights),
-                  size_text(cache_bytes), cache.total_blocks(), block,
-                  std::min(cache.slots(), cache.total_blocks() / div_ceil(cache.tokens(), block)),
-                  cache.tokens(),
-                  host_blocks == 0 ? std::string()
-                                   : fmt::format(", {} in host memory ({} blocks)",
-                                                 size_text(host_bytes), host_blocks),
-                  size_text(activations - cache_bytes - host_bytes))};
+  files.check_format(options.weights, options.keep);
+  return planned_model(files.shape(),
+                       plan_inference_memory(files.shape(), files.with_groups(options), ranks),
+                       ranks);
+}
+
+PlannedModel planned_model(const DecoderShape& decoder, const InferenceMemory& memory,
+                           const PlannedRanks& ranks) {
+  const std::int64_t bytes = memory.total();
+  const std::int64_t host_blocks =
+      memory.host_cache == 0 ? 0 : memory.host_cache / (memory.cache / memory.blocks);
+  return {bytes, ranks.device == DeviceKind::cpu ? bytes : memory.host_cache, memory.device.arenas,
+          fmt::format("model of {} parameters{}: weights {}, cache {} ({} blocks of {} tokens: {} "
+                      "requests of {} tokens at once){}, activations {}\n",
+                      count_text(static_cast<double>(decoder.parameter_count())),
+                      ranks.shape.shard * ranks.shape.tensor > 1 ? ", each rank" : "",
+                      size_text(memory.weights + memory.windows), size_text(memory.cache),
+                      memory.blocks, memory.block_tokens, memory.longest_at_once(), memory.longest,
+                      host_blocks == 0 ? std::string()
+                                       : fmt::format(", {} in host memory ({} blocks)",
+                                                     size_text(memory.host_cache), host_blocks),
+                      size_text(memory.activations))};
 }
 
 void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,
@@ -87,8 +80,7 @@ void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,
   fail(
       "out of memory before the start: {} are needed, and {} are available; {}fewer --requests, "
       "--cache-tokens, --host-cache-tokens or --max-tokens (at a terminal a smaller --context) "
-      "less "
-      "for the cache",
+      "less for the cache",
       size_text(bytes), size_text(*available), help);
 }
 

@@ -6,25 +6,21 @@
 #include <optional>
 #include <string>
 
-#include "collectives/mesh_shape.h"
-#include "device/memory_ledger.h"
-#include "launch/process/device_choice.h"
+#include "inference/inference_memory.h"
 
 namespace zero {
 
 struct GenerateFlags;
-struct InferenceOptions;
-enum class WeightFormat : std::uint8_t;
 
-/// The ranks of a model.
-struct PlannedRanks {
-  MeshShape shape{.replicate = 1, .shard = 1, .tensor = 1};
-  int threads = 1;  ///< of each
-  DeviceKind device = DeviceKind::cpu;
-};
-
-/// The format of matrices that flags.weights asks for; by default the folder's own.
+/// The format of matrices that flags.weights, which is not "auto", asks for; by default the
+/// folder's own.
 WeightFormat weight_format(const GenerateFlags& flags, const std::string& folder);
+
+/// Throws zero::Error naming file, field or tensor if the headers of the folder's files of weights
+/// do not fit its config.json or the options; the weights are not read.
+void check_weight_files(const std::string& folder, const InferenceOptions& options);
+/// Whether the folder has files of weights, beside its config.json.
+bool has_weight_files(const std::string& folder);
 
 /// Memory of a rank of a model in a Hugging Face folder, from a plan that takes none.
 struct PlannedModel {
@@ -33,9 +29,12 @@ struct PlannedModel {
   BytesByClass reserve{};       ///< of a GPU
   std::string line{};  ///< for people, with the requests that fit: how many of the longest at once
 };
-/// Throws zero::Error naming file, field or option.
+/// Checks the files first. Throws zero::Error naming file, field or option.
 PlannedModel plan_model(const std::string& folder, const InferenceOptions& options,
                         const PlannedRanks& ranks);
+/// Likewise, of memory that has been planned.
+PlannedModel planned_model(const DecoderShape& decoder, const InferenceMemory& memory,
+                           const PlannedRanks& ranks);
 
 /// Throws zero::Error if `bytes` of a rank are more than those available, unless these are unknown:
 /// what is missing, and what would help the model of `folder`.

@@ -12,6 +12,7 @@
 
 #include "base/host.h"
 #include "collectives/backends.h"
+#include "inference/inference_memory.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/process/process.h"
 #include "tests/collectives/forwarding_backend.h"

@@ -36,6 +36,20 @@ TEST_F(InferenceRanks, ShardedWeightsGiveTheBitsOfOneProcessInEveryFormat) {
   }
 }
 
+TEST_F(InferenceRanks, MatricesThatAreKeptPlainHaveTheBitsOfOneProcessToo) {
+  for (const DecoderShape& config : {three_blocks_of_gpt2(), three_blocks_of_llama()}) {
+    save(config);
+    InferenceOptions with = rank_options(DType::bf16, WeightFormat::nf4);
+    const Logits coded = alone(1, with);
+    with.keep.add(MatrixRole::head);  // of GPT-2 the embedding too
+    const Logits kept = alone(1, with);
+    EXPECT_NE(kept, coded);
+    EXPECT_EQ(on_mesh({.shard = 2}, with)[1], kept);
+    for (const MatrixRole role : kMatrixRoles) with.keep.add(role);
+    EXPECT_EQ(alone(1, with), alone(1, rank_options(DType::bf16))) << "nothing is codes";
+  }
+}
+
 TEST_F(InferenceRanks, AnyNumberOfWindowsGivesTheSameBits) {
   save(three_blocks_of_llama());
   for (const std::int64_t windows : {1, 2, 3, 9}) {

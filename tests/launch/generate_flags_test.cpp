@@ -80,11 +80,36 @@ TEST_F(GenerateFlagsOf, IdsOfPromptsAreToldOnDemand) {
   EXPECT_FALSE(lines(prompts).at(0).contains("prompt_ids"));
 }
 
+TEST_F(GenerateFlagsOf, APlanTellsWhatWouldBeTakenAndAnswersNothing) {
+  std::filesystem::create_directory(folder_.path("shape"));
+  std::filesystem::copy(file("weights") + "/config.json", folder_.path("shape"));
+  const auto plan = [&](const std::string& arguments) {
+    return generate("--device cpu --plan " + arguments, folder_.path("shape"));
+  };
+  const Outcome fits = plan("--memory-limit 1GB --weights nf4 --keep head --local-ranks 2");
+  EXPECT_EQ(fits.status, 0) << fits.errors;
+  EXPECT_THAT(fits.out, HasSubstr("in nf4 beside fp32 (head in fp32); 8 requests of at most 96"));
+  EXPECT_THAT(fits.out, HasSubstr("ranks 1 x 2 x 1"));
+  EXPECT_THAT(fits.out, HasSubstr("\nfits 953.67 MiB, of which "));
+  const Outcome larger = plan("--memory-limit 0.1MiB");
+  EXPECT_EQ(larger.status, 1);
+  EXPECT_THAT(larger.out, HasSubstr("does not fit: --memory-limit 102.40 KiB: a rank takes "));
+  EXPECT_THAT(plan("--prompt The --max-tokens 29").out, HasSubstr("1 requests of at most 32"));
+  EXPECT_THAT(refusal("--prompt The --memory-limit 0.1MiB"),
+              HasSubstr("out of memory before the start: --memory-limit 102.40 KiB"));
+  EXPECT_THAT(refusal("--prompt The --memory-limit 8"), HasSubstr("has no unit; expected GB or"));
+  EXPECT_THAT(refusal("--prompt The --block-tokens 24"), HasSubstr("expected a multiple of 16"));
+  EXPECT_THAT(refusal("--prompt The --windows 2"), HasSubstr("no two of 1 ranks share any"));
+  EXPECT_THAT(refusal("--prompt The --weights q4 --keep headd"), HasSubstr("did you mean head?"));
+}
+
 TEST_F(GenerateFlagsOf, ThoseThatWouldDoNothingAreRefusedOrTold) {
-  const Outcome cut = generate("--prompt The --max-tokens 5 --cache-tokens 1000");
-  EXPECT_EQ(cut.status, 0);
-  EXPECT_THAT(cut.errors,
-              HasSubstr("--cache-tokens 1000: the cache has 8, all that 1 requests of 8 tokens"));
+  const Outcome more = generate("--prompt The --max-tokens 5 --cache-tokens 1000");
+  EXPECT_EQ(more.status, 0);
+  EXPECT_THAT(more.errors,
+              HasSubstr("--cache-tokens 1000: requests need 16 at once; the rest keeps "
+                        "beginnings that may come again"));
+  EXPECT_THAT(more.errors, HasSubstr("(63 blocks of 16 tokens"));
   EXPECT_THAT(generate("--prompt The --max-tokens 5 --cache-tokens 8").errors,
               Not(HasSubstr("--cache-tokens")));
   EXPECT_THAT(refusal("--prompt The --context 50"),

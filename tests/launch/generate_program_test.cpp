@@ -31,7 +31,10 @@ TEST_F(Generate, GoesOnWithATextByEitherCache) {
             "^model of 3{0}k parameters: weights {0} KiB, cache {1} KiB \\(3 blocks of 16 tokens: "
             "1 requests of 48 tokens at once\\), activations {0} [KM]iB\n40 tokens in {0} s "
             "\\({0} tokens/s\\), first token after {0} s \\(8 tokens of the prompt: {0} "
-            "tokens/s\\)\n$",
+            "tokens/s\\)\nmemory: [0-9.]+ [KM]iB of [0-9.]+ [KM]iB planned \\(100 %\\); cache: at "
+            "most 3 of 3 blocks used, {1} KiB of {1} KiB \\(100 %\\), and these on average [0-9]+ "
+            "% "
+            "full\n$",
             "[0-9.]+", size)));
   }
 }

@@ -40,9 +40,13 @@ TEST_F(Generate, AnAnswerDoesNotDependOnHowItIsComputed) {
               ContainsRegex("[1-9][0-9]+ tokens were found in the cache, 0 requests"));
   EXPECT_THAT(errors_of("--cache-tokens 112"),
               ContainsRegex("cache 56.00 KiB .7 blocks of 16 tokens: 1 requests of 89 tokens"));
-  // More than all need takes as much as they need.
-  EXPECT_THAT(errors_of("--requests 3 --cache-tokens 100000"),
-              ContainsRegex(".18 blocks of 16 tokens: 3 requests of 89 tokens"));
+  // More than they need at once is kept for beginnings that come again.
+  EXPECT_THAT(errors_of("--requests 3 --cache-tokens 1600"),
+              ContainsRegex(".100 blocks of 16 tokens: 3 requests of 89 tokens"));
+  for (const char* const blocks : {"--block-tokens 32", "--block-tokens 96 --cache-tokens 96",
+                                   "--block-tokens 16 --memory-limit 1MiB --requests 12"}) {
+    EXPECT_THAT(errors_of(blocks), ContainsRegex("memory: .* planned")) << blocks;
+  }
   EXPECT_THAT(errors_of("--cache-tokens 160 --requests 12"),
               ContainsRegex("cache, [1-9][0-9]* requests were preempted"));
   EXPECT_THAT(

@@ -1,0 +1,394 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/generate/answer_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "inference/model_folder.h"
+#include "launch/generate/generate_flags.h"
+#include "launch/generate/model_memory.h"
+#include "launch/telemetry/output.h"
+#include "weights/hf/config.h"
+
+namespace zero {
+namespace {
+
+std::string plan_bytes(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+/// A choice of what "auto" leaves open.
+struct Candidate {
+  DType dtype = DType::fp32;
+  WeightFormat weights = WeightFormat::plain;
+  int tensor = 1;
+};
+
+/// "bf16", or "nf4 beside bf16".
+std::string weights_text(DType dtype, WeightFormat weights) {
+  if (weights == WeightFormat::plain) return std::string(name_of(dtype));
+  return fmt::format("{} beside {}", name_of(weights), name_of(dtype));
+}
+
+class AnswerPlanner {
+ public:
+  explicit AnswerPlanner(const AnswerNeeds& needs)
+      : needs_(needs),
+        flags_(needs.flags),
+        decoder_(read_hf_model(needs.folder).shape),
+        stored_(stored_format(needs.folder)) {
+    ZERO_CHECK(!needs.requests.empty(), "a plan of no request; expected one at least");
+    ZERO_CHECK(
+        flags_.keep.empty() || flags_.weights == "auto" ||
+            weight_format(flags_, needs.folder) != WeightFormat::plain,
+        "--keep {}: no matrix becomes codes; leave it out, or give --weights int8, nf4 or q4",
+        flags_.keep.text());
+    check_files(needs_.folder, stored_, flags_.keep);
+    if (!flags_.draft.empty() && flags_.draft != "prompt") open_draft();
+  }
+
+  AnswerPlan run() {
+    const bool chooses = flags_.weights == "auto" || flags_.tensor == GenerateFlags::kAutoTensor;
+    limit_ = flags_.memory_limit > 0 ? flags_.memory_limit
+             : chooses               ? needs_.available.value_or(0)
+                                     : 0;
+    ZERO_CHECK(!chooses || limit_ > 0,
+               "{} auto: how much memory the device has is not known before it is opened; give "
+               "--memory-limit, such as 8GiB",
+               flags_.weights == "auto" ? "--weights" : "--tensor");
+    AnswerPlan plan = chosen();
+    if (chooses) tell_choice(plan);
+    size_cache(plan);
+    return plan;
+  }
+
+ private:
+  void open_draft();
+  std::vector<Candidate> candidates() const;
+  AnswerPlan chosen();
+  AnswerPlan planned(const Candidate& candidate) const;
+  InferenceOptions options_of(const Candidate& candidate, const AnswerPlan& plan) const;
+  std::int64_t windows_of(const AnswerPlan& plan) const;
+  void give_demand(AnswerPlan& plan) const;
+  void set_cache(AnswerPlan& plan, std::int64_t tokens) const;
+  bool fits(const AnswerPlan& plan) const { return plan.of_device() <= limit_; }
+  bool has_room(AnswerPlan plan, std::int64_t tokens) const {
+    set_cache(plan, tokens);
+    return fits(plan);
+  }
+  std::int64_t wanted_tokens(const AnswerPlan& plan) const;
+  void size_cache(AnswerPlan& plan) const;
+  void tell_cache(const AnswerPlan& plan) const;
+  void tell_choice(const AnswerPlan& plan) const;
+  void check_files(const std::string& folder, WeightFormat stored, MatrixRoles keep) const;
+  std::string shortage(const AnswerPlan& plan) const;
+
+  const AnswerNeeds& needs_;
+  const GenerateFlags& flags_;
+  const DecoderShape decoder_;
+  const WeightFormat stored_;
+  std::string draft_folder_;
+  DecoderShape draft_decoder_;
+  std::int64_t limit_ = 0;
+};
+
+void AnswerPlanner::open_draft() {
+  draft_folder_ = find_model_folder(files::disk(), flags_.draft, needs_.tell, "--draft");
+  draft_decoder_ = read_hf_model(draft_folder_).shape;
+  ZERO_CHECK(draft_decoder_.vocabulary == decoder_.vocabulary,
+             "--draft {}: has a vocabulary of {} tokens; expected the model's {}", flags_.draft,
+             draft_decoder_.vocabulary, decoder_.vocabulary);
+  check_files(draft_folder_, stored_format(draft_folder_), {});
+}
+
+// In the order in which they are tried: better answers first, then fewer tensor ranks, whose
+// answers have the bits of one rank.
+std::vector<Candidate> AnswerPlanner::candidates() const {
+  const DType dtype = dtype_from_name(flags_.dtype);
+  std::vector<std::pair<DType, WeightFormat>> formats;
+  if (flags_.weights != "auto") {
+    formats.emplace_back(dtype, weight_format(flags_, needs_.folder));
+  } else if (stored_ != WeightFormat::plain) {
+    formats.emplace_back(dtype, stored_);
+  } else {
+    const DType least = flags_.gave("--dtype") ? dtype : DType::bf16;
+    formats.emplace_back(dtype, WeightFormat::plain);
+    if (least != dtype) formats.emplace_back(least, WeightFormat::plain);
+    for (const auto codes : {WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4}) {
+      formats.emplace_back(least, codes);
+    }
+  }
+  std::vector<int> degrees{flags_.tensor};
+  if (flags_.tensor == GenerateFlags::kAutoTensor) {
+    degrees.clear();
+    for (int tensor = 1; tensor <= needs_.world; ++tensor) {
+      const int together = tensor * replicas_of(flags_, needs_.world, tensor);
+      if (needs_.world % together != 0 || needs_.world % tensor != 0) continue;
+      try {
+        decoder_.validate(tensor);
+        degrees.push_back(tensor);
+      } catch (const Error&) {
+        break;  // more ranks than heads, columns or tokens
+      }
+    }
+  }
+  std::vector<Candidate> all;
+  for (const auto& [of, format] : formats) {
+    for (const int tensor : degrees) all.push_back({of, format, tensor});
+  }
+  ZERO_CHECK(!all.empty(), "--tensor auto: {} ranks are no multiple of --replicate {}",
+             needs_.world, flags_.replicate);
+  return all;
+}
+
+// The first with the cache that is wanted; else the first with room for the longest request.
+AnswerPlan AnswerPlanner::chosen() {
+  const std::vector<Candidate> all = candidates();
+  if (all.size() == 1) return planned(all.front());
+  for (const Candidate& each : all) {
+    AnswerPlan plan = planned(each);
+    if (has_room(plan, wanted_tokens(plan))) return plan;
+  }
+  for (const Candidate& each : all) {
+    AnswerPlan plan = planned(each);
+    if (has_room(plan, plan.demand.longest * flags_.block_tokens)) return plan;
+  }
+  return planned(all.back());
+}
+
+AnswerPlan AnswerPlanner::planned(const Candidate& candidate) const {
+  AnswerPlan plan{.decoder = decoder_, .limit = limit_};
+  const int replicate = replicas_of(flags_, needs_.world, candidate.tensor);
+  plan.ranks = {
+      MeshShape{.replicate = replicate, .tensor = candidate.tensor}.resolved(needs_.world),
+      needs_.threads, needs_.device};
+  give_demand(plan);
+  plan.options = options_of(candidate, plan);
+  plan.options.weight_group = stored_group(needs_.folder);
+  plan.draft_folder = draft_folder_;
+  plan.draft_decoder = draft_decoder_;
+  if (!draft_folder_.empty()) {
+    plan.draft_options = plan.options;
+    InferenceOptions& draft = plan.draft_options;
+    if (flags_.weights != "auto") {
+      draft.weights = weight_format(flags_, draft_folder_);
+    } else if (const WeightFormat own = stored_format(draft_folder_); own != WeightFormat::plain) {
+      draft.weights = own;
+    }
+    if (stored_format(draft_folder_) != WeightFormat::plain) draft.keep = {};
+    draft.weight_group = stored_group(draft_folder_);
+    draft.logit_rows = plan.options.requests;
+    draft.request_tokens = std::min(draft.request_tokens, draft_decoder_.context);
+    draft.host_tokens = 0;  // it reads again at little cost
+    draft.windows = InferenceOptions().windows;
+  }
+  return plan;
+}
+
+void AnswerPlanner::give_demand(AnswerPlan& plan) const {
+  const MeshShape& shape = plan.ranks.shape;
+  const auto groups = static_cast<std::size_t>(shape.replicate * shape.shard);
+  for (std::size_t group = 0; group < groups; ++group) {
+    std::vector<RequestLength> own;
+    const bool in_turn = needs_.dealt == AnswerNeeds::Dealt::in_turn;
+    for (std::size_t i = in_turn ? group : 0; i < needs_.requests.size();
+         i += in_turn ? groups : 1) {
+      own.push_back(needs_.requests[i]);
+    }
+    const CacheDemand of =
+        cache_demand(own, {.slots = flags_.requests,
+                           .block_tokens = flags_.block_tokens,
+                           .guesses = flags_.draft.empty() ? 0 : flags_.draft_tokens});
+    plan.demand.at_once = std::max(plan.demand.at_once, of.at_once);
+    plan.demand.longest = std::max(plan.demand.longest, of.longest);
+    plan.demand.contiguous = std::max(plan.demand.contiguous, of.contiguous);
+    plan.demand.all = std::max(plan.demand.all, of.all);
+    if (!in_turn) break;  // the others have the same
+  }
+}
+
+InferenceOptions AnswerPlanner::options_of(const Candidate& candidate,
+                                           const AnswerPlan& plan) const {
+  const MeshShape& shape = plan.ranks.shape;
+  const auto groups =
+      needs_.dealt == AnswerNeeds::Dealt::in_turn ? std::int64_t{shape.replicate} * shape.shard : 1;
+  std::int64_t longest = 0;
+  for (const RequestLength& each : needs_.requests) longest = std::max(longest, each.tokens());
+  const std::int64_t guessed = flags_.draft.empty() ? 0 : flags_.draft_tokens;
+  InferenceOptions options{
+      .dtype = candidate.dtype,
+      .weights = candidate.weights,
+      .keep = candidate.weights == WeightFormat::plain ? MatrixRoles{} : flags_.keep,
+      .cache = cache_format_from_name(flags_.cache_dtype),
+      .requests = std::min(flags_.requests, div_ceil(std::ssize(needs_.requests), groups)),
+      .request_tokens = longest,
+      .block_tokens = flags_.block_tokens,
+      .host_tokens = flags_.host_cache_tokens,
+      .windows = windows_of(plan)};
+  options.logit_rows = std::min(options.requests * (1 + guessed), InferenceOptions::kMostRows);
+  options.rows = std::max(options.rows, options.logit_rows);
+  ZERO_CHECK(flags_.cache_tokens == 0 || flags_.cache_tokens >= longest,
+             "--cache-tokens is {}; expected at least {}, for the longest prompt with its answer",
+             flags_.cache_tokens, longest);
+  return options;
+}
+
+// Of DeepSpeed's counts of elements: a window for the block that computes, and one for each that is
+// begun ahead.
+std::int64_t AnswerPlanner::windows_of(const AnswerPlan& plan) const {
+  const MeshShape& shape = plan.ranks.shape;
+  ZERO_CHECK(flags_.windows == 0 || shape.shard > 1,
+             "--windows {}: windows hold blocks whose weights ranks share, and no two of {} ranks "
+             "share any (--replicate {}, --tensor {}); leave it out",
+             flags_.windows, needs_.world, shape.replicate, shape.tensor);
+  if (flags_.windows > 0) return flags_.windows;
+  constexpr double kMost = 64;
+  const auto block = static_cast<double>(decoder_.block_matrices()) / shape.tensor;
+  auto windows = static_cast<double>(InferenceOptions().windows);
+  if (flags_.sharded.prefetched) windows = 1 + std::ceil(*flags_.sharded.prefetched / block);
+  if (flags_.sharded.live) windows = std::min(windows, std::floor(*flags_.sharded.live / block));
+  return static_cast<std::int64_t>(std::clamp(windows, 1.0, kMost));
+}
+
+// Tokens of a cache that is not bounded by a limit.
+std::int64_t AnswerPlanner::wanted_tokens(const AnswerPlan& plan) const {
+  return flags_.cache_tokens > 0 ? flags_.cache_tokens : plan.demand.at_once * flags_.block_tokens;
+}
+
+void AnswerPlanner::set_cache(AnswerPlan& plan, std::int64_t tokens) const {
+  plan.options.cache_tokens = tokens;
+  plan.memory = plan_inference_memory(plan.decoder, plan.options, plan.ranks);
+  if (plan.draft_folder.empty()) return;
+  InferenceOptions& draft = plan.draft_options;
+  const std::int64_t most = draft.requests * round_up(draft.request_tokens, draft.block_tokens);
+  draft.cache_tokens = std::min(tokens, most);
+  plan.draft = plan_inference_memory(plan.draft_decoder, draft,
+                                     {.threads = needs_.threads, .device = needs_.device});
+}
+
+void AnswerPlanner::size_cache(AnswerPlan& plan) const {
+  const std::int64_t block = flags_.block_tokens;
+  if (limit_ > 0 && flags_.cache_tokens == 0) {
+    // With a limit of its own, the cache also keeps what may come again; there is never more than
+    // all requests.
+    const bool terminal = needs_.arrivals == AnswerNeeds::Arrivals::more_come;
+    constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+    const std::int64_t most = flags_.memory_limit == 0 ? plan.demand.at_once
+                              : terminal               ? kMostTokens / block
+                                         : std::max(plan.demand.all, plan.demand.at_once);
+    const auto blocks = blocks_within(limit_, plan.demand.longest, most, [&](std::int64_t count) {
+      set_cache(plan, count * block);
+      return BytesOfBlocks{plan.of_device(), plan.memory.cache + plan.draft.cache};
+    });
+    set_cache(plan, blocks.value_or(plan.demand.longest) * block);
+  } else {
+    set_cache(plan, wanted_tokens(plan));
+  }
+  if (limit_ > 0 && !fits(plan)) plan.shortage = shortage(plan);
+  tell_cache(plan);
+}
+
+void AnswerPlanner::tell_cache(const AnswerPlan& plan) const {
+  const std::int64_t block = flags_.block_tokens;
+  const std::int64_t blocks = plan.memory.blocks;
+  if (flags_.cache_tokens > plan.demand.at_once * block) {
+    needs_.tell(fmt::format(
+        "--cache-tokens {}: requests need {} at once; the rest keeps beginnings that may come "
+        "again",
+        flags_.cache_tokens, plan.demand.at_once * block));
+  } else if (blocks >= plan.demand.at_once && blocks < plan.demand.contiguous) {
+    const std::int64_t block_bytes = plan.memory.cache / blocks;
+    needs_.tell(fmt::format(
+        "cache: {} for requests of these lengths; {} reserved for the longest of each would take "
+        "{} ({:.0f} %)",
+        plan_bytes(plan.memory.cache), plan.options.requests,
+        plan_bytes(plan.demand.contiguous * block_bytes),
+        100.0 * static_cast<double>(blocks) / static_cast<double>(plan.demand.contiguous)));
+  }
+  if (blocks < plan.demand.at_once && plan.shortage.empty()) {
+    needs_.tell(fmt::format(
+        "cache: {} of the {} blocks that requests can need at once: where they need more, the last "
+        "are preempted and read again later",
+        blocks, plan.demand.at_once));
+  }
+}
+
+void AnswerPlanner::tell_choice(const AnswerPlan& plan) const {
+  std::string text;
+  if (flags_.weights == "auto") {
+    text = "--weights auto: " + weights_text(plan.options.dtype, plan.options.weights);
+  }
+  if (flags_.tensor == GenerateFlags::kAutoTensor) {
+    text += fmt::format("{}--tensor auto: {}", text.empty() ? "" : ", ", plan.ranks.shape.tensor);
+  }
+  needs_.tell(fmt::format("{}, the first that fits {} of a rank", text, plan_bytes(limit_)));
+}
+
+// Before anything is as large as config.json says. Of a plan without weights, that has to do.
+void AnswerPlanner::check_files(const std::string& folder, WeightFormat stored,
+                                MatrixRoles keep) const {
+  if (flags_.plan && !has_weight_files(folder)) return;
+  check_weight_files(
+      folder,
+      {.weights = flags_.weights == "auto" ? stored : weight_format(flags_, folder), .keep = keep});
+}
+
+// What is short, and what would take less.
+std::string AnswerPlanner::shortage(const AnswerPlan& plan) const {
+  std::vector<std::string> help;
+  const auto add = [&](const std::string& what, AnswerPlan with) {
+    set_cache(with, with.options.cache_tokens);
+    if (with.of_device() >= plan.of_device()) return;
+    help.push_back(fmt::format("{}: {}{}", what, plan_bytes(with.of_device()),
+                               fits(with) ? ", which fits" : ""));
+  };
+  if (stored_ == WeightFormat::plain && plan.options.weights == WeightFormat::plain) {
+    for (const auto codes : {WeightFormat::int8, WeightFormat::nf4}) {
+      AnswerPlan with = plan;
+      with.options.weights = codes;
+      add(fmt::format("--weights {}", name_of(codes)), std::move(with));
+    }
+  }
+  if (plan.options.dtype == DType::fp32) {
+    AnswerPlan with = plan;
+    with.options.dtype = with.draft_options.dtype = DType::bf16;
+    add("--dtype bf16", std::move(with));
+  }
+  if (plan.options.cache == CacheFormat::plain) {
+    AnswerPlan with = plan;
+    with.options.cache = with.draft_options.cache = CacheFormat::int8;
+    add("--cache-dtype int8", std::move(with));
+  }
+  help.emplace_back("more ranks (--local-ranks, mpirun), which share weights");
+  help.emplace_back(flags_.cache_tokens > 0 ? "fewer --cache-tokens"
+                                            : "shorter prompts, fewer --max-tokens or --requests");
+  const InferenceMemory& memory = plan.memory;
+  return fmt::format(
+      "{} {}: a rank takes {} (weights {}, cache of {} tokens {}, the rest {}{}): short by {}. "
+      "What "
+      "would help: {}",
+      flags_.memory_limit > 0 ? "--memory-limit" : "memory", plan_bytes(limit_),
+      plan_bytes(plan.of_device()), plan_bytes(memory.weights + memory.windows),
+      memory.blocks * memory.block_tokens, plan_bytes(memory.cache),
+      plan_bytes(memory.activations + memory.exchange + memory.host_cache),
+      plan.draft_folder.empty() ? std::string()
+                                : fmt::format(", the draft {}", plan_bytes(plan.draft.total())),
+      plan_bytes(plan.of_device() - limit_), fmt::join(help, "; "));
+}
+
+}  // namespace
+
+std::int64_t AnswerPlan::of_device() const {
+  return memory.of_device(ranks.device) +
+         (draft_folder.empty() ? 0 : draft.of_device(ranks.device));
+}
+
+AnswerPlan plan_answers(const AnswerNeeds& needs) { return AnswerPlanner(needs).run(); }
+
+}  // namespace zero
