@@ -187,8 +187,9 @@ namespace planning {
 /// which selects its operations, its optimizers and its arena layout.
 std::unique_ptr<Device> open(int threads = 1, MemorySpace memory = MemorySpace::host,
                              DeviceKind kind = DeviceKind::cpu);
-/// The same with a GPU's memory, pieces and arenas, but a CPU's operations and optimizers: for plans
-/// of GPUs in a build without CUDA. All figures are the GPU's, except the scratch of operations.
+/// The same with a GPU's memory, pieces and arenas, but a CPU's operations and optimizers: for
+/// plans of GPUs in a build without CUDA. All figures are the GPU's, except the scratch of
+/// operations.
 std::unique_ptr<Device> open_gpu_memory();
 
 }  // namespace planning

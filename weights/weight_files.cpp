@@ -22,11 +22,10 @@ std::vector<LayoutTensor> tensors_of_files(const DecoderShape& shape) {
 }
 
 WeightFiles::WeightFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape)
-    : WeightFiles(std::move(files), shape,
-                  {[](std::size_t /*parameter*/) { return false; },
-                   [](std::string_view /*bare_name*/, const FileSource& /*tensor*/) {
-                     return false;
-                   }}) {}
+    : WeightFiles(
+          std::move(files), shape,
+          {[](std::size_t /*parameter*/) { return false; },
+           [](std::string_view /*bare_name*/, const FileSource& /*tensor*/) { return false; }}) {}
 
 WeightFiles::WeightFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape,
                          const Codes& codes)
