@@ -25,7 +25,6 @@ std::string grouped_digits(std::int64_t count) {
   return digits;
 }
 
-std::string size_shown(double bytes) { return bytes_text(bytes); }
 std::string size_shown(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
 std::string mesh_text(const MeshShape& mesh) {

@@ -19,33 +19,33 @@ constexpr std::string_view kSource =
     "take the folder from which these were made, and --weights int8, nf4 or q4";
 
 // How codes were found, and what other programs' kernels do with them.
-constexpr std::string_view kPassedOver[] = {"act_group_aware",
-                                            "batch_size",
-                                            "block_name_to_quantize",
-                                            "cache_block_outputs",
-                                            "damp_auto_increment",
-                                            "damp_percent",
-                                            "dataset",
-                                            "disable_exllama",
-                                            "do_fuse",
-                                            "exllama_config",
-                                            "fuse_max_seq_len",
-                                            "max_input_length",
-                                            "meta",
-                                            "model_file_base_name",
-                                            "model_name_or_path",
-                                            "model_seqlen",
-                                            "module_name_preceding_first_block",
-                                            "modules_in_block_to_quantize",
-                                            "modules_to_fuse",
-                                            "mse",
-                                            "pad_token_id",
-                                            "quant_method",
-                                            "static_groups",
-                                            "tokenizer",
-                                            "true_sequential",
-                                            "use_cuda_fp16",
-                                            "use_exllama"};
+constexpr std::string_view kOtherQuantizationKeys[] = {"act_group_aware",
+                                                       "batch_size",
+                                                       "block_name_to_quantize",
+                                                       "cache_block_outputs",
+                                                       "damp_auto_increment",
+                                                       "damp_percent",
+                                                       "dataset",
+                                                       "disable_exllama",
+                                                       "do_fuse",
+                                                       "exllama_config",
+                                                       "fuse_max_seq_len",
+                                                       "max_input_length",
+                                                       "meta",
+                                                       "model_file_base_name",
+                                                       "model_name_or_path",
+                                                       "model_seqlen",
+                                                       "module_name_preceding_first_block",
+                                                       "modules_in_block_to_quantize",
+                                                       "modules_to_fuse",
+                                                       "mse",
+                                                       "pad_token_id",
+                                                       "quant_method",
+                                                       "static_groups",
+                                                       "tokenizer",
+                                                       "true_sequential",
+                                                       "use_cuda_fp16",
+                                                       "use_exllama"};
 
 [[noreturn]] void refuse_method(JsonFields& fields, JsonFields& section) {
   const bool bits8 = section.flag("load_in_8bit", false);
@@ -178,7 +178,7 @@ HfCodes codes_from(JsonFields& config) {
   if (method != "gptq" && method != "awq") refuse_method(config, section);
   HfCodes codes{.format = method.get<std::string>(),
                 .groups = method == "gptq" ? gptq_from(section) : awq_from(section)};
-  section.finish(kPassedOver);
+  section.finish(kOtherQuantizationKeys);
   return codes;
 }
 
