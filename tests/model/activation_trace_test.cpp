@@ -127,17 +127,17 @@ class Spoiler final : public ActivationTrace {
   std::span<std::uint8_t> memory_;
 };
 
-struct Course {
+struct TwoSteps {
   std::vector<double> losses;
   double norm = 0;
   std::uint64_t state = 0;
-  friend bool operator==(const Course&, const Course&) = default;
+  friend bool operator==(const TwoSteps&, const TwoSteps&) = default;
 };
 
 /// Two steps, with the listener of each rank at work in each micro-batch.
-Course course(const Traced& traced, const RecomputePlan& plan,
-              const std::function<std::unique_ptr<Spoiler>(int rank)>& make) {
-  Course course;
+TwoSteps trained(const Traced& traced, const RecomputePlan& plan,
+                 const std::function<std::unique_ptr<Spoiler>(int rank)>& make) {
+  TwoSteps all;
   local::run(traced.ranks, [&](Communicator& world) {
     const auto device = cpu::open({.threads = 1});
     const std::unique_ptr<Spoiler> listener = make(world.rank());
@@ -153,9 +153,9 @@ Course course(const Traced& traced, const RecomputePlan& plan,
     }
     EXPECT_EQ(listener->moments().size(), listener->foretold());
     const std::uint64_t state = heard.engine.states().hash();
-    if (world.rank() == 0) course = {losses, report.gradient_norm, state};
+    if (world.rank() == 0) all = {losses, report.gradient_norm, state};
   });
-  return course;
+  return all;
 }
 
 /// All of one rank; of several, which take their time, those in which most is exchanged.
@@ -180,8 +180,8 @@ TEST_P(ActivationLives, AreAllThatARunReads) {
       if (!spoils) spoiler->spoil_nothing();
       return spoiler;
     };
-    const Course expected = course(traced, plan, [&](int rank) { return of_rank(rank, false); });
-    EXPECT_EQ(course(traced, plan, [&](int rank) { return of_rank(rank, true); }), expected)
+    const TwoSteps expected = trained(traced, plan, [&](int rank) { return of_rank(rank, false); });
+    EXPECT_EQ(trained(traced, plan, [&](int rank) { return of_rank(rank, true); }), expected)
         << traced.label() << "; " << plan.text();
   }
 }
@@ -197,9 +197,9 @@ std::map<std::string_view, LiveRange> longest_of(const Life& life) {
 }
 
 /// The course of a run in which the first rank's `range` is spoiled before `moment`, once.
-Course spoiled(const Traced& traced, const RecomputePlan& plan, const Life& life,
-               const LiveRange& range, int moment) {
-  return course(traced, plan, [&](int rank) {
+TwoSteps spoiled(const Traced& traced, const RecomputePlan& plan, const Life& life,
+                 const LiveRange& range, int moment) {
+  return trained(traced, plan, [&](int rank) {
     auto spoiler = std::make_unique<Spoiler>(life);
     spoiler->spoil_nothing();
     if (rank == 0) spoiler->spoil(range, moment);
@@ -221,7 +221,7 @@ class ActivationLife : public ::testing::TestWithParam<Case> {};
 TEST_P(ActivationLife, IsNoLongerThanItMustBe) {
   const auto& [traced, plan] = GetParam();
   const Life life = foretold(traced, plan);
-  const Course expected = spoiled(traced, plan, life, {}, -1);
+  const TwoSteps expected = spoiled(traced, plan, life, {}, -1);
   for (const auto& [name, range] : longest_of(life)) {
     if (range.first == range.last) continue;
     const bool stays = range.first < 0;
@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ActivationExchanges, AreInTheLifeOfWhatTheyReadAndWrite) {
   const Traced traced{.model = llama_of_blocks(tiny_qwen3()), .ranks = 2, .own_rows = true};
   const Life life = foretold(traced, {});
-  const Course expected = spoiled(traced, {}, life, {}, -1);
+  const TwoSteps expected = spoiled(traced, {}, life, {}, -1);
   const std::map<std::string_view, LiveRange> longest = longest_of(life);
   for (const std::string_view name : {"partial", "partial_embedding", "norm_gradients"}) {
     const LiveRange& range = longest.at(name);
