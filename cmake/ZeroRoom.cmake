@@ -136,7 +136,8 @@ function(zero_test name)
     set(TEST_TIMEOUT 1500)  # of an eighth of a program's cases, on a machine that is slow
   endif()
   add_executable(${name} ${TEST_SOURCES})
-  target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main)
+  # The standard library before the rooms' archives, of which a member would be linked that happens to have what GoogleTest lacks of it.
+  target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main stdc++)
   set(kind test)
   set(flags)
   if(TEST_OPTIMIZED)
