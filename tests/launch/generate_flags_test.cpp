@@ -94,7 +94,8 @@ TEST_F(GenerateFlagsOf, APlanTellsWhatWouldBeTakenAndAnswersNothing) {
   const Outcome larger = plan("--memory-limit 0.1MiB");
   EXPECT_EQ(larger.status, 1);
   EXPECT_THAT(larger.out, HasSubstr("does not fit: --memory-limit 102.40 KiB: a rank takes "));
-  EXPECT_THAT(plan("--prompt The --max-tokens 29").out, HasSubstr("1 requests of at most 32"));
+  EXPECT_THAT(plan("--prompt-ids 84,104,101 --max-tokens 29").out,
+              HasSubstr("1 requests of at most 32"));
   EXPECT_THAT(refusal("--prompt The --memory-limit 0.1MiB"),
               HasSubstr("out of memory before the start: --memory-limit 102.40 KiB"));
   EXPECT_THAT(refusal("--prompt The --memory-limit 8"), HasSubstr("has no unit; expected GB or"));

@@ -132,13 +132,15 @@ TEST_F(GenerateQuantized, RefusesOtherFormatsThanTheFolderHas) {
 TEST_F(GenerateQuantized, NamesWhoseCodesAFolderHas) {
   std::filesystem::copy(file("weights"), folder_.path("model"));
   auto config = nlohmann::json::parse(folder_.read("model/config.json"));
+  config["quantization_config"] = {{"quant_method", "bitsandbytes"}};
+  folder_.write("model/config.json", config.dump());
+  EXPECT_THAT(generate("--prompt a", folder_.path("model")).errors,
+              HasSubstr("config.json: quantization_config: found bitsandbytes"));
   config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
   folder_.write("model/config.json", config.dump());
   const Outcome outcome = generate("--prompt a", folder_.path("model"));
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.errors,
-              HasSubstr("config.json: quantization_config: found gptq, expected codes that "
-                        "zero_generate --save-quantized wrote"));
+  EXPECT_THAT(outcome.errors, HasSubstr("config.json: quantization_config.group_size is missing"));
 }
 
 TEST_F(GenerateQuantized, AThresholdOfOutliersChangesNothing) {

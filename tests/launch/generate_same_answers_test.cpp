@@ -75,6 +75,13 @@ TEST_F(Generate, SeveralRanksAnswerAsOneDoes) {
   }
   prompts += "{\"ids\": [999]}\n";
   const std::string file = "--file " + folder_.write("p.jsonl", prompts) + " ";
+  // But for the cache's size, which follows from how many requests a rank has.
+  const auto complaints = [](const Outcome& outcome) {
+    std::vector<std::string> lines = outcome.complaints("zero_generate");
+    std::erase_if(
+        lines, [](const std::string& line) { return line.find("cache: ") != std::string::npos; });
+    return lines;
+  };
   const Outcome one = generate(file);
   EXPECT_EQ(one.status, 1);
   for (const char* const ranks :
@@ -86,7 +93,7 @@ TEST_F(Generate, SeveralRanksAnswerAsOneDoes) {
     const Outcome several = generate(file + ranks);
     EXPECT_EQ(several.status, 1) << ranks << several.errors;
     EXPECT_EQ(several.out, one.out) << ranks;
-    EXPECT_EQ(several.complaints("zero_generate"), one.complaints("zero_generate")) << ranks;
+    EXPECT_EQ(complaints(several), complaints(one)) << ranks;
     EXPECT_THAT(several.errors, ContainsRegex("parameters, each rank: weights")) << ranks;
     EXPECT_THAT(several.errors, ContainsRegex("the first of [249] ranks waited [0-9.]+ s for"));
   }
