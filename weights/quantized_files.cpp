@@ -135,7 +135,7 @@ struct Scale16 {
   static constexpr std::string_view kExpected = "a finite number";
   static bool holds(Value scale) { return std::isfinite(to_float(scale)); }
 };
-struct Range {
+struct LeastAndStep {
   using Value = ScaleRange;
   static constexpr std::string_view kExpected = "the least scale and a step, numbers of at least 0";
   static bool holds(const Value& range) {
@@ -300,7 +300,7 @@ std::optional<QuantizedRows> QuantizedFiles::read_codes(std::size_t tensor, cons
       by_groups({group / kGroupsOfRange + rows.scale_block_begin(),
                  rows.scale_block_end() - rows.scale_block_begin()},
                 div_ceil(groups, kGroupsOfRange), blocks, div_ceil(held.parameter.out, kTile));
-  read_part<Range>(held.ranges, ranges, rows.ranges.data());
+  read_part<LeastAndStep>(held.ranges, ranges, rows.ranges.data());
   return rows;
 }
 

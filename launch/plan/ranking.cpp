@@ -64,7 +64,7 @@ Ranking rank_candidates(const TrainingQuestion& question, ClosedForms& forms) {
   for (const Candidate& candidate : candidates(question)) {
     Ranked row = ranked(question, candidate, forms);
     (row.bytes <= question.machine.budget() ? ranking.fitting : ranking.missing)
-        .push_back(std::move(row));
+        .push_back(row);
   }
   std::ranges::stable_sort(ranking.fitting,
                            [](const Ranked& a, const Ranked& b) { return a.cost < b.cost; });
