@@ -86,11 +86,15 @@ void add_training(CLI::App& app, TrainFlags& flags) {
   app.add_option("--sequence", flags.sequence,
                  "tokens of a sequence; default: the model's context, 8192 at most")
       ->check(from_one);
-  app.add_option("--batch", flags.batch, "sequences of a step in all; accumulation follows from it")
-      ->check(from_one);
+  CLI::Option* const batch =
+      app.add_option("--batch", flags.batch,
+                     "sequences of a step in all; accumulation follows from it")
+          ->check(from_one);
   list("--stage", axes.stages, "of 0,1,2,3 (all)")->check(CLI::Range(0, 3));
   list("--micro", axes.micros, "micro-batches of a rank (32,16,8,4,2,1)")->check(from_one);
-  list("--accumulation", axes.accumulations, "micro-batches of a step (1)")->check(from_one);
+  list("--accumulation", axes.accumulations, "micro-batches of a step (1)")
+      ->check(from_one)
+      ->excludes(batch);
   list("--recompute", flags.recomputes,
        "of none,selective,full,groups,interval=N,groups=N (none, selective, full, intervals 2 and "
        "4, groups)");
@@ -100,7 +104,8 @@ void add_training(CLI::App& app, TrainFlags& flags) {
       ->check(CLI::IsMember({"bf16", "fp16", "fp32"}));
   list("--tensor", axes.tensors, "ranks of the tensor axis (all that fit a host)")
       ->check(CLI::Range(1, 1024));
-  list("--shard", axes.shards, "ranks of the shard axis (all)")->check(CLI::Range(1, 1 << 26));
+  list("--shard", axes.shards, "ranks of the shard axis, which has the data ranks of stage 0 (all)")
+      ->check(CLI::Range(1, 1 << 26));
   app.add_option("--compute", flags.compute,
                  "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a "
                  "--cluster FILE rows are ordered by time");
@@ -146,7 +151,10 @@ zero::Machine machine_of(const SharedFlags& flags) {
     zero::take_gpus(machine, flags.gpus, "--gpus");
     machine.memory = zero::bytes_with_unit(flags.memory, "--memory");
   }
-  if (!flags.reserve.empty()) machine.reserve = zero::bytes_with_unit(flags.reserve, "--reserve");
+  if (!flags.reserve.empty()) {
+    machine.reserve = zero::bytes_with_unit(flags.reserve, "--reserve");
+    machine.source = "--reserve";
+  }
   return machine;
 }
 

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "base/error.h"
 #include "launch/config/train_config.h"
@@ -53,7 +55,11 @@ MeshShape make_mesh_shape(Configuration& values, int world) {
   try {
     shape = asked.resolved(world);
   } catch (const Error& error) {
-    fail("{}: {}", values.source(), error.what());
+    const bool whole = std::min({asked.replicate, asked.shard, asked.tensor}) >= 1;
+    const std::int64_t product = std::int64_t{asked.replicate} * asked.shard * asked.tensor;
+    fail("{}: {}{}", values.source(), error.what(),
+         whole && world == 1 ? fmt::format("; with --plan or --print-config: --world {}", product)
+                             : "");
   }
   for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
     if (ranks(axis) != shape.size(axis)) {

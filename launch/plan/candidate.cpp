@@ -41,7 +41,7 @@ std::vector<MeshShape> meshes(const TrainingQuestion& question) {
     if (!can_cut(question.model, tensor)) continue;
     const int rest = machine.world() / tensor;
     for (int shard = 1; shard <= rest; ++shard) {
-      if (rest % shard != 0) continue;
+      if (rest % shard != 0 || !allowed(question.axes.shards, shard)) continue;
       all.push_back({.replicate = rest / shard, .shard = shard, .tensor = tensor});
     }
   }
@@ -50,10 +50,8 @@ std::vector<MeshShape> meshes(const TrainingQuestion& question) {
 
 /// Whether a stage goes with a mesh: shards of one rank are no shards. Stage 0 has its ranks along
 /// the shard axis, as a run without a mesh has.
-bool goes_with(int stage, const MeshShape& mesh, const std::vector<int>& shards) {
-  if (stage == 0) return mesh.replicate == 1;
-  if (mesh.shard == 1) return false;
-  return shards.empty() || std::ranges::find(shards, mesh.shard) != shards.end();
+bool goes_with(int stage, const MeshShape& mesh) {
+  return stage == 0 ? mesh.replicate == 1 : mesh.shard > 1;
 }
 
 /// Each of `all` with each of the values.
@@ -78,6 +76,33 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
   std::erase_if(all, [&](const Candidate& each) { return *axes.batch % at_once(each) != 0; });
   for (Candidate& each : all) each.accumulation = *axes.batch / at_once(each);
   return all;
+}
+
+/// Says which axis leaves no candidate: the first that leaves some if it is open.
+[[noreturn]] void refuse(const TrainingQuestion& question) {
+  const CandidateAxes& axes = question.axes;
+  const Machine& machine = question.machine;
+  TrainingQuestion open = question;
+  open.axes.batch.reset();
+  ZERO_CHECK(possible_candidates(open).empty(),
+             "no candidate: --batch {} is no multiple of any micro-batch ({}) times the data ranks "
+             "of a mesh of {} devices; change one of them",
+             axes.batch.value_or(0), fmt::join(axes.micros, ", "), machine.world());
+  open.axes.shards.clear();
+  ZERO_CHECK(possible_candidates(open).empty(),
+             "no candidate: no mesh of {} x {} (hosts x devices) has {} ranks along its shard axis "
+             "at stage {}; change --shard or --stage",
+             machine.hosts, machine.devices, fmt::join(axes.shards, ", "),
+             fmt::join(axes.stages, ", "));
+  ZERO_CHECK(meshes(open).empty(),
+             "no candidate: stage {} shards over several ranks, and no mesh of {} x {} (hosts x "
+             "devices) has them; give --stage 0, or another --tensor",
+             fmt::join(axes.stages, ", "), machine.hosts, machine.devices);
+  fail(
+      "--tensor: no mesh of {} x {} devices has {} tensor ranks; give divisors of the {} devices "
+      "of a host that leave the model's {} heads and {} intermediate columns a share each",
+      machine.hosts, machine.devices, fmt::join(axes.tensors, ", "), machine.devices,
+      question.model.heads, question.model.intermediate);
 }
 
 }  // namespace
@@ -143,32 +168,24 @@ std::vector<RecomputeChoice> usual_recomputes(std::int64_t layers) {
   return all;
 }
 
-std::vector<Candidate> candidates(const TrainingQuestion& question) {
+std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
   const CandidateAxes& axes = question.axes;
-  const std::vector<MeshShape> all_meshes = meshes(question);
-  ZERO_CHECK(!all_meshes.empty(),
-             "--tensor: no mesh of {} x {} devices has {} tensor ranks; give divisors of the {} "
-             "devices of a host that leave the model's {} heads and {} intermediate columns a "
-             "share each",
-             question.machine.hosts, question.machine.devices, fmt::join(axes.tensors, ", "),
-             question.machine.devices, question.model.heads, question.model.intermediate);
   const std::vector<RecomputeChoice> recomputes =
       axes.recomputes.empty() ? usual_recomputes(question.model.layers) : axes.recomputes;
   std::vector<Candidate> all{Candidate{}};
   extend(all, axes.computes, &Candidate::compute);
   extend(all, axes.moments, &Candidate::moments);
-  extend(all, all_meshes, &Candidate::mesh);
+  extend(all, meshes(question), &Candidate::mesh);
   extend(all, axes.stages, &Candidate::stage);
-  std::erase_if(
-      all, [&](const Candidate& each) { return !goes_with(each.stage, each.mesh, axes.shards); });
+  std::erase_if(all, [](const Candidate& each) { return !goes_with(each.stage, each.mesh); });
   extend(all, recomputes, &Candidate::recompute);
   extend(all, axes.micros, &Candidate::micro);
-  all = with_accumulations(axes, all);
-  ZERO_CHECK(!all.empty(),
-             "no candidate: --batch {} is no multiple of any micro-batch ({}) times the data ranks "
-             "of a mesh of {} devices, or no mesh has the --shard sizes {}; change one of them",
-             axes.batch.value_or(0), fmt::join(axes.micros, ", "), question.machine.world(),
-             fmt::join(axes.shards, ", "));
+  return with_accumulations(axes, std::move(all));
+}
+
+std::vector<Candidate> candidates(const TrainingQuestion& question) {
+  std::vector<Candidate> all = possible_candidates(question);
+  if (all.empty()) refuse(question);
   return all;
 }
 

@@ -85,8 +85,9 @@ struct TrainingQuestion {
 
 /// All combinations that the engine accepts: a mesh multiplies to the world, the tensor axis stays
 /// within a host and has a share of every layer on each rank, stage 0 shards nothing and so has one
-/// mesh for a tensor degree, and a batch is whole micro-batches. Throws zero::Error naming the axes
-/// if there are none.
+/// mesh for a tensor degree, and a batch is whole micro-batches. May be empty.
+std::vector<Candidate> possible_candidates(const TrainingQuestion& question);
+/// The same; throws zero::Error naming the axes if there are none.
 std::vector<Candidate> candidates(const TrainingQuestion& question);
 
 }  // namespace zero

@@ -54,6 +54,7 @@ Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, Clos
               .flop = question.model.flop_per_token(question.sequence) +
                       recomputed_flop(question.model, question.sequence,
                                       candidate.recompute.plan(question.model.layers)),
+              .fp32 = !in_half(candidate),
               .between_hosts = bytes.between * ranks / tokens,
               .within_hosts = bytes.within * ranks / tokens};
   return row;
@@ -80,10 +81,11 @@ std::string order_text(const Machine& machine) {
            "without "
            "a rate stand last";
   }
-  return "order: fewest FLOP a token, then fewest bytes a token that leave a host, then fewest "
-         "within hosts; of equal rows the one whose dtype, moments, ... are listed first, and the "
-         "larger micro-batch. No rate is assumed: with --compute and links (--cluster FILE) the "
-         "order is by estimated time";
+  return "order: fewest FLOP a token, of as many 16 bits before fp32, then fewest bytes a token "
+         "that leave a host, then fewest within hosts; of equal rows the one whose moments, ... "
+         "are "
+         "listed first, and the larger micro-batch. No rates are given and none is assumed: with "
+         "--compute and links (--cluster FILE) the order is by estimated time";
 }
 
 Candidate plain_of(const Candidate& candidate) {

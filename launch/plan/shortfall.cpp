@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "launch/plan/quantity.h"
 #include "launch/plan/training_answer.h"
@@ -23,41 +24,35 @@ TrainingQuestion with_hosts(const TrainingQuestion& question, int hosts) {
   return larger;
 }
 
-/// The candidates among which that of least bytes is: one replica, the smallest micro-batch and
-/// moments, the highest stage.
+/// Fewer candidates, each of the question itself: whole shards, and the smallest micro-batch,
+/// moments and accumulation. A batch keeps all micro-batches: small ones take more partial sums.
 TrainingQuestion frugal(TrainingQuestion question) {
   CandidateAxes& axes = question.axes;
-  axes.micros = {std::ranges::min(axes.micros)};
+  if (!axes.batch) axes.micros = {std::ranges::min(axes.micros)};
+  axes.accumulations = {std::ranges::min(axes.accumulations)};
   axes.moments = {std::ranges::min(
       axes.moments, {}, [](MomentFormat format) { return size_of(moment_dtype(format)); })};
-  axes.computes = {std::ranges::min(axes.computes, {}, size_of)};
-  axes.stages = {std::ranges::max(axes.stages)};
-  axes.batch.reset();
-  axes.accumulations = {1};
-  axes.shards.clear();
+  if (!axes.shards.empty()) return question;
   for (int tensor = 1; tensor <= question.machine.devices; ++tensor) {
     axes.shards.push_back(question.machine.world() / tensor);
   }
   return question;
 }
 
-/// The fewest bytes of any candidate.
-std::int64_t least_bytes(const TrainingQuestion& whole) {
-  const TrainingQuestion question = frugal(whole);
-  const std::vector<Candidate> all = candidates(question);
-  const TrainConfig base = config_of(question, all.front());
-  ClosedForms forms(base, question.machine);
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  for (const Candidate& each : all) {
-    least = std::min(least, bounded_bytes_of(forms.memory(each)));
-  }
-  return least;
+bool fits(const TrainingQuestion& whole) {
+  const std::vector<Candidate> all = possible_candidates(frugal(whole));
+  if (all.empty()) return false;
+  const TrainConfig base = config_of(whole, all.front());
+  ClosedForms forms(base, whole.machine);
+  return std::ranges::any_of(all, [&](const Candidate& each) {
+    return bounded_bytes_of(forms.memory(each)) <= whole.machine.budget();
+  });
 }
 
 /// The least hosts that fit, doubled from those there are; nothing up to kMostHostsTried.
 std::optional<int> enough_hosts(const TrainingQuestion& question) {
   for (int hosts = 2 * question.machine.hosts; hosts <= kMostHostsTried; hosts *= 2) {
-    if (least_bytes(with_hosts(question, hosts)) <= question.machine.budget()) return hosts;
+    if (fits(with_hosts(question, hosts))) return hosts;
   }
   return std::nullopt;
 }
@@ -66,7 +61,20 @@ std::optional<int> enough_hosts(const TrainingQuestion& question) {
 std::optional<std::int64_t> short_sequence(const TrainingQuestion& question) {
   TrainingQuestion shorter = question;
   for (shorter.sequence /= 2; shorter.sequence >= 128; shorter.sequence /= 2) {
-    if (least_bytes(shorter) <= question.machine.budget()) return shorter.sequence;
+    if (fits(shorter)) return shorter.sequence;
+  }
+  return std::nullopt;
+}
+
+/// The largest of halved batches or accumulations that fits, as a flag; nothing if none does.
+std::optional<std::string> fewer_micro_batches(const TrainingQuestion& question) {
+  TrainingQuestion fewer = question;
+  std::int64_t accumulation = std::ranges::min(question.axes.accumulations);
+  std::int64_t& count = question.axes.batch ? *fewer.axes.batch : accumulation;
+  for (count /= 2; count >= 1; count /= 2) {
+    fewer.axes.accumulations = {accumulation};
+    if (!fits(fewer)) continue;
+    return fmt::format("--{} {}", question.axes.batch ? "batch" : "accumulation", count);
   }
   return std::nullopt;
 }
@@ -113,17 +121,22 @@ std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
       bytes_in_text(least.bytes), bytes_in_text(budget), bytes_in_text(least.bytes - budget),
       name_of(least.largest_class()), bytes_in_text(class_of(least, least.largest_class())))};
   if (const auto hosts = enough_hosts(question)) {
-    lines.push_back(fmt::format("more devices help: {} x {} fit by the closed forms", *hosts,
-                                question.machine.devices));
+    lines.push_back(
+        fmt::format("more devices help: {} x {} (hosts x devices) fit by the closed forms", *hosts,
+                    question.machine.devices));
   } else {
-    lines.push_back(fmt::format("more devices do not help: {} x {} do not fit either",
-                                kMostHostsTried, question.machine.devices));
+    lines.push_back(
+        fmt::format("more devices do not help: {} x {} (hosts x devices) do not fit either",
+                    kMostHostsTried, question.machine.devices));
   }
   if (const auto sequence = short_sequence(question)) {
     lines.push_back(
         fmt::format("shorter sequences help: --sequence {} fits by the closed forms", *sequence));
   } else {
     lines.emplace_back("shorter sequences do not help: those of 128 tokens do not fit either");
+  }
+  if (const auto flag = fewer_micro_batches(question)) {
+    lines.push_back(fmt::format("fewer micro-batches help: {} fits by the closed forms", *flag));
   }
   add_roadmap(least, budget, lines);
   return lines;

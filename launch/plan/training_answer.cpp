@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/sharding.h"
 #include "launch/plan/quantity.h"
 #include "launch/plan/written_config.h"
 #include "launch/telemetry/output.h"
@@ -22,10 +23,24 @@ namespace {
 
 constexpr std::size_t kTooLarge = 3;
 
+/// Of what accumulation costs: a finished gradient in fp32 is itself the last sum.
+void note_partial_sums(PlannedRow& row) {
+  const Candidate& c = row.row.candidate;
+  const int sums = held_partials(static_cast<int>(c.accumulation)) -
+                   (c.compute == DType::fp32 && c.accumulation > 1 ? 1 : 0);
+  if (sums <= 0) return;
+  row.notes.push_back(
+      fmt::format("accumulation of {} keeps {} partial sum{} of each gradient, {} B a parameter "
+                  "over {} shard rank{}",
+                  c.accumulation, sums, sums == 1 ? "" : "s", 4 * sums, c.mesh.shard,
+                  c.mesh.shard == 1 ? "" : "s"));
+}
+
 PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row) {
   PlannedRow planned{.row = row};
   planned.exact = exact_plan(config_of(question, row.candidate), question.machine.backend());
   planned.bytes = bounded_bytes_of(planned.exact.memory);
+  note_partial_sums(planned);
   return planned;
 }
 
@@ -55,8 +70,10 @@ void note_least(const Ranking& ranking, PlannedRow& row) {
   if (least == &row.row) return;
   const Candidate& c = least->candidate;
   row.notes.push_back(fmt::format(
-      "at the same cost stage {} with {} moments and micro-batches of {} takes {}", c.stage,
-      name_of(c.moments), c.micro, bytes_text(static_cast<double>(least->bytes))));
+      "at the same cost stage {} with {} moments and micro-batches of {} takes {}; --write writes "
+      "this row: for that one give --stage {} --moments {} --micro {} --shard {} --tensor {}",
+      c.stage, name_of(c.moments), c.micro, bytes_text(static_cast<double>(least->bytes)), c.stage,
+      name_of(c.moments), c.micro, c.mesh.shard, c.mesh.tensor));
 }
 
 /// One row of each cost. One that fits by its closed form alone is passed over, and the next one is
@@ -134,6 +151,7 @@ TrainingAnswer answer_training(const TrainingQuestion& question, int top) {
 }
 
 void write_rows(TrainingAnswer& answer, const std::string& path) {
+  if (answer.rows.empty()) answer.shortfall.emplace_back("nothing written: no row fits");
   for (std::size_t i = 0; i < answer.rows.size(); ++i) {
     PlannedRow& row = answer.rows[i];
     row.written = numbered_path(path, i);

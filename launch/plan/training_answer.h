@@ -44,7 +44,8 @@ struct TrainingAnswer {
 TrainingAnswer answer_training(const TrainingQuestion& question, int top);
 
 /// Writes the configuration of each row: the first to `path`, the others to `path` with -2, -3, ...
-/// before its extension. Throws zero::Error if a file exists or cannot be written.
+/// before its extension; without rows the shortfall says so. Throws zero::Error if a file exists or
+/// cannot be written.
 void write_rows(TrainingAnswer& answer, const std::string& path);
 
 /// The table for people.

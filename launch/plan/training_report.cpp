@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "launch/config/train_config.h"
 #include "launch/plan/quantity.h"
@@ -32,6 +33,14 @@ std::string mesh_text(const MeshShape& mesh) {
 }
 
 std::string percent_text(double part) { return fmt::format("{:.1f} %", 100 * part); }
+
+/// "6.8 P", "198 M": three digits and the prefix.
+std::string flop_text(double flop) {
+  constexpr std::string_view kPrefixes = " kMGTPE";
+  std::size_t at = 0;
+  for (; flop >= 999.5 && at + 1 < kPrefixes.size(); ++at) flop /= 1000;
+  return fmt::format("{:.3g} {}", flop, kPrefixes[at]);
+}
 
 double repeated_share(const StepWork& work) { return work.repeated / work.flop; }
 
@@ -61,7 +70,7 @@ constexpr const char* kRowFormat =
 
 std::string header_line() {
   return fmt::format(kRowFormat, "", "stage", "micro", "accum", "recompute", "mesh r x s x t",
-                     "moments", "dtype", "memory", "", "saved", "sent a step, r / s / t", "PFLOP",
+                     "moments", "dtype", "memory", "", "saved", "sent a step, r / s / t", "FLOP",
                      "repeated");
 }
 
@@ -72,7 +81,14 @@ std::string row_line(const PlannedRow& row, std::size_t number, std::int64_t bud
       kRowFormat, number, c.stage, c.micro, c.accumulation, c.recompute.text(), mesh_text(c.mesh),
       name_of(c.moments), name_of(c.compute), size_shown(row.bytes), fit_text(row, budget),
       fmt::format("{} {}", size_shown(row.plain - row.bytes), percent_text(saved)), sent_text(row),
-      fmt::format("{:.3g}", row.row.work.flop / 1e15), percent_text(repeated_share(row.row.work)));
+      flop_text(row.row.work.flop), percent_text(repeated_share(row.row.work)));
+}
+
+/// The file of a row, and the command that takes it.
+std::string written_line(const PlannedRow& row, std::size_t number) {
+  const MeshShape& mesh = row.row.candidate.mesh;
+  return fmt::format("row {}: written to {}; next: zero_train --plan --world {} --config {}\n",
+                     number, row.written, mesh.replicate * mesh.shard * mesh.tensor, row.written);
 }
 
 std::string rows_text(const std::vector<PlannedRow>& rows, std::int64_t budget) {
@@ -85,7 +101,7 @@ std::string rows_text(const std::vector<PlannedRow>& rows, std::int64_t budget) 
                           row.row.step_seconds, row.row.tokens / row.row.step_seconds);
     }
     for (const std::string& note : row.notes) text += fmt::format("row {}: {}\n", i + 1, note);
-    if (!row.written.empty()) text += fmt::format("row {}: written to {}\n", i + 1, row.written);
+    if (!row.written.empty()) text += written_line(row, i + 1);
   }
   return text;
 }
@@ -107,8 +123,9 @@ std::string legend(const TrainingAnswer& answer) {
   }
   text +=
       ".\nsaved: beside stage 0 without recompute and with fp32 moments, by closed forms. sent: "
-      "by the first rank, along the axes replicate, shard and tensor. PFLOP: of a rank and "
-      "step, 10^15, with the share that recompute repeats. Several tensor ranks also cut the "
+      "by the first rank, along the axes replicate, shard and tensor. FLOP: of a rank and "
+      "step (P: 10^15, T: 10^12, G: 10^9, M: 10^6), with the share that recompute repeats. Several "
+      "tensor ranks also cut the "
       "residual stream (mesh.sequence_parallel). Not counted: the "
       "staging of checkpoints (run.checkpoint).\n";
   return text;

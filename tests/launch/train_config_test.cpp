@@ -80,6 +80,8 @@ TEST(TrainConfig, TheMeshLaysOutTheWorldAndTheBatchCountsDataParallelRanks) {
   EXPECT_THAT(refusal_with({"mesh.chunks=0"}, 8),
               HasSubstr("mesh.chunks: found 0, expected a whole number from 1 to 1024"));
   EXPECT_EQ(config_with({"mesh.tensor=-1", "mesh.shard=2"}, 8).mesh.tensor, 4);
+  EXPECT_THAT(refusal_with({"mesh.tensor=2", "mesh.shard=4"}),
+              ::testing::EndsWith("with --plan or --print-config: --world 8"));
   EXPECT_THAT(refusal_with({"mesh.tensor=3"}, 8),
               AllOf(HasSubstr("c.json: mesh is 1 x -1 x 3"), HasSubstr("must divide 8")));
   EXPECT_THAT(refusal_with({"mesh.shard=2", "mesh.tensor=2"}, 8), HasSubstr("start 4 ranks"));

@@ -35,10 +35,27 @@ TEST(Candidates, AreAllThatTheEngineAccepts) {
   for (const Candidate& each : candidates(question)) EXPECT_EQ(each.sequences(), 4);
   question.axes.batch = 3;  // a multiple of the data ranks of 1x1x2 alone, with micro-batches of 1
   EXPECT_EQ(candidates(question).size(), 2);
+  question.axes.batch.reset();
+  question.axes.shards = {2};
+  for (const Candidate& each : candidates(question))
+    EXPECT_EQ(each.mesh.shard, 2);  // at stage 0 too
+  question.axes.shards = {3};
+  EXPECT_THAT(error_of([&] { candidates(question); }),
+              HasSubstr("has 3 ranks along its shard axis"));
+  question.axes.shards.clear();
+  question.axes.batch = 3;
   question.axes.tensors = {3};
   EXPECT_THAT(error_of([&] { candidates(question); }), HasSubstr("--tensor: no mesh of 1 x 2"));
   question.axes.tensors = {1};
   EXPECT_THAT(error_of([&] { candidates(question); }), HasSubstr("no candidate: --batch 3"));
+  question = question_about(kSmallModel, 1, 1, 1'000'000'000, 64);
+  question.axes.stages = {3};
+  EXPECT_THAT(error_of([&] { candidates(question); }), HasSubstr("give --stage 0"));
+}
+
+Ranking ranking_of(const TrainingQuestion& question) {
+  ClosedForms forms(config_of(question, candidates(question).front()), question.machine);
+  return rank_candidates(question, forms);
 }
 
 TEST(Candidates, AreRankedByTheTenThousand) {
@@ -46,9 +63,7 @@ TEST(Candidates, AreRankedByTheTenThousand) {
   question.axes.accumulations = {1, 2};
   const auto all = static_cast<std::size_t>(std::ssize(candidates(question)));
   EXPECT_GE(all, 10'000);
-  const TrainConfig base = config_of(question, candidates(question).front());
-  ClosedForms forms(base, question.machine);
-  const Ranking ranking = rank_candidates(question, forms);
+  const Ranking ranking = ranking_of(question);
   EXPECT_EQ(ranking.count(), all);
   EXPECT_TRUE(std::ranges::is_sorted(
       ranking.fitting, [](const Ranked& a, const Ranked& b) { return a.cost < b.cost; }));
@@ -56,10 +71,10 @@ TEST(Candidates, AreRankedByTheTenThousand) {
 
 TEST(Ranking, WithoutRatesTakesLeastFlopThenLeastBytesBetweenHosts) {
   TrainingQuestion question = question_about(kSmallModel, 2, 2, 80'000'000'000, 64);
-  const TrainConfig base = config_of(question, candidates(question).front());
-  ClosedForms forms(base, question.machine);
-  const Ranking ranking = rank_candidates(question, forms);
+  question.axes.computes = {DType::fp32, DType::bf16};
+  const Ranking ranking = ranking_of(question);
   const Ranked& first = ranking.fitting.front();
+  EXPECT_EQ(first.candidate.compute, DType::bf16);
   EXPECT_EQ(first.work.repeated, 0);
   for (const Ranked& each : ranking.fitting) {
     EXPECT_LE(first.cost.flop, each.cost.flop);
@@ -82,7 +97,8 @@ TEST(Ranking, WithRatesTakesLeastTime) {
   fp32.compute = DType::fp32;
   EXPECT_EQ(step_seconds(work, fp32, question.machine), 0);  // its rate is not known
   EXPECT_THAT(order_text(question.machine), HasSubstr("least estimated seconds"));
-  EXPECT_THAT(order_text(Machine{}), HasSubstr("No rate is assumed"));
+  EXPECT_THAT(order_text(Machine{}),
+              AllOf(HasSubstr("16 bits before fp32"), HasSubstr("No rates are given")));
 }
 
 TEST(TrainingAnswers, AreWrittenAndReadBackToTheSamePlan) {
@@ -93,6 +109,9 @@ TEST(TrainingAnswers, AreWrittenAndReadBackToTheSamePlan) {
   const Scratch folder;
   write_rows(answer, folder.path("run.json"));
   EXPECT_EQ(answer.rows.front().written, folder.path("run.json"));
+  EXPECT_THAT(text_of(answer),
+              HasSubstr("row 1: written to " + folder.path("run.json") +
+                        "; next: zero_train --plan --world 4 --config " + folder.path("run.json")));
   for (const PlannedRow& row : answer.rows) {
     const TrainConfig config =
         make_train_config(Configuration::read(row.written, {}), question.machine.world());
@@ -111,8 +130,11 @@ TEST(TrainingAnswers, AreWrittenAndReadBackToTheSamePlan) {
 }
 
 TEST(TrainingAnswers, SayWhatIsShortAndWhatWouldHelp) {
-  TrainingQuestion question = question_about(kSmallModel, 1, 1, 40'000'000, 64);
-  const TrainingAnswer answer = answer_training(question, 3);
+  // Tokens enough for shorter sequences, which are tried on this one GPU: it has no sharded stage.
+  TrainingQuestion question = question_about(kSmallModel, 1, 1, 40'000'000, 256);
+  TrainingAnswer answer = answer_training(question, 3);
+  write_rows(answer, "never");
+  EXPECT_FALSE(std::filesystem::exists("never"));
   EXPECT_TRUE(answer.rows.empty());
   EXPECT_EQ(answer.fitting, 0);
   ASSERT_FALSE(answer.too_large.empty());
@@ -121,11 +143,79 @@ TEST(TrainingAnswers, SayWhatIsShortAndWhatWouldHelp) {
   EXPECT_THAT(text, AllOf(HasSubstr("no candidate fits: the least takes"), HasSubstr("short by"),
                           HasSubstr("more devices"), HasSubstr("shorter sequences"),
                           HasSubstr("not there yet, on the roadmap: tiers below device memory"),
-                          HasSubstr("LoRA")));
+                          HasSubstr("LoRA"), HasSubstr("nothing written: no row fits")));
   const auto json = json_of(answer);
   EXPECT_TRUE(json["rows"].empty());
   EXPECT_GT(json["too_large"][0]["short_bytes"].get<std::int64_t>(), 0);
   EXPECT_FALSE(json["shortfall"].empty());
+}
+
+/// The number behind `words` in the lines; 0 if none has them.
+std::int64_t number_behind(const std::vector<std::string>& lines, const std::string& words) {
+  for (const std::string& line : lines) {
+    if (const auto at = line.find(words); at != std::string::npos) {
+      return std::stoll(line.substr(at + words.size()));
+    }
+  }
+  return 0;
+}
+
+// One micro-batch fits and 16 do not, for their partial sums. Advice keeps the other flags.
+TEST(TrainingAnswers, AdviseWhatFitsIfItIsFollowed) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 1, 1, 256);
+  question.axes.micros = {1};
+  for (const bool by_batch : {true, false}) {
+    const auto with = [&](std::int64_t accumulation) {
+      TrainingQuestion other = question;
+      if (by_batch) other.axes.batch = accumulation;  // one rank
+      if (!by_batch) other.axes.accumulations = {accumulation};
+      return other;
+    };
+    const std::int64_t one = ranking_of(with(1)).missing.front().bytes;
+    const std::int64_t sixteen = ranking_of(with(16)).missing.front().bytes;
+    ASSERT_LT(one, sixteen);
+    TrainingQuestion asked = with(16);
+    asked.machine.memory = (one + sixteen) / 2;
+    const std::vector<std::string> lines = answer_training(asked, 1).shortfall;
+    const std::int64_t count = number_behind(
+        lines, by_batch ? "fewer micro-batches help: --batch " : "help: --accumulation ");
+    ASSERT_GE(count, 1);
+    for (std::int64_t each = 8; each >= 1; each /= 2) {
+      TrainingQuestion fewer = with(each);
+      fewer.machine = asked.machine;
+      EXPECT_EQ(ranking_of(fewer).fitting.empty(), each > count) << each;
+    }
+    if (const std::int64_t tokens = number_behind(lines, "shorter sequences help: --sequence ")) {
+      TrainingQuestion shorter = asked;
+      shorter.sequence = tokens;
+      EXPECT_FALSE(ranking_of(shorter).fitting.empty()) << tokens;
+    }
+    TrainingQuestion larger = asked;
+    larger.machine.hosts = static_cast<int>(number_behind(lines, "more devices help: "));
+    ASSERT_GT(larger.machine.hosts, 1);
+    EXPECT_FALSE(ranking_of(larger).fitting.empty()) << larger.machine.hosts;
+  }
+}
+
+TEST(TrainingAnswers, NameTheFlagsOfTheSmallestAtTheSameCost) {
+  const TrainingQuestion question = question_about(kSmallModel, 1, 1, 1'000'000'000, 64);
+  const TrainingAnswer answer = answer_training(question, 1);
+  EXPECT_THAT(answer.rows.front().notes,
+              ::testing::Contains(HasSubstr("--write writes this row: for that one give --stage 0 "
+                                            "--moments 8bit --micro 1 --shard 1 --tensor 1")));
+}
+
+TEST(TrainingAnswers, SayWhatAccumulationKeepsAndHowManyFlop) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 1, 1'000'000'000, 64);
+  question.axes.micros = {1};
+  question.axes.computes = {DType::bf16};
+  question.axes.accumulations = {32};
+  const TrainingAnswer answer = answer_training(question, 1);
+  // Before the last micro-batch a tree keeps sums of 16, 8, 4, 2 and 1: 5 x 4 B.
+  EXPECT_THAT(answer.rows.front().notes,
+              ::testing::Contains(HasSubstr("accumulation of 32 keeps 5 partial sums of each "
+                                            "gradient, 20 B a parameter")));
+  EXPECT_THAT(text_of(answer), ::testing::ContainsRegex("[0-9] G +0.0 %"));
 }
 
 TEST(TrainingAnswers, HaveTheSameFiguresInTableAndJson) {
