@@ -112,7 +112,7 @@ TEST_F(GenerateFlagsOf, APlanTakesAConfigurationOrAName) {
   const Outcome name =
       shell(folder_, "env TMPDIR=" + folder_.path("tmp") + " " + command("llama-7b") + plan);
   EXPECT_EQ(name.status, 0) << name.errors;
-  EXPECT_THAT(name.out, HasSubstr("model of 6.74B parameters in fp32; 8 requests of at most 2048"));
+  EXPECT_THAT(name.out, HasSubstr("model of 6.74G parameters in fp32; 8 requests of at most 2048"));
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path("tmp")));
   const Outcome none = generate(plan, "llama-7c");
   EXPECT_EQ(none.status, 1);
