@@ -225,8 +225,9 @@ void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
 void add_run(CLI::App& app, zero::GenerateFlags& flags, std::string& config) {
   app.add_flag("--plan", flags.plan,
                "instead of answering: print what each rank would take, and what fits beside; the "
-               "weights are not read, and config.json alone does. Without a prompt, of --requests "
-               "of --context tokens");
+               "weights are not read: --model may be a config.json alone, or what zero_plan takes "
+               "(llama-7b). Without a prompt, of --requests of --context tokens. Status: 1 if it "
+               "does not fit. --device cuda with --memory-limit needs no GPU");
   app.add_option("--config", config,
                  "a configuration of DeepSpeed's inference: zero_optimization, bf16, fp16, dtype, "
                  "tensor_parallel; the command line counts before it")

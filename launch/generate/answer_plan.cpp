@@ -63,8 +63,12 @@ class AnswerPlanner {
                "--memory-limit, such as 8GiB",
                flags_.weights == "auto" ? "--weights" : "--tensor");
     AnswerPlan plan = chosen();
-    if (chooses) tell_choice(plan);
     size_cache(plan);
+    // A run tries what is available.
+    if (flags_.plan && limit_ == 0) plan.limit = limit_ = needs_.available.value_or(0);
+    if (limit_ > 0 && !fits(plan)) plan.shortage = shortage(plan);
+    if (chooses) tell_choice(plan);
+    tell_cache(plan);
     return plan;
   }
 
@@ -78,11 +82,10 @@ class AnswerPlanner {
   void give_demand(AnswerPlan& plan) const;
   void set_cache(AnswerPlan& plan, std::int64_t tokens) const;
   bool fits(const AnswerPlan& plan) const { return plan.of_device() <= limit_; }
-  bool has_room(AnswerPlan plan, std::int64_t tokens) const {
-    set_cache(plan, tokens);
-    return fits(plan);
+  /// Tokens of a cache that has so many blocks unless --cache-tokens says how many.
+  std::int64_t tokens_of(std::int64_t blocks) const {
+    return flags_.cache_tokens > 0 ? flags_.cache_tokens : blocks * flags_.block_tokens;
   }
-  std::int64_t wanted_tokens(const AnswerPlan& plan) const;
   void size_cache(AnswerPlan& plan) const;
   void tell_cache(const AnswerPlan& plan) const;
   void tell_choice(const AnswerPlan& plan) const;
@@ -147,19 +150,24 @@ std::vector<Candidate> AnswerPlanner::candidates() const {
   return all;
 }
 
-// The first with the cache that is wanted; else the first with room for the longest request.
+// The first with the cache that is wanted; else the first with room for the longest request; else
+// the smallest.
 AnswerPlan AnswerPlanner::chosen() {
   const std::vector<Candidate> all = candidates();
   if (all.size() == 1) return planned(all.front());
   for (const Candidate& each : all) {
     AnswerPlan plan = planned(each);
-    if (has_room(plan, wanted_tokens(plan))) return plan;
+    set_cache(plan, tokens_of(plan.demand.at_once));
+    if (fits(plan)) return plan;
   }
+  std::optional<AnswerPlan> smallest;
   for (const Candidate& each : all) {
     AnswerPlan plan = planned(each);
-    if (has_room(plan, plan.demand.longest * flags_.block_tokens)) return plan;
+    set_cache(plan, tokens_of(plan.demand.longest));
+    if (fits(plan)) return plan;
+    if (!smallest || plan.of_device() < smallest->of_device()) smallest = std::move(plan);
   }
-  return planned(all.back());
+  return *std::move(smallest);
 }
 
 AnswerPlan AnswerPlanner::planned(const Candidate& candidate) const {
@@ -256,11 +264,6 @@ std::int64_t AnswerPlanner::windows_of(const AnswerPlan& plan) const {
   return static_cast<std::int64_t>(std::clamp(windows, 1.0, kMost));
 }
 
-// Tokens of a cache that is not bounded by a limit.
-std::int64_t AnswerPlanner::wanted_tokens(const AnswerPlan& plan) const {
-  return flags_.cache_tokens > 0 ? flags_.cache_tokens : plan.demand.at_once * flags_.block_tokens;
-}
-
 void AnswerPlanner::set_cache(AnswerPlan& plan, std::int64_t tokens) const {
   plan.options.cache_tokens = tokens;
   plan.memory = plan_inference_memory(plan.decoder, plan.options, plan.ranks);
@@ -288,10 +291,8 @@ void AnswerPlanner::size_cache(AnswerPlan& plan) const {
     });
     set_cache(plan, blocks.value_or(plan.demand.longest) * block);
   } else {
-    set_cache(plan, wanted_tokens(plan));
+    set_cache(plan, tokens_of(plan.demand.at_once));
   }
-  if (limit_ > 0 && !fits(plan)) plan.shortage = shortage(plan);
-  tell_cache(plan);
 }
 
 void AnswerPlanner::tell_cache(const AnswerPlan& plan) const {
@@ -327,7 +328,9 @@ void AnswerPlanner::tell_choice(const AnswerPlan& plan) const {
   if (flags_.tensor == GenerateFlags::kAutoTensor) {
     text += fmt::format("{}--tensor auto: {}", text.empty() ? "" : ", ", plan.ranks.shape.tensor);
   }
-  needs_.tell(fmt::format("{}, the first that fits {} of a rank", text, plan_bytes(limit_)));
+  needs_.tell(plan.shortage.empty()
+                  ? fmt::format("{}, the first that fits {} of a rank", text, plan_bytes(limit_))
+                  : text + ", the smallest; none fits");
 }
 
 // Before anything is as large as config.json says. Of a plan without weights, that has to do.
@@ -371,9 +374,8 @@ std::string AnswerPlanner::shortage(const AnswerPlan& plan) const {
   const InferenceMemory& memory = plan.memory;
   return fmt::format(
       "{} {}: a rank takes {} (weights {}, cache of {} tokens {}, the rest {}{}): short by {}. "
-      "What "
-      "would help: {}",
-      flags_.memory_limit > 0 ? "--memory-limit" : "memory", plan_bytes(limit_),
+      "What would help: {}",
+      flags_.memory_limit > 0 ? "--memory-limit" : "free memory", plan_bytes(limit_),
       plan_bytes(plan.of_device()), plan_bytes(memory.weights + memory.windows),
       memory.blocks * memory.block_tokens, plan_bytes(memory.cache),
       plan_bytes(memory.activations + memory.exchange + memory.host_cache),

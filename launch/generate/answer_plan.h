@@ -45,7 +45,7 @@ struct AnswerPlan {
   InferenceOptions draft_options{};
   InferenceMemory draft{};
   CacheDemand demand{};    ///< of the group of ranks that needs most
-  std::int64_t limit = 0;  ///< bytes of a rank that were to be kept; 0: none
+  std::int64_t limit = 0;  ///< bytes of a rank that were to be kept, or are there; 0: none known
   std::string shortage{};  ///< what is short of the limit, and what would help; empty: nothing
 
   /// Bytes of a rank's device, the draft's too.
@@ -54,10 +54,12 @@ struct AnswerPlan {
 
 /// Chooses weights and tensor ranks where they are "auto", and sizes the cache (docs). Reads
 /// config.json and, if there are files of weights, their headers. Throws zero::Error naming the
-/// flag, file or field that cannot be; a plan that does not fit has a `shortage`.
+/// flag, file or field that cannot be; a plan that does not fit has a `shortage`: of flags.plan
+/// also one that takes more than is available.
 AnswerPlan plan_answers(const AnswerNeeds& needs);
 
-/// The plan as zero_generate --plan prints it: a row for ranks that take the same, and what fits.
-std::string plan_text(const AnswerPlan& plan, std::optional<std::int64_t> available);
+/// The plan of `flags` as zero_generate --plan prints it: a row for ranks that take the same, and
+/// what fits.
+std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags);
 
 }  // namespace zero

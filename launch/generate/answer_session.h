@@ -85,8 +85,6 @@ class AnswerSession {
   /// A plan of that, for `world` ranks; those of --plan, which need not be there. If there are no
   /// prompts, of flags.requests of the context.
   AnswerPlan plan(const std::vector<AcceptedPrompt>& prompts, int world);
-  /// Bytes that one of so many ranks of this host can take of a device of this kind, if known.
-  std::optional<std::int64_t> available_on(DeviceKind kind, int ranks) const;
   /// Answers all, equal on all ranks, in the order in which they are given.
   void answer(const std::vector<AcceptedPrompt>& prompts);
   /// The lines about speed, cache and guesses; the exit status, the same on all ranks.
@@ -103,6 +101,8 @@ class AnswerSession {
   void submit(const std::vector<AcceptedPrompt>& prompts);
   AnswerNeeds needs(const std::vector<AcceptedPrompt>& prompts) const;
   void open(const AnswerNeeds& needs);
+  /// Bytes that one of so many ranks of this host can take of a device of this kind, if known.
+  std::optional<std::int64_t> available_on(DeviceKind kind, int ranks) const;
   /// The same of the host.
   std::optional<std::int64_t> available(int ranks) const;
   std::optional<std::int64_t> least_available();

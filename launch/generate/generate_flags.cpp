@@ -79,7 +79,10 @@ std::string find_model_folder(files::FileSystem& files, const std::string& path,
   ZERO_CHECK(kind != PathKind::file,
              "{} {}: is a file; expected the folder of a model: weights in safetensors with "
              "config.json beside them, as zero_train writes with \"save_weights\": \"OUT/\"{}",
-             flag, path, kind == PathKind::file ? folder_advice(path) : "");
+             flag, path,
+             kind != PathKind::file                                    ? ""
+             : std::filesystem::path(path).filename() == "config.json" ? "; give its folder"
+                                                                       : folder_advice(path));
   ZERO_CHECK(kind == PathKind::folder,
              "{} {}: is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
              "checkpoints{}",

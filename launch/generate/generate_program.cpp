@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 
@@ -15,6 +18,7 @@
 #include "collectives/backends.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
+#include "launch/plan/model_choice.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/same_build.h"
 #include "launch/telemetry/output.h"
@@ -140,10 +144,43 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
   return session.finish();
 }
 
+/// --model of a plan as a folder: that of a config.json; or, for a model that has no files, one of
+/// its own while it lives.
+class PlannedFolder {
+ public:
+  explicit PlannedFolder(const std::string& model) : path_(model) {
+    if (path_.filename() == kConfig && !std::filesystem::is_directory(path_)) {
+      path_ = path_.has_parent_path() ? path_.parent_path() : ".";
+    }
+    if (std::filesystem::exists(path_)) return;
+    const std::string text = hf_config_text(model_of(model));
+    std::string name = (std::filesystem::temp_directory_path() / "zero_plan_XXXXXX").string();
+    ZERO_CHECK(::mkdtemp(name.data()) != nullptr, "--plan: {}: cannot be created", name);
+    path_ = written_ = name;
+    std::ofstream file(path_ / kConfig);
+    file << text << std::flush;
+    ZERO_CHECK(file, "--plan: {}: cannot be written", (path_ / kConfig).string());
+  }
+  ~PlannedFolder() {
+    std::error_code ignored;
+    if (!written_.empty()) std::filesystem::remove_all(written_, ignored);
+  }
+  PlannedFolder(const PlannedFolder&) = delete;
+  PlannedFolder& operator=(const PlannedFolder&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  static constexpr const char* kConfig = "config.json";
+  std::filesystem::path path_;
+  std::filesystem::path written_;
+};
+
 /// Prints what answering would take of memory, for ranks that need not be there. Returns the exit
 /// status: 1 if it does not fit.
-int print_plan(const GenerateFlags& flags) {
+int print_plan(GenerateFlags flags) {
   if (flags.start.rank != 0) return 0;
+  const PlannedFolder folder(flags.model);
+  flags.model = folder.path();
   const int world = flags.start.world;
   Interrupts interrupts;
   const std::unique_ptr<Communicator> alone = local::single();
@@ -156,7 +193,7 @@ int print_plan(const GenerateFlags& flags) {
     session.encoder().limit_context(flags.context.value_or(GenerateFlags::kUsualContext));
   }
   const AnswerPlan plan = session.plan(prompts, world);
-  print(plan_text(plan, session.available_on(plan.ranks.device, flags.start.local_world)));
+  print(plan_text(plan, flags));
   return plan.shortage.empty() ? session.finish() : 1;
 }
 

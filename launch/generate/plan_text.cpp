@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "launch/generate/answer_plan.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
@@ -53,34 +54,53 @@ std::string weights_in(const InferenceOptions& options) {
   return text;
 }
 
-/// What is left of `bytes`, and what it would hold.
-std::string room_text(const AnswerPlan& plan, std::int64_t bytes) {
-  const std::int64_t left = bytes - plan.of_device();
-  if (left < 0) {
-    return fmt::format("does not fit {}: short by {}\n", column_bytes(bytes), column_bytes(-left));
+/// The requests that fit the limit at once with activations and cache of a type.
+std::int64_t requests_in(DType dtype, AnswerPlan plan) {
+  plan.options.dtype = plan.draft_options.dtype = dtype;
+  std::int64_t bytes = plan.limit;
+  if (!plan.draft_folder.empty()) {
+    const PlannedRanks whole{.threads = plan.ranks.threads, .device = plan.ranks.device};
+    bytes -= plan_inference_memory(plan.draft_decoder, plan.draft_options, whole)
+                 .of_device(whole.device);
   }
+  return requests_within(plan.decoder, plan.options, plan.ranks, bytes);
+}
+
+/// What is left of the limit, and what it would hold.
+std::string room_text(const AnswerPlan& plan, const GenerateFlags& flags) {
   const InferenceMemory& memory = plan.memory;
-  const std::int64_t draft = plan.of_device() - memory.of_device(plan.ranks.device);
+  const std::int64_t left = plan.limit - plan.of_device();
   const std::int64_t tokens =
       (memory.blocks + left / (memory.cache / memory.blocks)) * memory.block_tokens;
-  return fmt::format(
-      "fits {}, of which {} are left: a cache of {} tokens, or {} requests of {} tokens at once on "
-      "a rank or its tensor group\n",
-      column_bytes(bytes), column_bytes(left), tokens,
-      requests_within(plan.decoder, plan.options, plan.ranks, bytes - draft), memory.longest);
+  const std::int64_t requests = requests_in(plan.options.dtype, plan);
+  std::string text = fmt::format(
+      "fits {}{}, of which {} are left: a cache of {} tokens, or {} requests of {} tokens at once "
+      "on a rank or its tensor group\n",
+      column_bytes(plan.limit),
+      flags.memory_limit > 0                  ? ""
+      : plan.ranks.device == DeviceKind::cuda ? " (free memory of the GPU)"
+                                              : " (free memory of this host for a rank)",
+      column_bytes(left), tokens, requests, memory.longest);
+  if (plan.options.dtype != DType::fp32 || flags.gave("--dtype")) return text;
+  const std::int64_t more = requests_in(DType::bf16, plan);
+  if (more > requests) text += fmt::format("--dtype bf16 would hold {} requests\n", more);
+  return text;
 }
 
 }  // namespace
 
-std::string plan_text(const AnswerPlan& plan, std::optional<std::int64_t> available) {
+std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags) {
   const InferenceMemory& memory = plan.memory;
   const MeshShape& shape = plan.ranks.shape;
+  const bool gpu = plan.ranks.device == DeviceKind::cuda;
   std::string text = fmt::format(
       "model of {} parameters in {}; {} requests of at most {} tokens at once; ranks {} x {} x {} "
-      "(replicate x shard x tensor)\n{:<12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12}\n",
+      "(replicate x shard x tensor), each of a {}\n{:<12} {:>12} {:>12} {:>12} {:>12} {:>12} "
+      "{:>12}\n",
       count_text(static_cast<double>(plan.decoder.parameter_count())), weights_in(plan.options),
-      plan.options.requests, memory.longest, shape.replicate, shape.shard, shape.tensor, "rank",
-      "weights", "windows", "cache", "activations", "exchange", "total");
+      plan.options.requests, memory.longest, shape.replicate, shape.shard, shape.tensor,
+      gpu ? "GPU" : "CPU", "rank", "weights", "windows", "cache", "activations", "exchange",
+      "total");
   text += rank_rows(plan);
   if (!plan.draft_folder.empty()) text += memory_row("draft", plan.draft);
   text += fmt::format(
@@ -88,9 +108,11 @@ std::string plan_text(const AnswerPlan& plan, std::optional<std::int64_t> availa
       memory.blocks, memory.block_tokens,
       100.0 * static_cast<double>(memory.blocks) / static_cast<double>(plan.demand.contiguous),
       plan.demand.contiguous, plan.options.requests);
+  if (gpu && flags.memory_limit > 0) {
+    text += "left out, as no GPU was asked: CUDA's context and libraries, some hundred MiB\n";
+  }
   if (!plan.shortage.empty()) return text + "does not fit: " + plan.shortage + "\n";
-  if (plan.limit > 0) return text + room_text(plan, plan.limit);
-  if (available) return text + room_text(plan, *available);
+  if (plan.limit > 0) return text + room_text(plan, flags);
   return text + "whether it fits is not known; --memory-limit 8GiB compares\n";
 }
 

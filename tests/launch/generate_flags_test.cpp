@@ -104,6 +104,34 @@ TEST_F(GenerateFlagsOf, APlanTellsWhatWouldBeTakenAndAnswersNothing) {
   EXPECT_THAT(refusal("--prompt The --weights q4 --keep headd"), HasSubstr("did you mean head?"));
 }
 
+TEST_F(GenerateFlagsOf, APlanTakesAConfigurationOrAName) {
+  const std::string plan = "--device cpu --plan --memory-limit 64GB ";
+  const Outcome folder = generate(plan);
+  EXPECT_EQ(folder.status, 0) << folder.errors;
+  EXPECT_EQ(generate(plan, file("weights") + "/config.json").out, folder.out);
+  std::filesystem::create_directory(folder_.path("tmp"));
+  const Outcome name =
+      shell(folder_, "env TMPDIR=" + folder_.path("tmp") + " " + command("llama-7b") + plan);
+  EXPECT_EQ(name.status, 0) << name.errors;
+  EXPECT_THAT(name.out, HasSubstr("model of 6.74G parameters in fp32; 8 requests of at most 2048"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path("tmp")));
+  const Outcome none = generate(plan, "llama-7c");
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.errors, HasSubstr("did you mean llama-7b?"));
+}
+
+TEST_F(GenerateFlagsOf, APlanNeedsNoGpu) {
+  if (cuda::visible_devices() == 0) {
+    EXPECT_THAT(refusal("--plan --device cuda"),
+                HasSubstr("; or give --memory-limit, such as 80GB, to plan for a GPU elsewhere"));
+  }
+  if (!ZERO_BUILT_WITH_CUDA) GTEST_SKIP() << "plans of GPUs need CUDA's operations";
+  const Outcome plan = generate("--plan --device cuda --memory-limit 80GB");
+  EXPECT_EQ(plan.status, 0) << plan.errors;
+  EXPECT_THAT(plan.out, HasSubstr("(replicate x shard x tensor), each of a GPU\n"));
+  EXPECT_THAT(plan.out, HasSubstr("\nleft out, as no GPU was asked: CUDA's context and libraries"));
+}
+
 TEST_F(GenerateFlagsOf, ThoseThatWouldDoNothingAreRefusedOrTold) {
   const Outcome more = generate("--prompt The --max-tokens 5 --cache-tokens 1000");
   EXPECT_EQ(more.status, 0);

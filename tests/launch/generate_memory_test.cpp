@@ -188,6 +188,47 @@ TEST_F(AnswerPlans, TakeTheFewestTensorRanksThatFit) {
   EXPECT_EQ(plan(requests, 2).ranks.shape.tensor, 2);
 }
 
+TEST_F(AnswerPlans, AreTheSmallestAndSaySoWhereNoneFits) {
+  const std::vector<RequestLength> requests{{1, 63}};
+  flags_.memory_limit = 1000;
+  flags_.weights = "auto";
+  flags_.tensor = GenerateFlags::kAutoTensor;
+  const AnswerPlan smallest = plan(requests, 2);
+  EXPECT_THAT(told_, HasSubstr(", --tensor auto: 2, the smallest; none fits\n"));
+  EXPECT_THAT(told_, Not(HasSubstr("the first that fits")));
+  EXPECT_NE(smallest.shortage, "");
+  flags_.dtype = "bf16";
+  for (const char* const weights : {"dtype", "int8", "nf4", "q4"}) {
+    for (const int tensor : {1, 2}) {
+      flags_.weights = weights;
+      flags_.tensor = tensor;
+      EXPECT_LE(smallest.of_device(), plan(requests, 2).of_device()) << weights << " " << tensor;
+    }
+  }
+}
+
+TEST_F(AnswerPlans, TellThatBf16WouldHoldMoreRequests) {
+  flags_.weights = "q4";
+  // A request of four blocks takes 16 KiB in fp32: fewer than 64 fit, and in bf16 more.
+  flags_.memory_limit = 1 << 20;
+  const auto text = [this] { return plan_text(plan({{1, 63}}), flags_); };
+  const std::string open = text();
+  flags_.given = {"--dtype"};
+  EXPECT_THAT(text(), Not(HasSubstr("--dtype bf16"))) << "fp32 is what was asked for";
+  flags_.dtype = "bf16";
+  const std::string narrow = text();
+  const std::size_t end = narrow.find(" requests of 64 tokens at once on");
+  const std::size_t begin = narrow.find(", or ") + 5;
+  ASSERT_LT(begin, end);
+  EXPECT_THAT(open, HasSubstr("\n--dtype bf16 would hold " + narrow.substr(begin, end - begin) +
+                              " requests\n"));
+  flags_.given = {};
+  flags_.dtype = "fp32";
+  flags_.memory_limit = 1 << 30;
+  EXPECT_THAT(text(), AllOf(HasSubstr("or 512 requests"), Not(HasSubstr("--dtype bf16"))))
+      << "no more can be asked for";
+}
+
 TEST_F(AnswerPlans, KeepMatricesOutOfCodes) {
   flags_.weights = "nf4";
   const std::int64_t all = plan({{5, 5}}).memory.weights;
@@ -216,13 +257,22 @@ TEST_F(AnswerPlans, HaveAsManyWindowsAsAreAskedFor) {
 }
 
 TEST_F(AnswerPlans, ArePrintedAsARowForRanksThatTakeTheSame) {
-  const std::string text = plan_text(plan({{1, 63}, {1, 63}}, 2), std::int64_t{1} << 30);
-  EXPECT_THAT(text, AllOf(HasSubstr("ranks 1 x 2 x 1 (replicate x shard x tensor)"),
+  const std::string text = plan_text(plan({{1, 63}, {1, 63}}, 2, std::int64_t{1} << 30), flags_);
+  EXPECT_THAT(text, AllOf(HasSubstr("ranks 1 x 2 x 1 (replicate x shard x tensor), each of a CPU"),
                           HasSubstr("weights      windows        cache  activations"),
                           HasSubstr("cache: 4 blocks of 16 tokens, 100 % of the 4 that 1 of"),
-                          HasSubstr("fits 1.00 GiB, of which ")));
-  EXPECT_THAT(plan_text(plan({{1, 63}}), {}), HasSubstr("--memory-limit 8GiB compares"));
-  EXPECT_THAT(plan_text(plan({{1, 63}}), 1000), HasSubstr("does not fit 1000 B: short by "));
+                          HasSubstr("fits 1.00 GiB (free memory of this host for a rank), of "
+                                    "which ")));
+  EXPECT_THAT(plan_text(plan({{1, 63}}), flags_), HasSubstr("--memory-limit 8GiB compares"));
+}
+
+TEST_F(AnswerPlans, ThatTakeMoreThanIsFreeDoNotFit) {
+  const AnswerPlan large = plan({{1, 63}}, 1, 1000);
+  EXPECT_THAT(large.shortage, HasSubstr("free memory 1000 B: a rank takes "));
+  EXPECT_THAT(plan_text(large, flags_), HasSubstr("does not fit: free memory 1000 B"));
+  flags_.plan = false;
+  std::filesystem::copy(ZERO_RECORDED_FILES "/llama_tiny/model.safetensors", folder_.path());
+  EXPECT_EQ(plan({{1, 63}}, 1, 1000).shortage, "") << "a run tries";
 }
 
 /// Files for DeepSpeed's inference.

@@ -177,7 +177,8 @@ TEST_F(Encoder, FindsTheFolderOfAModel) {
                 ": is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
                 "checkpoints");
   EXPECT_THAT(error_of([&] { found(folder_.path("config.json")); }),
-              HasSubstr("is a file; expected the folder of a model"));
+              ::testing::AllOf(HasSubstr("is a file; expected the folder of a model"),
+                               HasSubstr("; give its folder")));
   EXPECT_THAT(error_of([&] { find_model_folder(files::disk(), "none", nothing, "--draft"); }),
               ::testing::AllOf(HasSubstr("--draft none: is not a folder"),
                                HasSubstr("run hf download none --local-dir FOLDER")));
