@@ -17,7 +17,8 @@ double passed(double bytes, int n) { return bytes * (n - 1) / n; }
 /// Decoder::tensor_traffic() of a micro-batch: each block sums rows four times and, with the
 /// residual stream cut too, gathers them six times; the embedding and the head sum and gather once;
 /// what is computed again repeats its share. The ranks also gather their figures of softmax, and
-/// holders of the same key/value heads sum these heads' gradients. Left out: gradients of norms.
+/// holders of the same key/value heads sum these heads' gradients, and all the fp32 gradients of
+/// norms over their own rows.
 double ClosedForms::tensor_bytes(const Candidate& candidate) const {
   const int ranks = candidate.mesh.tensor;
   if (ranks == 1) return 0;
@@ -34,7 +35,12 @@ double ClosedForms::tensor_bytes(const Candidate& candidate) const {
   const SharedKeys keys = shared_keys(ranks);
   const auto gradients = static_cast<double>(keys.elements * size_of(candidate.compute));
   const double held = 2 * passed(gradients, keys.holders) * static_cast<double>(base_.model.layers);
-  return once * times + passed(rows * ranks * kSoftmaxPart * kBytesOfFp32, ranks) + held;
+  const DecoderShape& d = base_.model;
+  const std::int64_t vectors = d.norm == NormKind::layer ? 2 : 1;  // of a norm
+  const std::int64_t norms = d.layers * (d.branch_norms ? 4 : 2) + 1;
+  const auto normed = static_cast<double>(norms * vectors * d.width);
+  return once * times + passed(rows * ranks * kSoftmaxPart * kBytesOfFp32, ranks) + held +
+         2 * passed(normed * kBytesOfFp32, ranks);
 }
 
 StepWork ClosedForms::work(const Candidate& candidate) {
