@@ -6,9 +6,9 @@
 #include <limits>
 #include <optional>
 
-#include "launch/plan/quantity.h"
 #include "launch/plan/training_answer.h"
 #include "launch/plan/written_config.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {

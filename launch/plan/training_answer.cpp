@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "launch/plan/quantity.h"
 #include "launch/plan/written_config.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
