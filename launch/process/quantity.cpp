@@ -42,7 +42,7 @@ struct UnitsOfFigure {
 
 constexpr UnitsOfFigure kBytes{kByteUnits, "80GB"};
 
-std::string names_of(std::span<const NamedUnit> units) {
+std::string listed_units(std::span<const NamedUnit> units) {
   std::string names;
   for (const NamedUnit& unit : units) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", unit.name);
@@ -89,12 +89,12 @@ double figure(std::string_view text, std::string_view place, const UnitsOfFigure
   }
   throw Error(fmt::format(
       "{}: found \"{}\"{}, expected a number above 0 and one of the units {}, such as \"{}\"",
-      place, printable_line(text), problem, names_of(kind.units), kind.example));
+      place, printable_line(text), problem, listed_units(kind.units), kind.example));
 }
 
 }  // namespace
 
-std::string byte_units() { return names_of(kByteUnits); }
+std::string byte_units() { return listed_units(kByteUnits); }
 
 std::optional<std::int64_t> size_in_bytes(std::string_view text) {
   const std::optional<double> bytes = figure_in(text, kByteUnits);
