@@ -18,8 +18,8 @@
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"
 #include "launch/process/command_line.h"
-#include "launch/process/memory_size.h"
 #include "launch/process/process.h"
+#include "launch/process/quantity.h"
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
 #include "weights/hf/config.h"
@@ -159,7 +159,7 @@ void add_cache(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option_function<std::string>(
       "--memory-limit",
       [&flags](const std::string& size) {
-        flags.memory_limit = zero::memory_size(size, "--memory-limit");
+        flags.memory_limit = zero::bytes_with_unit(size, "--memory-limit");
       },
       "memory that a rank may take, as 8GiB or 8GB (10^9 bytes): the cache takes what weights and "
       "activations leave, up to all that the prompts with their answers can fill");

@@ -8,13 +8,11 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "base/message_text.h"
-#include "launch/config/checked_value.h"
 #include "launch/memory/log_watch.h"
 #include "launch/memory/machine_memory.h"
 #include "launch/memory/memory_picture.h"
@@ -22,6 +20,7 @@
 #include "launch/memory/memory_series.h"
 #include "launch/process/command_line.h"
 #include "launch/process/process.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace {
@@ -74,7 +73,8 @@ class Commands {
     report.add_option("FILE", given_.path, "a trace of memory, or a log")->required();
     report.add_option("--html", given_.html,
                       "write a picture too: one HTML file that needs no network, bytes by class "
-                      "over time, the phases below, the peak's labels");
+                      "over time, the phases below, the peak's labels; of files that exist, "
+                      "only an earlier picture is replaced");
     take_top(report);
   }
 
@@ -87,7 +87,9 @@ class Commands {
     CLI::App& leaks = add("leaks", "what kept growing from step to step: class, label, unit",
                           [&] { return act_leaks(); });
     leaks.add_option("FILE", given_.path, "a trace of memory; a log has classes alone")->required();
-    leaks.add_option("--threshold", given_.threshold, "least growth to tell of: a number, or 4KiB")
+    leaks
+        .add_option("--threshold", given_.threshold,
+                    "least growth to tell of, in " + zero::byte_units())
         ->capture_default_str();
     CLI::App& watch = add("watch", "follow a run's log: its memory behind each step",
                           [&] { return act_watch(); });
@@ -109,12 +111,8 @@ class Commands {
   }
 
   int act_leaks() const {
-    const nlohmann::json number = nlohmann::json::parse(given_.threshold, nullptr, false, false);
-    const auto threshold =
-        zero::bytes_of(number.is_number() ? number : nlohmann::json(given_.threshold));
-    ZERO_CHECK(threshold, "--threshold: found \"{}\", expected bytes: a number, or 4KiB",
-               zero::printable_line(given_.threshold, 64));
-    const auto leaks = zero::memory_report::leaks(zero::read_memory(given_.path), *threshold);
+    const std::int64_t threshold = zero::bytes_with_unit(given_.threshold, "--threshold");
+    const auto leaks = zero::memory_report::leaks(zero::read_memory(given_.path), threshold);
     print_text(leaks.text);
     return leaks.found ? kFound : 0;
   }

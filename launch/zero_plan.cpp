@@ -12,10 +12,10 @@
 #include "base/message_text.h"
 #include "launch/plan/explain.h"
 #include "launch/plan/model_choice.h"
-#include "launch/plan/quantity.h"
 #include "launch/plan/training_answer.h"
 #include "launch/process/command_line.h"
 #include "launch/process/process.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace {

@@ -49,11 +49,15 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
                  "and end");
   app.add_flag(
       "--plan", flags.plan,
-      "print memory (allocated, and live in each phase of a step), schedule and communication, and "
-      "end; nothing is trained or allocated");
+      "print memory (allocated, and live in each phase of a step) and communication, and end; "
+      "nothing is trained or allocated");
   app.add_flag("--labels", flags.labels,
                "with --plan: name every tensor that is live at the peak of a step, not only the "
                "largest; with --json they are always named");
+  app.add_flag(
+      "--schedule", flags.schedule,
+      "with --plan: print what a micro-batch gathers, computes and reduces, in order; with "
+      "--json it is always there");
   app.add_flag("--json", flags.json, "with --plan: as JSON");
   app.add_flag("--profile", flags.profile,
                "print where the first rank's time goes, each kind of work beside its limit");
@@ -96,6 +100,7 @@ void check_flags(const zero::TrainFlags& flags) {
              "--plan and --print-config are both given; give one of them");
   ZERO_CHECK(flags.plan || !flags.json, "--json is given without --plan; add --plan");
   ZERO_CHECK(flags.plan || !flags.labels, "--labels is given without --plan; add --plan");
+  ZERO_CHECK(flags.plan || !flags.schedule, "--schedule is given without --plan; add --plan");
   ZERO_CHECK(flags.plan || flags.print_config || flags.world == 0,
              "--world {} is given without --plan or --print-config; add one of them, or, to train "
              "with {} ranks, start zero_train with mpirun -np {} or --local-ranks {}",

@@ -13,6 +13,7 @@
 #include "launch/config/configuration.h"
 #include "launch/config/refusals.h"
 #include "launch/config/similar_names.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 
@@ -80,27 +81,9 @@ std::optional<double> seconds_of(const nlohmann::json& value) {
 }
 
 std::optional<std::int64_t> bytes_of(const nlohmann::json& value) {
-  double count = 0;
-  if (value.is_number()) {
-    count = value.get<double>();
-  } else if (value.is_string()) {
-    const std::string& text = value.get_ref<const std::string&>();
-    std::size_t end = 0;
-    while (end < text.size() &&
-           (std::isdigit(static_cast<unsigned char>(text[end])) != 0 || text[end] == '.')) {
-      ++end;
-    }
-    const std::size_t unit = text.find_first_not_of(' ', end);
-    static const std::vector<std::string> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-    const auto found =
-        std::find(kUnits.begin(), kUnits.end(), unit == std::string::npos ? "" : text.substr(unit));
-    if (end == 0 || end > 18 || text[0] == '.' || found == kUnits.end()) return std::nullopt;
-    if (std::count(text.begin(), text.end(), '.') > 1) return std::nullopt;
-    count =
-        std::ldexp(std::stod(text.substr(0, end)), 10 * static_cast<int>(found - kUnits.begin()));
-  } else {
-    return std::nullopt;
-  }
+  if (value.is_string()) return size_in_bytes(value.get_ref<const std::string&>());
+  if (!value.is_number()) return std::nullopt;
+  const double count = value.get<double>();
   if (!(count >= 1 && count <= std::ldexp(1.0, 60))) return std::nullopt;
   return static_cast<std::int64_t>(count);
 }

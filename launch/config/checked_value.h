@@ -19,7 +19,7 @@ nlohmann::json checked_value(const Option& option, const nlohmann::json& value,
 /// The seconds of a ValueType::duration; nothing if `value` is none.
 std::optional<double> seconds_of(const nlohmann::json& value);
 
-/// The bytes of a ValueType::bytes: a number, or a number with B, KiB, MiB, GiB or TiB; nothing if
+/// The bytes of a ValueType::bytes: a number, or a text as size_in_bytes() takes it; nothing if
 /// `value` is none, or less than 1 or more than 2^60.
 std::optional<std::int64_t> bytes_of(const nlohmann::json& value);
 

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "launch/process/quantity.h"
+
 namespace zero {
 namespace {
 
@@ -187,9 +189,10 @@ std::string expectation(const Option& option) {
     case ValueType::duration:
       return "minutes as a number above 0, or a text \"HH:MM:SS\"" + or_null;
     case ValueType::bytes:
-      return "bytes from 1 to 2^60: a number, or a text in B, KiB, MiB, GiB or TiB such as "
-             "\"8GiB\"" +
-             or_null;
+      return fmt::format(
+          "bytes from 1 to 2^60: a number, or a text in {} (GB is 10^9, GiB 2^30) such as "
+          "\"8GiB\"{}",
+          byte_units(), or_null);
     case ValueType::betas:
       return "two numbers from 0 to below 1";
     case ValueType::anything:

@@ -51,6 +51,8 @@ LogWatch::News LogWatch::next() {
 
 void LogWatch::read(const std::string& line, News& news) {
   JsonFields fields = JsonFields::parse(fmt::format("{}:{}", path_, number_), line);
+  ZERO_CHECK(!fields.lists("memory_trace"),
+             "{}: is a trace of memory, not a log; zero_memory report reads it", path_);
   if (fields.has("final") || fields.has("ended_by")) news.over = true;
   if (fields.has("resumed_after_step")) news.over = false;
   if (fields.has("memory_growth")) news.lines.push_back("warning: " + fields.text("memory_growth"));

@@ -110,7 +110,8 @@ MachineMemory machine_memory() {
 }
 
 std::string machine_text(const MachineMemory& machine) {
-  std::string text = fmt::format("{:<8} {:>12} {:>12} {:>12}\n", "", "total", "free", "of zero_");
+  std::string text =
+      fmt::format("{:<8} {:>12} {:>12} {:>12}  {}\n", "", "total", "free", "of zero_", "name");
   std::int64_t resident = 0;
   for (const ZeroProcess& each : machine.processes) {
     resident += each.proportional > 0 ? each.proportional : each.resident;

@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <span>
 #include <string_view>
 
+#include "base/error.h"
 #include "base/message_text.h"
 #include "launch/data/new_file.h"
 #include "launch/memory/memory_report.h"
@@ -31,6 +34,11 @@ constexpr double kPhasesBottom = 396;
 constexpr double kTimeAxis = 414;
 constexpr double kHeight = 426;
 constexpr int kColumns = 908;  // one a unit
+
+/// By which a picture is told from other files.
+constexpr std::string_view kPageBegin =
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+    "<meta name=\"generator\" content=\"zero_memory\"/>\n";
 
 std::string sized_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
@@ -72,10 +80,10 @@ class Picture {
 
   std::string page(std::int64_t labels) const {
     std::string text = fmt::format(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta "
+        "{}<meta "
         "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n"
         "<style>{}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
-        escaped(series_.path), kPictureStyle, escaped(memory_report::title(series_)));
+        kPageBegin, escaped(series_.path), kPictureStyle, escaped(memory_report::title(series_)));
     text += legend() + drawing();
     text += class_rows() + label_rows(labels) + "</body>\n</html>\n";
     return text;
@@ -324,6 +332,16 @@ std::string memory_picture(const MemorySeries& series, std::int64_t most) {
 }
 
 void save_memory_picture(const MemorySeries& series, std::int64_t most, const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::exists(path, unknown)) {
+    ZERO_CHECK(!std::filesystem::equivalent(path, series.path, unknown),
+               "{}: is what the picture is drawn from; give the picture another name", path);
+    std::string begin(kPageBegin.size(), ' ');
+    std::ifstream(path, std::ios::binary).read(begin.data(), std::ssize(begin));
+    ZERO_CHECK(begin == kPageBegin,
+               "{}: exists and is no picture of zero_memory; give another name, or remove it",
+               path);
+  }
   const std::string page = memory_picture(series, most);
   NewFile file(path + ".partial");
   file.write(std::as_bytes(std::span(page)));

@@ -24,7 +24,8 @@ std::vector<PictureColumn> picture_columns(const MemorySeries& series, int count
 /// largest labels, and both as tables. It needs no network and no script, is well-formed XML, and
 /// follows the reader's choice of light or dark.
 std::string memory_picture(const MemorySeries& series, std::int64_t most);
-/// Writes it to `path`, whole or not at all. Throws zero::Error naming the path.
+/// Writes it to `path`, whole or not at all, and over nothing but an earlier picture. Throws
+/// zero::Error naming the path.
 void save_memory_picture(const MemorySeries& series, std::int64_t most, const std::string& path);
 
 }  // namespace zero

@@ -21,9 +21,12 @@ std::string signed_size(std::int64_t bytes) {
   return fmt::format("{}{}", bytes > 0 ? "+" : "", sized(bytes));
 }
 
-std::string label_line(const HeldLabel& held) {
-  return fmt::format("  {:>12}  {}\n", sized(held.bytes),
-                     labelled(held.label->memory_class, held.label->name, held.label->unit));
+/// A row of a table of labels, and its titles.
+std::string label_line(std::string_view bytes, std::string_view label) {
+  return fmt::format("  {:>13}  {}\n", bytes, label);
+}
+std::string label_head(std::string_view bytes) {
+  return label_line(bytes, "class, label (its unit)");
 }
 
 /// Rows of classes that have bytes in one of the columns, and their sum.
@@ -74,18 +77,17 @@ std::string phase_table(const MemorySeries& series) {
   return text;
 }
 
-/// Bytes at the end by class and name, over which two series are compared.
-MemoryMoment end_moment(const MemorySeries& series) {
+/// The bytes of a state by class and name, over which two series are compared.
+MemoryMoment moment_of(const MemorySeries& series, const MemoryState& state) {
   MemoryMoment moment{
       .label = series.path, .seconds = 0, .memory = {}, .reserved = 0, .device = {}};
-  const MemoryState end = end_of(series);
-  moment.memory.current = end.classes;
-  moment.memory.total = end.total;
-  for (std::size_t i = 0; i < end.labels.size(); ++i) {
+  moment.memory.current = state.classes;
+  moment.memory.total = state.total;
+  for (std::size_t i = 0; i < state.labels.size(); ++i) {
     const MemorySeries::Label& label = series.labels[i];
-    if (end.labels[i] == 0) continue;
+    if (state.labels[i] == 0) continue;
     moment.memory.labels[fmt::format("{}/{}", name_of(label.memory_class), label.name)] +=
-        end.labels[i];
+        state.labels[i];
   }
   return moment;
 }
@@ -96,6 +98,32 @@ std::string unit_in(const MemorySeries& series, MemoryClass memory_class, const 
     if (label.memory_class == memory_class && label.name == name) return label.unit;
   }
   return "";
+}
+
+/// A series in one of its states.
+struct SeriesAt {
+  const MemorySeries& series;
+  const MemoryState& state;
+};
+
+/// The `most` labels that differ most between the states of two series; `where`: "at the peaks".
+std::string label_differences(const SeriesAt& a, const SeriesAt& b, std::string_view where,
+                              std::int64_t most) {
+  std::vector<MemoryGrowth> labels =
+      MemoryMonitor::compare(moment_of(a.series, a.state), moment_of(b.series, b.state));
+  if (labels.empty()) return fmt::format("no label differs {}\n", where);
+  std::ranges::stable_sort(labels, std::greater<>(),
+                           [](const MemoryGrowth& each) { return std::abs(each.bytes); });
+  const std::size_t shown = std::min(labels.size(), static_cast<std::size_t>(most));
+  std::string text = fmt::format("labels that differ {}, {} of {}\n", where, shown, labels.size()) +
+                     label_head("B - A");
+  for (std::size_t i = 0; i < shown; ++i) {
+    const MemoryGrowth& each = labels[i];
+    std::string unit = unit_in(b.series, each.memory_class, each.label);
+    if (unit.empty()) unit = unit_in(a.series, each.memory_class, each.label);
+    text += label_line(signed_size(each.bytes), labelled(each.memory_class, each.label, unit));
+  }
+  return text;
 }
 
 }  // namespace
@@ -156,7 +184,11 @@ std::string summary(const MemorySeries& series, std::int64_t most) {
   const auto held = largest_labels(series, peak.state, most);
   const auto all = std::ranges::count_if(peak.state.labels, [](auto bytes) { return bytes > 0; });
   text += fmt::format("labels at the peak, the largest {} of {}\n", held.size(), all);
-  for (const HeldLabel& each : held) text += label_line(each);
+  text += label_head("bytes");
+  for (const HeldLabel& each : held) {
+    const MemorySeries::Label& label = *each.label;
+    text += label_line(sized(each.bytes), labelled(label.memory_class, label.name, label.unit));
+  }
   return text;
 }
 
@@ -172,20 +204,8 @@ std::string difference(const MemorySeries& a, const MemorySeries& b, std::int64_
   text +=
       fmt::format("B - A: {} at the peaks, {} at the ends\n",
                   signed_size(peak_b.total - peak_a.total), signed_size(end_b.total - end_a.total));
-  std::vector<MemoryGrowth> labels = MemoryMonitor::compare(end_moment(a), end_moment(b));
-  if (labels.empty()) return text + "no label differs at the ends\n";
-  std::ranges::stable_sort(labels, std::greater<>(),
-                           [](const MemoryGrowth& each) { return std::abs(each.bytes); });
-  const std::size_t shown = std::min(labels.size(), static_cast<std::size_t>(most));
-  text += fmt::format("labels that differ at the ends, {} of {}\n", shown, labels.size());
-  for (std::size_t i = 0; i < shown; ++i) {
-    const MemoryGrowth& each = labels[i];
-    std::string unit = unit_in(b, each.memory_class, each.label);
-    if (unit.empty()) unit = unit_in(a, each.memory_class, each.label);
-    text += fmt::format("  {:>13}  {}\n", signed_size(each.bytes),
-                        labelled(each.memory_class, each.label, unit));
-  }
-  return text;
+  text += label_differences({a, peak_a.state}, {b, peak_b.state}, "at the peaks", most);
+  return text + label_differences({a, end_a}, {b, end_b}, "at the ends", most);
 }
 
 Leaks leaks(const MemorySeries& series, std::int64_t threshold) {
@@ -201,12 +221,12 @@ Leaks leaks(const MemorySeries& series, std::int64_t threshold) {
   if (grown.empty()) {
     return {false, text + fmt::format("nothing kept growing by {} or more\n", sized(threshold))};
   }
-  text += "kept growing from step to step\n";
+  text += "kept growing from step to step\n" + label_head("growth");
   for (const MemoryGrowth& each : grown) {
-    text += fmt::format(
-        "  {:>13}  {}, {} a step\n", signed_size(each.bytes),
-        labelled(each.memory_class, each.label, unit_in(series, each.memory_class, each.label)),
-        bytes_text(each.bytes_per_moment));
+    const std::string unit = unit_in(series, each.memory_class, each.label);
+    text += label_line(signed_size(each.bytes),
+                       fmt::format("{}, {} a step", labelled(each.memory_class, each.label, unit),
+                                   bytes_text(each.bytes_per_moment)));
   }
   return {true, std::move(text)};
 }

@@ -16,8 +16,8 @@ namespace zero::memory_report {
 /// labels (a trace), and the largest sum of each phase.
 std::string summary(const MemorySeries& series, std::int64_t most);
 
-/// Classes of two series at their peaks and ends, and the `most` labels whose bytes at the ends
-/// differ most.
+/// Classes of two series at their peaks and ends, and the `most` labels whose bytes differ most, at
+/// the peaks and at the ends.
 std::string difference(const MemorySeries& a, const MemorySeries& b, std::int64_t most);
 
 struct Leaks {

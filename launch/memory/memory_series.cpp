@@ -25,6 +25,17 @@ std::vector<std::int64_t> steps_in_series(const MemorySeries& series) {
   return steps;
 }
 
+/// How many changes come before the run's end, behind which it gives its memory back.
+std::size_t changes_to_end(const MemorySeries& series) {
+  const auto end = std::ranges::find(series.places, "end", &MemorySeries::Place::phase);
+  const auto at = end - series.places.begin();
+  const auto after = std::ranges::find_if(series.changes, [&](const MemorySeries::Change& change) {
+    // A part of a trace may begin there, with what is charged.
+    return change.place >= at && (at > 0 || change.seconds > end->seconds);
+  });
+  return static_cast<std::size_t>(after - series.changes.begin());
+}
+
 }  // namespace
 
 double MemorySeries::end_seconds() const {
@@ -79,7 +90,8 @@ MemoryPeak peak_of(const MemorySeries& series) {
 MemoryState end_of(const MemorySeries& series) {
   MemoryState state;
   state.labels.resize(series.labels.size());
-  for (const MemorySeries::Change& change : series.changes) state.add(series, change);
+  const std::size_t count = changes_to_end(series);
+  for (std::size_t i = 0; i < count; ++i) state.add(series, series.changes[i]);
   return state;
 }
 
@@ -95,10 +107,11 @@ std::vector<MemoryMoment> moments_of(const MemorySeries& series) {
   std::vector<MemoryMoment> moments;
   MemoryState state;
   state.labels.resize(series.labels.size());
+  const std::size_t count = changes_to_end(series);
   std::size_t next = 0;
   for (const std::int64_t step : steps) {
     double seconds = 0;
-    for (; next < series.changes.size(); ++next) {
+    for (; next < count; ++next) {
       const MemorySeries::Change& change = series.changes[next];
       if (step_of_change(series, change) > step) break;
       state.add(series, change);

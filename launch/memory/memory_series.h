@@ -81,11 +81,12 @@ struct MemoryPeak {
   std::int32_t place = 0;
 };
 MemoryPeak peak_of(const MemorySeries& series);
-/// The state at the end.
+/// The state at the run's end: where the phase "end" begins, behind which a run gives its memory
+/// back, or behind the last change if it was cut off.
 MemoryState end_of(const MemorySeries& series);
 
-/// The bytes at the end of each step, of labels that change behind the first: MemoryMonitor's
-/// moments, "step 12", for its rules.
+/// The bytes at the end of each step, up to the run's end, of labels that change behind the first:
+/// MemoryMonitor's moments, "step 12", for its rules.
 std::vector<MemoryMoment> moments_of(const MemorySeries& series);
 
 }  // namespace zero

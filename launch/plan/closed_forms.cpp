@@ -115,26 +115,10 @@ const ClosedForms::Kinds& ClosedForms::kinds(const Candidate& candidate) {
   return found->second;
 }
 
-/// Decoder::order(), asked of a decoder on a planning device.
-const std::vector<Use>& ClosedForms::uses(const RecomputeChoice& recompute) {
-  const bool grouped = recompute.kind == RecomputeChoice::Kind::groups;
-  const auto [found, made] = uses_.try_emplace(grouped ? recompute.count : 0);
-  if (!made) return found->second;
-  const auto device = planned_device(base_);
-  const auto alone = planning::communicator(0, 1, BackendKind::local, device.get());
-  Mesh mesh(*alone, {1, 1, 1});
-  Engine engine(mesh, *device, base_.engine);
-  const RecomputePlan plan = grouped ? recompute.plan(base_.model.layers) : RecomputePlan();
-  found->second = Decoder(engine, base_.model, {1, 1}, nullptr, {}, plan).order();
-  return found->second;
-}
-
-/// Ops::scratch_bytes() of a decoder's shapes: what the decoder's activations are beyond its own
-/// memory.
-std::int64_t ClosedForms::scratch(const Candidate& candidate) {
+/// Calls `ask` with a decoder of the first tensor rank, on a planning device.
+void ClosedForms::with_decoder(const Candidate& candidate, const RecomputePlan& plan,
+                               const AskDecoder& ask) const {
   const int tensor = candidate.mesh.tensor;
-  const auto [found, made] = scratch_.try_emplace({tensor, candidate.micro, candidate.compute}, 0);
-  if (!made) return found->second;
   const auto device = planned_device(base_);
   const auto ranks = planning::communicator(0, tensor, backend_of_group(tensor), device.get());
   Mesh mesh(*ranks, {1, 1, tensor});
@@ -144,14 +128,25 @@ std::int64_t ClosedForms::scratch(const Candidate& candidate) {
   Engine engine(mesh, *device, options);
   TensorOptions cut = base_.tensor;
   cut.sequence_parallel = candidate.sequence_parallel();
-  const Decoder decoder(engine, base_.model, {candidate.micro, base_.data.sequence_length}, nullptr,
-                        cut, {});
-  const DecoderShape local = first_split(base_.model, tensor).local;
-  const DecoderMemory memory(
-      local,
-      rows_of(base_.model, local, candidate, base_.data.sequence_length, cut.chunks, pieces_),
-      candidate.compute, RecomputePlan().on(*device));
-  found->second = decoder.activation_bytes() - memory.bytes();
+  ask(Decoder(engine, base_.model, {candidate.micro, base_.data.sequence_length}, nullptr, cut,
+              plan),
+      *device);
+}
+
+/// Ops::scratch_bytes() of a decoder's shapes: what the decoder's activations are beyond its own
+/// memory.
+std::int64_t ClosedForms::scratch(const Candidate& candidate) {
+  const int tensor = candidate.mesh.tensor;
+  const auto [found, made] = scratch_.try_emplace({tensor, candidate.micro, candidate.compute}, 0);
+  if (!made) return found->second;
+  with_decoder(candidate, {}, [&](const Decoder& decoder, Device& device) {
+    const DecoderShape local = first_split(base_.model, tensor).local;
+    const DecoderMemory memory(local,
+                               rows_of(base_.model, local, candidate, base_.data.sequence_length,
+                                       base_.tensor.chunks, pieces_),
+                               candidate.compute, RecomputePlan().on(device));
+    found->second = decoder.activation_bytes() - memory.bytes();
+  });
   return found->second;
 }
 

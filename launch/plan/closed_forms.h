@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -18,6 +19,8 @@
 #include "partition/flat_layout.h"
 
 namespace zero {
+
+class Decoder;
 
 /// What one rank computes and sends in an optimizer step.
 struct StepWork {
@@ -97,7 +100,10 @@ class ClosedForms {
   void add_groups(const MeshShape& mesh, Account& account) const;
   SharedKeys shared_keys(int tensor) const;
   std::int64_t tensor_workspace(const Candidate& candidate) const;
-  double tensor_bytes(const Candidate& candidate) const;
+  double tensor_bytes(const Candidate& candidate);
+  using AskDecoder = std::function<void(const Decoder& decoder, Device& device)>;
+  void with_decoder(const Candidate& candidate, const RecomputePlan& plan,
+                    const AskDecoder& ask) const;
 
   const TrainConfig& base_;
   const Machine& machine_;
@@ -108,6 +114,8 @@ class ClosedForms {
   std::map<std::tuple<int, int, int, DType, bool, std::int64_t, std::int64_t>, Windows> windows_;
   std::map<std::int64_t, std::vector<Use>> uses_;
   std::map<std::tuple<int, std::int64_t, DType>, std::int64_t> scratch_;
+  std::map<std::tuple<int, std::int64_t, DType, RecomputeChoice::Kind, std::int64_t>, double>
+      tensor_bytes_;
 };
 
 }  // namespace zero

@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/backends.h"
 #include "launch/plan/closed_forms.h"
+#include "launch/plan/exact_plan.h"
 #include "launch/train/memory_fit.h"
-#include "ops/op_shapes.h"
+#include "model/decoder.h"
 
 namespace zero {
 namespace {
@@ -14,33 +16,33 @@ double passed(double bytes, int n) { return bytes * (n - 1) / n; }
 
 }  // namespace
 
-/// Decoder::tensor_traffic() of a micro-batch: each block sums rows four times and, with the
-/// residual stream cut too, gathers them six times; the embedding and the head sum and gather once;
-/// what is computed again repeats its share. The ranks also gather their figures of softmax, and
-/// holders of the same key/value heads sum these heads' gradients, and all the fp32 gradients of
-/// norms over their own rows.
-double ClosedForms::tensor_bytes(const Candidate& candidate) const {
-  const int ranks = candidate.mesh.tensor;
-  if (ranks == 1) return 0;
-  const auto rows = static_cast<double>(candidate.micro * base_.data.sequence_length);
-  const double once =
-      passed(rows * static_cast<double>(base_.model.width * size_of(candidate.compute)), ranks);
-  double times = 10 * static_cast<double>(base_.model.layers) + 4;
-  const RecomputePlan plan = candidate.recompute.plan(base_.model.layers);
-  for (std::int64_t i = 0; i < std::ssize(plan.blocks); ++i) {
-    const BlockRecompute again = plan.block(i);
-    times += (again.qkv ? 1 : 0) + (again.middle ? 1 : 0) + (again.hidden ? 1 : 0);
-    if (plan.last_of_group(i) != i || (again.hidden && base_.model.branch_norms)) times += 1;
-  }
-  const SharedKeys keys = shared_keys(ranks);
-  const auto gradients = static_cast<double>(keys.elements * size_of(candidate.compute));
-  const double held = 2 * passed(gradients, keys.holders) * static_cast<double>(base_.model.layers);
-  const DecoderShape& d = base_.model;
-  const std::int64_t vectors = d.norm == NormKind::layer ? 2 : 1;  // of a norm
-  const std::int64_t norms = d.layers * (d.branch_norms ? 4 : 2) + 1;
-  const auto normed = static_cast<double>(norms * vectors * d.width);
-  return once * times + passed(rows * ranks * kSoftmaxPart * kBytesOfFp32, ranks) + held +
-         2 * passed(normed * kBytesOfFp32, ranks);
+/// Decoder::order(), asked of a decoder on a planning device.
+const std::vector<Use>& ClosedForms::uses(const RecomputeChoice& recompute) {
+  const bool grouped = recompute.kind == RecomputeChoice::Kind::groups;
+  const auto [found, made] = uses_.try_emplace(grouped ? recompute.count : 0);
+  if (!made) return found->second;
+  const auto device = planned_device(base_);
+  const auto alone = planning::communicator(0, 1, BackendKind::local, device.get());
+  Mesh mesh(*alone, {1, 1, 1});
+  Engine engine(mesh, *device, base_.engine);
+  const RecomputePlan plan = grouped ? recompute.plan(base_.model.layers) : RecomputePlan();
+  found->second = Decoder(engine, base_.model, {1, 1}, nullptr, {}, plan).order();
+  return found->second;
+}
+
+/// What the first tensor rank sends in a micro-batch.
+double ClosedForms::tensor_bytes(const Candidate& candidate) {
+  if (candidate.mesh.tensor == 1) return 0;
+  const auto [found, made] =
+      tensor_bytes_.try_emplace({candidate.mesh.tensor, candidate.micro, candidate.compute,
+                                 candidate.recompute.kind, candidate.recompute.count},
+                                0);
+  if (!made) return found->second;
+  with_decoder(candidate, candidate.recompute.plan(base_.model.layers),
+               [&](const Decoder& decoder, const Device& /*device*/) {
+                 found->second = static_cast<double>(decoder.tensor_traffic().total());
+               });
+  return found->second;
 }
 
 StepWork ClosedForms::work(const Candidate& candidate) {

@@ -11,7 +11,7 @@
 #include "base/checked_math.h"
 #include "launch/plan/closed_activations.h"
 #include "launch/plan/model_states.h"
-#include "launch/plan/quantity.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/memory_fit.h"
 

@@ -17,7 +17,7 @@
 #include "launch/config/checked_value.h"
 #include "launch/config/configuration.h"
 #include "launch/config/similar_names.h"
-#include "launch/plan/quantity.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/plan/quantity.h"
 #include "launch/plan/training_answer.h"
 #include "launch/plan/written_config.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {

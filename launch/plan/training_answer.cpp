@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 #include "engine/sharding.h"
-#include "launch/plan/quantity.h"
 #include "launch/plan/written_config.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {

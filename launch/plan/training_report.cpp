@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "launch/config/train_config.h"
-#include "launch/plan/quantity.h"
 #include "launch/plan/training_answer.h"
 #include "launch/plan/written_config.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {

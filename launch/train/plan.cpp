@@ -291,16 +291,17 @@ std::string Plan::memory_text() const {
   return out;
 }
 
-std::string Plan::text(LiveMemory::Labels labels) const {
+std::string Plan::text(LiveMemory::Labels labels, bool with_schedule) const {
   std::string out = fmt::format("{} parameters ({} padding), stage {}, {} rank(s)\n", parameters,
                                 padding, stage, world);
   out += memory_text();
   out += live.text(labels);
   out += traffic_text();
   if (!ownership.empty()) out += "\n" + ownership;
-  return out +
-         fmt::format("\nschedule of a micro-batch ({} gathers, {} elements live at most)\n  {}\n",
-                     gathers, peak_live_elements, fmt::join(schedule, "\n  "));
+  out += fmt::format("\nschedule of a micro-batch: {} gathers, {} elements gathered at most",
+                     gathers, peak_live_elements);
+  if (!with_schedule) return out + "; --schedule prints it\n";
+  return out + fmt::format("\n  {}\n", fmt::join(schedule, "\n  "));
 }
 
 }  // namespace zero

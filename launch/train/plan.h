@@ -79,7 +79,9 @@ struct Plan {
   std::string ownership;  ///< the part of every parameter on each axis; empty if there is one axis
 
   nlohmann::json json() const;
-  std::string text(LiveMemory::Labels labels = LiveMemory::Labels::largest) const;
+  /// For people; `with_schedule`: each action of it too.
+  std::string text(LiveMemory::Labels labels = LiveMemory::Labels::largest,
+                   bool with_schedule = false) const;
 
  private:
   std::string memory_text() const;

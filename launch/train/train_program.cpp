@@ -356,13 +356,12 @@ PrintedPlan printed_plan(const TrainFlags& flags, int world) {
       backend_on(config.run.device, config, planned_backend(flags.start, world));
   const RankPlans plans = choose_recompute(config, backend);
   const Plan plan = make_plan(config, backend);
-  PrintedPlan printed;
-  if (flags.json) {
-    printed.text = plan.json().dump(2) + "\n";
-  } else {
+  PrintedPlan printed{.text = flags.json ? plan.json().dump(2) + "\n" : ""};
+  if (!flags.json) {
     for (const std::string& line : config.warnings) printed.text += "warning: " + line + "\n";
     for (const std::string& line : recompute_lines(config)) printed.text += line + "\n";
-    printed.text += plan.text(flags.labels ? LiveMemory::Labels::all : LiveMemory::Labels::largest);
+    using enum LiveMemory::Labels;
+    printed.text += plan.text(flags.labels ? all : largest, flags.schedule);
   }
   try {
     check_memory_limit(config, backend, plans);

@@ -16,6 +16,7 @@ struct TrainFlags {
   bool print_config = false;
   bool plan = false;
   bool labels = false;        ///< with --plan: name every tensor that is live at the peak
+  bool schedule = false;      ///< with --plan: every action of a micro-batch
   std::string print_value{};  ///< the key; empty: none
   bool json = false;
   bool profile = false;        ///< overrides run.profile

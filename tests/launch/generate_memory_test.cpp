@@ -11,7 +11,6 @@
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/deepspeed_inference.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/process/memory_size.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 
@@ -22,29 +21,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-TEST(MemorySize, HasAUnitThatSaysWhichGiga) {
-  EXPECT_EQ(memory_size("8GiB", "--m"), 8'589'934'592);
-  EXPECT_EQ(memory_size("8GB", "--m"), 8'000'000'000);
-  EXPECT_EQ(memory_size("1.5 GB", "--m"), 1'500'000'000);
-  EXPECT_EQ(memory_size("3MiB", "--m"), 3 << 20);
-  EXPECT_EQ(memory_size("0.5MB", "--m"), 500'000);
-}
-
-TEST(MemorySize, IsRefusedWithWhatWasFoundAndExpected) {
-  const auto refusal = [](const char* text) {
-    return error_of([&] { (void)memory_size(text, "--memory-limit"); });
-  };
-  EXPECT_EQ(refusal("8"),
-            "--memory-limit 8: has no unit; expected GB or MB (10^9 or 10^6 bytes), GiB or MiB "
-            "(2^30 or 2^20), such as 8GiB");
-  EXPECT_THAT(refusal("8gib"), HasSubstr("did you mean GiB?"));
-  EXPECT_THAT(refusal("8G"), HasSubstr("has the unit G; expected GB or MB"));
-  for (const char* const none : {"", "GiB", "-8GiB", "0GiB", "nan", "1e3GB"}) {
-    EXPECT_THAT(refusal(none), HasSubstr("--memory-limit " + std::string(none))) << none;
-  }
-  EXPECT_THAT(refusal("9999999999999999GB"), HasSubstr("expected 1 byte to 2^60"));
-}
 
 TEST(KeptMatrices, AreNamed) {
   const MatrixRoles two = parse_kept_matrices("head,embedding");

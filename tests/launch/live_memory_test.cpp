@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <sstream>
 
 #include "collectives/backends.h"
 #include "engine/engine.h"
@@ -15,6 +16,7 @@
 #include "launch/train/plan.h"
 #include "launch/train/training_state.h"
 #include "tests/launch/config_with.h"
+#include "tests/scratch.h"
 
 // What a plan says is live in a step, beside what it says is allocated.
 namespace zero::testing {
@@ -206,6 +208,37 @@ TEST(LiveMemory, IsTheSameInTextAndJson) {
     row += fmt::format(" {:>12}", bytes_text(bytes["optimizer"].get<double>()));
   }
   EXPECT_THAT(text, HasSubstr(row + "\n"));
+}
+
+// launch/quickstart.sh's configuration, whose `step` column the document leaves out.
+TEST(LiveMemory, IsWhatTheDocumentShows) {
+  const LiveMemory live =
+      live_with({"model.layers=4", "model.width=192", "model.heads=6", "model.context=256",
+                 "data.sequence_length=256", "zero_optimization.stage=3", "bf16.enabled=true",
+                 "gradient_clipping=1.0", "optimizer.type=AdamW"},
+                8);
+  const std::string document = file_bytes(ZERO_DOCS "/live_memory.md");
+  for (const MemoryClass c : {MemoryClass::gathered, MemoryClass::gradients, MemoryClass::optimizer,
+                              MemoryClass::activations}) {
+    std::string row = fmt::format("      {:<13}", name_of(c));
+    const auto column = [&](std::int64_t bytes) {
+      row += fmt::format(" {:>12}", bytes_text(static_cast<double>(bytes)));
+    };
+    for (const char* name : {"before", "forward", "loss", "backward"})
+      column(of(phase(live, name), c));
+    column(of(live.peak, c));
+    column(live.allocated[static_cast<std::size_t>(c)]);
+    EXPECT_THAT(document, HasSubstr(row + "\n"));
+  }
+  std::istringstream lines(live.text(LiveMemory::Labels::largest));
+  int shown = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool title = line.starts_with("live at the peak");
+    if (!title && (shown == 0 || shown == 4)) continue;
+    EXPECT_THAT(document, HasSubstr("    " + line + "\n"));
+    ++shown;
+  }
+  EXPECT_EQ(shown, 4);  // the peak, and its three largest
 }
 
 TEST(LiveMemory, NamesTheLargestTensorsAloneUnlessAllAreAskedFor) {

@@ -18,6 +18,7 @@ namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -43,6 +44,9 @@ class WrittenTrace {
                  .label = label,
                  .bytes = bytes,
                  .total = total_});
+  }
+  void place(std::int64_t step, const char* phase) {
+    file_.write({.seconds = seconds_ += 0.001, .step = step, .phase = phase});
   }
   /// Activations come and go, and `leak` bytes stay.
   void step(std::int64_t step, std::int64_t leak) {
@@ -111,6 +115,44 @@ TEST(MemoryTraces, ThePeakHasItsStepPhaseAndLabels) {
   EXPECT_THAT(memory_report::summary(series, 9),
               AllOf(HasSubstr("peak of the sum: 150.00 KiB, at step 2, forward"),
                     HasSubstr("of 1000.00 KiB of the device: 15.0 %")));
+}
+
+/// Writes `count` steps, and what a run that has ended gives back: all it holds.
+void write_ended(const std::string& path, int count, std::int64_t leak) {
+  WrittenTrace trace(path);
+  for (int step = 1; step <= count; ++step) trace.step(step, leak);
+  trace.place(count, "end");
+  trace.event(count, "end", MemoryClass::optimizer, "h.10.moment", -count * leak);
+  trace.event(count, "end", MemoryClass::parameters, "h.1", -40 * kKiB);
+  trace.end();
+}
+
+TEST(MemoryTraces, EndBeforeTheRunGivesItsMemoryBack) {
+  const Scratch folder;
+  write_ended(folder.path("a"), 20, kKiB);
+  write_ended(folder.path("b"), 20, 3 * kKiB);
+  const MemorySeries a = read_memory(folder.path("a"));
+  EXPECT_EQ(end_of(a).total, (40 + 20) * kKiB);
+  EXPECT_EQ(moments_of(a).back().memory.total, (40 + 20) * kKiB);
+  EXPECT_TRUE(memory_report::leaks(a, kKiB).found);
+  const std::string summary = memory_report::summary(a, 9);
+  EXPECT_THAT(summary, ContainsRegex("sum +159.00 KiB +60.00 KiB"));  // 40 + 19 + 100
+  EXPECT_THAT(summary, ContainsRegex("\n +bytes  class, label \\(its unit\\)\n +100.00 KiB  act"));
+  const std::string difference = memory_report::difference(a, read_memory(folder.path("b")), 9);
+  EXPECT_THAT(difference, HasSubstr("B - A: +38.00 KiB at the peaks, +40.00 KiB at the ends"));
+  EXPECT_THAT(difference, ContainsRegex("differ at the peaks, 1 of 1\n +B - A  class, label "
+                                        "\\(its unit\\)\n +\\+38.00 KiB  optimizer h.10.moment"));
+  EXPECT_THAT(difference,
+              ContainsRegex("differ at the ends, 1 of 1\n.*\n +\\+40.00 KiB  optimizer"));
+}
+
+TEST(MemoryTraces, ThatBeginAtTheEndStillHaveWhatIsChargedThere) {
+  MemorySeries series;
+  series.labels = {{.memory_class = MemoryClass::other, .name = "x"}};
+  series.places = {{.seconds = 7, .step = 9, .phase = "end"}};
+  series.changes = {{.seconds = 7, .place = 0, .label = 0, .bytes = 10},
+                    {.seconds = 8, .place = 0, .label = 0, .bytes = -10}};
+  EXPECT_EQ(end_of(series).total, 10);
 }
 
 TEST(MemoryTraces, ALongTraceStaysBoundedAndKeepsItsNewestHalf) {
@@ -243,6 +285,28 @@ TEST(MemoryPictures, AreWellFormedAndNeedNoNetwork) {
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"m", "m.html"}));
   EXPECT_THAT(error_of([&] { save_memory_picture(read_memory(path), 1, "/nonexistent/p.html"); }),
               HasSubstr("/nonexistent/p.html"));
+}
+
+TEST(MemoryPictures, ReplaceNothingButPictures) {
+  const Scratch folder;
+  const std::string path = folder.path("m");
+  write_ended(path, 2, kKiB);
+  const MemorySeries series = read_memory(path);
+  const std::string trace = folder.read("m");
+  std::filesystem::create_symlink(path, folder.path("link"));
+  for (const char* input : {"m", "link"}) {
+    EXPECT_THAT(error_of([&] { save_memory_picture(series, 9, folder.path(input)); }),
+                HasSubstr(folder.path(input) + ": is what the picture is drawn from"));
+  }
+  folder.write("notes", "<!DOCTYPE html>\n<html lang=\"en\">\n");
+  EXPECT_THAT(error_of([&] { save_memory_picture(series, 9, folder.path("notes")); }),
+              HasSubstr("notes: exists and is no picture of zero_memory; give another name"));
+  EXPECT_EQ(folder.read("m"), trace);
+  EXPECT_EQ(folder.read("notes"), "<!DOCTYPE html>\n<html lang=\"en\">\n");
+  save_memory_picture(series, 9, folder.path("p"));
+  const std::string page = folder.read("p");
+  save_memory_picture(series, 1, folder.path("p"));  // an earlier picture
+  EXPECT_LT(folder.read("p").size(), page.size());
 }
 
 TEST(MemoryPictures, AColumnHasTheLargestSumOfItsTime) {

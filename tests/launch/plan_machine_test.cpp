@@ -6,7 +6,7 @@
 #include "launch/config/configuration.h"
 #include "launch/plan/machine.h"
 #include "launch/plan/model_choice.h"
-#include "launch/plan/quantity.h"
+#include "launch/process/quantity.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 #include "weights/hf/config.h"
@@ -29,6 +29,8 @@ TEST(Quantities, HaveUnits) {
   EXPECT_EQ(bytes_with_unit("80GB", "x"), 80'000'000'000);
   EXPECT_EQ(bytes_with_unit("80 GiB", "x"), 85'899'345'920);
   EXPECT_EQ(bytes_with_unit("1.5MiB", "x"), 1'572'864);
+  EXPECT_EQ(bytes_with_unit("1.5 GB", "x"), 1'500'000'000);
+  EXPECT_EQ(bytes_with_unit("4kB", "x"), 4000);
   EXPECT_EQ(link_rate("200Gbit/s", "x"), 25e9);
   EXPECT_EQ(link_rate("450GB/s", "x"), 450e9);
   EXPECT_EQ(compute_rate("1.2 PFLOP/s", "x"), 1.2e15);
@@ -41,6 +43,8 @@ TEST(Quantities, HaveUnits) {
     EXPECT_THAT(refused(wrong), HasSubstr("expected a number above 0 and one of the units B, kB"))
         << wrong;
   }
+  EXPECT_THAT(refused("4KB"), HasSubstr("--memory: found \"4KB\" (did you mean kB?), expected"));
+  EXPECT_THAT(refused("8gib"), HasSubstr("(did you mean GiB?)"));
   EXPECT_THAT(refused("9999999TiB"), HasSubstr("expected 1 B to 2^60 B"));
   EXPECT_EQ(both_units(107'814'649'856.0), "107.81 GB (100.41 GiB)");
 }

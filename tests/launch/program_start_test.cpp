@@ -218,6 +218,7 @@ TEST(Program, FlagsThatWouldBeIgnoredAreRefused) {
   const std::vector<std::pair<std::string, std::string>> mistakes{
       {"--json", "--json is given without --plan; add --plan"},
       {"--labels", "--labels is given without --plan; add --plan"},
+      {"--schedule", "--schedule is given without --plan; add --plan"},
       {"--print-config --json", "--json is given without --plan; add --plan"},
       {"--world 4",
        "--world 4 is given without --plan or --print-config; add one of them, or, to "

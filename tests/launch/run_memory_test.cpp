@@ -112,6 +112,8 @@ TEST(RunMemory, ALeakIsNamedFromTheRunsTrace) {
   EXPECT_TRUE(leaks.found);
   EXPECT_THAT(leaks.text, HasSubstr("optimizer h.1.moment (unit h.1)"));
   const MemorySeries series = read_memory(path);
+  const auto at_end = end_of(series).classes;
+  EXPECT_GT(at_end[static_cast<std::size_t>(MemoryClass::parameters)], 0);
   EXPECT_TRUE(series.whole);
   std::set<std::string> phases;
   for (const auto& place : series.places) phases.insert(place.phase);
@@ -241,6 +243,14 @@ TEST(LogWatches, FollowALogFromLineToLine) {
               HasSubstr("log:2: memory: is missing"));
 }
 
+TEST(LogWatches, SayThatATraceIsNoLog) {
+  const Scratch folder;
+  folder.write("m", "{\"memory_trace\":1,\"run\":1,\"part\":0}\n{\"t\":0,\"step\":1}\n");
+  LogWatch watch(folder.path("m"));
+  EXPECT_EQ(error_of([&] { watch.next(); }),
+            folder.path("m") + ": is a trace of memory, not a log; zero_memory report reads it");
+}
+
 TEST(MachineMemories, ListZeroProgramsOfThisUser) {
   const Scratch folder;
   namespace fs = std::filesystem;
@@ -270,6 +280,7 @@ TEST(MachineMemories, ListZeroProgramsOfThisUser) {
                                                               .free = std::int64_t{50} << 30,
                                                               .processes = {{40, 1 << 30}}}}},
                                          .processes = found});
+  EXPECT_THAT(text, ContainsRegex("^ +total +free +of zero_  name\n"));
   EXPECT_THAT(text, ContainsRegex("host +1.00 GiB +512.00 MiB +1.00 MiB  here"));
   EXPECT_THAT(text, ContainsRegex("GPU 0 +80.00 GiB +50.00 GiB +1.00 GiB  GPU name, GPU-1"));
   EXPECT_THAT(text, ContainsRegex("40 zero_train +3 +2.00 MiB +1.00 MiB +1.00 GiB"));

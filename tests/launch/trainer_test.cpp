@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::json;
 using OpenDevice = std::function<std::unique_ptr<Device>()>;
 using WrapWorld = std::function<std::shared_ptr<CollectiveBackend>(const Communicator&)>;
@@ -284,8 +285,11 @@ TEST(Plan, IsWhatARunUses) {
   }
   EXPECT_EQ(json["communication"], log[1]["communication"]);
   EXPECT_FALSE(plan.schedule.empty());
-  EXPECT_THAT(plan.text(), AllOf(HasSubstr("stage 3, 3 rank(s)"), HasSubstr("reduce_scatter"),
-                                 HasSubstr("forward embedding")));
+  EXPECT_THAT(plan.text(),
+              AllOf(HasSubstr("stage 3, 3 rank(s)"), HasSubstr("reduce_scatter"),
+                    HasSubstr("; --schedule prints it\n"), Not(HasSubstr("forward embedding"))));
+  EXPECT_THAT(plan.text(LiveMemory::Labels::largest, true),
+              AllOf(HasSubstr("forward embedding"), Not(HasSubstr("--schedule"))));
 }
 
 }  // namespace

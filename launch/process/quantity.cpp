@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/plan/quantity.h"
+#include "launch/process/quantity.h"
 
 #include <fmt/format.h>
 
@@ -40,45 +40,72 @@ struct UnitsOfFigure {
   std::string_view example;
 };
 
-std::string expected_figure(const UnitsOfFigure& kind) {
+constexpr UnitsOfFigure kBytes{kByteUnits, "80GB"};
+
+std::string listed_units(std::span<const NamedUnit> units) {
   std::string names;
-  for (const NamedUnit& unit : kind.units) {
+  for (const NamedUnit& unit : units) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", unit.name);
   }
-  return fmt::format("a number above 0 and one of the units {}, such as \"{}\"", names,
-                     kind.example);
+  return names;
 }
 
-std::optional<double> number_before_unit(std::string_view text, std::size_t& end) {
+/// A text's number, if it begins with one above 0, and its unit.
+struct SplitFigure {
+  std::optional<double> value{};
+  std::string_view unit;
+};
+
+SplitFigure split_figure(std::string_view text) {
   double value = 0;
   const auto [rest, error] =
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  end = static_cast<std::size_t>(rest - text.data());
-  if (error != std::errc() || !std::isfinite(value) || value <= 0) return std::nullopt;
-  return value;
+  SplitFigure split{.unit = text.substr(static_cast<std::size_t>(rest - text.data()))};
+  while (split.unit.starts_with(' ')) split.unit.remove_prefix(1);
+  if (error == std::errc() && std::isfinite(value) && value > 0) split.value = value;
+  return split;
+}
+
+bool same_letters(std::string_view a, std::string_view b) {
+  return std::ranges::equal(
+      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+std::optional<double> figure_in(std::string_view text, std::span<const NamedUnit> units) {
+  const auto [value, unit] = split_figure(text);
+  const auto known = std::ranges::find(units, unit, &NamedUnit::name);
+  if (!value || known == units.end()) return std::nullopt;
+  return *value * known->size;
 }
 
 double figure(std::string_view text, std::string_view place, const UnitsOfFigure& kind) {
-  std::size_t end = 0;
-  const std::optional<double> value = number_before_unit(text, end);
-  std::string_view unit = text.substr(std::min(end, text.size()));
-  while (unit.starts_with(' ')) unit.remove_prefix(1);
-  const std::string found = printable_line(std::string(text));
-  ZERO_CHECK(!value || !unit.empty(), "{}: found \"{}\" without a unit, expected {}", place, found,
-             expected_figure(kind));
-  const auto known = std::ranges::find(kind.units, unit, &NamedUnit::name);
-  ZERO_CHECK(value && known != kind.units.end(), "{}: found \"{}\", expected {}", place, found,
-             expected_figure(kind));
-  return *value * known->size;
+  if (const auto known = figure_in(text, kind.units)) return *known;
+  const auto [value, unit] = split_figure(text);
+  std::string problem = value && unit.empty() ? " without a unit" : "";
+  for (const NamedUnit& each : kind.units) {
+    if (value && same_letters(unit, each.name)) {
+      problem = fmt::format(" (did you mean {}?)", each.name);
+    }
+  }
+  throw Error(fmt::format(
+      "{}: found \"{}\"{}, expected a number above 0 and one of the units {}, such as \"{}\"",
+      place, printable_line(text), problem, listed_units(kind.units), kind.example));
 }
 
 }  // namespace
 
+std::string byte_units() { return listed_units(kByteUnits); }
+
+std::optional<std::int64_t> size_in_bytes(std::string_view text) {
+  const std::optional<double> bytes = figure_in(text, kByteUnits);
+  if (!bytes || *bytes < 1 || *bytes > 0x1.0p60) return std::nullopt;
+  return static_cast<std::int64_t>(*bytes);
+}
+
 std::int64_t bytes_with_unit(std::string_view text, std::string_view place) {
-  const double bytes = figure(text, place, {kByteUnits, "80GB"});
-  ZERO_CHECK(bytes >= 1 && bytes <= 0x1.0p60, "{}: found \"{}\", expected 1 B to 2^60 B", place,
-             printable_line(std::string(text)));
-  return static_cast<std::int64_t>(bytes);
+  if (const auto bytes = size_in_bytes(text)) return *bytes;
+  figure(text, place, kBytes);
+  throw Error(fmt::format("{}: found \"{}\", expected 1 B to 2^60 B", place, printable_line(text)));
 }
 
 double link_rate(std::string_view text, std::string_view place) {

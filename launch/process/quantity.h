@@ -3,16 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace zero {
 
-/// Figures with units, as people write them for machines. GB is 10^9 bytes and GiB 2^30; a figure
-/// without its unit is refused, because the two differ by 7 %.
+/// Figures with units, as people write them. GB is 10^9 bytes and GiB 2^30; a figure without its
+/// unit is refused, because the two differ by 7 %.
 
-/// "80GB", "16 GiB", "512MiB". Throws zero::Error with `place` ("--memory", "c.json: memory"),
-/// found and expected.
+/// "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB".
+std::string byte_units();
+/// The bytes of "80GB", "16 GiB" or "1.5MiB"; nothing if `text` is none, or less than 1 or more
+/// than 2^60.
+std::optional<std::int64_t> size_in_bytes(std::string_view text);
+/// size_in_bytes(), which must be some. Throws zero::Error with `place` ("--memory", "c.json:
+/// memory"), found and expected.
 std::int64_t bytes_with_unit(std::string_view text, std::string_view place);
 /// "450GB/s", "25 GB/s", "200Gbit/s": bytes a second.
 double link_rate(std::string_view text, std::string_view place);
