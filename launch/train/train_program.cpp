@@ -203,7 +203,9 @@ class Run {
     }
     for (const std::string& line : prepared_.batches->lines()) console_.line(line);
     if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
-    observers_ = std::make_unique<RunObservers>(config, communicator_.rank());
+    agree(communicator_, *cpu::open(), "run.memory_trace",
+          [&] { observers_ = std::make_unique<RunObservers>(config, communicator_.rank()); });
+    for (const std::string& line : observers_->lines()) console_.line(line);
     device_ = std::make_unique<RunDevice>(config, communicator_, observers_->instruments());
     device_->world().set_wait_limits(wait_limits(config));
     const PlacementReport placement =
