@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Names = std::vector<std::string>;
+using FileNames = std::vector<std::string>;
 using std::chrono::milliseconds;
 
 /// A trace that has `bytes` charged and nothing else.
@@ -34,7 +34,7 @@ void write_charged(const std::string& path, std::int64_t bytes) {
   file.end(1);
 }
 
-std::string refusal(const std::string& path) {
+std::string trace_refusal(const std::string& path) {
   return error_of([&] { const MemoryTraceFile file({.path = path}); });
 }
 
@@ -44,16 +44,16 @@ TEST(TraceFiles, ReplaceNoOtherFile) {
   for (const std::string text : {"tokens", "{\"memory\":1}\n", "\n{\"memory_trace\":1}\n"}) {
     for (const char* name : {"m", "m.before"}) {
       folder.write(name, text);
-      EXPECT_THAT(refusal(path), HasSubstr("run.memory_trace: " + folder.path(name) +
-                                           " exists and is no trace of memory"));
+      EXPECT_THAT(trace_refusal(path), HasSubstr("run.memory_trace: " + folder.path(name) +
+                                                 " exists and is no trace of memory"));
       EXPECT_EQ(folder.read(name), text);
-      EXPECT_EQ(folder.names(), Names{name});
+      EXPECT_EQ(folder.names(), FileNames{name});
       std::filesystem::remove(folder.path(name));
     }
   }
   folder.write("m", "");
-  EXPECT_EQ(refusal(path), "no error");
-  EXPECT_EQ(folder.names(), Names{"m"});
+  EXPECT_EQ(trace_refusal(path), "no error");
+  EXPECT_EQ(folder.names(), FileNames{"m"});
 }
 
 TEST(TraceFiles, AreNoDevicesPipesOrFolders) {
@@ -61,12 +61,12 @@ TEST(TraceFiles, AreNoDevicesPipesOrFolders) {
   ASSERT_EQ(::mkfifo(folder.path("pipe").c_str(), 0600), 0);
   std::filesystem::create_symlink("/dev/null", folder.path("link"));
   std::filesystem::create_directory(folder.path("folder"));
-  const Names before = folder.names();
+  const FileNames before = folder.names();
   for (const std::string& name : before) {
-    EXPECT_THAT(refusal(folder.path(name)),
+    EXPECT_THAT(trace_refusal(folder.path(name)),
                 HasSubstr("run.memory_trace: " + folder.path(name) + " is no regular file"));
   }
-  EXPECT_THAT(refusal("/dev/full"), HasSubstr("/dev/full is no regular file"));
+  EXPECT_THAT(trace_refusal("/dev/full"), HasSubstr("/dev/full is no regular file"));
   EXPECT_EQ(folder.names(), before);
 }
 
@@ -78,7 +78,7 @@ TEST(TraceFiles, AreKeptWithTheirEarlierPartUnderTheNextFreeNumber) {
   folder.write("m.before", first);
   folder.write("m.1.before", "taken");
   write_charged(path, 200);
-  EXPECT_EQ(folder.names(), (Names{"m", "m.1.before", "m.2", "m.2.before"}));
+  EXPECT_EQ(folder.names(), (FileNames{"m", "m.1.before", "m.2", "m.2.before"}));
   EXPECT_EQ(folder.read("m.2"), first);
   EXPECT_EQ(folder.read("m.2.before"), first);
   EXPECT_EQ(folder.read("m.1.before"), "taken");
@@ -105,11 +105,11 @@ TEST(TraceFiles, AreOfOneRunAtATime) {
     const MemoryTraceFile first({.path = path});
     std::filesystem::create_hard_link(path, folder.path("other"));
     for (const char* name : {"m", "other"}) {
-      EXPECT_THAT(refusal(folder.path(name)),
+      EXPECT_THAT(trace_refusal(folder.path(name)),
                   HasSubstr("run.memory_trace: " + folder.path(name) + " is another run's trace"));
     }
   }
-  EXPECT_EQ(refusal(path), "no error");
+  EXPECT_EQ(trace_refusal(path), "no error");
 }
 
 TEST(TraceFiles, OfARunAreLockedByNameAndKept) {
@@ -124,8 +124,8 @@ TEST(TraceFiles, OfARunAreLockedByNameAndKept) {
     first.memory_trace()->start({}, 0);
   }
   const RunObservers next(config, 0);
-  EXPECT_EQ(next.lines(),
-            Names{path + " begins anew; the trace of an earlier run is kept as " + path + ".1"});
+  EXPECT_EQ(next.lines(), FileNames{path + " begins anew; the trace of an earlier run is kept as " +
+                                    path + ".1"});
 }
 
 TEST(TraceFiles, WithASecondFirstLineAreOfTwoRuns) {
@@ -195,7 +195,7 @@ TEST(MemoryPictures, ReplaceNoDeviceAndNoPipe) {
   const MemorySeries series = read_memory(folder.path("m"));
   std::filesystem::create_symlink("/dev/full", folder.path("full"));
   ASSERT_EQ(::mkfifo(folder.path("pipe").c_str(), 0600), 0);
-  const Names before = folder.names();
+  const FileNames before = folder.names();
   for (const char* name : {"full", "pipe"}) {
     EXPECT_THAT(error_of([&] { save_memory_picture(series, 9, folder.path(name)); }),
                 HasSubstr(folder.path(name) + ": exists and is no regular file"));
