@@ -2,13 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/memory/log_watch.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -25,26 +28,57 @@ std::string shown_bytes(std::int64_t bytes) { return bytes_text(static_cast<doub
 
 }  // namespace
 
-LogWatch::LogWatch(std::string path) : path_(std::move(path)) {
+LogWatch::LogWatch(std::string path, std::chrono::milliseconds patience)
+    : path_(std::move(path)), patience_(patience) {
   std::error_code error;
   ZERO_CHECK(std::filesystem::is_regular_file(path_, error),
              "{}: is no file, expected the log of a run (run.log)", path_);
 }
 
-LogWatch::News LogWatch::next() {
-  std::ifstream file(path_, std::ios::binary);
-  ZERO_CHECK(file.good(), "{}: cannot be read: {}", path_, std::strerror(errno));
-  file.seekg(0, std::ios::end);
-  if (static_cast<std::int64_t>(file.tellg()) < at_) {  // cut, or another run's
-    at_ = number_ = steps_ = 0;
-    steady_.reset();
+/// Opens what the name leads to now, if that is another file, and begins anew there.
+void LogWatch::follow() {
+  struct stat named {};
+  if (::stat(path_.c_str(), &named) != 0) {
+    const int reason = errno;
+    const auto now = std::chrono::steady_clock::now();
+    if (!gone_since_) gone_since_ = now;
+    ZERO_CHECK(reason == ENOENT && now - *gone_since_ < patience_, "{}: cannot be read: {}", path_,
+               std::strerror(reason));
+    return;
   }
-  file.seekg(at_);
+  gone_since_.reset();
+  struct stat open {};
+  const bool same = file_.get() >= 0 && ::fstat(file_.get(), &open) == 0 &&
+                    open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+  if (same && named.st_size >= at_) return;
+  if (!same) {
+    file_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    ZERO_CHECK(file_.get() >= 0 || errno == ENOENT, "{}: cannot be read: {}", path_,
+               std::strerror(errno));
+  }
+  at_ = number_ = steps_ = 0;  // cut, or another run's
+  steady_.reset();
+}
+
+LogWatch::News LogWatch::next() {
+  follow();
   News news;
-  for (std::string line; std::getline(file, line) && !file.eof();) {
-    at_ += static_cast<std::int64_t>(line.size()) + 1;
+  if (file_.get() < 0) return news;
+  std::string text;
+  std::array<char, std::size_t{1} << 16> part{};
+  for (;;) {
+    const ssize_t size =
+        ::pread(file_.get(), part.data(), part.size(), at_ + static_cast<off_t>(text.size()));
+    if (size < 0 && errno == EINTR) continue;
+    ZERO_CHECK(size >= 0, "{}: cannot be read: {}", path_, std::strerror(errno));
+    if (size == 0) break;
+    text.append(part.data(), static_cast<std::size_t>(size));
+  }
+  std::size_t begin = 0;
+  for (std::size_t end = 0; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
+    at_ += static_cast<std::int64_t>(end - begin) + 1;
     ++number_;
-    read(line, news);
+    read(text.substr(begin, end - begin), news);
   }
   return news;
 }

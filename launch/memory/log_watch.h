@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "base/descriptor.h"
 
 namespace zero {
 
@@ -16,22 +19,29 @@ class Console;
 /// one thread.
 class LogWatch {
  public:
+  /// For which a log may be gone: a run that begins anew renames it first.
+  static constexpr std::chrono::milliseconds kPatience{5000};
+
   /// Throws zero::Error if the log cannot be read.
-  explicit LogWatch(std::string path);
+  explicit LogWatch(std::string path, std::chrono::milliseconds patience = kPatience);
 
   struct News {
     std::vector<std::string> lines{};  ///< a step each
     bool over = false;                 ///< the run has ended
   };
-  /// What was written since the last call. A line that is not whole waits; a log that begins anew
-  /// is read from its begin. Throws zero::Error, naming file and line, if one is no JSON or has no
-  /// memory.
+  /// What was written since the last call. A line that is not whole waits; a log that begins anew,
+  /// or another file under its name, is read from its begin. Throws zero::Error, naming file and
+  /// line, if one is no JSON or has no memory, or if the log is gone for longer than `patience`.
   News next();
 
  private:
+  void follow();
   void read(const std::string& line, News& news);
 
   std::string path_;
+  std::chrono::milliseconds patience_;
+  Descriptor file_{-1};  // stays open, so that no other file gets its number
+  std::optional<std::chrono::steady_clock::time_point> gone_since_{};
   std::int64_t at_ = 0;      // bytes read, whole lines
   std::int64_t number_ = 0;  // of the last line
   std::int64_t steps_ = 0;

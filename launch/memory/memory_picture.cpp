@@ -336,6 +336,10 @@ void save_memory_picture(const MemorySeries& series, std::int64_t most, const st
   if (std::filesystem::exists(path, unknown)) {
     ZERO_CHECK(!std::filesystem::equivalent(path, series.path, unknown),
                "{}: is what the picture is drawn from; give the picture another name", path);
+    ZERO_CHECK(std::filesystem::is_regular_file(path, unknown),
+               "{}: exists and is no regular file; give the path of a new file, or of an earlier "
+               "picture",
+               path);
     std::string begin(kPageBegin.size(), ' ');
     std::ifstream(path, std::ios::binary).read(begin.data(), std::ssize(begin));
     ZERO_CHECK(begin == kPageBegin,

@@ -26,13 +26,15 @@ namespace zero {
 /// record(), the rank's host thread all else.
 class MemoryTrace final : public UnitListener {
  public:
-  /// Creates the file. Throws zero::Error if that fails.
+  /// Creates the file, as MemoryTraceFile does. Throws zero::Error if that fails.
   explicit MemoryTrace(MemoryTraceOptions options);
   MemoryTrace(const MemoryTrace&) = delete;
   MemoryTrace& operator=(const MemoryTrace&) = delete;
   /// Writes what is recorded, and the line that says that the trace is whole.
   ~MemoryTrace() override;
 
+  /// MemoryTraceFile::aside()
+  const std::string& aside() const { return file_.aside(); }
   /// What is charged already, and the device's bytes (0: unknown). Call before record().
   void start(const MemorySnapshot& charged, std::int64_t device_bytes);
   /// Engine::unit_names().

@@ -19,6 +19,11 @@ std::string memory_trace_file(const std::string& path, int rank);
 /// Where the older half of a trace lies that was too long for one file: `path` with ".before".
 std::string earlier_part(const std::string& path);
 
+/// Throws zero::Error, naming run.memory_trace and the file, if `path` or its earlier part is there
+/// and is anything but an empty file or a trace: a device, a pipe, a file of the user's. Opens
+/// regular files alone, and changes nothing.
+void check_trace_target(const std::string& path);
+
 struct MemoryTraceOptions {
   std::string path;                                  ///< as memory_trace_file() gives it
   std::int64_t most_bytes = std::int64_t{64} << 20;  ///< of both files together
@@ -47,7 +52,9 @@ using BytesByLabel = std::map<std::pair<MemoryClass, std::string>, std::int64_t,
 /// cannot be written. Used by one thread at a time.
 class MemoryTraceFile {
  public:
-  /// Creates the file, without lines.
+  /// Creates the file, without lines. An earlier trace, with its earlier part, is renamed: aside().
+  /// Throws zero::Error if check_trace_target() does, or if another run writes the file, under this
+  /// name or another (a hard link).
   explicit MemoryTraceFile(MemoryTraceOptions options);
 
   /// The first lines: what is charged already, and the device's bytes (0: unknown).
@@ -64,6 +71,9 @@ class MemoryTraceFile {
   void flush();
 
   const std::string& path() const { return options_.path; }
+  /// Where an earlier trace is kept: path().1, or the next number that is free. Empty: there was
+  /// none.
+  const std::string& aside() const { return aside_; }
 
  private:
   void open();
@@ -73,6 +83,7 @@ class MemoryTraceFile {
   void apply(MemoryClass memory_class, const std::string& label, std::int64_t bytes);
 
   MemoryTraceOptions options_;
+  std::string aside_{};
   std::int64_t run_;  // nanoseconds since 1970, which tell traces apart
   Descriptor file_{-1};
   std::string text_{};           // lines that are not yet in the file

@@ -82,6 +82,11 @@ class TraceReader {
 
  private:
   void take(JsonFields& fields) {
+    if (fields.has("memory_trace")) {
+      fields.refuse("memory_trace",
+                    "is the first line of a trace, but not the first of the file: two runs wrote "
+                    "it");
+    }
     if (fields.has("units")) {
       units_ = fields.texts("units");
       return;

@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "files/file_system.h"
+#include "launch/memory/memory_trace_file.h"
 #include "launch/telemetry/run_log.h"
 #include "weights/hf/advice.h"
 #include "weights/model_files.h"
@@ -73,6 +76,52 @@ void check_initial_weights(const std::string& init) {
                "run.init: cannot read {}; give an existing safetensors file or Hugging Face "
                "folder{}",
                path, folder_advice(init));
+  }
+}
+
+/// Whether one who writes `path` may make `name`: `path` with endings such as ".rank1", ".before",
+/// ".2", ".lock" and ".partial".
+bool is_made_beside(std::string_view name, std::string_view path) {
+  if (!name.starts_with(path)) return false;
+  name.remove_prefix(path.size());
+  while (!name.empty()) {
+    if (name.front() != '.') return false;
+    name.remove_prefix(1);
+    std::string_view ending = name.substr(0, name.find('.'));
+    name.remove_prefix(ending.size());
+    if (ending == "before" || ending == "lock" || ending == "partial") continue;
+    if (ending.starts_with("rank")) ending.remove_prefix(4);
+    if (ending.empty() || ending.find_first_not_of("0123456789") != ending.npos) return false;
+  }
+  return true;
+}
+
+/// Traces are renamed and begun anew: no other file of the run may have one of their names, nor a
+/// trace one of its.
+void check_trace_apart(const TrainConfig::Run& run) {
+  const auto place = [](std::string path) {
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    std::error_code error;
+    const std::string file = log_file(path);
+    const std::filesystem::path target =
+        std::filesystem::weakly_canonical(std::filesystem::absolute(file, error), error);
+    return error ? file : target.string();
+  };
+  struct Other {
+    const char* key;
+    const std::string& path;
+  };
+  const std::string trace = place(run.memory_trace);
+  for (const Other& other : {Other{"run.log", run.log}, Other{"run.trace", run.trace},
+                             Other{"run.save_weights", run.save_weights}}) {
+    if (other.path.empty()) continue;
+    std::error_code error;
+    const std::string path = place(other.path);
+    ZERO_CHECK(!is_made_beside(path, trace) && !is_made_beside(trace, path) &&
+                   !std::filesystem::equivalent(run.memory_trace, other.path, error),
+               "run.memory_trace: {} takes names of {} ({}): one would replace the other; give "
+               "another path",
+               run.memory_trace, other.key, other.path);
   }
 }
 
@@ -147,6 +196,8 @@ void check_files(const TrainConfig& config) {
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.memory_trace.empty()) {
     check_writable(config.run.memory_trace, "run.memory_trace");
+    check_trace_target(config.run.memory_trace);
+    check_trace_apart(config.run);
   }
   if (!config.run.save_weights.empty()) {
     check_weights_target(config.run.save_weights);

@@ -126,14 +126,19 @@ std::unique_ptr<RunLock> lock_checkpoints(const TrainConfig::Checkpoints& checkp
                                                   .file = checkpoints.folder + "/LOCK"});
 }
 
+std::string lock_beside(const std::string& path) {
+  const std::string file = log_file(path);
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::weakly_canonical(file, error);
+  return (error ? file : target.string()) + ".lock";
+}
+
 std::unique_ptr<RunLock> lock_log(const std::string& log) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (log.empty() || (fs::exists(log, error) && !fs::is_regular_file(log, error))) return nullptr;
-  const std::string file = log_file(log);
-  const fs::path target = fs::weakly_canonical(file, error);
-  return std::make_unique<RunLock>(RunLock::Place{
-      .key = "run.log", .path = log, .file = (error ? file : target.string()) + ".lock"});
+  return std::make_unique<RunLock>(
+      RunLock::Place{.key = "run.log", .path = log, .file = lock_beside(log)});
 }
 
 }  // namespace zero

@@ -49,6 +49,9 @@ class RunLock {
   Descriptor file_{-1};
 };
 
+/// The lock's file beside a file that is written: where links lead, with ".lock".
+std::string lock_beside(const std::string& path);
+
 /// The lock of a run on its folder of checkpoints; null if it saves none.
 std::unique_ptr<RunLock> lock_checkpoints(const TrainConfig::Checkpoints& checkpoints);
 /// The lock of a run on its log, beside the file. A link counts as log_file() has it; of the names

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/run_observers.h"
 
+#include <fmt/format.h>
+
 #include "launch/config/train_config.h"
 
 namespace zero {
@@ -17,11 +19,16 @@ RunObservers::RunObservers(const TrainConfig& config, int rank) {
                                                         .trace_events = run.trace_events});
   }
   if (run.memory_trace.empty()) return;
-  memory_trace_ = std::make_unique<MemoryTrace>(
-      MemoryTraceOptions{.path = memory_trace_file(run.memory_trace, rank),
-                         .most_bytes = run.memory_trace_bytes,
-                         .rank = rank,
-                         .ranks = config.world});
+  const std::string path = memory_trace_file(run.memory_trace, rank);
+  check_trace_target(path);  // before a lock is made beside it
+  trace_lock_ = std::make_unique<RunLock>(
+      RunLock::Place{.key = "run.memory_trace", .path = path, .file = lock_beside(path)});
+  if (!trace_lock_->warning().empty()) lines_.push_back("warning: " + trace_lock_->warning());
+  memory_trace_ = std::make_unique<MemoryTrace>(MemoryTraceOptions{
+      .path = path, .most_bytes = run.memory_trace_bytes, .rank = rank, .ranks = config.world});
+  if (memory_trace_->aside().empty()) return;
+  lines_.push_back(fmt::format("{} begins anew; the trace of an earlier run is kept as {}", path,
+                               memory_trace_->aside()));
 }
 
 }  // namespace zero

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "launch/memory/memory_trace.h"
 #include "launch/telemetry/instruments.h"
+#include "launch/train/run_lock.h"
 
 namespace zero {
 
@@ -15,12 +18,16 @@ struct TrainConfig;
 /// and a trace of memory (run.memory_trace). Must outlive the run's device and trainer.
 class RunObservers {
  public:
-  /// Opens the trace's file. Throws zero::Error if it cannot be written.
+  /// Locks the trace's file and opens it. Throws zero::Error if it cannot be written, is another
+  /// run's, or is no trace. An earlier trace is renamed.
   RunObservers(const TrainConfig& config, int rank);
 
   /// Null: none.
   Instruments* instruments() const { return instruments_.get(); }
   MemoryTrace* memory_trace() const { return memory_trace_.get(); }
+  /// What people should know, a line each: where an earlier trace is kept, a lock that is not to be
+  /// had.
+  const std::vector<std::string>& lines() const { return lines_; }
   /// Keeps what is recorded, for a process that ends without destructors.
   void flush() noexcept {
     if (memory_trace_) memory_trace_->flush();
@@ -28,7 +35,9 @@ class RunObservers {
 
  private:
   std::unique_ptr<Instruments> instruments_;
-  std::unique_ptr<MemoryTrace> memory_trace_;
+  std::unique_ptr<RunLock> trace_lock_;
+  std::unique_ptr<MemoryTrace> memory_trace_;  // ends before its lock
+  std::vector<std::string> lines_{};
 };
 
 }  // namespace zero

@@ -203,16 +203,16 @@ class Run {
     }
     for (const std::string& line : prepared_.batches->lines()) console_.line(line);
     if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
-    observers_ = std::make_unique<RunObservers>(config, communicator_.rank());
+    agree(communicator_, *cpu::open(), "run.memory_trace",
+          [&] { observers_.emplace(config, communicator_.rank()); });
+    for (const std::string& line : observers_->lines()) console_.line(line);
     device_ = std::make_unique<RunDevice>(config, communicator_, observers_->instruments());
     device_->world().set_wait_limits(wait_limits(config));
     const PlacementReport placement =
         judge_placements(gather_placements(communicator_, *cpu::open(), config.run.threads));
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
-    if (Instruments* const instruments = observers_->instruments()) {
-      listening_.emplace(device_->world(), *instruments);
-    }
+    if (auto* const own = observers_->instruments()) listening_.emplace(device_->world(), *own);
     mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh);
     trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
                                                       .batches = *prepared_.batches,
@@ -254,7 +254,7 @@ class Run {
   ProcessState& state_;
   Prepared prepared_;
   RankPlans plans_;
-  std::unique_ptr<RunObservers> observers_;
+  std::optional<RunObservers> observers_;
   std::unique_ptr<RunDevice> device_;
   std::optional<Listening> listening_;
   std::unique_ptr<Mesh> mesh_;
