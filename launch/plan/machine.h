@@ -28,6 +28,9 @@ struct Machine {
   double within_host = 0;    ///< bytes/s that a device sends to others of its host
   double between_hosts = 0;  ///< bytes/s that a device sends to other hosts
 
+  /// Devices in all; of mesh.shard in a configuration.
+  static constexpr int kMostInAll = 1'000'000;
+
   int world() const { return hosts * devices; }
   /// Bytes that a plan may take.
   std::int64_t budget() const { return memory - reserve; }
