@@ -31,12 +31,12 @@ bool take_count(std::string_view text, int most, int& count) {
   return error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= most;
 }
 
-/// Throws if there are more devices than a mesh has; `place`: the flag or file.
+/// Throws if there are more devices than are planned within seconds; `place`: the flag or file.
 void check_world(const Machine& machine, std::string_view place) {
   const std::int64_t all = std::int64_t{machine.hosts} * machine.devices;
   ZERO_CHECK(all <= Machine::kMostInAll,
-             "{}: {} x {} (hosts x devices) are {} devices, expected at most {} in all, as the "
-             "engine's meshes have",
+             "{}: {} x {} (hosts x devices) are {} devices, expected at most {} in all to be "
+             "planned",
              place, machine.hosts, machine.devices, all, Machine::kMostInAll);
 }
 

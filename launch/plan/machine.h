@@ -28,8 +28,8 @@ struct Machine {
   double within_host = 0;    ///< bytes/s that a device sends to others of its host
   double between_hosts = 0;  ///< bytes/s that a device sends to other hosts
 
-  /// Devices in all; of mesh.shard in a configuration.
-  static constexpr int kMostInAll = 1'000'000;
+  /// Devices in all: a plan compares what all ranks would say, which takes time and memory of each.
+  static constexpr int kMostInAll = 1 << 14;
 
   int world() const { return hosts * devices; }
   /// Bytes that a plan may take.

@@ -92,7 +92,7 @@ DecoderShape shape_from_file(const std::filesystem::path& path) {
 /// Throws if a key is outside what a configuration may have, or if there are more blocks than are
 /// planned within seconds: schedules take the square of them.
 DecoderShape within_limits(DecoderShape model) {
-  constexpr std::int64_t kMostLayers = 1024;
+  constexpr std::int64_t kMostLayers = 256;
   ZERO_CHECK(model.layers <= kMostLayers, "{}: layers is {}, expected at most {} to be planned",
              kModelFlag, model.layers, kMostLayers);
   const nlohmann::json section = model.family->to_section(model);

@@ -17,6 +17,7 @@ namespace zero {
 namespace {
 
 constexpr int kMostHostsTried = 4096;
+constexpr int kMostInMesh = 1'000'000;  // of mesh.shard in a configuration
 
 /// The same question with more hosts; tensor degrees stay within a host, so every candidate stays.
 TrainingQuestion with_hosts(const TrainingQuestion& question, int hosts) {
@@ -51,7 +52,7 @@ bool fits(const TrainingQuestion& whole) {
 }
 
 int most_hosts(const Machine& machine) {
-  return std::min(kMostHostsTried, Machine::kMostInAll / machine.devices);
+  return std::min(kMostHostsTried, kMostInMesh / machine.devices);
 }
 
 /// The least hosts that fit, doubled from those there are; nothing up to most_hosts().

@@ -99,10 +99,9 @@ TEST(Machines, OfABadClusterFileAreRefusedByKey) {
   EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memory": "80GB", "kind": "tpu"})"),
               HasSubstr("c.json: kind: found \"tpu\", expected \"gpu\" or \"cpu\""));
   EXPECT_THAT(cluster_refusal("[]"), HasSubstr("c.json: found [], expected an object"));
-  EXPECT_THAT(error_of([] {
-                check({.memory = 1'000'000'000, .reserve = 2'000'000'000, .source = "--gpus"});
-              }),
-              HasSubstr("--gpus: all of 1.00 GB (953.67 MiB) is kept free"));
+  EXPECT_THAT(
+      error_of([] { check({.memory = 16'384'000, .reserve = 2'000'000'000, .source = "--gpus"}); }),
+      HasSubstr("--gpus: all of 1.00 GB (953.67 MiB) is kept free"));
   EXPECT_THAT(error_of([] { read_cluster("none.json"); }),
               HasSubstr("--cluster: none.json cannot be read"));
 }
@@ -147,9 +146,9 @@ TEST(Models, ThatAreUnknownAreToldWithTheNearest) {
 
 TEST(Models, AreWithinWhatTheEngineTakesAndSaidOnce) {
   const auto refused = [](const char* text) { return error_of([&] { model_of(text); }); };
-  EXPECT_EQ(model_of("layers=1024,width=64,heads=4,context=32,vocabulary=256").layers, 1024);
-  EXPECT_THAT(refused("layers=1025,width=64,heads=4,context=32,vocabulary=256"),
-              HasSubstr("--model: layers is 1025, expected at most 1024"));
+  EXPECT_EQ(model_of("layers=256,width=64,heads=4,context=32,vocabulary=256").layers, 256);
+  EXPECT_THAT(refused("layers=257,width=64,heads=4,context=32,vocabulary=256"),
+              HasSubstr("--model: layers is 257, expected at most 256"));
   EXPECT_THAT(refused("layers=2,width=64,heads=4,context=10000001,vocabulary=256"),
               AllOf(HasSubstr("--model: context is 10000001, expected 1 to"),
                     ::testing::Not(HasSubstr("--set"))));
@@ -157,13 +156,13 @@ TEST(Models, AreWithinWhatTheEngineTakesAndSaidOnce) {
   EXPECT_THAT(refused("layers=null"), HasSubstr("--model: layers is null among sizes"));
 }
 
-TEST(Machines, HaveNoMoreDevicesThanAMesh) {
+TEST(Machines, HaveNoMoreDevicesThanArePlanned) {
   Machine machine;
-  take_gpus(machine, "1000x1000", "--gpus");
-  EXPECT_EQ(machine.world(), 1'000'000);
-  EXPECT_THAT(error_of([&] { take_gpus(machine, "1001x1000", "--gpus"); }),
-              HasSubstr("--gpus: 1001 x 1000 (hosts x devices) are 1001000 devices, expected at "
-                        "most 1000000 in all"));
+  take_gpus(machine, "128x128", "--gpus");
+  EXPECT_EQ(machine.world(), 16'384);
+  EXPECT_THAT(error_of([&] { take_gpus(machine, "129x128", "--gpus"); }),
+              HasSubstr("--gpus: 129 x 128 (hosts x devices) are 16512 devices, expected at "
+                        "most 16384 in all"));
   EXPECT_THAT(cluster_refusal(R"({"hosts": 65536, "devices": 1024, "memory": "80GB"})"),
               HasSubstr("c.json: 65536 x 1024 (hosts x devices) are 67108864 devices"));
 }
