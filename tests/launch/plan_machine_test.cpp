@@ -100,7 +100,7 @@ TEST(Machines, OfABadClusterFileAreRefusedByKey) {
               HasSubstr("c.json: kind: found \"tpu\", expected \"gpu\" or \"cpu\""));
   EXPECT_THAT(cluster_refusal("[]"), HasSubstr("c.json: found [], expected an object"));
   EXPECT_THAT(
-      error_of([] { check({.memory = 16'384'000, .reserve = 2'000'000'000, .source = "--gpus"}); }),
+      error_of([] { check({.memory = 1'000'000'000, .reserve = 2'000'000'000, .source = "--gpus"}); }),
       HasSubstr("--gpus: all of 1.00 GB (953.67 MiB) is kept free"));
   EXPECT_THAT(error_of([] { read_cluster("none.json"); }),
               HasSubstr("--cluster: none.json cannot be read"));
