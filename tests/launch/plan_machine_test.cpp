@@ -99,9 +99,10 @@ TEST(Machines, OfABadClusterFileAreRefusedByKey) {
   EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memory": "80GB", "kind": "tpu"})"),
               HasSubstr("c.json: kind: found \"tpu\", expected \"gpu\" or \"cpu\""));
   EXPECT_THAT(cluster_refusal("[]"), HasSubstr("c.json: found [], expected an object"));
-  EXPECT_THAT(
-      error_of([] { check({.memory = 1'000'000'000, .reserve = 2'000'000'000, .source = "--gpus"}); }),
-      HasSubstr("--gpus: all of 1.00 GB (953.67 MiB) is kept free"));
+  EXPECT_THAT(error_of([] {
+                check({.memory = 1'000'000'000, .reserve = 2'000'000'000, .source = "--gpus"});
+              }),
+              HasSubstr("--gpus: all of 1.00 GB (953.67 MiB) is kept free"));
   EXPECT_THAT(error_of([] { read_cluster("none.json"); }),
               HasSubstr("--cluster: none.json cannot be read"));
 }
