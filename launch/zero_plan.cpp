@@ -1,10 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,7 +49,7 @@ struct TrainFlags {
   std::string compute{};
   std::vector<std::string> data{};
   int top = 6;
-  std::string write{};
+  std::optional<std::string> write{};
 };
 
 struct Flags {
@@ -88,12 +91,13 @@ void add_training(CLI::App& app, TrainFlags& flags) {
       ->check(from_one);
   CLI::Option* const batch =
       app.add_option("--batch", flags.batch,
-                     "sequences of a step in all; accumulation follows from it")
+                     "sequences of a step in all; accumulation follows from it, 65536 at most")
           ->check(from_one);
   list("--stage", axes.stages, "of 0,1,2,3 (all)")->check(CLI::Range(0, 3));
-  list("--micro", axes.micros, "micro-batches of a rank (32,16,8,4,2,1)")->check(from_one);
+  list("--micro", axes.micros, "micro-batches of a rank (32,16,8,4,2,1)")
+      ->check(CLI::Range(std::int64_t{1}, zero::kMostMicro));
   list("--accumulation", axes.accumulations, "micro-batches of a step (1)")
-      ->check(from_one)
+      ->check(CLI::Range(std::int64_t{1}, zero::kMostAccumulation))
       ->excludes(batch);
   list("--recompute", flags.recomputes,
        "of none,selective,full,groups,interval=N,groups=N (none, selective, full, intervals 2 and "
@@ -105,7 +109,7 @@ void add_training(CLI::App& app, TrainFlags& flags) {
   list("--tensor", axes.tensors, "ranks of the tensor axis (all that fit a host)")
       ->check(CLI::Range(1, 1024));
   list("--shard", axes.shards, "ranks of the shard axis, which has the data ranks of stage 0 (all)")
-      ->check(CLI::Range(1, 1 << 26));
+      ->check(CLI::Range(1, zero::Machine::kMostInAll));
   app.add_option("--compute", flags.compute,
                  "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a "
                  "--cluster FILE rows are ordered by time");
@@ -121,12 +125,14 @@ void add_training(CLI::App& app, TrainFlags& flags) {
 void add_flags(CLI::App& app, Flags& flags) {
   add_shared(app, flags.shared);
   add_training(app, flags.train);
-  app.add_flag("--explain", flags.explain,
-               "estimates that introductions quote, and what each leaves out");
+  CLI::Option* const explain = app.add_flag(
+      "--explain", flags.explain, "estimates that introductions quote, and what each leaves out");
   app.add_option("--parameters", flags.figures.parameters,
                  "with --explain: for the table of stages")
+      ->needs(explain)
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
   app.add_option("--over", flags.figures.ranks, "with --explain: ranks for the table of stages")
+      ->needs(explain)
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   app.set_version_flag("--version", [] { return zero::version_text(); });
 }
@@ -193,14 +199,28 @@ zero::TrainingQuestion question_of(const Flags& flags) {
   return question;
 }
 
+/// With one line of progress on a terminal.
+zero::TrainingAnswer answer_with_progress(const zero::TrainingQuestion& question, int top) {
+  using Mode = zero::Console::Mode;
+  zero::Console console(stderr, ::isatty(STDERR_FILENO) != 0 ? Mode::terminal : Mode::silent);
+  zero::TrainingAnswer found = zero::answer_training(
+      question, top, [&](const std::string& step) { console.refresh("zero_plan: " + step); });
+  console.end_progress();
+  return found;
+}
+
 int answer(const Flags& flags) {
   if (flags.explain) {
     ZERO_CHECK(flags.shared.model.empty(), "--explain and --model are both given; give one");
-    zero::print(zero::explained(flags.figures));
+    zero::print(flags.shared.json ? zero::explained_json(flags.figures).dump(2) + "\n"
+                                  : zero::explained(flags.figures));
     return 0;
   }
-  zero::TrainingAnswer found = zero::answer_training(question_of(flags), flags.train.top);
-  if (!flags.train.write.empty()) zero::write_rows(found, flags.train.write);
+  const zero::TrainingQuestion question = question_of(flags);
+  const std::optional<std::string>& write = flags.train.write;
+  if (write) zero::check_written(*write, flags.train.top);
+  zero::TrainingAnswer found = answer_with_progress(question, flags.train.top);
+  if (write) zero::write_rows(found, *write);
   zero::print(flags.shared.json ? zero::json_of(found).dump(2) + "\n"
                                 : zero::printable_text(zero::text_of(found)));
   return found.rows.empty() ? kMisfit : 0;

@@ -20,7 +20,11 @@ class Refusals;
 /// column.
 nlohmann::json parse_json_text(std::string_view text, std::string_view source);
 
-/// Reads and parses a file; throws zero::Error if the file cannot be read.
+/// The text of a JSON file that people write, which `flag` names: a regular file of at most 16 MiB.
+/// Throws zero::Error naming flag, file, what was found and what is expected.
+std::string read_json_text(const std::string& path, std::string_view flag);
+
+/// Parses the file of --config; throws zero::Error also as read_json_text() does.
 nlohmann::json read_json_file(const std::string& path);
 
 /// The user's configuration: one JSON file in DeepSpeed's sections, and --set overrides. Holds a

@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -118,15 +121,33 @@ nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
   return std::move(read.value);
 }
 
-nlohmann::json read_json_file(const std::string& path) {
+std::string read_json_text(const std::string& path, std::string_view flag) {
+  namespace fs = std::filesystem;
+  constexpr std::uintmax_t kMost = std::uintmax_t{16} << 20;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  const auto refuse = [&](std::string_view why) {
+    fail("{}: {} cannot be read: {}; give an existing JSON file", flag, printable_line(path), why);
+  };
+  if (!fs::exists(status)) refuse(error ? error.message() : "it does not exist");
+  if (fs::is_directory(status)) refuse("it is a folder, expected a regular file");
+  if (!fs::is_regular_file(status)) refuse("it is a pipe or device, expected a regular file");
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  if (error) refuse(error.message());
+  ZERO_CHECK(bytes <= kMost, "{}: {} has {} bytes, expected at most {} (16 MiB)", flag,
+             printable_line(path), bytes, kMost);
+  if (bytes == 0) refuse("it is an empty file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  ZERO_CHECK(file && text,
-             "{}: cannot read the configuration: {}; give an existing file to --config", path,
-             errno != 0 ? std::strerror(errno) : "empty file");
-  return parse_json_text(text.str(), path);
+  std::string text(bytes, '\0');
+  if (!file.read(text.data(), std::ssize(text))) {
+    refuse(errno != 0 ? std::strerror(errno) : "it has become shorter");
+  }
+  return text;
+}
+
+nlohmann::json read_json_file(const std::string& path) {
+  return parse_json_text(read_json_text(path, "--config"), path);
 }
 
 }  // namespace zero

@@ -58,6 +58,10 @@ bool goes_with(int stage, const MeshShape& mesh) {
 template <typename Value>
 void extend(std::vector<Candidate>& all, const std::vector<Value>& values,
             Value Candidate::*member) {
+  ZERO_CHECK(std::ssize(all) * std::ssize(values) <= kMostCandidates,
+             "more than {} candidates; give fewer values, of --stage, --micro, --accumulation, "
+             "--recompute, --moments, --dtype, --tensor or --shard",
+             kMostCandidates);
   std::vector<Candidate> longer;
   longer.reserve(all.size() * values.size());
   for (const Candidate& each : all) {
@@ -75,6 +79,7 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
   const auto at_once = [](const Candidate& each) { return each.micro * each.data_ranks(); };
   std::erase_if(all, [&](const Candidate& each) { return *axes.batch % at_once(each) != 0; });
   for (Candidate& each : all) each.accumulation = *axes.batch / at_once(each);
+  std::erase_if(all, [](const Candidate& each) { return each.accumulation > kMostAccumulation; });
   return all;
 }
 
@@ -86,8 +91,9 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
   open.axes.batch.reset();
   ZERO_CHECK(possible_candidates(open).empty(),
              "no candidate: --batch {} is no multiple of any micro-batch ({}) times the data ranks "
-             "of a mesh of {} devices; change one of them",
-             axes.batch.value_or(0), fmt::join(axes.micros, ", "), machine.world());
+             "of a mesh of {} devices, with accumulation of {} at most; change one of them",
+             axes.batch.value_or(0), fmt::join(axes.micros, ", "), machine.world(),
+             kMostAccumulation);
   open.axes.shards.clear();
   ZERO_CHECK(possible_candidates(open).empty(),
              "no candidate: no mesh of {} x {} (hosts x devices) has {} ranks along its shard axis "
@@ -184,6 +190,13 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
 }
 
 std::vector<Candidate> candidates(const TrainingQuestion& question) {
+  const std::int64_t micro = std::ranges::max(question.axes.micros);
+  ZERO_CHECK(micro <= kMostMicro && micro * question.sequence <= kMostMicroTokens,
+             "--micro is {}, with --sequence {}: expected at most {}, and {} tokens of both", micro,
+             question.sequence, kMostMicro, kMostMicroTokens);
+  ZERO_CHECK(std::ranges::max(question.axes.accumulations) <= kMostAccumulation,
+             "--accumulation is {}, expected at most {}",
+             std::ranges::max(question.axes.accumulations), kMostAccumulation);
   std::vector<Candidate> all = possible_candidates(question);
   if (all.empty()) refuse(question);
   return all;

@@ -69,6 +69,12 @@ struct CandidateAxes {
   std::vector<int> shards{};  ///< ranks of the shard axis; empty: all that divide the rest
 };
 
+/// What is planned within seconds, and counted in 64 bits.
+inline constexpr std::int64_t kMostMicro = 1 << 16;
+inline constexpr std::int64_t kMostAccumulation = 1 << 16;
+inline constexpr std::int64_t kMostMicroTokens = std::int64_t{1} << 27;
+inline constexpr std::int64_t kMostCandidates = 500'000;
+
 /// none, selective, full, every second and fourth block, and groups of the root of `layers`.
 std::vector<RecomputeChoice> usual_recomputes(std::int64_t layers);
 
@@ -87,7 +93,7 @@ struct TrainingQuestion {
 /// within a host and has a share of every layer on each rank, stage 0 shards nothing and so has one
 /// mesh for a tensor degree, and a batch is whole micro-batches. May be empty.
 std::vector<Candidate> possible_candidates(const TrainingQuestion& question);
-/// The same; throws zero::Error naming the axes if there are none.
+/// The same; throws zero::Error naming the axes if there are none, or the flag and limit above.
 std::vector<Candidate> candidates(const TrainingQuestion& question);
 
 }  // namespace zero

@@ -87,7 +87,8 @@ ClosedForms::ClosedForms(const TrainConfig& base, const Machine& machine)
     : base_(base),
       machine_(machine),
       backend_(machine.backend()),
-      pieces_(planned_device(base)->piece_sizes()) {}
+      pieces_(planned_device(base)->piece_sizes()),
+      flop_per_token_(base.model.flop_per_token(base.data.sequence_length)) {}
 
 ClosedForms::~ClosedForms() = default;
 

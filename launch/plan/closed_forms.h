@@ -60,6 +60,8 @@ class ClosedForms {
 
   MemoryUse memory(const Candidate& candidate);
   StepWork work(const Candidate& candidate);
+  /// Of the model, without what is repeated.
+  double flop_per_token() const { return flop_per_token_; }
 
  private:
   /// The layout of equal units: the embedding, a block, what follows the last block.
@@ -109,6 +111,7 @@ class ClosedForms {
   const Machine& machine_;
   const BackendKind backend_;
   const PieceSizes pieces_;
+  const double flop_per_token_;  // names all parameters: not again for each candidate
   // What many candidates share, by what decides it.
   std::map<std::tuple<int, int, std::int64_t>, Kinds> kinds_;
   std::map<std::tuple<int, int, int, DType, bool, std::int64_t, std::int64_t>, Windows> windows_;

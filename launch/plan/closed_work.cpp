@@ -54,7 +54,7 @@ StepWork ClosedForms::work(const Candidate& candidate) {
   const double tokens = static_cast<double>(candidate.micro * sequence) * batches / mesh.tensor;
   work.repeated =
       tokens * recomputed_flop(base_.model, sequence, candidate.recompute.plan(base_.model.layers));
-  work.flop = tokens * base_.model.flop_per_token(sequence) + work.repeated;
+  work.flop = tokens * flop_per_token_ + work.repeated;
   double shard = batches * static_cast<double>(windows(candidate).gathered_elements) * e;
   double replicate = 0;
   for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {

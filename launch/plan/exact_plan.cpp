@@ -13,7 +13,8 @@
 namespace zero {
 namespace {
 
-/// The engine's plan of a rank on a device that stands for a GPU.
+/// The engine's plan of a rank. What is live in each phase is not asked for: that goes through all
+/// micro-batches of a step (make_plan()).
 ExactPlan plan_rank(const TrainConfig& config, int rank, BackendKind backend) {
   const auto device = planned_device(config);
   const auto ranks = planning::communicator(rank, config.world, backend, device.get());
@@ -21,9 +22,9 @@ ExactPlan plan_rank(const TrainConfig& config, int rank, BackendKind backend) {
   TrainingState state(config, mesh, *device);
   ExactPlan plan{.memory = MemoryUse::of(*device), .traffic = state.engine().planned_axes()};
   CountedMesh& axes = state.engine().mesh();
-  for (std::int64_t i = 0; i < config.batch.accumulation; ++i) {
-    axes.booked(plan.traffic, axes.axis(Axis::tensor)).add(state.model().tensor_traffic());
-  }
+  const TrafficCounter each = state.model().tensor_traffic();
+  TrafficCounter& along = axes.booked(plan.traffic, axes.axis(Axis::tensor));
+  for (std::int64_t i = 0; i < config.batch.accumulation; ++i) along.add(each);
   return plan;
 }
 
@@ -47,10 +48,6 @@ std::unique_ptr<Device> planned_device(const TrainConfig& config) {
 }
 
 ExactPlan exact_plan(const TrainConfig& config, BackendKind backend) {
-  if (config.run.device == DeviceKind::cpu || plans_gpu_operations()) {
-    const Plan plan = make_plan(config, backend);
-    return {plan.memory, plan.traffic};
-  }
   ExactPlan plan;
   for (const int rank : planned_ranks(config)) {
     const ExactPlan other = plan_rank(config, rank, backend);

@@ -177,4 +177,15 @@ std::string explained(const ExplainQuestion& question) {
   return text;
 }
 
+nlohmann::ordered_json explained_json(const ExplainQuestion& question) {
+  using json = nlohmann::ordered_json;
+  json all = json::array();
+  for (const Estimate& estimate : estimates(question)) {
+    all.push_back({{"title", estimate.title},
+                   {"lines", estimate.lines},
+                   {"leaves_out", estimate.leaves_out}});
+  }
+  return {{"estimates", all}};
+}
+
 }  // namespace zero

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,7 @@ std::int64_t cache_tokens(const std::vector<std::int64_t>& lengths, std::int64_t
 std::vector<Estimate> estimates(const ExplainQuestion& question);
 /// As text for people.
 std::string explained(const ExplainQuestion& question);
+/// {"estimates": [{"title", "lines", "leaves_out"}, ...]}
+nlohmann::ordered_json explained_json(const ExplainQuestion& question);
 
 }  // namespace zero

@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <vector>
 
@@ -31,6 +29,15 @@ constexpr int kMostDevices = 1024;
 bool take_count(std::string_view text, int most, int& count) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   return error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= most;
+}
+
+/// Throws if there are more devices than are planned within seconds; `place`: the flag or file.
+void check_world(const Machine& machine, std::string_view place) {
+  const std::int64_t all = std::int64_t{machine.hosts} * machine.devices;
+  ZERO_CHECK(all <= Machine::kMostInAll,
+             "{}: {} x {} (hosts x devices) are {} devices, expected at most {} in all to be "
+             "planned",
+             place, machine.hosts, machine.devices, all, Machine::kMostInAll);
 }
 
 /// The members of one object of a cluster file.
@@ -134,6 +141,7 @@ void take_gpus(Machine& machine, std::string_view text, std::string_view flag) {
              "{}: found \"{}\", expected GPUs of one host, such as 8, or hosts x GPUs of a host, "
              "such as 2x8 (at most {} x {})",
              flag, printable_line(text), kMostHosts, kMostDevices);
+  check_world(machine, flag);
   machine.kind = DeviceKind::cuda;
   machine.source = flag;
 }
@@ -147,6 +155,7 @@ Machine machine_of(const json& cluster, const std::string& source) {
   fields.require("memory", "\"80GB\" (of one device)");
   if (fields.has("hosts")) machine.hosts = fields.count("hosts", kMostHosts);
   machine.devices = fields.count("devices", kMostDevices);
+  check_world(machine, source);
   if (fields.has("kind")) {
     const std::string kind = fields.text("kind", "\"gpu\" or \"cpu\"");
     ZERO_CHECK(kind == "gpu" || kind == "cpu", "{}: found \"{}\", expected \"gpu\" or \"cpu\"",
@@ -168,10 +177,7 @@ Machine machine_of(const json& cluster, const std::string& source) {
 }
 
 Machine read_cluster(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  ZERO_CHECK(file, "--cluster: {} cannot be read; give an existing JSON file", path);
-  return machine_of(parse_json_text(text, path), path);
+  return machine_of(parse_json_text(read_json_text(path, "--cluster"), path), path);
 }
 
 Machine this_machine(int ranks) {

@@ -28,6 +28,9 @@ struct Machine {
   double within_host = 0;    ///< bytes/s that a device sends to others of its host
   double between_hosts = 0;  ///< bytes/s that a device sends to other hosts
 
+  /// Devices in all: a plan compares what all ranks would say, which takes time and memory of each.
+  static constexpr int kMostInAll = 1 << 14;
+
   int world() const { return hosts * devices; }
   /// Bytes that a plan may take.
   std::int64_t budget() const { return memory - reserve; }

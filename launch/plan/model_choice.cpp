@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "architecture/family.h"
 #include "base/error.h"
 #include "base/message_text.h"
+#include "launch/config/configuration.h"
+#include "launch/config/option.h"
 #include "launch/config/similar_names.h"
 #include "weights/hf/config.h"
 
@@ -60,7 +60,13 @@ DecoderShape shape_from_sizes(const std::string& text) {
     ZERO_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < part.size(),
                "{}: found \"{}\" among sizes, expected key=value, such as layers=32", kModelFlag,
                printable_line(part));
-    section[part.substr(0, equals)] = value_in(part.substr(equals + 1));
+    const std::string key = part.substr(0, equals);
+    const nlohmann::json value = value_in(part.substr(equals + 1));
+    ZERO_CHECK(!section.contains(key), "{}: {} is given twice among sizes; keep one", kModelFlag,
+               printable_line(key));
+    ZERO_CHECK(!value.is_null(), "{}: {} is null among sizes; give a value, or leave the key out",
+               kModelFlag, printable_line(key));
+    section[key] = value;
   }
   const nlohmann::json of = section.value("family", nlohmann::json("gpt2"));
   const auto known = std::ranges::find_if(families(), [&](const Family* each) {
@@ -80,10 +86,26 @@ DecoderShape shape_from_sizes(const std::string& text) {
 
 DecoderShape shape_from_file(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) return read_hf_config(path.string());
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  ZERO_CHECK(file, "{}: {} cannot be read", kModelFlag, path.string());
-  return parse_hf_config(path.string(), text);
+  return parse_hf_config(path.string(), read_json_text(path.string(), kModelFlag));
+}
+
+/// Throws if a key is outside what a configuration may have, or if there are more blocks than are
+/// planned within seconds: schedules take the square of them.
+DecoderShape within_limits(DecoderShape model) {
+  constexpr std::int64_t kMostLayers = 256;
+  ZERO_CHECK(model.layers <= kMostLayers, "{}: layers is {}, expected at most {} to be planned",
+             kModelFlag, model.layers, kMostLayers);
+  const nlohmann::json section = model.family->to_section(model);
+  for (const Option& option : model_options()) {
+    const std::string key = option.path.substr(option.path.find('.') + 1);
+    const auto value = section.find(key);
+    if (value == section.end() || !value->is_number()) continue;
+    const auto number = value->get<double>();
+    ZERO_CHECK(number >= option.low && number <= option.high,
+               "{}: {} is {}, expected {} to {}, as zero_train takes", kModelFlag, key,
+               value->dump(), option.low, option.high);
+  }
+  return model;
 }
 
 }  // namespace
@@ -100,8 +122,8 @@ DecoderShape model_of(const std::string& text) {
   if (const std::string name = published_name(lower_case(text)); !name.empty()) {
     return decoder_shape({{"name", name}});
   }
-  if (text.find('=') != std::string::npos) return shape_from_sizes(text);
-  if (std::filesystem::exists(text)) return shape_from_file(text);
+  if (text.find('=') != std::string::npos) return within_limits(shape_from_sizes(text));
+  if (std::filesystem::exists(text)) return within_limits(shape_from_file(text));
   const std::string near = nearest_name(text, published_names());
   fail(
       "{}: there is no model, folder or file \"{}\"{}; expected one of {}, sizes "

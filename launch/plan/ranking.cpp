@@ -51,7 +51,7 @@ Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, Clos
   const SentBytes bytes = sent_bytes(row.work, candidate, question.machine);
   row.cost = {.seconds = row.step_seconds > 0 || !others ? row.step_seconds * ranks / tokens
                                                          : std::numeric_limits<double>::infinity(),
-              .flop = question.model.flop_per_token(question.sequence) +
+              .flop = forms.flop_per_token() +
                       recomputed_flop(question.model, question.sequence,
                                       candidate.recompute.plan(question.model.layers)),
               .fp32 = !in_half(candidate),
@@ -64,8 +64,7 @@ Ranking rank_candidates(const TrainingQuestion& question, ClosedForms& forms) {
   Ranking ranking;
   for (const Candidate& candidate : candidates(question)) {
     Ranked row = ranked(question, candidate, forms);
-    (row.bytes <= question.machine.budget() ? ranking.fitting : ranking.missing)
-        .push_back(row);
+    (row.bytes <= question.machine.budget() ? ranking.fitting : ranking.missing).push_back(row);
   }
   std::ranges::stable_sort(ranking.fitting,
                            [](const Ranked& a, const Ranked& b) { return a.cost < b.cost; });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ namespace zero {
 namespace {
 
 constexpr int kMostHostsTried = 4096;
+constexpr int kMostInMesh = 1'000'000;  // of mesh.shard in a configuration
 
 /// The same question with more hosts; tensor degrees stay within a host, so every candidate stays.
 TrainingQuestion with_hosts(const TrainingQuestion& question, int hosts) {
@@ -49,9 +51,13 @@ bool fits(const TrainingQuestion& whole) {
   });
 }
 
-/// The least hosts that fit, doubled from those there are; nothing up to kMostHostsTried.
+int most_hosts(const Machine& machine) {
+  return std::min(kMostHostsTried, kMostInMesh / machine.devices);
+}
+
+/// The least hosts that fit, doubled from those there are; nothing up to most_hosts().
 std::optional<int> enough_hosts(const TrainingQuestion& question) {
-  for (int hosts = 2 * question.machine.hosts; hosts <= kMostHostsTried; hosts *= 2) {
+  for (int hosts = 2 * question.machine.hosts; hosts <= most_hosts(question.machine); hosts *= 2) {
     if (fits(with_hosts(question, hosts))) return hosts;
   }
   return std::nullopt;
@@ -124,10 +130,13 @@ std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
     lines.push_back(
         fmt::format("more devices help: {} x {} (hosts x devices) fit by the closed forms", *hosts,
                     question.machine.devices));
-  } else {
-    lines.push_back(
-        fmt::format("more devices do not help: {} x {} (hosts x devices) do not fit either",
-                    kMostHostsTried, question.machine.devices));
+  } else if (2 * question.machine.hosts <= most_hosts(question.machine)) {
+    lines.push_back(fmt::format(
+        "more devices do not help: {} x {} (hosts x devices) do not fit either",
+        std::bit_floor(
+            static_cast<unsigned>(most_hosts(question.machine) / question.machine.hosts)) *
+            static_cast<unsigned>(question.machine.hosts),
+        question.machine.devices));
   }
   if (const auto sequence = short_sequence(question)) {
     lines.push_back(

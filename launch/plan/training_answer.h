@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -40,12 +41,18 @@ struct TrainingAnswer {
 };
 
 /// Ranks all candidates and has the engine plan the `top` best of those that fit, and up to three
-/// that miss. Throws zero::Error as candidates() and config_of() do.
-TrainingAnswer answer_training(const TrainingQuestion& question, int top);
+/// that miss. Throws zero::Error as candidates() and config_of() do. `progress`, if any, is told
+/// what is about to be done, before each step that may take long.
+TrainingAnswer answer_training(const TrainingQuestion& question, int top,
+                               const std::function<void(const std::string&)>& progress = {});
+
+/// Throws zero::Error if a file that write_rows() may write for `top` rows exists or cannot be
+/// made: before minutes of planning.
+void check_written(const std::string& path, int top);
 
 /// Writes the configuration of each row: the first to `path`, the others to `path` with -2, -3, ...
 /// before its extension; without rows the shortfall says so. Throws zero::Error if a file exists or
-/// cannot be written.
+/// cannot be written; then none is left of those written before it.
 void write_rows(TrainingAnswer& answer, const std::string& path);
 
 /// The table for people.

@@ -77,5 +77,13 @@ TEST(Explained, EveryEstimateSaysWhatItLeavesOut) {
   }
 }
 
+TEST(Explained, AsJson) {
+  const nlohmann::ordered_json json = explained_json({});
+  const std::vector<Estimate> all = estimates({});
+  ASSERT_EQ(json.at("estimates").size(), all.size());
+  EXPECT_EQ(json.at("estimates").at(0).at("title"), all.front().title);
+  EXPECT_EQ(json.at("estimates").at(0).at("lines"), nlohmann::ordered_json(all.front().lines));
+}
+
 }  // namespace
 }  // namespace zero::testing

@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
 
 #include "launch/config/configuration.h"
 #include "launch/plan/machine.h"
@@ -139,6 +143,52 @@ TEST(Models, ThatAreUnknownAreToldWithTheNearest) {
   EXPECT_THAT(refused("family=mamba,layers=2"), HasSubstr("there is no family \"mamba\""));
   EXPECT_THAT(refused("layers=2,width=65,heads=4"), HasSubstr("model.width is 65"));
   EXPECT_THAT(refused("layers=two"), HasSubstr("layers"));
+}
+
+TEST(Models, AreWithinWhatTheEngineTakesAndSaidOnce) {
+  const auto refused = [](const char* text) { return error_of([&] { model_of(text); }); };
+  EXPECT_EQ(model_of("layers=256,width=64,heads=4,context=32,vocabulary=256").layers, 256);
+  EXPECT_THAT(refused("layers=257,width=64,heads=4,context=32,vocabulary=256"),
+              HasSubstr("--model: layers is 257, expected at most 256"));
+  EXPECT_THAT(refused("layers=2,width=64,heads=4,context=10000001,vocabulary=256"),
+              AllOf(HasSubstr("--model: context is 10000001, expected 1 to"),
+                    ::testing::Not(HasSubstr("--set"))));
+  EXPECT_THAT(refused("layers=2,layers=3"), HasSubstr("--model: layers is given twice"));
+  EXPECT_THAT(refused("layers=null"), HasSubstr("--model: layers is null among sizes"));
+}
+
+TEST(Machines, HaveNoMoreDevicesThanArePlanned) {
+  Machine machine;
+  take_gpus(machine, "128x128", "--gpus");
+  EXPECT_EQ(machine.world(), 16'384);
+  EXPECT_THAT(error_of([&] { take_gpus(machine, "129x128", "--gpus"); }),
+              HasSubstr("--gpus: 129 x 128 (hosts x devices) are 16512 devices, expected at "
+                        "most 16384 in all"));
+  EXPECT_THAT(cluster_refusal(R"({"hosts": 65536, "devices": 1024, "memory": "80GB"})"),
+              HasSubstr("c.json: 65536 x 1024 (hosts x devices) are 67108864 devices"));
+}
+
+TEST(JsonFiles, ArePlainAndSmall) {
+  const Scratch folder;
+  const std::string pipe = folder.path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string large = folder.write("large.json", "{}");
+  std::filesystem::resize_file(large, (16 << 20) + 1);  // a hole: no disk is taken
+  const std::string most = folder.write("most.json", "{}");
+  std::filesystem::resize_file(most, 16 << 20);
+  EXPECT_EQ(read_json_text(most, "--cluster").size(), 16U << 20);
+  const auto cluster_of = [](const std::string& path) {
+    return error_of([&] { read_cluster(path); });
+  };
+  EXPECT_THAT(cluster_of(pipe), HasSubstr("--cluster: " + pipe + " cannot be read: it is a pipe"));
+  EXPECT_THAT(cluster_of("/dev/zero"), HasSubstr("/dev/zero cannot be read: it is a pipe or"));
+  EXPECT_THAT(cluster_of(folder.path()), HasSubstr("it is a folder, expected a regular file"));
+  EXPECT_THAT(cluster_of(large), HasSubstr("has 16777217 bytes, expected at most 16777216"));
+  EXPECT_THAT(cluster_of(folder.write("empty.json", "")), HasSubstr("it is an empty file"));
+  for (const std::string& path : {pipe, large, std::string("/dev/zero")}) {
+    EXPECT_THAT(error_of([&] { model_of(path); }), HasSubstr("--model: " + path));
+    EXPECT_THAT(error_of([&] { read_json_file(path); }), HasSubstr("--config: " + path));
+  }
 }
 
 }  // namespace

@@ -129,6 +129,57 @@ TEST(TrainingAnswers, AreWrittenAndReadBackToTheSamePlan) {
               HasSubstr("cannot be written"));
 }
 
+TEST(TrainingAnswers, AreWrittenWholeOrNotAtAll) {
+  const Scratch folder;
+  const std::string path = folder.path("run.json");
+  EXPECT_NO_THROW(check_written(path, 3));
+  EXPECT_TRUE(folder.names().empty());
+  folder.write("run-2.json", "mine");
+  EXPECT_NO_THROW(check_written(path, 1));
+  EXPECT_THAT(error_of([&] { check_written(path, 3); }), HasSubstr("run-2.json exists"));
+  EXPECT_THAT(error_of([&] { check_written(folder.path("none/run.json"), 1); }),
+              HasSubstr("none/run.json cannot be written"));
+  for (const char* nameless : {"", "a/"}) {
+    EXPECT_THAT(error_of([&] { check_written(nameless, 1); }), HasSubstr("expected the name"));
+  }
+  TrainingAnswer answer{.question = question_about(kSmallModel, 1, 1, 400'000'000, 64)};
+  answer.rows.resize(2);
+  EXPECT_THAT(error_of([&] { write_rows(answer, path); }), HasSubstr("run-2.json exists"));
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"run-2.json"});  // run.json is taken back
+  EXPECT_EQ(folder.read("run-2.json"), "mine");
+}
+
+// Partial sums: 65536 = 2^16 micro-batches keep 16, of which in fp32 the gradient is one.
+TEST(TrainingAnswers, OfManyMicroBatchesAreFound) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 2, 4'000'000'000, 64);
+  question.axes.stages = {2};
+  question.axes.micros = {1};
+  question.axes.accumulations = {kMostAccumulation};
+  question.axes.computes = {DType::bf16};
+  const TrainingAnswer answer = answer_training(question, 1);
+  ASSERT_EQ(answer.rows.size(), 1U);
+  EXPECT_THAT(text_of(answer), HasSubstr("accumulation of 65536 keeps 16 partial sums"));
+  const auto refused = [&] { return error_of([&] { candidates(question); }); };
+  question.axes.accumulations = {kMostAccumulation + 1};
+  EXPECT_THAT(refused(), HasSubstr("--accumulation is 65537, expected at most 65536"));
+  question.axes.accumulations = {1};
+  question.axes.micros = {kMostMicro + 1};
+  EXPECT_THAT(refused(), HasSubstr("--micro is 65537"));
+  question.axes.micros = {1};
+  question.axes.batch = std::int64_t{1} << 24;  // of two ranks: 2^23 micro-batches each
+  EXPECT_THAT(refused(), HasSubstr("--batch 16777216"));
+  question.axes.batch.reset();
+  question.axes.micros.assign(200'000, 1);  // x 3 formats of moments, at least
+  EXPECT_THAT(refused(), HasSubstr("more than 500000 candidates"));
+}
+
+TEST(TrainingAnswers, TellTheirSteps) {
+  std::vector<std::string> steps;
+  answer_training(question_about(kSmallModel, 1, 2, 400'000'000, 64), 1,
+                  [&](const std::string& step) { steps.push_back(step); });
+  EXPECT_THAT(steps, ::testing::Contains("planning row 1 of 1"));
+}
+
 TEST(TrainingAnswers, SayWhatIsShortAndWhatWouldHelp) {
   // Tokens enough for shorter sequences, which are tried on this one GPU: it has no sharded stage.
   TrainingQuestion question = question_about(kSmallModel, 1, 1, 40'000'000, 256);
