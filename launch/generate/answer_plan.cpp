@@ -12,7 +12,6 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "inference/model_folder.h"
-#include "launch/generate/answer_shortage.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
 #include "launch/telemetry/output.h"

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/generate/answer_shortage.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
