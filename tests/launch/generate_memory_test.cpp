@@ -282,16 +282,16 @@ TEST_F(AnswerPlans, CompareTokensOfACacheWithTheLimitFirst) {
 
 TEST_F(AnswerPlans, TellTheHostCacheAndWhatHelpsBesideIt) {
   const std::vector<RequestLength> requests{{1, 63}};
-  const std::int64_t without = plan(requests).memory.total();
+  const std::int64_t weights = plan(requests).memory.weights;
   flags_.memory_limit = std::int64_t{10} << 20;
   flags_.host_cache_tokens = 40'960;  // 2,560 blocks: 10 MiB
   const std::string shortage = plan(requests).shortage;
   EXPECT_THAT(shortage, AllOf(HasSubstr(", host cache of 40960 tokens 10.00 MiB, the rest "),
                               HasSubstr("no --host-cache-tokens: "), HasSubstr("which fits")));
-  // 20 MiB is short by more than 10 MiB, of which the model is no twentieth.
+  // 20 MiB is short by more than 10 MiB, of which weights are no twentieth.
   flags_.cache_tokens = 40'000;
   flags_.host_cache_tokens = 40'000;
-  ASSERT_LT(without, std::int64_t{9} * (1 << 20) / 20);
+  ASSERT_LT(weights, std::int64_t{9} * (1 << 20) / 20);
   const std::string two = plan(requests).shortage;
   EXPECT_THAT(two, AllOf(HasSubstr("no --host-cache-tokens"), HasSubstr("fewer --cache-tokens"),
                          Not(HasSubstr("--weights")), Not(HasSubstr("more ranks"))));
