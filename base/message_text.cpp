@@ -19,19 +19,33 @@ std::size_t utf8_length(std::string_view text) {
   return start.kind == Utf8Start::Kind::character && !c1 ? start.bytes : 0;
 }
 
-/// `text` with '?' for all that is unsafe, except the control characters in `kept`.
-std::string printable(std::string_view text, std::string_view kept) {
+/// Whether `character` makes a terminal show the characters behind it in another order.
+bool overrides_order(std::string_view character) {
+  const char32_t point = code_point(character);
+  return (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069);
+}
+
+/// Whether `character` is an unseen mark of a direction, which moves punctuation beside it.
+bool is_direction_mark(std::string_view character) {
+  const char32_t point = code_point(character);
+  return point == 0x061c || point == 0x200e || point == 0x200f;
+}
+
+enum class Lines : std::uint8_t { one, several };
+
+/// `text` with '?' for all that is unsafe; of several lines newlines, tabs and marks stay.
+std::string printable(std::string_view text, Lines lines) {
+  const std::string_view kept = lines == Lines::one ? "" : "\n\t";
   std::string out;
   while (!text.empty()) {
     const auto c = static_cast<unsigned char>(text[0]);
     const bool control = c < 0x20 || c == 0x7f;
     const bool refused = control && kept.find(text[0]) == std::string_view::npos;
     const std::size_t length = refused ? 0 : utf8_length(text);
-    if (length == 0) {
-      out += '?';
-    } else {
-      out += text.substr(0, length);
-    }
+    const std::string_view character = text.substr(0, length);
+    const bool shown = length > 0 && !overrides_order(character) &&
+                       (lines == Lines::several || !is_direction_mark(character));
+    out += shown ? character : "?";
     text.remove_prefix(length == 0 ? 1 : length);
   }
   return out;
@@ -40,10 +54,10 @@ std::string printable(std::string_view text, std::string_view kept) {
 }  // namespace
 
 std::string printable_line(std::string_view text, std::size_t most) {
-  return printable(text.substr(0, most), "") + (text.size() > most ? "..." : "");
+  return printable(text.substr(0, most), Lines::one) + (text.size() > most ? "..." : "");
 }
 
-std::string printable_text(std::string_view text) { return printable(text, "\n\t"); }
+std::string printable_text(std::string_view text) { return printable(text, Lines::several); }
 
 std::string decimal_bytes(std::int64_t bytes) {
   const auto value = static_cast<double>(bytes);

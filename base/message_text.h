@@ -16,12 +16,14 @@ std::string decimal_bytes(std::int64_t bytes);
 /// A tensor's shape in messages: "[2, 3]".
 std::string shape_text(std::span<const std::int64_t> shape);
 
-// Text from outside (another process, a file, a model) made safe for a terminal: control characters
-// and bytes that are not UTF-8 become '?'.
+// Text from outside (another process, a file, a model) made safe for a terminal: control
+// characters, Unicode's overrides, embeddings and isolates, which show text in another order than
+// it has, and bytes that are not UTF-8 become '?'.
 
-/// For one line of a message: newlines and tabs become '?' too, and text beyond `most` bytes "...".
+/// For one line of a message: newlines, tabs and marks of direction become '?' too, and text beyond
+/// `most` bytes "...".
 std::string printable_line(std::string_view text, std::size_t most = 1024);
-/// For text of several lines: newlines and tabs stay.
+/// For text of several lines: newlines, tabs and marks of direction stay.
 std::string printable_text(std::string_view text);
 
 }  // namespace zero

@@ -3,6 +3,7 @@
 #include "inference/key_value_cache.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -18,6 +19,11 @@ KeyValueCache::Size with_blocks(KeyValueCache::Size size) {
              "the cache has {} blocks of {} tokens; expected at least {}, for the longest sequence "
              "of {} tokens",
              size.blocks, size.shape.block_tokens, longest, size.tokens);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // BlockPool's numbers
+  ZERO_CHECK(size.blocks <= kMost && size.host_blocks <= kMost - size.blocks,
+             "the cache has {} blocks of {} tokens, and {} in host memory; expected at most {} of "
+             "both: take fewer tokens, or larger blocks",
+             size.blocks, size.shape.block_tokens, size.host_blocks, kMost);
   return size;
 }
 

@@ -34,8 +34,14 @@ std::string whole_number(const std::string& value) {
   return whole ? "" : "is " + value + "; expected a whole number from 0 to 18446744073709551615";
 }
 std::string whole_chunks(const std::string& value) {
-  const bool whole = std::stoll(value) % zero::kCacheChunk == 0;
-  return whole ? "" : fmt::format("is {}; expected a multiple of {}", value, zero::kCacheChunk);
+  const char* const end = value.data() + value.size();
+  std::int64_t tokens = 0;
+  const auto [stop, error] = std::from_chars(value.data(), end, tokens);
+  const bool whole = error == std::errc{} && stop == end && tokens > 0;
+  return whole && tokens % zero::kCacheChunk == 0
+             ? ""
+             : fmt::format("is {}; expected a multiple of {} up to the model's context",
+                           zero::printable_line(value), zero::kCacheChunk);
 }
 std::string has_name(const std::string& value) { return value.empty() ? "expected a name" : ""; }
 
@@ -164,8 +170,8 @@ void add_cache(CLI::App& app, zero::GenerateFlags& flags) {
       "memory that a rank may take, as 8GiB or 8GB (10^9 bytes): the cache takes what weights and "
       "activations leave, up to all that the prompts with their answers can fill");
   app.add_option("--block-tokens", flags.block_tokens,
-                 "of a block of the cache, a multiple of 16; changes no answer")
-      ->check(CLI::Range(16, 1 << 20))
+                 "of a block of the cache, a multiple of 16 up to the model's context; changes no "
+                 "answer")
       ->check(whole_chunks)
       ->capture_default_str();
   app.add_option("--cache-tokens", flags.cache_tokens,

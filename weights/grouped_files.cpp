@@ -207,7 +207,14 @@ void GroupedFiles::check(const Piece& piece) const {
 }
 
 void GroupedFiles::check_order(const Piece& piece) const {
-  if (piece.order.tensor == nullptr) return;
+  const bool one_group = quantization_.group == 0 || piece.in <= quantization_.group;
+  if (piece.order.tensor == nullptr && (!quantization_.sorted || one_group)) return;
+  ZERO_CHECK(
+      piece.order.tensor != nullptr,
+      "{}: tensor \"{}g_idx\": found none of that name, and desc_act true in config.json: the "
+      "order of its groups of inputs is not known; have the codes made with desc_act false, "
+      "or take the folder from which these were made, and --weights int8, nf4 or q4",
+      piece.codes.file->path(), piece.name);
   check_tensor(piece, piece.order, {.name = "g_idx", .type = FileType::i32, .shape = {piece.in}});
   std::vector<std::int32_t> groups(static_cast<std::size_t>(piece.in));
   piece.order.file->read(*piece.order.tensor, 0, std::as_writable_bytes(std::span(groups)));

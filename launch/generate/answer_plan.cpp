@@ -3,11 +3,10 @@
 #include "launch/generate/answer_plan.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <string_view>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -50,6 +49,7 @@ class AnswerPlanner {
         "--keep {}: no matrix becomes codes; leave it out, or give --weights int8, nf4 or q4",
         flags_.keep.text());
     check_files(needs_.folder, stored_, flags_.keep);
+    check_block("the model", decoder_);
     if (!flags_.draft.empty() && flags_.draft != "prompt") open_draft();
   }
 
@@ -66,7 +66,7 @@ class AnswerPlanner {
     size_cache(plan);
     // A run tries what is available.
     if (flags_.plan && limit_ == 0) plan.limit = limit_ = needs_.available.value_or(0);
-    if (limit_ > 0 && !fits(plan)) plan.shortage = shortage(plan);
+    if (limit_ > 0 && !fits(plan)) plan.shortage = answer_shortage(plan, flags_, stored_);
     if (chooses) tell_choice(plan);
     tell_cache(plan);
     return plan;
@@ -80,7 +80,7 @@ class AnswerPlanner {
   InferenceOptions options_of(const Candidate& candidate, const AnswerPlan& plan) const;
   std::int64_t windows_of(const AnswerPlan& plan) const;
   void give_demand(AnswerPlan& plan) const;
-  void set_cache(AnswerPlan& plan, std::int64_t tokens) const;
+  void check_block(std::string_view model, const DecoderShape& decoder) const;
   bool fits(const AnswerPlan& plan) const { return plan.of_device() <= limit_; }
   /// Tokens of a cache that has so many blocks unless --cache-tokens says how many.
   std::int64_t tokens_of(std::int64_t blocks) const {
@@ -90,7 +90,6 @@ class AnswerPlanner {
   void tell_cache(const AnswerPlan& plan) const;
   void tell_choice(const AnswerPlan& plan) const;
   void check_files(const std::string& folder, WeightFormat stored, MatrixRoles keep) const;
-  std::string shortage(const AnswerPlan& plan) const;
 
   const AnswerNeeds& needs_;
   const GenerateFlags& flags_;
@@ -108,6 +107,15 @@ void AnswerPlanner::open_draft() {
              "--draft {}: has a vocabulary of {} tokens; expected the model's {}", flags_.draft,
              draft_decoder_.vocabulary, decoder_.vocabulary);
   check_files(draft_folder_, stored_format(draft_folder_), {});
+  check_block("--draft", draft_decoder_);
+}
+
+void AnswerPlanner::check_block(std::string_view model, const DecoderShape& decoder) const {
+  const std::int64_t most = round_up(decoder.context, kCacheChunk);
+  const std::int64_t block = flags_.block_tokens;
+  ZERO_CHECK(block >= kCacheChunk && block <= most && block % kCacheChunk == 0,
+             "--block-tokens {}: expected a multiple of {} up to {}: {} has a context of {} tokens",
+             block, kCacheChunk, most, model, decoder.context);
 }
 
 // In the order in which they are tried: better answers first, then fewer tensor ranks, whose
@@ -153,17 +161,22 @@ std::vector<Candidate> AnswerPlanner::candidates() const {
 // The first with the cache that is wanted; else the first with room for the longest request; else
 // the smallest.
 AnswerPlan AnswerPlanner::chosen() {
-  const std::vector<Candidate> all = candidates();
-  if (all.size() == 1) return planned(all.front());
-  for (const Candidate& each : all) {
+  std::vector<AnswerPlan> all;
+  std::string shortage;
+  for (const Candidate& each : candidates()) {
     AnswerPlan plan = planned(each);
-    set_cache(plan, tokens_of(plan.demand.at_once));
+    shortage = cache_shortage(plan, flags_, needs_.available.value_or(0));
+    if (shortage.empty()) all.push_back(std::move(plan));
+  }
+  ZERO_CHECK(!all.empty(), "{}", shortage);
+  if (all.size() == 1) return all.front();
+  for (AnswerPlan plan : all) {
+    plan_cache(plan, tokens_of(plan.demand.at_once));
     if (fits(plan)) return plan;
   }
   std::optional<AnswerPlan> smallest;
-  for (const Candidate& each : all) {
-    AnswerPlan plan = planned(each);
-    set_cache(plan, tokens_of(plan.demand.longest));
+  for (AnswerPlan& plan : all) {
+    plan_cache(plan, tokens_of(plan.demand.longest));
     if (fits(plan)) return plan;
     if (!smallest || plan.of_device() < smallest->of_device()) smallest = std::move(plan);
   }
@@ -264,17 +277,6 @@ std::int64_t AnswerPlanner::windows_of(const AnswerPlan& plan) const {
   return static_cast<std::int64_t>(std::clamp(windows, 1.0, kMost));
 }
 
-void AnswerPlanner::set_cache(AnswerPlan& plan, std::int64_t tokens) const {
-  plan.options.cache_tokens = tokens;
-  plan.memory = plan_inference_memory(plan.decoder, plan.options, plan.ranks);
-  if (plan.draft_folder.empty()) return;
-  InferenceOptions& draft = plan.draft_options;
-  const std::int64_t most = draft.requests * round_up(draft.request_tokens, draft.block_tokens);
-  draft.cache_tokens = std::min(tokens, most);
-  plan.draft = plan_inference_memory(plan.draft_decoder, draft,
-                                     {.threads = needs_.threads, .device = needs_.device});
-}
-
 void AnswerPlanner::size_cache(AnswerPlan& plan) const {
   const std::int64_t block = flags_.block_tokens;
   if (limit_ > 0 && flags_.cache_tokens == 0) {
@@ -286,12 +288,12 @@ void AnswerPlanner::size_cache(AnswerPlan& plan) const {
                               : terminal               ? kMostTokens / block
                                          : std::max(plan.demand.all, plan.demand.at_once);
     const auto blocks = blocks_within(limit_, plan.demand.longest, most, [&](std::int64_t count) {
-      set_cache(plan, count * block);
+      plan_cache(plan, count * block);
       return BytesOfBlocks{plan.of_device(), plan.memory.cache + plan.draft.cache};
     });
-    set_cache(plan, blocks.value_or(plan.demand.longest) * block);
+    plan_cache(plan, blocks.value_or(plan.demand.longest) * block);
   } else {
-    set_cache(plan, tokens_of(plan.demand.at_once));
+    plan_cache(plan, tokens_of(plan.demand.at_once));
   }
 }
 
@@ -340,48 +342,6 @@ void AnswerPlanner::check_files(const std::string& folder, WeightFormat stored,
   check_weight_files(
       folder,
       {.weights = flags_.weights == "auto" ? stored : weight_format(flags_, folder), .keep = keep});
-}
-
-// What is short, and what would take less.
-std::string AnswerPlanner::shortage(const AnswerPlan& plan) const {
-  std::vector<std::string> help;
-  const auto add = [&](const std::string& what, AnswerPlan with) {
-    set_cache(with, with.options.cache_tokens);
-    if (with.of_device() >= plan.of_device()) return;
-    help.push_back(fmt::format("{}: {}{}", what, plan_bytes(with.of_device()),
-                               fits(with) ? ", which fits" : ""));
-  };
-  if (stored_ == WeightFormat::plain && plan.options.weights == WeightFormat::plain) {
-    for (const auto codes : {WeightFormat::int8, WeightFormat::nf4}) {
-      AnswerPlan with = plan;
-      with.options.weights = codes;
-      add(fmt::format("--weights {}", name_of(codes)), std::move(with));
-    }
-  }
-  if (plan.options.dtype == DType::fp32) {
-    AnswerPlan with = plan;
-    with.options.dtype = with.draft_options.dtype = DType::bf16;
-    add("--dtype bf16", std::move(with));
-  }
-  if (plan.options.cache == CacheFormat::plain) {
-    AnswerPlan with = plan;
-    with.options.cache = with.draft_options.cache = CacheFormat::int8;
-    add("--cache-dtype int8", std::move(with));
-  }
-  help.emplace_back("more ranks (--local-ranks, mpirun), which share weights");
-  help.emplace_back(flags_.cache_tokens > 0 ? "fewer --cache-tokens"
-                                            : "shorter prompts, fewer --max-tokens or --requests");
-  const InferenceMemory& memory = plan.memory;
-  return fmt::format(
-      "{} {}: a rank takes {} (weights {}, cache of {} tokens {}, the rest {}{}): short by {}. "
-      "What would help: {}",
-      flags_.memory_limit > 0 ? "--memory-limit" : "free memory", plan_bytes(limit_),
-      plan_bytes(plan.of_device()), plan_bytes(memory.weights + memory.windows),
-      memory.blocks * memory.block_tokens, plan_bytes(memory.cache),
-      plan_bytes(memory.activations + memory.exchange + memory.host_cache),
-      plan.draft_folder.empty() ? std::string()
-                                : fmt::format(", the draft {}", plan_bytes(plan.draft.total())),
-      plan_bytes(plan.of_device() - limit_), fmt::join(help, "; "));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -170,8 +171,8 @@ class InferenceReader {
         take(*option, path, value);
       } else if (value.is_object() && holds_options(known)) {
         read(value, path);
-      } else if (value.is_null() && holds_options(known)) {
-        continue;
+      } else if (holds_options(known)) {
+        if (!value.is_null()) refused_.push_back(no_section(path, known, value));
       } else {
         refused_.push_back(unknown(path, known));
       }
@@ -211,12 +212,38 @@ class InferenceReader {
                                    printable_line(shown_value(value)), option.help));
   }
 
+  static std::string no_section(const std::string& path, const std::string& known,
+                                const json& value) {
+    const auto first = std::ranges::find_if(inference_options_table(), [&](const Option& option) {
+      return option.path.starts_with(known + ".");
+    });
+    const std::string rest = first->path.substr(known.size() + 1);
+    return fmt::format("{}: found {}, expected an object of settings, as {{\"{}\": ...}}",
+                       printable_line(path), printable_line(shown_value(value)),
+                       rest.substr(0, rest.find('.')));
+  }
+
+  /// Names of sections and, behind them, of options.
+  static std::vector<std::string> known_names() {
+    std::set<std::string> sections;
+    std::vector<std::string> options;
+    for (const Option& option : inference_options_table()) {
+      options.push_back(option.path);
+      for (std::size_t dot = option.path.find('.'); dot != std::string::npos;
+           dot = option.path.find('.', dot + 1)) {
+        sections.insert(option.path.substr(0, dot));
+      }
+    }
+    std::vector<std::string> all(sections.begin(), sections.end());
+    std::ranges::move(options, std::back_inserter(all));
+    return all;
+  }
+
   static std::string unknown(const std::string& path, const std::string& known) {
     const auto text = [&](const std::string& advice) {
       return fmt::format("unknown key \"{}\"{}", printable_line(path), advice);
     };
-    std::vector<std::string> all;
-    for (const Option& option : inference_options_table()) all.push_back(option.path);
+    const std::vector<std::string> all = known_names();
     std::string near = nearest_name(known, all, 6);
     const std::string last = known.substr(known.rfind('.') + 1);
     if (near.empty()) {  // a key in another's section

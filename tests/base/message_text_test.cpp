@@ -23,6 +23,23 @@ TEST(Printable, TextHoldsNoCommands) {
   EXPECT_EQ(printable_text(std::string(5000, 'x')), std::string(5000, 'x'));
 }
 
+// Between U+202D and U+202F, U+2065 and U+206A: the first and last of each kind.
+TEST(Printable, TextIsShownInItsOwnOrder) {
+  for (const char* const character : {"\u202a", "\u202d", "\u202e", "\u2066", "\u2068", "\u2069"}) {
+    const std::string name = "layer" + std::string(character) + "gpj.exe";
+    EXPECT_EQ(printable_line(name), "layer?gpj.exe");
+    EXPECT_EQ(printable_text(name + "\n"), "layer?gpj.exe\n");
+  }
+  for (const char* const mark : {"\u061c", "\u200e", "\u200f"}) {
+    EXPECT_EQ(printable_line(mark), "?");
+    EXPECT_EQ(printable_text(mark), mark) << "Arabic and Hebrew answers have them";
+  }
+  for (const char* const other :
+       {"\u061b", "\u200d", "\u2029", "\u202f", "\u2065", "\u206a", "\u05d0\u0627", "\U0001202e"}) {
+    EXPECT_EQ(printable_line(other), other);
+  }
+}
+
 TEST(Printable, ALineIsOneAndShort) {
   EXPECT_EQ(printable_line(std::string_view("a\n\t\0\xc3\xa9\xff", 7)), "a???\xc3\xa9?");
   EXPECT_EQ(printable_line(std::string(1024, 'x')), std::string(1024, 'x'));

@@ -92,6 +92,7 @@ TEST_F(QuantizationConfig, CodesOfGptqAndAwqAreRead) {
                         {"damp_percent", 0.01},
                         {"desc_act", true},
                         {"static_groups", false},
+                        {"modules_to_not_convert", {"lm_head"}},
                         {"sym", true},
                         {"true_sequential", true},
                         {"model_name_or_path", nullptr},
@@ -99,6 +100,7 @@ TEST_F(QuantizationConfig, CodesOfGptqAndAwqAreRead) {
                         {"is_marlin_format", false}});
   EXPECT_EQ(model.codes, "gptq");
   ASSERT_TRUE(model.groups.has_value());
+  EXPECT_TRUE(model.groups->sorted);
   EXPECT_EQ(model.groups->packing, Packing::gptq);
   EXPECT_EQ(model.groups->group, 128);
   EXPECT_TRUE(model.groups->symmetric);
@@ -159,6 +161,8 @@ TEST_F(QuantizationConfig, KindsOfGptqAndAwqThatAreNotReadAreNamed) {
     EXPECT_THAT(with(method, "pack_dtype", "int16"),
                 place("pack_dtype: found \"int16\", expected \"int32\""));
     EXPECT_THAT(with(method, "dynamic", {{"+:.*", {{"bits", 8}}}}), place("dynamic: found {"));
+    EXPECT_THAT(with(method, "modules_to_not_convert", "lm_head"),
+                place("modules_to_not_convert: found \"lm_head\""));
     EXPECT_THAT(with(method, "new_kind", 3), HasSubstr("quantization_config.new_kind: found 3"));
   }
   EXPECT_THAT(refusal({{"quant_method", "gptq"}, {"group_size", 128}}), place("bits is missing"));
@@ -174,8 +178,6 @@ TEST_F(QuantizationConfig, KindsOfGptqAndAwqThatAreNotReadAreNamed) {
   }
   EXPECT_THAT(with("awq", "backend", "llm-awq"), place("backend: found \"llm-awq\""));
   EXPECT_THAT(with("awq", "desc_act", true), place("desc_act: found true, expected false"));
-  EXPECT_THAT(with("awq", "modules_to_not_convert", "lm_head"),
-              place("modules_to_not_convert: found \"lm_head\""));
 }
 
 }  // namespace

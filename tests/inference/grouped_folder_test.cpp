@@ -220,6 +220,24 @@ TEST_F(GroupedFolder, ReadsTheOrderOfInputsOfGptq) {
   EXPECT_EQ(refusal_of(model, [&](TensorList& codes) { codes.erase(q); }), kNoError);
 }
 
+TEST_F(GroupedFolder, AwaitsTheOrderOfInputsThatMayHaveAnother) {
+  const auto is_order = [](const std::string& name) { return name.ends_with(".g_idx"); };
+  const GroupedModel model = save_codes(short_groups(), {.group = 32, .sorted = true});
+  EXPECT_EQ(refusal(), kNoError) << "in order";
+  const std::string of_one = "model.layers.1.mlp.down_proj.g_idx";
+  EXPECT_THAT(refusal_of(model, [&](TensorList& codes) { codes.erase(of_one); }),
+              AllOf(HasSubstr("model.safetensors: tensor \"" + of_one +
+                              "\": found none of that name, and desc_act true in config.json"),
+                    EndsWith("and --weights int8, nf4 or q4")));
+  EXPECT_THAT(refusal_of(model, [&](TensorList& codes) { codes.erase_if(is_order); }),
+              HasSubstr("g_idx\": found none of that name, and desc_act true"));
+  // Inputs of one group have no order. No matrix has more than 200.
+  for (const std::int64_t group : {-1, 224}) {
+    const GroupedModel whole = save_codes(short_groups(), {.group = group, .sorted = true});
+    EXPECT_EQ(refusal_of(whole, [&](TensorList& codes) { codes.erase_if(is_order); }), kNoError);
+  }
+}
+
 // Early programs of GPTQ wrote a bias beside each matrix.
 TEST_F(GroupedFolder, TakesABiasOfZerosThatTheModelLacks) {
   const GroupedModel model = save_codes(short_groups(), {});

@@ -27,6 +27,7 @@ struct GroupedKind {
   bool v2 = false;         ///< GPTQ's zero points as they are
   bool symmetric = false;  ///< every zero point is 8
   std::int64_t group = 32;
+  bool sorted = false;  ///< desc_act of GPTQ
 };
 
 /// A matrix of codes with its formula: element (input, output) is (code - zero) * scale, of the
@@ -101,6 +102,10 @@ class TensorList {
     tensors_[name] = {{.name = name, .type = type, .shape = shape}, {bytes.begin(), bytes.end()}};
   }
   void erase(const std::string& name) { tensors_.erase(name); }
+  template <typename Is>
+  void erase_if(const Is& is) {
+    std::erase_if(tensors_, [&](const auto& tensor) { return is(tensor.first); });
+  }
   void write(const std::string& path) const {
     std::vector<FileTensor> all;
     for (const auto& [name, tensor] : tensors_) all.push_back(tensor.first);
@@ -147,7 +152,7 @@ class GroupedModel {
     }
     nlohmann::json section{{"quant_method", "gptq"},    {"bits", 4},
                            {"group_size", kind_.group}, {"sym", kind_.symmetric},
-                           {"desc_act", false},         {"damp_percent", 0.01}};
+                           {"desc_act", kind_.sorted},  {"damp_percent", 0.01}};
     if (kind_.v2) section["checkpoint_format"] = "gptq_v2";
     return section;
   }

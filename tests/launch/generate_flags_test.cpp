@@ -100,7 +100,11 @@ TEST_F(GenerateFlagsOf, APlanTellsWhatWouldBeTakenAndAnswersNothing) {
               HasSubstr("out of memory before the start: --memory-limit 102.40 KiB"));
   EXPECT_THAT(refusal("--prompt The --memory-limit 8"),
               HasSubstr("found \"8\" without a unit, expected a"));
-  EXPECT_THAT(refusal("--prompt The --block-tokens 24"), HasSubstr("expected a multiple of 16"));
+  for (const char* const bad : {"24", "0", "16x"}) {
+    EXPECT_THAT(
+        refusal(std::string("--prompt The --block-tokens ") + bad),
+        HasSubstr(std::string("--block-tokens: is ") + bad + "; expected a multiple of 16"));
+  }
   EXPECT_THAT(refusal("--prompt The --windows 2"), HasSubstr("no two of 1 ranks share any"));
   EXPECT_THAT(refusal("--prompt The --weights q4 --keep headd"), HasSubstr("did you mean head?"));
 }

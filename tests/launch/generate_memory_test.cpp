@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What zero_generate plans of memory before it takes any, by config.json alone.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <string>
 
 #include "inference/model_folder.h"
 #include "launch/generate/answer_plan.h"
@@ -13,11 +15,13 @@
 #include "launch/generate/generate_flags.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
+#include "weights/hf/config.h"
 
 namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -251,6 +255,61 @@ TEST_F(AnswerPlans, ThatTakeMoreThanIsFreeDoNotFit) {
   EXPECT_EQ(plan({{1, 63}}, 1, 1000).shortage, "") << "a run tries";
 }
 
+// 10^9 tokens of 4,096 / 16 = 256 B: 238.42 GiB; 2^40 of them: 256 TiB. Tables of their blocks
+// would take GBs.
+TEST_F(AnswerPlans, CompareTokensOfACacheWithTheLimitFirst) {
+  flags_.memory_limit = std::int64_t{10} << 20;
+  flags_.cache_tokens = 1'000'000'000;
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("--cache-tokens 1000000000: takes 238.42 GiB of a rank, "
+                                         "256 B a token; expected at most 10.00 MiB, "
+                                         "--memory-limit")));
+  flags_.cache_tokens = std::int64_t{1} << 40;
+  EXPECT_THAT(refusal(), HasSubstr("--cache-tokens 1099511627776: takes 256.00 TiB of a rank"));
+  flags_.weights = "auto";
+  EXPECT_THAT(refusal(), HasSubstr("128.00 TiB of a rank, 128 B a token")) << "in bf16";
+  flags_.weights = "";
+  flags_.cache_tokens = 0;
+  flags_.host_cache_tokens = InferenceOptions::kMostHostTokens;  // 2^28
+  EXPECT_THAT(refusal(),
+              HasSubstr("--host-cache-tokens 268435456: takes 64.00 GiB of a rank, 256 B "
+                        "a token; expected at most 10.00 MiB, --memory-limit"));
+  flags_.memory_limit = 0;
+  EXPECT_THAT(error_of([&] {
+                (void)plan({{5, 5}}, 1, std::int64_t{1} << 30);
+              }),
+              HasSubstr("expected at most 1.00 GiB, the free memory"));
+}
+
+TEST_F(AnswerPlans, TellTheHostCacheAndWhatHelpsBesideIt) {
+  const std::vector<RequestLength> requests{{1, 63}};
+  const std::int64_t weights = plan(requests).memory.weights;
+  flags_.memory_limit = std::int64_t{10} << 20;
+  flags_.host_cache_tokens = 40'960;  // 2,560 blocks: 10 MiB
+  const std::string shortage = plan(requests).shortage;
+  EXPECT_THAT(shortage, AllOf(HasSubstr(", host cache of 40960 tokens 10.00 MiB, the rest "),
+                              HasSubstr("no --host-cache-tokens: "), HasSubstr("which fits")));
+  // 20 MiB is short by more than 10 MiB, of which weights are no twentieth.
+  flags_.cache_tokens = 40'000;
+  flags_.host_cache_tokens = 40'000;
+  ASSERT_LT(weights, std::int64_t{9} * (1 << 20) / 20);
+  const std::string two = plan(requests).shortage;
+  EXPECT_THAT(two, AllOf(HasSubstr("no --host-cache-tokens"), HasSubstr("fewer --cache-tokens"),
+                         Not(HasSubstr("--weights")), Not(HasSubstr("more ranks"))));
+}
+
+TEST_F(AnswerPlans, HaveBlocksUpToTheContext) {
+  const std::int64_t context = read_hf_model(folder_.path()).shape.context;
+  const std::int64_t most = (context + 15) / 16 * 16;
+  flags_.block_tokens = most;
+  EXPECT_EQ(plan({{5, 5}}).memory.block_tokens, most);
+  for (const std::int64_t bad : {most + 16, std::int64_t{1} << 62, std::int64_t{0}}) {
+    flags_.block_tokens = bad;
+    EXPECT_THAT(refusal(), HasSubstr(fmt::format("--block-tokens {}: expected a multiple of 16 up "
+                                                 "to {}: the model has a context of {} tokens",
+                                                 bad, most, context)));
+  }
+}
+
 /// Files for DeepSpeed's inference.
 class DeepSpeedInference : public ::testing::Test {
  protected:
@@ -308,7 +367,8 @@ TEST_F(DeepSpeedInference, IsRefusedByNameAllAtOnce) {
       R"({"zero_optimisation": {"stage": 3}, "zero_optimization": {"stage3_prefetch_bucket": 1,
           "offload_param": {"device": "cpu"}, "stage": 4}, "optimizer": {"type": "Adam"},
           "quant": {"enabled": true}, "gradient_clipping": 1.0})");
-  EXPECT_THAT(errors, HasSubstr("unknown key \"zero_optimisation\""));
+  EXPECT_THAT(errors, HasSubstr("unknown key \"zero_optimisation\"; did you mean "
+                                "\"zero_optimization\"?"));
   EXPECT_THAT(errors, HasSubstr("did you mean \"zero_optimization.stage3_prefetch_bucket_size\"?"));
   EXPECT_THAT(errors, HasSubstr("zero_optimization.offload_param.device: found \"cpu\"; weights "
                                 "stay in device memory"));
@@ -321,6 +381,15 @@ TEST_F(DeepSpeedInference, IsRefusedByNameAllAtOnce) {
   EXPECT_THAT(refusal(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})"),
               HasSubstr("bf16.enabled and fp16.enabled are both true"));
   EXPECT_THAT(refusal(R"({"dtype": "fp8"})"), HasSubstr("dtype: found \"fp8\", expected fp32"));
+  EXPECT_THAT(refusal(R"({"bf16": true})"),
+              EndsWith("bf16: found true, expected an object of settings, as {\"enabled\": ...}"));
+  EXPECT_THAT(refusal(R"({"zero_optimization": []})"),
+              EndsWith("zero_optimization: found [], expected an object of settings, as "
+                       "{\"stage\": ...}"));
+  EXPECT_THAT(refusal(R"({"zero": {"offload_param": "none"}})"),
+              EndsWith("zero.offload_param: found \"none\", expected an object of settings, as "
+                       "{\"device\": ...}"));
+  EXPECT_THAT(apply(R"({"bf16": null})"), IsEmpty());
   EXPECT_THAT(refusal("[1]"), HasSubstr("found [1], expected an object"));
   EXPECT_THAT(apply("{}"), IsEmpty());
 }

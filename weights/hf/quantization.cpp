@@ -113,8 +113,10 @@ void require_text(JsonFields& section, const char* name, std::string_view expect
                  why, kSource);
 }
 
-/// What codes of either method cannot be.
+/// What codes of either method cannot be. Which matrices are in codes is seen by their tensors.
 void refuse_kinds(JsonFields& section) {
+  constexpr const char* kPlain = "modules_to_not_convert";
+  if (section.has(kPlain)) section.texts(kPlain);
   section.only("lm_head", false, "a head in codes is not read");
   section.only("dynamic", json::object(), "every matrix of a block has the same bits and groups");
   require_text(section, "pack_dtype", "int32", "eight codes have a word of 32 bits");
@@ -138,7 +140,7 @@ GroupQuantization gptq_from(JsonFields& section) {
   section.only("is_marlin_format", false, "codes repacked for Marlin's kernels are not read");
   of.packing = gptq_packing(section);
   of.symmetric = section.flag("sym", true);
-  section.flag("desc_act", false);  // g_idx says whether inputs have another order
+  of.sorted = section.flag("desc_act", false);
   section.only("hyb_act", false, "inputs are in their own order");
   require_text(section, "method", "gptq", "quant_method says so");
   refuse_kinds(section);
@@ -160,8 +162,6 @@ GroupQuantization awq_from(JsonFields& section) {
                    "found \"llm-awq\", which orders codes otherwise, expected another: {}",
                    kSource);
   }
-  // Which matrices are in codes is seen by their tensors.
-  if (section.has("modules_to_not_convert")) section.texts("modules_to_not_convert");
   refuse_kinds(section);
   return of;
 }

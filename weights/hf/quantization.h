@@ -30,6 +30,7 @@ struct GroupQuantization {
   Packing packing = Packing::gptq;
   std::int64_t group = 0;  ///< inputs with one scale and zero point, a multiple of 32; 0: all
   bool symmetric = false;  ///< every zero point must be 8
+  bool sorted = false;     ///< inputs may have another order (desc_act): g_idx must tell
 
   /// "gptq" or "awq".
   std::string_view method() const { return packing == Packing::awq ? "awq" : "gptq"; }
