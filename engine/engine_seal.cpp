@@ -18,8 +18,6 @@
 namespace zero {
 namespace {
 
-constexpr std::int64_t kSmallParameter = 100'000;  // elements; if no threshold is given
-
 /// Every unit forward in registration order, then backward in reverse.
 std::vector<Use> usual_uses(int units) {
   std::vector<Use> uses;

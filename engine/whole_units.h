@@ -10,6 +10,9 @@
 
 namespace zero {
 
+/// ScheduleLimits::persistence_threshold if none is given, in elements.
+inline constexpr std::int64_t kSmallParameter = 100'000;
+
 /// The bytes of a unit's compute copies that live between steps on one rank.
 struct KeptBytes {
   std::int64_t sharded =

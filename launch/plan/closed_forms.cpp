@@ -13,6 +13,7 @@
 #include "base/checked_math.h"
 #include "collectives/backends.h"
 #include "collectives/nccl/plan.h"
+#include "device/arena_layout.h"
 #include "device/kernel_scratch.h"
 #include "engine/sharding.h"
 #include "engine/step_sums.h"
@@ -26,11 +27,9 @@
 namespace zero {
 namespace {
 
-constexpr std::int64_t kArenaBlock = 256;                      // ArenaLayout::kAlignment
 constexpr std::int64_t kHostValues = std::int64_t{256} << 10;  // collectives/host_values.cpp
 constexpr std::int64_t kHostPiece = std::int64_t{1} << 20;     // HostAccess::kPieceBytes
 constexpr std::int64_t kCodedScales = 4100;                    // CodedMoments
-constexpr std::int64_t kSmallParameter = 100'000;              // engine_seal.cpp
 constexpr std::int64_t kFp32 = 4;
 
 std::size_t ledger_place(MemoryClass c) { return static_cast<std::size_t>(c); }
@@ -66,7 +65,8 @@ class ClosedForms::Account {
 
   void take(MemoryClass of, std::int64_t bytes, std::int64_t count = 1) {
     use.ledger[ledger_place(of)] += bytes * count;
-    if (gpu_) use.device.arenas[ledger_place(of)] += round_up(bytes, kArenaBlock) * count;
+    if (gpu_)
+      use.device.arenas[ledger_place(of)] += round_up(bytes, ArenaLayout::kAlignment) * count;
   }
   void take_of(int ranks, MemoryClass of, std::int64_t bytes, std::int64_t count = 1) {
     if (!nccl_ || !nccl::gives_memory(ranks, bytes, DType::u8)) return take(of, bytes, count);
