@@ -52,7 +52,7 @@ struct StepWork {
 class ClosedForms {
  public:
   /// `base`: any candidate's configuration, for what all have in common: model, sequence, limits,
-  /// device, threads. Both must outlive this.
+  /// device, threads; `machine` must outlive this.
   ClosedForms(const TrainConfig& base, const Machine& machine);
   ~ClosedForms();
   ClosedForms(const ClosedForms&) = delete;
@@ -107,7 +107,7 @@ class ClosedForms {
   void with_decoder(const Candidate& candidate, const RecomputePlan& plan,
                     const AskDecoder& ask) const;
 
-  const TrainConfig& base_;
+  const TrainConfig base_;
   const Machine& machine_;
   const BackendKind backend_;
   const PieceSizes pieces_;

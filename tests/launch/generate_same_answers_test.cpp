@@ -127,7 +127,7 @@ TEST_F(Generate, NamesARankThatDoesNotCome) {
   };
   folder_.write("job.sh", rank(0) + rank(1) + "while [ ! -s " + folder_.path("stdout.txt") +
                               " ] && kill -0 $r0; do sleep 0.05; done; kill -STOP $r1\n" +
-                              "while ! grep -q 'waiting for' " + folder_.path("stderr.txt") +
+                              "while ! grep -q 'is stopped' " + folder_.path("stderr.txt") +
                               " && kill -0 $r0; do sleep 0.05; done; kill -CONT $r1\n" +
                               "kill -TERM $r0; wait $r0; first=$?; wait $r1; echo $first $? >" +
                               folder_.path("status"));
