@@ -215,9 +215,14 @@ TEST_F(HuggingFaceConfig, Gemma3HasItsPatternAnglesAndScales) {
               HasSubstr("expected one of"));
   json vision = gemma3;
   vision["vision_config"] = {{"hidden_size", 8}};
+  vision["text_config"] = {{"model_type", "gemma3_text"}};
   EXPECT_THAT(refusal(vision, "architectures", {"Gemma3ForConditionalGeneration"}),
               HasSubstr("config.json: vision_config: found a model of images, expected one of text "
                         "alone, such as Gemma3ForCausalLM"));
+  vision["text_config"] = {{"model_type", "qwen3_vl_text"}};  // of no class that is computed
+  EXPECT_THAT(refusal(vision, "architectures", {"Qwen3VLForConditionalGeneration"}),
+              HasSubstr("architectures: found [\"Qwen3VLForConditionalGeneration\"], a model of "
+                        "images, expected one of \"GPT2LMHeadModel\""));
 }
 
 // As Gemma 3 of 4 billion parameters and more: 8 times the context, of global layers alone.
