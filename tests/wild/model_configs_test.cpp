@@ -144,6 +144,20 @@ TEST(WildModelFolders, AFolderOfTheHubsCacheIsAnsweredWithItsSnapshot) {
   }
 }
 
+TEST(WildModelFolders, WeightsUnderOtherNamesAreNamed) {
+  const Scratch scratch;
+  write(scratch.path("config.json"), "{}");
+  write(scratch.path("gptq_model-4bit-128g.safetensors"), "");
+  EXPECT_THAT(error_of([&] { open_weights(scratch.path()); }),
+              HasSubstr("with one of them; if its gptq_model-4bit-128g.safetensors is all of the "
+                        "weights, call it model.safetensors"));
+  std::filesystem::remove(scratch.path("gptq_model-4bit-128g.safetensors"));
+  write(scratch.path("model-00001-of-00002.safetensors"), "");
+  EXPECT_THAT(error_of([&] { open_weights(scratch.path()); }),
+              HasSubstr("with one of them; it holds model-00001-of-00002.safetensors without "
+                        "model.safetensors.index.json"));
+}
+
 TEST(WildModelFolders, WeightsOfTorchAloneAreNamed) {
   const Scratch scratch;
   write(scratch.path("config.json"), "{}");
