@@ -73,6 +73,12 @@ const std::map<std::string, Size> kSizes{
     {"a dynamic stretch", {6738, 4096}},
     {"a stretch of one", {6738, 4096}},
     {"written by transformers 5", {8030, 131072}},
+    {"Qwen2.5-1.5B written by transformers 5", {1544, 32768}},
+    {"DeepSeek-R1-Distill-Qwen-1.5B", {1777, 131072}},
+    {"a pruned DeepSeek-R1-Distill-Qwen", {2779, 131072}},
+    {"Mistral-Small-24B written by transformers 5", {23572, 131072}},
+    {"deepseek-llm-7b", {6910, 4096}},
+    {"Yi-1.5-34B", {34389, 4096}},
 };
 
 TEST(WildModelConfigs, ArePublicModelsOfTheirSizes) {
