@@ -79,10 +79,10 @@ class AnswerPlanner {
   AnswerPlan chosen();
   AnswerPlan planned(const Candidate& candidate) const;
   InferenceOptions options_of(const Candidate& candidate, const AnswerPlan& plan) const;
+  void check_codes(const std::string& folder, WeightFormat stored, MatrixRoles keep) const;
   std::int64_t windows_of(const AnswerPlan& plan) const;
   void give_demand(AnswerPlan& plan) const;
   void check_block(std::string_view model, const DecoderShape& decoder) const;
-  void check_codes(const std::string& folder, WeightFormat stored, MatrixRoles keep) const;
   bool fits(const AnswerPlan& plan) const { return plan.of_device() <= limit_; }
   /// Tokens of a cache that has so many blocks unless --cache-tokens says how many.
   std::int64_t tokens_of(std::int64_t blocks) const {
