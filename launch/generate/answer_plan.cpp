@@ -50,6 +50,7 @@ class AnswerPlanner {
         flags_.keep.text());
     check_files(needs_.folder, stored_, flags_.keep);
     check_block("the model", decoder_);
+    check_codes(needs_.folder, stored_, flags_.keep);
     if (!flags_.draft.empty() && flags_.draft != "prompt") open_draft();
   }
 
@@ -78,6 +79,7 @@ class AnswerPlanner {
   AnswerPlan chosen();
   AnswerPlan planned(const Candidate& candidate) const;
   InferenceOptions options_of(const Candidate& candidate, const AnswerPlan& plan) const;
+  void check_codes(const std::string& folder, WeightFormat stored, MatrixRoles keep) const;
   std::int64_t windows_of(const AnswerPlan& plan) const;
   void give_demand(AnswerPlan& plan) const;
   void check_block(std::string_view model, const DecoderShape& decoder) const;
@@ -108,6 +110,7 @@ void AnswerPlanner::open_draft() {
              draft_decoder_.vocabulary, decoder_.vocabulary);
   check_files(draft_folder_, stored_format(draft_folder_), {});
   check_block("--draft", draft_decoder_);
+  check_codes(draft_folder_, stored_format(draft_folder_), {});
 }
 
 void AnswerPlanner::check_block(std::string_view model, const DecoderShape& decoder) const {
@@ -116,6 +119,14 @@ void AnswerPlanner::check_block(std::string_view model, const DecoderShape& deco
   ZERO_CHECK(block >= kCacheChunk && block <= most && block % kCacheChunk == 0,
              "--block-tokens {}: expected a multiple of {} up to {}: {} has a context of {} tokens",
              block, kCacheChunk, most, model, decoder.context);
+}
+
+// Of codes no others are made; of a plan, without their files too.
+void AnswerPlanner::check_codes(const std::string& folder, WeightFormat stored,
+                                MatrixRoles keep) const {
+  if (stored == WeightFormat::plain) return;
+  check_stored_format(folder, flags_.weights == "auto" ? stored : weight_format(flags_, folder),
+                      keep);
 }
 
 // In the order in which they are tried: better answers first, then fewer tensor ranks, whose

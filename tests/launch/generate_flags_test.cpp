@@ -114,6 +114,11 @@ TEST_F(GenerateFlagsOf, APlanTakesAConfigurationOrAName) {
   const Outcome folder = generate(plan);
   EXPECT_EQ(folder.status, 0) << folder.errors;
   EXPECT_EQ(generate(plan, file("weights") + "/config.json").out, folder.out);
+  std::filesystem::copy(file("weights") + "/config.json", folder_.path("Small-1B.json"));
+  EXPECT_EQ(generate(plan, folder_.path("Small-1B.json")).out, folder.out);
+  folder_.write("other.json", R"({"architectures": ["T5ForConditionalGeneration"]})");
+  EXPECT_THAT(generate(plan, folder_.path("other.json")).errors,
+              HasSubstr("other.json: architectures: found [\"T5ForConditionalGeneration\"]"));
   std::filesystem::create_directory(folder_.path("tmp"));
   const Outcome name =
       shell(folder_, "env TMPDIR=" + folder_.path("tmp") + " " + command("llama-7b") + plan);
