@@ -255,10 +255,11 @@ Schedules EngineCore::prepare(std::span<const Use> uses, const EngineResources& 
   const std::string text =
       seal_agreement(options_, resources.accumulation_steps, units_, schedules.training, device_);
   require_agreement(world_, device_, "seal", text + same_, mesh_->mesh().size(Axis::tensor));
-  // A plan has no other ranks whose slices could be compared.
+  const std::int64_t block = moment_block(options_.optimizer.moments);
   if (device_.has_memory()) {
-    find_shared_ranges(mesh_->axis(Axis::tensor), device_, units_,
-                       moment_block(options_.optimizer.moments));
+    find_shared_ranges(mesh_->axis(Axis::tensor), device_, units_, block);
+  } else {  // a plan has no other ranks whose slices could be compared
+    check_own_copies(units_, block);
   }
   for (Unit& unit : units_) {
     for (Segment& segment : unit.segments) sharding.allocate(segment, unit.name);

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <utility>
 
+#include "architecture/decoder_parameters.h"
 #include "base/error.h"
 #include "base/message_text.h"
 
@@ -26,6 +28,20 @@ bool can_cut(const DecoderShape& model, int ranks) {
     model.validate(ranks);
   } catch (const Error&) {
     return false;
+  }
+  return true;
+}
+
+/// Whether ranks that hold the same heads would have the same blocks of 8-bit moments.
+bool keeps_blocks(const DecoderShape& model, int ranks) {
+  for (int rank = 0; model.kv_heads < ranks && rank < ranks; ++rank) {
+    const DecoderParameters held(DecoderSplit::of(model, rank, ranks, DecoderSplit::Tables::cut));
+    for (const DecoderParameter& each : held.all) {
+      const ParameterSpec spec = each.spec();
+      if (spec.slice && !spec.slice->copies_in_blocks(moment_block(MomentFormat::eight_bit))) {
+        return false;
+      }
+    }
   }
   return true;
 }
@@ -94,6 +110,12 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
              "of a mesh of {} devices, with accumulation of {} at most; change one of them",
              axes.batch.value_or(0), fmt::join(axes.micros, ", "), machine.world(),
              kMostAccumulation);
+  open.axes.moments = {MomentFormat::fp32};
+  ZERO_CHECK(possible_candidates(open).empty(),
+             "no candidate: with 8-bit moments tensor ranks that hold the same key/value heads "
+             "would have other blocks of them; give --moments fp32 or bf16, or at most {} --tensor "
+             "ranks",
+             question.model.kv_heads);
   open.axes.shards.clear();
   ZERO_CHECK(possible_candidates(open).empty(),
              "no candidate: no mesh of {} x {} (hosts x devices) has {} ranks along its shard axis "
@@ -182,6 +204,13 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
   extend(all, axes.computes, &Candidate::compute);
   extend(all, axes.moments, &Candidate::moments);
   extend(all, meshes(question), &Candidate::mesh);
+  std::map<int, bool> kept;  // by tensor ranks
+  std::erase_if(all, [&](const Candidate& each) {
+    if (each.moments != MomentFormat::eight_bit) return false;
+    const auto [found, made] = kept.try_emplace(each.mesh.tensor);
+    if (made) found->second = keeps_blocks(question.model, each.mesh.tensor);
+    return !found->second;
+  });
   extend(all, axes.stages, &Candidate::stage);
   std::erase_if(all, [](const Candidate& each) { return !goes_with(each.stage, each.mesh); });
   extend(all, recomputes, &Candidate::recompute);

@@ -298,7 +298,7 @@ std::int64_t ClosedForms::chunk(const Candidate& candidate, const FlatLayout& la
 ClosedForms::SharedKeys ClosedForms::shared_keys(int tensor) const {
   if (base_.model.kv_heads >= tensor) return {};
   const DecoderSplit split = first_split(base_.model, tensor);
-  return {split.heads.holders,
+  return {split.heads.keys.holders,
           2 * split.local.kv_heads * base_.model.head_width * base_.model.width};
 }
 
