@@ -318,8 +318,8 @@ std::int64_t ClosedForms::tensor_workspace(const Candidate& candidate) const {
   const SharedKeys keys = shared_keys(ranks);
   Slices gradient{View(nullptr, keys.elements, candidate.compute, nullptr), {}};
   for (int rank = 0; rank < keys.holders; ++rank) {
-    const auto [begin, count, copy] = even_range(keys.elements, rank, keys.holders);
-    gradient.ranges.push_back({begin, count});
+    const TensorSlice::Range share = even_range(keys.elements, rank, keys.holders);
+    gradient.ranges.push_back({share.begin, share.count});
   }
   return std::max(bytes(slices), keys.holders > 1 ? bytes(gradient) : 0);
 }
