@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "launch/plan/explain.h"
+#include "launch/plan/inference_answer.h"
 #include "launch/plan/model_choice.h"
 #include "launch/plan/training_answer.h"
 #include "launch/process/command_line.h"
@@ -52,9 +53,19 @@ struct TrainFlags {
   std::optional<std::string> write{};
 };
 
+/// What is asked about inference, beside the dtypes and tensor ranks of `train`.
+struct InferenceFlags {
+  bool asked = false;
+  std::vector<std::int64_t> tokens{};
+  std::vector<std::string> weights{};
+  zero::GenerateFlags common{};
+  bool threads_given = false;
+};
+
 struct Flags {
   SharedFlags shared{};
   TrainFlags train{};
+  InferenceFlags inference{};
   bool explain = false;
   zero::ExplainQuestion figures{};
 };
@@ -83,15 +94,18 @@ void add_shared(CLI::App& app, SharedFlags& flags) {
 void add_training(CLI::App& app, TrainFlags& flags) {
   zero::CandidateAxes& axes = flags.axes;
   const auto list = [&](const char* name, auto& values, const char* help) {
-    return app.add_option(name, values, help)->delimiter(',');
+    return app.add_option(name, values, help)->delimiter(',')->group("Training");
+  };
+  const auto one = [&](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)->group("Training");
   };
   const auto from_one = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
-  app.add_option("--sequence", flags.sequence,
-                 "tokens of a sequence; default: the model's context, 8192 at most")
+  one("--sequence", flags.sequence,
+      "tokens of a sequence; default: the model's context, 8192 at most")
       ->check(from_one);
   CLI::Option* const batch =
-      app.add_option("--batch", flags.batch,
-                     "sequences of a step in all; accumulation follows from it, 65536 at most")
+      one("--batch", flags.batch,
+          "sequences of a step in all; accumulation follows from it, 65536 at most")
           ->check(from_one);
   list("--stage", axes.stages, "of 0,1,2,3 (all)")->check(CLI::Range(0, 3));
   list("--micro", axes.micros, "micro-batches of a rank (32,16,8,4,2,1)")
@@ -104,29 +118,82 @@ void add_training(CLI::App& app, TrainFlags& flags) {
        "4, groups)");
   list("--moments", flags.moments, "of fp32,bf16,8bit (all)")
       ->check(CLI::IsMember({"fp32", "bf16", "8bit"}));
-  list("--dtype", flags.dtypes, "of bf16,fp16,fp32 (bf16,fp32)")
-      ->check(CLI::IsMember({"bf16", "fp16", "fp32"}));
-  list("--tensor", axes.tensors, "ranks of the tensor axis (all that fit a host)")
-      ->check(CLI::Range(1, 1024));
   list("--shard", axes.shards, "ranks of the shard axis, which has the data ranks of stage 0 (all)")
       ->check(CLI::Range(1, zero::Machine::kMostInAll));
-  app.add_option("--compute", flags.compute,
-                 "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a "
-                 "--cluster FILE rows are ordered by time");
-  app.add_option("--top", flags.top, "rows that are planned and shown")
+  one("--compute", flags.compute,
+      "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a --cluster FILE "
+      "rows are ordered by time");
+  one("--top", flags.top, "rows that are planned and shown")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  app.add_option("--write", flags.write,
-                 "write the configuration of the first row to this file, of row 2 beside it with "
-                 "-2 in its name, ...; for zero_train");
+  one("--write", flags.write,
+      "write the configuration of the first row to this file, of row 2 beside it with -2 in its "
+      "name, ...; for zero_train");
   list("--data", flags.data, "token files that written configurations name");
+}
+
+void add_inference(CLI::App& app, InferenceFlags& flags) {
+  const std::string group = "Inference";
+  zero::GenerateFlags& common = flags.common;
+  CLI::Option* const asked =
+      app.add_flag("--inference", flags.asked, "what zero_generate takes, instead of training")
+          ->group(group);
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)->group(group)->needs(asked);
+  };
+  add("--requests", common.requests, "answered at once, by a GPU or a tensor group")
+      ->check(CLI::Range(1, static_cast<int>(zero::InferenceOptions::kMostRows)))
+      ->capture_default_str();
+  add("--tokens", flags.tokens,
+      "of a request with its answer; several lengths are taken in turn; default: the model's "
+      "context, 8192 at most")
+      ->delimiter(',');
+  add("--weights", flags.weights,
+      "of dtype,int8,nf4,q4 (all; dtype in fp32, bf16 and fp16, codes beside bf16, or as --dtype "
+      "says)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}));
+  add("--cache-dtype", common.cache_dtype, "of keys and values: dtype, or int8")
+      ->check(CLI::IsMember({"dtype", "int8"}))
+      ->capture_default_str();
+  add("--block-tokens", common.block_tokens, "of a block of the cache, a multiple of 16")
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--keep",
+         [&common](const std::string& names) { common.keep = zero::parse_kept_matrices(names); },
+         "matrices that stay in dtype beside codes, as head,embedding")
+      ->group(group)
+      ->needs(asked);
+  app.add_option_function<std::string>(
+         "--threads",
+         [&flags](const std::string& text) {
+           flags.common.threads = text;
+           flags.threads_given = true;
+         },
+         "of a CPU's rank, for its scratch; default: this machine's share, or 1 of a cluster file")
+      ->group(group)
+      ->needs(asked);
+  for (CLI::Option* const option : app.get_options()) {
+    if (option->get_group() == "Training") option->excludes(asked);
+  }
 }
 
 void add_flags(CLI::App& app, Flags& flags) {
   add_shared(app, flags.shared);
+  zero::CandidateAxes& axes = flags.train.axes;
+  app.add_option("--dtype", flags.train.dtypes,
+                 "of bf16,fp16,fp32 (training: bf16,fp32; inference: all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"bf16", "fp16", "fp32"}));
+  app.add_option("--tensor", axes.tensors, "ranks of the tensor axis (all that fit a host)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
   add_training(app, flags.train);
-  CLI::Option* const explain = app.add_flag(
-      "--explain", flags.explain, "estimates that introductions quote, and what each leaves out");
+  add_inference(app, flags.inference);
+  CLI::Option* const explain =
+      app.add_flag("--explain", flags.explain,
+                   "estimates that introductions quote, and what each leaves out")
+          ->excludes("--inference");
   app.add_option("--parameters", flags.figures.parameters,
                  "with --explain: for the table of stages")
       ->needs(explain)
@@ -164,26 +231,27 @@ zero::Machine machine_of(const SharedFlags& flags) {
   return machine;
 }
 
-zero::TrainingQuestion question_of(const Flags& flags) {
+/// Most tokens of a sequence or request that are planned unless more are asked for.
+std::int64_t usual_tokens(const zero::DecoderShape& model) {
+  return std::min(model.context, zero::GenerateFlags::kUsualContext);
+}
+
+zero::TrainingQuestion training_question(const Flags& flags, const zero::DecoderShape& model) {
   const TrainFlags& train = flags.train;
-  ZERO_CHECK(!flags.shared.model.empty(),
-             "--model is missing; give a name (--model 7b), sizes or a config.json");
-  zero::TrainingQuestion question{.model = zero::model_of(flags.shared.model),
-                                  .model_text = flags.shared.model,
-                                  .machine = machine_of(flags.shared),
-                                  .axes = train.axes,
-                                  .data = train.data};
-  constexpr std::int64_t kUsualSequence = 8192;
-  question.sequence =
-      train.sequence > 0 ? train.sequence : std::min(question.model.context, kUsualSequence);
-  ZERO_CHECK(question.sequence <= question.model.context,
+  zero::TrainingQuestion question{
+      .model = model,
+      .model_text = flags.shared.model,
+      .sequence = train.sequence > 0 ? train.sequence : usual_tokens(model),
+      .machine = machine_of(flags.shared),
+      .axes = train.axes,
+      .data = train.data};
+  ZERO_CHECK(question.sequence <= model.context,
              "--sequence is {}, expected at most the model's context of {}", question.sequence,
-             question.model.context);
+             model.context);
   zero::CandidateAxes& axes = question.axes;
   if (train.batch > 0) axes.batch = train.batch;
   for (const std::string& text : train.recomputes) {
-    axes.recomputes.push_back(
-        zero::RecomputeChoice::from(text, question.model.layers, "--recompute"));
+    axes.recomputes.push_back(zero::RecomputeChoice::from(text, model.layers, "--recompute"));
   }
   if (!train.moments.empty()) axes.moments.clear();
   for (const std::string& text : train.moments) {
@@ -199,6 +267,24 @@ zero::TrainingQuestion question_of(const Flags& flags) {
   return question;
 }
 
+zero::InferenceQuestion inference_question(const Flags& flags, const zero::DecoderShape& model) {
+  const InferenceFlags& inference = flags.inference;
+  zero::InferenceQuestion question{.model = model,
+                                   .model_text = flags.shared.model,
+                                   .folder = zero::model_folder_of(flags.shared.model),
+                                   .machine = machine_of(flags.shared),
+                                   .flags = inference.common,
+                                   .tokens = inference.tokens,
+                                   .dtypes = flags.train.dtypes,
+                                   .weights = inference.weights,
+                                   .tensors = flags.train.axes.tensors};
+  if (question.tokens.empty()) question.tokens = {usual_tokens(model)};
+  if (inference.threads_given || !flags.shared.machine.empty()) {
+    question.threads = zero::threads_of(question.flags, question.machine.devices);
+  }
+  return question;
+}
+
 /// With one line of progress on a terminal.
 zero::TrainingAnswer answer_with_progress(const zero::TrainingQuestion& question, int top) {
   using Mode = zero::Console::Mode;
@@ -209,20 +295,34 @@ zero::TrainingAnswer answer_with_progress(const zero::TrainingQuestion& question
   return found;
 }
 
+template <typename Answer>
+void print_answer(const Answer& answer, bool json) {
+  zero::print(json ? zero::json_of(answer).dump(2) + "\n"
+                   : zero::printable_text(zero::text_of(answer)));
+}
+
 int answer(const Flags& flags) {
+  const bool json = flags.shared.json;
   if (flags.explain) {
     ZERO_CHECK(flags.shared.model.empty(), "--explain and --model are both given; give one");
-    zero::print(flags.shared.json ? zero::explained_json(flags.figures).dump(2) + "\n"
-                                  : zero::explained(flags.figures));
+    zero::print(json ? zero::explained_json(flags.figures).dump(2) + "\n"
+                     : zero::explained(flags.figures));
     return 0;
   }
-  const zero::TrainingQuestion question = question_of(flags);
+  ZERO_CHECK(!flags.shared.model.empty(),
+             "--model is missing; give a name (--model 7b), sizes or a config.json");
+  const zero::DecoderShape model = zero::model_of(flags.shared.model);
+  if (flags.inference.asked) {
+    const zero::InferenceAnswer found = zero::answer_inference(inference_question(flags, model));
+    print_answer(found, json);
+    return found.fits() ? 0 : kMisfit;
+  }
+  const zero::TrainingQuestion question = training_question(flags, model);
   const std::optional<std::string>& write = flags.train.write;
-  if (write) zero::check_written(*write, flags.train.top);
+  if (write) zero::check_written(*write, static_cast<std::size_t>(flags.train.top));
   zero::TrainingAnswer found = answer_with_progress(question, flags.train.top);
   if (write) zero::write_rows(found, *write);
-  zero::print(flags.shared.json ? zero::json_of(found).dump(2) + "\n"
-                                : zero::printable_text(zero::text_of(found)));
+  print_answer(found, json);
   return found.rows.empty() ? kMisfit : 0;
 }
 
@@ -230,10 +330,13 @@ int answer(const Flags& flags) {
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Says how a model can be trained on a machine, and what each way takes: memory by the "
-      "engine's own plan, bytes sent, FLOP. Nothing is trained or allocated; no GPU is needed.\n"
+      "Says how a model can be trained on a machine, or answer, and what each way takes: memory by "
+      "the engine's own plan, bytes sent, FLOP. Nothing is trained or allocated; no GPU is "
+      "needed.\n"
       "  zero_plan --model 7b --gpus 8 --memory 80GB\n"
       "  zero_plan --model config.json --gpus 2x8 --memory 80GB --batch 512 --write run.json\n"
+      "  zero_plan --inference --model llama-3.1-8b --gpus 1 --memory 24GB --requests 8 --tokens "
+      "4096\n"
       "Status: 0; 1 if no way fits; 2 if the question could not be answered.",
       "zero_plan"};
   Flags flags;
