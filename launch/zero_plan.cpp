@@ -27,8 +27,7 @@ namespace {
 constexpr int kMisfit = 1;   // nothing fits
 constexpr int kTrouble = 2;  // the question could not be answered
 
-/// What every question has: a model, a machine, the form of the answer.
-struct SharedFlags {
+struct Flags {
   std::string model{};
   std::string gpus{};
   std::string memory{};
@@ -37,163 +36,156 @@ struct SharedFlags {
   std::string machine{};
   int ranks = 0;
   bool json = false;
-};
-
-/// What is asked about training.
-struct TrainFlags {
-  std::int64_t sequence = 0;
-  zero::CandidateAxes axes{};
-  std::int64_t batch = 0;
+  std::vector<zero::DType> dtypes{};
+  zero::TrainingQuestion training{};
   std::vector<std::string> recomputes{};
-  std::vector<std::string> moments{};
-  std::vector<std::string> dtypes{};
   std::string compute{};
-  std::vector<std::string> data{};
   int top = 6;
   std::optional<std::string> write{};
-};
-
-/// What is asked about inference, beside the dtypes and tensor ranks of `train`.
-struct InferenceFlags {
-  bool asked = false;
-  std::vector<std::int64_t> tokens{};
-  std::vector<std::string> weights{};
-  zero::GenerateFlags common{};
-  bool threads_given = false;
-};
-
-struct Flags {
-  SharedFlags shared{};
-  TrainFlags train{};
-  InferenceFlags inference{};
+  bool asks_inference = false;
+  zero::InferenceQuestion inference{};
   bool explain = false;
   zero::ExplainQuestion figures{};
 };
 
-void add_shared(CLI::App& app, SharedFlags& flags) {
-  app.add_option("--model", flags.model,
-                 "a published name (7b, llama-7b, llama-3.1-70b, gpt2-124m, ...), sizes "
-                 "(family=llama,layers=32,width=4096,...), or a Hugging Face config.json");
-  app.add_option("--gpus", flags.gpus, "GPUs of one host (8), or hosts x GPUs of a host (2x8)");
-  app.add_option("--memory", flags.memory,
-                 "of one GPU, with its unit: 80GB (10^9) or 80GiB (2^30)");
-  app.add_option("--reserve", flags.reserve,
-                 "of that, kept free for what no plan knows: CUDA's context, its libraries, NCCL");
-  app.add_option(
-      "--cluster", flags.cluster,
-      "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
-      "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"compute\": \"400TFLOP/s\", "
-      "\"links\": {\"within_host\": \"300GB/s\", \"between_hosts\": \"40GB/s\"}}");
-  app.add_option("--machine", flags.machine, "this: the GPUs of this machine, or its CPU")
+/// The options of one kind of question.
+class Group {
+ public:
+  Group(CLI::App& app, std::string name) : app_(app), name_(std::move(name)) {}
+
+  template <typename Value>
+  CLI::Option* one(const char* flag, Value& value, const std::string& help) {
+    return app_.add_option(flag, value, help)->group(name_);
+  }
+  template <typename Value>
+  CLI::Option* list(const char* flag, std::vector<Value>& values, const std::string& help) {
+    return one(flag, values, help)->delimiter(',');
+  }
+  /// A list of the names `known`, each as `parse` makes it.
+  template <typename Value, typename Parse>
+  void names(const char* flag, std::vector<Value>& values, const Parse& parse,
+             const std::vector<std::string>& known, const std::string& help) {
+    const auto take = [&values, parse](const std::vector<std::string>& texts) {
+      values.clear();
+      for (const std::string& text : texts) values.push_back(parse(text));
+    };
+    app_.add_option_function<std::vector<std::string>>(flag, take, help)
+        ->delimiter(',')
+        ->check(CLI::IsMember(known))
+        ->group(name_);
+  }
+  template <typename Then>
+  void for_each(const Then& then) const {
+    for (CLI::Option* const option : app_.get_options()) {
+      if (option->get_group() == name_) then(option);
+    }
+  }
+
+ private:
+  CLI::App& app_;
+  std::string name_;
+};
+
+void add_shared(CLI::App& app, Flags& flags) {
+  Group shared(app, "Model, machine, answer");
+  shared.one("--model", flags.model,
+             "a published name (7b, llama-7b, llama-3.1-70b, gpt2-124m, ...), sizes "
+             "(family=llama,layers=32,width=4096,...), or a Hugging Face config.json");
+  shared.one("--gpus", flags.gpus, "GPUs of one host (8), or hosts x GPUs of a host (2x8)");
+  shared.one("--memory", flags.memory, "of one GPU, with its unit: 80GB (10^9) or 80GiB (2^30)");
+  shared.one("--reserve", flags.reserve,
+             "of that, kept free for what no plan knows: CUDA's context, its libraries, NCCL");
+  shared.one("--cluster", flags.cluster,
+             "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
+             "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"compute\": \"400TFLOP/s\", "
+             "\"links\": {\"within_host\": \"300GB/s\", \"between_hosts\": \"40GB/s\"}}");
+  shared.one("--machine", flags.machine, "this: the GPUs of this machine, or its CPU")
       ->check(CLI::IsMember({"this"}));
-  app.add_option("--ranks", flags.ranks, "with --machine this: that many ranks on the CPU")
+  shared.one("--ranks", flags.ranks, "with --machine this: that many ranks on the CPU")
       ->check(CLI::Range(1, 1024));
-  app.add_flag("--json", flags.json, "as JSON");
+  shared.names("--dtype", flags.dtypes, zero::dtype_from_name, {"bf16", "fp16", "fp32"},
+               "of bf16,fp16,fp32 (training: bf16,fp32; inference: all, and bf16 beside codes)");
+  shared.list("--tensor", flags.training.axes.tensors, "ranks of the tensor axis (all that fit)")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--json", flags.json, "as JSON")->group("Model, machine, answer");
 }
 
-void add_training(CLI::App& app, TrainFlags& flags) {
-  zero::CandidateAxes& axes = flags.axes;
-  const auto list = [&](const char* name, auto& values, const char* help) {
-    return app.add_option(name, values, help)->delimiter(',')->group("Training");
-  };
-  const auto one = [&](const char* name, auto& value, const char* help) {
-    return app.add_option(name, value, help)->group("Training");
-  };
+void add_training(CLI::App& app, Flags& flags) {
+  Group training(app, "Training");
+  zero::CandidateAxes& axes = flags.training.axes;
   const auto from_one = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
-  one("--sequence", flags.sequence,
-      "tokens of a sequence; default: the model's context, 8192 at most")
+  training
+      .one("--sequence", flags.training.sequence,
+           "tokens of a sequence; default: the model's context, 8192 at most")
       ->check(from_one);
   CLI::Option* const batch =
-      one("--batch", flags.batch,
-          "sequences of a step in all; accumulation follows from it, 65536 at most")
+      training
+          .one("--batch", axes.batch,
+               "sequences of a step in all; accumulation follows from it, 65536 at most")
           ->check(from_one);
-  list("--stage", axes.stages, "of 0,1,2,3 (all)")->check(CLI::Range(0, 3));
-  list("--micro", axes.micros, "micro-batches of a rank (32,16,8,4,2,1)")
+  training.list("--stage", axes.stages, "of 0,1,2,3 (all)")->check(CLI::Range(0, 3));
+  training.list("--micro", axes.micros, "micro-batches of a rank (32,16,8,4,2,1)")
       ->check(CLI::Range(std::int64_t{1}, zero::kMostMicro));
-  list("--accumulation", axes.accumulations, "micro-batches of a step (1)")
+  training.list("--accumulation", axes.accumulations, "micro-batches of a step (1)")
       ->check(CLI::Range(std::int64_t{1}, zero::kMostAccumulation))
       ->excludes(batch);
-  list("--recompute", flags.recomputes,
-       "of none,selective,full,groups,interval=N,groups=N (none, selective, full, intervals 2 and "
-       "4, groups)");
-  list("--moments", flags.moments, "of fp32,bf16,8bit (all)")
-      ->check(CLI::IsMember({"fp32", "bf16", "8bit"}));
-  list("--shard", axes.shards, "ranks of the shard axis, which has the data ranks of stage 0 (all)")
+  training.list("--recompute", flags.recomputes,
+                "of none,selective,full,groups,interval=N,groups=N (none, selective, full, "
+                "intervals 2 and 4, groups)");
+  training.names("--moments", axes.moments, zero::moment_format_from_name, {"fp32", "bf16", "8bit"},
+                 "of fp32,bf16,8bit (all)");
+  training
+      .list("--shard", axes.shards,
+            "ranks of the shard axis, which has the data ranks of stage 0 (all)")
       ->check(CLI::Range(1, zero::Machine::kMostInAll));
-  one("--compute", flags.compute,
-      "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a --cluster FILE "
-      "rows are ordered by time");
-  one("--top", flags.top, "rows that are planned and shown")
+  training.one("--compute", flags.compute,
+               "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a "
+               "--cluster FILE rows are ordered by time");
+  training.one("--top", flags.top, "rows that are planned and shown")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  one("--write", flags.write,
-      "write the configuration of the first row to this file, of row 2 beside it with -2 in its "
-      "name, ...; for zero_train");
-  list("--data", flags.data, "token files that written configurations name");
+  training.one("--write", flags.write,
+               "write the configuration of the first row to this file, of row 2 beside it with -2 "
+               "in its name, ...; for zero_train");
+  training.list("--data", flags.training.data, "token files that written configurations name");
 }
 
-void add_inference(CLI::App& app, InferenceFlags& flags) {
-  const std::string group = "Inference";
-  zero::GenerateFlags& common = flags.common;
-  CLI::Option* const asked =
-      app.add_flag("--inference", flags.asked, "what zero_generate takes, instead of training")
-          ->group(group);
-  const auto add = [&](const char* name, auto& value, const char* help) {
-    return app.add_option(name, value, help)->group(group)->needs(asked);
-  };
-  add("--requests", common.requests, "answered at once, by a GPU or a tensor group")
-      ->check(CLI::Range(1, static_cast<int>(zero::InferenceOptions::kMostRows)))
+void add_inference(CLI::App& app, Flags& flags) {
+  Group inference(app, "Inference");
+  zero::GenerateFlags& common = flags.inference.flags;
+  inference.one("--requests", common.requests, "answered at once, by a GPU or a tensor group")
+      ->check(CLI::Range(std::int64_t{1}, zero::InferenceOptions::kMostRows))
       ->capture_default_str();
-  add("--tokens", flags.tokens,
-      "of a request with its answer; several lengths are taken in turn; default: the model's "
-      "context, 8192 at most")
-      ->delimiter(',');
-  add("--weights", flags.weights,
-      "of dtype,int8,nf4,q4 (all; dtype in fp32, bf16 and fp16, codes beside bf16, or as --dtype "
-      "says)")
-      ->delimiter(',')
+  inference.list("--tokens", flags.inference.tokens,
+                 "of a request with its answer; several lengths are taken in turn; default: the "
+                 "model's context, 8192 at most");
+  inference.list("--weights", flags.inference.weights, "of dtype,int8,nf4,q4 (all)")
       ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}));
-  add("--cache-dtype", common.cache_dtype, "of keys and values: dtype, or int8")
+  inference.one("--cache-dtype", common.cache_dtype, "of keys and values: dtype, or int8")
       ->check(CLI::IsMember({"dtype", "int8"}))
       ->capture_default_str();
-  add("--block-tokens", common.block_tokens, "of a block of the cache, a multiple of 16")
+  inference.one("--block-tokens", common.block_tokens, "of a block of the cache, a multiple of 16")
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--keep",
          [&common](const std::string& names) { common.keep = zero::parse_kept_matrices(names); },
          "matrices that stay in dtype beside codes, as head,embedding")
-      ->group(group)
-      ->needs(asked);
-  app.add_option_function<std::string>(
-         "--threads",
-         [&flags](const std::string& text) {
-           flags.common.threads = text;
-           flags.threads_given = true;
-         },
-         "of a CPU's rank, for its scratch; default: this machine's share, or 1 of a cluster file")
-      ->group(group)
-      ->needs(asked);
-  for (CLI::Option* const option : app.get_options()) {
-    if (option->get_group() == "Training") option->excludes(asked);
-  }
+      ->group("Inference");
+  inference
+      .one("--threads", flags.inference.threads,
+           "of a CPU's rank, for its scratch (this machine's share; 1 of a cluster file)")
+      ->check(CLI::Range(1, 1024));
+  CLI::Option* const asked =
+      app.add_flag("--inference", flags.asks_inference, "what zero_generate takes");
+  inference.for_each([&](CLI::Option* option) { option->needs(asked); });
+  Group(app, "Training").for_each([&](CLI::Option* option) { option->excludes(asked); });
 }
 
-void add_flags(CLI::App& app, Flags& flags) {
-  add_shared(app, flags.shared);
-  zero::CandidateAxes& axes = flags.train.axes;
-  app.add_option("--dtype", flags.train.dtypes,
-                 "of bf16,fp16,fp32 (training: bf16,fp32; inference: all)")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"bf16", "fp16", "fp32"}));
-  app.add_option("--tensor", axes.tensors, "ranks of the tensor axis (all that fit a host)")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
-  add_training(app, flags.train);
-  add_inference(app, flags.inference);
+void add_explain(CLI::App& app, Flags& flags) {
   CLI::Option* const explain =
       app.add_flag("--explain", flags.explain,
                    "estimates that introductions quote, and what each leaves out")
-          ->excludes("--inference");
+          ->excludes("--inference", "--json", "--model");
   app.add_option("--parameters", flags.figures.parameters,
                  "with --explain: for the table of stages")
       ->needs(explain)
@@ -201,10 +193,9 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_option("--over", flags.figures.ranks, "with --explain: ranks for the table of stages")
       ->needs(explain)
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  app.set_version_flag("--version", [] { return zero::version_text(); });
 }
 
-zero::Machine machine_of(const SharedFlags& flags) {
+zero::Machine machine_of(const Flags& flags) {
   const int given = (flags.gpus.empty() ? 0 : 1) + (flags.cluster.empty() ? 0 : 1) +
                     (flags.machine.empty() ? 0 : 1);
   ZERO_CHECK(given == 1,
@@ -228,59 +219,44 @@ zero::Machine machine_of(const SharedFlags& flags) {
     machine.reserve = zero::bytes_with_unit(flags.reserve, "--reserve");
     machine.source = "--reserve";
   }
+  if (!flags.compute.empty()) machine.compute = zero::compute_rate(flags.compute, "--compute");
   return machine;
 }
 
-/// Most tokens of a sequence or request that are planned unless more are asked for.
+/// Tokens of a sequence or request unless it is said how many.
 std::int64_t usual_tokens(const zero::DecoderShape& model) {
   return std::min(model.context, zero::GenerateFlags::kUsualContext);
 }
 
-zero::TrainingQuestion training_question(const Flags& flags, const zero::DecoderShape& model) {
-  const TrainFlags& train = flags.train;
-  zero::TrainingQuestion question{
-      .model = model,
-      .model_text = flags.shared.model,
-      .sequence = train.sequence > 0 ? train.sequence : usual_tokens(model),
-      .machine = machine_of(flags.shared),
-      .axes = train.axes,
-      .data = train.data};
-  ZERO_CHECK(question.sequence <= model.context,
+zero::TrainingQuestion training_question(const Flags& flags) {
+  zero::TrainingQuestion question = flags.training;
+  question.model = zero::model_of(flags.model);
+  question.model_text = flags.model;
+  question.machine = machine_of(flags);
+  if (question.sequence == 0) question.sequence = usual_tokens(question.model);
+  ZERO_CHECK(question.sequence <= question.model.context,
              "--sequence is {}, expected at most the model's context of {}", question.sequence,
-             model.context);
-  zero::CandidateAxes& axes = question.axes;
-  if (train.batch > 0) axes.batch = train.batch;
-  for (const std::string& text : train.recomputes) {
-    axes.recomputes.push_back(zero::RecomputeChoice::from(text, model.layers, "--recompute"));
+             question.model.context);
+  for (const std::string& text : flags.recomputes) {
+    question.axes.recomputes.push_back(
+        zero::RecomputeChoice::from(text, question.model.layers, "--recompute"));
   }
-  if (!train.moments.empty()) axes.moments.clear();
-  for (const std::string& text : train.moments) {
-    axes.moments.push_back(zero::moment_format_from_name(text));
-  }
-  if (!train.dtypes.empty()) axes.computes.clear();
-  for (const std::string& text : train.dtypes) {
-    axes.computes.push_back(zero::dtype_from_name(text));
-  }
-  if (!train.compute.empty()) {
-    question.machine.compute = zero::compute_rate(train.compute, "--compute");
-  }
+  if (!flags.dtypes.empty()) question.axes.computes = flags.dtypes;
   return question;
 }
 
-zero::InferenceQuestion inference_question(const Flags& flags, const zero::DecoderShape& model) {
-  const InferenceFlags& inference = flags.inference;
-  zero::InferenceQuestion question{.model = model,
-                                   .model_text = flags.shared.model,
-                                   .folder = zero::model_folder_of(flags.shared.model),
-                                   .machine = machine_of(flags.shared),
-                                   .flags = inference.common,
-                                   .tokens = inference.tokens,
-                                   .dtypes = flags.train.dtypes,
-                                   .weights = inference.weights,
-                                   .tensors = flags.train.axes.tensors};
-  if (question.tokens.empty()) question.tokens = {usual_tokens(model)};
-  if (inference.threads_given || !flags.shared.machine.empty()) {
-    question.threads = zero::threads_of(question.flags, question.machine.devices);
+zero::InferenceQuestion inference_question(const Flags& flags) {
+  zero::InferenceQuestion question = flags.inference;
+  question.model = zero::model_of(flags.model);
+  question.model_text = flags.model;
+  question.folder = zero::model_folder_of(flags.model);
+  question.machine = machine_of(flags);
+  question.dtypes = flags.dtypes;
+  question.tensors = flags.training.axes.tensors;
+  if (question.tokens.empty()) question.tokens = {usual_tokens(question.model)};
+  if (question.threads == 0) {
+    const int devices = question.machine.devices;
+    question.threads = flags.machine.empty() ? 1 : zero::threads_of(question.flags, devices);
   }
   return question;
 }
@@ -302,27 +278,22 @@ void print_answer(const Answer& answer, bool json) {
 }
 
 int answer(const Flags& flags) {
-  const bool json = flags.shared.json;
   if (flags.explain) {
-    ZERO_CHECK(flags.shared.model.empty(), "--explain and --model are both given; give one");
-    zero::print(json ? zero::explained_json(flags.figures).dump(2) + "\n"
-                     : zero::explained(flags.figures));
+    zero::print(zero::explained(flags.figures));
     return 0;
   }
-  ZERO_CHECK(!flags.shared.model.empty(),
+  ZERO_CHECK(!flags.model.empty(),
              "--model is missing; give a name (--model 7b), sizes or a config.json");
-  const zero::DecoderShape model = zero::model_of(flags.shared.model);
-  if (flags.inference.asked) {
-    const zero::InferenceAnswer found = zero::answer_inference(inference_question(flags, model));
-    print_answer(found, json);
+  if (flags.asks_inference) {
+    const zero::InferenceAnswer found = zero::answer_inference(inference_question(flags));
+    print_answer(found, flags.json);
     return found.fits() ? 0 : kMisfit;
   }
-  const zero::TrainingQuestion question = training_question(flags, model);
-  const std::optional<std::string>& write = flags.train.write;
-  if (write) zero::check_written(*write, static_cast<std::size_t>(flags.train.top));
-  zero::TrainingAnswer found = answer_with_progress(question, flags.train.top);
-  if (write) zero::write_rows(found, *write);
-  print_answer(found, json);
+  const zero::TrainingQuestion question = training_question(flags);
+  if (flags.write) zero::check_written(*flags.write, static_cast<std::size_t>(flags.top));
+  zero::TrainingAnswer found = answer_with_progress(question, flags.top);
+  if (flags.write) zero::write_rows(found, *flags.write);
+  print_answer(found, flags.json);
   return found.rows.empty() ? kMisfit : 0;
 }
 
@@ -341,7 +312,11 @@ int main(int argc, char** argv) {
       "zero_plan"};
   Flags flags;
   try {
-    add_flags(app, flags);
+    add_shared(app, flags);
+    add_training(app, flags);
+    add_inference(app, flags);
+    add_explain(app, flags);
+    app.set_version_flag("--version", [] { return zero::version_text(); });
     zero::keep_streams_closed();
     zero::report_large_files();
     if (const auto asked = zero::parse_command_line(app, argc, argv)) {

@@ -17,6 +17,7 @@
 #include "device/arena_layout.h"
 #include "device/host_access.h"
 #include "engine/coded_moments.h"
+#include "engine/gradients.h"
 #include "engine/step_sums.h"
 #include "launch/plan/exact_plan.h"
 #include "launch/plan/model_states.h"
@@ -165,14 +166,7 @@ ScheduleInputs ClosedForms::schedule_inputs(const Candidate& candidate) {
     training.units.insert(training.units.end(), static_cast<std::size_t>(kind.count),
                           size_of_unit(candidate, kind));
   }
-  ScheduleInputs inputs{training, training};
-  inputs.evaluation.uses.clear();
-  for (const Use& use : training.uses) {
-    if (use.phase == Phase::forward || use.phase == Phase::both) {
-      inputs.evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
-    }
-  }
-  return inputs;
+  return with_evaluation(std::move(training));
 }
 
 /// EngineCore::lay_out_units(): stage 3 keeps units whole that are cheaper so.
@@ -232,35 +226,21 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
     const UnitKind& kind = kinds(candidate)[k];
     const FlatLayout& l = kind.layout;
-    const auto take_of = [&](MemoryClass of, std::int64_t bytes) {
-      account.take_of(shards, of, bytes, kind.count);
+    const auto take_of = [&](MemoryClass of, std::int64_t bytes, std::int64_t count) {
+      account.take_of(shards, of, bytes, count);
     };
     const std::int64_t whole = candidate.stage < 3 ? kind.count : arena.whole[k];
-    account.take_of(shards, MemoryClass::parameters, e * l.padded(), whole);
-    account.take_of(shards, MemoryClass::parameters, e * l.shard(), kind.count - whole);
-    account.take_of(shards, MemoryClass::parameters, e * l.tail(), kind.count - whole);
-    take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()));
-    account.take_of(shards, MemoryClass::gradients, kFp32 * l.shard(),
-                    kind.count * candidate.partial_sums());
+    take_of(MemoryClass::parameters, e * l.padded(), whole);
+    take_of(MemoryClass::parameters, e * l.shard(), kind.count - whole);
+    take_of(MemoryClass::parameters, e * l.tail(), kind.count - whole);
+    take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()), kind.count);
+    take_of(MemoryClass::gradients, kFp32 * l.shard(), kind.count * candidate.partial_sums());
     const std::int64_t own = candidate.stage == 0 ? l.padded() : l.shard();
     if (!fp32) account.take(MemoryClass::optimizer, kFp32 * own, kind.count);
     account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own), 2 * kind.count);
   }
   account.take_of(shards, MemoryClass::gathered, arena.parameters);
   account.take_of(shards, MemoryClass::gathered, arena.gradients);
-}
-
-/// GradientReducer::chunk().
-std::int64_t ClosedForms::chunk(const Candidate& candidate, const FlatLayout& layout) const {
-  const std::int64_t world = layout.world();
-  const std::int64_t e = size_of(candidate.compute);
-  const std::int64_t by_bucket = base_.engine.limits.reduce_bucket_elements / world;
-  std::int64_t by_memory = pieces_.received_bytes / (std::max<std::int64_t>(1, world - 1) * e);
-  if (candidate.mesh.replicate > 1) {
-    by_memory = std::min(by_memory, pieces_.received_bytes / kFp32);
-  }
-  const std::int64_t limit = std::min(by_bucket, by_memory) / kAlignment * kAlignment;
-  return std::min(std::max(limit, kAlignment), layout.shard());
 }
 
 /// The scratch of each group of several of NCCL's ranks: those that Mesh makes.
@@ -278,7 +258,8 @@ void ClosedForms::add_communication(const Candidate& candidate, Account& account
   std::int64_t receive = 0;
   std::int64_t longest = 0;
   for (const UnitKind& kind : kinds(candidate)) {
-    const std::int64_t length = chunk(candidate, kind.layout);
+    const std::int64_t length = GradientReducer::chunk(
+        kind.layout, mesh.replicate, candidate.compute, base_.engine.limits, pieces_);
     longest = std::max(longest, length);
     if (mesh.shard == 1) continue;
     const View shape(nullptr, kind.layout.padded(), candidate.compute, nullptr);

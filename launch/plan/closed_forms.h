@@ -87,7 +87,6 @@ class ClosedForms {
   void keep_whole_units(const Candidate& candidate, ScheduleInputs& inputs, Windows& windows);
   const Windows& windows(const Candidate& candidate);
   UnitSize size_of_unit(const Candidate& candidate, const UnitKind& kind) const;
-  std::int64_t chunk(const Candidate& candidate, const FlatLayout& layout) const;
   void add_states(const Candidate& candidate, Account& account);
   void add_communication(const Candidate& candidate, Account& account);
   void add_host(const Candidate& candidate, Account& account) const;

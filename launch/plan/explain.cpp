@@ -18,6 +18,13 @@
 namespace zero {
 namespace {
 
+/// The figures, by the same formulas as the closed forms, and what each leaves out.
+struct Estimate {
+  std::string title;
+  std::vector<std::string> lines;
+  std::string leaves_out;
+};
+
 constexpr double kGiga = 1e9;
 constexpr double kSeven = 7e9;
 
@@ -162,32 +169,18 @@ std::int64_t cache_tokens(const std::vector<std::int64_t>& lengths, std::int64_t
   return tokens;
 }
 
-std::vector<Estimate> estimates(const ExplainQuestion& question) {
-  return {llama_estimate(),       small_estimate(),     stages_estimate(question),
-          activations_estimate(), precision_estimate(), cache_estimate()};
-}
-
 std::string explained(const ExplainQuestion& question) {
   std::string text =
       "GB is 10^9 bytes, GiB 2^30. What a run takes is planned: zero_plan --model, zero_train "
       "--plan.\n";
-  for (const Estimate& estimate : estimates(question)) {
+  for (const Estimate& estimate :
+       {llama_estimate(), small_estimate(), stages_estimate(question), activations_estimate(),
+        precision_estimate(), cache_estimate()}) {
     text += "\n" + estimate.title + "\n";
     for (const std::string& line : estimate.lines) text += "  " + line + "\n";
     text += "  leaves out: " + estimate.leaves_out + "\n";
   }
   return text;
-}
-
-nlohmann::ordered_json explained_json(const ExplainQuestion& question) {
-  using json = nlohmann::ordered_json;
-  json all = json::array();
-  for (const Estimate& estimate : estimates(question)) {
-    all.push_back({{"title", estimate.title},
-                   {"lines", estimate.lines},
-                   {"leaves_out", estimate.leaves_out}});
-  }
-  return {{"estimates", all}};
 }
 
 }  // namespace zero

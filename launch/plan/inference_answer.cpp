@@ -22,7 +22,7 @@ int world_of(const Machine& machine) {
 }
 
 /// Dtype and format of the weights.
-using Weights = std::pair<std::string, std::string>;
+using Weights = std::pair<DType, std::string>;
 
 std::vector<Weights> weights_of(const InferenceQuestion& question) {
   std::vector<std::string> formats = question.weights;
@@ -34,10 +34,12 @@ std::vector<Weights> weights_of(const InferenceQuestion& question) {
   }
   std::vector<Weights> all;
   for (const std::string& format : formats) {
-    std::vector<std::string> dtypes = question.dtypes;
-    if (dtypes.empty()) dtypes = {"bf16"};
-    if (question.dtypes.empty() && format == "dtype") dtypes = {"fp32", "bf16", "fp16"};
-    for (const std::string& dtype : dtypes) all.emplace_back(dtype, format);
+    std::vector<DType> dtypes = question.dtypes;
+    if (dtypes.empty()) dtypes = {DType::bf16};
+    if (question.dtypes.empty() && format == "dtype") {
+      dtypes = {DType::fp32, DType::bf16, DType::fp16};
+    }
+    for (const DType dtype : dtypes) all.emplace_back(dtype, format);
   }
   return all;
 }
@@ -71,7 +73,8 @@ InferenceRow planned_row(const InferenceQuestion& question, const Weights& weigh
                          const MeshShape& shape) {
   InferenceRow row{.flags = question.flags};
   GenerateFlags& flags = row.flags;
-  std::tie(flags.dtype, flags.weights) = weights;
+  flags.dtype = name_of(weights.first);
+  flags.weights = weights.second;
   flags.tensor = shape.tensor;
   flags.replicate = shape.replicate;
   flags.plan = true;
@@ -98,7 +101,7 @@ InferenceRow planned_row(const InferenceQuestion& question, const Weights& weigh
   return row;
 }
 
-constexpr const char* kRow = "{:<16} {:<13} {} {:>10}  {:<38} {:>8}\n";
+constexpr const char* kRow = "{:<16} {:<15} {} {:>10}  {:<38} {:>8}\n";
 
 std::string row_line(const InferenceRow& row) {
   const MeshShape& shape = row.plan.ranks.shape;

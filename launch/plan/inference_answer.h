@@ -19,11 +19,11 @@ struct InferenceQuestion {
   std::string model_text{};  ///< as it was given
   std::string folder{};      ///< of its config.json; empty: weights are elements
   Machine machine{};
-  int threads = 1;  ///< of a CPU's rank
+  int threads = 0;  ///< of a CPU's rank
   /// What all ways have in common: requests at once, blocks and format of the cache, what is kept.
   GenerateFlags flags{};
   std::vector<std::int64_t> tokens{};  ///< of requests, with their answers, in turn
-  std::vector<std::string> dtypes{};   ///< empty: all, and bf16 beside codes
+  std::vector<DType> dtypes{};         ///< empty: all, and bf16 beside codes
   std::vector<std::string> weights{};  ///< empty: all that the folder's weights can be
   std::vector<int> tensors{};          ///< empty: all that divide the ranks
 };
