@@ -48,6 +48,7 @@ TEST(Explained, ActivationsWithAndWithoutRecompute) {
   // its input: qkv 3 C, attended C, middle C, hidden 4 C in 4 B, 8 B of the second norm, 4 B for
   // each of 12 heads: 27,704 B; 2048 rows x 2 blocks saved are 108.2 MiB.
   EXPECT_EQ((3 + 1 + 1 + 4) * 768 * 4 + 8 + 12 * 4, 27'704);
+  EXPECT_THAT(text, HasSubstr("kept whole                  793.53 MiB\n"));
   EXPECT_THAT(text, HasSubstr("interval 4: blocks 0, 4, 8  685.31 MiB, 108.22 MiB less; 5.5 % of"));
   EXPECT_THAT(text, HasSubstr("88439808 parameters"));
 }
