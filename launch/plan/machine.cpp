@@ -51,8 +51,9 @@ class ClusterFields {
                section_.empty() ? "" : section_ + ": ", shown_value(object), fmt::join(keys, ", "));
     for (const auto& [key, value] : object.items()) {
       if (std::ranges::find(keys, key) != keys.end() || key.starts_with('_')) continue;
+      const std::string near = nearest_name(key, keys);
       fail("{}: there is no key \"{}\"{}; the keys are {}", source_, printable_line(joined(key)),
-           did_you_mean(key, keys), fmt::join(keys, ", "));
+           near.empty() ? "" : ": did you mean \"" + near + "\"?", fmt::join(keys, ", "));
     }
   }
 

@@ -85,7 +85,7 @@ TEST(Machines, AreGivenByAClusterFile) {
 
 TEST(Machines, OfABadClusterFileAreRefusedByKey) {
   EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memroy": "80GB"})"),
-              HasSubstr("c.json: there is no key \"memroy\": did you mean memory?"));
+              HasSubstr("c.json: there is no key \"memroy\": did you mean \"memory\"?"));
   EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memory": "80GB", "links": {"within": "1GB/s"}})"),
               AllOf(HasSubstr("there is no key \"links.within\""), HasSubstr("between_hosts")));
   EXPECT_THAT(cluster_refusal(R"({"memory": "80GB"})"), HasSubstr("c.json: devices is missing"));
