@@ -101,14 +101,9 @@ void mark_summed_uses(std::span<const Use> uses, std::span<Unit> units) {
 ScheduleInputs schedule_inputs(std::span<const Use> uses, std::span<const Unit> units,
                                const Sharding& sharding, const GradientReducer& reducer,
                                const EngineOptions& options) {
-  ScheduleInputs inputs{schedule_input(units, sharding, reducer, options), {}};
-  inputs.evaluation = inputs.training;
-  inputs.training.uses.assign(uses.begin(), uses.end());
-  for (const Use& use : uses) {
-    if (use.phase == Phase::forward || use.phase == Phase::both)
-      inputs.evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
-  }
-  return inputs;
+  ScheduleInput training = schedule_input(units, sharding, reducer, options);
+  training.uses.assign(uses.begin(), uses.end());
+  return with_evaluation(std::move(training));
 }
 
 std::vector<KeptBytes> kept_bytes(std::span<const Unit> units, const Sharding& sharding,

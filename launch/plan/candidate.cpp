@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -14,12 +14,22 @@
 #include "architecture/decoder_parameters.h"
 #include "base/error.h"
 #include "base/message_text.h"
+#include "engine/sharding.h"
 
 namespace zero {
 namespace {
 
 std::int64_t root_of(std::int64_t layers) {
   return std::max<std::int64_t>(1, std::lround(std::sqrt(static_cast<double>(layers))));
+}
+
+/// "none", "selective", "interval=4", "groups=6".
+std::string words(const RecomputeChoice& choice, char between) {
+  constexpr std::array kNames{"none", "selective", "interval", "groups"};
+  const std::string name = kNames.at(static_cast<std::size_t>(choice.kind));
+  return choice.kind < RecomputeChoice::Kind::interval
+             ? name
+             : fmt::format("{}{}{}", name, between, choice.count);
 }
 
 /// Whether the tensor axis can cut every layer.
@@ -150,38 +160,27 @@ RecomputePlan RecomputeChoice::plan(std::int64_t layers) const {
 }
 
 std::string RecomputeChoice::text() const {
-  switch (kind) {
-    case Kind::none:
-      return "none";
-    case Kind::selective:
-      return "selective";
-    case Kind::interval:
-      return count == 1 ? "full" : fmt::format("interval {}", count);
-    case Kind::groups:
-      return fmt::format("groups {}", count);
-  }
-  return "?";
+  return kind == Kind::interval && count == 1 ? "full" : words(*this, ' ');
 }
 
 RecomputeChoice RecomputeChoice::from(std::string_view text, std::int64_t layers,
                                       std::string_view place) {
-  if (text == "none") return {};
-  if (text == "selective") return {Kind::selective, 1};
   if (text == "full") return {Kind::interval, 1};
   if (text == "groups") return {Kind::groups, root_of(layers)};
-  for (const auto& [name, kind] : {std::pair{std::string_view("interval="), Kind::interval},
-                                   {std::string_view("groups="), Kind::groups}}) {
-    if (!text.starts_with(name)) continue;
-    const std::string_view number = text.substr(name.size());
-    std::int64_t count = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), count);
-    const bool whole = error == std::errc() && end == number.data() + number.size();
-    if (whole && count >= 1 && count <= layers) return {kind, count};
+  for (const Kind kind : {Kind::none, Kind::selective, Kind::interval, Kind::groups}) {
+    for (std::int64_t count = 1; count <= layers; ++count) {
+      if (text == words({kind, count}, '=')) return {kind, count};
+    }
   }
   fail(
       "{}: found \"{}\", expected none, selective, full, groups, or interval=N or groups=N with N "
       "from 1 to the model's {} layers",
       place, printable_line(text), layers);
+}
+
+int Candidate::partial_sums() const {
+  const int held = held_partials(static_cast<int>(accumulation));
+  return compute == DType::fp32 && held > 0 ? held - 1 : held;
 }
 
 std::vector<RecomputeChoice> usual_recomputes(std::int64_t layers) {
