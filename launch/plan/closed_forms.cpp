@@ -48,6 +48,19 @@ MemoryUse common_use(const TrainConfig& base) {
   return MemoryUse::of(*device);
 }
 
+/// The tensor rank with most heads: the first, whose shares are the longest, unless key/value heads
+/// that ranks hold together have unequal numbers of holders.
+int fullest_rank(const DecoderShape& model, int tensor) {
+  const auto queries = [&](int rank) {
+    return HeadSplit::of(model.heads, model.kv_heads, rank, tensor).queries.count;
+  };
+  int fullest = 0;
+  for (int rank = 1; rank < tensor; ++rank) {
+    if (queries(rank) > queries(fullest)) fullest = rank;
+  }
+  return fullest;
+}
+
 /// What a rank of a group of n sends of an all-gather or a reduce-scatter of `bytes`.
 double passed(double bytes, int n) { return bytes * (n - 1) / n; }
 
@@ -88,7 +101,7 @@ ClosedForms::ClosedForms(const TrainConfig& base, Machine machine)
       common_(common_use(base)),
       flop_per_token_(base.model.flop_per_token(base.data.sequence_length)) {}
 
-/// Asks a Decoder of the first tensor rank on a planning device.
+/// Asks a Decoder of the fullest tensor rank on a planning device.
 const ClosedForms::OfModel& ClosedForms::of_model(const Candidate& candidate) {
   const int tensor = candidate.mesh.tensor;
   const auto [found, made] =
@@ -98,7 +111,8 @@ const ClosedForms::OfModel& ClosedForms::of_model(const Candidate& candidate) {
   if (!made) return model;
   const auto device = planned_device(base_);
   const auto ranks =
-      planning::communicator(0, tensor, tensor == 1 ? BackendKind::local : backend_, device.get());
+      planning::communicator(fullest_rank(base_.model, tensor), tensor,
+                             tensor == 1 ? BackendKind::local : backend_, device.get());
   Mesh mesh(*ranks, {1, 1, tensor});
   EngineOptions options = base_.engine;
   options.compute = candidate.compute;
@@ -118,14 +132,14 @@ const ClosedForms::OfModel& ClosedForms::of_model(const Candidate& candidate) {
   return model;
 }
 
-/// Unit::lay_out() of the first tensor rank's slices.
+/// Unit::lay_out() of the fullest tensor rank's slices.
 const ClosedForms::Kinds& ClosedForms::kinds(const Candidate& candidate) {
   const MeshShape& mesh = candidate.mesh;
   const std::int64_t alignment = std::max(kAlignment, moment_block(candidate.moments));
   const auto [found, made] = kinds_.try_emplace({mesh.tensor, mesh.shard, alignment});
   if (!made) return found->second;
-  const DecoderParameters parameters(
-      DecoderSplit::of(base_.model, 0, mesh.tensor, DecoderSplit::Tables::cut));
+  const DecoderParameters parameters(DecoderSplit::of(
+      base_.model, fullest_rank(base_.model, mesh.tensor), mesh.tensor, DecoderSplit::Tables::cut));
   std::vector<int> backward_uses(parameters.units.size(), 0);
   for (const Use& use : of_model(candidate).order) {
     if (writes_gradients(use.phase)) ++backward_uses[static_cast<std::size_t>(use.unit.index)];

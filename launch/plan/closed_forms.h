@@ -28,7 +28,7 @@ struct StepWork {
 
 /// The bytes of a rank by formulas, for ranking thousands of candidates; what is shown of them is
 /// planned by the engine itself (exact_plan()), and a test holds the two within 1 % of each other.
-/// The rank is the first: shares along the tensor axis are longest first.
+/// The rank is the fullest: the first, unless key/value heads have unequal numbers of holders.
 ///
 /// With P = padded elements of all units, N shard ranks, e and 4 the bytes of an element in compute
 /// and in fp32, a = floor(log2(accumulation)):
@@ -76,7 +76,7 @@ class ClosedForms {
   /// What the model takes beside the engine's states, sends and asks of the engine.
   struct OfModel {
     MemoryUse memory{};
-    double sent = 0;  ///< bytes of the first tensor rank in a micro-batch
+    double sent = 0;  ///< bytes of the fullest tensor rank in a micro-batch
     std::vector<Use> order{};
   };
   class Account;
