@@ -18,8 +18,8 @@ namespace {
 
 TrainingQuestion drawn_question(Draw& draw, const std::string& data) {
   TrainingQuestion question{.model = drawn_model(draw),
-                            .sequence = draw.number(8, 64),
-                            .machine = {.devices = draw.one_of<int>({1, 2, 2, 3, 4, 4}),
+                            .sequence = draw.number(1, 64),
+                            .machine = {.devices = draw.one_of<int>({1, 2, 3, 4, 4}),
                                         .kind = DeviceKind::cpu,
                                         .memory = 4'000'000'000,
                                         .source = "drawn"},
@@ -27,7 +27,6 @@ TrainingQuestion drawn_question(Draw& draw, const std::string& data) {
   question.axes.micros = {1, 2, 3};
   question.axes.accumulations = {1, 2, 3, 4};
   question.axes.computes = {DType::fp32, DType::bf16, DType::fp16};
-  question.axes.tensors = {1, 2};
   return question;
 }
 
