@@ -231,4 +231,10 @@ class Ops {
 /// The operations of `device`, which must outlive them; throws zero::Error if it has none.
 std::unique_ptr<Ops> make_ops(Device& device);
 
+/// Whether this build has a GPU's operations.
+bool has_gpu_ops();
+/// A device without memory that stands for a GPU. In a build without a GPU's operations it has a
+/// CPU's (planning::open_gpu_memory()): every figure is the GPU's but the scratch of operations.
+std::unique_ptr<Device> plan_gpu();
+
 }  // namespace zero
