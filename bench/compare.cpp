@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bench/process.h"
+#include "launch/process/subprocess.h"
 #include "bench/product_rate.h"
 #include "bench/section.h"
 #include "bench/stepper.h"

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "bench/process.h"
+#include "launch/process/subprocess.h"
 #include "bench/timing.h"
 
 namespace zero::bench {
