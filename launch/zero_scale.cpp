@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>

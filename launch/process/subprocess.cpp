@@ -134,6 +134,8 @@ std::vector<pid_t> descendants() {
 constexpr std::chrono::milliseconds kLook{50};  // between two looks at a job's processes
 constexpr std::chrono::seconds kLastWords{5};   // of the others, once a program has failed
 
+constexpr std::chrono::seconds kGiveUp{30};  // after SIGKILL
+
 }  // namespace
 
 std::string shell_text(const Command& command) {
@@ -212,7 +214,8 @@ void Job::end(std::chrono::milliseconds grace) {
   for (bool asked = false;; std::this_thread::sleep_for(kLook)) {
     reap();
     const std::vector<pid_t> left = descendants();
-    if (left.empty()) return;
+    // One that a driver holds is beyond reach.
+    if (left.empty() || std::chrono::steady_clock::now() >= kill_at + kGiveUp) return;
     if (std::chrono::steady_clock::now() >= kill_at) signal = SIGKILL;
     if (signal == SIGTERM && asked) continue;
     for (const pid_t each : left) ::kill(each, signal);

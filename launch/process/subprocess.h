@@ -48,7 +48,8 @@ class Job {
   /// program fails has ended a few seconds later: the others may say why. Never blocks.
   std::optional<int> status();
   /// Asks all processes of the job to end (SIGTERM), ends them after `grace` (SIGKILL), also those
-  /// whose parents are gone, and waits until none is left.
+  /// whose parents are gone, and waits until none is left. On other hosts that is the launcher's
+  /// task.
   void end(std::chrono::milliseconds grace);
 
  private:
