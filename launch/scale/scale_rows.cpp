@@ -130,6 +130,9 @@ std::vector<ScaleRow> scale_rows(const ScaleReport& about, const std::vector<Sca
     row.units = units_of(about, row);
     const double peak = about.peak.product_rate / about.peak.cores * row.units;
     if (row.measured() && peak > 0) row.flop_share = row.median() * flop / peak;
+    if (row.flop_share > 1) {
+      row.remarks.emplace_back("above the peak, which was measured while others used the machine");
+    }
     rows.push_back(std::move(row));
   }
   for (ScaleRow& row : rows) {

@@ -211,9 +211,11 @@ void SweepRunner::say(const ScaleRun& run) {
     text += "failed: " + run.failure;
   } else {
     const RunFigures& found = run.figures;
-    text += fmt::format("{} tokens/s, {:.1f} ms a step, exposed {:.1f} %",
-                        count_text(found.tokens_per_second), 1e3 * found.step_seconds,
-                        100 * found.exposed_seconds / found.step_seconds);
+    text += fmt::format("{} tokens/s, {:.1f} ms a step", count_text(found.tokens_per_second),
+                        1e3 * found.step_seconds);
+    if (!run.point.is_baseline()) {
+      text += fmt::format(", exposed {:.1f} %", 100 * found.exposed_seconds / found.step_seconds);
+    }
   }
   console_.end_progress();
   console_.line(text);

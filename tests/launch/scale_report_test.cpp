@@ -16,6 +16,7 @@ namespace zero {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -77,6 +78,13 @@ TEST(ScaleRows, OfGpusIdealIsByRanksAndWithoutOneProcessBySmallestWorld) {
   EXPECT_NEAR(rows[1].efficiency, 0.75, 1e-9);
   EXPECT_EQ(rows[1].baseline, "strong, stage 0, 2 ranks");
   EXPECT_THAT(rows[1].remarks, ElementsAre("one run: its spread is not known"));
+}
+
+TEST(ScaleRows, APeakThatIsExceededIsDoubted) {
+  ScaleReport report = about();
+  report.peak.product_rate = 1;
+  EXPECT_THAT(scale_rows(report, {kStage0}, {run_of(kStage0, 1, 1000)})[0].remarks,
+              Contains(HasSubstr("above the peak")));
 }
 
 TEST(ScaleRows, NoiseAboveAnEffectIsNamed) {
