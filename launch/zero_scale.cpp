@@ -191,20 +191,24 @@ int measure(const Flags& flags, const zero::SweepRunner::Options& options,
   report.commands = runner.commands_text(points);
   report.machine = zero::facts_of_machine(report.sweep, options.program);
   report.peak = runner.peak();
-  if (ending != 0) return 128 + ending;
   if (!flags.peak.empty()) report.peak.product_rate = zero::compute_rate(flags.peak, "--peak");
   const auto keep = [&](const std::vector<zero::ScaleRun>& runs) {
     report.rows = zero::scale_rows(report, points, runs);
     zero::write_report(report, options.folder);
   };
   report.complete = false;
-  const std::vector<zero::ScaleRun> runs = runner.run(points, keep);
+  std::vector<zero::ScaleRun> runs;
+  if (ending == 0) runs = runner.run(points, keep);
   report.complete = ending == 0;
   keep(runs);
   console.end_progress();
   zero::print(zero::printable_text(report.markdown()));
   zero::print(fmt::format("\n{0}/report.html, {0}/report.md, {0}/report.json\n", options.folder));
-  if (ending != 0) return 128 + ending;
+  if (ending != 0) {
+    zero::print_error("zero_scale: ended by signal {}; what is measured stays in {}\n",
+                      ending.load(), options.folder);
+    return 128 + ending;
+  }
   return report.failed() ? kTrouble : 0;
 }
 

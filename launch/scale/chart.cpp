@@ -125,20 +125,23 @@ std::string line_chart(const std::string& title, const std::vector<ChartLine>& l
   if (worlds.empty() || most <= 0) return "";
   const Frame frame(worlds, most);
   std::string svg = frame.begin(title, text, kChartBottom + 18);
-  const double apart = std::min(10.0, frame.group() / static_cast<double>(lines.size() + 1));
-  double offset = -apart * static_cast<double>(lines.size() - 1) / 2;
+  const auto marked = static_cast<double>(
+      std::ranges::count_if(lines, [](const ChartLine& line) { return line.marked; }));
+  const double apart = std::min(10.0, frame.group() / (marked + 1));
+  double next = -apart * (marked - 1) / 2;
   for (const ChartLine& line : lines) {
+    const double offset = line.marked ? next : 0;
     std::string path;
     std::string marks;
     for (const ChartPoint& point : line.points) {
       fmt::format_to(std::back_inserter(path), "{}{:.1f},{:.1f}", path.empty() ? "M" : "L",
                      frame.x(point.world) + offset, frame.y(point.value));
-      if (line.style != "ideal") marks += mark_of(frame, line, point, offset, text);
+      if (line.marked) marks += mark_of(frame, line, point, offset, text);
     }
     svg += fmt::format("<path class=\"line {}{}\" d=\"{}\"/>\n", line.hollow ? "dashed " : "",
                        line.style, path) +
            marks;
-    offset += apart;
+    if (line.marked) next += apart;
   }
   return svg + "</svg>\n";
 }

@@ -24,6 +24,7 @@ struct ChartLine {
   std::string name;
   std::string style;    ///< a class of the page's style
   bool hollow = false;  ///< dashed, with hollow marks: predicted
+  bool marked = true;   ///< has marks, beside those of other lines
   std::vector<ChartPoint> points{};
 };
 

@@ -97,7 +97,9 @@ class ScalePage {
     return text +
            "<span><i class=\"hidden\"></i>hidden communication</span> "
            "<span>dotted: ideal</span> <span>bars on points: least and largest run</span> "
-           "<span>hollow, dashed: predicted</span> <span>line across a bar: planned</span></p>\n";
+           "<span>hollow, dashed: predicted</span> <span>line across a bar: planned (memory), "
+           "predicted "
+           "(exposed)</span> <span>s3t2: stage 3, tensor=2</span></p>\n";
   }
 
   /// The points that begin lines of that scaling, one a line.
@@ -140,13 +142,13 @@ class ScalePage {
     return drawn;
   }
 
-  /// Tokens/s at an efficiency of 1, as of the first line that has one.
-  ChartLine ideal_line(const ScalePoint& line) const {
-    ChartLine drawn{.name = "ideal", .style = "ideal"};
+  /// `value` of the rows that have an efficiency, of the worlds of a line.
+  template <typename Value>
+  ChartLine ideal_line(const ScalePoint& line, const Value& value) const {
+    ChartLine drawn{.name = "ideal", .style = "ideal", .marked = false};
     for (const ScaleRow& row : report_.rows) {
       if (row.efficiency <= 0 || !on_line(row, line)) continue;
-      const double rate = row.median() / row.efficiency;
-      drawn.points.push_back({.world = row.point.world, .value = rate, .low = rate, .high = rate});
+      drawn.points.push_back({.world = row.point.world, .value = value(row)});
     }
     return drawn;
   }
@@ -154,8 +156,10 @@ class ScalePage {
   std::string charts(Scaling scaling) const {
     const std::vector<ScalePoint> lines = lines_of(scaling);
     if (lines.empty()) return "";
-    std::vector<ChartLine> rates{ideal_line(lines.front())};
-    std::vector<ChartLine> efficiencies;
+    const auto at_ideal = [](const ScaleRow& row) { return row.median() / row.efficiency; };
+    std::vector<ChartLine> rates{ideal_line(lines.front(), at_ideal)};
+    std::vector<ChartLine> efficiencies{
+        ideal_line(lines.front(), [](const ScaleRow&) { return 1.0; })};
     std::vector<ChartLine> shares;
     for (const ScalePoint& line : lines) {
       rates.push_back(chart_line(line, [](const ScaleRow& row) { return row.median(); }));
@@ -180,13 +184,13 @@ class ScalePage {
            "</div>\n";
   }
 
-  ChartBar bar_of(const ScaleRow& row) const {
-    ChartBar bar{.world = row.point.world};
-    if (!row.point.is_baseline()) {
-      const auto at = std::ranges::find(names_, line_name(row.point)) - names_.begin();
-      const std::string mesh = row.point.mesh == SweepMesh() ? "" : fmt::format("/{}", at);
-      bar.name = fmt::format("s{}{}", row.point.stage, mesh);
-    }
+  /// Named "s3t2": stage 3, tensor=2.
+  static ChartBar bar_of(const ScaleRow& row) {
+    const SweepMesh& mesh = row.point.mesh;
+    ChartBar bar{.world = row.point.world, .name = fmt::format("s{}", row.point.stage)};
+    if (mesh.replicate > 1) bar.name += fmt::format("r{}", mesh.replicate);
+    if (mesh.tensor > 1) bar.name += fmt::format("t{}", mesh.tensor);
+    if (row.point.is_baseline()) bar.name = "one";
     return bar;
   }
 

@@ -64,7 +64,8 @@ std::vector<std::string> cells_of(const ScaleRow& row, bool with_predicted) {
     const RunFigures& found = row.figures;
     const double communication = found.communication_seconds;
     cells.insert(cells.end(),
-                 {fmt::format("{:.0f}", row.median()), percent(row.spread),
+                 {fmt::format("{:.0f}", row.median()),
+                  row.tokens_per_second.size() > 1 ? percent(row.spread) : "",
                   row.efficiency > 0 ? fmt::format("{:.2f}", row.efficiency) : "",
                   fmt::format("{:.1f}", 1e3 * found.step_seconds),
                   fmt::format("{:.1f}", 1e3 * found.exposed_seconds),

@@ -175,15 +175,14 @@ SweepRunner::Outcome SweepRunner::start(const Request& request, const std::strin
     console_.refresh(fmt::format("{}: {}{}", text, duration_text(outcome.seconds), left_text()));
     std::this_thread::sleep_for(kPoll);
   }
-  job.end(kGrace);
-  outcome.seconds = seconds_since(begin);
-  if (status && *status != 0) {
-    outcome.failure = failure_of(*status, output);
-  } else if (!status && !outcome.stopped) {
+  if (!status && !outcome.stopped) {
     const std::string last = reason_in({.output = whole_file(output)});
     outcome.failure = fmt::format("had not ended after {:g} s (--timeout); its last line: {}",
                                   options_.timeout, printable_line(last, 200));
   }
+  job.end(kGrace);
+  outcome.seconds = seconds_since(begin);
+  if (status && *status != 0) outcome.failure = failure_of(*status, output);
   return outcome;
 }
 
