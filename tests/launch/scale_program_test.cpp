@@ -21,7 +21,8 @@ const std::string kScale = ZERO_SCALE;
 const std::string kTiny =
     " --model family=gpt2,layers=1,width=32,heads=2,context=32,vocabulary=256 --sequence 16 "
     "--batch "
-    "4 --worlds 1,2 --stages 0,3 --scaling strong --repeats 2 --steps 3 --warmup 1 --dtype fp32 "
+    "4 --micro 2 --worlds 1,2 --stages 0,3 --scaling strong --repeats 2 --steps 3 --warmup 1 "
+    "--dtype fp32 "
     "--set run.threads=1 ";
 
 TEST(ScaleProgram, MeasuresTwoWorldsAndGoesOn) {

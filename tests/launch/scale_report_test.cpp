@@ -141,7 +141,7 @@ TEST(ScaleReport, IsAPageThatNeedsNoNetwork) {
   std::string page = report.html();
   EXPECT_THAT(page, AllOf(HasSubstr("<title>Scaling of tiny &lt;b&gt;</title>"),
                           HasSubstr("a &amp; b"), HasSubstr("tokens/s, of ideal"),
-                          HasSubstr("class=\"failed\">FAILED: killed / signal 9"),
+                          HasSubstr("class=\"failed\">FAILED: killed | signal 9"),
                           HasSubstr("class=\"bar c0\""), Not(HasSubstr("http")),
                           Not(HasSubstr("<script")), Not(HasSubstr("hollow c0\" cx"))));
   report.rows[1].predicted = PredictedFigures{.tokens_per_second = 790, .exposed_seconds = 0.04};

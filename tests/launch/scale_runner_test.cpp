@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "launch/plan/model_choice.h"
@@ -43,10 +46,10 @@ struct FakeSweep {
   }
 
   /// `first` runs before the log is written beside the configuration; each run adds a line to
-  /// the file `runs`.
+  /// the file `started`.
   void write_program(const std::string& first) const {
     const std::string path = folder.write(
-        "program", "#!/bin/sh\necho $2 >>" + folder.path("runs") + "\n" + first + "\ncp " +
+        "program", "#!/bin/sh\necho $2 >>" + folder.path("started") + "\n" + first + "\ncp " +
                        folder.path("log") + " \"$(dirname \"$2\")/run.log\"\n");
     ::chmod(path.c_str(), 0755);
   }
@@ -62,7 +65,7 @@ struct FakeSweep {
     return runner.run(points, [](const std::vector<ScaleRun>&) {});
   }
   std::int64_t started() const {
-    const std::string lines = folder.read("runs");
+    const std::string lines = folder.read("started");
     return std::count(lines.begin(), lines.end(), '\n');
   }
 
@@ -162,7 +165,7 @@ TEST(Job, EndsAllWhenOneFails) {
   const Scratch folder;
   Job job({{"sh", "-c", "exit 7"}, {"sh", "-c", "sleep 1000"}}, folder.path("out"));
   std::optional<int> status;
-  while (!(status = job.status())) continue;
+  while (!(status = job.status())) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(status, 7);
   job.end(std::chrono::milliseconds(0));
   EXPECT_THAT(error_of([&] { Job({{"/none/such"}}, folder.path("out")); }),
