@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -28,8 +27,6 @@
 
 namespace {
 
-using Kind = zero::Launcher::Kind;
-
 constexpr int kTrouble = 1;  // a run failed, or the sweep could not be done
 
 struct Flags {
@@ -40,7 +37,7 @@ struct Flags {
   std::string device = "cpu";
   bool no_baseline = false;
 
-  Kind launcher = Kind::local;
+  std::string launcher = "local";
   std::string hosts{};
   std::string hostfile{};
   std::string agent{};
@@ -100,15 +97,11 @@ void add_question(CLI::App& app, Flags& flags) {
 }
 
 void add_start(CLI::App& app, Flags& flags) {
-  const std::map<std::string, Kind> kinds{{"local", Kind::local},
-                                          {"mpirun", Kind::mpirun},
-                                          {"srun", Kind::srun},
-                                          {"torchrun", Kind::torchrun}};
   app.add_option("--launcher", flags.launcher,
                  "what starts the ranks: mpirun, srun, torchrun, or local, as threads of one "
-                 "process (local)")
-      ->transform(CLI::CheckedTransformer(kinds))
-      ->default_str("local");
+                 "process")
+      ->check(CLI::IsMember({"local", "mpirun", "srun", "torchrun"}))
+      ->capture_default_str();
   CLI::Option* const hosts =
       app.add_option("--hosts", flags.hosts,
                      "hosts and the ranks each takes, a:8,b:8; worlds fill one before the next; "
@@ -159,7 +152,7 @@ zero::Sweep sweep_of(const Flags& flags) {
 }
 
 zero::Launcher launcher_of(const Flags& flags) {
-  zero::Launcher launcher{.kind = flags.launcher,
+  zero::Launcher launcher{.kind = zero::launcher_kind(flags.launcher),
                           .agent = flags.agent,
                           .port = flags.port,
                           .flags = flags.launcher_flags,

@@ -13,6 +13,8 @@
 namespace zero {
 namespace {
 
+constexpr std::array<std::string_view, 4> kLauncherNames{"local", "mpirun", "srun", "torchrun"};
+
 void append(Command& command, const std::vector<std::string>& words) {
   command.insert(command.end(), words.begin(), words.end());
 }
@@ -93,8 +95,13 @@ std::vector<Command> torchrun_commands(const Launcher& launcher, int world,
 }  // namespace
 
 std::string_view name_of(Launcher::Kind kind) {
-  constexpr std::array<std::string_view, 4> kNames{"local", "mpirun", "srun", "torchrun"};
-  return kNames.at(static_cast<std::size_t>(kind));
+  return kLauncherNames.at(static_cast<std::size_t>(kind));
+}
+
+Launcher::Kind launcher_kind(std::string_view name) {
+  const auto* const found = std::ranges::find(kLauncherNames, name);
+  ZERO_CHECK(found != kLauncherNames.end(), "found no launcher {}", name);
+  return static_cast<Launcher::Kind>(found - kLauncherNames.begin());
 }
 
 std::vector<RankHost> Launcher::placement(int world) const {

@@ -37,6 +37,8 @@ struct Launcher {
 };
 
 std::string_view name_of(Launcher::Kind kind);
+/// The kind of that name, which must be one.
+Launcher::Kind launcher_kind(std::string_view name);
 
 /// The variables of this process that ranks on other hosts need as well: those of NCCL, UCX,
 /// libfabric, the engine, and the path of libraries. As NAME=VALUE.
