@@ -3,6 +3,8 @@
 #include "collectives/mesh.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "collectives/backends.h"
 
@@ -37,6 +39,22 @@ Mesh::~Mesh() {
   while (!owned_.empty()) owned_.pop_back();
 }
 
+std::vector<int> Mesh::ranks_along(const std::array<bool, kAxes>& axes) const {
+  std::vector<int> ranks{0};
+  for (const Axis axis : kAllAxes) {
+    const auto place = static_cast<std::size_t>(axis);
+    const int from = axes[place] ? 0 : index(axis);
+    const int to = axes[place] ? size(axis) : from + 1;
+    std::vector<int> longer;
+    longer.reserve(ranks.size() * static_cast<std::size_t>(to - from));
+    for (const int rank : ranks) {
+      for (int at = from; at < to; ++at) longer.push_back(rank * size(axis) + at);
+    }
+    ranks = std::move(longer);
+  }
+  return ranks;
+}
+
 Communicator& Mesh::group(std::array<bool, kAxes> axes) {
   Part part;
   for (const Axis axis : kAllAxes) {
@@ -54,7 +72,8 @@ Communicator& Mesh::group(std::array<bool, kAxes> axes) {
     groups_.push_back({axes, &world_});
     return world_;
   }
-  owned_.push_back(planning::part(world_, part.rank, part.ranks));
+  owned_.push_back(
+      planning::part(world_, part.rank, part.ranks, [&] { return ranks_along(axes); }));
   if (!owned_.back()) {
     owned_.back() = part.ranks == 1 ? local::single() : world_.split(part.number, part.rank);
   }
@@ -66,7 +85,12 @@ Communicator& Mesh::split(Axis axis, const Part& part) {
   std::array<bool, kAxes> axes{};
   axes[static_cast<std::size_t>(axis)] = true;
   Communicator& whole = group(axes);
-  owned_.push_back(planning::part(whole, part.rank, part.ranks));
+  // A plan knows no other rank's part: it takes them to be adjacent.
+  owned_.push_back(planning::part(whole, part.rank, part.ranks, [&] {
+    std::vector<int> ranks(static_cast<std::size_t>(part.ranks));
+    std::iota(ranks.begin(), ranks.end(), whole.rank() - part.rank);
+    return ranks;
+  }));
   if (!owned_.back()) owned_.back() = whole.split(part.number, part.rank);
   return *owned_.back();
 }
