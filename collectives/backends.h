@@ -82,7 +82,7 @@ struct PlannedCollective {
   Operation operation = Operation::barrier;
   DType dtype = DType::fp32;
   std::int64_t total_bytes = 0;  ///< payload over all slices
-  std::int64_t own_bytes = 0;    ///< of this rank's slice
+  std::int64_t own_bytes = 0;    ///< of this rank's slice; 0: a gathered one that is in place
   /// An all-gather to memory of allocate_shared(): ranks of one host write it once.
   bool to_shared_memory = false;
   const std::vector<int>& ranks;  ///< of the world, in the group's order

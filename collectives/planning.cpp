@@ -87,10 +87,11 @@ class PlanningBackend final : public CollectiveBackend {
   }
 
   void all_gather(View mine, const Slices& full, Stream& stream, const Tag&) override {
+    const bool in_place = mine.data() == full.of(rank_).data();
     take(stream, {.operation = Operation::all_gather,
                   .dtype = mine.dtype(),
                   .total_bytes = full.total() * size_of(mine.dtype()),
-                  .own_bytes = mine.bytes(),
+                  .own_bytes = in_place ? 0 : mine.bytes(),
                   .to_shared_memory = shares(full.buffer),
                   .ranks = ranks_,
                   .rank = rank_});

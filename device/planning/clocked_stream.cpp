@@ -85,11 +85,11 @@ void ClockedStream::run_until(const std::function<double(double begin)>& end) {
 }
 
 void ClockedStream::do_submit(std::string_view what, Work /*work*/) {
-  const double seconds = clock_->options().times->seconds(lane_, what, std::exchange(announced_, 0));
+  const double seconds =
+      clock_->options().times->seconds(lane_, what, std::exchange(announced_, 0));
   const bool compute = lane_ == WorkTimes::Lane::compute;
-  run_until([&](double begin) {
-    return compute ? clock_->computed(begin, seconds) : begin + seconds;
-  });
+  run_until(
+      [&](double begin) { return compute ? clock_->computed(begin, seconds) : begin + seconds; });
 }
 
 void ClockedStream::do_submit_host(std::string_view /*what*/, Work /*work*/) {

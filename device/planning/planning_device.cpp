@@ -149,8 +149,8 @@ std::unique_ptr<Device> open(int threads, MemorySpace memory, DeviceKind kind,
 }
 
 std::unique_ptr<Device> open_gpu_memory(const ClockOptions& clock) {
-  return std::make_unique<PlanningDevice>(1, MemorySpace::device, DeviceKind::cpu,
-                                          DeviceKind::cuda, Streams(clock));
+  return std::make_unique<PlanningDevice>(1, MemorySpace::device, DeviceKind::cpu, DeviceKind::cuda,
+                                          Streams(clock));
 }
 
 }  // namespace zero::planning

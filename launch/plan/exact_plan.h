@@ -13,8 +13,9 @@ namespace zero {
 /// except the scratch of operations.
 bool plans_gpu_operations();
 
-/// The planning device for a run of `config` in this build.
-std::unique_ptr<Device> planned_device(const TrainConfig& config);
+/// The planning device for a run of `config` in this build, with `clock` if it has times.
+std::unique_ptr<Device> planned_device(const TrainConfig& config,
+                                       const planning::ClockOptions& clock = {});
 
 /// Memory of the largest rank and bytes that the first sends in a step, as the engine itself plans
 /// them.
