@@ -22,6 +22,25 @@ std::array<int, kAxes> places_of(int rank, const MeshShape& shape) {
   return places;
 }
 
+/// The ranks that differ from the one at `places` only along `axes`, in rank order.
+std::vector<int> ranks_along(const std::array<bool, kAxes>& axes, const MeshShape& shape,
+                             const std::array<int, kAxes>& places) {
+  std::vector<int> ranks{0};
+  for (const Axis axis : kAllAxes) {
+    const auto at = static_cast<std::size_t>(axis);
+    const int size = shape.size(axis);
+    const int from = axes[at] ? 0 : places[at];
+    const int to = axes[at] ? size : from + 1;
+    std::vector<int> longer;
+    longer.reserve(ranks.size() * static_cast<std::size_t>(to - from));
+    for (const int rank : ranks) {
+      for (int place = from; place < to; ++place) longer.push_back(rank * size + place);
+    }
+    ranks = std::move(longer);
+  }
+  return ranks;
+}
+
 }  // namespace
 
 Mesh::Mesh(Communicator& world, const MeshShape& shape)
@@ -37,22 +56,6 @@ Mesh::Mesh(Communicator& world, const MeshShape& shape)
 // Splits end before the communicators they were split from.
 Mesh::~Mesh() {
   while (!owned_.empty()) owned_.pop_back();
-}
-
-std::vector<int> Mesh::ranks_along(const std::array<bool, kAxes>& axes) const {
-  std::vector<int> ranks{0};
-  for (const Axis axis : kAllAxes) {
-    const auto place = static_cast<std::size_t>(axis);
-    const int from = axes[place] ? 0 : index(axis);
-    const int to = axes[place] ? size(axis) : from + 1;
-    std::vector<int> longer;
-    longer.reserve(ranks.size() * static_cast<std::size_t>(to - from));
-    for (const int rank : ranks) {
-      for (int at = from; at < to; ++at) longer.push_back(rank * size(axis) + at);
-    }
-    ranks = std::move(longer);
-  }
-  return ranks;
 }
 
 Communicator& Mesh::group(std::array<bool, kAxes> axes) {
@@ -72,8 +75,8 @@ Communicator& Mesh::group(std::array<bool, kAxes> axes) {
     groups_.push_back({axes, &world_});
     return world_;
   }
-  owned_.push_back(
-      planning::part(world_, part.rank, part.ranks, [&] { return ranks_along(axes); }));
+  owned_.push_back(planning::part(world_, part.rank, part.ranks,
+                                  [&] { return ranks_along(axes, shape_, index_); }));
   if (!owned_.back()) {
     owned_.back() = part.ranks == 1 ? local::single() : world_.split(part.number, part.rank);
   }

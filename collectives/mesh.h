@@ -53,8 +53,6 @@ class Mesh {
     Communicator* communicator = nullptr;
   };
   Communicator& group(std::array<bool, kAxes> axes);
-  /// The ranks that differ from this one only along `axes`, in rank order.
-  std::vector<int> ranks_along(const std::array<bool, kAxes>& axes) const;
 
   MeshShape shape_;
   std::array<int, kAxes> index_{};

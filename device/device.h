@@ -181,36 +181,16 @@ int visible_devices();
 
 namespace planning {
 
-/// How long work would take: the durations of a planning device's virtual clock.
-class WorkTimes {
- public:
-  enum class Lane : std::uint8_t { compute, communication, transfer };  ///< the device's streams
-
-  virtual ~WorkTimes() = default;
-  /// Seconds of the work submitted as `what` that reads and writes `bytes` (Stream::announce; 0:
-  /// not told), alone on the device. Called once for each piece of work, in submission order.
-  virtual double seconds(Lane lane, std::string_view what, std::int64_t bytes) = 0;
-};
-
-/// The virtual clock of a planning device.
-struct ClockOptions {
-  WorkTimes* times = nullptr;   ///< must outlive the device; null: no clock, streams drop work
-  bool inline_compute = false;  ///< the host thread runs the compute stream's work itself: CPUs
-  double submit_seconds = 0;    ///< of the host, to submit a piece of work
-  double compute_share = 1;     ///< of compute's speed that is left while communication runs
-};
-
 /// A device without memory: allocations only charge the ledger (their addresses are distinct,
-/// aligned and unmapped), streams drop work, or with a clock count its time. A plan runs the code
-/// of a run on this device, so the two cannot drift; `memory` must be that of the run's device
-/// (device for a GPU), `kind` its kind, which selects its operations, its optimizers and its arena
-/// layout.
+/// aligned and unmapped), streams drop work. A plan runs the code of a run on this device, so the
+/// two cannot drift; `memory` must be that of the run's device (device for a GPU), `kind` its kind,
+/// which selects its operations, its optimizers and its arena layout.
 std::unique_ptr<Device> open(int threads = 1, MemorySpace memory = MemorySpace::host,
-                             DeviceKind kind = DeviceKind::cpu, const ClockOptions& clock = {});
+                             DeviceKind kind = DeviceKind::cpu);
 /// The same with a GPU's memory, pieces and arenas, but a CPU's operations and optimizers: for
 /// plans of GPUs in a build without CUDA. All figures are the GPU's, except the scratch of
 /// operations.
-std::unique_ptr<Device> open_gpu_memory(const ClockOptions& clock = {});
+std::unique_ptr<Device> open_gpu_memory();
 
 }  // namespace planning
 

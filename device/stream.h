@@ -105,9 +105,6 @@ class Stream {
   /// Queues host code, which runs in stream order on some host thread. The code may access host
   /// memory only, and must not call any device, stream or communicator.
   void submit_host(std::string_view what, Work work);
-  /// The bytes that the next piece of work reads and writes, for a stream that runs nothing and
-  /// estimates its time.
-  virtual void announce(std::int64_t /*bytes*/) {}
   /// Whether submitted work fills a native queue of the device (CUDA); otherwise the stream runs
   /// the work itself.
   virtual bool enqueues() const { return false; }

@@ -6,6 +6,7 @@
 
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
+#include "device/planning/clock.h"
 
 namespace zero::cpu {
 namespace {
@@ -22,18 +23,18 @@ std::int64_t bytes_of(const std::vector<View>& views) {
 
 void CpuKernels::convert(Stream& stream, View from, View to) {
   check_convert(from, to);
-  stream.announce(from.bytes() + to.bytes());
+  planning::announce(stream, from.bytes() + to.bytes());
   stream.submit("convert",
                 [from, to, threads = threads_on(stream)] { cpu::convert(from, to, threads); });
 }
 
 void CpuKernels::zero(Stream& stream, View view) {
-  stream.announce(view.bytes());
+  planning::announce(stream, view.bytes());
   stream.submit("zero", [view, threads = threads_on(stream)] { cpu::zero(view, threads); });
 }
 
 void CpuKernels::poison(Stream& stream, View view) {
-  stream.announce(view.bytes());
+  planning::announce(stream, view.bytes());
   stream.submit("poison", [view, threads = threads_on(stream)] { cpu::poison(view, threads); });
 }
 
@@ -51,7 +52,8 @@ void CpuKernels::generate(Stream& stream, View to, Source source) {
 
 void CpuKernels::tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) {
   check_tree_reduce(inputs, epilogue);
-  stream.announce(bytes_of(inputs) + bytes_of(epilogue.addends) + epilogue.destination.bytes());
+  planning::announce(stream,
+                     bytes_of(inputs) + bytes_of(epilogue.addends) + epilogue.destination.bytes());
   stream.submit("tree_reduce",
                 [inputs = std::move(inputs), epilogue = std::move(epilogue),
                  threads = threads_on(stream)] { cpu::tree_reduce(inputs, epilogue, threads); });
@@ -59,7 +61,7 @@ void CpuKernels::tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpi
 
 void CpuKernels::combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) {
   check_combine(inputs, to);
-  stream.announce(bytes_of(inputs) + to.bytes());
+  planning::announce(stream, bytes_of(inputs) + to.bytes());
   stream.submit("combine", [inputs = std::move(inputs), op, to] { cpu::combine(inputs, op, to); });
 }
 

@@ -108,6 +108,10 @@ void ClockedStream::do_wait(const Event& event) {
 
 Event ClockedStream::record() { return Event(std::make_shared<VirtualEvent>(clock_, time_)); }
 
+void announce(Stream& stream, std::int64_t bytes) {
+  if (auto* const clocked = dynamic_cast<ClockedStream*>(&stream)) clocked->announce(bytes);
+}
+
 Mark ClockedStream::mark() {
   return Mark(std::make_shared<VirtualMark>(std::max(time_, clock_->host())));
 }

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "device/device.h"
+#include "device/planning/clock.h"
 #include "device/stream.h"
 
 namespace zero::planning {
@@ -49,7 +49,7 @@ class ClockedStream final : public Stream {
   Mark mark() override;
   void synchronize() override { clock_->host_reaches(time_); }
   double waited_seconds() const override { return waited_; }
-  void announce(std::int64_t bytes) override { announced_ = bytes; }
+  void announce(std::int64_t bytes) { announced_ = bytes; }
 
   /// The virtual time up to which this stream has work.
   double time() const { return time_; }

@@ -142,15 +142,21 @@ class PlanningDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> open(int threads, MemorySpace memory, DeviceKind kind,
-                             const ClockOptions& clock) {
+std::unique_ptr<Device> open(const ClockOptions& clock, int threads, MemorySpace memory,
+                             DeviceKind kind) {
   ZERO_CHECK(threads > 0, "planning device: threads is {}, expected at least 1", threads);
   return std::make_unique<PlanningDevice>(threads, memory, kind, kind, Streams(clock));
+}
+
+std::unique_ptr<Device> open(int threads, MemorySpace memory, DeviceKind kind) {
+  return open(ClockOptions(), threads, memory, kind);
 }
 
 std::unique_ptr<Device> open_gpu_memory(const ClockOptions& clock) {
   return std::make_unique<PlanningDevice>(1, MemorySpace::device, DeviceKind::cpu, DeviceKind::cuda,
                                           Streams(clock));
 }
+
+std::unique_ptr<Device> open_gpu_memory() { return open_gpu_memory(ClockOptions()); }
 
 }  // namespace zero::planning

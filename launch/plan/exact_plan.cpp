@@ -45,8 +45,7 @@ bool plans_gpu_operations() {
 std::unique_ptr<Device> planned_device(const TrainConfig& config,
                                        const planning::ClockOptions& clock) {
   const bool foreign = config.run.device == DeviceKind::cuda && !plans_gpu_operations();
-  return foreign ? planning::open_gpu_memory(clock)
-                 : plan_device(config, MemorySpace::host, clock);
+  return foreign ? planning::open_gpu_memory(clock) : plan_device(config, MemorySpace::host, clock);
 }
 
 ExactPlan exact_plan(const TrainConfig& config, BackendKind backend) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "device/planning/clock.h"
 #include "launch/train/plan.h"
 
 namespace zero {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/dtype.h"
-#include "device/device.h"
+#include "device/planning/clock.h"
 #include "launch/plan/machine.h"
 #include "launch/simulate/operation_rates.h"
 #include "model/unit_listener.h"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/planning/clock.h"
 #include "engine/counted_mesh.h"
 #include "launch/train/live_memory.h"
 
