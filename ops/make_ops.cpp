@@ -25,9 +25,9 @@ bool has_gpu_ops() {
   return built_in;
 }
 
-std::unique_ptr<Device> plan_gpu() {
-  if (!has_gpu_ops()) return planning::open_gpu_memory();
-  return planning::open(1, MemorySpace::device, DeviceKind::cuda);
+std::unique_ptr<Device> plan_gpu(const planning::ClockOptions& clock) {
+  if (!has_gpu_ops()) return planning::open_gpu_memory(clock);
+  return planning::open(clock, 1, MemorySpace::device, DeviceKind::cuda);
 }
 
 std::unique_ptr<InferenceOps> make_inference_ops(Device& device) {

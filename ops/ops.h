@@ -11,6 +11,7 @@
 
 #include "architecture/rotary.h"
 #include "device/device.h"
+#include "device/planning/clock.h"
 #include "ops/op_shapes.h"
 
 namespace zero {
@@ -235,6 +236,6 @@ std::unique_ptr<Ops> make_ops(Device& device);
 bool has_gpu_ops();
 /// A device without memory that stands for a GPU. In a build without a GPU's operations it has a
 /// CPU's (planning::open_gpu_memory()): every figure is the GPU's but the scratch of operations.
-std::unique_ptr<Device> plan_gpu();
+std::unique_ptr<Device> plan_gpu(const planning::ClockOptions& clock = {});
 
 }  // namespace zero

@@ -29,8 +29,10 @@ ExactPlan plan_rank(const TrainConfig& config, int rank, BackendKind backend) {
 
 }  // namespace
 
-std::unique_ptr<Device> planned_device(const TrainConfig& config) {
-  return config.run.device == DeviceKind::cuda ? plan_gpu() : plan_device(config);
+std::unique_ptr<Device> planned_device(const TrainConfig& config,
+                                       const planning::ClockOptions& clock) {
+  return config.run.device == DeviceKind::cuda ? plan_gpu(clock)
+                                               : plan_device(config, MemorySpace::host, clock);
 }
 
 ExactPlan exact_plan(const TrainConfig& config, BackendKind backend) {

@@ -4,12 +4,14 @@
 
 #include <memory>
 
+#include "device/planning/clock.h"
 #include "launch/train/plan.h"
 
 namespace zero {
 
-/// The planning device for a run of `config`; of a GPU, plan_gpu().
-std::unique_ptr<Device> planned_device(const TrainConfig& config);
+/// The planning device for a run of `config`, with `clock` if it has times; of a GPU, plan_gpu().
+std::unique_ptr<Device> planned_device(const TrainConfig& config,
+                                       const planning::ClockOptions& clock = {});
 
 /// Memory of the largest rank and bytes that the first sends in a step, as the engine itself plans
 /// them.
