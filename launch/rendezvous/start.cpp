@@ -253,20 +253,28 @@ constexpr std::string_view kTalkThroughMpi =
     "the ranks are on several hosts and compute on the CPU, and between hosts CPUs talk through "
     "MPI alone: start them with mpirun, or with srun --mpi=pmix";
 
+/// The same on all ranks: MPI if every rank asks for it, and can.
+BetweenHosts agreed(const StoreRank& self, BetweenHosts between) {
+  const bool mine = between == BetweenHosts::mpi && mpi::can_form_job();
+  const std::vector<std::string> all = all_gather_texts(self, "start/mpi", mine ? "yes" : "no");
+  return std::ranges::count(all, "yes") == self.size ? BetweenHosts::mpi : BetweenHosts::nccl;
+}
+
 }  // namespace
 
 void check_cpu_ranks_can_talk(const Start& start) {
   const bool by_store = start.by == Start::By::variables || start.by == Start::By::slurm;
-  ZERO_CHECK(!by_store || start.world == 1 || start.spread != Spread::several_hosts,
-             "[rank {}] {}{}", start.rank, kTalkThroughMpi,
-             mpi::available() ? "" : ", and build with -DZERO_MPI=ON");
+  ZERO_CHECK(
+      !by_store || start.world == 1 || start.spread != Spread::several_hosts || mpi::can_form_job(),
+      "[rank {}] {}; or build with {}", start.rank, kTalkThroughMpi,
+      mpi::available() ? "PMIx (libpmix-dev)" : "-DZERO_MPI=ON");
 }
 
 void check_cpu_ranks_can_talk(const Communicator& ranks) {
   if (ranks.backend() == BackendKind::store) throw AgreedError(std::string(kTalkThroughMpi));
 }
 
-int run_ranks(const Start& start, int* argc, char*** argv,
+int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report) {
   check_started(start);
@@ -298,13 +306,18 @@ int run_ranks(const Start& start, int* argc, char*** argv,
                   .report = reports ? report : nullptr});
   const StoreRank self{store, start.rank, start.world};
   const std::vector<std::string> hosts = all_gather_texts(self, "start/host", host_name());
-  const bool together = std::ranges::count(hosts, hosts.front()) == start.world;
-  return body(together ? *host::world(self) : *store_only::world(self, hosts));
+  if (std::ranges::count(hosts, hosts.front()) == start.world) return body(*host::world(self));
+  if (agreed(self, between) == BetweenHosts::nccl) return body(*store_only::world(self, hosts));
+  const auto job = mpi::form_job(self, hosts);
+  const auto world = mpi::world(argc, argv);
+  check_mpi_world(start, world->size());
+  return body(*world);
 }
 
 BackendKind planned_backend(const Start& start, int world) {
   if (start.by == Start::By::threads || world == 1) return BackendKind::local;
-  if (start.world > 1 && start.by != Start::By::mpirun) return BackendKind::host;
+  const bool forms_job = start.spread == Spread::several_hosts && mpi::can_form_job();
+  if (start.world > 1 && start.by != Start::By::mpirun && !forms_job) return BackendKind::host;
   return mpi::available() ? BackendKind::mpi : BackendKind::local;
 }
 

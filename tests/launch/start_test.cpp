@@ -199,7 +199,8 @@ TEST(Start, ProcessesOfASlurmJobThatSrunDidNotStartAreAlone) {
                 HasSubstr("Slurm has given this job 4 tasks, and this process, which srun did not "
                           "start, is alone: start the ranks with srun (srun -n 4 ...) or mpirun; "
                           "for one rank here, or several in this process, give --local-ranks"));
-    EXPECT_THAT(error_of([&] { run_ranks(start, nullptr, nullptr, {}); }), HasSubstr("4 tasks"));
+    EXPECT_THAT(error_of([&] { run_ranks(start, BetweenHosts::mpi, nullptr, nullptr, {}); }),
+                HasSubstr("4 tasks"));
     EXPECT_EQ(error_of([&] { check_started(started(variables, 1)); }), "no error");
     EXPECT_EQ(started(with(variables, kTorchrun)).by, Start::By::variables);
     EXPECT_EQ(started(with(variables, {{"OMPI_COMM_WORLD_SIZE", "4"}}), kNoLocalRanks,
