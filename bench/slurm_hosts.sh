@@ -31,7 +31,7 @@ ClusterName=zero
 SlurmctldHost=$1
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket=$munge_folder/socket
+AuthInfo=socket=$munge_folder/socket,cred_expire=5
 CredType=cred/munge
 StateSaveLocation=$folder/state
 SlurmctldPidFile=$folder/slurmctld.pid
@@ -46,7 +46,7 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
-SchedulerParameters=requeue_delay=1,sched_interval=2
+SchedulerParameters=sched_interval=2
 SwitchType=switch/none
 ReturnToService=2
 JobRequeue=1
