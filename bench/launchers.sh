@@ -49,7 +49,7 @@ JSON
 export ZERO_JOB_SECRET_FILE=$scratch/secret ZERO_TRAIN=$train ZERO_SRUN=--mpi=pmix
 failures=0
 
-hash_of() { sed -n 's/.*"state_hash":"\{0,1\}\([^",}]*\).*/\1/p' "$1" 2>/dev/null | tail -n 1; }
+hash_of() { sed -n 's/.*"state_hash":"\{0,1\}\([^",}]*\).*/\1/p' "$1" 2>/dev/null | tail -n 1 || true; }
 
 # Prints one line of the table. Arguments: name, status, folder of the run and its output.
 compare() {

@@ -49,8 +49,9 @@ class Facts {
   }
 
   void add(const char* key, const void* value, pmix_data_type_t type) {
-    PMIX_INFO_CONSTRUCT(&facts_.emplace_back());
-    ::PMIx_Info_load(&facts_.back(), key, value, type);
+    pmix_info_t& fact = facts_.emplace_back();
+    PMIX_INFO_CONSTRUCT(&fact);
+    check_pmix(::PMIx_Info_load(&fact, key, value, type), key);
   }
   void add(const char* key, const std::string& text) { add(key, text.c_str(), PMIX_STRING); }
   void add(const char* key, std::uint32_t number) { add(key, &number, PMIX_UINT32); }
@@ -59,13 +60,19 @@ class Facts {
     const auto number = static_cast<pmix_rank_t>(rank);
     add(key, &number, PMIX_PROC_RANK);
   }
-  /// Copies the facts of one rank.
-  void add_of_rank(Facts& facts) {
-    pmix_data_array_t array{};
-    array.type = PMIX_INFO;
-    array.size = facts.facts_.size();
-    array.array = facts.facts_.data();
-    add(PMIX_PROC_DATA, &array, PMIX_DATA_ARRAY);
+  /// Copies the facts of one rank. By hand: PMIx_Info_load() takes no arrays.
+  void add_of_rank(const Facts& rank) {
+    pmix_data_array_t* array = nullptr;
+    PMIX_DATA_ARRAY_CREATE(array, rank.facts_.size(), PMIX_INFO);
+    auto* const copies = static_cast<pmix_info_t*>(array->array);
+    for (std::size_t i = 0; i < rank.facts_.size(); ++i) {
+      check_pmix(::PMIx_Info_xfer(&copies[i], &rank.facts_[i]), "PMIx_Info_xfer");
+    }
+    pmix_info_t& fact = facts_.emplace_back();
+    PMIX_INFO_CONSTRUCT(&fact);
+    PMIX_LOAD_KEY(fact.key, PMIX_PROC_DATA);
+    fact.value.type = PMIX_DATA_ARRAY;
+    fact.value.data.darray = array;
   }
 
   pmix_info_t* data() { return facts_.data(); }
@@ -148,10 +155,10 @@ void add_map(Facts& facts, const JobLayout& layout) {
   const std::string hosts = fmt::format("{}", fmt::join(layout.hosts, ","));
   char* packed = nullptr;
   check_pmix(::PMIx_generate_regex(hosts.c_str(), &packed), "PMIx_generate_regex");
-  facts.add(PMIX_NODE_MAP, packed, PMIX_REGEX);
+  facts.add(PMIX_NODE_MAP, packed, PMIX_STRING);
   const std::string of_hosts = fmt::format("{}", fmt::join(ranks, ";"));
   check_pmix(::PMIx_generate_ppn(of_hosts.c_str(), &packed), "PMIx_generate_ppn");
-  facts.add(PMIX_PROC_MAP, packed, PMIX_REGEX);
+  facts.add(PMIX_PROC_MAP, packed, PMIX_STRING);
 }
 
 void describe(const JobLayout& layout) {
