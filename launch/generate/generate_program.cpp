@@ -257,7 +257,7 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   Interrupts interrupts;
   check_cpu_ranks_can_talk(flags.start);
   return run_ranks(
-      flags.start, argc, argv,
+      flags.start, BetweenHosts::mpi, argc, argv,
       [&](Communicator& world) { return answer_in(world, flags, interrupts); }, say_line);
 }
 

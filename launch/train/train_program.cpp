@@ -387,12 +387,13 @@ int train(const TrainFlags& flags, int* argc, char*** argv) {
     return end;
   });
   // Before the ranks are asked for what they need to meet.
-  if (is_of_cpu(flags)) check_cpu_ranks_can_talk(flags.start);
+  const bool of_cpu = is_of_cpu(flags);
+  if (of_cpu) check_cpu_ranks_can_talk(flags.start);
   const auto report = [](const std::string& text) {
     print_to_stderr(fmt::format("zero_train: {}\n", text));
   };
   return run_ranks(
-      flags.start, argc, argv,
+      flags.start, of_cpu ? BetweenHosts::mpi : BetweenHosts::nccl, argc, argv,
       [&](Communicator& communicator) { return train_as(communicator, flags, state); }, report);
 }
 
