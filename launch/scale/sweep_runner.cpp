@@ -148,11 +148,12 @@ bool SweepRunner::read_result(const Request& request, ScaleRun& run) const {
   return true;
 }
 
-std::string SweepRunner::left_text() const {
+std::string SweepRunner::left_text(double seconds) const {
   if (durations_.empty()) return "";
   const double mean = std::accumulate(durations_.begin(), durations_.end(), 0.0) /
                       static_cast<double>(durations_.size());
-  return fmt::format(", about {} left", duration_text(mean * static_cast<double>(total_ - done_)));
+  const double left = std::max(0.0, mean - seconds) + mean * static_cast<double>(total_ - done_);
+  return fmt::format(", about {} left", duration_text(left));
 }
 
 /// Runs the commands of a request until they end, are stopped, or their time is over.
@@ -172,7 +173,8 @@ SweepRunner::Outcome SweepRunner::start(const Request& request, const std::strin
     outcome.seconds = seconds_since(begin);
     outcome.stopped = options_.stopped && options_.stopped();
     if (outcome.stopped || outcome.seconds > options_.timeout) break;
-    console_.refresh(fmt::format("{}: {}{}", text, duration_text(outcome.seconds), left_text()));
+    console_.refresh(
+        fmt::format("{}: {}{}", text, duration_text(outcome.seconds), left_text(outcome.seconds)));
     std::this_thread::sleep_for(kPoll);
   }
   if (!status && !outcome.stopped) {

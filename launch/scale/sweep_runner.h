@@ -72,7 +72,8 @@ class SweepRunner {
   Outcome start(const Request& request, const std::string& text);
   bool measure(const Request& wanted, ScaleRun& run);
   std::string data_file(std::int64_t vocabulary, std::int64_t tokens) const;
-  std::string left_text() const;
+  /// How long the sweep takes yet, `seconds` into a run; empty before the first has ended.
+  std::string left_text(double seconds) const;
   void say(const ScaleRun& run);
 
   const Sweep& sweep_;
