@@ -176,8 +176,10 @@ void add_inference(CLI::App& app, Flags& flags) {
            "of a CPU's rank, for its scratch (this machine's share; 1 of a cluster file)")
       ->check(CLI::Range(1, 1024));
   CLI::Option* const asked =
-      app.add_flag("--inference", flags.asks_inference, "what zero_generate takes");
+      app.add_flag("--inference", flags.asks_inference,
+                   "plan answers of zero_generate instead: weights x tensor ranks x sharding");
   inference.for_each([&](CLI::Option* option) { option->needs(asked); });
+  asked->group("Inference");
   Group(app, "Training").for_each([&](CLI::Option* option) { option->excludes(asked); });
 }
 

@@ -191,11 +191,12 @@ std::string text_of(const InferenceAnswer& answer) {
   const Machine& machine = question.machine;
   const bool gpu = machine.kind == DeviceKind::cuda;
   std::string text = fmt::format(
-      "{}: {} parameters; {} requests of {} tokens at once{}, cache in {} in blocks of {} tokens; "
+      "{}: {} parameters; {} requests of {} tokens at once{}; cache of {} in blocks of {} tokens; "
       "{}\n\n",
       question.model_text, question.model.parameter_count(), question.flags.requests,
       fmt::join(question.tokens, ", "), gpu ? "" : ", of each tensor group",
-      question.flags.cache_dtype, question.flags.block_tokens, machine.text());
+      question.flags.cache_dtype == "int8" ? "int8" : "the activations' dtype",
+      question.flags.block_tokens, machine.text());
   text += fmt::format(kRow, "", "ranks r x s x t", memory_header(), "memory", "", "at most");
   for (const InferenceRow& row : answer.rows) text += row_line(row);
   if (!answer.fits()) text += shortfall_line(answer);

@@ -135,7 +135,6 @@ TEST_F(GenerateFlagsOf, APlanNeedsNoGpu) {
     EXPECT_THAT(refusal("--plan --device cuda"),
                 HasSubstr("; or give --memory-limit, such as 80GB, to plan for a GPU elsewhere"));
   }
-  if (!ZERO_BUILT_WITH_CUDA) GTEST_SKIP() << "plans of GPUs need CUDA's operations";
   const Outcome plan = generate("--plan --device cuda --memory-limit 80GB");
   EXPECT_EQ(plan.status, 0) << plan.errors;
   EXPECT_THAT(plan.out, HasSubstr("(replicate x shard x tensor), each of a GPU\n"));

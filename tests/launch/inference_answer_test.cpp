@@ -130,9 +130,9 @@ TEST(InferenceRows, FitToTheByte) {
   const InferenceAnswer less = answer_inference(question);
   EXPECT_FALSE(less.fits());
   EXPECT_EQ(less.rows[0].most_requests, question.flags.requests - 1);
-  EXPECT_THAT(text_of(less),
-              AllOf(HasSubstr("short 1 B; cache "), HasSubstr("no row fits; nf4 beside bf16 holds "
-                                                              "7 requests: fewer --requests")));
+  EXPECT_THAT(text_of(less), AllOf(HasSubstr("short 1 B; activations "),
+                                   HasSubstr("no row fits; nf4 beside bf16 holds "
+                                             "7 requests: fewer --requests")));
   EXPECT_EQ(json_of(less)["rows"][0]["short_bytes"], 1);
   question.machine.memory = 1000;
   EXPECT_THAT(text_of(answer_inference(question)), HasSubstr("nor one request in any"));

@@ -284,7 +284,7 @@ TEST(TrainingAnswers, SayWhatAccumulationKeepsAndHowManyFlop) {
   EXPECT_THAT(answer.rows.front().notes,
               ::testing::Contains(HasSubstr("accumulation of 32 keeps 5 partial sums of each "
                                             "gradient, 20 B a parameter")));
-  EXPECT_THAT(text_of(answer), ::testing::ContainsRegex("[0-9] G +0.0 %"));
+  EXPECT_THAT(text_of(answer), ::testing::ContainsRegex("[0-9]G +0.0 %"));
 }
 
 TEST(TrainingAnswers, HaveTheSameFiguresInTableAndJson) {
