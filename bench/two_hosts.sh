@@ -125,14 +125,21 @@ case $launcher in
       --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca pml ob1) ;;
   srun) start=(srun --mpi=pmix --kill-on-bad-exit=1 --nodes 2 --ntasks-per-node "$ranks") ;;
   torchrun)
-    ZERO_JOB_SECRET=${ZERO_JOB_SECRET:-$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')}
-    export ZERO_JOB_SECRET
+    if [[ -z ${ZERO_JOB_SECRET-}${ZERO_JOB_SECRET_FILE-} ]]; then
+      ZERO_JOB_SECRET=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')
+      export ZERO_JOB_SECRET
+    fi
     start=("$torchrun" --no-python --nnodes 2 --nproc-per-node "$ranks" --rdzv-backend c10d
       --rdzv-endpoint host1:29400 --rdzv-id "$id") ;;
   none | slurm) start=() ;;
 esac
 command=$(printf '%q ' "${start[@]}" "$@")
-if [[ $launcher == torchrun ]]; then ssh host2 "$command" & fi
+others=()
+if [[ $launcher == torchrun ]]; then
+  ssh host2 "$command" &
+  others=($!)
+fi
 # A signal ends a wait, and then clean_up runs.
 ssh host1 "$command" &
 wait $!
+[[ ${#others[@]} -eq 0 ]] || wait "${others[@]}"

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <memory>
 
@@ -122,26 +121,16 @@ pmix_status_t abort_rank(const pmix_proc_t* /*rank*/, void* /*object*/, int /*st
   return PMIX_SUCCESS;
 }
 
-/// Its folder, which is removed when the server ends.
-std::string make_folder() {
-  const char* const base = std::getenv("TMPDIR");
-  std::string folder = fmt::format("{}/zero-pmix-XXXXXX", base == nullptr ? "/tmp" : base);
-  ZERO_CHECK(::mkdtemp(folder.data()) != nullptr, "{}: cannot make a folder: {}", folder,
-             std::generic_category().message(errno));
-  return folder;
-}
-
-void start(const JobLayout& layout, const std::string& folder) {
+void start(const JobLayout& layout) {
   ZERO_CHECK(::pipe(meetings.data()) == 0, "cannot make a pipe: {}",
              std::generic_category().message(errno));
-  ::setenv("PMIX_MCA_gds", "hash", 1);  // facts in messages, not in files
+  ::setenv("PMIX_MCA_gds", "hash", 1);  // facts in messages: no files
   static pmix_server_module_t module{};
   module.client_connected = come_or_go;
   module.client_finalized = come_or_go;
   module.abort = abort_rank;
   module.fence_nb = meet;
   Facts facts;
-  facts.add(PMIX_SERVER_TMPDIR, folder);
   facts.add(PMIX_HOSTNAME, layout.hosts[static_cast<std::size_t>(layout.host)]);
   check_pmix(::PMIx_server_init(&module, facts.data(), facts.size()), "PMIx_server_init");
 }
@@ -249,18 +238,14 @@ std::vector<int> JobLayout::ranks_of(int of_host) const {
 }
 
 void serve_pmix(const JobLayout& layout, JobSocket socket) noexcept {
-  std::string folder;
   try {
-    folder = make_folder();
-    start(layout, folder);
+    start(layout);
     describe(layout);
     serve(layout, socket);
   } catch (const std::exception& error) {
     const std::string reason = fmt::format("!{}", error.what());
     for ([[maybe_unused]] const int rank : layout.ranks_of(layout.host)) socket.send(reason);
   }
-  std::error_code ignored;
-  if (!folder.empty()) std::filesystem::remove_all(folder, ignored);
   ::_exit(0);  // PMIx's own end would wait for ranks that are gone
 }
 

@@ -205,9 +205,9 @@ MpiSupport mpi_support() { return mpi::available() ? MpiSupport::built_in : MpiS
 
 Start read_start(const Environment& environment, int local_ranks, MpiSupport mpi) {
   if (local_ranks != kNoLocalRanks) return of_threads(environment, local_ranks);
+  check_launchers_agree(environment);
   const auto by_mpirun = of_mpirun(environment);
   const auto by_variables = of_variables(environment);
-  check_launchers_agree(environment);
   if (by_mpirun && mpi == MpiSupport::built_in) return *by_mpirun;
   if (by_variables) return *by_variables;
   if (by_mpirun) {

@@ -198,10 +198,6 @@ void add_links_of_gpus(Communicator& ranks, const HostsOfRanks& hosts,
 
 }  // namespace
 
-std::string PreflightLine::shown() const {
-  return fmt::format("{:<5} {}: {}", ok ? "ok" : "WRONG", name, text);
-}
-
 std::vector<PreflightLine> preflight(Communicator& ranks, const PreflightQuestion& question) {
   const auto device = cpu::open();
   ranks.set_wait_limits({.timeout = question.patience});

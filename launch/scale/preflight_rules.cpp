@@ -161,7 +161,7 @@ PreflightLine addresses_line(const Ranks& ranks) {
       if (!first) {
         return {
             false, "addresses",
-            fmt::format("{} of interface {} is an address of host {} and of host {}: exclude "
+            fmt::format("{} of interface {} is an address of {} and of {}: exclude "
                         "the interface (NCCL_SOCKET_IFNAME=^{}, mpirun --mca "
                         "btl_tcp_if_exclude lo,{} --mca oob_tcp_if_exclude lo,{})",
                         address, interface, owner->second, host, interface, interface, interface)};

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/scale/preflight.h"
+#include "collectives/communicator.h"
+#include "launch/scale/preflight_line.h"
 
 namespace zero {
 

@@ -102,7 +102,7 @@ TEST(Preflight, FaultsOfAHostAreNamed) {
   ranks = facts();
   for (RankFacts& rank : ranks) rank.addresses.push_back({"docker0", "172.17.0.1"});
   EXPECT_THAT(line_of(judge(ranks, kGpus), "addresses").text,
-              AllOf(HasSubstr("172.17.0.1 of interface docker0 is an address of host a and of host "
+              AllOf(HasSubstr("172.17.0.1 of interface docker0 is an address of a and of "
                               "b: exclude the interface"),
                     HasSubstr("NCCL_SOCKET_IFNAME=^docker0")));
   EXPECT_THAT(line_of(judge(facts(), {.hosts = 3}), "hosts").text, HasSubstr("expected 3 hosts"));

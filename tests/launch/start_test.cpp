@@ -156,7 +156,8 @@ TEST(Start, TorchrunsVariablesAreEnough) {
   EXPECT_EQ(started(with(kSlurm, kTorchrun)).by, Start::By::variables) << "torchrun under srun";
   EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port, 29501)
       << "the agent has the port itself";
-  EXPECT_EQ(planned_backend(start, 8), BackendKind::host);
+  const Start one_host = started(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}}));
+  EXPECT_EQ(planned_backend(one_host, 8), BackendKind::host);
 }
 
 TEST(Start, ALauncherMayStartAnother) {
@@ -215,14 +216,21 @@ TEST(Start, ProcessesOfASlurmJobThatSrunDidNotStartAreAlone) {
   EXPECT_EQ(error_of([&] { check_started(one); }), "no error");
 }
 
-TEST(Start, RanksOfCpusOnSeveralHostsAreToldThatTheyNeedMpi) {
+TEST(Start, RanksOfCpusOnSeveralHostsFormAJobOfMpiOrAreToldThatTheyNeedIt) {
   const auto told = AllOf(HasSubstr("[rank 5] the ranks are on several hosts and compute on the "
                                     "CPU, and between hosts CPUs talk through MPI alone: start "
-                                    "them with mpirun, or with srun --mpi=pmix"),
+                                    "them with mpirun, or with srun --mpi=pmix; or build with "),
                           Not(HasSubstr("SECRET")));
   for (const Variables& variables : {kSlurm, kTorchrun}) {
     const Start start = started(variables);
-    EXPECT_THAT(error_of([&] { check_cpu_ranks_can_talk(start); }), told);
+    const std::string error = error_of([&] { check_cpu_ranks_can_talk(start); });
+    if (mpi::can_form_job()) {
+      EXPECT_EQ(error, "no error");
+      EXPECT_EQ(planned_backend(start, 8), BackendKind::mpi);
+    } else {
+      EXPECT_THAT(error, told);
+      EXPECT_EQ(planned_backend(start, 8), BackendKind::host);
+    }
   }
   const Variables pmix = with(kSlurm, {{"PMIX_RANK", "5"}});
   for (const Start& start : {started(pmix, kNoLocalRanks, MpiSupport::built_in), started({}, 3),
