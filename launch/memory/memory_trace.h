@@ -3,12 +3,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "launch/memory/memory_trace_file.h"
@@ -16,11 +14,10 @@
 
 namespace zero {
 
-/// Records each charge and release of a rank's memory with the step and the phase at that time, and
-/// writes them to a MemoryTraceFile. Recording takes a lock and a copy; a thread writes, ten times
-/// a second. If events come faster than the disk takes them, the newest are counted as missed, and
-/// only their sums are written. A file that cannot be written is told of on standard error, once;
-/// the run goes on.
+/// Records each charge and release of a rank's memory, with the step and the phase at that time, in
+/// a MemoryTraceFile: an event is in the file when record() returns, a phase a tenth of a second
+/// later at most if anything follows. A file that cannot be written is told of on standard error,
+/// once; the run goes on.
 ///
 /// As a listener of units it hears of forward and backward, not of operations. Any thread may call
 /// record(), the rank's host thread all else.
@@ -30,7 +27,7 @@ class MemoryTrace final : public UnitListener {
   explicit MemoryTrace(MemoryTraceOptions options);
   MemoryTrace(const MemoryTrace&) = delete;
   MemoryTrace& operator=(const MemoryTrace&) = delete;
-  /// Writes what is recorded, and the line that says that the trace is whole.
+  /// Writes the line that says that the trace is whole.
   ~MemoryTrace() override;
 
   /// MemoryTraceFile::aside()
@@ -51,30 +48,15 @@ class MemoryTrace final : public UnitListener {
   void end() noexcept override {}
 
  private:
-  void run();
   /// Does `work` with the file; after the first failure nothing.
   template <typename Work>
   void with_file(const Work& work) noexcept;
-  void drain();
-  double seconds() const;
-  MemoryRecord place() const;
 
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-
-  std::mutex mutex_;  // of what is recorded
-  std::condition_variable stops_;
-  bool stopping_ = false;
-  std::vector<MemoryRecord> records_;
-  std::int64_t missed_ = 0;
-  BytesByLabel missed_sums_;
-  std::int64_t step_ = 0;
-  std::string phase_ = "setup";
-
-  std::mutex file_mutex_;  // of the file; taken before mutex_
+  std::mutex mutex_;  // of all below; events come from any thread
   MemoryTraceFile file_;
+  MemoryPlace place_{.phase = "setup"};
   bool failed_ = false;
-
-  std::thread thread_;
 };
 
 }  // namespace zero

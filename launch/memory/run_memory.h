@@ -4,14 +4,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "launch/memory/growth_watch.h"
-#include "launch/memory/memory_feed.h"
+#include "launch/memory/memory_line.h"
 
 namespace zero {
 
@@ -36,7 +36,12 @@ class RunMemory {
     MemoryTrace* trace = nullptr;
     Instruments* instruments = nullptr;
   };
+  /// Observes the device's ledger, whose one observer passes on to all who ask. No other thread may
+  /// charge it meanwhile.
   explicit RunMemory(const Parts& parts);
+  RunMemory(const RunMemory&) = delete;
+  RunMemory& operator=(const RunMemory&) = delete;
+  ~RunMemory();
 
   /// For the model: hears of units for trace and instruments. Null: nobody listens.
   UnitListener* listener() const { return listener_; }
@@ -54,17 +59,21 @@ class RunMemory {
   bool stops() const { return stops_; }
 
  private:
+  void hear(const MemoryEvent& event);
+  std::optional<std::string> growth(std::int64_t step);
   void ask_ranks();
 
   Parts parts_;
-  MemoryFeed feed_;
   UnitListener* listener_ = nullptr;
-  std::optional<GrowthWatch> watch_{};
-  MemoryFigures figures_{};
-  MemoryCapacity capacity_{};
+  std::vector<std::string> units_{};
+  std::mutex mutex_;                               // of next_'s bytes, which any thread charges
+  MemoryLine next_{};                              // from the newest step on
+  MemoryLine line_{};                              // up to it
   std::chrono::steady_clock::time_point asked_{};  // for the capacity
   std::int64_t steps_ = 0;                         // of this process
-  bool grown_ = false;                             // on this rank
+  MemorySnapshot steady_{};                        // growth is what lies above
+  std::int64_t steady_step_ = 0;
+  bool grown_ = false;  // on this rank
   bool stops_ = false;
 };
 

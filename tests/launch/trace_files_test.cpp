@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 /// A trace that has `bytes` charged and nothing else.
 void write_charged(const std::string& path, std::int64_t bytes) {
   MemoryTraceFile file({.path = path});
-  file.begin({{{MemoryClass::parameters, "p"}, bytes}}, 0);
+  file.begin({{"parameters/p", bytes}}, 0);
   file.end(1);
 }
 
@@ -198,7 +198,7 @@ TEST(MemoryPictures, ReplaceNoDeviceAndNoPipe) {
   const FileNames before = folder.names();
   for (const char* name : {"full", "pipe"}) {
     EXPECT_THAT(error_of([&] { save_memory_picture(series, 9, folder.path(name)); }),
-                HasSubstr(folder.path(name) + ": exists and is no regular file"));
+                HasSubstr("--html: " + folder.path(name) + " is no regular file"));
   }
   EXPECT_EQ(folder.names(), before);
   EXPECT_TRUE(std::filesystem::is_symlink(folder.path("full")));
