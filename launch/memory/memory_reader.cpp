@@ -54,20 +54,15 @@ std::optional<JsonFields> first_line(const std::string& path) {
   return first;
 }
 
-/// What tells the parts of a trace apart, in their first lines.
-struct PartOfTrace {
-  std::int64_t run = 0;
-  std::int64_t part = 0;
-
-  static PartOfTrace of(JsonFields& fields) {
-    const std::int64_t version = fields.integer("memory_trace");
-    if (version != 1) {
-      fields.refuse("memory_trace", "found version {}, expected 1: another version wrote it",
-                    version);
-    }
-    return {.run = fields.integer("run"), .part = fields.count("part")};
+/// What the parts of a trace have in common, in their first lines.
+std::int64_t run_of(JsonFields& fields) {
+  const std::int64_t version = fields.integer("memory_trace");
+  if (version != 1) {
+    fields.refuse("memory_trace", "found version {}, expected 1: another version wrote it",
+                  version);
   }
-};
+  return fields.integer("run");
+}
 
 /// Takes the lines of a series' files, in order.
 class MemoryReader {
@@ -230,14 +225,11 @@ MemorySeries read_memory(const std::string& path) {
     reader.read_log();
     return std::move(reader).series();
   }
-  const PartOfTrace own = PartOfTrace::of(*first);
+  const std::int64_t run = run_of(*first);
   const std::string before = earlier_part(path);
-  auto other = own.part > 0 && std::filesystem::exists(before) ? first_line(before) : std::nullopt;
-  // Without the earlier part, or beside another run's, the later is read alone.
-  if (other) {
-    const PartOfTrace earlier = PartOfTrace::of(*other);
-    if (earlier.run == own.run && earlier.part == own.part - 1) reader.read_trace(before);
-  }
+  auto other = std::filesystem::exists(before) ? first_line(before) : std::nullopt;
+  // Beside another run's the later part is read alone.
+  if (other && run_of(*other) == run) reader.read_trace(before);
   reader.read_trace(path);
   return std::move(reader).series();
 }

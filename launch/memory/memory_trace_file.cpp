@@ -53,6 +53,11 @@ bool has_bytes(const std::string& path) {
   return fs::file_size(path, error) > 0 && !error;
 }
 
+bool is_name(const std::string& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
 void rename_trace(const std::string& from, const std::string& to) {
   ZERO_CHECK(std::rename(from.c_str(), to.c_str()) == 0,
              "run.memory_trace: cannot rename {} to {}: {}", from, to, std::strerror(errno));
@@ -69,8 +74,7 @@ std::string set_aside(const std::string& path) {
   std::int64_t number = 0;
   do {
     name = fmt::format("{}.{}", path, ++number);
-  } while (fs::exists(fs::symlink_status(name)) ||
-           fs::exists(fs::symlink_status(earlier_part(name))));
+  } while (is_name(name) || is_name(earlier_part(name)));
   if (has_before) rename_trace(before, earlier_part(name));
   if (!has_trace) return earlier_part(name);
   rename_trace(path, name);
@@ -152,9 +156,9 @@ void MemoryTraceFile::units(std::vector<std::string> names) {
 // What a file begins with makes it readable alone.
 void MemoryTraceFile::head() {
   line(
-      fmt::format("{{\"memory_trace\":1,\"run\":{},\"part\":{},\"rank\":{},\"ranks\":{},"
+      fmt::format("{{\"memory_trace\":1,\"run\":{},\"rank\":{},\"ranks\":{},"
                   "\"device_bytes\":{}}}",
-                  run_, part_, options_.rank, options_.ranks, device_bytes_));
+                  run_, options_.rank, options_.ranks, device_bytes_));
   if (!units_.empty()) units(std::move(units_));
   std::vector<std::string> charges;
   for (const auto& [key, bytes] : charged_) {
@@ -171,7 +175,6 @@ void MemoryTraceFile::part_if_full() {
   check_trace_target(options_.path);  // a file that was put there meanwhile stays
   rename_trace(options_.path, earlier_part(options_.path));
   open();
-  ++part_;
   head();
   ZERO_CHECK(file_bytes_ < options_.most_bytes / 4,
              "run.memory_trace: the labels in use take {} bytes of a file of {}; raise "
@@ -210,14 +213,7 @@ void MemoryTraceFile::line(std::string_view text) {
 
 void MemoryTraceFile::flush() {
   flushed_ = last_.seconds;
-  const std::string text = std::exchange(text_, "");
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t result = ::write(file_.get(), text.data() + done, text.size() - done);
-    if (result < 0 && errno == EINTR) continue;
-    ZERO_CHECK(result > 0, "run.memory_trace: cannot write {}: {}; free some space", options_.path,
-               std::strerror(errno));
-    done += static_cast<std::size_t>(result);
-  }
+  write_whole(file_.get(), std::exchange(text_, ""), "run.memory_trace", options_.path);
 }
 
 }  // namespace zero

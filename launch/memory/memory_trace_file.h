@@ -81,7 +81,6 @@ class MemoryTraceFile {
   Descriptor file_{-1};
   std::string text_{};           // lines that are not yet in the file
   std::int64_t file_bytes_ = 0;  // with those
-  int part_ = 0;
   BytesByLabel charged_{};
   std::int64_t device_bytes_ = 0;
   std::vector<std::string> units_{};

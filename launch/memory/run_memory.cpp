@@ -4,14 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <span>
 #include <utility>
 
+#include "base/seconds_since.h"
 #include "collectives/host_values.h"
 #include "device/memory_monitor.h"
 #include "launch/config/train_config.h"
 #include "launch/memory/memory_text.h"
-#include "launch/memory/memory_trace.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 
@@ -31,33 +32,60 @@ RunMemory::RunMemory(const Parts& parts) : parts_(parts), listener_(parts.instru
            .peak = charged.current,
            .total = charged.total,
            .peak_total = charged.total};
-  if (parts.trace != nullptr) {
-    parts.trace->start(charged, parts.device.capacity().total);
-    if (listener_ == nullptr) listener_ = parts.trace;
-  }
+  UnitListener* const own = parts.trace == nullptr ? nullptr : this;
+  if (listener_ == nullptr) listener_ = own;
   if (parts.instruments != nullptr) {
-    parts.instruments->tell_units(parts.trace);
+    parts.instruments->tell_units(own);
     parts.instruments->memory(charged.current);
   }
+  trace([&](MemoryTraceFile& file) { file.begin(charged.labels, parts_.device.capacity().total); });
   parts.device.ledger().observe([this](const MemoryEvent& event) { hear(event); });
 }
 
-RunMemory::~RunMemory() { parts_.device.ledger().observe({}); }
+RunMemory::~RunMemory() {
+  parts_.device.ledger().observe({});
+  if (parts_.instruments != nullptr) parts_.instruments->tell_units(nullptr);
+  trace([&](MemoryTraceFile& file) { file.end(seconds_since(began_)); });
+}
 
-void RunMemory::hear(const MemoryEvent& event) {
+template <typename Work>
+void RunMemory::trace(const Work& work) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (parts_.trace == nullptr) return;
+  try {
+    work(*parts_.trace);
+  } catch (const std::exception& error) {
+    parts_.trace = nullptr;
+    print_error("zero_train: warning: {}; the run goes on, the trace ends\n", error.what());
+  }
+}
+
+void RunMemory::hear(const MemoryEvent& event) noexcept {
+  trace([&](MemoryTraceFile& file) {
+    place_.seconds = seconds_since(began_);
+    file.write(place_, event);
+  });
   const std::lock_guard lock(mutex_);
   next_.add(event);
-  if (parts_.trace != nullptr) parts_.trace->record(event);
   if (parts_.instruments != nullptr) parts_.instruments->memory(next_.now);
 }
 
 void RunMemory::know_units(std::vector<std::string> names) {
   units_ = std::move(names);
-  if (parts_.trace != nullptr) parts_.trace->units(units_);
+  trace([&](MemoryTraceFile& file) { file.units(units_); });
 }
 
 void RunMemory::at(std::int64_t step, std::string_view phase) {
-  if (parts_.trace != nullptr) parts_.trace->at(step, phase);
+  trace([&](MemoryTraceFile& file) {
+    if (step == place_.step && phase == place_.phase) return;
+    place_ = {seconds_since(began_), step, std::string(phase)};
+    file.write(place_);
+  });
+}
+
+void RunMemory::unit(std::string_view /*name*/, Phase phase) {
+  // The head's lease is both; what follows is backward.
+  at(place_.step, name_of(phase == Phase::both ? Phase::backward : phase));
 }
 
 std::optional<std::string> RunMemory::growth(std::int64_t step) {

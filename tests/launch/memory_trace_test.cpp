@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/memory/memory_trace.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +11,7 @@
 #include "launch/memory/memory_report.h"
 #include "launch/memory/memory_series.h"
 #include "launch/memory/memory_text.h"
+#include "launch/memory/memory_trace_file.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 
@@ -207,25 +206,26 @@ TEST(MemoryTraces, ABrokenTraceIsAnErrorWithItsLine) {
   EXPECT_THAT(error_of([&] { read_memory(folder.path("none")); }), HasSubstr("No such file"));
 }
 
-TEST(MemoryTraces, HaveAnEventOnceItIsRecorded) {
+TEST(MemoryTraces, HaveAnEventOnceItIsWritten) {
   const Scratch folder;
   const std::string path = folder.path("m");
   const auto device = cpu::open();
   const Buffer before = device->allocate(256, DType::fp32, MemoryClass::parameters, "h.0");
-  {
-    MemoryTrace trace({.path = path});
-    trace.start(device->ledger().snapshot(), 0);
-    device->ledger().observe([&](const MemoryEvent& event) { trace.record(event); });
-    trace.units({"h.0"});
-    for (int step = 1; step <= 3; ++step) {
-      trace.at(step, "forward");
-      const Buffer kept = device->allocate(100, DType::fp32, MemoryClass::activations, "kept");
-      EXPECT_EQ(end_of(read_memory(path)).total, 1024 + 400) << "the run may be killed here";
-      trace.unit("h.0", Phase::backward);
-    }
-    EXPECT_FALSE(read_memory(path).whole);
-    device->ledger().observe({});
+  MemoryTraceFile file({.path = path});
+  file.begin(device->ledger().snapshot().labels, 0);
+  MemoryPlace place{.phase = "setup"};
+  device->ledger().observe([&](const MemoryEvent& event) { file.write(place, event); });
+  file.units({"h.0"});
+  for (int step = 1; step <= 3; ++step) {
+    place = {0.001 * step, step, "forward"};
+    file.write(place);
+    const Buffer kept = device->allocate(100, DType::fp32, MemoryClass::activations, "kept");
+    EXPECT_EQ(end_of(read_memory(path)).total, 1024 + 400) << "the run may be killed here";
+    place.phase = "backward";
   }
+  device->ledger().observe({});
+  EXPECT_FALSE(read_memory(path).whole);
+  file.end(1);
   const MemorySeries series = read_memory(path);
   EXPECT_TRUE(series.whole);
   ASSERT_EQ(series.changes.size(), 1U + 3 * 2);
@@ -250,17 +250,16 @@ TEST(MemoryTraces, WithMoreBytesThanAMachineHasAreRefused) {
     charged += fmt::format("{}{{\"class\":\"other\",\"label\":\"{}\",\"bytes\":{}}}",
                            i == 0 ? "" : ",", i, std::int64_t{1} << 60);
   }
-  folder.write(
-      "m",
-      "{\"memory_trace\":1,\"run\":1,\"part\":0,\"rank\":0,\"ranks\":1,\"device_bytes\":0}\n"
-      "{\"t\":0,\"step\":0,\"phase\":\"setup\",\"charged\":[" +
-          charged + "]}\n");
+  folder.write("m",
+               "{\"memory_trace\":1,\"run\":1,\"rank\":0,\"ranks\":1,\"device_bytes\":0}\n"
+               "{\"t\":0,\"step\":0,\"phase\":\"setup\",\"charged\":[" +
+                   charged + "]}\n");
   EXPECT_THAT(error_of([&] { read_memory(folder.path("m")); }),
               HasSubstr("bytes: found 1152921504606846976, expected at most 0"));
 }
 
 TEST(MemoryTraces, AFileThatCannotBeWrittenIsNamed) {
-  EXPECT_THAT(error_of([] { MemoryTrace({.path = "/nonexistent/m"}); }),
+  EXPECT_THAT(error_of([] { MemoryTraceFile({.path = "/nonexistent/m"}); }),
               HasSubstr("run.memory_trace: cannot write /nonexistent/m"));
 }
 

@@ -121,7 +121,7 @@ TEST(TraceFiles, OfARunAreLockedByNameAndKept) {
     EXPECT_THAT(first.lines(), IsEmpty());
     EXPECT_THAT(error_of([&] { const RunObservers second(config, 0); }),
                 HasSubstr("run.memory_trace: " + path + " is another run's: process "));
-    first.memory_trace()->start({}, 0);
+    first.memory_trace()->begin({}, 0);
   }
   const RunObservers next(config, 0);
   EXPECT_EQ(next.lines(), FileNames{path + " begins anew; the trace of an earlier run is kept as " +
