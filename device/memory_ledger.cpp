@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "device/memory_label.h"
-
 namespace zero {
 namespace {
 
@@ -24,21 +22,6 @@ std::string key_of(MemoryClass memory_class, std::string_view label) {
 }
 
 }  // namespace
-
-std::string MemoryLabel::key() const { return key_of(memory_class, name); }
-
-MemoryLabel MemoryLabel::of_key(std::string_view key) {
-  const std::size_t slash = key.find('/');
-  const auto known = memory_class_from_name(key.substr(0, slash));
-  if (!known || slash == std::string_view::npos) return {.name = std::string(key)};
-  return {*known, std::string(key.substr(slash + 1))};
-}
-
-std::optional<MemoryClass> memory_class_from_name(std::string_view name) {
-  const auto* const found = std::ranges::find(kNames, name);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<MemoryClass>(found - kNames.begin());
-}
 
 std::string_view name_of(MemoryClass memory_class) {
   return kNames.at(static_cast<std::size_t>(memory_class));
