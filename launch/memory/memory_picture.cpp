@@ -231,7 +231,9 @@ class Picture {
     add("<h2>Classes</h2>\n<table>\n<tr><th>class</th><th>at the peak</th><th>at the end</th>"
         "</tr>\n");
     for (const MemoryClass c : drawn_) {
-      row(class_cell(c), sized(peak_.state.classes[index(c)]), sized(end_.classes[index(c)]));
+      const std::int64_t most = peak_.state.classes[index(c)];
+      const std::int64_t last = end_.classes[index(c)];
+      if (most > 0 || last > 0) row(class_cell(c), sized(most), sized(last));
     }
     row("sum", sized(peak_.total), sized(end_.total));
     add("</table>\n");
