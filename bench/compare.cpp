@@ -83,7 +83,7 @@ std::vector<double> steps_in(const std::string& log) {
 void measure(Contender& contender) {
   std::vector<std::string> command{"timeout", std::to_string(kPatience)};
   command.insert(command.end(), contender.command.begin(), contender.command.end());
-  const Finished finished = run_program(command);
+  const Finished finished = run_command(command);
   const nlohmann::json answer = answer_in(finished.output);
   std::vector<double> seconds;
   if (finished.status == 0 && !contender.log.empty()) {

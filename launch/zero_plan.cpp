@@ -1,12 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -313,24 +311,9 @@ int main(int argc, char** argv) {
       "Status: 0; 1 if no way fits; 2 if the question could not be answered.",
       "zero_plan"};
   Flags flags;
-  try {
-    add_shared(app, flags);
-    add_training(app, flags);
-    add_inference(app, flags);
-    add_explain(app, flags);
-    app.set_version_flag("--version", [] { return zero::version_text(); });
-    zero::keep_streams_closed();
-    zero::report_large_files();
-    if (const auto asked = zero::parse_command_line(app, argc, argv)) {
-      zero::print(*asked);
-      return 0;
-    }
-    return answer(flags);
-  } catch (const CLI::ParseError& error) {
-    zero::print_to_stderr(
-        fmt::format("zero_plan: {}; see zero_plan --help\n", zero::parse_failure(app, error)));
-  } catch (const std::exception& error) {
-    zero::print_to_stderr(fmt::format("zero_plan: {}\n", error.what()));
-  }
-  return kTrouble;
+  add_shared(app, flags);
+  add_training(app, flags);
+  add_inference(app, flags);
+  add_explain(app, flags);
+  return zero::run_program(app, argc, argv, {.trouble = kTrouble}, [&] { return answer(flags); });
 }

@@ -249,21 +249,7 @@ int main(int argc, char** argv) {
       "Status: 0; 1 if a run failed, or nothing could be measured; 128 + a signal that ended it.",
       "zero_scale"};
   Flags flags;
-  try {
-    add_question(app, flags);
-    add_start(app, flags);
-    zero::keep_streams_closed();
-    zero::report_large_files();
-    if (const auto asked = zero::parse_command_line(app, argc, argv)) {
-      zero::print(*asked);
-      return 0;
-    }
-    return act(flags);
-  } catch (const CLI::ParseError& error) {
-    zero::print_to_stderr(
-        fmt::format("zero_scale: {}; see zero_scale --help\n", zero::parse_failure(app, error)));
-  } catch (const std::exception& error) {
-    zero::print_to_stderr(fmt::format("zero_scale: {}\n", error.what()));
-  }
-  return kTrouble;
+  add_question(app, flags);
+  add_start(app, flags);
+  return zero::run_program(app, argc, argv, {}, [&] { return act(flags); });
 }

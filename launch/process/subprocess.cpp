@@ -144,7 +144,7 @@ std::string shell_text(const Command& command) {
   return line;
 }
 
-Finished run_program(const Command& command) {
+Finished run_command(const Command& command) {
   const Capture output;
   const Capture errors;
   const pid_t child = spawn(command, output.file(), errors.file(), Group::of_this_process);

@@ -25,7 +25,7 @@ struct Finished {
 };
 
 /// Runs `command` and waits. Throws zero::Error if the program cannot be started.
-Finished run_program(const Command& command);
+Finished run_command(const Command& command);
 
 /// The program's own reason for its failure: the last line of its errors that names an error, else
 /// the last line of its errors that is not empty, else the last line of its output.

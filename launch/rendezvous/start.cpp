@@ -341,4 +341,12 @@ std::string first_host(std::string_view node_list) {
   return host;
 }
 
+bool speaks_for_job() {
+  try {
+    return read_start(process_environment()).rank == 0;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 }  // namespace zero

@@ -56,6 +56,10 @@ MpiSupport mpi_support();
 Start read_start(const Environment& environment, int local_ranks = kNoLocalRanks,
                  MpiSupport mpi = mpi_support());
 
+/// Whether this process tells what every rank of its job would: true of the first, and if the rank
+/// is unknown.
+bool speaks_for_job();
+
 /// Throws zero::Error unless MPI's world has as many ranks as the variables say: an MPI library
 /// that does not recognise its launcher makes each process a world of one.
 void check_mpi_world(const Start& start, int size);

@@ -34,7 +34,7 @@ std::string processor_name() {
 std::string commit_of(const std::string& program) {
   const std::string folder = std::filesystem::path(program).parent_path().string();
   try {
-    const Finished git = run_program({"git", "-C", folder.empty() ? "." : folder, "describe",
+    const Finished git = run_command({"git", "-C", folder.empty() ? "." : folder, "describe",
                                       "--always", "--dirty", "--abbrev=12"});
     return git.status == 0 ? printable_line(git.output.substr(0, git.output.find('\n')), 80) : "";
   } catch (const Error&) {  // no git

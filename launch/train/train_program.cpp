@@ -231,11 +231,6 @@ class Run {
     return trainer_->run();
   }
 
-  /// Keeps what observers have recorded, if the process ends without destructors.
-  void keep_observations() noexcept {
-    if (observers_) observers_->flush();
-  }
-
  private:
   /// Plans alone, so all ranks find the same.
   void plan_memory_limit(TrainConfig& config) {
@@ -321,7 +316,6 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
   } catch (const std::exception& error) {
     state.reported = true;
     console.end_progress();
-    run.keep_observations();
     end_job("zero_train", error.what(), communicator.rank(), communicator.size());
   }
   return 1;
