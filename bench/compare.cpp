@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bench/process.h"
 #include "bench/product_rate.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
 #include "launch/data/token_file.h"
+#include "launch/process/subprocess.h"
 
 namespace zero::bench {
 namespace {

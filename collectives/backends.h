@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "collectives/backend_kind.h"
 #include "collectives/communicator.h"
@@ -84,14 +85,42 @@ std::string version();
 
 namespace planning {
 
+/// A collective of a planned group.
+struct PlannedCollective {
+  Operation operation = Operation::barrier;
+  DType dtype = DType::fp32;
+  std::int64_t total_bytes = 0;  ///< payload over all slices
+  std::int64_t own_bytes = 0;    ///< of this rank's slice; 0: a gathered one that is in place
+  /// An all-gather to memory of allocate_shared(): ranks of one host write it once.
+  bool to_shared_memory = false;
+  const std::vector<int>& ranks;  ///< of the world, in the group's order
+  int rank = 0;                   ///< this rank's number in the group
+};
+
+/// How long collectives would take, on streams with a virtual clock.
+class CollectiveTimes {
+ public:
+  virtual ~CollectiveTimes() = default;
+  /// When a collective ends on a rank whose stream reaches it at `begin`. Called once for each
+  /// collective of a group of several ranks, in submission order.
+  virtual double end(const PlannedCollective& collective, double begin) = 0;
+};
+
 /// Rank `rank` of a world of `size` ranks for the planner; moves no values. The workspace needs are
 /// those of `backend`, the backend of the run. `device`, a planning device that must outlive the
 /// communicator, is charged with the memory that communicators of `backend` take for themselves;
-/// null: no charge.
+/// null: no charge. `times`, which must outlive all communicators, needs streams with a clock;
+/// null: collectives take no time.
 std::unique_ptr<Communicator> communicator(int rank, int size, BackendKind backend,
-                                           Device* device = nullptr);
+                                           Device* device = nullptr,
+                                           CollectiveTimes* times = nullptr);
+/// The ranks of `whole` in a group of it, in the group's order; asked only if collectives take
+/// time.
+using PartRanks = std::function<std::vector<int>()>;
 /// Rank `rank` of a group of `size` ranks of `whole`; null if `whole` is no planning communicator.
-std::unique_ptr<Communicator> part(const Communicator& whole, int rank, int size);
+/// Without `ranks` the group is the first ranks.
+std::unique_ptr<Communicator> part(const Communicator& whole, int rank, int size,
+                                   const PartRanks& ranks = {});
 
 }  // namespace planning
 

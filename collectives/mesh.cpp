@@ -3,6 +3,8 @@
 #include "collectives/mesh.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "collectives/backends.h"
 
@@ -18,6 +20,25 @@ std::array<int, kAxes> places_of(int rank, const MeshShape& shape) {
     rank /= shape.size(axis);
   }
   return places;
+}
+
+/// The ranks that differ from the one at `places` only along `axes`, in rank order.
+std::vector<int> ranks_along(const std::array<bool, kAxes>& axes, const MeshShape& shape,
+                             const std::array<int, kAxes>& places) {
+  std::vector<int> ranks{0};
+  for (const Axis axis : kAllAxes) {
+    const auto at = static_cast<std::size_t>(axis);
+    const int size = shape.size(axis);
+    const int from = axes[at] ? 0 : places[at];
+    const int to = axes[at] ? size : from + 1;
+    std::vector<int> longer;
+    longer.reserve(ranks.size() * static_cast<std::size_t>(to - from));
+    for (const int rank : ranks) {
+      for (int place = from; place < to; ++place) longer.push_back(rank * size + place);
+    }
+    ranks = std::move(longer);
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -54,7 +75,8 @@ Communicator& Mesh::group(std::array<bool, kAxes> axes) {
     groups_.push_back({axes, &world_});
     return world_;
   }
-  owned_.push_back(planning::part(world_, part.rank, part.ranks));
+  owned_.push_back(planning::part(world_, part.rank, part.ranks,
+                                  [&] { return ranks_along(axes, shape_, index_); }));
   if (!owned_.back()) {
     owned_.back() = part.ranks == 1 ? local::single() : world_.split(part.number, part.rank);
   }
@@ -66,7 +88,12 @@ Communicator& Mesh::split(Axis axis, const Part& part) {
   std::array<bool, kAxes> axes{};
   axes[static_cast<std::size_t>(axis)] = true;
   Communicator& whole = group(axes);
-  owned_.push_back(planning::part(whole, part.rank, part.ranks));
+  // A plan knows no other rank's part: it takes them to be adjacent.
+  owned_.push_back(planning::part(whole, part.rank, part.ranks, [&] {
+    std::vector<int> ranks(static_cast<std::size_t>(part.ranks));
+    std::iota(ranks.begin(), ranks.end(), whole.rank() - part.rank);
+    return ranks;
+  }));
   if (!owned_.back()) owned_.back() = whole.split(part.number, part.rank);
   return *owned_.back();
 }

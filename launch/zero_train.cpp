@@ -17,12 +17,22 @@
 #include "launch/process/process.h"
 #include "launch/process/signals.h"
 #include "launch/rendezvous/start.h"
+#include "launch/simulate/simulate_program.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/train_program.h"
 
 namespace {
 
 int run(const zero::TrainFlags& flags, int argc, char** argv) {
+  if (flags.error.empty() && !flags.simulate.empty()) {
+    const std::string text = zero::simulated({.config = flags.config,
+                                              .overrides = flags.overrides,
+                                              .simulate = flags.simulate,
+                                              .trace = flags.trace,
+                                              .json = flags.json});
+    if (flags.start.rank == 0) zero::print(text);
+    return 0;
+  }
   const int started = std::max(flags.start.world, flags.start.tasks_to_start);
   const int world = flags.world > 0 ? flags.world : started;
   if (flags.error.empty() && (flags.print_config || flags.plan)) {
@@ -58,7 +68,11 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
       "--schedule", flags.schedule,
       "with --plan: print what a micro-batch gathers, computes and reduces, in order; with "
       "--json it is always there");
-  app.add_flag("--json", flags.json, "with --plan: as JSON");
+  app.add_option(
+      "--simulate", flags.simulate,
+      "ranks=1024,cluster=FILE: run a step on a virtual clock, as ranks of that cluster, "
+      "print its time, exposed communication and memory, and end; docs/simulator.md");
+  app.add_flag("--json", flags.json, "with --plan or --simulate: as JSON");
   app.add_flag("--profile", flags.profile,
                "print where the first rank's time goes, each kind of work beside its limit");
   app.add_option("--trace", flags.trace,
@@ -98,7 +112,14 @@ void check_flags(const zero::TrainFlags& flags) {
   if (flags.config.empty()) throw CLI::RequiredError("--config");
   ZERO_CHECK(!flags.plan || !flags.print_config,
              "--plan and --print-config are both given; give one of them");
-  ZERO_CHECK(flags.plan || !flags.json, "--json is given without --plan; add --plan");
+  const bool simulates = !flags.simulate.empty();
+  ZERO_CHECK(
+      !simulates || !(flags.plan || flags.print_config || flags.profile || flags.world > 0 ||
+                      !flags.memory_trace.empty() || flags.local_ranks >= 1),
+      "--simulate is given with --plan, --print-config, --profile, --memory-trace, --world or "
+      "--local-ranks; give it without them");
+  ZERO_CHECK(flags.plan || simulates || !flags.json,
+             "--json is given without --plan or --simulate; add one of them");
   ZERO_CHECK(flags.plan || !flags.labels, "--labels is given without --plan; add --plan");
   ZERO_CHECK(flags.plan || !flags.schedule, "--schedule is given without --plan; add --plan");
   ZERO_CHECK(flags.plan || flags.print_config || flags.world == 0,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/checked_math.h"
+#include "device/planning/clock.h"
 
 namespace zero {
 
@@ -92,6 +93,9 @@ void Optimizer::update(Stream& stream, const UpdateArguments& arguments) {
   check_moments(arguments, config_, moments(), who);
   check_numbers(arguments, who);
   if (arguments.master.empty()) return;
+  std::int64_t bytes = 2 * arguments.master.bytes() + arguments.gradient.bytes();
+  for (const View& moment : arguments.moments) bytes += 2 * moment.bytes();
+  planning::announce(stream, bytes + arguments.compute.bytes());
   do_update(stream, arguments);
 }
 

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <random>
 #include <sstream>
 #include <thread>
 
@@ -23,8 +24,18 @@
 namespace zero::mpi {
 namespace {
 
+/// A name that no other job on these hosts has: MPI names its shared memory by it.
+std::string job_name(const StoreRank& self) {
+  constexpr const char* kKey = "mpi/job";
+  if (self.rank == 0) {
+    std::random_device random;
+    self.store.set(kKey, fmt::format("zero-{:08x}{:08x}", random(), random()));
+  }
+  return self.store.get(kKey, self.timeout);
+}
+
 JobLayout layout_of(const StoreRank& self, const std::vector<std::string>& hosts) {
-  JobLayout layout{.name = fmt::format("zero-{}", self.size), .hosts = {}, .host_of = {}};
+  JobLayout layout{.name = job_name(self), .hosts = {}, .host_of = {}};
   for (const std::string& host : hosts) {
     const auto at = std::ranges::find(layout.hosts, host);
     layout.host_of.push_back(static_cast<int>(at - layout.hosts.begin()));

@@ -213,7 +213,9 @@ std::unique_ptr<Meeting> next_meeting(const JobSocket& socket) {
 }
 
 void serve(const JobLayout& layout, JobSocket& socket) {
-  for (const int rank : layout.ranks_of(layout.host)) socket.send("+" + variables(layout, rank));
+  for (const int rank : layout.ranks_of(layout.host)) {
+    socket.send(fmt::format("+{}", variables(layout, rank)));
+  }
   while (const auto meeting = next_meeting(socket)) {
     if (!socket.send(meeting->mine)) return;
     const auto all = socket.receive();

@@ -9,6 +9,7 @@
 #include "device/cpu/primitives.h"
 #include "device/device.h"
 #include "device/kernel_scratch.h"
+#include "device/planning/clocked_stream.h"
 
 namespace zero::planning {
 namespace {
@@ -25,11 +26,33 @@ class DroppingStream final : public Stream {
   void do_wait(const Event& /*event*/) override {}
 };
 
+/// The streams of a device: without a clock they drop work, with one they share it.
+class Streams {
+ public:
+  explicit Streams(const ClockOptions& options) {
+    if (options.times != nullptr) clock_ = std::make_shared<VirtualClock>(options);
+  }
+  std::unique_ptr<Stream> make(WorkTimes::Lane lane) const {
+    if (!clock_) return std::make_unique<DroppingStream>();
+    return std::make_unique<ClockedStream>(lane, clock_);
+  }
+
+ private:
+  std::shared_ptr<VirtualClock> clock_;
+};
+
 class PlanningDevice final : public Device {
  public:
   /// `blocks`: whose memory it has.
-  PlanningDevice(int threads, MemorySpace memory, DeviceKind kind, DeviceKind blocks)
-      : threads_(threads), memory_(memory), kind_(kind), kernels_(compute_, threads) {
+  PlanningDevice(int threads, MemorySpace memory, DeviceKind kind, DeviceKind blocks,
+                 const Streams& streams)
+      : threads_(threads),
+        memory_(memory),
+        kind_(kind),
+        compute_(streams.make(WorkTimes::Lane::compute)),
+        communication_(streams.make(WorkTimes::Lane::communication)),
+        transfer_(streams.make(WorkTimes::Lane::transfer)),
+        kernels_(*compute_, threads) {
     if (blocks == DeviceKind::cpu) return;
     arenas_.emplace().fill(ArenaLayout(kArena));
     scratch_.emplace(*this);
@@ -42,9 +65,9 @@ class PlanningDevice final : public Device {
   bool has_memory() const override { return false; }
   MemorySpace memory() const override { return memory_; }
   int threads() const override { return threads_; }
-  Stream& compute() override { return compute_; }
-  Stream& communication() override { return communication_; }
-  Stream& transfer() override { return transfer_; }
+  Stream& compute() override { return *compute_; }
+  Stream& communication() override { return *communication_; }
+  Stream& transfer() override { return *transfer_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return cpu::bits(); }
   PieceSizes piece_sizes() const override { return arenas_ ? kGpuPieces : PieceSizes(); }
@@ -109,9 +132,9 @@ class PlanningDevice final : public Device {
   DeviceKind kind_;
   std::int64_t next_ = kBegin;
   std::int64_t in_arenas_ = 0;  // of buffers
-  DroppingStream compute_;
-  DroppingStream communication_;
-  DroppingStream transfer_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<Stream> communication_;
+  std::unique_ptr<Stream> transfer_;
   cpu::CpuKernels kernels_;
   std::optional<std::array<ArenaLayout, kMemoryClasses>> arenas_;  // of the device it stands for
   std::optional<KernelScratch> scratch_;
@@ -119,14 +142,21 @@ class PlanningDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> open(int threads, MemorySpace memory, DeviceKind kind) {
+std::unique_ptr<Device> open(const ClockOptions& clock, int threads, MemorySpace memory,
+                             DeviceKind kind) {
   ZERO_CHECK(threads > 0, "planning device: threads is {}, expected at least 1", threads);
-  return std::make_unique<PlanningDevice>(threads, memory, kind, kind);
+  return std::make_unique<PlanningDevice>(threads, memory, kind, kind, Streams(clock));
 }
 
-std::unique_ptr<Device> open_gpu_memory() {
-  return std::make_unique<PlanningDevice>(1, MemorySpace::device, DeviceKind::cpu,
-                                          DeviceKind::cuda);
+std::unique_ptr<Device> open(int threads, MemorySpace memory, DeviceKind kind) {
+  return open(ClockOptions(), threads, memory, kind);
 }
+
+std::unique_ptr<Device> open_gpu_memory(const ClockOptions& clock) {
+  return std::make_unique<PlanningDevice>(1, MemorySpace::device, DeviceKind::cpu, DeviceKind::cuda,
+                                          Streams(clock));
+}
+
+std::unique_ptr<Device> open_gpu_memory() { return open_gpu_memory(ClockOptions()); }
 
 }  // namespace zero::planning

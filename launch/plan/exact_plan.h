@@ -4,17 +4,14 @@
 
 #include <memory>
 
+#include "device/planning/clock.h"
 #include "launch/train/plan.h"
 
 namespace zero {
 
-/// Whether this build can run a plan of GPUs with their own operations. If not, their memory is
-/// planned with a CPU's operations (planning::open_gpu_memory()): every figure is that of a GPU
-/// except the scratch of operations.
-bool plans_gpu_operations();
-
-/// The planning device for a run of `config` in this build.
-std::unique_ptr<Device> planned_device(const TrainConfig& config);
+/// The planning device for a run of `config`, with `clock` if it has times; of a GPU, plan_gpu().
+std::unique_ptr<Device> planned_device(const TrainConfig& config,
+                                       const planning::ClockOptions& clock = {});
 
 /// Memory of the largest rank and bytes that the first sends in a step, as the engine itself plans
 /// them.

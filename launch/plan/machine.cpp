@@ -3,19 +3,17 @@
 #include "launch/plan/machine.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
-#include <span>
-#include <vector>
+#include <utility>
 
 #include "base/error.h"
 #include "base/message_text.h"
-#include "launch/config/checked_value.h"
 #include "launch/config/configuration.h"
-#include "launch/config/similar_names.h"
+#include "launch/plan/cluster_fields.h"
 #include "launch/process/quantity.h"
+#include "ops/ops.h"
 
 namespace zero {
 namespace {
@@ -40,66 +38,43 @@ void check_world(const Machine& machine, std::string_view place) {
              place, machine.hosts, machine.devices, all, Machine::kMostInAll);
 }
 
-/// The members of one object of a cluster file.
-class ClusterFields {
- public:
-  ClusterFields(const json& object, std::string source, std::string section,
-                std::vector<std::string> keys)
-      : object_(object), source_(std::move(source)), section_(std::move(section)) {
-    ZERO_CHECK(object.is_object(), "{}: {}found {}, expected an object with the keys {}", source_,
-               section_.empty() ? "" : section_ + ": ", shown_value(object), fmt::join(keys, ", "));
-    for (const auto& [key, value] : object.items()) {
-      if (std::ranges::find(keys, key) != keys.end() || key.starts_with('_')) continue;
-      const std::string near = nearest_name(key, keys);
-      fail("{}: there is no key \"{}\"{}; the keys are {}", source_, printable_line(joined(key)),
-           near.empty() ? "" : ": did you mean \"" + near + "\"?", fmt::join(keys, ", "));
-    }
-  }
-
-  bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
-  const json& object(const char* key) const { return object_.at(key); }
-  std::string place(std::string_view key) const {
-    return fmt::format("{}: {}", source_, joined(key));
-  }
-  /// The text of a key that is there.
-  std::string text(const char* key, std::string_view expected) const {
-    const json& value = object_.at(key);
-    ZERO_CHECK(value.is_string(), "{}: found {}, expected {}", place(key), shown_value(value),
-               expected);
-    return value.get<std::string>();
-  }
-  int count(const char* key, int most) const {
-    const json& value = object_.at(key);
-    const bool fits = value.is_number_integer() && value >= 1 && value <= most;
-    ZERO_CHECK(fits, "{}: found {}, expected a whole number from 1 to {}", place(key),
-               shown_value(value), most);
-    return value.get<int>();
-  }
-  void require(const char* key, std::string_view example) const {
-    ZERO_CHECK(has(key), "{} is missing, expected for example {}", place(key), example);
-  }
-
- private:
-  std::string joined(std::string_view key) const {
-    return section_.empty() ? std::string(key) : fmt::format("{}.{}", section_, key);
-  }
-
-  const json& object_;
-  std::string source_;
-  std::string section_;
-};
-
 constexpr std::string_view kBytesExample = "a text with a unit, such as \"80GB\"";
 constexpr std::string_view kRateExample = "a text with a unit, such as \"400TFLOP/s\"";
-constexpr std::string_view kLinkExample = "a text with a unit, such as \"300GB/s\"";
 
-void take_links(Machine& machine, const ClusterFields& fields, const std::string& source) {
+/// "300GB/s", or an object with its latency.
+void take_link(const ClusterFields& links, const char* key, double& bandwidth, double& latency) {
+  if (!links.has(key)) return;
+  const auto rate = [&](const ClusterFields& fields, const char* name) {
+    bandwidth = link_rate(
+        fields.text(name,
+                    "a text with a unit, such as \"300GB/s\", or an object with bandwidth "
+                    "and latency"),
+        fields.place(name));
+  };
+  if (!links.object(key).is_object()) return rate(links, key);
+  const ClusterFields link = links.section(key, {"bandwidth", "latency"});
+  link.require("bandwidth", "\"300GB/s\"");
+  rate(link, "bandwidth");
+  link.take_seconds("latency", latency);
+}
+
+void take_links(Machine& machine, const ClusterFields& fields) {
   if (!fields.has("links")) return;
-  const ClusterFields links(fields.object("links"), source, "links",
-                            {"within_host", "between_hosts"});
-  for (const auto& [key, rate] : {std::pair{"within_host", &machine.within_host},
-                                  {"between_hosts", &machine.between_hosts}}) {
-    if (links.has(key)) *rate = link_rate(links.text(key, kLinkExample), links.place(key));
+  const ClusterFields links =
+      fields.section("links", {"within_host", "between_hosts", "between_switches", "of_host",
+                               "hosts_of_switch", "message"});
+  MachineTimes& times = machine.times;
+  take_link(links, "within_host", machine.within_host, times.within_host_latency);
+  take_link(links, "between_hosts", machine.between_hosts, times.between_hosts_latency);
+  take_link(links, "between_switches", times.between_switches, times.between_switches_latency);
+  if (links.has("of_host")) {
+    times.of_host =
+        link_rate(links.text("of_host", "a text such as \"400Gbit/s\""), links.place("of_host"));
+  }
+  links.take_seconds("message", times.message);
+  constexpr int kMostBelow = 1 << 16;
+  if (links.has("hosts_of_switch")) {
+    times.hosts_of_switch = links.count("hosts_of_switch", kMostBelow);
   }
 }
 
@@ -121,6 +96,16 @@ bool Machine::leaves_host(Axis axis, const MeshShape& mesh) const {
 
 bool Machine::has_rates(bool half) const {
   return rate(half) > 0 && (devices == 1 || within_host > 0) && (hosts == 1 || between_hosts > 0);
+}
+
+double Machine::reached(DType dtype) const {
+  const bool half = dtype != DType::fp32;
+  return rate(half) > 0 ? rate(half) : half ? times.peak : times.peak_fp32;
+}
+
+double Machine::peak(DType dtype) const {
+  const double peak = dtype == DType::fp32 ? times.peak_fp32 : times.peak;
+  return peak > 0 ? peak : reached(dtype);
 }
 
 std::string Machine::text() const {
@@ -147,9 +132,10 @@ void take_gpus(Machine& machine, std::string_view text, std::string_view flag) {
 }
 
 Machine machine_of(const json& cluster, const std::string& source) {
-  const ClusterFields fields(
-      cluster, source, "",
-      {"hosts", "devices", "kind", "memory", "reserve", "compute", "compute_fp32", "links"});
+  const ClusterFields fields(cluster, source, "",
+                             {"hosts", "devices", "kind", "memory", "reserve", "compute",
+                              "compute_fp32", "links", "peak", "peak_fp32", "memory_bandwidth",
+                              "shares", "submit", "least_time", "cores", "operations", "failures"});
   Machine machine{.source = source};
   fields.require("devices", "8 (of one host)");
   fields.require("memory", "\"80GB\" (of one device)");
@@ -172,7 +158,8 @@ Machine machine_of(const json& cluster, const std::string& source) {
        {std::pair{"compute", &machine.compute}, {"compute_fp32", &machine.compute_fp32}}) {
     if (fields.has(key)) *rate = compute_rate(fields.text(key, kRateExample), fields.place(key));
   }
-  take_links(machine, fields, source);
+  take_links(machine, fields);
+  machine.times.take(fields);
   return machine;
 }
 
@@ -201,6 +188,24 @@ void check(const Machine& machine) {
              "{}: all of {} is kept free ({}): nothing is left to plan; keep less free",
              machine.source, both_units(static_cast<double>(machine.memory)),
              both_units(static_cast<double>(machine.reserve)));
+}
+
+std::string left_out_text(const Machine& machine) {
+  if (machine.kind == DeviceKind::cpu) return "";
+  return fmt::format(
+      ", in the driver's pages of 2 MiB{}{}",
+      has_gpu_ops() ? "" : "; this build has no CUDA: the scratch of operations is a CPU's",
+      machine.reserve > 0 ? ""
+                          : ". Not in it: what CUDA's context, its libraries and NCCL take for "
+                            "themselves; --reserve keeps that free");
+}
+
+nlohmann::ordered_json json_of(const Machine& machine) {
+  return {{"hosts", machine.hosts},
+          {"devices", machine.devices},
+          {"kind", machine.kind == DeviceKind::cuda ? "gpu" : "cpu"},
+          {"memory", machine.memory},
+          {"reserve", machine.reserve}};
 }
 
 }  // namespace zero

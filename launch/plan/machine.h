@@ -10,6 +10,7 @@
 #include "collectives/backend_kind.h"
 #include "collectives/mesh_shape.h"
 #include "device/device.h"
+#include "launch/plan/machine_times.h"
 
 namespace zero {
 
@@ -27,6 +28,7 @@ struct Machine {
   double compute_fp32 = 0;   ///< FLOP/s of a device in fp32
   double within_host = 0;    ///< bytes/s that a device sends to others of its host
   double between_hosts = 0;  ///< bytes/s that a device sends to other hosts
+  MachineTimes times{};      ///< what simulations know beyond these
 
   /// Devices in all: a plan compares what all ranks would say, which takes time and memory of each.
   static constexpr int kMostInAll = 1 << 14;
@@ -42,6 +44,10 @@ struct Machine {
   /// Whether the rates are known that a run in `half` precision needs.
   bool has_rates(bool half) const;
   double rate(bool half) const { return half ? compute : compute_fp32; }
+  /// FLOP/s of a device in `dtype`, of which simulations take a share: as given, else the peak.
+  double reached(DType dtype) const;
+  /// FLOP/s of a device in `dtype` that a FLOP share is of: the peak, else as given.
+  double peak(DType dtype) const;
   /// "8 host(s) x 8 GPUs of 80.00 GB (74.51 GiB)".
   std::string text() const;
 };
@@ -55,8 +61,9 @@ void take_gpus(Machine& machine, std::string_view text, std::string_view flag);
 ///      "compute": "400TFLOP/s", "compute_fp32": "50TFLOP/s",
 ///      "links": {"within_host": "300GB/s", "between_hosts": "40GB/s"}}
 ///
-/// `devices` and `memory` are required. Throws zero::Error naming file, key, found and expected;
-/// with the nearest known key for one that is unknown.
+/// and, for simulations, the keys of MachineTimes. A link may be an object {"bandwidth": ...,
+/// "latency": "5us"}. `devices` and `memory` are required. Throws zero::Error naming file, key,
+/// found and expected; with the nearest known key for one that is unknown.
 Machine machine_of(const nlohmann::json& cluster, const std::string& source);
 Machine read_cluster(const std::string& path);
 
@@ -65,5 +72,9 @@ Machine this_machine(int ranks);
 
 /// Throws zero::Error if nothing of the memory is left to plan.
 void check(const Machine& machine);
+
+/// What plans of the machine's memory leave out, to go on with in a sentence.
+std::string left_out_text(const Machine& machine);
+nlohmann::ordered_json json_of(const Machine& machine);
 
 }  // namespace zero

@@ -34,6 +34,10 @@ constexpr std::array kLinkUnits{NamedUnit{"MB/s", 1e6},       NamedUnit{"GB/s", 
 constexpr std::array kComputeUnits{NamedUnit{"GFLOP/s", 1e9}, NamedUnit{"TFLOP/s", 1e12},
                                    NamedUnit{"PFLOP/s", 1e15}};
 
+constexpr std::array kTimeUnits{NamedUnit{"ns", 1e-9}, NamedUnit{"us", 1e-6}, NamedUnit{"ms", 1e-3},
+                                NamedUnit{"s", 1},     NamedUnit{"min", 60},  NamedUnit{"h", 3600},
+                                NamedUnit{"d", 86400}};
+
 /// What a text may be, for messages.
 struct UnitsOfFigure {
   std::span<const NamedUnit> units;
@@ -114,6 +118,10 @@ double link_rate(std::string_view text, std::string_view place) {
 
 double compute_rate(std::string_view text, std::string_view place) {
   return figure(text, place, {kComputeUnits, "400TFLOP/s"});
+}
+
+double seconds_with_unit(std::string_view text, std::string_view place) {
+  return figure(text, place, {kTimeUnits, "5us"});
 }
 
 std::string decimal_text(double bytes) {

@@ -25,6 +25,9 @@ double link_rate(std::string_view text, std::string_view place);
 /// "989TFLOP/s", "1.2 PFLOP/s": floating-point operations a second.
 double compute_rate(std::string_view text, std::string_view place);
 
+/// "5us", "30 s", "10min", "3000h": seconds.
+double seconds_with_unit(std::string_view text, std::string_view place);
+
 /// "107.81 GB (100.41 GiB)".
 std::string both_units(double bytes);
 /// "107.81 GB".

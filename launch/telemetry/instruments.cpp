@@ -12,7 +12,7 @@
 namespace zero {
 namespace {
 
-using Seconds = std::chrono::duration<double>;
+using Duration = std::chrono::duration<double>;
 
 constexpr int kLooks = 5;  // the quickest counts
 
@@ -22,7 +22,8 @@ constexpr std::size_t kUnread = 128;
 
 }  // namespace
 
-HostClock::HostClock(Stream& stream) : begin_(compare(stream)) {}
+HostClock::HostClock(Stream& stream, Seconds seconds)
+    : counted_(seconds), begin_(compare(stream)) {}
 
 void HostClock::stop(Stream& stream) {
   end_ = compare(stream);
@@ -30,9 +31,10 @@ void HostClock::stop(Stream& stream) {
 }
 
 HostClock::Time HostClock::at(double seconds) const {
-  const Seconds host = end_.time - begin_.time;
-  const double rate = seconds_ > 0 ? host.count() / seconds_ : 1;
-  return begin_.time + std::chrono::duration_cast<Time::duration>(Seconds(seconds * rate));
+  const Duration host = end_.time - begin_.time;
+  const bool scaled = seconds_ > 0 && counted_ == Seconds::of_host;
+  const double rate = scaled ? host.count() / seconds_ : 1;
+  return begin_.time + std::chrono::duration_cast<Time::duration>(Duration(seconds * rate));
 }
 
 double HostClock::error_seconds() const { return std::max(begin_.error, end_.error); }
@@ -45,7 +47,7 @@ HostClock::Comparison HostClock::compare(Stream& stream) {
     const Mark mark = stream.mark();
     stream.synchronize();
     const Time after = std::chrono::steady_clock::now();
-    const double error = Seconds(after - before).count() / 2;
+    const double error = Duration(after - before).count() / 2;
     if (look == 0 || error < best.error) best = {mark, before + (after - before) / 2, error};
   }
   return best;
@@ -70,7 +72,7 @@ void Instruments::begin_step(std::int64_t step, Stream& compute) {
                       here < options_.trace_from + options_.trace_steps;
   if (!profiled && !traced) return;
   compute_ = &compute;
-  step_ = std::make_shared<Step>(Step{HostClock(compute), profiled, traced});
+  step_ = std::make_shared<Step>(Step{HostClock(compute, options_.seconds), profiled, traced});
   if (traced) count_memory(true);
 }
 

@@ -25,8 +25,11 @@ class HostClock {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
+  /// Whose seconds at() counts: the host's, or the device's own if its clock is virtual.
+  enum class Seconds : std::uint8_t { of_host, of_device };
+
   /// Makes the first comparison. Blocks until all work of the stream has run.
-  explicit HostClock(Stream& stream);
+  explicit HostClock(Stream& stream, Seconds seconds = Seconds::of_host);
   /// Makes the second comparison, in the same way.
   void stop(Stream& stream);
 
@@ -50,6 +53,7 @@ class HostClock {
   };
   static Comparison compare(Stream& stream);
 
+  Seconds counted_;
   Comparison begin_;
   Comparison end_;
   double seconds_ = 0;
@@ -62,6 +66,7 @@ struct InstrumentOptions {
   std::int64_t trace_from = 1;
   std::int64_t trace_steps = 1;
   std::int64_t trace_events = 1;  ///< kept for each stream: the newest
+  HostClock::Seconds seconds = HostClock::Seconds::of_host;
 };
 
 /// Observes one rank's run: records work submitted to its streams, operations and collectives by

@@ -140,6 +140,16 @@ std::string trace_events(const RankTrace& trace, int rank, std::int64_t shift) {
   return text;
 }
 
+std::string trace_head() {
+  return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"name\":"
+         "\"process_sort_index\",\"args\":{\"sort_index\":0}}";
+}
+
+std::string trace_tail(double clock_error) {
+  return fmt::format("\n],\"otherData\":{{\"device_clock_error_us\":{:.3f}}}}}\n",
+                     clock_error * 1e6);
+}
+
 std::vector<std::int64_t> clock_shifts(Communicator& communicator, Device& device) {
   constexpr int kRounds = 9;
   const auto world = static_cast<std::size_t>(communicator.size());
@@ -175,8 +185,7 @@ double write_trace(Communicator& communicator, Device& device, const RankTrace& 
   std::ofstream file;
   if (rank == 0) {
     file.open(path, std::ios::binary | std::ios::trunc);
-    file << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"name\":"
-            "\"process_sort_index\",\"args\":{\"sort_index\":0}}";
+    file << trace_head();
   }
   // One rank's text at a time: no rank ever holds the whole trace.
   for (int from = 0; from < communicator.size(); ++from) {
@@ -191,7 +200,7 @@ double write_trace(Communicator& communicator, Device& device, const RankTrace& 
   }
   agree(communicator, device, "run.trace", [&] {
     if (rank != 0) return;
-    file << fmt::format("\n],\"otherData\":{{\"device_clock_error_us\":{:.3f}}}}}\n", error * 1e6);
+    file << trace_tail(error);
     file.close();
     ZERO_CHECK(file.good(),
                "run.trace: cannot write {}: {}; give the path of a file you may write to", path,

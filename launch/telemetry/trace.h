@@ -85,6 +85,10 @@ struct RankTrace {
 /// counters of memory come last.
 std::string trace_events(const RankTrace& trace, int rank, std::int64_t shift);
 
+/// A trace file around the events of its ranks: what stands before them, and behind.
+std::string trace_head();
+std::string trace_tail(double clock_error);
+
 /// The shift from each rank's clock to the first rank's: 0 on the first rank's host, measured by
 /// barriers on other hosts. The same on all ranks. Collective.
 std::vector<std::int64_t> clock_shifts(Communicator& communicator, Device& device);

@@ -57,9 +57,12 @@ MemoryUse MemoryUse::larger(const MemoryUse& other) const {
   return use_of(row);
 }
 
-std::unique_ptr<Device> plan_device(const TrainConfig& config, MemorySpace memory) {
-  if (config.run.device == DeviceKind::cpu) return planning::open(config.run.threads, memory);
-  return planning::open(1, MemorySpace::device, DeviceKind::cuda);
+std::unique_ptr<Device> plan_device(const TrainConfig& config, MemorySpace memory,
+                                    const planning::ClockOptions& clock) {
+  if (config.run.device == DeviceKind::cpu) {
+    return planning::open(clock, config.run.threads, memory, DeviceKind::cpu);
+  }
+  return planning::open(clock, 1, MemorySpace::device, DeviceKind::cuda);
 }
 
 MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKind backend,

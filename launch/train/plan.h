@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/planning/clock.h"
 #include "engine/counted_mesh.h"
 #include "launch/train/live_memory.h"
 
@@ -30,7 +31,8 @@ struct MemoryUse {
 
 /// A device without memory that replaces the run's in a plan; `memory` is the memory of a CPU's.
 std::unique_ptr<Device> plan_device(const TrainConfig& config,
-                                    MemorySpace memory = MemorySpace::host);
+                                    MemorySpace memory = MemorySpace::host,
+                                    const planning::ClockOptions& clock = {});
 
 /// The memory that a rank of a world will use, found by running the run's own code on a device
 /// without memory; `memory` tells where the run's device has its memory.

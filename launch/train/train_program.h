@@ -23,6 +23,7 @@ struct TrainFlags {
   std::string trace{};         ///< overrides run.trace
   std::string memory_trace{};  ///< overrides run.memory_trace
   std::string error{};         ///< the error in the command line
+  std::string simulate{};      ///< "ranks=1024,cluster=FILE"; empty: nothing is simulated
   int world = 0;               ///< for --plan and --print-config; 0: the world that was started
   int local_ranks = kNoLocalRanks;
   int local_rank = -1;  ///< of a launcher; -1: not given

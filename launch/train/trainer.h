@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "collectives/agreement.h"
+#include "collectives/listener.h"
 #include "device/stream.h"
 #include "engine/step_report.h"
 #include "launch/memory/run_memory.h"
+#include "launch/telemetry/communication_time.h"
 #include "launch/telemetry/run_log.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/data_check.h"
@@ -116,6 +118,9 @@ class Trainer {
   double exposed_seconds_ = 0;
   double submit_seconds_ = 0;   // host time to submit the step's forward and backward passes
   ExposedUnits exposed_units_;  // of all steps
+  CommunicationTime communication_time_;
+  double communication_seconds_ = 0;  // of the step's collectives
+  Listening listening_;
 };
 
 }  // namespace zero

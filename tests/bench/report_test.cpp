@@ -12,8 +12,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "bench/process.h"
 #include "bench/timing.h"
+#include "launch/process/subprocess.h"
 
 namespace zero::bench {
 namespace {

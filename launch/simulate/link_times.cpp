@@ -1,0 +1,275 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/simulate/link_times.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "collectives/nccl/plan.h"
+
+namespace zero {
+namespace {
+
+using planning::PlannedCollective;
+
+// Of collectives/host: values that travel with the header of a call.
+constexpr std::int64_t kWithHeader = std::int64_t{8} << 10;
+// Of collectives/nccl: the most bytes of all ranks together that each rank combines itself.
+constexpr double kCombinedWhole = 1 << 20;
+
+int distinct(const std::vector<int>& ranks, int of, int& most) {
+  int units = 0;
+  int count = 0;
+  int last = -1;
+  most = 1;
+  for (const int rank : ranks) {
+    count = rank / of == last ? count + 1 : 1;
+    units += count == 1 ? 1 : 0;
+    last = rank / of;
+    most = std::max(most, count);
+  }
+  return units;
+}
+
+double share_of_peers(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
+
+}  // namespace
+
+std::string_view name_of(LinkLevel level) {
+  constexpr std::array<std::string_view, kLinkLevels> kNames{
+      "latency", "links within hosts", "links between hosts", "links between switches"};
+  return kNames.at(static_cast<std::size_t>(level));
+}
+
+LinkTimes::LinkTimes(const Machine& machine, const Options& options, Meetings* meetings)
+    : machine_(machine), options_(options), meetings_(meetings) {}
+
+GroupSpread LinkTimes::spread(const std::vector<int>& ranks) const {
+  GroupSpread at{.ranks = static_cast<int>(ranks.size())};
+  at.hosts = distinct(ranks, machine_.devices, at.of_host);
+  const int hosts = machine_.times.hosts_of_switch;
+  if (hosts == 0) {
+    at.of_switch = at.ranks;
+  } else {
+    at.switches = distinct(ranks, machine_.devices * hosts, at.of_switch);
+  }
+  return at;
+}
+
+double LinkTimes::latency(LinkLevel level) const {
+  const MachineTimes& times = machine_.times;
+  if (level == LinkLevel::within_host) return times.within_host_latency;
+  if (level == LinkLevel::between_switches && times.between_switches_latency > 0)
+    return times.between_switches_latency;
+  return times.between_hosts_latency;
+}
+
+/// Of a device, while all devices of its host send.
+double LinkTimes::bandwidth(LinkLevel level) const {
+  const MachineTimes& times = machine_.times;
+  if (level == LinkLevel::within_host) return machine_.within_host / options_.copy_slowdown;
+  const int devices = std::min(machine_.devices, options_.world);
+  double rate = machine_.between_hosts;
+  if (level == LinkLevel::between_switches && times.between_switches > 0)
+    rate = times.between_switches;
+  return times.of_host > 0 ? std::min(rate, times.of_host / devices) : rate;
+}
+
+double LinkTimes::sum_seconds(double bytes) const {
+  return bytes / (machine_.times.memory_bandwidth * machine_.times.memory) * options_.copy_slowdown;
+}
+
+LinkTimes::Cost LinkTimes::transfer(const Sent& sent) const {
+  Cost cost;
+  const auto take = [&](LinkLevel level, double bytes) {
+    if (bytes <= 0) return;
+    const double seconds = bytes / bandwidth(level);
+    if (seconds <= cost.transfer) return;
+    cost.transfer = seconds;
+    cost.level = level;
+  };
+  take(LinkLevel::within_host, sent.within_host);
+  take(LinkLevel::between_hosts, sent.between_hosts);
+  take(LinkLevel::between_switches, sent.between_switches);
+  return cost;
+}
+
+double LinkTimes::ring_latency(const GroupSpread& at) const {
+  return (at.ranks - at.hosts) * latency(LinkLevel::within_host) +
+         (at.hosts - at.switches) * latency(LinkLevel::between_hosts) +
+         (at.switches - 1) * latency(LinkLevel::between_switches);
+}
+
+/// Up or down a tree over hosts, and along a chain in each.
+double LinkTimes::tree_latency(const GroupSpread& at) const {
+  return (at.of_host - 1) * latency(LinkLevel::within_host) +
+         std::ceil(std::log2(at.hosts)) * farthest(at);
+}
+
+double LinkTimes::farthest(const GroupSpread& at) const {
+  return latency(at.switches > 1 ? LinkLevel::between_switches
+                 : at.hosts > 1  ? LinkLevel::between_hosts
+                                 : LinkLevel::within_host);
+}
+
+/// Each rank passes on `bytes`. A ring enters and leaves each host once, through all its devices
+/// that are in the group.
+LinkTimes::Cost LinkTimes::ring(const GroupSpread& at, double bytes) const {
+  Cost cost = transfer({.within_host = at.of_host > 1 ? bytes : 0,
+                        .between_hosts = at.hosts > 1 ? bytes / at.of_host : 0,
+                        .between_switches = at.switches > 1 ? bytes / at.of_switch : 0});
+  cost.latency = ring_latency(at);
+  return cost;
+}
+
+/// Each rank sends each other one a slice of `bytes`.
+LinkTimes::Cost LinkTimes::direct(const GroupSpread& at, double bytes) const {
+  Cost cost = transfer({.within_host = bytes * (at.of_host - 1),
+                        .between_hosts = bytes * (at.ranks - at.of_host),
+                        .between_switches = bytes * (at.ranks - at.of_switch)});
+  cost.latency = farthest(at) + (at.ranks - 1) * machine_.times.message;
+  return cost;
+}
+
+/// Ranks exchange half of what they still sum with a partner, the nearest first.
+LinkTimes::Cost LinkTimes::halving(const GroupSpread& at,
+                                   const PlannedCollective& collective) const {
+  Cost total;
+  auto bytes = static_cast<double>(collective.total_bytes);
+  for (int apart = 1; apart < at.ranks; apart *= 2) {
+    bytes /= 2;
+    const GroupSpread pair{.ranks = 2,
+                           .hosts = apart < at.of_host ? 1 : 2,
+                           .switches = apart < at.of_switch ? 1 : 2,
+                           .of_host = apart < at.of_host ? 2 : 1,
+                           .of_switch = apart < at.of_switch ? 2 : 1};
+    const Cost round = direct(pair, bytes);
+    total.latency += round.latency;
+    if (round.transfer > 0) total.level = round.level;
+    total.transfer += round.transfer;
+    total.sum += sum_seconds(3 * bytes);
+    if (apart == 1)  // sums travel in fp32
+      bytes *= static_cast<double>(size_of(DType::fp32)) /
+               static_cast<double>(size_of(collective.dtype));
+  }
+  return total;
+}
+
+LinkTimes::Cost LinkTimes::of_gpus(const PlannedCollective& collective,
+                                   const GroupSpread& at) const {
+  const auto total = static_cast<double>(collective.total_bytes);
+  const double passed = total * share_of_peers(at.ranks);
+  const double slice = total / at.ranks;
+  const bool exact = options_.backend == BackendKind::nccl;
+  const auto all_reduce = [&] {
+    Cost cost = ring(at, 2 * passed);
+    cost.latency = std::min(2 * ring_latency(at), 2 * tree_latency(at));
+    return cost;
+  };
+  switch (collective.operation) {
+    case Operation::all_gather:
+      return ring(at, passed);
+    case Operation::reduce_scatter: {
+      Cost cost;
+      if (!exact) {
+        cost = ring(at, passed);
+        cost.sum = sum_seconds(2 * slice);
+        return cost;
+      }
+      const bool halves = at.ranks >= nccl::kHalvingRanks &&
+                          std::has_single_bit(unsigned(at.ranks)) &&
+                          slice <= static_cast<double>(nccl::kHalvingBytes);
+      if (halves) return halving(at, collective);
+      cost = direct(at, slice);
+      cost.sum = sum_seconds(total + slice);
+      return cost;
+    }
+    case Operation::all_reduce: {
+      if (!exact || !is_floating(collective.dtype)) return all_reduce();
+      Cost cost;
+      if (total * at.ranks <= kCombinedWhole) {
+        cost = ring(at, total * (at.ranks - 1));
+        cost.sum = sum_seconds(total * (at.ranks + 1));
+        return cost;
+      }
+      cost = direct(at, slice);
+      const Cost gathered = ring(at, passed);
+      cost.latency += gathered.latency;
+      cost.transfer += gathered.transfer;
+      cost.sum = sum_seconds(total + slice);
+      return cost;
+    }
+    case Operation::all_to_all:
+      return direct(at, slice);
+    case Operation::broadcast: {
+      Cost cost = ring(at, total);
+      cost.latency = tree_latency(at);
+      return cost;
+    }
+    case Operation::barrier:
+      return all_reduce();
+  }
+  return {};
+}
+
+/// Ranks of one host read and write each other's memory; between hosts a value crosses once.
+LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
+                                   const GroupSpread& at) const {
+  const auto total = static_cast<double>(collective.total_bytes);
+  const double slice = total / at.ranks;
+  const double others = total * (at.ranks - at.of_host) / at.ranks;  // of other hosts
+  const double crossing = others / at.of_host;                       // a rank's part of them
+  const bool small = collective.total_bytes <= kWithHeader;
+  const bool shared = collective.to_shared_memory && at.hosts == 1;
+  // Whole sub-trees cross as one sum in fp32.
+  const double sums = at.of_host == 1
+                          ? 1
+                          : static_cast<double>(size_of(DType::fp32)) /
+                                static_cast<double>(size_of(collective.dtype)) / at.of_host;
+  Cost cost;
+  switch (collective.operation) {
+    case Operation::all_gather:
+      cost = transfer({.within_host = shared ? static_cast<double>(collective.own_bytes) : total,
+                       .between_hosts = crossing});
+      break;
+    case Operation::reduce_scatter:
+      cost = transfer({.within_host = total, .between_hosts = others * std::min(sums, 1.0)});
+      break;
+    case Operation::all_reduce:
+      cost = transfer({.within_host = small ? 0 : 2 * total,
+                       .between_hosts = others * std::min(sums, 1.0) + crossing});
+      break;
+    case Operation::all_to_all:
+      cost = transfer({.within_host = total, .between_hosts = slice * (at.ranks - at.of_host)});
+      break;
+    case Operation::broadcast:
+      cost = transfer({.within_host = small ? 0 : total, .between_hosts = crossing});
+      break;
+    case Operation::barrier:
+      break;
+  }
+  const int barriers = small || (shared && collective.own_bytes == 0) ? 1 : 2;
+  cost.latency = barriers * latency(LinkLevel::within_host) * options_.copy_slowdown;
+  if (at.hosts > 1) cost.latency += std::ceil(std::log2(at.hosts)) * farthest(at);
+  return cost;
+}
+
+LinkTimes::Cost LinkTimes::cost(const PlannedCollective& collective) {
+  const auto [found, made] = spreads_.try_emplace(&collective.ranks);
+  if (made) found->second = spread(collective.ranks);
+  const bool gpus =
+      options_.backend == BackendKind::nccl || options_.backend == BackendKind::nccl_fast;
+  return gpus ? of_gpus(collective, found->second) : of_cpus(collective, found->second);
+}
+
+double LinkTimes::end(const PlannedCollective& collective, double begin) {
+  const Cost taken = cost(collective);
+  totals_[static_cast<std::size_t>(LinkLevel::latency)] += taken.latency;
+  totals_[static_cast<std::size_t>(taken.level)] += taken.transfer;
+  totals_[static_cast<std::size_t>(LinkLevel::within_host)] += taken.sum;
+  if (meetings_ != nullptr) begin = meetings_->latest(collective.ranks, begin);
+  return begin + taken.seconds();
+}
+
+}  // namespace zero

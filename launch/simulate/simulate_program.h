@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero {
+
+/// The value of --simulate: "ranks=1024,cluster=cluster.json".
+struct SimulateFlag {
+  int ranks = 0;  ///< 0: all devices of the cluster
+  std::string cluster;
+
+  /// Throws zero::Error with found and expected.
+  static SimulateFlag from(std::string_view text);
+};
+
+struct SimulateQuestion {
+  std::string config;                  ///< path
+  std::vector<std::string> overrides;  ///< key=value
+  std::string simulate;                ///< as SimulateFlag::from takes it
+  std::string trace;                   ///< overrides run.trace; empty: does not
+  bool json = false;
+};
+
+/// The answer to --simulate. Writes the trace, if one is asked for. Throws zero::Error.
+std::string simulated(const SimulateQuestion& question);
+
+}  // namespace zero
