@@ -6,13 +6,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/host.h"
 #include "base/message_text.h"
@@ -21,6 +26,8 @@
 #include "launch/process/process.h"
 #include "launch/process/quantity.h"
 #include "launch/process/signals.h"
+#include "launch/rendezvous/start.h"
+#include "launch/scale/preflight.h"
 #include "launch/scale/scale_report.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/run_lock.h"
@@ -50,6 +57,7 @@ struct Flags {
   int repeats = 3;
   double timeout = 600;
   bool dry_run = false;
+  bool check = false;
 };
 
 void add_question(CLI::App& app, Flags& flags) {
@@ -129,6 +137,9 @@ void add_start(CLI::App& app, Flags& flags) {
                  "folder for report.html, report.md, report.json and the runs, which all hosts "
                  "see; a sweep that was cut goes on in it");
   app.add_flag("--dry-run", flags.dry_run, "print the commands, and do nothing");
+  app.add_flag("--check", flags.check,
+               "check the hosts before the first run: versions, GPUs, ports, clocks, the folder of "
+               "--report, each link; prints ok or WRONG");
   app.set_version_flag("--version", [] { return zero::version_text(); });
 }
 
@@ -237,6 +248,51 @@ int act(const Flags& flags) {
   return measure(flags, options, points, report, console);
 }
 
+/// The job that checks the hosts: this program, as ranks.
+zero::Command check_command(const Flags& flags, const zero::Launcher& launcher) {
+  zero::Command command{std::filesystem::read_symlink("/proc/self/exe").string(), "--check",
+                        "--device", flags.device};
+  if (!launcher.hosts.empty()) {
+    command.insert(command.end(),
+                   {"--hosts", zero::hosts_text(launcher.hosts), "--launcher", flags.launcher});
+  }
+  if (!flags.report.empty()) {
+    command.insert(command.end(), {"--report", std::filesystem::absolute(flags.report).string()});
+  }
+  return command;
+}
+
+/// Checks the hosts as a rank of a job, or starts the job.
+int check(const Flags& flags, int argc, char** argv) {
+  const zero::Start start = zero::read_start(zero::process_environment());
+  const zero::Launcher launcher = launcher_of(flags);
+  if (start.by != zero::Start::By::alone || launcher.kind == zero::Launcher::Kind::local) {
+    zero::PreflightQuestion question;
+    if (flags.device == "cuda") question.device = zero::DeviceKind::cuda;
+    question.hosts = static_cast<int>(launcher.hosts.size());
+    question.folder = flags.report;
+    return zero::run_preflight(start, question, &argc, &argv);
+  }
+  const int world = launcher.hosts.empty() ? start.tasks_to_start : zero::ranks_of(launcher.hosts);
+  ZERO_CHECK(world > 1, "--check: found one rank to start; give --hosts or --hostfile");
+  std::string output = (std::filesystem::temp_directory_path() / "zero_check_XXXXXX").string();
+  const zero::Descriptor made(::mkstemp(output.data()));
+  ZERO_CHECK(made.get() >= 0, "{}: cannot be made", output);
+  zero::Job job(launcher.commands(world, check_command(flags, launcher)), output);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(flags.timeout);
+  std::optional<int> status;
+  while (!(status = job.status()) && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  if (!status) job.end(std::chrono::seconds(2));
+  std::ostringstream text;
+  text << std::ifstream(output).rdbuf();
+  std::filesystem::remove(output);
+  zero::print(zero::printable_text(text.str()));
+  ZERO_CHECK(status, "--check: the ranks have not ended within {} s; see --timeout", flags.timeout);
+  return *status == 0 ? 0 : kTrouble;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -251,5 +307,6 @@ int main(int argc, char** argv) {
   Flags flags;
   add_question(app, flags);
   add_start(app, flags);
-  return zero::run_program(app, argc, argv, {}, [&] { return act(flags); });
+  return zero::run_program(app, argc, argv, {},
+                           [&] { return flags.check ? check(flags, argc, argv) : act(flags); });
 }
