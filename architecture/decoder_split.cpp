@@ -19,7 +19,7 @@ IndexRanges part_of(const IndexRanges& ranges, std::int64_t begin, std::int64_t 
   for (const TensorSlice::Range& range : ranges) {
     const std::int64_t from = std::max<std::int64_t>(begin, 0);
     const std::int64_t to = std::min(begin + count, range.count);
-    if (from < to) part.push_back({range.begin + from, to - from, range.copy});
+    if (from < to) part.push_back({range.begin + from, to - from, range.copy, range.holders});
     begin -= range.count;
   }
   return part;
@@ -48,9 +48,8 @@ HeadSplit HeadSplit::of(std::int64_t heads, std::int64_t kv_heads, int rank, int
     const TensorSlice::Range holders = even_range(ranks, head, static_cast<int>(kv_heads));
     if (rank < holders.begin || rank >= holders.begin + holders.count) continue;
     const int copy = rank - static_cast<int>(holders.begin);
-    split.holders = static_cast<int>(holders.count);
-    split.keys = {head, 1, copy};
-    split.queries = even_range(group, copy, split.holders);
+    split.keys = {head, 1, copy, static_cast<int>(holders.count)};
+    split.queries = even_range(group, copy, split.keys.holders);
     split.queries.begin += head * group;
   }
   return split;
@@ -60,7 +59,7 @@ IndexRanges HeadSplit::qkv(std::int64_t heads, std::int64_t kv_heads,
                            std::int64_t head_width) const {
   const auto elements = [&](std::int64_t before, const TensorSlice::Range& range) {
     return TensorSlice::Range{(before + range.begin) * head_width, range.count * head_width,
-                              range.copy};
+                              range.copy, range.holders};
   };
   return {elements(0, queries), elements(heads, keys), elements(heads + kv_heads, keys)};
 }

@@ -27,8 +27,7 @@ void check_share(std::string_view what, std::int64_t total, int ranks);
 /// be uneven; the longer ones come first.
 struct HeadSplit {
   TensorSlice::Range queries;  ///< heads
-  TensorSlice::Range keys;     ///< heads of keys and of values
-  int holders = 1;             ///< ranks that hold the same keys; keys.copy numbers them
+  TensorSlice::Range keys;     ///< heads of keys and of values, which several ranks may hold
 
   /// Throws zero::Error if a rank would have no query head.
   static HeadSplit of(std::int64_t heads, std::int64_t kv_heads, int rank, int ranks);

@@ -18,7 +18,13 @@ JsonFields::JsonFields(json object, std::string file, std::string where)
                  std::move(where)) {}
 
 JsonFields JsonFields::parse(const std::string& file, std::string_view text) {
-  return of(file, parse_json_tree(text).value_or(nullptr));
+  std::optional<json> tree = parse_json_tree(text);
+  if (tree) return of(file, *std::move(tree));
+  const std::string what = read_json(text).what;  // "[json.exception...] parse error at line ..."
+  constexpr std::size_t kMostShown = 200;
+  const std::size_t begin = what.find("] ");
+  fail("{}: is not a JSON object of at most {} levels{}", file, kDeepestTree,
+       begin == what.npos ? "" : ": " + printable_line(what.substr(begin + 2), kMostShown));
 }
 
 JsonFields JsonFields::of(const std::string& file, json tree) {

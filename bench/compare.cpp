@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bench/process.h"
 #include "bench/product_rate.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
 #include "launch/data/token_file.h"
+#include "launch/process/subprocess.h"
 
 namespace zero::bench {
 namespace {
@@ -83,7 +83,7 @@ std::vector<double> steps_in(const std::string& log) {
 void measure(Contender& contender) {
   std::vector<std::string> command{"timeout", std::to_string(kPatience)};
   command.insert(command.end(), contender.command.begin(), contender.command.end());
-  const Finished finished = run_program(command);
+  const Finished finished = run_command(command);
   const nlohmann::json answer = answer_in(finished.output);
   std::vector<double> seconds;
   if (finished.status == 0 && !contender.log.empty()) {

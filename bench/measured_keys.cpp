@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kCounts = nullptr;
 constexpr const char* kNoTime = "no time depends on this value";
 constexpr const char* kNoGpu =
-    "this section measures the CPU; `zero_bench gpu` measures a GPU's steps";
+    "this section measures the CPU; `zero_bench gpu` measures a GPU's steps, and `zero_scale "
+    "--device cuda` those of several";
 
 constexpr std::array kSorted{
     MeasuredKey{"model", kCounts},

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -126,6 +127,7 @@ struct OverlapCases {
   int rounds = 5;
   std::vector<int> stages{0, 1, 2, 3};
   std::vector<double> shares{0.3, 0.6, 1.0};
+  std::optional<std::int64_t> prefetch{};  ///< elements; unset: as the engine chooses
 };
 
 /// What of a step cannot be hidden, in seconds of the slowest rank.
@@ -144,7 +146,7 @@ class StageBench {
   StageBench(Communicator& communicator, const OverlapCases& cases, int stage)
       : communicator_(communicator),
         cases_(cases),
-        model_(communicator, cases.units, cases.elements, stage) {}
+        model_(communicator, cases.units, cases.elements, stage, cases.prefetch) {}
 
   void measure(Report& report) {
     const Ends ends = measure_ends();
@@ -252,6 +254,10 @@ class Overlap final : public Section {
     command.add_option("--units", cases_.units, "units of the model")->check(CLI::Range(1, 1000));
     command.add_option("--elements", cases_.elements, "parameters of a unit")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+    command
+        .add_option("--prefetch", cases_.prefetch,
+                    "stage3_prefetch_bucket_size; by default as the engine chooses")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31));
     command.add_option("--rounds", cases_.rounds, "rounds of each case")
         ->check(CLI::Range(1, 1000));
   }

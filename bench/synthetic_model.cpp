@@ -15,8 +15,9 @@ namespace {
 constexpr std::size_t kTile = 4096;  // floats: 16 KiB
 
 /// Stage 3 gathers every unit, however few ranks and units there are.
-EngineOptions gathering_options(int stage) {
+EngineOptions gathering_options(int stage, std::optional<std::int64_t> prefetch) {
   EngineOptions options = measured_options(stage);
+  options.limits.prefetch_elements = prefetch;
   options.limits.persistence_threshold = 0;
   return options;
 }
@@ -33,10 +34,10 @@ EngineOptions measured_options(int stage) {
 }
 
 SyntheticModel::SyntheticModel(Communicator& communicator, int units, std::int64_t elements,
-                               int stage)
+                               int stage, std::optional<std::int64_t> prefetch)
     : communicator_(communicator),
       device_(cpu::open()),
-      engine_(communicator, *device_, gathering_options(stage)),
+      engine_(communicator, *device_, gathering_options(stage, prefetch)),
       elements_(round_up(elements, std::int64_t{64} * communicator.size())),
       tile_(kTile, 1.0F),
       optimizer_(make_optimizer({}, *device_)) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,7 +28,9 @@ class SyntheticModel {
     std::int64_t rounds = 0;
   };
 
-  SyntheticModel(Communicator& communicator, int units, std::int64_t elements, int stage);
+  /// `prefetch`: stage3_prefetch_bucket_size.
+  SyntheticModel(Communicator& communicator, int units, std::int64_t elements, int stage,
+                 std::optional<std::int64_t> prefetch = {});
 
   int stage() const { return engine_.options().stage; }
   std::string unit_name(std::ptrdiff_t unit) const;

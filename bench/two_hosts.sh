@@ -2,35 +2,57 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs a command as ranks on two "hosts": network namespaces joined by a link of a given rate, one core each.
+# Runs a command on two "hosts", host1 and host2: network namespaces joined by a link of a given rate, one core each.
 #
-#   bench/two_hosts.sh [--ranks N] RATE COMMAND...    as root; RATE as tc has it: 1gbit, 400mbit, ...; N ranks a host (1)
+#   bench/two_hosts.sh [--ranks N] [--launcher L] RATE COMMAND...     as root; RATE as tc has it: 1gbit, 400mbit, ...
 #   bench/two_hosts.sh 1gbit build/bin/zero_bench overlap
 #   bench/two_hosts.sh --ranks 4 1gbit build/bin/zero_bench collectives --bytes 16777216
+#   bench/two_hosts.sh --ranks 4 --launcher srun 1gbit build/bin/zero_train --config c.json
 #
-# Between the hosts ranks talk TCP through a veth pair, each end of which sends at RATE at most (htb). Namespaces, link and processes
-# are gone when it ends, after an error or a signal too.
+#   --ranks N      ranks a host (1)
+#   --launcher L   mpirun (as if it were not given) | srun | torchrun: COMMAND is each rank's.
+#                  none | slurm: COMMAND runs once, on host1, as in a shell of a user who has rented two hosts: `ssh host2`
+#                  works, HOSTFILE names a file for mpirun --hostfile; slurm: srun and sbatch work too
+#
+# Between the hosts ranks talk TCP through a veth pair, each end of which sends at RATE at most (htb). The file system is
+# one: every folder is a shared one. srun needs Debian's slurmctld, slurmd, slurm-client and munge, torchrun PyTorch
+# (TORCHRUN names the program). Namespaces, link and processes are gone when it ends, after an error or a signal too.
 set -euo pipefail
-case ${1-} in -h | --help) sed -n '5,12s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1-} in -h | --help) sed -n '5,22s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 fail() {
   echo "two_hosts: $1" >&2
   exit 1
 }
 
-ranks=1
-if [[ ${1-} == --ranks && $# -ge 2 ]]; then
-  ranks=$2
+ranks=1 launcher=mpirun
+while [[ ${1-} == --* && $# -ge 2 ]]; do
+  case $1 in
+    --ranks) ranks=$2 ;;
+    --launcher) launcher=$2 ;;
+    *) fail "unknown option \"$1\"; see bench/two_hosts.sh --help" ;;
+  esac
   shift 2
-fi
-[[ $# -ge 2 ]] || fail "usage: bench/two_hosts.sh [--ranks N] RATE COMMAND..."
+done
+[[ $# -ge 2 ]] || fail "usage: bench/two_hosts.sh [--ranks N] [--launcher L] RATE COMMAND..."
 [[ $ranks =~ ^[1-9][0-9]*$ ]] || fail "--ranks \"$ranks\" is not a number of ranks a host"
 rate=$1
 shift
 [[ $rate =~ ^[0-9]+(kbit|mbit|gbit)$ ]] || fail "rate \"$rate\" is not of the form 400mbit or 1gbit"
+torchrun=${TORCHRUN:-torchrun}
+case $launcher in
+  mpirun) needed=(mpirun) packages=openmpi-bin ;;
+  srun | slurm) needed=(munged slurmctld slurmd srun) packages="munge, slurmctld, slurmd and slurm-client" ;;
+  torchrun) needed=("$torchrun") packages="PyTorch (pip install torch), or set TORCHRUN" ;;
+  none) needed=() packages="" ;;
+  *) fail "--launcher \"$launcher\" is not one of mpirun, srun, torchrun, slurm, none" ;;
+esac
 [[ $(id -u) -eq 0 ]] || fail "network namespaces need root; run it as root"
-for tool in ip tc mpirun taskset; do
-  command -v "$tool" >/dev/null || fail "$tool is missing; install iproute2, util-linux and openmpi-bin"
+for tool in ip tc taskset unshare; do
+  command -v "$tool" >/dev/null || fail "$tool is missing; install iproute2 and util-linux"
+done
+for tool in "${needed[@]}"; do
+  command -v "$tool" >/dev/null || fail "$tool is missing; install $packages"
 done
 mapfile -t cores < <(taskset -cp $$ | sed 's/.*: //' | tr ',' '\n' | sed 's/-/ /' | while read -r first last; do
   seq "$first" "${last:-$first}"
@@ -45,6 +67,7 @@ clean_up() {
     ip netns pids "$host" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
     ip netns delete "$host" 2>/dev/null || true
   done
+  [[ ! -e $scratch/munged.pid ]] || kill "$(cat "$scratch/munged.pid")" 2>/dev/null || true
   rm -rf "$scratch"
 }
 trap clean_up EXIT
@@ -66,26 +89,57 @@ for i in 0 1; do
   tc -n "${hosts[i]}" class add dev eth0 parent 1: classid 1:1 htb rate "$rate" burst 64k cburst 64k quantum 60000
 done
 
-# mpirun reaches a host by its agent: the address names the namespace; the namespace has its core. The second host has a
-# name of its own, because MPI takes ranks for neighbours by the names of their hosts.
-cat >"$scratch/agent" <<AGENT
+# A host has a name of its own (MPI takes ranks for neighbours by the names of their hosts), knows the other's name, and
+# has its core. `ssh HOST COMMAND` enters it, for mpirun and for the user; options of the real one are passed over.
+printf '127.0.0.1 localhost\n10.77.0.1 host1\n10.77.0.2 host2\n' >"$scratch/hosts"
+for i in 1 2; do echo "host$i slots=$ranks"; done >"$scratch/hostfile"
+mkdir "$scratch/bin"
+cat >"$scratch/bin/ssh" <<SSH
 #!/bin/bash
-host=\$1
+while [[ \${1-} == -* ]]; do
+  case \$1 in -o | -p | -l | -i | -F) shift ;; esac
+  shift
+done
+host=\${1:?usage: ssh HOST COMMAND}
 shift
 case \$host in
-  10.77.0.1) exec ip netns exec ${hosts[0]} taskset -c ${cores[0]} bash -c "\$*" ;;
-  10.77.0.2) exec ip netns exec ${hosts[1]} unshare --uts taskset -c ${cores[1]} \
-    bash -c "hostname ${hosts[1]} && \$*" ;;
+  host1 | 10.77.0.1) name=host1 space=${hosts[0]} core=${cores[0]} ;;
+  host2 | 10.77.0.2) name=host2 space=${hosts[1]} core=${cores[1]} ;;
+  *) echo "ssh: Could not resolve hostname \$host: the hosts are host1 and host2" >&2; exit 255 ;;
 esac
-echo "two_hosts: no host \$host" >&2
-exit 1
-AGENT
-chmod +x "$scratch/agent"
+exec ip netns exec \$space unshare --uts --mount taskset -c \$core bash -c \\
+  "hostname \$name && mount --bind $scratch/hosts /etc/hosts && cd '\$PWD' && { \$*
+}"
+SSH
+chmod +x "$scratch/bin/ssh"
+export PATH="$scratch/bin:$PATH" HOSTFILE="$scratch/hostfile"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# mpirun itself runs on the first host.
-ip netns exec "${hosts[0]}" taskset -c "${cores[0]}" mpirun --allow-run-as-root \
-  --host "10.77.0.1:$ranks,10.77.0.2:$ranks" -np $((2 * ranks)) --bind-to none \
-  --mca plm_rsh_agent "$scratch/agent" --mca plm_rsh_no_tree_spawn 1 \
-  --mca oob_tcp_if_include eth0 --mca btl tcp,vader,self --mca btl_tcp_if_include eth0 --mca pml ob1 \
-  "$@" &
-wait $!  # a signal ends a wait, and then clean_up runs
+if [[ $launcher == srun || $launcher == slurm ]]; then
+  "$(dirname "$0")/slurm_hosts.sh" "$scratch" host1 host2
+  export SLURM_CONF="$scratch/slurm.conf"
+fi
+case $launcher in
+  mpirun)
+    start=(mpirun --hostfile "$HOSTFILE" -np $((2 * ranks)) --bind-to none --mca btl "tcp,vader,self"
+      --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca pml ob1) ;;
+  srun) start=(srun --mpi=pmix --kill-on-bad-exit=1 --nodes 2 --ntasks-per-node "$ranks") ;;
+  torchrun)
+    if [[ -z ${ZERO_JOB_SECRET-}${ZERO_JOB_SECRET_FILE-} ]]; then
+      ZERO_JOB_SECRET=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')
+      export ZERO_JOB_SECRET
+    fi
+    start=("$torchrun" --no-python --nnodes 2 --nproc-per-node "$ranks" --rdzv-backend c10d
+      --rdzv-endpoint host1:29400 --rdzv-id "$id") ;;
+  none | slurm) start=() ;;
+esac
+command=$(printf '%q ' "${start[@]}" "$@")
+others=()
+if [[ $launcher == torchrun ]]; then
+  ssh host2 "$command" &
+  others=($!)
+fi
+# A signal ends a wait, and then clean_up runs.
+ssh host1 "$command" &
+wait $!
+[[ ${#others[@]} -eq 0 ]] || wait "${others[@]}"

@@ -31,6 +31,16 @@ if(NOT ZERO_MPI STREQUAL "OFF")
   endif()
   set(ZERO_HAVE_MPI ${MPI_C_FOUND})
 endif()
+# With it ranks of CPUs on several hosts need no launcher that knows MPI.
+set(ZERO_HAVE_PMIX OFF)
+set(ZERO_PMIX_MODULE)
+if(ZERO_HAVE_MPI)
+  pkg_check_modules(pmix QUIET IMPORTED_TARGET pmix>=4)
+  if(pmix_FOUND)
+    set(ZERO_HAVE_PMIX ON)
+    set(ZERO_PMIX_MODULE pmix=pmix)
+  endif()
+endif()
 
 # oneDNN, 2.6 or newer, and OpenMP, which has its number of threads: what zero_bench measures this library beside, and nothing else.
 set(ZERO_HAVE_ONEDNN OFF)

@@ -33,6 +33,14 @@ namespace mpi {
 std::unique_ptr<Communicator> world(int* argc, char*** argv);
 /// Whether this build has MPI.
 bool available();
+/// Makes rank `self.rank` of processes that a launcher without MPI started on `hosts` (one entry
+/// per rank) a rank of a job of MPI: what mpirun's daemons do for ranks, a process beside the first
+/// rank of each host does. world() then is the job. Collective through the store, which must
+/// outlive the result; the result must outlive all communicators. Throws zero::Error if
+/// can_form_job() is false, or with the reason if a host cannot.
+std::shared_ptr<void> form_job(const StoreRank& self, const std::vector<std::string>& hosts);
+/// Whether this build can: it needs MPI and PMIx.
+bool can_form_job();
 /// "Open MPI v4.1.4", or why the build has no MPI and how to get it.
 std::string version();
 /// Ends every rank of the job at once with `exit_code`, after `main` has reported its error.

@@ -14,7 +14,6 @@
 namespace zero {
 namespace {
 
-constexpr std::size_t kLeastMoments = 16;
 constexpr std::size_t kFewestParts = 4;
 constexpr std::size_t kMostParts = 8;
 constexpr std::size_t kMomentsOfAPart = 3;
@@ -69,7 +68,8 @@ std::optional<MemoryGrowth> steady_growth(Series series) {
 /// The growth of `series`, or of the longest of its last 1/2, 1/4, ... that grows above all before
 /// it.
 std::optional<MemoryGrowth> leak_in(Series series) {
-  for (Series late = series; late.size() >= kLeastMoments; late = late.last(late.size() / 2)) {
+  for (Series late = series; late.size() >= MemoryMonitor::kLeastMoments;
+       late = late.last(late.size() / 2)) {
     const Series before = series.first(series.size() - late.size());
     const auto growth = steady_growth(late);
     if (!growth) continue;
@@ -78,13 +78,10 @@ std::optional<MemoryGrowth> leak_in(Series series) {
   return std::nullopt;
 }
 
-/// Of "class/label".
-MemoryGrowth named(MemoryGrowth growth, std::string_view key) {
-  const std::size_t slash = std::min(key.find('/'), key.size());
-  for (const MemoryClass c : all_memory_classes()) {
-    if (name_of(c) == key.substr(0, slash)) growth.memory_class = c;
-  }
-  growth.label = key.substr(std::min(slash + 1, key.size()));
+MemoryGrowth named(std::string_view key, MemoryGrowth growth) {
+  MemoryLabel label = MemoryLabel::of_key(key);
+  growth.memory_class = label.memory_class;
+  growth.label = std::move(label.name);
   return growth;
 }
 
@@ -105,14 +102,13 @@ const MemoryMoment& MemoryMonitor::snapshot(std::string_view label) {
   return moments_.emplace_back(std::move(moment));
 }
 
-std::vector<MemoryGrowth> MemoryMonitor::compare(const MemoryMoment& a, const MemoryMoment& b) {
-  std::map<std::string, std::int64_t> changes = b.memory.labels;
-  for (const auto& [key, bytes] : a.memory.labels) changes[key] -= bytes;
+std::vector<MemoryGrowth> growth_between(const BytesByLabel& a, BytesByLabel b) {
+  for (const auto& [key, bytes] : a) b[key] -= bytes;
   std::vector<MemoryGrowth> grown;
-  for (const auto& [key, bytes] : changes) {
+  for (const auto& [key, bytes] : b) {
     if (bytes == 0) continue;
-    grown.push_back(
-        named({.label = {}, .bytes = bytes, .bytes_per_moment = static_cast<double>(bytes)}, key));
+    const auto rate = static_cast<double>(bytes);
+    grown.push_back(named(key, {.label = {}, .bytes = bytes, .bytes_per_moment = rate}));
   }
   std::ranges::stable_sort(grown, std::ranges::greater(), &MemoryGrowth::bytes);
   return grown;
@@ -133,7 +129,7 @@ std::vector<MemoryGrowth> MemoryMonitor::leaks_of(const std::vector<MemoryMoment
   std::vector<MemoryGrowth> leaks;
   for (const auto& [key, bytes] : series) {
     const auto growth = leak_in(bytes);
-    if (growth && growth->bytes >= threshold) leaks.push_back(named(*growth, key));
+    if (growth && growth->bytes >= threshold) leaks.push_back(named(key, *growth));
   }
   std::ranges::stable_sort(leaks, std::ranges::greater(), &MemoryGrowth::bytes_per_moment);
   return leaks;

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "device/device.h"
+#include "device/memory_label.h"
 
 namespace zero {
 
@@ -29,10 +31,15 @@ struct MemoryGrowth {
   double bytes_per_moment = 0;  ///< of compare(): `bytes`
 };
 
+/// Labels whose bytes differ between `a` and `b`: largest growth first, shrinking ones last.
+std::vector<MemoryGrowth> growth_between(const BytesByLabel& a, BytesByLabel b);
+
 /// A series of moments of a device's memory, and what grew in it. Used by the device's thread.
 /// Holds every moment, with all labels in use: some 10 KiB for a large model.
 class MemoryMonitor {
  public:
+  static constexpr std::size_t kLeastMoments = 16;
+
   /// `device` must outlive the monitor. Begins a recent peak.
   explicit MemoryMonitor(Device& device);
 
@@ -40,13 +47,15 @@ class MemoryMonitor {
   const MemoryMoment& snapshot(std::string_view label);
   const std::vector<MemoryMoment>& moments() const { return moments_; }
 
-  /// Labels whose bytes differ between `a` and `b`: largest growth first, shrinking ones last.
-  static std::vector<MemoryGrowth> compare(const MemoryMoment& a, const MemoryMoment& b);
+  /// growth_between() the labels of two moments.
+  static std::vector<MemoryGrowth> compare(const MemoryMoment& a, const MemoryMoment& b) {
+    return growth_between(a.memory.labels, b.memory.labels);
+  }
   /// Labels that keep growing, by at least `threshold` bytes, fastest first: the least bytes of
   /// each part of the series exceed those of the part before, so neither growth at the start
   /// (warm-up) nor a rise and fall (a sawtooth) counts. Looks at all moments and at the last 1/2,
-  /// 1/4, ... of them, where growth that started late must exceed all before it. Needs 16 moments,
-  /// taken at the same place of a loop; fewer give nothing.
+  /// 1/4, ... of them, where growth that started late must exceed all before it. Needs
+  /// kLeastMoments, taken at the same place of a loop; fewer give nothing.
   std::vector<MemoryGrowth> leaks(std::int64_t threshold) const;
   /// leaks() of moments held elsewhere: those of a log.
   static std::vector<MemoryGrowth> leaks_of(const std::vector<MemoryMoment>& moments,

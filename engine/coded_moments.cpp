@@ -12,8 +12,6 @@
 namespace zero {
 namespace {
 
-constexpr std::int64_t kPiece = 1 << 18;  // elements that are decoded on the host at a time
-
 /// Decodes, in host memory, the codes that fill the end of `to`. In chunks in order, values never
 /// overwrite a code that is still to be read: n values end before the code behind the n-th.
 void decode_in_place(const CodedMoment& from, const View& to) {
@@ -33,8 +31,7 @@ CodedMoments::CodedMoments(Device& device, HostAccess& host_access, Optimizer& o
     : device_(device), host_access_(host_access), optimizer_(optimizer) {
   const bool coded = optimizer.config().moments == MomentFormat::eight_bit;
   if (!coded || device.memory() == MemorySpace::host) return;
-  scales_ = device.allocate_host(kPiece / kMomentBlock + 1, DType::fp32, MemoryClass::staging,
-                                 "scales of moments");
+  scales_ = device.allocate_host(kScales, DType::fp32, MemoryClass::staging, "scales of moments");
 }
 
 void CodedMoments::read(const CodedMoment& from, const HostAccess::Visit& visit) const {

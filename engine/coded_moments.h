@@ -19,6 +19,9 @@ namespace zero {
 /// thread.
 class CodedMoments {
  public:
+  static constexpr std::int64_t kPiece = 1 << 18;  ///< elements decoded on the host at a time
+  static constexpr std::int64_t kScales = kPiece / kMomentBlock + 1;  ///< fp32, of a piece
+
   /// Allocates host memory for scales (staging), if moments are coded and host code cannot access
   /// the device's memory. All must outlive this object.
   CodedMoments(Device& device, HostAccess& host_access, Optimizer& optimizer);

@@ -101,14 +101,9 @@ void mark_summed_uses(std::span<const Use> uses, std::span<Unit> units) {
 ScheduleInputs schedule_inputs(std::span<const Use> uses, std::span<const Unit> units,
                                const Sharding& sharding, const GradientReducer& reducer,
                                const EngineOptions& options) {
-  ScheduleInputs inputs{schedule_input(units, sharding, reducer, options), {}};
-  inputs.evaluation = inputs.training;
-  inputs.training.uses.assign(uses.begin(), uses.end());
-  for (const Use& use : uses) {
-    if (use.phase == Phase::forward || use.phase == Phase::both)
-      inputs.evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
-  }
-  return inputs;
+  ScheduleInput training = schedule_input(units, sharding, reducer, options);
+  training.uses.assign(uses.begin(), uses.end());
+  return with_evaluation(std::move(training));
 }
 
 std::vector<KeptBytes> kept_bytes(std::span<const Unit> units, const Sharding& sharding,
@@ -255,10 +250,11 @@ Schedules EngineCore::prepare(std::span<const Use> uses, const EngineResources& 
   const std::string text =
       seal_agreement(options_, resources.accumulation_steps, units_, schedules.training, device_);
   require_agreement(world_, device_, "seal", text + same_, mesh_->mesh().size(Axis::tensor));
-  // A plan has no other ranks whose slices could be compared.
+  const std::int64_t block = moment_block(options_.optimizer.moments);
   if (device_.has_memory()) {
-    find_shared_ranges(mesh_->axis(Axis::tensor), device_, units_,
-                       moment_block(options_.optimizer.moments));
+    find_shared_ranges(mesh_->axis(Axis::tensor), device_, units_, block);
+  } else {  // a plan has no other ranks whose slices could be compared
+    check_own_copies(units_, block);
   }
   for (Unit& unit : units_) {
     for (Segment& segment : unit.segments) sharding.allocate(segment, unit.name);

@@ -26,13 +26,19 @@ DType GradientReducer::window_dtype(const Unit& unit) const {
 
 // Buckets larger than the device's receive slices are cut further, which changes no bit.
 std::int64_t GradientReducer::chunk(const Segment& segment) const {
-  const std::int64_t most = resources_.device.piece_sizes().received_bytes;
-  const std::int64_t world = resources_.shards.size();
-  const std::int64_t by_bucket = resources_.options.limits.reduce_bucket_elements / world;
-  std::int64_t by_memory = most / (std::max<std::int64_t>(1, world - 1) * size_of(wire_dtype()));
-  if (resources_.replicate.size() > 1) by_memory = std::min(by_memory, most / size_of(DType::fp32));
+  return chunk(segment.layout, resources_.replicate.size(), wire_dtype(), resources_.options.limits,
+               resources_.device.piece_sizes());
+}
+
+std::int64_t GradientReducer::chunk(const FlatLayout& layout, int replicas, DType wire,
+                                    const ScheduleLimits& limits, const PieceSizes& pieces) {
+  const std::int64_t most = pieces.received_bytes;
+  const std::int64_t world = layout.world();
+  const std::int64_t by_bucket = limits.reduce_bucket_elements / world;
+  std::int64_t by_memory = most / (std::max<std::int64_t>(1, world - 1) * size_of(wire));
+  if (replicas > 1) by_memory = std::min(by_memory, most / size_of(DType::fp32));
   const std::int64_t limit = std::min(by_bucket, by_memory) / kAlignment * kAlignment;
-  return std::min(std::max(limit, kAlignment), segment.layout.shard());
+  return std::min(std::max(limit, kAlignment), layout.shard());
 }
 
 void GradientReducer::allocate(const std::vector<Unit>& units) {

@@ -47,6 +47,9 @@ class GradientReducer {
   /// Elements per rank of one reduce-scatter of `segment`: the bucket and the receive limit bound
   /// it.
   std::int64_t chunk(const Segment& segment) const;
+  /// The same of a layout, with `replicas` along the replicate axis.
+  static std::int64_t chunk(const FlatLayout& layout, int replicas, DType wire,
+                            const ScheduleLimits& limits, const PieceSizes& pieces);
   /// Dtype of gradients as they cross ranks.
   DType wire_dtype() const;
 

@@ -66,42 +66,25 @@ std::vector<SharedRange> shared_by(const std::vector<Ranges>& ranks) {
   return result;
 }
 
-/// Whether the part of a dimension begins at a block, and ends at one or with the tensor, in the
-/// local tensor of a rank that holds it.
-bool in_blocks(const Ranges& ranges, const TensorSlice& slice, const SharedRange& part,
-               std::int64_t block) {
-  const auto size = [](auto first, auto last) {
-    return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>());
-  };
-  const auto at = slice.shape.begin() + slice.dimension;
-  const std::int64_t inner = size(at + 1, slice.shape.end());
-  const bool many = size(slice.shape.begin(), at) > 1;
-  std::int64_t local = 0;  // elements of an outer index
-  for (const TensorSlice::Range& range : ranges) local += range.count * inner;
-  std::int64_t before = 0;
-  for (const TensorSlice::Range& range : ranges) {
-    const bool holds = range.begin <= part.begin && part.end <= range.begin + range.count;
-    const std::int64_t begin = before + (part.begin - range.begin) * inner;
-    const std::int64_t end = before + (part.end - range.begin) * inner;
-    const bool ends = end % block == 0 || (end == local && !many);
-    if (holds && !(begin % block == 0 && ends)) return false;
-    before += range.count * inner;
-  }
-  return !many || local % block == 0;
+/// Copies whose blocks of 8-bit moments had other elements would drift apart.
+void check_blocks(const TensorSlice& held, const TensorSlice::Range& part, const std::string& name,
+                  std::int64_t block) {
+  ZERO_CHECK(held.in_blocks(part.begin, part.begin + part.count, block),
+             "seal: indices {} to {} along dimension {} of \"{}\" {} are held by {} ranks of "
+             "the tensor axis, whose blocks of {} elements of 8-bit moments would differ; keep "
+             "moments in fp32 or bf16, or take so many ranks that none holds a copy",
+             part.begin, part.begin + part.count - 1, held.dimension, name, shape_text(held.shape),
+             part.holders, block);
 }
 
-/// Copies whose blocks of 8-bit moments had other elements would drift apart.
 void check_blocks(const std::vector<Ranges>& ranks, std::span<const SharedRange> shared,
                   const Unit& unit, int index, std::int64_t block) {
+  const TensorSlice& own = *unit.spec(index).slice;
   for (const SharedRange& part : shared) {
     for (const int rank : part.holders) {
-      const TensorSlice& slice = *unit.spec(index).slice;
-      ZERO_CHECK(in_blocks(ranks[static_cast<std::size_t>(rank)], slice, part, block),
-                 "seal: indices {} to {} along dimension {} of \"{}\" {} are held by {} ranks of "
-                 "the tensor axis, whose blocks of {} elements of 8-bit moments would differ; keep "
-                 "moments in fp32 or bf16, or take so many ranks that none holds a copy",
-                 part.begin, part.end - 1, slice.dimension, unit.full_name(index),
-                 shape_text(slice.shape), part.holders.size(), block);
+      check_blocks({own.shape, own.dimension, ranks[static_cast<std::size_t>(rank)]},
+                   {part.begin, part.end - part.begin, 0, static_cast<int>(part.holders.size())},
+                   unit.full_name(index), block);
     }
   }
 }
@@ -155,6 +138,18 @@ void find_shared_ranges(Communicator& tensor, Device& device, std::span<Unit> un
       std::vector<SharedRange>& shared = unit.shared_ranges[static_cast<std::size_t>(i)];
       shared = shared_by(ranks);
       if (unit.spec(i).trainable) check_blocks(ranks, shared, unit, i, block);
+    }
+  }
+}
+
+void check_own_copies(std::span<const Unit> units, std::int64_t block) {
+  for (const Unit& unit : units) {
+    for (int i = 0; i < unit.parameters(); ++i) {
+      const ParameterSpec& spec = unit.spec(i);
+      if (!spec.slice || !spec.trainable) continue;
+      for (const TensorSlice::Range& range : spec.slice->ranges) {
+        if (range.holders > 1) check_blocks(*spec.slice, range, unit.full_name(i), block);
+      }
     }
   }
 }

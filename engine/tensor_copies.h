@@ -19,6 +19,10 @@ namespace zero {
 void find_shared_ranges(Communicator& tensor, Device& device, std::span<Unit> units,
                         std::int64_t block);
 
+/// The same check of this rank's ranges alone, by TensorSlice::Range::holders: for a plan, which
+/// has no other ranks.
+void check_own_copies(std::span<const Unit> units, std::int64_t block);
+
 /// Sets Segment::excluded of the unit's trainable segment for the rank at these indices
 /// of the shard and the tensor axis: parameters without a slice if `tensor` is not the first, and
 /// copies after the first. So the gradient norm counts each element once.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -20,6 +21,17 @@ std::int64_t window_bytes(ScheduleInput input, const std::vector<bool>& whole) {
 }
 
 }  // namespace
+
+ScheduleInputs with_evaluation(ScheduleInput training) {
+  ScheduleInputs inputs{std::move(training), {}};
+  inputs.evaluation.units = inputs.training.units;
+  inputs.evaluation.limits = inputs.training.limits;
+  for (const Use& use : inputs.training.uses) {
+    if (use.phase == Phase::forward || use.phase == Phase::both)
+      inputs.evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
+  }
+  return inputs;
+}
 
 std::int64_t parameter_bytes(const ScheduleInputs& inputs, std::span<const KeptBytes> kept,
                              const std::vector<bool>& whole) {

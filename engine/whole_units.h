@@ -25,6 +25,8 @@ struct ScheduleInputs {
   ScheduleInput training;
   ScheduleInput evaluation;  ///< of the forward uses only
 };
+/// The inputs of a schedule of training, and of its forward uses.
+ScheduleInputs with_evaluation(ScheduleInput training);
 
 /// Selects the units that stay whole: of all cuts by size, from which units stay whole that bring
 /// at least so many elements, the one of the fewest bytes of kept copies and parameter windows

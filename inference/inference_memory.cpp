@@ -9,6 +9,7 @@
 #include "collectives/backends.h"
 #include "collectives/mesh.h"
 #include "inference/inference_model.h"
+#include "ops/ops.h"
 
 namespace zero {
 namespace {
@@ -49,8 +50,7 @@ std::int64_t InferenceMemory::longest_at_once() const {
 }
 
 std::unique_ptr<Device> plan_device(DeviceKind kind, int threads) {
-  if (kind == DeviceKind::cpu) return planning::open(threads);
-  return planning::open(1, MemorySpace::device, DeviceKind::cuda);
+  return kind == DeviceKind::cpu ? planning::open(threads) : plan_gpu();
 }
 
 InferenceMemory plan_inference_memory(const DecoderShape& decoder, const InferenceOptions& options,

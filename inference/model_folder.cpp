@@ -55,6 +55,25 @@ void check_no_codes(std::span<const SafetensorsReader> files, const std::string&
   }
 }
 
+void check_formats(const std::string& folder, WeightFormat stored, const std::string& codes,
+                   WeightFormat wanted, MatrixRoles keep) {
+  ZERO_CHECK(stored == WeightFormat::plain || keep.empty(),
+             "{}: its matrices are codes of {}, and {} are to stay as they were before; expected "
+             "the folder from which the codes were made, or none to keep",
+             folder, codes, keep.text());
+  if (stored == wanted) return;
+  const std::string folder_of_codes =
+      stored == WeightFormat::u4 ? "no --weights" : fmt::format("--weights {}, or none", codes);
+  ZERO_CHECK(stored == WeightFormat::plain,
+             "{}: its matrices are codes of {}, of which no weights of {} can be made; expected "
+             "{}, or the folder from which the codes were made",
+             folder, codes, name_of(wanted), folder_of_codes);
+  ZERO_CHECK(wanted != WeightFormat::u4,
+             "{}: its matrices are elements, of which no weights of u4 can be made; expected "
+             "dtype, int8, nf4 or q4, or a folder of GPTQ or AWQ",
+             folder);
+}
+
 /// Of files that hold codes.
 template <typename Files>
 ModelWeights::Source source_of(const Files& codes) {
@@ -78,6 +97,11 @@ std::int64_t stored_group(const std::string& folder) {
   return model.groups ? model.groups->group : 0;
 }
 
+void check_stored_format(const std::string& folder, WeightFormat wanted, MatrixRoles keep) {
+  const HfModel model = read_hf_model(folder);
+  check_formats(folder, format_of(model, folder), model.codes, wanted, keep);
+}
+
 ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
   const HfModel model = read_hf_model(folder);
   shape_ = model.shape;
@@ -97,21 +121,7 @@ ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
 }
 
 void ModelFolder::check_format(WeightFormat wanted, MatrixRoles keep) const {
-  ZERO_CHECK(format_ == WeightFormat::plain || keep.empty(),
-             "{}: its matrices are codes of {}, and {} are to stay as they were before; expected "
-             "the folder from which the codes were made, or none to keep",
-             folder_, codes_, keep.text());
-  if (format_ == wanted) return;
-  const std::string folder_of_codes =
-      format_ == WeightFormat::u4 ? "no --weights" : fmt::format("--weights {}, or none", codes_);
-  ZERO_CHECK(format_ == WeightFormat::plain,
-             "{}: its matrices are codes of {}, of which no weights of {} can be made; expected "
-             "{}, or the folder from which the codes were made",
-             folder_, codes_, name_of(wanted), folder_of_codes);
-  ZERO_CHECK(wanted != WeightFormat::u4,
-             "{}: its matrices are elements, of which no weights of u4 can be made; expected "
-             "dtype, int8, nf4 or q4, or a folder of GPTQ or AWQ",
-             folder_);
+  check_formats(folder_, format_, codes_, wanted, keep);
 }
 
 InferenceOptions ModelFolder::with_groups(InferenceOptions options) const {

@@ -23,6 +23,9 @@ namespace zero {
 WeightFormat stored_format(const std::string& folder);
 /// Likewise the inputs of a group of the codes, as WeightShape::group; 0 of formats without.
 std::int64_t stored_group(const std::string& folder);
+/// Throws zero::Error, with what would work, if weights of that format, but for plain matrices of
+/// the roles `keep`, cannot be had of what config.json says that the folder has.
+void check_stored_format(const std::string& folder, WeightFormat wanted, MatrixRoles keep);
 
 /// A Hugging Face folder, whose files are open and fit its config.json.
 class ModelFolder {

@@ -1,17 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
-#include <exception>
-#include <functional>
 #include <string>
-#include <utility>
 
 #include "base/message_text.h"
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "launch/process/command_line.h"
-#include "launch/process/process.h"
 #include "launch/telemetry/output.h"
 
 namespace {
@@ -30,26 +24,34 @@ struct Arguments {
   zero::KeepSteps keep{};
 };
 
+/// Prints an answer; its status.
+int tell(const Answer& answer) {
+  zero::print(zero::printable_text(answer.text));
+  switch (answer.verdict) {
+    case Answer::Verdict::yes:
+      return 0;
+    case Answer::Verdict::no:
+      return 1;
+    case Answer::Verdict::unknown:
+      break;
+  }
+  return kTrouble;
+}
+
 /// The program's commands: how each takes its arguments, what it does.
-class Commands {
+class CheckpointCommands {
  public:
-  explicit Commands(CLI::App& app) : app_(app) {
+  explicit CheckpointCommands(CLI::App& app) : commands_(app) {
     add_lookers();
     add_export();
     add_prune();
   }
-  Commands(const Commands&) = delete;
-  Commands& operator=(const Commands&) = delete;
-
-  /// Does what the parsed command line asks for.
-  Answer act() const { return chosen_(); }
+  int act() const { return commands_.act(); }
 
  private:
-  /// The command's callback chooses `act`; its arguments are for the caller to add.
-  CLI::App& add(const char* name, const char* help, std::function<Answer()> act) {
-    CLI::App* const command = app_.add_subcommand(name, help);
-    command->callback([this, act = std::move(act)] { chosen_ = act; });
-    return *command;
+  template <typename Act>
+  CLI::App& add(const char* name, const char* help, const Act& act) {
+    return commands_.add(name, help, [act] { return tell(act()); });
   }
   void take_path(CLI::App& command) { command.add_option("PATH", given_.path)->required(); }
   void take_folder(CLI::App& command) { command.add_option("FOLDER", given_.path)->required(); }
@@ -100,10 +102,9 @@ class Commands {
         });
   }
 
-  CLI::App& app_;
+  zero::Commands commands_;
   zero::files::FileSystem& disk_ = zero::files::disk();
   Arguments given_;
-  std::function<Answer()> chosen_;
 };
 
 }  // namespace
@@ -113,33 +114,8 @@ int main(int argc, char** argv) {
       "Looks after checkpoints of zero_train. PATH is a checkpoint (FOLDER/step_00000500), or a "
       "folder of checkpoints, of which the newest complete one is meant.\n"
       "Status: 0; 1 if a checkpoint is damaged or two differ; 2 if the command could not be done, "
-      "or "
-      "a file not be read.",
+      "or a file not be read.",
       "zero_ckpt"};
-  app.require_subcommand(1);
-  const Commands commands(app);
-  try {
-    zero::keep_streams_closed();
-    zero::report_large_files();
-    if (const auto asked = zero::parse_command_line(app, argc, argv)) {
-      zero::print(*asked);
-      return 0;
-    }
-    const Answer answer = commands.act();
-    zero::print(zero::printable_text(answer.text));
-    switch (answer.verdict) {
-      case Answer::Verdict::yes:
-        return 0;
-      case Answer::Verdict::no:
-        return 1;
-      case Answer::Verdict::unknown:
-        return kTrouble;
-    }
-  } catch (const CLI::ParseError& error) {
-    zero::print_to_stderr(
-        fmt::format("zero_ckpt: {}; see zero_ckpt --help\n", zero::parse_failure(app, error)));
-  } catch (const std::exception& error) {
-    zero::print_to_stderr(fmt::format("zero_ckpt: {}\n", error.what()));
-  }
-  return kTrouble;
+  const CheckpointCommands commands(app);
+  return zero::run_program(app, argc, argv, {.trouble = kTrouble}, [&] { return commands.act(); });
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <exception>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -296,25 +295,15 @@ int main(int argc, char** argv) {
       "answered; 130 or 143 if SIGINT (Ctrl-C) or SIGTERM ended it.",
       "zero_generate"};
   zero::GenerateFlags flags;
-  bool speaks = true;  // for the ranks of a job
-  try {
-    flags.start = zero::read_start(zero::process_environment());
-    speaks = flags.start.rank == 0;
-    add_prompts(app, flags);
-    add_settings(app, flags);
-    add_weights(app, flags);
-    add_cache(app, flags);
-    add_draft(app, flags);
-    add_ranks(app, flags);
-    std::string config;
-    add_run(app, flags, config);
-    zero::limit_cpu(zero::process_environment());
-    zero::keep_streams_closed();
-    zero::report_large_files();
-    if (const auto asked = zero::parse_command_line(app, argc, argv)) {
-      if (speaks) zero::print(*asked);
-      return 0;
-    }
+  std::string config;
+  add_prompts(app, flags);
+  add_settings(app, flags);
+  add_weights(app, flags);
+  add_cache(app, flags);
+  add_draft(app, flags);
+  add_ranks(app, flags);
+  add_run(app, flags, config);
+  return zero::run_program(app, argc, argv, {.speaks = zero::speaks_for_job()}, [&] {
     for (const CLI::Option* const option : app.get_options()) {
       if (option->count() > 0) flags.given.insert(option->get_name());
     }
@@ -326,12 +315,5 @@ int main(int argc, char** argv) {
       }
     }
     return zero::generate(flags, &argc, &argv);
-  } catch (const CLI::ParseError& error) {
-    if (speaks)
-      zero::print_error("zero_generate: {}; see zero_generate --help\n",
-                        zero::parse_failure(app, error));
-  } catch (const std::exception& error) {
-    if (speaks) zero::print_error("zero_generate: {}\n", zero::printable_text(error.what()));
-  }
-  return 1;
+  });
 }

@@ -1,12 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "launch/plan/explain.h"
+#include "launch/plan/inference_answer.h"
 #include "launch/plan/model_choice.h"
 #include "launch/plan/training_answer.h"
 #include "launch/process/command_line.h"
@@ -26,8 +25,7 @@ namespace {
 constexpr int kMisfit = 1;   // nothing fits
 constexpr int kTrouble = 2;  // the question could not be answered
 
-/// What every question has: a model, a machine, the form of the answer.
-struct SharedFlags {
+struct Flags {
   std::string model{};
   std::string gpus{};
   std::string memory{};
@@ -36,97 +34,158 @@ struct SharedFlags {
   std::string machine{};
   int ranks = 0;
   bool json = false;
-};
-
-/// What is asked about training.
-struct TrainFlags {
-  std::int64_t sequence = 0;
-  zero::CandidateAxes axes{};
-  std::int64_t batch = 0;
+  std::vector<zero::DType> dtypes{};
+  zero::TrainingQuestion training{};
   std::vector<std::string> recomputes{};
-  std::vector<std::string> moments{};
-  std::vector<std::string> dtypes{};
   std::string compute{};
-  std::vector<std::string> data{};
   int top = 6;
   std::optional<std::string> write{};
-};
-
-struct Flags {
-  SharedFlags shared{};
-  TrainFlags train{};
+  bool asks_inference = false;
+  zero::InferenceQuestion inference{};
   bool explain = false;
   zero::ExplainQuestion figures{};
 };
 
-void add_shared(CLI::App& app, SharedFlags& flags) {
-  app.add_option("--model", flags.model,
-                 "a published name (7b, llama-7b, llama-3.1-70b, gpt2-124m, ...), sizes "
-                 "(family=llama,layers=32,width=4096,...), or a Hugging Face config.json");
-  app.add_option("--gpus", flags.gpus, "GPUs of one host (8), or hosts x GPUs of a host (2x8)");
-  app.add_option("--memory", flags.memory,
-                 "of one GPU, with its unit: 80GB (10^9) or 80GiB (2^30)");
-  app.add_option("--reserve", flags.reserve,
-                 "of that, kept free for what no plan knows: CUDA's context, its libraries, NCCL");
-  app.add_option(
-      "--cluster", flags.cluster,
-      "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
-      "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"compute\": \"400TFLOP/s\", "
-      "\"links\": {\"within_host\": \"300GB/s\", \"between_hosts\": \"40GB/s\"}}");
-  app.add_option("--machine", flags.machine, "this: the GPUs of this machine, or its CPU")
+/// The options of one kind of question.
+class Group {
+ public:
+  Group(CLI::App& app, std::string name) : app_(app), name_(std::move(name)) {}
+
+  template <typename Value>
+  CLI::Option* one(const char* flag, Value& value, const std::string& help) {
+    return app_.add_option(flag, value, help)->group(name_);
+  }
+  template <typename Value>
+  CLI::Option* list(const char* flag, std::vector<Value>& values, const std::string& help) {
+    return one(flag, values, help)->delimiter(',');
+  }
+  /// A list of the names `known`, each as `parse` makes it.
+  template <typename Value, typename Parse>
+  void names(const char* flag, std::vector<Value>& values, const Parse& parse,
+             const std::vector<std::string>& known, const std::string& help) {
+    const auto take = [&values, parse](const std::vector<std::string>& texts) {
+      values.clear();
+      for (const std::string& text : texts) values.push_back(parse(text));
+    };
+    app_.add_option_function<std::vector<std::string>>(flag, take, help)
+        ->delimiter(',')
+        ->check(CLI::IsMember(known))
+        ->group(name_);
+  }
+  template <typename Then>
+  void for_each(const Then& then) const {
+    for (CLI::Option* const option : app_.get_options()) {
+      if (option->get_group() == name_) then(option);
+    }
+  }
+
+ private:
+  CLI::App& app_;
+  std::string name_;
+};
+
+void add_shared(CLI::App& app, Flags& flags) {
+  Group shared(app, "Model, machine, answer");
+  shared.one("--model", flags.model,
+             "a published name (7b, llama-7b, llama-3.1-70b, gpt2-124m, ...), sizes "
+             "(family=llama,layers=32,width=4096,...), or a Hugging Face config.json");
+  shared.one("--gpus", flags.gpus, "GPUs of one host (8), or hosts x GPUs of a host (2x8)");
+  shared.one("--memory", flags.memory, "of one GPU, with its unit: 80GB (10^9) or 80GiB (2^30)");
+  shared.one("--reserve", flags.reserve,
+             "of that, kept free for what no plan knows: CUDA's context, its libraries, NCCL");
+  shared.one("--cluster", flags.cluster,
+             "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
+             "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"compute\": \"400TFLOP/s\", "
+             "\"links\": {\"within_host\": \"300GB/s\", \"between_hosts\": \"40GB/s\"}}");
+  shared.one("--machine", flags.machine, "this: the GPUs of this machine, or its CPU")
       ->check(CLI::IsMember({"this"}));
-  app.add_option("--ranks", flags.ranks, "with --machine this: that many ranks on the CPU")
+  shared.one("--ranks", flags.ranks, "with --machine this: that many ranks on the CPU")
       ->check(CLI::Range(1, 1024));
-  app.add_flag("--json", flags.json, "as JSON");
+  shared.names("--dtype", flags.dtypes, zero::dtype_from_name, {"bf16", "fp16", "fp32"},
+               "of bf16,fp16,fp32 (training: bf16,fp32; inference: all, and bf16 beside codes)");
+  shared.list("--tensor", flags.training.axes.tensors, "ranks of the tensor axis (all that fit)")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--json", flags.json, "as JSON")->group("Model, machine, answer");
 }
 
-void add_training(CLI::App& app, TrainFlags& flags) {
-  zero::CandidateAxes& axes = flags.axes;
-  const auto list = [&](const char* name, auto& values, const char* help) {
-    return app.add_option(name, values, help)->delimiter(',');
-  };
+void add_training(CLI::App& app, Flags& flags) {
+  Group training(app, "Training");
+  zero::CandidateAxes& axes = flags.training.axes;
   const auto from_one = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
-  app.add_option("--sequence", flags.sequence,
-                 "tokens of a sequence; default: the model's context, 8192 at most")
+  training
+      .one("--sequence", flags.training.sequence,
+           "tokens of a sequence; default: the model's context, 8192 at most")
       ->check(from_one);
   CLI::Option* const batch =
-      app.add_option("--batch", flags.batch,
-                     "sequences of a step in all; accumulation follows from it, 65536 at most")
+      training
+          .one("--batch", axes.batch,
+               "sequences of a step in all; accumulation follows from it, 65536 at most")
           ->check(from_one);
-  list("--stage", axes.stages, "of 0,1,2,3 (all)")->check(CLI::Range(0, 3));
-  list("--micro", axes.micros, "micro-batches of a rank (32,16,8,4,2,1)")
+  training.list("--stage", axes.stages, "of 0,1,2,3 (all)")->check(CLI::Range(0, 3));
+  training.list("--micro", axes.micros, "micro-batches of a rank (32,16,8,4,2,1)")
       ->check(CLI::Range(std::int64_t{1}, zero::kMostMicro));
-  list("--accumulation", axes.accumulations, "micro-batches of a step (1)")
+  training.list("--accumulation", axes.accumulations, "micro-batches of a step (1)")
       ->check(CLI::Range(std::int64_t{1}, zero::kMostAccumulation))
       ->excludes(batch);
-  list("--recompute", flags.recomputes,
-       "of none,selective,full,groups,interval=N,groups=N (none, selective, full, intervals 2 and "
-       "4, groups)");
-  list("--moments", flags.moments, "of fp32,bf16,8bit (all)")
-      ->check(CLI::IsMember({"fp32", "bf16", "8bit"}));
-  list("--dtype", flags.dtypes, "of bf16,fp16,fp32 (bf16,fp32)")
-      ->check(CLI::IsMember({"bf16", "fp16", "fp32"}));
-  list("--tensor", axes.tensors, "ranks of the tensor axis (all that fit a host)")
-      ->check(CLI::Range(1, 1024));
-  list("--shard", axes.shards, "ranks of the shard axis, which has the data ranks of stage 0 (all)")
+  training.list("--recompute", flags.recomputes,
+                "of none,selective,full,groups,interval=N,groups=N (none, selective, full, "
+                "intervals 2 and 4, groups)");
+  training.names("--moments", axes.moments, zero::moment_format_from_name, {"fp32", "bf16", "8bit"},
+                 "of fp32,bf16,8bit (all)");
+  training
+      .list("--shard", axes.shards,
+            "ranks of the shard axis, which has the data ranks of stage 0 (all)")
       ->check(CLI::Range(1, zero::Machine::kMostInAll));
-  app.add_option("--compute", flags.compute,
-                 "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a "
-                 "--cluster FILE rows are ordered by time");
-  app.add_option("--top", flags.top, "rows that are planned and shown")
+  training.one("--compute", flags.compute,
+               "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a "
+               "--cluster FILE rows are ordered by time");
+  training.one("--top", flags.top, "rows that are planned and shown")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  app.add_option("--write", flags.write,
-                 "write the configuration of the first row to this file, of row 2 beside it with "
-                 "-2 in its name, ...; for zero_train");
-  list("--data", flags.data, "token files that written configurations name");
+  training.one("--write", flags.write,
+               "write the configuration of the first row to this file, of row 2 beside it with -2 "
+               "in its name, ...; for zero_train");
+  training.list("--data", flags.training.data, "token files that written configurations name");
 }
 
-void add_flags(CLI::App& app, Flags& flags) {
-  add_shared(app, flags.shared);
-  add_training(app, flags.train);
-  CLI::Option* const explain = app.add_flag(
-      "--explain", flags.explain, "estimates that introductions quote, and what each leaves out");
+void add_inference(CLI::App& app, Flags& flags) {
+  Group inference(app, "Inference");
+  zero::GenerateFlags& common = flags.inference.flags;
+  inference.one("--requests", common.requests, "answered at once, by a GPU or a tensor group")
+      ->check(CLI::Range(std::int64_t{1}, zero::InferenceOptions::kMostRows))
+      ->capture_default_str();
+  inference.list("--tokens", flags.inference.tokens,
+                 "of a request with its answer; several lengths are taken in turn; default: the "
+                 "model's context, 8192 at most");
+  inference.list("--weights", flags.inference.weights, "of dtype,int8,nf4,q4 (all)")
+      ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}));
+  inference.one("--cache-dtype", common.cache_dtype, "of keys and values: dtype, or int8")
+      ->check(CLI::IsMember({"dtype", "int8"}))
+      ->capture_default_str();
+  inference.one("--block-tokens", common.block_tokens, "of a block of the cache, a multiple of 16")
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--keep",
+         [&common](const std::string& names) { common.keep = zero::parse_kept_matrices(names); },
+         "matrices that stay in dtype beside codes, as head,embedding")
+      ->group("Inference");
+  inference
+      .one("--threads", flags.inference.threads,
+           "of a CPU's rank, for its scratch (this machine's share; 1 of a cluster file)")
+      ->check(CLI::Range(1, 1024));
+  CLI::Option* const asked =
+      app.add_flag("--inference", flags.asks_inference,
+                   "plan answers of zero_generate instead: weights x tensor ranks x sharding");
+  inference.for_each([&](CLI::Option* option) { option->needs(asked); });
+  asked->group("Inference");
+  Group(app, "Training").for_each([&](CLI::Option* option) { option->excludes(asked); });
+}
+
+void add_explain(CLI::App& app, Flags& flags) {
+  CLI::Option* const explain =
+      app.add_flag("--explain", flags.explain,
+                   "estimates that introductions quote, and what each leaves out")
+          ->excludes("--inference", "--json", "--model");
   app.add_option("--parameters", flags.figures.parameters,
                  "with --explain: for the table of stages")
       ->needs(explain)
@@ -134,10 +193,9 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_option("--over", flags.figures.ranks, "with --explain: ranks for the table of stages")
       ->needs(explain)
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  app.set_version_flag("--version", [] { return zero::version_text(); });
 }
 
-zero::Machine machine_of(const SharedFlags& flags) {
+zero::Machine machine_of(const Flags& flags) {
   const int given = (flags.gpus.empty() ? 0 : 1) + (flags.cluster.empty() ? 0 : 1) +
                     (flags.machine.empty() ? 0 : 1);
   ZERO_CHECK(given == 1,
@@ -161,40 +219,44 @@ zero::Machine machine_of(const SharedFlags& flags) {
     machine.reserve = zero::bytes_with_unit(flags.reserve, "--reserve");
     machine.source = "--reserve";
   }
+  if (!flags.compute.empty()) machine.compute = zero::compute_rate(flags.compute, "--compute");
   return machine;
 }
 
-zero::TrainingQuestion question_of(const Flags& flags) {
-  const TrainFlags& train = flags.train;
-  ZERO_CHECK(!flags.shared.model.empty(),
-             "--model is missing; give a name (--model 7b), sizes or a config.json");
-  zero::TrainingQuestion question{.model = zero::model_of(flags.shared.model),
-                                  .model_text = flags.shared.model,
-                                  .machine = machine_of(flags.shared),
-                                  .axes = train.axes,
-                                  .data = train.data};
-  constexpr std::int64_t kUsualSequence = 8192;
-  question.sequence =
-      train.sequence > 0 ? train.sequence : std::min(question.model.context, kUsualSequence);
+/// Tokens of a sequence or request unless it is said how many.
+std::int64_t usual_tokens(const zero::DecoderShape& model) {
+  return std::min(model.context, zero::GenerateFlags::kUsualContext);
+}
+
+zero::TrainingQuestion training_question(const Flags& flags) {
+  zero::TrainingQuestion question = flags.training;
+  question.model = zero::model_of(flags.model);
+  question.model_text = flags.model;
+  question.machine = machine_of(flags);
+  if (question.sequence == 0) question.sequence = usual_tokens(question.model);
   ZERO_CHECK(question.sequence <= question.model.context,
              "--sequence is {}, expected at most the model's context of {}", question.sequence,
              question.model.context);
-  zero::CandidateAxes& axes = question.axes;
-  if (train.batch > 0) axes.batch = train.batch;
-  for (const std::string& text : train.recomputes) {
-    axes.recomputes.push_back(
+  for (const std::string& text : flags.recomputes) {
+    question.axes.recomputes.push_back(
         zero::RecomputeChoice::from(text, question.model.layers, "--recompute"));
   }
-  if (!train.moments.empty()) axes.moments.clear();
-  for (const std::string& text : train.moments) {
-    axes.moments.push_back(zero::moment_format_from_name(text));
-  }
-  if (!train.dtypes.empty()) axes.computes.clear();
-  for (const std::string& text : train.dtypes) {
-    axes.computes.push_back(zero::dtype_from_name(text));
-  }
-  if (!train.compute.empty()) {
-    question.machine.compute = zero::compute_rate(train.compute, "--compute");
+  if (!flags.dtypes.empty()) question.axes.computes = flags.dtypes;
+  return question;
+}
+
+zero::InferenceQuestion inference_question(const Flags& flags) {
+  zero::InferenceQuestion question = flags.inference;
+  question.model = zero::model_of(flags.model);
+  question.model_text = flags.model;
+  question.folder = zero::model_folder_of(flags.model);
+  question.machine = machine_of(flags);
+  question.dtypes = flags.dtypes;
+  question.tensors = flags.training.axes.tensors;
+  if (question.tokens.empty()) question.tokens = {usual_tokens(question.model)};
+  if (question.threads == 0) {
+    const int devices = question.machine.devices;
+    question.threads = flags.machine.empty() ? 1 : zero::threads_of(question.flags, devices);
   }
   return question;
 }
@@ -209,20 +271,29 @@ zero::TrainingAnswer answer_with_progress(const zero::TrainingQuestion& question
   return found;
 }
 
+template <typename Answer>
+void print_answer(const Answer& answer, bool json) {
+  zero::print(json ? zero::json_of(answer).dump(2) + "\n"
+                   : zero::printable_text(zero::text_of(answer)));
+}
+
 int answer(const Flags& flags) {
   if (flags.explain) {
-    ZERO_CHECK(flags.shared.model.empty(), "--explain and --model are both given; give one");
-    zero::print(flags.shared.json ? zero::explained_json(flags.figures).dump(2) + "\n"
-                                  : zero::explained(flags.figures));
+    zero::print(zero::explained(flags.figures));
     return 0;
   }
-  const zero::TrainingQuestion question = question_of(flags);
-  const std::optional<std::string>& write = flags.train.write;
-  if (write) zero::check_written(*write, flags.train.top);
-  zero::TrainingAnswer found = answer_with_progress(question, flags.train.top);
-  if (write) zero::write_rows(found, *write);
-  zero::print(flags.shared.json ? zero::json_of(found).dump(2) + "\n"
-                                : zero::printable_text(zero::text_of(found)));
+  ZERO_CHECK(!flags.model.empty(),
+             "--model is missing; give a name (--model 7b), sizes or a config.json");
+  if (flags.asks_inference) {
+    const zero::InferenceAnswer found = zero::answer_inference(inference_question(flags));
+    print_answer(found, flags.json);
+    return found.fits() ? 0 : kMisfit;
+  }
+  const zero::TrainingQuestion question = training_question(flags);
+  if (flags.write) zero::check_written(*flags.write, static_cast<std::size_t>(flags.top));
+  zero::TrainingAnswer found = answer_with_progress(question, flags.top);
+  if (flags.write) zero::write_rows(found, *flags.write);
+  print_answer(found, flags.json);
   return found.rows.empty() ? kMisfit : 0;
 }
 
@@ -230,27 +301,19 @@ int answer(const Flags& flags) {
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Says how a model can be trained on a machine, and what each way takes: memory by the "
-      "engine's own plan, bytes sent, FLOP. Nothing is trained or allocated; no GPU is needed.\n"
+      "Says how a model can be trained on a machine, or answer, and what each way takes: memory by "
+      "the engine's own plan, bytes sent, FLOP. Nothing is trained or allocated; no GPU is "
+      "needed.\n"
       "  zero_plan --model 7b --gpus 8 --memory 80GB\n"
       "  zero_plan --model config.json --gpus 2x8 --memory 80GB --batch 512 --write run.json\n"
+      "  zero_plan --inference --model llama-3.1-8b --gpus 1 --memory 24GB --requests 8 --tokens "
+      "4096\n"
       "Status: 0; 1 if no way fits; 2 if the question could not be answered.",
       "zero_plan"};
   Flags flags;
-  try {
-    add_flags(app, flags);
-    zero::keep_streams_closed();
-    zero::report_large_files();
-    if (const auto asked = zero::parse_command_line(app, argc, argv)) {
-      zero::print(*asked);
-      return 0;
-    }
-    return answer(flags);
-  } catch (const CLI::ParseError& error) {
-    zero::print_to_stderr(
-        fmt::format("zero_plan: {}; see zero_plan --help\n", zero::parse_failure(app, error)));
-  } catch (const std::exception& error) {
-    zero::print_to_stderr(fmt::format("zero_plan: {}\n", error.what()));
-  }
-  return kTrouble;
+  add_shared(app, flags);
+  add_training(app, flags);
+  add_inference(app, flags);
+  add_explain(app, flags);
+  return zero::run_program(app, argc, argv, {.trouble = kTrouble}, [&] { return answer(flags); });
 }

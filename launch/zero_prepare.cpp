@@ -4,14 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstring>
-#include <exception>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "launch/data/prepare.h"
 #include "launch/process/command_line.h"
-#include "launch/process/process.h"
 #include "launch/telemetry/output.h"
 
 namespace {
@@ -82,24 +80,12 @@ int main(int argc, char** argv) {
                  "FILES have a JSON object a line, whose member of this name is a document");
   app.add_option("--shard-tokens", options.shard_tokens, "tokens of a train shard, at most")
       ->capture_default_str();
-  try {
-    zero::keep_streams_closed();
-    zero::report_large_files();
-    if (const auto asked = zero::parse_command_line(app, argc, argv)) {
-      zero::print(*asked);
-      return 0;
-    }
+  return zero::run_program(app, argc, argv, {}, [&] {
     if (digests) {
       for (const std::string& path : zero::make_digests(options.files)) zero::print(path + "\n");
       return 0;
     }
     if (out->count() == 0) throw CLI::RequiredError("--out");
     return run(options);
-  } catch (const CLI::ParseError& error) {
-    zero::print_to_stderr(fmt::format("zero_prepare: {}; see zero_prepare --help\n",
-                                      zero::parse_failure(app, error)));
-  } catch (const std::exception& error) {
-    zero::print_to_stderr(fmt::format("zero_prepare: {}\n", error.what()));
-  }
-  return 1;
+  });
 }

@@ -129,15 +129,6 @@ void check_flags(const zero::TrainFlags& flags) {
   check_local_rank(flags.local_rank);
 }
 
-/// Whether this process speaks for its job; true if the rank is unknown.
-bool speaks() {
-  try {
-    return zero::read_start(zero::process_environment()).rank == 0;
-  } catch (const zero::Error&) {
-    return true;
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -145,9 +136,8 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Trains a language model with ZeRO stages 0 to 3.\n"
       "Several ranks: mpirun -np N zero_train --config FILE; torchrun --no-python, or anything "
-      "that "
-      "sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun -K1; or threads of one "
-      "process: --local-ranks N.\n"
+      "that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun -K1; or threads "
+      "of one process: --local-ranks N.\n"
       "On several hosts without mpirun, all ranks need the same ZERO_JOB_SECRET (openssl rand -hex "
       "32), or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE.",
       "zero_train"};
@@ -171,7 +161,7 @@ int main(int argc, char** argv) {
   }
   try {
     if (asked) {
-      if (speaks()) zero::print(*asked);
+      if (zero::speaks_for_job()) zero::print(*asked);
       return 0;
     }
     if (!flags.print_value.empty()) {  // scripts ask outside of any job, whatever rank they have

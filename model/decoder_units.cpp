@@ -72,7 +72,7 @@ ColumnParallelLinear::Options::Shared Decoder::shared_keys() {
   if (whole_.kv_heads >= tensor_.ranks()) return {};
   const HeadSplit& heads = split_.heads;
   Communicator& holders = engine_.mesh().split(
-      Axis::tensor, {static_cast<int>(heads.keys.begin), heads.keys.copy, heads.holders});
+      Axis::tensor, {static_cast<int>(heads.keys.begin), heads.keys.copy, heads.keys.holders});
   return {&holders, {decoder_.attended_width(), 2 * decoder_.kv_heads * decoder_.head_width}};
 }
 

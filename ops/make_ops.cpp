@@ -13,9 +13,26 @@ std::unique_ptr<Ops> make_ops(Device& device) {
   return std::make_unique<cpu::CpuOps>(device);
 }
 
+bool has_gpu_ops() {
+  static const bool built_in = [] {
+    try {
+      cuda::make_ops(*planning::open(1, MemorySpace::device, DeviceKind::cuda));
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  }();
+  return built_in;
+}
+
+std::unique_ptr<Device> plan_gpu(const planning::ClockOptions& clock) {
+  if (!has_gpu_ops()) return planning::open_gpu_memory(clock);
+  return planning::open(clock, 1, MemorySpace::device, DeviceKind::cuda);
+}
+
 std::unique_ptr<InferenceOps> make_inference_ops(Device& device) {
   if (device.kind() == DeviceKind::cuda) return cuda::make_inference_ops(device);
-  ZERO_CHECK(device.memory() == MemorySpace::host,
+  ZERO_CHECK(device.memory() == MemorySpace::host || !device.has_memory(),
              "device {}: a model answers on a CPU or a GPU; expected one of them", device.name());
   return std::make_unique<cpu::CpuInferenceOps>(device);
 }

@@ -11,6 +11,7 @@
 
 #include "architecture/rotary.h"
 #include "device/device.h"
+#include "device/planning/clock.h"
 #include "ops/op_shapes.h"
 
 namespace zero {
@@ -230,5 +231,11 @@ class Ops {
 
 /// The operations of `device`, which must outlive them; throws zero::Error if it has none.
 std::unique_ptr<Ops> make_ops(Device& device);
+
+/// Whether this build has a GPU's operations.
+bool has_gpu_ops();
+/// A device without memory that stands for a GPU. In a build without a GPU's operations it has a
+/// CPU's (planning::open_gpu_memory()): every figure is the GPU's but the scratch of operations.
+std::unique_ptr<Device> plan_gpu(const planning::ClockOptions& clock = {});
 
 }  // namespace zero

@@ -38,6 +38,33 @@ std::vector<std::int64_t> TensorSlice::local_shape() const {
   return local;
 }
 
+bool TensorSlice::in_blocks(std::int64_t begin, std::int64_t end, std::int64_t block) const {
+  const auto size = [](auto first, auto last) {
+    return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>());
+  };
+  const auto at = shape.begin() + dimension;
+  const std::int64_t inner = size(at + 1, shape.end());
+  const bool many = size(shape.begin(), at) > 1;
+  std::int64_t local = 0;  // elements of an outer index
+  for (const Range& range : ranges) local += range.count * inner;
+  std::int64_t before = 0;
+  for (const Range& range : ranges) {
+    const bool holds = range.begin <= begin && end <= range.begin + range.count;
+    const std::int64_t from = before + (begin - range.begin) * inner;
+    const std::int64_t to = before + (end - range.begin) * inner;
+    const bool ends = to % block == 0 || (to == local && !many);
+    if (holds && !(from % block == 0 && ends)) return false;
+    before += range.count * inner;
+  }
+  return !many || local % block == 0;
+}
+
+bool TensorSlice::copies_in_blocks(std::int64_t block) const {
+  return std::ranges::all_of(ranges, [&](const Range& range) {
+    return range.holders == 1 || in_blocks(range.begin, range.begin + range.count, block);
+  });
+}
+
 namespace {
 
 /// Visits runs given in order; those that touch in both tensors as one.

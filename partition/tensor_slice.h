@@ -19,6 +19,7 @@ struct TensorSlice {
     /// If several ranks hold the same range (a key/value head): the number of this one among them.
     /// Copy 0 counts in the gradient norm, in hashes and in files.
     int copy = 0;
+    int holders = 1;  ///< ranks that hold it; known before they meet, so that a plan can check it
   };
   std::vector<std::int64_t> shape;  ///< of the logical tensor
   int dimension = 0;
@@ -28,6 +29,11 @@ struct TensorSlice {
   /// overlap.
   void check(std::string_view parameter) const;
   std::vector<std::int64_t> local_shape() const;
+  /// Whether the indices [begin, end), if a range has them, begin at a multiple of `block` local
+  /// elements, and end at one or with the local tensor.
+  bool in_blocks(std::int64_t begin, std::int64_t end, std::int64_t block) const;
+  /// The same of all ranges that several ranks hold.
+  bool copies_in_blocks(std::int64_t block) const;
 
   /// Elements that are contiguous in both tensors.
   struct Run {

@@ -14,24 +14,6 @@ using nlohmann::json;
 
 namespace {
 
-/// `text` as one word of a shell.
-std::string quoted(const std::string& text) {
-  const bool plain = std::ranges::all_of(text, [](const char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string("_-./=,:+@%").find(c) != std::string::npos;
-  });
-  if (plain) return text;
-  std::string word = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      word += "'\\''";
-    } else {
-      word += c;
-    }
-  }
-  return word + "'";
-}
-
 /// The words of a text, or of a list of texts, in small letters.
 std::string words_of(const json& value) {
   std::string words;
@@ -77,11 +59,28 @@ bool fits_line(const std::string& text) { return printable_line(text, text.size(
 
 }  // namespace
 
+std::string shell_word(const std::string& text) {
+  const bool plain = std::ranges::all_of(text, [](const char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string("_-./=,:+@%").find(c) != std::string::npos;
+  });
+  if (plain) return text;
+  std::string word = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      word += "'\\''";
+    } else {
+      word += c;
+    }
+  }
+  return word + "'";
+}
+
 std::string override_of(const std::string& path, const json& value) {
   const std::string text = value.is_string()
                                ? value.get<std::string>()
                                : value.dump(-1, ' ', false, json::error_handler_t::replace);
-  return quoted(path + "=" + text);
+  return shell_word(path + "=" + text);
 }
 
 std::string default_override(const Option& option) {

@@ -12,6 +12,9 @@
 
 namespace zero {
 
+/// `text` as one word of a shell.
+std::string shell_word(const std::string& text);
+
 /// "key=value" as --set takes it, quoted for a shell where it has to be.
 std::string override_of(const std::string& path, const nlohmann::json& value);
 

@@ -48,6 +48,11 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   return best;
 }
 
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string near = nearest_name(word, candidates);
+  return near.empty() ? "" : ": did you mean " + near + "?";
+}
+
 std::string as_listed(const std::string& text, const std::vector<std::string>& candidates) {
   const auto found = std::ranges::find_if(candidates, [&](const std::string& candidate) {
     return std::ranges::equal(candidate, text, same_letter);

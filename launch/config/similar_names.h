@@ -13,6 +13,9 @@ namespace zero {
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates,
                          int part = 3);
 
+/// ": did you mean layers?", or nothing if no candidate is near.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
 /// The candidate that differs from `text` only in case ("adamw"); otherwise `text`.
 std::string as_listed(const std::string& text, const std::vector<std::string>& candidates);
 

@@ -20,8 +20,6 @@
 namespace zero {
 namespace {
 
-std::string plan_bytes(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
-
 /// A choice of what "auto" leaves open.
 struct Candidate {
   DType dtype = DType::fp32;
@@ -29,27 +27,21 @@ struct Candidate {
   int tensor = 1;
 };
 
-/// "bf16", or "nf4 beside bf16".
-std::string weights_text(DType dtype, WeightFormat weights) {
-  if (weights == WeightFormat::plain) return std::string(name_of(dtype));
-  return fmt::format("{} beside {}", name_of(weights), name_of(dtype));
-}
-
 class AnswerPlanner {
  public:
   explicit AnswerPlanner(const AnswerNeeds& needs)
       : needs_(needs),
         flags_(needs.flags),
-        decoder_(read_hf_model(needs.folder).shape),
-        stored_(stored_format(needs.folder)) {
+        decoder_(needs.folder.empty() ? *needs.shape : read_hf_model(needs.folder).shape),
+        stored_(needs.folder.empty() ? WeightFormat::plain : stored_format(needs.folder)) {
     ZERO_CHECK(!needs.requests.empty(), "a plan of no request; expected one at least");
     ZERO_CHECK(
-        flags_.keep.empty() || flags_.weights == "auto" ||
-            weight_format(flags_, needs.folder) != WeightFormat::plain,
+        flags_.keep.empty() || flags_.weights == "auto" || asked_format() != WeightFormat::plain,
         "--keep {}: no matrix becomes codes; leave it out, or give --weights int8, nf4 or q4",
         flags_.keep.text());
     check_files(needs_.folder, stored_, flags_.keep);
     check_block("the model", decoder_);
+    check_codes(needs_.folder, stored_, flags_.keep);
     if (!flags_.draft.empty() && flags_.draft != "prompt") open_draft();
   }
 
@@ -78,9 +70,14 @@ class AnswerPlanner {
   AnswerPlan chosen();
   AnswerPlan planned(const Candidate& candidate) const;
   InferenceOptions options_of(const Candidate& candidate, const AnswerPlan& plan) const;
+  void check_codes(const std::string& folder, WeightFormat stored, MatrixRoles keep) const;
   std::int64_t windows_of(const AnswerPlan& plan) const;
   void give_demand(AnswerPlan& plan) const;
   void check_block(std::string_view model, const DecoderShape& decoder) const;
+  /// Of weights that are not "auto".
+  WeightFormat asked_format() const {
+    return flags_.weights.empty() ? stored_ : weight_format_from_name(flags_.weights);
+  }
   bool fits(const AnswerPlan& plan) const { return plan.of_device() <= limit_; }
   /// Tokens of a cache that has so many blocks unless --cache-tokens says how many.
   std::int64_t tokens_of(std::int64_t blocks) const {
@@ -108,6 +105,7 @@ void AnswerPlanner::open_draft() {
              draft_decoder_.vocabulary, decoder_.vocabulary);
   check_files(draft_folder_, stored_format(draft_folder_), {});
   check_block("--draft", draft_decoder_);
+  check_codes(draft_folder_, stored_format(draft_folder_), {});
 }
 
 void AnswerPlanner::check_block(std::string_view model, const DecoderShape& decoder) const {
@@ -118,13 +116,21 @@ void AnswerPlanner::check_block(std::string_view model, const DecoderShape& deco
              block, kCacheChunk, most, model, decoder.context);
 }
 
+// Of codes no others are made; of a plan, without their files too.
+void AnswerPlanner::check_codes(const std::string& folder, WeightFormat stored,
+                                MatrixRoles keep) const {
+  if (stored == WeightFormat::plain) return;
+  check_stored_format(folder, flags_.weights == "auto" ? stored : weight_format(flags_, folder),
+                      keep);
+}
+
 // In the order in which they are tried: better answers first, then fewer tensor ranks, whose
 // answers have the bits of one rank.
 std::vector<Candidate> AnswerPlanner::candidates() const {
   const DType dtype = dtype_from_name(flags_.dtype);
   std::vector<std::pair<DType, WeightFormat>> formats;
   if (flags_.weights != "auto") {
-    formats.emplace_back(dtype, weight_format(flags_, needs_.folder));
+    formats.emplace_back(dtype, asked_format());
   } else if (stored_ != WeightFormat::plain) {
     formats.emplace_back(dtype, stored_);
   } else {
@@ -191,7 +197,7 @@ AnswerPlan AnswerPlanner::planned(const Candidate& candidate) const {
       needs_.threads, needs_.device};
   give_demand(plan);
   plan.options = options_of(candidate, plan);
-  plan.options.weight_group = stored_group(needs_.folder);
+  plan.options.weight_group = needs_.folder.empty() ? 0 : stored_group(needs_.folder);
   plan.draft_folder = draft_folder_;
   plan.draft_decoder = draft_decoder_;
   if (!draft_folder_.empty()) {
@@ -310,8 +316,8 @@ void AnswerPlanner::tell_cache(const AnswerPlan& plan) const {
     needs_.tell(fmt::format(
         "cache: {} for requests of these lengths; {} reserved for the longest of each would take "
         "{} ({:.0f} %)",
-        plan_bytes(plan.memory.cache), plan.options.requests,
-        plan_bytes(plan.demand.contiguous * block_bytes),
+        size_text(plan.memory.cache), plan.options.requests,
+        size_text(plan.demand.contiguous * block_bytes),
         100.0 * static_cast<double>(blocks) / static_cast<double>(plan.demand.contiguous)));
   }
   if (blocks < plan.demand.at_once && plan.shortage.empty()) {
@@ -325,20 +331,20 @@ void AnswerPlanner::tell_cache(const AnswerPlan& plan) const {
 void AnswerPlanner::tell_choice(const AnswerPlan& plan) const {
   std::string text;
   if (flags_.weights == "auto") {
-    text = "--weights auto: " + weights_text(plan.options.dtype, plan.options.weights);
+    text = "--weights auto: " + weights_text(plan.options);
   }
   if (flags_.tensor == GenerateFlags::kAutoTensor) {
     text += fmt::format("{}--tensor auto: {}", text.empty() ? "" : ", ", plan.ranks.shape.tensor);
   }
   needs_.tell(plan.shortage.empty()
-                  ? fmt::format("{}, the first that fits {} of a rank", text, plan_bytes(limit_))
+                  ? fmt::format("{}, the first that fits {} of a rank", text, size_text(limit_))
                   : text + ", the smallest; none fits");
 }
 
 // Before anything is as large as config.json says. Of a plan without weights, that has to do.
 void AnswerPlanner::check_files(const std::string& folder, WeightFormat stored,
                                 MatrixRoles keep) const {
-  if (flags_.plan && !has_weight_files(folder)) return;
+  if (flags_.plan && (folder.empty() || !has_weight_files(folder))) return;
   check_weight_files(
       folder,
       {.weights = flags_.weights == "auto" ? stored : weight_format(flags_, folder), .keep = keep});

@@ -19,7 +19,8 @@ struct GenerateFlags;
 /// What is to be answered, and where.
 struct AnswerNeeds {
   const GenerateFlags& flags;
-  const std::string& folder;  ///< of the model that answers
+  const std::string& folder;  ///< of the model that answers; empty: a model of `shape`, of elements
+  const DecoderShape* shape = nullptr;
   std::vector<RequestLength> requests{};
   /// Groups of ranks take the requests in turn; or each group gets these.
   enum class Dealt : std::uint8_t { in_turn, to_each } dealt = Dealt::in_turn;
@@ -61,6 +62,12 @@ AnswerPlan plan_answers(const AnswerNeeds& needs);
 /// The plan of `flags` as zero_generate --plan prints it: a row for ranks that take the same, and
 /// what fits.
 std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags);
+
+/// "bf16", or "nf4 beside bf16 (head in bf16)".
+std::string weights_text(const InferenceOptions& options);
+/// The columns of that table but the first: names, and the bytes of a rank.
+std::string memory_header();
+std::string memory_cells(const InferenceMemory& memory);
 
 /// Of a plan that has no memory yet: what --cache-tokens or --host-cache-tokens alone takes beyond
 /// plan.limit or, without a limit, `available` bytes (0: not known), with flag, need and limit;

@@ -108,15 +108,14 @@ void AnswerSession::print_memory() {
       plan_->memory.total() + (plan_->draft_folder.empty() ? 0 : plan_->draft.total());
   const KeyValueCache::Usage usage = models_->model().cache().usage();
   const std::int64_t block = plan_->memory.cache / plan_->memory.blocks;
-  const auto size = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
   const auto percent = [](std::int64_t part, std::int64_t of) {
     return of == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(of);
   };
   say("memory{}: {} of {} planned ({:.0f} %); cache: at most {} of {} blocks used, {} of {} "
       "({:.0f} %), and these on average {:.0f} % full\n",
-      ranks_.count() > 1 ? " of the first rank" : "", size(used), size(planned),
-      percent(used, planned), usage.most_used, usage.total, size(usage.most_used * block),
-      size(usage.total * block), percent(usage.most_used, usage.total),
+      ranks_.count() > 1 ? " of the first rank" : "", size_text(used), size_text(planned),
+      percent(used, planned), usage.most_used, usage.total, size_text(usage.most_used * block),
+      size_text(usage.total * block), percent(usage.most_used, usage.total),
       percent(usage.held, usage.places));
 }
 

@@ -17,8 +17,6 @@
 namespace zero {
 namespace {
 
-std::string short_bytes(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
-
 /// Whether a saving counts beside a shortage: a twentieth of it.
 bool counts(std::int64_t saved, std::int64_t missing) {
   constexpr std::int64_t kPart = 20;
@@ -30,15 +28,15 @@ std::string parts_text(const AnswerPlan& plan) {
   const InferenceMemory& memory = plan.memory;
   const bool host = plan.ranks.device == DeviceKind::cpu && memory.host_cache > 0;
   return fmt::format("weights {}, cache of {} tokens {}{}, the rest {}{}",
-                     short_bytes(memory.weights + memory.windows),
-                     memory.blocks * memory.block_tokens, short_bytes(memory.cache),
+                     size_text(memory.weights + memory.windows),
+                     memory.blocks * memory.block_tokens, size_text(memory.cache),
                      host ? fmt::format(", host cache of {} tokens {}", plan.options.host_tokens,
-                                        short_bytes(memory.host_cache))
+                                        size_text(memory.host_cache))
                           : "",
-                     short_bytes(memory.activations + memory.exchange),
+                     size_text(memory.activations + memory.exchange),
                      plan.draft_folder.empty()
                          ? ""
-                         : fmt::format(", the draft {}", short_bytes(plan.draft.total())));
+                         : fmt::format(", the draft {}", size_text(plan.draft.total())));
 }
 
 }  // namespace
@@ -57,7 +55,7 @@ std::string cache_shortage(const AnswerPlan& plan, const GenerateFlags& flags,
     if (blocks <= limit / block) return std::string();
     return fmt::format("{} {}: takes {} of a rank, {} B a token; expected at most {}, {}", flag,
                        tokens, bytes_text(static_cast<double>(blocks) * static_cast<double>(block)),
-                       block / options.block_tokens, short_bytes(limit),
+                       block / options.block_tokens, size_text(limit),
                        flags.memory_limit > 0 ? "--memory-limit" : "the free memory");
   };
   std::string text = lack("--cache-tokens", flags.cache_tokens, size.blocks);
@@ -85,7 +83,7 @@ std::string answer_shortage(const AnswerPlan& plan, const GenerateFlags& flags,
   const auto add = [&](const std::string& what, AnswerPlan with) {
     plan_cache(with, with.options.cache_tokens);
     if (!counts(plan.of_device() - with.of_device(), missing)) return;
-    help.push_back(fmt::format("{}: {}{}", what, short_bytes(with.of_device()),
+    help.push_back(fmt::format("{}: {}{}", what, size_text(with.of_device()),
                                with.of_device() <= plan.limit ? ", which fits" : ""));
   };
   if (plan.options.host_tokens > 0) {
@@ -123,8 +121,8 @@ std::string answer_shortage(const AnswerPlan& plan, const GenerateFlags& flags,
   }
   return fmt::format("{} {}: a rank takes {} ({}): short by {}{}{}",
                      flags.memory_limit > 0 ? "--memory-limit" : "free memory",
-                     short_bytes(plan.limit), short_bytes(plan.of_device()), parts_text(plan),
-                     short_bytes(missing),
+                     size_text(plan.limit), size_text(plan.of_device()), parts_text(plan),
+                     size_text(missing),
                      help.empty() ? "" : ". What would help: ", fmt::join(help, "; "));
 }
 

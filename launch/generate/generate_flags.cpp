@@ -43,9 +43,8 @@ MatrixRoles parse_kept_matrices(std::string_view names) {
     const std::string name(names.substr(0, comma));
     const auto* const role = std::ranges::find(kMatrixRoles, name, name_of_role);
     if (role == kMatrixRoles.end()) {
-      const std::string near = nearest_name(name, known);
       fail("--keep: \"{}\" is no matrix of a model{}; expected some of {}", printable_line(name),
-           near.empty() ? "" : fmt::format(": did you mean {}?", near), fmt::join(known, ", "));
+           did_you_mean(name, known), fmt::join(known, ", "));
     }
     keep.add(*role);
     if (comma == names.size()) return keep;

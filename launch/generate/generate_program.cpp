@@ -23,6 +23,7 @@
 #include "launch/rendezvous/same_build.h"
 #include "launch/telemetry/output.h"
 #include "weights/hf/config.h"
+#include "weights/model_files.h"
 
 namespace zero {
 namespace {
@@ -144,16 +145,16 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
   return session.finish();
 }
 
-/// --model of a plan as a folder: that of a config.json; or, for a model that has no files, one of
-/// its own while it lives.
+/// --model of a plan as a folder: that of a config.json; or, for such a file under another name and
+/// a model that has no files, one of its own while it lives.
 class PlannedFolder {
  public:
   explicit PlannedFolder(const std::string& model) : path_(model) {
     if (path_.filename() == kConfig && !std::filesystem::is_directory(path_)) {
       path_ = path_.has_parent_path() ? path_.parent_path() : ".";
     }
-    if (std::filesystem::exists(path_)) return;
-    const std::string text = hf_config_text(model_of(model));
+    if (std::filesystem::exists(path_) && path_.extension() != ".json") return;
+    const std::string text = text_of(model);
     std::string name = (std::filesystem::temp_directory_path() / "zero_plan_XXXXXX").string();
     ZERO_CHECK(::mkdtemp(name.data()) != nullptr, "--plan: {}: cannot be created", name);
     path_ = written_ = name;
@@ -170,6 +171,13 @@ class PlannedFolder {
   std::string path() const { return path_.string(); }
 
  private:
+  static std::string text_of(const std::string& model) {
+    if (!std::filesystem::exists(model)) return hf_config_text(model_of(model));
+    const std::string text = read_model_text(model);
+    parse_hf_model(model, text);  // names the file where it is none
+    return text;
+  }
+
   static constexpr const char* kConfig = "config.json";
   std::filesystem::path path_;
   std::filesystem::path written_;
@@ -249,7 +257,7 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   Interrupts interrupts;
   check_cpu_ranks_can_talk(flags.start);
   return run_ranks(
-      flags.start, argc, argv,
+      flags.start, BetweenHosts::mpi, argc, argv,
       [&](Communicator& world) { return answer_in(world, flags, interrupts); }, say_line);
 }
 

@@ -13,12 +13,6 @@
 #include "weights/hf/config.h"
 
 namespace zero {
-namespace {
-
-std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
-
-}  // namespace
-
 WeightFormat weight_format(const GenerateFlags& flags, const std::string& folder) {
   return flags.weights.empty() ? stored_format(folder) : weight_format_from_name(flags.weights);
 }

@@ -7,18 +7,15 @@
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/telemetry/output.h"
+#include "ops/ops.h"
 
 namespace zero {
 namespace {
 
-std::string column_bytes(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+constexpr const char* kCells = "{:>12} {:>12} {:>12} {:>12} {:>12} {:>12}";
 
 std::string memory_row(const std::string& ranks, const InferenceMemory& memory) {
-  return fmt::format("{:<12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12}\n", ranks,
-                     column_bytes(memory.weights), column_bytes(memory.windows),
-                     column_bytes(memory.cache + memory.host_cache),
-                     column_bytes(memory.activations), column_bytes(memory.exchange),
-                     column_bytes(memory.total()));
+  return fmt::format("{:<12} {}\n", ranks, memory_cells(memory));
 }
 
 /// A row for consecutive ranks that take the same.
@@ -46,14 +43,6 @@ std::string rank_rows(const AnswerPlan& plan) {
   return rows;
 }
 
-std::string weights_in(const InferenceOptions& options) {
-  if (options.weights == WeightFormat::plain) return std::string(name_of(options.dtype));
-  std::string text = fmt::format("{} beside {}", name_of(options.weights), name_of(options.dtype));
-  if (!options.keep.empty())
-    text += fmt::format(" ({} in {})", options.keep.text(), name_of(options.dtype));
-  return text;
-}
-
 /// The requests that fit the limit at once with activations and cache of a type.
 std::int64_t requests_in(DType dtype, AnswerPlan plan) {
   plan.options.dtype = plan.draft_options.dtype = dtype;
@@ -76,11 +65,11 @@ std::string room_text(const AnswerPlan& plan, const GenerateFlags& flags) {
   std::string text = fmt::format(
       "fits {}{}, of which {} are left: a cache of {} tokens, or {} requests of {} tokens at once "
       "on a rank or its tensor group\n",
-      column_bytes(plan.limit),
+      size_text(plan.limit),
       flags.memory_limit > 0                  ? ""
       : plan.ranks.device == DeviceKind::cuda ? " (free memory of the GPU)"
                                               : " (free memory of this host for a rank)",
-      column_bytes(left), tokens, requests, memory.longest);
+      size_text(left), tokens, requests, memory.longest);
   if (plan.options.dtype != DType::fp32 || flags.gave("--dtype")) return text;
   const std::int64_t more = requests_in(DType::bf16, plan);
   if (more > requests) text += fmt::format("--dtype bf16 would hold {} requests\n", more);
@@ -89,18 +78,34 @@ std::string room_text(const AnswerPlan& plan, const GenerateFlags& flags) {
 
 }  // namespace
 
+std::string weights_text(const InferenceOptions& options) {
+  if (options.weights == WeightFormat::plain) return std::string(name_of(options.dtype));
+  std::string text = fmt::format("{} beside {}", name_of(options.weights), name_of(options.dtype));
+  if (!options.keep.empty())
+    text += fmt::format(" ({} in {})", options.keep.text(), name_of(options.dtype));
+  return text;
+}
+
+std::string memory_header() {
+  return fmt::format(kCells, "weights", "windows", "cache", "activations", "exchange", "total");
+}
+
+std::string memory_cells(const InferenceMemory& memory) {
+  return fmt::format(kCells, size_text(memory.weights), size_text(memory.windows),
+                     size_text(memory.cache + memory.host_cache), size_text(memory.activations),
+                     size_text(memory.exchange), size_text(memory.total()));
+}
+
 std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags) {
   const InferenceMemory& memory = plan.memory;
   const MeshShape& shape = plan.ranks.shape;
   const bool gpu = plan.ranks.device == DeviceKind::cuda;
   std::string text = fmt::format(
       "model of {} parameters in {}; {} requests of at most {} tokens at once; ranks {} x {} x {} "
-      "(replicate x shard x tensor), each of a {}\n{:<12} {:>12} {:>12} {:>12} {:>12} {:>12} "
-      "{:>12}\n",
-      count_text(static_cast<double>(plan.decoder.parameter_count())), weights_in(plan.options),
+      "(replicate x shard x tensor), each of a {}\n{:<12} {}\n",
+      count_text(static_cast<double>(plan.decoder.parameter_count())), weights_text(plan.options),
       plan.options.requests, memory.longest, shape.replicate, shape.shard, shape.tensor,
-      gpu ? "GPU" : "CPU", "rank", "weights", "windows", "cache", "activations", "exchange",
-      "total");
+      gpu ? "GPU" : "CPU", "rank", memory_header());
   text += rank_rows(plan);
   if (!plan.draft_folder.empty()) text += memory_row("draft", plan.draft);
   text += fmt::format(
@@ -110,6 +115,7 @@ std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags) {
       plan.demand.contiguous, plan.options.requests);
   if (gpu && flags.memory_limit > 0) {
     text += "left out, as no GPU was asked: CUDA's context and libraries, some hundred MiB\n";
+    if (!has_gpu_ops()) text += "the scratch of operations is a CPU's: this build has no CUDA\n";
   }
   if (!plan.shortage.empty()) return text + "does not fit: " + plan.shortage + "\n";
   if (plan.limit > 0) return text + room_text(plan, flags);

@@ -17,16 +17,11 @@
 
 #include "base/error.h"
 #include "base/json_fields.h"
-#include "device/memory_ledger.h"
-#include "launch/memory/growth_watch.h"
+#include "launch/memory/memory_line.h"
+#include "launch/memory/memory_text.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
-namespace {
-
-std::string shown_bytes(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
-
-}  // namespace
 
 LogWatch::LogWatch(std::string path, std::chrono::milliseconds patience)
     : path_(std::move(path)), patience_(patience) {
@@ -37,25 +32,21 @@ LogWatch::LogWatch(std::string path, std::chrono::milliseconds patience)
 
 /// Opens what the name leads to now, if that is another file, and begins anew there.
 void LogWatch::follow() {
-  struct stat named {};
-  if (::stat(path_.c_str(), &named) != 0) {
-    const int reason = errno;
-    const auto now = std::chrono::steady_clock::now();
-    if (!gone_since_) gone_since_ = now;
-    ZERO_CHECK(reason == ENOENT && now - *gone_since_ < patience_, "{}: cannot be read: {}", path_,
-               std::strerror(reason));
+  const auto now = std::chrono::steady_clock::now();
+  Descriptor named(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (named.get() < 0) {
+    ZERO_CHECK(errno == ENOENT && now - seen_ < patience_, "{}: cannot be read: {}", path_,
+               std::strerror(errno));
     return;
   }
-  gone_since_.reset();
+  seen_ = now;
+  struct stat next {};
   struct stat open {};
-  const bool same = file_.get() >= 0 && ::fstat(file_.get(), &open) == 0 &&
-                    open.st_dev == named.st_dev && open.st_ino == named.st_ino;
-  if (same && named.st_size >= at_) return;
-  if (!same) {
-    file_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    ZERO_CHECK(file_.get() >= 0 || errno == ENOENT, "{}: cannot be read: {}", path_,
-               std::strerror(errno));
-  }
+  ::fstat(named.get(), &next);
+  const bool same =
+      ::fstat(file_.get(), &open) == 0 && open.st_dev == next.st_dev && open.st_ino == next.st_ino;
+  if (same && next.st_size >= at_) return;
+  file_ = std::move(named);
   at_ = number_ = steps_ = 0;  // cut, or another run's
   steady_.reset();
 }
@@ -63,13 +54,10 @@ void LogWatch::follow() {
 LogWatch::News LogWatch::next() {
   follow();
   News news;
-  if (file_.get() < 0) return news;
-  std::string text;
   std::array<char, std::size_t{1} << 16> part{};
-  for (;;) {
-    const ssize_t size =
-        ::pread(file_.get(), part.data(), part.size(), at_ + static_cast<off_t>(text.size()));
-    if (size < 0 && errno == EINTR) continue;
+  std::string text;
+  while (file_.get() >= 0) {
+    const ssize_t size = ::pread(file_.get(), part.data(), part.size(), at_ + std::ssize(text));
     ZERO_CHECK(size >= 0, "{}: cannot be read: {}", path_, std::strerror(errno));
     if (size == 0) break;
     text.append(part.data(), static_cast<std::size_t>(size));
@@ -91,24 +79,18 @@ void LogWatch::read(const std::string& line, News& news) {
   if (fields.has("resumed_after_step")) news.over = false;
   if (fields.has("memory_growth")) news.lines.push_back("warning: " + fields.text("memory_growth"));
   if (!fields.has("step")) return;
-  JsonFields memory = fields.object("memory");
-  if (!memory.has("total")) {
-    fields.refuse("memory",
-                  "is missing; expected bytes by class: an earlier version wrote the log");
-  }
-  const std::int64_t total = memory.count("total");
-  if (++steps_ == GrowthWatch::kSteady) steady_ = total;
-  std::string text = fmt::format("step {}  {} (peak {})", fields.count("step"), shown_bytes(total),
-                                 shown_bytes(memory.count("peak")));
+  const MemoryLine memory = MemoryLine::of(fields);
+  if (++steps_ == kSteadyStep) steady_ = memory.total;
+  std::string text = fmt::format("step {}  {} (peak {})", fields.count("step"), sized(memory.total),
+                                 sized(memory.peak_total));
+  const auto add = [&](std::string_view name, std::int64_t bytes) {
+    if (bytes > 0) text += fmt::format("  {} {}", name, sized(bytes));
+  };
   for (const MemoryClass c : all_memory_classes()) {
-    JsonFields own = memory.object(name_of(c));
-    if (!own.has("now")) continue;
-    text += fmt::format("  {} {}", name_of(c), shown_bytes(own.count("now")));
+    add(name_of(c), memory.now[static_cast<std::size_t>(c)]);
   }
-  if (memory.has("free")) text += fmt::format("  free {}", shown_bytes(memory.count("free")));
-  if (steady_ && total > *steady_) {
-    text += fmt::format("  grown by {}", shown_bytes(total - *steady_));
-  }
+  add("free", memory.free.value_or(0));
+  add("grown by", steady_ ? memory.total - *steady_ : 0);
   news.lines.push_back(std::move(text));
 }
 

@@ -41,7 +41,7 @@ class LogWatch {
   std::string path_;
   std::chrono::milliseconds patience_;
   Descriptor file_{-1};  // stays open, so that no other file gets its number
-  std::optional<std::chrono::steady_clock::time_point> gone_since_{};
+  std::chrono::steady_clock::time_point seen_ = std::chrono::steady_clock::now();
   std::int64_t at_ = 0;      // bytes read, whole lines
   std::int64_t number_ = 0;  // of the last line
   std::int64_t steps_ = 0;

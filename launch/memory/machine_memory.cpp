@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "base/host.h"
-#include "launch/telemetry/output.h"
+#include "launch/memory/memory_text.h"
 
 namespace zero {
 namespace {
@@ -36,49 +36,38 @@ std::string proc_text(const fs::path& path) {
   return std::move(text).str();
 }
 
-/// The first number behind `field` in a file of lines "Field: number kB"; 0 if there is none.
+/// What follows `name` at the begin of one of the parts of `text` that `between` parts; nothing if
+/// none begins so.
+std::optional<const char*> behind(const std::string& text, char between, std::string_view name) {
+  const std::size_t at = (between + text).find(between + std::string(name));
+  if (at == std::string::npos) return std::nullopt;
+  return text.c_str() + at + name.size();
+}
+
+/// The number behind `field` in a file of lines "Field: number kB"; 0 if there is none.
 std::int64_t number_of_field(const std::string& text, std::string_view field) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(field) || line.size() <= field.size() || line[field.size()] != ':') {
-      continue;
-    }
-    std::istringstream words(line.substr(field.size() + 1));
-    std::int64_t number = 0;
-    return words >> number ? number : 0;
-  }
-  return 0;
+  const auto found = behind(text, '\n', field);
+  return found ? std::strtoll(*found, nullptr, 10) : 0;
 }
 
 /// The rank in a process's environment, by the variable that its launcher sets.
 int rank_of(const std::string& environment) {
-  constexpr std::array<std::string_view, 4> kNames{
-      "RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "SLURM_PROCID="};
-  for (const std::string_view name : kNames) {
-    for (std::size_t from = 0; from < environment.size();) {
-      const std::string_view variable(environment.c_str() + from);
-      if (variable.starts_with(name))
-        return plain_number(variable.substr(name.size())).value_or(-1);
-      from += variable.size() + 1;
+  for (const char* const name : {"RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "SLURM_PROCID="}) {
+    if (const auto found = behind(environment, '\0', name)) {
+      return plain_number(*found).value_or(-1);
     }
   }
   return -1;
 }
 
-std::string sized_or_dash(std::int64_t bytes) {
-  return bytes > 0 ? bytes_text(static_cast<double>(bytes)) : "-";
-}
-
-std::int64_t gpu_bytes(const NvidiaMemory& nvidia, int process) {
-  std::int64_t bytes = 0;
-  for (const GpuMemory& gpu : nvidia.gpus) {
-    const auto found = gpu.processes.find(process);
-    if (found != gpu.processes.end()) bytes += found->second;
-  }
-  return bytes;
-}
+std::string sized_or_dash(std::int64_t bytes) { return bytes > 0 ? sized(bytes) : "-"; }
 
 }  // namespace
+
+std::int64_t GpuMemory::bytes_of(int process) const {
+  const auto found = processes.find(process);
+  return found == processes.end() ? 0 : found->second;
+}
 
 std::vector<ZeroProcess> zero_processes(const std::string& root) {
   std::vector<ZeroProcess> all;
@@ -90,13 +79,13 @@ std::vector<ZeroProcess> zero_processes(const std::string& root) {
     if (!program.starts_with("zero_")) continue;
     while (!program.empty() && program.back() == '\n') program.pop_back();
     const std::string status = proc_text(entry.path() / "status");  // empty: it has ended
-    if (status.empty() || number_of_field(status, "Uid") != ::getuid()) continue;
+    if (status.empty() || number_of_field(status, "Uid:") != ::getuid()) continue;
     all.push_back(
         {.id = *id,
          .program = program,
          .rank = rank_of(proc_text(entry.path() / "environ")),
-         .resident = 1024 * number_of_field(status, "VmRSS"),
-         .proportional = 1024 * number_of_field(proc_text(entry.path() / "smaps_rollup"), "Pss")});
+         .resident = 1024 * number_of_field(status, "VmRSS:"),
+         .proportional = 1024 * number_of_field(proc_text(entry.path() / "smaps_rollup"), "Pss:")});
   }
   std::ranges::sort(all, {}, &ZeroProcess::id);
   return all;
@@ -110,25 +99,25 @@ MachineMemory machine_memory() {
 }
 
 std::string machine_text(const MachineMemory& machine) {
-  std::string text =
-      fmt::format("{:<8} {:>12} {:>12} {:>12}  {}\n", "", "total", "free", "of zero_", "name");
-  std::int64_t resident = 0;
-  for (const ZeroProcess& each : machine.processes) {
-    resident += each.proportional > 0 ? each.proportional : each.resident;
-  }
-  const auto row = [&](const std::string& name, const MemoryCapacity& memory, std::int64_t own,
-                       const std::string& what) {
-    text += fmt::format("{:<8} {:>12} {:>12} {:>12}  {}\n", name, sized_or_dash(memory.total),
-                        bytes_text(static_cast<double>(memory.free)), sized_or_dash(own), what);
+  std::string text;
+  const auto row = [&](std::string_view name, std::string_view total, std::string_view free,
+                       std::string_view own, std::string_view what) {
+    text += fmt::format("{:<8} {:>12} {:>12} {:>12}  {}\n", name, total, free, own, what);
   };
-  row("host", machine.memory, resident, machine.host);
+  const auto own = [&](const auto& bytes) {
+    std::int64_t sum = 0;
+    for (const ZeroProcess& each : machine.processes) sum += bytes(each);
+    return sized_or_dash(sum);
+  };
+  row("", "total", "free", "of zero_", "name");
+  row("host", sized_or_dash(machine.memory.total), sized(machine.memory.free),
+      own([](const ZeroProcess& each) {
+        return each.proportional > 0 ? each.proportional : each.resident;
+      }),
+      machine.host);
   for (const GpuMemory& gpu : machine.nvidia.gpus) {
-    std::int64_t own = 0;
-    for (const ZeroProcess& each : machine.processes) {
-      const auto found = gpu.processes.find(each.id);
-      if (found != gpu.processes.end()) own += found->second;
-    }
-    row(fmt::format("GPU {}", gpu.index), {.total = gpu.total, .free = gpu.free}, own,
+    row(fmt::format("GPU {}", gpu.index), sized(gpu.total), sized(gpu.free),
+        own([&](const ZeroProcess& each) { return gpu.bytes_of(each.id); }),
         fmt::format("{}, {}", gpu.name, gpu.uuid));
   }
   if (!machine.nvidia.problem.empty()) {
@@ -137,13 +126,15 @@ std::string machine_text(const MachineMemory& machine) {
     text += "GPUs: none\n";
   }
   if (machine.processes.empty()) return text + "no zero_ program of this user runs here\n";
-  text += fmt::format("\n{:>8} {:<16} {:>5} {:>12} {:>12} {:>12}\n", "process", "program", "rank",
-                      "resident", "own share", "on GPUs");
+  constexpr fmt::string_view kRow = "{:>8} {:<16} {:>5} {:>12} {:>12} {:>12}\n";
+  text +=
+      "\n" + fmt::format(kRow, "process", "program", "rank", "resident", "own share", "on GPUs");
   for (const ZeroProcess& each : machine.processes) {
-    text += fmt::format("{:>8} {:<16} {:>5} {:>12} {:>12} {:>12}\n", each.id, each.program,
-                        each.rank < 0 ? "-" : std::to_string(each.rank),
-                        sized_or_dash(each.resident), sized_or_dash(each.proportional),
-                        sized_or_dash(gpu_bytes(machine.nvidia, each.id)));
+    std::int64_t on_gpus = 0;
+    for (const GpuMemory& gpu : machine.nvidia.gpus) on_gpus += gpu.bytes_of(each.id);
+    text += fmt::format(
+        kRow, each.id, each.program, each.rank < 0 ? "-" : std::to_string(each.rank),
+        sized_or_dash(each.resident), sized_or_dash(each.proportional), sized_or_dash(on_gpus));
   }
   return text;
 }

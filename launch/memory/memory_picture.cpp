@@ -8,60 +8,79 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/message_text.h"
 #include "launch/data/new_file.h"
 #include "launch/memory/memory_report.h"
-#include "launch/memory/picture_style.h"
-#include "launch/telemetry/output.h"
+#include "launch/memory/memory_text.h"
 
 namespace zero {
 namespace {
 
 // The picture in its own units; the page scales it.
-constexpr double kWidth = 1000;
-constexpr double kLeft = 76;
-constexpr double kRight = 984;
-constexpr double kTop = 26;
-constexpr double kBottom = 366;
-constexpr double kPhasesTop = 378;
-constexpr double kPhasesBottom = 396;
-constexpr double kTimeAxis = 414;
-constexpr double kHeight = 426;
+constexpr int kLeft = 76;
 constexpr int kColumns = 908;  // one a unit
+constexpr int kRight = kLeft + kColumns;
+constexpr int kTop = 26;
+constexpr int kBottom = 366;
+constexpr int kPhases = 378;
+constexpr int kTimeAxis = 414;
 
 /// By which a picture is told from other files.
 constexpr std::string_view kPageBegin =
     "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-    "<meta name=\"generator\" content=\"zero_memory\"/>\n";
+    "<meta name=\"generator\" content=\"zero_memory\"/>\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n";
 
-std::string sized_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+/// A colour for each class of memory and each phase by its name (a phase's first word), legible on
+/// light paper and on dark.
+constexpr std::string_view kStyle = R"(
+:root { color-scheme: light dark;
+  --ink: #1b1f24; --paper: #ffffff; --grid: #d5d9df; --dim: #59616b; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8eaed; --paper: #16191d; --grid: #3a4048; --dim: #a3abb5; }
+}
+body { margin: 1.5rem auto; max-width: 62rem; padding: 0 1rem; background: var(--paper);
+  color: var(--ink); font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.1rem; overflow-wrap: anywhere; }
+h2 { font-size: 1rem; margin: 1.4rem 0 0.4rem; }
+svg { width: 100%; height: auto; display: block; }
+svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
+.left { text-anchor: start; } .middle { text-anchor: middle; } .right { text-anchor: end; }
+.grid { stroke: var(--grid); stroke-width: 1; }
+.mark { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 3 3; }
+path, rect { fill: var(--of); }
+path { stroke: var(--paper); stroke-width: 0.6; }
+.legend { margin: 0.3rem 0; color: var(--dim); font-size: 13px; }
+.legend span { display: inline-block; margin-right: 1rem; white-space: nowrap; }
+i { display: inline-block; width: 0.75em; height: 0.75em; margin-right: 0.4em; border-radius: 2px;
+  background: var(--of); }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 0.15rem 1.2rem 0.15rem 0;
+  border-bottom: 1px solid var(--grid); }
+th { color: var(--dim); font-weight: 500; }
+.parameters { --of: #4269d0; } .gathered { --of: #6cc5b0; } .gradients { --of: #efb118; }
+.optimizer { --of: #3ca951; } .activations { --of: #e8604c; } .communication { --of: #a463f2; }
+.staging { --of: #8fb8f0; } .other { --of: #9c6b4e; }
+.phase { --of: #8a929c; } .load { --of: #6f7f94; } .forward { --of: #3b82c4; }
+.backward { --of: #d9822b; } .recompute { --of: #b8456b; } .update { --of: #2f9e6e; }
+.step { --of: #5c6bc0; } .validation { --of: #8e5bb5; } .between { --of: #c3c9d1; }
+.end { --of: #6b5d4d; }
+)";
 
-/// Text of a file or a label as text of the page.
+/// Text of a file as text of the page.
 std::string escaped(std::string_view text) {
+  constexpr std::string_view kSpecial = "&<>\"";
+  constexpr std::array<std::string_view, 4> kNames{"&amp;", "&lt;", "&gt;", "&quot;"};
   std::string safe;
   for (const char c : printable_line(text)) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += c;
-    }
+    const std::size_t special = kSpecial.find(c);
+    special == kSpecial.npos ? safe += c : safe += kNames[special];
   }
   return safe;
 }
@@ -76,203 +95,166 @@ class Picture {
         columns_(picture_columns(series, kColumns)),
         begin_(series.places.front().seconds),
         seconds_(std::max(series.end_seconds() - begin_, 1e-9)),
-        most_(static_cast<double>(std::max<std::int64_t>(peak_.total, 1)) * 1.04) {}
+        most_(static_cast<double>(std::max<std::int64_t>(peak_.total, 1)) * 1.04) {
+    for (const MemoryClass c : all_memory_classes()) {
+      const auto has = [i = index(c)](const PictureColumn& column) {
+        return column.classes[i] > 0;
+      };
+      if (std::ranges::any_of(columns_, has)) drawn_.push_back(c);
+    }
+  }
 
-  std::string page(std::int64_t labels) const {
-    std::string text = fmt::format(
-        "{}<meta "
-        "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n"
-        "<style>{}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
-        kPageBegin, escaped(series_.path), kPictureStyle, escaped(memory_report::title(series_)));
-    text += legend() + drawing();
-    text += class_rows() + label_rows(labels) + "</body>\n</html>\n";
-    return text;
+  std::string page(std::int64_t labels) && {
+    add("{}<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n<h1>{}</h1>\n", kPageBegin,
+        escaped(series_.path), kStyle, escaped(memory_report::title(series_)));
+    add("<p class=\"legend\">");
+    for (const MemoryClass c : drawn_) legend("", name_of(c));
+    add("</p>\n<svg viewBox=\"0 0 1000 426\" role=\"img\" aria-label=\"memory by class over "
+        "time\">\n");
+    byte_axis();
+    // From the top down: each area covers what those below it have of the one before.
+    for (auto c = drawn_.rbegin(); c != drawn_.rend(); ++c) area(*c);
+    peak_mark();
+    phases();
+    time_axis();
+    add("</svg>\n");
+    phase_legend();
+    class_rows();
+    label_rows(labels);
+    add("</body>\n</html>\n");
+    return std::move(page_);
   }
 
  private:
-  double x(double seconds) const {
-    return kLeft + (kRight - kLeft) * (seconds - begin_) / seconds_;
+  template <typename... Parts>
+  void add(fmt::format_string<Parts...> format, Parts&&... parts) {
+    fmt::format_to(std::back_inserter(page_), format, std::forward<Parts>(parts)...);
   }
-  double y(std::int64_t bytes) const {
-    return kBottom - (kBottom - kTop) * static_cast<double>(bytes) / most_;
-  }
-  bool drawn(MemoryClass c) const {
-    const auto i = static_cast<std::size_t>(c);
-    return std::ranges::any_of(columns_,
-                               [i](const PictureColumn& column) { return column.classes[i] > 0; });
-  }
-  const MemorySeries::Place& place(std::int32_t index) const {
-    return series_.places[static_cast<std::size_t>(index)];
+  static std::size_t index(MemoryClass c) { return static_cast<std::size_t>(c); }
+  double x(double seconds) const { return kLeft + kColumns * (seconds - begin_) / seconds_; }
+  double y(double bytes) const { return kBottom - (kBottom - kTop) * bytes / most_; }
+  std::string place(std::int32_t number) const {
+    return escaped(series_.places[static_cast<std::size_t>(number)].text());
   }
 
-  std::string legend() const {
-    std::string text = "<p class=\"legend\">";
-    for (const MemoryClass c : all_memory_classes()) {
-      if (!drawn(c)) continue;
-      text += fmt::format("<span><i class=\"{0}\"></i>{0}</span> ", name_of(c));
-    }
-    return text + "</p>\n";
+  void text(std::string_view anchor, double x, double y, std::string_view text) {
+    add("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", anchor, x, y, text);
   }
-
-  std::string drawing() const {
-    std::string text = fmt::format(
-        "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"memory by class over time\">\n",
-        kWidth, kHeight);
-    text += byte_axis();
-    for (const MemoryClass c : all_memory_classes()) {
-      if (drawn(c)) text += area(c);
-    }
-    return text + peak_mark() + phases() + time_axis() + "</svg>\n" + phase_legend();
+  void legend(std::string_view kind, std::string_view name) {
+    add("<span><i class=\"{0}{1}\"></i>{1}</span> ", kind, name);
+  }
+  static std::string class_cell(MemoryClass c) {
+    return fmt::format("<i class=\"{0}\"></i>{0}", name_of(c));
+  }
+  template <typename... Cells>
+  void row(const Cells&... cells) {
+    add("<tr>");
+    (add("<td>{}</td>", cells), ...);
+    add("</tr>\n");
   }
 
   /// Lines at round sizes: 1, 2 or 5 times a power of ten of a binary unit.
-  std::string byte_axis() const {
-    double unit = 1;
-    while (unit * 1024 <= most_ && unit < std::ldexp(1, 40)) unit *= 1024;
-    double step = std::pow(10, std::floor(std::log10(most_ / unit / 5)));
-    for (const double more : {2.0, 2.5, 2.0}) {
-      if (most_ / unit / step > 6) step *= more;
+  void byte_axis() {
+    constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+    const auto power = std::min<std::size_t>(static_cast<std::size_t>(std::log2(most_) / 10), 4);
+    const double unit = std::exp2(10 * power);
+    double step = power == 0 ? 1 : 0.1;
+    for (int i = 0; most_ / unit / step > 6; ++i) step *= i % 3 == 1 ? 2.5 : 2.0;
+    for (int i = 0; i * step * unit < most_; ++i) {
+      const double height = y(i * step * unit);
+      add("<line class=\"grid\" x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\"/>\n", kLeft,
+          kRight, height);
+      text("right", kLeft - 8, height + 4, fmt::format("{:.4g} {}", i * step, kUnits[power]));
     }
-    step = std::max(step, unit == 1 ? 1.0 : 0.0);
-    std::string text;
-    for (double at = 0; at * unit < most_; at += step) {
-      const double height = y(static_cast<std::int64_t>(at * unit));
-      fmt::format_to(std::back_inserter(text),
-                     "<line class=\"grid\" x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\"/>"
-                     "<text class=\"right\" x=\"{3}\" y=\"{4:.1f}\">{5:.4g} {6}</text>\n",
-                     kLeft, kRight, height, kLeft - 8, height + 4, at, unit_name(unit));
-    }
-    return text;
   }
 
-  static std::string_view unit_name(double unit) {
-    constexpr std::array<std::string_view, 5> kNames{"B", "KiB", "MiB", "GiB", "TiB"};
-    return kNames.at(static_cast<std::size_t>(std::lround(std::log2(unit) / 10)));
-  }
-
-  /// A class between the sums of those before it and with it: there above, back below.
-  std::string area(MemoryClass c) const {
-    const auto i = static_cast<std::size_t>(c);
-    std::vector<std::int64_t> below(columns_.size());
+  /// The sum of a class and those before it, down to the bottom.
+  void area(MemoryClass c) {
+    add("<path class=\"{}\" d=\"M{},{}", name_of(c), kLeft, kBottom);
+    std::int64_t last = -1;
     for (std::size_t k = 0; k < columns_.size(); ++k) {
-      for (std::size_t j = 0; j < i; ++j) below[k] += columns_[k].classes[j];
+      std::int64_t sum = 0;
+      for (std::size_t i = 0; i <= index(c); ++i) sum += columns_[k].classes[i];
+      if (sum != last) add("H{}V{:.1f}", kLeft + k, y(static_cast<double>(sum)));
+      last = sum;
     }
-    std::string text = fmt::format("<path class=\"{}\" d=\"M{},{:.1f}", name_of(c), kLeft,
-                                   y(below[0] + columns_[0].classes[i]));
-    const auto out = std::back_inserter(text);
-    const auto edge = [&](std::size_t k) { return kLeft + static_cast<double>(k); };
-    for (std::size_t k = 1; k < columns_.size(); ++k) {
-      const std::int64_t before = below[k - 1] + columns_[k - 1].classes[i];
-      const std::int64_t after = below[k] + columns_[k].classes[i];
-      if (before != after) fmt::format_to(out, "H{}V{:.1f}", edge(k), y(after));
-    }
-    fmt::format_to(out, "H{}V{:.1f}", kRight, y(below.back()));
-    for (std::size_t k = columns_.size() - 1; k > 0; --k) {
-      if (below[k] != below[k - 1]) fmt::format_to(out, "H{}V{:.1f}", edge(k), y(below[k - 1]));
-    }
-    fmt::format_to(out, "H{}Z\"><title>{}: {} at the peak</title></path>\n", kLeft, name_of(c),
-                   sized_text(peak_.state.classes[i]));
-    return text;
+    add("H{}V{}Z\"><title>{}: {} at the peak</title></path>\n", kRight, kBottom, name_of(c),
+        sized(peak_.state.classes[index(c)]));
   }
 
-  std::string peak_mark() const {
+  void peak_mark() {
     const double at = x(peak_.seconds);
-    const bool to_left = at > (kLeft + kRight) / 2;
-    return fmt::format(
-        "<line class=\"peak\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\"/>"
-        "<text class=\"{3}\" x=\"{4:.1f}\" y=\"{5}\">peak {6}, {7}</text>\n",
-        at, kTop - 8, kBottom, to_left ? "right" : "left", to_left ? at - 5 : at + 5, kTop - 10,
-        sized_text(peak_.total), escaped(memory_report::place_text(place(peak_.place))));
+    const bool to_left = at > kLeft + kColumns / 2.0;
+    add("<line class=\"mark\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\"/>\n", at,
+        kTop - 8, kBottom);
+    text(to_left ? "right" : "left", to_left ? at - 5 : at + 5, kTop - 10,
+         fmt::format("peak {}, {}", sized(peak_.total), place(peak_.place)));
   }
 
   /// A rectangle for each run of columns of one step and phase.
-  std::string phases() const {
-    std::string text;
-    for (std::size_t from = 0; from < columns_.size();) {
-      std::size_t to = from + 1;
-      while (to < columns_.size() && columns_[to].place == columns_[from].place) ++to;
-      if (columns_[from].place >= 0) {
-        const MemorySeries::Place& here = place(columns_[from].place);
-        fmt::format_to(std::back_inserter(text),
-                       "<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}"
-                       "</title></rect>\n",
-                       phase_class(here.phase), kLeft + static_cast<double>(from), kPhasesTop,
-                       to - from, kPhasesBottom - kPhasesTop,
-                       escaped(memory_report::place_text(here)));
-      }
+  void phases() {
+    for (auto from = columns_.begin(); from != columns_.end();) {
+      const auto to = std::find_if(from, columns_.end(), [&](const PictureColumn& column) {
+        return column.place != from->place;
+      });
+      const MemoryPlace& here = series_.places[static_cast<std::size_t>(from->place)];
+      add("<rect class=\"phase {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"18\"><title>{}</title>"
+          "</rect>\n",
+          escaped(here.phase), kLeft + (from - columns_.begin()), kPhases, to - from,
+          place(from->place));
       from = to;
     }
-    return text + fmt::format("<text class=\"right\" x=\"{}\" y=\"{}\">phase</text>\n", kLeft - 8,
-                              kPhasesBottom - 5);
+    text("right", kLeft - 8, kPhases + 13, "phase");
   }
 
-  static std::string phase_class(std::string_view phase) {
-    const auto* const found = std::ranges::find(kPicturePhases, phase);
-    return found == kPicturePhases.end() ? "phase other_phase"
-                                         : fmt::format("phase p{}", found - kPicturePhases.begin());
-  }
-
-  std::string phase_legend() const {
+  void phase_legend() {
     std::vector<std::string> seen;
-    for (const MemorySeries::Place& each : series_.places) {
-      if (std::ranges::find(seen, each.phase) == seen.end()) seen.push_back(each.phase);
+    add("<p class=\"legend\">");
+    for (const MemoryPlace& each : series_.places) {
+      if (std::ranges::find(seen, each.phase) != seen.end()) continue;
+      seen.push_back(each.phase);
+      legend("phase ", escaped(each.phase));
     }
-    std::string text = "<p class=\"legend\">";
-    for (const std::string& phase : seen) {
-      text +=
-          fmt::format("<span><i class=\"{}\"></i>{}</span> ", phase_class(phase), escaped(phase));
-    }
-    return text + "</p>\n";
+    add("</p>\n");
   }
 
-  std::string time_axis() const {
+  void time_axis() {
     constexpr int kTicks = 5;
-    std::string text;
     for (int i = 0; i <= kTicks; ++i) {
       const double seconds = begin_ + seconds_ * i / kTicks;
-      fmt::format_to(std::back_inserter(text),
-                     "<text class=\"{}\" x=\"{:.1f}\" y=\"{}\">{:.4g} s</text>\n",
-                     i == 0        ? "left"
-                     : i == kTicks ? "right"
-                                   : "middle",
-                     x(seconds), kTimeAxis, seconds);
+      const char* const anchor = i == 0 ? "left" : i == kTicks ? "right" : "middle";
+      text(anchor, x(seconds), kTimeAxis, fmt::format("{:.4g} s", seconds));
     }
-    return text;
   }
 
-  std::string class_rows() const {
-    std::string text =
-        "<h2>Classes</h2>\n<table>\n<tr><th>class</th><th>at the peak</th><th>at the end</th>"
-        "</tr>\n";
-    for (const MemoryClass c : all_memory_classes()) {
-      const auto i = static_cast<std::size_t>(c);
-      if (peak_.state.classes[i] == 0 && end_.classes[i] == 0) continue;
-      text +=
-          fmt::format("<tr><td><i class=\"{0}\"></i>{0}</td><td>{1}</td><td>{2}</td></tr>\n",
-                      name_of(c), sized_text(peak_.state.classes[i]), sized_text(end_.classes[i]));
+  void class_rows() {
+    add("<h2>Classes</h2>\n<table>\n<tr><th>class</th><th>at the peak</th><th>at the end</th>"
+        "</tr>\n");
+    for (const MemoryClass c : drawn_) {
+      const std::int64_t most = peak_.state.classes[index(c)];
+      const std::int64_t last = end_.classes[index(c)];
+      if (most > 0 || last > 0) row(class_cell(c), sized(most), sized(last));
     }
-    return text + fmt::format("<tr><td>sum</td><td>{}</td><td>{}</td></tr>\n</table>\n",
-                              sized_text(peak_.total), sized_text(end_.total));
+    row("sum", sized(peak_.total), sized(end_.total));
+    add("</table>\n");
   }
 
-  std::string label_rows(std::int64_t most) const {
-    if (series_.kind == MemorySeries::Kind::log) {
-      return "<p>A log has no labels; a trace (run.memory_trace) has.</p>\n";
+  void label_rows(std::int64_t most) {
+    if (series_.of_log()) {
+      add("<p>A log has no labels; a trace (run.memory_trace) has.</p>\n");
+      return;
     }
-    std::string text = fmt::format(
-        "<h2>At the peak: {}, {:.3f} s</h2>\n<table>\n<tr><th>label</th><th>class</th><th>unit"
+    add("<h2>At the peak: {}, {:.3f} s</h2>\n<table>\n<tr><th>label</th><th>class</th><th>unit"
         "</th><th>bytes</th><th>share</th></tr>\n",
-        escaped(memory_report::place_text(place(peak_.place))), peak_.seconds);
-    for (const auto& held : memory_report::largest_labels(series_, peak_.state, most)) {
-      text += fmt::format(
-          "<tr><td>{0}</td><td><i class=\"{1}\"></i>{1}</td><td>{2}</td><td>{3}</td><td>{4:.1f} %"
-          "</td></tr>\n",
-          escaped(held.label->name), name_of(held.label->memory_class), escaped(held.label->unit),
-          sized_text(held.bytes),
-          100.0 * static_cast<double>(held.bytes) /
-              static_cast<double>(std::max<std::int64_t>(peak_.state.total, 1)));
+        place(peak_.place), peak_.seconds);
+    for (const MemoryGrowth& held : growth_between({}, peak_.state.by_label(series_))) {
+      if (most-- <= 0) break;
+      row(escaped(held.label), class_cell(held.memory_class),
+          escaped(unit_of(held.label, series_.units)), sized(held.bytes),
+          fmt::format("{:.1f} %", 100.0 * static_cast<double>(held.bytes) /
+                                      static_cast<double>(peak_.state.total)));
     }
-    return text + "</table>\n";
+    add("</table>\n");
   }
 
   const MemorySeries& series_;
@@ -282,6 +264,8 @@ class Picture {
   double begin_;    // of the time axis
   double seconds_;  // along it
   double most_;     // bytes at the top
+  std::vector<MemoryClass> drawn_;
+  std::string page_;
 };
 
 }  // namespace
@@ -290,63 +274,31 @@ std::vector<PictureColumn> picture_columns(const MemorySeries& series, int count
   std::vector<PictureColumn> columns(static_cast<std::size_t>(count));
   const double first = series.places.front().seconds;  // later than 0 where lines were dropped
   const double width = std::max(series.end_seconds() - first, 1e-9) / count;
-  const auto column_at = [&](double seconds) {
-    return std::clamp<std::int64_t>(static_cast<std::int64_t>((seconds - first) / width), 0,
-                                    count - 1);
-  };
   MemoryState state;
-  std::size_t next = 0;
-  std::int32_t place = 0;
-  for (std::int64_t k = 0; k < count; ++k) {
+  auto change = series.changes.begin();
+  auto place = series.places.begin();
+  for (int k = 0; k < count; ++k) {
     PictureColumn& column = columns[static_cast<std::size_t>(k)];
-    column.classes = state.classes;
-    column.total = state.total;
-    for (; next < series.changes.size() && column_at(series.changes[next].seconds) <= k; ++next) {
-      state.add(series, series.changes[next]);
-      if (state.total <= column.total) continue;
-      column.classes = state.classes;
-      column.total = state.total;
+    column = {.classes = state.classes, .total = state.total};
+    // The last takes all that rounding leaves.
+    const double end = k + 1 < count ? first + width * (k + 1) : series.end_seconds() + 1;
+    for (; change != series.changes.end() && change->seconds < end; ++change) {
+      state.add(series, *change);
+      if (state.total > column.total) column = {.classes = state.classes, .total = state.total};
     }
-    // The place that takes most of the column.
-    const double begin = first + width * static_cast<double>(k);
-    double longest = -1;
-    for (auto at = place; at < std::ssize(series.places); ++at) {
-      const auto i = static_cast<std::size_t>(at);
-      const double from = std::max(begin, series.places[i].seconds);
-      if (from >= begin + width && longest >= 0) break;
-      const double until =
-          i + 1 < series.places.size() ? series.places[i + 1].seconds : begin + width;
-      const double share = std::min(until, begin + width) - from;
-      if (share > longest) {
-        longest = share;
-        column.place = at;
-      }
-      if (until <= begin) place = at + 1;
-    }
+    const double middle = first + width * (k + 0.5);
+    while (place + 1 != series.places.end() && place[1].seconds <= middle) ++place;
+    column.place = static_cast<std::int32_t>(place - series.places.begin());
   }
   return columns;
 }
 
-std::string memory_picture(const MemorySeries& series, std::int64_t most) {
-  return Picture(series).page(most);
-}
-
 void save_memory_picture(const MemorySeries& series, std::int64_t most, const std::string& path) {
   std::error_code unknown;
-  if (std::filesystem::exists(path, unknown)) {
-    ZERO_CHECK(!std::filesystem::equivalent(path, series.path, unknown),
-               "{}: is what the picture is drawn from; give the picture another name", path);
-    ZERO_CHECK(std::filesystem::is_regular_file(path, unknown),
-               "{}: exists and is no regular file; give the path of a new file, or of an earlier "
-               "picture",
-               path);
-    std::string begin(kPageBegin.size(), ' ');
-    std::ifstream(path, std::ios::binary).read(begin.data(), std::ssize(begin));
-    ZERO_CHECK(begin == kPageBegin,
-               "{}: exists and is no picture of zero_memory; give another name, or remove it",
-               path);
-  }
-  const std::string page = memory_picture(series, most);
+  ZERO_CHECK(!std::filesystem::equivalent(path, series.path, unknown),
+             "--html: {} is what the picture is drawn from; give the picture another name", path);
+  check_replaceable(path, kPageBegin, "--html", "picture of zero_memory");
+  const std::string page = Picture(series).page(most);
   NewFile file(path + ".partial");
   file.write(std::as_bytes(std::span(page)));
   file.finish();

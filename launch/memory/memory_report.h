@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "launch/memory/memory_series.h"
 
@@ -30,16 +29,5 @@ Leaks leaks(const MemorySeries& series, std::int64_t threshold);
 
 /// "memory of rank 0 of 8, run.memory: 12.3 s, steps 1 to 20; cut off".
 std::string title(const MemorySeries& series);
-
-/// A label of a state with its bytes.
-struct HeldLabel {
-  const MemorySeries::Label* label = nullptr;
-  std::int64_t bytes = 0;
-};
-/// The labels of a state that hold bytes, largest first; `most` of them.
-std::vector<HeldLabel> largest_labels(const MemorySeries& series, const MemoryState& state,
-                                      std::int64_t most);
-/// "step 3, forward", or "setup".
-std::string place_text(const MemorySeries::Place& place);
 
 }  // namespace zero::memory_report

@@ -2,33 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "device/memory_monitor.h"
+#include "launch/memory/memory_trace_file.h"
 
 namespace zero {
 
-/// A rank's memory over time, as a trace (run.memory_trace) or a log (run.log) has it.
+/// A rank's memory over time, as a trace (run.memory_trace) has it, every charge and release, or a
+/// log (run.log): a place a step, with bytes by class.
 struct MemorySeries {
-  enum class Kind : std::uint8_t {
-    trace,  ///< every charge and release
-    log,    ///< a place a step: bytes by class, without labels
-  };
-  struct Label {
-    MemoryClass memory_class = MemoryClass::other;
-    std::string name{};  ///< empty in a log
-    std::string unit{};  ///< empty: no unit's
-  };
-  /// A step and phase that begin.
-  struct Place {
-    double seconds = 0;     ///< since the begin of the series
-    std::int64_t step = 0;  ///< 0: before the first
-    std::string phase{};
-    std::int64_t peak = 0;  ///< of the sum, between changes: a log's; 0: not known
-  };
   /// A charge or release; what is charged at the begin is a change too.
   struct Change {
     double seconds = 0;
@@ -37,17 +23,18 @@ struct MemorySeries {
     std::int64_t bytes = 0;
   };
 
-  Kind kind = Kind::trace;
   std::string path{};
   int rank = 0;
   int ranks = 1;
-  std::int64_t device_bytes = 0;  ///< 0: not known
-  std::vector<Label> labels{};
-  std::vector<Place> places{};  ///< in order; at least one
+  std::int64_t device_bytes = 0;      ///< 0: not known
+  std::vector<MemoryLabel> labels{};  ///< of a log without names
+  std::vector<MemoryPlace> places{};  ///< in order; at least one
   std::vector<Change> changes{};
-  std::int64_t missed = 0;  ///< events of which only sums are known
-  bool whole = false;       ///< has its last line: the run has not been cut off, and is over
+  std::vector<std::int64_t> peaks{};  ///< of a log: the largest sum within each place
+  std::vector<std::string> units{};
+  bool whole = false;  ///< has its last line: the run has not been cut off, and is over
 
+  bool of_log() const { return !peaks.empty(); }
   /// Of the last change or place.
   double end_seconds() const;
 };
@@ -56,22 +43,17 @@ struct MemorySeries {
 /// Throws zero::Error, naming file, line and what was found and expected, if a line is cut, is no
 /// JSON, lacks a key, or if its total is not that of the lines before.
 MemorySeries read_memory(const std::string& path);
-/// The two kinds.
-MemorySeries read_memory_trace(const std::string& path);
-MemorySeries read_memory_log(const std::string& path);
 
 /// The bytes of a series at one time.
 struct MemoryState {
-  std::vector<std::int64_t> labels;  ///< by index into MemorySeries::labels
+  std::vector<std::int64_t> labels{};  ///< by index into MemorySeries::labels
   BytesByClass classes{};
   std::int64_t total = 0;
 
   void add(const MemorySeries& series, const MemorySeries::Change& change);
+  /// Those that hold bytes.
+  BytesByLabel by_label(const MemorySeries& series) const;
 };
-
-/// Calls visit(state, number of the change) behind each change, in order.
-void replay(const MemorySeries& series,
-            const std::function<void(const MemoryState& state, std::size_t change)>& visit);
 
 /// The largest sum of a series, and where.
 struct MemoryPeak {

@@ -13,8 +13,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "launch/process/open_files.h"
@@ -22,29 +22,40 @@
 namespace zero {
 namespace {
 
+namespace fs = std::filesystem;
+
 /// More than a line takes.
 constexpr std::int64_t kLine = 4096;
 /// By which a trace is told from other files.
 constexpr std::string_view kTraceBegin = "{\"memory_trace\":";
+/// Between the writes of lines that are no event's, in seconds and bytes.
+constexpr double kBetweenWrites = 0.1;
+constexpr std::size_t kMostWaiting = std::size_t{1} << 16;
 
-/// As JSON; bytes that are not UTF-8 are replaced.
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+/// Bytes that are not UTF-8 are replaced.
+std::string dumped(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string record_text(const MemoryRecord& record) {
-  return fmt::format("{{\"t\":{:.6f},\"step\":{},\"phase\":{}", record.seconds, record.step,
-                     json_text(record.phase));
+/// The begin of a place's line.
+std::string place_json(const MemoryPlace& place) {
+  return fmt::format("{{\"t\":{:.6f},\"step\":{},\"phase\":{}", place.seconds, place.step,
+                     dumped(place.phase));
+}
+
+std::string charge_json(MemoryClass memory_class, std::string_view label, std::int64_t bytes) {
+  return fmt::format("\"class\":\"{}\",\"label\":{},\"bytes\":{}", name_of(memory_class),
+                     dumped(label), bytes);
 }
 
 bool has_bytes(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && status.st_size > 0;
+  std::error_code error;
+  return fs::file_size(path, error) > 0 && !error;
 }
 
 bool is_name(const std::string& path) {
-  struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0;
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
 }
 
 void rename_trace(const std::string& from, const std::string& to) {
@@ -78,22 +89,32 @@ std::string memory_trace_file(const std::string& path, int rank) {
 
 std::string earlier_part(const std::string& path) { return path + ".before"; }
 
+void check_replaceable(const std::string& path, std::string_view begin, std::string_view key,
+                       std::string_view kind) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return;
+  ZERO_CHECK(S_ISREG(status.st_mode),
+             "{}: {} is no regular file; give the path of a new file, or of an earlier {}", key,
+             path, kind);
+  if (status.st_size == 0) return;
+  std::string found(begin.size(), ' ');
+  std::ifstream(path, std::ios::binary).read(found.data(), std::ssize(found));
+  ZERO_CHECK(found == begin,
+             "{}: {} exists and is no {}: its first line does not begin as theirs do; give another "
+             "path, or remove it",
+             key, path, kind);
+}
+
 void check_trace_target(const std::string& path) {
   for (const std::string& file : {path, earlier_part(path)}) {
-    struct stat status {};
-    if (::stat(file.c_str(), &status) != 0) continue;
-    ZERO_CHECK(S_ISREG(status.st_mode),
-               "run.memory_trace: {} is no regular file; give the path of a new file, or of an "
-               "earlier trace",
-               file);
-    if (status.st_size == 0) continue;
-    std::string begin(kTraceBegin.size(), ' ');
-    std::ifstream(file, std::ios::binary).read(begin.data(), std::ssize(begin));
-    ZERO_CHECK(begin == kTraceBegin,
-               "run.memory_trace: {} exists and is no trace of memory: its first line does not "
-               "begin with {}; give another path, or remove it",
-               file, kTraceBegin);
+    check_replaceable(file, kTraceBegin, "run.memory_trace", "trace of memory");
   }
+}
+
+std::string MemoryPlace::text() const {
+  if (step == 0) return phase;
+  if (phase == "step") return fmt::format("step {}", step);
+  return fmt::format("step {}, {}", step, phase);
 }
 
 MemoryTraceFile::MemoryTraceFile(MemoryTraceOptions options)
@@ -108,7 +129,7 @@ MemoryTraceFile::MemoryTraceFile(MemoryTraceOptions options)
 }
 
 void MemoryTraceFile::open() {
-  // Never truncates: what is there is renamed, whoever wrote it meanwhile.
+  // Never truncates: what is there is renamed, whatever wrote it meanwhile.
   constexpr int kFlags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
   file_ = Descriptor(::open(options_.path.c_str(), kFlags, 0644));
   ZERO_CHECK(file_.get() >= 0,
@@ -129,94 +150,70 @@ void MemoryTraceFile::begin(BytesByLabel charged, std::int64_t device_bytes) {
 
 void MemoryTraceFile::units(std::vector<std::string> names) {
   units_ = std::move(names);
-  line(nlohmann::json{{"units", units_}}.dump(-1, ' ', false,
-                                              nlohmann::json::error_handler_t::replace));
+  line(dumped({{"units", units_}}));
 }
 
 // What a file begins with makes it readable alone.
 void MemoryTraceFile::head() {
   line(
-      fmt::format("{{\"memory_trace\":1,\"run\":{},\"part\":{},\"rank\":{},\"ranks\":{},"
+      fmt::format("{{\"memory_trace\":1,\"run\":{},\"rank\":{},\"ranks\":{},"
                   "\"device_bytes\":{}}}",
-                  run_, part_, options_.rank, options_.ranks, device_bytes_));
+                  run_, options_.rank, options_.ranks, device_bytes_));
   if (!units_.empty()) units(std::move(units_));
-  state();
-}
-
-void MemoryTraceFile::state() {
-  std::string text = record_text(last_) + ",\"charged\":[";
-  const char* between = "";
+  std::vector<std::string> charges;
   for (const auto& [key, bytes] : charged_) {
-    fmt::format_to(std::back_inserter(text), "{}{{\"class\":\"{}\",\"label\":{},\"bytes\":{}}}",
-                   std::exchange(between, ","), name_of(key.first), json_text(key.second), bytes);
+    const MemoryLabel label = MemoryLabel::of_key(key);
+    charges.push_back("{" + charge_json(label.memory_class, label.name, bytes) + "}");
   }
-  line(text + "]}");
+  line(fmt::format("{},\"charged\":[{}]}}", place_json(last_), fmt::join(charges, ",")));
+  flush();
 }
 
-void MemoryTraceFile::apply(MemoryClass memory_class, const std::string& label,
-                            std::int64_t bytes) {
-  const auto entry = charged_.try_emplace({memory_class, label}, 0).first;
-  entry->second += bytes;
-  if (entry->second == 0) charged_.erase(entry);
+void MemoryTraceFile::part_if_full() {
+  if (file_bytes_ <= options_.most_bytes / 2 - kLine) return;
+  flush();
+  check_trace_target(options_.path);  // a file that was put there meanwhile stays
+  rename_trace(options_.path, earlier_part(options_.path));
+  open();
+  head();
+  ZERO_CHECK(file_bytes_ < options_.most_bytes / 4,
+             "run.memory_trace: the labels in use take {} bytes of a file of {}; raise "
+             "run.memory_trace_bytes to {}",
+             file_bytes_, options_.most_bytes / 2, 8 * file_bytes_);
 }
 
-void MemoryTraceFile::write(const MemoryRecord& record) {
-  if (file_bytes_ > options_.most_bytes / 2 - kLine) {
-    flush();
-    const std::string before = earlier_part(options_.path);
-    check_trace_target(options_.path);  // whoever put a file there meanwhile keeps it
-    rename_trace(options_.path, before);
-    open();
-    ++part_;
-    head();
-    ZERO_CHECK(file_bytes_ < options_.most_bytes / 4,
-               "run.memory_trace: the labels in use take {} bytes of a file of {}; raise "
-               "run.memory_trace_bytes to {}",
-               file_bytes_, options_.most_bytes / 2, 8 * file_bytes_);
-  }
-  last_ = record;
-  if (record.bytes == 0) return line(record_text(record) + "}");
-  apply(record.memory_class, record.label, record.bytes);
-  line(fmt::format("{},\"class\":\"{}\",\"label\":{},\"bytes\":{},\"total\":{}}}",
-                   record_text(record), name_of(record.memory_class), json_text(record.label),
-                   record.bytes, record.total));
+void MemoryTraceFile::write(const MemoryPlace& place) {
+  part_if_full();
+  last_ = place;
+  line(place_json(place) + "}");
+  if (place.seconds - flushed_ >= kBetweenWrites || text_.size() >= kMostWaiting) flush();
 }
 
-void MemoryTraceFile::missed(std::int64_t count, const BytesByLabel& sums,
-                             const MemoryRecord& last) {
-  for (const auto& [key, bytes] : sums) apply(key.first, key.second, bytes);
-  last_ = last;
-  line(fmt::format("{},\"missed\":{}}}", record_text(last), count));
-  state();
+void MemoryTraceFile::write(const MemoryPlace& place, const MemoryEvent& event) {
+  part_if_full();
+  last_ = place;
+  const std::string key = MemoryLabel{event.memory_class, std::string(event.label)}.key();
+  if ((charged_[key] += event.bytes) == 0) charged_.erase(key);
+  line(fmt::format("{},{},\"total\":{}}}", place_json(place),
+                   charge_json(event.memory_class, event.label, event.bytes), event.total));
+  flush();
 }
 
 void MemoryTraceFile::end(double seconds) {
   last_.seconds = seconds;
-  line(record_text(last_) + ",\"end\":true}");
+  line(place_json(last_) + ",\"end\":true}");
   flush();
 }
 
-void MemoryTraceFile::line(const std::string& text) {
-  constexpr std::size_t kText = std::size_t{1} << 18;
+void MemoryTraceFile::line(std::string_view text) {
   text_ += text;
   text_ += '\n';
-  file_bytes_ += static_cast<std::int64_t>(text.size()) + 1;
-  if (text_.size() >= kText) flush();
+  file_bytes_ += std::ssize(text) + 1;
 }
 
 void MemoryTraceFile::flush() {
-  std::size_t done = 0;
-  while (done < text_.size()) {
-    const ssize_t result = ::write(file_.get(), text_.data() + done, text_.size() - done);
-    if (result < 0 && errno == EINTR) continue;
-    if (result <= 0) {
-      text_.clear();
-      fail("run.memory_trace: cannot write {}: {}; free some space", options_.path,
-           std::strerror(errno));
-    }
-    done += static_cast<std::size_t>(result);
-  }
-  text_.clear();
+  flushed_ = last_.seconds;
+  write_whole(file_.get(), std::exchange(text_, ""), "run.memory_trace", options_.path);
 }
 
 }  // namespace zero

@@ -3,14 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
-#include "device/memory_ledger.h"
+#include "device/memory_label.h"
 
 namespace zero {
 
@@ -19,9 +17,12 @@ std::string memory_trace_file(const std::string& path, int rank);
 /// Where the older half of a trace lies that was too long for one file: `path` with ".before".
 std::string earlier_part(const std::string& path);
 
-/// Throws zero::Error, naming run.memory_trace and the file, if `path` or its earlier part is there
-/// and is anything but an empty file or a trace: a device, a pipe, a file of the user's. Opens
-/// regular files alone, and changes nothing.
+/// Throws zero::Error, naming `key` and the file, if `path` is there and is anything but an empty
+/// file or one that begins with `begin`, a `kind` ("trace of memory"): a device, a pipe, a file of
+/// the user's. Opens regular files alone, and changes nothing.
+void check_replaceable(const std::string& path, std::string_view begin, std::string_view key,
+                       std::string_view kind);
+/// check_replaceable() of a trace, run.memory_trace, and its earlier part.
 void check_trace_target(const std::string& path);
 
 struct MemoryTraceOptions {
@@ -31,20 +32,15 @@ struct MemoryTraceOptions {
   int ranks = 1;
 };
 
-/// A line of a trace: a charge or release at a step and phase, or, without bytes, a step and phase
-/// that begin.
-struct MemoryRecord {
-  double seconds = 0;  ///< since the trace's begin
-  std::int64_t step = 0;
+/// A step and phase that begin, or at which memory changes.
+struct MemoryPlace {
+  double seconds = 0;     ///< since the trace's begin
+  std::int64_t step = 0;  ///< 0: before the first
   std::string phase{};
-  MemoryClass memory_class = MemoryClass::other;
-  std::string label{};
-  std::int64_t bytes = 0;  ///< negative: released
-  std::int64_t total = 0;  ///< of all classes, behind it
-};
 
-/// Bytes by class and label.
-using BytesByLabel = std::map<std::pair<MemoryClass, std::string>, std::int64_t, std::less<>>;
+  /// "step 3, forward", or "setup".
+  std::string text() const;
+};
 
 /// The file of JSON lines that docs/memory_in_time.md describes. It is bounded: a file of half of
 /// `most_bytes` becomes earlier_part(), in place of the one before, and the next begins with all
@@ -61,26 +57,23 @@ class MemoryTraceFile {
   void begin(BytesByLabel charged, std::int64_t device_bytes);
   /// The names by which labels are told apart.
   void units(std::vector<std::string> names);
-  void write(const MemoryRecord& record);
-  /// Events that are not in the file: their number and, by label, the sums of their bytes. `last`:
-  /// the step and phase of the last one.
-  void missed(std::int64_t count, const BytesByLabel& sums, const MemoryRecord& last);
+  /// A place, which flush() may leave to a later call, and an event, which it does not.
+  void write(const MemoryPlace& place);
+  void write(const MemoryPlace& place, const MemoryEvent& event);
   /// The trace is whole.
   void end(double seconds);
   /// Hands all lines to the system.
   void flush();
 
-  const std::string& path() const { return options_.path; }
-  /// Where an earlier trace is kept: path().1, or the next number that is free. Empty: there was
-  /// none.
+  /// Where an earlier trace is kept: its path with ".1", or the next number that is free. Empty:
+  /// there was none.
   const std::string& aside() const { return aside_; }
 
  private:
   void open();
   void head();
-  void state();
-  void line(const std::string& text);
-  void apply(MemoryClass memory_class, const std::string& label, std::int64_t bytes);
+  void part_if_full();
+  void line(std::string_view text);
 
   MemoryTraceOptions options_;
   std::string aside_{};
@@ -88,11 +81,11 @@ class MemoryTraceFile {
   Descriptor file_{-1};
   std::string text_{};           // lines that are not yet in the file
   std::int64_t file_bytes_ = 0;  // with those
-  int part_ = 0;
   BytesByLabel charged_{};
   std::int64_t device_bytes_ = 0;
   std::vector<std::string> units_{};
-  MemoryRecord last_{.phase = "setup"};  // when and where the last line was
+  MemoryPlace last_{.phase = "setup"};  // of the last line
+  double flushed_ = 0;                  // when lines were last handed over
 };
 
 }  // namespace zero

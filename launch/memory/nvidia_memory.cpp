@@ -1,13 +1,17 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/memory/nvidia_memory.h"
 
+// What GPUs have, by the driver's library.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <array>
 #include <limits>
 #include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "launch/memory/machine_memory.h"
 
 namespace zero {
 namespace {
@@ -33,28 +37,25 @@ using Library = std::unique_ptr<void, CloseLibrary>;
 /// The library's functions, and the library's use from begin to end.
 class Nvml {
  public:
+  /// Throws zero::Error if the library lacks a function, or finds no driver.
   explicit Nvml(Library library) : library_(std::move(library)) {
-    find(init_, "nvmlInit_v2");
+    int (*init)() = nullptr;
+    const char* (*error)(int) = nullptr;
+    find(init, "nvmlInit_v2");
+    find(error, "nvmlErrorString");
     find(shutdown_, "nvmlShutdown");
-    find(error_, "nvmlErrorString");
     find(count_, "nvmlDeviceGetCount_v2");
     find(device_, "nvmlDeviceGetHandleByIndex_v2");
     find(name_, "nvmlDeviceGetName");
     find(uuid_, "nvmlDeviceGetUUID");
     find(memory_, "nvmlDeviceGetMemoryInfo");
     find(processes_, "nvmlDeviceGetComputeRunningProcesses_v3");
-    if (!problem_.empty()) return;
-    const int result = init_();
-    running_ = result == kNvmlSuccess;
-    if (!running_) problem_ = error_(result);
+    const int result = init();
+    ZERO_CHECK(result == kNvmlSuccess, "{}", error(result));
   }
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
-  ~Nvml() {
-    if (running_) shutdown_();
-  }
-
-  const std::string& problem() const { return problem_; }
+  ~Nvml() { shutdown_(); }
 
   std::vector<GpuMemory> gpus() const {
     unsigned int count = 0;
@@ -82,10 +83,8 @@ class Nvml {
   template <typename Function>
   void find(Function& function, const char* name) {
     function = reinterpret_cast<Function>(::dlsym(library_.get(), name));
-    if (function == nullptr && problem_.empty()) {
-      problem_ =
-          fmt::format("the driver's library has no {}; install a driver of 2021 or later", name);
-    }
+    ZERO_CHECK(function != nullptr,
+               "the driver's library has no {}; install a driver of 2021 or later", name);
   }
 
   static std::string text(Text function, NvmlDevice device) {
@@ -115,11 +114,7 @@ class Nvml {
   }
 
   Library library_;
-  std::string problem_;
-  bool running_ = false;
-  int (*init_)() = nullptr;
   int (*shutdown_)() = nullptr;
-  const char* (*error_)(int) = nullptr;
   int (*count_)(unsigned int*) = nullptr;
   int (*device_)(unsigned int, NvmlDevice*) = nullptr;
   Text name_ = nullptr;
@@ -133,9 +128,11 @@ class Nvml {
 NvidiaMemory nvidia_memory(const char* library) {
   Library loaded(::dlopen(library, RTLD_NOW | RTLD_LOCAL));
   if (!loaded) return {};
-  const Nvml nvml(std::move(loaded));
-  if (!nvml.problem().empty()) return {.problem = nvml.problem()};
-  return {.gpus = nvml.gpus()};
+  try {
+    return {.gpus = Nvml(std::move(loaded)).gpus()};
+  } catch (const Error& error) {
+    return {.problem = error.what()};
+  }
 }
 
 }  // namespace zero

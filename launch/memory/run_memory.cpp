@@ -4,12 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <span>
 #include <utility>
 
+#include "base/seconds_since.h"
 #include "collectives/host_values.h"
+#include "device/memory_monitor.h"
 #include "launch/config/train_config.h"
-#include "launch/memory/memory_trace.h"
+#include "launch/memory/memory_text.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 
@@ -23,38 +26,101 @@ constexpr std::chrono::milliseconds kBetweenCapacities{500};
 
 }  // namespace
 
-RunMemory::RunMemory(const Parts& parts) : parts_(parts), feed_(parts.device) {
-  listener_ = parts.instruments;
-  if (MemoryTrace* const trace = parts.trace; trace != nullptr) {
-    trace->start(parts.device.ledger().snapshot(), parts.device.capacity().total);
-    feed_.listen(
-        [trace](const MemoryEvent& event, const BytesByClass& /*now*/) { trace->record(event); });
-    if (listener_ == nullptr) listener_ = trace;
+RunMemory::RunMemory(const Parts& parts) : parts_(parts), listener_(parts.instruments) {
+  const MemorySnapshot charged = parts.device.ledger().snapshot();
+  next_ = {.now = charged.current,
+           .peak = charged.current,
+           .total = charged.total,
+           .peak_total = charged.total};
+  UnitListener* const own = parts.trace == nullptr ? nullptr : this;
+  if (listener_ == nullptr) listener_ = own;
+  if (parts.instruments != nullptr) {
+    parts.instruments->tell_units(own);
+    parts.instruments->memory(charged.current);
   }
-  if (Instruments* const instruments = parts.instruments; instruments != nullptr) {
-    instruments->tell_units(parts.trace);
-    instruments->memory(parts.device.ledger().snapshot().current);
-    feed_.listen([instruments](const MemoryEvent& /*event*/, const BytesByClass& now) {
-      instruments->memory(now);
-    });
+  trace([&](MemoryTraceFile& file) { file.begin(charged.labels, parts_.device.capacity().total); });
+  parts.device.ledger().observe([this](const MemoryEvent& event) { hear(event); });
+}
+
+RunMemory::~RunMemory() {
+  parts_.device.ledger().observe({});
+  if (parts_.instruments != nullptr) parts_.instruments->tell_units(nullptr);
+  trace([&](MemoryTraceFile& file) { file.end(seconds_since(began_)); });
+}
+
+template <typename Work>
+void RunMemory::trace(const Work& work) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (parts_.trace == nullptr) return;
+  try {
+    work(*parts_.trace);
+  } catch (const std::exception& error) {
+    parts_.trace = nullptr;
+    print_error("zero_train: warning: {}; the run goes on, the trace ends\n", error.what());
   }
+}
+
+void RunMemory::hear(const MemoryEvent& event) noexcept {
+  trace([&](MemoryTraceFile& file) {
+    place_.seconds = seconds_since(began_);
+    file.write(place_, event);
+  });
+  const std::lock_guard lock(mutex_);
+  next_.add(event);
+  if (parts_.instruments != nullptr) parts_.instruments->memory(next_.now);
 }
 
 void RunMemory::know_units(std::vector<std::string> names) {
-  if (parts_.trace != nullptr) parts_.trace->units(names);
-  const std::int64_t most = parts_.config.run.memory_growth;
-  if (most > 0) watch_.emplace(most, std::move(names), parts_.device);
+  units_ = std::move(names);
+  trace([&](MemoryTraceFile& file) { file.units(units_); });
 }
 
 void RunMemory::at(std::int64_t step, std::string_view phase) {
-  if (parts_.trace != nullptr) parts_.trace->at(step, phase);
+  trace([&](MemoryTraceFile& file) {
+    if (step == place_.step && phase == place_.phase) return;
+    place_ = {seconds_since(began_), step, std::string(phase)};
+    file.write(place_);
+  });
+}
+
+void RunMemory::unit(std::string_view /*name*/, Phase phase) {
+  // The head's lease is both; what follows is backward.
+  at(place_.step, name_of(phase == Phase::both ? Phase::backward : phase));
+}
+
+std::optional<std::string> RunMemory::growth(std::int64_t step) {
+  const MemoryLedger& ledger = parts_.device.ledger();
+  if (steps_ <= kSteadyStep) {
+    steady_ = ledger.snapshot();
+    steady_step_ = step;
+    return std::nullopt;
+  }
+  const std::int64_t most = parts_.config.run.memory_growth;
+  const std::int64_t grown = line_.total - steady_.total;
+  if (grown <= most) return std::nullopt;
+  std::string text =
+      fmt::format("memory has grown by {} since step {}, to {}; run.memory_growth is {}",
+                  sized(grown), std::exchange(steady_step_, step), sized(line_.total), sized(most));
+  const MemorySnapshot before = std::exchange(steady_, ledger.snapshot());
+  const std::vector<MemoryGrowth> labels = growth_between(before.labels, steady_.labels);
+  if (!labels.empty()) {
+    const MemoryGrowth& first = labels.front();
+    text += fmt::format(": most of it {}, {}", labelled(first.memory_class, first.label, units_),
+                        signed_size(first.bytes));
+  }
+  return text;
 }
 
 std::optional<std::string> RunMemory::after_step(std::int64_t step) {
   ++steps_;
-  figures_ = feed_.take();
-  if (!watch_) return std::nullopt;
-  std::optional<std::string> grown = watch_->after_step(step, figures_.total);
+  {
+    const std::lock_guard lock(mutex_);
+    line_ = next_;
+    next_.peak = next_.now;
+    next_.peak_total = next_.total;
+  }
+  if (parts_.config.run.memory_growth == 0) return std::nullopt;
+  std::optional<std::string> grown = growth(step);
   if (grown) {
     grown_ = true;
     const int rank = parts_.ranks.rank();
@@ -78,11 +144,14 @@ void RunMemory::ask_ranks() {
 
 nlohmann::ordered_json RunMemory::json() {
   const auto now = std::chrono::steady_clock::now();
-  if (asked_ == std::chrono::steady_clock::time_point() || now - asked_ > kBetweenCapacities) {
-    capacity_ = parts_.device.capacity();
+  if (now - asked_ > kBetweenCapacities) {
+    const MemoryCapacity capacity = parts_.device.capacity();
+    if (capacity.total > 0) next_.free = capacity.free;
     asked_ = now;
   }
-  return memory_json(figures_, parts_.device.reserved_bytes(), capacity_);
+  line_.free = next_.free;
+  line_.reserved = parts_.device.reserved_bytes();
+  return line_.json();
 }
 
 }  // namespace zero

@@ -6,12 +6,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
+#include "architecture/decoder_parameters.h"
 #include "base/error.h"
 #include "base/message_text.h"
+#include "engine/sharding.h"
 
 namespace zero {
 namespace {
@@ -20,12 +23,35 @@ std::int64_t root_of(std::int64_t layers) {
   return std::max<std::int64_t>(1, std::lround(std::sqrt(static_cast<double>(layers))));
 }
 
+/// "none", "selective", "interval=4", "groups=6".
+std::string words(const RecomputeChoice& choice, char between) {
+  constexpr std::array kNames{"none", "selective", "interval", "groups"};
+  const std::string name = kNames.at(static_cast<std::size_t>(choice.kind));
+  return choice.kind < RecomputeChoice::Kind::interval
+             ? name
+             : fmt::format("{}{}{}", name, between, choice.count);
+}
+
 /// Whether the tensor axis can cut every layer.
 bool can_cut(const DecoderShape& model, int ranks) {
   try {
     model.validate(ranks);
   } catch (const Error&) {
     return false;
+  }
+  return true;
+}
+
+/// Whether ranks that hold the same heads would have the same blocks of 8-bit moments.
+bool keeps_blocks(const DecoderShape& model, int ranks) {
+  for (int rank = 0; model.kv_heads < ranks && rank < ranks; ++rank) {
+    const DecoderParameters held(DecoderSplit::of(model, rank, ranks, DecoderSplit::Tables::cut));
+    for (const DecoderParameter& each : held.all) {
+      const ParameterSpec spec = each.spec();
+      if (spec.slice && !spec.slice->copies_in_blocks(moment_block(MomentFormat::eight_bit))) {
+        return false;
+      }
+    }
   }
   return true;
 }
@@ -94,6 +120,12 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
              "of a mesh of {} devices, with accumulation of {} at most; change one of them",
              axes.batch.value_or(0), fmt::join(axes.micros, ", "), machine.world(),
              kMostAccumulation);
+  open.axes.moments = {MomentFormat::fp32};
+  ZERO_CHECK(possible_candidates(open).empty(),
+             "no candidate: with 8-bit moments tensor ranks that hold the same key/value heads "
+             "would have other blocks of them; give --moments fp32 or bf16, or at most {} --tensor "
+             "ranks",
+             question.model.kv_heads);
   open.axes.shards.clear();
   ZERO_CHECK(possible_candidates(open).empty(),
              "no candidate: no mesh of {} x {} (hosts x devices) has {} ranks along its shard axis "
@@ -128,38 +160,27 @@ RecomputePlan RecomputeChoice::plan(std::int64_t layers) const {
 }
 
 std::string RecomputeChoice::text() const {
-  switch (kind) {
-    case Kind::none:
-      return "none";
-    case Kind::selective:
-      return "selective";
-    case Kind::interval:
-      return count == 1 ? "full" : fmt::format("interval {}", count);
-    case Kind::groups:
-      return fmt::format("groups {}", count);
-  }
-  return "?";
+  return kind == Kind::interval && count == 1 ? "full" : words(*this, ' ');
 }
 
 RecomputeChoice RecomputeChoice::from(std::string_view text, std::int64_t layers,
                                       std::string_view place) {
-  if (text == "none") return {};
-  if (text == "selective") return {Kind::selective, 1};
   if (text == "full") return {Kind::interval, 1};
   if (text == "groups") return {Kind::groups, root_of(layers)};
-  for (const auto& [name, kind] : {std::pair{std::string_view("interval="), Kind::interval},
-                                   {std::string_view("groups="), Kind::groups}}) {
-    if (!text.starts_with(name)) continue;
-    const std::string_view number = text.substr(name.size());
-    std::int64_t count = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), count);
-    const bool whole = error == std::errc() && end == number.data() + number.size();
-    if (whole && count >= 1 && count <= layers) return {kind, count};
+  for (const Kind kind : {Kind::none, Kind::selective, Kind::interval, Kind::groups}) {
+    for (std::int64_t count = 1; count <= layers; ++count) {
+      if (text == words({kind, count}, '=')) return {kind, count};
+    }
   }
   fail(
       "{}: found \"{}\", expected none, selective, full, groups, or interval=N or groups=N with N "
       "from 1 to the model's {} layers",
       place, printable_line(text), layers);
+}
+
+int Candidate::partial_sums() const {
+  const int held = held_partials(static_cast<int>(accumulation));
+  return compute == DType::fp32 && held > 0 ? held - 1 : held;
 }
 
 std::vector<RecomputeChoice> usual_recomputes(std::int64_t layers) {
@@ -182,6 +203,13 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
   extend(all, axes.computes, &Candidate::compute);
   extend(all, axes.moments, &Candidate::moments);
   extend(all, meshes(question), &Candidate::mesh);
+  std::map<int, bool> kept;  // by tensor ranks
+  std::erase_if(all, [&](const Candidate& each) {
+    if (each.moments != MomentFormat::eight_bit) return false;
+    const auto [found, made] = kept.try_emplace(each.mesh.tensor);
+    if (made) found->second = keeps_blocks(question.model, each.mesh.tensor);
+    return !found->second;
+  });
   extend(all, axes.stages, &Candidate::stage);
   std::erase_if(all, [](const Candidate& each) { return !goes_with(each.stage, each.mesh); });
   extend(all, recomputes, &Candidate::recompute);

@@ -51,6 +51,8 @@ struct Candidate {
   /// Of an optimizer step.
   std::int64_t sequences() const { return micro * accumulation * data_ranks(); }
   bool sequence_parallel() const { return mesh.tensor > 1; }
+  /// Sums in fp32 that accumulation keeps of each gradient; a finished one in fp32 is the last.
+  int partial_sums() const;
 };
 
 /// The values that a candidate's fields may have; the first of a list is preferred where two rows

@@ -12,47 +12,57 @@
 #include "architecture/decoder_parameters.h"
 #include "base/checked_math.h"
 #include "collectives/backends.h"
+#include "collectives/host_values.h"
 #include "collectives/nccl/plan.h"
 #include "device/arena_layout.h"
-#include "device/kernel_scratch.h"
-#include "engine/sharding.h"
+#include "device/host_access.h"
+#include "engine/coded_moments.h"
+#include "engine/gradients.h"
 #include "engine/step_sums.h"
-#include "launch/plan/closed_activations.h"
 #include "launch/plan/exact_plan.h"
 #include "launch/plan/model_states.h"
+#include "launch/train/memory_fit.h"
 #include "model/decoder.h"
-#include "model/vocabulary_parallel.h"
-#include "partition/tensor_slice.h"
 
 namespace zero {
 namespace {
 
-constexpr std::int64_t kHostValues = std::int64_t{256} << 10;  // collectives/host_values.cpp
-constexpr std::int64_t kHostPiece = std::int64_t{1} << 20;     // HostAccess::kPieceBytes
-constexpr std::int64_t kCodedScales = 4100;                    // CodedMoments
 constexpr std::int64_t kFp32 = 4;
 
 std::size_t ledger_place(MemoryClass c) { return static_cast<std::size_t>(c); }
 
-/// The rows of one rank's activations.
-DecoderRows rows_of(const DecoderShape& whole, const DecoderShape& local,
-                    const Candidate& candidate, std::int64_t sequence, int chunks,
-                    const PieceSizes& pieces) {
-  DecoderRows rows{.all = candidate.micro * sequence,
-                   .sequence = sequence,
-                   .ranks = candidate.mesh.tensor,
-                   .sequence_parallel = candidate.sequence_parallel()};
-  rows.own = rows.sequence_parallel ? RowCut(rows.all, rows.ranks, chunks).own_rows(0) : rows.all;
-  const std::int64_t largest =
-      round_up(div_ceil(whole.vocabulary, rows.ranks), pieces.logit_columns);
-  rows.logits = VocabularyParallelHead::piece_rows(pieces, rows.all, largest, candidate.compute);
-  rows.logit_columns = round_up(local.vocabulary, pieces.logit_columns);
-  return rows;
+/// Adds `times` x `other` to `use`.
+void add(MemoryUse& use, const MemoryUse& other, int times = 1) {
+  for (std::size_t c = 0; c < kMemoryClasses; ++c) {
+    use.ledger[c] += times * other.ledger[c];
+    use.device.arenas[c] += times * other.device.arenas[c];
+  }
+  use.device.adopted += times * other.device.adopted;
 }
 
-DecoderSplit first_split(const DecoderShape& model, int tensor) {
-  return DecoderSplit::of(model, 0, tensor, DecoderSplit::Tables::cut);
+/// What a rank's device, and the engine beside its units, take of any candidate.
+MemoryUse common_use(const TrainConfig& base) {
+  const auto device = planned_device(base);
+  const HostAccess host_access(*device);
+  plan_host_values(*device);
+  return MemoryUse::of(*device);
 }
+
+/// The tensor rank with most heads: the first, whose shares are the longest, unless key/value heads
+/// that ranks hold together have unequal numbers of holders.
+int fullest_rank(const DecoderShape& model, int tensor) {
+  const auto queries = [&](int rank) {
+    return HeadSplit::of(model.heads, model.kv_heads, rank, tensor).queries.count;
+  };
+  int fullest = 0;
+  for (int rank = 1; rank < tensor; ++rank) {
+    if (queries(rank) > queries(fullest)) fullest = rank;
+  }
+  return fullest;
+}
+
+/// What a rank of a group of n sends of an all-gather or a reduce-scatter of `bytes`.
+double passed(double bytes, int n) { return bytes * (n - 1) / n; }
 
 }  // namespace
 
@@ -60,8 +70,8 @@ DecoderSplit first_split(const DecoderShape& model, int tensor) {
 /// those of Communicator::allocate in NCCL's memory if they are large, in whole pages.
 class ClosedForms::Account {
  public:
-  Account(DeviceKind kind, BackendKind backend)
-      : gpu_(kind == DeviceKind::cuda), nccl_(backend == BackendKind::nccl) {}
+  Account(const MemoryUse& begin, bool gpu, BackendKind backend)
+      : use(begin), gpu_(gpu), nccl_(backend == BackendKind::nccl) {}
 
   void take(MemoryClass of, std::int64_t bytes, std::int64_t count = 1) {
     use.ledger[ledger_place(of)] += bytes * count;
@@ -76,31 +86,62 @@ class ClosedForms::Account {
   void take_host(MemoryClass of, std::int64_t bytes) { use.ledger[ledger_place(of)] += bytes; }
   bool gpu() const { return gpu_; }
 
-  MemoryUse use{};
+  MemoryUse use;
 
  private:
   bool gpu_;
   bool nccl_;
 };
 
-ClosedForms::ClosedForms(const TrainConfig& base, const Machine& machine)
+ClosedForms::ClosedForms(const TrainConfig& base, Machine machine)
     : base_(base),
-      machine_(machine),
-      backend_(machine.backend()),
+      machine_(std::move(machine)),
+      backend_(machine_.backend()),
       pieces_(planned_device(base)->piece_sizes()),
+      common_(common_use(base)),
       flop_per_token_(base.model.flop_per_token(base.data.sequence_length)) {}
 
-ClosedForms::~ClosedForms() = default;
+/// Asks a Decoder of the fullest tensor rank on a planning device.
+const ClosedForms::OfModel& ClosedForms::of_model(const Candidate& candidate) {
+  const int tensor = candidate.mesh.tensor;
+  const auto [found, made] =
+      of_model_.try_emplace({tensor, candidate.micro, candidate.compute, candidate.recompute.kind,
+                             candidate.recompute.count});
+  OfModel& model = found->second;
+  if (!made) return model;
+  const auto device = planned_device(base_);
+  const auto ranks =
+      planning::communicator(fullest_rank(base_.model, tensor), tensor,
+                             tensor == 1 ? BackendKind::local : backend_, device.get());
+  Mesh mesh(*ranks, {1, 1, tensor});
+  EngineOptions options = base_.engine;
+  options.compute = candidate.compute;
+  options.gradient.reset();
+  Engine engine(mesh, *device, options);
+  add(model.memory, MemoryUse::of(*device), -1);
+  TensorOptions cut = base_.tensor;
+  cut.sequence_parallel = candidate.sequence_parallel();
+  RecomputePlan plan = candidate.recompute.plan(base_.model.layers);
+  plan.outputs = base_.recompute.plan.outputs;
+  Decoder decoder(engine, base_.model, {candidate.micro, base_.data.sequence_length}, nullptr, cut,
+                  plan);
+  decoder.allocate();
+  add(model.memory, MemoryUse::of(*device));
+  model.sent = static_cast<double>(decoder.tensor_traffic().total());
+  model.order = decoder.order();
+  return model;
+}
 
-/// Unit::lay_out() of the first tensor rank's slices.
+/// Unit::lay_out() of the fullest tensor rank's slices.
 const ClosedForms::Kinds& ClosedForms::kinds(const Candidate& candidate) {
   const MeshShape& mesh = candidate.mesh;
   const std::int64_t alignment = std::max(kAlignment, moment_block(candidate.moments));
   const auto [found, made] = kinds_.try_emplace({mesh.tensor, mesh.shard, alignment});
   if (!made) return found->second;
-  const DecoderParameters parameters(first_split(base_.model, mesh.tensor));
+  const DecoderParameters parameters(DecoderSplit::of(
+      base_.model, fullest_rank(base_.model, mesh.tensor), mesh.tensor, DecoderSplit::Tables::cut));
   std::vector<int> backward_uses(parameters.units.size(), 0);
-  for (const Use& use : uses({})) {
+  for (const Use& use : of_model(candidate).order) {
     if (writes_gradients(use.phase)) ++backward_uses[static_cast<std::size_t>(use.unit.index)];
   }
   const std::size_t last = parameters.units.size() - 1;
@@ -114,46 +155,6 @@ const ClosedForms::Kinds& ClosedForms::kinds(const Candidate& candidate) {
                              unit == 1 ? base_.model.layers : 1, backward_uses[unit] > 1});
   }
   return found->second;
-}
-
-/// Calls `ask` with a decoder of the first tensor rank, on a planning device.
-void ClosedForms::with_decoder(const Candidate& candidate, const RecomputePlan& plan,
-                               const AskDecoder& ask) const {
-  const int tensor = candidate.mesh.tensor;
-  const auto device = planned_device(base_);
-  const auto ranks = planning::communicator(0, tensor, backend_of_group(tensor), device.get());
-  Mesh mesh(*ranks, {1, 1, tensor});
-  EngineOptions options = base_.engine;
-  options.compute = candidate.compute;
-  options.gradient.reset();
-  Engine engine(mesh, *device, options);
-  TensorOptions cut = base_.tensor;
-  cut.sequence_parallel = candidate.sequence_parallel();
-  ask(Decoder(engine, base_.model, {candidate.micro, base_.data.sequence_length}, nullptr, cut,
-              plan),
-      *device);
-}
-
-/// Ops::scratch_bytes() of a decoder's shapes: what the decoder's activations are beyond its own
-/// memory.
-std::int64_t ClosedForms::scratch(const Candidate& candidate) {
-  const int tensor = candidate.mesh.tensor;
-  const auto [found, made] = scratch_.try_emplace({tensor, candidate.micro, candidate.compute}, 0);
-  if (!made) return found->second;
-  with_decoder(candidate, {}, [&](const Decoder& decoder, Device& device) {
-    const DecoderShape local = first_split(base_.model, tensor).local;
-    const DecoderMemory memory(local,
-                               rows_of(base_.model, local, candidate, base_.data.sequence_length,
-                                       base_.tensor.chunks, pieces_),
-                               candidate.compute, RecomputePlan().on(device));
-    found->second = decoder.activation_bytes() - memory.bytes();
-  });
-  return found->second;
-}
-
-/// A group of one rank has no backend of several.
-BackendKind ClosedForms::backend_of_group(int ranks) const {
-  return ranks == 1 ? BackendKind::local : backend_;
 }
 
 /// schedule_input() of engine_seal.cpp.
@@ -174,19 +175,12 @@ UnitSize ClosedForms::size_of_unit(const Candidate& candidate, const UnitKind& k
 
 /// The inputs of both schedules, with every unit gathered that has large parameters.
 ScheduleInputs ClosedForms::schedule_inputs(const Candidate& candidate) {
-  ScheduleInput training{uses(candidate.recompute), {}, base_.engine.limits};
+  ScheduleInput training{of_model(candidate).order, {}, base_.engine.limits};
   for (const UnitKind& kind : kinds(candidate)) {
     training.units.insert(training.units.end(), static_cast<std::size_t>(kind.count),
                           size_of_unit(candidate, kind));
   }
-  ScheduleInputs inputs{training, training};
-  inputs.evaluation.uses.clear();
-  for (const Use& use : training.uses) {
-    if (use.phase == Phase::forward || use.phase == Phase::both) {
-      inputs.evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
-    }
-  }
-  return inputs;
+  return with_evaluation(std::move(training));
 }
 
 /// EngineCore::lay_out_units(): stage 3 keeps units whole that are cheaper so.
@@ -242,21 +236,19 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   const int shards = candidate.mesh.shard;
   const std::int64_t e = size_of(candidate.compute);
   const bool fp32 = candidate.compute == DType::fp32;
-  int partials = held_partials(static_cast<int>(candidate.accumulation));
-  if (fp32 && partials > 0) --partials;  // the finished gradient is one of them
   const Windows& arena = windows(candidate);
   for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
     const UnitKind& kind = kinds(candidate)[k];
     const FlatLayout& l = kind.layout;
-    const auto take_of = [&](MemoryClass of, std::int64_t bytes) {
-      account.take_of(shards, of, bytes, kind.count);
+    const auto take_of = [&](MemoryClass of, std::int64_t bytes, std::int64_t count) {
+      account.take_of(shards, of, bytes, count);
     };
     const std::int64_t whole = candidate.stage < 3 ? kind.count : arena.whole[k];
-    account.take_of(shards, MemoryClass::parameters, e * l.padded(), whole);
-    account.take_of(shards, MemoryClass::parameters, e * l.shard(), kind.count - whole);
-    account.take_of(shards, MemoryClass::parameters, e * l.tail(), kind.count - whole);
-    take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()));
-    for (int i = 0; i < partials; ++i) take_of(MemoryClass::gradients, kFp32 * l.shard());
+    take_of(MemoryClass::parameters, e * l.padded(), whole);
+    take_of(MemoryClass::parameters, e * l.shard(), kind.count - whole);
+    take_of(MemoryClass::parameters, e * l.tail(), kind.count - whole);
+    take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()), kind.count);
+    take_of(MemoryClass::gradients, kFp32 * l.shard(), kind.count * candidate.partial_sums());
     const std::int64_t own = candidate.stage == 0 ? l.padded() : l.shard();
     if (!fp32) account.take(MemoryClass::optimizer, kFp32 * own, kind.count);
     account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own), 2 * kind.count);
@@ -265,77 +257,14 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   account.take_of(shards, MemoryClass::gathered, arena.gradients);
 }
 
-void ClosedForms::add_activations(const Candidate& candidate, Account& account) {
-  const DecoderShape local = first_split(base_.model, candidate.mesh.tensor).local;
-  RecomputePlan plan = candidate.recompute.plan(base_.model.layers);
-  plan.outputs = base_.recompute.plan.outputs;
-  if (plan.outputs == BlockOutputs::of_device) {
-    plan.outputs = account.gpu() ? BlockOutputs::kept : BlockOutputs::again;
-  }
-  account.take_of(
-      candidate.mesh.tensor, MemoryClass::activations,
-      closed_activations(local,
-                         rows_of(base_.model, local, candidate, base_.data.sequence_length,
-                                 base_.tensor.chunks, pieces_),
-                         candidate.compute, plan));
-  account.take(MemoryClass::activations, scratch(candidate));
-}
-
-/// GradientReducer::chunk().
-std::int64_t ClosedForms::chunk(const Candidate& candidate, const FlatLayout& layout) const {
-  const std::int64_t world = layout.world();
-  const std::int64_t e = size_of(candidate.compute);
-  const std::int64_t by_bucket = base_.engine.limits.reduce_bucket_elements / world;
-  std::int64_t by_memory = pieces_.received_bytes / (std::max<std::int64_t>(1, world - 1) * e);
-  if (candidate.mesh.replicate > 1) {
-    by_memory = std::min(by_memory, pieces_.received_bytes / kFp32);
-  }
-  const std::int64_t limit = std::min(by_bucket, by_memory) / kAlignment * kAlignment;
-  return std::min(std::max(limit, kAlignment), layout.shard());
-}
-
-/// Decoder::shared_keys().
-ClosedForms::SharedKeys ClosedForms::shared_keys(int tensor) const {
-  if (base_.model.kv_heads >= tensor) return {};
-  const DecoderSplit split = first_split(base_.model, tensor);
-  return {split.heads.holders,
-          2 * split.local.kv_heads * base_.model.head_width * base_.model.width};
-}
-
-/// TensorParallel::prepare() for the widest sums: of rows, or of the gradients of shared keys.
-std::int64_t ClosedForms::tensor_workspace(const Candidate& candidate) const {
-  const int ranks = candidate.mesh.tensor;
-  const RowCut cut(candidate.micro * base_.data.sequence_length, ranks, base_.tensor.chunks);
-  const std::int64_t width = base_.model.width;
-  Slices slices{View(nullptr, cut.rows() * width, candidate.compute, nullptr), {}};
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Slices::Range share = cut.share(0, rank);
-    slices.ranges.push_back({share.begin * width, share.count * width});
-  }
-  const auto bytes = [&](const Slices& of) {
-    return reduce_scatter_workspace(backend_, of) * size_of(candidate.compute);
-  };
-  const SharedKeys keys = shared_keys(ranks);
-  Slices gradient{View(nullptr, keys.elements, candidate.compute, nullptr), {}};
-  for (int rank = 0; rank < keys.holders; ++rank) {
-    const auto [begin, count, copy] = even_range(keys.elements, rank, keys.holders);
-    gradient.ranges.push_back({begin, count});
-  }
-  return std::max(bytes(slices), keys.holders > 1 ? bytes(gradient) : 0);
-}
-
 /// The scratch of each group of several of NCCL's ranks: those that Mesh makes.
 void ClosedForms::add_groups(const MeshShape& mesh, Account& account) const {
-  if (!account.gpu() || machine_.world() == 1) return;
-  std::set<std::array<int, kAxes>> groups;
-  for (const auto& [replicate, shard, tensor] :
-       {std::array<int, 3>{1, 1, 1}, {1, 0, 0}, {0, 1, 0}, {0, 0, 1}, {1, 1, 0}, {0, 1, 1}}) {
-    const std::array<int, kAxes> sizes{replicate == 1 ? mesh.replicate : 1,
-                                       shard == 1 ? mesh.shard : 1, tensor == 1 ? mesh.tensor : 1};
-    if (sizes[0] * sizes[1] * sizes[2] > 1) groups.insert(sizes);
-  }
-  const bool holders = shared_keys(mesh.tensor).holders > 1;
-  account.take(MemoryClass::communication, nccl::kScratch, std::ssize(groups) + (holders ? 1 : 0));
+  const unsigned wide =
+      (mesh.replicate > 1 ? 1U : 0U) | (mesh.shard > 1 ? 2U : 0U) | (mesh.tensor > 1 ? 4U : 0U);
+  std::set<unsigned> groups;
+  for (const unsigned axes : {7U, 1U, 2U, 4U, 3U, 6U}) groups.insert(axes & wide);
+  groups.erase(0);
+  account.take(MemoryClass::communication, nccl::kScratch, std::ssize(groups));
 }
 
 void ClosedForms::add_communication(const Candidate& candidate, Account& account) {
@@ -343,7 +272,8 @@ void ClosedForms::add_communication(const Candidate& candidate, Account& account
   std::int64_t receive = 0;
   std::int64_t longest = 0;
   for (const UnitKind& kind : kinds(candidate)) {
-    const std::int64_t length = chunk(candidate, kind.layout);
+    const std::int64_t length = GradientReducer::chunk(
+        kind.layout, mesh.replicate, candidate.compute, base_.engine.limits, pieces_);
     longest = std::max(longest, length);
     if (mesh.shard == 1) continue;
     const View shape(nullptr, kind.layout.padded(), candidate.compute, nullptr);
@@ -354,41 +284,57 @@ void ClosedForms::add_communication(const Candidate& candidate, Account& account
   if (mesh.replicate > 1) {
     account.take_of(mesh.replicate, MemoryClass::communication, longest * kFp32);
   }
-  if (mesh.tensor > 1) {
-    account.take_of(mesh.tensor, MemoryClass::communication, tensor_workspace(candidate));
-  }
-  add_groups(mesh, account);
   const std::int64_t sums = StepSums::kCount * 8;
   account.take_host(MemoryClass::communication, sums);
   if (!account.gpu()) return;
   account.take(MemoryClass::communication, sums);
-  account.take(MemoryClass::communication, ExactSum::kLimbs * 8, 2);
-  account.take_host(MemoryClass::communication, 2 * ExactSum::kLimbs * 8);
+  add_groups(mesh, account);
 }
 
-/// TrainingState's host buffers, DeviceMirror, HostAccess, KernelScratch, values of the host.
+/// TrainingState's host buffers, CodedMoments.
 void ClosedForms::add_host(const Candidate& candidate, Account& account) const {
   const std::int64_t ids = candidate.micro * base_.data.sequence_length * 4;
   const std::int64_t slots = std::min<std::int64_t>(2, candidate.accumulation);
   account.take_host(MemoryClass::staging, 2 * slots * ids + 8);
-  if (!account.gpu()) return;
-  account.take(MemoryClass::other, kHostValues);
-  account.take(MemoryClass::staging, ids, 2);
-  account.take(MemoryClass::staging, 8);
-  if (candidate.moments == MomentFormat::eight_bit) {
-    account.take_host(MemoryClass::staging, kCodedScales);
+  if (account.gpu() && candidate.moments == MomentFormat::eight_bit) {
+    account.take_host(MemoryClass::staging, CodedMoments::kScales * kFp32);
   }
-  account.take_host(MemoryClass::staging, 2 * kHostPiece);
-  account.take_host(MemoryClass::staging, 2 * KernelScratch::kPieceElements * kFp32);
 }
 
 MemoryUse ClosedForms::memory(const Candidate& candidate) {
-  Account account(machine_.kind, backend_);
+  Account account(common_, machine_.kind == DeviceKind::cuda, backend_);
+  add(account.use, of_model(candidate).memory);
   add_states(candidate, account);
-  add_activations(candidate, account);
   add_communication(candidate, account);
   add_host(candidate, account);
   return account.use;
+}
+
+StepWork ClosedForms::work(const Candidate& candidate) {
+  const MeshShape& mesh = candidate.mesh;
+  const std::int64_t sequence = base_.data.sequence_length;
+  const auto e = static_cast<double>(size_of(candidate.compute));
+  const auto batches = static_cast<double>(candidate.accumulation);
+  StepWork work;
+  const double tokens = static_cast<double>(candidate.micro * sequence) * batches / mesh.tensor;
+  work.repeated =
+      tokens * recomputed_flop(base_.model, sequence, candidate.recompute.plan(base_.model.layers));
+  work.flop = tokens * flop_per_token_ + work.repeated;
+  double shard = batches * static_cast<double>(windows(candidate).gathered_elements) * e;
+  double replicate = 0;
+  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
+    const UnitKind& kind = kinds(candidate)[k];
+    const auto padded = static_cast<double>(kind.layout.padded() * kind.count);
+    const std::int64_t whole = candidate.stage < 3 ? kind.count : windows(candidate).whole[k];
+    const auto published = static_cast<double>(kind.layout.padded() * whole +
+                                               kind.layout.tail() * (kind.count - whole));
+    shard += batches * padded * e;  // each micro-batch's gradient
+    shard += published * e;         // what the update changed, or stage 0's sum
+    replicate += batches * padded / mesh.shard * kFp32 * 2;  // all-reduce of the shard's sum
+  }
+  work.sent = {passed(replicate, mesh.replicate), passed(shard, mesh.shard),
+               batches * of_model(candidate).sent};
+  return work;
 }
 
 }  // namespace zero

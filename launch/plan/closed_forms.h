@@ -4,9 +4,7 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <memory>
 #include <tuple>
 #include <vector>
 
@@ -20,8 +18,6 @@
 
 namespace zero {
 
-class Decoder;
-
 /// What one rank computes and sends in an optimizer step.
 struct StepWork {
   double flop = 0;                   ///< of a rank, with what is repeated
@@ -32,7 +28,7 @@ struct StepWork {
 
 /// The bytes of a rank by formulas, for ranking thousands of candidates; what is shown of them is
 /// planned by the engine itself (exact_plan()), and a test holds the two within 1 % of each other.
-/// The rank is the first: shares along the tensor axis are longest first.
+/// The rank is the fullest: the first, unless key/value heads have unequal numbers of holders.
 ///
 /// With P = padded elements of all units, N shard ranks, e and 4 the bytes of an element in compute
 /// and in fp32, a = floor(log2(accumulation)):
@@ -42,21 +38,19 @@ struct StepWork {
 ///   gradients      e P + 4a P/N  as 0        (e+4a) P/N  as 2         place_gradients,
 ///   place_partials optimizer      (4 + 2m) P    .. / N      .. / N      .. / N       place_states
 ///   gathered       windows that make_schedule() places                Gathers
-///   activations    closed_activations.h                               DecoderMemory, Ops
-///   communication  receive slices, sums of replicas, a tensor group's workspace, NCCL's scratch
-///   staging        token ids, pieces of host memory
+///   communication  receive slices, sums of replicas, NCCL's scratch
+///   staging        token ids
 ///
 /// m: bytes of a moment (4, 2, 1 + 4/256). In fp32 parameters are their own masters: 2m alone, and
 /// one partial sum fewer. W: parameters that stage 3 keeps whole beside their shards (at most
 /// stage3_param_persistence_threshold elements); units that choose_whole_units() keeps take e P.
+/// What the model takes (activations, scratch, a tensor group's workspace) is asked of a Decoder on
+/// a planning device, once for all candidates that are equal in it.
 class ClosedForms {
  public:
   /// `base`: any candidate's configuration, for what all have in common: model, sequence, limits,
-  /// device, threads; `machine` must outlive this.
-  ClosedForms(const TrainConfig& base, const Machine& machine);
-  ~ClosedForms();
-  ClosedForms(const ClosedForms&) = delete;
-  ClosedForms& operator=(const ClosedForms&) = delete;
+  /// device, threads.
+  ClosedForms(const TrainConfig& base, Machine machine);
 
   MemoryUse memory(const Candidate& candidate);
   StepWork work(const Candidate& candidate);
@@ -79,46 +73,36 @@ class ClosedForms {
     std::array<std::int64_t, 3>
         whole{};  ///< of stage 3: units of each kind that are never gathered
   };
-  /// Key/value heads that several tensor ranks hold, because there are fewer of them than ranks.
-  struct SharedKeys {
-    int holders = 1;
-    std::int64_t elements = 0;  ///< of their weights in a block
+  /// What the model takes beside the engine's states, sends and asks of the engine.
+  struct OfModel {
+    MemoryUse memory{};
+    double sent = 0;  ///< bytes of the fullest tensor rank in a micro-batch
+    std::vector<Use> order{};
   };
   class Account;
 
+  const OfModel& of_model(const Candidate& candidate);
   const Kinds& kinds(const Candidate& candidate);
   ScheduleInputs schedule_inputs(const Candidate& candidate);
   void keep_whole_units(const Candidate& candidate, ScheduleInputs& inputs, Windows& windows);
   const Windows& windows(const Candidate& candidate);
-  const std::vector<Use>& uses(const RecomputeChoice& recompute);
-  std::int64_t scratch(const Candidate& candidate);
-  BackendKind backend_of_group(int ranks) const;
   UnitSize size_of_unit(const Candidate& candidate, const UnitKind& kind) const;
-  std::int64_t chunk(const Candidate& candidate, const FlatLayout& layout) const;
   void add_states(const Candidate& candidate, Account& account);
-  void add_activations(const Candidate& candidate, Account& account);
   void add_communication(const Candidate& candidate, Account& account);
   void add_host(const Candidate& candidate, Account& account) const;
   void add_groups(const MeshShape& mesh, Account& account) const;
-  SharedKeys shared_keys(int tensor) const;
-  std::int64_t tensor_workspace(const Candidate& candidate) const;
-  double tensor_bytes(const Candidate& candidate);
-  using AskDecoder = std::function<void(const Decoder& decoder, Device& device)>;
-  void with_decoder(const Candidate& candidate, const RecomputePlan& plan,
-                    const AskDecoder& ask) const;
 
   const TrainConfig base_;
-  const Machine& machine_;
+  const Machine machine_;
   const BackendKind backend_;
   const PieceSizes pieces_;
+  const MemoryUse common_;
   const double flop_per_token_;  // names all parameters: not again for each candidate
   // What many candidates share, by what decides it.
   std::map<std::tuple<int, int, std::int64_t>, Kinds> kinds_;
   std::map<std::tuple<int, int, int, DType, bool, std::int64_t, std::int64_t>, Windows> windows_;
-  std::map<std::int64_t, std::vector<Use>> uses_;
-  std::map<std::tuple<int, std::int64_t, DType>, std::int64_t> scratch_;
-  std::map<std::tuple<int, std::int64_t, DType, RecomputeChoice::Kind, std::int64_t>, double>
-      tensor_bytes_;
+  std::map<std::tuple<int, std::int64_t, DType, RecomputeChoice::Kind, std::int64_t>, OfModel>
+      of_model_;
 };
 
 }  // namespace zero

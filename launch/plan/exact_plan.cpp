@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/plan/exact_plan.h"
 
-#include "base/error.h"
 #include "collectives/backends.h"
 #include "launch/config/train_config.h"
 #include "launch/train/memory_fit.h"
@@ -30,22 +29,10 @@ ExactPlan plan_rank(const TrainConfig& config, int rank, BackendKind backend) {
 
 }  // namespace
 
-bool plans_gpu_operations() {
-  static const bool built_in = [] {
-    try {
-      make_ops(*planning::open(1, MemorySpace::device, DeviceKind::cuda));
-    } catch (const Error&) {
-      return false;
-    }
-    return true;
-  }();
-  return built_in;
-}
-
 std::unique_ptr<Device> planned_device(const TrainConfig& config,
                                        const planning::ClockOptions& clock) {
-  const bool foreign = config.run.device == DeviceKind::cuda && !plans_gpu_operations();
-  return foreign ? planning::open_gpu_memory(clock) : plan_device(config, MemorySpace::host, clock);
+  return config.run.device == DeviceKind::cuda ? plan_gpu(clock)
+                                               : plan_device(config, MemorySpace::host, clock);
 }
 
 ExactPlan exact_plan(const TrainConfig& config, BackendKind backend) {

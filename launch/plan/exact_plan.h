@@ -9,12 +9,7 @@
 
 namespace zero {
 
-/// Whether this build can run a plan of GPUs with their own operations. If not, their memory is
-/// planned with a CPU's operations (planning::open_gpu_memory()): every figure is that of a GPU
-/// except the scratch of operations.
-bool plans_gpu_operations();
-
-/// The planning device for a run of `config` in this build, with `clock` if it has times.
+/// The planning device for a run of `config`, with `clock` if it has times; of a GPU, plan_gpu().
 std::unique_ptr<Device> planned_device(const TrainConfig& config,
                                        const planning::ClockOptions& clock = {});
 

@@ -9,46 +9,55 @@
 
 #include "architecture/family.h"
 #include "base/checked_math.h"
-#include "launch/plan/closed_activations.h"
 #include "launch/plan/model_states.h"
 #include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/memory_fit.h"
+#include "model/decoder_memory.h"
 
 namespace zero {
 namespace {
 
+/// The figures, by the same formulas as the closed forms, and what each leaves out.
+struct Estimate {
+  std::string title;
+  std::vector<std::string> lines;
+  std::string leaves_out;
+};
+
 constexpr double kGiga = 1e9;
+constexpr double kSeven = 7e9;
 
 std::string gb_text(double bytes) { return fmt::format("{:.1f} GB", bytes / kGiga); }
 std::string gib_text(double bytes) { return fmt::format("{:.3f} GiB", bytes / 0x1.0p30); }
 
 /// Parameters, gradients and both moments in one type, as introductions add them up.
-std::string one_type(std::string_view name, double parameters, double bytes, std::string_view why) {
-  const double each = parameters * bytes;
-  return fmt::format("{:<6} {:>3.0f} + {:.0f} + {:.0f} = {:.0f} GB{}", name, each / kGiga,
-                     each / kGiga, 2 * each / kGiga, 4 * each / kGiga, why);
+std::string one_type(std::string_view name, double bytes, std::string_view why) {
+  const double each = kSeven * bytes / kGiga;
+  return fmt::format("{:<6} {:>3.0f} + {:.0f} + {:.0f} = {:.0f} GB{}", name, each, each, 2 * each,
+                     4 * each, why);
 }
 
 Estimate llama_estimate() {
   const std::int64_t exact = decoder_shape({{"name", "llama-7b"}}).parameter_count();
-  const ModelStates rounded = model_states(7'000'000'000, 0, 1);
-  const double masters = 4 * 7e9;
-  const double all = static_cast<double>(model_states(exact, 0, 1).total());
+  const auto all = static_cast<double>(model_states(exact, 0, 1).total());
+  const auto [parameters, gradients, optimizer] =
+      model_states(static_cast<std::int64_t>(kSeven), 0, 1);
+  const double masters = 4 * kSeven;
   return {
       "LLaMA 7B with Adam: parameters + gradients + two moments",
-      {one_type("fp32", 7e9, 4, ""),
-       one_type("fp16", 7e9, 2,
+      {one_type("fp32", 4, ""),
+       one_type("fp16", 2,
                 ": not offered; an update below 2^-11 of its parameter would be lost, so masters "
                 "stay fp32"),
-       one_type("int8", 7e9, 1,
+       one_type("int8", 1,
                 ": not offered; 255 levels hold neither gradients nor masters (8-bit moments are)"),
        fmt::format("mixed  parameters in two types {:.0f}, gradients {:.0f}, moments {:.0f} = "
                    "{:.0f} GB",
-                   (static_cast<double>(rounded.parameters) + masters) / kGiga,
-                   static_cast<double>(rounded.gradients) / kGiga,
-                   (static_cast<double>(rounded.optimizer) - masters) / kGiga,
-                   static_cast<double>(rounded.total()) / kGiga),
+                   (static_cast<double>(parameters) + masters) / kGiga,
+                   static_cast<double>(gradients) / kGiga,
+                   (static_cast<double>(optimizer) - masters) / kGiga,
+                   static_cast<double>(parameters + gradients + optimizer) / kGiga),
        fmt::format("exact  {} parameters x 16 B = {} ({:.2f} GiB)", exact, gb_text(all),
                    all / 0x1.0p30)},
       "activations, gathered windows, buffers of sums, and what CUDA takes; 7B is 6.7"};
@@ -56,13 +65,14 @@ Estimate llama_estimate() {
 
 Estimate small_estimate() {
   const double one = 88.44e6 * 4;
+  const double printed = 88.44 * 4 / 1024;
   return {"88.44M parameters in fp32",
-          {fmt::format("parameters                     {}", gib_text(one)),
-           fmt::format("with gradients and a momentum  {}", gib_text(3 * one)),
-           fmt::format("with Adam's two moments        {}", gib_text(4 * one)),
+          {"parameters                     " + gib_text(one),
+           "with gradients and a momentum  " + gib_text(3 * one),
+           "with Adam's two moments        " + gib_text(4 * one),
            fmt::format("introductions print {:.3f}, {:.3f} and {:.2f}: 88.44 x 4 / 1024, millions "
                        "of bytes taken for MiB",
-                       88.44 * 4 / 1024, 3 * 88.44 * 4 / 1024, 4 * 88.44 * 4 / 1024)},
+                       printed, 3 * printed, 4 * printed)},
           "activations, which are larger here (see below)"};
 }
 
@@ -73,15 +83,13 @@ Estimate stages_estimate(const ExplainQuestion& question) {
       {"stage    parameters     gradients     optimizer           all   elements of P, G, O"},
       "padding (at most 64 elements a parameter and rank), windows of stage 3, partial sums of "
       "accumulation, activations, buffers"};
-  const std::int64_t share = div_ceil(question.parameters, question.ranks);
   for (int stage = 0; stage <= 3; ++stage) {
     const ModelStates states = model_states(question.parameters, stage, question.ranks);
     const auto cell = [](std::int64_t bytes) { return gb_text(static_cast<double>(bytes)); };
-    const auto held = [&](int from) { return stage >= from ? share : question.parameters; };
-    estimate.lines.push_back(fmt::format("{:<5} {:>13} {:>13} {:>13} {:>13}   {}, {}, {}", stage,
-                                         cell(states.parameters), cell(states.gradients),
-                                         cell(states.optimizer), cell(states.total()), held(3),
-                                         held(2), held(1)));
+    estimate.lines.push_back(fmt::format(
+        "{:<5} {:>13} {:>13} {:>13} {:>13}   {}, {}, {}", stage, cell(states.parameters),
+        cell(states.gradients), cell(states.optimizer), cell(states.total()), states.parameters / 2,
+        states.gradients / 2, states.optimizer / 12));
   }
   return estimate;
 }
@@ -94,22 +102,22 @@ Estimate activations_estimate() {
       .all = 2048, .own = 2048, .sequence = 512, .logits = 1024, .logit_columns = 3904};
   const auto bytes = [&](RecomputePlan plan) {
     plan.outputs = BlockOutputs::again;
-    return static_cast<double>(closed_activations(model, rows, DType::fp32, plan));
+    return DecoderMemory(model, rows, DType::fp32, plan).bytes();
   };
-  const double none = bytes({});
+  const std::int64_t none = bytes({});
   Estimate estimate{
       fmt::format("activations of 12 blocks of GPT-2's width, {} parameters, 4 x 512 tokens, fp32",
                   model.parameter_count()),
-      {fmt::format("kept whole                  {}", bytes_text(none))},
+      {"kept whole                  " + size_text(none)},
       "the scratch of operations; on a GPU also outputs of norms and GELU, kept by default"};
-  const auto add = [&](std::string_view name, const RecomputePlan& plan) {
+  for (const auto& [name, plan] :
+       {std::pair{"interval 4: blocks 0, 4, 8", RecomputePlan::full(kLayers, 4)},
+        {"full: every block", RecomputePlan::full(kLayers)}}) {
     const double flop = recomputed_flop(model, rows.sequence, plan);
     estimate.lines.push_back(fmt::format("{:<27} {}, {} less; {:.1f} % of FLOP are repeated", name,
-                                         bytes_text(bytes(plan)), bytes_text(none - bytes(plan)),
+                                         size_text(bytes(plan)), size_text(none - bytes(plan)),
                                          100 * flop / model.flop_per_token(rows.sequence)));
-  };
-  add("interval 4: blocks 0, 4, 8", RecomputePlan::full(kLayers, 4));
-  add("full: every block", RecomputePlan::full(kLayers));
+  }
   return estimate;
 }
 
@@ -123,25 +131,26 @@ Estimate precision_estimate() {
                                    {"fp16 and bf16, 2", 2.0},
                                    {"int8, 1", 1.0},
                                    {"4 bits, 0.5", 0.5}}) {
-    const double bytes = static_cast<double>(count) * size;
-    estimate.lines.push_back(fmt::format("{:<17} {}", name, both_units(bytes)));
+    estimate.lines.push_back(
+        fmt::format("{:<17} {}", name, both_units(static_cast<double>(count) * size)));
   }
   return estimate;
 }
 
 Estimate cache_estimate() {
   const DecoderShape model = decoder_shape({{"name", "llama-7b"}});
-  const double one = static_cast<double>(cache_bytes(model, 2048, 2));
   const std::vector<std::int64_t> lengths{100, 300, 700, 2000};
   const std::int64_t whole = cache_tokens(lengths, 0);
   const std::int64_t paged = cache_tokens(lengths, 16);
+  const auto of = [&](std::int64_t tokens) {
+    return both_units(static_cast<double>(cache_bytes(model, tokens, 2)));
+  };
   return {"key/value cache of LLaMA 7B in fp16: 2 x layers x kv heads x head width x tokens x 2 B",
           {fmt::format("2 x {} x {} x {} x 2048 x 2 B = {}", model.layers, model.kv_heads,
-                       model.head_width, both_units(one)),
+                       model.head_width, of(2048)),
            fmt::format("sequences of 100, 300, 700 and 2000 tokens: contiguous {}, in blocks of 16 "
                        "tokens {}: {:.0f} % less",
-                       both_units(static_cast<double>(cache_bytes(model, whole, 2))),
-                       both_units(static_cast<double>(cache_bytes(model, paged, 2))),
+                       of(whole), of(paged),
                        100 * (1 - static_cast<double>(paged) / static_cast<double>(whole)))},
           "weights, block tables, activations; grouped heads (Llama 3: 8 of 32) divide it by 4"};
 }
@@ -160,32 +169,18 @@ std::int64_t cache_tokens(const std::vector<std::int64_t>& lengths, std::int64_t
   return tokens;
 }
 
-std::vector<Estimate> estimates(const ExplainQuestion& question) {
-  return {llama_estimate(),       small_estimate(),     stages_estimate(question),
-          activations_estimate(), precision_estimate(), cache_estimate()};
-}
-
 std::string explained(const ExplainQuestion& question) {
   std::string text =
       "GB is 10^9 bytes, GiB 2^30. What a run takes is planned: zero_plan --model, zero_train "
       "--plan.\n";
-  for (const Estimate& estimate : estimates(question)) {
+  for (const Estimate& estimate :
+       {llama_estimate(), small_estimate(), stages_estimate(question), activations_estimate(),
+        precision_estimate(), cache_estimate()}) {
     text += "\n" + estimate.title + "\n";
     for (const std::string& line : estimate.lines) text += "  " + line + "\n";
     text += "  leaves out: " + estimate.leaves_out + "\n";
   }
   return text;
-}
-
-nlohmann::ordered_json explained_json(const ExplainQuestion& question) {
-  using json = nlohmann::ordered_json;
-  json all = json::array();
-  for (const Estimate& estimate : estimates(question)) {
-    all.push_back({{"title", estimate.title},
-                   {"lines", estimate.lines},
-                   {"leaves_out", estimate.leaves_out}});
-  }
-  return {{"estimates", all}};
 }
 
 }  // namespace zero

@@ -3,21 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "architecture/decoder_shape.h"
 
 namespace zero {
-
-/// An estimate that introductions quote: the figures, by the same formulas as the closed forms, and
-/// what each leaves out.
-struct Estimate {
-  std::string title;
-  std::vector<std::string> lines;
-  std::string leaves_out;
-};
 
 /// Of what --explain is asked beside the usual figures.
 struct ExplainQuestion {
@@ -33,10 +24,7 @@ std::int64_t cache_bytes(const DecoderShape& model, std::int64_t tokens, std::in
 /// contiguous and as long as the longest.
 std::int64_t cache_tokens(const std::vector<std::int64_t>& lengths, std::int64_t block);
 
-std::vector<Estimate> estimates(const ExplainQuestion& question);
-/// As text for people.
+/// Estimates that introductions quote, each with what it leaves out, as text for people.
 std::string explained(const ExplainQuestion& question);
-/// {"estimates": [{"title", "lines", "leaves_out"}, ...]}
-nlohmann::ordered_json explained_json(const ExplainQuestion& question);
 
 }  // namespace zero

@@ -13,6 +13,7 @@
 #include "launch/config/configuration.h"
 #include "launch/plan/cluster_fields.h"
 #include "launch/process/quantity.h"
+#include "ops/ops.h"
 
 namespace zero {
 namespace {
@@ -187,6 +188,24 @@ void check(const Machine& machine) {
              "{}: all of {} is kept free ({}): nothing is left to plan; keep less free",
              machine.source, both_units(static_cast<double>(machine.memory)),
              both_units(static_cast<double>(machine.reserve)));
+}
+
+std::string left_out_text(const Machine& machine) {
+  if (machine.kind == DeviceKind::cpu) return "";
+  return fmt::format(
+      ", in the driver's pages of 2 MiB{}{}",
+      has_gpu_ops() ? "" : "; this build has no CUDA: the scratch of operations is a CPU's",
+      machine.reserve > 0 ? ""
+                          : ". Not in it: what CUDA's context, its libraries and NCCL take for "
+                            "themselves; --reserve keeps that free");
+}
+
+nlohmann::ordered_json json_of(const Machine& machine) {
+  return {{"hosts", machine.hosts},
+          {"devices", machine.devices},
+          {"kind", machine.kind == DeviceKind::cuda ? "gpu" : "cpu"},
+          {"memory", machine.memory},
+          {"reserve", machine.reserve}};
 }
 
 }  // namespace zero

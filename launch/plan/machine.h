@@ -73,4 +73,8 @@ Machine this_machine(int ranks);
 /// Throws zero::Error if nothing of the memory is left to plan.
 void check(const Machine& machine);
 
+/// What plans of the machine's memory leave out, to go on with in a sentence.
+std::string left_out_text(const Machine& machine);
+nlohmann::ordered_json json_of(const Machine& machine);
+
 }  // namespace zero

@@ -28,6 +28,15 @@ std::string lower_case(std::string text) {
   return text;
 }
 
+/// All names of published models.
+std::vector<std::string> published_names() {
+  std::vector<std::string> names;
+  for (const Family* family : families()) {
+    names.insert(names.end(), family->published.begin(), family->published.end());
+  }
+  return names;
+}
+
 /// The one published name that is `text` or ends with it behind a hyphen; empty: none, or several.
 std::string published_name(const std::string& text) {
   std::string found;
@@ -40,19 +49,8 @@ std::string published_name(const std::string& text) {
   return found;
 }
 
-std::vector<std::string> section_keys_of(const Family& family) {
-  std::vector<std::string> keys{"family"};
-  keys.insert(keys.end(), family.keys.begin(), family.keys.end());
-  return keys;
-}
-
-/// A number, true or false as JSON has it, or a text.
-nlohmann::json value_in(const std::string& text) {
-  const nlohmann::json value = nlohmann::json::parse(text, nullptr, false);
-  return value.is_discarded() ? nlohmann::json(text) : value;
-}
-
-DecoderShape shape_from_sizes(const std::string& text) {
+/// "layers=32,width=4096" as a section: numbers, true and false as JSON has them, else texts.
+nlohmann::json section_of(const std::string& text) {
   nlohmann::json section = nlohmann::json::object();
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
@@ -61,25 +59,27 @@ DecoderShape shape_from_sizes(const std::string& text) {
                "{}: found \"{}\" among sizes, expected key=value, such as layers=32", kModelFlag,
                printable_line(part));
     const std::string key = part.substr(0, equals);
-    const nlohmann::json value = value_in(part.substr(equals + 1));
+    const std::string typed = part.substr(equals + 1);
+    const nlohmann::json value = nlohmann::json::parse(typed, nullptr, false);
     ZERO_CHECK(!section.contains(key), "{}: {} is given twice among sizes; keep one", kModelFlag,
                printable_line(key));
     ZERO_CHECK(!value.is_null(), "{}: {} is null among sizes; give a value, or leave the key out",
                kModelFlag, printable_line(key));
-    section[key] = value;
+    section[key] = value.is_discarded() ? nlohmann::json(typed) : value;
   }
+  return section;
+}
+
+DecoderShape shape_from_sizes(const std::string& text) {
+  nlohmann::json section = section_of(text);
   const nlohmann::json of = section.value("family", nlohmann::json("gpt2"));
-  const auto known = std::ranges::find_if(families(), [&](const Family* each) {
-    return of == nlohmann::json(std::string(each->name));
-  });
-  ZERO_CHECK(known != families().end(), "{}: family: there is no family {}", kModelFlag, of.dump());
-  const std::vector<std::string> keys = section_keys_of(**known);
+  const Family& family = family_named(of.is_string() ? of.get<std::string>() : of.dump());
+  std::vector<std::string> keys{"family"};
+  keys.insert(keys.end(), family.keys.begin(), family.keys.end());
   for (const auto& [key, value] : section.items()) {
-    if (std::ranges::find(keys, key) != keys.end()) continue;
-    const std::string near = nearest_name(key, keys);
-    fail("{}: the family {} has no key \"{}\"{}; its keys are {}", kModelFlag, (*known)->name,
-         printable_line(key), near.empty() ? "" : ": did you mean " + near + "?",
-         fmt::join(keys, ", "));
+    ZERO_CHECK(std::ranges::find(keys, key) != keys.end(),
+               "{}: the family {} has no key \"{}\"{}; its keys are {}", kModelFlag, family.name,
+               printable_line(key), did_you_mean(key, keys), fmt::join(keys, ", "));
   }
   return decoder_shape(std::move(section));
 }
@@ -110,27 +110,26 @@ DecoderShape within_limits(DecoderShape model) {
 
 }  // namespace
 
-std::vector<std::string> published_names() {
-  std::vector<std::string> names;
-  for (const Family* family : families()) {
-    names.insert(names.end(), family->published.begin(), family->published.end());
-  }
-  return names;
-}
-
 DecoderShape model_of(const std::string& text) {
   if (const std::string name = published_name(lower_case(text)); !name.empty()) {
     return decoder_shape({{"name", name}});
   }
   if (text.find('=') != std::string::npos) return within_limits(shape_from_sizes(text));
   if (std::filesystem::exists(text)) return within_limits(shape_from_file(text));
-  const std::string near = nearest_name(text, published_names());
   fail(
       "{}: there is no model, folder or file \"{}\"{}; expected one of {}, sizes "
       "(family=llama,layers=32,width=4096,heads=32,intermediate=11008,vocabulary=32000,context="
       "2048), or a Hugging Face config.json",
-      kModelFlag, printable_line(text), near.empty() ? "" : ": did you mean " + near + "?",
+      kModelFlag, printable_line(text), did_you_mean(text, published_names()),
       fmt::join(published_names(), ", "));
+}
+
+std::string model_folder_of(const std::string& text) {
+  const std::filesystem::path path(text);
+  if (std::filesystem::is_directory(path)) return text;
+  const bool config = path.filename() == "config.json" && std::filesystem::exists(path);
+  if (!config) return "";
+  return path.has_parent_path() ? path.parent_path().string() : ".";
 }
 
 }  // namespace zero

@@ -17,7 +17,7 @@ namespace zero {
 /// Throws zero::Error with what was found and expected, and the nearest name.
 DecoderShape model_of(const std::string& text);
 
-/// All names of published models.
-std::vector<std::string> published_names();
+/// The folder whose config.json is the model of --model; empty: it has none.
+std::string model_folder_of(const std::string& text);
 
 }  // namespace zero

@@ -77,13 +77,12 @@ std::string order_text(const Machine& machine) {
     return "order: least estimated seconds a token: the larger of FLOP / compute and of what "
            "shards and replicas send / link, then what tensor ranks send / link; assumed: products "
            "reach the given compute rate, links their rates, and the first two overlap; dtypes "
-           "without "
-           "a rate stand last";
+           "without a rate stand last";
   }
   return "order: fewest FLOP a token, of as many 16 bits before fp32, then fewest bytes a token "
          "that leave a host, then fewest within hosts; of equal rows the one whose moments, ... "
-         "are "
-         "listed first, and the larger micro-batch. No rates are given and none is assumed: with "
+         "are listed first, and the larger micro-batch. No rates are given and none is assumed: "
+         "with "
          "--compute and links (--cluster FILE) the order is by estimated time";
 }
 

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/plan/training_answer.h"
 #include "launch/plan/written_config.h"
-#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
@@ -18,13 +16,7 @@ namespace {
 
 constexpr int kMostHostsTried = 4096;
 constexpr int kMostInMesh = 1'000'000;  // of mesh.shard in a configuration
-
-/// The same question with more hosts; tensor degrees stay within a host, so every candidate stays.
-TrainingQuestion with_hosts(const TrainingQuestion& question, int hosts) {
-  TrainingQuestion larger = question;
-  larger.machine.hosts = hosts;
-  return larger;
-}
+constexpr std::int64_t kLeastSequence = 128;
 
 /// Fewer candidates, each of the question itself: whole shards, and the smallest micro-batch,
 /// moments and accumulation. A batch keeps all micro-batches: small ones take more partial sums.
@@ -44,77 +36,89 @@ TrainingQuestion frugal(TrainingQuestion question) {
 bool fits(const TrainingQuestion& whole) {
   const std::vector<Candidate> all = possible_candidates(frugal(whole));
   if (all.empty()) return false;
-  const TrainConfig base = config_of(whole, all.front());
-  ClosedForms forms(base, whole.machine);
+  ClosedForms forms(config_of(whole, all.front()), whole.machine);
   return std::ranges::any_of(all, [&](const Candidate& each) {
     return bounded_bytes_of(forms.memory(each)) <= whole.machine.budget();
   });
 }
 
-int most_hosts(const Machine& machine) {
-  return std::min(kMostHostsTried, kMostInMesh / machine.devices);
-}
-
-/// The least hosts that fit, doubled from those there are; nothing up to most_hosts().
-std::optional<int> enough_hosts(const TrainingQuestion& question) {
-  for (int hosts = 2 * question.machine.hosts; hosts <= most_hosts(question.machine); hosts *= 2) {
-    if (fits(with_hosts(question, hosts))) return hosts;
+/// The first question that fits of those that `next` makes, one of another while it says true.
+template <typename Next>
+std::optional<TrainingQuestion> first_that_fits(TrainingQuestion question, const Next& next) {
+  while (next(question)) {
+    if (fits(question)) return question;
   }
   return std::nullopt;
 }
 
-/// The longest of halved sequences that fits; nothing if none of 128 tokens or more does.
-std::optional<std::int64_t> short_sequence(const TrainingQuestion& question) {
-  TrainingQuestion shorter = question;
-  for (shorter.sequence /= 2; shorter.sequence >= 128; shorter.sequence /= 2) {
-    if (fits(shorter)) return shorter.sequence;
-  }
-  return std::nullopt;
+/// Hosts are doubled; tensor degrees stay within a host, so every candidate stays.
+std::string about_hosts(const TrainingQuestion& question) {
+  const int devices = question.machine.devices;
+  const int most = std::min(kMostHostsTried, kMostInMesh / devices);
+  int tried = question.machine.hosts;
+  const auto more = first_that_fits(question, [&](TrainingQuestion& of) {
+    if (2 * tried > most) return false;
+    of.machine.hosts = tried *= 2;
+    return true;
+  });
+  if (tried == question.machine.hosts) return "";
+  return fmt::format("more devices {}: {} x {} (hosts x devices) {}", more ? "help" : "do not help",
+                     tried, devices, more ? "fit by the closed forms" : "do not fit either");
 }
 
-/// The largest of halved batches or accumulations that fits, as a flag; nothing if none does.
-std::optional<std::string> fewer_micro_batches(const TrainingQuestion& question) {
-  TrainingQuestion fewer = question;
-  std::int64_t accumulation = std::ranges::min(question.axes.accumulations);
-  std::int64_t& count = question.axes.batch ? *fewer.axes.batch : accumulation;
-  for (count /= 2; count >= 1; count /= 2) {
-    fewer.axes.accumulations = {accumulation};
-    if (!fits(fewer)) continue;
-    return fmt::format("--{} {}", question.axes.batch ? "batch" : "accumulation", count);
+std::string about_sequence(const TrainingQuestion& question) {
+  const auto shorter = first_that_fits(
+      question, [](TrainingQuestion& of) { return (of.sequence /= 2) >= kLeastSequence; });
+  if (!shorter) {
+    return fmt::format("shorter sequences do not help: those of {} tokens do not fit either",
+                       kLeastSequence);
   }
-  return std::nullopt;
+  return fmt::format("shorter sequences help: --sequence {} fits by the closed forms",
+                     shorter->sequence);
+}
+
+std::string about_micro_batches(const TrainingQuestion& question) {
+  const auto fewer = first_that_fits(question, [](TrainingQuestion& of) {
+    CandidateAxes& axes = of.axes;
+    axes.accumulations = {std::ranges::min(axes.accumulations)};
+    return ((axes.batch ? *axes.batch : axes.accumulations.front()) /= 2) >= 1;
+  });
+  if (!fewer) return "";
+  const CandidateAxes& axes = fewer->axes;
+  return fmt::format("fewer micro-batches help: --{} {} fits by the closed forms",
+                     axes.batch ? "batch" : "accumulation",
+                     axes.batch ? *axes.batch : axes.accumulations.front());
 }
 
 std::int64_t class_of(const PlannedRow& row, MemoryClass c) {
   return row.exact.memory.ledger[static_cast<std::size_t>(c)];
 }
 
-std::string bytes_in_text(std::int64_t value) { return bytes_text(static_cast<double>(value)); }
-
 /// What the roadmap has for the classes that are in the way.
 void add_roadmap(const PlannedRow& least, std::int64_t budget, std::vector<std::string>& lines) {
   const std::int64_t optimizer = class_of(least, MemoryClass::optimizer);
-  const std::int64_t states = class_of(least, MemoryClass::parameters) +
-                              class_of(least, MemoryClass::gradients) + optimizer;
+  const std::int64_t gradients = class_of(least, MemoryClass::gradients);
+  const std::int64_t states = class_of(least, MemoryClass::parameters) + gradients + optimizer;
   const std::int64_t activations = class_of(least, MemoryClass::activations);
-  const auto outcome = [&](std::int64_t left) {
-    return left <= budget ? "which would fit" : "which would not be enough alone";
+  const auto without = [&](std::int64_t bytes) {
+    const std::int64_t left = least.bytes - bytes;
+    return fmt::format("{}, {}", size_text(left),
+                       left <= budget ? "which would fit" : "which would not be enough alone");
   };
-  lines.push_back(fmt::format(
-      "not there yet, on the roadmap: tiers below device memory (optimizer states in host memory "
-      "would leave {} here, {}; all model states, {}, {})",
-      bytes_in_text(least.bytes - optimizer), outcome(least.bytes - optimizer),
-      bytes_in_text(least.bytes - states), outcome(least.bytes - states)));
-  lines.push_back(fmt::format(
-      "not there yet, on the roadmap: LoRA (frozen parameters have neither gradients nor optimizer "
-      "states; without these: {}, {}) and pipeline stages (a part of the blocks on each rank)",
-      bytes_in_text(least.bytes - optimizer - class_of(least, MemoryClass::gradients)),
-      outcome(least.bytes - optimizer - class_of(least, MemoryClass::gradients))));
+  const std::string there = "not there yet, on the roadmap: ";
+  lines.push_back(there +
+                  fmt::format("tiers below device memory (optimizer states in host memory would "
+                              "leave {}; all model states, {})",
+                              without(optimizer), without(states)));
+  lines.push_back(there +
+                  fmt::format("LoRA (frozen parameters have neither gradients nor optimizer "
+                              "states; without these: {}) and pipeline stages (a part of the "
+                              "blocks on each rank)",
+                              without(optimizer + gradients)));
   if (activations < states) return;
-  lines.push_back(fmt::format(
-      "not there yet, on the roadmap: long context (ring attention cuts a sequence over ranks; "
-      "activations are {} of {})",
-      bytes_in_text(activations), bytes_in_text(least.bytes)));
+  lines.push_back(there + fmt::format("long context (ring attention cuts a sequence over ranks; "
+                                      "activations are {} of {})",
+                                      size_text(activations), size_text(least.bytes)));
 }
 
 }  // namespace
@@ -122,30 +126,13 @@ void add_roadmap(const PlannedRow& least, std::int64_t budget, std::vector<std::
 std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
                                          const PlannedRow& least) {
   const std::int64_t budget = question.machine.budget();
-  std::vector<std::string> lines{fmt::format(
-      "no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
-      bytes_in_text(least.bytes), bytes_in_text(budget), bytes_in_text(least.bytes - budget),
-      name_of(least.largest_class()), bytes_in_text(class_of(least, least.largest_class())))};
-  if (const auto hosts = enough_hosts(question)) {
-    lines.push_back(
-        fmt::format("more devices help: {} x {} (hosts x devices) fit by the closed forms", *hosts,
-                    question.machine.devices));
-  } else if (2 * question.machine.hosts <= most_hosts(question.machine)) {
-    lines.push_back(fmt::format(
-        "more devices do not help: {} x {} (hosts x devices) do not fit either",
-        std::bit_floor(
-            static_cast<unsigned>(most_hosts(question.machine) / question.machine.hosts)) *
-            static_cast<unsigned>(question.machine.hosts),
-        question.machine.devices));
-  }
-  if (const auto sequence = short_sequence(question)) {
-    lines.push_back(
-        fmt::format("shorter sequences help: --sequence {} fits by the closed forms", *sequence));
-  } else {
-    lines.emplace_back("shorter sequences do not help: those of 128 tokens do not fit either");
-  }
-  if (const auto flag = fewer_micro_batches(question)) {
-    lines.push_back(fmt::format("fewer micro-batches help: {} fits by the closed forms", *flag));
+  const MemoryClass largest = least.largest_class();
+  std::vector<std::string> lines{
+      fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
+                  size_text(least.bytes), size_text(budget), size_text(least.bytes - budget),
+                  name_of(largest), size_text(class_of(least, largest)))};
+  for (const auto& about : {about_hosts, about_sequence, about_micro_batches}) {
+    if (std::string line = about(question); !line.empty()) lines.push_back(std::move(line));
   }
   add_roadmap(least, budget, lines);
   return lines;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,10 +13,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/sharding.h"
 #include "files/file_system.h"
 #include "launch/plan/written_config.h"
-#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
@@ -27,24 +24,23 @@ constexpr std::size_t kTooLarge = 3;
 
 using Progress = std::function<void(const std::string&)>;
 
-/// Of what accumulation costs: a finished gradient in fp32 is itself the last sum.
-void note_partial_sums(PlannedRow& row) {
-  const Candidate& c = row.row.candidate;
-  const int sums = held_partials(static_cast<int>(c.accumulation)) -
-                   (c.compute == DType::fp32 && c.accumulation > 1 ? 1 : 0);
-  if (sums <= 0) return;
-  row.notes.push_back(
-      fmt::format("accumulation of {} keeps {} partial sum{} of each gradient, {} B a parameter "
-                  "over {} shard rank{}",
-                  c.accumulation, sums, sums == 1 ? "" : "s", 4 * sums, c.mesh.shard,
-                  c.mesh.shard == 1 ? "" : "s"));
+std::int64_t exact_bytes(const TrainingQuestion& question, const Candidate& candidate) {
+  const TrainConfig config = config_of(question, candidate);
+  return bounded_bytes_of(exact_plan(config, question.machine.backend()).memory);
 }
 
-PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row) {
+PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, ClosedForms& forms) {
   PlannedRow planned{.row = row};
-  planned.exact = exact_plan(config_of(question, row.candidate), question.machine.backend());
+  const Candidate& c = row.candidate;
+  planned.exact = exact_plan(config_of(question, c), question.machine.backend());
   planned.bytes = bounded_bytes_of(planned.exact.memory);
-  note_partial_sums(planned);
+  planned.plain = bounded_bytes_of(forms.memory(plain_of(c)));
+  if (const int sums = c.partial_sums(); sums > 0) {
+    planned.notes.push_back(
+        fmt::format("accumulation of {} keeps {} partial sums of each gradient, {} B a parameter "
+                    "over a shard axis of {}",
+                    c.accumulation, sums, 4 * sums, c.mesh.shard));
+  }
   return planned;
 }
 
@@ -54,13 +50,11 @@ void note_lower_stage(const TrainingQuestion& question, PlannedRow& row) {
   for (int stage = row.row.candidate.stage - 1; stage >= 1; --stage) {
     Candidate lower = row.row.candidate;
     lower.stage = stage;
-    const std::int64_t bytes =
-        bounded_bytes_of(exact_plan(config_of(question, lower), question.machine.backend()).memory);
+    const std::int64_t bytes = exact_bytes(question, lower);
     if (bytes > row.bytes) continue;
     row.notes.push_back(
         fmt::format("stage {} takes {}, no more than stage {} with {}: the lower stage sends less",
-                    stage, bytes_text(static_cast<double>(bytes)), row.row.candidate.stage,
-                    bytes_text(static_cast<double>(row.bytes))));
+                    stage, size_text(bytes), row.row.candidate.stage, size_text(row.bytes)));
     return;
   }
 }
@@ -76,77 +70,35 @@ void note_least(const Ranking& ranking, PlannedRow& row) {
   row.notes.push_back(fmt::format(
       "at the same cost stage {} with {} moments and micro-batches of {} takes {}; --write writes "
       "this row: for that one give --stage {} --moments {} --micro {} --shard {} --tensor {}",
-      c.stage, name_of(c.moments), c.micro, bytes_text(static_cast<double>(least->bytes)), c.stage,
-      name_of(c.moments), c.micro, c.mesh.shard, c.mesh.tensor));
+      c.stage, name_of(c.moments), c.micro, size_text(least->bytes), c.stage, name_of(c.moments),
+      c.micro, c.mesh.shard, c.mesh.tensor));
 }
 
 /// One row of each cost. One that fits by its closed form alone is passed over, and the next one is
 /// planned.
 void plan_best(const Ranking& ranking, ClosedForms& forms, std::size_t top, TrainingAnswer& answer,
-               const Progress& progress) {
-  const TrainingQuestion& question = answer.question;
+               const Progress& say) {
   for (const Ranked& each : ranking.fitting) {
     if (answer.rows.size() == top) return;
     if (!answer.rows.empty() && answer.rows.back().row.cost == each.cost) continue;
-    progress(fmt::format("planning row {} of {}", answer.rows.size() + 1, top));
-    PlannedRow row = planned_row(question, each);
-    if (row.bytes > question.machine.budget()) continue;
-    row.plain = bounded_bytes_of(forms.memory(plain_of(each.candidate)));
-    note_lower_stage(question, row);
+    say(fmt::format("planning row {} of {}", answer.rows.size() + 1, top));
+    PlannedRow row = planned_row(answer.question, each, forms);
+    if (row.bytes > answer.question.machine.budget()) continue;
+    note_lower_stage(answer.question, row);
     note_least(ranking, row);
     answer.rows.push_back(std::move(row));
   }
 }
 
 void plan_too_large(const Ranking& ranking, ClosedForms& forms, TrainingAnswer& answer,
-                    const Progress& progress) {
+                    const Progress& say) {
   for (const Ranked& each : ranking.missing) {
     if (answer.too_large.size() == kTooLarge) return;
-    const bool cheaper = answer.rows.empty() || each.cost < answer.rows.front().row.cost;
-    if (!cheaper) continue;
-    progress(fmt::format("planning {} that do not fit", kTooLarge));
-    PlannedRow row = planned_row(answer.question, each);
-    row.plain = bounded_bytes_of(forms.memory(plain_of(each.candidate)));
-    answer.too_large.push_back(std::move(row));
+    if (!answer.rows.empty() && !(each.cost < answer.rows.front().row.cost)) continue;
+    say(fmt::format("planning {} that do not fit", kTooLarge));
+    answer.too_large.push_back(planned_row(answer.question, each, forms));
   }
 }
-
-/// Links whose target is missing are there too.
-void check_absent(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::symlink_status(path, error);
-  ZERO_CHECK(!std::filesystem::exists(status),
-             "--write: {} exists; give another name, or remove that file", path);
-}
-
-void write_row(const std::string& path, const std::string& text) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  ZERO_CHECK(file, "--write: {} cannot be written: {}", path, std::strerror(errno));
-}
-
-/// Removes what was written unless all was.
-class WrittenFiles {
- public:
-  WrittenFiles() = default;
-  WrittenFiles(const WrittenFiles&) = delete;
-  WrittenFiles& operator=(const WrittenFiles&) = delete;
-  ~WrittenFiles() {
-    std::error_code ignored;
-    for (const std::string& path : paths_) std::filesystem::remove(path, ignored);
-  }
-  void write(const std::string& path, const std::string& text) {
-    check_absent(path);
-    paths_.push_back(path);
-    write_row(path, text);
-  }
-  void keep() { paths_.clear(); }
-
- private:
-  std::vector<std::string> paths_{};
-};
 
 std::string numbered_path(const std::string& path, std::size_t number) {
   if (number == 0) return path;
@@ -172,13 +124,11 @@ TrainingAnswer answer_training(const TrainingQuestion& question, int top,
   const Progress say = progress ? progress : [](const std::string& /*step*/) {};
   check(question.machine);
   TrainingAnswer answer{.question = question};
-  const TrainConfig base = config_of(question, candidates(question).front());
-  ClosedForms forms(base, question.machine);
+  ClosedForms forms(config_of(question, candidates(question).front()), question.machine);
   say("ranking candidates by closed forms");
   const Ranking ranking = rank_candidates(question, forms);
   answer.candidates = static_cast<std::int64_t>(ranking.count());
   answer.fitting = std::ssize(ranking.fitting);
-  answer.model_flop = question.model.flop_per_token(question.sequence);
   plan_best(ranking, forms, static_cast<std::size_t>(top), answer, say);
   plan_too_large(ranking, forms, answer, say);
   if (answer.rows.empty()) {
@@ -188,30 +138,41 @@ TrainingAnswer answer_training(const TrainingQuestion& question, int top,
   return answer;
 }
 
-void check_written(const std::string& path, int top) {
+void check_written(const std::string& path, std::size_t count) {
   ZERO_CHECK(std::filesystem::path(path).has_filename(),
              "--write: found \"{}\", expected the name of a file, such as run.json", path);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(top); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     const std::string name = numbered_path(path, i);
-    check_absent(name);
+    std::error_code error;
+    // Links whose target is missing are there too.
+    ZERO_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(name, error)),
+               "--write: {} exists; give another name, or remove that file", name);
     try {
       files::check_target(files::disk(), name);
-    } catch (const Error& error) {
-      fail("--write: {} cannot be written: {}", name, error.what());
+    } catch (const Error& why) {
+      fail("--write: {} cannot be written: {}", name, why.what());
     }
   }
 }
 
 void write_rows(TrainingAnswer& answer, const std::string& path) {
   if (answer.rows.empty()) answer.shortfall.emplace_back("nothing written: no row fits");
-  WrittenFiles files;
+  check_written(path, answer.rows.size());
   for (std::size_t i = 0; i < answer.rows.size(); ++i) {
     PlannedRow& row = answer.rows[i];
     row.written = numbered_path(path, i);
-    files.write(row.written,
-                written_configuration(answer.question, row.row.candidate).dump(2) + "\n");
+    errno = 0;
+    std::ofstream file(row.written, std::ios::binary);
+    file << written_configuration(answer.question, row.row.candidate).dump(2) << "\n";
+    file.close();
+    if (file) continue;
+    const std::string why = std::strerror(errno);
+    std::error_code ignored;
+    for (std::size_t made = 0; made <= i; ++made) {
+      std::filesystem::remove(answer.rows[made].written, ignored);
+    }
+    fail("--write: {} cannot be written: {}", row.written, why);
   }
-  files.keep();
 }
 
 }  // namespace zero

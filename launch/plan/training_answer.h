@@ -37,7 +37,6 @@ struct TrainingAnswer {
   std::vector<PlannedRow> too_large{};  ///< that would cost less than the first of `rows`, and miss
                                         ///< least; if nothing fits, those that miss least
   std::vector<std::string> shortfall{};  ///< if nothing fits: what would help
-  double model_flop = 0;                 ///< of a token
 };
 
 /// Ranks all candidates and has the engine plan the `top` best of those that fit, and up to three
@@ -46,9 +45,9 @@ struct TrainingAnswer {
 TrainingAnswer answer_training(const TrainingQuestion& question, int top,
                                const std::function<void(const std::string&)>& progress = {});
 
-/// Throws zero::Error if a file that write_rows() may write for `top` rows exists or cannot be
+/// Throws zero::Error if a file that write_rows() would write for so many rows exists or cannot be
 /// made: before minutes of planning.
-void check_written(const std::string& path, int top);
+void check_written(const std::string& path, std::size_t count);
 
 /// Writes the configuration of each row: the first to `path`, the others to `path` with -2, -3, ...
 /// before its extension; without rows the shortfall says so. Throws zero::Error if a file exists or

@@ -24,13 +24,13 @@ nlohmann::ordered_json recompute_section(const RecomputeChoice& recompute) {
   return {{"recompute", "none"}};
 }
 
+}  // namespace
+
 nlohmann::json model_section_of(const DecoderShape& model) {
   nlohmann::json section = model.family->to_section(model);
   section["family"] = std::string(model.family->name);
   return section;
 }
-
-}  // namespace
 
 nlohmann::ordered_json written_configuration(const TrainingQuestion& question,
                                              const Candidate& candidate) {

@@ -4,12 +4,17 @@
 
 // Included by programs alone, which link CLI11.
 #include <CLI/CLI.hpp>
+#include <exception>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/config/similar_names.h"
+#include "launch/process/process.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 
@@ -80,5 +85,57 @@ inline std::string parse_failure(const CLI::App& app, const CLI::ParseError& err
   }
   return text;
 }
+
+/// How a program ends, and what it says then.
+struct ProgramEnd {
+  int trouble = 1;     ///< the status of an error
+  bool speaks = true;  ///< false: another rank of the job tells of errors and prints --help
+};
+
+/// Parses the command line and does `work`, which returns the status. Errors are told of on
+/// standard error, under the program's name.
+template <typename Work>
+int run_program(CLI::App& app, int argc, char** argv, const ProgramEnd& end, const Work& work) {
+  std::string problem;
+  try {
+    limit_cpu(process_environment());
+    keep_streams_closed();
+    report_large_files();
+    const auto asked = parse_command_line(app, argc, argv);
+    if (!asked) return work();
+    if (end.speaks) print(*asked);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    problem = parse_failure(app, error) + "; see " + app.get_name() + " --help";
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  if (end.speaks) print_error("{}: {}\n", app.get_name(), problem);
+  return end.trouble;
+}
+
+/// The commands of a program, of which the parsed command line chooses one.
+class Commands {
+ public:
+  /// `without`: done without a command; by default one is required.
+  explicit Commands(CLI::App& app, std::function<int()> without = {})
+      : app_(app), chosen_(std::move(without)) {
+    app_.require_subcommand(chosen_ ? 0 : 1, 1);
+  }
+  Commands(const Commands&) = delete;
+  Commands& operator=(const Commands&) = delete;
+
+  /// A command that does `act`, which returns the status. Its arguments are for the caller to add.
+  CLI::App& add(const char* name, const char* help, std::function<int()> act) {
+    CLI::App* const command = app_.add_subcommand(name, help);
+    command->callback([this, act = std::move(act)] { chosen_ = act; });
+    return *command;
+  }
+  int act() const { return chosen_(); }
+
+ private:
+  CLI::App& app_;
+  std::function<int()> chosen_;
+};
 
 }  // namespace zero

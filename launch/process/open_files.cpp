@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
 
 namespace zero {
 
@@ -31,6 +34,16 @@ int lock_file(int file) {
   if (errno == EACCES) return EAGAIN;
   if (errno != EINVAL) return errno;
   return ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+}
+
+void write_whole(int file, std::string_view text, std::string_view key, const std::string& path) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    ZERO_CHECK(written > 0, "{}: cannot write {}: {}; free some space", key, path,
+               std::strerror(errno));
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
 }
 
 }  // namespace zero

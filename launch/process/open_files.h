@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace zero {
 
@@ -21,5 +23,9 @@ OpenFileLimit raise_open_file_limit() noexcept;
 /// 0, or the system's reason: EAGAIN if another open file has the lock. A lock of the open file,
 /// rather than of the process, so that two runs of one process exclude each other too.
 int lock_file(int file);
+
+/// Writes all of `text` to an open file. Throws zero::Error, naming `key` ("run.log") and `path`,
+/// if it cannot.
+void write_whole(int file, std::string_view text, std::string_view key, const std::string& path);
 
 }  // namespace zero

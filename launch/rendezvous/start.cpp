@@ -13,6 +13,7 @@
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/communicator.h"
+#include "launch/rendezvous/launcher_variables.h"
 #include "launch/rendezvous/store/tcp_store.h"
 #include "launch/rendezvous/store/wire.h"
 
@@ -20,23 +21,11 @@ namespace zero {
 namespace {
 
 constexpr int kPorts = 65'535;
-constexpr int kAnyRanks = 1 << 20;
-
-/// The whole number in [least, most] that a variable holds; nothing if the variable is not set.
-std::optional<int> number(const Environment& environment, const std::string& name, int least,
-                          int most) {
-  const std::optional<std::string> text = environment(name);
-  if (!text) return std::nullopt;
-  const auto value = store_wire::whole_number(*text, least, most);
-  ZERO_CHECK(value.has_value(), "the variable {} is \"{}\"; expected a whole number from {} to {}",
-             name, *text, least, most);
-  return static_cast<int>(*value);
-}
 
 /// The value of a variable from 0 to `most` that is required because of `because`.
 int needed(const Environment& environment, const std::string& name, int most,
            const std::string& because) {
-  const std::optional<int> value = number(environment, name, 0, most);
+  const std::optional<int> value = number_in(environment, name, 0, most);
   ZERO_CHECK(value.has_value(), "the variable {} is not set, though {}; set it too, or neither",
              name, because);
   return *value;
@@ -74,7 +63,7 @@ std::string job_name(const Environment& environment) {
 std::optional<int> first_number(const Environment& environment,
                                 std::initializer_list<const char*> names, int least) {
   for (const char* name : names) {
-    if (const auto value = number(environment, name, least, kAnyRanks)) return value;
+    if (const auto value = number_in(environment, name, least, kAnyRanks)) return value;
   }
   return std::nullopt;
 }
@@ -101,15 +90,15 @@ std::optional<Start> of_mpirun(const Environment& environment) {
 }
 
 std::optional<Start> of_variables(const Environment& environment) {
-  const std::optional<int> rank = number(environment, "RANK", 0, kAnyRanks);
-  const std::optional<int> world = number(environment, "WORLD_SIZE", 0, kAnyRanks);
+  const std::optional<int> rank = number_in(environment, "RANK", 0, kAnyRanks);
+  const std::optional<int> world = number_in(environment, "WORLD_SIZE", 0, kAnyRanks);
   if (!rank && !world) return std::nullopt;
   Start start{.by = Start::By::variables, .address = {}};
   start.rank = rank ? *rank : needed(environment, "RANK", kAnyRanks, "WORLD_SIZE is");
   start.world = world ? *world : needed(environment, "WORLD_SIZE", kAnyRanks, "RANK is");
   const std::string reason = "RANK and WORLD_SIZE are";
   start.local_rank = needed(environment, "LOCAL_RANK", kAnyRanks, reason);
-  const auto local_world = number(environment, "LOCAL_WORLD_SIZE", 1, kAnyRanks);
+  const auto local_world = number_in(environment, "LOCAL_WORLD_SIZE", 1, kAnyRanks);
   start.local_world = local_world.value_or(start.world);
   check_rank(start, "RANK", "WORLD_SIZE");
   if (local_world) {
@@ -130,33 +119,26 @@ std::optional<Start> of_variables(const Environment& environment) {
   return start;
 }
 
-/// Whether srun started this process. Batch scripts and salloc's shells have a task's variables
-/// too, but no step id, or one of the reserved largest ones.
-bool in_step_of_srun(const Environment& environment) {
-  constexpr std::int64_t kReserved = 0xFFFFFFF0;
-  const auto id = environment("SLURM_STEP_ID");
-  if (!id) return false;
-  return store_wire::whole_number(*id, 0, kReserved - 1).has_value();
-}
-
 /// The tasks for which a job of Slurm has resources.
 int tasks_of_slurm(const Environment& environment) {
-  if (const auto tasks = number(environment, "SLURM_NTASKS", 1, kAnyRanks)) return *tasks;
-  const auto per_host = number(environment, "SLURM_NTASKS_PER_NODE", 1, kAnyRanks);
-  return per_host.value_or(1) * number(environment, "SLURM_NNODES", 1, kAnyRanks).value_or(1);
+  if (const auto tasks = number_in(environment, "SLURM_NTASKS", 1, kAnyRanks)) return *tasks;
+  const auto per_host = number_in(environment, "SLURM_NTASKS_PER_NODE", 1, kAnyRanks);
+  return per_host.value_or(1) * number_in(environment, "SLURM_NNODES", 1, kAnyRanks).value_or(1);
 }
 
 std::optional<Start> of_slurm(const Environment& environment) {
-  if (environment("SLURM_JOB_ID") && !in_step_of_srun(environment)) {
+  const bool in_job =
+      environment("SLURM_JOB_ID") || (environment("SLURM_NTASKS") && !environment("SLURM_PROCID"));
+  if (in_job && !in_step_of_srun(environment)) {
     return Start{.tasks_to_start = tasks_of_slurm(environment), .address = {}};
   }
-  const std::optional<int> rank = number(environment, "SLURM_PROCID", 0, kAnyRanks);
+  const std::optional<int> rank = number_in(environment, "SLURM_PROCID", 0, kAnyRanks);
   if (!rank) return std::nullopt;
   const std::string reason = "SLURM_PROCID is";
   Start start{.by = Start::By::slurm, .rank = *rank, .address = {}};
   start.world = needed(environment, "SLURM_NTASKS", kAnyRanks, reason);
   start.local_rank = needed(environment, "SLURM_LOCALID", kAnyRanks, reason);
-  const auto hosts = number(environment, "SLURM_NNODES", 1, kAnyRanks);
+  const auto hosts = number_in(environment, "SLURM_NNODES", 1, kAnyRanks);
   start.local_world =
       std::max(start.local_rank + 1, static_cast<int>(div_ceil(start.world, hosts.value_or(1))));
   if (hosts) start.spread = *hosts == 1 ? Spread::one_host : Spread::several_hosts;
@@ -171,7 +153,7 @@ std::optional<Start> of_slurm(const Environment& environment) {
              "rank 0 is",
              reason);
   start.address = master ? *master : first_host(*hosts_of_job);
-  start.port = number(environment, "MASTER_PORT", 1, kPorts).value_or(0);
+  start.port = number_in(environment, "MASTER_PORT", 1, kPorts).value_or(0);
   if (start.port == 0) {
     // In 20000 to 29999 and equal on all hosts of the job.
     start.port = 20'000 + needed(environment, "SLURM_JOB_ID", std::numeric_limits<int>::max(),
@@ -202,14 +184,6 @@ Start of_slurm_or_none(const Environment& environment, MpiSupport mpi) {
   return by_slurm.value_or(Start{});
 }
 
-/// Throws if two sets of variables give different ranks or worlds.
-void check_agree(const Start& one, std::string_view one_name, const Start& other,
-                 std::string_view other_name) {
-  ZERO_CHECK(one.rank == other.rank && one.world == other.world,
-             "{} say that this is rank {} of {}, {} that it is rank {} of {}; unset one of them",
-             one_name, one.rank, one.world, other_name, other.rank, other.world);
-}
-
 Start of_threads(const Environment& environment, int local_ranks) {
   const auto refuse = [&](const std::optional<Start>& start, std::string_view launcher) {
     ZERO_CHECK(!start || start->world == 1,
@@ -231,11 +205,9 @@ MpiSupport mpi_support() { return mpi::available() ? MpiSupport::built_in : MpiS
 
 Start read_start(const Environment& environment, int local_ranks, MpiSupport mpi) {
   if (local_ranks != kNoLocalRanks) return of_threads(environment, local_ranks);
+  check_launchers_agree(environment);
   const auto by_mpirun = of_mpirun(environment);
   const auto by_variables = of_variables(environment);
-  if (by_mpirun && by_variables) {
-    check_agree(*by_mpirun, "mpirun's variables", *by_variables, "RANK and WORLD_SIZE");
-  }
   if (by_mpirun && mpi == MpiSupport::built_in) return *by_mpirun;
   if (by_variables) return *by_variables;
   if (by_mpirun) {
@@ -281,20 +253,28 @@ constexpr std::string_view kTalkThroughMpi =
     "the ranks are on several hosts and compute on the CPU, and between hosts CPUs talk through "
     "MPI alone: start them with mpirun, or with srun --mpi=pmix";
 
+/// The same on all ranks: MPI if every rank asks for it, and can.
+BetweenHosts agreed(const StoreRank& self, BetweenHosts between) {
+  const bool mine = between == BetweenHosts::mpi && mpi::can_form_job();
+  const std::vector<std::string> all = all_gather_texts(self, "start/mpi", mine ? "yes" : "no");
+  return std::ranges::count(all, "yes") == self.size ? BetweenHosts::mpi : BetweenHosts::nccl;
+}
+
 }  // namespace
 
 void check_cpu_ranks_can_talk(const Start& start) {
   const bool by_store = start.by == Start::By::variables || start.by == Start::By::slurm;
-  ZERO_CHECK(!by_store || start.world == 1 || start.spread != Spread::several_hosts,
-             "[rank {}] {}{}", start.rank, kTalkThroughMpi,
-             mpi::available() ? "" : ", and build with -DZERO_MPI=ON");
+  ZERO_CHECK(
+      !by_store || start.world == 1 || start.spread != Spread::several_hosts || mpi::can_form_job(),
+      "[rank {}] {}; or build with {}", start.rank, kTalkThroughMpi,
+      mpi::available() ? "PMIx (libpmix-dev)" : "-DZERO_MPI=ON");
 }
 
 void check_cpu_ranks_can_talk(const Communicator& ranks) {
   if (ranks.backend() == BackendKind::store) throw AgreedError(std::string(kTalkThroughMpi));
 }
 
-int run_ranks(const Start& start, int* argc, char*** argv,
+int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report) {
   check_started(start);
@@ -326,13 +306,18 @@ int run_ranks(const Start& start, int* argc, char*** argv,
                   .report = reports ? report : nullptr});
   const StoreRank self{store, start.rank, start.world};
   const std::vector<std::string> hosts = all_gather_texts(self, "start/host", host_name());
-  const bool together = std::ranges::count(hosts, hosts.front()) == start.world;
-  return body(together ? *host::world(self) : *store_only::world(self, hosts));
+  if (std::ranges::count(hosts, hosts.front()) == start.world) return body(*host::world(self));
+  if (agreed(self, between) == BetweenHosts::nccl) return body(*store_only::world(self, hosts));
+  const auto job = mpi::form_job(self, hosts);
+  const auto world = mpi::world(argc, argv);
+  check_mpi_world(start, world->size());
+  return body(*world);
 }
 
 BackendKind planned_backend(const Start& start, int world) {
   if (start.by == Start::By::threads || world == 1) return BackendKind::local;
-  if (start.world > 1 && start.by != Start::By::mpirun) return BackendKind::host;
+  const bool forms_job = start.spread == Spread::several_hosts && mpi::can_form_job();
+  if (start.world > 1 && start.by != Start::By::mpirun && !forms_job) return BackendKind::host;
   return mpi::available() ? BackendKind::mpi : BackendKind::local;
 }
 
@@ -354,6 +339,14 @@ std::string first_host(std::string_view node_list) {
   }
   ZERO_CHECK(!host.empty(), "the node list \"{}\" names no host", node_list);
   return host;
+}
+
+bool speaks_for_job() {
+  try {
+    return read_start(process_environment()).rank == 0;
+  } catch (const Error&) {
+    return true;
+  }
 }
 
 }  // namespace zero

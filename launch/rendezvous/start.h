@@ -56,6 +56,10 @@ MpiSupport mpi_support();
 Start read_start(const Environment& environment, int local_ranks = kNoLocalRanks,
                  MpiSupport mpi = mpi_support());
 
+/// Whether this process tells what every rank of its job would: true of the first, and if the rank
+/// is unknown.
+bool speaks_for_job();
+
 /// Throws zero::Error unless MPI's world has as many ranks as the variables say: an MPI library
 /// that does not recognise its launcher makes each process a world of one.
 void check_mpi_world(const Start& start, int size);
@@ -71,13 +75,19 @@ void check_started(const Start& start);
 /// Throws zero::Error if the ranks, on several hosts as their launcher says, have nothing through
 /// which those that compute on the CPU could talk. Needs no other rank.
 void check_cpu_ranks_can_talk(const Start& start);
-/// The same once the ranks have met; on all ranks.
+/// The same once the ranks have met; on all ranks. Ranks of GPUs may meet without.
 void check_cpu_ranks_can_talk(const Communicator& ranks);
+
+/// What carries values between hosts if MPI did not start the ranks.
+enum class BetweenHosts {
+  nccl,  ///< ranks of GPUs: until NCCL connects them they have a store
+  mpi,   ///< ranks of CPUs: they form a job of MPI, if each can
+};
 
 /// Runs body(communicator) as the rank or ranks of this process and returns its status; of several
 /// threads, the largest. Throws zero::Error if the ranks do not meet. `report` is that of
 /// TcpStore::Options; the first two ranks of each host use it.
-int run_ranks(const Start& start, int* argc, char*** argv,
+int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report = {});
 

@@ -195,7 +195,10 @@ std::string bytes_text(double bytes) {
 std::string count_text(double count) {
   if (count < 1e3) return fmt::format("{:.0f}", count);
   if (count < 1e6) return fmt::format("{:.1f}k", count / 1e3);
-  return count < 1e9 ? fmt::format("{:.2f}M", count / 1e6) : fmt::format("{:.2f}G", count / 1e9);
+  constexpr std::string_view kPrefixes = "MGTPE";
+  std::size_t at = 0;
+  for (count /= 1e6; count >= 1e3 && at + 1 < kPrefixes.size(); ++at) count /= 1e3;
+  return fmt::format("{:.2f}{}", count, kPrefixes[at]);
 }
 
 }  // namespace zero

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -112,7 +113,8 @@ bool on_terminal();
 std::string duration_text(double seconds);
 /// "512 B", "1.50 MiB", "12.3 GiB".
 std::string bytes_text(double bytes);
-/// "950", "12.3k", "4.56M".
+inline std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+/// "950", "12.3k", "4.56M", "7.89P".
 std::string count_text(double count);
 
 }  // namespace zero

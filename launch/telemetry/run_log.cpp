@@ -175,15 +175,7 @@ RunLog::Cut RunLog::go_on(const LogPoint& at) {
 }
 
 void RunLog::write(const nlohmann::ordered_json& line) {
-  const std::string text = line.dump() + "\n";
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t result = ::write(file_.get(), text.data() + done, text.size() - done);
-    if (result < 0 && errno == EINTR) continue;
-    ZERO_CHECK(result > 0, "run.log: cannot write {}: {}; free some space", path_,
-               std::strerror(errno));
-    done += static_cast<std::size_t>(result);
-  }
+  write_whole(file_.get(), line.dump() + "\n", "run.log", path_);
 }
 
 void RunLog::sync() {

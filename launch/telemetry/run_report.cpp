@@ -63,22 +63,43 @@ ExposedUnits::ExposedUnits(std::vector<std::string> units, const Schedule& sched
   seconds_.assign(places_.size(), 0.0);
 }
 
-void ExposedUnits::add(std::span<const double> by_use, double total) {
+void ExposedUnits::add(std::span<const double> by_use, double total, double communication) {
   for (std::size_t i = 0; i < by_use.size(); ++i) {
     seconds_[static_cast<std::size_t>(units_[i])] += by_use[i];
     total -= by_use[i];
   }
   seconds_.back() += std::max(0.0, total);
+  communication_ += communication;
   ++steps_;
 }
 
+double ExposedUnits::exposed() const {
+  return std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
+}
+
+double ExposedUnits::hidden_share() const {
+  return communication_ > 0 ? std::max(0.0, 1 - exposed() / communication_) : 0;
+}
+
 std::string ExposedUnits::summary() const {
-  const double total = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
-  if (total <= 0) return {};
-  const auto worst = std::max_element(seconds_.begin(), seconds_.end());
-  return fmt::format(
-      "exposed communication: {:.2f} ms a step, most of it at {}: {:.2f} ms", 1e3 * total / steps_,
-      places_[static_cast<std::size_t>(worst - seconds_.begin())], 1e3 * *worst / steps_);
+  std::string text;
+  if (const double total = exposed(); total > 0) {
+    const auto worst = std::max_element(seconds_.begin(), seconds_.end());
+    text = fmt::format("exposed communication: {:.2f} ms a step, most of it at {}: {:.2f} ms",
+                       1e3 * total / steps_,
+                       places_[static_cast<std::size_t>(worst - seconds_.begin())],
+                       1e3 * *worst / steps_);
+  }
+  if (communication_ <= 0) return text;
+  return text + fmt::format("{}hidden: {:.0f} % of {:.2f} ms", text.empty() ? "" : "; ",
+                            100 * hidden_share(), 1e3 * communication_ / steps_);
+}
+
+nlohmann::ordered_json ExposedUnits::json() const {
+  const double steps = std::max(1, steps_);
+  return {{"seconds", communication_ / steps},
+          {"exposed_seconds", exposed() / steps},
+          {"hidden_share", hidden_share()}};
 }
 
 MeshTable mesh_table(const MeshShape& shape, const std::vector<std::string>& hosts) {

@@ -19,21 +19,29 @@ std::string graphs_text(const CaptureCounts& captured, const TrainConfig& config
 /// The same for the log.
 nlohmann::ordered_json graphs_json(const CaptureCounts& captured, const TrainConfig& config);
 
-/// Exposed communication of one rank in seconds: per unit, and at the boundary (the global norm).
+/// Communication of one rank in seconds: the part that compute waited for, per unit and at the
+/// boundary (the global norm), and the part hidden behind compute.
 class ExposedUnits {
  public:
   ExposedUnits(std::vector<std::string> units, const Schedule& schedule);
 
-  /// Call after a step: `by_use` has seconds per compute step of the schedule, `total` of the step.
-  void add(std::span<const double> by_use, double total);
-  /// "exposed communication: 12.30 ms a step, most of it at h.3: 5.00 ms"; empty before a step and
-  /// if nothing was exposed.
+  /// Call after a step: `by_use` has exposed seconds per compute step of the schedule, `total` of
+  /// the step; `communication` those of its collectives.
+  void add(std::span<const double> by_use, double total, double communication);
+  /// "exposed communication: 12.30 ms a step, most of it at h.3: 5.00 ms; hidden: 80 % of 61.50
+  /// ms"; what was not measured is left out.
   std::string summary() const;
+  /// Means of a step: {"seconds": collectives, "exposed_seconds": ..., "hidden_share": 0 to 1}.
+  nlohmann::ordered_json json() const;
 
  private:
+  double exposed() const;       ///< of all steps
+  double hidden_share() const;  ///< of all communication
+
   std::vector<std::string> places_;  ///< the units, then the boundary
   std::vector<int> units_;           ///< per compute step
   std::vector<double> seconds_;      ///< per place
+  double communication_ = 0;
   int steps_ = 0;
 };
 

@@ -7,19 +7,13 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <numeric>
-#include <optional>
 #include <string_view>
 #include <utility>
 
-#include "launch/telemetry/output.h"
+#include "launch/memory/memory_text.h"
 
 namespace zero {
 namespace {
-
-std::int64_t total(const BytesByClass& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-}
 
 nlohmann::json classes_json(const BytesByClass& bytes) {
   nlohmann::json json;
@@ -97,24 +91,24 @@ std::string tensors_text(const std::vector<LiveMemory::Tensor>& tensors,
   for (std::size_t i = 0; i < shown; ++i) {
     const Alike& group = groups[i];
     const std::size_t count = group.owners.size();
-    text += fmt::format("  {:>12}  {:<13}  {}{}", bytes_text(static_cast<double>(group.bytes())),
+    text += fmt::format("  {:>12}  {:<13}  {}{}", sized(group.bytes()),
                         name_of(group.first->memory_class), group.first->what,
                         owners_text(group.owners));
     if (count > 1) {
-      text += fmt::format(" ({} x {})", count, bytes_text(static_cast<double>(group.first->bytes)));
+      text += fmt::format(" ({} x {})", count, sized(group.first->bytes));
     }
     text += "\n";
   }
   if (shown == groups.size()) return text;
   std::int64_t rest = 0;
   for (std::size_t i = shown; i < groups.size(); ++i) rest += groups[i].bytes();
-  return text + fmt::format("  {:>12}  in {} smaller ones; --labels names them\n",
-                            bytes_text(static_cast<double>(rest)), groups.size() - shown);
+  return text + fmt::format("  {:>12}  in {} smaller ones; --labels names them\n", sized(rest),
+                            groups.size() - shown);
 }
 
 }  // namespace
 
-std::int64_t LiveMemory::Moment::sum() const { return total(bytes); }
+std::int64_t LiveMemory::Moment::sum() const { return sum_of(bytes); }
 
 nlohmann::json LiveMemory::json() const {
   nlohmann::json phases_json = nlohmann::json::array();
@@ -141,28 +135,15 @@ nlohmann::json LiveMemory::json() const {
 }
 
 std::string LiveMemory::text(Labels labels) const {
-  std::vector<std::pair<std::string, BytesByClass>> columns;
-  for (const Moment& phase : phases) columns.emplace_back(phase.name, phase.bytes);
-  columns.emplace_back("peak", peak.bytes);
-  columns.emplace_back("allocated", allocated);
-  std::string text = fmt::format(
-      "\nlive bytes of rank {}, which later work reads: before a step, behind its forward, loss, "
-      "backward, and the step\n  {:<13}",
-      rank, "");
-  for (const auto& [name, bytes] : columns) text += fmt::format(" {:>12}", name);
-  const auto row = [&](std::string_view name, const auto& figure) {
-    text += fmt::format("\n  {:<13}", name);
-    for (const auto& [of, bytes] : columns) {
-      text += fmt::format(" {:>12}", bytes_text(static_cast<double>(figure(bytes))));
-    }
-  };
-  for (const MemoryClass c : all_memory_classes()) {
-    const auto i = static_cast<std::size_t>(c);
-    if (allocated[i] != 0) row(name_of(c), [&](const BytesByClass& bytes) { return bytes[i]; });
-  }
-  row("sum", total);
-  text += fmt::format("\n\nlive at the peak, in micro-batch {}, {}\n", micro_batch, peak.name);
-  return text + tensors_text(tensors, labels);
+  std::vector<ClassColumn> columns;
+  for (const Moment& phase : phases) columns.push_back({phase.name, phase.bytes});
+  columns.push_back({"peak", peak.bytes});
+  columns.push_back({"allocated", allocated});
+  return fmt::format(
+             "\nlive bytes of rank {}, which later work reads: before a step, behind its forward, "
+             "loss, backward, and the step{}\n\nlive at the peak, in micro-batch {}, {}\n",
+             rank, class_table("", columns), micro_batch, peak.name) +
+         tensors_text(tensors, labels);
 }
 
 }  // namespace zero

@@ -11,7 +11,6 @@
 
 namespace zero {
 
-class Device;
 class Mesh;
 struct TrainConfig;
 

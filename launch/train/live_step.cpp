@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "collectives/mesh.h"
+#include "device/memory_label.h"
 #include "engine/engine.h"
 #include "launch/config/train_config.h"
 #include "launch/train/live_memory.h"
@@ -80,28 +81,6 @@ class StepTrace final : public ActivationTrace {
   std::size_t head_ = 0;
 };
 
-/// Token ids and the loss: the micro-batch's, on the host and, if its memory is apart, the device.
-class Data {
- public:
-  Data(TrainingState& state, const MemorySnapshot& memory)
-      : ids_(state.inputs().bytes()), loss_(state.loss().bytes()) {
-    apart_ = memory.labels.contains("staging/inputs on the device");
-  }
-  void add_ids(LiveList& live, std::string_view what) const { add(live, what, ids_); }
-  void add_loss(LiveList& live) const { add(live, "loss", loss_); }
-
- private:
-  void add(LiveList& live, std::string_view what, std::int64_t bytes) const {
-    live.push_back({MemoryClass::staging, "", std::string(what), bytes});
-    if (!apart_) return;
-    live.push_back({MemoryClass::staging, "", fmt::format("{} on the device", what), bytes});
-  }
-
-  std::int64_t ids_;
-  std::int64_t loss_;
-  bool apart_ = false;
-};
-
 /// A save's own memory is in use while it runs, and no save runs here.
 TrainConfig without_saves(TrainConfig config) {
   config.checkpoints = {};
@@ -115,7 +94,7 @@ class LiveStep {
         micro_batches_(config.batch.accumulation),
         config_(without_saves(config)),
         state_(config_, mesh, device, &trace_),
-        data_(state_, device.ledger().snapshot()) {
+        data_apart_(device.ledger().snapshot().labels.contains("staging/inputs on the device")) {
     live_.rank = mesh.world().rank();
     live_.allocated = device.ledger().snapshot().peak;
   }
@@ -173,6 +152,15 @@ class LiveStep {
     }
   }
 
+  /// Adds token ids or the loss of a micro-batch: the host's and, if its memory is apart, the
+  /// device's.
+  void add_data(LiveList& live, std::string_view what, const View& values) const {
+    live.push_back({MemoryClass::staging, "", std::string(what), values.bytes()});
+    if (!data_apart_) return;
+    live.push_back(
+        {MemoryClass::staging, "", fmt::format("{} on the device", what), values.bytes()});
+  }
+
   static BytesByClass by_class(const LiveList& live) {
     BytesByClass bytes{};
     for (const LiveMemory::Tensor& each : live) {
@@ -184,21 +172,19 @@ class LiveStep {
   /// Between two moments no work runs, so nothing is live but values.
   void add_phase(std::string name, LiveList live, int moment) {
     add_activations(live, [&](const LiveRange& range) { return range.alive_before(moment); });
-    if (name == "before" || name == "forward") data_.add_ids(live, "targets");
-    if (name == "before" || name == "forward" || name == "loss") data_.add_ids(live, "inputs");
-    if (name == "loss" || name == "backward") data_.add_loss(live);
+    if (name == "before" || name == "forward") add_data(live, "targets", state_.inputs());
+    if (name == "before" || name == "forward" || name == "loss")
+      add_data(live, "inputs", state_.inputs());
+    if (name == "loss" || name == "backward") add_data(live, "loss", state_.loss());
     live_.phases.push_back({std::move(name), by_class(live)});
   }
 
   /// Memory of work itself, which may be in use at every moment of a micro-batch.
   void add_scratch(LiveList& live) const {
-    for (const auto& [label, bytes] : device_.ledger().snapshot().labels) {
-      const std::size_t slash = label.find('/');
-      const std::string what = label.substr(slash + 1);
-      if (label.starts_with("communication/")) {
-        live.push_back({MemoryClass::communication, "", what, bytes});
-      } else if (label == "activations/scratch") {
-        live.push_back({MemoryClass::activations, "", what, bytes});
+    for (const auto& [key, bytes] : device_.ledger().snapshot().labels) {
+      const auto [memory_class, what] = MemoryLabel::of_key(key);
+      if (memory_class == MemoryClass::communication || key == "activations/scratch") {
+        live.push_back({memory_class, "", what, bytes});
       }
     }
   }
@@ -234,9 +220,9 @@ class LiveStep {
     LiveList live = of_engine(of.within);
     add_activations(live, [&](const LiveRange& range) { return range.alive_at(peak); });
     add_scratch(live);
-    data_.add_ids(live, "inputs");
-    if (lease <= trace_.head()) data_.add_ids(live, "targets");
-    if (lease >= trace_.head()) data_.add_loss(live);
+    add_data(live, "inputs", state_.inputs());
+    if (lease <= trace_.head()) add_data(live, "targets", state_.inputs());
+    if (lease >= trace_.head()) add_data(live, "loss", state_.loss());
     std::ranges::stable_sort(live, std::greater(), &LiveMemory::Tensor::bytes);
     live_.peak = {fmt::format("{} of {}: {}", name_of(moment.phase), moment.unit, moment.work),
                   by_class(live)};
@@ -249,7 +235,7 @@ class LiveStep {
   TrainConfig config_;
   StepTrace trace_;
   TrainingState state_;
-  Data data_;
+  bool data_apart_;  // the device's memory has its own token ids and losses
   std::vector<LiveRange> ranges_;
   LiveMemory live_;
 };

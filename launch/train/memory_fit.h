@@ -9,6 +9,7 @@
 #include "architecture/decoder_shape.h"
 #include "collectives/communicator.h"
 #include "launch/train/plan.h"
+#include "model/recompute.h"
 
 namespace zero {
 

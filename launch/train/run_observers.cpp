@@ -24,7 +24,7 @@ RunObservers::RunObservers(const TrainConfig& config, int rank) {
   trace_lock_ = std::make_unique<RunLock>(
       RunLock::Place{.key = "run.memory_trace", .path = path, .file = lock_beside(path)});
   if (!trace_lock_->warning().empty()) lines_.push_back("warning: " + trace_lock_->warning());
-  memory_trace_ = std::make_unique<MemoryTrace>(MemoryTraceOptions{
+  memory_trace_ = std::make_unique<MemoryTraceFile>(MemoryTraceOptions{
       .path = path, .most_bytes = run.memory_trace_bytes, .rank = rank, .ranks = config.world});
   if (memory_trace_->aside().empty()) return;
   lines_.push_back(fmt::format("{} begins anew; the trace of an earlier run is kept as {}", path,

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/memory/memory_trace.h"
+#include "launch/memory/memory_trace_file.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/train/run_lock.h"
 
@@ -24,19 +24,15 @@ class RunObservers {
 
   /// Null: none.
   Instruments* instruments() const { return instruments_.get(); }
-  MemoryTrace* memory_trace() const { return memory_trace_.get(); }
+  MemoryTraceFile* memory_trace() const { return memory_trace_.get(); }
   /// What people should know, a line each: where an earlier trace is kept, a lock that is not to be
   /// had.
   const std::vector<std::string>& lines() const { return lines_; }
-  /// Keeps what is recorded, for a process that ends without destructors.
-  void flush() noexcept {
-    if (memory_trace_) memory_trace_->flush();
-  }
 
  private:
   std::unique_ptr<Instruments> instruments_;
   std::unique_ptr<RunLock> trace_lock_;
-  std::unique_ptr<MemoryTrace> memory_trace_;  // ends before its lock
+  std::unique_ptr<MemoryTraceFile> memory_trace_;  // ends before its lock
   std::vector<std::string> lines_{};
 };
 

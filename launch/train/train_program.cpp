@@ -231,11 +231,6 @@ class Run {
     return trainer_->run();
   }
 
-  /// Keeps what observers have recorded, if the process ends without destructors.
-  void keep_observations() noexcept {
-    if (observers_) observers_->flush();
-  }
-
  private:
   /// Plans alone, so all ranks find the same.
   void plan_memory_limit(TrainConfig& config) {
@@ -321,7 +316,6 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
   } catch (const std::exception& error) {
     state.reported = true;
     console.end_progress();
-    run.keep_observations();
     end_job("zero_train", error.what(), communicator.rank(), communicator.size());
   }
   return 1;
@@ -387,12 +381,13 @@ int train(const TrainFlags& flags, int* argc, char*** argv) {
     return end;
   });
   // Before the ranks are asked for what they need to meet.
-  if (is_of_cpu(flags)) check_cpu_ranks_can_talk(flags.start);
+  const bool of_cpu = is_of_cpu(flags);
+  if (of_cpu) check_cpu_ranks_can_talk(flags.start);
   const auto report = [](const std::string& text) {
     print_to_stderr(fmt::format("zero_train: {}\n", text));
   };
   return run_ranks(
-      flags.start, argc, argv,
+      flags.start, of_cpu ? BetweenHosts::mpi : BetweenHosts::nccl, argc, argv,
       [&](Communicator& communicator) { return train_as(communicator, flags, state); }, report);
 }
 

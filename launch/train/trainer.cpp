@@ -148,7 +148,8 @@ Trainer::Trainer(const TrainerParts& parts)
                     .disk = parts.disk}),
       data_check_(batches_, communicator_, device_, console_, parts.signals),
       loss_scaling_(config_),
-      exposed_units_(training_state_.engine().unit_names(), training_state_.engine().schedule()) {
+      exposed_units_(training_state_.engine().unit_names(), training_state_.engine().schedule()),
+      listening_(communicator_, communication_time_) {
   memory_.know_units(training_state_.engine().unit_names());
   if (parts.folder_lock == nullptr) return;
   training_state_.save_rules().check = [lock = parts.folder_lock] { lock->check(); };
@@ -235,6 +236,7 @@ Decision Trainer::train_step(std::int64_t step) {
       with_agreed_failure([&] { return training_state_.engine().step(options); });
   handle_nonfinite(report);
   const double seconds = seconds_since(start);
+  communication_seconds_ = communication_time_.take();
   if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
   memory_.at(step, "between steps");
@@ -243,7 +245,8 @@ Decision Trainer::train_step(std::int64_t step) {
   if (grown) log_.write({{"memory_growth", *grown}, {"after_step", step}});
   if (progress_ != nullptr && communicator_.rank() == 0) progress_->steps_done = report.step;
   show_progress(report, seconds);
-  exposed_units_.add(training_state_.engine().exposed_by_use(), report.exposed_seconds);
+  exposed_units_.add(training_state_.engine().exposed_by_use(), report.exposed_seconds,
+                     communication_seconds_);
   data_check_.after_step(
       report.votes, step == config_.run.steps ? DataCheck::Step::last : DataCheck::Step::middle);
   return check_memory(checkpoints_.after_step(
@@ -329,6 +332,7 @@ std::optional<double> Trainer::validate() {
         return !checkpoints_.ending();
       });
   validation_seconds_ = seconds_since(start);
+  communication_time_.take();  // these collectives are no step's
   if (!loss) {
     console_.line(fmt::format("step {}: the validation is broken off", step_));
     return std::nullopt;
@@ -351,6 +355,7 @@ void Trainer::log_step(const StepReport& report, const StepOptions& options, dou
       {"step_seconds", seconds},
       {"tokens_per_second", static_cast<double>(config_.tokens_per_step()) / seconds},
       {"exposed_communication_seconds", report.exposed_seconds},
+      {"communication_seconds", communication_seconds_},
       {"communication", traffic_json(report.traffic)}};
   if (of_gpu()) line["submit_seconds"] = submit_seconds_;
   if (mesh_.size(Axis::replicate) > 1 || mesh_.size(Axis::tensor) > 1) {
@@ -369,13 +374,9 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
   // Excludes the first step, which also warms caches and generates the products' code.
   const std::int64_t here = report.step - resumed_at_;
   const std::int64_t counted = std::max<std::int64_t>(1, here - 1);
-  if (here <= 2) {
-    trained_seconds_ = seconds;
-    exposed_seconds_ = report.exposed_seconds;
-  } else {
-    trained_seconds_ += seconds;
-    exposed_seconds_ += report.exposed_seconds;
-  }
+  if (here <= 2) trained_seconds_ = exposed_seconds_ = 0;
+  trained_seconds_ += seconds;
+  exposed_seconds_ += report.exposed_seconds;
   const double mean = trained_seconds_ / static_cast<double>(counted);
   const std::int64_t every = config_.run.validation_every;
   const std::int64_t validations = every > 0 ? config_.run.steps / every - report.step / every : 0;

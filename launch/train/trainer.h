@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "collectives/agreement.h"
+#include "collectives/listener.h"
 #include "device/stream.h"
 #include "engine/step_report.h"
 #include "launch/memory/run_memory.h"
+#include "launch/telemetry/communication_time.h"
 #include "launch/telemetry/run_log.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/data_check.h"
@@ -24,7 +26,7 @@ namespace zero {
 class Batches;
 class Console;
 class Instruments;
-class MemoryTrace;
+class MemoryTraceFile;
 class RunLock;
 
 /// The objects that a trainer works with; all must outlive it.
@@ -41,9 +43,9 @@ struct TrainerParts {
   bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
   /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
-  MemoryTrace* memory_trace = nullptr;  ///< told of the run's memory; null: none
-  RunProgress* progress = nullptr;      ///< told of steps, weights and checkpoints; null: none
-  Signals* signals = nullptr;           ///< of this process; null: none arrive
+  MemoryTraceFile* memory_trace = nullptr;  ///< told of the run's memory; null: none
+  RunProgress* progress = nullptr;          ///< told of steps, weights and checkpoints; null: none
+  Signals* signals = nullptr;               ///< of this process; null: none arrive
   Signals::Time started = std::chrono::steady_clock::now();  ///< of the program
   files::FileSystem& disk = files::disk();                   ///< asked for room before step 1
 };
@@ -116,6 +118,9 @@ class Trainer {
   double exposed_seconds_ = 0;
   double submit_seconds_ = 0;   // host time to submit the step's forward and backward passes
   ExposedUnits exposed_units_;  // of all steps
+  CommunicationTime communication_time_;
+  double communication_seconds_ = 0;  // of the step's collectives
+  Listening listening_;
 };
 
 }  // namespace zero

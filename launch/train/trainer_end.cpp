@@ -108,6 +108,7 @@ void Trainer::finish() {
         {"steps_skipped", training_state_.engine().states().steps_skipped()},
         {"threads", config_.run.threads},
         {"threads_from", config_.values.at("run.threads").source}};
+    if (communicator_.size() > 1) last["communication"] = exposed_units_.json();
     if (of_gpu()) last["graphs"] = graphs_json(training_state_.engine().captured_graphs(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);
     log_.write(last);

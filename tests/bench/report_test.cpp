@@ -12,8 +12,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "bench/process.h"
 #include "bench/timing.h"
+#include "launch/process/subprocess.h"
 
 namespace zero::bench {
 namespace {
@@ -85,12 +85,12 @@ TEST(Reports, AFileThatCannotBeWrittenIsNamed) {
 }
 
 TEST(Programs, LeaveOutputErrorsAndStatus) {
-  const Finished finished = run_program({"sh", "-c", "echo out; echo err >&2; exit 3"});
+  const Finished finished = run_command({"sh", "-c", "echo out; echo err >&2; exit 3"});
   EXPECT_EQ(3, finished.status);
   EXPECT_EQ("out\n", finished.output);
   EXPECT_EQ("err\n", finished.errors);
-  EXPECT_EQ(128 + 9, run_program({"sh", "-c", "kill -9 $$"}).status);
-  EXPECT_THROW(run_program({"/nonexistent/program"}), Error);
+  EXPECT_EQ(128 + 9, run_command({"sh", "-c", "kill -9 $$"}).status);
+  EXPECT_THROW(run_command({"/nonexistent/program"}), Error);
 }
 
 TEST(Programs, SayWhyTheyFailed) {

@@ -17,6 +17,7 @@ namespace zero::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 json recorded_config(const std::string& folder) {
@@ -215,9 +216,14 @@ TEST_F(HuggingFaceConfig, Gemma3HasItsPatternAnglesAndScales) {
               HasSubstr("expected one of"));
   json vision = gemma3;
   vision["vision_config"] = {{"hidden_size", 8}};
+  vision["text_config"] = {{"model_type", "gemma3_text"}};
   EXPECT_THAT(refusal(vision, "architectures", {"Gemma3ForConditionalGeneration"}),
               HasSubstr("config.json: vision_config: found a model of images, expected one of text "
                         "alone, such as Gemma3ForCausalLM"));
+  vision["text_config"] = {{"model_type", "qwen3_vl_text"}};  // of no class that is computed
+  EXPECT_THAT(refusal(vision, "architectures", {"Qwen3VLForConditionalGeneration"}),
+              HasSubstr("architectures: found [\"Qwen3VLForConditionalGeneration\"], a model of "
+                        "images, expected one of \"GPT2LMHeadModel\""));
 }
 
 // As Gemma 3 of 4 billion parameters and more: 8 times the context, of global layers alone.
@@ -343,6 +349,14 @@ TEST_F(HuggingFaceConfig, WhatIsNotComputedIsNamed) {
   EXPECT_THAT(refusal(llama_, "head_dim", std::int64_t{1} << 62),
               HasSubstr("model.head_width is 4611686018427387904, expected 1 to "));
   EXPECT_THAT(error_of([&] { read(json::array()); }), HasSubstr("is not a JSON object"));
+  // As edited by hand, and as Python writes it.
+  for (const auto& [text, why] : {std::pair{"{\"a\": 1,\n}", "at line 2, column 1: "},
+                                  std::pair{"{\"a\": [Infinity]}", "at line 1, column 8: "},
+                                  std::pair{"{\"a\": 1e999}", "number overflow parsing '1e999'"}}) {
+    EXPECT_THAT(error_of([&] { parse_hf_config("model/config.json", text); }),
+                AllOf(HasSubstr("config.json: is not a JSON object of at most 100 levels: "),
+                      HasSubstr(why)));
+  }
   EXPECT_THAT(error_of([&] { read_hf_config(scratch_.path("nowhere")); }),
               HasSubstr("nowhere/config.json: cannot be read"));
 }

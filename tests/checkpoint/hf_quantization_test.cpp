@@ -54,7 +54,7 @@ TEST_F(QuantizationConfig, CodesOfOthersAreRefusedByName) {
       "expected codes that zero_generate --save-quantized wrote (quant_method \"zero\"), or of "
       "gptq "
       "or awq in 4 bits: take the folder from which these were made, and --weights int8, nf4 or q4";
-  for (const char* method : {"exl2", "marlin", "fp8", "compressed-tensors"}) {
+  for (const char* method : {"exl2", "marlin", "fp8", "compressed-tensors", "auto-round"}) {
     EXPECT_THAT(refusal({{"quant_method", method}, {"bits", 4}, {"group_size", 128}}),
                 HasSubstr(std::string("config.json: quantization_config: found ") + method + ", " +
                           kInstead));
@@ -137,6 +137,53 @@ TEST_F(QuantizationConfig, CodesOfGptqAndAwqAreRead) {
         parse_hf_config(kPath, config.dump());
       }),
       HasSubstr("found codes of awq, expected plain weights: only zero_generate reads"));
+}
+
+// What their programs write beside what is read: kernels, recipes, versions.
+TEST_F(QuantizationConfig, WhatProgramsOfGptqAndAwqAddIsPassedOver) {
+  const json gptq{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}, {"sym", true}};
+  const json awq{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}, {"zero_point", true}};
+  const json gptqmodel{{"desc_act", false},
+                       {"lm_head", false},
+                       {"pack_dtype", "int32"},
+                       {"pack_impl", "cpu"},
+                       {"meta", {{"quantizer", {"gptqmodel:5.6.12"}}, {"gptaq", nullptr}}}};
+  const json transformers{{"backend", "auto"},
+                          {"checkpoint_format", "gptq"},
+                          {"act_group_aware", true},
+                          {"modules_in_block_to_quantize", nullptr}};
+  const json auto_round{{"autoround_version", "0.13.0"},
+                        {"provider", "auto-round"},
+                        {"data_type", "int"},
+                        {"iters", 200},
+                        {"lr", 0.005},
+                        {"scale_dtype", "torch.float16"},
+                        {"static_kv_granularity", "tensor"},
+                        {"to_quant_block_names", "model.layers"}};
+  const auto with = [&](json section, const json& more) {
+    section.update(more);
+    return refusal(section);
+  };
+  for (const json& more : {gptqmodel, transformers, auto_round}) {
+    EXPECT_EQ(with(gptq, more), "no error") << more;
+  }
+  json gemm = gptqmodel;
+  for (const char* name : {"version", "format", "checkpoint_format"}) gemm[name] = "gemm";
+  for (const json& more : {gemm, auto_round}) EXPECT_EQ(with(awq, more), "no error") << more;
+  for (const char* name : {"version", "format", "checkpoint_format"}) {
+    json other = gemm;
+    other[name] = "gemv_fast";
+    EXPECT_THAT(with(awq, other), HasSubstr(std::string("quantization_config.") + name +
+                                            ": found \"gemv_fast\", expected \"gemm\""));
+  }
+  for (const json& section : {gptq, awq}) {
+    EXPECT_THAT(with(section, {{"data_type", "mx_fp"}}),
+                HasSubstr("data_type: found \"mx_fp\", expected \"int\": codes are whole numbers"));
+    EXPECT_THAT(with(section, {{"act_bits", 8}}),
+                HasSubstr("quantization_config.act_bits: found 8"));
+    EXPECT_THAT(with(section, {{"rotation", "hadamard"}}),
+                HasSubstr("quantization_config.rotation: found \"hadamard\""));
+  }
 }
 
 TEST_F(QuantizationConfig, KindsOfGptqAndAwqThatAreNotReadAreNamed) {

@@ -8,62 +8,45 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
 #include "launch/plan/exact_plan.h"
 #include "launch/plan/model_states.h"
 #include "launch/plan/written_config.h"
+#include "tests/launch/drawn.h"
 #include "tests/launch/planned_question.h"
 
 // The formulas beside the engine's own plans.
 namespace zero::testing {
 namespace {
 
-/// Draws models, machines and candidates.
-class Draw {
- public:
-  explicit Draw(unsigned seed) : random_(seed) {}
+std::string model_text(Draw& draw) {
+  const std::string sizes =
+      fmt::format("layers={},width={},heads=8,context=512,vocabulary={}", draw.number(2, 12),
+                  256 * draw.number(1, 3), draw.number(4096, 13000));
+  if (draw.once_in(2)) return sizes;
+  return fmt::format("family=llama,{},kv_heads={},intermediate={}", sizes,
+                     draw.one_of<int>({2, 4, 8}), 64 * draw.number(8, 32));
+}
 
-  std::int64_t number(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
-  }
-  template <typename T>
-  T one_of(const std::vector<T>& all) {
-    return all[static_cast<std::size_t>(number(0, std::ssize(all) - 1))];
-  }
-  std::string model() {
-    const std::string sizes = fmt::format("layers={},width={},heads=8,context=512,vocabulary={}",
-                                          number(2, 12), 256 * number(1, 3), number(4096, 13000));
-    if (number(0, 1) == 0) return sizes;
-    return fmt::format("family=llama,{},kv_heads={},intermediate={}", sizes, one_of<int>({2, 4, 8}),
-                       64 * number(8, 32));
-  }
-  TrainingQuestion question() {
-    TrainingQuestion drawn =
-        question_about(model(), one_of<int>({1, 1, 2}), one_of<int>({1, 2, 4, 8}), 80'000'000'000,
-                       64 * number(1, 8));
-    drawn.machine.kind = one_of<DeviceKind>({DeviceKind::cpu, DeviceKind::cuda});
-    drawn.axes.accumulations = {1, 2, 4, 5};
-    return drawn;
-  }
-
- private:
-  std::mt19937 random_;
-};
+TrainingQuestion question_of(Draw& draw) {
+  TrainingQuestion drawn =
+      question_about(model_text(draw), draw.one_of<int>({1, 1, 2}), draw.one_of<int>({1, 2, 4, 8}),
+                     80'000'000'000, 64 * draw.number(1, 8));
+  drawn.machine.kind = draw.one_of<DeviceKind>({DeviceKind::cpu, DeviceKind::cuda});
+  drawn.axes.accumulations = {1, 2, 4, 5};
+  return drawn;
+}
 
 double off(double found, double expected) {
   return expected == 0 ? std::abs(found) : std::abs(found / expected - 1);
 }
 
 TEST(ClosedForms, AreWithinAPercentOfTheEnginesPlans) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE(fmt::format("seed {}", seed));
-  RecordProperty("seed", std::to_string(seed));
-  fmt::print("seed {}\n", seed);
-  Draw draw(seed);
+  Draw draw;
+  SCOPED_TRACE(fmt::format("seed {}", draw.seed()));
   BytesByClass worst{};  // bytes by which a class was off
   for (int i = 0; i < 30; ++i) {
-    const TrainingQuestion question = draw.question();
+    const TrainingQuestion question = question_of(draw);
     const Candidate candidate = draw.one_of(candidates(question));
     SCOPED_TRACE(written_configuration(question, candidate).dump());
     const TrainConfig config = config_of(question, candidate);

@@ -114,6 +114,11 @@ TEST_F(GenerateFlagsOf, APlanTakesAConfigurationOrAName) {
   const Outcome folder = generate(plan);
   EXPECT_EQ(folder.status, 0) << folder.errors;
   EXPECT_EQ(generate(plan, file("weights") + "/config.json").out, folder.out);
+  std::filesystem::copy(file("weights") + "/config.json", folder_.path("Small-1B.json"));
+  EXPECT_EQ(generate(plan, folder_.path("Small-1B.json")).out, folder.out);
+  folder_.write("other.json", R"({"architectures": ["T5ForConditionalGeneration"]})");
+  EXPECT_THAT(generate(plan, folder_.path("other.json")).errors,
+              HasSubstr("other.json: architectures: found [\"T5ForConditionalGeneration\"]"));
   std::filesystem::create_directory(folder_.path("tmp"));
   const Outcome name =
       shell(folder_, "env TMPDIR=" + folder_.path("tmp") + " " + command("llama-7b") + plan);
@@ -130,7 +135,6 @@ TEST_F(GenerateFlagsOf, APlanNeedsNoGpu) {
     EXPECT_THAT(refusal("--plan --device cuda"),
                 HasSubstr("; or give --memory-limit, such as 80GB, to plan for a GPU elsewhere"));
   }
-  if (!ZERO_BUILT_WITH_CUDA) GTEST_SKIP() << "plans of GPUs need CUDA's operations";
   const Outcome plan = generate("--plan --device cuda --memory-limit 80GB");
   EXPECT_EQ(plan.status, 0) << plan.errors;
   EXPECT_THAT(plan.out, HasSubstr("(replicate x shard x tensor), each of a GPU\n"));

@@ -151,5 +151,29 @@ TEST_F(GenerateQuantized, AThresholdOfOutliersChangesNothing) {
   EXPECT_EQ(outcome.out, generate("--prompt a --max-tokens 3").out);
 }
 
+TEST_F(GenerateQuantized, APlanMakesNoOtherCodesOfThoseThatAFolderHas) {
+  auto config = nlohmann::json::parse(file_bytes(file("weights") + "/config.json"));
+  std::filesystem::create_directory(folder_.path("awq"));
+  const auto plan = [&](const nlohmann::json& codes, const std::string& arguments) {
+    config["quantization_config"] = codes;
+    folder_.write("awq/config.json", config.dump());
+    return generate("--device cpu --plan --memory-limit 1GB " + arguments, folder_.path("awq"));
+  };
+  const nlohmann::json awq{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}};
+  for (const char* arguments : {"", "--weights auto"}) {
+    const Outcome outcome = plan(awq, arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    EXPECT_THAT(outcome.out, HasSubstr(" in u4 beside fp32; "));
+  }
+  const Outcome others = plan(awq, "--weights nf4");
+  EXPECT_EQ(others.status, 1);
+  EXPECT_THAT(others.errors, HasSubstr("its matrices are codes of awq, of which no weights of nf4 "
+                                       "can be made; expected no --weights"));
+  EXPECT_THAT(
+      plan({{"quant_method", "zero"}, {"format", "nf4"}, {"version", 1}}, "--weights int8").errors,
+      HasSubstr("codes of nf4, of which no weights of int8 can be made; expected --weights "
+                "nf4, or none"));
+}
+
 }  // namespace
 }  // namespace zero

@@ -124,7 +124,7 @@ void check_starts(int ranks) {
                           .address = "127.0.0.1",
                           .port = port};
         EXPECT_EQ(error_of([&] {
-                    run_ranks(start, nullptr, nullptr, [&](Communicator& world) {
+                    run_ranks(start, BetweenHosts::mpi, nullptr, nullptr, [&](Communicator& world) {
                       return sum += world.rank() + world.size();
                     });
                   }),

@@ -1,16 +1,17 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/memory/memory_trace.h"
-
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "launch/memory/memory_feed.h"
+#include "launch/memory/memory_line.h"
 #include "launch/memory/memory_picture.h"
 #include "launch/memory/memory_report.h"
 #include "launch/memory/memory_series.h"
+#include "launch/memory/memory_text.h"
+#include "launch/memory/memory_trace_file.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 
@@ -29,7 +30,7 @@ class WrittenTrace {
  public:
   explicit WrittenTrace(const std::string& path, std::int64_t most = std::int64_t{1} << 20)
       : file_({.path = path, .most_bytes = most}) {
-    file_.begin({{{MemoryClass::parameters, "h.1"}, 40 * kKiB}}, 1000 * kKiB);
+    file_.begin({{"parameters/h.1", 40 * kKiB}}, 1000 * kKiB);
     total_ = 40 * kKiB;
     file_.units({"h", "h.1", "h.10"});
   }
@@ -37,16 +38,10 @@ class WrittenTrace {
   void event(std::int64_t step, const char* phase, MemoryClass c, const char* label,
              std::int64_t bytes) {
     total_ += bytes;
-    file_.write({.seconds = seconds_ += 0.001,
-                 .step = step,
-                 .phase = phase,
-                 .memory_class = c,
-                 .label = label,
-                 .bytes = bytes,
-                 .total = total_});
+    file_.write({seconds_ += 0.001, step, phase}, {c, label, bytes, total_});
   }
   void place(std::int64_t step, const char* phase) {
-    file_.write({.seconds = seconds_ += 0.001, .step = step, .phase = phase});
+    file_.write({seconds_ += 0.001, step, phase});
   }
   /// Activations come and go, and `leak` bytes stay.
   void step(std::int64_t step, std::int64_t leak) {
@@ -105,12 +100,12 @@ TEST(MemoryTraces, ThePeakHasItsStepPhaseAndLabels) {
   const auto& place = series.places.at(static_cast<std::size_t>(peak.place));
   EXPECT_EQ(place.step, 2);
   EXPECT_EQ(place.phase, "forward");
-  const auto labels = memory_report::largest_labels(series, peak.state, 2);
-  ASSERT_EQ(labels.size(), 2U);
-  EXPECT_EQ(labels[0].bytes, 100 * kKiB);
-  EXPECT_EQ(labels[0].label->name, "a \"b\" <c>");
-  EXPECT_EQ(labels[0].label->unit, "");
-  EXPECT_EQ(labels[1].label->unit, "h.1");
+  EXPECT_EQ(peak.state.by_label(series), (BytesByLabel{{"activations/a \"b\" <c>", 100 * kKiB},
+                                                       {"optimizer/h.10.moment", 10 * kKiB},
+                                                       {"parameters/h.1", 40 * kKiB}}));
+  EXPECT_EQ(unit_of("a \"b\" <c>", series.units), "");
+  EXPECT_EQ(unit_of("h.1", series.units), "h.1");
+  EXPECT_EQ(unit_of("h.10.moment", series.units), "h.10");
   EXPECT_EQ(end_of(series).total, 60 * kKiB);
   EXPECT_THAT(memory_report::summary(series, 9),
               AllOf(HasSubstr("peak of the sum: 150.00 KiB, at step 2, forward"),
@@ -211,28 +206,26 @@ TEST(MemoryTraces, ABrokenTraceIsAnErrorWithItsLine) {
   EXPECT_THAT(error_of([&] { read_memory(folder.path("none")); }), HasSubstr("No such file"));
 }
 
-TEST(MemoryTraces, AFeedsEventsGoThroughAThreadIntoTheFile) {
+TEST(MemoryTraces, HaveAnEventOnceItIsWritten) {
   const Scratch folder;
   const std::string path = folder.path("m");
   const auto device = cpu::open();
   const Buffer before = device->allocate(256, DType::fp32, MemoryClass::parameters, "h.0");
-  {
-    MemoryTrace trace({.path = path});
-    MemoryFeed feed(*device);
-    trace.start(device->ledger().snapshot(), 0);
-    feed.listen([&](const MemoryEvent& event, const BytesByClass&) { trace.record(event); });
-    trace.units({"h.0"});
-    for (int step = 1; step <= 3; ++step) {
-      trace.at(step, "forward");
-      const Buffer kept = device->allocate(100, DType::fp32, MemoryClass::activations, "kept");
-      trace.unit("h.0", Phase::backward);
-    }
-    const MemoryFigures figures = feed.take();
-    EXPECT_EQ(figures.total, 1024);
-    EXPECT_EQ(figures.peak_total, 1024 + 400);
-    EXPECT_EQ(figures.peak[static_cast<std::size_t>(MemoryClass::activations)], 400);
-    EXPECT_EQ(feed.take().peak_total, 1024);
+  MemoryTraceFile file({.path = path});
+  file.begin(device->ledger().snapshot().labels, 0);
+  MemoryPlace place{.phase = "setup"};
+  device->ledger().observe([&](const MemoryEvent& event) { file.write(place, event); });
+  file.units({"h.0"});
+  for (int step = 1; step <= 3; ++step) {
+    place = {0.001 * step, step, "forward"};
+    file.write(place);
+    const Buffer kept = device->allocate(100, DType::fp32, MemoryClass::activations, "kept");
+    EXPECT_EQ(end_of(read_memory(path)).total, 1024 + 400) << "the run may be killed here";
+    place.phase = "backward";
   }
+  device->ledger().observe({});
+  EXPECT_FALSE(read_memory(path).whole);
+  file.end(1);
   const MemorySeries series = read_memory(path);
   EXPECT_TRUE(series.whole);
   ASSERT_EQ(series.changes.size(), 1U + 3 * 2);
@@ -241,8 +234,32 @@ TEST(MemoryTraces, AFeedsEventsGoThroughAThreadIntoTheFile) {
   EXPECT_EQ(end_of(series).total, 1024);
 }
 
+TEST(MemoryLines, HaveThePeakSinceTheLineBefore) {
+  MemoryLine line{.now = {1024}, .peak = {1024}, .total = 1024, .peak_total = 1024};
+  line.add({MemoryClass::activations, "kept", 400, 1424});
+  line.add({MemoryClass::activations, "kept", -400, 1024});
+  EXPECT_EQ(line.json(), nlohmann::ordered_json::parse(R"({
+      "parameters": {"now": 1024, "peak": 1024}, "activations": {"now": 0, "peak": 400},
+      "total": 1024, "peak": 1424, "reserved": 0})"));
+}
+
+TEST(MemoryTraces, WithMoreBytesThanAMachineHasAreRefused) {
+  const Scratch folder;
+  std::string charged;
+  for (int i = 0; i < 9; ++i) {
+    charged += fmt::format("{}{{\"class\":\"other\",\"label\":\"{}\",\"bytes\":{}}}",
+                           i == 0 ? "" : ",", i, std::int64_t{1} << 60);
+  }
+  folder.write("m",
+               "{\"memory_trace\":1,\"run\":1,\"rank\":0,\"ranks\":1,\"device_bytes\":0}\n"
+               "{\"t\":0,\"step\":0,\"phase\":\"setup\",\"charged\":[" +
+                   charged + "]}\n");
+  EXPECT_THAT(error_of([&] { read_memory(folder.path("m")); }),
+              HasSubstr("bytes: found 1152921504606846976, expected at most 0"));
+}
+
 TEST(MemoryTraces, AFileThatCannotBeWrittenIsNamed) {
-  EXPECT_THAT(error_of([] { MemoryTrace({.path = "/nonexistent/m"}); }),
+  EXPECT_THAT(error_of([] { MemoryTraceFile({.path = "/nonexistent/m"}); }),
               HasSubstr("run.memory_trace: cannot write /nonexistent/m"));
 }
 
@@ -296,11 +313,11 @@ TEST(MemoryPictures, ReplaceNothingButPictures) {
   std::filesystem::create_symlink(path, folder.path("link"));
   for (const char* input : {"m", "link"}) {
     EXPECT_THAT(error_of([&] { save_memory_picture(series, 9, folder.path(input)); }),
-                HasSubstr(folder.path(input) + ": is what the picture is drawn from"));
+                HasSubstr("--html: " + folder.path(input) + " is what the picture is drawn from"));
   }
   folder.write("notes", "<!DOCTYPE html>\n<html lang=\"en\">\n");
   EXPECT_THAT(error_of([&] { save_memory_picture(series, 9, folder.path("notes")); }),
-              HasSubstr("notes: exists and is no picture of zero_memory; give another name"));
+              HasSubstr("notes exists and is no picture of zero_memory"));
   EXPECT_EQ(folder.read("m"), trace);
   EXPECT_EQ(folder.read("notes"), "<!DOCTYPE html>\n<html lang=\"en\">\n");
   save_memory_picture(series, 9, folder.path("p"));

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/backends.h"
 #include "tests/launch/program.h"
 
 namespace zero {
@@ -98,23 +99,48 @@ TEST(Program, AnotherBuildOnARankIsNamedOnce) {
 }
 
 // As torchrun and srun start the second of two hosts.
-TEST(Program, RanksOfCpusOnSeveralHostsAreToldThatTheyNeedMpi) {
+TEST(Program, RanksOfCpusOnSeveralHostsAreToldWhatTheyLack) {
   const TinyRun run;
   const std::string torchrun =
       "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=192.0.2.1 MASTER_PORT=29400";
   const std::string srun =
       "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_NNODES=2 SLURM_NODELIST=n[1-2] "
       "SLURM_JOB_ID=7 SLURM_STEP_ID=0";
-  for (const std::string& launcher : {torchrun, srun}) {
+  const auto told = [&](const std::string& launcher, const std::string& by_store) {
     const Outcome outcome = shell(run, "env " + launcher + " " + kTrain + " --config " +
                                            run.config() + " --set run.device=cpu");
     EXPECT_EQ(outcome.status, 1);
     EXPECT_THAT(outcome.complaints(),
-                ::testing::ElementsAre("zero_train: [rank 1] the ranks are on several hosts and "
-                                       "compute on the CPU, and between hosts CPUs talk through "
-                                       "MPI alone: start them with mpirun, or with srun "
-                                       "--mpi=pmix"));
+                ::testing::ElementsAre(HasSubstr(
+                    mpi::can_form_job() ? by_store
+                                        : "[rank 1] the ranks are on several hosts and compute on "
+                                          "the CPU, and between hosts CPUs talk through MPI")));
+  };
+  told(torchrun, "this job has no secret; ranks on several hosts need one");
+  told(srun, "has no address here");
+}
+
+// Two hosts are two names of this one.
+TEST(Program, RanksOfCpusOnSeveralHostsFormAJobOfMpi) {
+  if (!mpi::can_form_job()) GTEST_SKIP() << "this build has no PMIx";
+  const TinyRun run;
+  if (shell(run, "unshare --uts true").status != 0) GTEST_SKIP() << "needs the right to name hosts";
+  EXPECT_EQ(alone(run, "--set train_batch_size=8").status, 0);
+  const auto hash = run.log().back()["state_hash"];
+  std::string script =
+      "export ZERO_JOB_SECRET=0123456789abcdef0123 WORLD_SIZE=2 LOCAL_RANK=0 "
+      "LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
+      std::to_string(20000 + ::getpid() % 9000) + "\n";
+  for (const std::string rank : {"1", "0"}) {
+    script += "RANK=" + rank + " unshare --uts sh -c 'hostname zero-host-" + rank + " && exec " +
+              kTrain + " --config " + run.config() + " --set train_batch_size=8' " +
+              (rank == "1" ? "&\n" : "\n");
   }
+  run.folder().write("job.sh", script + "status=$?; wait; exit $status");
+  const Outcome outcome = shell(run, "bash " + run.folder().path("job.sh"));
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("MPI messages"), HasSubstr("as planned, to the byte")));
+  EXPECT_EQ(run.log().back()["state_hash"], hash);
 }
 
 TEST(Program, AJobOfSlurmWithoutSrunIsToldSoAtOnceAndMayBePlanned) {

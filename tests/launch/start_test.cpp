@@ -58,7 +58,9 @@ TEST(Start, MpirunsVariablesAreReadBeforeMpiStarts) {
                        {"OMPI_COMM_WORLD_SIZE", "3"},
                        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
-  for (const Variables& variables : {ompi, with(ompi, kSlurm), with(ompi, {{"PMIX_RANK", "2"}})}) {
+  for (const Variables& variables :
+       {ompi, with(ompi, without(kSlurm, "SLURM_STEP_ID")), with(ompi, {{"PMIX_RANK", "2"}}),
+        with(ompi, with(kSlurm, {{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}))}) {
     const Start start = started(variables, kNoLocalRanks, MpiSupport::built_in);
     EXPECT_EQ(start.by, Start::By::mpirun);
     EXPECT_EQ(start.rank, 2);
@@ -154,7 +156,17 @@ TEST(Start, TorchrunsVariablesAreEnough) {
   EXPECT_EQ(started(with(kSlurm, kTorchrun)).by, Start::By::variables) << "torchrun under srun";
   EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port, 29501)
       << "the agent has the port itself";
-  EXPECT_EQ(planned_backend(start, 8), BackendKind::host);
+  const Start one_host = started(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}}));
+  EXPECT_EQ(planned_backend(one_host, 8), BackendKind::host);
+}
+
+TEST(Start, ALauncherMayStartAnother) {
+  const Variables agent{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}};
+  const Variables by_srun = with(with(kTorchrun, kSlurm), agent);
+  EXPECT_EQ(started(by_srun).rank, 5) << "a launcher of four ranks a host, which srun started";
+  const Variables own_jobs = with(
+      with(kSlurm, kTorchrun), {{"TORCHELASTIC_RUN_ID", "a"}, {"RANK", "1"}, {"WORLD_SIZE", "4"}});
+  EXPECT_EQ(started(own_jobs).world, 4) << "a torchrun of its own in each task";
 }
 
 TEST(Start, SlurmsVariablesAreEnough) {
@@ -178,7 +190,8 @@ TEST(Start, ProcessesOfASlurmJobThatSrunDidNotStartAreAlone) {
   const Variables shell{{"SLURM_JOB_ID", "4711"}, {"SLURM_NTASKS", "4"}, {"SLURM_NNODES", "2"}};
   const Variables script = with(shell, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
   const Variables step = with(script, {{"SLURM_STEP_ID", "4294967290"}, {"PMIX_RANK", "0"}});
-  for (const Variables& variables : {shell, script, step}) {
+  const Variables no_job = without(shell, "SLURM_JOB_ID");
+  for (const Variables& variables : {shell, script, step, no_job}) {
     const Start start = started(variables);
     EXPECT_EQ(start.by, Start::By::alone);
     EXPECT_EQ(start.world, 1);
@@ -187,7 +200,8 @@ TEST(Start, ProcessesOfASlurmJobThatSrunDidNotStartAreAlone) {
                 HasSubstr("Slurm has given this job 4 tasks, and this process, which srun did not "
                           "start, is alone: start the ranks with srun (srun -n 4 ...) or mpirun; "
                           "for one rank here, or several in this process, give --local-ranks"));
-    EXPECT_THAT(error_of([&] { run_ranks(start, nullptr, nullptr, {}); }), HasSubstr("4 tasks"));
+    EXPECT_THAT(error_of([&] { run_ranks(start, BetweenHosts::mpi, nullptr, nullptr, {}); }),
+                HasSubstr("4 tasks"));
     EXPECT_EQ(error_of([&] { check_started(started(variables, 1)); }), "no error");
     EXPECT_EQ(started(with(variables, kTorchrun)).by, Start::By::variables);
     EXPECT_EQ(started(with(variables, {{"OMPI_COMM_WORLD_SIZE", "4"}}), kNoLocalRanks,
@@ -202,14 +216,21 @@ TEST(Start, ProcessesOfASlurmJobThatSrunDidNotStartAreAlone) {
   EXPECT_EQ(error_of([&] { check_started(one); }), "no error");
 }
 
-TEST(Start, RanksOfCpusOnSeveralHostsAreToldThatTheyNeedMpi) {
+TEST(Start, RanksOfCpusOnSeveralHostsFormAJobOfMpiOrAreToldThatTheyNeedIt) {
   const auto told = AllOf(HasSubstr("[rank 5] the ranks are on several hosts and compute on the "
                                     "CPU, and between hosts CPUs talk through MPI alone: start "
-                                    "them with mpirun, or with srun --mpi=pmix"),
+                                    "them with mpirun, or with srun --mpi=pmix; or build with "),
                           Not(HasSubstr("SECRET")));
   for (const Variables& variables : {kSlurm, kTorchrun}) {
     const Start start = started(variables);
-    EXPECT_THAT(error_of([&] { check_cpu_ranks_can_talk(start); }), told);
+    const std::string error = error_of([&] { check_cpu_ranks_can_talk(start); });
+    if (mpi::can_form_job()) {
+      EXPECT_EQ(error, "no error");
+      EXPECT_EQ(planned_backend(start, 8), BackendKind::mpi);
+    } else {
+      EXPECT_THAT(error, told);
+      EXPECT_EQ(planned_backend(start, 8), BackendKind::host);
+    }
   }
   const Variables pmix = with(kSlurm, {{"PMIX_RANK", "5"}});
   for (const Start& start : {started(pmix, kNoLocalRanks, MpiSupport::built_in), started({}, 3),
@@ -291,8 +312,19 @@ TEST(Start, ContradictionsAndHalvesAreNamed) {
       {with(kTorchrun, {{"MASTER_PORT", "70000"}}), "MASTER_PORT is \"70000\""},
       {with(kTorchrun, {{"MASTER_PORT", "0"}}), "the ranks would meet at port 0"},
       {with(kTorchrun, {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "6"}}),
-       "mpirun's variables say that this is rank 5 of 6, RANK and WORLD_SIZE that it is rank 5 of "
-       "8; unset one of them"},
+       "the variable WORLD_SIZE is 8, expected 6 as OMPI_COMM_WORLD_SIZE says: one of the two is "
+       "left over from another launcher; unset RANK, WORLD_SIZE, LOCAL_RANK"},
+      {with(kTorchrun, {{"PMI_RANK", "4"}, {"PMI_SIZE", "8"}}),
+       "the variable RANK is 5, expected 4 as PMI_RANK says"},
+      {with(kSlurm, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
+       "the variable WORLD_SIZE is 1, expected 8 as SLURM_NTASKS says"},
+      {with(with(kSlurm, kTorchrun), {{"RANK", "0"}}),
+       "the variable RANK is 0, expected 5 as SLURM_PROCID says"},
+      {with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "4"}}),
+       "the variable SLURM_NTASKS is 8, expected 4 as SLURM_STEP_NUM_TASKS says"},
+      {with(kSlurm, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}),
+       "the variable OMPI_COMM_WORLD_SIZE is 1, expected 8 as SLURM_NTASKS says: one of the two "
+       "is left over from another launcher; unset it and its kin"},
       {without(kSlurm, "SLURM_NTASKS"), "SLURM_NTASKS is not set, though SLURM_PROCID is"},
       {without(kSlurm, "SLURM_NODELIST"), "neither SLURM_NODELIST nor MASTER_ADDR is set"},
       {without(kSlurm, "SLURM_JOB_ID"), "SLURM_JOB_ID is not set, though SLURM_PROCID is and "},

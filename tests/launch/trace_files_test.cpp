@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 /// A trace that has `bytes` charged and nothing else.
 void write_charged(const std::string& path, std::int64_t bytes) {
   MemoryTraceFile file({.path = path});
-  file.begin({{{MemoryClass::parameters, "p"}, bytes}}, 0);
+  file.begin({{"parameters/p", bytes}}, 0);
   file.end(1);
 }
 
@@ -121,7 +121,7 @@ TEST(TraceFiles, OfARunAreLockedByNameAndKept) {
     EXPECT_THAT(first.lines(), IsEmpty());
     EXPECT_THAT(error_of([&] { const RunObservers second(config, 0); }),
                 HasSubstr("run.memory_trace: " + path + " is another run's: process "));
-    first.memory_trace()->start({}, 0);
+    first.memory_trace()->begin({}, 0);
   }
   const RunObservers next(config, 0);
   EXPECT_EQ(next.lines(), FileNames{path + " begins anew; the trace of an earlier run is kept as " +
@@ -198,7 +198,7 @@ TEST(MemoryPictures, ReplaceNoDeviceAndNoPipe) {
   const FileNames before = folder.names();
   for (const char* name : {"full", "pipe"}) {
     EXPECT_THAT(error_of([&] { save_memory_picture(series, 9, folder.path(name)); }),
-                HasSubstr(folder.path(name) + ": exists and is no regular file"));
+                HasSubstr("--html: " + folder.path(name) + " is no regular file"));
   }
   EXPECT_EQ(folder.names(), before);
   EXPECT_TRUE(std::filesystem::is_symlink(folder.path("full")));

@@ -71,6 +71,7 @@ TEST(Trainer, LogFollowsTheContract) {
     EXPECT_NEAR(line["tokens_per_second"].get<double>() * line["step_seconds"].get<double>(), 192,
                 1e-6);
     EXPECT_GE(line["exposed_communication_seconds"], 0.0);
+    EXPECT_GE(line["communication_seconds"], 0.0);
     for (const char* key : {"all_gather_bytes", "reduce_scatter_bytes", "all_reduce_bytes"})
       EXPECT_GT(line["communication"][key], 0) << key;
     EXPECT_EQ(line.contains("validation_loss"), i == 1);
@@ -110,12 +111,17 @@ TEST(ExposedUnits, NameThePlaceThatWaitsMost) {
                                            .limits = {}});
   ExposedUnits exposed({"embedding", "h.0"}, schedule);
   EXPECT_EQ(exposed.summary(), "");
-  exposed.add(std::vector{0.001, 0.002, 0.003, 0.001}, 0.008);
-  exposed.add(std::vector{0.001, 0.001, 0.0, 0.0}, 0.004);
+  exposed.add(std::vector{0.001, 0.002, 0.003, 0.001}, 0.008, 0);
+  exposed.add(std::vector{0.001, 0.001, 0.0, 0.0}, 0.004, 0);
   EXPECT_EQ(exposed.summary(), "exposed communication: 6.00 ms a step, most of it at h.0: 3.00 ms");
-  exposed.add(std::vector{0.0, 0.0, 0.0, 0.0}, 0.012);
+  exposed.add(std::vector{0.0, 0.0, 0.0, 0.0}, 0.012, 0.12);
   EXPECT_EQ(exposed.summary(),
-            "exposed communication: 8.00 ms a step, most of it at the boundary: 5.00 ms");
+            "exposed communication: 8.00 ms a step, most of it at the boundary: 5.00 ms; hidden: "
+            "80 % of 40.00 ms");
+  EXPECT_NEAR(exposed.json()["hidden_share"].get<double>(), 0.8, 1e-9);
+  ExposedUnits all_hidden({"embedding", "h.0"}, schedule);
+  all_hidden.add(std::vector{0.0, 0.0, 0.0, 0.0}, 0, 0.01);
+  EXPECT_EQ(all_hidden.summary(), "hidden: 100 % of 10.00 ms");
 }
 
 TEST(Trainer, StagesAndWorldsGiveTheSameBits) {

@@ -38,8 +38,8 @@ TEST(HeadSplit, DealsOutEveryHeadWithItsKeys) {
       for (int rank = 0; rank < ranks; ++rank) {
         const HeadSplit split = HeadSplit::of(heads, kv_heads, rank, ranks);
         const std::set<int>& of_head = copies.at(split.keys.begin);
-        EXPECT_EQ(static_cast<int>(of_head.size()), split.holders);
-        EXPECT_EQ(*of_head.rbegin(), split.holders - 1);
+        EXPECT_EQ(static_cast<int>(of_head.size()), split.keys.holders);
+        EXPECT_EQ(*of_head.rbegin(), split.keys.holders - 1);
       }
     }
   }

@@ -168,5 +168,21 @@ TEST(TensorSlice, WhatLiesOutsideOrOverlapsIsNamed) {
   EXPECT_NE(error_of([] { TensorSlice{{4, 6}, 0, {{2, 2}, {1, 2}}}.check("w"); }), "no error");
 }
 
+// Two heads of queries, one of keys, one of values, each of 2 x 6 elements; two ranks hold the
+// keys.
+TEST(TensorSlice, CopiesAreInBlocksOfMomentsOrNot) {
+  const TensorSlice held{{16, 6}, 0, {{0, 4, 0}, {8, 2, 0, 2}, {12, 2, 0, 2}}};
+  EXPECT_TRUE(held.copies_in_blocks(12));
+  EXPECT_TRUE(held.copies_in_blocks(6));
+  EXPECT_FALSE(held.copies_in_blocks(8)) << "the values begin at 36";
+  EXPECT_FALSE(held.copies_in_blocks(24)) << "the keys end at 36";
+  EXPECT_TRUE(held.in_blocks(12, 14, 36)) << "the local tensor ends with them";
+  const TensorSlice columns{{2, 16}, 1, {{0, 4, 0}, {8, 2, 0, 2}}};
+  EXPECT_TRUE(columns.copies_in_blocks(2));
+  EXPECT_FALSE(columns.copies_in_blocks(4)) << "a row has 6";
+  EXPECT_TRUE((TensorSlice{{2, 16}, 1, {{0, 3}, {5, 4}}}.copies_in_blocks(256)))
+      << "none is held twice";
+}
+
 }  // namespace
 }  // namespace zero::testing

@@ -73,6 +73,12 @@ const std::map<std::string, Size> kSizes{
     {"a dynamic stretch", {6738, 4096}},
     {"a stretch of one", {6738, 4096}},
     {"written by transformers 5", {8030, 131072}},
+    {"Qwen2.5-1.5B written by transformers 5", {1544, 32768}},
+    {"DeepSeek-R1-Distill-Qwen-1.5B", {1777, 131072}},
+    {"a pruned DeepSeek-R1-Distill-Qwen", {2779, 131072}},
+    {"Mistral-Small-24B written by transformers 5", {23572, 131072}},
+    {"deepseek-llm-7b", {6910, 4096}},
+    {"Yi-1.5-34B", {34389, 4096}},
 };
 
 TEST(WildModelConfigs, ArePublicModelsOfTheirSizes) {
@@ -142,6 +148,20 @@ TEST(WildModelFolders, AFolderOfTheHubsCacheIsAnsweredWithItsSnapshot) {
     EXPECT_THAT(error_of([&] { weight_files(given); }),
                 HasSubstr("cache: give " + cache + "/snapshots/0123abcd"));
   }
+}
+
+TEST(WildModelFolders, WeightsUnderOtherNamesAreNamed) {
+  const Scratch scratch;
+  write(scratch.path("config.json"), "{}");
+  write(scratch.path("gptq_model-4bit-128g.safetensors"), "");
+  EXPECT_THAT(error_of([&] { open_weights(scratch.path()); }),
+              HasSubstr("with one of them; if its gptq_model-4bit-128g.safetensors is all of the "
+                        "weights, call it model.safetensors"));
+  std::filesystem::remove(scratch.path("gptq_model-4bit-128g.safetensors"));
+  write(scratch.path("model-00001-of-00002.safetensors"), "");
+  EXPECT_THAT(error_of([&] { open_weights(scratch.path()); }),
+              HasSubstr("with one of them; it holds model-00001-of-00002.safetensors without "
+                        "model.safetensors.index.json"));
 }
 
 TEST(WildModelFolders, WeightsOfTorchAloneAreNamed) {

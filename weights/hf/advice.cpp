@@ -140,6 +140,23 @@ std::string trainer_checkpoint_in(const fs::path& folder) {
   return newest < 0 ? "" : (folder / fmt::format("{}{}", kBegin, newest)).string();
 }
 
+/// Of a folder whose weights have no name that is read: GPTQ's early programs gave them others, and
+/// the index is a file of its own to download.
+std::string other_names(const fs::path& folder) {
+  const std::vector<std::string> names = names_in(folder);
+  const auto found = std::ranges::find_if(
+      names, [](const std::string& name) { return name.ends_with(".safetensors"); });
+  if (found == names.end()) return "";
+  const std::string name = printable_line(*found);
+  if (name.find("-of-") == name.npos) {
+    return fmt::format(
+        "; if its {} is all of the weights, call it model.safetensors, by a link too", name);
+  }
+  return fmt::format(
+      "; it holds {} without {}, which says what is in such files: put that beside it", name,
+      kWeightIndex);
+}
+
 /// Of a folder that is there.
 std::string advice_inside(const fs::path& folder) {
   const fs::path above = folder.parent_path();
@@ -159,7 +176,7 @@ std::string advice_inside(const fs::path& folder) {
   const std::string foreign = foreign_folder(folder.string());
   if (!foreign.empty()) return "; " + foreign;
   const std::string saved = trainer_checkpoint_in(folder);
-  if (saved.empty()) return "";
+  if (saved.empty()) return other_names(folder);
   return fmt::format("; it is the folder of a run of transformers' Trainer: give {}",
                      printable_line(saved));
 }

@@ -80,7 +80,9 @@ Described described_by(JsonFields& fields) {
       names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", each.architecture);
     }
   }
-  ZERO_CHECK(!fields.has("vision_config"),
+  const bool images = fields.has("vision_config");
+  const bool gemma3 = fields.object("text_config").raw("model_type") == "gemma3_text";
+  ZERO_CHECK(!images || !gemma3,
              "{}: found a model of images, expected one of text alone, such as Gemma3ForCausalLM{}",
              fields.place("vision_config"), kTextPart);
   const std::string known = class_for(found);
@@ -88,8 +90,8 @@ Described described_by(JsonFields& fields) {
              "{}: found {}; set architectures to [\"{}\"] if the model continues texts, with its "
              "token embedding as its head (tie_word_embeddings) or with lm_head.weight",
              fields.place("architectures"), list.dump(), known);
-  fail("{}: found {}, expected one of {}", fields.place("architectures"),
-       list.is_null() ? found.dump() : list.dump(), names);
+  fail("{}: found {}{}, expected one of {}", fields.place("architectures"),
+       list.is_null() ? found.dump() : list.dump(), images ? ", a model of images" : "", names);
 }
 
 /// The fields of a source; weights beside them are in `dtype`, a name of torch's.

@@ -19,33 +19,19 @@ constexpr std::string_view kSource =
     "take the folder from which these were made, and --weights int8, nf4 or q4";
 
 // How codes were found, and what other programs' kernels do with them.
-constexpr std::string_view kOtherQuantizationKeys[] = {"act_group_aware",
-                                                       "batch_size",
-                                                       "block_name_to_quantize",
-                                                       "cache_block_outputs",
-                                                       "damp_auto_increment",
-                                                       "damp_percent",
-                                                       "dataset",
-                                                       "disable_exllama",
-                                                       "do_fuse",
-                                                       "exllama_config",
-                                                       "fuse_max_seq_len",
-                                                       "max_input_length",
-                                                       "meta",
-                                                       "model_file_base_name",
-                                                       "model_name_or_path",
-                                                       "model_seqlen",
-                                                       "module_name_preceding_first_block",
-                                                       "modules_in_block_to_quantize",
-                                                       "modules_to_fuse",
-                                                       "mse",
-                                                       "pad_token_id",
-                                                       "quant_method",
-                                                       "static_groups",
-                                                       "tokenizer",
-                                                       "true_sequential",
-                                                       "use_cuda_fp16",
-                                                       "use_exllama"};
+constexpr std::string_view kOtherQuantizationKeys[] = {
+    // AutoGPTQ, GPTQModel, AutoAWQ, transformers:
+    "act_group_aware", "backend", "batch_size", "block_name_to_quantize", "cache_block_outputs",
+    "damp_auto_increment", "damp_percent", "dataset", "disable_exllama", "do_fuse",
+    "exllama_config", "fuse_max_seq_len", "max_input_length", "meta", "model_file_base_name",
+    "model_name_or_path", "model_seqlen", "module_name_preceding_first_block",
+    "modules_in_block_to_quantize", "modules_to_fuse", "mse", "pack_impl", "pad_token_id",
+    "quant_method", "static_groups", "tokenizer", "true_sequential", "use_cuda_fp16", "use_exllama",
+    // AutoRound:
+    "amp", "autoround_version", "enable_minmax_tuning", "enable_norm_bias_tuning",
+    "enable_quanted_input", "gradient_accumulate_steps", "iters", "low_gpu_mem_usage", "lr",
+    "minmax_lr", "n_samples", "nsamples", "provider", "scale_dtype", "seqlen",
+    "static_attention_granularity", "static_kv_granularity", "to_quant_block_names", "train_bs"};
 
 [[noreturn]] void refuse_method(JsonFields& fields, JsonFields& section) {
   const bool bits8 = section.flag("load_in_8bit", false);
@@ -120,6 +106,7 @@ void refuse_kinds(JsonFields& section) {
   section.only("lm_head", false, "a head in codes is not read");
   section.only("dynamic", json::object(), "every matrix of a block has the same bits and groups");
   require_text(section, "pack_dtype", "int32", "eight codes have a word of 32 bits");
+  require_text(section, "data_type", "int", "codes are whole numbers");
 }
 
 GroupQuantization::Packing gptq_packing(JsonFields& section) {
@@ -153,8 +140,9 @@ GroupQuantization awq_from(JsonFields& section) {
   of.group = group_of(section, named(section, "group_size", "q_group_size"));
   of.symmetric = !section.flag("zero_point", true);
   section.raw("sym");  // of zero_point's meaning, but transformers 5 writes true always
-  require_text(section, named(section, "version", "format"), "gemm",
-               "other versions order codes otherwise");
+  for (const char* name : {"version", "format", "checkpoint_format"}) {
+    require_text(section, name, "gemm", "other versions order codes otherwise");
+  }
   section.only("desc_act", false, "inputs are in their own order");
   require_text(section, "method", "awq", "quant_method says so");
   if (section.raw("backend") == "llm-awq") {

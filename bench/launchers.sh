@@ -1,0 +1,126 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Trains a tiny model on two namespaced hosts (bench/two_hosts.sh) under every launcher and every script for Slurm of
+# examples/cloud, and compares the state_hash of each run with that of threads of one process. As root.
+#
+#   bench/launchers.sh [--ranks N] [--rate RATE] [--launchers LIST] [--programs DIR]
+#
+#   --ranks N          ranks a host (4)
+#   --rate RATE        of the link, as tc has it (1gbit)
+#   --launchers LIST   mpirun,srun,plain_srun,torchrun,sbatch,array,requeue
+#   --programs DIR     build/bin
+#
+# TORCHRUN names torchrun if it is not in the path. Ends with 1 if a run failed or a hash differs.
+set -euo pipefail
+
+fail() { echo "launchers: $1" >&2; exit 1; }
+
+root=$(realpath "$(dirname "$0")/..")
+ranks=4 rate=1gbit programs=$root/build/bin launchers=mpirun,srun,plain_srun,torchrun,sbatch,array,requeue
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    -h | --help) sed -n '5,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --ranks | --rate | --launchers | --programs)
+      [[ $# -ge 2 ]] || fail "$1 takes a value; see bench/launchers.sh --help"
+      declare "${1#--}=$2"
+      shift 2
+      ;;
+    *) fail "unknown option \"$1\"; see bench/launchers.sh --help" ;;
+  esac
+done
+programs=$(realpath "$programs")
+train=$programs/zero_train
+[[ -x $train && -x $programs/zero_prepare ]] || fail "$programs has no zero_train and zero_prepare; build them"
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+"$programs/zero_prepare" --out data "$root/README.md" "$root/CHANGELOG.md" "$root"/docs/*.md >prepare.out
+cat >c.json <<JSON
+{"model": {"family": "gpt2", "layers": 2, "width": 64, "heads": 2, "context": 64, "vocabulary": 256},
+ "data": {"train": "data", "sequence_length": 32},
+ "run": {"steps": 100, "seed": 7, "threads": 1, "device": "cpu", "log": "run.log"},
+ "train_batch_size": $((4 * ranks)), "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
+JSON
+(umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >secret)
+export ZERO_JOB_SECRET_FILE=$scratch/secret ZERO_TRAIN=$train ZERO_SRUN=--mpi=pmix
+failures=0
+
+hash_of() { sed -n 's/.*"state_hash":"\{0,1\}\([^",}]*\).*/\1/p' "$1" 2>/dev/null | tail -n 1 || true; }
+
+# Prints one line of the table. Arguments: name, status, folder of the run and its output.
+compare() {
+  local hash verdict
+  hash=$(hash_of "$3/run.log")
+  if [[ $2 -ne 0 ]]; then
+    verdict="FAILED with status $2: $(tail -q -n 3 "$3"/out* | tr '\n' ' ')"
+  elif [[ $hash != "$expected" ]]; then
+    verdict="DIFFERS: expected $expected"
+  else
+    verdict=$(grep -h -m 1 -o 'ranks talk.*' "$3"/out* || echo ok)
+  fi
+  [[ $2 -eq 0 && $hash == "$expected" ]] || failures=$((failures + 1))
+  printf '%-12s %-18s %s\n' "$1" "${hash:-none}" "$verdict"
+}
+
+# Runs a command in a folder of its own on the two hosts. Arguments: name, arguments of two_hosts.sh.
+on_hosts() {
+  local name=$1 status=0
+  shift
+  mkdir -p "$name"
+  ln -sfn "$scratch/data" "$name/data"
+  (cd "$name" && timeout --kill-after 10 300 "$root/bench/two_hosts.sh" --ranks "$ranks" "$@" >out 2>&1) || status=$?
+  echo "$status" >"$name/status"
+}
+
+mkdir threads
+ln -s "$scratch/data" threads/data
+(cd threads && "$train" --config ../c.json --local-ranks $((2 * ranks)) >out 2>&1) || fail "$(tail -n 3 threads/out)"
+expected=$(hash_of threads/run.log)
+printf '%-12s %-18s %s\n' threads "$expected" "one process, $((2 * ranks)) ranks"
+
+# A job that is told to end in its midst, as the scheduler does shortly before its time is over, and is started again.
+cat >requeue.sh <<SCRIPT
+set -e
+job=\$(sbatch --parsable --ntasks-per-node $ranks --gpus-per-node 0 --output out.job \\
+  $root/examples/cloud/train.sbatch --config $scratch/c.json --set run.checkpoint.folder=ck)
+until [[ \$(grep -c '"step"' run.log 2>/dev/null) -ge 5 ]]; do sleep 0.1; done
+scancel --signal TERM "\$job"
+while squeue --noheader --jobs "\$job" | grep -q .; do sleep 0.5; done
+scontrol show job "\$job" | grep -E 'JobState|Restarts'
+scontrol show job "\$job" | grep -q 'JobState=COMPLETED' && scontrol show job "\$job" | grep -q 'Restarts=1'
+SCRIPT
+
+# A batch script on the two hosts. Arguments: name, options of sbatch, the script, options of zero_train.
+on_slurm() {
+  local name=$1
+  shift
+  on_hosts "$name" --launcher slurm "$rate" sbatch --wait --ntasks-per-node "$ranks" --gpus-per-node 0 \
+    --output out.%a "$@" --config "$scratch/c.json"
+}
+
+for launcher in ${launchers//,/ }; do
+  case $launcher in
+    mpirun | srun | torchrun)
+      on_hosts "$launcher" --launcher "$launcher" "$rate" "$train" --config "$scratch/c.json" ;;
+    plain_srun)  # srun that knows no MPI: the ranks find each other themselves
+      on_hosts plain_srun --launcher slurm "$rate" srun -K1 --nodes 2 --ntasks-per-node "$ranks" "$train" \
+        --config "$scratch/c.json" ;;
+    sbatch) on_slurm sbatch "$root/examples/cloud/train.sbatch" ;;
+    array)
+      on_slurm array --array "1,2,$((2 * ranks))" "$root/examples/cloud/worlds.sbatch"
+      for world in 1 2 $((2 * ranks)); do
+        cp -f "array/out.$world" "array/world_$world/out" 2>/dev/null || true
+        compare "array/$world" "$(cat array/status)" "array/world_$world"
+      done
+      continue
+      ;;
+    requeue) on_hosts requeue --launcher slurm "$rate" bash "$scratch/requeue.sh" ;;
+    *) fail "--launchers: \"$launcher\" is not one of mpirun, srun, plain_srun, torchrun, sbatch, array, requeue" ;;
+  esac
+  compare "$launcher" "$(cat "$launcher/status")" "$launcher"
+done
+[[ $failures -eq 0 ]] || fail "$failures runs failed or differ"

@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/scale/launcher.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+constexpr std::array<std::string_view, 4> kLauncherNames{"local", "mpirun", "srun", "torchrun"};
+
+void append(Command& command, const std::vector<std::string>& words) {
+  command.insert(command.end(), words.begin(), words.end());
+}
+
+Command mpirun_command(const Launcher& launcher, int world, const Command& program) {
+  Command command{"mpirun", "-np", std::to_string(world), "--bind-to", "none"};
+  if (launcher.as_root) command.emplace_back("--allow-run-as-root");
+  if (launcher.hosts.empty()) {
+    command.emplace_back("--oversubscribe");
+  } else {
+    append(command, {"--host", hosts_text(launcher.placement(world))});
+  }
+  if (!launcher.agent.empty()) append(command, {"--mca", "plm_rsh_agent", launcher.agent});
+  for (const std::string& variable : launcher.variables) {
+    if (launcher.hosts.size() > 1) append(command, {"-x", variable.substr(0, variable.find('='))});
+  }
+  append(command, launcher.flags);
+  append(command, program);
+  return command;
+}
+
+/// The ranks of each host, all alike.
+int ranks_of_each(const Launcher& launcher, const std::vector<RankHost>& hosts, int world) {
+  ZERO_CHECK(std::ranges::all_of(
+                 hosts, [&](const RankHost& host) { return host.ranks == hosts.front().ranks; }),
+             "--launcher {}: starts as many ranks on every host, found {} for a world of {}; give "
+             "other --worlds, or --launcher mpirun",
+             name_of(launcher.kind), hosts_text(hosts), world);
+  return hosts.front().ranks;
+}
+
+Command srun_command(const Launcher& launcher, int world, const Command& program) {
+  const std::vector<RankHost> hosts = launcher.placement(world);
+  const int each = ranks_of_each(launcher, hosts, world);
+  Command command{"srun", fmt::format("--nodes={}", hosts.size()),
+                  fmt::format("--ntasks={}", world), fmt::format("--ntasks-per-node={}", each),
+                  "--kill-on-bad-exit=1"};
+  if (!launcher.hosts.empty()) {
+    std::string names;
+    for (const RankHost& host : hosts) names += (names.empty() ? "" : ",") + host.name;
+    command.push_back("--nodelist=" + names);
+  }
+  append(command, launcher.flags);
+  append(command, program);
+  return command;
+}
+
+std::vector<Command> torchrun_commands(const Launcher& launcher, int world,
+                                       const Command& program) {
+  const std::vector<RankHost> hosts = launcher.placement(world);
+  const int each = ranks_of_each(launcher, hosts, world);
+  std::vector<Command> commands;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    Command command{"torchrun", "--nproc-per-node", std::to_string(each)};
+    if (hosts.size() == 1) {
+      command.emplace_back("--standalone");
+    } else {
+      append(command,
+             {"--nnodes", std::to_string(hosts.size()), "--node-rank", std::to_string(i),
+              "--master-addr", hosts.front().name, "--master-port", std::to_string(launcher.port)});
+    }
+    append(command, launcher.flags);
+    command.emplace_back("--no-python");
+    append(command, program);
+    const std::string& name = hosts[i].name;
+    if (name.empty() || name == launcher.here || name == "localhost") {
+      commands.push_back(command);
+      continue;
+    }
+    Command there{"env"};
+    append(there, launcher.variables);
+    append(there, command);
+    commands.push_back({launcher.agent.empty() ? "ssh" : launcher.agent, name, shell_text(there)});
+  }
+  return commands;
+}
+
+}  // namespace
+
+std::string_view name_of(Launcher::Kind kind) {
+  return kLauncherNames.at(static_cast<std::size_t>(kind));
+}
+
+Launcher::Kind launcher_kind(std::string_view name) {
+  const auto* const found = std::ranges::find(kLauncherNames, name);
+  ZERO_CHECK(found != kLauncherNames.end(), "found no launcher {}", name);
+  return static_cast<Launcher::Kind>(found - kLauncherNames.begin());
+}
+
+std::vector<RankHost> Launcher::placement(int world) const {
+  return hosts.empty() ? std::vector<RankHost>{{.name = "", .ranks = world}}
+                       : hosts_of_world(hosts, world);
+}
+
+std::vector<Command> Launcher::commands(int world, const Command& program) const {
+  switch (kind) {
+    case Kind::mpirun:
+      return {mpirun_command(*this, world, program)};
+    case Kind::srun:
+      return {srun_command(*this, world, program)};
+    case Kind::torchrun:
+      return torchrun_commands(*this, world, program);
+    case Kind::local:
+      break;
+  }
+  ZERO_CHECK(hosts.size() <= 1 &&
+                 (hosts.empty() || hosts.front().name == here || hosts.front().name == "localhost"),
+             "--launcher local: ranks are threads of this host, {}, found the hosts {}; give "
+             "--launcher mpirun, srun or torchrun",
+             here, hosts_text(hosts));
+  if (!hosts.empty()) placement(world);  // refuses more ranks than the host takes
+  Command command = program;
+  append(command, {"--local-ranks", std::to_string(world)});
+  return {command};
+}
+
+std::vector<std::string> variables_to_forward() {
+  constexpr std::array<std::string_view, 6> kBegins{"NCCL_", "UCX_",   "FI_",
+                                                    "ZERO_", "RDMAV_", "LD_LIBRARY_PATH="};
+  std::vector<std::string> found;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (std::ranges::any_of(kBegins, [&](auto begin) { return text.starts_with(begin); })) {
+      found.emplace_back(text);
+    }
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace zero

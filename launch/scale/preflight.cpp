@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/scale/preflight.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+#include "collectives/backends.h"
+#include "collectives/host_values.h"
+#include "device/cuda/gpus.h"
+#include "launch/process/process.h"
+#include "launch/scale/host_links.h"
+#include "launch/scale/open_ports.h"
+#include "launch/scale/rank_facts.h"
+#include "launch/telemetry/output.h"
+
+namespace zero {
+namespace {
+
+/// Gathers small values of all ranks.
+class Gather {
+ public:
+  Gather(Communicator& ranks, Device& device) : ranks_(ranks), device_(device) {}
+
+  std::vector<nlohmann::json> operator()(const nlohmann::json& mine, std::string_view purpose) {
+    std::vector<nlohmann::json> all;
+    for (const std::string& text : all_gather_texts(ranks_, device_, mine.dump(), purpose)) {
+      all.push_back(nlohmann::json::parse(text));
+    }
+    return all;
+  }
+
+ private:
+  Communicator& ranks_;
+  Device& device_;
+};
+
+HostsOfRanks hosts_of(const std::vector<RankFacts>& facts, int rank) {
+  HostsOfRanks hosts;
+  for (int each = 0; each < std::ssize(facts); ++each) {
+    const std::string& name = facts[static_cast<std::size_t>(each)].host;
+    if (std::ranges::find(hosts.names, name) != hosts.names.end()) continue;
+    if (each == rank) hosts.mine = hosts.count();
+    hosts.names.push_back(name);
+    hosts.first_ranks.push_back(each);
+  }
+  return hosts;
+}
+
+/// A text that no other job has.
+std::string token() {
+  std::random_device random;
+  return fmt::format("zero preflight {:08x}{:08x}", random(), random());
+}
+
+/// The hosts that do not answer this one, "host2 at 10.0.0.2 (eth0): ...": none of whose addresses
+/// does.
+std::vector<std::string> silent_hosts(const HostsOfRanks& hosts,
+                                      const std::vector<RankFacts>& facts,
+                                      const std::vector<nlohmann::json>& answers) {
+  constexpr std::chrono::seconds kPatience{3};
+  std::vector<std::string> silent;
+  for (int host = 0; host < hosts.count(); ++host) {
+    if (host == hosts.mine) continue;
+    const auto first = static_cast<std::size_t>(hosts.first_ranks[static_cast<std::size_t>(host)]);
+    const int port = answers[first].at(0).get<int>();
+    std::vector<std::string> reasons;
+    bool answered = false;
+    for (const HostAddress& address : facts[first].addresses) {
+      const std::string why =
+          why_no_answer(address, port, answers[first].at(1).get<std::string>(), kPatience);
+      answered = why.empty();
+      if (answered) break;
+      reasons.push_back(fmt::format("{} ({}): {}", address.address, address.interface, why));
+    }
+    if (answered) continue;
+    silent.push_back(fmt::format(
+        "{} does not reach {} at {}",
+        facts[static_cast<std::size_t>(hosts.first_ranks[static_cast<std::size_t>(hosts.mine)])]
+            .host,
+        facts[first].host,
+        reasons.empty() ? "any address: it has none"
+                        : fmt::format("{}", fmt::join(reasons, ", "))));
+  }
+  return silent;
+}
+
+/// The first text of any rank; empty if there is none.
+std::string first_text(const std::vector<nlohmann::json>& all) {
+  for (const nlohmann::json& of_rank : all) {
+    for (const nlohmann::json& text : of_rank) return text.get<std::string>();
+  }
+  return "";
+}
+
+PreflightLine ports_line(Gather& gather, const HostsOfRanks& hosts,
+                         const std::vector<RankFacts>& facts) {
+  std::unique_ptr<PortAnswer> mine;
+  const std::string text = token();
+  if (hosts.mine >= 0) mine = std::make_unique<PortAnswer>(text);
+  const auto answers = gather({mine ? mine->port() : 0, text}, "preflight ports");
+  std::vector<std::string> silent;
+  if (mine) silent = silent_hosts(hosts, facts, answers);
+  const std::string wrong = first_text(gather(silent, "preflight answers"));
+  if (wrong.empty()) {
+    return {.name = "ports",
+            .text = hosts.count() == 1 ? "one host: none between hosts"
+                                       : "each host answers each other one"};
+  }
+  return {false, "ports",
+          wrong +
+              "; expected an answer: let the hosts of the job talk TCP at all ports (a security "
+              "group that has itself as source, the hosts' firewalls)"};
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+PreflightLine folder_line(Gather& gather, const HostsOfRanks& hosts, const std::string& folder) {
+  const auto path_of = [&](std::size_t host) {
+    return std::filesystem::path(folder) / fmt::format(".zero_preflight_{}", host);
+  };
+  const auto self = static_cast<std::size_t>(std::max(hosts.mine, 0));
+  const std::string text = token();
+  std::vector<std::string> wrong;
+  std::error_code failed;
+  if (hosts.mine >= 0) {
+    std::filesystem::create_directories(folder, failed);
+    std::ofstream file(path_of(self));
+    if (!(file << text << std::flush)) {
+      wrong.push_back(fmt::format("{} cannot write {}: {}", hosts.names[self],
+                                  path_of(self).string(), std::generic_category().message(errno)));
+    }
+  }
+  const auto written = gather({text, wrong}, "preflight folder");
+  // A file system between hosts may keep names for seconds.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  for (std::size_t host = 0; hosts.mine >= 0 && wrong.empty() && host < hosts.names.size();
+       ++host) {
+    const nlohmann::json& other = written[static_cast<std::size_t>(hosts.first_ranks[host])];
+    if (!other.at(1).empty()) continue;  // it says so itself
+    const auto expected = other.at(0).get<std::string>();
+    while (read_file(path_of(host)) != expected && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    if (read_file(path_of(host)) == expected) continue;
+    wrong.push_back(fmt::format("{} does not see what {} wrote into {}", hosts.names[self],
+                                hosts.names[host], path_of(host).string()));
+  }
+  const std::string first = first_text(gather(wrong, "preflight files"));
+  if (hosts.mine >= 0) std::filesystem::remove(path_of(self), failed);
+  if (first.empty()) {
+    return {.name = "folder", .text = fmt::format("{}: each host sees the others' files", folder)};
+  }
+  return {false, "folder",
+          first +
+              "; expected a folder that all hosts share (NFS, Lustre, FSx, Filestore), under "
+              "one path"};
+}
+
+void add_links(Communicator& ranks, Device& device, const HostsOfRanks& hosts,
+               const PreflightQuestion& question, std::vector<PreflightLine>& lines) {
+  const std::vector<HostLink> links = measure_links(ranks, device, hosts, question);
+  lines.push_back(clocks_line(hosts, links));
+  lines.push_back(links_line(hosts, links));
+}
+
+/// NCCL needs what was checked before: where that is wrong it would only fail in words of its own.
+void add_links_of_gpus(Communicator& ranks, const HostsOfRanks& hosts,
+                       const PreflightQuestion& question, std::vector<PreflightLine>& lines) {
+  if (!std::ranges::all_of(lines, &PreflightLine::ok)) {
+    lines.push_back({false, "links", "not measured: first mend what is wrong above"});
+    return;
+  }
+  try {
+    const auto device = cuda::open({.index = cuda::index_of_rank(ranks.local_rank())});
+    if (ranks.size() == 1) return add_links(ranks, *device, hosts, question, lines);
+    const auto gpus = nccl::world({ranks.store(), ranks.rank(), ranks.size()}, *device, {});
+    add_links(*gpus, *device, hosts, question, lines);
+  } catch (const Error& error) {
+    lines.push_back({false, "links",
+                     fmt::format("{}; expected NCCL to connect all GPUs: NCCL_DEBUG=INFO says more",
+                                 error.what())});
+  }
+}
+
+}  // namespace
+
+std::vector<PreflightLine> preflight(Communicator& ranks, const PreflightQuestion& question) {
+  const auto device = cpu::open();
+  ranks.set_wait_limits({.timeout = question.patience});
+  Gather gather(ranks, *device);
+  std::vector<RankFacts> facts;
+  for (const nlohmann::json& each : gather(rank_facts(ranks, question), "preflight")) {
+    facts.push_back(each.get<RankFacts>());
+  }
+  std::vector<PreflightLine> lines = judge(facts, question);
+  const HostsOfRanks hosts = hosts_of(facts, ranks.rank());
+  lines.push_back(ports_line(gather, hosts, facts));
+  if (!question.folder.empty()) lines.push_back(folder_line(gather, hosts, question.folder));
+  if (question.device == DeviceKind::cuda) {
+    add_links_of_gpus(ranks, hosts, question, lines);
+  } else {
+    add_links(ranks, *device, hosts, question, lines);
+  }
+  return lines;
+}
+
+int run_preflight(const Start& start, const PreflightQuestion& question, int* argc, char*** argv) {
+  const auto body = [&](Communicator& ranks) {
+    try {
+      const std::vector<PreflightLine> lines = preflight(ranks, question);
+      for (const PreflightLine& line : lines) {
+        if (ranks.rank() == 0) print(line.shown() + "\n");
+      }
+      return std::ranges::all_of(lines, &PreflightLine::ok) ? 0 : 1;
+    } catch (const std::exception& error) {
+      end_job("zero_scale --check", error.what(), ranks.rank(), ranks.size());
+    }
+  };
+  const bool of_gpus = question.device == DeviceKind::cuda;
+  return run_ranks(start, of_gpus ? BetweenHosts::nccl : BetweenHosts::mpi, argc, argv, body,
+                   [](const std::string& line) { print_to_stderr(line + "\n"); });
+}
+
+}  // namespace zero

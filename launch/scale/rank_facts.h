@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "launch/scale/preflight_line.h"
+
+namespace zero {
+
+/// An address of a host on a network.
+struct HostAddress {
+  std::string interface;
+  std::string address;  ///< of IPv4, or a global one of IPv6
+
+  friend bool operator==(const HostAddress&, const HostAddress&) = default;
+};
+/// Those of this host, without the loopback's.
+std::vector<HostAddress> host_addresses();
+
+/// What one rank finds on its host.
+struct RankFacts {
+  static constexpr std::int64_t kUnlimited = -1;
+
+  std::string host{};
+  std::string version{};
+  std::string build{};
+  std::string mpi{};
+  std::string driver{};   ///< newest CUDA of the driver, "13.0" or "none"
+  std::string runtime{};  ///< CUDA of the build
+  std::string nccl{};
+  bool has_nccl = false;
+  int gpus = 0;        ///< that this process sees
+  std::string gpu{};   ///< the one that it takes, unique in the world; or why it has none
+  std::string kind{};  ///< its name
+  bool infiniband = false;
+  std::int64_t locked_memory = kUnlimited;  ///< that a process may lock
+  std::int64_t shared_memory = 0;           ///< of /dev/shm
+  std::vector<HostAddress> addresses{};
+};
+RankFacts rank_facts(const Communicator& ranks, const PreflightQuestion& question);
+
+void to_json(nlohmann::json& json, const RankFacts& facts);
+void from_json(const nlohmann::json& json, RankFacts& facts);
+
+/// What is right and wrong with the facts of all ranks, in rank order.
+std::vector<PreflightLine> judge(const std::vector<RankFacts>& ranks,
+                                 const PreflightQuestion& question);
+
+}  // namespace zero

@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/scale/scale_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <span>
+
+#include "base/host.h"
+#include "base/message_text.h"
+#include "launch/memory/nvidia_memory.h"
+#include "launch/process/process.h"
+#include "launch/rendezvous/cores.h"
+
+namespace zero {
+namespace {
+
+constexpr double kMebibyte = 1024.0 * 1024.0;
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+/// `git describe` of the tree around a program; empty where there is none.
+std::string commit_of(const std::string& program) {
+  const std::string folder = std::filesystem::path(program).parent_path().string();
+  try {
+    const Finished git = run_command({"git", "-C", folder.empty() ? "." : folder, "describe",
+                                      "--always", "--dirty", "--abbrev=12"});
+    return git.status == 0 ? printable_line(git.output.substr(0, git.output.find('\n')), 80) : "";
+  } catch (const Error&) {  // no git
+    return "";
+  }
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02} UTC", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min);
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+/// "| a | b |\n"
+std::string table_line(std::vector<std::string> cells) {
+  for (std::string& cell : cells) std::ranges::replace(cell, '|', '/');
+  return fmt::format("| {} |\n", fmt::join(cells, " | "));
+}
+
+std::vector<std::string> cells_of(const ScaleRow& row, bool with_predicted) {
+  std::vector<std::string> cells{row.point.text()};
+  if (row.measured()) {
+    const RunFigures& found = row.figures;
+    const double communication = found.communication_seconds;
+    cells.insert(cells.end(),
+                 {fmt::format("{:.0f}", row.median()),
+                  row.tokens_per_second.size() > 1 ? percent(row.spread) : "",
+                  row.efficiency > 0 ? fmt::format("{:.2f}", row.efficiency) : "",
+                  fmt::format("{:.1f}", 1e3 * found.step_seconds),
+                  fmt::format("{:.1f}", 1e3 * found.exposed_seconds),
+                  communication > 0 ? percent(found.hidden_seconds() / communication) : "",
+                  fmt::format("{:.1f}", static_cast<double>(found.used_bytes) / kMebibyte),
+                  fmt::format("{:.1f}", static_cast<double>(found.planned_bytes) / kMebibyte),
+                  row.flop_share > 0 ? percent(row.flop_share) : ""});
+  } else {
+    cells.resize(cells.size() + 9);
+  }
+  if (with_predicted) {
+    cells.push_back(row.predicted ? fmt::format("{:.0f}", row.predicted->tokens_per_second) : "");
+  }
+  std::string remarks = fmt::format("{}", fmt::join(row.remarks, "; "));
+  if (!row.failure.empty()) {
+    remarks = "FAILED: " + row.failure + (remarks.empty() ? "" : "; " + remarks);
+  } else if (!row.measured()) {
+    remarks = row.predicted ? "not measured" : "not measured yet";
+  }
+  cells.push_back(remarks);
+  return cells;
+}
+
+nlohmann::ordered_json row_json(const ScaleRow& row) {
+  nlohmann::ordered_json json{{"point", row.point.name()},
+                              {"scaling", name_of(row.point.scaling)},
+                              {"stage", row.point.stage},
+                              {"mesh", row.point.mesh.text()},
+                              {"world", row.point.world},
+                              {"hosts", row.hosts},
+                              {"tokens_per_second", row.tokens_per_second},
+                              {"median", nullptr},
+                              {"spread", row.spread},
+                              {"compute_units", row.units},
+                              {"efficiency", nullptr},
+                              {"efficiency_of", row.baseline},
+                              {"flop_share", nullptr},
+                              {"predicted", nullptr},
+                              {"remarks", row.remarks},
+                              {"failure", nullptr}};
+  if (row.measured()) json["median"] = row.figures.json();
+  if (row.efficiency > 0) json["efficiency"] = row.efficiency;
+  if (row.flop_share > 0) json["flop_share"] = row.flop_share;
+  if (!row.failure.empty()) json["failure"] = row.failure;
+  if (row.predicted) {
+    json["predicted"] = {{"tokens_per_second", row.predicted->tokens_per_second},
+                         {"communication_seconds", row.predicted->communication_seconds},
+                         {"exposed_communication_seconds", row.predicted->exposed_seconds},
+                         {"bytes", row.predicted->bytes}};
+  }
+  return json;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> facts_of_machine(const Sweep& sweep,
+                                                                  const std::string& program) {
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"date", utc_now()},
+      {"host", host_name()},
+      {"processor", fmt::format("{}, {} cores in use", processor_name(), usable_cores())}};
+  for (const GpuMemory& gpu : nvidia_memory().gpus) {
+    facts.emplace_back(fmt::format("GPU {}", gpu.index), gpu.name);
+  }
+  std::string versions = libraries_text(sweep.device);
+  std::ranges::replace(versions, '\n', ';');
+  facts.emplace_back("versions", versions);
+  const std::string commit = commit_of(program);
+  facts.emplace_back("commit", commit.empty() ? "not in a source tree" : commit);
+  return facts;
+}
+
+bool ScaleReport::failed() const {
+  return std::ranges::any_of(rows, [](const ScaleRow& row) { return !row.failure.empty(); });
+}
+
+nlohmann::ordered_json ScaleReport::json() const {
+  nlohmann::ordered_json facts;
+  for (const auto& [name, value] : machine) facts[name] = value;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ScaleRow& row : rows) list.push_back(row_json(row));
+  return {{"machine", facts},
+          {"launcher", name_of(launcher.kind)},
+          {"hosts", hosts_text(launcher.hosts)},
+          {"model", sweep.model_text},
+          {"sequence", sweep.sequence},
+          {"batch", sweep.batch},
+          {"dtype", name_of(sweep.dtype)},
+          {"device", sweep.device == DeviceKind::cuda ? "cuda" : "cpu"},
+          {"overrides", sweep.overrides},
+          {"repeats", repeats},
+          {"steps", sweep.steps},
+          {"peak_flop_per_second", peak.product_rate / peak.cores},
+          {"cores_of_a_host", peak.cores},
+          {"complete", complete},
+          {"left_out", left_out},
+          {"rows", list}};
+}
+
+std::vector<std::vector<std::string>> ScaleReport::table() const {
+  const bool predicted =
+      std::ranges::any_of(rows, [](const ScaleRow& row) { return row.predicted.has_value(); });
+  std::vector<std::vector<std::string>> all{{"point", "tokens/s", "spread", "of ideal", "step ms",
+                                             "exposed ms", "hidden", "MiB a rank", "planned",
+                                             "of peak"}};
+  if (predicted) all.front().emplace_back("predicted tokens/s");
+  all.front().emplace_back("remarks");
+  for (const ScaleRow& row : rows) all.push_back(cells_of(row, predicted));
+  return all;
+}
+
+std::string ScaleReport::markdown() const {
+  std::string text = fmt::format(
+      "# Scaling of {}\n\n{} in {}, sequences of {} tokens; strong: {} a step, weak: {} a rank; "
+      "--launcher {}{}\n\n",
+      sweep.model_text, sweep.device == DeviceKind::cuda ? "GPUs" : "CPUs", name_of(sweep.dtype),
+      sweep.sequence, sweep.batch, sweep.batch, name_of(launcher.kind),
+      launcher.hosts.empty() ? "" : ", hosts " + hosts_text(launcher.hosts));
+  if (!complete) text += "**Not complete: the sweep was stopped.**\n\n";
+  for (const auto& [name, value] : machine) text += fmt::format("- {}: {}\n", name, value);
+  text += "\n";
+  const std::vector<std::vector<std::string>> cells = table();
+  text += table_line(cells.front()) + "|---|";
+  for (std::size_t i = 2; i < cells.front().size(); ++i) text += "---:|";
+  text += "---|\n";
+  for (const auto& row : std::span(cells).subspan(1)) text += table_line(row);
+  text += fmt::format(
+      "\nMedians of {} run(s) of {} steps behind a warm-up of {}, taken in turns. Spread: largest "
+      "less least run, of the median. Of ideal: tokens/s for each {} over those of one process, or "
+      "of the smallest world measured. Hidden: of the first rank's communication, what compute did "
+      "not wait for. Of peak: FLOP of the model over the product rate measured here.\n",
+      repeats, sweep.steps, sweep.warmup, sweep.device == DeviceKind::cuda ? "GPU" : "core in use");
+  for (const std::string& line : left_out) text += fmt::format("\n- {}", line);
+  if (!left_out.empty()) text += "\n";
+  return text + fmt::format("\nRuns were started so:\n\n```sh\n{}```\n", commands);
+}
+
+void write_report(const ScaleReport& report, const std::string& folder) {
+  write_whole_file(
+      folder + "/report.json",
+      report.json().dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_whole_file(folder + "/report.md", printable_text(report.markdown()));
+  write_whole_file(folder + "/report.html", report.html());
+}
+
+}  // namespace zero

@@ -1,0 +1,255 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/host.h"
+#include "base/message_text.h"
+#include "launch/plan/model_choice.h"
+#include "launch/process/command_line.h"
+#include "launch/process/process.h"
+#include "launch/process/quantity.h"
+#include "launch/process/signals.h"
+#include "launch/scale/scale_report.h"
+#include "launch/telemetry/output.h"
+#include "launch/train/run_lock.h"
+
+namespace {
+
+constexpr int kTrouble = 1;  // a run failed, or the sweep could not be done
+
+struct Flags {
+  zero::Sweep sweep{.model_text = "gpt2-124m"};
+  std::vector<std::string> scalings{"strong", "weak"};
+  std::vector<std::string> meshes{"shard"};
+  std::string dtype = "bf16";
+  std::string device = "cpu";
+  bool no_baseline = false;
+
+  std::string launcher = "local";
+  std::string hosts{};
+  std::string hostfile{};
+  std::string agent{};
+  int port = 29500;
+  std::vector<std::string> launcher_flags{};
+
+  std::string program{};
+  std::string report{};
+  std::string peak{};
+  int repeats = 3;
+  double timeout = 600;
+  bool dry_run = false;
+};
+
+void add_question(CLI::App& app, Flags& flags) {
+  zero::Sweep& sweep = flags.sweep;
+  const auto list = [&](const char* name, auto& values, const char* help) {
+    return app.add_option(name, values, help)->delimiter(',')->capture_default_str();
+  };
+  const auto from_one = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
+  app.add_option("--model", sweep.model_text,
+                 "a published name, sizes (family=llama,layers=4,...) or a config.json, as "
+                 "zero_plan takes it; no weights are needed")
+      ->capture_default_str();
+  app.add_option("--sequence", sweep.sequence,
+                 "tokens of a sequence; default: the model's context, 1024 at most")
+      ->check(from_one);
+  app.add_option("--batch", sweep.batch,
+                 "sequences of a step: of one process; strong scaling keeps them, weak scaling "
+                 "gives every rank as many")
+      ->check(from_one)
+      ->capture_default_str();
+  app.add_option("--micro", sweep.micro,
+                 "most sequences of a rank at once; default: its whole share of a step")
+      ->check(from_one);
+  app.add_option("--dtype", flags.dtype, "that is computed in")
+      ->check(CLI::IsMember({"bf16", "fp16", "fp32"}))
+      ->capture_default_str();
+  app.add_option("--device", flags.device, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  list("--scaling", flags.scalings, "of strong,weak")->check(CLI::IsMember({"strong", "weak"}));
+  list("--worlds", sweep.worlds, "numbers of ranks")->check(CLI::Range(1, 1 << 20));
+  list("--stages", sweep.stages, "of 0,1,2,3")->check(CLI::Range(0, 3));
+  list("--meshes", flags.meshes, "of shard,tensor=N,replicate=N,replicate=N+tensor=N");
+  app.add_flag("--no-baseline", flags.no_baseline,
+               "measure no single process, which may lack the memory for the model: the smallest "
+               "world is the baseline");
+  app.add_option("--set", sweep.overrides, "key.path=value of zero_train's configuration")
+      ->allow_extra_args(false);
+  app.add_option("--steps", sweep.steps, "steps that a run measures")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--warmup", sweep.warmup, "steps before them")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+}
+
+void add_start(CLI::App& app, Flags& flags) {
+  app.add_option("--launcher", flags.launcher,
+                 "what starts the ranks: mpirun, srun, torchrun, or local, as threads of one "
+                 "process")
+      ->check(CLI::IsMember({"local", "mpirun", "srun", "torchrun"}))
+      ->capture_default_str();
+  CLI::Option* const hosts =
+      app.add_option("--hosts", flags.hosts,
+                     "hosts and the ranks each takes, a:8,b:8; worlds fill one before the next; "
+                     "default: this host alone");
+  app.add_option("--hostfile", flags.hostfile, "the same from a file: a slots=8, or a:8, a line")
+      ->excludes(hosts);
+  app.add_option("--agent", flags.agent,
+                 "that runs a command on another host (ssh), for mpirun and torchrun");
+  app.add_option("--port", flags.port, "at which torchrun's ranks of several hosts meet")
+      ->check(CLI::Range(1, 65'534))
+      ->capture_default_str();
+  app.add_option("--launcher-flag", flags.launcher_flags,
+                 "one more word for the launcher, as --launcher-flag=--mca; may be given again")
+      ->allow_extra_args(false);
+  app.add_option("--program", flags.program, "zero_train; default: the one beside zero_scale");
+  app.add_option("--repeats", flags.repeats, "runs of each point, in turns")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--timeout", flags.timeout, "seconds after which a run is ended")
+      ->check(CLI::Range(1.0, 1e7))
+      ->capture_default_str();
+  app.add_option("--peak", flags.peak,
+                 "FLOP/s of a GPU, or of a host's cores, as 989TFLOP/s; default: measured");
+  app.add_option("--report", flags.report,
+                 "folder for report.html, report.md, report.json and the runs, which all hosts "
+                 "see; a sweep that was cut goes on in it");
+  app.add_flag("--dry-run", flags.dry_run, "print the commands, and do nothing");
+  app.set_version_flag("--version", [] { return zero::version_text(); });
+}
+
+zero::Sweep sweep_of(const Flags& flags) {
+  zero::Sweep sweep = flags.sweep;
+  sweep.model = zero::model_of(sweep.model_text);
+  constexpr std::int64_t kUsualSequence = 1024;
+  if (sweep.sequence == 0) sweep.sequence = std::min(sweep.model.context, kUsualSequence);
+  sweep.scalings.clear();
+  for (const std::string& each : flags.scalings) {
+    sweep.scalings.push_back(each == "weak" ? zero::Scaling::weak : zero::Scaling::strong);
+  }
+  sweep.meshes.clear();
+  for (const std::string& each : flags.meshes) {
+    sweep.meshes.push_back(zero::SweepMesh::from(each));
+  }
+  sweep.baseline = !flags.no_baseline;
+  sweep.dtype = zero::dtype_from_name(flags.dtype);
+  sweep.device = flags.device == "cuda" ? zero::DeviceKind::cuda : zero::DeviceKind::cpu;
+  return sweep;
+}
+
+zero::Launcher launcher_of(const Flags& flags) {
+  zero::Launcher launcher{.kind = zero::launcher_kind(flags.launcher),
+                          .agent = flags.agent,
+                          .port = flags.port,
+                          .flags = flags.launcher_flags,
+                          .variables = zero::variables_to_forward(),
+                          .as_root = ::geteuid() == 0,
+                          .here = zero::host_name()};
+  if (!flags.hosts.empty()) launcher.hosts = zero::hosts_of_list(flags.hosts, "--hosts");
+  if (!flags.hostfile.empty()) launcher.hosts = zero::hosts_of_file(flags.hostfile);
+  return launcher;
+}
+
+std::string program_of(const Flags& flags) {
+  namespace fs = std::filesystem;
+  const fs::path own = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path program = flags.program.empty() ? own / "zero_train" : fs::path(flags.program);
+  ZERO_CHECK(fs::is_regular_file(program), "--program: found no file {}; build zero_train first",
+             program.string());
+  return fs::absolute(program).string();
+}
+
+/// Which signal asks for an end; 0: none.
+std::atomic<int> ending{0};
+
+/// Measures what is left of the sweep, and writes its report behind each run.
+int measure(const Flags& flags, const zero::SweepRunner::Options& options,
+            const std::vector<zero::ScalePoint>& points, zero::ScaleReport& report,
+            zero::Console& console) {
+  zero::SweepRunner runner(report.sweep, options, console);
+  report.commands = runner.commands_text(points);
+  report.machine = zero::facts_of_machine(report.sweep, options.program);
+  report.peak = runner.peak();
+  if (!flags.peak.empty()) report.peak.product_rate = zero::compute_rate(flags.peak, "--peak");
+  const auto keep = [&](const std::vector<zero::ScaleRun>& runs) {
+    report.rows = zero::scale_rows(report, points, runs);
+    zero::write_report(report, options.folder);
+  };
+  report.complete = false;
+  std::vector<zero::ScaleRun> runs;
+  if (ending == 0) runs = runner.run(points, keep);
+  report.complete = ending == 0;
+  keep(runs);
+  console.end_progress();
+  zero::print(zero::printable_text(report.markdown()));
+  zero::print(fmt::format("\n{0}/report.html, {0}/report.md, {0}/report.json\n", options.folder));
+  if (ending != 0) {
+    zero::print_error("zero_scale: ended by signal {}; what is measured stays in {}\n",
+                      ending.load(), options.folder);
+    return 128 + ending;
+  }
+  return report.failed() ? kTrouble : 0;
+}
+
+int act(const Flags& flags) {
+  zero::ScaleReport report{
+      .sweep = sweep_of(flags), .launcher = launcher_of(flags), .repeats = flags.repeats};
+  const std::vector<zero::ScalePoint> points = report.sweep.points(report.left_out);
+  report.sweep.check(points);
+  ZERO_CHECK(!flags.report.empty() || flags.dry_run,
+             "--report is missing; give a folder that all hosts see");
+  const std::string folder =
+      std::filesystem::absolute(flags.report.empty() ? "report" : flags.report).string();
+  zero::Console console(
+      stdout, zero::on_terminal() ? zero::Console::Mode::terminal : zero::Console::Mode::lines);
+  const zero::SweepRunner::Options options{.folder = folder,
+                                           .program = program_of(flags),
+                                           .launcher = report.launcher,
+                                           .repeats = flags.repeats,
+                                           .timeout = flags.timeout,
+                                           .stopped = [] { return ending != 0; }};
+  for (const std::string& line : report.left_out) console.line(line);
+  if (flags.dry_run) {
+    zero::print(zero::SweepRunner(report.sweep, options, console).commands_text(points));
+    return 0;
+  }
+  std::filesystem::create_directories(folder + "/runs");
+  const zero::RunLock lock({.key = "--report", .path = folder, .file = folder + "/.lock"});
+  // The run that goes on is ended, and what is measured stays.
+  const zero::SignalWatcher watcher([](int signal) {
+    if (signal != SIGUSR1) ending = signal;
+    return zero::SignalWatcher::AfterSignal::go_on;
+  });
+  return measure(flags, options, points, report, console);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Measures how training scales: zero_train at several worlds, stages and meshes, strong and "
+      "weak, started as a user starts it, each point several times in turns. Writes tables and a "
+      "page of charts.\n"
+      "  zero_scale --worlds 1,2,4,8 --device cuda --report scaling\n"
+      "  zero_scale --launcher mpirun --hosts a:8,b:8 --worlds 1,8,16 --device cuda --report S\n"
+      "Status: 0; 1 if a run failed, or nothing could be measured; 128 + a signal that ended it.",
+      "zero_scale"};
+  Flags flags;
+  add_question(app, flags);
+  add_start(app, flags);
+  return zero::run_program(app, argc, argv, {}, [&] { return act(flags); });
+}

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/launch/shell.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::Scratch;
+using testing::shell;
+
+const std::string kScale = ZERO_SCALE;
+const std::string kTiny =
+    " --model family=gpt2,layers=1,width=32,heads=2,context=32,vocabulary=256 --sequence 16 "
+    "--batch "
+    "4 --micro 2 --worlds 1,2 --stages 0,3 --scaling strong --repeats 2 --steps 3 --warmup 1 "
+    "--dtype fp32 "
+    "--set run.threads=1 ";
+
+TEST(ScaleProgram, MeasuresTwoWorldsAndGoesOn) {
+  const Scratch folder;
+  const std::string report = folder.path("report");
+  const Outcome first = shell(folder, kScale + kTiny + "--report " + report);
+  ASSERT_EQ(first.status, 0) << first.errors << first.out;
+  EXPECT_THAT(first.out, AllOf(HasSubstr("6/6 strong, stage 3, 2 ranks, run 2 of 2: "),
+                               HasSubstr("| one process |"), HasSubstr("report.html")));
+  const auto json = nlohmann::json::parse(testing::file_bytes(report + "/report.json"));
+  ASSERT_EQ(json["rows"].size(), 3U);
+  const auto& one = json["rows"][0];
+  const auto& sharded = json["rows"][2];
+  EXPECT_EQ(one["median"]["state_hash"], sharded["median"]["state_hash"]);
+  EXPECT_EQ(sharded["tokens_per_second"].size(), 2U);
+  EXPECT_GT(sharded["median"]["communication_seconds"].get<double>(), 0.0);
+  EXPECT_GT(sharded["flop_share"].get<double>(), 0.0);
+  EXPECT_TRUE(sharded["median"]["plan_exact"].get<bool>());
+  const Outcome again = shell(folder, kScale + kTiny + "--report " + report);
+  EXPECT_EQ(again.status, 0) << again.errors;
+  EXPECT_EQ(again.out.find("6/6"), std::string::npos) << again.out;  // nothing is run again
+}
+
+TEST(ScaleProgram, ARunThatFailsIsARowAndAStatus) {
+  const Scratch folder;
+  const Outcome outcome =
+      shell(folder, kScale + kTiny + "--set run.memory_limit=4KiB --report " + folder.path("r"));
+  EXPECT_EQ(outcome.status, 1) << outcome.out;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("| FAILED: zero_train: "), HasSubstr("memory_limit")));
+}
+
+TEST(ScaleProgram, PrintsCommandsAndRefusesWhatItCannotStart) {
+  const Scratch folder;
+  const Outcome dry = shell(folder, kScale + kTiny + "--dry-run --launcher mpirun --hosts a:1,b:1");
+  EXPECT_EQ(dry.status, 0) << dry.errors;
+  EXPECT_THAT(dry.out, AllOf(HasSubstr("# strong, stage 3, 2 ranks\nmpirun -np 2 "),
+                             HasSubstr(" --host a:1,b:1 "), HasSubstr("--set run.threads=1\n")));
+  const auto refused = [&](const std::string& flags, const std::string& text) {
+    const Outcome outcome = shell(folder, kScale + kTiny + flags);
+    EXPECT_EQ(outcome.status, 1) << flags;
+    EXPECT_THAT(outcome.errors, HasSubstr("zero_scale: " + text)) << flags;
+  };
+  refused("", "--report is missing");
+  refused("--dry-run --launcher mpirun --hosts a:1", "--worlds: found 2, expected at most the 1");
+  refused("--dry-run --repeat 3", "");
+  refused("--dry-run --set run.device=cuda", "--set run.device=cuda: the sweep sets run.device");
+}
+
+}  // namespace
+}  // namespace zero
