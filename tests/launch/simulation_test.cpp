@@ -52,7 +52,9 @@ TEST(Simulation, SendsTheBytesOfTheFormulasAtManyRanks) {
     const std::int64_t once = all / kWorld * (kWorld - 1);
     EXPECT_EQ(sent.of(Operation::all_reduce), (stage == 0 ? 2 * once : 0) + norm);
     EXPECT_EQ(sent.of(Operation::reduce_scatter), stage == 0 ? 0 : once);
-    if (stage < 3) EXPECT_EQ(sent.of(Operation::all_gather), stage == 0 ? 0 : once);
+    if (stage < 3) {
+      EXPECT_EQ(sent.of(Operation::all_gather), stage == 0 ? 0 : once);
+    }
     EXPECT_EQ(sent.of(Operation::all_gather), plan.traffic.total().of(Operation::all_gather));
     EXPECT_LE(sent.of(Operation::all_gather), 2 * once) << "at most forward and backward";
   }
