@@ -49,8 +49,8 @@ struct Simulation {
   double tokens = 0;      ///< of a step
   double flop_share = 0;  ///< FLOP of a step, without recompute, over what all devices' peaks allow
   std::vector<SimulatedRank> ranks{};  ///< the slowest first
-  std::int64_t bytes = 0;            ///< of the fullest of them, as a limit of memory bounds it
-  std::string limited_by{};          ///< "products", "links between hosts", ...
+  std::int64_t bytes = 0;              ///< of the fullest of them, as a limit of memory bounds it
+  std::string limited_by{};            ///< "products", "links between hosts", ...
   std::optional<Failures> failures{};
   std::string trace{};  ///< a document for Perfetto; empty: not asked for
 

@@ -40,6 +40,7 @@ std::string exposed_text(const SimulatedRank& rank) {
 }
 
 std::string traffic_text(const SimulatedRank& rank, const MeshShape& mesh) {
+  if (rank.traffic.total().total() == 0) return "";
   std::string text = "\nbytes one rank sends in a step\n";
   const auto add = [&](const TrafficCounter& sent, std::string_view along) {
     for (const Operation operation :
@@ -62,8 +63,8 @@ std::string failures_text(const Failures& failures) {
   return fmt::format(
       "\na failure in {}, {} a checkpoint, {} to restart: save every {} of training, and {:.2f} % "
       "of the time is training that is kept\n",
-      duration_text(failures.between), milliseconds(failures.save), duration_text(failures.restart),
-      duration_text(interval), 100 * failures.goodput(interval));
+      duration_text(failures.between), duration_text(failures.save),
+      duration_text(failures.restart), duration_text(interval), 100 * failures.goodput(interval));
 }
 
 }  // namespace

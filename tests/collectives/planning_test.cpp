@@ -6,6 +6,8 @@
 #include "collectives/collective_backend.h"
 #include "collectives/host_values.h"
 #include "collectives/in_process_store.h"
+#include "collectives/mesh.h"
+#include "device/planning/clock.h"
 #include "tests/errors.h"
 
 namespace zero::test {
@@ -101,6 +103,74 @@ TEST(PlanningCommunicator, OfGpusTakesWhatNcclsTake) {
   const Buffer plain = threads->allocate(*device, 2 * kMiB, DType::u8, MemoryClass::other, "d");
   EXPECT_EQ(device->device_bytes().adopted, 4 * kMiB);
   EXPECT_EQ(device->device_bytes().arenas[7], (3 + 2) * kMiB + kMiB / 4);
+}
+
+/// Every collective takes a second; keeps what was asked.
+class OneSecond final : public planning::CollectiveTimes {
+ public:
+  double end(const planning::PlannedCollective& collective, double begin) override {
+    operations.push_back(collective.operation);
+    ranks = collective.ranks;
+    total_bytes = collective.total_bytes;
+    own_bytes = collective.own_bytes;
+    shared = collective.to_shared_memory;
+    return begin + 1;
+  }
+  std::vector<Operation> operations;
+  std::vector<int> ranks;
+  std::int64_t total_bytes = 0;
+  std::int64_t own_bytes = 0;
+  bool shared = false;
+};
+/// Other work takes no time.
+class NoTime final : public planning::WorkTimes {
+  double seconds(Lane, std::string_view, std::int64_t) override { return 0; }
+};
+
+TEST(PlanningCommunicator, TakesTimeOnStreamsWithAClock) {
+  NoTime work;
+  OneSecond times;
+  const auto device = planning::open({.times = &work, .inline_compute = true}, 1, MemorySpace::host,
+                                     DeviceKind::cpu);
+  const auto all = planning::communicator(13, 24, BackendKind::host, device.get(), &times);
+  Mesh mesh(*all, {2, 4, 3});
+  Stream& stream = device->communication();
+  const Mark begin = stream.mark();
+  const View full(reinterpret_cast<void*>(1 << 20), 64, DType::bf16, device.get());
+  const Slices slices = Slices::even(full, 4);
+  mesh.shard().all_gather(slices.of(mesh.shard().rank()), slices, stream, {"h.0", {}});
+  EXPECT_EQ(times.ranks, (std::vector<int>{13, 16, 19, 22}));
+  EXPECT_EQ(times.total_bytes, 128);
+  EXPECT_EQ(times.own_bytes, 0) << "in place";
+  EXPECT_FALSE(times.shared);
+  mesh.tensor().barrier(stream, {"h.0", {}});
+  EXPECT_EQ(times.ranks, (std::vector<int>{12, 13, 14}));
+  mesh.replicate().barrier(stream, {"h.0", {}});
+  EXPECT_EQ(times.ranks, (std::vector<int>{1, 13}));
+  mesh.split(Axis::tensor, {0, 1, 2}).barrier(stream, {"h.0", {}});
+  EXPECT_EQ(times.ranks, (std::vector<int>{12, 13}));
+  device->compute().wait(stream.record());
+  EXPECT_EQ(device->compute().waited_seconds(), 4);
+  EXPECT_EQ(stream.mark().seconds_since(begin), 4);
+  EXPECT_EQ(times.operations.size(), 4);
+
+  const SharedBuffer window =
+      mesh.shard().allocate_shared(*device, 64, DType::bf16, MemoryClass::gathered, "windows");
+  const Slices part = Slices::even(window.buffer.slice(32, 16), 4);
+  mesh.shard().all_gather(slices.of(0).slice(0, 4), part, stream, {"h.1", {}});
+  EXPECT_TRUE(times.shared);
+  EXPECT_EQ(times.own_bytes, 8);
+}
+
+TEST(PlanningCommunicator, RefusesToTimeAStreamWithoutAClock) {
+  OneSecond times;
+  const auto device = planning::open();
+  const auto all = planning::communicator(0, 2, BackendKind::host, device.get(), &times);
+  EXPECT_EQ(error_of([&] {
+              all->barrier(device->compute(), {"x", {}});
+            }),
+            "[rank 0] barrier: its time is asked for on a stream without a virtual clock; open the "
+            "planning device with one");
 }
 
 TEST(World, OfAProcessWithoutALauncherIsOneRank) {

@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "launch/simulate/goodput.h"
+#include "launch/simulate/link_times.h"
+#include "launch/simulate/operation_rates.h"
+#include "launch/simulate/rank_times.h"
+#include "tests/errors.h"
+
+// The parts of a simulation, by figures that are worked out by hand.
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+Machine two_level() {
+  Machine machine{.hosts = 4, .devices = 4, .memory = 1, .source = "c.json"};
+  machine.within_host = 100;
+  machine.between_hosts = 10;
+  machine.times.within_host_latency = 1;
+  machine.times.between_hosts_latency = 5;
+  machine.times.memory_bandwidth = 1e18;
+  return machine;
+}
+
+std::vector<int> every(int step, int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) ranks[static_cast<std::size_t>(i)] = i * step;
+  return ranks;
+}
+
+LinkTimes::Cost cost(const Machine& machine, BackendKind backend, Operation operation,
+                     const std::vector<int>& ranks, std::int64_t bytes) {
+  LinkTimes links(machine, {.world = machine.world(), .backend = backend});
+  return links.cost({.operation = operation, .total_bytes = bytes, .ranks = ranks});
+}
+
+TEST(LinkTimes, FindsWhereAGroupIs) {
+  Machine machine = two_level();
+  machine.times.hosts_of_switch = 2;
+  const LinkTimes links(machine, {.world = 16});
+  const GroupSpread all = links.spread(every(1, 16));
+  EXPECT_EQ(all.hosts, 4);
+  EXPECT_EQ(all.switches, 2);
+  EXPECT_EQ(all.of_host, 4);
+  EXPECT_EQ(all.of_switch, 8);
+  const GroupSpread one_a_host = links.spread(every(4, 4));
+  EXPECT_EQ(one_a_host.hosts, 4);
+  EXPECT_EQ(one_a_host.of_host, 1);
+  EXPECT_EQ(one_a_host.of_switch, 2);
+}
+
+TEST(LinkTimes, OfARingIsItsSlowestLevelAndItsHops) {
+  const Machine machine = two_level();
+  const auto nccl = BackendKind::nccl;
+  // 3/4 of 400 bytes at 100 a second; 3 hops of a second.
+  const auto within = cost(machine, nccl, Operation::all_gather, every(1, 4), 400);
+  EXPECT_EQ(within.transfer, 3);
+  EXPECT_EQ(within.latency, 3);
+  // 15/16 of 1600 bytes leave a host through 4 devices, at 10 each; 3 of 15 hops leave a host.
+  const auto across = cost(machine, nccl, Operation::all_gather, every(1, 16), 1600);
+  EXPECT_EQ(across.transfer, 37.5);
+  EXPECT_EQ(across.level, LinkLevel::between_hosts);
+  EXPECT_EQ(across.latency, 12 + 3 * 5);
+  // One rank of each host: a device carries all of its group.
+  EXPECT_EQ(cost(machine, nccl, Operation::all_gather, every(4, 4), 400).transfer, 30);
+}
+
+TEST(LinkTimes, OfAHostsLinkIsShared) {
+  Machine machine = two_level();
+  machine.times.of_host = 20;  // in place of 4 x 10
+  EXPECT_EQ(cost(machine, BackendKind::nccl, Operation::all_gather, every(4, 4), 400).transfer, 60);
+  EXPECT_EQ(cost(machine, BackendKind::nccl, Operation::all_gather, every(1, 16), 1600).transfer,
+            75);
+}
+
+TEST(LinkTimes, OfExactSumsIsADirectExchange) {
+  Machine machine = two_level();
+  machine.times.message = 0.5;
+  // A slice of 100 bytes to each of 12 ranks of other hosts; 15 messages.
+  const auto exact =
+      cost(machine, BackendKind::nccl, Operation::reduce_scatter, every(1, 16), 1600);
+  EXPECT_EQ(exact.transfer, 120);
+  EXPECT_EQ(exact.latency, 5 + 7.5);
+  EXPECT_EQ(
+      cost(machine, BackendKind::nccl_fast, Operation::reduce_scatter, every(1, 16), 1600).transfer,
+      37.5);
+}
+
+TEST(LinkTimes, OfOneHostsCpusCopiesInMemory) {
+  const Machine machine = two_level();
+  const auto host = BackendKind::host;
+  EXPECT_EQ(cost(machine, host, Operation::all_gather, every(1, 4), 40000).transfer, 400);
+  EXPECT_EQ(cost(machine, host, Operation::barrier, every(1, 4), 0).seconds(), 1);
+  LinkTimes links(machine, {.world = 4, .backend = host});
+  const std::vector<int> ranks = every(1, 4);
+  const auto shared = links.cost({.operation = Operation::all_gather,
+                                  .total_bytes = 40000,
+                                  .own_bytes = 10000,
+                                  .to_shared_memory = true,
+                                  .ranks = ranks});
+  EXPECT_EQ(shared.transfer, 100) << "each rank writes its slice once";
+}
+
+TEST(Meetings, BeginWhenTheLastComes) {
+  Meetings meetings({0, 1});
+  EXPECT_EQ(meetings.latest({0, 2, 4}, 7), 7) << "no other rank of it is simulated";
+  double other = 0;
+  {
+    const std::jthread thread([&] {
+      other = meetings.latest({0, 1}, 5);
+      meetings.latest({0, 1}, 9);
+    });
+    EXPECT_EQ(meetings.latest({0, 1}, 3), 5);
+    EXPECT_EQ(meetings.latest({0, 1}, 6), 9);
+  }
+  EXPECT_EQ(other, 5);
+  meetings.fail();
+  EXPECT_THAT(error_of([&] { meetings.latest({0, 1}, 1); }), HasSubstr("has failed"));
+}
+
+TEST(Cores, AreSharedByTheRanksOfAHost) {
+  const CoreShare enough = CoreShare::of(8, 2, 3);
+  EXPECT_EQ(enough.compute_slowdown, 1);
+  EXPECT_EQ(enough.compute_share, 1) << "each rank has a core for its communication";
+  EXPECT_EQ(CoreShare::of(2, 2, 1).compute_share, 0) << "one core for both";
+  EXPECT_EQ(CoreShare::of(2, 1, 2).compute_share, 0.5);
+  const CoreShare crowded = CoreShare::of(2, 8, 1);
+  EXPECT_EQ(crowded.compute_slowdown, 4);
+  EXPECT_EQ(crowded.copy_slowdown, 4);
+  EXPECT_EQ(CoreShare::of(0, 8, 1).compute_share, 1);
+}
+
+TEST(OperationRates, AreInterpolatedBetweenSizes) {
+  const auto rates = OperationRates::of(nlohmann::json::parse(R"([
+        {"section": "ops", "name": "linear_forward 8x8", "dtype": "bf16", "bytes": 100,
+         "value": 1e-9, "unit": "GFLOP/s"},
+        {"section": "ops", "name": "linear_forward 80x80", "dtype": "bf16", "bytes": 10000,
+         "value": 1e-7, "unit": "GFLOP/s"},
+        {"section": "ops", "name": "adamw", "dtype": "bf16", "bytes": 50, "value": 2e-9,
+         "unit": "GB/s"}])"),
+                                        "ops.json");
+  const auto seconds = [&](const char* name, double flop, double bytes) {
+    return rates.seconds({name, flop, bytes}, DType::bf16).value_or(-1);
+  };
+  EXPECT_DOUBLE_EQ(seconds("linear_forward 9x9", 30, 100), 30);
+  EXPECT_DOUBLE_EQ(seconds("linear_forward 9x9", 30, 1000), 3) << "10 FLOP/s halfway";
+  EXPECT_DOUBLE_EQ(seconds("linear_forward 9x9", 300, 1e9), 3) << "beyond the largest";
+  EXPECT_DOUBLE_EQ(seconds("adamw", 0, 80), 40);
+  EXPECT_EQ(seconds("gelu_forward", 1, 1), -1);
+  EXPECT_FALSE(rates.seconds({"adamw", 0, 80}, DType::fp32).has_value());
+}
+
+TEST(OperationRates, AreThoseOfAProfile) {
+  const auto rates = OperationRates::of(nlohmann::json::parse(R"({"profile": {"work": [
+        {"name": "norm", "calls": 4, "seconds": 2, "flop": 0, "bytes": 400},
+        {"name": "convert", "calls": 4, "seconds": 2, "flop": 0, "bytes": 0}]}})"),
+                                        "log");
+  EXPECT_DOUBLE_EQ(rates.seconds({"norm", 0, 100}, DType::bf16).value(), 0.5);
+  const auto refusal = [](const char* text) {
+    return error_of([&] { OperationRates::of(nlohmann::json::parse(text), "ops.json"); });
+  };
+  EXPECT_THAT(refusal("[]"), HasSubstr("ops.json: found no rate of any operation, expected"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("ops.json: found {}, expected the rows of zero_bench"));
+  EXPECT_THAT(refusal(R"([{"section": "ops", "unit": "GB/s", "value": "x"}])"),
+              HasSubstr("ops.json: row 0: value: found \"x\", expected a number"));
+}
+
+TEST(Goodput, IsGreatestAtTheBestInterval) {
+  for (const double save : {1.0, 60.0, 3000.0}) {
+    const Failures failures{.between = 36000, .save = save, .restart = 600};
+    const double best = failures.best_interval();
+    EXPECT_GT(failures.goodput(best), failures.goodput(best * 1.001));
+    EXPECT_GT(failures.goodput(best), failures.goodput(best / 1.001));
+  }
+  // Young's first order: sqrt(2 * save * between).
+  const Failures rare{.between = 1e9, .save = 10, .restart = 0};
+  EXPECT_NEAR(rare.best_interval() / std::sqrt(2 * 10 * 1e9), 1, 1e-3);
+  EXPECT_GT(rare.goodput(rare.best_interval()), 0.999);
+}
+
+}  // namespace
+}  // namespace zero::testing

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/simulate/simulation.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/step_sums.h"
+#include "launch/config/configuration.h"
+#include "launch/simulate/simulate_program.h"
+#include "launch/simulate/simulation_report.h"
+#include "tests/errors.h"
+#include "tests/launch/config_with.h"
+
+// A step on a virtual clock.
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Hosts of 8 devices; the rates are those of no real machine.
+Machine cluster(int hosts, const std::string& between = "40GB/s", const std::string& more = "") {
+  const std::string text = fmt::format(
+      R"({{"hosts": {}, "devices": 8, "kind": "cpu", "memory": "80GB", "compute": "100TFLOP/s",
+           "compute_fp32": "50TFLOP/s", "memory_bandwidth": "2TB/s",
+           "links": {{"within_host": {{"bandwidth": "300GB/s", "latency": "3us"}},
+                      "between_hosts": {{"bandwidth": "{}", "latency": "10us"}}}}{}}})",
+      hosts, between, more);
+  return machine_of(parse_json_text(text, "c.json"), "c.json");
+}
+
+TrainConfig config_of(int stage, int world, std::vector<std::string> more = {}) {
+  more.insert(more.end(),
+              {"run.threads=1", "run.device=cpu", fmt::format("zero_optimization.stage={}", stage),
+               "train_batch_size=null", "train_micro_batch_size_per_gpu=1"});
+  return config_with(more, world);
+}
+
+/// One rank of N sends (N - 1) / N of all P elements, padded, for each gather and each reduction.
+TEST(Simulation, SendsTheBytesOfTheFormulasAtManyRanks) {
+  constexpr int kWorld = 1024;
+  const std::int64_t norm = Communicator::sent_bytes(
+      Operation::all_reduce, StepSums::kCount * size_of(DType::i64), kWorld);
+  for (int stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    const TrainConfig config =
+        config_of(stage, kWorld, {"zero_optimization.stage3_param_persistence_threshold=0"});
+    const TrafficCounter sent = simulate(config, cluster(128)).slowest().traffic.total();
+    const Plan plan = make_plan(config, BackendKind::mpi);
+    const std::int64_t all = (plan.parameters + plan.padding) * size_of(config.engine.compute);
+    const std::int64_t once = all / kWorld * (kWorld - 1);
+    EXPECT_EQ(sent.of(Operation::all_reduce), (stage == 0 ? 2 * once : 0) + norm);
+    EXPECT_EQ(sent.of(Operation::reduce_scatter), stage == 0 ? 0 : once);
+    if (stage < 3) {
+      EXPECT_EQ(sent.of(Operation::all_gather), stage == 0 ? 0 : once);
+    }
+    EXPECT_EQ(sent.of(Operation::all_gather), plan.traffic.total().of(Operation::all_gather));
+    EXPECT_LE(sent.of(Operation::all_gather), 2 * once) << "at most forward and backward";
+  }
+}
+
+TEST(Simulation, LeavesThePlanAsItIs) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    const TrainConfig config = config_of(stage, 16);
+    const Simulation simulation = simulate(config, cluster(2));
+    EXPECT_EQ(simulation.slowest().memory, plan_memory(config, 0, 16, BackendKind::mpi));
+  }
+}
+
+TEST(Simulation, IsNoSlowerOverFasterLinks) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    double last = 1e9;
+    for (const char* between : {"1MB/s", "10MB/s", "100MB/s", "1GB/s", "10GB/s"}) {
+      const double seconds = simulate(config_of(stage, 16), cluster(2, between)).step_seconds;
+      EXPECT_LE(seconds, last) << stage << " " << between;
+      last = seconds;
+    }
+  }
+}
+
+TEST(Simulation, HidesStage3sGathersBehindComputeOverAFastLinkAlone) {
+  const std::vector<std::string> wide{"model.width=512", "model.context=512",
+                                      "data.sequence_length=512"};
+  const auto exposed_at_blocks = [&](const Machine& machine) {
+    const SimulatedRank rank = simulate(config_of(3, 16, wide), machine).slowest();
+    const auto found = rank.exposed.find("h.*");
+    return found == rank.exposed.end() ? 0 : found->second / rank.step_seconds;
+  };
+  EXPECT_GT(exposed_at_blocks(cluster(2, "1MB/s")), 0.3);
+  Machine fast = cluster(2, "100TB/s");
+  fast.within_host = 1e14;
+  fast.times.within_host_latency = fast.times.between_hosts_latency = 0;
+  EXPECT_LT(exposed_at_blocks(fast), 0.05);
+}
+
+TEST(Simulation, GivesItsTimeToItsParts) {
+  const Simulation simulation = simulate(config_of(3, 16), cluster(2, "1MB/s"));
+  const SimulatedRank& rank = simulation.slowest();
+  EXPECT_NEAR(
+      rank.compute.arithmetic + rank.compute.memory + rank.exposed_seconds + rank.other_seconds(),
+      simulation.step_seconds, 1e-9);
+  EXPECT_EQ(simulation.limited_by, "links between hosts");
+  EXPECT_EQ(simulation.tokens_per_second(), 16 * 32 / simulation.step_seconds);
+  double by_unit = 0;
+  for (const auto& [kind, seconds] : rank.exposed) by_unit += seconds;
+  EXPECT_NEAR(by_unit, rank.exposed_seconds, 1e-9);
+  EXPECT_THAT(text_of(simulation), HasSubstr("limited by links between hosts"));
+  EXPECT_EQ(json_of(simulation)["world"], 16);
+}
+
+TEST(Simulation, OfTensorRanksWithUnevenSlicesWaitsForTheSlowest) {
+  const TrainConfig config = config_of(0, 6, {"mesh.tensor=3"});
+  const Simulation simulation = simulate(config, cluster(1));
+  ASSERT_EQ(simulation.ranks.size(), 2) << "4 heads over 3 ranks: 2, 1, 1";
+  EXPECT_EQ(simulation.ranks[0].stands_for + simulation.ranks[1].stands_for, 6);
+  EXPECT_NEAR(simulation.ranks[0].step_seconds, simulation.ranks[1].step_seconds,
+              0.01 * simulation.step_seconds)
+      << "they meet in every layer";
+}
+
+TEST(Simulation, WritesATraceOfVirtualTime) {
+  const TrainConfig config = config_of(3, 16, {"run.trace=trace.json"});
+  const Simulation simulation = simulate(config, cluster(2));
+  const auto trace = nlohmann::json::parse(simulation.trace);
+  double step = 0;
+  bool gathers = false;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("name") == "step 1") step = event.at("dur").get<double>() * 1e-6;
+    gathers = gathers || event.at("name").get<std::string>().starts_with("all_gather(h.");
+  }
+  EXPECT_NEAR(step, simulation.step_seconds, 1e-6);
+  EXPECT_TRUE(gathers);
+}
+
+TEST(Simulation, NeedsTheFiguresOfItsMachine) {
+  Machine machine = cluster(2);
+  const auto refusal = [&](int world) {
+    return error_of([&] { simulate(config_of(3, world), machine); });
+  };
+  EXPECT_THAT(refusal(17), HasSubstr("c.json: 2 x 8 (hosts x devices) are 16 devices, expected at "
+                                     "least one for each of the 17 ranks; set hosts to 3"));
+  machine.between_hosts = 0;
+  EXPECT_THAT(refusal(16), HasSubstr("c.json: links.between_hosts is missing"));
+  EXPECT_EQ(refusal(8), "no error") << "one host needs no such link";
+  machine.times.memory_bandwidth = 0;
+  EXPECT_THAT(refusal(8), HasSubstr("c.json: memory_bandwidth is missing"));
+  machine.kind = DeviceKind::cuda;
+  EXPECT_THAT(refusal(8), HasSubstr("c.json: kind is \"gpu\", and run.device \"cpu\""));
+}
+
+TEST(ClusterFile, RefusesBadKeysOfSimulations) {
+  const auto refusal = [](const std::string& more) {
+    return error_of([&] { cluster(2, "40GB/s", more); });
+  };
+  EXPECT_THAT(refusal(R"(, "shares": {"product": 0.5})"),
+              HasSubstr("c.json: there is no key \"shares.product\": did you mean \"products\"?"));
+  EXPECT_THAT(
+      refusal(R"(, "shares": {"products": 1.5})"),
+      HasSubstr("c.json: shares.products: found 1.5, expected a number above 0, at most 1"));
+  EXPECT_THAT(refusal(R"(, "submit": 4)"),
+              HasSubstr("c.json: submit: found 4, expected a text with a unit, such as \"5us\""));
+  EXPECT_THAT(refusal(R"(, "submit": "4")"),
+              HasSubstr("c.json: submit: found \"4\" without a unit"));
+  EXPECT_THAT(refusal(R"(, "failures": {"between": "3000h"})"),
+              HasSubstr("c.json: failures.save is missing"));
+  EXPECT_THAT(refusal(R"(, "cores": 0)"), HasSubstr("c.json: cores: found 0, expected a whole"));
+}
+
+TEST(SimulateFlag, NamesRanksAndCluster) {
+  const SimulateFlag flag = SimulateFlag::from("ranks=1024,cluster=a b.json");
+  EXPECT_EQ(flag.ranks, 1024);
+  EXPECT_EQ(flag.cluster, "a b.json");
+  EXPECT_EQ(SimulateFlag::from("cluster=c.json").ranks, 0);
+  const auto refusal = [](const char* text) { return error_of([&] { SimulateFlag::from(text); }); };
+  for (const char* wrong : {"ranks=0,cluster=c", "ranks=1x,cluster=c", "rank=1,cluster=c", "8",
+                            "cluster=", "ranks=99999999,cluster=c"}) {
+    EXPECT_THAT(refusal(wrong), HasSubstr("expected ranks=N (1 to 16384) or cluster=FILE"))
+        << wrong;
+  }
+  EXPECT_THAT(refusal("ranks=8"), HasSubstr("found \"ranks=8\" without cluster=FILE"));
+}
+
+}  // namespace
+}  // namespace zero::testing
