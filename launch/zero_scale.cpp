@@ -54,6 +54,7 @@ struct Flags {
   std::string program{};
   std::string report{};
   std::string peak{};
+  std::string simulate{};
   int repeats = 3;
   double timeout = 600;
   bool dry_run = false;
@@ -125,8 +126,11 @@ void add_start(CLI::App& app, Flags& flags) {
                  "one more word for the launcher, as --launcher-flag=--mca; may be given again")
       ->allow_extra_args(false);
   app.add_option("--program", flags.program, "zero_train; default: the one beside zero_scale");
+  app.add_option("--simulate", flags.simulate,
+                 "a cluster file (docs/simulator.md): each point is predicted too, for the report; "
+                 "with --repeats 0 nothing is run");
   app.add_option("--repeats", flags.repeats, "runs of each point, in turns")
-      ->check(CLI::Range(1, 1000))
+      ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   app.add_option("--timeout", flags.timeout, "seconds after which a run is ended")
       ->check(CLI::Range(1.0, 1e7))
@@ -184,6 +188,22 @@ std::string program_of(const Flags& flags) {
   return fs::absolute(program).string();
 }
 
+/// The cluster of --simulate, on which every point has its place.
+zero::Machine machine_of_sweep(const Flags& flags, const zero::Sweep& sweep,
+                               const std::vector<zero::ScalePoint>& points) {
+  zero::Machine machine = zero::read_cluster(flags.simulate);
+  zero::check(machine);
+  ZERO_CHECK(machine.kind == sweep.device,
+             "--simulate {}: kind is {}, expected that of --device {}", flags.simulate,
+             machine.kind == zero::DeviceKind::cuda ? "gpu" : "cpu", flags.device);
+  for (const zero::ScalePoint& point : points) {
+    ZERO_CHECK(point.world <= machine.world(),
+               "--simulate {}: {} devices, expected at least the {} ranks of --worlds",
+               flags.simulate, machine.world(), point.world);
+  }
+  return machine;
+}
+
 /// Which signal asks for an end; 0: none.
 std::atomic<int> ending{0};
 
@@ -194,7 +214,7 @@ int measure(const Flags& flags, const zero::SweepRunner::Options& options,
   zero::SweepRunner runner(report.sweep, options, console);
   report.commands = runner.commands_text(points);
   report.machine = zero::facts_of_machine(report.sweep, options.program);
-  report.peak = runner.peak();
+  if (flags.repeats > 0) report.peak = runner.peak();
   if (!flags.peak.empty()) report.peak.product_rate = zero::compute_rate(flags.peak, "--peak");
   const auto keep = [&](const std::vector<zero::ScaleRun>& runs) {
     report.rows = zero::scale_rows(report, points, runs);
@@ -221,6 +241,12 @@ int act(const Flags& flags) {
       .sweep = sweep_of(flags), .launcher = launcher_of(flags), .repeats = flags.repeats};
   const std::vector<zero::ScalePoint> points = report.sweep.points(report.left_out);
   report.sweep.check(points);
+  ZERO_CHECK(flags.repeats > 0 || !flags.simulate.empty(),
+             "--repeats 0: nothing would be measured; give --simulate FILE, or a number from 1");
+  if (!flags.simulate.empty()) {
+    const zero::Machine machine = machine_of_sweep(flags, report.sweep, points);
+    report.predictions = zero::predict(report.sweep, points, machine);
+  }
   ZERO_CHECK(!flags.report.empty() || flags.dry_run,
              "--report is missing; give a folder that all hosts see");
   const std::string folder =

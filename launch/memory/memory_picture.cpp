@@ -18,6 +18,7 @@
 #include "launch/data/new_file.h"
 #include "launch/memory/memory_report.h"
 #include "launch/memory/memory_text.h"
+#include "launch/telemetry/page.h"
 
 namespace zero {
 namespace {
@@ -31,39 +32,11 @@ constexpr int kBottom = 366;
 constexpr int kPhases = 378;
 constexpr int kTimeAxis = 414;
 
-/// By which a picture is told from other files.
-constexpr std::string_view kPageBegin =
-    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-    "<meta name=\"generator\" content=\"zero_memory\"/>\n"
-    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n";
-
 /// A colour for each class of memory and each phase by its name (a phase's first word), legible on
 /// light paper and on dark.
 constexpr std::string_view kStyle = R"(
-:root { color-scheme: light dark;
-  --ink: #1b1f24; --paper: #ffffff; --grid: #d5d9df; --dim: #59616b; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8eaed; --paper: #16191d; --grid: #3a4048; --dim: #a3abb5; }
-}
-body { margin: 1.5rem auto; max-width: 62rem; padding: 0 1rem; background: var(--paper);
-  color: var(--ink); font: 15px/1.45 system-ui, sans-serif; }
-h1 { font-size: 1.1rem; overflow-wrap: anywhere; }
-h2 { font-size: 1rem; margin: 1.4rem 0 0.4rem; }
-svg { width: 100%; height: auto; display: block; }
-svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
-.left { text-anchor: start; } .middle { text-anchor: middle; } .right { text-anchor: end; }
-.grid { stroke: var(--grid); stroke-width: 1; }
 .mark { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 3 3; }
-path, rect { fill: var(--of); }
-path { stroke: var(--paper); stroke-width: 0.6; }
-.legend { margin: 0.3rem 0; color: var(--dim); font-size: 13px; }
-.legend span { display: inline-block; margin-right: 1rem; white-space: nowrap; }
-i { display: inline-block; width: 0.75em; height: 0.75em; margin-right: 0.4em; border-radius: 2px;
-  background: var(--of); }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: 0.15rem 1.2rem 0.15rem 0;
-  border-bottom: 1px solid var(--grid); }
-th { color: var(--dim); font-weight: 500; }
+path, rect, i { fill: var(--of); background: var(--of); }
 .parameters { --of: #4269d0; } .gathered { --of: #6cc5b0; } .gradients { --of: #efb118; }
 .optimizer { --of: #3ca951; } .activations { --of: #e8604c; } .communication { --of: #a463f2; }
 .staging { --of: #8fb8f0; } .other { --of: #9c6b4e; }
@@ -72,18 +45,6 @@ th { color: var(--dim); font-weight: 500; }
 .step { --of: #5c6bc0; } .validation { --of: #8e5bb5; } .between { --of: #c3c9d1; }
 .end { --of: #6b5d4d; }
 )";
-
-/// Text of a file as text of the page.
-std::string escaped(std::string_view text) {
-  constexpr std::string_view kSpecial = "&<>\"";
-  constexpr std::array<std::string_view, 4> kNames{"&amp;", "&lt;", "&gt;", "&quot;"};
-  std::string safe;
-  for (const char c : printable_line(text)) {
-    const std::size_t special = kSpecial.find(c);
-    special == kSpecial.npos ? safe += c : safe += kNames[special];
-  }
-  return safe;
-}
 
 /// Draws one series.
 class Picture {
@@ -105,8 +66,7 @@ class Picture {
   }
 
   std::string page(std::int64_t labels) && {
-    add("{}<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n<h1>{}</h1>\n", kPageBegin,
-        escaped(series_.path), kStyle, escaped(memory_report::title(series_)));
+    add("{}", page_begin("zero_memory", series_.path, memory_report::title(series_), kStyle));
     add("<p class=\"legend\">");
     for (const MemoryClass c : drawn_) legend("", name_of(c));
     add("</p>\n<svg viewBox=\"0 0 1000 426\" role=\"img\" aria-label=\"memory by class over "
@@ -134,7 +94,7 @@ class Picture {
   double x(double seconds) const { return kLeft + kColumns * (seconds - begin_) / seconds_; }
   double y(double bytes) const { return kBottom - (kBottom - kTop) * bytes / most_; }
   std::string place(std::int32_t number) const {
-    return escaped(series_.places[static_cast<std::size_t>(number)].text());
+    return html_text(series_.places[static_cast<std::size_t>(number)].text());
   }
 
   void text(std::string_view anchor, double x, double y, std::string_view text) {
@@ -200,7 +160,7 @@ class Picture {
       const MemoryPlace& here = series_.places[static_cast<std::size_t>(from->place)];
       add("<rect class=\"phase {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"18\"><title>{}</title>"
           "</rect>\n",
-          escaped(here.phase), kLeft + (from - columns_.begin()), kPhases, to - from,
+          html_text(here.phase), kLeft + (from - columns_.begin()), kPhases, to - from,
           place(from->place));
       from = to;
     }
@@ -213,7 +173,7 @@ class Picture {
     for (const MemoryPlace& each : series_.places) {
       if (std::ranges::find(seen, each.phase) != seen.end()) continue;
       seen.push_back(each.phase);
-      legend("phase ", escaped(each.phase));
+      legend("phase ", html_text(each.phase));
     }
     add("</p>\n");
   }
@@ -249,8 +209,8 @@ class Picture {
         place(peak_.place), peak_.seconds);
     for (const MemoryGrowth& held : growth_between({}, peak_.state.by_label(series_))) {
       if (most-- <= 0) break;
-      row(escaped(held.label), class_cell(held.memory_class),
-          escaped(unit_of(held.label, series_.units)), sized(held.bytes),
+      row(html_text(held.label), class_cell(held.memory_class),
+          html_text(unit_of(held.label, series_.units)), sized(held.bytes),
           fmt::format("{:.1f} %", 100.0 * static_cast<double>(held.bytes) /
                                       static_cast<double>(peak_.state.total)));
     }
@@ -297,7 +257,7 @@ void save_memory_picture(const MemorySeries& series, std::int64_t most, const st
   std::error_code unknown;
   ZERO_CHECK(!std::filesystem::equivalent(path, series.path, unknown),
              "--html: {} is what the picture is drawn from; give the picture another name", path);
-  check_replaceable(path, kPageBegin, "--html", "picture of zero_memory");
+  check_replaceable(path, page_mark("zero_memory"), "--html", "picture of zero_memory");
   const std::string page = Picture(series).page(most);
   NewFile file(path + ".partial");
   file.write(std::as_bytes(std::span(page)));

@@ -4,11 +4,7 @@
 // A trace or a log as a series.
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -18,36 +14,14 @@
 #include "base/message_text.h"
 #include "launch/memory/memory_line.h"
 #include "launch/memory/memory_series.h"
+#include "launch/telemetry/json_lines.h"
 
 namespace zero {
 namespace {
 
-/// Calls `take` with the fields of each line of a file of JSON objects, until it returns false.
-/// Throws zero::Error, naming file and line, if a line is no object or is cut: has no newline.
-void read_lines(const std::string& path, const std::function<bool(JsonFields&)>& take) {
-  std::error_code error;
-  ZERO_CHECK(!std::filesystem::is_directory(path, error),
-             "{}: is a folder, expected a file: a trace (run.memory_trace) or a log (run.log)",
-             path);
-  std::ifstream file(path, std::ios::binary);
-  ZERO_CHECK(file.good(), "{}: cannot be read: {}", path, std::strerror(errno));
-  std::string text;
-  for (std::int64_t number = 1; std::getline(file, text); ++number) {
-    const std::string place = fmt::format("{}:{}", path, number);
-    ZERO_CHECK(!file.eof(),
-               "{}: the line is cut: {} bytes without a newline at their end; the program that "
-               "writes the file was ended meanwhile, or still writes: remove the line to read the "
-               "others",
-               place, text.size());
-    JsonFields fields = JsonFields::parse(place, text);
-    if (!take(fields)) return;
-  }
-  ZERO_CHECK(!file.bad(), "{}: cannot be read on: {}", path, std::strerror(errno));
-}
-
 std::optional<JsonFields> first_line(const std::string& path) {
   std::optional<JsonFields> first;
-  read_lines(path, [&](JsonFields& fields) {
+  read_json_lines(path, [&](JsonFields& fields) {
     first.emplace(std::move(fields));
     return false;
   });
@@ -71,7 +45,7 @@ class MemoryReader {
 
   void read_trace(const std::string& path) {
     bool first = true;
-    read_lines(path, [&](JsonFields& fields) {
+    read_json_lines(path, [&](JsonFields& fields) {
       std::exchange(first, false) ? take_head(fields) : take_trace(fields);
       return true;
     });
@@ -79,7 +53,7 @@ class MemoryReader {
 
   void read_log() {
     for (const MemoryClass c : all_memory_classes()) label_id({c, ""});
-    read_lines(series_.path, [&](JsonFields& fields) {
+    read_json_lines(series_.path, [&](JsonFields& fields) {
       take_log(fields);
       return true;
     });

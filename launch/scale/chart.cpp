@@ -9,7 +9,7 @@
 #include <iterator>
 #include <set>
 
-#include "base/message_text.h"
+#include "launch/telemetry/page.h"
 
 namespace zero {
 namespace {
@@ -88,29 +88,6 @@ std::string mark_of(const Frame& frame, const ChartLine& line, const ChartPoint&
 }
 
 }  // namespace
-
-std::string html_text(std::string_view text) {
-  std::string safe;
-  for (const char c : printable_line(text, text.size())) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += c;
-    }
-  }
-  return safe;
-}
 
 std::string line_chart(const std::string& title, const std::vector<ChartLine>& lines,
                        const ValueText& text, double least_top) {

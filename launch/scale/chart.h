@@ -10,9 +10,6 @@
 
 namespace zero {
 
-/// Text as text of an HTML page or an SVG drawing.
-std::string html_text(std::string_view text);
-
 /// A value over a world, with the range that its repeats span.
 struct ChartPoint {
   int world = 1;

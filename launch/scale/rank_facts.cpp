@@ -18,7 +18,7 @@
 #include "base/host.h"
 #include "collectives/backends.h"
 #include "device/cuda/gpus.h"
-#include "launch/memory/nvidia_memory.h"
+#include "launch/memory/machine_memory.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/same_build.h"
 

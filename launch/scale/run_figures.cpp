@@ -3,10 +3,12 @@
 #include "launch/scale/run_figures.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "device/memory_ledger.h"
-#include "launch/memory/json_lines.h"
+#include "launch/telemetry/json_lines.h"
 
 namespace zero {
 namespace {
@@ -31,12 +33,17 @@ void take_memory(JsonFields& last, RunFigures& figures) {
 /// The final line of a log; its steps go to `take`.
 template <typename Take>
 JsonFields final_line(const std::string& log, const Take& take) {
-  JsonLines lines(log);
-  while (auto fields = lines.next()) {
-    if (fields->has("final")) return *fields;
-    if (fields->has("step")) take(*fields);
-  }
-  fail("{}: has no final line: the run ended early", log);
+  std::optional<JsonFields> last;
+  read_json_lines(log, [&](JsonFields& fields) {
+    if (fields.has("final")) {
+      last.emplace(std::move(fields));
+    } else if (fields.has("step")) {
+      take(fields);
+    }
+    return !last;
+  });
+  ZERO_CHECK(last.has_value(), "{}: has no final line: the run ended early", log);
+  return std::move(*last);
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <sstream>
 
-#include "launch/memory/picture_style.h"
 #include "launch/scale/chart.h"
 #include "launch/scale/scale_report.h"
 #include "launch/telemetry/output.h"
+#include "launch/telemetry/page.h"
 
 namespace zero {
 namespace {
@@ -34,6 +34,7 @@ circle.hollow { fill: var(--paper) !important; stroke-width: 1.6; }
 .c4 { fill: #8e5bb5; background: #8e5bb5; } svg .line.c4, svg .bar.c4, .hollow.c4 { stroke: #8e5bb5; }
 .c5 { fill: #6b8e23; background: #6b8e23; } svg .line.c5, svg .bar.c5, .hollow.c5 { stroke: #6b8e23; }
 svg .line.c0, svg .line.c1, svg .line.c2, svg .line.c3, svg .line.c4, svg .line.c5 { fill: none; }
+.phase { fill: #8a929c; background: #8a929c; }
 .exposed { fill: #e8604c; background: #e8604c; }
 .hidden { fill: #6cc5b0; background: #6cc5b0; }
 .failed { color: #c0392b; }
@@ -68,12 +69,7 @@ class ScalePage {
 
   std::string text() const {
     const std::string title = "Scaling of " + report_.sweep.model_text;
-    std::string page = fmt::format(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta "
-        "name=\"generator\" content=\"zero_scale\"/>\n<meta name=\"viewport\" "
-        "content=\"width=device-width, initial-scale=1\"/>\n<title>{0}</title>\n<style>{1}{2}"
-        "</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-        html_text(title), kPictureStyle, kScaleStyle);
+    std::string page = page_begin("zero_scale", title, title, kScaleStyle);
     if (!report_.complete) page += "<p class=\"failed\">Not complete: the sweep was stopped.</p>\n";
     page += legend();
     for (const Scaling scaling : report_.sweep.scalings) page += charts(scaling);

@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -13,7 +15,7 @@
 
 #include "base/host.h"
 #include "base/message_text.h"
-#include "launch/memory/nvidia_memory.h"
+#include "launch/memory/machine_memory.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/cores.h"
 
@@ -58,6 +60,21 @@ std::string table_line(std::vector<std::string> cells) {
   return fmt::format("| {} |\n", fmt::join(cells, " | "));
 }
 
+constexpr std::array<const char*, 6> kPredictedNames{
+    "predicted tokens/s", "step ms", "exposed ms", "MiB a rank", "limited by", "error"};
+
+std::vector<std::string> predicted_cells(const ScaleRow& row) {
+  if (!row.predicted) return std::vector<std::string>(kPredictedNames.size());
+  const PredictedFigures& figures = *row.predicted;
+  const std::optional<double> error = row.error();
+  return {fmt::format("{:.0f}", figures.tokens_per_second),
+          fmt::format("{:.1f}", 1e3 * figures.step_seconds),
+          fmt::format("{:.1f}", 1e3 * figures.exposed_seconds),
+          fmt::format("{:.1f}", static_cast<double>(figures.bytes) / kMebibyte),
+          figures.limited_by,
+          error ? fmt::format("{:+.1f} %", 100 * *error) : ""};
+}
+
 std::vector<std::string> cells_of(const ScaleRow& row, bool with_predicted) {
   std::vector<std::string> cells{row.point.text()};
   if (row.measured()) {
@@ -77,7 +94,8 @@ std::vector<std::string> cells_of(const ScaleRow& row, bool with_predicted) {
     cells.resize(cells.size() + 9);
   }
   if (with_predicted) {
-    cells.push_back(row.predicted ? fmt::format("{:.0f}", row.predicted->tokens_per_second) : "");
+    const std::vector<std::string> predicted = predicted_cells(row);
+    cells.insert(cells.end(), predicted.begin(), predicted.end());
   }
   std::string remarks = fmt::format("{}", fmt::join(row.remarks, "; "));
   if (!row.failure.empty()) {
@@ -112,9 +130,14 @@ nlohmann::ordered_json row_json(const ScaleRow& row) {
   if (!row.failure.empty()) json["failure"] = row.failure;
   if (row.predicted) {
     json["predicted"] = {{"tokens_per_second", row.predicted->tokens_per_second},
+                         {"step_seconds", row.predicted->step_seconds},
                          {"communication_seconds", row.predicted->communication_seconds},
                          {"exposed_communication_seconds", row.predicted->exposed_seconds},
-                         {"bytes", row.predicted->bytes}};
+                         {"bytes", row.predicted->bytes},
+                         {"flop_share", row.predicted->flop_share},
+                         {"limited_by", row.predicted->limited_by},
+                         {"error", nullptr}};
+    if (const auto error = row.error()) json["predicted"]["error"] = *error;
   }
   return json;
 }
@@ -171,7 +194,9 @@ std::vector<std::vector<std::string>> ScaleReport::table() const {
   std::vector<std::vector<std::string>> all{{"point", "tokens/s", "spread", "of ideal", "step ms",
                                              "exposed ms", "hidden", "MiB a rank", "planned",
                                              "of peak"}};
-  if (predicted) all.front().emplace_back("predicted tokens/s");
+  if (predicted) {
+    all.front().insert(all.front().end(), kPredictedNames.begin(), kPredictedNames.end());
+  }
   all.front().emplace_back("remarks");
   for (const ScaleRow& row : rows) all.push_back(cells_of(row, predicted));
   return all;
@@ -198,9 +223,27 @@ std::string ScaleReport::markdown() const {
       "of the smallest world measured. Hidden: of the first rank's communication, what compute did "
       "not wait for. Of peak: FLOP of the model over the product rate measured here.\n",
       repeats, sweep.steps, sweep.warmup, sweep.device == DeviceKind::cuda ? "GPU" : "core in use");
+  if (const std::string errors = errors_text(); !errors.empty()) text += "\n" + errors + "\n";
   for (const std::string& line : left_out) text += fmt::format("\n- {}", line);
   if (!left_out.empty()) text += "\n";
   return text + fmt::format("\nRuns were started so:\n\n```sh\n{}```\n", commands);
+}
+
+std::string ScaleReport::errors_text() const {
+  double sum = 0;
+  int count = 0;
+  const ScaleRow* worst = nullptr;
+  for (const ScaleRow& row : rows) {
+    const std::optional<double> error = row.error();
+    if (!error) continue;
+    ++count;
+    sum += std::abs(*error);
+    if (worst == nullptr || std::abs(*error) > std::abs(*worst->error())) worst = &row;
+  }
+  if (worst == nullptr) return "";
+  return fmt::format(
+      "Predicted: {} point(s); the step is off by {:.1f} % on average, by {:+.1f} % at worst ({}).",
+      count, 100 * sum / count, 100 * *worst->error(), worst->point.text());
 }
 
 void write_report(const ScaleReport& report, const std::string& folder) {

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "launch/plan/machine.h"
 #include "launch/scale/sweep_runner.h"
 
 namespace zero {
@@ -16,10 +18,20 @@ namespace zero {
 /// What a simulation says of a point, to stand beside what was measured.
 struct PredictedFigures {
   double tokens_per_second = 0;
+  double step_seconds = 0;
   double communication_seconds = 0;
   double exposed_seconds = 0;
-  std::int64_t bytes = 0;  ///< of the largest rank
+  std::int64_t bytes = 0;    ///< of the largest rank
+  double flop_share = 0;     ///< of the peak of all devices
+  std::string limited_by{};  ///< "products", "links between hosts", ...
 };
+/// By ScalePoint::name().
+using Predictions = std::map<std::string, PredictedFigures>;
+
+/// Simulates each point on `machine`, which must have a device for each rank; a world fills one
+/// host before the next. Throws zero::Error, as simulate() does.
+Predictions predict(const Sweep& sweep, const std::vector<ScalePoint>& points,
+                    const Machine& machine);
 
 /// A point of a sweep with all its runs: medians, and the spread of the repeats.
 struct ScaleRow {
@@ -39,6 +51,8 @@ struct ScaleRow {
   bool measured() const { return !tokens_per_second.empty(); }
   double median() const { return figures.tokens_per_second; }
   std::pair<double, double> range() const;  ///< of tokens_per_second
+  /// Of the prediction: its step over the measured one, less 1; nothing unless there are both.
+  std::optional<double> error() const;
 };
 
 /// What was measured, and where.
@@ -50,7 +64,8 @@ struct ScaleReport {
   std::vector<std::pair<std::string, std::string>> machine{};  ///< facts, by name
   std::string commands{};                                      ///< as they were started
   std::vector<std::string> left_out{};
-  bool complete = true;  ///< no point is missing
+  Predictions predictions{};  ///< empty: none was asked for
+  bool complete = true;       ///< no point is missing
   std::vector<ScaleRow> rows{};
 
   /// Whether a run has failed.
@@ -61,6 +76,9 @@ struct ScaleReport {
   std::string markdown() const;
   /// One page that needs no network.
   std::string html() const;
+  /// "predicted: 8 points, mean error 3.1 %, worst 7.9 % (strong, stage 3, 8 ranks)"; empty if no
+  /// point was both measured and predicted.
+  std::string errors_text() const;
 };
 
 /// The rows of points and their runs. Each names the noise that hides its effect: a spread above

@@ -9,6 +9,9 @@
 #include <set>
 
 #include "launch/scale/scale_report.h"
+#include "launch/simulate/simulate_program.h"
+#include "launch/simulate/simulation.h"
+#include "launch/train/memory_fit.h"
 
 namespace zero {
 namespace {
@@ -109,6 +112,32 @@ std::pair<double, double> ScaleRow::range() const {
   return {least, most};
 }
 
+std::optional<double> ScaleRow::error() const {
+  if (!measured() || !predicted) return std::nullopt;
+  return predicted->step_seconds / figures.step_seconds - 1;
+}
+
+Predictions predict(const Sweep& sweep, const std::vector<ScalePoint>& points,
+                    const Machine& machine) {
+  Predictions all;
+  for (const ScalePoint& point : points) {
+    const nlohmann::json file = sweep.configuration(point, "tokens.bin", "run.log");
+    TrainConfig config = config_on(
+        machine, Configuration::from_json(file, point.name(), sweep.overrides), point.world);
+    choose_recompute(config, machine.backend());
+    const Simulation simulation = simulate(config, machine);
+    const SimulatedRank& rank = simulation.slowest();
+    all[point.name()] = {.tokens_per_second = simulation.tokens_per_second(),
+                         .step_seconds = simulation.step_seconds,
+                         .communication_seconds = rank.collective_seconds(),
+                         .exposed_seconds = rank.exposed_seconds,
+                         .bytes = simulation.bytes,
+                         .flop_share = simulation.flop_share,
+                         .limited_by = simulation.limited_by};
+  }
+  return all;
+}
+
 std::vector<ScaleRow> scale_rows(const ScaleReport& about, const std::vector<ScalePoint>& points,
                                  const std::vector<ScaleRun>& runs) {
   std::vector<ScaleRow> rows;
@@ -126,6 +155,9 @@ std::vector<ScaleRow> scale_rows(const ScaleReport& about, const std::vector<Sca
     }
     ScaleRow row = row_of_runs(point, good);
     row.failure = failure;
+    if (const auto found = about.predictions.find(point.name()); found != about.predictions.end()) {
+      row.predicted = found->second;
+    }
     row.hosts = std::ssize(about.launcher.placement(point.world));
     row.units = units_of(about, row);
     const double peak = about.peak.product_rate / about.peak.cores * row.units;

@@ -13,8 +13,6 @@
 
 #include "base/error.h"
 #include "base/message_text.h"
-#include "launch/config/train_config.h"
-#include "launch/plan/machine.h"
 #include "launch/simulate/simulation_report.h"
 #include "launch/train/memory_fit.h"
 
@@ -22,24 +20,6 @@ namespace zero {
 namespace {
 
 constexpr std::string_view kExample = "ranks=1024,cluster=cluster.json";
-
-/// The configuration of a run of `ranks` ranks on the machine, which tells its device and threads.
-TrainConfig config_on(const Machine& machine, const SimulateQuestion& question, int ranks) {
-  std::vector<std::string> overrides = question.overrides;
-  if (!question.trace.empty())
-    overrides.push_back("run.trace=" + nlohmann::json(question.trace).dump());
-  Refusals refusals;
-  Configuration values = Configuration::read(question.config, overrides, refusals);
-  const bool cpu = machine.kind == DeviceKind::cpu;
-  const int of_host = std::min(ranks, machine.devices);
-  if (values.is_null("run.device"))
-    values.resolve("run.device", cpu ? "cpu" : "cuda", "auto: the cluster's");
-  if (cpu && machine.times.cores > 0 && values.is_null("run.threads")) {
-    values.resolve("run.threads", std::max(1, machine.times.cores / of_host),
-                   "auto: the cores of the cluster's hosts / ranks of a host");
-  }
-  return make_train_config(std::move(values), ranks, of_host, std::move(refusals));
-}
 
 void write(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -51,6 +31,19 @@ void write(const std::string& path, const std::string& text) {
 }
 
 }  // namespace
+
+TrainConfig config_on(const Machine& machine, Configuration values, int ranks, Refusals refusals) {
+  const bool cpu = machine.kind == DeviceKind::cpu;
+  const int of_host = std::min(ranks, machine.devices);
+  if (values.is_null("run.device")) {
+    values.resolve("run.device", cpu ? "cpu" : "cuda", "auto: the cluster's");
+  }
+  if (cpu && machine.times.cores > 0 && values.is_null("run.threads")) {
+    values.resolve("run.threads", std::max(1, machine.times.cores / of_host),
+                   "auto: the cores of the cluster's hosts / ranks of a host");
+  }
+  return make_train_config(std::move(values), ranks, of_host, std::move(refusals));
+}
 
 SimulateFlag SimulateFlag::from(std::string_view text) {
   SimulateFlag flag;
@@ -84,7 +77,13 @@ std::string simulated(const SimulateQuestion& question) {
   const Machine machine = read_cluster(flag.cluster);
   check(machine);
   const int ranks = flag.ranks > 0 ? flag.ranks : machine.world();
-  TrainConfig config = config_on(machine, question, ranks);
+  std::vector<std::string> overrides = question.overrides;
+  if (!question.trace.empty()) {
+    overrides.push_back("run.trace=" + nlohmann::json(question.trace).dump());
+  }
+  Refusals refusals;
+  Configuration values = Configuration::read(question.config, overrides, refusals);
+  TrainConfig config = config_on(machine, std::move(values), ranks, std::move(refusals));
   choose_recompute(config, machine.backend());
   const Simulation simulation = simulate(config, machine);
   if (!simulation.trace.empty()) write(config.run.trace, simulation.trace);

@@ -6,6 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/config/configuration.h"
+#include "launch/config/train_config.h"
+#include "launch/plan/machine.h"
+
 namespace zero {
 
 /// The value of --simulate: "ranks=1024,cluster=cluster.json".
@@ -24,6 +28,11 @@ struct SimulateQuestion {
   std::string trace;                   ///< overrides run.trace; empty: does not
   bool json = false;
 };
+
+/// The configuration of a run of `ranks` ranks on a machine, whose device and threads it has where
+/// `values` leaves them open.
+TrainConfig config_on(const Machine& machine, Configuration values, int ranks,
+                      Refusals refusals = {});
 
 /// The answer to --simulate. Writes the trace, if one is asked for. Throws zero::Error.
 std::string simulated(const SimulateQuestion& question);

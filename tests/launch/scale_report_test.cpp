@@ -153,6 +153,49 @@ TEST(ScaleReport, IsAPageThatNeedsNoNetwork) {
   EXPECT_THAT(folder.names(), ElementsAre("report.html", "report.json", "report.md"));
 }
 
+TEST(ScaleReport, PredictionsStandBesideWhatWasMeasured) {
+  ScaleReport report = full_report();
+  EXPECT_EQ(report.errors_text(), "");
+  const double step = report.rows[1].figures.step_seconds;
+  report.rows[1].predicted = PredictedFigures{.tokens_per_second = 790,
+                                              .step_seconds = 1.1 * step,
+                                              .bytes = 1 << 20,
+                                              .limited_by = "products"};
+  report.rows[2].predicted = PredictedFigures{.tokens_per_second = 500, .step_seconds = 0.2};
+  EXPECT_NEAR(report.rows[1].error().value(), 0.1, 1e-9);
+  EXPECT_FALSE(report.rows[2].error());  // its run failed
+  EXPECT_THAT(report.errors_text(),
+              AllOf(HasSubstr("1 point(s)"), HasSubstr("10.0 % on average"),
+                    HasSubstr("+10.0 % at worst (strong, stage 0, 2 ranks)")));
+  EXPECT_THAT(report.markdown(),
+              AllOf(HasSubstr("| products | +10.0 % |"), HasSubstr("Predicted: 1 point(s)")));
+  EXPECT_NEAR(report.json()["rows"][1]["predicted"]["error"].get<double>(), 0.1, 1e-9);
+  EXPECT_TRUE(report.json()["rows"][2]["predicted"]["error"].is_null());
+}
+
+TEST(Predict, EachPointIsSimulatedOnItsShareOfTheCluster) {
+  const Machine machine =
+      machine_of(nlohmann::json::parse(R"({"hosts": 2, "devices": 2, "kind": "cpu", "memory": "8GB",
+        "cores": 2, "compute": "50GFLOP/s", "compute_fp32": "50GFLOP/s",
+        "memory_bandwidth": "10GB/s",
+        "links": {"within_host": "4GB/s", "between_hosts": "20MB/s"}})"),
+                 "cluster.json");
+  Sweep sweep{.worlds = {1, 2, 4}, .stages = {0, 3}, .sequence = 32};
+  sweep.scalings = {Scaling::strong};
+  sweep.model = model_of("family=gpt2,layers=2,width=64,heads=2,context=64,vocabulary=128");
+  std::vector<std::string> left_out;
+  const std::vector<ScalePoint> points = sweep.points(left_out);
+  const Predictions predictions = predict(sweep, points, machine);
+  ASSERT_EQ(predictions.size(), points.size());
+  const PredictedFigures& one = predictions.at("one-process");
+  const PredictedFigures& two = predictions.at("strong-stage3-world2");
+  const PredictedFigures& four = predictions.at("strong-stage3-world4");
+  EXPECT_EQ(one.communication_seconds, 0);
+  EXPECT_LT(two.bytes, one.bytes);
+  EXPECT_LT(two.step_seconds, four.step_seconds);  // two hosts on a slow link
+  EXPECT_THAT(four.limited_by, HasSubstr("between hosts"));
+}
+
 TEST(Chart, HasErrorBarsAndNothingWithoutPoints) {
   const auto plain = [](double value) { return std::to_string(static_cast<int>(value)); };
   EXPECT_EQ(line_chart("t", {{.name = "a", .style = "c0"}}, plain), "");
