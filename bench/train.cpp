@@ -18,6 +18,7 @@
 #include "bench/timing.h"
 #include "collectives/backends.h"
 #include "launch/telemetry/run_report.h"
+#include "launch/train/plan.h"
 
 namespace zero::bench {
 namespace {
