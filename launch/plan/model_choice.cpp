@@ -13,6 +13,7 @@
 #include "architecture/family.h"
 #include "base/error.h"
 #include "base/message_text.h"
+#include "launch/config/checked_value.h"
 #include "launch/config/configuration.h"
 #include "launch/config/option.h"
 #include "launch/config/similar_names.h"
@@ -76,10 +77,13 @@ DecoderShape shape_from_sizes(const std::string& text) {
   const Family& family = family_named(of.is_string() ? of.get<std::string>() : of.dump());
   std::vector<std::string> keys{"family"};
   keys.insert(keys.end(), family.keys.begin(), family.keys.end());
-  for (const auto& [key, value] : section.items()) {
+  for (auto& [key, value] : section.items()) {
     ZERO_CHECK(std::ranges::find(keys, key) != keys.end(),
                "{}: the family {} has no key \"{}\"{}; its keys are {}", kModelFlag, family.name,
                printable_line(key), did_you_mean(key, keys), fmt::join(keys, ", "));
+    for (const Option& option : model_options()) {
+      if (option.path == "model." + key) value = checked_value(option, value, kModelFlag);
+    }
   }
   return decoder_shape(std::move(section));
 }

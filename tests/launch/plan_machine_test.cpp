@@ -140,6 +140,10 @@ TEST(Models, ThatAreUnknownAreToldWithTheNearest) {
   EXPECT_THAT(refused("layer=2,width=64"),
               HasSubstr("the family gpt2 has no key \"layer\": did you mean layers?"));
   EXPECT_THAT(refused("layers=2,width"), HasSubstr("found \"width\" among sizes"));
+  EXPECT_THAT(refused("family=llama,layers=2,width=64,head=banana"),
+              AllOf(HasSubstr("--model: "), HasSubstr("head: found \"banana\"")));
+  EXPECT_THAT(refused("family=llama,layers=2,width=64,qkv_bias=maybe"),
+              AllOf(HasSubstr("--model: "), HasSubstr("qkv_bias: found \"maybe\"")));
   EXPECT_THAT(refused("family=mamba,layers=2"), HasSubstr("there is no family \"mamba\""));
   EXPECT_THAT(refused("layers=2,width=65,heads=4"), HasSubstr("model.width is 65"));
   EXPECT_THAT(refused("layers=two"), HasSubstr("layers"));
