@@ -176,7 +176,7 @@ TEST(ScaleReport, PredictionsStandBesideWhatWasMeasured) {
 TEST(Predict, EachPointIsSimulatedOnItsShareOfTheCluster) {
   const Machine machine =
       machine_of(nlohmann::json::parse(R"({"hosts": 2, "devices": 2, "kind": "cpu", "memory": "8GB",
-        "cores": 2, "compute": "50GFLOP/s", "compute_fp32": "50GFLOP/s",
+        "compute": "50GFLOP/s", "compute_fp32": "50GFLOP/s",
         "memory_bandwidth": "10GB/s",
         "links": {"within_host": "4GB/s", "between_hosts": "20MB/s"}})"),
                  "cluster.json");
