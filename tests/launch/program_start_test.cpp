@@ -242,10 +242,10 @@ TEST(Program, EscapesOfAFileDoNotReachTheTerminal) {
 TEST(Program, FlagsThatWouldBeIgnoredAreRefused) {
   const TinyRun run;
   const std::vector<std::pair<std::string, std::string>> mistakes{
-      {"--json", "--json is given without --plan; add --plan"},
+      {"--json", "--json is given without --plan or --simulate; add one of them"},
       {"--labels", "--labels is given without --plan; add --plan"},
       {"--schedule", "--schedule is given without --plan; add --plan"},
-      {"--print-config --json", "--json is given without --plan; add --plan"},
+      {"--print-config --json", "--json is given without --plan or --simulate; add one of them"},
       {"--world 4",
        "--world 4 is given without --plan or --print-config; add one of them, or, to "
        "train with 4 ranks, start zero_train with mpirun -np 4 or --local-ranks 4"},
