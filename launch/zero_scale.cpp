@@ -207,6 +207,11 @@ zero::Machine machine_of_sweep(const Flags& flags, const zero::Sweep& sweep,
 /// Which signal asks for an end; 0: none.
 std::atomic<int> ending{0};
 
+zero::SignalWatcher::AfterSignal note_end(int signal) {
+  if (signal != SIGUSR1) ending = signal;
+  return zero::SignalWatcher::AfterSignal::go_on;
+}
+
 /// Measures what is left of the sweep, and writes its report behind each run.
 int measure(const Flags& flags, const zero::SweepRunner::Options& options,
             const std::vector<zero::ScalePoint>& points, zero::ScaleReport& report,
@@ -267,10 +272,7 @@ int act(const Flags& flags) {
   std::filesystem::create_directories(folder + "/runs");
   const zero::RunLock lock({.key = "--report", .path = folder, .file = folder + "/.lock"});
   // The run that goes on is ended, and what is measured stays.
-  const zero::SignalWatcher watcher([](int signal) {
-    if (signal != SIGUSR1) ending = signal;
-    return zero::SignalWatcher::AfterSignal::go_on;
-  });
+  const zero::SignalWatcher watcher(note_end);
   return measure(flags, options, points, report, console);
 }
 
@@ -304,10 +306,12 @@ int check(const Flags& flags, int argc, char** argv) {
   std::string output = (std::filesystem::temp_directory_path() / "zero_check_XXXXXX").string();
   const zero::Descriptor made(::mkstemp(output.data()));
   ZERO_CHECK(made.get() >= 0, "{}: cannot be made", output);
+  // The ranks are in process groups of their own: a terminal's signal reaches this process alone.
+  const zero::SignalWatcher watcher(note_end);
   zero::Job job(launcher.commands(world, check_command(flags, launcher)), output);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(flags.timeout);
   std::optional<int> status;
-  while (!(status = job.status()) && std::chrono::steady_clock::now() < end) {
+  while (!(status = job.status()) && ending == 0 && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   if (!status) job.end(std::chrono::seconds(2));
@@ -315,6 +319,10 @@ int check(const Flags& flags, int argc, char** argv) {
   text << std::ifstream(output).rdbuf();
   std::filesystem::remove(output);
   zero::print(zero::printable_text(text.str()));
+  if (ending != 0) {
+    zero::print_error("zero_scale: --check was ended by signal {}\n", ending.load());
+    return 128 + ending;
+  }
   ZERO_CHECK(status, "--check: the ranks have not ended within {} s; see --timeout", flags.timeout);
   return *status == 0 ? 0 : kTrouble;
 }

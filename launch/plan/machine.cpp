@@ -76,6 +76,18 @@ void take_links(Machine& machine, const ClusterFields& fields) {
   if (links.has("hosts_of_switch")) {
     times.hosts_of_switch = links.count("hosts_of_switch", kMostBelow);
   }
+  ZERO_CHECK(times.between_switches == 0 || times.hosts_of_switch > 0,
+             "{} is missing, expected with between_switches for example 32",
+             links.place("hosts_of_switch"));
+}
+
+/// Products reach a part of the peak.
+void check_peak(const ClusterFields& fields, const char* key, double peak, double reached) {
+  ZERO_CHECK(peak == 0 || peak >= reached,
+             "{}: found {:.4g} TFLOP/s, expected at least the {:.4g} TFLOP/s that {} says are "
+             "reached",
+             fields.place(key), peak / 1e12, reached / 1e12,
+             std::string_view(key) == "peak" ? "compute" : "compute_fp32");
 }
 
 }  // namespace
@@ -160,6 +172,8 @@ Machine machine_of(const json& cluster, const std::string& source) {
   }
   take_links(machine, fields);
   machine.times.take(fields);
+  check_peak(fields, "peak", machine.times.peak, machine.compute);
+  check_peak(fields, "peak_fp32", machine.times.peak_fp32, machine.compute_fp32);
   return machine;
 }
 

@@ -79,7 +79,9 @@ std::optional<double> figure_in(std::string_view text, std::span<const NamedUnit
   const auto [value, unit] = split_figure(text);
   const auto known = std::ranges::find(units, unit, &NamedUnit::name);
   if (!value || known == units.end()) return std::nullopt;
-  return *value * known->size;
+  const double figure = *value * known->size;
+  if (!std::isfinite(figure)) return std::nullopt;
+  return figure;
 }
 
 double figure(std::string_view text, std::string_view place, const UnitsOfFigure& kind) {

@@ -84,6 +84,14 @@ std::vector<Command> torchrun_commands(const Launcher& launcher, int world,
       commands.push_back(command);
       continue;
     }
+    const bool shows_secret = std::ranges::any_of(
+        launcher.variables,
+        [](const std::string& variable) { return variable.starts_with("ZERO_JOB_SECRET="); });
+    ZERO_CHECK(!shows_secret,
+               "--launcher torchrun: ZERO_JOB_SECRET would stand in the command for host {}, which "
+               "all users of both hosts see; unset it, and give ZERO_JOB_SECRET_FILE, a file of "
+               "mode 0600 that both hosts have",
+               name);
     Command there{"env"};
     append(there, launcher.variables);
     append(there, command);

@@ -9,7 +9,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -54,7 +56,11 @@ int port_of(int socket) {
 /// Waits until the socket is ready for `events`; the error of the time that is over if it is not.
 int wait_for(int socket, short events, std::chrono::milliseconds patience) {
   pollfd ready{socket, events, 0};
-  const int count = ::poll(&ready, 1, static_cast<int>(patience.count()));
+  const auto end = std::chrono::steady_clock::now() + patience;
+  int count = 0;
+  while ((count = ::poll(&ready, 1, static_cast<int>(patience.count()))) < 0 && errno == EINTR) {
+    if (std::chrono::steady_clock::now() >= end) break;
+  }
   return count > 0 ? 0 : ETIMEDOUT;
 }
 
@@ -113,8 +119,11 @@ std::string why_no_answer(const HostAddress& address, int port, const std::strin
   if (failed != 0) return reason_of(failed);
   std::string answer;
   std::array<char, 256> part{};
-  for (;;) {
-    if (const int late = wait_for(socket.get(), POLLIN, patience); late != 0) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (answer.size() <= text.size()) {  // another's service may never end
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        std::max(end - std::chrono::steady_clock::now(), std::chrono::steady_clock::duration(0)));
+    if (const int late = wait_for(socket.get(), POLLIN, left); late != 0) {
       return reason_of(late);
     }
     const ssize_t got = ::recv(socket.get(), part.data(), part.size(), 0);

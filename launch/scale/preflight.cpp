@@ -2,16 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/scale/preflight.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <memory>
 #include <random>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
@@ -32,8 +38,10 @@ class Gather {
 
   std::vector<nlohmann::json> operator()(const nlohmann::json& mine, std::string_view purpose) {
     std::vector<nlohmann::json> all;
-    for (const std::string& text : all_gather_texts(ranks_, device_, mine.dump(), purpose)) {
-      all.push_back(nlohmann::json::parse(text));
+    // Names of hosts and paths may be no UTF-8.
+    const std::string text = mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    for (const std::string& each : all_gather_texts(ranks_, device_, text, purpose)) {
+      all.push_back(nlohmann::json::parse(each));
     }
     return all;
   }
@@ -58,37 +66,45 @@ HostsOfRanks hosts_of(const std::vector<RankFacts>& facts, int rank) {
 /// A text that no other job has.
 std::string token() {
   std::random_device random;
-  return fmt::format("zero preflight {:08x}{:08x}", random(), random());
+  return fmt::format("zero_preflight_{:08x}{:08x}", random(), random());
 }
 
-/// The hosts that do not answer this one, "host2 at 10.0.0.2 (eth0): ...": none of whose addresses
-/// does.
+/// Why the first rank of a host, `there`, does not answer that of host `here`: none of its
+/// addresses does. Empty if it answers.
+std::string silence_of(const RankFacts& here, const RankFacts& there,
+                       const nlohmann::json& answer) {
+  constexpr std::chrono::seconds kPatience{3};
+  std::vector<std::string> reasons;
+  for (const HostAddress& address : there.addresses) {
+    const std::string why =
+        why_no_answer(address, answer.at(0).get<int>(), answer.at(1).get<std::string>(), kPatience);
+    if (why.empty()) return "";
+    reasons.push_back(fmt::format("{} ({}): {}", address.address, address.interface, why));
+  }
+  return fmt::format(
+      "{} does not reach {} at {}", here.host, there.host,
+      reasons.empty() ? "any address: it has none" : fmt::format("{}", fmt::join(reasons, ", ")));
+}
+
+/// The hosts that do not answer this one. All are asked at once: the ranks that wait for this one
+/// have no patience for one after another.
 std::vector<std::string> silent_hosts(const HostsOfRanks& hosts,
                                       const std::vector<RankFacts>& facts,
                                       const std::vector<nlohmann::json>& answers) {
-  constexpr std::chrono::seconds kPatience{3};
-  std::vector<std::string> silent;
+  const auto first_of = [&](int host) {
+    return static_cast<std::size_t>(hosts.first_ranks[static_cast<std::size_t>(host)]);
+  };
+  std::vector<std::future<std::string>> asked;
   for (int host = 0; host < hosts.count(); ++host) {
     if (host == hosts.mine) continue;
-    const auto first = static_cast<std::size_t>(hosts.first_ranks[static_cast<std::size_t>(host)]);
-    const int port = answers[first].at(0).get<int>();
-    std::vector<std::string> reasons;
-    bool answered = false;
-    for (const HostAddress& address : facts[first].addresses) {
-      const std::string why =
-          why_no_answer(address, port, answers[first].at(1).get<std::string>(), kPatience);
-      answered = why.empty();
-      if (answered) break;
-      reasons.push_back(fmt::format("{} ({}): {}", address.address, address.interface, why));
-    }
-    if (answered) continue;
-    silent.push_back(fmt::format(
-        "{} does not reach {} at {}",
-        facts[static_cast<std::size_t>(hosts.first_ranks[static_cast<std::size_t>(hosts.mine)])]
-            .host,
-        facts[first].host,
-        reasons.empty() ? "any address: it has none"
-                        : fmt::format("{}", fmt::join(reasons, ", "))));
+    asked.push_back(
+        std::async(std::launch::async, silence_of, std::cref(facts[first_of(hosts.mine)]),
+                   std::cref(facts[first_of(host)]), std::cref(answers[first_of(host)])));
+  }
+  std::vector<std::string> silent;
+  for (std::future<std::string>& each : asked) {
+    std::string text = each.get();
+    if (!text.empty()) silent.push_back(std::move(text));
   }
   return silent;
 }
@@ -129,8 +145,8 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 PreflightLine folder_line(Gather& gather, const HostsOfRanks& hosts, const std::string& folder) {
-  const auto path_of = [&](std::size_t host) {
-    return std::filesystem::path(folder) / fmt::format(".zero_preflight_{}", host);
+  const auto path_of = [&](const std::string& name) {
+    return std::filesystem::path(folder) / ("." + name);
   };
   const auto self = static_cast<std::size_t>(std::max(hosts.mine, 0));
   const std::string text = token();
@@ -138,10 +154,12 @@ PreflightLine folder_line(Gather& gather, const HostsOfRanks& hosts, const std::
   std::error_code failed;
   if (hosts.mine >= 0) {
     std::filesystem::create_directories(folder, failed);
-    std::ofstream file(path_of(self));
-    if (!(file << text << std::flush)) {
+    // A file of its own, through no link: others may write into the folder too.
+    const Descriptor file(
+        ::open(path_of(text).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != std::ssize(text)) {
       wrong.push_back(fmt::format("{} cannot write {}: {}", hosts.names[self],
-                                  path_of(self).string(), std::generic_category().message(errno)));
+                                  path_of(text).string(), std::generic_category().message(errno)));
     }
   }
   const auto written = gather({text, wrong}, "preflight folder");
@@ -152,15 +170,15 @@ PreflightLine folder_line(Gather& gather, const HostsOfRanks& hosts, const std::
     const nlohmann::json& other = written[static_cast<std::size_t>(hosts.first_ranks[host])];
     if (!other.at(1).empty()) continue;  // it says so itself
     const auto expected = other.at(0).get<std::string>();
-    while (read_file(path_of(host)) != expected && std::chrono::steady_clock::now() < end) {
+    while (read_file(path_of(expected)) != expected && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    if (read_file(path_of(host)) == expected) continue;
+    if (read_file(path_of(expected)) == expected) continue;
     wrong.push_back(fmt::format("{} does not see what {} wrote into {}", hosts.names[self],
-                                hosts.names[host], path_of(host).string()));
+                                hosts.names[host], path_of(expected).string()));
   }
   const std::string first = first_text(gather(wrong, "preflight files"));
-  if (hosts.mine >= 0) std::filesystem::remove(path_of(self), failed);
+  if (hosts.mine >= 0) std::filesystem::remove(path_of(text), failed);
   if (first.empty()) {
     return {.name = "folder", .text = fmt::format("{}: each host sees the others' files", folder)};
   }

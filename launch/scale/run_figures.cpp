@@ -101,15 +101,20 @@ nlohmann::ordered_json RunFigures::json() const {
 }
 
 RunFigures RunFigures::from(JsonFields& fields) {
-  return {.tokens_per_second = fields.number("tokens_per_second"),
-          .step_seconds = fields.number("step_seconds"),
-          .communication_seconds = fields.number("communication_seconds"),
-          .exposed_seconds = fields.number("exposed_communication_seconds"),
-          .planned_bytes = fields.count("planned_bytes"),
-          .used_bytes = fields.count("used_bytes"),
-          .plan_exact = fields.flag("plan_exact"),
-          .threads = static_cast<int>(fields.count("threads")),
-          .state_hash = fields.text("state_hash")};
+  RunFigures figures{.tokens_per_second = fields.number("tokens_per_second"),
+                     .step_seconds = fields.number("step_seconds"),
+                     .communication_seconds = fields.number("communication_seconds"),
+                     .exposed_seconds = fields.number("exposed_communication_seconds"),
+                     .planned_bytes = fields.count("planned_bytes"),
+                     .used_bytes = fields.count("used_bytes"),
+                     .plan_exact = fields.flag("plan_exact"),
+                     .threads = static_cast<int>(fields.count("threads")),
+                     .state_hash = fields.text("state_hash")};
+  for (const auto& [key, value] : {std::pair{"tokens_per_second", figures.tokens_per_second},
+                                   {"step_seconds", figures.step_seconds}}) {
+    ZERO_CHECK(value > 0, "{}: found {}, expected a number above 0", fields.place(key), value);
+  }
+  return figures;
 }
 
 }  // namespace zero

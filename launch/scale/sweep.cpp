@@ -18,6 +18,7 @@
 namespace zero {
 namespace {
 
+constexpr int kMostRanks = 1 << 20;
 constexpr const char* kMeshForms = "expected shard, tensor=N, replicate=N or replicate=N+tensor=N";
 
 /// Keys that a sweep sets, and the flag for each.
@@ -53,14 +54,15 @@ void check_swept_keys(const std::vector<std::string>& overrides) {
 int axis_size(std::string_view text, std::string_view whole) {
   int size = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-  ZERO_CHECK(error == std::errc() && end == text.data() + text.size() && size >= 2,
-             "--meshes: found \"{}\", {}, N from 2", whole, kMeshForms);
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  ZERO_CHECK(number && size >= 2 && size <= kMostRanks,
+             "--meshes: found \"{}\", {}, N from 2 to {}", whole, kMeshForms, kMostRanks);
   return size;
 }
 
 /// "world 3 cannot be ..." if the mesh does not divide it, or stage 0 has nothing to shard.
 std::string misfit(const ScalePoint& point) {
-  const int inner = point.mesh.replicate * point.mesh.tensor;
+  const std::int64_t inner = std::int64_t{point.mesh.replicate} * point.mesh.tensor;
   if (point.world % inner != 0) {
     return fmt::format("{} is left out: {} does not divide {} ranks", point.text(),
                        point.mesh.text(), point.world);
@@ -80,7 +82,9 @@ SweepMesh SweepMesh::from(std::string_view text) {
     const std::string_view key = part.substr(0, part.find('='));
     const bool known = key == "tensor" || key == "replicate";
     ZERO_CHECK(known && part.size() > key.size(), "--meshes: found \"{}\", {}", text, kMeshForms);
-    (key == "tensor" ? mesh.tensor : mesh.replicate) = axis_size(part.substr(key.size() + 1), text);
+    int& axis = key == "tensor" ? mesh.tensor : mesh.replicate;
+    ZERO_CHECK(axis == 1, "--meshes: found \"{}\" with two sizes of {}, {}", text, key, kMeshForms);
+    axis = axis_size(part.substr(key.size() + 1), text);
     rest.remove_prefix(std::min(rest.size(), part.size() + 1));
   }
   ZERO_CHECK(mesh != SweepMesh(), "--meshes: found \"{}\", {}", text, kMeshForms);
@@ -114,7 +118,10 @@ std::vector<ScalePoint> Sweep::points(std::vector<std::string>& left_out) const 
       for (const int stage : stages) {
         for (const int world : worlds) {
           const ScalePoint point{.scaling = scaling, .stage = stage, .mesh = mesh, .world = world};
-          if (world == 1) continue;
+          const bool named_before = std::ranges::any_of(all, [&](const ScalePoint& each) {
+            return each.world == world && each.same_line(point);
+          });
+          if (world == 1 || named_before) continue;
           const std::string why = misfit(point);
           why.empty() ? all.push_back(point) : left_out.push_back(why);
         }

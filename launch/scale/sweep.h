@@ -70,9 +70,9 @@ struct Sweep {
   std::int64_t warmup = 2;
   std::vector<std::string> overrides{};  ///< --set of zero_train
 
-  /// In the order in which they are measured. Adds a line to `left_out` for each combination that
-  /// makes no sense: a mesh that does not divide a world. Throws zero::Error if a batch is no
-  /// multiple of its ranks.
+  /// In the order in which they are measured, each once. Adds a line to `left_out` for each
+  /// combination that makes no sense: a mesh that does not divide a world. Throws zero::Error if a
+  /// batch is no multiple of its ranks.
   std::vector<ScalePoint> points(std::vector<std::string>& left_out) const;
   /// The sequences of a step.
   std::int64_t batch_of(const ScalePoint& point) const;

@@ -28,10 +28,15 @@ namespace zero {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll{50};
+constexpr std::int64_t kLastOutput = std::int64_t{1} << 20;  // bytes that are searched for a reason
 constexpr std::chrono::seconds kGrace{5};  // for a run that is ended, to end by itself
 
-std::string whole_file(const std::string& path) {
+/// The end of a file, at most `most` bytes; all of it if that is not given.
+std::string whole_file(const std::string& path, std::int64_t most = -1) {
   std::ifstream file(path, std::ios::binary);
+  if (most >= 0 && file.seekg(0, std::ios::end)) {
+    file.seekg(std::max<std::int64_t>(0, std::int64_t{file.tellg()} - most));
+  }
   std::ostringstream text;
   text << file.rdbuf();
   return std::move(text).str();
@@ -46,7 +51,7 @@ std::string digest_of_program(const std::string& path) {
 /// Why a run with that status and output failed.
 std::string failure_of(int status, const std::string& output) {
   const std::string reason =
-      reason_in({.status = status, .output = "", .errors = whole_file(output)});
+      reason_in({.status = status, .output = "", .errors = whole_file(output, kLastOutput)});
   const std::string code =
       status > 128 ? fmt::format("signal {}", status - 128) : fmt::format("status {}", status);
   return reason.empty() ? code + ", without a word"
@@ -139,13 +144,20 @@ nlohmann::ordered_json SweepRunner::asked(const Request& request) const {
 
 bool SweepRunner::read_result(const Request& request, ScaleRun& run) const {
   const std::string path = request.folder + "/result.json";
-  if (!std::filesystem::exists(path)) return false;
-  JsonFields fields = JsonFields::parse(path, whole_file(path));
-  if (fields.raw("asked") != nlohmann::json(asked(request)) || !fields.has("figures")) return false;
-  JsonFields figures = fields.object("figures");
-  run.figures = RunFigures::from(figures);
-  run.seconds = fields.number("seconds");
-  return true;
+  if (!std::filesystem::is_regular_file(path)) return false;
+  try {
+    JsonFields fields = JsonFields::parse(path, whole_file(path));
+    if (!fields.has("figures") || fields.raw("asked") != nlohmann::json(asked(request))) {
+      return false;
+    }
+    JsonFields figures = fields.object("figures");
+    run.figures = RunFigures::from(figures);
+    run.seconds = fields.number("seconds");
+    return true;
+  } catch (const Error& error) {
+    console_.line(fmt::format("{}: no result, and is measured again", error.what()));
+    return false;
+  }
 }
 
 std::string SweepRunner::left_text(double seconds) const {
@@ -162,7 +174,7 @@ SweepRunner::Outcome SweepRunner::start(const Request& request, const std::strin
   const std::string output = request.folder + "/output.txt";
   fs::create_directories(request.folder);
   for (const char* old : {"/result.json", "/run.log", "/output.txt"}) {
-    fs::remove(request.folder + old);
+    fs::remove_all(request.folder + old);
   }
   write_whole_file(request.folder + "/ds.json", request.configuration.dump(2) + "\n");
   const auto begin = std::chrono::steady_clock::now();
@@ -178,7 +190,7 @@ SweepRunner::Outcome SweepRunner::start(const Request& request, const std::strin
     std::this_thread::sleep_for(kPoll);
   }
   if (!status && !outcome.stopped) {
-    const std::string last = reason_in({.output = whole_file(output)});
+    const std::string last = reason_in({.output = whole_file(output, kLastOutput)});
     outcome.failure = fmt::format("had not ended after {:g} s (--timeout); its last line: {}",
                                   options_.timeout, printable_line(last, 200));
   }
@@ -195,7 +207,7 @@ MachinePeak SweepRunner::peak() {
       request("limits", 1, limits_configuration(sweep_, data_file(256, kTokens), log), {});
   const std::string result = limits.folder + "/result.json";
   const nlohmann::ordered_json same{{"asked", asked(limits)}};
-  if (!std::filesystem::exists(result) || whole_file(result) != same.dump(2) + "\n") {
+  if (!std::filesystem::is_regular_file(result) || whole_file(result) != same.dump(2) + "\n") {
     const Outcome outcome = start(limits, "the machine's limits");
     if (outcome.stopped) return {};
     ZERO_CHECK(outcome.failure.empty(), "a small run on one process, in {}, failed: {}",

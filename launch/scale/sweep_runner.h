@@ -67,7 +67,7 @@ class SweepRunner {
   Request request(const std::string& name, int world, nlohmann::ordered_json configuration,
                   const std::vector<std::string>& overrides) const;
   nlohmann::ordered_json asked(const Request& request) const;
-  /// The result that is there, if it is of this request and has figures.
+  /// The result that is there, if it is of this request and has figures. Says so if it is broken.
   bool read_result(const Request& request, ScaleRun& run) const;
   Outcome start(const Request& request, const std::string& text);
   bool measure(const Request& wanted, ScaleRun& run);

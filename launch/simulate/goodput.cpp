@@ -19,8 +19,8 @@ double Failures::best_interval() const {
   const double lost = save / between;
   double x = std::sqrt(2 * lost);
   for (int step = 0; step < 64; ++step) {
-    const double kept = std::exp(-x - lost);
-    const double next = x - (x - 1 + kept) / (1 - kept);
+    const double ended = -std::expm1(-x - lost);
+    const double next = x - (x - ended) / ended;
     if (std::abs(next - x) <= 1e-15 * x) break;
     x = next;
   }

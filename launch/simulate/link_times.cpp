@@ -17,17 +17,21 @@ using planning::PlannedCollective;
 constexpr std::int64_t kWithHeader = std::int64_t{8} << 10;
 // Of collectives/nccl: the most bytes of all ranks together that each rank combines itself.
 constexpr double kCombinedWhole = 1 << 20;
+constexpr std::int64_t kAnyRanks = 1 << 30;  // above every rank
 
-int distinct(const std::vector<int>& ranks, int of, int& most) {
+/// How many units of `of` ranks the ranks, which ascend, are in; the most and fewest of a unit.
+int distinct(const std::vector<int>& ranks, int of, int& most, int& least) {
   int units = 0;
-  int count = 0;
-  int last = -1;
   most = 1;
-  for (const int rank : ranks) {
-    count = rank / of == last ? count + 1 : 1;
-    units += count == 1 ? 1 : 0;
-    last = rank / of;
+  least = static_cast<int>(ranks.size());
+  for (auto begin = ranks.begin(); begin != ranks.end();) {
+    const auto end =
+        std::find_if(begin, ranks.end(), [&](int rank) { return rank / of != *begin / of; });
+    const auto count = static_cast<int>(end - begin);
     most = std::max(most, count);
+    least = std::min(least, count);
+    ++units;
+    begin = end;
   }
   return units;
 }
@@ -47,12 +51,14 @@ LinkTimes::LinkTimes(const Machine& machine, const Options& options, Meetings* m
 
 GroupSpread LinkTimes::spread(const std::vector<int>& ranks) const {
   GroupSpread at{.ranks = static_cast<int>(ranks.size())};
-  at.hosts = distinct(ranks, machine_.devices, at.of_host);
+  at.hosts = distinct(ranks, machine_.devices, at.of_host, at.least_of_host);
   const int hosts = machine_.times.hosts_of_switch;
   if (hosts == 0) {
-    at.of_switch = at.ranks;
+    at.of_switch = at.least_of_switch = at.ranks;
   } else {
-    at.switches = distinct(ranks, machine_.devices * hosts, at.of_switch);
+    const std::int64_t devices = std::int64_t{machine_.devices} * hosts;
+    at.switches = distinct(ranks, static_cast<int>(std::min<std::int64_t>(devices, kAnyRanks)),
+                           at.of_switch, at.least_of_switch);
   }
   return at;
 }
@@ -117,8 +123,8 @@ double LinkTimes::farthest(const GroupSpread& at) const {
 /// that are in the group.
 LinkTimes::Cost LinkTimes::ring(const GroupSpread& at, double bytes) const {
   Cost cost = transfer({.within_host = at.of_host > 1 ? bytes : 0,
-                        .between_hosts = at.hosts > 1 ? bytes / at.of_host : 0,
-                        .between_switches = at.switches > 1 ? bytes / at.of_switch : 0});
+                        .between_hosts = at.hosts > 1 ? bytes / at.least_of_host : 0,
+                        .between_switches = at.switches > 1 ? bytes / at.least_of_switch : 0});
   cost.latency = ring_latency(at);
   return cost;
 }
@@ -126,8 +132,8 @@ LinkTimes::Cost LinkTimes::ring(const GroupSpread& at, double bytes) const {
 /// Each rank sends each other one a slice of `bytes`.
 LinkTimes::Cost LinkTimes::direct(const GroupSpread& at, double bytes) const {
   Cost cost = transfer({.within_host = bytes * (at.of_host - 1),
-                        .between_hosts = bytes * (at.ranks - at.of_host),
-                        .between_switches = bytes * (at.ranks - at.of_switch)});
+                        .between_hosts = bytes * (at.ranks - at.least_of_host),
+                        .between_switches = bytes * (at.ranks - at.least_of_switch)});
   cost.latency = farthest(at) + (at.ranks - 1) * machine_.times.message;
   return cost;
 }
@@ -143,7 +149,9 @@ LinkTimes::Cost LinkTimes::halving(const GroupSpread& at,
                            .hosts = apart < at.of_host ? 1 : 2,
                            .switches = apart < at.of_switch ? 1 : 2,
                            .of_host = apart < at.of_host ? 2 : 1,
-                           .of_switch = apart < at.of_switch ? 2 : 1};
+                           .of_switch = apart < at.of_switch ? 2 : 1,
+                           .least_of_host = apart < at.of_host ? 2 : 1,
+                           .least_of_switch = apart < at.of_switch ? 2 : 1};
     const Cost round = direct(pair, bytes);
     total.latency += round.latency;
     if (round.transfer > 0) total.level = round.level;
@@ -218,15 +226,15 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
                                    const GroupSpread& at) const {
   const auto total = static_cast<double>(collective.total_bytes);
   const double slice = total / at.ranks;
-  const double others = total * (at.ranks - at.of_host) / at.ranks;  // of other hosts
-  const double crossing = others / at.of_host;                       // a rank's part of them
+  const double others = total * (at.ranks - at.least_of_host) / at.ranks;  // of other hosts
+  const double crossing = others / at.least_of_host;                       // a rank's part of them
   const bool small = collective.total_bytes <= kWithHeader;
   const bool shared = collective.to_shared_memory && at.hosts == 1;
   // Whole sub-trees cross as one sum in fp32.
-  const double sums = at.of_host == 1
+  const double sums = at.least_of_host == 1
                           ? 1
                           : static_cast<double>(size_of(DType::fp32)) /
-                                static_cast<double>(size_of(collective.dtype)) / at.of_host;
+                                static_cast<double>(size_of(collective.dtype)) / at.least_of_host;
   Cost cost;
   switch (collective.operation) {
     case Operation::all_gather:
@@ -241,7 +249,8 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
                        .between_hosts = others * std::min(sums, 1.0) + crossing});
       break;
     case Operation::all_to_all:
-      cost = transfer({.within_host = total, .between_hosts = slice * (at.ranks - at.of_host)});
+      cost =
+          transfer({.within_host = total, .between_hosts = slice * (at.ranks - at.least_of_host)});
       break;
     case Operation::broadcast:
       cost = transfer({.within_host = small ? 0 : total, .between_hosts = crossing});

@@ -26,6 +26,9 @@ struct GroupSpread {
   int switches = 1;
   int of_host = 1;    ///< most ranks of one host
   int of_switch = 1;  ///< most ranks of one switch
+  // Fewest, who send the most to others: a world may leave its last host or switch partly empty.
+  int least_of_host = 1;
+  int least_of_switch = 1;
 };
 
 /// The durations of collectives, by the algorithm of the run's backend: latency of its steps, and

@@ -241,7 +241,12 @@ std::vector<SimulatedRank> run_ranks(const TrainConfig& config, const Machine& m
   };
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < simulated.size(); ++i) threads.emplace_back(run, i);
+    try {
+      for (std::size_t i = 1; i < simulated.size(); ++i) threads.emplace_back(run, i);
+    } catch (...) {
+      meetings.fail();  // those that run would wait for the others
+      throw;
+    }
     run(0);
   }
   if (error) std::rethrow_exception(error);
@@ -278,7 +283,7 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
                         .backend = backend_of(config, machine),
                         .tokens = static_cast<double>(config.tokens_per_step())};
   simulation.ranks = run_ranks(config, machine, instruments ? &*instruments : nullptr);
-  if (instruments) simulation.trace = document(*instruments, simulation.ranks.front().rank);
+  const int traced = simulation.ranks.front().rank;
   double flop = 0;
   for (const SimulatedRank& rank : simulation.ranks) {
     flop += rank.compute.flop * rank.stands_for;
@@ -286,8 +291,15 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
   }
   std::ranges::stable_sort(simulation.ranks, std::greater(), &SimulatedRank::step_seconds);
   simulation.step_seconds = simulation.slowest().step_seconds;
+  constexpr double kLongestStep = 1e8;  // three years, within nanoseconds of 64 bits
+  ZERO_CHECK(
+      simulation.step_seconds > 0 && simulation.step_seconds < kLongestStep,
+      "{}: a step would take {:g} s, limited by {}, expected above 0 and below {:g} s: check "
+      "the figures and their units",
+      machine.source, simulation.step_seconds, limit_of(simulation.slowest()), kLongestStep);
   simulation.flop_share =
       flop / (simulation.step_seconds * machine.peak(config.engine.compute) * config.world);
+  if (instruments) simulation.trace = document(*instruments, traced);
   simulation.limited_by = limit_of(simulation.slowest());
   const MachineTimes& times = machine.times;
   if (times.between_failures > 0) {

@@ -146,6 +146,12 @@ TEST(Preflight, APortAnswersOrSaysWhyNot) {
   EXPECT_EQ(why_no_answer(here, port, "mine", patience), "Connection refused");
 }
 
+TEST(Preflight, AnotherServiceThatSendsWithoutEndIsLeft) {
+  const PortAnswer other(std::string(std::size_t{1} << 20, 'x'));
+  EXPECT_EQ(why_no_answer({"lo", "127.0.0.1"}, other.port(), "mine", std::chrono::seconds(10)),
+            "another host answers there");
+}
+
 /// The lines of ranks that are threads.
 std::vector<PreflightLine> of_threads(const PreflightQuestion& question) {
   std::mutex mutex;
@@ -165,6 +171,16 @@ TEST(Preflight, RunsOnRanksOfOneHost) {
   EXPECT_EQ(lines.size(), 9U);
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path("shared"))) << "its files are gone";
   EXPECT_THAT(line_of(of_threads({.hosts = 2}), "hosts").text, HasSubstr("expected 2 hosts"));
+}
+
+/// Others may write into a folder that hosts share.
+TEST(Preflight, LeavesFilesBehindLinksOfTheFolderAlone) {
+  const testing::Scratch scratch;
+  const std::string victim = scratch.write("victim", "mine");
+  std::filesystem::create_directories(scratch.path("shared"));
+  std::filesystem::create_symlink(victim, scratch.path("shared/.zero_preflight_0"));
+  EXPECT_TRUE(line_of(of_threads({.folder = scratch.path("shared")}), "folder").ok);
+  EXPECT_EQ(scratch.read("victim"), "mine");
 }
 
 TEST(Preflight, AFolderThatCannotBeWrittenIsNamed) {

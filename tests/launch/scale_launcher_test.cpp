@@ -112,6 +112,16 @@ TEST(ScaleLauncher, TorchrunIsStartedOnEveryHost) {
   EXPECT_EQ(lines_of(launcher, 4).at(0), common + "0" + end);
 }
 
+TEST(ScaleLauncher, ASecretIsNotShownInCommands) {
+  Launcher launcher = on_hosts(Kind::torchrun, "head:1,b:1");
+  launcher.variables = {"ZERO_JOB_SECRET_FILE=/s", "ZERO_JOB_SECRET=0123456789abcdef"};
+  const std::string error = error_of([&] { lines_of(launcher, 2); });
+  EXPECT_THAT(error, HasSubstr("ZERO_JOB_SECRET would stand in the command for host b"));
+  EXPECT_EQ(error.find("0123456789abcdef"), std::string::npos);
+  launcher.variables.pop_back();
+  EXPECT_THAT(lines_of(launcher, 2).at(1), HasSubstr("ZERO_JOB_SECRET_FILE=/s"));
+}
+
 Sweep tiny_sweep() {
   Sweep sweep{.worlds = {1, 2, 4}, .stages = {0, 3}, .model_text = "tiny", .batch = 4};
   sweep.model = model_of("family=gpt2,layers=1,width=32,heads=2,context=32,vocabulary=256");
@@ -159,9 +169,21 @@ TEST(Sweep, MeshesAndBatchesThatDoNotFitAreNamed) {
   sweep.worlds = {3};
   EXPECT_THAT(error_of([&] { sweep.points(left_out); }),
               HasSubstr("--batch 4: strong, stage 0, 3 ranks has 3 data ranks"));
-  for (const char* bad : {"", "tensor", "tensor=1", "tensor=x", "shards=2", "tensor=2,"}) {
+  for (const char* bad : {"", "tensor", "tensor=1", "tensor=x", "shards=2", "tensor=2,",
+                          "tensor=2+tensor=4", "replicate=2147483647"}) {
     EXPECT_THAT(error_of([&] { SweepMesh::from(bad); }), HasSubstr("--meshes: found")) << bad;
   }
+}
+
+TEST(Sweep, APointIsMeasuredOnceHoweverOftenItIsNamed) {
+  std::vector<std::string> left_out;
+  Sweep sweep = tiny_sweep();
+  sweep.scalings = {Scaling::strong, Scaling::strong};
+  sweep.worlds = {2, 2};
+  sweep.stages = {3, 3};
+  EXPECT_THAT(names_of(sweep.points(left_out)), ElementsAre("one-process", "strong-stage3-world2"));
+  sweep.meshes = {SweepMesh::from("replicate=65536+tensor=65536")};  // 2^32
+  EXPECT_THAT(names_of(sweep.points(left_out)), ElementsAre("one-process"));
 }
 
 TEST(Sweep, OverridesOfWhatItSetsAreRefused) {

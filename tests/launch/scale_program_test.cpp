@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -52,6 +53,20 @@ TEST(ScaleProgram, ARunThatFailsIsARowAndAStatus) {
       shell(folder, kScale + kTiny + "--set run.memory_limit=4KiB --report " + folder.path("r"));
   EXPECT_EQ(outcome.status, 1) << outcome.out;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("| FAILED: zero_train: "), HasSubstr("memory_limit")));
+}
+
+TEST(ScaleProgram, ACheckThatIsEndedLeavesNoRanks) {
+  const Scratch folder;
+  const std::string mpirun =
+      folder.write("mpirun", "#!/bin/sh\ntrap '' TERM\necho $$ >" + folder.path("pid") +
+                                 "\nkill -TERM $PPID\nsleep 1000\nsleep 1000\n");
+  std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+  const Outcome outcome = shell(folder, "env PATH=" + folder.path() + ":$PATH " + kScale +
+                                            " --check --launcher mpirun --hosts localhost:2");
+  EXPECT_EQ(outcome.status, 128 + 15) << outcome.errors;
+  const std::string pid = folder.read("pid");
+  ASSERT_FALSE(pid.empty());
+  EXPECT_FALSE(std::filesystem::exists("/proc/" + pid.substr(0, pid.find('\n'))));
 }
 
 TEST(ScaleProgram, PrintsCommandsAndRefusesWhatItCannotStart) {

@@ -111,6 +111,32 @@ TEST(SweepRunner, GoesOnWhereItWasCut) {
   EXPECT_EQ(fake.started(), 9);
 }
 
+TEST(SweepRunner, ABrokenResultIsMeasuredAgain) {
+  FakeSweep fake;
+  fake.points.resize(1);
+  fake.run();
+  const std::string path = fake.folder.path("runs/strong-stage0-world2.1/result.json");
+  const std::string good = fake.folder.read("runs/strong-stage0-world2.1/result.json");
+  nlohmann::json still = nlohmann::json::parse(good);
+  still["figures"]["step_seconds"] = 0;
+  std::int64_t started = 1;
+  for (const std::string& bad : {good.substr(0, 100), std::string("[]"), still.dump()}) {
+    fake.folder.write("runs/strong-stage0-world2.1/result.json", bad);
+    EXPECT_DOUBLE_EQ(fake.run()[0].figures.step_seconds, 0.6);
+    EXPECT_EQ(fake.started(), ++started) << bad;
+  }
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);  // nobody writes into it
+  EXPECT_DOUBLE_EQ(fake.run()[0].figures.step_seconds, 0.6);
+}
+
+TEST(SweepRunner, TheReasonIsFoundBehindALongOutput) {
+  FakeSweep fake;
+  fake.points.resize(1);
+  fake.write_program("head -c 3000000 /dev/zero; echo; echo 'zero_train: no room' >&2; exit 3");
+  EXPECT_EQ(fake.run()[0].failure, "zero_train: no room (status 3)");
+}
+
 TEST(SweepRunner, AFailedRunIsARowWithItsOwnErrorAndIsDoneAgain) {
   const FakeSweep fake;
   fake.write_program("echo noise; echo 'zero_train: [rank 1] no room' >&2; echo bye; exit 3");

@@ -73,6 +73,15 @@ TEST(LinkTimes, OfARingIsItsSlowestLevelAndItsHops) {
   EXPECT_EQ(cost(machine, nccl, Operation::all_gather, every(4, 4), 400).transfer, 30);
 }
 
+/// The lone rank of the last host sends to all others through one device.
+TEST(LinkTimes, OfAHostThatIsPartlyTakenAreItsOwn) {
+  const Machine machine = two_level();
+  const auto nccl = BackendKind::nccl;
+  EXPECT_EQ(cost(machine, nccl, Operation::all_gather, every(1, 5), 500).transfer, 40);
+  EXPECT_EQ(cost(machine, nccl, Operation::all_to_all, every(1, 5), 500).transfer, 40);
+  EXPECT_EQ(cost(machine, BackendKind::mpi, Operation::all_to_all, every(1, 5), 500).transfer, 40);
+}
+
 TEST(LinkTimes, OfAHostsLinkIsShared) {
   Machine machine = two_level();
   machine.times.of_host = 20;  // in place of 4 x 10

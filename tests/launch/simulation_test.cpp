@@ -181,5 +181,23 @@ TEST(SimulateFlag, NamesRanksAndCluster) {
   EXPECT_THAT(refusal("ranks=8"), HasSubstr("found \"ranks=8\" without cluster=FILE"));
 }
 
+TEST(Simulation, FiguresThatContradictOrCannotBeAreRefused) {
+  const auto refusal = [](const std::string& more) {
+    return error_of([&] { simulate(config_of(3, 16), cluster(2, "40GB/s", more)); });
+  };
+  EXPECT_THAT(refusal(R"(, "peak_fp32": "1TFLOP/s")"),
+              HasSubstr("c.json: peak_fp32: found 1 TFLOP/s, expected at least the 50 TFLOP/s"));
+  EXPECT_THAT(refusal(R"(, "least_time": "5000d")"), HasSubstr("c.json: a step would take"));
+  const std::string huge = "1" + std::string(305, '0');
+  EXPECT_THAT(refusal(R"(, "least_time": ")" + huge + R"(d")"), HasSubstr("c.json: least_time"));
+  EXPECT_THAT(error_of([] {
+                machine_of(parse_json_text(R"({"devices": 1, "memory": "1GB",
+                                               "links": {"between_switches": "1GB/s"}})",
+                                           "c.json"),
+                           "c.json");
+              }),
+              HasSubstr("c.json: links.hosts_of_switch is missing"));
+}
+
 }  // namespace
 }  // namespace zero::testing
