@@ -1,18 +1,23 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +31,7 @@
 #include "launch/process/process.h"
 #include "launch/process/quantity.h"
 #include "launch/process/signals.h"
+#include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/start.h"
 #include "launch/scale/preflight.h"
 #include "launch/scale/scale_report.h"
@@ -166,6 +172,29 @@ zero::Sweep sweep_of(const Flags& flags) {
   return sweep;
 }
 
+/// Whether ranks are given a secret that the user has made.
+bool has_secret() {
+  return std::getenv("ZERO_JOB_SECRET") != nullptr ||
+         std::getenv("ZERO_JOB_SECRET_FILE") != nullptr;
+}
+
+/// Makes the secret of the runs, which only this user may read, unless it is there.
+void make_secret(const zero::Launcher& launcher) {
+  const std::string& path = launcher.secret_file;
+  if (path.empty() || std::filesystem::exists(path)) return;
+  const std::string made = path + ".partial";
+  const zero::Descriptor file(
+      ::open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  std::random_device random;
+  std::string secret;
+  for (int i = 0; i < 8; ++i) secret += fmt::format("{:08x}", random());
+  const bool whole = file.get() >= 0 && ::fchmod(file.get(), 0600) == 0 &&
+                     ::write(file.get(), secret.data(), secret.size()) == std::ssize(secret) &&
+                     ::rename(made.c_str(), path.c_str()) == 0;
+  ZERO_CHECK(whole, "--report: cannot write {}, the secret by which ranks meet: {}; {}", path,
+             std::strerror(errno), zero::kMakeJobSecret);
+}
+
 zero::Launcher launcher_of(const Flags& flags) {
   zero::Launcher launcher{.kind = zero::launcher_kind(flags.launcher),
                           .agent = flags.agent,
@@ -176,6 +205,9 @@ zero::Launcher launcher_of(const Flags& flags) {
                           .here = zero::host_name()};
   if (!flags.hosts.empty()) launcher.hosts = zero::hosts_of_list(flags.hosts, "--hosts");
   if (!flags.hostfile.empty()) launcher.hosts = zero::hosts_of_file(flags.hostfile);
+  if (launcher.needs_secret() && !has_secret() && !flags.report.empty()) {
+    launcher.secret_file = std::filesystem::absolute(flags.report).string() + "/.job_secret";
+  }
   return launcher;
 }
 
@@ -271,6 +303,7 @@ int act(const Flags& flags) {
   }
   std::filesystem::create_directories(folder + "/runs");
   const zero::RunLock lock({.key = "--report", .path = folder, .file = folder + "/.lock"});
+  make_secret(report.launcher);
   // The run that goes on is ended, and what is measured stays.
   const zero::SignalWatcher watcher(note_end);
   return measure(flags, options, points, report, console);
@@ -303,6 +336,8 @@ int check(const Flags& flags, int argc, char** argv) {
   }
   const int world = launcher.hosts.empty() ? start.tasks_to_start : zero::ranks_of(launcher.hosts);
   ZERO_CHECK(world > 1, "--check: found one rank to start; give --hosts or --hostfile");
+  if (!launcher.secret_file.empty()) std::filesystem::create_directories(flags.report);
+  make_secret(launcher);
   std::string output = (std::filesystem::temp_directory_path() / "zero_check_XXXXXX").string();
   const zero::Descriptor made(::mkstemp(output.data()));
   ZERO_CHECK(made.get() >= 0, "{}: cannot be made", output);

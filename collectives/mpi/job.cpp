@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -101,7 +102,8 @@ class Job {
     if (unwinds) {
       socket_.leave_open();
     } else {
-      ::waitpid(server_, nullptr, 0);
+      while (::waitpid(server_, nullptr, 0) < 0 && errno == EINTR) {
+      }
     }
   }
 

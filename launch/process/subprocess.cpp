@@ -156,13 +156,16 @@ Finished run_command(const Command& command) {
 
 std::string reason_in(const Finished& finished) {
   std::string reason;
-  bool named = false;
+  int most = 0;  // how surely a line is the reason: not empty, names an error, is our program's
   std::istringstream lines(finished.errors.empty() ? finished.output : finished.errors);
   for (std::string line; std::getline(lines, line);) {
-    const bool names = line.find("Error") != std::string::npos || line.starts_with("zero_");
-    if (line.find_first_not_of(" \t\r-") == std::string::npos || (named && !names)) continue;
+    if (line.find_first_not_of(" \t\r-") == std::string::npos) continue;
+    const int sure = line.starts_with("zero_")                 ? 3
+                     : line.find("Error") != std::string::npos ? 2
+                                                               : 1;
+    if (sure < most) continue;
     reason = line;
-    named = named || names;
+    most = sure;
   }
   return reason;
 }

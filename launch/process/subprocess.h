@@ -27,8 +27,8 @@ struct Finished {
 /// Runs `command` and waits. Throws zero::Error if the program cannot be started.
 Finished run_command(const Command& command);
 
-/// The program's own reason for its failure: the last line of its errors that names an error, else
-/// the last line of its errors that is not empty, else the last line of its output.
+/// The program's own reason for its failure: of its errors the last line of a program of this
+/// engine, else the last that names an error, else the last; without errors, of its output.
 std::string reason_in(const Finished& finished);
 
 /// Programs that run together beside this process, each in a process group of its own. They start

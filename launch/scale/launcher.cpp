@@ -117,7 +117,16 @@ std::vector<RankHost> Launcher::placement(int world) const {
                        : hosts_of_world(hosts, world);
 }
 
-std::vector<Command> Launcher::commands(int world, const Command& program) const {
+bool Launcher::needs_secret() const {
+  return hosts.size() > 1 && (kind == Kind::srun || kind == Kind::torchrun);
+}
+
+std::vector<Command> Launcher::commands(int world, const Command& given) const {
+  Command program;
+  if (!secret_file.empty() && needs_secret() && placement(world).size() > 1) {
+    program = {"env", "ZERO_JOB_SECRET_FILE=" + secret_file};
+  }
+  append(program, given);
   switch (kind) {
     case Kind::mpirun:
       return {mpirun_command(*this, world, program)};

@@ -26,12 +26,15 @@ struct Launcher {
   int port = 29500;                      ///< of torchrun on several hosts
   std::vector<std::string> flags{};      ///< of the launcher, behind its own
   std::vector<std::string> variables{};  ///< NAME=VALUE for the other hosts
+  std::string secret_file{};             ///< of ranks that no MPI joins, on several hosts
   bool as_root = false;
   std::string here{};  ///< this host's name
 
   /// The commands, one for each host that has a launcher of its own, that run `program` on `world`
   /// ranks: what a user would type. Throws zero::Error if they cannot be started so.
   std::vector<Command> commands(int world, const Command& program) const;
+  /// Whether ranks on its hosts need a secret to meet.
+  bool needs_secret() const;
   /// The hosts of a world of that size; one without a name if none are given.
   std::vector<RankHost> placement(int world) const;
 };

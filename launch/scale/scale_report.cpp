@@ -153,8 +153,10 @@ std::vector<std::pair<std::string, std::string>> facts_of_machine(const Sweep& s
   for (const GpuMemory& gpu : nvidia_memory().gpus) {
     facts.emplace_back(fmt::format("GPU {}", gpu.index), gpu.name);
   }
-  std::string versions = libraries_text(sweep.device);
-  std::ranges::replace(versions, '\n', ';');
+  std::string versions;
+  for (const char c : libraries_text(sweep.device)) {
+    versions += c == '\n' ? "; " : std::string(1, c);
+  }
   facts.emplace_back("versions", versions);
   const std::string commit = commit_of(program);
   facts.emplace_back("commit", commit.empty() ? "not in a source tree" : commit);

@@ -143,10 +143,8 @@ std::int64_t Sweep::batch_of(const ScalePoint& point) const {
   return point.scaling == Scaling::weak ? batch * point.world : batch;
 }
 
-std::int64_t Sweep::data_tokens(const std::vector<ScalePoint>& points) const {
-  std::int64_t most = 1;
-  for (const ScalePoint& point : points) most = std::max(most, batch_of(point));
-  return most * sequence + 1;
+std::int64_t Sweep::data_tokens(const ScalePoint& point) const {
+  return batch_of(point) * sequence + 1;
 }
 
 nlohmann::ordered_json Sweep::configuration(const ScalePoint& point, const std::string& data,

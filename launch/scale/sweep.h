@@ -76,8 +76,8 @@ struct Sweep {
   std::vector<ScalePoint> points(std::vector<std::string>& left_out) const;
   /// The sequences of a step.
   std::int64_t batch_of(const ScalePoint& point) const;
-  /// Tokens that a file needs for each of the points.
-  std::int64_t data_tokens(const std::vector<ScalePoint>& points) const;
+  /// Tokens of a point's file: no other point of the sweep has a say in its question.
+  std::int64_t data_tokens(const ScalePoint& point) const;
   /// zero_train's configuration of a point, with token file and log.
   nlohmann::ordered_json configuration(const ScalePoint& point, const std::string& data,
                                        const std::string& log) const;

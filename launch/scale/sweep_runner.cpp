@@ -87,9 +87,13 @@ SweepRunner::SweepRunner(const Sweep& sweep, Options options, Console& console)
       console_(console),
       program_digest_(digest_of_program(options_.program)) {}
 
+std::string SweepRunner::data_path(std::int64_t vocabulary, std::int64_t tokens) const {
+  return fmt::format("{}/tokens-{}-{}.bin", options_.folder, vocabulary, tokens);
+}
+
 /// A file of random tokens, made unless it is there.
 std::string SweepRunner::data_file(std::int64_t vocabulary, std::int64_t tokens) const {
-  const std::string path = fmt::format("{}/tokens-{}-{}.bin", options_.folder, vocabulary, tokens);
+  const std::string path = data_path(vocabulary, tokens);
   if (std::filesystem::exists(path)) return path;
   std::mt19937_64 random(1);
   constexpr std::int64_t kTwoBytes = 65536;
@@ -122,7 +126,8 @@ SweepRunner::Request SweepRunner::request(const std::string& name, int world,
 SweepRunner::Request SweepRunner::request(const ScalePoint& point, int repeat) const {
   const std::string name = fmt::format("{}.{}", point.name(), repeat);
   const std::string log = options_.folder + "/runs/" + name + "/run.log";
-  return request(name, point.world, sweep_.configuration(point, data_, log), sweep_.overrides);
+  const std::string data = data_path(sweep_.model.vocabulary, sweep_.data_tokens(point));
+  return request(name, point.world, sweep_.configuration(point, data, log), sweep_.overrides);
 }
 
 std::string SweepRunner::commands_text(const std::vector<ScalePoint>& points) const {
@@ -259,7 +264,9 @@ bool SweepRunner::measure(const Request& wanted, ScaleRun& run) {
 std::vector<ScaleRun> SweepRunner::run(
     const std::vector<ScalePoint>& points,
     const std::function<void(const std::vector<ScaleRun>&)>& after) {
-  data_ = data_file(sweep_.model.vocabulary, sweep_.data_tokens(points));
+  for (const ScalePoint& point : points) {
+    data_file(sweep_.model.vocabulary, sweep_.data_tokens(point));
+  }
   total_ = std::ssize(points) * options_.repeats;
   std::vector<ScaleRun> runs;
   std::set<std::string> failed;  // points by name

@@ -71,6 +71,7 @@ class SweepRunner {
   bool read_result(const Request& request, ScaleRun& run) const;
   Outcome start(const Request& request, const std::string& text);
   bool measure(const Request& wanted, ScaleRun& run);
+  std::string data_path(std::int64_t vocabulary, std::int64_t tokens) const;
   std::string data_file(std::int64_t vocabulary, std::int64_t tokens) const;
   /// How long the sweep takes yet, `seconds` into a run; empty before the first has ended.
   std::string left_text(double seconds) const;
@@ -80,7 +81,6 @@ class SweepRunner {
   Options options_;
   Console& console_;
   std::string program_digest_;
-  std::string data_{};  // the token file
   std::int64_t total_ = 0;
   std::int64_t done_ = 0;
   std::vector<double> durations_{};  // of the runs done here

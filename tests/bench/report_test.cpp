@@ -97,6 +97,9 @@ TEST(Programs, SayWhyTheyFailed) {
   EXPECT_EQ(
       "ModuleNotFoundError: No module named 'deepspeed'",
       reason_in({.errors = "Traceback\nModuleNotFoundError: No module named 'deepspeed'\nbye\n"}));
+  // A launcher's errors come behind those of the program that it started.
+  EXPECT_EQ("zero_train: no file c.json",
+            reason_in({.errors = "zero_train: no file c.json\nTraceback\nChildFailedError: \n"}));
   EXPECT_EQ("last", reason_in({.errors = "first\nlast\n-----\n"}));
   EXPECT_EQ("printed", reason_in({.output = "printed\n"}));
   EXPECT_EQ("", reason_in({}));

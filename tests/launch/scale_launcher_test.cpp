@@ -15,8 +15,10 @@
 namespace zero {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Scratch;
 using Kind = Launcher::Kind;
 
@@ -122,6 +124,20 @@ TEST(ScaleLauncher, ASecretIsNotShownInCommands) {
   EXPECT_THAT(lines_of(launcher, 2).at(1), HasSubstr("ZERO_JOB_SECRET_FILE=/s"));
 }
 
+TEST(ScaleLauncher, RanksThatNoMpiJoinsHaveASecretOnSeveralHosts) {
+  const std::string secret = "env ZERO_JOB_SECRET_FILE=/r/.job_secret /bin/zero_train";
+  for (const Kind kind : {Kind::srun, Kind::torchrun, Kind::mpirun}) {
+    Launcher launcher = on_hosts(kind, "head:2,b:2");
+    launcher.secret_file = "/r/.job_secret";
+    EXPECT_EQ(launcher.needs_secret(), kind != Kind::mpirun);
+    EXPECT_THAT(lines_of(launcher, 2), Each(Not(HasSubstr("secret"))));
+    for (const std::string& line : lines_of(launcher, 4)) {
+      EXPECT_EQ(line.find(secret) != std::string::npos, kind != Kind::mpirun) << line;
+    }
+  }
+  EXPECT_FALSE(on_hosts(Kind::srun, "head:2").needs_secret());
+}
+
 Sweep tiny_sweep() {
   Sweep sweep{.worlds = {1, 2, 4}, .stages = {0, 3}, .model_text = "tiny", .batch = 4};
   sweep.model = model_of("family=gpt2,layers=1,width=32,heads=2,context=32,vocabulary=256");
@@ -147,7 +163,8 @@ TEST(Sweep, StrongKeepsTheBatchAndWeakThatOfARank) {
   std::vector<std::int64_t> batches;
   for (const ScalePoint& point : points) batches.push_back(sweep.batch_of(point));
   EXPECT_THAT(batches, ElementsAre(4, 4, 4, 8, 16));
-  EXPECT_EQ(sweep.data_tokens(points), 16 * 16 + 1);
+  EXPECT_EQ(sweep.data_tokens(points.front()), 4 * 16 + 1);
+  EXPECT_EQ(sweep.data_tokens(points.back()), 16 * 16 + 1);
   const auto file = sweep.configuration(points.back(), "t.bin", "run.log");
   EXPECT_EQ(file["train_batch_size"], 16);
   EXPECT_EQ(file["train_micro_batch_size_per_gpu"], 4);
