@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -150,6 +151,9 @@ std::vector<std::pair<std::string, std::string>> facts_of_machine(const Sweep& s
       {"date", utc_now()},
       {"host", host_name()},
       {"processor", fmt::format("{}, {} cores in use", processor_name(), usable_cores())}};
+  if (double load = 0; ::getloadavg(&load, 1) == 1) {
+    facts.emplace_back("load", fmt::format("{:.1f} processes running in the minute before", load));
+  }
   for (const GpuMemory& gpu : nvidia_memory().gpus) {
     facts.emplace_back(fmt::format("GPU {}", gpu.index), gpu.name);
   }

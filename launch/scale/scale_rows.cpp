@@ -92,6 +92,10 @@ void name_noise(const std::vector<ScaleRow>& rows, const ScaleRow* baseline, Sca
     if (noise > effect) {
       row.remarks.push_back(fmt::format("noise: spread {:.1f} %, distance to ideal {:.1f} %",
                                         100 * noise, 100 * effect));
+    } else if (row.efficiency > 1) {
+      row.remarks.emplace_back(
+          "faster than ideal: other programs slow a run of fewer ranks down more (see the load), "
+          "or caches help");
     }
   }
   const ScaleRow* const below = row.point.is_baseline() ? nullptr : stage_below(rows, row);

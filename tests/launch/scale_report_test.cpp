@@ -100,6 +100,10 @@ TEST(ScaleRows, NoiseAboveAnEffectIsNamed) {
                  {run_of(kOne, 1, 1000, 2), run_of(kOne, 2, 1000, 2), run_of(kStage0, 1, 500),
                   run_of(kStage0, 2, 550), run_of(kStage3, 1, 510), run_of(kStage3, 2, 520)});
   EXPECT_THAT(near[2].remarks, ElementsAre("noise: spread 9.5 %, distance to stage 0 1.9 %"));
+  const auto above = scale_rows(about(), {kOne, kStage0},
+                                {run_of(kOne, 1, 1000, 2), run_of(kOne, 2, 1000, 2),
+                                 run_of(kStage0, 1, 1500), run_of(kStage0, 2, 1510)});
+  EXPECT_THAT(above[1].remarks, ElementsAre(HasSubstr("faster than ideal")));
 }
 
 TEST(ScaleRows, StatesThatDifferAndPlansThatDoNotHoldAreNamed) {
