@@ -295,9 +295,9 @@ std::string Plan::memory_text() const {
 }
 
 std::string Plan::text(LiveMemory::Labels labels, bool with_schedule) const {
-  std::string out = fmt::format("{} parameters ({} padding), stage {}, {} rank(s) on {}\n",
-                                parameters, padding, stage, world,
-                                memory.device.in_pages() > 0 ? "GPUs" : "CPUs");
+  std::string out =
+      fmt::format("{} parameters ({} padding), stage {}, {} rank(s) on {}\n", parameters, padding,
+                  stage, world, memory.device.in_pages() > 0 ? "GPUs" : "CPUs");
   out += memory_text();
   out += live.text(labels);
   out += traffic_text();
