@@ -17,7 +17,7 @@ using planning::PlannedCollective;
 constexpr std::int64_t kWithHeader = std::int64_t{8} << 10;
 // Of collectives/nccl: the most bytes of all ranks together that each rank combines itself.
 constexpr double kCombinedWhole = 1 << 20;
-constexpr std::int64_t kAnyRanks = 1 << 30;  // above every rank
+constexpr std::int64_t kAboveAllRanks = 1 << 30;  // above every rank
 
 /// How many units of `of` ranks the ranks, which ascend, are in; the most and fewest of a unit.
 int distinct(const std::vector<int>& ranks, int of, int& most, int& least) {
@@ -57,7 +57,7 @@ GroupSpread LinkTimes::spread(const std::vector<int>& ranks) const {
     at.of_switch = at.least_of_switch = at.ranks;
   } else {
     const std::int64_t devices = std::int64_t{machine_.devices} * hosts;
-    at.switches = distinct(ranks, static_cast<int>(std::min<std::int64_t>(devices, kAnyRanks)),
+    at.switches = distinct(ranks, static_cast<int>(std::min<std::int64_t>(devices, kAboveAllRanks)),
                            at.of_switch, at.least_of_switch);
   }
   return at;

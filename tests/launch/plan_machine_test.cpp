@@ -154,9 +154,10 @@ TEST(Models, AreWithinWhatTheEngineTakesAndSaidOnce) {
   EXPECT_EQ(model_of("layers=256,width=64,heads=4,context=32,vocabulary=256").layers, 256);
   EXPECT_THAT(refused("layers=257,width=64,heads=4,context=32,vocabulary=256"),
               HasSubstr("--model: layers is 257, expected at most 256"));
-  EXPECT_THAT(refused("layers=2,width=64,heads=4,context=10000001,vocabulary=256"),
-              AllOf(HasSubstr("--model: context is 10000001, expected 1 to"),
-                    ::testing::Not(HasSubstr("--set"))));
+  EXPECT_THAT(
+      refused("layers=2,width=64,heads=4,context=10000001,vocabulary=256"),
+      AllOf(HasSubstr("--model: model.context: found 10000001, expected a whole number from 1 to"),
+            ::testing::Not(HasSubstr("--set"))));
   EXPECT_THAT(refused("layers=2,layers=3"), HasSubstr("--model: layers is given twice"));
   EXPECT_THAT(refused("layers=null"), HasSubstr("--model: layers is null among sizes"));
 }
