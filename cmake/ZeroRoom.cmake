@@ -165,7 +165,7 @@ function(zero_test name)
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 600 NO_PRETTY_VALUES TEST_PREFIX "${TEST_PREFIX}"
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} LABELS "${TEST_LABELS}")
-  # A process a case takes longer to start than most cases: with ZERO_TEST_PARTS in ctest's environment, that many entries a program.
+  # With ZERO_TEST_PARTS in ctest's environment, that many entries a program: a process a case is a tenth of the time of all tests.
   set(parts ${CMAKE_CURRENT_BINARY_DIR}/${name}_parts.cmake)
   set(properties "TIMEOUT 3000 PROCESSORS ${TEST_PROCESSORS} LABELS [==[${TEST_LABELS}]==] SKIP_REGULAR_EXPRESSION \"0 tests from 0 test suites ran\"")
   get_property(cases DIRECTORY PROPERTY TEST_INCLUDE_FILES)
