@@ -5,18 +5,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/median.h"
 #include "base/seconds_since.h"
 #include "launch/telemetry/machine_limits.h"
 
 namespace zero::bench {
-namespace {
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-}  // namespace
 
 const std::vector<ProbeShape>& gpt2_probe_shapes() {
   static const std::vector<ProbeShape> shapes{
@@ -61,11 +54,11 @@ double ProductRate::rate() const {
 
 double ProductRate::rate_of_newest(std::size_t samples) const {
   const auto newest_rates = multiply_adds_.end() - static_cast<std::ptrdiff_t>(samples);
-  double best = median_of({newest_rates, multiply_adds_.end()});
+  double best = upper_median({newest_rates, multiply_adds_.end()});
   for (std::size_t i = 0; i < probes_.size(); ++i) {
     const auto end = seconds_[i].end();
     const std::vector<double> newest(end - static_cast<std::ptrdiff_t>(samples), end);
-    best = std::max(best, probes_[i]->shape().flop() / median_of(newest));
+    best = std::max(best, probes_[i]->shape().flop() / upper_median(newest));
   }
   return best;
 }

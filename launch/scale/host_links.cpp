@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/median.h"
 #include "collectives/host_values.h"
 
 namespace zero {
@@ -104,11 +105,6 @@ std::vector<HostLink> links_to_measure(int hosts) {
   return links;
 }
 
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
-  return values[values.size() / 2];
-}
-
 std::string link_text(const HostsOfRanks& hosts, const HostLink& link) {
   return fmt::format("{} - {}: {:.2f} GB/s, {:.0f} us",
                      hosts.names[static_cast<std::size_t>(link.from)],
@@ -160,8 +156,8 @@ PreflightLine links_line(const HostsOfRanks& hosts, const std::vector<HostLink>&
     rates.push_back(link.bytes_per_second);
     texts.push_back(link_text(hosts, link));
   }
-  const double least = kSlowShare * median(rates);
-  const double most = kLateShare * median(latencies);
+  const double least = kSlowShare * upper_median(rates);
+  const double most = kLateShare * upper_median(latencies);
   const auto bad = std::ranges::find_if(links, [&](const HostLink& link) {
     return link.bytes_per_second < least || link.latency > most;
   });

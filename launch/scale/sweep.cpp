@@ -60,7 +60,7 @@ int axis_size(std::string_view text, std::string_view whole) {
   return size;
 }
 
-/// "world 3 cannot be ..." if the mesh does not divide it, or stage 0 has nothing to shard.
+/// Why the point is left out, if its mesh does not divide its world; else empty.
 std::string misfit(const ScalePoint& point) {
   const std::int64_t inner = std::int64_t{point.mesh.replicate} * point.mesh.tensor;
   if (point.world % inner != 0) {
