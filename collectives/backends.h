@@ -10,6 +10,7 @@
 #include "collectives/communicator.h"
 #include "collectives/nccl/options.h"
 #include "collectives/store.h"
+#include "device/planning/clock.h"
 
 namespace zero {
 
@@ -101,9 +102,9 @@ struct PlannedCollective {
 class CollectiveTimes {
  public:
   virtual ~CollectiveTimes() = default;
-  /// When a collective ends on a rank whose stream reaches it at `begin`. Called once for each
-  /// collective of a group of several ranks, in submission order.
-  virtual double end(const PlannedCollective& collective, double begin) = 0;
+  /// The time that a collective takes on a rank whose stream reaches it at `begin`. Called once for
+  /// each collective of a group of several ranks, in submission order.
+  virtual Span span(const PlannedCollective& collective, double begin) = 0;
 };
 
 /// Rank `rank` of a world of `size` ranks for the planner; moves no values. The workspace needs are

@@ -154,7 +154,7 @@ class PlanningBackend final : public CollectiveBackend {
                "[rank {}] {}: its time is asked for on a stream without a virtual clock; open the "
                "planning device with one",
                rank_, name_of(collective.operation));
-    clocked->run_until([&](double begin) { return times_->end(collective, begin); });
+    clocked->run([&](double begin) { return times_->span(collective, begin); });
   }
 
   int rank_;

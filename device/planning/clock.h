@@ -21,11 +21,18 @@ class WorkTimes {
   virtual double seconds(Lane lane, std::string_view what, std::int64_t bytes) = 0;
 };
 
+/// Work on a stream with a virtual clock, which is free for the next at `end`.
+struct Span {
+  double begin = 0;  ///< behind waits for other ranks
+  double end = 0;
+  double working = 0;  ///< seconds from `begin` in which it takes of compute's speed; then it waits
+};
+
 struct ClockOptions {
   WorkTimes* times = nullptr;   ///< must outlive the device; null: no clock, streams drop work
   bool inline_compute = false;  ///< the host thread runs the compute stream's work itself: CPUs
   double submit_seconds = 0;    ///< of the host, to submit a piece of work
-  double compute_share = 1;     ///< of compute's speed that is left while communication runs
+  double compute_share = 1;     ///< of compute's speed that is left while communication works
 };
 
 /// As the functions of these names in device/device.h, with streams that count the time of work on

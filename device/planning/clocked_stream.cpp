@@ -43,12 +43,13 @@ class VirtualMark final : public Mark::State {
 
 }  // namespace
 
-void VirtualClock::communicates(double begin, double end) {
-  if (options_.compute_share == 1 || end <= begin) return;
-  if (!busy_.empty() && busy_.back().end == begin) {
+void VirtualClock::communicates(const Span& span) {
+  const double end = span.begin + span.working;
+  if (options_.compute_share == 1 || span.working <= 0) return;
+  if (!busy_.empty() && busy_.back().end == span.begin) {
     busy_.back().end = end;
   } else {
-    busy_.push_back({begin, end});
+    busy_.push_back({span.begin, end});
   }
 }
 
@@ -73,10 +74,10 @@ bool ClockedStream::is_inline() const {
   return lane_ == WorkTimes::Lane::compute && clock_->options().inline_compute;
 }
 
-void ClockedStream::run_until(const std::function<double(double begin)>& end) {
-  const double begin = std::max(time_, clock_->host());
-  time_ = end(begin);
-  if (lane_ == WorkTimes::Lane::communication) clock_->communicates(begin, time_);
+void ClockedStream::run(const std::function<Span(double begin)>& work) {
+  const Span span = work(std::max(time_, clock_->host()));
+  time_ = span.end;
+  if (lane_ == WorkTimes::Lane::communication) clock_->communicates(span);
   if (is_inline()) {
     clock_->host_reaches(time_);
   } else {
@@ -88,12 +89,14 @@ void ClockedStream::do_submit(std::string_view what, Work /*work*/) {
   const double seconds =
       clock_->options().times->seconds(lane_, what, std::exchange(announced_, 0));
   const bool compute = lane_ == WorkTimes::Lane::compute;
-  run_until(
-      [&](double begin) { return compute ? clock_->computed(begin, seconds) : begin + seconds; });
+  run([&](double begin) {
+    const double end = compute ? clock_->computed(begin, seconds) : begin + seconds;
+    return Span{begin, end, end - begin};
+  });
 }
 
 void ClockedStream::do_submit_host(std::string_view /*what*/, Work /*work*/) {
-  run_until([](double begin) { return begin; });
+  run([](double begin) { return Span{begin, begin, 0}; });
 }
 
 void ClockedStream::do_wait(const Event& event) {

@@ -14,7 +14,7 @@
 namespace zero::planning {
 
 /// The virtual time of one planning device: that of its host thread, and the periods in which its
-/// communication stream is busy. Shared by its streams, events and marks.
+/// communication stream works. Shared by its streams, events and marks.
 class VirtualClock {
  public:
   explicit VirtualClock(const ClockOptions& options) : options_(options) {}
@@ -22,8 +22,8 @@ class VirtualClock {
   const ClockOptions& options() const { return options_; }
   double host() const { return host_; }
   void host_reaches(double time) { host_ = host_ < time ? time : host_; }
-  /// The communication stream is busy from `begin` to `end`; periods ascend.
-  void communicates(double begin, double end);
+  /// The communication stream works as in `span`; spans ascend.
+  void communicates(const Span& span);
   /// When compute of `seconds`, alone on the device, ends if it begins at `begin`. Calls ascend.
   double computed(double begin, double seconds);
 
@@ -53,8 +53,8 @@ class ClockedStream final : public Stream {
 
   /// The virtual time up to which this stream has work.
   double time() const { return time_; }
-  /// Submits work that takes until end(begin), `begin` the time at which it begins.
-  void run_until(const std::function<double(double begin)>& end);
+  /// Submits work; work(begin) gives its time, `begin` the time at which the stream reaches it.
+  void run(const std::function<Span(double begin)>& work);
 
  private:
   void do_submit(std::string_view what, Work work) override;

@@ -235,31 +235,34 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
                           ? 1
                           : static_cast<double>(size_of(DType::fp32)) /
                                 static_cast<double>(size_of(collective.dtype)) / at.least_of_host;
-  Cost cost;
+  Sent sent;
   switch (collective.operation) {
     case Operation::all_gather:
-      cost = transfer({.within_host = shared ? static_cast<double>(collective.own_bytes) : total,
-                       .between_hosts = crossing});
+      sent = {.within_host = shared ? static_cast<double>(collective.own_bytes) : total,
+              .between_hosts = crossing};
       break;
     case Operation::reduce_scatter:
-      cost = transfer({.within_host = total, .between_hosts = others * std::min(sums, 1.0)});
+      sent = {.within_host = total, .between_hosts = others * std::min(sums, 1.0)};
       break;
     case Operation::all_reduce:
-      cost = transfer({.within_host = small ? 0 : 2 * total,
-                       .between_hosts = others * std::min(sums, 1.0) + crossing});
+      sent = {.within_host = small ? 0 : 2 * total,
+              .between_hosts = others * std::min(sums, 1.0) + crossing};
       break;
     case Operation::all_to_all:
-      cost =
-          transfer({.within_host = total, .between_hosts = slice * (at.ranks - at.least_of_host)});
+      sent = {.within_host = total, .between_hosts = slice * (at.ranks - at.least_of_host)};
       break;
     case Operation::broadcast:
-      cost = transfer({.within_host = small ? 0 : total, .between_hosts = crossing});
+      sent = {.within_host = small ? 0 : total, .between_hosts = crossing};
       break;
     case Operation::barrier:
       break;
   }
+  Cost cost = transfer(sent);
   const int barriers = small || (shared && collective.own_bytes == 0) ? 1 : 2;
   cost.latency = barriers * latency(LinkLevel::within_host) * options_.copy_slowdown;
+  // The communicating threads take cores while they copy and meet; for the wire they sleep.
+  cost.working = cost.latency;
+  if (sent.within_host > 0) cost.working += sent.within_host / bandwidth(LinkLevel::within_host);
   if (at.hosts > 1) cost.latency += std::ceil(std::log2(at.hosts)) * farthest(at);
   return cost;
 }
@@ -269,16 +272,19 @@ LinkTimes::Cost LinkTimes::cost(const PlannedCollective& collective) {
   if (made) found->second = spread(collective.ranks);
   const bool gpus =
       options_.backend == BackendKind::nccl || options_.backend == BackendKind::nccl_fast;
-  return gpus ? of_gpus(collective, found->second) : of_cpus(collective, found->second);
+  if (!gpus) return of_cpus(collective, found->second);
+  Cost cost = of_gpus(collective, found->second);
+  cost.working = cost.seconds();
+  return cost;
 }
 
-double LinkTimes::end(const PlannedCollective& collective, double begin) {
+planning::Span LinkTimes::span(const PlannedCollective& collective, double begin) {
   const Cost taken = cost(collective);
   totals_[static_cast<std::size_t>(LinkLevel::latency)] += taken.latency;
   totals_[static_cast<std::size_t>(taken.level)] += taken.transfer;
   totals_[static_cast<std::size_t>(LinkLevel::within_host)] += taken.sum;
   if (meetings_ != nullptr) begin = meetings_->latest(collective.ranks, begin);
-  return begin + taken.seconds();
+  return {begin, begin + taken.seconds(), taken.working};
 }
 
 }  // namespace zero

@@ -45,13 +45,14 @@ class LinkTimes final : public planning::CollectiveTimes {
   /// for each other; null: the others come when this rank does.
   LinkTimes(const Machine& machine, const Options& options, Meetings* meetings = nullptr);
 
-  double end(const planning::PlannedCollective& collective, double begin) override;
+  planning::Span span(const planning::PlannedCollective& collective, double begin) override;
 
   /// The duration of a collective, and the level that most of it is spent at.
   struct Cost {
     double latency = 0;
     double transfer = 0;                       ///< of the slowest level
     double sum = 0;                            ///< of kernels that sum received values
+    double working = 0;                        ///< seconds of these that take of compute's speed
     LinkLevel level = LinkLevel::within_host;  ///< the slowest
     double seconds() const { return latency + transfer + sum; }
   };

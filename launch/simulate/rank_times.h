@@ -20,7 +20,7 @@ struct CoreShare {
   static CoreShare of(int cores, int ranks, int threads);
   double compute_slowdown = 1;  ///< of compute, because ranks take turns
   double copy_slowdown = 1;     ///< of the communicating thread
-  double compute_share = 1;     ///< of compute's speed that is left while collectives run
+  double compute_share = 1;     ///< of compute's speed that is left while collectives work
 };
 
 /// The durations of a rank's work: measured rates of operations where there are some, else the

@@ -108,13 +108,13 @@ TEST(PlanningCommunicator, OfGpusTakesWhatNcclsTake) {
 /// Every collective takes a second; keeps what was asked.
 class OneSecond final : public planning::CollectiveTimes {
  public:
-  double end(const planning::PlannedCollective& collective, double begin) override {
+  planning::Span span(const planning::PlannedCollective& collective, double begin) override {
     operations.push_back(collective.operation);
     ranks = collective.ranks;
     total_bytes = collective.total_bytes;
     own_bytes = collective.own_bytes;
     shared = collective.to_shared_memory;
-    return begin + 1;
+    return {begin, begin + 1, 1};
   }
   std::vector<Operation> operations;
   std::vector<int> ranks;

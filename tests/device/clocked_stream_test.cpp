@@ -110,6 +110,16 @@ TEST_F(ClockedDevice, StopsComputeBesideCommunicationWithoutACoreForBoth) {
   EXPECT_EQ(at(compute()), 7);
 }
 
+TEST_F(ClockedDevice, ComputesWhileCommunicationWaits) {
+  open({.compute_share = 0});
+  dynamic_cast<planning::ClockedStream&>(communication()).run([](double begin) {
+    return planning::Span{.begin = begin + 1, .end = begin + 10, .working = 2};
+  });
+  compute().submit("5", [] {});
+  EXPECT_EQ(at(compute()), 7) << "1, then stopped until 3, then 4";
+  EXPECT_EQ(at(communication()), 10);
+}
+
 TEST_F(ClockedDevice, CountsTheBytesOfKernels) {
   open({});
   // Addresses that no work follows.

@@ -118,6 +118,23 @@ TEST(LinkTimes, OfOneHostsCpusCopiesInMemory) {
   EXPECT_EQ(shared.transfer, 100) << "each rank writes its slice once";
 }
 
+TEST(LinkTimes, LeaveComputeItsCoresWhileTheyWaitForTheWire) {
+  const Machine machine = two_level();
+  const auto mpi = cost(machine, BackendKind::mpi, Operation::all_gather, every(1, 8), 40000);
+  EXPECT_EQ(mpi.transfer, 500) << "5000 bytes of a rank, at 10 a second, to the other host";
+  EXPECT_EQ(mpi.seconds(), 507);
+  EXPECT_EQ(mpi.working, 402) << "copies within a host, and two barriers";
+  const auto gpus = cost(machine, BackendKind::nccl, Operation::all_gather, every(1, 8), 40000);
+  EXPECT_EQ(gpus.working, gpus.seconds());
+  LinkTimes links(machine, {.world = 8, .backend = BackendKind::mpi});
+  const std::vector<int> ranks = every(1, 8);
+  const planning::Span span =
+      links.span({.operation = Operation::all_gather, .total_bytes = 40000, .ranks = ranks}, 3);
+  EXPECT_EQ(span.begin, 3);
+  EXPECT_EQ(span.end, 510);
+  EXPECT_EQ(span.working, 402);
+}
+
 TEST(Meetings, BeginWhenTheLastComes) {
   Meetings meetings({0, 1});
   EXPECT_EQ(meetings.latest({0, 2, 4}, 7), 7) << "no other rank of it is simulated";
