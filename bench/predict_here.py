@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that the simulator predicts beside measured ones, on this machine as one host and as two.
+
+  bench/predict_here.py FOLDER [--rates 1gbit,400mbit]     as root, for the two hosts (bench/two_hosts.sh)
+  bench/predict_here.py FOLDER --rates none                one host alone
+
+The simulator is given what runs of at most two ranks show: product rate and memory bandwidth (zero_bench limits), the
+rates of each model's operations (two runs of two ranks at stage 0 with run.profile, which are no rows of the table), latency and bandwidth of collectives of two ranks of a host and of two hosts (zero_bench collectives). No
+compared step is given to it. What was measured lies in FOLDER; started again, the script goes on. Nothing else may
+run: every figure is a time. Ends with 1 if the mean error is above 5 % or the largest above 12 %.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+LARGE = 64 << 20  # bytes of a collective that shows bandwidth: larger than caches
+DEVICES = 8  # ranks that a host, or two hosts together, take at most
+MODELS = {  # flags of zero_scale
+    "narrow": ["--model", "family=gpt2,layers=8,width=256,heads=4,vocabulary=4096", "--sequence", "128",
+               "--batch", "16", "--micro", "2"],
+    "wide": ["--model", "family=llama,layers=4,width=512,heads=8,vocabulary=8192,context=512,intermediate=1408",
+             "--sequence", "128", "--batch", "8", "--micro", "1"],
+}
+ALONE = {"alone": ["--worlds", "1"]}
+ONE_HOST = {
+    "stages": ["--worlds", "2,4,8", "--stages", "0,1,2,3", "--no-baseline"],
+    "tensor": ["--worlds", "4", "--stages", "0,3", "--meshes", "tensor=2", "--no-baseline"],
+    "recompute": ["--worlds", "4", "--stages", "0,3", "--no-baseline",
+                  "--set", "activation_checkpointing.recompute=full"],
+}
+TWO_HOSTS = {
+    "pair": ["--worlds", "2", "--stages", "0,1,2,3", "--hosts", "host1:1,host2:1", "--no-baseline"],
+    "crowd": ["--worlds", "8", "--stages", "0,1,2,3", "--hosts", "host1:4,host2:4", "--no-baseline"],
+    "tensor": ["--worlds", "4", "--stages", "0,3", "--meshes", "tensor=2", "--hosts", "host1:2,host2:2",
+               "--no-baseline"],
+}
+# Words for mpirun between the two hosts.
+BETWEEN = [f"--launcher-flag={word}" for word in (
+    "--bind-to", "none", "--mca", "btl", "tcp,vader,self", "--mca", "btl_tcp_if_include", "eth0",
+    "--mca", "oob_tcp_if_include", "eth0", "--mca", "pml", "ob1")]
+BOUNDS = {"mean": 0.05, "worst": 0.12}
+
+
+def run(words):
+    """Runs a command; shows its output only if it fails."""
+    words = [str(word) for word in words]
+    done = subprocess.run(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(words)}: status {done.returncode}\n{done.stdout[-3000:]}")
+
+
+def seconds_of(row):
+    """Of one call: rows of collectives have the bytes that a rank sends over its time."""
+    unit = {"MB/s": 1e6, "GB/s": 1e9}[row["unit"]]
+    sent = row["bytes"] * (row["ranks"] - 1) / row["ranks"]
+    return sent / (row["value"] * unit)
+
+
+def rate(bytes_per_second):
+    return f"{bytes_per_second / 1e6:.6g}MB/s"
+
+
+def write(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=1) + "\n")
+    return path
+
+
+class Place:
+    """This machine as one host, or as two joined by a link of `rate`."""
+
+    def __init__(self, arguments, rate):
+        self.build = pathlib.Path(arguments.build).resolve() / "bin"
+        self.rate = rate
+        self.hosts = 1 if rate is None else 2
+        self.folder = pathlib.Path(arguments.folder).resolve() / ("one-host" if rate is None else rate)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.times = ["--steps", str(arguments.steps), "--warmup", "2"]
+        self.repeats = ["--repeats", str(arguments.repeats)]
+
+    def between(self, *flags):
+        """The command that runs another one here."""
+        return [] if self.rate is None else [HERE / "two_hosts.sh", *flags, self.rate]
+
+    def collectives(self):
+        """Of two ranks, one of each host: seconds of a gather of 64 bytes, and of a reduce-scatter of LARGE."""
+        rows = self.folder / "collectives.json"
+        if not rows.exists():
+            start = self.between() or ["mpirun", "--allow-run-as-root", "-np", "2", "--bind-to", "none"]
+            run([*start, self.build / "zero_bench", "collectives", "--threads", "1", "--json", rows,
+                 "--bytes", "64", str(LARGE)])
+        found = {(row["name"], row["dtype"], row["bytes"]): row for row in json.loads(rows.read_text())}
+        return (seconds_of(found["all_gather", "bf16", 64]), seconds_of(found["reduce_scatter", "fp32", LARGE]))
+
+    def limits(self):
+        """FLOP/s and bytes/s of a core."""
+        rows = self.folder / "limits.json"
+        if not rows.exists():
+            run([self.build / "zero_bench", "limits", "--threads", "1", "--json", rows])
+        rates = {row["name"]: row["value"] * 1e9 for row in json.loads(rows.read_text()) if row["dtype"] == "fp32"}
+        return rates["product rate"], rates["memory triad"]
+
+    def profiled(self, model, ranks, mesh):
+        """Step seconds and profile of a run that calibrates, of one rank or two: the least disturbed of three."""
+        folder = self.folder / f"profile-{model}-{ranks}-{mesh}"
+        flags = ["--worlds", "1"]
+        if ranks == 2:
+            flags = ["--worlds", "2", "--stages", "0", "--meshes", mesh, "--no-baseline"]
+        if not (folder / "report.json").exists():
+            self.scale(folder, [*MODELS[model], *flags, "--repeats", "3", "--set", "run.profile=true"])
+        found = []
+        for log in folder.glob("runs/*/run.log"):
+            lines = [json.loads(line) for line in log.read_text().splitlines()]
+            steps = [line["step_seconds"] for line in lines if "step_seconds" in line]
+            if log.parent.name != "limits":
+                found.append((statistics.median(steps), [line["profile"] for line in lines if "profile" in line][-1]))
+        return min(found, key=lambda each: each[0])
+
+    def operations(self, model, ranks):
+        """A file of the rates of a model's operations, whole, and cut over two tensor ranks."""
+        work = []
+        for mesh in ["shard", "tensor=2"][:ranks]:
+            work += self.profiled(model, ranks, mesh)[1]["work"]
+        return write(self.folder / f"operations-{model}-{ranks}.json", {"work": work})
+
+    def handover(self, model, cluster):
+        """Seconds of latency with which two tensor ranks are simulated to take as long as they took."""
+        measured = self.profiled(model, 2, "tensor=2")[0]
+        low, high = 0.0, 1e-3
+        for _ in range(12):
+            middle = (low + high) / 2
+            cluster["links"]["within_host"]["latency"] = f"{middle * 1e6:.3f}us"
+            path = write(self.folder / f"handover-{model}.json", cluster)
+            row = self.scale(self.folder / f"handover-{model}", [
+                *MODELS[model], "--worlds", "2", "--stages", "0", "--meshes", "tensor=2", "--no-baseline",
+                "--repeats", "0", "--simulate", path])[0]
+            if row["predicted"]["step_seconds"] < measured:
+                low = middle
+            else:
+                high = middle
+        return middle
+
+    def scale(self, folder, flags):
+        words = [self.build / "zero_scale", "--report", folder, "--scaling", "strong", "--dtype", "fp32", *self.times,
+                 "--set", "run.threads=1", *flags]
+        if self.rate is not None:
+            words += ["--launcher", "mpirun", *BETWEEN]
+        run([*self.between("--ranks", "4", "--launcher", "none"), *words])
+        return json.loads((folder / "report.json").read_text())["rows"]
+
+    @staticmethod
+    def fastest(folder, point):
+        """The figures of the least disturbed run of a point: what disturbs a machine adds to a step."""
+        runs = [json.loads(path.read_text()) for path in folder.glob(f"runs/{point}.*/result.json")]
+        return min((each["figures"] for each in runs), key=lambda figures: figures["step_seconds"])
+
+    def rows(self, model, sweeps, cluster):
+        path = write(self.folder / f"cluster-{model}-{'-'.join(sweeps)}.json", cluster)
+        for name, flags in sweeps.items():
+            folder = self.folder / f"{model}-{name}"
+            for row in self.scale(folder, [*MODELS[model], *flags, *self.repeats, "--simulate", path]):
+                if row.get("failure"):
+                    sys.exit(f"{folder}: {row['point']}: {row['failure']}")
+                row["measured"] = self.fastest(folder, row["point"])
+                yield [self.rate or "one host", model, name], row
+
+
+def cluster_of(here, place, model, ranks, latency, devices=DEVICES):
+    """What the simulator is told of a place where `ranks` ranks (1 or 2) compute at once."""
+    product, memory = here.limits()
+    _, most = here.collectives()
+    file = {"hosts": place.hosts, "devices": devices, "kind": "cpu", "memory": "4GB",
+            "cores": 2 // place.hosts, "compute_fp32": f"{product / 1e9:.6g}GFLOP/s",
+            "memory_bandwidth": rate(memory), "operations": str(here.operations(model, ranks)),
+            "links": {"within_host": {"bandwidth": rate(LARGE / most), "latency": f"{latency * 1e6:.3f}us"}}}
+    if place.hosts == 2:
+        least, most = place.collectives()
+        link = rate(LARGE / 2 / most)
+        file["links"]["between_hosts"] = {"latency": f"{least * 1e6:.3f}us", "bandwidth": link}
+        file["links"]["of_host"] = link
+    return file
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="for what is measured")
+    parser.add_argument("--build", default=HERE.parent / "build", help="folder of the build")
+    parser.add_argument("--rates", default="2gbit,1gbit,400mbit", help="of the link between two hosts; none")
+    parser.add_argument("--models", default=",".join(MODELS), help="of " + ", ".join(MODELS))
+    parser.add_argument("--steps", type=int, default=8, help="that a run measures")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each point")
+    arguments = parser.parse_args()
+    here = Place(arguments, None)
+    rates = [] if arguments.rates == "none" else arguments.rates.split(",")
+    models = arguments.models.split(",")
+    # Whatever disturbs a run adds to it.
+    latency = min(here.handover(model, cluster_of(here, here, model, 2, 0)) for model in models)
+    errors = []
+    print(f"handing over between threads: {latency * 1e6:.0f} us\n")
+    print("| place | model | sweep | point | measured ms | predicted ms | error | exposed ms | predicted |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for place in [here, *(Place(arguments, rate) for rate in rates)]:
+        for model in models:
+            rows = []
+            if place is here:
+                rows += place.rows(model, ALONE, cluster_of(here, place, model, 1, latency))
+                rows += place.rows(model, ONE_HOST, cluster_of(here, place, model, 2, latency))
+            for name, flags in TWO_HOSTS.items() if place.hosts == 2 else ():
+                devices = int(flags[flags.index("--worlds") + 1]) // 2
+                rows += place.rows(model, {name: flags}, cluster_of(here, place, model, 2, latency, devices))
+            for labels, row in rows:
+                measured, predicted = row["measured"], row["predicted"]
+                error = predicted["step_seconds"] / measured["step_seconds"] - 1
+                errors.append((abs(error), [*labels, row["point"]]))
+                cells = [*labels, row["point"], f"{measured['step_seconds'] * 1e3:.0f}",
+                         f"{predicted['step_seconds'] * 1e3:.0f}", f"{error * 100:+.1f} %",
+                         f"{measured['exposed_communication_seconds'] * 1e3:.0f}",
+                         f"{predicted['exposed_communication_seconds'] * 1e3:.0f}"]
+                print("| " + " | ".join(cells) + " |", flush=True)
+    mean = sum(error for error, _ in errors) / len(errors)
+    worst, where = max(errors)
+    print(f"\n{len(errors)} rows, none of them fitted: mean error {mean * 100:.1f} %, "
+          f"largest {worst * 100:.1f} % ({', '.join(where)})")
+    return int(mean > BOUNDS["mean"] or worst > BOUNDS["worst"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
