@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/tier_budget.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/error.h"
+#include "launch/config/train_config.h"
+#include "launch/telemetry/output.h"
+#include "launch/train/file_checks.h"
+
+namespace zero {
+namespace {
+
+const std::string kOffload = "zero_optimization.offload_optimizer.";
+const std::string kNvmePath = kOffload + "nvme_path";
+
+// The system's headers name some of these only.
+constexpr std::array<std::int64_t, 2> kMemoryTypes{0x01021994,   // tmpfs
+                                                   0x858458f6};  // ramfs
+constexpr std::array<std::int64_t, 9> kNetworkTypes{0x6969,       // NFS
+                                                    0x517b,       // SMB
+                                                    0xff534d42,   // CIFS
+                                                    0xfe534d42,   // SMB 2
+                                                    0x0bd00bd0,   // Lustre
+                                                    0x00c36400,   // Ceph
+                                                    0x47504653,   // GPFS
+                                                    0x19830326,   // BeeGFS
+                                                    0x65735546};  // FUSE
+
+bool states_in_files(const TrainConfig& config) { return config.engine.tiers.optimizer == Tier::file; }
+
+/// The longest file that this process may write; beyond it a signal would end the process.
+void check_file_length(std::int64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const auto most = static_cast<double>(limit.rlim_cur);
+  ZERO_CHECK(static_cast<double>(bytes) <= most,
+             "{}: a rank's file takes {}, and a process may write files of {} at most (ulimit -f); "
+             "raise that limit, use more ranks at zero_optimization.stage 1 to 3, or keep a part "
+             "in memory ({}ratio)",
+             kNvmePath, bytes_text(static_cast<double>(bytes)), bytes_text(most), kOffload);
+}
+
+}  // namespace
+
+Medium medium_of_type(std::int64_t type) {
+  if (std::ranges::find(kMemoryTypes, type) != kMemoryTypes.end()) return Medium::memory;
+  return std::ranges::find(kNetworkTypes, type) == kNetworkTypes.end() ? Medium::disk
+                                                                       : Medium::network;
+}
+
+Medium medium_of(const std::string& folder) {
+  struct statfs status {};
+  if (::statfs(folder.c_str(), &status) != 0) return Medium::disk;
+  // 32 bits that some systems keep in a signed word.
+  return medium_of_type(static_cast<std::int64_t>(static_cast<std::uint32_t>(status.f_type)));
+}
+
+std::int64_t file_bytes_in_memory(const TrainConfig& config, const TierNeeds& needs) {
+  const bool memory =
+      states_in_files(config) && medium_of(config.engine.tiers.file.folder) == Medium::memory;
+  return memory ? needs.file_bytes : 0;
+}
+
+std::vector<std::string> check_tier_budget(const TrainConfig& config, const TierNeeds& needs,
+                                           files::FileSystem& disk) {
+  std::vector<std::string> warnings;
+  if (!states_in_files(config)) return warnings;
+  const std::string& folder = config.engine.tiers.file.folder;
+  check_file_length(needs.file_bytes);
+  const WantedRoom wanted{
+      .key = kNvmePath,
+      .folder = folder,
+      .what = fmt::format("the optimizer states of {} rank(s)", needs.ranks),
+      .bytes = needs.file_bytes * needs.ranks,
+      .advice = fmt::format(", give another folder, use more hosts, or keep a part in memory "
+                            "({}ratio)",
+                            kOffload)};
+  const std::string missing = missing_room(disk, std::span(&wanted, 1));
+  ZERO_CHECK(missing.empty(), "{}", missing);
+  const Medium medium = medium_of(folder);
+  if (medium == Medium::memory) {
+    warnings.push_back(fmt::format(
+        "{}: {} is a file system in memory: its files take {} of this host's memory, where the "
+        "states would be without; give a folder on a disk",
+        kNvmePath, folder, bytes_text(static_cast<double>(needs.file_bytes * needs.ranks))));
+  } else if (medium == Medium::network) {
+    warnings.push_back(
+        fmt::format("{}: {} is on a network's file system: every update waits for it, and a rank "
+                    "that is killed may leave its file there; give a folder on a local disk",
+                    kNvmePath, folder));
+  }
+  return warnings;
+}
+
+std::vector<std::string> tier_lines(const TrainConfig& config) {
+  std::vector<std::string> lines;
+  const Configuration& values = config.values;
+  const std::string in_memory = "is in host memory on a CPU in any case";
+  const auto say = [&](const std::string& key, bool asked, std::string_view what) {
+    if (asked) lines.push_back(fmt::format("{} changes nothing: {} {}", key, what, in_memory));
+  };
+  const std::string parameters = "zero_optimization.offload_param.device";
+  say(kOffload + "device \"cpu\"", values.text(kOffload + "device") == "cpu",
+      "what optimizers keep");
+  say(parameters + " \"cpu\"", values.text(parameters) == "cpu", "what stage 3 shards");
+  say("activation_checkpointing.cpu_checkpointing",
+      values.boolean("activation_checkpointing.cpu_checkpointing"), "what blocks keep");
+  const TierOptions& tiers = config.engine.tiers;
+  if (states_in_files(config)) {
+    lines.push_back(fmt::format(
+        "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} elements "
+        "at most",
+        tiers.ratio < 1 ? fmt::format(" of {:.0f} % of the elements", 100 * tiers.ratio) : "",
+        tiers.file.folder, tiers.optimizer_buffers, tiers.optimizer_buffer_elements));
+    return lines;
+  }
+  for (const std::string& key : keys_of_section("aio")) {
+    if (!values.given("aio." + key)) continue;
+    lines.emplace_back("aio changes nothing: no states are on NVMe");
+    break;
+  }
+  return lines;
+}
+
+}  // namespace zero

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "files/file_system.h"
+
+namespace zero {
+
+struct TrainConfig;
+
+/// What a folder's files lie on, by the type of its file system.
+enum class Medium : std::uint8_t {
+  disk,     ///< also where the type tells nothing else
+  memory,   ///< tmpfs, ramfs: files take memory
+  network,  ///< NFS, SMB, Lustre, Ceph, FUSE and their kin
+};
+/// Of a type as statfs() gives it.
+Medium medium_of_type(std::int64_t type);
+/// Of an existing folder, or of a disk if the system does not tell.
+Medium medium_of(const std::string& folder);
+
+/// What the ranks of one host ask of it for files of states.
+struct TierNeeds {
+  std::int64_t file_bytes = 0;  ///< of a rank's file, as planned
+  int ranks = 1;                ///< of this host
+};
+
+/// Bytes of a rank's files that lie in memory: all of them, or none.
+std::int64_t file_bytes_in_memory(const TrainConfig& config, const TierNeeds& needs);
+
+/// Throws zero::Error if this host has no room for its ranks' files, or a process may not write one
+/// so long; nothing is made or written. Returns warnings. Nothing is asked if no states are in
+/// files.
+std::vector<std::string> check_tier_budget(const TrainConfig& config, const TierNeeds& needs,
+                                           files::FileSystem& disk);
+
+/// Lines for people on where model states are, if a key asks for a place other than the default.
+std::vector<std::string> tier_lines(const TrainConfig& config);
+
+}  // namespace zero
