@@ -36,6 +36,7 @@ void add(MemoryUse& use, const MemoryUse& other, int times = 1) {
   for (std::size_t c = 0; c < kMemoryClasses; ++c) {
     use.ledger[c] += times * other.ledger[c];
     use.device.arenas[c] += times * other.device.arenas[c];
+    use.file[c] += times * other.file[c];
   }
   use.device.adopted += times * other.device.adopted;
 }

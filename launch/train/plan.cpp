@@ -25,12 +25,13 @@
 namespace zero {
 namespace {
 
-// One row of numbers, for the maximum over ranks: ledger | arenas | adopted.
-constexpr std::size_t kFigures = 2 * kMemoryClasses + 1;
+// One row of numbers, for the maximum over ranks: ledger | arenas | file | adopted.
+constexpr std::size_t kFigures = 3 * kMemoryClasses + 1;
 
 std::vector<std::int64_t> figures_of(const MemoryUse& use) {
   std::vector<std::int64_t> row(use.ledger.begin(), use.ledger.end());
   row.insert(row.end(), use.device.arenas.begin(), use.device.arenas.end());
+  row.insert(row.end(), use.file.begin(), use.file.end());
   row.push_back(use.device.adopted);
   return row;
 }
@@ -39,6 +40,7 @@ MemoryUse use_of(std::span<const std::int64_t> row) {
   MemoryUse use;
   std::copy_n(row.begin(), kMemoryClasses, use.ledger.begin());
   std::copy_n(row.begin() + kMemoryClasses, kMemoryClasses, use.device.arenas.begin());
+  std::copy_n(row.begin() + 2 * kMemoryClasses, kMemoryClasses, use.file.begin());
   use.device.adopted = row.back();
   return use;
 }
@@ -46,7 +48,8 @@ MemoryUse use_of(std::span<const std::int64_t> row) {
 }  // namespace
 
 MemoryUse MemoryUse::of(Device& device) {
-  return {device.ledger().snapshot().peak, device.device_bytes()};
+  return {device.ledger().snapshot().peak, device.device_bytes(),
+          device.file_ledger().snapshot().peak};
 }
 
 MemoryUse MemoryUse::larger(const MemoryUse& other) const {

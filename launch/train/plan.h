@@ -22,6 +22,7 @@ struct TrainConfig;
 struct MemoryUse {
   BytesByClass ledger{};  ///< bytes requested, including the host's memory
   DeviceBytes device{};   ///< the device bytes behind the ledger, if the device has its own memory
+  BytesByClass file{};    ///< bytes of files that stand in for memory, beside the ledger
 
   static MemoryUse of(Device& device);
   /// The larger value in each figure.
