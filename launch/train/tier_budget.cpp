@@ -10,7 +10,9 @@
 #include <array>
 #include <span>
 
+#include "base/cgroup.h"
 #include "base/error.h"
+#include "base/message_text.h"
 #include "launch/config/train_config.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/file_checks.h"
@@ -36,16 +38,37 @@ constexpr std::array<std::int64_t, 9> kNetworkTypes{0x6969,       // NFS
 
 bool states_in_files(const TrainConfig& config) { return config.engine.tiers.optimizer == Tier::file; }
 
-/// The longest file that this process may write; beyond it a signal would end the process.
-void check_file_length(std::int64_t bytes) {
+/// Throws zero::Error if the ranks of this host, which need `bytes`, need more than it has.
+void check_room_in_memory(std::int64_t bytes, int ranks) {
+  const auto available = available_memory();
+  ZERO_CHECK(
+      !available || bytes <= *available,
+      "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
+      "available; more ranks or hosts at a higher stage, recompute or a smaller batch take "
+      "less: --plan and run.memory_limit tell what would do",
+      bytes_text(static_cast<double>(bytes)), ranks, bytes_text(static_cast<double>(*available)));
+}
+
+/// Beyond the longest file that a process may write a signal would end it.
+void check_room_in_folder(const std::string& folder, const TierNeeds& needs,
+                          files::FileSystem& disk) {
+  const std::string advice = fmt::format(
+      "use more hosts, or keep a part of the states in memory ({}ratio)", kOffload);
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  const auto most = static_cast<double>(limit.rlim_cur);
-  ZERO_CHECK(static_cast<double>(bytes) <= most,
-             "{}: a rank's file takes {}, and a process may write files of {} at most (ulimit -f); "
-             "raise that limit, use more ranks at zero_optimization.stage 1 to 3, or keep a part "
-             "in memory ({}ratio)",
-             kNvmePath, bytes_text(static_cast<double>(bytes)), bytes_text(most), kOffload);
+  const bool bounded =
+      ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  ZERO_CHECK(!bounded || static_cast<rlim_t>(needs.file_bytes) <= limit.rlim_cur,
+             "{}: a rank's file takes {}, and a process may write files of {} at most "
+             "(RLIMIT_FSIZE, ulimit -f); raise that limit, {}",
+             kNvmePath, decimal_bytes(needs.file_bytes),
+             decimal_bytes(static_cast<std::int64_t>(limit.rlim_cur)), advice);
+  const WantedRoom wanted{.key = kNvmePath,
+                          .folder = folder,
+                          .what = fmt::format("the optimizer states of {} rank(s)", needs.ranks),
+                          .bytes = needs.file_bytes * needs.ranks,
+                          .advice = ", give another folder, " + advice};
+  const std::string missing = missing_room(disk, std::span(&wanted, 1));
+  ZERO_CHECK(missing.empty(), "{}", missing);
 }
 
 }  // namespace
@@ -63,40 +86,28 @@ Medium medium_of(const std::string& folder) {
   return medium_of_type(static_cast<std::int64_t>(static_cast<std::uint32_t>(status.f_type)));
 }
 
-std::int64_t file_bytes_in_memory(const TrainConfig& config, const TierNeeds& needs) {
-  const bool memory =
-      states_in_files(config) && medium_of(config.engine.tiers.file.folder) == Medium::memory;
-  return memory ? needs.file_bytes : 0;
-}
-
 std::vector<std::string> check_tier_budget(const TrainConfig& config, const TierNeeds& needs,
                                            files::FileSystem& disk) {
   std::vector<std::string> warnings;
-  if (!states_in_files(config)) return warnings;
   const std::string& folder = config.engine.tiers.file.folder;
-  check_file_length(needs.file_bytes);
-  const WantedRoom wanted{
-      .key = kNvmePath,
-      .folder = folder,
-      .what = fmt::format("the optimizer states of {} rank(s)", needs.ranks),
-      .bytes = needs.file_bytes * needs.ranks,
-      .advice = fmt::format(", give another folder, use more hosts, or keep a part in memory "
-                            "({}ratio)",
-                            kOffload)};
-  const std::string missing = missing_room(disk, std::span(&wanted, 1));
-  ZERO_CHECK(missing.empty(), "{}", missing);
-  const Medium medium = medium_of(folder);
+  const Medium medium = needs.file_bytes > 0 ? medium_of(folder) : Medium::disk;
+  const std::int64_t files = needs.file_bytes * needs.ranks;
   if (medium == Medium::memory) {
     warnings.push_back(fmt::format(
-        "{}: {} is a file system in memory: its files take {} of this host's memory, where the "
-        "states would be without; give a folder on a disk",
-        kNvmePath, folder, bytes_text(static_cast<double>(needs.file_bytes * needs.ranks))));
+        "{}: {} is a file system in memory: its files take {} of this host's memory, as the "
+        "states would without them; give a folder on a disk",
+        kNvmePath, folder, bytes_text(static_cast<double>(files))));
   } else if (medium == Medium::network) {
     warnings.push_back(
         fmt::format("{}: {} is on a network's file system: every update waits for it, and a rank "
                     "that is killed may leave its file there; give a folder on a local disk",
                     kNvmePath, folder));
   }
+  if (config.run.device == DeviceKind::cpu) {
+    check_room_in_memory(needs.memory_bytes * needs.ranks + (medium == Medium::memory ? files : 0),
+                         needs.ranks);
+  }
+  if (needs.file_bytes > 0) check_room_in_folder(folder, needs, disk);
   return warnings;
 }
 

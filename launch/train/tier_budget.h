@@ -23,18 +23,16 @@ Medium medium_of_type(std::int64_t type);
 /// Of an existing folder, or of a disk if the system does not tell.
 Medium medium_of(const std::string& folder);
 
-/// What the ranks of one host ask of it for files of states.
+/// What the ranks of one host ask of it, as planned.
 struct TierNeeds {
-  std::int64_t file_bytes = 0;  ///< of a rank's file, as planned
-  int ranks = 1;                ///< of this host
+  std::int64_t memory_bytes = 0;  ///< of a rank
+  std::int64_t file_bytes = 0;    ///< of a rank's file; 0: none
+  int ranks = 1;                  ///< of this host
 };
 
-/// Bytes of a rank's files that lie in memory: all of them, or none.
-std::int64_t file_bytes_in_memory(const TrainConfig& config, const TierNeeds& needs);
-
-/// Throws zero::Error if this host has no room for its ranks' files, or a process may not write one
-/// so long; nothing is made or written. Returns warnings. Nothing is asked if no states are in
-/// files.
+/// Throws zero::Error if this host has no room for its ranks in memory (where a CPU computes) or
+/// for their files, or a process may not write a file so long. Allocates and writes nothing.
+/// Returns warnings.
 std::vector<std::string> check_tier_budget(const TrainConfig& config, const TierNeeds& needs,
                                            files::FileSystem& disk);
 

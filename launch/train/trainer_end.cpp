@@ -11,6 +11,7 @@
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "engine/engine.h"
+#include "launch/memory/memory_text.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
@@ -108,6 +109,10 @@ void Trainer::finish() {
         {"steps_skipped", training_state_.engine().states().steps_skipped()},
         {"threads", config_.run.threads},
         {"threads_from", config_.values.at("run.threads").source}};
+    if (sum_of(memory.planned.file) > 0) {
+      last["file"] = {{"planned", used_classes_json(memory.planned.file)},
+                      {"used", used_classes_json(memory.used.file)}};
+    }
     if (communicator_.size() > 1) last["communication"] = exposed_units_.json();
     if (of_gpu()) last["graphs"] = graphs_json(training_state_.engine().captured_graphs(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);
