@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "device/host_access.h"
 #include "engine/coded_moments.h"
 #include "engine/engine_options.h"
 #include "engine/gathers.h"
 #include "engine/gradients.h"
 #include "engine/graph_capture.h"
 #include "engine/model_state.h"
+#include "engine/state_access.h"
 #include "engine/state_reads.h"
 #include "engine/step_costs.h"
 #include "engine/step_progress.h"
@@ -66,7 +66,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
     Gathers gathers;
     LeasedGradients gradients;
     StepSums sums;
-    HostAccess host_access;
+    StateAccess access;
     CodedMoments coded;
     ModelState state;
     StepProgress progress;

@@ -281,9 +281,9 @@ EngineCore::Sealed::Sealed(EngineCore& core, std::span<const Use> uses, int accu
               core.prepare(uses, resources, *sharding, reducer)),
       gradients(resources, gathers, reducer, core.waits_, core.units_),
       sums(*core.mesh_, core.device_, core.waits_),
-      host_access(core.device_),
-      coded(core.device_, host_access, *core.optimizer_),
-      state({core.units_, *core.mesh_, core.device_, host_access, coded, resources.moments}),
+      access(core.device_),
+      coded(core.device_, access, *core.optimizer_),
+      state({core.units_, *core.mesh_, core.device_, access, coded, resources.moments}),
       progress(core.world_.rank(), accumulation_steps, gathers, core.units_) {}
 
 }  // namespace zero

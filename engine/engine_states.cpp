@@ -131,7 +131,7 @@ std::vector<HeldTensor> EngineStates::held(StateKind kind) {
   return finished("held").held_tensors(kind);
 }
 
-HostAccess& EngineStates::host_access() { return core_.sealed("host_access").host_access; }
+HostAccess& EngineStates::host_access() { return core_.sealed("host_access").access.memory(); }
 
 void EngineStates::publish_parameters() {
   EngineCore::Sealed& parts = core_.usable("publish_parameters");

@@ -31,9 +31,9 @@ bool any_nonfinite(std::span<const T> elements) {
                      [](T value) { return !std::isfinite(to_float(value)); });
 }
 
-bool has_nonfinite(HostAccess& host_access, const View& values) {
+bool has_nonfinite(StateAccess& access, const View& values) {
   bool found = false;
-  host_access.read(values, [&](std::int64_t /*begin*/, const View& piece) {
+  access.read(values, [&](std::int64_t /*begin*/, const View& piece) {
     switch (piece.dtype()) {
       case DType::bf16:
         found = found || any_nonfinite(piece.as<const bfloat16>());
@@ -66,7 +66,7 @@ std::int64_t first_nonfinite(const ModelState& state,
     const Unit& unit = *place.unit;
     if (!unit.spec(place.index).trainable) return false;
     const View shard = state.shard_values(unit.segment_of(place.index), StateKind::gradient);
-    return has_nonfinite(state.context().host_access, state.owned(unit, place.index, shard));
+    return has_nonfinite(state.context().access, state.owned(unit, place.index, shard));
   });
   return found == places.end() ? kNone : found - places.begin();
 }
