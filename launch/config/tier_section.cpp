@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -20,7 +22,6 @@ const std::string kOffloadOptimizer = kZeroPrefix + "offload_optimizer.";
 const std::string kOffloadParam = kZeroPrefix + "offload_param.";
 const std::string kAioThreads = "aio.intra_op_parallelism";
 const std::string kAioOldThreads = "aio.thread_count";
-constexpr std::int64_t kAioBlock = 4096;  // of transfers past the page cache
 
 /// What a section asks for, and by which key.
 struct AskedTier {
@@ -30,7 +31,7 @@ struct AskedTier {
 
 /// `section`.device; DeepSpeed's older key `older` is the same as "cpu".
 AskedTier asked_device(Configuration& values, const std::string& section, const char* older,
-                   Refusals& refusals) {
+                       Refusals& refusals) {
   const std::string key = section + "device";
   const std::string old = kZeroPrefix + older;
   if (!values.boolean(old)) return {values.text(key), key};
@@ -49,39 +50,43 @@ std::vector<std::string> answer_with_none(const Configuration& values, const Ask
   return answer_to_file(values, asked.key, asked.key.ends_with("device") ? "none" : nullptr);
 }
 
-/// Keys of what a GPU has not.
+/// Refuses `key`, whose values a GPU keeps in its memory.
+void refuse_on_gpu(const Configuration& values, const std::string& key, std::string_view why,
+                   std::vector<std::string> sets, Refusals& refusals) {
+  refusals.add(fmt::format("{}: {} is {}, but run.device is \"cuda\": {}; leave it out",
+                           values.source(), key, values.at(key).value.dump(), why),
+               std::move(sets));
+}
+
 void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer, Refusals& refusals) {
-  const std::string on_gpu = "but run.device is \"cuda\"";
   if (optimizer.device != "none") {
-    refusals.add(
-        fmt::format("{}: {} is {}, {}: optimizer states stay in a GPU's memory; set it to "
-                    "\"none\". More ranks at stages 1 to 3, and optimizer.params.moments \"8bit\", "
-                    "make them smaller",
-                    values.source(), optimizer.key, values.at(optimizer.key).value.dump(), on_gpu),
-        answer_with_none(values, optimizer));
+    refuse_on_gpu(values, optimizer.key,
+                  "optimizer states stay in a GPU's memory, where more ranks at stages 1 to 3 and "
+                  "optimizer.params.moments \"8bit\" make them smaller",
+                  answer_with_none(values, optimizer), refusals);
   }
   const std::string key = "activation_checkpointing.cpu_checkpointing";
   if (values.boolean(key)) {
-    refusals.add(fmt::format("{}: {} is true, {}: kept inputs of blocks stay in a GPU's memory; "
-                             "leave it out. activation_checkpointing.number_checkpoints keeps "
-                             "fewer of them",
-                             values.source(), key, on_gpu),
-                 answer_to_file(values, key, nullptr));
+    refuse_on_gpu(values, key,
+                  "kept inputs of blocks stay in a GPU's memory, and "
+                  "activation_checkpointing.number_checkpoints keeps fewer of them",
+                  answer_to_file(values, key, nullptr), refusals);
   }
 }
 
 void check_parameter_tier(const Configuration& values, const AskedTier& asked, DeviceKind device,
-                      Refusals& refusals) {
-  if (asked.device == "none" || (asked.device == "cpu" && device == DeviceKind::cpu)) return;
+                          Refusals& refusals) {
+  const bool cpu = device == DeviceKind::cpu;
+  if (asked.device == "none" || (asked.device == "cpu" && cpu)) return;
+  const std::string instead =
+      cpu ? ". Optimizer states, most of a model's bytes, can be on NVMe: " + kOffloadOptimizer +
+                "device"
+          : "";
   refusals.add(
       fmt::format("{}: {} is {}, which is not offered: parameters stay in {} memory, sharded over "
-                  "the ranks at zero_optimization.stage 3; set it to \"none\"{}",
+                  "the ranks at zero_optimization.stage 3; leave it out{}",
                   values.source(), asked.key, values.at(asked.key).value.dump(),
-                  device == DeviceKind::cpu ? "a rank's" : "a GPU's",
-                  device == DeviceKind::cpu
-                      ? ". Optimizer states, most of a model's bytes, can be on NVMe: " +
-                            kOffloadOptimizer + "device"
-                      : ""),
+                  cpu ? "a rank's" : "a GPU's", instead),
       answer_with_none(values, asked));
 }
 
@@ -104,8 +109,8 @@ int aio_threads(Configuration& values, Refusals& refusals) {
   } else if (!values.is_null(kAioOldThreads) &&
              values.integer(kAioThreads) != values.integer(kAioOldThreads)) {
     refusals.add(fmt::format("{}: {} is {} and {}, its older name, {}; leave the second out",
-                             values.source(), kAioThreads, values.integer(kAioThreads), kAioOldThreads,
-                             values.integer(kAioOldThreads)),
+                             values.source(), kAioThreads, values.integer(kAioThreads),
+                             kAioOldThreads, values.integer(kAioOldThreads)),
                  answer_to_file(values, kAioOldThreads, nullptr));
   }
   return static_cast<int>(values.integer(kAioThreads));
@@ -119,11 +124,11 @@ TierFileOptions make_file_options(Configuration& values, Refusals& refusals) {
                                  .threads = aio_threads(values, refusals),
                                  .one_by_one = values.boolean("aio.single_submit")},
                        .overlap_events = values.boolean("aio.overlap_events")};
-  if (file.block_bytes % kAioBlock != 0) {
-    const std::int64_t whole = round_up(file.block_bytes, kAioBlock);
+  if (file.block_bytes % TierFile::kBlock != 0) {
+    const std::int64_t whole = round_up(file.block_bytes, TierFile::kBlock);
     refusals.add(fmt::format("{}: {} is {}, expected a multiple of {}, in which disks are read and "
                              "written; give {}",
-                             values.source(), block, file.block_bytes, kAioBlock, whole),
+                             values.source(), block, file.block_bytes, TierFile::kBlock, whole),
                  answer_to_file(values, block, whole));
     file.block_bytes = whole;
   }
@@ -139,14 +144,14 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
   check_parameter_tier(values, parameters, device, refusals);
   TierOptions tiers;
   tiers.file = make_file_options(values, refusals);
-  tiers.pipeline_read = tier_pipelined(values, "pipeline_read");
-  tiers.pipeline_write = tier_pipelined(values, "pipeline_write");
+  tiers.windows.pipeline_read = tier_pipelined(values, "pipeline_read");
+  tiers.windows.pipeline_write = tier_pipelined(values, "pipeline_write");
   if (optimizer.device != "nvme") return tiers;
   tiers.optimizer = Tier::file;
-  tiers.ratio = values.number(kOffloadOptimizer + "ratio");
-  tiers.optimizer_buffers = static_cast<int>(values.integer(kOffloadOptimizer + "buffer_count"));
+  tiers.optimizer_ratio = values.number(kOffloadOptimizer + "ratio");
+  tiers.windows.buffers = static_cast<int>(values.integer(kOffloadOptimizer + "buffer_count"));
   if (!values.is_null(kOffloadOptimizer + "buffer_size")) {
-    tiers.optimizer_buffer_elements = values.integer(kOffloadOptimizer + "buffer_size");
+    tiers.windows.buffer_elements = values.integer(kOffloadOptimizer + "buffer_size");
   }
   if (tiers.file.folder.empty()) {
     refusals.add(fmt::format("{}: {} is \"nvme\" without {}nvme_path: give the folder, on a local "
@@ -170,12 +175,12 @@ std::vector<Option> tier_options() {
              "with \"nvme\": a folder on a local disk of each host, in which every rank has a "
              "file without a name, gone with the rank"),
       honour(kOffloadOptimizer + "buffer_count", integer, "4",
-             "windows of host memory: one is updated while others are read and written")
-          .from(2, 1024),
+             "windows of host memory: from 3 on one is updated while others are read and written")
+          .from(1, 1024),
       honour(kOffloadOptimizer + "buffer_size", integer, "null",
-             "elements of a window, in whole 262144, of the longest shard of a unit at most; null: "
+             "elements of a window, in whole 4096, of the longest shard of a unit at most; null: "
              "1048576")
-          .from(262144, 9.2e18),
+          .from(StateWindowOptions::kGrain, 9.2e18),
       honour(kOffloadOptimizer + "pipeline_read", boolean, "null",
              "states are read ahead of their update; null: as pipeline, else true (it cannot "
              "change a bit here)"),
@@ -209,7 +214,7 @@ std::vector<Option> tier_options() {
       accept(kOffloadParam + "pin_memory", boolean, "true", shards),
       honour("aio.block_size", integer, "1048576",
              "bytes of one read or write of a file of states, a multiple of 4096")
-          .from(4096, 1 << 30),
+          .from(TierFile::kBlock, 1 << 30),
       honour("aio.queue_depth", integer, "8", "reads and writes of a rank in flight").from(1, 4096),
       honour(kAioThreads, integer, "null",
              "threads of a rank that read and write where the system has no io_uring; null: 4")

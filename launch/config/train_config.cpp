@@ -335,7 +335,8 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
   if (has_model) config.recompute = make_recompute(values, config.model.layers, refusals);
   if (has_mesh)
     refusals.collect([&] { config.batch = make_batch(values, config.data_ranks(), world); });
-  refusals.collect([&] { config.engine = make_engine_options(values, config.run.device, refusals); });
+  refusals.collect(
+      [&] { config.engine = make_engine_options(values, config.run.device, refusals); });
   refusals.collect([&] { config.loss_scale_rule = make_loss_scale_rule(values); });
   refusals.collect([&] { config.learning_rates = make_rates(values); });
   refusals.raise(values);

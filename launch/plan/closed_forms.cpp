@@ -85,6 +85,9 @@ class ClosedForms::Account {
     use.device.adopted += round_up(bytes, DeviceBytes::kPage) * count;
   }
   void take_host(MemoryClass of, std::int64_t bytes) { use.ledger[ledger_place(of)] += bytes; }
+  void take_file(MemoryClass of, std::int64_t bytes, std::int64_t count) {
+    use.file[ledger_place(of)] += round_up(bytes, TierFile::kBlock) * count;
+  }
   bool gpu() const { return gpu_; }
 
   MemoryUse use;
@@ -237,6 +240,12 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   const int shards = candidate.mesh.shard;
   const std::int64_t e = size_of(candidate.compute);
   const bool fp32 = candidate.compute == DType::fp32;
+  const bool in_file = candidate.optimizer == Tier::file;
+  const auto take_state = [&](std::int64_t bytes, std::int64_t count) {
+    if (in_file) return account.take_file(MemoryClass::optimizer, bytes, count);
+    account.take(MemoryClass::optimizer, bytes, count);
+  };
+  std::int64_t longest = 0;  // extent of a unit on a rank
   const Windows& arena = windows(candidate);
   for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
     const UnitKind& kind = kinds(candidate)[k];
@@ -251,9 +260,14 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()), kind.count);
     take_of(MemoryClass::gradients, kFp32 * l.shard(), kind.count * candidate.partial_sums());
     const std::int64_t own = candidate.stage == 0 ? l.padded() : l.shard();
-    if (!fp32) account.take(MemoryClass::optimizer, kFp32 * own, kind.count);
-    account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own), 2 * kind.count);
+    const std::int64_t codes = own * size_of(moment_dtype(candidate.moments));
+    if (!fp32) take_state(kFp32 * own, kind.count);
+    take_state(codes, 2 * kind.count);
+    account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own) - codes,
+                 2 * kind.count);
+    longest = std::max(longest, own);
   }
+  if (in_file) add_state_windows(candidate, longest, account);
   account.take_of(shards, MemoryClass::gathered, arena.parameters);
   account.take_of(shards, MemoryClass::gathered, arena.gradients);
 }

@@ -244,6 +244,11 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
   if (optimizer.kind != OptimizerConfig::Kind::sgd || optimizer.momentum > 0) {
     consider("optimizer.params.moments \"bf16\"", changed);
   }
+  changed = config;
+  changed.engine.tiers.optimizer = Tier::file;
+  if (config.run.device == DeviceKind::cpu && config.engine.tiers.optimizer != Tier::file) {
+    consider("zero_optimization.offload_optimizer.device \"nvme\"", changed);
+  }
   return found;
 }
 

@@ -24,8 +24,8 @@ const std::string kOffload = "zero_optimization.offload_optimizer.";
 const std::string kNvmePath = kOffload + "nvme_path";
 
 // The system's headers name some of these only.
-constexpr std::array<std::int64_t, 2> kMemoryTypes{0x01021994,   // tmpfs
-                                                   0x858458f6};  // ramfs
+constexpr std::array<std::int64_t, 2> kMemoryTypes{0x01021994,    // tmpfs
+                                                   0x858458f6};   // ramfs
 constexpr std::array<std::int64_t, 9> kNetworkTypes{0x6969,       // NFS
                                                     0x517b,       // SMB
                                                     0xff534d42,   // CIFS
@@ -36,7 +36,9 @@ constexpr std::array<std::int64_t, 9> kNetworkTypes{0x6969,       // NFS
                                                     0x19830326,   // BeeGFS
                                                     0x65735546};  // FUSE
 
-bool states_in_files(const TrainConfig& config) { return config.engine.tiers.optimizer == Tier::file; }
+bool states_in_files(const TrainConfig& config) {
+  return config.engine.tiers.optimizer == Tier::file;
+}
 
 /// Throws zero::Error if the ranks of this host, which need `bytes`, need more than it has.
 void check_room_in_memory(std::int64_t bytes, int ranks) {
@@ -44,7 +46,8 @@ void check_room_in_memory(std::int64_t bytes, int ranks) {
   ZERO_CHECK(
       !available || bytes <= *available,
       "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
-      "available; more ranks or hosts at a higher stage, recompute or a smaller batch take "
+      "available; more ranks or hosts at a higher stage, recompute, optimizer states on NVMe or a "
+      "smaller batch take "
       "less: --plan and run.memory_limit tell what would do",
       bytes_text(static_cast<double>(bytes)), ranks, bytes_text(static_cast<double>(*available)));
 }
@@ -52,11 +55,10 @@ void check_room_in_memory(std::int64_t bytes, int ranks) {
 /// Beyond the longest file that a process may write a signal would end it.
 void check_room_in_folder(const std::string& folder, const TierNeeds& needs,
                           files::FileSystem& disk) {
-  const std::string advice = fmt::format(
-      "use more hosts, or keep a part of the states in memory ({}ratio)", kOffload);
+  const std::string advice =
+      fmt::format("use more hosts, or keep a part of the states in memory ({}ratio)", kOffload);
   rlimit limit{};
-  const bool bounded =
-      ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const bool bounded = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   ZERO_CHECK(!bounded || static_cast<rlim_t>(needs.file_bytes) <= limit.rlim_cur,
              "{}: a rank's file takes {}, and a process may write files of {} at most "
              "(RLIMIT_FSIZE, ulimit -f); raise that limit, {}",
@@ -129,8 +131,10 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
     lines.push_back(fmt::format(
         "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} elements "
         "at most",
-        tiers.ratio < 1 ? fmt::format(" of {:.0f} % of the elements", 100 * tiers.ratio) : "",
-        tiers.file.folder, tiers.optimizer_buffers, tiers.optimizer_buffer_elements));
+        tiers.optimizer_ratio < 1
+            ? fmt::format(" of {:.0f} % of the elements", 100 * tiers.optimizer_ratio)
+            : "",
+        tiers.file.folder, tiers.windows.buffers, tiers.windows.buffer_elements));
     return lines;
   }
   for (const std::string& key : keys_of_section("aio")) {
