@@ -112,7 +112,7 @@ OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
       {"short_bytes", std::max<std::int64_t>(0, row.bytes - budget)},
       {"largest_class", name_of(row.largest_class())},
       {"memory", classes},
-      {"file", used_classes_json(row.exact.memory.file)},
+      {"file", listed_json(row.exact.memory.file)},
       {"plain_bytes", row.plain},
       {"communication", axes_json(row.exact.traffic, c.mesh)},
       {"flop", row.row.work.flop},

@@ -109,7 +109,7 @@ MemoryReport merge_memory(Communicator& communicator, Device& device, const Memo
           .model_state_bytes = values[2 * kFigures]};
 }
 
-nlohmann::json used_classes_json(const BytesByClass& bytes) {
+nlohmann::json listed_json(const BytesByClass& bytes) {
   nlohmann::json classes = nlohmann::json::object();
   for (const MemoryClass c : all_memory_classes()) {
     const std::int64_t own = bytes[static_cast<std::size_t>(c)];
@@ -119,7 +119,7 @@ nlohmann::json used_classes_json(const BytesByClass& bytes) {
 }
 
 nlohmann::json device_json(const DeviceBytes& bytes) {
-  return {{"arenas", used_classes_json(bytes.arenas)},
+  return {{"arenas", listed_json(bytes.arenas)},
           {"adopted", bytes.adopted},
           {"pages", bytes.in_pages()}};
 }
@@ -139,17 +139,19 @@ std::string MemoryReport::table() const {
                        bytes_text(static_cast<double>(peak)));
   };
   std::string text = fmt::format("  {:<14} {:>12} {:>12}\n", "memory", "planned", "peak");
-  for (const MemoryClass c : all_memory_classes()) {
-    const auto i = static_cast<std::size_t>(c);
-    const std::int64_t plan = planned.ledger[i];
-    const std::int64_t peak = used.ledger[i];
-    if (plan != 0 || peak != 0) text += row(name_of(c), plan, peak);
-  }
+  const auto rows = [&](const BytesByClass& plan, const BytesByClass& peak) {
+    for (const MemoryClass c : all_memory_classes()) {
+      const auto i = static_cast<std::size_t>(c);
+      if (plan[i] != 0 || peak[i] != 0) text += row(name_of(c), plan[i], peak[i]);
+    }
+  };
+  rows(planned.ledger, used.ledger);
   text += row("sum", sum_of(planned.ledger), sum_of(used.ledger));
   const std::int64_t pages = planned.device.in_pages();
   if (pages != 0) text += row("of the GPU", pages, used.device.in_pages());
-  const std::int64_t file = sum_of(planned.file);
-  if (file != 0 || sum_of(used.file) != 0) text += row("in files", file, sum_of(used.file));
+  if (planned.file == BytesByClass{} && used.file == BytesByClass{}) return text;
+  text += "  in files, beside memory\n";
+  rows(planned.file, used.file);
   return text;
 }
 
@@ -242,7 +244,7 @@ nlohmann::json Plan::json() const {
           {"model_state_bytes", model_state_bytes(memory.ledger)},
           {"memory", classes},
           {"device", device_json(memory.device)},
-          {"file", used_classes_json(memory.file)},
+          {"file", listed_json(memory.file)},
           {"live", live.json()},
           {"mesh", {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}}},
           {"communication", traffic_json(traffic.total())},
@@ -283,22 +285,25 @@ std::string Plan::memory_text() const {
     out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name,
                        bytes_text(static_cast<double>(bytes)), bytes, note);
   };
-  const auto rows = [&](const BytesByClass& bytes) {
-    for (const MemoryClass c : all_memory_classes()) {
-      const std::int64_t each = bytes[static_cast<std::size_t>(c)];
-      if (each != 0) row(name_of(c), each);
-    }
-  };
-  rows(memory.ledger);
+  for (const MemoryClass c : all_memory_classes()) {
+    const std::int64_t bytes = memory.ledger[static_cast<std::size_t>(c)];
+    if (bytes != 0) row(name_of(c), bytes);
+  }
   row("sum", sum_of(memory.ledger));
-  if (sum_of(memory.file) != 0) {
-    out += "\nin files, beside the memory above\n";
-    rows(memory.file);
+  if (memory.file != BytesByClass{}) {
+    out += "\nin files, beside memory\n";
+    for (const MemoryClass c : all_memory_classes()) {
+      const std::int64_t bytes = memory.file[static_cast<std::size_t>(c)];
+      if (bytes != 0) row(name_of(c), bytes);
+    }
   }
   const DeviceBytes& device = memory.device;
   if (device.in_pages() == 0) return out;
   out += "\nof the GPU: a block for each class, aligned, with gaps\n";
-  rows(device.arenas);
+  for (const MemoryClass c : all_memory_classes()) {
+    const std::int64_t bytes = device.arenas[static_cast<std::size_t>(c)];
+    if (bytes != 0) row(name_of(c), bytes);
+  }
   if (device.adopted != 0) row("NCCL's own", device.adopted, " for registered buffers");
   row("in pages", device.in_pages(), " that the driver gives");
   return out;

@@ -11,7 +11,6 @@
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "engine/engine.h"
-#include "launch/memory/memory_text.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
@@ -103,16 +102,14 @@ void Trainer::finish() {
         {"device",
          {{"planned", device_json(memory.planned.device)},
           {"used", device_json(memory.used.device)}}},
+        {"file",
+         {{"planned", listed_json(memory.planned.file)}, {"used", listed_json(memory.used.file)}}},
         {"plan_exact", memory.exact},
         {"model_state_bytes", memory.model_state_bytes},
         {"parameters", training_state_.engine().parameter_count()},
         {"steps_skipped", training_state_.engine().states().steps_skipped()},
         {"threads", config_.run.threads},
         {"threads_from", config_.values.at("run.threads").source}};
-    if (sum_of(memory.planned.file) > 0) {
-      last["file"] = {{"planned", used_classes_json(memory.planned.file)},
-                      {"used", used_classes_json(memory.used.file)}};
-    }
     if (communicator_.size() > 1) last["communication"] = exposed_units_.json();
     if (of_gpu()) last["graphs"] = graphs_json(training_state_.engine().captured_graphs(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);

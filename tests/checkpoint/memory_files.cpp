@@ -255,6 +255,15 @@ std::unique_ptr<files::InputFile> MemoryFiles::open_read(const std::string& path
   return std::make_unique<Input>(*this, path, node);
 }
 
+files::ScratchFile MemoryFiles::create_scratch(const std::string& folder, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  folder_at(folder);
+  const std::string path = folder + "/(no name)";
+  const std::size_t node = tree_.size();
+  change(path, {.kind = Change::Kind::resize, .node = node, .offset = bytes});
+  return {std::make_unique<Output>(*this, path, node), std::make_unique<Input>(*this, path, node)};
+}
+
 files::PathKind MemoryFiles::kind_of(const std::string& path) {
   const std::lock_guard lock(mutex_);
   const std::size_t* node = tree_.find(path);
@@ -325,7 +334,8 @@ std::int64_t MemoryFiles::free_bytes(const std::string& folder) {
   return free_bytes_;
 }
 
-std::unique_ptr<files::TransferQueue> MemoryFiles::queue(std::span<std::byte>, int) {
+std::unique_ptr<files::TransferQueue> MemoryFiles::queue(std::span<std::byte> /*memory*/,
+                                                         const files::QueueOptions& /*options*/) {
   return std::make_unique<Queue>();
 }
 

@@ -42,7 +42,7 @@ constexpr std::int64_t kSize = 16 << 20;
 class How : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!open_uring_queue({}, 1).queue) GTEST_SKIP() << open_uring_queue({}, 1).note;
+    if (!open_uring_queue({}, {}).queue) GTEST_SKIP() << open_uring_queue({}, {}).note;
     std::ranges::fill(memory_, std::byte{7});
   }
   ~How() override { cpu::free_memory(memory_.data(), kSize); }
@@ -64,14 +64,14 @@ class How : public ::testing::Test {
 };
 
 TEST_F(How, NamesTheWayOfTheNewestQueue) {
-  const auto queue = disk().queue(memory_, 4);
+  const auto queue = disk().queue(memory_, {.depth = 4});
   EXPECT_THAT(io_description(), StartsWith("io_uring, "));
   EXPECT_THAT(io_description(), HasSubstr("registered"));
   use(*queue);
   EXPECT_THAT(io_description(), HasSubstr(", O_DIRECT for "));
-  const auto without_memory = disk().queue({}, 4);
+  const auto without_memory = disk().queue({}, {.depth = 4});
   EXPECT_THAT(io_description(), ::testing::Not(HasSubstr("registered")));
-  EXPECT_EQ(error_of([&] { disk().queue({}, 0); }),
+  EXPECT_EQ(error_of([&] { disk().queue({}, {.depth = 0}); }),
             "files: a queue of depth 0, expected at least 1");
 }
 
@@ -82,7 +82,7 @@ TEST_F(How, WithoutIoUringThreadsWrite) {
            {ENOMEM, "Cannot allocate memory (ulimit -l bounds it before Linux 5.12)"}}) {
     EXPECT_EQ(on_own_thread([&, error = error, reason = reason] {
                 ASSERT_TRUE(refuse({SYS_io_uring_setup, error, 0, 0}));
-                const auto queue = disk().queue(memory_, 4);
+                const auto queue = disk().queue(memory_, {.depth = 4});
                 EXPECT_THAT(io_description(), StartsWith("pwrite: no io_uring: " + reason + ", "));
                 use(*queue);
               }),
@@ -93,7 +93,7 @@ TEST_F(How, WithoutIoUringThreadsWrite) {
 TEST_F(How, WithAnIoUringThatIsTooOldThreadsWrite) {
   EXPECT_EQ(on_own_thread([&] {
               ASSERT_TRUE(refuse({SYS_io_uring_register, EINVAL, 1, IORING_REGISTER_PROBE}));
-              const auto queue = disk().queue(memory_, 4);
+              const auto queue = disk().queue(memory_, {.depth = 4});
               EXPECT_THAT(io_description(),
                           StartsWith("pwrite: no io_uring: the kernel's has no reads and "
                                      "writes (Linux 5.6 has them), "));
@@ -116,7 +116,7 @@ testing::SystemAnswer of_type(decltype(statfs::f_type) type) {
 TEST_F(How, ThreadsWriteWhereIoUringWouldWriteOneBlockAtATime) {
   const auto write = [&](decltype(statfs::f_type) type, const std::string& expected) {
     const std::string ended = testing::on_supervised_thread(SYS_fstatfs, of_type(type), [&] {
-      const auto queue = disk().queue(memory_, 4);
+      const auto queue = disk().queue(memory_, {.depth = 4});
       EXPECT_THAT(io_description(), StartsWith("io_uring, "));
       use(*queue);
       EXPECT_THAT(io_description(), StartsWith(expected));
@@ -139,7 +139,7 @@ TEST_F(How, AQueueMayHoldFilesOfSeveralFileSystems) {
     for (const char* name : {"0", "1", "2", "3"}) {
       files.push_back(disk().create(scratch_.path(name), 0));
     }
-    const auto queue = disk().queue(memory_, 2);
+    const auto queue = disk().queue(memory_, {.depth = 2});
     std::vector<TransferQueue::Ticket> tickets;
     for (std::size_t i = 0; i < 16; ++i) {
       tickets.push_back(queue->write(*files[i % 4], static_cast<std::int64_t>(i / 4 * 4096),
@@ -161,7 +161,7 @@ TEST_F(How, AQueueMayHoldFilesOfSeveralFileSystems) {
 
 TEST_F(How, ARingThatIsRefusedLaterLeavesTransfersToTheCaller) {
   EXPECT_EQ(on_own_thread([&] {
-              const auto queue = disk().queue(memory_, 4);
+              const auto queue = disk().queue(memory_, {.depth = 4});
               const auto output = disk().create(scratch_.path("file"), kSize);
               const auto before = queue->write(*output, 0, memory_);
               ASSERT_TRUE(refuse({SYS_io_uring_enter, EPERM, 0, 0}));
@@ -181,7 +181,7 @@ TEST_F(How, MemoryThatMayNotBeRegisteredIsUsedAllTheSame) {
   ASSERT_EQ(::chmod(scratch_.path().c_str(), 0777), 0);
   EXPECT_EQ(on_own_thread([&] {
               ASSERT_TRUE(give_up_root());
-              const auto queue = disk().queue(memory_, 4);
+              const auto queue = disk().queue(memory_, {.depth = 4});
               EXPECT_THAT(io_description(),
                           HasSubstr("buffers not registered: Cannot allocate memory "
                                     "(ulimit -l bounds them)"));
@@ -196,7 +196,7 @@ TEST_F(How, FilesThatTakeNoDirectTransfersAreUsedThroughTheCacheAndTold) {
            {EINVAL, "Invalid argument"}, {EMFILE, "Too many open files"}}) {
     EXPECT_EQ(on_own_thread([&, error = error, reason = reason] {
                 ASSERT_TRUE(refuse({SYS_openat, error, 2, O_DIRECT}));
-                const auto queue = disk().queue(memory_, 4);
+                const auto queue = disk().queue(memory_, {.depth = 4});
                 use(*queue);
                 EXPECT_THAT(io_description(), HasSubstr(" without O_DIRECT: " + reason + ")"));
               }),
