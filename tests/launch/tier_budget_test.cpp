@@ -61,9 +61,9 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
     return error_of([&] { check_tier_budget(config, needs, disk); });
   };
   EXPECT_EQ(refusal({.file_bytes = 1'250'000, .ranks = 4}), "no error");
-  EXPECT_EQ(refusal({.file_bytes = 1'250'001, .ranks = 4}),
+  EXPECT_EQ(refusal({.file_bytes = 2'000'000, .ranks = 4}),
             "zero_optimization.offload_optimizer.nvme_path: /fast has room for 5.0 MB, and the "
-            "optimizer states of 4 rank(s) take 5.0 MB: 0.0 kB are missing; free space there, "
+            "optimizer states of 4 rank(s) take 8.0 MB: 3.0 MB are missing; free space there, "
             "give another folder, use more hosts, or keep a part of the states in memory "
             "(zero_optimization.offload_optimizer.ratio)");
   EXPECT_THAT(refusal({.memory_bytes = std::int64_t{1} << 50, .ranks = 2}),
