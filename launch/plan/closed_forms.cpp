@@ -245,7 +245,6 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     if (in_file) return account.take_file(MemoryClass::optimizer, bytes, count);
     account.take(MemoryClass::optimizer, bytes, count);
   };
-  std::int64_t longest = 0;  // extent of a unit on a rank
   const Windows& arena = windows(candidate);
   for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
     const UnitKind& kind = kinds(candidate)[k];
@@ -265,11 +264,35 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     take_state(codes, 2 * kind.count);
     account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own) - codes,
                  2 * kind.count);
-    longest = std::max(longest, own);
   }
-  if (in_file) add_state_windows(candidate, longest, account);
+  if (in_file) add_state_windows(candidate, account);
   account.take_of(shards, MemoryClass::gathered, arena.parameters);
   account.take_of(shards, MemoryClass::gathered, arena.gradients);
+}
+
+/// The ring of StateWindows, and the tiles of StateFile.
+void ClosedForms::add_state_windows(const Candidate& candidate, Account& account) {
+  constexpr std::int64_t kTileRequests = 4;
+  const TierOptions& tiers = base_.engine.tiers;
+  const std::int64_t window =
+      tiers.windows.buffer_elements / StateWindowOptions::kGrain * StateWindowOptions::kGrain;
+  std::int64_t longest = 0;
+  std::int64_t pieces = 0;
+  for (const UnitKind& kind : kinds(candidate)) {
+    const std::int64_t own = candidate.stage == 0 ? kind.layout.padded() : kind.layout.shard();
+    longest = std::max(longest, own);
+    pieces += div_ceil(own, window) * kind.count;
+  }
+  const auto field = [&](std::int64_t element) {
+    return round_up(std::min(longest, window) * element, TierFile::kBlock);
+  };
+  const std::int64_t slot = (candidate.compute == DType::fp32 ? 0 : field(kFp32)) +
+                            2 * field(size_of(moment_dtype(candidate.moments)));
+  const std::int64_t slots = std::min<std::int64_t>(tiers.windows.buffers, pieces);
+  const std::int64_t tile = std::min(kTileRequests * tiers.file.block_bytes,
+                                     account.use.file[ledger_place(MemoryClass::optimizer)]);
+  account.take_host(MemoryClass::staging,
+                    round_up(slots * slot + 2 * tile, TierFile::kBlock) + TierFile::kBlock);
 }
 
 /// The scratch of each group of several of NCCL's ranks: those that Mesh makes.
