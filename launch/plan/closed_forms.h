@@ -35,8 +35,8 @@ struct StepWork {
 ///
 ///   class          stage 0       1           2           3            allocated by
 ///   parameters     e P           e P         e P         e P/N + e W  Sharding::place_parameters
-///   gradients      e P + 4a P/N  as 0        (e+4a) P/N  as 2         place_gradients,
-///   place_partials optimizer      (4 + 2m) P    .. / N      .. / N      .. / N       place_states
+///   gradients      e P + 4a P/N  as 0        (e+4a) P/N  as 2         place_gradients, _partials
+///   optimizer      (4 + 2m) P    .. / N      .. / N      .. / N       place_states
 ///   gathered       windows that make_schedule() places                Gathers
 ///   communication  receive slices, sums of replicas, NCCL's scratch
 ///   staging        token ids; windows of states in files  StateWindows, StateFile
