@@ -49,8 +49,9 @@ BlockWriter::BlockWriter(const StateSource& of, StateTensors tensors, Checkpoint
        block += mesh.size(Axis::replicate)) {
     if (plan_->writer(block) == replica_.rank()) ++writes_[layout_.blocks().at(block).file];
   }
-  queue_ = disk_.queue(std::as_writable_bytes(staging_.view().as<float>()),
-                       narrow<int>(std::max<std::int64_t>(std::ssize(slots_) * per_round_, 1)));
+  queue_ = disk_.queue(
+      std::as_writable_bytes(staging_.view().as<float>()),
+      {.depth = narrow<int>(std::max<std::int64_t>(std::ssize(slots_) * per_round_, 1))});
 }
 
 BlockWriter::~BlockWriter() {

@@ -72,12 +72,12 @@ Buffer Device::name_file_range(std::int64_t bytes, MemoryClass memory_class,
   // planning device's own begin behind them.
   constexpr std::int64_t kBegin = (std::int64_t{1} << 57) + (std::int64_t{1} << 55);
   constexpr std::int64_t kMost = std::int64_t{1} << 54;
-  constexpr std::int64_t kPage = 4096;
-  ZERO_CHECK(bytes > 0 && bytes <= kMost - kPage - named_,
+  ZERO_CHECK(bytes > 0 && bytes <= kMost - named_,
              "device {}: cannot name {} bytes of a file for \"{}\"", name(), bytes, label);
   void* const address = reinterpret_cast<void*>(kBegin + named_);  // NOLINT: never followed
-  named_ += round_up(bytes, kPage);
-  return {View(address, bytes, DType::u8, this), memory_class, std::string(label), file_ledger_,
+  const std::int64_t blocks = round_up(bytes, kFileBlock);
+  named_ += blocks;
+  return {View(address, blocks, DType::u8, this), memory_class, std::string(label), file_ledger_,
           nullptr};
 }
 

@@ -94,6 +94,9 @@ class Device {
   /// control group. Asks the driver or reads files of /proc and /sys on each call: up to 1 ms.
   virtual MemoryCapacity capacity() const { return {}; }
 
+  /// Ranges of files have whole blocks: at least those of any disk.
+  static constexpr std::int64_t kFileBlock = 4096;
+
   MemoryLedger& ledger() { return ledger_; }
   /// The bytes of files that stand in for memory: none of the device's.
   MemoryLedger& file_ledger() { return file_ledger_; }
@@ -113,8 +116,8 @@ class Device {
   Buffer adopt(std::shared_ptr<void> memory, std::int64_t count, DType dtype,
                MemoryClass memory_class, std::string_view label);
   /// A range of a file that stands in for memory (TierFile): `bytes` > 0 elements of DType::u8 of
-  /// this device, at an address that is a multiple of 4096, no other range's, and belongs to
-  /// nothing: any access faults. Charged to the file ledger.
+  /// this device, rounded up to a multiple of kFileBlock, at an address that is such a multiple, no
+  /// other range's, and belongs to nothing: any access faults. Charged to the file ledger.
   Buffer name_file_range(std::int64_t bytes, MemoryClass memory_class, std::string_view label);
   /// The peak memory of buffers so far; on a planning device that of the run.
   DeviceBytes device_bytes() const { return {arena_bytes(), most_adopted_}; }

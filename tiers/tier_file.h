@@ -34,7 +34,7 @@ class TierFile {
  public:
   /// Ranges begin at multiples of this many bytes of the file and have whole blocks. What begins
   /// and ends with blocks, in windows likewise, is transferred past the page cache.
-  static constexpr std::int64_t kBlock = 4096;
+  static constexpr std::int64_t kBlock = Device::kFileBlock;
   using Ticket = std::uint64_t;
 
   /// `device` must outlive this. On a planning device ranges are charged, and nothing else happens.
@@ -80,16 +80,21 @@ class TierFile {
   std::string failure() const;
 
  private:
+  enum class Kind : std::uint8_t { read, write };
   class Transfers;
-  /// Bytes [begin, begin + bytes) of the file.
   struct Range {
-    Buffer buffer;
-    std::int64_t begin = 0;
+    Buffer blocks;           // its address and its whole blocks
+    std::int64_t bytes = 0;  // of its elements
+    std::int64_t begin = 0;  // in the file
+    /// The distance of the view's first byte from that of the range.
+    std::int64_t distance(const View& view) const;
   };
 
   /// The range that holds the view; null: none.
   const Range* find(const View& view) const;
-  Ticket start(bool write, const View& range, const View& memory);
+  /// The same; throws zero::Error if there is none.
+  const Range& range_of(const View& view) const;
+  Ticket start(Kind kind, const View& view, const View& memory);
 
   Device& device_;
   TierFileOptions options_;

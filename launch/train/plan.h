@@ -40,6 +40,8 @@ std::unique_ptr<Device> plan_device(const TrainConfig& config,
 MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKind backend,
                       MemorySpace memory = MemorySpace::host);
 
+/// {class: bytes} of the classes with bytes; "file" in a plan and a log.
+nlohmann::json listed_json(const BytesByClass& bytes);
 /// "device" in a plan and a log: {"arenas": {class: bytes}, "adopted": bytes, "pages": bytes}.
 nlohmann::json device_json(const DeviceBytes& bytes);
 
