@@ -55,6 +55,13 @@ void CodedMoments::read(const CodedMoment& from, const StateAccess::Visit& visit
 }
 
 void CodedMoments::copy(const CodedMoment& from, const View& to, Stream& stream) {
+  if (access_.in_file(from.codes)) {
+    return access_.visit_later(from.codes, stream, [from, to](std::int64_t at, const View& codes) {
+      CodedMoment part = from.slice(at, codes.count());
+      part.codes = codes;
+      cpu::decode_moment(part, to.as<float>().data() + at);
+    });
+  }
   if (to.device() != nullptr || device_.memory() == MemorySpace::host)
     return optimizer_.decode(stream, from, to);
   if (copying_ != &stream) stream.wait(copied_);

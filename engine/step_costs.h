@@ -30,11 +30,12 @@ class StepCosts {
     report.traffic = report.axes.total();
     mark_ = mesh_.traffic();
   }
-  /// The step's time ends here. Subtracts reading.waited, the time that compute waited for a
-  /// StateReader, from the exposed seconds.
-  void end_time(StepReport& report, const StateReads::Cost& reading) {
+  /// The step's time ends here. Subtracts reading.waited and `tiers`, the time that compute waited
+  /// for a StateReader and for states of a file, from the exposed seconds.
+  void end_time(StepReport& report, const StateReads::Cost& reading, double tiers) {
     report.save_seconds = reading.seconds;
-    report.exposed_seconds = waited() - waited_mark_ - reading.waited;
+    report.tier_seconds = tiers;
+    report.exposed_seconds = waited() - waited_mark_ - reading.waited - tiers;
     waited_mark_ = waited();
     last_exposed_ = exposed_;
     std::ranges::fill(exposed_, 0.0);

@@ -131,7 +131,8 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
   communication.wait(device_.compute().record());
   const bool counts_losses = mesh_.mesh().index(Axis::tensor) == 0;
   const std::span<const double> losses = counts_losses ? addends.losses : std::span<const double>();
-  const std::array votes{addends.reader_vote, addends.vote, addends.given};
+  const std::array<std::int64_t, kVotes> votes{addends.reader_vote, addends.vote, addends.given,
+                                               addends.lost ? 1 : 0};
   communication.submit_host("norm and loss", [sums, losses, votes, &squares = addends.squares] {
     ExactSum local_loss;
     local_loss.add(losses);
@@ -157,9 +158,11 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
   const std::span<const std::int64_t> limbs = sums.as<const std::int64_t>();
   std::copy_n(limbs.begin(), ExactSum::kLimbs, totals.squares.limbs().begin());
   std::copy_n(limbs.begin() + ExactSum::kLimbs, ExactSum::kLimbs, totals.loss.limbs().begin());
-  totals.reader_votes = limbs[limbs.size() - 3];
-  totals.votes = limbs[limbs.size() - 2];
-  totals.given = limbs.back();
+  const std::span<const std::int64_t> votes_of_all = limbs.last<kVotes>();
+  totals.reader_votes = votes_of_all[0];
+  totals.votes = votes_of_all[1];
+  totals.given = votes_of_all[2];
+  totals.lost = votes_of_all[3];
   return totals;
 }
 

@@ -62,7 +62,8 @@ TEST(CudaCodedMoments, AreCopiedToPinnedMemoryWithoutBlocking) {
   {
     const auto device = open();
     const auto optimizer = make_optimizer({.moments = MomentFormat::eight_bit}, *device);
-    StateAccess access(*device);
+    StateFile file(*device, {});
+    StateAccess access(*device, file);
     CodedMoments coded(*device, access, *optimizer);
     const auto take = [&](std::int64_t count, DType dtype) {
       return device->allocate(count, dtype, MemoryClass::optimizer, "moment");

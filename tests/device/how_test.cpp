@@ -8,12 +8,16 @@
 #include <gtest/gtest.h>
 #include <linux/io_uring.h>
 #include <linux/magic.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <span>
 #include <string>
@@ -73,6 +77,8 @@ TEST_F(How, NamesTheWayOfTheNewestQueue) {
   EXPECT_THAT(io_description(), ::testing::Not(HasSubstr("registered")));
   EXPECT_EQ(error_of([&] { disk().queue({}, {.depth = 0}); }),
             "files: a queue of depth 0, expected at least 1");
+  EXPECT_EQ(error_of([&] { disk().queue({}, {.threads = 0}); }),
+            "files: a queue of 0 threads, expected at least 1");
 }
 
 TEST_F(How, WithoutIoUringThreadsWrite) {
@@ -100,6 +106,58 @@ TEST_F(How, WithAnIoUringThatIsTooOldThreadsWrite) {
               use(*queue);
             }),
             "no error");
+}
+
+/// The number of threads of this process that have the name. A new thread has its maker's.
+int threads_named(const std::string& name) {
+  int count = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(thread.path() / "comm");
+    std::string found;
+    if (std::getline(file, found) && found == name) ++count;
+  }
+  return count;
+}
+
+TEST_F(How, WithoutIoUringAsManyThreadsWriteAsTransfersAndNoMoreThanAsked) {
+  EXPECT_EQ(on_own_thread([&] {
+              ASSERT_TRUE(refuse({SYS_io_uring_setup, EPERM, 0, 0}));
+              for (const auto& [depth, threads, expected] :
+                   std::vector<std::array<int, 3>>{{8, 4, 4}, {8, 6, 6}, {2, 4, 2}, {8, 1, 1}}) {
+                const std::string name = fmt::format("{} by {}", depth, threads);
+                ASSERT_EQ(::prctl(PR_SET_NAME, name.c_str()), 0);
+                const auto queue = disk().queue(memory_, {.depth = depth, .threads = threads});
+                EXPECT_EQ(threads_named(name), 1 + expected);
+                use(*queue);
+              }
+            }),
+            "no error");
+}
+
+TEST_F(How, TransfersHeldBackAreGivenToTheSystemTogether) {
+  std::vector<std::uint64_t> given;
+  const auto answer = [&](const testing::SystemCall& asked) {
+    if (asked.arguments[1] > 0) given.push_back(asked.arguments[1]);
+    return asked.run();
+  };
+  const auto write = [&](bool one_by_one, std::vector<std::uint64_t> expected) {
+    given.clear();
+    const std::string ended = testing::on_supervised_thread(SYS_io_uring_enter, answer, [&] {
+      const auto output = disk().create(scratch_.path("file"), kSize);
+      const auto queue = disk().queue(memory_, {.depth = 4, .one_by_one = one_by_one});
+      std::vector<TransferQueue::Ticket> tickets;
+      for (std::int64_t i = 0; i < 3; ++i) {
+        tickets.push_back(queue->write(*output, i * 4096, memory_.first(4096)));
+      }
+      queue->flush();
+      for (const auto ticket : tickets) queue->wait(ticket);
+    });
+    if (ended == testing::kNoSupervision) GTEST_SKIP() << ended;
+    EXPECT_EQ(ended, "no error");
+    EXPECT_EQ(given, expected);
+  };
+  write(true, {1, 1, 1});
+  write(false, {3});
 }
 
 /// The system, on which all files are of this type of file system.
@@ -169,6 +227,24 @@ TEST_F(How, ARingThatIsRefusedLaterLeavesTransfersToTheCaller) {
               use(*queue);
               const auto bad = queue->write(*output, -1, memory_);
               EXPECT_THAT(error_of([&] { queue->wait(bad); }), HasSubstr("Invalid argument"));
+            }),
+            "no error");
+}
+
+TEST_F(How, TransfersHeldBackFromARingThatIsRefusedAreLeftToTheCaller) {
+  EXPECT_EQ(on_own_thread([&] {
+              const auto output = disk().create(scratch_.path("file"), kSize);
+              {
+                const auto queue = disk().queue(memory_, {.depth = 2, .one_by_one = false});
+                const auto first = queue->write(*output, 0, memory_.first(4096));
+                const auto second = queue->write(*output, 4096, memory_.first(4096));
+                ASSERT_TRUE(refuse({SYS_io_uring_enter, EPERM, 0, 0}));
+                const auto third = queue->write(*output, 8192, memory_.first(4096));
+                for (const auto ticket : {third, first, second}) queue->wait(ticket);
+                queue->write(*output, 12288, memory_.first(4096));
+              }  // ends what is held back
+              EXPECT_EQ(testing::file_bytes(scratch_.path("file")).substr(0, 16385),
+                        std::string(16384, '\7') + std::string(1, '\0'));
             }),
             "no error");
 }

@@ -73,7 +73,8 @@ class States {
   EngineOptions options_;
   std::unique_ptr<Sharding> sharding_;
   std::vector<Unit> units_;
-  StateAccess access_{*device_};
+  StateFile file_{*device_, {}};
+  StateAccess access_{*device_, file_};
   std::unique_ptr<Optimizer> optimizer_ = make_optimizer({}, *device_);
   CodedMoments coded_{*device_, access_, *optimizer_};
   std::optional<ModelState> state_;
