@@ -158,6 +158,7 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
                              "disk of each host, in which every rank has a file",
                              values.source(), optimizer.key, kOffloadOptimizer),
                  {kOffloadOptimizer + "nvme_path=FOLDER"});
+    tiers.file.folder = "FOLDER";  // as answered
   }
   return tiers;
 }

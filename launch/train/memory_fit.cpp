@@ -246,6 +246,7 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
   }
   changed = config;
   changed.engine.tiers.optimizer = Tier::file;
+  changed.engine.tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
   if (config.run.device == DeviceKind::cpu && config.engine.tiers.optimizer != Tier::file) {
     consider("zero_optimization.offload_optimizer.device \"nvme\"", changed);
   }

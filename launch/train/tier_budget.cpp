@@ -5,14 +5,21 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <random>
 #include <span>
+#include <string_view>
 
 #include "base/cgroup.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "base/message_text.h"
+#include "collectives/agreement.h"
+#include "collectives/host_values.h"
 #include "launch/config/train_config.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/file_checks.h"
@@ -110,6 +117,50 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config, const Tier
                          needs.ranks);
   }
   if (needs.file_bytes > 0) check_room_in_folder(folder, needs, disk);
+  return warnings;
+}
+
+void check_folders_apart(Communicator& ranks, Device& device, const std::string& folder,
+                         const std::string& host, files::FileSystem& disk) {
+  constexpr std::string_view kPurpose = "folders of files of states";
+  const std::vector<std::string> hosts = all_gather_texts(ranks, device, host, kPurpose);
+  if (std::ranges::count(hosts, hosts.front()) == std::ssize(hosts)) return;
+  // The first rank of each host makes a file that no other job has, and looks for the others'.
+  const bool marks = std::ranges::find(hosts, host) - hosts.begin() == ranks.rank();
+  const std::string mark =
+      marks ? fmt::format(".zero_{}_{}_{:x}", host, ::getpid(), std::random_device{}()) : "";
+  const std::vector<std::string> all = all_gather_texts(ranks, device, mark, kPurpose);
+  const std::string path = folder + "/" + mark;
+  std::string why = failure_of([&] {
+    if (marks) disk.create(path, 0);
+  });
+  all_gather_texts(ranks, device, why, kPurpose);  // behind this all files are there
+  if (marks && why.empty()) {
+    why = failure_of([&] {
+      for (const std::string& name : disk.list(folder)) {
+        const auto other = std::ranges::find(all, name);
+        ZERO_CHECK(other == all.end() || name == mark,
+                   "{}: {} is one folder of the hosts {} and {}, which would wait for a file "
+                   "system between them; give a folder on a local disk of each host",
+                   kNvmePath, folder, host, hosts[static_cast<std::size_t>(other - all.begin())]);
+      }
+    });
+  }
+  all_gather_texts(ranks, device, why, kPurpose);  // behind this none is looked for
+  const std::string ignored = failure_of([&] {
+    if (marks) disk.remove_file(path);
+  });
+  agree(ranks, device, kPurpose, [&] { ZERO_CHECK(why.empty(), "{}", why); });
+}
+
+std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const TierNeeds& needs,
+                                              Communicator& ranks, Device& device,
+                                              files::FileSystem& disk) {
+  std::vector<std::string> warnings;
+  agree(ranks, device, "memory", [&] { warnings = check_tier_budget(config, needs, disk); });
+  if (states_in_files(config)) {
+    check_folders_apart(ranks, device, config.engine.tiers.file.folder, host_name(), disk);
+  }
   return warnings;
 }
 

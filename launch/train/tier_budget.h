@@ -10,6 +10,8 @@
 
 namespace zero {
 
+class Communicator;
+class Device;
 struct TrainConfig;
 
 /// What a folder's files lie on, by the type of its file system.
@@ -35,6 +37,18 @@ struct TierNeeds {
 /// Returns warnings.
 std::vector<std::string> check_tier_budget(const TrainConfig& config, const TierNeeds& needs,
                                            files::FileSystem& disk);
+
+/// Throws the same AgreedError on every rank if `folder` is one folder of several hosts: each would
+/// wait for a file system between them. `host` is this rank's. Leaves nothing in the folder.
+/// Collective.
+void check_folders_apart(Communicator& ranks, Device& device, const std::string& folder,
+                         const std::string& host, files::FileSystem& disk);
+
+/// Both checks, for all ranks: throws the same AgreedError on every rank. Returns this rank's
+/// warnings. Collective.
+std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const TierNeeds& needs,
+                                              Communicator& ranks, Device& device,
+                                              files::FileSystem& disk);
 
 /// Lines for people on where model states are, if a key asks for a place other than the default.
 std::vector<std::string> tier_lines(const TrainConfig& config);

@@ -46,10 +46,10 @@ MemoryUse planned_memory(const TrainerParts& parts) {
   const TierNeeds needs{.memory_bytes = sum_of(planned.ledger),
                         .file_bytes = sum_of(planned.file),
                         .ranks = ranks.local_size()};
-  std::vector<std::string> warnings;
-  agree(ranks, parts.device, "memory",
-        [&] { warnings = check_tier_budget(parts.config, needs, parts.disk); });
-  for (const std::string& warning : warnings) parts.console.line("warning: " + warning);
+  for (const std::string& warning :
+       agree_on_tier_budget(parts.config, needs, ranks, parts.device, parts.disk)) {
+    parts.console.line("warning: " + warning);
+  }
   parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",
                                  bytes_text(static_cast<double>(needs.memory_bytes))));
   return planned;
@@ -160,7 +160,7 @@ int Trainer::run() {
   const std::string note = training_state_.model().note();
   if (!note.empty()) console_.line(note);
   show_mesh();
-  if (config_.engine.tiers.optimizer == Tier::file) {
+  if (sum_of(planned_.file) > 0) {
     console_.line(fmt::format("optimizer states are in {} through {}",
                               config_.engine.tiers.file.folder, files::disk().io_description()));
   }
@@ -354,6 +354,7 @@ void Trainer::log_step(const StepReport& report, const StepOptions& options, dou
       {"communication_seconds", communication_seconds_},
       {"communication", traffic_json(report.traffic)}};
   if (of_gpu()) line["submit_seconds"] = submit_seconds_;
+  if (sum_of(planned_.file) > 0) line["tier_seconds"] = report.tier_seconds;
   if (mesh_.size(Axis::replicate) > 1 || mesh_.size(Axis::tensor) > 1) {
     line["communication_by_axis"] = axes_json(report.axes, mesh_.shape());
   }
@@ -385,6 +386,9 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
     text += fmt::format("  exposed communication{} {:.1f} %",
                         cores_are_shared_ ? " and waits for a core" : "",
                         100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
+  }
+  if (report.tier_seconds > 0) {
+    text += fmt::format("  waited for states {:.1f} %", 100.0 * report.tier_seconds / seconds);
   }
   console_.refresh(text);
   const bool due = here == 1 || report.step == config_.run.steps ||

@@ -6,11 +6,15 @@
 #include <gtest/gtest.h>
 #include <linux/magic.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 
+#include "collectives/backends.h"
 #include "launch/train/file_checks.h"
 #include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
+#include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/memory_files.h"
 #include "tests/launch/config_with.h"
 #include "tests/launch/cut_run.h"
@@ -107,6 +111,53 @@ TEST(TierBudget, FoldersThatAreNotThereEndTheRun) {
   EXPECT_EQ(error_of([&] { check_files(config_with(nvme_keys(folder.path()))); }), "no error");
 }
 
+/// What check_folders_apart() says to four ranks of two hosts with a folder each.
+std::vector<std::string> apart(const std::string& first, const std::string& second,
+                               files::FileSystem& disk) {
+  std::vector<std::string> said(4);
+  local::run(4, [&](Communicator& ranks) {
+    const auto rank = static_cast<std::size_t>(ranks.rank());
+    const bool on_first = rank < 2;
+    said[rank] = error_of([&] {
+      check_folders_apart(ranks, *cpu::open(), on_first ? first : second,
+                          on_first ? "node1" : "node2", disk);
+    });
+  });
+  return said;
+}
+
+TEST(TierBudget, FoldersThatHostsShareEndEveryRank) {
+  const Scratch one;
+  const Scratch two;
+  const auto all = [](const auto& what) { return ElementsAre(what, what, what, what); };
+  EXPECT_THAT(apart(one.path(), two.path(), files::disk()), all("no error"));
+  const std::string shared = "zero_optimization.offload_optimizer.nvme_path: " + one.path() +
+                             " is one folder of the hosts ";
+  EXPECT_THAT(apart(one.path(), one.path(), files::disk()),
+              all(AllOf(HasSubstr(shared), HasSubstr("node1"), HasSubstr("node2"),
+                        HasSubstr("a local disk of each host"))));
+  EXPECT_THAT(one.names(), IsEmpty());
+  EXPECT_THAT(two.names(), IsEmpty());
+  const std::string none = one.path("none");
+  EXPECT_THAT(apart(none, none, files::disk()), all(HasSubstr(none)));
+}
+
+// Nor do they leave a rank waiting where a disk fails.
+TEST(TierBudget, DisksThatFailWhileFoldersAreComparedEndEveryRank) {
+  for (const char* const call : {"create", "list"}) {
+    const Scratch one;
+    const Scratch two;
+    Faults faults("disk on fire");
+    faults.fail_at(call, 1);
+    HookedDisk disk(std::ref(faults));
+    const std::vector<std::string> said = apart(one.path(), two.path(), disk);
+    EXPECT_THAT(said, ::testing::Each(HasSubstr("disk on fire"))) << call;
+    EXPECT_TRUE(faults.happened()) << call;
+    EXPECT_THAT(one.names(), IsEmpty());
+    EXPECT_THAT(two.names(), IsEmpty());
+  }
+}
+
 /// The plan of a run whose optimizer states are in `folder`, or in memory.
 Plan planned(const std::vector<std::string>& keys, const std::vector<std::string>& more = {}) {
   return make_plan(config_with(plus(keys, more)), BackendKind::local);
@@ -123,6 +174,7 @@ TEST(TierPlans, TellFilesBesideMemory) {
   EXPECT_GE(bytes(file.json()["file"], "optimizer"), states);  // in whole blocks of the disk
   EXPECT_EQ(file.json()["file"].size(), 1U);
   EXPECT_EQ(file.json()["memory"]["optimizer"]["planned"], 0);
+  EXPECT_EQ(file.json()["live"]["peak"]["bytes"]["optimizer"], 0);
   EXPECT_THAT(file.text(), HasSubstr("in files, beside memory\n  optimizer "));
   EXPECT_THAT(memory.text(), Not(HasSubstr("in files")));
 }
@@ -155,6 +207,8 @@ TEST(TierRuns, EndInTheSameStateWithTheFilesPlanned) {
   EXPECT_EQ(last["plan_exact"], true);
   EXPECT_EQ(last["file"]["planned"], last["file"]["used"]);
   EXPECT_GT(last["file"]["used"]["optimizer"].get<std::int64_t>(), 0);
+  EXPECT_TRUE(std::ranges::any_of(
+      run.tiny().log(), [](const nlohmann::json& line) { return line.contains("tier_seconds"); }));
   EXPECT_THAT(ended.out, AllOf(HasSubstr("optimizer states are in " + folder + " through "),
                                HasSubstr("\n  in files, beside memory\n")));
   for (const std::string& name : run.tiny().folder().names()) {
