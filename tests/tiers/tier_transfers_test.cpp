@@ -209,7 +209,7 @@ class Modelled {
     const View& range = ranges_[r];
     const std::int64_t unit = draw(2) == 0 ? 1 : kBlock / size_of(range.dtype());
     const std::int64_t begin = draw(range.count() + 1) / unit * unit;
-    const std::int64_t end = std::min(
+    const std::int64_t last = std::min(
         begin + draw(range.count() - begin + 1) / unit * unit + (draw(4) == 0 ? range.count() : 0),
         range.count());
     move(slot, r, begin, last - begin, draw(2) == 0);
