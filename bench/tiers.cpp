@@ -49,8 +49,7 @@ class RawDisk {
     ::unlink(path.c_str());
     for (int i = 0; i < options.queue.depth; ++i) {
       const auto length = static_cast<std::size_t>(options.block_bytes);
-      memory_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(TierFile::kBlock, length)),
-                           &std::free);
+      memory_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(TierFile::kBlock, length)));
       ZERO_CHECK(memory_.back() != nullptr, "no memory for {} bytes", length);
       std::fill_n(memory_.back().get(), length, std::byte{0x5a});
     }
@@ -72,7 +71,10 @@ class RawDisk {
   }
 
  private:
-  using Memory = std::unique_ptr<std::byte, decltype(&std::free)>;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Memory = std::unique_ptr<std::byte, Free>;
 
   void move(Pass pass, std::byte* block) {
     const auto length = static_cast<std::size_t>(options_.block_bytes);

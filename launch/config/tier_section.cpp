@@ -146,13 +146,13 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
   tiers.file = make_file_options(values, refusals);
   tiers.windows.pipeline_read = tier_pipelined(values, "pipeline_read");
   tiers.windows.pipeline_write = tier_pipelined(values, "pipeline_write");
-  if (optimizer.device != "nvme") return tiers;
-  tiers.optimizer = Tier::file;
   tiers.optimizer_ratio = values.number(kOffloadOptimizer + "ratio");
   tiers.windows.buffers = static_cast<int>(values.integer(kOffloadOptimizer + "buffer_count"));
   if (!values.is_null(kOffloadOptimizer + "buffer_size")) {
     tiers.windows.buffer_elements = values.integer(kOffloadOptimizer + "buffer_size");
   }
+  if (optimizer.device != "nvme") return tiers;
+  tiers.optimizer = Tier::file;
   if (tiers.file.folder.empty()) {
     refusals.add(fmt::format("{}: {} is \"nvme\" without {}nvme_path: give the folder, on a local "
                              "disk of each host, in which every rank has a file",
