@@ -108,8 +108,9 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config, const Tier
         kNvmePath, folder, bytes_text(static_cast<double>(files))));
   } else if (medium == Medium::network) {
     warnings.push_back(
-        fmt::format("{}: {} is on a network's file system: every update waits for it, and a rank "
-                    "that is killed may leave its file there; give a folder on a local disk",
+        fmt::format("{}: {} is on a file system of a network or of a program (FUSE): every update "
+                    "waits for it, and a rank that is killed may leave its file there; give a "
+                    "folder on a local disk",
                     kNvmePath, folder));
   }
   if (config.run.device == DeviceKind::cpu) {

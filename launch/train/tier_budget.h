@@ -18,7 +18,7 @@ struct TrainConfig;
 enum class Medium : std::uint8_t {
   disk,     ///< also where the type tells nothing else
   memory,   ///< tmpfs, ramfs: files take memory
-  network,  ///< NFS, SMB, Lustre, Ceph, FUSE and their kin
+  network,  ///< NFS, SMB, Lustre, Ceph and their kin, and FUSE, which may be one
 };
 /// Of a type as statfs() gives it.
 Medium medium_of_type(std::int64_t type);
