@@ -120,7 +120,7 @@ void add_roadmap(const PlannedRow& least, const Machine& machine, std::vector<st
   const std::string there = "not there yet, on the roadmap: ";
   lines.push_back(there +
                   (machine.kind == DeviceKind::cpu
-                       ? fmt::format("parameters and gradients in files (without all model states: {})",
+                       ? fmt::format("parameters and gradients in files (without all states: {})",
                                      without(states))
                        : fmt::format("tiers below device memory (optimizer states in host memory "
                                      "would leave {}; all model states, {})",

@@ -54,8 +54,7 @@ void check_room_in_memory(std::int64_t bytes, int ranks) {
       !available || bytes <= *available,
       "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
       "available; more ranks or hosts at a higher stage, recompute, optimizer states on NVMe or a "
-      "smaller batch take "
-      "less: --plan and run.memory_limit tell what would do",
+      "smaller batch take less: --plan and run.memory_limit tell what would do",
       bytes_text(static_cast<double>(bytes)), ranks, bytes_text(static_cast<double>(*available)));
 }
 
