@@ -36,7 +36,7 @@ class TierFile::Transfers {
 
   void start(Ticket ticket, Kind kind, std::int64_t begin, std::span<std::byte> memory) noexcept;
   void finish(Ticket ticket) noexcept {
-    settle([&](const Request& request) { return request.of == ticket; });
+    settle([&](const Request& each) { return each.of == ticket; });
   }
   std::string failure() const {
     const std::lock_guard lock(failing_);
@@ -102,9 +102,9 @@ void TierFile::Transfers::request(Ticket ticket, Kind kind, std::int64_t begin,
 
 template <typename Chosen>
 void TierFile::Transfers::settle(const Chosen& chosen) noexcept {
-  std::erase_if(in_flight_, [&](const Request& request) {
-    if (!chosen(request)) return false;
-    attempt([&] { queue_->wait(request.ticket); });
+  std::erase_if(in_flight_, [&](const Request& each) {
+    if (!chosen(each)) return false;
+    attempt([&] { queue_->wait(each.ticket); });
     return true;
   });
 }

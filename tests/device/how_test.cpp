@@ -140,14 +140,15 @@ TEST_F(How, TransfersHeldBackAreGivenToTheSystemTogether) {
     if (asked.arguments[1] > 0) given.push_back(asked.arguments[1]);
     return asked.run();
   };
-  const auto write = [&](bool one_by_one, std::vector<std::uint64_t> expected) {
+  disk().create(scratch_.path("file"), kSize);
+  const auto read = [&](bool one_by_one, const std::vector<std::uint64_t>& expected) {
     given.clear();
     const std::string ended = testing::on_supervised_thread(SYS_io_uring_enter, answer, [&] {
-      const auto output = disk().create(scratch_.path("file"), kSize);
+      const auto input = disk().open_read(scratch_.path("file"));
       const auto queue = disk().queue(memory_, {.depth = 4, .one_by_one = one_by_one});
       std::vector<TransferQueue::Ticket> tickets;
-      for (std::int64_t i = 0; i < 3; ++i) {
-        tickets.push_back(queue->write(*output, i * 4096, memory_.first(4096)));
+      for (const std::size_t begin : {0, 4096, 8192}) {
+        tickets.push_back(queue->read(*input, 0, memory_.subspan(begin, 4096)));
       }
       queue->flush();
       for (const auto ticket : tickets) queue->wait(ticket);
@@ -156,8 +157,8 @@ TEST_F(How, TransfersHeldBackAreGivenToTheSystemTogether) {
     EXPECT_EQ(ended, "no error");
     EXPECT_EQ(given, expected);
   };
-  write(true, {1, 1, 1});
-  write(false, {3});
+  read(true, {1, 1, 1});
+  read(false, {3});
 }
 
 /// The system, on which all files are of this type of file system.

@@ -30,22 +30,19 @@ using testing::Scratch;
 using ::testing::StartsWith;
 using zero::error_of;
 
-constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::uint32_t kNameless = O_TMPFILE & ~O_DIRECTORY;  // the bit that is its own
 
-std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
-
-std::string read(InputFile& file, std::int64_t offset, std::size_t count) {
+std::string text_of(InputFile& file, std::int64_t offset, std::size_t count) {
   std::string found(count, '?');
   file.read(offset, std::as_writable_bytes(std::span(found)));
   return found;
 }
 
 /// Writes by one end, reads by the other.
-void use(const ScratchFile& file) {
-  EXPECT_EQ(read(*file.input, 0, 10), std::string(10, '\0'));
-  file.output->write(3, bytes("abc"));
-  EXPECT_EQ(read(*file.input, 0, 10), std::string("\0\0\0abc\0\0\0\0", 10));
+void use_both_ends(const ScratchFile& file) {
+  EXPECT_EQ(text_of(*file.input, 0, 10), std::string(10, '\0'));
+  file.output->write(3, std::as_bytes(std::span(std::string_view("abc"))));
+  EXPECT_EQ(text_of(*file.input, 0, 10), std::string("\0\0\0abc\0\0\0\0", 10));
 }
 
 TEST(ScratchFiles, HaveTwoEndsAndNoName) {
@@ -56,9 +53,9 @@ TEST(ScratchFiles, HaveTwoEndsAndNoName) {
   EXPECT_EQ(one.output->path(), scratch.path("(no name)"));
   EXPECT_EQ(one.input->path(), scratch.path("(no name)"));
   EXPECT_EQ(one.input->size(), 10);
-  use(one);
-  use(two);
-  EXPECT_EQ(error_of([&] { read(*one.input, 8, 3); }),
+  use_both_ends(one);
+  use_both_ends(two);
+  EXPECT_EQ(error_of([&] { text_of(*one.input, 8, 3); }),
             scratch.path("(no name)") +
                 ": ends at offset 10, expected 1 more bytes there: the file was cut");
 }
@@ -66,11 +63,11 @@ TEST(ScratchFiles, HaveTwoEndsAndNoName) {
 TEST(ScratchFiles, TakeTheirSpaceWhenTheyAreMadeAndGiveItBackWithTheLastEnd) {
   const Scratch scratch;
   EXPECT_EQ(on_own_thread([&] {
-              if (!testing::mount_small_disk(scratch.path(), 4 * kMiB)) {
+              if (!testing::mount_small_disk(scratch.path(), 4 << 20)) {
                 GTEST_SKIP() << "no right to mount a small disk";
               }
-              ScratchFile file = disk().create_scratch(scratch.path(), 3 * kMiB);
-              const auto make = [&] { disk().create_scratch(scratch.path(), 2 * kMiB); };
+              ScratchFile file = disk().create_scratch(scratch.path(), 3 << 20);
+              const auto make = [&] { disk().create_scratch(scratch.path(), 2 << 20); };
               const std::string full = scratch.path("(no name)") +
                                        ": cannot make room for 2097152 bytes: No space left on "
                                        "device";
@@ -95,7 +92,7 @@ TEST(ScratchFiles, LoseTheirNameAtOnceWhereNoneAreMadeWithout) {
     const std::string ended = testing::on_supervised_thread(SYS_openat, without, [&] {
       const ScratchFile file = disk().create_scratch(scratch.path(), 10);
       EXPECT_EQ(scratch.names(), std::vector<std::string>());
-      use(file);
+      use_both_ends(file);
     });
     if (ended == testing::kNoSupervision) GTEST_SKIP() << ended;
     EXPECT_EQ(ended, "no error");
