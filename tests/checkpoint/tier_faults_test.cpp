@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
