@@ -43,14 +43,14 @@ plain::Setup with_file(plain::Setup setup) {
   return setup;
 }
 
-using Change = float (*)(float);
+using Rescaled = float (*)(float);
 
 /// Writes all states anew, changed: whole tensors, or from their ends on in pieces.
-void rewrite(Engine& engine, Change change, std::int64_t piece) {
+void rewrite(Engine& engine, Rescaled rescaled, std::int64_t piece) {
   for (const StateKind kind : kKeptKinds) {
     for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
       std::vector<float> values = plain::read(engine, tensor.name, kind);
-      for (float& value : values) value = change(value);
+      for (float& value : values) value = rescaled(value);
       const View all = View::of(std::span(values));
       if (piece == 0) {
         engine.states().write(tensor.name, kind, all);
@@ -190,13 +190,13 @@ TEST(StatesInAFile, AndTheirWindowsTakeThePlanToTheByte) {
           trainer.step();
           EXPECT_EQ(device.ledger().allocations(), allocations);
           const auto ranks = planning::communicator(communicator.rank(), 3, BackendKind::local);
-          const auto planning = planning::open();
-          const plain::Trainer planned(*ranks, *planning, setup);
+          const auto plan = planning::open();
+          const plain::Trainer planned(*ranks, *plan, setup);
           const MemorySnapshot real = device.ledger().snapshot();
-          EXPECT_EQ(real.current, planning->ledger().snapshot().current);
-          EXPECT_EQ(real.peak, planning->ledger().snapshot().peak);
+          EXPECT_EQ(real.current, plan->ledger().snapshot().current);
+          EXPECT_EQ(real.peak, plan->ledger().snapshot().peak);
           const MemorySnapshot file = device.file_ledger().snapshot();
-          EXPECT_EQ(file.current, planning->file_ledger().snapshot().current);
+          EXPECT_EQ(file.current, plan->file_ledger().snapshot().current);
           EXPECT_EQ(file.total, file.current_of(MemoryClass::optimizer));
           EXPECT_GT(file.total, 0);
           EXPECT_EQ(real.current_of(MemoryClass::optimizer) == 0,

@@ -41,7 +41,7 @@ class TierTheorem : public ::testing::TestWithParam<TierCase> {
 TEST_P(TierTheorem, StatesOnNvmeChangeNoBit) {
   const Result expected = train(in_memory(0));
   for (int stage = 0; stage <= 3; ++stage) {
-    for (const int buffers : {1, 2, 3, 5})
+    for (const int buffers : {2, 3, 5})
       EXPECT_EQ(train(in_file(stage, buffers)), expected)
           << "stage " << stage << ", " << buffers << " buffers";
   }
@@ -51,12 +51,11 @@ TEST_P(TierTheorem, HowStatesPassThroughMemoryChangesNoBit) {
   const Result expected = train(in_memory(0));
   const auto expect_same = [&](std::string_view what,
                                const std::function<void(TierOptions&)>& change) {
-    for (const int stage : {0, 3}) {
-      Job run = in_file(stage, 3);
-      change(run.engine.tiers);
-      EXPECT_EQ(train(run), expected) << what << ", stage " << stage;
-    }
+    Job run = in_file(2, 3);
+    change(run.engine.tiers);
+    EXPECT_EQ(train(run), expected) << what;
   };
+  expect_same("one window", [](TierOptions& of) { of.windows.buffers = 1; });
   expect_same("no reads ahead", [](TierOptions& of) { of.windows.pipeline_read = false; });
   expect_same("no writes behind", [](TierOptions& of) { of.windows.pipeline_write = false; });
   expect_same("neither", [](TierOptions& of) {
@@ -72,7 +71,7 @@ TEST_P(TierTheorem, HowStatesPassThroughMemoryChangesNoBit) {
 }
 
 TEST_P(TierTheorem, LazyAndPermutedStreamsChangeNoBitAndReadersSeeTheSameStates) {
-  for (const int stage : {0, 2, 3}) {
+  for (const int stage : {0, 3}) {
     Job run = in_memory(stage);
     run.read_rounds = 3;
     const Result expected = train(run);
@@ -81,7 +80,7 @@ TEST_P(TierTheorem, LazyAndPermutedStreamsChangeNoBitAndReadersSeeTheSameStates)
     EXPECT_EQ(train(run), expected) << "stage " << stage;
     run.order = StreamOrder{.policy = StreamOrder::Policy::lazy};
     EXPECT_TRUE(train(run).same_training(expected)) << "lazy, stage " << stage;
-    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    for (std::uint64_t seed = 0; seed < 2; ++seed) {
       run.order = StreamOrder{.policy = StreamOrder::Policy::seeded, .seed = seed};
       EXPECT_TRUE(train(run).same_training(expected)) << "seed " << seed << ", stage " << stage;
     }
