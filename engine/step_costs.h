@@ -63,11 +63,14 @@ class StepCosts {
     StepCosts& costs_;
     MeshTraffic pending_;
   };
-  void begin_evaluation() { before_evaluation_ = pending(); }
+  void begin_evaluation() {
+    before_evaluation_ = pending();
+    waited_before_ = waited();
+  }
   /// Call after the gathers that are repeated because of the evaluation.
   void end_evaluation() {
     mark_ = mesh_.traffic().since(before_evaluation_);
-    waited_mark_ = waited();
+    waited_mark_ += waited() - waited_before_;
   }
 
  private:
@@ -76,9 +79,10 @@ class StepCosts {
 
   CountedMesh& mesh_;
   Device& device_;
-  MeshTraffic mark_;               ///< traffic that belongs to no pending step
-  MeshTraffic before_evaluation_;  ///< of the pending step
-  double waited_mark_ = 0;
+  MeshTraffic mark_;                  ///< traffic that belongs to no pending step
+  MeshTraffic before_evaluation_;     ///< of the pending step
+  double waited_mark_ = 0;            ///< seconds that belong to no pending step
+  double waited_before_ = 0;          ///< seconds at begin_evaluation()
   std::vector<double> exposed_;       ///< per compute step, of the pending step
   std::vector<double> last_exposed_;  ///< of the last step
 };

@@ -79,11 +79,8 @@ std::string TransferCounts::text() const {
 PosixFile::PosixFile(const std::string& path, int flags, TransferCounts& counts)
     : PosixFile(path, opened(path, flags), flags & O_ACCMODE, counts) {}
 
-PosixFile::PosixFile(std::string path, Descriptor descriptor, int access, TransferCounts& counts)
-    : path_(std::move(path)),
-      counts_(&counts),
-      access_(access),
-      descriptor_(std::move(descriptor)) {
+PosixFile::PosixFile(std::string path, Descriptor open_file, int access, TransferCounts& counts)
+    : path_(std::move(path)), counts_(&counts), access_(access), descriptor_(std::move(open_file)) {
   struct stat status {};
   ZERO_CHECK(::fstat(descriptor(), &status) == 0 && S_ISREG(status.st_mode),
              "{}: is not a regular file", path_);

@@ -57,7 +57,7 @@ class PosixFile {
   /// of O_DIRECT.
   PosixFile(const std::string& path, int flags, TransferCounts& counts);
   /// A file that is open. `path` is for messages, `access` the access mode of later descriptors.
-  PosixFile(std::string path, Descriptor descriptor, int access, TransferCounts& counts);
+  PosixFile(std::string path, Descriptor open_file, int access, TransferCounts& counts);
 
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_.get(); }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "engine/state_windows.h"
@@ -152,6 +154,34 @@ TEST(StatesInAFile, GoOnFromStatesOfMemoryAndTheReverse) {
                      });
         }
       }
+    }
+  }
+}
+
+TEST(StatesInAFile, ThatDifferBetweenReplicasAreFound) {
+  const std::map<StateKind, std::string> names = {{StateKind::parameter, "master values"},
+                                                  {StateKind::moment0, "first moments"},
+                                                  {StateKind::moment1, "second moments"}};
+  for (const auto& [kind, name] : names) {
+    for (const int stage : {0, 3}) {
+      const MeshShape mesh = stage == 0 ? MeshShape{1, 2, 1} : MeshShape{2, 1, 1};
+      std::vector<std::string> errors(2);
+      plain::run(2, with_file(odd_setup(stage, mesh, DType::bf16, MomentFormat::fp32)),
+                 [&, of = kind](plain::Trainer& trainer, Communicator& communicator) {
+                   EngineStates& states = trainer.engine().states();
+                   trainer.step();
+                   states.check_replicas();
+                   for (const LogicalTensor& tensor : states.tensors(of)) {
+                     if (tensor.name != "wide.weight" || communicator.rank() == 0) continue;
+                     std::vector<float> value{7};
+                     states.set(tensor, 5000, View::of(std::span(value)));
+                   }
+                   errors[static_cast<std::size_t>(communicator.rank())] =
+                       error_of([&] { states.check_replicas(); });
+                 });
+      EXPECT_THAT(errors,
+                  Each(HasSubstr(name + " of \"wide.weight\" on rank 1 differ from those on "
+                                        "rank 0")));
     }
   }
 }

@@ -129,10 +129,15 @@ TEST(TierRuns, TellTheSecondsThatComputeWaitedForTheDiskApart) {
   run.engine.tiers = testing::small_windows(testing::kLateFolder, 1);
   run.states_disk = testing::late_disk;
   with_engine(run, [&](Engine& engine, Model& model, Communicator& communicator) {
-    StepReport report;
-    for (int i = 0; i < 3; ++i) report = step(engine, model, communicator, run, i);
-    EXPECT_GT(report.tier_seconds, 0);
-    EXPECT_GE(report.exposed_seconds, -1e-9);
+    for (int i = 0; i < 3; ++i) {
+      engine.states().publish_parameters();  // waits for the file too
+      engine.begin_evaluation();
+      model.evaluate(1000, model.loss_slot());
+      engine.end_evaluation();
+      const StepReport report = step(engine, model, communicator, run, i);
+      EXPECT_GT(report.tier_seconds, 0);
+      EXPECT_GE(report.exposed_seconds, -1e-9);
+    }
   });
   run.engine.tiers = {};
   with_engine(run, [&](Engine& engine, Model& model, Communicator& communicator) {
