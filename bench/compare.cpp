@@ -141,6 +141,8 @@ class Compare final : public Section {
     command.add_option("--steps", steps_, "timed steps of a turn")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
+    command.add_option("--nvme", nvme_,
+                       "also with optimizer states on NVMe, in this folder: zero_train, DeepSpeed");
     command.add_option("--scripts", scripts_, "where the peers' scripts are")
         ->capture_default_str();
   }
@@ -173,7 +175,23 @@ class Compare final : public Section {
     all.push_back(ours(threads, ranks_, scratch));
     all.push_back(peer("FSDP2", {"fsdp2.py"}, threads, ranks_));
     all.push_back(peer("DeepSpeed ZeRO-3", {"deepspeed_zero.py", "--stage", "3"}, threads, ranks_));
+    if (nvme_.empty()) return all;
+    all.push_back(ours_on_nvme(threads, scratch));
+    all.push_back(peer("DeepSpeed ZeRO-3, states on NVMe", {"deepspeed_nvme.py", "--folder", nvme_},
+                       threads, 1));
     return all;
+  }
+
+  Contender ours_on_nvme(int threads, const Scratch& scratch) const {
+    Contender each = ours(threads, 1, scratch);
+    each.name = "zero_train, states on NVMe";
+    each.log = scratch.file("nvme.log");
+    const std::string offload = "zero_optimization.offload_optimizer.";
+    for (const std::string& value :
+         {"run.log=" + each.log, offload + "device=nvme", offload + "nvme_path=" + nvme_}) {
+      each.command.insert(each.command.end(), {"--set", value});
+    }
+    return each;
   }
 
   static Contender sized(const std::string& name, int ranks) {
@@ -248,6 +266,7 @@ class Compare final : public Section {
   std::string with_;
   std::string python_;
   std::string scripts_ = ZERO_PEERS;
+  std::string nvme_;  // empty: none
   int ranks_ = 8;
   int turns_ = 1;
   int steps_ = 4;

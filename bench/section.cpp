@@ -88,6 +88,7 @@ std::vector<std::unique_ptr<Section>> all_sections() {
   sections.push_back(serving_section());
   sections.push_back(gpu_section());
   sections.push_back(checkpoint_section());
+  sections.push_back(tiers_section());
   sections.push_back(compare_section());
   return sections;
 }

@@ -90,6 +90,7 @@ std::unique_ptr<Section> inference_section();
 std::unique_ptr<Section> serving_section();
 std::unique_ptr<Section> gpu_section();
 std::unique_ptr<Section> checkpoint_section();
+std::unique_ptr<Section> tiers_section();
 std::unique_ptr<Section> compare_section();
 
 /// Every section, in the order in which they run.

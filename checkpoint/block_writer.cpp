@@ -49,8 +49,9 @@ BlockWriter::BlockWriter(const StateSource& of, StateTensors tensors, Checkpoint
        block += mesh.size(Axis::replicate)) {
     if (plan_->writer(block) == replica_.rank()) ++writes_[layout_.blocks().at(block).file];
   }
-  queue_ = disk_.queue(std::as_writable_bytes(staging_.view().as<float>()),
-                       narrow<int>(std::max<std::int64_t>(std::ssize(slots_) * per_round_, 1)));
+  queue_ = disk_.queue(
+      std::as_writable_bytes(staging_.view().as<float>()),
+      {.depth = narrow<int>(std::max<std::int64_t>(std::ssize(slots_) * per_round_, 1))});
 }
 
 BlockWriter::~BlockWriter() {
@@ -235,10 +236,12 @@ void BlockWriter::write_blocks(Slot& slot, std::span<const std::int64_t> blocks)
   }
 }
 
-/// The last work of a save on the stream. Once the side thread has come to its end, the files of
-/// this rank are durable, or this rank has failed.
+/// The last work of a save on the stream. States that this rank could not read are nobody's to
+/// save: it has sent them to other ranks' blocks too, whose checksums hold. Once the side thread
+/// has come to its end, the files of this rank are durable, or this rank has failed.
 void BlockWriter::end() noexcept {
   for (Slot& slot : slots_) free_slot(slot);
+  fail_with(engine_.states().failure());
   side_.add([this] { ended_ = true; });
 }
 

@@ -51,7 +51,7 @@ HostBlocks::HostBlocks(Communicator& world, Device& device, files::FileSystem& d
       each_(held_ / readers_),
       memory_(allocate(host_, device, held_)),
       queue_(disk.queue(std::as_writable_bytes(memory_.buffer.view().as<float>()),
-                        narrow<int>(2 * each_))) {}
+                        {.depth = narrow<int>(2 * each_)})) {}
 
 void HostBlocks::plan(Device& device, std::int64_t blocks) {
   device.allocate_host(kRounds * held_of(blocks) * kElements, DType::fp32, MemoryClass::staging,

@@ -66,6 +66,21 @@ Buffer Device::adopt(std::shared_ptr<void> memory, std::int64_t count, DType dty
           }};
 }
 
+Buffer Device::name_file_range(std::int64_t bytes, MemoryClass memory_class,
+                               std::string_view label) {
+  // Neither x86-64 nor AArch64 lets a program map them, whatever it ignores of the upper bits; a
+  // planning device's own begin behind them.
+  constexpr std::int64_t kBegin = (std::int64_t{1} << 57) + (std::int64_t{1} << 55);
+  constexpr std::int64_t kMost = std::int64_t{1} << 54;
+  ZERO_CHECK(bytes > 0 && bytes <= kMost - named_,
+             "device {}: cannot name {} bytes of a file for \"{}\"", name(), bytes, label);
+  void* const address = reinterpret_cast<void*>(kBegin + named_);  // NOLINT: never followed
+  const std::int64_t blocks = round_up(bytes, kFileBlock);
+  named_ += blocks;
+  return {View(address, blocks, DType::u8, this), memory_class, std::string(label), file_ledger_,
+          nullptr};
+}
+
 std::int64_t Device::reserved_bytes() const {
   return ledger_.snapshot().total + unused_bytes() + adopted_unused_;
 }

@@ -94,7 +94,12 @@ class Device {
   /// control group. Asks the driver or reads files of /proc and /sys on each call: up to 1 ms.
   virtual MemoryCapacity capacity() const { return {}; }
 
+  /// Ranges of files have whole blocks: at least those of any disk.
+  static constexpr std::int64_t kFileBlock = 4096;
+
   MemoryLedger& ledger() { return ledger_; }
+  /// The bytes of files that stand in for memory: none of the device's.
+  MemoryLedger& file_ledger() { return file_ledger_; }
 
   /// Uninitialised memory for `count` elements, aligned to at least 64 bytes (pages for large
   /// buffers), charged to `memory_class` under `label`. Zero elements give an empty buffer. Throws
@@ -110,6 +115,10 @@ class Device {
   /// `count` > 0.
   Buffer adopt(std::shared_ptr<void> memory, std::int64_t count, DType dtype,
                MemoryClass memory_class, std::string_view label);
+  /// A range of a file that stands in for memory (TierFile): `bytes` > 0 elements of DType::u8 of
+  /// this device, rounded up to a multiple of kFileBlock, at an address that is such a multiple, no
+  /// other range's, and belongs to nothing: any access faults. Charged to the file ledger.
+  Buffer name_file_range(std::int64_t bytes, MemoryClass memory_class, std::string_view label);
   /// The peak memory of buffers so far; on a planning device that of the run.
   DeviceBytes device_bytes() const { return {arena_bytes(), most_adopted_}; }
   /// Bytes taken from the driver or the host for the buffers of the ledger, in the pages and blocks
@@ -140,6 +149,8 @@ class Device {
                        MemoryClass memory_class, std::string_view label);
 
   MemoryLedger ledger_;
+  MemoryLedger file_ledger_;
+  std::int64_t named_ = 0;    // bytes of addresses given to ranges of files
   std::int64_t adopted_ = 0;  // in pages
   std::int64_t most_adopted_ = 0;
   std::int64_t adopted_unused_ = 0;  // of adopted_, beyond its buffers

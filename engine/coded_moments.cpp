@@ -27,25 +27,25 @@ void decode_in_place(const CodedMoment& from, const View& to) {
 
 }  // namespace
 
-CodedMoments::CodedMoments(Device& device, HostAccess& host_access, Optimizer& optimizer)
-    : device_(device), host_access_(host_access), optimizer_(optimizer) {
+CodedMoments::CodedMoments(Device& device, StateAccess& access, Optimizer& optimizer)
+    : device_(device), access_(access), optimizer_(optimizer) {
   const bool coded = optimizer.config().moments == MomentFormat::eight_bit;
   if (!coded || device.memory() == MemorySpace::host) return;
   scales_ = device.allocate_host(kScales, DType::fp32, MemoryClass::staging, "scales of moments");
 }
 
-void CodedMoments::read(const CodedMoment& from, const HostAccess::Visit& visit) const {
+void CodedMoments::read(const CodedMoment& from, const StateAccess::Visit& visit) const {
   std::vector<float> scales;
   std::vector<float> values;
   for (std::int64_t begin = 0; begin < from.codes.count(); begin += kPiece) {
     CodedMoment part = from.slice(begin, std::min(kPiece, from.codes.count() - begin));
     scales.resize(static_cast<std::size_t>(part.scales.count()));
     values.resize(static_cast<std::size_t>(part.codes.count()));
-    host_access_.read(part.scales, [&](std::int64_t at, const View& piece) {
+    access_.read(part.scales, [&](std::int64_t at, const View& piece) {
       std::ranges::copy(piece.as<const float>(), scales.begin() + at);
     });
     part.scales = View::of(std::span(scales));
-    host_access_.read(part.codes, [&](std::int64_t at, const View& piece) {
+    access_.read(part.codes, [&](std::int64_t at, const View& piece) {
       CodedMoment on_host = part.slice(at, piece.count());
       on_host.codes = piece;
       cpu::decode_moment(on_host, values.data() + at);
@@ -55,6 +55,13 @@ void CodedMoments::read(const CodedMoment& from, const HostAccess::Visit& visit)
 }
 
 void CodedMoments::copy(const CodedMoment& from, const View& to, Stream& stream) {
+  if (access_.in_file(from.codes)) {
+    return access_.visit_later(from.codes, stream, [from, to](std::int64_t at, const View& codes) {
+      CodedMoment part = from.slice(at, codes.count());
+      part.codes = codes;
+      cpu::decode_moment(part, to.as<float>().data() + at);
+    });
+  }
   if (to.device() != nullptr || device_.memory() == MemorySpace::host)
     return optimizer_.decode(stream, from, to);
   if (copying_ != &stream) stream.wait(copied_);
@@ -110,12 +117,12 @@ void CodedMoments::set_blocks(const CodedMoment& moment, std::int64_t at, const 
 void CodedMoments::encode(const CodedMoment& to, const View& values) {
   std::vector<float> scales(static_cast<std::size_t>(to.scales.count()));
   const CodedMoment on_host{to.moment, to.codes, View::of(std::span(scales))};
-  host_access_.write(to.codes, [&](std::int64_t begin, const View& piece) {
+  access_.write(to.codes, [&](std::int64_t begin, const View& piece) {
     CodedMoment part = on_host.slice(begin, piece.count());
     part.codes = piece;
     cpu::encode_moment(values.as<const float>().data() + begin, part);
   });
-  host_access_.write(to.scales, [&](std::int64_t begin, const View& piece) {
+  access_.write(to.scales, [&](std::int64_t begin, const View& piece) {
     std::ranges::copy_n(scales.begin() + begin, piece.count(), piece.as<float>().begin());
   });
 }

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <map>
 
-#include "device/host_access.h"
+#include "engine/state_access.h"
 #include "optim/optimizer.h"
 
 namespace zero {
@@ -24,10 +24,10 @@ class CodedMoments {
 
   /// Allocates host memory for scales (staging), if moments are coded and host code cannot access
   /// the device's memory. All must outlive this object.
-  CodedMoments(Device& device, HostAccess& host_access, Optimizer& optimizer);
+  CodedMoments(Device& device, StateAccess& access, Optimizer& optimizer);
 
-  /// Calls visit(begin, values) for fp32 pieces that cover `from`, in order, as HostAccess::read.
-  void read(const CodedMoment& from, const HostAccess::Visit& visit) const;
+  /// Calls visit(begin, values) for fp32 pieces that cover `from`, in order, as StateAccess::read.
+  void read(const CodedMoment& from, const StateAccess::Visit& visit) const;
   /// Submits to `stream` the copy of the values of `from` to `to`: fp32, of the host or the device.
   /// Does not block if host memory is pinned. This object must outlive the copy.
   void copy(const CodedMoment& from, const View& to, Stream& stream);
@@ -50,7 +50,7 @@ class CodedMoments {
   void set_part(const CodedMoment& moment, std::int64_t at, std::int64_t end, const View& values);
 
   Device& device_;
-  HostAccess& host_access_;
+  StateAccess& access_;
   Optimizer& optimizer_;
   Buffer scales_;              ///< of a piece on its way to the host, on one stream at a time
   Stream* copying_ = nullptr;  ///< the last such stream

@@ -9,14 +9,16 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "device/host_access.h"
 #include "engine/coded_moments.h"
 #include "engine/engine_options.h"
 #include "engine/gathers.h"
 #include "engine/gradients.h"
 #include "engine/graph_capture.h"
 #include "engine/model_state.h"
+#include "engine/state_access.h"
+#include "engine/state_file.h"
 #include "engine/state_reads.h"
+#include "engine/state_windows.h"
 #include "engine/step_costs.h"
 #include "engine/step_progress.h"
 #include "engine/step_report.h"
@@ -61,12 +63,14 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
     EngineResources resources;
     std::vector<int> order;           ///< units by first use: the order of updates
     std::vector<int> gradient_order;  ///< units in the order of backward
+    StateFile file;
     std::unique_ptr<Sharding> sharding;
     GradientReducer reducer;
     Gathers gathers;
     LeasedGradients gradients;
     StepSums sums;
-    HostAccess host_access;
+    StateWindows windows;
+    StateAccess access;
     CodedMoments coded;
     ModelState state;
     StepProgress progress;
@@ -84,12 +88,14 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   ScheduleInputs lay_out_units(std::span<const Use> uses, const Sharding& sharding,
                                const GradientReducer& reducer);
-  Schedules prepare(std::span<const Use> uses, const EngineResources& resources, Sharding& sharding,
-                    GradientReducer& reducer);
+  Schedules prepare(std::span<const Use> uses, const EngineResources& resources, StateFile& file,
+                    Sharding& sharding, GradientReducer& reducer);
+  void initialise(StateFields written);
   int enter(UnitId unit, bool gradients);
   void synchronize();
   void require_given(std::int64_t sum, std::int64_t step, const StepOptions& options);
   void publish_all(Gathers::Kind kind);
+  void settle_states(std::string_view call);
 
   std::unique_ptr<CountedMesh> mesh_;
   Communicator& world_;  ///< all ranks

@@ -12,6 +12,30 @@ std::string_view name_of(ReductionPolicy policy) {
   return policy == ReductionPolicy::boundary ? "boundary" : "every_micro_batch";
 }
 
+namespace {
+
+void validate(const TierOptions& options) {
+  const StateWindowOptions& windows = options.windows;
+  ZERO_CHECK(options.optimizer_ratio >= 0 && options.optimizer_ratio <= 1,
+             "engine: the share of optimizer states that are offloaded is {}, expected 0 to 1",
+             options.optimizer_ratio);
+  if (options.optimizer != Tier::file) return;
+  ZERO_CHECK(!options.file.folder.empty(),
+             "engine: optimizer states live in a file, but no folder is given for it");
+  ZERO_CHECK(windows.buffers >= 1,
+             "engine: optimizer states of a file pass through {} buffers, expected 1 or more",
+             windows.buffers);
+  ZERO_CHECK(windows.buffer_elements >= StateWindowOptions::kGrain,
+             "engine: a buffer has the states of {} elements, expected {} or more",
+             windows.buffer_elements, StateWindowOptions::kGrain);
+  ZERO_CHECK(options.file.block_bytes > 0 && options.file.block_bytes % TierFile::kBlock == 0,
+             "engine: a request to the file of optimizer states has {} bytes, expected a multiple "
+             "of {}",
+             options.file.block_bytes, TierFile::kBlock);
+}
+
+}  // namespace
+
 void validate(const EngineOptions& options) {
   const DType gradient = options.gradient.value_or(options.compute);
   validate(options.optimizer);
@@ -35,6 +59,7 @@ void validate(const EngineOptions& options) {
              "engine: replica_check_every is {}, expected a number of steps, or 0 (never)",
              options.replica_check_every);
   for (const ParameterGroup& group : options.groups) validate(group);
+  validate(options.tiers);
   const ScheduleLimits& limits = options.limits;
   ZERO_CHECK(limits.prefetch_elements.value_or(0) >= 0 && limits.live_elements >= 0 &&
                  limits.persistence_threshold.value_or(0) >= 0 && limits.reuse_distance >= 0,

@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "engine/schedule.h"
+#include "engine/tier_options.h"
 #include "optim/optimizer_config.h"
 
 namespace zero {
@@ -34,6 +35,7 @@ struct EngineOptions {
   ScheduleLimits limits{};  ///< prefetch, live elements, persistence, reuse, bucket; in elements
   bool overlap = true;      ///< false: compute waits for every collective when it is issued
   bool graphs = true;       ///< the work of Lease::repeat is captured as graphs (CUDA)
+  TierOptions tiers{};      ///< of states below the device's memory
   std::uint64_t seed = 0;
   /// Steps between two calls of EngineStates::check_replicas() by step(); 0: never.
   int replica_check_every = 0;

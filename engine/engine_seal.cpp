@@ -118,6 +118,26 @@ std::vector<KeptBytes> kept_bytes(std::span<const Unit> units, const Sharding& s
   return kept;
 }
 
+/// For each unit, whether its states live in a file: those updated first, as far as `ratio` of all
+/// states goes.
+std::vector<bool> units_in_file(std::span<const Unit> units, std::span<const int> order,
+                                double ratio) {
+  const auto size = [&](int unit) {
+    const Segment* segment = units[static_cast<std::size_t>(unit)].trainable();
+    return segment == nullptr ? 0.0 : static_cast<double>(segment->layout.padded());
+  };
+  double all = 0;
+  for (const int unit : order) all += size(unit);
+  std::vector<bool> in_file(units.size());
+  double sum = 0;
+  for (const int unit : order) {
+    sum += size(unit);
+    if (sum > ratio * all) break;
+    in_file[static_cast<std::size_t>(unit)] = true;
+  }
+  return in_file;
+}
+
 /// The ranges of a slice.
 std::string slice_text(const TensorSlice& slice) {
   std::string text;
@@ -154,6 +174,12 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
        fmt::format("{} beta1={} beta2={} epsilon={} weight_decay={} momentum={} moments={}",
                    name_of(o.kind), o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum,
                    name_of(o.moments)));
+  if (options.tiers.optimizer == Tier::file) {
+    const TierOptions& t = options.tiers;
+    line("optimizer states in a file",
+         fmt::format("ratio={} buffers={} of {} requests of {}", t.optimizer_ratio,
+                     t.windows.buffers, t.windows.buffer_elements, t.file.block_bytes));
+  }
   for (const ParameterGroup& group : options.groups) {
     line("parameter group",
          fmt::format("{} scale={} weight_decay={}", group.pattern, group.learning_rate_scale,
@@ -196,6 +222,10 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
 
 void EngineCore::seal(const SealOptions& options) {
   ZERO_CHECK(!sealed_, "seal: the engine is sealed already");
+  ZERO_CHECK(options_.tiers.optimizer == Tier::device || device_.memory() == MemorySpace::host,
+             "seal: the device \"{}\" has memory of its own, in which its optimizer states stay; "
+             "they can be offloaded on a CPU only: set \"offload_optimizer.device\" to \"none\"",
+             device_.name());
   ZERO_CHECK(!units_.empty(), "seal: no unit is registered");
   ZERO_CHECK(options.accumulation_steps >= 1, "seal: accumulation_steps is {}, expected at least 1",
              options.accumulation_steps);
@@ -208,7 +238,7 @@ void EngineCore::seal(const SealOptions& options) {
   mark_summed_uses(uses, units_);
   Sealed& parts = sealed_.emplace(*this, uses, options.accumulation_steps);
   try {
-    for (Unit& unit : units_) unit.initialise(device_, options_.seed);
+    initialise(StateFields::masters);
     publish_all(Gathers::Kind::frozen);
     costs_.begin(uses.size());  // traffic so far belongs to no step
     world_.set_step(1);
@@ -217,6 +247,26 @@ void EngineCore::seal(const SealOptions& options) {
   } catch (...) {
     parts.progress.fail(std::current_exception());
     throw;
+  }
+}
+
+/// The initial values of all units; with StateFields::all also of moments, which begin as zeros.
+void EngineCore::initialise(StateFields written) {
+  Kernels& kernels = device_.kernels();
+  StateWindows& windows = sealed_->windows;
+  for (const Unit& unit : units_) unit.initialise_frozen(device_, options_.seed);
+  windows.begin({.write = written});
+  for (const int index : sealed_->order) {
+    const Unit& unit = unit_at(index);
+    while (windows.more(index)) {
+      const PieceStates states = windows.next();
+      for (std::size_t i = 0; written == StateFields::all && i < states.moments.size(); ++i) {
+        kernels.zero(device_.compute(), states.moments[i]);
+        kernels.zero(device_.compute(), states.scales[i]);
+      }
+      unit.initialise(*unit.trainable(), states.range.begin, states.master, device_, options_.seed);
+      windows.changed();
+    }
   }
 }
 
@@ -244,7 +294,7 @@ ScheduleInputs EngineCore::lay_out_units(std::span<const Use> uses, const Shardi
 
 /// The schedules, which all ranks have agreed on; allocates states and receive slices.
 Schedules EngineCore::prepare(std::span<const Use> uses, const EngineResources& resources,
-                              Sharding& sharding, GradientReducer& reducer) {
+                              StateFile& file, Sharding& sharding, GradientReducer& reducer) {
   const ScheduleInputs inputs = lay_out_units(uses, sharding, reducer);
   Schedules schedules{make_schedule(inputs.training), make_schedule(inputs.evaluation)};
   const std::string text =
@@ -256,8 +306,15 @@ Schedules EngineCore::prepare(std::span<const Use> uses, const EngineResources& 
   } else {  // a plan has no other ranks whose slices could be compared
     check_own_copies(units_, block);
   }
-  for (Unit& unit : units_) {
-    for (Segment& segment : unit.segments) sharding.allocate(segment, unit.name);
+  std::vector<bool> in_file(units_.size());
+  if (file.asked()) {
+    in_file = units_in_file(units_, order_of_first_use(uses, units_.size()),
+                            options_.tiers.optimizer_ratio);
+  }
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    Unit& unit = units_[i];
+    for (Segment& segment : unit.segments)
+      sharding.allocate(segment, unit.name, in_file[i] ? &file : nullptr);
     unit.plan_updates(options_.groups, options_.optimizer);
     find_uncounted(unit, resources.shards.rank(), mesh_->mesh().index(Axis::tensor));
   }
@@ -275,15 +332,20 @@ EngineCore::Sealed::Sealed(EngineCore& core, std::span<const Use> uses, int accu
                 core.mesh_->axis(Axis::replicate)},
       order(order_of_first_use(uses, core.units_.size())),
       gradient_order(order_of_gradients(uses)),
+      file(core.device_, core.options_.tiers),
       sharding(make_sharding(resources)),
       reducer(resources, *sharding, core.waits_),
       gathers(resources, *sharding, core.waits_, core.units_,
-              core.prepare(uses, resources, *sharding, reducer)),
+              core.prepare(uses, resources, file, *sharding, reducer)),
       gradients(resources, gathers, reducer, core.waits_, core.units_),
       sums(*core.mesh_, core.device_, core.waits_),
-      host_access(core.device_),
-      coded(core.device_, host_access, *core.optimizer_),
-      state({core.units_, *core.mesh_, core.device_, host_access, coded, resources.moments}),
-      progress(core.world_.rank(), accumulation_steps, gathers, core.units_) {}
+      windows(core.device_, core.waits_, core.units_, order, file, core.options_.tiers.windows),
+      access(core.device_, file),
+      coded(core.device_, access, *core.optimizer_),
+      state({core.units_, *core.mesh_, core.device_, access, coded, resources.moments}),
+      progress(core.world_.rank(), accumulation_steps, gathers, core.units_) {
+  if (!file.asked()) return;
+  agree(core.world_, core.device_, "seal", [&] { file.open(windows.ring_bytes()); });
+}
 
 }  // namespace zero

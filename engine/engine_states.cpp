@@ -57,6 +57,7 @@ void EngineStates::begin_change(std::string_view call) {
   finish_reads(call);
   core_.synchronize();
   core_.reads_.synchronize();
+  core_.settle_states(call);
 }
 
 std::vector<LogicalTensor> EngineStates::tensors(StateKind kind) const {
@@ -88,6 +89,7 @@ void EngineStates::read(std::string_view name, StateKind kind, View out) {
   const ModelState::Parameter parameter = states.find(name, kind, out);
   const StepCosts::OutsideStep guard(core_.costs_);
   states.read(*parameter.unit, parameter.index, kind, out);
+  core_.settle_states("read");
 }
 
 void EngineStates::write(std::string_view name, StateKind kind, View values) {
@@ -125,13 +127,23 @@ void EngineStates::set(const LogicalTensor& tensor, std::int64_t begin, const Vi
   core_.synchronize();
   core_.reads_.synchronize();
   parts.state.set(*parameter.unit, parameter.index, tensor.kind, begin, values);
+  if (const std::string why = failure(); !why.empty())
+    fail("[rank {}] set: {}", core_.world_.rank(), why);
 }
 
 std::vector<HeldTensor> EngineStates::held(StateKind kind) {
-  return finished("held").held_tensors(kind);
+  std::vector<HeldTensor> held = finished("held").held_tensors(kind);
+  for (const HeldTensor& tensor : held) {
+    for (const StateView& view : tensor.views) {
+      ZERO_CHECK(!core_.parts().access.in_file(view.values),
+                 "[rank {}] held: {} of \"{}\" is in a file, not in memory; use read() and write()",
+                 core_.world_.rank(), name_of(kind), tensor.name);
+    }
+  }
+  return held;
 }
 
-HostAccess& EngineStates::host_access() { return core_.sealed("host_access").host_access; }
+HostAccess& EngineStates::host_access() { return core_.sealed("host_access").access.memory(); }
 
 void EngineStates::publish_parameters() {
   EngineCore::Sealed& parts = core_.usable("publish_parameters");
@@ -139,22 +151,36 @@ void EngineStates::publish_parameters() {
   begin_change("publish_parameters");
   const StepCosts::OutsideStep guard(core_.costs_);
   parts.sharding->wait_for_peers("publish_parameters");
+  parts.windows.begin({StateFields::masters, StateFields::masters});
   for (const int index : parts.order) {
     Unit& unit = core_.unit_at(index);
-    for (Segment& segment : unit.segments) {
-      if (segment.trainable)
-        parts.sharding->spread_states(segment.master, segment, {unit.name, {}});
+    while (parts.windows.more(index)) {
+      publish(unit, parts.windows.next());
+      parts.windows.changed();
     }
-    core_.device_.communication().synchronize();
-    for (Segment& segment : unit.segments) {
-      if (segment.trainable && core_.options_.compute != DType::fp32) {
-        core_.device_.kernels().convert(core_.device_.compute(), segment.master, segment.own);
-      }
-      if (!segment.trainable) parts.sharding->spread_states(segment.full, segment, {unit.name, {}});
+    for (const Segment& segment : unit.segments) {
+      if (segment.trainable) continue;
+      const FlatRange all{0, segment.layout.padded()};
+      parts.sharding->spread_states(segment.full, segment, all, {unit.name, {}});
     }
     for (const Gathers::Kind kind : kAllParameters) parts.gathers.publish(unit, kind);
   }
   parts.gathers.begin_micro_batch();
+}
+
+/// Updates the other copies of a piece's master values on this rank, on its streams.
+void EngineStates::publish(const Unit& unit, const PieceStates& states) {
+  EngineCore::Sealed& parts = core_.parts();
+  Stream& compute = core_.device_.compute();
+  Stream& communication = core_.device_.communication();
+  const Segment& segment = *unit.trainable();
+  const auto& [begin, count] = states.range;
+  communication.wait(compute.record());
+  parts.sharding->spread_states(states.master, segment, {segment.own_begin + begin, count},
+                                {unit.name, {}});
+  communication.synchronize();
+  if (core_.options_.compute != DType::fp32)
+    core_.device_.kernels().convert(compute, states.master, segment.own.slice(begin, count));
 }
 
 void EngineStates::publish_gradients() {
@@ -190,22 +216,17 @@ void EngineStates::initialise() {
   begin_change("initialise");
   const StepCosts::OutsideStep guard(core_.costs_);
   parts.sharding->wait_for_peers("initialise");
-  for (Unit& unit : core_.units_) {
-    for (Segment& segment : unit.segments) {
-      for (const auto& states : {segment.moments, segment.scales}) {
-        for (const View& state : states)
-          core_.device_.kernels().zero(core_.device_.compute(), state);
-      }
-    }
-    unit.initialise(core_.device_, core_.options_.seed);
-  }
+  core_.initialise(StateFields::all);
   for (const Gathers::Kind kind : kAllParameters) core_.publish_all(kind);
   parts.gathers.begin_micro_batch();
   restore(0, 0);
 }
 
 void EngineStates::attach(StateReader* reader) {
-  if (reader != nullptr) core_.usable("attach").progress.check_between_steps("attach");
+  if (reader != nullptr) {
+    core_.usable("attach").progress.check_between_steps("attach");
+    core_.settle_states("attach");
+  }
   if (core_.reads_.reader() != nullptr && core_.reads_.reader() != reader)
     core_.reads_.reader()->replaced();
   core_.reads_.attach(reader, core_.units_.size());
@@ -213,10 +234,16 @@ void EngineStates::attach(StateReader* reader) {
 
 double EngineStates::save_seconds() const { return core_.reads_.total_seconds(); }
 
+std::string EngineStates::failure() const {
+  return core_.sealed_ ? core_.sealed_->file.failure() : std::string();
+}
+
 std::uint64_t EngineStates::hash() {
   const ModelState& states = finished_values("hash");
   const StepCosts::OutsideStep guard(core_.costs_);
-  return states.hash();
+  const std::uint64_t hash = states.hash();
+  core_.settle_states("hash");
+  return hash;
 }
 
 void EngineStates::check_replicas() {

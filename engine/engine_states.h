@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,8 @@ class HostAccess;
 class ModelState;
 class StateReader;
 class Stream;
+struct PieceStates;
+struct Unit;
 
 /// The model states of a sealed Engine, as logical tensors that are the same at any stage and mesh:
 /// lists, reads and changes them, and lends them to a StateReader while training goes on.
@@ -60,7 +63,7 @@ class EngineStates {
   void set(const LogicalTensor& tensor, std::int64_t begin, const View& values);
 
   /// The tensors of one kind with views of this rank's shard, to read and to change. Waits for the
-  /// compute and communication streams.
+  /// compute and communication streams. Throws zero::Error if any of them lives in a file.
   std::vector<HeldTensor> held(StateKind kind);
   /// Access of host code to the views of held().
   HostAccess& host_access();
@@ -90,6 +93,13 @@ class EngineStates {
   /// all steps, and finish_reads().
   double save_seconds() const;
 
+  /// Why the states of this rank are lost: its disk could not read or write those of a file
+  /// (TierOptions), with folder, offset and reason. Empty: they are not. All ranks throw that as
+  /// the same AgreedError from their next step(), from attach() of a reader, and from the calls
+  /// here that are collective and read or change states; until then values may be anything. Any
+  /// thread.
+  std::string failure() const;
+
   /// A hash over all logical parameters in name order, master values and both moments; independent
   /// of stage, mesh, layout. One rank hashes each element: copies on other ranks (replicas, at
   /// stage 0 every rank), compute copies and gradients are not hashed; check_replicas() compares
@@ -110,6 +120,7 @@ class EngineStates {
   void require_values(std::string_view call) const;
   void finish_reads(std::string_view call);
   void begin_change(std::string_view call);
+  void publish(const Unit& unit, const PieceStates& states);
 
   EngineCore& core_;
 };

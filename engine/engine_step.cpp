@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
+#include "collectives/agreement.h"
 #include "engine/engine_core.h"
 #include "engine/replica_check.h"
 
@@ -17,29 +19,40 @@ struct UpdateSettings {
   std::int64_t step = 1;
 };
 
-/// Updates the states of a unit, and its compute copy, on the compute stream.
-void update(const Unit& unit, Optimizer& optimizer, Stream& compute,
-            const UpdateSettings& settings) {
-  const Segment* segment = unit.trainable();
-  if (segment == nullptr) return;
-  const View gradient = segment->finished_gradient();
-  const bool has_copy = segment->own.dtype() != DType::fp32;
-  for (const UpdateRun& run : segment->runs) {
-    UpdateArguments arguments;
-    arguments.master = segment->master.slice(run.begin, run.count);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(optimizer.moments()); ++i) {
-      arguments.moments[i] = segment->moments[i].slice(run.begin, run.count);
-      if (!segment->scales[i].empty())
-        arguments.scales[i] = segment->coded(i).slice(run.begin, run.count).scales;
+/// Updates a run of elements within a piece of the states of a segment, and their compute copy, on
+/// the compute stream.
+void update(const Segment& segment, const PieceStates& states, const UpdateRun& run,
+            Optimizer& optimizer, Stream& compute, const UpdateSettings& settings) {
+  const std::int64_t at = run.begin - states.range.begin;
+  UpdateArguments arguments;
+  arguments.master = states.master.slice(at, run.count);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(optimizer.moments()); ++i) {
+    arguments.moments[i] = states.moments[i].slice(at, run.count);
+    if (states.scales[i].empty()) continue;
+    const CodedMoment coded{static_cast<int>(i), states.moments[i], states.scales[i]};
+    arguments.scales[i] = coded.slice(at, run.count).scales;
+  }
+  arguments.elements = run.elements;
+  arguments.gradient = segment.finished_gradient().slice(run.begin, run.count);
+  if (segment.own.dtype() != DType::fp32)
+    arguments.compute = segment.own.slice(run.begin, run.count);
+  arguments.learning_rate = settings.learning_rate * run.learning_rate_scale;
+  arguments.weight_decay = run.weight_decay;
+  arguments.gradient_scale = settings.gradient_scale;
+  arguments.step = settings.step;
+  optimizer.update(compute, arguments);
+}
+
+/// Updates the states of a unit, piece by piece.
+void update(int index, const Unit& unit, StateWindows& windows, Optimizer& optimizer,
+            Stream& compute, const UpdateSettings& settings) {
+  while (windows.more(index)) {
+    const PieceStates states = windows.next();
+    for (const UpdateRun& run : unit.trainable()->runs) {
+      for (const UpdateRun& part : run.within(states.range))
+        update(*unit.trainable(), states, part, optimizer, compute, settings);
     }
-    arguments.elements = run.elements;
-    arguments.gradient = gradient.slice(run.begin, run.count);
-    if (has_copy) arguments.compute = segment->own.slice(run.begin, run.count);
-    arguments.learning_rate = settings.learning_rate * run.learning_rate_scale;
-    arguments.weight_decay = run.weight_decay;
-    arguments.gradient_scale = settings.gradient_scale;
-    arguments.step = settings.step;
-    optimizer.update(compute, arguments);
+    windows.changed();
   }
 }
 
@@ -75,6 +88,25 @@ void EngineCore::require_given(std::int64_t sum, std::int64_t step, const StepOp
   given_.clear();
 }
 
+/// Waits for all that moves states between memory and a file, and writes what the host has changed.
+/// A rank whose disk has failed has lost its states: then all ranks throw the same AgreedError, and
+/// the engine cannot go on. Collective, but where no states live in a file.
+void EngineCore::settle_states(std::string_view call) {
+  Sealed& parts = *sealed_;
+  if (!parts.file.asked()) return;
+  try {
+    parts.access.settle();
+    parts.windows.ended().synchronize();
+    const StepCosts::OutsideStep guard(costs_);
+    agree(world_, device_, call, [&] {
+      if (const std::string why = parts.file.failure(); !why.empty()) throw Error(why);
+    });
+  } catch (...) {
+    parts.progress.fail(std::current_exception());
+    throw;
+  }
+}
+
 StepReport EngineCore::step(const StepOptions& options) {
   Sealed& parts = usable("step");
   StepProgress& progress = parts.progress;
@@ -83,11 +115,14 @@ StepReport EngineCore::step(const StepOptions& options) {
   StepReport report;
   report.step = progress.steps() + 1;
   parts.coded.forget();
+  parts.access.settle();
+  parts.windows.begin({StateFields::all, StateFields::all});  // reads beside the sums
   if (progress.gradients_changed()) parts.reducer.recount_norm(units_);
   const StepSums::Totals sums =
       parts.sums.reduce({options.losses, parts.reducer.norm(), reads_.vote(), options.vote,
-                         given_.hash(report.step, options)});
+                         given_.hash(report.step, options), !parts.file.failure().empty()});
   require_given(sums.given, report.step, options);
+  if (sums.lost > 0) settle_states("step");
   report.votes = sums.votes;
   report.loss = sums.loss.value();
   report.gradient_norm = std::sqrt(sums.squares.value()) / options.loss_scale;
@@ -97,6 +132,7 @@ StepReport EngineCore::step(const StepOptions& options) {
         parts.sums.find_nonfinite(options.losses, parts.state, parts.gradient_order);
     report.nonfinite = origin.name;
     report.nonfinite_rank = origin.rank;
+    parts.windows.drop();
   }
   costs_.end_traffic(report);
 
@@ -111,13 +147,13 @@ StepReport EngineCore::step(const StepOptions& options) {
   for (const int index : parts.order) {
     if (!report.nonfinite) {
       reads_.wait_before_update(static_cast<std::size_t>(index));
-      update(unit_at(index), *optimizer_, device_.compute(), settings);
+      update(index, unit_at(index), parts.windows, *optimizer_, device_.compute(), settings);
       parts.gathers.publish(unit_at(index), Gathers::Kind::trainable);
     }
     parts.gathers.begin_after_update(index, first);
   }
   progress.end_step(!report.nonfinite);
-  costs_.end_time(report, reads_.take_cost());
+  costs_.end_time(report, reads_.take_cost(), parts.windows.take_waited());
   const int every = options_.replica_check_every;
   if (every > 0 && report.step % every == 0 && device_.has_memory()) check_replicas();
   if (!report.nonfinite) {  // otherwise the reader votes again in the next step
@@ -131,7 +167,13 @@ void EngineCore::check_replicas() {
   Sealed& parts = usable("check_replicas");
   synchronize();
   const StepCosts::OutsideStep guard(costs_);
-  ReplicaCheck(parts.state, options_.compute).run(parts.progress.steps());
+  try {
+    ReplicaCheck(parts.state, options_.compute).run(parts.progress.steps());
+  } catch (const ReplicasDiffer&) {
+    settle_states("check_replicas");  // lost states differ too
+    throw;
+  }
+  settle_states("check_replicas");
 }
 
 }  // namespace zero

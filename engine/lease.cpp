@@ -140,6 +140,7 @@ void EngineCore::set_evaluation(bool on) {
   if (on) costs_.begin_evaluation();
   if (on) world_.barrier(device_.communication(), {"begin_evaluation", {}});
   synchronize();
+  if (on) settle_states("begin_evaluation");
   parts.gathers.set_evaluating(on);
   parts.gathers.begin_micro_batch();
   if (!on) costs_.end_evaluation();

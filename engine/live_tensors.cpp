@@ -3,6 +3,7 @@
 #include "engine/live_tensors.h"
 
 #include "engine/schedule.h"
+#include "engine/state_file.h"
 #include "engine/step_progress.h"
 #include "engine/unit.h"
 
@@ -39,8 +40,9 @@ std::vector<GradientUses> gradient_uses(const Schedule& schedule, std::size_t un
 
 class Lister {
  public:
-  Lister(const StepProgress& progress, std::vector<LiveTensor>& live)
-      : micro_batch_(progress.micro_batch()),
+  Lister(const StepProgress& progress, const StateFile& file, std::vector<LiveTensor>& live)
+      : file_(file),
+        micro_batch_(progress.micro_batch()),
         micro_batches_(progress.accumulation_steps()),
         place_{progress.compute_step(), progress.leased()},
         live_(live) {}
@@ -69,12 +71,13 @@ class Lister {
     const View& kept = segment.full.empty() ? segment.shard : segment.full;
     add(MemoryClass::parameters, unit, "parameters", kept.bytes());
     add(MemoryClass::parameters, unit, "small parameters", segment.tail.bytes());
-    if (segment.master.data() != segment.own.data())
-      add(MemoryClass::optimizer, unit, "master", segment.master.bytes());
-    for (const View& moment : segment.moments)
-      add(MemoryClass::optimizer, unit, "moment", moment.bytes());
-    for (const View& scale : segment.scales)
-      add(MemoryClass::optimizer, unit, "moment scale", scale.bytes());
+    if (segment.master.data() != segment.own.data()) add_state(unit, "master", segment.master);
+    for (const View& moment : segment.moments) add_state(unit, "moment", moment);
+    for (const View& scale : segment.scales) add_state(unit, "moment scale", scale);
+  }
+
+  void add_state(const Unit& unit, std::string_view what, const View& state) {
+    if (!file_.holds(state)) add(MemoryClass::optimizer, unit, what, state.bytes());
   }
 
   /// The gradient is alive while a micro-batch writes it, while it holds the sum of earlier ones
@@ -96,6 +99,7 @@ class Lister {
       add(MemoryClass::gradients, unit, "partial sum", segment.partials[sum.buffer].bytes());
   }
 
+  const StateFile& file_;
   int micro_batch_;  // 0 and place 0 between steps
   int micro_batches_;
   Place place_;
@@ -105,9 +109,9 @@ class Lister {
 }  // namespace
 
 std::vector<LiveTensor> live_tensors(std::span<const Unit> units, const Schedule& schedule,
-                                     const StepProgress& progress) {
+                                     const StepProgress& progress, const StateFile& file) {
   std::vector<LiveTensor> live;
-  Lister lister(progress, live);
+  Lister lister(progress, file, live);
   const std::vector<GradientUses> uses = gradient_uses(schedule, units.size());
   for (std::size_t i = 0; i < units.size(); ++i) lister.add_unit(units[i], uses[i]);
   for (const Window& window : schedule.windows)

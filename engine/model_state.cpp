@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <string>
@@ -64,20 +63,6 @@ std::int64_t begin_in(const CodedMoment& whole, const View& codes) {
 CodedMoment coded(const Segment& segment, StateKind kind, const View& codes) {
   const CodedMoment whole = segment.coded(moment_of(kind));
   return whole.slice(begin_in(whole, codes), codes.count());
-}
-
-/// Widens to fp32, in host memory, the values that fill the end of `to` in their own dtype. The
-/// first n values in fp32 end before the bytes of the values behind the n-th begin, so chunks in
-/// order overwrite no value that is still to be read.
-void widen_in_place(const View& values, const View& to) {
-  std::array<std::byte, 4096> memory{};
-  const std::int64_t length = std::ssize(memory) / size_of(values.dtype());
-  for (std::int64_t begin = 0; begin < to.count(); begin += length) {
-    const View from = values.slice(begin, std::min(length, to.count() - begin));
-    std::memcpy(memory.data(), from.data(), static_cast<std::size_t>(from.bytes()));
-    cpu::convert({memory.data(), from.count(), from.dtype(), nullptr},
-                 to.slice(begin, from.count()), 1);
-  }
 }
 
 }  // namespace
@@ -202,8 +187,6 @@ bool ModelState::keeps(const Parameter& of, StateKind kind, std::int64_t begin,
   return any;
 }
 
-/// A kernel converts within the memory of the device only, so host memory gets other dtypes
-/// unchanged, and is widened on the host.
 void ModelState::copy(const Parameter& from, StateKind kind, std::int64_t begin, const View& to,
                       Stream& stream) const {
   const Unit& unit = *from.unit;
@@ -223,14 +206,7 @@ void ModelState::copy(const Parameter& from, StateKind kind, std::int64_t begin,
              context_.mesh.world().rank(), begin, begin + to.count(), unit.full_name(from.index));
   if (values.dtype() == DType::u8)
     return context_.coded.copy(coded(segment, kind, values), to, stream);
-  Kernels& kernels = context_.device.kernels();
-  if (values.dtype() == to.dtype() || to.device() != nullptr)
-    return kernels.convert(stream, values, to);
-  const std::int64_t most = to.bytes() / size_of(values.dtype());
-  const View end =
-      to.reinterpret(values.dtype(), most).slice(most - values.count(), values.count());
-  kernels.convert(stream, values, end);
-  stream.submit_host("values to fp32", [end, to] { widen_in_place(end, to); });
+  context_.access.copy(values, to, stream);
 }
 
 /// Sets codes of a parameter's moment from the values of their elements.
@@ -251,19 +227,13 @@ void ModelState::set(const Unit& unit, int index, StateKind kind, std::int64_t b
       "element {} on",
       unit.full_name(index), count, values.count(), name_of(values.dtype()), begin);
   const Segment& segment = unit.segment_of(index);
-  Stream& compute = context_.device.compute();
   for_each_run_of(unit, index, {begin, values.count()}, kept_values(segment, kind),
                   segment.own_begin, [&](const TensorSlice::Run& run, const View& kept) {
                     const View given = values.slice(run.logical - begin, run.count);
                     if (kept.dtype() == DType::u8) return set_coded(unit, index, kind, kept, given);
-                    if (kept.dtype() == given.dtype())
-                      return context_.device.kernels().convert(compute, given, kept);
-                    context_.host_access.write(kept, [&](std::int64_t at, const View& piece) {
-                      cpu::convert(given.slice(at, piece.count()), piece,
-                                   context_.device.threads());
-                    });
+                    context_.access.set(kept, given);
                   });
-  compute.synchronize();
+  context_.device.compute().synchronize();
 }
 
 DType ModelState::value_dtype(const Segment& segment, StateKind kind) const {
@@ -272,8 +242,8 @@ DType ModelState::value_dtype(const Segment& segment, StateKind kind) const {
 }
 
 void ModelState::read_values(const Segment& segment, StateKind kind, const View& values,
-                             const HostAccess::Visit& visit) const {
-  if (values.dtype() != DType::u8) return context_.host_access.read(values, visit);
+                             const StateAccess::Visit& visit) const {
+  if (values.dtype() != DType::u8) return context_.access.read(values, visit);
   context_.coded.read(coded(segment, kind, values), visit);
 }
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "device/host_access.h"
 #include "engine/coded_moments.h"
 #include "engine/counted_mesh.h"
+#include "engine/state_access.h"
 #include "engine/unit.h"
 #include "partition/logical_tensor.h"
 
@@ -25,7 +25,7 @@ class ModelState {
     std::span<Unit> units;
     CountedMesh& mesh;
     Device& device;
-    HostAccess& host_access;
+    StateAccess& access;
     CodedMoments& coded;  ///< for 8-bit moments
     int moments = 0;      ///< moments that the optimizer keeps
   };
@@ -54,7 +54,7 @@ class ModelState {
   /// Calls visit(begin, values) for pieces of host memory that cover `values`, a view that visit()
   /// or shard_values() gives for this segment and kind; 8-bit moments are decoded.
   void read_values(const Segment& segment, StateKind kind, const View& values,
-                   const HostAccess::Visit& visit) const;
+                   const StateAccess::Visit& visit) const;
 
   /// Every logical tensor of one kind, in registration order.
   std::vector<LogicalTensor> tensors(StateKind kind) const;

@@ -102,7 +102,7 @@ View ReplicaCheck::whole_values(const Copied& copied) const {
 
 /// The values of a view of a copy, in host memory.
 void ReplicaCheck::read(const Copied& copied, const View& values, const Visit& visit) const {
-  if (!copied.kind->state || values.empty()) return context_.host_access.read(values, visit);
+  if (!copied.kind->state || values.empty()) return context_.access.read(values, visit);
   state_.read_values(copied.unit->segment_of(copied.index), *copied.kind->state, values, visit);
 }
 

@@ -26,10 +26,10 @@ View Sharding::allocate(Segment& segment, std::int64_t count, DType dtype, Memor
               resources_.shards.allocate(resources_.device, count, dtype, memory_class, label));
 }
 
-void Sharding::allocate(Segment& segment, const std::string& unit) {
+void Sharding::allocate(Segment& segment, const std::string& unit, StateFile* file) {
   place_parameters(segment, unit);
   if (!segment.trainable) return;
-  place_states(segment, unit);
+  place_states(segment, unit, file);
   place_gradients(segment, unit);
   place_partials(segment, unit);
 }
@@ -51,10 +51,14 @@ bool Sharding::direct_gradients(const Unit& unit) const {
 }
 
 /// Master values and moments, which no collective uses; an fp32 compute copy is its own master.
-void Sharding::place_states(Segment& segment, const std::string& unit) {
-  const auto state = [&](std::int64_t count, DType dtype, const char* what) {
+void Sharding::place_states(Segment& segment, const std::string& unit, StateFile* file) {
+  const auto in_memory = [&](std::int64_t count, DType dtype, const char* what) {
     return keep(segment,
                 resources_.device.allocate(count, dtype, MemoryClass::optimizer, unit + what));
+  };
+  const auto state = [&](std::int64_t count, DType dtype, const char* what) {
+    return file == nullptr ? in_memory(count, dtype, what)
+                           : file->reserve(count, dtype, unit + what);
   };
   const std::int64_t count = segment.own.count();
   segment.master =
@@ -63,7 +67,7 @@ void Sharding::place_states(Segment& segment, const std::string& unit) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(resources_.moments); ++i) {
     segment.moments[i] = state(count, moment_dtype(format), ".moment");
     if (format == MomentFormat::eight_bit)
-      segment.scales[i] = state(div_exact(count, kMomentBlock), DType::fp32, ".moment_scale");
+      segment.scales[i] = in_memory(div_exact(count, kMomentBlock), DType::fp32, ".moment_scale");
   }
 }
 
@@ -88,7 +92,8 @@ View Sharding::parameters(const Segment& segment, View /*window*/, std::int64_t 
   return segment.full.slice(begin, count);
 }
 
-void Sharding::spread_states(View /*states*/, const Segment& /*segment*/, const Tag& /*tag*/) {}
+void Sharding::spread_states(View /*states*/, const Segment& /*segment*/,
+                             const FlatRange& /*range*/, const Tag& /*tag*/) {}
 
 namespace {
 
@@ -111,10 +116,10 @@ class Replicated : public Sharding {
                                  Slices::even(segment.gradient, segment.layout.world()),
                                  communication(), {tag.purpose, Operation::all_reduce});
   }
-  void spread_states(View states, const Segment& segment, const Tag& tag) override {
-    resources_.shards.all_gather(states.slice(shard_begin(segment), segment.layout.shard()),
-                                 Slices::even(states, segment.layout.world()), communication(),
-                                 tag);
+  void spread_states(View states, const Segment& segment, const FlatRange& range,
+                     const Tag& tag) override {
+    const Slices slices = owned_slices(segment.layout, range, states);
+    resources_.shards.all_gather(slices.of(resources_.shards.rank()), slices, communication(), tag);
   }
   bool full_gradients() const override { return true; }
   Operation reduce_traffic() const override { return Operation::all_reduce; }
@@ -147,7 +152,8 @@ class ShardedOptimizer : public Replicated {
                                  communication(), tag);
   }
   void finish_gradient(Segment& /*segment*/, const Tag& /*tag*/) override {}
-  void spread_states(View /*states*/, const Segment& /*segment*/, const Tag& /*tag*/) override {}
+  void spread_states(View /*states*/, const Segment& /*segment*/, const FlatRange& /*range*/,
+                     const Tag& /*tag*/) override {}
   Operation reduce_traffic() const override { return Operation::reduce_scatter; }
 
  protected:

@@ -7,6 +7,7 @@
 #include "collectives/communicator.h"
 #include "device/device.h"
 #include "engine/engine_options.h"
+#include "engine/state_file.h"
 #include "engine/unit.h"
 
 namespace zero {
@@ -37,8 +38,9 @@ class Sharding {
   Sharding(const Sharding&) = delete;
   Sharding& operator=(const Sharding&) = delete;
 
-  /// Allocates all storage of a segment and sets its views.
-  void allocate(Segment& segment, const std::string& unit);
+  /// Allocates all storage of a segment, or reserves its states in `file` if there is one, and sets
+  /// its views.
+  void allocate(Segment& segment, const std::string& unit, StateFile* file = nullptr);
 
   /// Elements of the segment that a gather brings to a window; 0: nothing is gathered around
   /// compute.
@@ -61,9 +63,10 @@ class Sharding {
   /// Elements that publish() and finish_gradient() gather, for Engine::planned_axes().
   virtual std::int64_t published_elements(const Segment& segment) const = 0;
   virtual std::int64_t finished_elements(const Segment& segment) const = 0;
-  /// Updates all master values of the strategy after those of this rank's shard were replaced from
-  /// outside.
-  virtual void spread_states(View states, const Segment& segment, const Tag& tag);
+  /// Updates all of `states`, values of the flat elements `range`, after those of this rank's shard
+  /// were replaced from outside.
+  virtual void spread_states(View states, const Segment& segment, const FlatRange& range,
+                             const Tag& tag);
   /// Whether full gradients live between micro-batches, so that they can accumulate locally
   /// (ReductionPolicy::boundary).
   virtual bool full_gradients() const = 0;
@@ -86,7 +89,7 @@ class Sharding {
   View allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
                 const std::string& label);
   View keep(Segment& segment, Buffer buffer);
-  void place_states(Segment& segment, const std::string& unit);
+  void place_states(Segment& segment, const std::string& unit, StateFile* file);
   void place_partials(Segment& segment, const std::string& unit);
   Stream& communication() { return resources_.device.communication(); }
   std::int64_t shard_begin(const Segment& segment) const {

@@ -30,11 +30,12 @@ class StepCosts {
     report.traffic = report.axes.total();
     mark_ = mesh_.traffic();
   }
-  /// The step's time ends here. Subtracts reading.waited, the time that compute waited for a
-  /// StateReader, from the exposed seconds.
-  void end_time(StepReport& report, const StateReads::Cost& reading) {
+  /// The step's time ends here. Subtracts reading.waited and `tiers`, the time that compute waited
+  /// for a StateReader and for states of a file, from the exposed seconds.
+  void end_time(StepReport& report, const StateReads::Cost& reading, double tiers) {
     report.save_seconds = reading.seconds;
-    report.exposed_seconds = waited() - waited_mark_ - reading.waited;
+    report.tier_seconds = tiers;
+    report.exposed_seconds = waited() - waited_mark_ - reading.waited - tiers;
     waited_mark_ = waited();
     last_exposed_ = exposed_;
     std::ranges::fill(exposed_, 0.0);
@@ -62,11 +63,14 @@ class StepCosts {
     StepCosts& costs_;
     MeshTraffic pending_;
   };
-  void begin_evaluation() { before_evaluation_ = pending(); }
+  void begin_evaluation() {
+    before_evaluation_ = pending();
+    waited_before_ = waited();
+  }
   /// Call after the gathers that are repeated because of the evaluation.
   void end_evaluation() {
     mark_ = mesh_.traffic().since(before_evaluation_);
-    waited_mark_ = waited();
+    waited_mark_ += waited() - waited_before_;
   }
 
  private:
@@ -75,9 +79,10 @@ class StepCosts {
 
   CountedMesh& mesh_;
   Device& device_;
-  MeshTraffic mark_;               ///< traffic that belongs to no pending step
-  MeshTraffic before_evaluation_;  ///< of the pending step
-  double waited_mark_ = 0;
+  MeshTraffic mark_;                  ///< traffic that belongs to no pending step
+  MeshTraffic before_evaluation_;     ///< of the pending step
+  double waited_mark_ = 0;            ///< seconds that belong to no pending step
+  double waited_before_ = 0;          ///< seconds at begin_evaluation()
   std::vector<double> exposed_;       ///< per compute step, of the pending step
   std::vector<double> last_exposed_;  ///< of the last step
 };

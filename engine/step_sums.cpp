@@ -31,9 +31,9 @@ bool any_nonfinite(std::span<const T> elements) {
                      [](T value) { return !std::isfinite(to_float(value)); });
 }
 
-bool has_nonfinite(HostAccess& host_access, const View& values) {
+bool has_nonfinite(StateAccess& access, const View& values) {
   bool found = false;
-  host_access.read(values, [&](std::int64_t /*begin*/, const View& piece) {
+  access.read(values, [&](std::int64_t /*begin*/, const View& piece) {
     switch (piece.dtype()) {
       case DType::bf16:
         found = found || any_nonfinite(piece.as<const bfloat16>());
@@ -66,7 +66,7 @@ std::int64_t first_nonfinite(const ModelState& state,
     const Unit& unit = *place.unit;
     if (!unit.spec(place.index).trainable) return false;
     const View shard = state.shard_values(unit.segment_of(place.index), StateKind::gradient);
-    return has_nonfinite(state.context().host_access, state.owned(unit, place.index, shard));
+    return has_nonfinite(state.context().access, state.owned(unit, place.index, shard));
   });
   return found == places.end() ? kNone : found - places.begin();
 }
@@ -131,7 +131,8 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
   communication.wait(device_.compute().record());
   const bool counts_losses = mesh_.mesh().index(Axis::tensor) == 0;
   const std::span<const double> losses = counts_losses ? addends.losses : std::span<const double>();
-  const std::array votes{addends.reader_vote, addends.vote, addends.given};
+  const std::array<std::int64_t, kVotes> votes{addends.reader_vote, addends.vote, addends.given,
+                                               addends.lost ? 1 : 0};
   communication.submit_host("norm and loss", [sums, losses, votes, &squares = addends.squares] {
     ExactSum local_loss;
     local_loss.add(losses);
@@ -157,9 +158,11 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
   const std::span<const std::int64_t> limbs = sums.as<const std::int64_t>();
   std::copy_n(limbs.begin(), ExactSum::kLimbs, totals.squares.limbs().begin());
   std::copy_n(limbs.begin() + ExactSum::kLimbs, ExactSum::kLimbs, totals.loss.limbs().begin());
-  totals.reader_votes = limbs[limbs.size() - 3];
-  totals.votes = limbs[limbs.size() - 2];
-  totals.given = limbs.back();
+  const std::span<const std::int64_t> votes_of_all = limbs.last<kVotes>();
+  totals.reader_votes = votes_of_all[0];
+  totals.votes = votes_of_all[1];
+  totals.given = votes_of_all[2];
+  totals.lost = votes_of_all[3];
   return totals;
 }
 

@@ -45,8 +45,10 @@ class GivenValues {
 class StepSums {
  public:
   /// Integers of 8 bytes in the all-reduce: limbs of the gradient norm and of the loss, the vote of
-  /// a StateReader, that of the caller of step(), and a hash of GivenValues.
-  static constexpr std::int64_t kCount = 2 * ExactSum::kLimbs + 3;
+  /// a StateReader, that of the caller of step(), a hash of GivenValues, and whether states are
+  /// lost.
+  static constexpr std::int64_t kVotes = 4;
+  static constexpr std::int64_t kCount = 2 * ExactSum::kLimbs + kVotes;
 
   /// Allocates the integers. All arguments must outlive this.
   StepSums(CountedMesh& mesh, Device& device, const Waits& waits);
@@ -59,6 +61,7 @@ class StepSums {
     std::int64_t reader_vote = 0;
     std::int64_t vote = 0;
     std::int64_t given = 0;  ///< GivenValues::hash()
+    bool lost = false;       ///< StateFile::failure()
   };
   /// All zero on a planning device.
   struct Totals {
@@ -67,6 +70,7 @@ class StepSums {
     std::int64_t reader_votes = 0;
     std::int64_t votes = 0;
     std::int64_t given = 0;
+    std::int64_t lost = 0;  ///< ranks
   };
   /// Sums behind all submitted work; later compute work runs behind the sum. Collective.
   Totals reduce(const Addends& addends);

@@ -55,38 +55,25 @@ std::vector<UpdateRun> named_runs(const ParameterSpec& spec, std::uint64_t name,
   return runs;
 }
 
-/// Rounds initial values to the compute copy. Frozen parameters have no master values, so theirs
-/// pass through scratch memory.
-void initialise_segment(const Unit& unit, const Segment& segment, Device& device,
-                        std::uint64_t seed) {
-  constexpr std::int64_t kScratch = 1 << 16;
-  const Buffer scratch =
-      segment.master.empty()
-          ? device.allocate(kScratch, DType::fp32, MemoryClass::staging, "initial values")
-          : Buffer();
-  const std::int64_t chunk = scratch.empty() ? std::max(kScratch, segment.own.count()) : kScratch;
-  for (const Placement& placement : segment.layout.placements()) {
-    const int parameter = segment.parameter(placement);
-    const FlatRange own = placement.range().within(segment.extent());
-    for (std::int64_t begin = own.begin; begin < own.end(); begin += chunk) {
-      const std::int64_t count = std::min(chunk, own.end() - begin);
-      const std::int64_t at = begin - segment.own_begin;
-      const View values =
-          scratch.empty() ? segment.master.slice(at, count) : scratch.slice(0, count);
-      device.kernels().generate(
-          device.compute(), values,
-          [first = begin - placement.begin, &name = unit.full_name(parameter), seed,
-           &spec = unit.spec(parameter)](std::int64_t from, std::span<float> out) {
-            zero::initialise(spec, seed, name, first + from, out);
-          });
-      const View copy = segment.own.slice(at, count);
-      if (copy.data() != values.data()) device.kernels().convert(device.compute(), values, copy);
-    }
-  }
-  if (!scratch.empty()) device.compute().synchronize();
-}
-
 }  // namespace
+
+std::vector<UpdateRun> UpdateRun::within(const FlatRange& part) const {
+  const FlatRange kept = FlatRange{begin, count}.within(part);
+  std::vector<UpdateRun> parts;
+  for (std::int64_t at = kept.begin; at < kept.end(); at += parts.back().count) {
+    UpdateRun next = *this;
+    next.begin = at;
+    next.count = kept.end() - at;
+    next.elements.first = elements.at(at - begin);
+    const std::int64_t phase = (at - begin) % elements.run;
+    if (phase > 0) {  // the rest of a series of consecutive elements, then whole ones
+      next.elements.run = LogicalElements().run;
+      next.count = std::min(next.count, elements.run - phase);
+    }
+    parts.push_back(next);
+  }
+  return parts;
+}
 
 Unit Unit::make(std::string name, std::vector<ParameterSpec> parameters, int tensor) {
   ZERO_CHECK(!name.empty(), "add_unit: a unit needs a name");
@@ -163,8 +150,38 @@ void Unit::plan_updates(const std::vector<ParameterGroup>& groups,
   }
 }
 
-void Unit::initialise(Device& device, std::uint64_t seed) {
-  for (const Segment& segment : segments) initialise_segment(*this, segment, device, seed);
+void Unit::initialise(const Segment& segment, std::int64_t begin, const View& masters,
+                      Device& device, std::uint64_t seed) const {
+  for (const Placement& placement : segment.layout.placements()) {
+    const int parameter = segment.parameter(placement);
+    const FlatRange own = placement.range().within({segment.own_begin + begin, masters.count()});
+    if (own.count == 0) continue;
+    const std::int64_t at = own.begin - segment.own_begin;
+    const View values = masters.slice(at - begin, own.count);
+    device.kernels().generate(
+        device.compute(), values,
+        [first = own.begin - placement.begin, &name = full_name(parameter), seed,
+         &spec = spec(parameter)](std::int64_t from, std::span<float> out) {
+          zero::initialise(spec, seed, name, first + from, out);
+        });
+    const View copy = segment.own.slice(at, own.count);
+    if (copy.data() != values.data()) device.kernels().convert(device.compute(), values, copy);
+  }
+}
+
+/// They have no master values, so theirs pass through scratch memory.
+void Unit::initialise_frozen(Device& device, std::uint64_t seed) const {
+  constexpr std::int64_t kScratch = 1 << 16;
+  for (const Segment& segment : segments) {
+    if (segment.trainable) continue;
+    const Buffer scratch =
+        device.allocate(kScratch, DType::fp32, MemoryClass::staging, "initial values");
+    for (std::int64_t begin = 0; begin < segment.own.count(); begin += kScratch) {
+      const std::int64_t count = std::min(kScratch, segment.own.count() - begin);
+      initialise(segment, begin, scratch.slice(0, count), device, seed);
+    }
+    device.compute().synchronize();
+  }
 }
 
 const Unit::Location& Unit::location(int parameter) const {

@@ -24,6 +24,10 @@ struct UpdateRun {
   double learning_rate_scale = 1;
   double weight_decay = 0;
   LogicalElements elements{};  ///< of bf16 moments
+
+  /// What of the run is within `part`: runs with the same settings and logical elements, at most
+  /// two.
+  std::vector<UpdateRun> within(const FlatRange& part) const;
 };
 
 /// A partial sum of a gradient: of 2^level micro-batches.
@@ -110,8 +114,12 @@ struct Unit {
   void lay_out(int world, std::int64_t small, MomentFormat moments = MomentFormat::fp32);
   /// Cuts the extent of the trainable segment into its `runs`.
   void plan_updates(const std::vector<ParameterGroup>& groups, const OptimizerConfig& optimizer);
-  /// Writes the initial values of the elements this rank owns, on the compute stream.
-  void initialise(Device& device, std::uint64_t seed);
+  /// Writes the initial values of elements of a segment's extent, from `begin` on, to `masters`
+  /// (fp32) and to its compute copy, on the compute stream. Leaves padding as it is.
+  void initialise(const Segment& segment, std::int64_t begin, const View& masters, Device& device,
+                  std::uint64_t seed) const;
+  /// All those of frozen parameters that this rank owns. Blocks the host.
+  void initialise_frozen(Device& device, std::uint64_t seed) const;
 
   int parameters() const { return static_cast<int>(specs.size()); }
   const ParameterSpec& spec(int parameter) const {

@@ -20,6 +20,8 @@ enum class WaitSite : std::uint8_t {
   update_before_gather,    ///< a gather waits for the update of its unit
   norm_before_update,      ///< the update waits for the global norm, and so for every reduce
   read_before_update,      ///< the update waits until a StateReader has read the unit's states
+  states_before_update,    ///< the update waits until states of a file are in their window
+  update_before_write,     ///< a window is written to the file after the update of its states
 };
 
 /// The engine's waits. A test may leave one out, to show that a lazy or permuted stream detects the

@@ -14,6 +14,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <random>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -42,6 +43,26 @@ void sync_entries(int descriptor, const std::string& path) {
   const int result = uninterrupted([&] { return ::fsync(descriptor); });
   ZERO_CHECK(result == 0 || errno == EINVAL, "{}: cannot flush the folder: {}", path,
              reason_of(errno));
+}
+
+/// A new file in `folder`, for reading and writing, that no name leads to.
+Descriptor nameless_file(const std::string& folder) {
+  constexpr mode_t kOwner = 0600;
+  Descriptor file(uninterrupted(
+      [&] { return ::open(folder.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, kOwner); }));
+  if (file.get() >= 0) return file;
+  // What kernels and file systems without such files answer; a missing folder is told below.
+  const bool unknown = errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL;
+  ZERO_CHECK(unknown, "{}: cannot make a file there: {}", folder, reason_of(errno));
+  std::random_device random;
+  const std::string path =
+      fmt::format("{}/.zero-{}-{:08x}{:08x}", folder, ::getpid(), random(), random());
+  file = Descriptor(uninterrupted([&] {
+    return ::open(path.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, kOwner);
+  }));
+  ZERO_CHECK(file.get() >= 0, "{}: cannot make a file there: {}", folder, reason_of(errno));
+  ZERO_CHECK(::unlink(path.c_str()) == 0, "{}: cannot remove the file: {}", path, reason_of(errno));
+  return file;
 }
 
 /// A folder by its descriptor.
@@ -132,11 +153,13 @@ void PosixFolder::sync() { sync_entries(descriptor_.get(), path_); }
 /// run one write of io_uring at a time (network file systems, overlays).
 class DiskQueue final : public TransferQueue {
  public:
-  /// `uring`: a queue of `depth`. `counts` is told of threads at their first use.
-  DiskQueue(std::unique_ptr<TransferQueue> uring, int depth, TransferCounts& counts);
+  /// `uring`: a queue of `options`. `counts` is told of threads at their first use.
+  DiskQueue(std::unique_ptr<TransferQueue> uring, const QueueOptions& options,
+            TransferCounts& counts);
 
   Ticket write(OutputFile& file, std::int64_t offset, std::span<const std::byte> bytes) override;
   Ticket read(InputFile& file, std::int64_t offset, std::span<std::byte> out) override;
+  void flush() override { uring_->flush(); }
   void wait(Ticket ticket) override;
 
  private:
@@ -150,14 +173,15 @@ class DiskQueue final : public TransferQueue {
 
   std::unique_ptr<TransferQueue> uring_;
   std::unique_ptr<TransferQueue> threads_;  // null until a file needs them
-  int depth_;
+  QueueOptions options_;
   TransferCounts& counts_;
   Ticket last_ = 0;
   std::unordered_map<Ticket, QueueSlot> slots_;  // not yet waited for
 };
 
-DiskQueue::DiskQueue(std::unique_ptr<TransferQueue> uring, int depth, TransferCounts& counts)
-    : uring_(std::move(uring)), depth_(depth), counts_(counts) {}
+DiskQueue::DiskQueue(std::unique_ptr<TransferQueue> uring, const QueueOptions& options,
+                     TransferCounts& counts)
+    : uring_(std::move(uring)), options_(options), counts_(counts) {}
 
 TransferQueue::Ticket DiskQueue::write(OutputFile& file, std::int64_t offset,
                                        std::span<const std::byte> bytes) {
@@ -186,7 +210,7 @@ TransferQueue& DiskQueue::writer(OutputFile& file) {
   const PosixFile& posix = posix_file(file);
   if (posix.uring_writes_in_parallel()) return *uring_;
   if (!threads_) {
-    threads_ = std::make_unique<PwriteQueue>(depth_);
+    threads_ = std::make_unique<PwriteQueue>(options_);
     counts_.use(fmt::format("pwrite: io_uring would write one block at a time to this file system "
                             "(type {:#x})",
                             posix.file_system()),
@@ -204,6 +228,7 @@ class Disk final : public FileSystem {
   std::unique_ptr<InputFile> open_read(const std::string& path) override {
     return std::make_unique<PosixInput>(path, counts_);
   }
+  ScratchFile create_scratch(const std::string& folder, std::int64_t bytes) override;
 
   PathKind kind_of(const std::string& path) override;
   bool is_link(const std::string& path) override;
@@ -218,7 +243,8 @@ class Disk final : public FileSystem {
   void sync_folder(const std::string& path) override;
   std::int64_t free_bytes(const std::string& folder) override;
 
-  std::unique_ptr<TransferQueue> queue(std::span<std::byte> memory, int depth) override;
+  std::unique_ptr<TransferQueue> queue(std::span<std::byte> memory,
+                                       const QueueOptions& options) override;
   std::string io_description() override { return counts_.text(); }
 
  private:
@@ -234,6 +260,16 @@ std::unique_ptr<OutputFile> Disk::create(const std::string& path, std::int64_t b
       std::make_unique<PosixOutput>(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, counts_);
   file->file().reserve(bytes);
   return file;
+}
+
+ScratchFile Disk::create_scratch(const std::string& folder, std::int64_t bytes) {
+  const std::string path = folder + "/(no name)";
+  Descriptor file = nameless_file(folder);
+  Descriptor same(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
+  ZERO_CHECK(same.get() >= 0, "{}: cannot open for reading: {}", path, reason_of(errno));
+  auto output = std::make_unique<PosixOutput>(path, std::move(file), counts_);
+  output->file().reserve(bytes);
+  return {std::move(output), std::make_unique<PosixInput>(path, std::move(same), counts_)};
 }
 
 PathKind Disk::kind_of(const std::string& path) {
@@ -311,15 +347,18 @@ std::int64_t Disk::free_bytes(const std::string& folder) {
   return static_cast<std::int64_t>(status.f_bavail * status.f_frsize);
 }
 
-std::unique_ptr<TransferQueue> Disk::queue(std::span<std::byte> memory, int depth) {
-  ZERO_CHECK(depth > 0, "files: a queue of depth {}, expected at least 1", depth);
-  UringQueue uring = open_uring_queue(memory, depth);
+std::unique_ptr<TransferQueue> Disk::queue(std::span<std::byte> memory,
+                                           const QueueOptions& options) {
+  ZERO_CHECK(options.depth > 0, "files: a queue of depth {}, expected at least 1", options.depth);
+  ZERO_CHECK(options.threads > 0, "files: a queue of {} threads, expected at least 1",
+             options.threads);
+  UringQueue uring = open_uring_queue(memory, options);
   if (!uring.queue) {
     counts_.use("pwrite: " + uring.note, "");
-    return std::make_unique<PwriteQueue>(depth);
+    return std::make_unique<PwriteQueue>(options);
   }
   counts_.use("io_uring", uring.note);
-  return std::make_unique<DiskQueue>(std::move(uring.queue), depth, counts_);
+  return std::make_unique<DiskQueue>(std::move(uring.queue), options, counts_);
 }
 
 }  // namespace

@@ -4,10 +4,15 @@
 
 #include <fcntl.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "files/transfer.h"
 
 namespace zero::files {
+
+PosixOutput::PosixOutput(std::string path, Descriptor descriptor, TransferCounts& counts)
+    : file_(std::move(path), std::move(descriptor), O_WRONLY, counts) {}
 
 void PosixOutput::write(std::int64_t offset, std::span<const std::byte> bytes) {
   run(Transfer::write(file_, offset, bytes, Transfer::Mode::cached));
@@ -15,6 +20,9 @@ void PosixOutput::write(std::int64_t offset, std::span<const std::byte> bytes) {
 
 PosixInput::PosixInput(const std::string& path, TransferCounts& counts)
     : file_(path, O_RDONLY, counts) {}
+
+PosixInput::PosixInput(std::string path, Descriptor descriptor, TransferCounts& counts)
+    : file_(std::move(path), std::move(descriptor), O_RDONLY, counts) {}
 
 void PosixInput::read(std::int64_t offset, std::span<std::byte> out) {
   run(Transfer::read(file_, offset, out, Transfer::Mode::cached));

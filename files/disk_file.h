@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "base/descriptor.h"
 #include "files/file_system.h"
 #include "files/posix_file.h"
 
@@ -17,6 +18,8 @@ class PosixOutput final : public OutputFile {
  public:
   PosixOutput(const std::string& path, int flags, TransferCounts& counts)
       : file_(path, flags, counts) {}
+  /// A file that is open; `path` is for messages.
+  PosixOutput(std::string path, Descriptor descriptor, TransferCounts& counts);
 
   const std::string& path() const override { return file_.path(); }
   void write(std::int64_t offset, std::span<const std::byte> bytes) override;
@@ -31,6 +34,8 @@ class PosixOutput final : public OutputFile {
 class PosixInput final : public InputFile {
  public:
   PosixInput(const std::string& path, TransferCounts& counts);
+  /// A file that is open; `path` is for messages.
+  PosixInput(std::string path, Descriptor descriptor, TransferCounts& counts);
 
   const std::string& path() const override { return file_.path(); }
   std::int64_t size() const override { return file_.size(); }

@@ -59,9 +59,26 @@ class TransferQueue {
   virtual Ticket write(OutputFile& file, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   /// Starts to fill `out` from `offset` of `file`; likewise.
   virtual Ticket read(InputFile& file, std::int64_t offset, std::span<std::byte> out) = 0;
-  /// Blocks until the transfer is over. Each ticket is waited for once. Throws zero::Error naming
-  /// file, offset and reason if the transfer failed.
+  /// Gives the system what the queue holds back (QueueOptions::one_by_one).
+  virtual void flush() {}
+  /// Blocks until the transfer is over; flushes. Each ticket is waited for once. Throws zero::Error
+  /// naming file, offset and reason if the transfer failed.
   virtual void wait(Ticket ticket) = 0;
+};
+
+/// How a queue transfers.
+struct QueueOptions {
+  int depth = 1;           ///< transfers in flight, > 0
+  int threads = 4;         ///< > 0; that transfer without io_uring, as many as `depth` at most
+  bool one_by_one = true;  ///< each transfer is given to the system at once; false: several with
+                           ///< one call, by flush(), wait() and whenever the queue is full
+};
+
+/// The two ends of a file without a name, for values that no later process needs: its space is free
+/// again once both are closed, however the process ends.
+struct ScratchFile {
+  std::unique_ptr<OutputFile> output;
+  std::unique_ptr<InputFile> input;
 };
 
 enum class PathKind : std::uint8_t { missing, file, folder, other };
@@ -88,9 +105,9 @@ class OpenFolder {
   virtual void sync() = 0;
 };
 
-/// All access of checkpoints and weights to the disk, except reads of a model folder's small files.
-/// A seam: tests record the calls or make them fail. Every function throws zero::Error naming the
-/// path and the system's reason.
+/// All access of checkpoints, weights and tiers to the disk, except reads of a model folder's small
+/// files. A seam: tests record the calls or make them fail. Every function throws zero::Error
+/// naming the path and the system's reason.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -104,6 +121,10 @@ class FileSystem {
   /// Opens an existing file, which is no symbolic link, to write parts of it.
   virtual std::unique_ptr<OutputFile> open_write(const std::string& path) = 0;
   virtual std::unique_ptr<InputFile> open_read(const std::string& path) = 0;
+  /// Makes a file of `bytes` in `folder` that no name leads to, and reserves its space if the file
+  /// system can: a full disk fails here. Reads as zeros until written. Its path, for messages:
+  /// "FOLDER/(no name)".
+  virtual ScratchFile create_scratch(const std::string& folder, std::int64_t bytes) = 0;
 
   /// Symbolic links are followed.
   virtual PathKind kind_of(const std::string& path) = 0;
@@ -128,12 +149,13 @@ class FileSystem {
   /// system does not count them. Throws also if this process may not write there.
   virtual std::int64_t free_bytes(const std::string& folder) = 0;
 
-  /// A queue of at most `depth` > 0 transfers in flight, for files that this FileSystem opened;
-  /// twice as many where a queue holds files of several kinds of file systems.
+  /// A queue for files that this FileSystem opened. Twice `options.depth` transfers are in flight
+  /// where a queue holds files of several kinds of file systems.
   /// `memory`, which may be empty, holds the buffers of most transfers and is registered with the
   /// system if that is possible; it must outlive the queue. Ranges that are aligned to 4096 bytes
   /// in file and memory transfer fastest.
-  virtual std::unique_ptr<TransferQueue> queue(std::span<std::byte> memory, int depth) = 0;
+  virtual std::unique_ptr<TransferQueue> queue(std::span<std::byte> memory,
+                                               const QueueOptions& options) = 0;
   /// For the log: the newest queue's transfer method, or "pwrite: " and the reason, and the bytes
   /// that all queues have written: "io_uring, O_DIRECT for 1.5 GB of 1.5 GB, registered buffers".
   /// Names the newest reason of files that take no direct transfers.

@@ -4,7 +4,7 @@
 
 namespace zero::files {
 
-UringQueue open_uring_queue(std::span<std::byte> /*memory*/, int /*depth*/) {
+UringQueue open_uring_queue(std::span<std::byte> /*memory*/, const QueueOptions& /*options*/) {
   return {nullptr, "built without liburing, which launch/install_packages.sh installs"};
 }
 

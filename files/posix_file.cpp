@@ -21,6 +21,19 @@ namespace {
 
 constexpr std::uint64_t kXfs = 0x58465342;  // linux/magic.h lacks it
 
+// O_NONBLOCK: opening a pipe by mistake must not wait for its other end. Only for that: io_uring
+// would fail transfers that have to wait.
+Descriptor opened(const std::string& path, int flags) {
+  Descriptor descriptor(
+      uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666); }));
+  const int error = errno;
+  const bool link = error == ELOOP && (flags & O_NOFOLLOW) != 0;
+  ZERO_CHECK(descriptor.get() >= 0, "{}: cannot open for {}: {}", path,
+             (flags & O_ACCMODE) == O_RDONLY ? "reading" : "writing",
+             link ? "is a symbolic link" : reason_of(error));
+  return descriptor;
+}
+
 }  // namespace
 
 static_assert(sizeof(off_t) == 8, "files over 2 GiB need a 64-bit off_t");
@@ -63,19 +76,11 @@ std::string TransferCounts::text() const {
   return note_.empty() ? text : text + ", " + note_;
 }
 
-// O_NONBLOCK: opening a pipe by mistake must not wait for its other end. Only for that: io_uring
-// would fail transfers that have to wait.
-PosixFile::PosixFile(std::string path, int flags, TransferCounts& counts)
-    : path_(std::move(path)),
-      counts_(&counts),
-      access_(flags & O_ACCMODE),
-      descriptor_(uninterrupted(
-          [&] { return ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666); })) {
-  const int error = errno;
-  const bool link = error == ELOOP && (flags & O_NOFOLLOW) != 0;
-  ZERO_CHECK(descriptor() >= 0, "{}: cannot open for {}: {}", path_,
-             access_ == O_RDONLY ? "reading" : "writing",
-             link ? "is a symbolic link" : reason_of(error));
+PosixFile::PosixFile(const std::string& path, int flags, TransferCounts& counts)
+    : PosixFile(path, opened(path, flags), flags & O_ACCMODE, counts) {}
+
+PosixFile::PosixFile(std::string path, Descriptor open_file, int access, TransferCounts& counts)
+    : path_(std::move(path)), counts_(&counts), access_(access), descriptor_(std::move(open_file)) {
   struct stat status {};
   ZERO_CHECK(::fstat(descriptor(), &status) == 0 && S_ISREG(status.st_mode),
              "{}: is not a regular file", path_);

@@ -55,7 +55,9 @@ class PosixFile {
   /// `flags` of open(2): an access mode, O_CREAT, O_EXCL, O_NOFOLLOW. Throws zero::Error naming the
   /// path and the system's reason. `counts` takes the bytes that queues write, and a refusal
   /// of O_DIRECT.
-  PosixFile(std::string path, int flags, TransferCounts& counts);
+  PosixFile(const std::string& path, int flags, TransferCounts& counts);
+  /// A file that is open. `path` is for messages, `access` the access mode of later descriptors.
+  PosixFile(std::string path, Descriptor open_file, int access, TransferCounts& counts);
 
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_.get(); }

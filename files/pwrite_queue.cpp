@@ -8,16 +8,11 @@
 #include "files/disk_file.h"
 
 namespace zero::files {
-namespace {
 
-// Several, so that requests to a network file system overlap; more than these speed up no disk of a
-// system without io_uring.
-constexpr int kMostThreads = 4;
-
-}  // namespace
-
-PwriteQueue::PwriteQueue(int depth) : depth_(static_cast<std::size_t>(depth)) {
-  for (int i = 0; i < std::min(depth, kMostThreads); ++i) threads_.emplace_back([this] { work(); });
+PwriteQueue::PwriteQueue(const QueueOptions& options)
+    : depth_(static_cast<std::size_t>(options.depth)) {
+  const int threads = std::min(options.depth, options.threads);
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
 PwriteQueue::~PwriteQueue() {

@@ -21,8 +21,7 @@ namespace zero::files {
 /// systems where io_uring runs one write at a time.
 class PwriteQueue final : public TransferQueue {
  public:
-  /// `depth` > 0.
-  explicit PwriteQueue(int depth);
+  explicit PwriteQueue(const QueueOptions& options);
   ~PwriteQueue() override;
 
   Ticket write(OutputFile& file, std::int64_t offset, std::span<const std::byte> bytes) override;

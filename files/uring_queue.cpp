@@ -64,10 +64,12 @@ class Ring {
 
 class Queue final : public TransferQueue {
  public:
-  Queue(std::unique_ptr<Ring> ring, int depth)
-      : ring_(std::move(ring)), slots_(static_cast<std::size_t>(depth)) {}
+  Queue(std::unique_ptr<Ring> ring, const QueueOptions& options)
+      : ring_(std::move(ring)),
+        one_by_one_(options.one_by_one),
+        slots_(static_cast<std::size_t>(options.depth)) {}
   ~Queue() override {
-    while (in_kernel_ > 0) take_one();
+    while (in_kernel_ > 0 || !prepared_.empty()) take_one();
   }
 
   /// Returns 0 or the system's error number.
@@ -79,6 +81,9 @@ class Queue final : public TransferQueue {
   Ticket read(InputFile& file, std::int64_t offset, std::span<std::byte> out) override {
     return submit(Transfer::read(posix_file(file), offset, out, Transfer::Mode::direct));
   }
+  /// Gives the kernel the prepared entries, or ends their transfers on this thread if the kernel
+  /// refuses for good.
+  void flush() override;
   void wait(Ticket ticket) override;
 
  private:
@@ -88,17 +93,18 @@ class Queue final : public TransferQueue {
   };
 
   Ticket submit(Transfer transfer);
-  /// Gives the slot's next call to the kernel, or ends its transfer: on this thread if the kernel
-  /// refuses.
+  /// Prepares the slot's next call, or ends its transfer.
   void go_on(Slot& slot);
   void prepare(io_uring_sqe* entry, const Transfer::Call& call) const;
-  /// Gives the kernel the one prepared entry; false if the kernel refuses for good.
-  bool enter();
-  /// Blocks until the kernel has ended a call, and goes on with its transfer.
+  /// Frees the slot; makes what calls are left on this thread.
+  void end(Slot& slot);
+  /// Flushes, blocks until the kernel has ended a call, and goes on with its transfer.
   void take_one();
 
   std::unique_ptr<Ring> ring_;
+  bool one_by_one_;
   std::vector<Slot> slots_;
+  std::vector<Slot*> prepared_;  // not yet given to the kernel, which takes the first ones first
   std::span<std::byte> registered_;
   Ticket last_ = 0;
   int in_kernel_ = 0;
@@ -142,10 +148,15 @@ void Queue::go_on(Slot& slot) {
     io_uring_sqe* const entry = io_uring_get_sqe(ring_->get());  // the ring has one for each slot
     prepare(entry, transfer.next_call());
     io_uring_sqe_set_data(entry, &slot);
-    refused_ = !enter();
-    if (!refused_) return;
+    prepared_.push_back(&slot);
+    if (one_by_one_) flush();
+  } else {
+    end(slot);
   }
-  if (std::string error = error_of(transfer); !error.empty()) {
+}
+
+void Queue::end(Slot& slot) {
+  if (std::string error = error_of(*slot.transfer); !error.empty()) {
     failures_.emplace(slot.ticket, std::move(error));
   }
   slot.transfer.reset();
@@ -172,20 +183,25 @@ void Queue::prepare(io_uring_sqe* entry, const Transfer::Call& call) const {
   io_uring_prep_read_fixed(entry, call.descriptor, call.memory.data(), bytes, offset, index);
 }
 
-bool Queue::enter() {
-  for (;;) {
+void Queue::flush() {
+  while (!prepared_.empty() && !refused_) {
     const int result = io_uring_submit(ring_->get());
     if (result > 0) {
-      ++in_kernel_;
-      return true;
+      in_kernel_ += result;
+      prepared_.erase(prepared_.begin(), prepared_.begin() + result);
+    } else if (result == -EAGAIN || result == -EBUSY) {
+      std::this_thread::sleep_for(kPause);  // until the kernel has memory for it
+    } else {
+      refused_ = result != -EINTR;
     }
-    if (result == -EINTR) continue;
-    if (result != -EAGAIN && result != -EBUSY) return false;
-    std::this_thread::sleep_for(kPause);  // until the kernel has memory for it
   }
+  if (!refused_) return;
+  for (Slot* const slot : std::exchange(prepared_, {})) end(*slot);
 }
 
 void Queue::take_one() {
+  flush();
+  if (in_kernel_ == 0) return;  // refused: all transfers have ended
   io_uring_cqe* ended = nullptr;
   for (int result = -1; result != 0;) {
     result = io_uring_wait_cqe(ring_->get(), &ended);
@@ -200,8 +216,8 @@ void Queue::take_one() {
 
 }  // namespace
 
-UringQueue open_uring_queue(std::span<std::byte> memory, int depth) {
-  auto ring = std::make_unique<Ring>(depth);
+UringQueue open_uring_queue(std::span<std::byte> memory, const QueueOptions& options) {
+  auto ring = std::make_unique<Ring>(options.depth);
   if (ring->error() != 0) {
     return {nullptr,
             fmt::format("no io_uring: {}{}", reason_of(ring->error()),
@@ -210,7 +226,7 @@ UringQueue open_uring_queue(std::span<std::byte> memory, int depth) {
   if (!ring->reads_and_writes()) {
     return {nullptr, "no io_uring: the kernel's has no reads and writes (Linux 5.6 has them)"};
   }
-  auto queue = std::make_unique<Queue>(std::move(ring), depth);
+  auto queue = std::make_unique<Queue>(std::move(ring), options);
   if (memory.empty()) return {std::move(queue), ""};
   const int error = queue->register_memory(memory);
   if (error == 0) return {std::move(queue), "registered buffers"};

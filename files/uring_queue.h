@@ -18,8 +18,8 @@ struct UringQueue {
   std::string note;
 };
 
-/// A queue of `depth` > 0 transfers by Linux's io_uring: the kernel runs them, no threads of the
-/// process. Parameters as of FileSystem::queue().
-UringQueue open_uring_queue(std::span<std::byte> memory, int depth);
+/// A queue by Linux's io_uring: the kernel runs the transfers, no threads of the process.
+/// Parameters as of FileSystem::queue().
+UringQueue open_uring_queue(std::span<std::byte> memory, const QueueOptions& options);
 
 }  // namespace zero::files

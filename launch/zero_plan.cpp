@@ -132,6 +132,12 @@ void add_training(CLI::App& app, Flags& flags) {
                 "intervals 2 and 4, groups)");
   training.names("--moments", axes.moments, zero::moment_format_from_name, {"fp32", "bf16", "8bit"},
                  "of fp32,bf16,8bit (all)");
+  training.names(
+      "--offload", axes.optimizers,
+      [](const std::string& name) {
+        return name == "nvme" ? zero::Tier::file : zero::Tier::device;
+      },
+      {"none", "nvme"}, "optimizer states on NVMe, of CPUs: of none,nvme (none)");
   training
       .list("--shard", axes.shards,
             "ranks of the shard axis, which has the data ranks of stage 0 (all)")

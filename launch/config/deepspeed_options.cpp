@@ -53,18 +53,10 @@ std::vector<Option> report_options() {
   };
 }
 
-std::vector<Option> memory_and_file_options() {
+std::vector<Option> checkpoint_file_options() {
   using enum ValueType;
-  const std::string aio = "nothing is offloaded to NVMe";
   const std::string files = "checkpoints are run.checkpoint's, in a layout of their own";
   return {
-      accept("aio.block_size", integer, "1048576", aio),
-      accept("aio.queue_depth", integer, "8", aio),
-      accept("aio.intra_op_parallelism", integer, "1", aio),
-      accept("aio.thread_count", integer, "1", aio),
-      accept("aio.single_submit", boolean, "false", aio),
-      accept("aio.overlap_events", boolean, "true", aio),
-      accept("aio.use_gds", boolean, "false", aio),
       accept("checkpoint.tag_validation", text, "\"Warn\"", files),
       only("checkpoint.load_universal", boolean, "false",
            "a run goes on from run.checkpoint.folder; DeepSpeed's universal checkpoints are not "
@@ -124,8 +116,9 @@ std::vector<Option> other_options() {
       accept("compile.keep_int_input_tensors", boolean, "true", compiled),
       accept("compile.keep_all_input_tensors", boolean, "false", compiled),
       only("compile.offload_activation", boolean, "false", "recompute keeps less instead"),
-      only("compile.offload_opt_states", boolean, "false", "states stay in device memory"),
-      only("compile.offload_parameters", boolean, "false", "states stay in device memory"),
+      only("compile.offload_opt_states", boolean, "false",
+           "zero_optimization.offload_optimizer decides"),
+      only("compile.offload_parameters", boolean, "false", "parameters stay in memory"),
       unless_enabled("zenflow", "updates are never delayed"),
       unless_enabled("hybrid_engine", "there is one engine"),
       unless_enabled("curriculum_learning", order),
@@ -150,7 +143,7 @@ std::vector<Option> other_options() {
 std::vector<Option> deepspeed_options() {
   std::vector<Option> all;
   for (auto part :
-       {reduction_options(), report_options(), memory_and_file_options(), other_options()}) {
+       {reduction_options(), report_options(), checkpoint_file_options(), other_options()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

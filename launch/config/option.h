@@ -79,6 +79,7 @@ std::vector<Option> precision_options();
 std::vector<Option> optimizer_options();
 std::vector<Option> scheduler_options();
 std::vector<Option> zero_options();
+std::vector<Option> tier_options();
 std::vector<Option> deepspeed_options();
 
 /// The option at `path`, or null.

@@ -162,8 +162,9 @@ std::vector<Option> recompute_options() {
       honour(recompute_key("partition_activations"), boolean, "false",
              "tensor ranks keep a share each of inputs kept alone and all-gather them in backward; "
              "no effect with one tensor rank, or with mesh.sequence_parallel, which does so too"),
-      only(recompute_key("cpu_checkpointing"), boolean, "false",
-           "activations stay in the memory of the device that computes them"),
+      honour(recompute_key("cpu_checkpointing"), boolean, "false",
+             "kept inputs of blocks are in host memory, where a CPU's are already; refused on a "
+             "GPU"),
       accept(recompute_key("contiguous_memory_optimization"), boolean, "false",
              "all activations have fixed places in one block of memory"),
       accept(recompute_key("synchronize_checkpoint_boundary"), boolean, "false",

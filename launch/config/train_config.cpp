@@ -256,7 +256,7 @@ void check_engine(const Configuration& values, const EngineOptions& options) {
   }
 }
 
-EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
+EngineOptions make_engine_options(Configuration& values, DeviceKind device, Refusals& refusals) {
   if (values.is_null("zero_optimization.overlap_comm")) {
     values.resolve("zero_optimization.overlap_comm", true, "default");
   }
@@ -287,6 +287,7 @@ EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
       .reuse_distance = size("stage3_max_reuse_distance"),
       .reduce_bucket_elements = bucket > 0 ? bucket : std::numeric_limits<std::int64_t>::max()};
   options.overlap = values.boolean("zero_optimization.overlap_comm");
+  options.tiers = make_tiers(values, device, refusals);
   options.graphs = values.boolean("run.graphs");
   options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
   if (optimizer) refusals.collect([&] { check_engine(values, options); });
@@ -334,7 +335,8 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
   if (has_model) config.recompute = make_recompute(values, config.model.layers, refusals);
   if (has_mesh)
     refusals.collect([&] { config.batch = make_batch(values, config.data_ranks(), world); });
-  refusals.collect([&] { config.engine = make_engine_options(values, refusals); });
+  refusals.collect(
+      [&] { config.engine = make_engine_options(values, config.run.device, refusals); });
   refusals.collect([&] { config.loss_scale_rule = make_loss_scale_rule(values); });
   refusals.collect([&] { config.learning_rates = make_rates(values); });
   refusals.raise(values);

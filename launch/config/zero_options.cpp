@@ -6,7 +6,6 @@ namespace zero {
 
 std::vector<Option> zero_options() {
   using enum ValueType;
-  const std::string offload = "model states stay in the device's memory";
   const std::string quantized = "the exact sum needs gradients and weights that are not quantized";
   const std::string groups = "each shard group gathers from its own ranks alone";
   std::vector<Option> all{
@@ -73,26 +72,6 @@ std::vector<Option> zero_options() {
       accept("save_muon_momentum_buffer_in_memory", boolean, "false", "Muon is not used"),
       accept("leaf_module", anything, "null", "units are registered by the model"),
       unless_disabled("zenflow", "updates are never delayed"),
-      only("cpu_offload", boolean, "false", offload),
-      only("cpu_offload_param", boolean, "false", offload),
-      accept("cpu_offload_use_pin_memory", boolean, "false", offload),
-      only("offload_param.device", text, "\"none\"", offload),
-      accept("offload_param.nvme_path", text, "null", offload),
-      accept("offload_param.buffer_count", integer, "5", offload),
-      accept("offload_param.buffer_size", integer, "100000000", offload),
-      accept("offload_param.max_in_cpu", integer, "1000000000", offload),
-      accept("offload_param.pin_memory", boolean, "true", offload),
-      only("offload_optimizer.device", text, "\"none\"", offload),
-      accept("offload_optimizer.nvme_path", text, "null", offload),
-      accept("offload_optimizer.buffer_count", integer, "4", offload),
-      accept("offload_optimizer.pin_memory", boolean, "true", offload),
-      accept("offload_optimizer.pipeline", boolean, "false", offload),
-      accept("offload_optimizer.pipeline_read", boolean, "false", offload),
-      accept("offload_optimizer.pipeline_write", boolean, "false", offload),
-      accept("offload_optimizer.fast_init", boolean, "false", offload),
-      accept("offload_optimizer.ratio", number, "1.0", offload),
-      accept("offload_optimizer.super_offload", boolean, "false", offload),
-      accept("offload_optimizer.cpuadam_cores_perc", number, "0.8", offload),
   };
   for (Option& option : all) option.path = "zero_optimization." + option.path;
   return all;

@@ -86,7 +86,7 @@ void extend(std::vector<Candidate>& all, const std::vector<Value>& values,
             Value Candidate::*member) {
   ZERO_CHECK(std::ssize(all) * std::ssize(values) <= kMostCandidates,
              "more than {} candidates; give fewer values, of --stage, --micro, --accumulation, "
-             "--recompute, --moments, --dtype, --tensor or --shard",
+             "--recompute, --moments, --dtype, --offload, --tensor or --shard",
              kMostCandidates);
   std::vector<Candidate> longer;
   longer.reserve(all.size() * values.size());
@@ -120,6 +120,9 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
              "of a mesh of {} devices, with accumulation of {} at most; change one of them",
              axes.batch.value_or(0), fmt::join(axes.micros, ", "), machine.world(),
              kMostAccumulation);
+  open.axes.optimizers = {Tier::device};
+  ZERO_CHECK(possible_candidates(open).empty(),
+             "no candidate: optimizer states of a GPU stay in its memory; give --offload none");
   open.axes.moments = {MomentFormat::fp32};
   ZERO_CHECK(possible_candidates(open).empty(),
              "no candidate: with 8-bit moments tensor ranks that hold the same key/value heads "
@@ -202,6 +205,9 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
   std::vector<Candidate> all{Candidate{}};
   extend(all, axes.computes, &Candidate::compute);
   extend(all, axes.moments, &Candidate::moments);
+  extend(all, axes.optimizers, &Candidate::optimizer);
+  const bool cpu = question.machine.kind == DeviceKind::cpu;
+  std::erase_if(all, [&](const Candidate& each) { return !cpu && each.optimizer == Tier::file; });
   extend(all, meshes(question), &Candidate::mesh);
   std::map<int, bool> kept;  // by tensor ranks
   std::erase_if(all, [&](const Candidate& each) {

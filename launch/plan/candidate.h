@@ -14,6 +14,7 @@
 #include "launch/plan/machine.h"
 #include "model/recompute.h"
 #include "optim/optimizer_config.h"
+#include "tiers/tier.h"
 
 namespace zero {
 
@@ -46,6 +47,7 @@ struct Candidate {
   MeshShape mesh{};  ///< resolved; several tensor ranks cut the residual stream too
   MomentFormat moments = MomentFormat::fp32;
   DType compute = DType::bf16;
+  Tier optimizer = Tier::device;  ///< of the optimizer's states: memory, or a file on NVMe
 
   int data_ranks() const { return mesh.replicate * mesh.shard; }
   /// Of an optimizer step.
@@ -66,6 +68,7 @@ struct CandidateAxes {
   std::vector<MomentFormat> moments{MomentFormat::fp32, MomentFormat::bf16,
                                     MomentFormat::eight_bit};
   std::vector<DType> computes{DType::bf16, DType::fp32};
+  std::vector<Tier> optimizers{Tier::device};  ///< where the optimizer's states are
   std::vector<int>
       tensors{};  ///< ranks of the tensor axis; empty: all that the model and a host have
   std::vector<int> shards{};  ///< ranks of the shard axis; empty: all that divide the rest
@@ -93,7 +96,8 @@ struct TrainingQuestion {
 
 /// All combinations that the engine accepts: a mesh multiplies to the world, the tensor axis stays
 /// within a host and has a share of every layer on each rank, stage 0 shards nothing and so has one
-/// mesh for a tensor degree, and a batch is whole micro-batches. May be empty.
+/// mesh for a tensor degree, a batch is whole micro-batches, and states of CPUs alone are in files.
+/// May be empty.
 std::vector<Candidate> possible_candidates(const TrainingQuestion& question);
 /// The same; throws zero::Error naming the axes if there are none, or the flag and limit above.
 std::vector<Candidate> candidates(const TrainingQuestion& question);

@@ -36,6 +36,7 @@ void add(MemoryUse& use, const MemoryUse& other, int times = 1) {
   for (std::size_t c = 0; c < kMemoryClasses; ++c) {
     use.ledger[c] += times * other.ledger[c];
     use.device.arenas[c] += times * other.device.arenas[c];
+    use.file[c] += times * other.file[c];
   }
   use.device.adopted += times * other.device.adopted;
 }
@@ -84,6 +85,9 @@ class ClosedForms::Account {
     use.device.adopted += round_up(bytes, DeviceBytes::kPage) * count;
   }
   void take_host(MemoryClass of, std::int64_t bytes) { use.ledger[ledger_place(of)] += bytes; }
+  void take_file(MemoryClass of, std::int64_t bytes, std::int64_t count) {
+    use.file[ledger_place(of)] += round_up(bytes, TierFile::kBlock) * count;
+  }
   bool gpu() const { return gpu_; }
 
   MemoryUse use;
@@ -236,6 +240,11 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   const int shards = candidate.mesh.shard;
   const std::int64_t e = size_of(candidate.compute);
   const bool fp32 = candidate.compute == DType::fp32;
+  const bool in_file = candidate.optimizer == Tier::file;
+  const auto take_state = [&](std::int64_t bytes, std::int64_t count) {
+    if (in_file) return account.take_file(MemoryClass::optimizer, bytes, count);
+    account.take(MemoryClass::optimizer, bytes, count);
+  };
   const Windows& arena = windows(candidate);
   for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
     const UnitKind& kind = kinds(candidate)[k];
@@ -250,11 +259,40 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()), kind.count);
     take_of(MemoryClass::gradients, kFp32 * l.shard(), kind.count * candidate.partial_sums());
     const std::int64_t own = candidate.stage == 0 ? l.padded() : l.shard();
-    if (!fp32) account.take(MemoryClass::optimizer, kFp32 * own, kind.count);
-    account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own), 2 * kind.count);
+    const std::int64_t codes = own * size_of(moment_dtype(candidate.moments));
+    if (!fp32) take_state(kFp32 * own, kind.count);
+    take_state(codes, 2 * kind.count);
+    account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own) - codes,
+                 2 * kind.count);
   }
+  if (in_file) add_state_windows(candidate, account);
   account.take_of(shards, MemoryClass::gathered, arena.parameters);
   account.take_of(shards, MemoryClass::gathered, arena.gradients);
+}
+
+/// The ring of StateWindows, and the tiles of StateFile.
+void ClosedForms::add_state_windows(const Candidate& candidate, Account& account) {
+  constexpr std::int64_t kTileRequests = 4;
+  const TierOptions& tiers = base_.engine.tiers;
+  const std::int64_t window =
+      tiers.windows.buffer_elements / StateWindowOptions::kGrain * StateWindowOptions::kGrain;
+  std::int64_t longest = 0;
+  std::int64_t pieces = 0;
+  for (const UnitKind& kind : kinds(candidate)) {
+    const std::int64_t own = candidate.stage == 0 ? kind.layout.padded() : kind.layout.shard();
+    longest = std::max(longest, own);
+    pieces += div_ceil(own, window) * kind.count;
+  }
+  const auto field = [&](std::int64_t element) {
+    return round_up(std::min(longest, window) * element, TierFile::kBlock);
+  };
+  const std::int64_t slot = (candidate.compute == DType::fp32 ? 0 : field(kFp32)) +
+                            2 * field(size_of(moment_dtype(candidate.moments)));
+  const std::int64_t slots = std::min<std::int64_t>(tiers.windows.buffers, pieces);
+  const std::int64_t tile = std::min(kTileRequests * tiers.file.block_bytes,
+                                     account.use.file[ledger_place(MemoryClass::optimizer)]);
+  account.take_host(MemoryClass::staging,
+                    round_up(slots * slot + 2 * tile, TierFile::kBlock) + TierFile::kBlock);
 }
 
 /// The scratch of each group of several of NCCL's ranks: those that Mesh makes.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "launch/memory/memory_text.h"
 #include "launch/plan/exact_plan.h"
 #include "launch/train/memory_fit.h"
 
@@ -55,6 +56,7 @@ Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, Clos
                       recomputed_flop(question.model, question.sequence,
                                       candidate.recompute.plan(question.model.layers)),
               .fp32 = !in_half(candidate),
+              .in_files = static_cast<double>(sum_of(row.memory.file)) * ranks / tokens,
               .between_hosts = bytes.between * ranks / tokens,
               .within_hosts = bytes.within * ranks / tokens};
   return row;
@@ -80,7 +82,8 @@ std::string order_text(const Machine& machine) {
            "without a rate stand last";
   }
   return "order: fewest FLOP a token, of as many 16 bits before fp32, then fewest bytes a token "
-         "that leave a host, then fewest within hosts; of equal rows the one whose moments, ... "
+         "in files (--offload), then that leave a host, then within hosts; of equal rows the one "
+         "whose moments, ... "
          "are listed first, and the larger micro-batch. No rates are given and none is assumed: "
          "with "
          "--compute and links (--cluster FILE) the order is by estimated time";
@@ -91,6 +94,7 @@ Candidate plain_of(const Candidate& candidate) {
   plain.stage = 0;
   plain.recompute = {};
   plain.moments = MomentFormat::fp32;
+  plain.optimizer = Tier::device;
   plain.mesh.shard *= plain.mesh.replicate;
   plain.mesh.replicate = 1;
   return plain;

@@ -13,12 +13,13 @@
 namespace zero {
 
 /// What a candidate costs, in the order of comparison. With the machine's rates that is estimated
-/// time; without them FLOP, then 16 bits before fp32, then bytes that leave a host, then bytes
-/// within hosts. All of one token of a step, so that batches of any size compare.
+/// time; without them FLOP, then 16 bits before fp32, then bytes in files, then bytes that leave a
+/// host, then bytes within hosts. All of one token of a step, so that batches of any size compare.
 struct Cost {
-  double seconds = 0;  ///< of all ranks together; 0: rates are not known
-  double flop = 0;     ///< with what is repeated
-  bool fp32 = false;   ///< products in fp32: no 16-bit product is slower
+  double seconds = 0;   ///< of all ranks together; 0: rates are not known
+  double flop = 0;      ///< with what is repeated
+  bool fp32 = false;    ///< products in fp32: no 16-bit product is slower
+  double in_files = 0;  ///< bytes that steps read and write again
   double between_hosts = 0;
   double within_hosts = 0;
   friend std::partial_ordering operator<=>(const Cost&, const Cost&) = default;

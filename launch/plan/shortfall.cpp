@@ -90,12 +90,24 @@ std::string about_micro_batches(const TrainingQuestion& question) {
                      axes.batch ? *axes.batch : axes.accumulations.front());
 }
 
+/// Where the machine has a file for them: on CPUs.
+std::string about_files(const TrainingQuestion& question) {
+  const bool tried = std::ranges::count(question.axes.optimizers, Tier::file) > 0;
+  if (question.machine.kind != DeviceKind::cpu || tried) return "";
+  TrainingQuestion in_files = question;
+  in_files.axes.optimizers = {Tier::file};
+  return fits(in_files) ? "optimizer states in files help: --offload nvme "
+                          "(zero_optimization.offload_optimizer) fits by the closed forms"
+                        : "optimizer states in files (--offload nvme) are not enough alone";
+}
+
 std::int64_t class_of(const PlannedRow& row, MemoryClass c) {
   return row.exact.memory.ledger[static_cast<std::size_t>(c)];
 }
 
 /// What the roadmap has for the classes that are in the way.
-void add_roadmap(const PlannedRow& least, std::int64_t budget, std::vector<std::string>& lines) {
+void add_roadmap(const PlannedRow& least, const Machine& machine, std::vector<std::string>& lines) {
+  const std::int64_t budget = machine.budget();
   const std::int64_t optimizer = class_of(least, MemoryClass::optimizer);
   const std::int64_t gradients = class_of(least, MemoryClass::gradients);
   const std::int64_t states = class_of(least, MemoryClass::parameters) + gradients + optimizer;
@@ -107,9 +119,12 @@ void add_roadmap(const PlannedRow& least, std::int64_t budget, std::vector<std::
   };
   const std::string there = "not there yet, on the roadmap: ";
   lines.push_back(there +
-                  fmt::format("tiers below device memory (optimizer states in host memory would "
-                              "leave {}; all model states, {})",
-                              without(optimizer), without(states)));
+                  (machine.kind == DeviceKind::cpu
+                       ? fmt::format("parameters and gradients in files (without all states: {})",
+                                     without(states))
+                       : fmt::format("tiers below device memory (optimizer states in host memory "
+                                     "would leave {}; all model states, {})",
+                                     without(optimizer), without(states))));
   lines.push_back(there +
                   fmt::format("LoRA (frozen parameters have neither gradients nor optimizer "
                               "states; without these: {}) and pipeline stages (a part of the "
@@ -131,10 +146,10 @@ std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
       fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
                   size_text(least.bytes), size_text(budget), size_text(least.bytes - budget),
                   name_of(largest), size_text(class_of(least, largest)))};
-  for (const auto& about : {about_hosts, about_sequence, about_micro_batches}) {
+  for (const auto& about : {about_files, about_hosts, about_sequence, about_micro_batches}) {
     if (std::string line = about(question); !line.empty()) lines.push_back(std::move(line));
   }
-  add_roadmap(least, budget, lines);
+  add_roadmap(least, question.machine, lines);
   return lines;
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "files/file_system.h"
+#include "launch/memory/memory_text.h"
 #include "launch/plan/written_config.h"
 #include "launch/telemetry/output.h"
 
@@ -35,6 +36,12 @@ PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, Clos
   planned.exact = exact_plan(config_of(question, c), question.machine.backend());
   planned.bytes = bounded_bytes_of(planned.exact.memory);
   planned.plain = bounded_bytes_of(forms.memory(plain_of(c)));
+  if (c.optimizer == Tier::file) {
+    planned.notes.push_back(fmt::format(
+        "optimizer states are in a rank's file of {}, which each step reads and writes; no "
+        "estimate of time counts that",
+        size_text(sum_of(planned.exact.memory.file))));
+  }
   if (const int sums = c.partial_sums(); sums > 0) {
     planned.notes.push_back(
         fmt::format("accumulation of {} keeps {} partial sums of each gradient, {} B a parameter "

@@ -24,6 +24,14 @@ nlohmann::ordered_json recompute_section(const RecomputeChoice& recompute) {
   return {{"recompute", "none"}};
 }
 
+nlohmann::ordered_json zero_section(const Candidate& candidate) {
+  nlohmann::ordered_json section{{"stage", candidate.stage}};
+  if (candidate.optimizer == Tier::file) {
+    section["offload_optimizer"] = {{"device", "nvme"}, {"nvme_path", kFolderToName}};
+  }
+  return section;
+}
+
 }  // namespace
 
 nlohmann::json model_section_of(const DecoderShape& model) {
@@ -46,7 +54,7 @@ nlohmann::ordered_json written_configuration(const TrainingQuestion& question,
       {"data", data},
       {"train_micro_batch_size_per_gpu", candidate.micro},
       {"gradient_accumulation_steps", candidate.accumulation},
-      {"zero_optimization", {{"stage", candidate.stage}}},
+      {"zero_optimization", zero_section(candidate)},
       {"mesh", mesh},
       {"activation_checkpointing", recompute_section(candidate.recompute)},
       {"optimizer", {{"type", "AdamW"}, {"params", {{"moments", name_of(candidate.moments)}}}}}};

@@ -12,12 +12,15 @@ namespace zero {
 /// The name that a written configuration has where token files are to be named.
 inline constexpr const char* kDataToName = "NAME-YOUR-TOKEN-FILES.bin";
 
+/// And where the folder of files of optimizer states is to be named.
+inline constexpr const char* kFolderToName = "NAME-A-FOLDER-ON-NVME";
+
 /// The section `model` that has all sizes of the model, and no name.
 nlohmann::json model_section_of(const DecoderShape& model);
 
-/// The configuration file of a candidate, which zero_train takes as it is once data.train names
-/// files that exist. The model is written by its sizes; run.memory_limit is what the machine
-/// leaves.
+/// The configuration file of a candidate, which zero_train takes as it is once data.train, and
+/// nvme_path if there is one, name what exists. The model is written by its sizes; run.memory_limit
+/// is what the machine leaves.
 nlohmann::ordered_json written_configuration(const TrainingQuestion& question,
                                              const Candidate& candidate);
 

@@ -270,6 +270,11 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
              "{}: kind is \"{}\", and run.device \"{}\"; give both one value", machine.source,
              machine.kind == DeviceKind::cuda ? "gpu" : "cpu",
              config.run.device == DeviceKind::cuda ? "cuda" : "cpu");
+  ZERO_CHECK(
+      config.engine.tiers.optimizer != Tier::file,
+      "{}: zero_optimization.offload_optimizer.device is \"nvme\", but no disk is simulated; "
+      "set it to \"none\"",
+      config.values.source());
   check_figures(machine, config.engine.compute);
   std::optional<Instruments> instruments;
   if (!config.run.trace.empty()) {

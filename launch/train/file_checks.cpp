@@ -153,6 +153,18 @@ void check_checkpoints(const TrainConfig::Checkpoints& checkpoints) {
   }
 }
 
+/// The folder of files of states, which every rank has. Nothing is made in it here.
+void check_tier_folder(const TierOptions& tiers) {
+  if (tiers.optimizer != Tier::file) return;
+  const std::string& folder = tiers.file.folder;
+  std::error_code error;
+  const bool there = std::filesystem::is_directory(folder, error);
+  ZERO_CHECK(there && ::access(folder.c_str(), W_OK | X_OK) == 0,
+             "zero_optimization.offload_optimizer.nvme_path: {} {}; give a folder, on a local disk "
+             "of each host, that all ranks may write to",
+             folder, there ? "cannot be written to" : "is no folder");
+}
+
 /// `folder`, or the first of those above it that is there.
 std::string existing(files::FileSystem& files, const std::string& folder) {
   std::filesystem::path there = std::filesystem::absolute(folder);
@@ -193,6 +205,7 @@ void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints) {
 void check_files(const TrainConfig& config) {
   if (!config.run.log.empty()) check_writable(config.run.log, "run.log");
   check_checkpoints(config.checkpoints);
+  check_tier_folder(config.engine.tiers);
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.memory_trace.empty()) {
     check_writable(config.run.memory_trace, "run.memory_trace");

@@ -244,6 +244,12 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
   if (optimizer.kind != OptimizerConfig::Kind::sgd || optimizer.momentum > 0) {
     consider("optimizer.params.moments \"bf16\"", changed);
   }
+  changed = config;
+  changed.engine.tiers.optimizer = Tier::file;
+  changed.engine.tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
+  if (config.run.device == DeviceKind::cpu && config.engine.tiers.optimizer != Tier::file) {
+    consider("zero_optimization.offload_optimizer.device \"nvme\"", changed);
+  }
   return found;
 }
 

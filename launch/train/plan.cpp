@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 #include <sstream>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/ownership.h"
 #include "launch/config/train_config.h"
+#include "launch/memory/memory_text.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
@@ -25,12 +25,13 @@
 namespace zero {
 namespace {
 
-// One row of numbers, for the maximum over ranks: ledger | arenas | adopted.
-constexpr std::size_t kFigures = 2 * kMemoryClasses + 1;
+// One row of numbers, for the maximum over ranks: ledger | arenas | file | adopted.
+constexpr std::size_t kFigures = 3 * kMemoryClasses + 1;
 
 std::vector<std::int64_t> figures_of(const MemoryUse& use) {
   std::vector<std::int64_t> row(use.ledger.begin(), use.ledger.end());
   row.insert(row.end(), use.device.arenas.begin(), use.device.arenas.end());
+  row.insert(row.end(), use.file.begin(), use.file.end());
   row.push_back(use.device.adopted);
   return row;
 }
@@ -39,6 +40,7 @@ MemoryUse use_of(std::span<const std::int64_t> row) {
   MemoryUse use;
   std::copy_n(row.begin(), kMemoryClasses, use.ledger.begin());
   std::copy_n(row.begin() + kMemoryClasses, kMemoryClasses, use.device.arenas.begin());
+  std::copy_n(row.begin() + 2 * kMemoryClasses, kMemoryClasses, use.file.begin());
   use.device.adopted = row.back();
   return use;
 }
@@ -46,7 +48,8 @@ MemoryUse use_of(std::span<const std::int64_t> row) {
 }  // namespace
 
 MemoryUse MemoryUse::of(Device& device) {
-  return {device.ledger().snapshot().peak, device.device_bytes()};
+  return {device.ledger().snapshot().peak, device.device_bytes(),
+          device.file_ledger().snapshot().peak};
 }
 
 MemoryUse MemoryUse::larger(const MemoryUse& other) const {
@@ -106,13 +109,19 @@ MemoryReport merge_memory(Communicator& communicator, Device& device, const Memo
           .model_state_bytes = values[2 * kFigures]};
 }
 
-nlohmann::json device_json(const DeviceBytes& bytes) {
-  nlohmann::json arenas = nlohmann::json::object();
+nlohmann::json listed_json(const BytesByClass& bytes) {
+  nlohmann::json classes = nlohmann::json::object();
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t own = bytes.arenas[static_cast<std::size_t>(c)];
-    if (own > 0) arenas[std::string(name_of(c))] = own;
+    const std::int64_t own = bytes[static_cast<std::size_t>(c)];
+    if (own > 0) classes[std::string(name_of(c))] = own;
   }
-  return {{"arenas", arenas}, {"adopted", bytes.adopted}, {"pages", bytes.in_pages()}};
+  return classes;
+}
+
+nlohmann::json device_json(const DeviceBytes& bytes) {
+  return {{"arenas", listed_json(bytes.arenas)},
+          {"adopted", bytes.adopted},
+          {"pages", bytes.in_pages()}};
 }
 
 nlohmann::json MemoryReport::json() const {
@@ -130,18 +139,19 @@ std::string MemoryReport::table() const {
                        bytes_text(static_cast<double>(peak)));
   };
   std::string text = fmt::format("  {:<14} {:>12} {:>12}\n", "memory", "planned", "peak");
-  for (const MemoryClass c : all_memory_classes()) {
-    const auto i = static_cast<std::size_t>(c);
-    const std::int64_t plan = planned.ledger[i];
-    const std::int64_t peak = used.ledger[i];
-    if (plan != 0 || peak != 0) text += row(name_of(c), plan, peak);
-  }
-  const auto sum = [](const BytesByClass& bytes) {
-    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  const auto rows = [&](const BytesByClass& plan, const BytesByClass& peak) {
+    for (const MemoryClass c : all_memory_classes()) {
+      const auto i = static_cast<std::size_t>(c);
+      if (plan[i] != 0 || peak[i] != 0) text += row(name_of(c), plan[i], peak[i]);
+    }
   };
-  text += row("sum", sum(planned.ledger), sum(used.ledger));
+  rows(planned.ledger, used.ledger);
+  text += row("sum", sum_of(planned.ledger), sum_of(used.ledger));
   const std::int64_t pages = planned.device.in_pages();
   if (pages != 0) text += row("of the GPU", pages, used.device.in_pages());
+  if (planned.file == BytesByClass{} && used.file == BytesByClass{}) return text;
+  text += "  in files, beside memory\n";
+  rows(planned.file, used.file);
   return text;
 }
 
@@ -188,17 +198,14 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   TrainingState training_state(config, mesh, *device);
   Engine& engine = training_state.engine();
   plan.memory = MemoryUse::of(*device);
-  const auto all_classes = [](const MemoryUse& use) {
-    return std::accumulate(use.ledger.begin(), use.ledger.end(), std::int64_t{0});
-  };
   int largest = 0;
-  std::int64_t most = all_classes(plan.memory);
+  std::int64_t most = sum_of(plan.memory.ledger);
   for (const int rank : planned_ranks(config)) {
     if (rank == 0) continue;
     const MemoryUse use = plan_memory(config, rank, config.world, backend);
     plan.memory = plan.memory.larger(use);
-    if (all_classes(use) > most) {
-      most = all_classes(use);
+    if (sum_of(use.ledger) > most) {
+      most = sum_of(use.ledger);
       largest = rank;
     }
   }
@@ -237,6 +244,7 @@ nlohmann::json Plan::json() const {
           {"model_state_bytes", model_state_bytes(memory.ledger)},
           {"memory", classes},
           {"device", device_json(memory.device)},
+          {"file", listed_json(memory.file)},
           {"live", live.json()},
           {"mesh", {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}}},
           {"communication", traffic_json(traffic.total())},
@@ -281,7 +289,14 @@ std::string Plan::memory_text() const {
     const std::int64_t bytes = memory.ledger[static_cast<std::size_t>(c)];
     if (bytes != 0) row(name_of(c), bytes);
   }
-  row("sum", std::accumulate(memory.ledger.begin(), memory.ledger.end(), std::int64_t{0}));
+  row("sum", sum_of(memory.ledger));
+  if (memory.file != BytesByClass{}) {
+    out += "\nin files, beside memory\n";
+    for (const MemoryClass c : all_memory_classes()) {
+      const std::int64_t bytes = memory.file[static_cast<std::size_t>(c)];
+      if (bytes != 0) row(name_of(c), bytes);
+    }
+  }
   const DeviceBytes& device = memory.device;
   if (device.in_pages() == 0) return out;
   out += "\nof the GPU: a block for each class, aligned, with gaps\n";

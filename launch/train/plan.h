@@ -22,6 +22,7 @@ struct TrainConfig;
 struct MemoryUse {
   BytesByClass ledger{};  ///< bytes requested, including the host's memory
   DeviceBytes device{};   ///< the device bytes behind the ledger, if the device has its own memory
+  BytesByClass file{};    ///< bytes of files that stand in for memory, beside the ledger
 
   static MemoryUse of(Device& device);
   /// The larger value in each figure.
@@ -39,6 +40,8 @@ std::unique_ptr<Device> plan_device(const TrainConfig& config,
 MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKind backend,
                       MemorySpace memory = MemorySpace::host);
 
+/// {class: bytes} of the classes with bytes; "file" in a plan and a log.
+nlohmann::json listed_json(const BytesByClass& bytes);
 /// "device" in a plan and a log: {"arenas": {class: bytes}, "adopted": bytes, "pages": bytes}.
 nlohmann::json device_json(const DeviceBytes& bytes);
 

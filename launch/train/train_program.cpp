@@ -37,6 +37,7 @@
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/run_observers.h"
+#include "launch/train/tier_budget.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
 
@@ -241,7 +242,9 @@ class Run {
     } catch (const Error& error) {
       throw AgreedError(error.what());
     }
-    for (const std::string& line : recompute_lines(config)) console_.line(line);
+    for (const auto& lines : {recompute_lines(config), tier_lines(config)}) {
+      for (const std::string& line : lines) console_.line(line);
+    }
   }
 
   Communicator& communicator_;
@@ -353,7 +356,9 @@ PrintedPlan printed_plan(const TrainFlags& flags, int world) {
   PrintedPlan printed{.text = flags.json ? plan.json().dump(2) + "\n" : ""};
   if (!flags.json) {
     for (const std::string& line : config.warnings) printed.text += "warning: " + line + "\n";
-    for (const std::string& line : recompute_lines(config)) printed.text += line + "\n";
+    for (const auto& lines : {recompute_lines(config), tier_lines(config)}) {
+      for (const std::string& line : lines) printed.text += line + "\n";
+    }
     using enum LiveMemory::Labels;
     printed.text += plan.text(flags.labels ? all : largest, flags.schedule);
   }

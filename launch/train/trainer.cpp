@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "architecture/family.h"
-#include "base/cgroup.h"
 #include "base/host.h"
 #include "base/seconds_since.h"
 #include "checkpoint/checkpointer.h"
@@ -20,6 +19,7 @@
 #include "device/exact_sum.h"
 #include "engine/engine.h"
 #include "launch/data/batches.h"
+#include "launch/memory/memory_text.h"
 #include "launch/process/process.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
@@ -27,23 +27,12 @@
 #include "launch/telemetry/run_report.h"
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
+#include "launch/train/tier_budget.h"
 #include "launch/train/tokenizer_files.h"
 #include "model/model.h"
 
 namespace zero {
 namespace {
-
-/// Throws zero::Error if the ranks of this host, of `bytes` each, need more than it has.
-void check_room_in_memory(std::int64_t bytes, int ranks) {
-  const auto available = available_memory();
-  const auto needed = static_cast<double>(bytes) * ranks;
-  ZERO_CHECK(
-      !available || needed <= static_cast<double>(*available),
-      "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
-      "available; more ranks or hosts at a higher stage, recompute or a smaller batch take "
-      "less: --plan and run.memory_limit tell what would do",
-      bytes_text(needed), ranks, bytes_text(static_cast<double>(*available)));
-}
 
 /// This rank's plan. Says on what the start of a run spends its time: a minute and more for a large
 /// model.
@@ -54,12 +43,15 @@ MemoryUse planned_memory(const TrainerParts& parts) {
                           ? known->second
                           : plan_memory(parts.config, ranks.rank(), ranks.size(), ranks.backend(),
                                         parts.device.memory());
-  const auto bytes = std::accumulate(planned.ledger.begin(), planned.ledger.end(), std::int64_t{0});
-  if (parts.config.run.device == DeviceKind::cpu) {
-    agree(ranks, parts.device, "memory", [&] { check_room_in_memory(bytes, ranks.local_size()); });
+  const TierNeeds needs{.memory_bytes = sum_of(planned.ledger),
+                        .file_bytes = sum_of(planned.file),
+                        .ranks = ranks.local_size()};
+  for (const std::string& warning :
+       agree_on_tier_budget(parts.config, needs, ranks, parts.device, parts.disk)) {
+    parts.console.line("warning: " + warning);
   }
   parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",
-                                 bytes_text(static_cast<double>(bytes))));
+                                 bytes_text(static_cast<double>(needs.memory_bytes))));
   return planned;
 }
 
@@ -168,6 +160,10 @@ int Trainer::run() {
   const std::string note = training_state_.model().note();
   if (!note.empty()) console_.line(note);
   show_mesh();
+  if (sum_of(planned_.file) > 0) {
+    console_.line(fmt::format("optimizer states are in {} through {}",
+                              config_.engine.tiers.file.folder, files::disk().io_description()));
+  }
   memory_.at(0, "load");
   step_ = resumed_at_ = checkpoints_.resume();
   skipped_in_row_ = checkpoints_.kept().skipped_in_row;
@@ -358,6 +354,7 @@ void Trainer::log_step(const StepReport& report, const StepOptions& options, dou
       {"communication_seconds", communication_seconds_},
       {"communication", traffic_json(report.traffic)}};
   if (of_gpu()) line["submit_seconds"] = submit_seconds_;
+  if (sum_of(planned_.file) > 0) line["tier_seconds"] = report.tier_seconds;
   if (mesh_.size(Axis::replicate) > 1 || mesh_.size(Axis::tensor) > 1) {
     line["communication_by_axis"] = axes_json(report.axes, mesh_.shape());
   }
@@ -389,6 +386,9 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
     text += fmt::format("  exposed communication{} {:.1f} %",
                         cores_are_shared_ ? " and waits for a core" : "",
                         100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
+  }
+  if (report.tier_seconds > 0) {
+    text += fmt::format("  waited for states {:.1f} %", 100.0 * report.tier_seconds / seconds);
   }
   console_.refresh(text);
   const bool due = here == 1 || report.step == config_.run.steps ||

@@ -102,6 +102,8 @@ void Trainer::finish() {
         {"device",
          {{"planned", device_json(memory.planned.device)},
           {"used", device_json(memory.used.device)}}},
+        {"file",
+         {{"planned", listed_json(memory.planned.file)}, {"used", listed_json(memory.used.file)}}},
         {"plan_exact", memory.exact},
         {"model_state_bytes", memory.model_state_bytes},
         {"parameters", training_state_.engine().parameter_count()},

@@ -61,6 +61,7 @@ class Queue final : public files::TransferQueue {
     return start("queue read", file.path(),
                  [&] { return inner_->read(dynamic_cast<Input&>(file).inner(), offset, out); });
   }
+  void flush() override { inner_->flush(); }
   void wait(Ticket ticket) override {
     const Transfer transfer = transfers_.extract(ticket).mapped();
     if (transfer.failure) std::rethrow_exception(transfer.failure);
@@ -112,6 +113,12 @@ std::unique_ptr<files::InputFile> HookedDisk::open_read(const std::string& path)
   return std::make_unique<Input>(*this, files::disk().open_read(hooked("open_read", path)));
 }
 
+files::ScratchFile HookedDisk::create_scratch(const std::string& folder, std::int64_t bytes) {
+  files::ScratchFile file = files::disk().create_scratch(hooked("create_scratch", folder), bytes);
+  return {std::make_unique<Output>(*this, std::move(file.output)),
+          std::make_unique<Input>(*this, std::move(file.input))};
+}
+
 files::PathKind HookedDisk::kind_of(const std::string& path) {
   return files::disk().kind_of(hooked("kind_of", path));
 }
@@ -144,8 +151,9 @@ std::int64_t HookedDisk::free_bytes(const std::string& folder) {
   return files::disk().free_bytes(hooked("free_bytes", folder));
 }
 
-std::unique_ptr<files::TransferQueue> HookedDisk::queue(std::span<std::byte> memory, int depth) {
-  return std::make_unique<Queue>(*this, files::disk().queue(memory, depth));
+std::unique_ptr<files::TransferQueue> HookedDisk::queue(std::span<std::byte> memory,
+                                                        const files::QueueOptions& options) {
+  return std::make_unique<Queue>(*this, files::disk().queue(memory, options));
 }
 
 void Faults::operator()(const std::string& call, const std::string& path) {

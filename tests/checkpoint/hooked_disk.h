@@ -30,6 +30,7 @@ class HookedDisk final : public files::FileSystem {
   std::unique_ptr<files::OutputFile> create(const std::string& path, std::int64_t bytes) override;
   std::unique_ptr<files::OutputFile> open_write(const std::string& path) override;
   std::unique_ptr<files::InputFile> open_read(const std::string& path) override;
+  files::ScratchFile create_scratch(const std::string& folder, std::int64_t bytes) override;
   files::PathKind kind_of(const std::string& path) override;
   bool is_link(const std::string& path) override { return files::disk().is_link(path); }
   std::vector<std::string> list(const std::string& folder) override;
@@ -39,7 +40,8 @@ class HookedDisk final : public files::FileSystem {
   void remove_folder(const std::string& path) override;
   void sync_folder(const std::string& path) override;
   std::int64_t free_bytes(const std::string& folder) override;
-  std::unique_ptr<files::TransferQueue> queue(std::span<std::byte> memory, int depth) override;
+  std::unique_ptr<files::TransferQueue> queue(std::span<std::byte> memory,
+                                              const files::QueueOptions& options) override;
   std::string io_description() override { return files::disk().io_description(); }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -169,35 +170,50 @@ class MemoryFiles::Input final : public files::InputFile {
   std::size_t node_;
 };
 
-/// Transfers at once; what fails, fails at wait().
+/// Transfers at once, or when it is waited for; what fails, fails at wait().
 class MemoryFiles::Queue final : public files::TransferQueue {
  public:
+  explicit Queue(bool late) : late_(late) {}
+  ~Queue() override {
+    for (Transfer& transfer : transfers_) run(transfer);
+  }
+
   Ticket write(files::OutputFile& file, std::int64_t offset,
                std::span<const std::byte> bytes) override {
-    return run([&] { file.write(offset, bytes); });
+    return add([=, &file] { file.write(offset, bytes); });
   }
   Ticket read(files::InputFile& file, std::int64_t offset, std::span<std::byte> out) override {
-    return run([&] { file.read(offset, out); });
+    return add([=, &file] { file.read(offset, out); });
   }
   void wait(Ticket ticket) override {
-    ZERO_CHECK(ticket < errors_.size(), "ticket {} was never given", ticket);
-    const std::string error = std::exchange(errors_[ticket], "waited for twice");
+    ZERO_CHECK(ticket < transfers_.size(), "ticket {} was never given", ticket);
+    run(transfers_[ticket]);
+    const std::string error = std::exchange(transfers_[ticket].error, "waited for twice");
     ZERO_CHECK(error.empty(), "{}", error);
   }
 
  private:
-  template <typename Work>
-  Ticket run(const Work& work) {
-    errors_.emplace_back();
+  struct Transfer {
+    std::function<void()> work;  // none: it is over
+    std::string error;
+  };
+
+  Ticket add(std::function<void()> work) {
+    transfers_.push_back({std::move(work), ""});
+    if (!late_) run(transfers_.back());
+    return transfers_.size() - 1;
+  }
+  static void run(Transfer& transfer) {
+    const std::function<void()> work = std::exchange(transfer.work, nullptr);
     try {
-      work();
+      if (work) work();
     } catch (const Error& error) {
-      errors_.back() = error.what();
+      transfer.error = error.what();
     }
-    return errors_.size() - 1;
   }
 
-  std::vector<std::string> errors_;
+  bool late_;
+  std::vector<Transfer> transfers_;
 };
 
 void MemoryFiles::change(const std::string& path, Change change) {
@@ -253,6 +269,15 @@ std::unique_ptr<files::InputFile> MemoryFiles::open_read(const std::string& path
   const std::size_t node = node_at(path, "open for reading");
   ZERO_CHECK(!tree_.at(node).folder, "{}: is not a regular file", path);
   return std::make_unique<Input>(*this, path, node);
+}
+
+files::ScratchFile MemoryFiles::create_scratch(const std::string& folder, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  folder_at(folder);
+  const std::string path = folder + "/(no name)";
+  const std::size_t node = tree_.size();
+  change(path, {.kind = Change::Kind::resize, .node = node, .offset = bytes});
+  return {std::make_unique<Output>(*this, path, node), std::make_unique<Input>(*this, path, node)};
 }
 
 files::PathKind MemoryFiles::kind_of(const std::string& path) {
@@ -325,8 +350,9 @@ std::int64_t MemoryFiles::free_bytes(const std::string& folder) {
   return free_bytes_;
 }
 
-std::unique_ptr<files::TransferQueue> MemoryFiles::queue(std::span<std::byte>, int) {
-  return std::make_unique<Queue>();
+std::unique_ptr<files::TransferQueue> MemoryFiles::queue(std::span<std::byte> /*memory*/,
+                                                         const files::QueueOptions& /*options*/) {
+  return std::make_unique<Queue>(late_);
 }
 
 std::string MemoryFiles::io_description() { return "memory"; }

@@ -91,11 +91,14 @@ class MemoryFiles final : public files::FileSystem {
   bool failed() const { return failed_; }
   /// Files whose path begins like this cannot be opened for reading; empty: all can be.
   void refuse_reads(const std::string& start) { unreadable_ = start; }
+  /// Transfers of queues happen when they are waited for, and no sooner.
+  void transfer_late() { late_ = true; }
   void set_free_bytes(std::int64_t bytes) { free_bytes_ = bytes; }
 
   std::unique_ptr<files::OutputFile> create(const std::string& path, std::int64_t bytes) override;
   std::unique_ptr<files::OutputFile> open_write(const std::string& path) override;
   std::unique_ptr<files::InputFile> open_read(const std::string& path) override;
+  files::ScratchFile create_scratch(const std::string& folder, std::int64_t bytes) override;
   files::PathKind kind_of(const std::string& path) override;
   bool is_link(const std::string& /*path*/) override { return false; }
   std::vector<std::string> list(const std::string& folder) override;
@@ -105,7 +108,8 @@ class MemoryFiles final : public files::FileSystem {
   void remove_folder(const std::string& path) override;
   void sync_folder(const std::string& path) override;
   std::int64_t free_bytes(const std::string& folder) override;
-  std::unique_ptr<files::TransferQueue> queue(std::span<std::byte> memory, int depth) override;
+  std::unique_ptr<files::TransferQueue> queue(std::span<std::byte> memory,
+                                              const files::QueueOptions& options) override;
   std::string io_description() override;
 
  private:
@@ -124,6 +128,7 @@ class MemoryFiles final : public files::FileSystem {
   std::int64_t calls_until_failure_ = -1;
   bool failed_ = false;
   std::string unreadable_;
+  bool late_ = false;
   std::int64_t free_bytes_ = std::int64_t{1} << 40;
 };
 

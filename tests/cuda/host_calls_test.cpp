@@ -8,7 +8,6 @@
 #include <span>
 
 #include "base/checked_math.h"
-#include "device/host_access.h"
 #include "engine/coded_moments.h"
 #include "tests/cuda/case.h"
 
@@ -63,18 +62,19 @@ TEST(CudaCodedMoments, AreCopiedToPinnedMemoryWithoutBlocking) {
   {
     const auto device = open();
     const auto optimizer = make_optimizer({.moments = MomentFormat::eight_bit}, *device);
-    HostAccess host_access(*device);
-    CodedMoments coded(*device, host_access, *optimizer);
+    StateFile file(*device, {});
+    StateAccess access(*device, file);
+    CodedMoments coded(*device, access, *optimizer);
     const auto take = [&](std::int64_t count, DType dtype) {
       return device->allocate(count, dtype, MemoryClass::optimizer, "moment");
     };
     const Buffer codes = take(kCount, DType::u8);
     const Buffer scales = take(div_ceil(kPhase + kCount, kMomentBlock), DType::fp32);
-    host_access.write(codes.view(), [](std::int64_t begin, const View& piece) {
+    access.write(codes.view(), [](std::int64_t begin, const View& piece) {
       for (std::uint8_t& code : piece.as<std::uint8_t>())
         code = static_cast<std::uint8_t>(begin++ * 37);
     });
-    host_access.write(scales.view(), [](std::int64_t begin, const View& piece) {
+    access.write(scales.view(), [](std::int64_t begin, const View& piece) {
       for (float& scale : piece.as<float>()) scale = 1.0F + 0.01F * static_cast<float>(begin++);
     });
     const CodedMoment moment{1, codes.view(), scales.view(), kPhase};

@@ -8,12 +8,16 @@
 #include <gtest/gtest.h>
 #include <linux/io_uring.h>
 #include <linux/magic.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <span>
 #include <string>
@@ -42,7 +46,7 @@ constexpr std::int64_t kSize = 16 << 20;
 class How : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!open_uring_queue({}, 1).queue) GTEST_SKIP() << open_uring_queue({}, 1).note;
+    if (!open_uring_queue({}, {}).queue) GTEST_SKIP() << open_uring_queue({}, {}).note;
     std::ranges::fill(memory_, std::byte{7});
   }
   ~How() override { cpu::free_memory(memory_.data(), kSize); }
@@ -64,15 +68,17 @@ class How : public ::testing::Test {
 };
 
 TEST_F(How, NamesTheWayOfTheNewestQueue) {
-  const auto queue = disk().queue(memory_, 4);
+  const auto queue = disk().queue(memory_, {.depth = 4});
   EXPECT_THAT(io_description(), StartsWith("io_uring, "));
   EXPECT_THAT(io_description(), HasSubstr("registered"));
   use(*queue);
   EXPECT_THAT(io_description(), HasSubstr(", O_DIRECT for "));
-  const auto without_memory = disk().queue({}, 4);
+  const auto without_memory = disk().queue({}, {.depth = 4});
   EXPECT_THAT(io_description(), ::testing::Not(HasSubstr("registered")));
-  EXPECT_EQ(error_of([&] { disk().queue({}, 0); }),
+  EXPECT_EQ(error_of([&] { disk().queue({}, {.depth = 0}); }),
             "files: a queue of depth 0, expected at least 1");
+  EXPECT_EQ(error_of([&] { disk().queue({}, {.threads = 0}); }),
+            "files: a queue of 0 threads, expected at least 1");
 }
 
 TEST_F(How, WithoutIoUringThreadsWrite) {
@@ -82,7 +88,7 @@ TEST_F(How, WithoutIoUringThreadsWrite) {
            {ENOMEM, "Cannot allocate memory (ulimit -l bounds it before Linux 5.12)"}}) {
     EXPECT_EQ(on_own_thread([&, error = error, reason = reason] {
                 ASSERT_TRUE(refuse({SYS_io_uring_setup, error, 0, 0}));
-                const auto queue = disk().queue(memory_, 4);
+                const auto queue = disk().queue(memory_, {.depth = 4});
                 EXPECT_THAT(io_description(), StartsWith("pwrite: no io_uring: " + reason + ", "));
                 use(*queue);
               }),
@@ -93,13 +99,66 @@ TEST_F(How, WithoutIoUringThreadsWrite) {
 TEST_F(How, WithAnIoUringThatIsTooOldThreadsWrite) {
   EXPECT_EQ(on_own_thread([&] {
               ASSERT_TRUE(refuse({SYS_io_uring_register, EINVAL, 1, IORING_REGISTER_PROBE}));
-              const auto queue = disk().queue(memory_, 4);
+              const auto queue = disk().queue(memory_, {.depth = 4});
               EXPECT_THAT(io_description(),
                           StartsWith("pwrite: no io_uring: the kernel's has no reads and "
                                      "writes (Linux 5.6 has them), "));
               use(*queue);
             }),
             "no error");
+}
+
+/// The number of threads of this process that have the name. A new thread has its maker's.
+int threads_named(const std::string& name) {
+  int count = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(thread.path() / "comm");
+    std::string found;
+    if (std::getline(file, found) && found == name) ++count;
+  }
+  return count;
+}
+
+TEST_F(How, WithoutIoUringAsManyThreadsWriteAsTransfersAndNoMoreThanAsked) {
+  EXPECT_EQ(on_own_thread([&] {
+              ASSERT_TRUE(refuse({SYS_io_uring_setup, EPERM, 0, 0}));
+              for (const auto& [depth, threads, expected] :
+                   std::vector<std::array<int, 3>>{{8, 4, 4}, {8, 6, 6}, {2, 4, 2}, {8, 1, 1}}) {
+                const std::string name = fmt::format("{} by {}", depth, threads);
+                ASSERT_EQ(::prctl(PR_SET_NAME, name.c_str()), 0);
+                const auto queue = disk().queue(memory_, {.depth = depth, .threads = threads});
+                EXPECT_EQ(threads_named(name), 1 + expected);
+                use(*queue);
+              }
+            }),
+            "no error");
+}
+
+TEST_F(How, TransfersHeldBackAreGivenToTheSystemTogether) {
+  std::vector<std::uint64_t> given;
+  const auto answer = [&](const testing::SystemCall& asked) {
+    if (asked.arguments[1] > 0) given.push_back(asked.arguments[1]);
+    return asked.run();
+  };
+  disk().create(scratch_.path("file"), kSize);
+  const auto read = [&](bool one_by_one, const std::vector<std::uint64_t>& expected) {
+    given.clear();
+    const std::string ended = testing::on_supervised_thread(SYS_io_uring_enter, answer, [&] {
+      const auto input = disk().open_read(scratch_.path("file"));
+      const auto queue = disk().queue(memory_, {.depth = 4, .one_by_one = one_by_one});
+      std::vector<TransferQueue::Ticket> tickets;
+      for (const std::size_t begin : {0, 4096, 8192}) {
+        tickets.push_back(queue->read(*input, 0, memory_.subspan(begin, 4096)));
+      }
+      queue->flush();
+      for (const auto ticket : tickets) queue->wait(ticket);
+    });
+    if (ended == testing::kNoSupervision) GTEST_SKIP() << ended;
+    EXPECT_EQ(ended, "no error");
+    EXPECT_EQ(given, expected);
+  };
+  read(true, {1, 1, 1});
+  read(false, {3});
 }
 
 /// The system, on which all files are of this type of file system.
@@ -116,7 +175,7 @@ testing::SystemAnswer of_type(decltype(statfs::f_type) type) {
 TEST_F(How, ThreadsWriteWhereIoUringWouldWriteOneBlockAtATime) {
   const auto write = [&](decltype(statfs::f_type) type, const std::string& expected) {
     const std::string ended = testing::on_supervised_thread(SYS_fstatfs, of_type(type), [&] {
-      const auto queue = disk().queue(memory_, 4);
+      const auto queue = disk().queue(memory_, {.depth = 4});
       EXPECT_THAT(io_description(), StartsWith("io_uring, "));
       use(*queue);
       EXPECT_THAT(io_description(), StartsWith(expected));
@@ -139,7 +198,7 @@ TEST_F(How, AQueueMayHoldFilesOfSeveralFileSystems) {
     for (const char* name : {"0", "1", "2", "3"}) {
       files.push_back(disk().create(scratch_.path(name), 0));
     }
-    const auto queue = disk().queue(memory_, 2);
+    const auto queue = disk().queue(memory_, {.depth = 2});
     std::vector<TransferQueue::Ticket> tickets;
     for (std::size_t i = 0; i < 16; ++i) {
       tickets.push_back(queue->write(*files[i % 4], static_cast<std::int64_t>(i / 4 * 4096),
@@ -161,7 +220,7 @@ TEST_F(How, AQueueMayHoldFilesOfSeveralFileSystems) {
 
 TEST_F(How, ARingThatIsRefusedLaterLeavesTransfersToTheCaller) {
   EXPECT_EQ(on_own_thread([&] {
-              const auto queue = disk().queue(memory_, 4);
+              const auto queue = disk().queue(memory_, {.depth = 4});
               const auto output = disk().create(scratch_.path("file"), kSize);
               const auto before = queue->write(*output, 0, memory_);
               ASSERT_TRUE(refuse({SYS_io_uring_enter, EPERM, 0, 0}));
@@ -169,6 +228,24 @@ TEST_F(How, ARingThatIsRefusedLaterLeavesTransfersToTheCaller) {
               use(*queue);
               const auto bad = queue->write(*output, -1, memory_);
               EXPECT_THAT(error_of([&] { queue->wait(bad); }), HasSubstr("Invalid argument"));
+            }),
+            "no error");
+}
+
+TEST_F(How, TransfersHeldBackFromARingThatIsRefusedAreLeftToTheCaller) {
+  EXPECT_EQ(on_own_thread([&] {
+              const auto output = disk().create(scratch_.path("file"), kSize);
+              {
+                const auto queue = disk().queue(memory_, {.depth = 2, .one_by_one = false});
+                const auto first = queue->write(*output, 0, memory_.first(4096));
+                const auto second = queue->write(*output, 4096, memory_.first(4096));
+                ASSERT_TRUE(refuse({SYS_io_uring_enter, EPERM, 0, 0}));
+                const auto third = queue->write(*output, 8192, memory_.first(4096));
+                for (const auto ticket : {third, first, second}) queue->wait(ticket);
+                queue->write(*output, 12288, memory_.first(4096));
+              }  // ends what is held back
+              EXPECT_EQ(testing::file_bytes(scratch_.path("file")).substr(0, 16385),
+                        std::string(16384, '\7') + std::string(1, '\0'));
             }),
             "no error");
 }
@@ -181,7 +258,7 @@ TEST_F(How, MemoryThatMayNotBeRegisteredIsUsedAllTheSame) {
   ASSERT_EQ(::chmod(scratch_.path().c_str(), 0777), 0);
   EXPECT_EQ(on_own_thread([&] {
               ASSERT_TRUE(give_up_root());
-              const auto queue = disk().queue(memory_, 4);
+              const auto queue = disk().queue(memory_, {.depth = 4});
               EXPECT_THAT(io_description(),
                           HasSubstr("buffers not registered: Cannot allocate memory "
                                     "(ulimit -l bounds them)"));
@@ -196,7 +273,7 @@ TEST_F(How, FilesThatTakeNoDirectTransfersAreUsedThroughTheCacheAndTold) {
            {EINVAL, "Invalid argument"}, {EMFILE, "Too many open files"}}) {
     EXPECT_EQ(on_own_thread([&, error = error, reason = reason] {
                 ASSERT_TRUE(refuse({SYS_openat, error, 2, O_DIRECT}));
-                const auto queue = disk().queue(memory_, 4);
+                const auto queue = disk().queue(memory_, {.depth = 4});
                 use(*queue);
                 EXPECT_THAT(io_description(), HasSubstr(" without O_DIRECT: " + reason + ")"));
               }),

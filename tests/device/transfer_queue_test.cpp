@@ -64,8 +64,11 @@ class Memory {
 struct QueueCase {
   std::string name;
   bool registers = false;
+  bool one_by_one = true;
   /// Null if this system has no such queue.
-  std::function<std::unique_ptr<TransferQueue>(std::span<std::byte> memory, int depth)> open;
+  std::function<std::unique_ptr<TransferQueue>(std::span<std::byte> memory,
+                                               const QueueOptions& options)>
+      open;
 };
 
 class Queues : public ::testing::TestWithParam<QueueCase> {
@@ -74,29 +77,32 @@ class Queues : public ::testing::TestWithParam<QueueCase> {
     if (!open(1)) GTEST_SKIP() << "no " << GetParam().name << " here";
   }
   static std::unique_ptr<TransferQueue> open(int depth, std::span<std::byte> memory = {}) {
-    return GetParam().open(GetParam().registers ? memory : std::span<std::byte>(), depth);
+    return GetParam().open(GetParam().registers ? memory : std::span<std::byte>(),
+                           {.depth = depth, .one_by_one = GetParam().one_by_one});
   }
   std::string path() const { return scratch_.path("file"); }
 
   Scratch scratch_;
 };
 
-const auto kUring = [](std::span<std::byte> memory, int depth) {
-  return open_uring_queue(memory, depth).queue;
+const auto kUring = [](std::span<std::byte> memory, const QueueOptions& options) {
+  return open_uring_queue(memory, options).queue;
 };
-const auto kPwrite = [](std::span<std::byte> /*memory*/, int depth) {
-  return std::make_unique<PwriteQueue>(depth);
+const auto kPwrite = [](std::span<std::byte> /*memory*/, const QueueOptions& options) {
+  return std::make_unique<PwriteQueue>(options);
 };
 
-const auto kDisk = [](std::span<std::byte> memory, int depth) {
-  return disk().queue(memory, depth);
+const auto kDisk = [](std::span<std::byte> memory, const QueueOptions& options) {
+  return disk().queue(memory, options);
 };
 
 INSTANTIATE_TEST_SUITE_P(OfEachKind, Queues,
-                         ::testing::Values(QueueCase{"io_uring", false, kUring},
-                                           QueueCase{"io_uring_registered", true, kUring},
-                                           QueueCase{"pwrite", false, kPwrite},
-                                           QueueCase{"disk", true, kDisk}),
+                         ::testing::Values(QueueCase{"io_uring", false, true, kUring},
+                                           QueueCase{"io_uring_registered", true, true, kUring},
+                                           QueueCase{"io_uring_held_back", true, false, kUring},
+                                           QueueCase{"pwrite", false, true, kPwrite},
+                                           QueueCase{"disk", true, true, kDisk},
+                                           QueueCase{"disk_held_back", true, false, kDisk}),
                          [](const auto& each) { return each.param.name; });
 
 TEST_P(Queues, WriteAndReadAFileInBlocksWithAnUnalignedTail) {

@@ -40,12 +40,12 @@ class States {
       unit.lay_out(shape.shard, 0);
       for (Segment& segment : unit.segments) sharding_->allocate(segment, unit.name);
     }
-    state_.emplace(ModelState::Context{units_, mesh_, *device_, host_access_, coded_, kMoments});
+    state_.emplace(ModelState::Context{units_, mesh_, *device_, access_, coded_, kMoments});
   }
 
   const std::vector<Unit>& units() const { return units_; }
   const ModelState& state() const { return *state_; }
-  HostAccess& host_access() { return host_access_; }
+  HostAccess& host_access() { return access_.memory(); }
 
   /// Gives a state the values first, first + 1, ...
   void fill(std::string_view name, StateKind kind, float first) {
@@ -73,9 +73,10 @@ class States {
   EngineOptions options_;
   std::unique_ptr<Sharding> sharding_;
   std::vector<Unit> units_;
-  HostAccess host_access_{*device_};
+  StateFile file_{*device_, {}};
+  StateAccess access_{*device_, file_};
   std::unique_ptr<Optimizer> optimizer_ = make_optimizer({}, *device_);
-  CodedMoments coded_{*device_, host_access_, *optimizer_};
+  CodedMoments coded_{*device_, access_, *optimizer_};
   std::optional<ModelState> state_;
 };
 

@@ -139,7 +139,10 @@ void run(int world, const Setup& setup, const std::function<void(Trainer&, Commu
         setup.memory == MemorySpace::host
             ? cpu::open()
             : testing::open({.policy = testing::StreamOrder::Policy::lazy, .memory = setup.memory});
-    Trainer trainer(communicator, *device, setup);
+    const auto disk = setup.states_disk ? setup.states_disk(communicator.rank()) : nullptr;
+    Setup own = setup;
+    if (disk) own.engine.tiers.file.disk = disk.get();
+    Trainer trainer(communicator, *device, own);
     body(trainer, communicator);
   });
 }
@@ -166,7 +169,7 @@ std::vector<float> seen(Engine& engine, const View& values) {
 }
 
 std::vector<float> read(Engine& engine, std::string_view name, StateKind kind) {
-  for (const LogicalTensor& tensor : engine.states().held(kind)) {
+  for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
     if (tensor.name != name) continue;
     std::int64_t count = 1;
     for (const std::int64_t dimension : tensor.shape) count *= dimension;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +46,8 @@ struct Setup {
   int accumulation_steps = 1;
   MeshShape mesh{};
   Slicing slicing{};
+  /// The disk of a rank's file of states (EngineOptions::tiers); unset: that of the options.
+  std::function<std::shared_ptr<files::FileSystem>(int rank)> states_disk{};
   MemorySpace memory = MemorySpace::host;  ///< apart: run() opens a test device
 };
 

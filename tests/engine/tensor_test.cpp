@@ -8,7 +8,9 @@
 
 #include "collectives/backends.h"
 #include "tests/engine/pair_model.h"
+#include "tests/engine/small_windows.h"
 #include "tests/engine/toy_run.h"
+#include "tests/scratch.h"
 #include "tests/support/test_device.h"
 
 namespace zero::toy {
@@ -100,6 +102,20 @@ TEST_P(TensorDegree, GivesTheSameBitsWhateverOverlapsAndHowItIsCut) {
                               .seed = seed,
                               .memory = seed == 1 ? MemorySpace::device : MemorySpace::host};
       EXPECT_TRUE(train_pair(run).same_training(expected)) << "seed " << seed;
+    }
+  }
+}
+
+TEST_P(TensorDegree, GivesTheSameBitsWithStatesInAFile) {
+  const testing::Scratch scratch;
+  for (const MomentFormat moments :
+       {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
+    for (const int stage : {0, 3}) {
+      Job run = base(stage, 1, 2);
+      run.engine.optimizer.moments = moments;
+      const Result expected = train_pair(run);
+      run.engine.tiers = testing::small_windows(scratch.path(), 2);
+      EXPECT_EQ(train_pair(run), expected) << name_of(moments) << ", stage " << stage;
     }
   }
 }

@@ -39,7 +39,10 @@ void with_engine(const Job& run, const std::function<void(Engine&, Model&, Commu
     if (order) order->seed = order->seed * 1000 + static_cast<std::uint64_t>(communicator.rank());
     const std::unique_ptr<Device> device = order ? testing::open(*order) : cpu::open();
     Mesh mesh(communicator, run.mesh);
-    Engine engine(mesh, *device, run.engine);
+    EngineOptions options = run.engine;
+    const auto disk = run.states_disk ? run.states_disk(communicator.rank()) : nullptr;
+    if (disk) options.tiers.file.disk = disk.get();
+    Engine engine(mesh, *device, options);
     Model model(engine, run.shape);
     EngineParts::of(engine).waits().skip(run.skipped);
     engine.seal({.order = model.order(), .accumulation_steps = run.accumulation_steps});

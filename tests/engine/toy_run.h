@@ -25,6 +25,8 @@ struct Job {
   Shape shape{};
   std::optional<testing::StreamOrder> order{};  ///< unset: the CPU device
   std::optional<WaitSite> skipped{};            ///< a wait left out
+  /// The disk of a rank's file of states (EngineOptions::tiers); unset: that of the options.
+  std::function<std::shared_ptr<files::FileSystem>(int rank)> states_disk{};
   int read_rounds = 0;  ///< above 0: a reader copies the states during each step, in as many rounds
 };
 

@@ -14,12 +14,14 @@ inline constexpr std::array kWaitSites = {
     WaitSite::gather_before_use,     WaitSite::publish_before_use,
     WaitSite::release_before_gather, WaitSite::gradient_before_reduce,
     WaitSite::reduce_before_rewrite, WaitSite::update_before_gather,
-    WaitSite::norm_before_update,    WaitSite::read_before_update};
+    WaitSite::norm_before_update,    WaitSite::read_before_update,
+    WaitSite::states_before_update,  WaitSite::update_before_write};
 inline std::string_view name_of(WaitSite site) {
   static constexpr std::array<std::string_view, kWaitSites.size()> kNames = {
       "gather_before_use",      "publish_before_use",    "release_before_gather",
       "gradient_before_reduce", "reduce_before_rewrite", "update_before_gather",
-      "norm_before_update",     "read_before_update"};
+      "norm_before_update",     "read_before_update",    "states_before_update",
+      "update_before_write"};
   return kNames.at(static_cast<std::size_t>(site));
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "tests/engine/small_windows.h"
 #include "tests/engine/toy_run.h"
 #include "tests/engine/wait_sites.h"
 #include "tests/support/test_device.h"
@@ -29,6 +30,10 @@ std::vector<Job> runs() {
   all.back().engine.limits.persistence_threshold = 30;  // small parameters stay whole
   all.push_back(all.back());
   all.back().read_rounds = 5;
+  all.push_back({.world = 2, .engine = options(3, DType::bf16), .steps = 2});
+  all.back().shape = {.layers = 1, .width = 136, .vocabulary = 13, .rows = 2};  // several windows
+  all.back().engine.tiers = testing::small_windows(testing::kLateFolder, 2);
+  all.back().states_disk = testing::late_disk;
   return all;
 }
 

@@ -34,6 +34,7 @@ TrainingQuestion question_of(Draw& draw) {
                      80'000'000'000, 64 * draw.number(1, 8));
   drawn.machine.kind = draw.one_of<DeviceKind>({DeviceKind::cpu, DeviceKind::cuda});
   drawn.axes.accumulations = {1, 2, 4, 5};
+  if (drawn.machine.kind == DeviceKind::cpu) drawn.axes.optimizers = {Tier::device, Tier::file};
   return drawn;
 }
 
@@ -59,6 +60,7 @@ TEST(ClosedForms, AreWithinAPercentOfTheEnginesPlans) {
     for (std::size_t c = 0; c < worst.size(); ++c) {
       worst[c] = std::max(worst[c], std::abs(closed.ledger[c] - plan.memory.ledger[c]));
     }
+    EXPECT_EQ(closed.file, plan.memory.file);
     const StepWork work = forms.work(candidate);
     for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
       EXPECT_LE(off(work.along(axis), static_cast<double>(plan.traffic.of(axis).total())), 0.01)

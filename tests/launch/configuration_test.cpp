@@ -211,10 +211,9 @@ TEST(Configuration, KeysThatWouldChangeResultsAreRefusedWithTheReason) {
   EXPECT_THAT(refusal(R"("fp16": {"fp16_master_weights_and_grads": true})"),
               AllOf(HasSubstr("fp16.fp16_master_weights_and_grads = true is not offered"),
                     HasSubstr("master values are fp32")));
-  EXPECT_THAT(
-      refusal(R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})"),
-      AllOf(HasSubstr("zero_optimization.offload_optimizer.device = \"cpu\" is not offered"),
-            HasSubstr("or leave it out: --set zero_optimization.offload_optimizer=null")));
+  EXPECT_THAT(refusal(R"("aio": {"use_gds": true})"),
+              AllOf(HasSubstr("aio.use_gds = true is not offered: files are read into host memory"),
+                    HasSubstr("or leave it out: --set aio.use_gds=null")));
   EXPECT_EQ(
       refusal(
           R"("zero_optimization": {"offload_optimizer": null, "offload_param": {"device": "none"}})"),

@@ -27,6 +27,7 @@ TrainingQuestion drawn_question(Draw& draw, const std::string& data) {
   question.axes.micros = {1, 2, 3};
   question.axes.accumulations = {1, 2, 3, 4};
   question.axes.computes = {DType::fp32, DType::bf16, DType::fp16};
+  question.axes.optimizers = {Tier::device, Tier::file};
   return question;
 }
 
@@ -67,6 +68,20 @@ std::vector<std::string> drawn_foreign_keys(Draw& draw, const TinyRun& run, int 
   return {key};
 }
 
+/// Keys of states in a file, which the closed forms know too.
+void add_file_keys(Draw& draw, const TinyRun& run, std::vector<std::string>& keys) {
+  const std::string offload = "zero_optimization.offload_optimizer.";
+  keys.push_back(offload + "nvme_path=" + run.folder().path());
+  if (draw.once_in(2)) keys.push_back(fmt::format("{}buffer_count={}", offload, draw.number(1, 6)));
+  if (draw.once_in(2)) {
+    keys.push_back(fmt::format("{}buffer_size={}", offload, draw.number(4096, 20'000)));
+  }
+  if (draw.once_in(3)) keys.push_back(fmt::format("aio.block_size={}", 4096 * draw.number(1, 64)));
+  for (const char* const key : {"pipeline_read", "pipeline_write"}) {
+    if (draw.once_in(3)) keys.push_back(offload + key + "=false");
+  }
+}
+
 std::int64_t sum_of(const BytesByClass& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
@@ -82,6 +97,7 @@ TEST(DrawnTraining, TakesTheBytesOfEveryPlan) {
     const TrainingQuestion question = drawn_question(draw, data);
     const Candidate candidate = draw.one_of(candidates(question));
     std::vector<std::string> keys = drawn_keys(draw, run);
+    if (candidate.optimizer == Tier::file) add_file_keys(draw, run, keys);
     const std::vector<std::string> foreign = drawn_foreign_keys(draw, run, candidate.stage);
     keys.insert(keys.end(), foreign.begin(), foreign.end());
     const auto file = written_configuration(question, candidate);
@@ -103,6 +119,7 @@ TEST(DrawnTraining, TakesTheBytesOfEveryPlan) {
       EXPECT_EQ(plan.memory.ledger[static_cast<std::size_t>(c)], last["memory"][name]["peak"])
           << name;
     }
+    EXPECT_EQ(last["file"]["used"], plan.json()["file"]);
 
     if (!foreign.empty()) continue;
     ClosedForms forms(config, question.machine);

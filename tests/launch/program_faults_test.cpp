@@ -42,6 +42,20 @@ TEST(Program, AKilledRankEndsTheJob) {
   EXPECT_NE(outcome.status, 124) << "the job hung";
 }
 
+// Files of states have no names.
+TEST(Program, AKilledRankLeavesNoFileOfStates) {
+  const TinyRun run;
+  const Scratch nvme;
+  const Outcome outcome =
+      disturbed(run, kJob + "-np 2 " + kTrain, "kill -KILL $(pgrep -P $job | tail -1)",
+                "--set zero_optimization.offload_optimizer.device=nvme "
+                "zero_optimization.offload_optimizer.nvme_path=" +
+                    nvme.path());
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.status, 124) << "the job hung";
+  EXPECT_TRUE(nvme.names().empty());
+}
+
 TEST(Program, AStoppedRankIsNamedAndEndsTheJob) {
   const TinyRun run;
   const Outcome outcome =

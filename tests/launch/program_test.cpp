@@ -172,6 +172,25 @@ TEST(Program, TrainsOnAMesh) {
                               HasSubstr("as planned, to the byte")));
 }
 
+TEST(Program, TrainsWithStatesOnNvme) {
+  const TinyRun run;
+  EXPECT_EQ(job(run, 2, "").status, 0);
+  const auto hash = run.log().back()["state_hash"];
+  const std::string nvme =
+      " --set zero_optimization.offload_optimizer.device=nvme "
+      "zero_optimization.offload_optimizer.nvme_path=" +
+      run.folder().path();
+  const Outcome plan = alone(run, "--plan --world 2" + nvme);
+  EXPECT_EQ(plan.status, 0) << plan.errors;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("optimizer states are in a file of each rank in "),
+                              HasSubstr("in files, beside memory")));
+  const Outcome outcome = job(run, 2, nvme);
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("as planned, to the byte"),
+                                 HasSubstr("optimizer states are in " + run.folder().path())));
+  EXPECT_EQ(run.log().back()["state_hash"], hash);
+}
+
 struct Mistake {
   const char* name;
   const char* arguments;  // FOLDER stands for the run's folder
@@ -231,6 +250,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "run.init: .*: found neither model.safetensors nor"},
         Mistake{"WeightsIntoADevice", "--set run.save_weights=/dev/null",
                 "run.save_weights: /dev/null: is there already and is not a regular file"},
+        Mistake{"MissingFolderOfStates",
+                "--set zero_optimization.offload_optimizer.device=nvme "
+                "zero_optimization.offload_optimizer.nvme_path=FOLDER/none",
+                "offload_optimizer.nvme_path: .*none is no folder; give a folder, on a local disk"},
         Mistake{"LyingWeights", "--set run.init=FOLDER/lying.safetensors", "lying.safetensors"},
         Mistake{"NotANumber",
                 "--set optimizer.type=SGD --set optimizer.params.lr=1e6 --set gradient_clipping=0",

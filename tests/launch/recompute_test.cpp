@@ -99,8 +99,6 @@ TEST(RecomputeKeys, ThatContradictEachOtherAreNamedTogether) {
   EXPECT_THAT(refusal({"recompute=selective", "tensors=[\"middle\"]"}),
               HasSubstr("tensors: found \"middle\", expected some of \"qkv\", \"attended\""));
   EXPECT_THAT(refusal({"recompute=some"}), HasSubstr("expected one of \"none\", \"full\""));
-  EXPECT_THAT(refusal({"cpu_checkpointing=true"}),
-              HasSubstr("activations stay in the memory of the device"));
   for (const char* text :
        {"\"8\"", "\"8gb\"", "\"1.2.3GiB\"", "0", "-1", "true", "\"0.1B\"", "\"GiB\"", "1e30"}) {
     EXPECT_THAT(refusal({fmt::format("run.memory_limit={}", text)}),

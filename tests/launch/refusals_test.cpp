@@ -128,12 +128,13 @@ TEST(Configuration, AnswersToAOneCycleDoNotContradictOneAnother) {
 }
 
 TEST(Configuration, KeysWithDotsAreAnswered) {
-  EXPECT_EQ("no error",
-            after_answer(R"("zero_optimization.offload_param.device": "cpu",
+  EXPECT_EQ(
+      "no error",
+      after_answer(R"("zero_optimization.zero_quantized_weights": true,
                                 "comms_logger.prof_all": 1, "amp.enabled": true,
                                 "optimizer.type": "Lamb", "optimizer.params.max_coeff": 1)",
-                         "optimizer.type=AdamW optimizer.params.max_coeff=null amp=null "
-                         "comms_logger.prof_all=true zero_optimization.offload_param=null"));
+                   "optimizer.type=AdamW optimizer.params.max_coeff=null amp=null "
+                   "comms_logger.prof_all=true zero_optimization.zero_quantized_weights=null"));
   EXPECT_EQ("no error",
             after_answer(R"("scheduler.type": "OneCycle", "scheduler.params.cycle_max_lr": 1)",
                          "scheduler.params=null scheduler.type=linear "

@@ -149,6 +149,13 @@ TEST(Simulation, NeedsTheFiguresOfItsMachine) {
   EXPECT_THAT(refusal(8), HasSubstr("c.json: kind is \"gpu\", and run.device \"cpu\""));
 }
 
+TEST(Simulation, HasNoDiskForStates) {
+  const std::vector<std::string> nvme{"zero_optimization.offload_optimizer.device=nvme",
+                                      "zero_optimization.offload_optimizer.nvme_path=/fast"};
+  EXPECT_THAT(error_of([&] { simulate(config_of(3, 8, nvme), cluster(1)); }),
+              HasSubstr("offload_optimizer.device is \"nvme\", but no disk is simulated"));
+}
+
 TEST(ClusterFile, RefusesBadKeysOfSimulations) {
   const auto refusal = [](const std::string& more) {
     return error_of([&] { cluster(2, "40GB/s", more); });

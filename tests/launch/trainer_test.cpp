@@ -298,5 +298,35 @@ TEST(Plan, IsWhatARunUses) {
               AllOf(HasSubstr("forward embedding"), Not(HasSubstr("--schedule"))));
 }
 
+TEST(Plan, ListsFilesBesideMemoryAndComparesThem) {
+  const auto device = planning::open();
+  const Buffer memory = device->allocate(512, DType::fp32, MemoryClass::parameters, "weights");
+  Plan plan;
+  plan.memory = MemoryUse::of(*device);
+  EXPECT_EQ(plan.json()["file"], Json::object());
+  EXPECT_THAT(plan.text(), Not(HasSubstr("in files")));
+  const MemoryUse without = plan.memory;
+  const Buffer states = device->name_file_range(5000, MemoryClass::optimizer, "states");
+  plan.memory = MemoryUse::of(*device);
+  EXPECT_EQ(plan.memory.larger(without), plan.memory);
+  EXPECT_EQ(without.larger(plan.memory), plan.memory);
+  EXPECT_EQ(plan.json()["file"], (Json{{"optimizer", 8192}}));
+  EXPECT_THAT(plan.text(), HasSubstr("\n  sum                2.00 KiB             2048 bytes\n"
+                                     "\nin files, beside memory\n"
+                                     "  optimizer          8.00 KiB             8192 bytes\n"));
+  local::run(2, [&](Communicator& world) {
+    const auto own = cpu::open();
+    const MemoryReport same = merge_memory(world, *own, plan.memory, plan.memory);
+    EXPECT_TRUE(same.exact);
+    EXPECT_EQ(same.used, plan.memory);
+    EXPECT_THAT(same.table(), HasSubstr("  sum                2.00 KiB     2.00 KiB\n"
+                                        "  in files, beside memory\n"
+                                        "  optimizer          8.00 KiB     8.00 KiB\n"));
+    const MemoryUse& used = world.rank() == 1 ? without : plan.memory;
+    EXPECT_FALSE(merge_memory(world, *own, plan.memory, used).exact);
+    EXPECT_THAT(merge_memory(world, *own, without, without).table(), Not(HasSubstr("in files")));
+  });
+}
+
 }  // namespace
 }  // namespace zero::testing

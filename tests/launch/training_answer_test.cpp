@@ -198,6 +198,47 @@ TEST(TrainingAnswers, TellTheirSteps) {
   EXPECT_THAT(steps, ::testing::Contains("planning row 1 of 1"));
 }
 
+// 124M parameters: 1.5 GB of optimizer states, 0.5 of parameters and gradients.
+TEST(TrainingAnswers, OfferFilesForTheStatesOfCpus) {
+  TrainingQuestion question = question_about("gpt2-124m", 1, 1, 1'500'000'000, 64);
+  question.axes.micros = {1};
+  question.axes.recomputes = {{}};
+  question.axes.moments = {MomentFormat::fp32};
+  question.axes.computes = {DType::bf16};
+  question.axes.optimizers = {Tier::file};
+  EXPECT_THAT(error_of([&] { candidates(question); }),
+              HasSubstr("optimizer states of a GPU stay in its memory; give --offload none"));
+  question.machine.kind = DeviceKind::cpu;
+  question.axes.optimizers = {Tier::device};
+  EXPECT_THAT(answer_training(question, 1).shortfall,
+              ::testing::Contains(HasSubstr("optimizer states in files help: --offload nvme")));
+  question.axes.optimizers = {Tier::device, Tier::file};
+  const TrainingAnswer answer = answer_training(question, 1);
+  ASSERT_EQ(answer.rows.size(), 1U);
+  const Candidate& best = answer.rows.front().row.candidate;
+  EXPECT_EQ(best.optimizer, Tier::file);
+  EXPECT_THAT(text_of(answer),
+              HasSubstr("row 1: optimizer states are in a rank's file of 1.49 GB"));
+  const auto row = json_of(answer)["rows"][0];
+  EXPECT_EQ(row["offload_optimizer"], "nvme");
+  EXPECT_GE(row["file"]["optimizer"].get<std::int64_t>(), 12 * question.model.parameter_count());
+  EXPECT_EQ(row["memory"]["optimizer"], 0);
+  const auto written = written_configuration(question, best)["zero_optimization"];
+  EXPECT_EQ(written["offload_optimizer"]["device"], "nvme");
+  EXPECT_EQ(written["offload_optimizer"]["nvme_path"], kFolderToName);
+}
+
+// States in memory cost nothing, so they stand first where they fit.
+TEST(Ranking, TakesFilesLast) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 1, 4'000'000'000, 64);
+  question.machine.kind = DeviceKind::cpu;
+  question.axes.optimizers = {Tier::file, Tier::device};
+  const Ranking ranking = ranking_of(question);
+  EXPECT_EQ(ranking.fitting.front().candidate.optimizer, Tier::device);
+  EXPECT_TRUE(std::ranges::any_of(
+      ranking.fitting, [](const Ranked& each) { return each.candidate.optimizer == Tier::file; }));
+}
+
 TEST(TrainingAnswers, SayWhatIsShortAndWhatWouldHelp) {
   // Tokens enough for shorter sequences, which are tried on this one GPU: it has no sharded stage.
   TrainingQuestion question = question_about(kSmallModel, 1, 1, 40'000'000, 256);

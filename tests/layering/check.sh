@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "${1:?usage: check.sh ROOT}"
 
-rooms=(base files device partition architecture collectives ops weights text inference optim engine model checkpoint launch)
+rooms=(base files device tiers partition architecture collectives ops weights text inference optim engine model checkpoint launch)
 others=(bench cmake examples tests .ci)
 
 # What each room may include beside itself.
@@ -19,18 +19,19 @@ declare -A below=(
   [base]=""
   [files]="base"
   [device]="base"
+  [tiers]="base files device"
   [partition]="base device"
   [architecture]="base partition"
   [collectives]="base files device"
   [ops]="base device architecture"
   [weights]="base files device partition architecture ops"
   [text]="base files architecture weights"
-  [inference]="base files device partition architecture collectives ops weights"
+  [inference]="base files device tiers partition architecture collectives ops weights"
   [optim]="base device partition"
-  [engine]="base files device partition collectives optim"
+  [engine]="base files device tiers partition collectives optim"
   [model]="base device partition architecture collectives ops engine"
-  [checkpoint]="base files device partition architecture collectives weights engine"
-  [launch]="base files device partition architecture collectives ops weights text inference optim engine model checkpoint"
+  [checkpoint]="base files device tiers partition architecture collectives weights engine"
+  [launch]="base files device tiers partition architecture collectives ops weights text inference optim engine model checkpoint"
 )
 # The engine as custom trainers and the built-in models see it.
 engine_public="engine/engine.h engine/engine_options.h engine/engine_states.h engine/lease.h engine/schedule.h engine/step_report.h"

@@ -1,0 +1,240 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "bench/section.h"
+#include "bench/synthetic_model.h"
+#include "bench/timing.h"
+#include "collectives/backends.h"
+#include "engine/engine.h"
+
+namespace zero::bench {
+namespace {
+
+constexpr std::int64_t kUnitParameters = std::int64_t{1} << 23;  // parameters
+constexpr std::int64_t kStateBytes = 12;  // bytes of a parameter's fp32 master and moments
+constexpr double kToGiga = 1e-9;
+
+/// A program that does nothing else on the same disk: a thread for each request in flight, which
+/// moves one block at a time past the page cache.
+class RawDisk {
+ public:
+  enum class Pass : std::uint8_t {
+    read,
+    write,
+    update,  ///< each block is read, then written
+  };
+
+  RawDisk(const TierFileOptions& options, std::int64_t bytes)
+      : options_(options), blocks_(std::max<std::int64_t>(bytes / options.block_bytes, 1)) {
+    const std::string path = fmt::format("{}/zero_bench.{}", options.folder, ::getpid());
+    file_ =
+        Descriptor(::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_DIRECT | O_CLOEXEC, 0600));
+    check(file_.get() >= 0 ? 0 : errno);
+    ::unlink(path.c_str());
+    for (int i = 0; i < options.queue.depth; ++i) {
+      const auto length = static_cast<std::size_t>(options.block_bytes);
+      memory_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(TierFile::kBlock, length)));
+      ZERO_CHECK(memory_.back() != nullptr, "no memory for {} bytes", length);
+      std::fill_n(memory_.back().get(), length, std::byte{0x5a});
+    }
+  }
+
+  /// Bytes a second, read and written together.
+  double rate(Pass pass) {
+    next_ = 0;
+    error_ = 0;
+    const double seconds = seconds_of([&] {
+      std::vector<std::jthread> threads;
+      for (const Memory& memory : memory_) {
+        threads.emplace_back([this, pass, block = memory.get()] { move(pass, block); });
+      }
+    });
+    check(error_);
+    return static_cast<double>(blocks_ * options_.block_bytes * (pass == Pass::update ? 2 : 1)) /
+           seconds;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Memory = std::unique_ptr<std::byte, Free>;
+
+  void move(Pass pass, std::byte* block) {
+    const auto length = static_cast<std::size_t>(options_.block_bytes);
+    const auto whole = static_cast<ssize_t>(length);
+    for (std::int64_t i = next_++; i < blocks_ && error_ == 0; i = next_++) {
+      const std::int64_t at = i * options_.block_bytes;
+      const bool good = (pass == Pass::write || ::pread(file_.get(), block, length, at) == whole) &&
+                        (pass == Pass::read || ::pwrite(file_.get(), block, length, at) == whole);
+      if (!good) error_ = errno == 0 ? EIO : errno;
+    }
+  }
+  void check(int error) const {
+    ZERO_CHECK(error == 0,
+               "{}: cannot be read and written past the page cache: {}; give "
+               "--tier-folder",
+               options_.folder, std::generic_category().message(error));
+  }
+
+  TierFileOptions options_;
+  std::int64_t blocks_;
+  Descriptor file_{-1};
+  std::vector<Memory> memory_;  // a block of each thread
+  std::atomic<std::int64_t> next_{0};
+  std::atomic<int> error_{0};
+};
+
+/// An engine of one rank with bf16 parameters that takes its leases without computing.
+class UpdateRuns {
+ public:
+  UpdateRuns(int threads, std::int64_t units, const TierOptions& tiers)
+      : communicator_(local::single()),
+        device_(cpu::open({.threads = threads})),
+        engine_(*communicator_, *device_, options(tiers)) {
+    for (std::int64_t i = 0; i < units; ++i) {
+      units_.push_back(engine_.add_unit(fmt::format("h.{}", i), {{"weight", {kUnitParameters}}}));
+    }
+    engine_.seal();
+  }
+
+  std::int64_t elements() const { return engine_.parameter_count(); }
+  /// Bytes of states that an update reads and writes, a second. Up to the last write.
+  double rate() {
+    for (const UnitId unit : units_) static_cast<void>(engine_.forward(unit));
+    for (std::size_t i = units_.size(); i-- > 0;) static_cast<void>(engine_.backward(units_[i]));
+    device_->communication().synchronize();
+    const double seconds = seconds_of([&] {
+      static_cast<void>(engine_.step({.learning_rate = 1e-4}));
+      device_->transfer().synchronize();
+    });
+    return 2 * static_cast<double>(kStateBytes * elements()) / seconds;
+  }
+
+ private:
+  static EngineOptions options(const TierOptions& tiers) {
+    EngineOptions options = measured_options(0);
+    options.tiers = tiers;
+    return options;
+  }
+
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Device> device_;
+  Engine engine_;
+  std::vector<UnitId> units_;
+};
+
+/// Updates of states on NVMe beside a plain program on the same disk, and beside memory.
+class Tiers final : public Section {
+ public:
+  Tiers() {
+    tiers_.optimizer = Tier::file;
+    tiers_.file.folder = ".";
+    tiers_.file.queue.one_by_one = false;
+  }
+  std::string name() const override { return "tiers"; }
+  std::string summary() const override {
+    return "updates of optimizer states on NVMe beside the disk's own rate and memory's";
+  }
+  void add_options(CLI::App& command) override {
+    command.add_option("--tier-folder", tiers_.file.folder, "of the file, for the time of the run")
+        ->capture_default_str();
+    command.add_option("--tier-parameters", millions_, "in 2^20, of units of 2^23")
+        ->capture_default_str()
+        ->check(CLI::Range(8, 1 << 20));
+    command.add_option("--tier-block", tiers_.file.block_bytes, "aio.block_size")
+        ->capture_default_str()
+        ->check(CLI::Range(TierFile::kBlock, std::int64_t{1} << 30));
+    command.add_option("--tier-depth", tiers_.file.queue.depth, "aio.queue_depth")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 4096));
+    command.add_option("--tier-buffers", tiers_.windows.buffers, "offload_optimizer.buffer_count")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1024));
+    command
+        .add_option("--tier-window", tiers_.windows.buffer_elements,
+                    "offload_optimizer.buffer_size")
+        ->capture_default_str()
+        ->check(CLI::Range(StateWindowOptions::kGrain, std::int64_t{1} << 40));
+  }
+
+  void run(Context& context) override {
+    context.alone([&] { measure(context.threads(), context.report()); });
+  }
+
+ private:
+  /// The slower of what disk and memory would allow an update, in each turn.
+  struct Paces {
+    std::vector<double> disk, memory, slower;
+    void add(double of_disk, double of_memory) {
+      disk.push_back(of_disk);
+      memory.push_back(of_memory);
+      slower.push_back(std::min(of_disk, of_memory));
+    }
+  };
+
+  void measure(int threads, Report& report) const {
+    const std::int64_t units = millions_ * (std::int64_t{1} << 20) / kUnitParameters;
+    UpdateRuns in_memory(threads, units, {});
+    UpdateRuns in_file(threads, units, tiers_);
+    const std::int64_t bytes = kStateBytes * in_file.elements();
+    RawDisk disk(tiers_.file, bytes);
+    disk.rate(RawDisk::Pass::write);  // the first writes of a file also find its blocks
+    in_file.rate();
+    in_memory.rate();
+    std::vector<double> reads, writes;
+    Paces limits;
+    Turns turns;
+    for (int round = 0; round <= kRounds; ++round) {
+      limits.add(disk.rate(RawDisk::Pass::update), in_memory.rate());
+      if (round == kRounds) break;
+      turns.values.push_back(in_file.rate());
+      reads.push_back(disk.rate(RawDisk::Pass::read));
+      writes.push_back(disk.rate(RawDisk::Pass::write));
+    }
+    turns.limits = limits.slower;
+    const auto add = [&](const std::string& what, const std::vector<double>& rates,
+                         std::int64_t moved, double limit = 0) {
+      report.add({.section = name(),
+                  .name = what,
+                  .bytes = moved,
+                  .value = kToGiga * median_rate(rates),
+                  .best = kToGiga * std::ranges::max(rates),
+                  .unit = "GB/s",
+                  .limit = kToGiga * limit});
+    };
+    add("disk, plain reads", reads, bytes);
+    add("disk, plain writes", writes, bytes);
+    add("disk, blocks read, then written", limits.disk, 2 * bytes);
+    add("update, states in memory", limits.memory, 2 * bytes);
+    add("update, states on NVMe", turns.values, 2 * bytes, median_rate(limits.slower));
+    report.note(fmt::format(
+        "tiers: turn by turn the update on NVMe has {:.0f} % of the slower of disk and memory; {}",
+        100 * turns.share(), files::disk().io_description()));
+  }
+
+  TierOptions tiers_;
+  std::int64_t millions_ = 64;
+};
+
+}  // namespace
+
+std::unique_ptr<Section> tiers_section() { return std::make_unique<Tiers>(); }
+
+}  // namespace zero::bench

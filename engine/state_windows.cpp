@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/state_windows.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked_math.h"
+
+namespace zero {
+namespace {
+
+/// Masters first, as StateFields counts.
+std::array<View, 3> fields_of(const Segment& segment) {
+  return {segment.master, segment.moments[0], segment.moments[1]};
+}
+
+std::size_t fields_in(StateFields fields) {
+  return fields == StateFields::all ? 3 : fields == StateFields::masters ? 1 : 0;
+}
+
+bool in_file(const Segment& segment, const StateFile& file) {
+  return std::ranges::any_of(fields_of(segment),
+                             [&](const View& field) { return file.holds(field); });
+}
+
+}  // namespace
+
+std::vector<StatePiece> cut_states(std::span<const Unit> units, std::span<const int> order,
+                                   const StateFile& file, std::int64_t most) {
+  const std::int64_t window = most / StateWindowOptions::kGrain * StateWindowOptions::kGrain;
+  std::vector<StatePiece> pieces;
+  for (const int unit : order) {
+    const Segment* segment = units[static_cast<std::size_t>(unit)].trainable();
+    if (segment == nullptr) continue;
+    const bool filed = in_file(*segment, file);
+    const std::int64_t all = segment->own.count();
+    const std::int64_t length = filed ? window : all;
+    for (std::int64_t begin = 0; begin < all; begin += length)
+      pieces.push_back({unit, {begin, std::min(length, all - begin)}, filed});
+  }
+  return pieces;
+}
+
+StateWindows::StateWindows(Device& device, const Waits& waits, std::span<const Unit> units,
+                           std::span<const int> order, StateFile& file,
+                           const StateWindowOptions& options)
+    : device_(device),
+      waits_(waits),
+      units_(units),
+      file_(file),
+      options_(options),
+      pieces_(cut_states(units, order, file, options.buffer_elements)) {
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    if (pieces_[i].in_file) filed_.push_back(i);
+  }
+  lay_out(options.buffers);
+  at_ = pieces_.size();
+}
+
+/// The fields of a slot have room for those of every piece, in whole blocks.
+void StateWindows::lay_out(int buffers) {
+  std::array<std::int64_t, kFields> room{};
+  for (std::size_t number = 0; number < filed_.size(); ++number) {
+    const std::array<View, kFields> fields = fields_of(segment_of(filed(number)));
+    for (std::size_t i = 0; i < kFields; ++i) {
+      if (!file_.holds(fields[i])) continue;
+      const std::int64_t bytes = filed(number).range.count * size_of(fields[i].dtype());
+      room[i] = std::max(room[i], round_up(bytes, TierFile::kBlock));
+    }
+  }
+  for (std::size_t i = 0; i < kFields; ++i) offsets_[i + 1] = offsets_[i] + room[i];
+  slot_bytes_ = offsets_[kFields];
+  slots_.resize(std::min(static_cast<std::size_t>(buffers), filed_.size()));
+}
+
+/// A state of a piece in the file: in its window, or in memory if it lives there.
+View StateWindows::field(std::size_t number, std::size_t index) const {
+  const StatePiece& piece = filed(number);
+  const View whole = fields_of(segment_of(piece))[index];
+  if (!file_.holds(whole))
+    return whole.empty() ? whole : whole.slice(piece.range.begin, piece.range.count);
+  const auto slot = static_cast<std::int64_t>(number % slots_.size());
+  return file_.ring()
+      .slice(slot * slot_bytes_ + offsets_[index], offsets_[index + 1] - offsets_[index])
+      .reinterpret(whole.dtype(), piece.range.count);
+}
+
+/// Starts to move fields of a piece between the file and its window.
+void StateWindows::start(std::size_t number, StateFields fields, bool write) {
+  const StatePiece& piece = filed(number);
+  const std::array<View, kFields> wholes = fields_of(segment_of(piece));
+  TierFile& file = file_.transfers();
+  for (std::size_t i = 0; i < fields_in(fields); ++i) {
+    if (!file_.holds(wholes[i])) continue;
+    const View there = wholes[i].slice(piece.range.begin, piece.range.count);
+    const View window = field(number, i);
+    slot(number).moving.push_back(write ? file.start_write(window, there)
+                                        : file.start_read(there, window));
+  }
+}
+
+void StateWindows::finish(std::size_t number) {
+  for (const TierFile::Ticket ticket : std::exchange(slot(number).moving, {}))
+    file_.transfers().finish(ticket);
+}
+
+/// Starts the reads for which windows are free.
+void StateWindows::read_ahead() {
+  const std::size_t ahead = options_.pipeline_read ? filed_.size() : number_ + 1;
+  const std::size_t end = std::min({ahead, written_ + slots_.size(), filed_.size()});
+  for (; read_ < end; ++read_) start(read_, pass_.read, false);
+}
+
+void StateWindows::begin(const Pass& pass) {
+  pass_ = pass;
+  at_ = number_ = read_ = written_ = 0;
+  if (filed_.empty()) return;
+  read_ahead();
+  finish(0);
+  ready_ = device_.transfer().record();
+}
+
+PieceStates StateWindows::next() {
+  const StatePiece& piece = pieces_[at_];
+  const Segment& segment = segment_of(piece);
+  const FlatRange& range = piece.range;
+  std::array<View, kFields> fields = fields_of(segment);
+  if (piece.in_file) {
+    const double before = device_.compute().waited_seconds();
+    waits_.wait(device_.compute(), ready_, WaitSite::states_before_update);
+    waited_ += device_.compute().waited_seconds() - before;
+    const bool begins_anew = pass_.read == StateFields::none && file_.holds(segment.master);
+    for (std::size_t i = 0; i < kFields; ++i) fields[i] = field(number_, i);
+    if (begins_anew) device_.kernels().zero(device_.compute(), fields[0]);
+  }
+  PieceStates states{range, fields[0], {fields[1], fields[2]}, {}};
+  for (std::size_t i = 0; i < states.scales.size(); ++i) {
+    if (!segment.scales[i].empty())
+      states.scales[i] = segment.coded(i).slice(range.begin, range.count).scales;
+  }
+  return states;
+}
+
+/// One window is written while the next one is updated, and all others are read.
+void StateWindows::changed() {
+  if (!pieces_[at_++].in_file) return;
+  Stream& transfer = device_.transfer();
+  waits_.wait(transfer, device_.compute().record(), WaitSite::update_before_write);
+  start(number_++, pass_.write, true);
+  const bool last = number_ == filed_.size();
+  const bool overlap = options_.pipeline_write && slots_.size() > 1 && !last;
+  while (written_ + (overlap ? 1 : 0) < number_) finish(written_++);
+  read_ahead();
+  if (!last) finish(number_);
+  (last ? ended_ : ready_) = transfer.record();
+}
+
+void StateWindows::drop() {
+  at_ = pieces_.size();
+  if (filed_.empty()) return;
+  for (std::size_t number = number_; number < read_; ++number) finish(number);
+  ended_ = device_.transfer().record();
+}
+
+double StateWindows::take_waited() { return std::exchange(waited_, 0.0); }
+
+}  // namespace zero

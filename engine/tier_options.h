@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "tiers/tier.h"
+#include "tiers/tier_file.h"
+
+namespace zero {
+
+/// How the optimizer states of a file pass through memory.
+struct StateWindowOptions {
+  /// States are cut into windows at multiples of this many elements: whole blocks of the file in
+  /// every format of a state.
+  static constexpr std::int64_t kGrain = TierFile::kBlock;
+
+  int buffers = 4;  ///< windows in memory, at least 1
+  /// Most elements of a window, each with all its states: at least kGrain, rounded down to whole
+  /// grains.
+  std::int64_t buffer_elements = std::int64_t{1} << 20;
+  bool pipeline_read = true;   ///< windows are read ahead of the update
+  bool pipeline_write = true;  ///< a window is written while the next one is updated
+};
+
+/// Where the model states of an engine live that need not be in the memory of its device. Changes
+/// no bit of a result, and no checkpoint: a run may resume with other tiers.
+struct TierOptions {
+  /// Master values and moments. (The scales of 8-bit moments, 0.5 % of such states, stay in memory,
+  /// and so do fp32 master values that are the compute copy itself.)
+  Tier optimizer = Tier::device;
+  /// The share of those states that `optimizer` holds, 0 to 1: units that are updated last stay in
+  /// memory until the others hold no more.
+  double optimizer_ratio = 1;
+  StateWindowOptions windows{};  ///< of Tier::file
+  TierFileOptions file{};        ///< of Tier::file
+};
+
+}  // namespace zero

@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "device/device.h"
+#include "launch/config/answers.h"
+#include "launch/config/train_config.h"
+
+namespace zero {
+namespace {
+
+const std::string kZeroPrefix = "zero_optimization.";
+const std::string kOffloadOptimizer = kZeroPrefix + "offload_optimizer.";
+const std::string kOffloadParam = kZeroPrefix + "offload_param.";
+const std::string kAioThreads = "aio.intra_op_parallelism";
+const std::string kAioOldThreads = "aio.thread_count";
+
+/// What a section asks for, and by which key.
+struct AskedTier {
+  std::string device;
+  std::string key;
+};
+
+/// `section`.device; DeepSpeed's older key `older` is the same as "cpu".
+AskedTier asked_device(Configuration& values, const std::string& section, const char* older,
+                       Refusals& refusals) {
+  const std::string key = section + "device";
+  const std::string old = kZeroPrefix + older;
+  if (!values.boolean(old)) return {values.text(key), key};
+  if (values.given(key) && values.text(key) != "cpu") {
+    refusals.add(fmt::format("{}: {} is true, which is {} \"cpu\", but that is \"{}\"; leave the "
+                             "first out",
+                             values.source(), old, key, values.text(key)),
+                 answer_to_file(values, old, nullptr));
+    return {values.text(key), key};
+  }
+  values.resolve(key, "cpu", old);
+  return {"cpu", old};
+}
+
+std::vector<std::string> answer_with_none(const Configuration& values, const AskedTier& asked) {
+  return answer_to_file(values, asked.key, asked.key.ends_with("device") ? "none" : nullptr);
+}
+
+/// Refuses `key`, whose values a GPU keeps in its memory.
+void refuse_on_gpu(const Configuration& values, const std::string& key, std::string_view why,
+                   std::vector<std::string> sets, Refusals& refusals) {
+  refusals.add(fmt::format("{}: {} is {}, but run.device is \"cuda\": {}; leave it out",
+                           values.source(), key, values.at(key).value.dump(), why),
+               std::move(sets));
+}
+
+void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer, Refusals& refusals) {
+  if (optimizer.device != "none") {
+    refuse_on_gpu(values, optimizer.key,
+                  "optimizer states stay in a GPU's memory, where more ranks at stages 1 to 3 and "
+                  "optimizer.params.moments \"8bit\" make them smaller",
+                  answer_with_none(values, optimizer), refusals);
+  }
+  const std::string key = "activation_checkpointing.cpu_checkpointing";
+  if (values.boolean(key)) {
+    refuse_on_gpu(values, key,
+                  "kept inputs of blocks stay in a GPU's memory, and "
+                  "activation_checkpointing.number_checkpoints keeps fewer of them",
+                  answer_to_file(values, key, nullptr), refusals);
+  }
+}
+
+void check_parameter_tier(const Configuration& values, const AskedTier& asked, DeviceKind device,
+                          Refusals& refusals) {
+  const bool cpu = device == DeviceKind::cpu;
+  if (asked.device == "none" || (asked.device == "cpu" && cpu)) return;
+  const std::string instead =
+      cpu ? ". Optimizer states, most of a model's bytes, can be on NVMe: " + kOffloadOptimizer +
+                "device"
+          : "";
+  refusals.add(
+      fmt::format("{}: {} is {}, which is not offered: parameters stay in {} memory, sharded over "
+                  "the ranks at zero_optimization.stage 3; leave it out{}",
+                  values.source(), asked.key, values.at(asked.key).value.dump(),
+                  cpu ? "a rank's" : "a GPU's", instead),
+      answer_with_none(values, asked));
+}
+
+/// The key if it is given, else DeepSpeed's older `pipeline`, which meant both ways, else true.
+bool tier_pipelined(Configuration& values, const char* name) {
+  const std::string key = kOffloadOptimizer + name;
+  const std::string both = kOffloadOptimizer + "pipeline";
+  if (values.is_null(key)) {
+    const bool older = !values.is_null(both);
+    values.resolve(key, older ? values.boolean(both) : true, older ? both : "default");
+  }
+  return values.boolean(key);
+}
+
+/// Threads that read and write without io_uring: one key under two names.
+int aio_threads(Configuration& values, Refusals& refusals) {
+  if (values.is_null(kAioThreads)) {
+    if (values.is_null(kAioOldThreads)) return files::QueueOptions{}.threads;
+    values.resolve(kAioThreads, values.integer(kAioOldThreads), kAioOldThreads);
+  } else if (!values.is_null(kAioOldThreads) &&
+             values.integer(kAioThreads) != values.integer(kAioOldThreads)) {
+    refusals.add(fmt::format("{}: {} is {} and {}, its older name, {}; leave the second out",
+                             values.source(), kAioThreads, values.integer(kAioThreads),
+                             kAioOldThreads, values.integer(kAioOldThreads)),
+                 answer_to_file(values, kAioOldThreads, nullptr));
+  }
+  return static_cast<int>(values.integer(kAioThreads));
+}
+
+TierFileOptions make_file_options(Configuration& values, Refusals& refusals) {
+  const std::string block = "aio.block_size";
+  TierFileOptions file{.folder = values.text(kOffloadOptimizer + "nvme_path"),
+                       .block_bytes = values.integer(block),
+                       .queue = {.depth = static_cast<int>(values.integer("aio.queue_depth")),
+                                 .threads = aio_threads(values, refusals),
+                                 .one_by_one = values.boolean("aio.single_submit")},
+                       .overlap_events = values.boolean("aio.overlap_events")};
+  if (file.block_bytes % TierFile::kBlock != 0) {
+    const std::int64_t whole = round_up(file.block_bytes, TierFile::kBlock);
+    refusals.add(fmt::format("{}: {} is {}, expected a multiple of {}, in which disks are read and "
+                             "written; give {}",
+                             values.source(), block, file.block_bytes, TierFile::kBlock, whole),
+                 answer_to_file(values, block, whole));
+    file.block_bytes = whole;
+  }
+  return file;
+}
+
+}  // namespace
+
+TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refusals) {
+  const AskedTier optimizer = asked_device(values, kOffloadOptimizer, "cpu_offload", refusals);
+  const AskedTier parameters = asked_device(values, kOffloadParam, "cpu_offload_param", refusals);
+  if (device == DeviceKind::cuda) check_gpu_tiers(values, optimizer, refusals);
+  check_parameter_tier(values, parameters, device, refusals);
+  TierOptions tiers;
+  tiers.file = make_file_options(values, refusals);
+  tiers.windows.pipeline_read = tier_pipelined(values, "pipeline_read");
+  tiers.windows.pipeline_write = tier_pipelined(values, "pipeline_write");
+  tiers.optimizer_ratio = values.number(kOffloadOptimizer + "ratio");
+  tiers.windows.buffers = static_cast<int>(values.integer(kOffloadOptimizer + "buffer_count"));
+  if (!values.is_null(kOffloadOptimizer + "buffer_size")) {
+    tiers.windows.buffer_elements = values.integer(kOffloadOptimizer + "buffer_size");
+  }
+  if (optimizer.device != "nvme") return tiers;
+  tiers.optimizer = Tier::file;
+  if (tiers.file.folder.empty()) {
+    refusals.add(fmt::format("{}: {} is \"nvme\" without {}nvme_path: give the folder, on a local "
+                             "disk of each host, in which every rank has a file",
+                             values.source(), optimizer.key, kOffloadOptimizer),
+                 {kOffloadOptimizer + "nvme_path=FOLDER"});
+    tiers.file.folder = "FOLDER";  // as answered
+  }
+  return tiers;
+}
+
+std::vector<Option> tier_options() {
+  using enum ValueType;
+  const std::string shards = "parameters stay in memory";
+  std::vector<Option> all{
+      honour(kOffloadOptimizer + "device", text, "\"none\"",
+             "where optimizer states are between updates: \"none\" and \"cpu\" are in a rank's "
+             "memory, \"nvme\" in a file of nvme_path that is read and written in windows "
+             "(docs/tiers.md). No bit of a run depends on it")
+          .one_of({"none", "cpu", "nvme"}),
+      honour(kOffloadOptimizer + "nvme_path", text, "null",
+             "with \"nvme\": a folder on a local disk of each host, in which every rank has a "
+             "file without a name, gone with the rank"),
+      honour(kOffloadOptimizer + "buffer_count", integer, "4",
+             "windows of host memory: from 3 on one is updated while others are read and written")
+          .from(1, 1024),
+      honour(kOffloadOptimizer + "buffer_size", integer, "null",
+             "elements of a window, in whole 4096, of the longest shard of a unit at most; null: "
+             "1048576")
+          .from(StateWindowOptions::kGrain, 9.2e18),
+      honour(kOffloadOptimizer + "pipeline_read", boolean, "null",
+             "states are read ahead of their update; null: as pipeline, else true (it cannot "
+             "change a bit here)"),
+      honour(kOffloadOptimizer + "pipeline_write", boolean, "null",
+             "states are written beside the next update; null: likewise"),
+      honour(kOffloadOptimizer + "pipeline", boolean, "null",
+             "DeepSpeed's older name of both: for those of them that are null"),
+      honour(kOffloadOptimizer + "ratio", number, "1.0",
+             "the share of the elements whose states are in the file; the rest stay in memory, "
+             "last units of the update first")
+          .from(0, 1),
+      accept(kOffloadOptimizer + "pin_memory", boolean, "true",
+             "a CPU's windows are registered with the disk's queue if locked memory allows"),
+      accept(kOffloadOptimizer + "fast_init", boolean, "false", "initial values are written once"),
+      accept(kOffloadOptimizer + "super_offload", boolean, "false",
+             "reads, updates and writes run side by side anyway"),
+      accept(kOffloadOptimizer + "cpuadam_cores_perc", number, "0.8", "run.threads decides"),
+      honour(kZeroPrefix + "cpu_offload", boolean, "false",
+             "DeepSpeed's older offload_optimizer.device: true is \"cpu\""),
+      accept(kZeroPrefix + "cpu_offload_use_pin_memory", boolean, "false", "as pin_memory"),
+      honour(kOffloadParam + "device", text, "\"none\"",
+             "where shards of parameters are between uses: a rank's memory, which on a CPU "
+             "\"cpu\" is too; \"nvme\" is refused")
+          .one_of({"none", "cpu", "nvme"}),
+      honour(kZeroPrefix + "cpu_offload_param", boolean, "false",
+             "DeepSpeed's older offload_param.device: true is \"cpu\""),
+      accept(kOffloadParam + "nvme_path", text, "null", shards),
+      accept(kOffloadParam + "buffer_count", integer, "5", shards),
+      accept(kOffloadParam + "buffer_size", integer, "100000000", shards),
+      accept(kOffloadParam + "max_in_cpu", integer, "1000000000", shards),
+      accept(kOffloadParam + "pin_memory", boolean, "true", shards),
+      honour("aio.block_size", integer, "1048576",
+             "bytes of one read or write of a file of states, a multiple of 4096")
+          .from(TierFile::kBlock, 1 << 30),
+      honour("aio.queue_depth", integer, "8", "reads and writes of a rank in flight").from(1, 4096),
+      honour(kAioThreads, integer, "null",
+             "threads of a rank that read and write where the system has no io_uring; null: 4")
+          .from(1, 1024),
+      honour(kAioOldThreads, integer, "null", "DeepSpeed's older name of intra_op_parallelism")
+          .from(1, 1024),
+      honour("aio.single_submit", boolean, "false",
+             "each read or write is given to the system by a call of its own"),
+      honour("aio.overlap_events", boolean, "true",
+             "a window is read or written while another one is; false: one after the other"),
+      only("aio.use_gds", boolean, "false", "files are read into host memory"),
+  };
+  return all;
+}
+
+}  // namespace zero

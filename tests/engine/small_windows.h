@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/tier_options.h"
+#include "tests/checkpoint/memory_files.h"
+
+namespace zero::testing {
+
+/// Optimizer states in a file, with windows as small as they may be: a unit of a few thousand
+/// elements has several, so that the ring turns.
+inline TierOptions small_windows(const std::string& folder, int buffers = 3) {
+  TierOptions tiers;
+  tiers.optimizer = Tier::file;
+  tiers.windows.buffers = buffers;
+  tiers.windows.buffer_elements = StateWindowOptions::kGrain;
+  tiers.file.folder = folder;
+  tiers.file.block_bytes = TierFile::kBlock;
+  return tiers;
+}
+
+inline constexpr const char* kLateFolder = "/states";
+
+/// A disk in memory with the folder kLateFolder, for any rank. Transfers happen when they are
+/// waited for, and no sooner.
+inline std::shared_ptr<files::FileSystem> late_disk(int /*rank*/) {
+  auto disk = std::make_shared<MemoryFiles>();
+  disk->make_folder(kLateFolder);
+  disk->transfer_late();
+  return disk;
+}
+
+}  // namespace zero::testing

@@ -1,0 +1,329 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Optimizer states in a file, as the calls of an engine and a plan see them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/state_windows.h"
+#include "engine/value_hash.h"
+#include "tests/engine/plain.h"
+#include "tests/engine/small_windows.h"
+#include "tests/engine/snapshot.h"
+#include "tests/errors.h"
+
+namespace zero::testing {
+namespace {
+
+using plain::kKeptKinds;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::Ne;
+
+/// Units of odd sizes, one of several windows, with frozen parameters and slices.
+plain::Setup odd_setup(int stage, const MeshShape& mesh, DType compute, MomentFormat moments) {
+  plain::Setup setup{plain::options(stage, compute), plain::odd_units()};
+  setup.units.push_back({"wide",
+                         {{"weight", {130, 100}, init::normal(0.02F)},
+                          {"frozen", {33, 3}, init::normal(1.0F), false}}});
+  setup.mesh = mesh;
+  setup.slicing = plain::odd_slices;
+  setup.engine.optimizer.moments = moments;
+  setup.engine.limits.persistence_threshold = 30;
+  return setup;
+}
+
+plain::Setup with_file(plain::Setup setup) {
+  setup.engine.tiers = small_windows(kLateFolder);
+  setup.states_disk = late_disk;
+  return setup;
+}
+
+using Rescaled = float (*)(float);
+
+/// Writes all states anew, changed: whole tensors, or from their ends on in pieces.
+void rewrite(Engine& engine, Rescaled rescaled, std::int64_t piece) {
+  for (const StateKind kind : kKeptKinds) {
+    for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
+      std::vector<float> values = plain::read(engine, tensor.name, kind);
+      for (float& value : values) value = rescaled(value);
+      const View all = View::of(std::span(values));
+      if (piece == 0) {
+        engine.states().write(tensor.name, kind, all);
+        continue;
+      }
+      for (std::int64_t end = all.count(); end > 0; end -= std::min(end, piece)) {
+        const std::int64_t count = std::min(end, piece);
+        engine.states().set(tensor, end - count, all.slice(end - count, count));
+      }
+    }
+  }
+  if (piece > 0) engine.states().publish_parameters();
+}
+
+/// What a rank sees of the states while they are trained, read, written, set and made anew.
+std::vector<std::uint64_t> story(plain::Trainer& trainer) {
+  Engine& engine = trainer.engine();
+  std::vector<std::uint64_t> seen;
+  const auto look = [&] {
+    engine.states().check_replicas();
+    seen.push_back(engine.states().hash());
+    for (const StateKind kind : kKeptKinds) {
+      for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
+        const std::vector<float> values = plain::read(engine, tensor.name, kind);
+        seen.push_back(hash_values(View::of(std::span(values)), 0));
+      }
+    }
+  };
+  const auto train = [&] {
+    trainer.step();
+    engine.begin_evaluation();
+    trainer.forward();
+    engine.end_evaluation();
+    look();
+  };
+  look();
+  train();
+  rewrite(
+      engine, [](float value) { return 0.5F * value; }, 0);
+  look();
+  train();
+  rewrite(
+      engine, [](float value) { return 0.75F * value; }, 37);
+  look();
+  train();
+  engine.states().initialise();
+  look();
+  train();
+  return seen;
+}
+
+std::vector<std::vector<std::uint64_t>> stories(const plain::Setup& setup) {
+  const int world = plain::ranks_of(setup.mesh);
+  std::vector<std::vector<std::uint64_t>> all(static_cast<std::size_t>(world));
+  plain::run(world, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
+    all[static_cast<std::size_t>(communicator.rank())] = story(trainer);
+  });
+  return all;
+}
+
+TEST(StatesInAFile, AreReadWrittenSetHashedAndMadeAnewAsThoseInMemory) {
+  for (const MeshShape& mesh :
+       {MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 1, 1}, MeshShape{1, 2, 2}}) {
+    for (const int stage : {0, 2, 3}) {
+      for (const MomentFormat moments :
+           {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
+        const DType compute = stage == 2 ? DType::fp32 : DType::bf16;
+        const plain::Setup setup = odd_setup(stage, mesh, compute, moments);
+        EXPECT_EQ(stories(with_file(setup)), stories(setup))
+            << plain::text(mesh) << ", stage " << stage << ", moments " << name_of(moments);
+      }
+    }
+  }
+}
+
+TEST(StatesInAFile, GoOnFromStatesOfMemoryAndTheReverse) {
+  for (const int stage : {0, 3}) {
+    for (const MomentFormat moments :
+         {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
+      SCOPED_TRACE(fmt::format("stage {}, moments {}", stage, name_of(moments)));
+      const plain::Setup memory = odd_setup(stage, {1, 2, 1}, DType::bf16, moments);
+      const std::uint64_t expected = plain::train(2, memory, 3);
+      for (const bool to_file : {true, false}) {
+        for (const bool on_transfer : {true, false}) {
+          plain::Snapshot snapshot;
+          plain::run(
+              2, to_file ? memory : with_file(memory), [&](plain::Trainer& trainer, Communicator&) {
+                for (int i = 0; i < 2; ++i) trainer.step();
+                Device& device = trainer.engine().device();
+                snapshot.add(trainer.engine(), on_transfer ? device.transfer() : device.compute());
+              });
+          plain::run(2, to_file ? with_file(memory) : memory,
+                     [&](plain::Trainer& trainer, Communicator&) {
+                       trainer.step();
+                       snapshot.restore(trainer.engine(), 57);
+                       trainer.resume_at(2);
+                       trainer.step();
+                       EXPECT_EQ(trainer.engine().states().hash(), expected);
+                     });
+        }
+      }
+    }
+  }
+}
+
+TEST(StatesInAFile, ThatDifferBetweenReplicasAreFound) {
+  const std::map<StateKind, std::string> names = {{StateKind::parameter, "master values"},
+                                                  {StateKind::moment0, "first moments"},
+                                                  {StateKind::moment1, "second moments"}};
+  for (const auto& [kind, name] : names) {
+    for (const int stage : {0, 3}) {
+      const MeshShape mesh = stage == 0 ? MeshShape{1, 2, 1} : MeshShape{2, 1, 1};
+      std::vector<std::string> errors(2);
+      plain::run(2, with_file(odd_setup(stage, mesh, DType::bf16, MomentFormat::fp32)),
+                 [&, of = kind](plain::Trainer& trainer, Communicator& communicator) {
+                   EngineStates& states = trainer.engine().states();
+                   trainer.step();
+                   states.check_replicas();
+                   for (const LogicalTensor& tensor : states.tensors(of)) {
+                     if (tensor.name != "wide.weight" || communicator.rank() == 0) continue;
+                     std::vector<float> value{7};
+                     states.set(tensor, 5000, View::of(std::span(value)));
+                   }
+                   errors[static_cast<std::size_t>(communicator.rank())] =
+                       error_of([&] { states.check_replicas(); });
+                 });
+      EXPECT_THAT(errors,
+                  Each(HasSubstr(name + " of \"wide.weight\" on rank 1 differ from those on "
+                                        "rank 0")));
+    }
+  }
+}
+
+TEST(StatesInAFile, AreNotHeldInMemory) {
+  plain::run(2, with_file(odd_setup(3, {1, 2, 1}, DType::bf16, MomentFormat::fp32)),
+             [](plain::Trainer& trainer, Communicator& communicator) {
+               EngineStates& states = trainer.engine().states();
+               for (const StateKind kind : kKeptKinds) {
+                 EXPECT_THAT(error_of([&] { states.held(kind); }),
+                             AllOf(HasSubstr(fmt::format("[rank {}] held: ", communicator.rank())),
+                                   HasSubstr("in a file, not in memory; use read() and write()")));
+               }
+               EXPECT_FALSE(states.held(StateKind::gradient).empty());
+               EXPECT_THAT(trainer.engine().live_tensors(),
+                           Each(Field(&LiveTensor::memory_class, Ne(MemoryClass::optimizer))));
+             });
+  plain::run(1, with_file(odd_setup(3, {1, 1, 1}, DType::fp32, MomentFormat::fp32)),
+             [](plain::Trainer& trainer, Communicator&) {
+               EngineStates& states = trainer.engine().states();
+               EXPECT_FALSE(states.held(StateKind::parameter).empty());  // the compute copies
+               EXPECT_THAT(error_of([&] { states.held(StateKind::moment1); }),
+                           HasSubstr("in a file"));
+             });
+}
+
+TEST(StatesInAFile, AndTheirWindowsTakeThePlanToTheByte) {
+  for (const double ratio : {1.0, 0.5}) {
+    for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::eight_bit}) {
+      for (const int stage : {0, 3}) {
+        plain::Setup setup = with_file(odd_setup(stage, {1, 3, 1}, DType::bf16, moments));
+        setup.engine.tiers.optimizer_ratio = ratio;
+        plain::run(3, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
+          Device& device = trainer.engine().device();
+          const std::int64_t allocations = device.ledger().allocations();
+          trainer.step();
+          EXPECT_EQ(device.ledger().allocations(), allocations);
+          const auto ranks = planning::communicator(communicator.rank(), 3, BackendKind::local);
+          const auto plan = planning::open();
+          const plain::Trainer planned(*ranks, *plan, setup);
+          const MemorySnapshot real = device.ledger().snapshot();
+          EXPECT_EQ(real.current, plan->ledger().snapshot().current);
+          EXPECT_EQ(real.peak, plan->ledger().snapshot().peak);
+          const MemorySnapshot file = device.file_ledger().snapshot();
+          EXPECT_EQ(file.current, plan->file_ledger().snapshot().current);
+          EXPECT_EQ(file.total, file.current_of(MemoryClass::optimizer));
+          EXPECT_GT(file.total, 0);
+          EXPECT_EQ(real.current_of(MemoryClass::optimizer) == 0,
+                    ratio == 1 && moments == MomentFormat::fp32);
+        });
+      }
+    }
+  }
+}
+
+TEST(StatesInAFile, AreCutAtWholeBlocksOfEveryFormat) {
+  const auto device = planning::open();
+  StateFile file(*device, small_windows("/folder"));
+  std::vector<Unit> units;
+  for (const char* name : {"a", "b"}) {
+    units.push_back(Unit::make(name, {{"weight", {10'000}}}, 1));
+    units.back().lay_out(1, 0);
+    Segment& segment = *units.back().trainable();
+    segment.own = View(nullptr, 10'048, DType::bf16, device.get());
+  }
+  units[0].trainable()->moments[1] = file.reserve(10'048, DType::bf16, "moment");
+  const std::vector<int> order{1, 0};
+  const auto ranges = [&](std::int64_t most) {
+    std::vector<FlatRange> all;
+    for (const StatePiece& piece : cut_states(units, order, file, most)) {
+      EXPECT_EQ(piece.in_file, piece.unit == 0);
+      all.push_back(piece.range);
+    }
+    return all;
+  };
+  const FlatRange whole{0, 10'048};
+  EXPECT_THAT(ranges(4096),
+              ElementsAre(whole, FlatRange{0, 4096}, FlatRange{4096, 4096}, FlatRange{8192, 1856}));
+  EXPECT_THAT(ranges(3 * 4096 - 1), ElementsAre(whole, FlatRange{0, 8192}, FlatRange{8192, 1856}));
+  EXPECT_THAT(ranges(std::int64_t{1} << 40), ElementsAre(whole, whole));
+}
+
+TEST(UpdateRuns, WithinAPartHaveTheLogicalElementsOfTheWhole) {
+  const UpdateRun run{.begin = 100,
+                      .count = 70,
+                      .learning_rate_scale = 2,
+                      .weight_decay = 0.5,
+                      .elements = {.parameter = 9, .first = 1000, .run = 16, .stride = 40}};
+  for (std::int64_t begin = 90; begin < 180; ++begin) {
+    for (std::int64_t end = begin; end < 180; ++end) {
+      std::int64_t at = std::max(begin, run.begin);
+      const std::vector<UpdateRun> parts = run.within({begin, end - begin});
+      EXPECT_LE(parts.size(), 2U);
+      for (const UpdateRun& part : parts) {
+        ASSERT_EQ(part.begin, at);
+        EXPECT_EQ(part.learning_rate_scale, 2);
+        EXPECT_EQ(part.weight_decay, 0.5);
+        EXPECT_EQ(part.elements.parameter, 9U);
+        for (std::int64_t i = 0; i < part.count; ++i)
+          ASSERT_EQ(part.elements.at(i), run.elements.at(at - run.begin + i));
+        at += part.count;
+      }
+      EXPECT_EQ(at, std::max(std::min(end, run.begin + run.count), std::max(begin, run.begin)));
+    }
+  }
+}
+
+TEST(TierOptions, OutOfRangeAreNamed) {
+  const auto error = [](const std::function<void(TierOptions&)>& change) {
+    EngineOptions options;
+    options.tiers = small_windows("/folder");
+    change(options.tiers);
+    return error_of([&] { validate(options); });
+  };
+  EXPECT_EQ(error([](TierOptions&) {}), "no error");
+  EXPECT_THAT(error([](TierOptions& of) { of.optimizer_ratio = 1.5; }),
+              HasSubstr("offloaded is 1.5, expected 0 to 1"));
+  EXPECT_THAT(error([](TierOptions& of) { of.file.folder.clear(); }), HasSubstr("no folder"));
+  EXPECT_THAT(error([](TierOptions& of) { of.windows.buffers = 0; }),
+              HasSubstr("through 0 buffers, expected 1 or more"));
+  EXPECT_THAT(error([](TierOptions& of) { of.windows.buffer_elements = 4095; }),
+              HasSubstr("4095 elements, expected 4096 or more"));
+  EXPECT_THAT(error([](TierOptions& of) { of.file.block_bytes = 5000; }),
+              HasSubstr("5000 bytes, expected a multiple of 4096"));
+}
+
+TEST(TierOptions, AreRefusedOnDevicesWithMemoryOfTheirOwnAndMustBeEqualOnAllRanks) {
+  plain::Setup setup = with_file(odd_setup(3, {1, 1, 1}, DType::bf16, MomentFormat::fp32));
+  setup.memory = MemorySpace::device;
+  EXPECT_THAT(error_of([&] { plain::train(1, setup, 1); }),
+              HasSubstr("has memory of its own, in which its optimizer states stay"));
+  std::vector<std::string> errors(2);
+  local::run(2, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    EngineOptions options;
+    if (communicator.rank() == 1) options.tiers = small_windows("/folder");
+    Engine engine(communicator, *device, options);
+    engine.add_unit("unit", {{"weight", {100}}});
+    errors[static_cast<std::size_t>(communicator.rank())] = error_of([&] { engine.seal(); });
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("optimizer states in a file")));
+}
+
+}  // namespace
+}  // namespace zero::testing

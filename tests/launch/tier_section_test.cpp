@@ -1,0 +1,201 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch/config/run_identity.h"
+#include "launch/train/tier_budget.h"
+#include "tests/launch/config_with.h"
+
+// Where model states are: DeepSpeed's keys of offload and of its disk library.
+namespace zero::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+/// On a CPU; keys without a section are of zero_optimization.
+std::vector<std::string> keys_of(const std::vector<std::string>& keys) {
+  std::vector<std::string> all{"run.device=cpu", "run.threads=1"};
+  for (const std::string& key : keys) {
+    const bool whole = key.starts_with("aio.") || key.starts_with("run.") ||
+                       key.starts_with("activation_checkpointing.");
+    all.push_back(whole ? key : "zero_optimization." + key);
+  }
+  return all;
+}
+TrainConfig make(const std::vector<std::string>& keys) { return config_with(keys_of(keys)); }
+TierOptions tiers(const std::vector<std::string>& keys) { return make(keys).engine.tiers; }
+std::string refusal(const std::vector<std::string>& keys) { return refusal_with(keys_of(keys)); }
+
+/// The same keys in the file, whose answers are told.
+std::string file_refusal(const std::string& zero, const std::string& others = "",
+                         const std::string& device = "cpu") {
+  return error_of([&] {
+    const std::string text =
+        R"({"model": "gpt2-124m", "data": {"train": "a.bin"}, "train_batch_size": 8)" + others +
+        R"(, "zero_optimization": {)" + zero + "}}";
+    make_train_config(Configuration::from_json(parse_json_text(text, "c.json"), "c.json",
+                                               {"run.threads=1", "run.device=" + device}),
+                      1);
+  });
+}
+
+const std::vector<std::string> kNvme{"offload_optimizer.device=nvme",
+                                     "offload_optimizer.nvme_path=/fast"};
+std::vector<std::string> nvme(std::vector<std::string> more) {
+  more.insert(more.begin(), kNvme.begin(), kNvme.end());
+  return more;
+}
+
+TEST(OffloadKeys, OfOptimizerStatesBecomeATier) {
+  EXPECT_EQ(tiers({}).optimizer, Tier::device);
+  EXPECT_EQ(tiers({"offload_optimizer.device=none"}).optimizer, Tier::device);
+  EXPECT_EQ(tiers({"offload_optimizer.device=cpu"}).optimizer, Tier::device);
+  const TierOptions usual = tiers(kNvme);
+  EXPECT_EQ(usual.optimizer, Tier::file);
+  EXPECT_EQ(usual.file.folder, "/fast");
+  EXPECT_EQ(usual.optimizer_ratio, 1);
+  EXPECT_EQ(usual.windows.buffers, 4);
+  EXPECT_EQ(usual.windows.buffer_elements, 1 << 20);
+  EXPECT_EQ(usual.file.disk, nullptr);
+  const TierOptions own =
+      tiers(nvme({"offload_optimizer.buffer_count=7", "offload_optimizer.buffer_size=8192",
+                  "offload_optimizer.ratio=0.25"}));
+  EXPECT_EQ(own.windows.buffers, 7);
+  EXPECT_EQ(own.windows.buffer_elements, 8192);
+  EXPECT_EQ(own.optimizer_ratio, 0.25);
+}
+
+TEST(OffloadKeys, PipelineBothWaysUnlessTold) {
+  const auto both = [](const std::vector<std::string>& keys) {
+    const StateWindowOptions windows = tiers(nvme(keys)).windows;
+    return std::pair(windows.pipeline_read, windows.pipeline_write);
+  };
+  const std::string read = "offload_optimizer.pipeline_read=";
+  const std::string write = "offload_optimizer.pipeline_write=";
+  const std::string older = "offload_optimizer.pipeline=";
+  EXPECT_EQ(both({}), std::pair(true, true));
+  EXPECT_EQ(both({read + "false"}), std::pair(false, true));
+  EXPECT_EQ(both({write + "false"}), std::pair(true, false));
+  EXPECT_EQ(both({older + "false"}), std::pair(false, false));
+  EXPECT_EQ(both({older + "false", write + "true"}), std::pair(false, true));
+  EXPECT_EQ(both({older + "true"}), std::pair(true, true));
+}
+
+TEST(OffloadKeys, OfTheDiskBecomeThoseOfItsQueue) {
+  const TierFileOptions usual = tiers(kNvme).file;
+  EXPECT_EQ(usual.block_bytes, 1 << 20);
+  EXPECT_EQ(usual.queue.depth, 8);
+  EXPECT_EQ(usual.queue.threads, 4);
+  EXPECT_FALSE(usual.queue.one_by_one);
+  EXPECT_TRUE(usual.overlap_events);
+  const TierFileOptions own =
+      tiers(nvme({"aio.block_size=8192", "aio.queue_depth=32", "aio.intra_op_parallelism=3",
+                  "aio.single_submit=true", "aio.overlap_events=false"}))
+          .file;
+  EXPECT_EQ(own.block_bytes, 8192);
+  EXPECT_EQ(own.queue.depth, 32);
+  EXPECT_EQ(own.queue.threads, 3);
+  EXPECT_TRUE(own.queue.one_by_one);
+  EXPECT_FALSE(own.overlap_events);
+  EXPECT_EQ(tiers(nvme({"aio.thread_count=2"})).file.queue.threads, 2);
+  EXPECT_EQ(tiers(nvme({"aio.thread_count=2", "aio.intra_op_parallelism=2"})).file.queue.threads,
+            2);
+  EXPECT_THAT(refusal({"aio.thread_count=2", "aio.intra_op_parallelism=3"}),
+              HasSubstr("aio.intra_op_parallelism is 3 and aio.thread_count, its older name, 2"));
+  EXPECT_EQ(file_refusal("", R"(, "aio": {"block_size": 5000})"),
+            "c.json: aio.block_size is 5000, expected a multiple of 4096, in which disks are read "
+            "and written; give 8192: --set aio.block_size=8192");
+  EXPECT_THAT(refusal({"aio.queue_depth=0"}), HasSubstr("expected a whole number from 1 to 4096"));
+}
+
+TEST(OffloadKeys, OfOlderDeepSpeedMeanTheSame) {
+  EXPECT_EQ(make({"cpu_offload=true"}).values.text("zero_optimization.offload_optimizer.device"),
+            "cpu");
+  EXPECT_EQ(make({"cpu_offload_param=true"}).values.text("zero_optimization.offload_param.device"),
+            "cpu");
+  EXPECT_EQ(refusal({"cpu_offload=true", "offload_optimizer.device=cpu"}), "no error");
+  EXPECT_EQ(refusal(nvme({"cpu_offload=false"})), "no error");
+  EXPECT_EQ(file_refusal(R"("cpu_offload": true, "offload_optimizer": {"device": "none"})"),
+            "c.json: zero_optimization.cpu_offload is true, which is "
+            "zero_optimization.offload_optimizer.device \"cpu\", but that is \"none\"; leave the "
+            "first out: --set zero_optimization.cpu_offload=null");
+}
+
+TEST(OffloadKeys, OfNvmeNeedAFolder) {
+  EXPECT_EQ(file_refusal(R"("offload_optimizer": {"device": "nvme"})"),
+            "c.json: zero_optimization.offload_optimizer.device is \"nvme\" without "
+            "zero_optimization.offload_optimizer.nvme_path: give the folder, on a local disk of "
+            "each host, in which every rank has a file: --set "
+            "zero_optimization.offload_optimizer.nvme_path=FOLDER");
+  EXPECT_THAT(refusal(nvme({"offload_optimizer.ratio=1.5"})), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(refusal(nvme({"offload_optimizer.buffer_count=0"})), HasSubstr("from 1 to 1024"));
+  EXPECT_THAT(refusal(nvme({"offload_optimizer.buffer_size=4095"})), HasSubstr("from 4096"));
+  EXPECT_THAT(refusal({"offload_optimizer.device=disk"}),
+              HasSubstr("expected one of \"none\", \"cpu\", \"nvme\""));
+}
+
+TEST(OffloadKeys, OfParametersSayWhatWorks) {
+  EXPECT_EQ(refusal({"offload_param.device=none"}), "no error");
+  EXPECT_EQ(refusal({"offload_param.device=cpu", "offload_param.buffer_count=3"}), "no error");
+  EXPECT_THAT(file_refusal(R"("offload_param": {"device": "nvme", "nvme_path": "/fast"})"),
+              AllOf(HasSubstr("zero_optimization.offload_param.device is \"nvme\", which is not "
+                              "offered: parameters stay in a rank's memory, sharded over the ranks "
+                              "at zero_optimization.stage 3"),
+                    HasSubstr("can be on NVMe: zero_optimization.offload_optimizer.device"),
+                    EndsWith("--set zero_optimization.offload_param.device=none")));
+}
+
+TEST(OffloadKeys, OfAGpuAreRefusedTogether) {
+  const std::string message =
+      file_refusal(R"("offload_param": {"device": "cpu"}, "cpu_offload": true)",
+                   R"(, "activation_checkpointing": {"cpu_checkpointing": true})", "cuda");
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("c.json: 3 refusals:"),
+                    HasSubstr("zero_optimization.cpu_offload is true, but run.device is \"cuda\": "
+                              "optimizer states stay in a GPU's memory"),
+                    HasSubstr("activation_checkpointing.cpu_checkpointing is true, but"),
+                    HasSubstr("offload_param.device is \"cpu\", which is not offered: parameters "
+                              "stay in a GPU's memory"),
+                    HasSubstr("zero_optimization.cpu_offload=null"),
+                    HasSubstr("activation_checkpointing.cpu_checkpointing=null"),
+                    HasSubstr("zero_optimization.offload_param.device=none")));
+  EXPECT_THAT(
+      file_refusal(R"("offload_optimizer": {"device": "nvme", "nvme_path": "/fast"})", "", "cuda"),
+      EndsWith("--set zero_optimization.offload_optimizer.device=none"));
+}
+
+// A run may go on with its states elsewhere.
+TEST(OffloadKeys, AreNoPartOfARunsIdentity) {
+  for (const std::string& key : identity_keys()) {
+    EXPECT_THAT(key, AllOf(Not(HasSubstr("offload")), Not(HasSubstr("aio."))));
+  }
+}
+
+TEST(OffloadKeys, SayWhatHasNoEffectOnACpu) {
+  const auto lines = [](const std::vector<std::string>& keys) { return tier_lines(make(keys)); };
+  EXPECT_THAT(lines({}), IsEmpty());
+  EXPECT_THAT(lines({"offload_optimizer.device=none", "offload_param.device=none"}), IsEmpty());
+  EXPECT_THAT(lines({"offload_optimizer.device=cpu"}),
+              ElementsAre("zero_optimization.offload_optimizer.device \"cpu\" changes nothing: "
+                          "what optimizers keep is in host memory on a CPU in any case"));
+  EXPECT_THAT(lines({"cpu_offload_param=true"}),
+              ElementsAre(HasSubstr("offload_param.device \"cpu\" changes nothing")));
+  EXPECT_THAT(lines({"activation_checkpointing.cpu_checkpointing=true"}),
+              ElementsAre(HasSubstr("cpu_checkpointing changes nothing")));
+  EXPECT_THAT(lines({"aio.queue_depth=4"}),
+              ElementsAre("aio changes nothing: no states are on NVMe"));
+  EXPECT_THAT(lines(nvme({"aio.queue_depth=4"})),
+              ElementsAre("optimizer states are in a file of each rank in /fast, updated in 4 "
+                          "windows of 1048576 elements at most"));
+  EXPECT_THAT(lines(nvme({"offload_optimizer.ratio=0.5"})),
+              ElementsAre(HasSubstr("optimizer states of 50 % of the elements are in a file")));
+}
+
+}  // namespace
+}  // namespace zero::testing
