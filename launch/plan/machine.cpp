@@ -68,7 +68,7 @@ void take_links(Machine& machine, const ClusterFields& fields) {
   take_link(links, "between_hosts", machine.between_hosts, times.between_hosts_latency);
   take_link(links, "between_switches", times.between_switches, times.between_switches_latency);
   if (links.has("of_host")) {
-    times.of_host =
+    times.host_bandwidth =
         link_rate(links.text("of_host", "a text such as \"400Gbit/s\""), links.place("of_host"));
   }
   links.take_seconds("message", times.message);

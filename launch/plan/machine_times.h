@@ -37,7 +37,7 @@ struct MachineTimes {
   double between_hosts_latency = 0;
   double between_switches = 0;  ///< bytes/s of a device to hosts of other switches; 0: as any host
   double between_switches_latency = 0;  ///< 0: as between hosts
-  double of_host = 0;                   ///< bytes/s that leave a host, of all devices; 0: any
+  double host_bandwidth = 0;            ///< bytes/s that leave a host, of all devices; 0: any
   int hosts_of_switch = 0;              ///< 0: all
   double message = 0;  ///< seconds of a rank for each of the messages that it sends at once
 

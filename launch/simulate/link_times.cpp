@@ -17,20 +17,16 @@ using planning::PlannedCollective;
 constexpr std::int64_t kWithHeader = std::int64_t{8} << 10;
 // Of collectives/nccl: the most bytes of all ranks together that each rank combines itself.
 constexpr double kCombinedWhole = 1 << 20;
-constexpr std::int64_t kAboveAllRanks = 1 << 30;  // above every rank
 
-/// How many units of `of` ranks the ranks, which ascend, are in; the most and fewest of a unit.
-int distinct(const std::vector<int>& ranks, int of, int& most, int& least) {
-  int units = 0;
-  most = 1;
-  least = static_cast<int>(ranks.size());
-  for (auto begin = ranks.begin(); begin != ranks.end();) {
+/// The units of `size` ranks that the ranks, which ascend, are in.
+UnitsSpanned units_spanned(const std::vector<int>& ranks, int size) {
+  UnitsSpanned units{.count = 0, .fewest_ranks = static_cast<int>(ranks.size())};
+  for (auto begin = ranks.begin(); begin != ranks.end(); ++units.count) {
     const auto end =
-        std::find_if(begin, ranks.end(), [&](int rank) { return rank / of != *begin / of; });
+        std::find_if(begin, ranks.end(), [&](int rank) { return rank / size != *begin / size; });
     const auto count = static_cast<int>(end - begin);
-    most = std::max(most, count);
-    least = std::min(least, count);
-    ++units;
+    units.most_ranks = std::max(units.most_ranks, count);
+    units.fewest_ranks = std::min(units.fewest_ranks, count);
     begin = end;
   }
   return units;
@@ -50,17 +46,11 @@ LinkTimes::LinkTimes(const Machine& machine, const Options& options, Meetings* m
     : machine_(machine), options_(options), meetings_(meetings) {}
 
 GroupSpread LinkTimes::spread(const std::vector<int>& ranks) const {
-  GroupSpread at{.ranks = static_cast<int>(ranks.size())};
-  at.hosts = distinct(ranks, machine_.devices, at.of_host, at.least_of_host);
   const int hosts = machine_.times.hosts_of_switch;
-  if (hosts == 0) {
-    at.of_switch = at.least_of_switch = at.ranks;
-  } else {
-    const std::int64_t devices = std::int64_t{machine_.devices} * hosts;
-    at.switches = distinct(ranks, static_cast<int>(std::min<std::int64_t>(devices, kAboveAllRanks)),
-                           at.of_switch, at.least_of_switch);
-  }
-  return at;
+  const int of_switch = machine_.devices * (hosts > 0 ? hosts : machine_.hosts);
+  return {.ranks = static_cast<int>(ranks.size()),
+          .hosts = units_spanned(ranks, machine_.devices),
+          .switches = units_spanned(ranks, of_switch)};
 }
 
 double LinkTimes::latency(LinkLevel level) const {
@@ -79,7 +69,7 @@ double LinkTimes::bandwidth(LinkLevel level) const {
   double rate = machine_.between_hosts;
   if (level == LinkLevel::between_switches && times.between_switches > 0)
     rate = times.between_switches;
-  return times.of_host > 0 ? std::min(rate, times.of_host / devices) : rate;
+  return times.host_bandwidth > 0 ? std::min(rate, times.host_bandwidth / devices) : rate;
 }
 
 double LinkTimes::sum_seconds(double bytes) const {
@@ -102,38 +92,39 @@ LinkTimes::Cost LinkTimes::transfer(const Sent& sent) const {
 }
 
 double LinkTimes::ring_latency(const GroupSpread& at) const {
-  return (at.ranks - at.hosts) * latency(LinkLevel::within_host) +
-         (at.hosts - at.switches) * latency(LinkLevel::between_hosts) +
-         (at.switches - 1) * latency(LinkLevel::between_switches);
+  return (at.ranks - at.hosts.count) * latency(LinkLevel::within_host) +
+         (at.hosts.count - at.switches.count) * latency(LinkLevel::between_hosts) +
+         (at.switches.count - 1) * latency(LinkLevel::between_switches);
 }
 
 /// Up or down a tree over hosts, and along a chain in each.
 double LinkTimes::tree_latency(const GroupSpread& at) const {
-  return (at.of_host - 1) * latency(LinkLevel::within_host) +
-         std::ceil(std::log2(at.hosts)) * farthest(at);
+  return (at.hosts.most_ranks - 1) * latency(LinkLevel::within_host) +
+         std::ceil(std::log2(at.hosts.count)) * farthest(at);
 }
 
 double LinkTimes::farthest(const GroupSpread& at) const {
-  return latency(at.switches > 1 ? LinkLevel::between_switches
-                 : at.hosts > 1  ? LinkLevel::between_hosts
-                                 : LinkLevel::within_host);
+  return latency(at.switches.count > 1 ? LinkLevel::between_switches
+                 : at.hosts.count > 1  ? LinkLevel::between_hosts
+                                       : LinkLevel::within_host);
 }
 
 /// Each rank passes on `bytes`. A ring enters and leaves each host once, through all its devices
 /// that are in the group.
 LinkTimes::Cost LinkTimes::ring(const GroupSpread& at, double bytes) const {
-  Cost cost = transfer({.within_host = at.of_host > 1 ? bytes : 0,
-                        .between_hosts = at.hosts > 1 ? bytes / at.least_of_host : 0,
-                        .between_switches = at.switches > 1 ? bytes / at.least_of_switch : 0});
+  Cost cost =
+      transfer({.within_host = at.hosts.most_ranks > 1 ? bytes : 0,
+                .between_hosts = at.hosts.count > 1 ? bytes / at.hosts.fewest_ranks : 0,
+                .between_switches = at.switches.count > 1 ? bytes / at.switches.fewest_ranks : 0});
   cost.latency = ring_latency(at);
   return cost;
 }
 
 /// Each rank sends each other one a slice of `bytes`.
 LinkTimes::Cost LinkTimes::direct(const GroupSpread& at, double bytes) const {
-  Cost cost = transfer({.within_host = bytes * (at.of_host - 1),
-                        .between_hosts = bytes * (at.ranks - at.least_of_host),
-                        .between_switches = bytes * (at.ranks - at.least_of_switch)});
+  Cost cost = transfer({.within_host = bytes * (at.hosts.most_ranks - 1),
+                        .between_hosts = bytes * (at.ranks - at.hosts.fewest_ranks),
+                        .between_switches = bytes * (at.ranks - at.switches.fewest_ranks)});
   cost.latency = farthest(at) + (at.ranks - 1) * machine_.times.message;
   return cost;
 }
@@ -145,13 +136,11 @@ LinkTimes::Cost LinkTimes::halving(const GroupSpread& at,
   auto bytes = static_cast<double>(collective.total_bytes);
   for (int apart = 1; apart < at.ranks; apart *= 2) {
     bytes /= 2;
-    const GroupSpread pair{.ranks = 2,
-                           .hosts = apart < at.of_host ? 1 : 2,
-                           .switches = apart < at.of_switch ? 1 : 2,
-                           .of_host = apart < at.of_host ? 2 : 1,
-                           .of_switch = apart < at.of_switch ? 2 : 1,
-                           .least_of_host = apart < at.of_host ? 2 : 1,
-                           .least_of_switch = apart < at.of_switch ? 2 : 1};
+    const auto spanned = [&](const UnitsSpanned& units) {
+      return apart < units.most_ranks ? UnitsSpanned{.count = 1, .most_ranks = 2, .fewest_ranks = 2}
+                                      : UnitsSpanned{.count = 2};
+    };
+    const GroupSpread pair{2, spanned(at.hosts), spanned(at.switches)};
     const Cost round = direct(pair, bytes);
     total.latency += round.latency;
     if (round.transfer > 0) total.level = round.level;
@@ -226,15 +215,16 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
                                    const GroupSpread& at) const {
   const auto total = static_cast<double>(collective.total_bytes);
   const double slice = total / at.ranks;
-  const double others = total * (at.ranks - at.least_of_host) / at.ranks;  // of other hosts
-  const double crossing = others / at.least_of_host;                       // a rank's part of them
+  const double others = total * (at.ranks - at.hosts.fewest_ranks) / at.ranks;  // of other hosts
+  const double crossing = others / at.hosts.fewest_ranks;  // a rank's part of them
   const bool small = collective.total_bytes <= kWithHeader;
-  const bool shared = collective.to_shared_memory && at.hosts == 1;
+  const bool shared = collective.to_shared_memory && at.hosts.count == 1;
   // Whole sub-trees cross as one sum in fp32.
-  const double sums = at.least_of_host == 1
+  const double sums = at.hosts.fewest_ranks == 1
                           ? 1
                           : static_cast<double>(size_of(DType::fp32)) /
-                                static_cast<double>(size_of(collective.dtype)) / at.least_of_host;
+                                static_cast<double>(size_of(collective.dtype)) /
+                                at.hosts.fewest_ranks;
   Sent sent;
   switch (collective.operation) {
     case Operation::all_gather:
@@ -249,7 +239,7 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
               .between_hosts = others * std::min(sums, 1.0) + crossing};
       break;
     case Operation::all_to_all:
-      sent = {.within_host = total, .between_hosts = slice * (at.ranks - at.least_of_host)};
+      sent = {.within_host = total, .between_hosts = slice * (at.ranks - at.hosts.fewest_ranks)};
       break;
     case Operation::broadcast:
       sent = {.within_host = small ? 0 : total, .between_hosts = crossing};
@@ -263,7 +253,9 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
   // The communicating threads take cores while they copy and meet; for the wire they sleep.
   cost.working = cost.latency;
   if (sent.within_host > 0) cost.working += sent.within_host / bandwidth(LinkLevel::within_host);
-  if (at.hosts > 1) cost.latency += std::ceil(std::log2(at.hosts)) * farthest(at);
+  if (at.hosts.count > 1) {
+    cost.latency += std::ceil(std::log2(at.hosts.count)) * farthest(at);
+  }
   return cost;
 }
 

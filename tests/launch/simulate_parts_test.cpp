@@ -47,14 +47,19 @@ TEST(LinkTimes, FindsWhereAGroupIs) {
   machine.times.hosts_of_switch = 2;
   const LinkTimes links(machine, {.world = 16});
   const GroupSpread all = links.spread(every(1, 16));
-  EXPECT_EQ(all.hosts, 4);
-  EXPECT_EQ(all.switches, 2);
-  EXPECT_EQ(all.of_host, 4);
-  EXPECT_EQ(all.of_switch, 8);
+  EXPECT_EQ(all.hosts.count, 4);
+  EXPECT_EQ(all.switches.count, 2);
+  EXPECT_EQ(all.hosts.most_ranks, 4);
+  EXPECT_EQ(all.switches.most_ranks, 8);
   const GroupSpread one_a_host = links.spread(every(4, 4));
-  EXPECT_EQ(one_a_host.hosts, 4);
-  EXPECT_EQ(one_a_host.of_host, 1);
-  EXPECT_EQ(one_a_host.of_switch, 2);
+  EXPECT_EQ(one_a_host.hosts.count, 4);
+  EXPECT_EQ(one_a_host.hosts.most_ranks, 1);
+  EXPECT_EQ(one_a_host.switches.most_ranks, 2);
+  machine.times.hosts_of_switch = 0;  // one has them all
+  const GroupSpread five = links.spread(every(1, 5));
+  EXPECT_EQ(five.hosts.fewest_ranks, 1);
+  EXPECT_EQ(five.switches.count, 1);
+  EXPECT_EQ(five.switches.fewest_ranks, 5);
 }
 
 TEST(LinkTimes, OfARingIsItsSlowestLevelAndItsHops) {
@@ -84,7 +89,7 @@ TEST(LinkTimes, OfAHostThatIsPartlyTakenAreItsOwn) {
 
 TEST(LinkTimes, OfAHostsLinkIsShared) {
   Machine machine = two_level();
-  machine.times.of_host = 20;  // in place of 4 x 10
+  machine.times.host_bandwidth = 20;  // in place of 4 x 10
   EXPECT_EQ(cost(machine, BackendKind::nccl, Operation::all_gather, every(4, 4), 400).transfer, 60);
   EXPECT_EQ(cost(machine, BackendKind::nccl, Operation::all_gather, every(1, 16), 1600).transfer,
             75);
