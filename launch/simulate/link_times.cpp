@@ -17,6 +17,8 @@ using planning::PlannedCollective;
 constexpr std::int64_t kWithHeader = std::int64_t{8} << 10;
 // Of collectives/nccl: the most bytes of all ranks together that each rank combines itself.
 constexpr double kCombinedWhole = 1 << 20;
+// Of NCCL's own model: of a ring's bandwidth, what a tree reaches.
+constexpr double kTreeShare = 0.92;
 
 /// The units of `size` ranks that the ranks, which ascend, are in.
 UnitsSpanned units_spanned(const std::vector<int>& ranks, int size) {
@@ -109,15 +111,23 @@ double LinkTimes::farthest(const GroupSpread& at) const {
                                        : LinkLevel::within_host);
 }
 
-/// Each rank passes on `bytes`. A ring enters and leaves each host once, through all its devices
-/// that are in the group.
-LinkTimes::Cost LinkTimes::ring(const GroupSpread& at, double bytes) const {
+/// Each rank passes on `bytes`, the first of which take `hops` seconds to the last rank. A ring
+/// enters and leaves each host once, through all its devices that are in the group.
+LinkTimes::Cost LinkTimes::ring(const GroupSpread& at, double bytes, double hops) const {
   Cost cost =
       transfer({.within_host = at.hosts.most_ranks > 1 ? bytes : 0,
                 .between_hosts = at.hosts.count > 1 ? bytes / at.hosts.fewest_ranks : 0,
                 .between_switches = at.switches.count > 1 ? bytes / at.switches.fewest_ranks : 0});
-  cost.latency = ring_latency(at);
+  cost.latency = machine_.times.collective + hops;
   return cost;
+}
+
+/// NCCL's own, by the quicker of two algorithms: twice around a ring, or up and down a tree, with
+/// fewer hops and more bytes.
+LinkTimes::Cost LinkTimes::all_reduce(const GroupSpread& at, double bytes) const {
+  return std::ranges::min(ring(at, 2 * bytes * share_of_peers(at.ranks), 2 * ring_latency(at)),
+                          ring(at, 2 * bytes / kTreeShare, 2 * tree_latency(at)), {},
+                          &Cost::seconds);
 }
 
 /// Each rank sends each other one a slice of `bytes`.
@@ -125,7 +135,7 @@ LinkTimes::Cost LinkTimes::direct(const GroupSpread& at, double bytes) const {
   Cost cost = transfer({.within_host = bytes * (at.hosts.most_ranks - 1),
                         .between_hosts = bytes * (at.ranks - at.hosts.fewest_ranks),
                         .between_switches = bytes * (at.ranks - at.switches.fewest_ranks)});
-  cost.latency = farthest(at) + (at.ranks - 1) * machine_.times.message;
+  cost.latency = machine_.times.collective + farthest(at) + (at.ranks - 1) * machine_.times.message;
   return cost;
 }
 
@@ -159,18 +169,13 @@ LinkTimes::Cost LinkTimes::of_gpus(const PlannedCollective& collective,
   const double passed = total * share_of_peers(at.ranks);
   const double slice = total / at.ranks;
   const bool exact = options_.backend == BackendKind::nccl;
-  const auto all_reduce = [&] {
-    Cost cost = ring(at, 2 * passed);
-    cost.latency = std::min(2 * ring_latency(at), 2 * tree_latency(at));
-    return cost;
-  };
   switch (collective.operation) {
     case Operation::all_gather:
-      return ring(at, passed);
+      return ring(at, passed, ring_latency(at));
     case Operation::reduce_scatter: {
       Cost cost;
       if (!exact) {
-        cost = ring(at, passed);
+        cost = ring(at, passed, ring_latency(at));
         cost.sum = sum_seconds(2 * slice);
         return cost;
       }
@@ -183,15 +188,15 @@ LinkTimes::Cost LinkTimes::of_gpus(const PlannedCollective& collective,
       return cost;
     }
     case Operation::all_reduce: {
-      if (!exact || !is_floating(collective.dtype)) return all_reduce();
+      if (!exact || !is_floating(collective.dtype)) return all_reduce(at, total);
       Cost cost;
       if (total * at.ranks <= kCombinedWhole) {
-        cost = ring(at, total * (at.ranks - 1));
+        cost = ring(at, total * (at.ranks - 1), ring_latency(at));
         cost.sum = sum_seconds(total * (at.ranks + 1));
         return cost;
       }
       cost = direct(at, slice);
-      const Cost gathered = ring(at, passed);
+      const Cost gathered = ring(at, passed, ring_latency(at));
       cost.latency += gathered.latency;
       cost.transfer += gathered.transfer;
       cost.sum = sum_seconds(total + slice);
@@ -199,13 +204,10 @@ LinkTimes::Cost LinkTimes::of_gpus(const PlannedCollective& collective,
     }
     case Operation::all_to_all:
       return direct(at, slice);
-    case Operation::broadcast: {
-      Cost cost = ring(at, total);
-      cost.latency = tree_latency(at);
-      return cost;
-    }
+    case Operation::broadcast:  // chunks follow each other around the ring
+      return ring(at, total, farthest(at));
     case Operation::barrier:
-      return all_reduce();
+      return all_reduce(at, 0);
   }
   return {};
 }

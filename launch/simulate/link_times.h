@@ -74,7 +74,8 @@ class LinkTimes final : public planning::CollectiveTimes {
     double between_switches = 0;
   };
   Cost transfer(const Sent& sent) const;
-  Cost ring(const GroupSpread& at, double bytes) const;
+  Cost ring(const GroupSpread& at, double bytes, double hops) const;
+  Cost all_reduce(const GroupSpread& at, double bytes) const;
   Cost direct(const GroupSpread& at, double bytes) const;
   Cost halving(const GroupSpread& at, const planning::PlannedCollective& collective) const;
   Cost of_gpus(const planning::PlannedCollective& collective, const GroupSpread& at) const;

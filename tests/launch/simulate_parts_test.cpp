@@ -95,6 +95,38 @@ TEST(LinkTimes, OfAHostsLinkIsShared) {
             75);
 }
 
+TEST(LinkTimes, OfGpusHaveACollectivesFixedCostOnce) {
+  Machine machine = two_level();
+  machine.times.collective = 7;
+  const auto latency = [&](Operation operation, int ranks) {
+    return cost(machine, BackendKind::nccl_fast, operation, every(1, ranks), 1600).latency;
+  };
+  EXPECT_EQ(latency(Operation::all_gather, 2), 7 + 1);
+  EXPECT_EQ(latency(Operation::all_gather, 4), 7 + 3) << "a hop more for each rank";
+  EXPECT_EQ(latency(Operation::all_gather, 16), 7 + 12 + 3 * 5);
+  EXPECT_EQ(latency(Operation::all_to_all, 16), 7 + 5);
+  EXPECT_EQ(latency(Operation::broadcast, 4), 7 + 1) << "chunks follow each other";
+  EXPECT_EQ(latency(Operation::broadcast, 16), 7 + 5);
+  EXPECT_EQ(cost(machine, BackendKind::nccl, Operation::all_reduce, every(1, 4), 1 << 20).latency,
+            7 + 1 + 7 + 3)
+      << "an exact sum of many bytes is an exchange, then a gather";
+  EXPECT_EQ(cost(machine, BackendKind::mpi, Operation::barrier, every(1, 16), 0).latency, 1 + 2 * 5)
+      << "of CPUs it is part of the latency";
+}
+
+TEST(LinkTimes, OfAnAllReduceAreOneAlgorithms) {
+  const Machine machine = two_level();
+  const auto all_reduce = [&](std::int64_t bytes) {
+    return cost(machine, BackendKind::nccl_fast, Operation::all_reduce, every(1, 16), bytes);
+  };
+  // A tree: up and down 3 hops within a host and 2 between, of 2 x 920 / 0.92 bytes.
+  EXPECT_DOUBLE_EQ(all_reduce(920).latency, 2 * (3 + 2 * 5));
+  EXPECT_DOUBLE_EQ(all_reduce(920).transfer, 2000.0 / 4 / 10);
+  // A ring, twice around: 28 s more of latency, but 30 s less for 2 x 15/16 of the bytes.
+  EXPECT_DOUBLE_EQ(all_reduce(4000).latency, 2 * (12 + 3 * 5));
+  EXPECT_DOUBLE_EQ(all_reduce(4000).transfer, 7500.0 / 4 / 10);
+}
+
 TEST(LinkTimes, OfExactSumsIsADirectExchange) {
   Machine machine = two_level();
   machine.times.message = 0.5;
