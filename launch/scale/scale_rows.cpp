@@ -11,7 +11,6 @@
 #include "launch/scale/scale_report.h"
 #include "launch/simulate/simulate_program.h"
 #include "launch/simulate/simulation.h"
-#include "launch/train/memory_fit.h"
 
 namespace zero {
 namespace {
@@ -126,9 +125,8 @@ Predictions predict(const Sweep& sweep, const std::vector<ScalePoint>& points,
   Predictions all;
   for (const ScalePoint& point : points) {
     const nlohmann::json file = sweep.configuration(point, "tokens.bin", "run.log");
-    TrainConfig config = config_on(
+    const TrainConfig config = config_on(
         machine, Configuration::from_json(file, point.name(), sweep.overrides), point.world);
-    choose_recompute(config, machine.backend());
     const Simulation simulation = simulate(config, machine);
     const SimulatedRank& rank = simulation.slowest();
     all[point.name()] = {.tokens_per_second = simulation.tokens_per_second(),

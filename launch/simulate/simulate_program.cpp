@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "launch/simulate/simulation_report.h"
-#include "launch/train/memory_fit.h"
 
 namespace zero {
 namespace {
@@ -83,8 +82,7 @@ std::string simulated(const SimulateQuestion& question) {
   }
   Refusals refusals;
   Configuration values = Configuration::read(question.config, overrides, refusals);
-  TrainConfig config = config_on(machine, std::move(values), ranks, std::move(refusals));
-  choose_recompute(config, machine.backend());
+  const TrainConfig config = config_on(machine, std::move(values), ranks, std::move(refusals));
   const Simulation simulation = simulate(config, machine);
   if (!simulation.trace.empty()) write(config.run.trace, simulation.trace);
   return question.json ? json_of(simulation).dump(2) + "\n" : text_of(simulation);

@@ -22,6 +22,7 @@
 #include "launch/config/train_config.h"
 #include "launch/plan/exact_plan.h"
 #include "launch/telemetry/instruments.h"
+#include "launch/train/memory_fit.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
 
@@ -264,13 +265,14 @@ double SimulatedRank::other_seconds() const {
 }
 
 Simulation simulate(const TrainConfig& given, const Machine& whole) {
-  const TrainConfig config = without_saves(given);
+  TrainConfig config = without_saves(given);
   const Machine machine = used_part(whole, config.world);
   ZERO_CHECK(config.run.device == machine.kind,
              "{}: kind is \"{}\", and run.device \"{}\"; give both one value", machine.source,
              machine.kind == DeviceKind::cuda ? "gpu" : "cpu",
              config.run.device == DeviceKind::cuda ? "cuda" : "cpu");
   check_figures(machine, config.engine.compute);
+  choose_recompute(config, backend_of(config, machine));
   std::optional<Instruments> instruments;
   if (!config.run.trace.empty()) {
     instruments.emplace(InstrumentOptions{.trace = true,

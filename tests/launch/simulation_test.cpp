@@ -10,6 +10,7 @@
 #include "launch/config/configuration.h"
 #include "launch/simulate/simulate_program.h"
 #include "launch/simulate/simulation_report.h"
+#include "launch/train/memory_fit.h"
 #include "tests/errors.h"
 #include "tests/launch/config_with.h"
 
@@ -66,6 +67,19 @@ TEST(Simulation, LeavesThePlanAsItIs) {
     const Simulation simulation = simulate(config, cluster(2));
     EXPECT_EQ(simulation.slowest().memory, plan_memory(config, 0, 16, BackendKind::mpi));
   }
+}
+
+TEST(Simulation, ChoosesRecomputeForTheHostsThatAreUsed) {
+  TrainConfig config =
+      config_of(2, 8, {"activation_checkpointing.recompute=auto", "run.memory_limit=1GiB"});
+  const std::int64_t needed = planned_rank_bytes(config, BackendKind::host);
+  ASSERT_GT(planned_rank_bytes(config, BackendKind::mpi), needed) << "both hosts would need more";
+  const auto repeated = [&](std::int64_t limit) {
+    config.recompute.memory_limit = limit;
+    return simulate(config, cluster(2)).slowest().compute.repeated;
+  };
+  EXPECT_EQ(repeated(needed), 0);
+  EXPECT_GT(repeated(needed - 1), 0);
 }
 
 TEST(Simulation, IsNoSlowerOverFasterLinks) {
