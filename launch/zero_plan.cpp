@@ -208,7 +208,7 @@ zero::Machine machine_of(const Flags& flags) {
              "--ranks {} is given without --machine this; add it, or use --gpus", flags.ranks);
   zero::Machine machine;
   if (!flags.cluster.empty()) {
-    machine = zero::read_cluster(flags.cluster);
+    machine = zero::read_cluster(flags.cluster, "--cluster");
   } else if (!flags.machine.empty()) {
     machine = zero::this_machine(flags.ranks);
   } else {

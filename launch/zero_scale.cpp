@@ -223,7 +223,7 @@ std::string program_of(const Flags& flags) {
 /// The cluster of --simulate, on which every point has its place.
 zero::Machine machine_of_sweep(const Flags& flags, const zero::Sweep& sweep,
                                const std::vector<zero::ScalePoint>& points) {
-  zero::Machine machine = zero::read_cluster(flags.simulate);
+  zero::Machine machine = zero::read_cluster(flags.simulate, "--simulate");
   zero::check(machine);
   ZERO_CHECK(machine.kind == sweep.device,
              "--simulate {}: kind is {}, expected that of --device {}", flags.simulate,

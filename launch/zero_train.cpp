@@ -70,8 +70,8 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
       "--json it is always there");
   app.add_option(
       "--simulate", flags.simulate,
-      "ranks=1024,cluster=FILE: run a step on a virtual clock, as ranks of that cluster, "
-      "print its time, exposed communication and memory, and end; docs/simulator.md");
+      "a cluster file, or ranks=1024,cluster=FILE: run a step on a virtual clock, as ranks of that "
+      "cluster, print its time, exposed communication and memory, and end; docs/simulator.md");
   app.add_flag("--json", flags.json, "with --plan or --simulate: as JSON");
   app.add_flag("--profile", flags.profile,
                "print where the first rank's time goes, each kind of work beside its limit");

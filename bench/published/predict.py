@@ -81,7 +81,7 @@ def simulate(program, row, files, folder):
     paths = {name: folder / f"{name}.json" for name in ("config", "cluster")}
     paths["config"].write_text(json.dumps(config_of(row, files)))
     paths["cluster"].write_text(json.dumps(cluster_of(row, files)))
-    command = [program, "--config", str(paths["config"]), "--simulate", f"cluster={paths['cluster']}", "--json"]
+    command = [program, "--config", str(paths["config"]), "--simulate", str(paths["cluster"]), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}")

@@ -178,8 +178,8 @@ Machine machine_of(const json& cluster, const std::string& source) {
   return machine;
 }
 
-Machine read_cluster(const std::string& path) {
-  return machine_of(parse_json_text(read_json_text(path, "--cluster"), path), path);
+Machine read_cluster(const std::string& path, std::string_view flag) {
+  return machine_of(parse_json_text(read_json_text(path, flag), path), path);
 }
 
 Machine this_machine(int ranks) {

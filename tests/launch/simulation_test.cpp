@@ -181,18 +181,26 @@ TEST(ClusterFile, RefusesBadKeysOfSimulations) {
   EXPECT_THAT(refusal(R"(, "cores": 0)"), HasSubstr("c.json: cores: found 0, expected a whole"));
 }
 
-TEST(SimulateFlag, NamesRanksAndCluster) {
-  const SimulateFlag flag = SimulateFlag::from("ranks=1024,cluster=a b.json");
-  EXPECT_EQ(flag.ranks, 1024);
-  EXPECT_EQ(flag.cluster, "a b.json");
-  EXPECT_EQ(SimulateFlag::from("cluster=c.json").ranks, 0);
-  const auto refusal = [](const char* text) { return error_of([&] { SimulateFlag::from(text); }); };
-  for (const char* wrong : {"ranks=0,cluster=c", "ranks=1x,cluster=c", "rank=1,cluster=c", "8",
-                            "cluster=", "ranks=99999999,cluster=c"}) {
-    EXPECT_THAT(refusal(wrong), HasSubstr("expected ranks=N (1 to 16384) or cluster=FILE"))
-        << wrong;
+TEST(SimulateFlag, NamesTheClusterAndPerhapsRanks) {
+  for (const char* text :
+       {"ranks=1024,cluster=a b.json", "cluster=a b.json,ranks=1024", "ranks=1024,a b.json"}) {
+    const SimulateFlag flag = SimulateFlag::from(text);
+    EXPECT_EQ(flag.ranks, 1024) << text;
+    EXPECT_EQ(flag.cluster, "a b.json") << text;
   }
-  EXPECT_THAT(refusal("ranks=8"), HasSubstr("found \"ranks=8\" without cluster=FILE"));
+  for (const char* text : {"cluster=c.json", "c.json"}) {
+    EXPECT_EQ(SimulateFlag::from(text).ranks, 0) << text;
+    EXPECT_EQ(SimulateFlag::from(text).cluster, "c.json") << text;
+  }
+  for (const char* wrong : {"", "ranks=0,cluster=c", "ranks=1x,cluster=c", "rank=1,cluster=c",
+                            "cluster=", "ranks=99999999,cluster=c", "ranks=8"}) {
+    EXPECT_THAT(error_of([&] { SimulateFlag::from(wrong); }),
+                HasSubstr(fmt::format("--simulate: found \"{}\", expected a cluster file, or "
+                                      "ranks=N,cluster=FILE with N from 1 to 16384",
+                                      wrong)));
+  }
+  EXPECT_THAT(error_of([] { simulated({.config = "c.json", .simulate = "none.json"}); }),
+              HasSubstr("--simulate: none.json cannot be read: it does not exist"));
 }
 
 TEST(Simulation, FiguresThatContradictOrCannotBeAreRefused) {
