@@ -16,7 +16,6 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,6 +23,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/file_text.h"
 #include "base/host.h"
 #include "base/message_text.h"
 #include "launch/plan/model_choice.h"
@@ -350,10 +350,9 @@ int check(const Flags& flags, int argc, char** argv) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   if (!status) job.end(std::chrono::seconds(2));
-  std::ostringstream text;
-  text << std::ifstream(output).rdbuf();
+  const std::string text = zero::file_text(output);
   std::filesystem::remove(output);
-  zero::print(zero::printable_text(text.str()));
+  zero::print(zero::printable_text(text));
   if (ending != 0) {
     zero::print_error("zero_scale: --check was ended by signal {}\n", ending.load());
     return 128 + ending;
