@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include "launch/simulate/operation_rates.h"
 #include "launch/simulate/rank_times.h"
 #include "tests/errors.h"
+#include "tests/scratch.h"
 
 // The parts of a simulation, by figures that are worked out by hand.
 namespace zero::testing {
@@ -231,9 +233,31 @@ TEST(OperationRates, AreThoseOfAProfile) {
     return error_of([&] { OperationRates::of(nlohmann::json::parse(text), "ops.json"); });
   };
   EXPECT_THAT(refusal("[]"), HasSubstr("ops.json: found no rate of any operation, expected"));
-  EXPECT_THAT(refusal("{}"), HasSubstr("ops.json: found {}, expected the rows of zero_bench"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("expected the rows of zero_bench ops --json, a profile"));
   EXPECT_THAT(refusal(R"([{"section": "ops", "unit": "GB/s", "value": "x"}])"),
-              HasSubstr("ops.json: row 0: value: found \"x\", expected a number"));
+              HasSubstr("ops.json: rows[0].value: found \"x\", expected a number"));
+  EXPECT_THAT(refusal(R"({"work": [{"name": "norm"}]})"),
+              HasSubstr("ops.json: work[0].seconds is missing; expected a number"));
+}
+
+TEST(OperationRates, OfALogAreThoseOfItsLastProfile) {
+  const Scratch folder;
+  const auto line = [](double seconds) {
+    return fmt::format(R"({{"final": true, "profile": {{"work": [{{"name": "norm", "calls": 1,
+                           "seconds": {}, "flop": 0, "bytes": 100}}]}}}})",
+                       seconds);
+  };
+  const std::string one = nlohmann::json::parse(line(2)).dump() + "\n";
+  const std::string other = nlohmann::json::parse(line(3)).dump() + "\n";
+  const auto seconds = [&](const std::string& text) {
+    const auto rates = OperationRates::read(folder.write("run.log", text));
+    return rates.seconds({"norm", 0, 100}, DType::bf16).value();
+  };
+  EXPECT_DOUBLE_EQ(seconds(one), 2);
+  EXPECT_DOUBLE_EQ(seconds(one + other + "{\"step\": 1}\n"), 3);
+  const std::string none = folder.write("none.log", "{\"step\": 1}\n{\"step\": 2}\n");
+  EXPECT_THAT(error_of([&] { OperationRates::read(none); }),
+              HasSubstr("none.log: found no rate of any operation, expected the rows of"));
 }
 
 TEST(Goodput, IsGreatestAtTheBestInterval) {
