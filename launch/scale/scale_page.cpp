@@ -132,7 +132,7 @@ class ScalePage {
     ChartLine drawn{.name = line_name(line) + ", predicted", .style = colour(line), .hollow = true};
     for (const ScaleRow& row : report_.rows) {
       if (!row.predicted || !on_line(row, line)) continue;
-      const double rate = row.predicted->tokens_per_second;
+      const double rate = row.predicted->tokens_per_second();
       drawn.points.push_back({.world = row.point.world, .value = rate, .low = rate, .high = rate});
     }
     return drawn;
@@ -197,7 +197,7 @@ class ScalePage {
       ChartBar bar = bar_of(row);
       bar.parts = {{"exposed", 1e3 * row.figures.exposed_seconds},
                    {"hidden", 1e3 * row.figures.hidden_seconds()}};
-      if (row.predicted) bar.mark = 1e3 * row.predicted->exposed_seconds;
+      if (row.predicted) bar.mark = 1e3 * row.predicted->slowest().exposed_seconds;
       bar.title = fmt::format("{}: {:.2f} ms exposed, {:.2f} ms hidden, of a step of {:.2f} ms",
                               row.point.text(), 1e3 * row.figures.exposed_seconds,
                               1e3 * row.figures.hidden_seconds(), 1e3 * row.figures.step_seconds);

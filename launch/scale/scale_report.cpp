@@ -66,13 +66,13 @@ constexpr std::array<const char*, 6> kPredictedNames{
 
 std::vector<std::string> predicted_cells(const ScaleRow& row) {
   if (!row.predicted) return std::vector<std::string>(kPredictedNames.size());
-  const PredictedFigures& figures = *row.predicted;
+  const Simulation& predicted = *row.predicted;
   const std::optional<double> error = row.error();
-  return {fmt::format("{:.0f}", figures.tokens_per_second),
-          fmt::format("{:.1f}", 1e3 * figures.step_seconds),
-          fmt::format("{:.1f}", 1e3 * figures.exposed_seconds),
-          fmt::format("{:.1f}", static_cast<double>(figures.bytes) / kMebibyte),
-          figures.limited_by,
+  return {fmt::format("{:.0f}", predicted.tokens_per_second()),
+          fmt::format("{:.1f}", 1e3 * predicted.step_seconds),
+          fmt::format("{:.1f}", 1e3 * predicted.slowest().exposed_seconds),
+          fmt::format("{:.1f}", static_cast<double>(predicted.bytes) / kMebibyte),
+          predicted.limited_by,
           error ? fmt::format("{:+.1f} %", 100 * *error) : ""};
 }
 
@@ -130,10 +130,11 @@ nlohmann::ordered_json row_json(const ScaleRow& row) {
   if (row.flop_share > 0) json["flop_share"] = row.flop_share;
   if (!row.failure.empty()) json["failure"] = row.failure;
   if (row.predicted) {
-    json["predicted"] = {{"tokens_per_second", row.predicted->tokens_per_second},
+    const SimulatedRank& rank = row.predicted->slowest();
+    json["predicted"] = {{"tokens_per_second", row.predicted->tokens_per_second()},
                          {"step_seconds", row.predicted->step_seconds},
-                         {"communication_seconds", row.predicted->communication_seconds},
-                         {"exposed_communication_seconds", row.predicted->exposed_seconds},
+                         {"communication_seconds", rank.collective_seconds()},
+                         {"exposed_communication_seconds", rank.exposed_seconds},
                          {"bytes", row.predicted->bytes},
                          {"flop_share", row.predicted->flop_share},
                          {"limited_by", row.predicted->limited_by},
