@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "files/file_system.h"
 #include "launch/plan/written_config.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {

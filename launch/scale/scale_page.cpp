@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <sstream>
 
+#include "launch/process/quantity.h"
 #include "launch/scale/chart.h"
 #include "launch/scale/scale_report.h"
-#include "launch/telemetry/output.h"
 #include "launch/telemetry/page.h"
 
 namespace zero {

@@ -21,6 +21,7 @@
 #include "base/seconds_since.h"
 #include "launch/data/new_file.h"
 #include "launch/data/token_file.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
