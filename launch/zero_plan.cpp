@@ -16,7 +16,6 @@
 #include "launch/plan/model_choice.h"
 #include "launch/plan/training_answer.h"
 #include "launch/process/command_line.h"
-#include "launch/process/process.h"
 #include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 

@@ -21,7 +21,7 @@
 #include "collectives/backends.h"
 #include "device/cuda/gpus.h"
 #include "launch/memory/machine_memory.h"
-#include "launch/process/process.h"
+#include "launch/process/versions.h"
 #include "launch/rendezvous/same_build.h"
 
 namespace zero {

@@ -17,7 +17,7 @@
 #include "base/host.h"
 #include "base/message_text.h"
 #include "launch/memory/machine_memory.h"
-#include "launch/process/process.h"
+#include "launch/process/versions.h"
 #include "launch/rendezvous/cores.h"
 
 namespace zero {

@@ -20,7 +20,6 @@
 #include "device/exact_sum.h"
 #include "engine/engine.h"
 #include "launch/data/batches.h"
-#include "launch/process/process.h"
 #include "launch/process/quantity.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
