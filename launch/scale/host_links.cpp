@@ -159,8 +159,8 @@ PreflightLine links_line(const HostsOfRanks& hosts, const std::vector<HostLink>&
     rates.push_back(link.bytes_per_second);
     texts.push_back(link_text(hosts, link));
   }
-  const double least = kSlowShare * upper_median(rates);
-  const double most = kLateShare * upper_median(latencies);
+  const double least = kSlowShare * median(rates);
+  const double most = kLateShare * median(latencies);
   const auto bad = std::ranges::find_if(links, [&](const HostLink& link) {
     return link.bytes_per_second < least || link.latency > most;
   });

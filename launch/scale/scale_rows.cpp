@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/median.h"
 #include "launch/scale/scale_report.h"
 
 namespace zero {
@@ -18,7 +19,7 @@ template <typename Figure>
 Figure median_figure(const std::vector<const ScaleRun*>& runs, Figure RunFigures::*figure) {
   std::vector<double> values;
   for (const ScaleRun* run : runs) values.push_back(static_cast<double>(run->figures.*figure));
-  return static_cast<Figure>(median_of(values));
+  return static_cast<Figure>(median(values));
 }
 
 ScaleRow row_of_runs(const ScalePoint& point, const std::vector<const ScaleRun*>& runs) {
