@@ -57,18 +57,6 @@ TEST(Preflight, AllIsWell) {
   EXPECT_EQ(line_of(judge(facts(), kGpus), "GPUs").text, "4 x H100");
 }
 
-TEST(Preflight, FactsTravelWhole) {
-  const nlohmann::json sent = facts().back();
-  const auto found = nlohmann::json::parse(sent.dump()).get<RankFacts>();
-  EXPECT_EQ(nlohmann::json(found), sent);
-  EXPECT_EQ(found.nccl, "2.28.3");
-  EXPECT_TRUE(found.has_nccl);
-  EXPECT_EQ(found.gpu, "GPU-3");
-  EXPECT_EQ(found.locked_memory, RankFacts::kUnlimited);
-  EXPECT_EQ(found.shared_memory, std::int64_t{1} << 30);
-  EXPECT_EQ(found.addresses, facts().back().addresses);
-}
-
 struct Fault {
   const char* name;
   std::function<void(RankFacts& last)> make;
