@@ -3,7 +3,6 @@
 #include "launch/scale/rank_facts.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>

@@ -3,7 +3,6 @@
 
 // The report as a page: charts, the machine, the table.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>

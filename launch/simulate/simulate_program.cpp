@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/simulate/simulate_program.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>

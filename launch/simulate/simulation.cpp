@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/simulate/simulation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <span>
