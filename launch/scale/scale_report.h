@@ -62,7 +62,7 @@ struct ScaleReport {
   /// Whether a run has failed.
   bool failed() const;
   nlohmann::ordered_json json() const;
-  /// The rows as texts, below a row of names.
+  /// The rows as texts, below a row of names; without columns that would be empty.
   std::vector<std::vector<std::string>> table() const;
   std::string markdown() const;
   /// One page that needs no network.

@@ -170,6 +170,24 @@ TEST(ScaleReport, IsAPageThatNeedsNoNetwork) {
   EXPECT_THAT(folder.names(), ElementsAre("report.html", "report.json", "report.md"));
 }
 
+TEST(ScaleReport, HasNoColumnThatWouldBeEmpty) {
+  ScaleReport report = about();
+  report.rows = scale_rows(report, {kStage0, kStage3}, {});
+  report.rows[0].predicted = predicted(790, 0.08);
+  EXPECT_THAT(
+      report.table(),
+      ElementsAre(
+          ElementsAre("point", "predicted tokens/s", "predicted step ms", "predicted exposed ms",
+                      "predicted MiB a rank", "limited by", "remarks"),
+          ElementsAre("strong, stage 0, 2 ranks", "790", "80.0", "40.0", "1.0", "products",
+                      "not measured"),
+          ElementsAre("strong, stage 3, 2 ranks", "", "", "", "", "", "not measured yet")));
+  EXPECT_THAT(report.html(),
+              AllOf(HasSubstr("<td class=\"number\">790</td>"), HasSubstr("<td>products</td>")));
+  report.rows.clear();
+  EXPECT_THAT(report.table(), ElementsAre(ElementsAre("point", "remarks")));
+}
+
 TEST(ScaleReport, PredictionsStandBesideWhatWasMeasured) {
   ScaleReport report = full_report();
   EXPECT_EQ(report.errors_text(), "");
