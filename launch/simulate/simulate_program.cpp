@@ -29,15 +29,15 @@ void write(const std::string& path, const std::string& text) {
 
 TrainConfig config_on(const Machine& machine, Configuration values, int ranks, Refusals refusals) {
   const bool cpu = machine.kind == DeviceKind::cpu;
-  const int of_host = std::min(ranks, machine.devices);
+  const int local_ranks = std::min(ranks, machine.devices);
   if (values.is_null("run.device")) {
     values.resolve("run.device", cpu ? "cpu" : "cuda", "auto: the cluster's");
   }
   if (cpu && machine.times.cores > 0 && values.is_null("run.threads")) {
-    values.resolve("run.threads", std::max(1, machine.times.cores / of_host),
+    values.resolve("run.threads", std::max(1, machine.times.cores / local_ranks),
                    "auto: the cores of the cluster's hosts / ranks of a host");
   }
-  return make_train_config(std::move(values), ranks, of_host, std::move(refusals));
+  return make_train_config(std::move(values), ranks, local_ranks, std::move(refusals));
 }
 
 SimulateFlag SimulateFlag::from(std::string_view text) {
