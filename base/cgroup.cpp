@@ -5,18 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <vector>
+
+#include "base/file_text.h"
 
 namespace zero {
 namespace {
-
-std::optional<std::string> text_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 /// The whole number at the start of `text`.
 std::optional<std::int64_t> number_in(std::string_view text) {
@@ -44,11 +38,10 @@ bool lists(std::string_view names, std::string_view wanted) {
 using LimitIn = std::optional<double> (*)(const std::filesystem::path& group);
 
 std::optional<double> quota_in(const std::filesystem::path& group) {
-  if (const auto text = text_of(group / "cpu.max")) return quota_of_cpu_max(*text);
-  const auto quota = text_of(group / "cpu.cfs_quota_us");
-  const auto period = text_of(group / "cpu.cfs_period_us");
-  if (!quota || !period) return std::nullopt;
-  return quota_of_cfs(*quota, *period);
+  const std::string text = file_text(group / "cpu.max");
+  if (!text.empty()) return quota_of_cpu_max(text);
+  return quota_of_cfs(file_text(group / "cpu.cfs_quota_us"),
+                      file_text(group / "cpu.cfs_period_us"));
 }
 
 /// The number behind `key`, at the start of a line.
@@ -62,8 +55,7 @@ std::optional<std::int64_t> number_behind(std::string_view text, std::string_vie
 }
 
 std::optional<double> number_of(const std::filesystem::path& path) {
-  const auto text = text_of(path);
-  const auto number = text ? number_in(*text) : std::nullopt;
+  const auto number = number_in(file_text(path));
   return number ? std::optional(static_cast<double>(*number)) : std::nullopt;
 }
 
@@ -80,7 +72,7 @@ std::optional<double> memory_left_in(const std::filesystem::path& group) {
     const auto most = number_of(group / limit_file);
     const auto now = number_of(group / used_file);
     if (!most || !now) return std::optional<double>();
-    const auto files = number_behind(text_of(group / "memory.stat").value_or(""), files_key);
+    const auto files = number_behind(file_text(group / "memory.stat"), files_key);
     return std::optional(*most - std::max(0.0, *now - static_cast<double>(files.value_or(0))));
   };
   const auto unified = left("memory.max", "memory.current", "inactive_file ");
@@ -106,15 +98,14 @@ std::optional<double> smallest(LimitIn limit_in, const std::filesystem::path& mo
 /// The smallest limit of this process's groups of both versions; `controller`: of version 1.
 std::optional<double> smallest_of_process(LimitIn limit_in, const std::string& controller,
                                           const std::string& root) {
-  const auto text = text_of(root + "/proc/self/cgroup");
-  if (!text) return std::nullopt;
+  const std::string text = file_text(root + "/proc/self/cgroup");
   const std::filesystem::path mounts = root + "/sys/fs/cgroup";
   std::vector<std::optional<double>> found;
-  if (const auto place = cgroup_place(*text, "")) {
+  if (const auto place = cgroup_place(text, "")) {
     found.push_back(smallest(limit_in, mounts, place->path));
     found.push_back(smallest(limit_in, mounts / "unified", place->path));
   }
-  if (const auto place = cgroup_place(*text, controller)) {
+  if (const auto place = cgroup_place(text, controller)) {
     found.push_back(smallest(limit_in, mounts / place->controllers, place->path));
     found.push_back(smallest(limit_in, mounts / controller, place->path));
   }
@@ -165,7 +156,7 @@ namespace {
 /// The bytes in /proc/meminfo behind `key`, or the smallest of `limit_in`, if that is less.
 std::optional<std::int64_t> memory_of_host(std::string_view key, LimitIn limit_in,
                                            const std::string& root) {
-  const auto kilobytes = number_behind(text_of(root + "/proc/meminfo").value_or(""), key);
+  const auto kilobytes = number_behind(file_text(root + "/proc/meminfo"), key);
   if (!kilobytes) return std::nullopt;
   const double machine = static_cast<double>(*kilobytes) * 1024;
   const double group = smallest_of_process(limit_in, "memory", root).value_or(machine);

@@ -14,7 +14,7 @@
 #include "bench/stepper.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "launch/train/memory_fit.h"
 
 namespace zero::bench {

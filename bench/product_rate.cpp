@@ -54,11 +54,11 @@ double ProductRate::rate() const {
 
 double ProductRate::rate_of_newest(std::size_t samples) const {
   const auto newest_rates = multiply_adds_.end() - static_cast<std::ptrdiff_t>(samples);
-  double best = upper_median({newest_rates, multiply_adds_.end()});
+  double best = median({newest_rates, multiply_adds_.end()});
   for (std::size_t i = 0; i < probes_.size(); ++i) {
     const auto end = seconds_[i].end();
     const std::vector<double> newest(end - static_cast<std::ptrdiff_t>(samples), end);
-    best = std::max(best, probes_[i]->shape().flop() / upper_median(newest));
+    best = std::max(best, probes_[i]->shape().flop() / median(newest));
   }
   return best;
 }

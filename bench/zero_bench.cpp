@@ -14,6 +14,7 @@
 #include "bench/section.h"
 #include "collectives/backends.h"
 #include "launch/process/command_line.h"
+#include "launch/process/cpu_limit.h"
 #include "launch/process/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/start.h"

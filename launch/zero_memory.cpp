@@ -14,8 +14,8 @@
 #include "launch/memory/memory_report.h"
 #include "launch/memory/memory_series.h"
 #include "launch/process/command_line.h"
-#include "launch/process/process.h"
 #include "launch/process/quantity.h"
+#include "launch/process/versions.h"
 #include "launch/telemetry/output.h"
 
 namespace {

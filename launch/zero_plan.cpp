@@ -16,7 +16,6 @@
 #include "launch/plan/model_choice.h"
 #include "launch/plan/training_answer.h"
 #include "launch/process/command_line.h"
-#include "launch/process/process.h"
 #include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
@@ -214,7 +213,7 @@ zero::Machine machine_of(const Flags& flags) {
              "--ranks {} is given without --machine this; add it, or use --gpus", flags.ranks);
   zero::Machine machine;
   if (!flags.cluster.empty()) {
-    machine = zero::read_cluster(flags.cluster);
+    machine = zero::read_cluster(flags.cluster, "--cluster");
   } else if (!flags.machine.empty()) {
     machine = zero::this_machine(flags.ranks);
   } else {

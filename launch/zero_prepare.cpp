@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "launch/data/prepare.h"
 #include "launch/process/command_line.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace {

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,13 +23,14 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/file_text.h"
 #include "base/host.h"
 #include "base/message_text.h"
 #include "launch/plan/model_choice.h"
 #include "launch/process/command_line.h"
-#include "launch/process/process.h"
 #include "launch/process/quantity.h"
 #include "launch/process/signals.h"
+#include "launch/process/versions.h"
 #include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/start.h"
 #include "launch/scale/preflight.h"
@@ -223,7 +223,7 @@ std::string program_of(const Flags& flags) {
 /// The cluster of --simulate, on which every point has its place.
 zero::Machine machine_of_sweep(const Flags& flags, const zero::Sweep& sweep,
                                const std::vector<zero::ScalePoint>& points) {
-  zero::Machine machine = zero::read_cluster(flags.simulate);
+  zero::Machine machine = zero::read_cluster(flags.simulate, "--simulate");
   zero::check(machine);
   ZERO_CHECK(machine.kind == sweep.device,
              "--simulate {}: kind is {}, expected that of --device {}", flags.simulate,
@@ -350,10 +350,9 @@ int check(const Flags& flags, int argc, char** argv) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   if (!status) job.end(std::chrono::seconds(2));
-  std::ostringstream text;
-  text << std::ifstream(output).rdbuf();
+  const std::string text = zero::file_text(output);
   std::filesystem::remove(output);
-  zero::print(zero::printable_text(text.str()));
+  zero::print(zero::printable_text(text));
   if (ending != 0) {
     zero::print_error("zero_scale: --check was ended by signal {}\n", ending.load());
     return 128 + ending;

@@ -13,9 +13,11 @@
 #include "launch/config/option.h"
 #include "launch/config/train_config.h"
 #include "launch/process/command_line.h"
+#include "launch/process/cpu_limit.h"
 #include "launch/process/open_files.h"
 #include "launch/process/process.h"
 #include "launch/process/signals.h"
+#include "launch/process/versions.h"
 #include "launch/rendezvous/start.h"
 #include "launch/simulate/simulate_program.h"
 #include "launch/telemetry/output.h"
@@ -70,8 +72,8 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
       "--json it is always there");
   app.add_option(
       "--simulate", flags.simulate,
-      "ranks=1024,cluster=FILE: run a step on a virtual clock, as ranks of that cluster, "
-      "print its time, exposed communication and memory, and end; docs/simulator.md");
+      "a cluster file, or ranks=1024,cluster=FILE: run a step on a virtual clock, as ranks of that "
+      "cluster, print its time, exposed communication and memory, and end; docs/simulator.md");
   app.add_flag("--json", flags.json, "with --plan or --simulate: as JSON");
   app.add_flag("--profile", flags.profile,
                "print where the first rank's time goes, each kind of work beside its limit");

@@ -24,6 +24,7 @@
 #include "launch/data/text_encoder.h"
 #include "launch/data/token_digest.h"
 #include "launch/data/token_file.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {

@@ -14,7 +14,7 @@
 #include "inference/model_folder.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "weights/hf/config.h"
 
 namespace zero {

@@ -11,7 +11,7 @@
 #include "launch/generate/answer_models.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 

@@ -12,7 +12,7 @@
 #include "base/checked_math.h"
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "inference/model_folder.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "weights/hf/config.h"
 
 namespace zero {

@@ -6,7 +6,7 @@
 
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "ops/ops.h"
 
 namespace zero {

@@ -9,11 +9,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string_view>
 
+#include "base/file_text.h"
 #include "base/host.h"
 #include "launch/memory/memory_text.h"
 
@@ -27,13 +26,6 @@ std::optional<int> plain_number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
-}
-
-std::string proc_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
 }
 
 /// What follows `name` at the begin of one of the parts of `text` that `between` parts; nothing if
@@ -75,17 +67,17 @@ std::vector<ZeroProcess> zero_processes(const std::string& root) {
   for (const auto& entry : fs::directory_iterator(root + "/proc", error)) {
     const auto id = plain_number(entry.path().filename().string());
     if (!id || *id == ::getpid()) continue;
-    std::string program = proc_text(entry.path() / "comm");
+    std::string program = file_text(entry.path() / "comm");
     if (!program.starts_with("zero_")) continue;
     while (!program.empty() && program.back() == '\n') program.pop_back();
-    const std::string status = proc_text(entry.path() / "status");  // empty: it has ended
+    const std::string status = file_text(entry.path() / "status");  // empty: it has ended
     if (status.empty() || number_of_field(status, "Uid:") != ::getuid()) continue;
     all.push_back(
         {.id = *id,
          .program = program,
-         .rank = rank_of(proc_text(entry.path() / "environ")),
+         .rank = rank_of(file_text(entry.path() / "environ")),
          .resident = 1024 * number_of_field(status, "VmRSS:"),
-         .proportional = 1024 * number_of_field(proc_text(entry.path() / "smaps_rollup"), "Pss:")});
+         .proportional = 1024 * number_of_field(file_text(entry.path() / "smaps_rollup"), "Pss:")});
   }
   std::ranges::sort(all, {}, &ZeroProcess::id);
   return all;

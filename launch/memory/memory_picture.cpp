@@ -18,6 +18,7 @@
 #include "launch/data/new_file.h"
 #include "launch/memory/memory_report.h"
 #include "launch/memory/memory_text.h"
+#include "launch/process/open_files.h"
 #include "launch/telemetry/page.h"
 
 namespace zero {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launch/memory/memory_text.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 
 namespace zero::memory_report {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 

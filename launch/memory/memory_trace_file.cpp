@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,7 +11,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -53,11 +51,6 @@ bool has_bytes(const std::string& path) {
   return fs::file_size(path, error) > 0 && !error;
 }
 
-bool is_name(const std::string& path) {
-  std::error_code error;
-  return fs::exists(fs::symlink_status(path, error));
-}
-
 void rename_trace(const std::string& from, const std::string& to) {
   ZERO_CHECK(std::rename(from.c_str(), to.c_str()) == 0,
              "run.memory_trace: cannot rename {} to {}: {}", from, to, std::strerror(errno));
@@ -70,11 +63,7 @@ std::string set_aside(const std::string& path) {
   const bool has_trace = has_bytes(path);
   const bool has_before = has_bytes(before);
   if (!has_trace && !has_before) return "";
-  std::string name;
-  std::int64_t number = 0;
-  do {
-    name = fmt::format("{}.{}", path, ++number);
-  } while (is_name(name) || is_name(earlier_part(name)));
+  std::string name = free_name(path, earlier_part(""));
   if (has_before) rename_trace(before, earlier_part(name));
   if (!has_trace) return earlier_part(name);
   rename_trace(path, name);
@@ -88,22 +77,6 @@ std::string memory_trace_file(const std::string& path, int rank) {
 }
 
 std::string earlier_part(const std::string& path) { return path + ".before"; }
-
-void check_replaceable(const std::string& path, std::string_view begin, std::string_view key,
-                       std::string_view kind) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return;
-  ZERO_CHECK(S_ISREG(status.st_mode),
-             "{}: {} is no regular file; give the path of a new file, or of an earlier {}", key,
-             path, kind);
-  if (status.st_size == 0) return;
-  std::string found(begin.size(), ' ');
-  std::ifstream(path, std::ios::binary).read(found.data(), std::ssize(found));
-  ZERO_CHECK(found == begin,
-             "{}: {} exists and is no {}: its first line does not begin as theirs do; give another "
-             "path, or remove it",
-             key, path, kind);
-}
 
 void check_trace_target(const std::string& path) {
   for (const std::string& file : {path, earlier_part(path)}) {

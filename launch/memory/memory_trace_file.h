@@ -17,11 +17,6 @@ std::string memory_trace_file(const std::string& path, int rank);
 /// Where the older half of a trace lies that was too long for one file: `path` with ".before".
 std::string earlier_part(const std::string& path);
 
-/// Throws zero::Error, naming `key` and the file, if `path` is there and is anything but an empty
-/// file or one that begins with `begin`, a `kind` ("trace of memory"): a device, a pipe, a file of
-/// the user's. Opens regular files alone, and changes nothing.
-void check_replaceable(const std::string& path, std::string_view begin, std::string_view key,
-                       std::string_view kind);
 /// check_replaceable() of a trace, run.memory_trace, and its earlier part.
 void check_trace_target(const std::string& path);
 

@@ -11,7 +11,6 @@
 #include "base/checked_math.h"
 #include "launch/plan/model_states.h"
 #include "launch/process/quantity.h"
-#include "launch/telemetry/output.h"
 #include "launch/train/memory_fit.h"
 #include "model/decoder_memory.h"
 

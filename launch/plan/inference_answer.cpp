@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "inference/model_folder.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {

@@ -62,16 +62,17 @@ void take_links(Machine& machine, const ClusterFields& fields) {
   if (!fields.has("links")) return;
   const ClusterFields links =
       fields.section("links", {"within_host", "between_hosts", "between_switches", "of_host",
-                               "hosts_of_switch", "message"});
+                               "hosts_of_switch", "message", "collective"});
   MachineTimes& times = machine.times;
   take_link(links, "within_host", machine.within_host, times.within_host_latency);
   take_link(links, "between_hosts", machine.between_hosts, times.between_hosts_latency);
   take_link(links, "between_switches", times.between_switches, times.between_switches_latency);
   if (links.has("of_host")) {
-    times.of_host =
+    times.host_bandwidth =
         link_rate(links.text("of_host", "a text such as \"400Gbit/s\""), links.place("of_host"));
   }
   links.take_seconds("message", times.message);
+  links.take_seconds("collective", times.collective);
   constexpr int kMostBelow = 1 << 16;
   if (links.has("hosts_of_switch")) {
     times.hosts_of_switch = links.count("hosts_of_switch", kMostBelow);
@@ -177,8 +178,8 @@ Machine machine_of(const json& cluster, const std::string& source) {
   return machine;
 }
 
-Machine read_cluster(const std::string& path) {
-  return machine_of(parse_json_text(read_json_text(path, "--cluster"), path), path);
+Machine read_cluster(const std::string& path, std::string_view flag) {
+  return machine_of(parse_json_text(read_json_text(path, flag), path), path);
 }
 
 Machine this_machine(int ranks) {

@@ -65,7 +65,8 @@ void take_gpus(Machine& machine, std::string_view text, std::string_view flag);
 /// "latency": "5us"}. `devices` and `memory` are required. Throws zero::Error naming file, key,
 /// found and expected; with the nearest known key for one that is unknown.
 Machine machine_of(const nlohmann::json& cluster, const std::string& source);
-Machine read_cluster(const std::string& path);
+/// That of the file `path`, which `flag` names in messages.
+Machine read_cluster(const std::string& path, std::string_view flag);
 
 /// This machine: its GPUs, or `ranks` ranks on its CPU, which share its memory evenly.
 Machine this_machine(int ranks);

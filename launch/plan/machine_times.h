@@ -15,7 +15,7 @@ class ClusterFields;
 ///     "shares": {"products": 0.7, "attention": 0.5, "memory": 0.9, "beside_communication": 0.95},
 ///     "submit": "4us", "least_time": "3us", "cores": 64, "operations": "ops.json",
 ///     "links": {"between_switches": "25GB/s", "of_host": "400GB/s", "hosts_of_switch": 32,
-///               "message": "500ns"},
+///               "message": "500ns", "collective": "8us"},
 ///     "failures": {"between": "3000h", "save": "30s", "restart": "10min"}
 struct MachineTimes {
   double peak = 0;              ///< FLOP/s of a device in half precision, for the FLOP share
@@ -37,9 +37,10 @@ struct MachineTimes {
   double between_hosts_latency = 0;
   double between_switches = 0;  ///< bytes/s of a device to hosts of other switches; 0: as any host
   double between_switches_latency = 0;  ///< 0: as between hosts
-  double of_host = 0;                   ///< bytes/s that leave a host, of all devices; 0: any
+  double host_bandwidth = 0;            ///< bytes/s that leave a host, of all devices; 0: any
   int hosts_of_switch = 0;              ///< 0: all
-  double message = 0;  ///< seconds of a rank for each of the messages that it sends at once
+  double message = 0;     ///< seconds of a rank for each of the messages that it sends at once
+  double collective = 0;  ///< seconds of every collective of GPUs, once, beside its hops
 
   double between_failures = 0;  ///< seconds, of a host; 0: no failures
   double save = 0;              ///< seconds that a checkpoint holds training up

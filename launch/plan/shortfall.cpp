@@ -9,7 +9,7 @@
 
 #include "launch/plan/training_answer.h"
 #include "launch/plan/written_config.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {

@@ -16,7 +16,7 @@
 #include "files/file_system.h"
 #include "launch/memory/memory_text.h"
 #include "launch/plan/written_config.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {

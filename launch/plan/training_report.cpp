@@ -9,7 +9,7 @@
 
 #include "launch/config/train_config.h"
 #include "launch/plan/training_answer.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "ops/ops.h"
 
 namespace zero {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launch/config/similar_names.h"
+#include "launch/process/cpu_limit.h"
 #include "launch/process/process.h"
 #include "launch/telemetry/output.h"
 

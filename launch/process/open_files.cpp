@@ -3,12 +3,17 @@
 #include "launch/process/open_files.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -43,6 +48,51 @@ void write_whole(int file, std::string_view text, std::string_view key, const st
     ZERO_CHECK(written > 0, "{}: cannot write {}: {}; free some space", key, path,
                std::strerror(errno));
     text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void check_writable(const std::string& path, const std::string& key) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const std::string where = folder.empty() ? "." : folder.string();
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::is_other(status)) {  // /dev/null, a pipe: nothing is made in its folder
+    ZERO_CHECK(::access(path.c_str(), W_OK) == 0, "{}: {} cannot be written to: {}", key, path,
+               std::strerror(errno));
+    return;
+  }
+  ZERO_CHECK(std::filesystem::is_directory(where, error),
+             "{}: the folder {} of {} does not exist; make it first", key, where, path);
+  ZERO_CHECK(::access(where.c_str(), W_OK) == 0, "{}: the folder {} cannot be written to: {}", key,
+             where, std::strerror(errno));
+  ZERO_CHECK(!std::filesystem::is_directory(path, error),
+             "{}: {} is a folder; give the path of a file", key, path);
+}
+
+void check_replaceable(const std::string& path, std::string_view begin, std::string_view key,
+                       std::string_view kind) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return;
+  ZERO_CHECK(S_ISREG(status.st_mode),
+             "{}: {} is no regular file; give the path of a new file, or of an earlier {}", key,
+             path, kind);
+  if (status.st_size == 0) return;
+  std::string found(begin.size(), ' ');
+  std::ifstream(path, std::ios::binary).read(found.data(), std::ssize(found));
+  ZERO_CHECK(found == begin,
+             "{}: {} exists and is no {}: its first line does not begin as theirs do; give another "
+             "path, or remove it",
+             key, path, kind);
+}
+
+std::string free_name(const std::string& path, const std::string& also) {
+  const auto is_there = [](const std::string& name) {
+    std::error_code error;
+    return std::filesystem::exists(std::filesystem::symlink_status(name, error));
+  };
+  for (std::int64_t number = 1;; ++number) {
+    std::string name = fmt::format("{}.{}", path, number);
+    if (!is_there(name) && !is_there(name + also)) return name;
   }
 }
 

@@ -28,4 +28,17 @@ int lock_file(int file);
 /// if it cannot.
 void write_whole(int file, std::string_view text, std::string_view key, const std::string& path);
 
+/// Throws zero::Error naming `key` unless a file can be created at `path`: the folder must exist
+/// and be writable.
+void check_writable(const std::string& path, const std::string& key);
+
+/// Throws zero::Error, naming `key` and the file, if `path` is there and is anything but an empty
+/// file or one that begins with `begin`, a `kind` ("trace of memory"): a device, a pipe, a file of
+/// the user's. Opens regular files alone, and changes nothing.
+void check_replaceable(const std::string& path, std::string_view begin, std::string_view key,
+                       std::string_view kind);
+
+/// `path`.N with the first N from 1 such that neither it nor it with `also` behind it is there.
+std::string free_name(const std::string& path, const std::string& also = "");
+
 }  // namespace zero

@@ -14,7 +14,6 @@
 
 #include "base/error.h"
 #include "base/message_text.h"
-#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {
@@ -98,6 +97,13 @@ double figure(std::string_view text, std::string_view place, const UnitsOfFigure
       place, printable_line(text), problem, listed_units(kind.units), kind.example));
 }
 
+/// In the largest unit, of `step` times the one before, that the bytes are at least one of.
+std::string scaled_text(double bytes, double step, const std::array<const char*, 5>& units) {
+  std::size_t at = 0;
+  for (; std::abs(bytes) >= step && at + 1 < units.size(); ++at) bytes /= step;
+  return at == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, units[at]);
+}
+
 }  // namespace
 
 std::string byte_units() { return listed_units(kByteUnits); }
@@ -126,11 +132,28 @@ double seconds_with_unit(std::string_view text, std::string_view place) {
   return figure(text, place, {kTimeUnits, "5us"});
 }
 
-std::string decimal_text(double bytes) {
-  constexpr std::array<const char*, 5> kNames{"B", "kB", "MB", "GB", "TB"};
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<long long>(std::ceil(std::max(0.0, std::min(seconds, 1e12))));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string bytes_text(double bytes) {
+  return scaled_text(bytes, 1024, {"B", "KiB", "MiB", "GiB", "TiB"});
+}
+
+std::string count_text(double count) {
+  if (count < 1e3) return fmt::format("{:.0f}", count);
+  if (count < 1e6) return fmt::format("{:.1f}k", count / 1e3);
+  constexpr std::string_view kPrefixes = "MGTPE";
   std::size_t at = 0;
-  for (; std::abs(bytes) >= 1000 && at + 1 < kNames.size(); ++at) bytes /= 1000;
-  return at == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, kNames[at]);
+  for (count /= 1e6; count >= 1e3 && at + 1 < kPrefixes.size(); ++at) count /= 1e3;
+  return fmt::format("{:.2f}{}", count, kPrefixes[at]);
+}
+
+std::string decimal_text(double bytes) {
+  return scaled_text(bytes, 1000, {"B", "kB", "MB", "GB", "TB"});
 }
 
 std::string both_units(double bytes) {

@@ -28,6 +28,14 @@ double compute_rate(std::string_view text, std::string_view place);
 /// "5us", "30 s", "10min", "3000h": seconds.
 double seconds_with_unit(std::string_view text, std::string_view place);
 
+/// "42 s", "3 min 07 s", "2 h 05 min".
+std::string duration_text(double seconds);
+/// "512 B", "1.50 MiB", "12.3 GiB".
+std::string bytes_text(double bytes);
+inline std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+/// "950", "12.3k", "4.56M", "7.89P".
+std::string count_text(double count);
+
 /// "107.81 GB (100.41 GiB)".
 std::string both_units(double bytes);
 /// "107.81 GB".

@@ -17,7 +17,7 @@
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "device/device.h"
-#include "launch/process/process.h"
+#include "launch/process/versions.h"
 
 namespace zero {
 namespace {

@@ -11,6 +11,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <tuple>
 
 #include "base/median.h"
 #include "collectives/host_values.h"
@@ -105,6 +106,11 @@ std::vector<HostLink> links_to_measure(int hosts) {
   return links;
 }
 
+/// In the order in which they travel.
+auto figures_of(HostLink& link) {
+  return std::tie(link.latency, link.bytes_per_second, link.offset, link.uncertainty);
+}
+
 std::string link_text(const HostsOfRanks& hosts, const HostLink& link) {
   return fmt::format("{} - {}: {:.2f} GB/s, {:.0f} us",
                      hosts.names[static_cast<std::size_t>(link.from)],
@@ -126,7 +132,7 @@ std::vector<HostLink> measure_links(Communicator& ranks, Device& device, const H
     measure_small(pair, question, link);
     measure_long(pair, link);
     if (!pair.measures()) continue;
-    measured.push_back({link.latency, link.bytes_per_second, link.offset, link.uncertainty});
+    measured.push_back(figures_of(link));
   }
   std::vector<nlohmann::json> of_ranks;
   for (const std::string& text :
@@ -137,11 +143,8 @@ std::vector<HostLink> measure_links(Communicator& ranks, Device& device, const H
   for (HostLink& link : links) {
     const auto rank =
         static_cast<std::size_t>(hosts.first_ranks[static_cast<std::size_t>(link.from)]);
-    const nlohmann::json& values = of_ranks[rank].at(taken[rank]++);
-    values.at(0).get_to(link.latency);
-    values.at(1).get_to(link.bytes_per_second);
-    values.at(2).get_to(link.offset);
-    values.at(3).get_to(link.uncertainty);
+    figures_of(link) =
+        of_ranks[rank].at(taken[rank]++).get<std::tuple<double, double, double, double>>();
   }
   return links;
 }
@@ -156,8 +159,8 @@ PreflightLine links_line(const HostsOfRanks& hosts, const std::vector<HostLink>&
     rates.push_back(link.bytes_per_second);
     texts.push_back(link_text(hosts, link));
   }
-  const double least = kSlowShare * upper_median(rates);
-  const double most = kLateShare * upper_median(latencies);
+  const double least = kSlowShare * median(rates);
+  const double most = kLateShare * median(latencies);
   const auto bad = std::ranges::find_if(links, [&](const HostLink& link) {
     return link.bytes_per_second < least || link.latency > most;
   });

@@ -3,7 +3,6 @@
 #include "launch/scale/rank_facts.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -13,13 +12,15 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/host.h"
 #include "collectives/backends.h"
 #include "device/cuda/gpus.h"
 #include "launch/memory/machine_memory.h"
-#include "launch/process/process.h"
+#include "launch/process/versions.h"
 #include "launch/rendezvous/same_build.h"
 
 namespace zero {
@@ -37,6 +38,14 @@ std::string address_text(const sockaddr& address) {
   if (bytes == nullptr) return "";
   const char* const made = ::inet_ntop(address.sa_family, bytes, text.data(), text.size());
   return made == nullptr ? "" : made;
+}
+
+/// In the order in which they travel.
+template <typename Facts>
+auto fields_of(Facts& facts) {
+  return std::tie(facts.host, facts.version, facts.build, facts.mpi, facts.driver, facts.runtime,
+                  facts.nccl, facts.has_nccl, facts.gpus, facts.gpu, facts.kind, facts.infiniband,
+                  facts.locked_memory, facts.shared_memory, facts.addresses);
 }
 
 void add_gpu(const Communicator& ranks, RankFacts& facts) {
@@ -94,33 +103,19 @@ RankFacts rank_facts(const Communicator& ranks, const PreflightQuestion& questio
   return facts;
 }
 
-void to_json(nlohmann::json& json, const RankFacts& facts) {
-  auto addresses = nlohmann::json::array();
-  for (const auto& [interface, address] : facts.addresses) {
-    addresses.push_back({interface, address});
-  }
-  json = {facts.host,    facts.version,    facts.build,         facts.mpi,           facts.driver,
-          facts.runtime, facts.nccl,       facts.has_nccl,      facts.gpus,          facts.gpu,
-          facts.kind,    facts.infiniband, facts.locked_memory, facts.shared_memory, addresses};
+void to_json(nlohmann::json& json, const HostAddress& address) {
+  json = std::tie(address.interface, address.address);
 }
+
+void from_json(const nlohmann::json& json, HostAddress& address) {
+  std::tie(address.interface, address.address) = json.get<std::pair<std::string, std::string>>();
+}
+
+void to_json(nlohmann::json& json, const RankFacts& facts) { json = fields_of(facts); }
 
 void from_json(const nlohmann::json& json, RankFacts& facts) {
   std::size_t at = 0;
-  const auto next = [&](auto& value) { json.at(at++).get_to(value); };
-  for (std::string* text : {&facts.host, &facts.version, &facts.build, &facts.mpi, &facts.driver,
-                            &facts.runtime, &facts.nccl}) {
-    next(*text);
-  }
-  next(facts.has_nccl);
-  next(facts.gpus);
-  next(facts.gpu);
-  next(facts.kind);
-  next(facts.infiniband);
-  next(facts.locked_memory);
-  next(facts.shared_memory);
-  for (const nlohmann::json& each : json.at(at)) {
-    facts.addresses.push_back({each.at(0).get<std::string>(), each.at(1).get<std::string>()});
-  }
+  std::apply([&](auto&... field) { (json.at(at++).get_to(field), ...); }, fields_of(facts));
 }
 
 }  // namespace zero

@@ -44,6 +44,8 @@ struct RankFacts {
 };
 RankFacts rank_facts(const Communicator& ranks, const PreflightQuestion& question);
 
+void to_json(nlohmann::json& json, const HostAddress& address);
+void from_json(const nlohmann::json& json, HostAddress& address);
 void to_json(nlohmann::json& json, const RankFacts& facts);
 void from_json(const nlohmann::json& json, RankFacts& facts);
 

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/scale/run_figures.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "device/memory_ledger.h"
 #include "launch/telemetry/json_lines.h"
 
@@ -48,13 +49,6 @@ JsonFields final_line(const std::string& log, const Take& take) {
 
 }  // namespace
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 RunFigures read_run_figures(const std::string& log, std::int64_t warmup) {
   std::vector<double> seconds;
   std::vector<double> exposed;
@@ -68,9 +62,9 @@ RunFigures read_run_figures(const std::string& log, std::int64_t warmup) {
     tokens = step.number("tokens");
   });
   ZERO_CHECK(!seconds.empty(), "{}: found no step behind the {} of the warm-up", log, warmup);
-  RunFigures figures{.step_seconds = median_of(seconds),
-                     .communication_seconds = median_of(communication),
-                     .exposed_seconds = median_of(exposed),
+  RunFigures figures{.step_seconds = median(seconds),
+                     .communication_seconds = median(communication),
+                     .exposed_seconds = median(exposed),
                      .plan_exact = last.flag("plan_exact"),
                      .threads = static_cast<int>(last.count("threads")),
                      .state_hash = last.text("state_hash")};

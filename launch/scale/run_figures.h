@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "base/json_fields.h"
 
@@ -40,7 +39,5 @@ struct MachinePeak {
   int cores = 1;            ///< threads behind that rate; 1 on a GPU
 };
 MachinePeak read_machine_peak(const std::string& log);
-
-double median_of(std::vector<double> values);
 
 }  // namespace zero

@@ -3,14 +3,13 @@
 
 // The report as a page: charts, the machine, the table.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>
 
+#include "launch/process/quantity.h"
 #include "launch/scale/chart.h"
 #include "launch/scale/scale_report.h"
-#include "launch/telemetry/output.h"
 #include "launch/telemetry/page.h"
 
 namespace zero {
@@ -39,9 +38,11 @@ svg .line.c0, svg .line.c1, svg .line.c2, svg .line.c3, svg .line.c4, svg .line.
 .hidden { fill: #6cc5b0; background: #6cc5b0; }
 .failed { color: #c0392b; }
 .wide { overflow-x: auto; font-size: 13px; }
-.wide td, .wide th { white-space: nowrap; padding-right: 0.9rem; }
-.wide td:last-child { white-space: normal; min-width: 14rem; }
-td.number, th.number { text-align: right; }
+.wide th, .wide td { padding-right: 0.9rem; vertical-align: bottom; }
+.wide td.number, .wide td:first-child { white-space: nowrap; }
+.wide :is(th, td):first-child { position: sticky; left: 0; background: var(--paper); }
+.wide td:last-child { min-width: 14rem; }
+.wide .number { text-align: right; }
 pre { overflow-x: auto; font-size: 12px; }
 )";
 constexpr std::size_t kColours = 6;
@@ -132,7 +133,7 @@ class ScalePage {
     ChartLine drawn{.name = line_name(line) + ", predicted", .style = colour(line), .hollow = true};
     for (const ScaleRow& row : report_.rows) {
       if (!row.predicted || !on_line(row, line)) continue;
-      const double rate = row.predicted->tokens_per_second;
+      const double rate = row.predicted->tokens_per_second();
       drawn.points.push_back({.world = row.point.world, .value = rate, .low = rate, .high = rate});
     }
     return drawn;
@@ -197,7 +198,7 @@ class ScalePage {
       ChartBar bar = bar_of(row);
       bar.parts = {{"exposed", 1e3 * row.figures.exposed_seconds},
                    {"hidden", 1e3 * row.figures.hidden_seconds()}};
-      if (row.predicted) bar.mark = 1e3 * row.predicted->exposed_seconds;
+      if (row.predicted) bar.mark = 1e3 * row.predicted->slowest().exposed_seconds;
       bar.title = fmt::format("{}: {:.2f} ms exposed, {:.2f} ms hidden, of a step of {:.2f} ms",
                               row.point.text(), 1e3 * row.figures.exposed_seconds,
                               1e3 * row.figures.hidden_seconds(), 1e3 * row.figures.step_seconds);
@@ -227,10 +228,15 @@ class ScalePage {
   std::string table() const {
     std::string html = "<div class=\"wide\"><table>\n";
     const std::vector<std::vector<std::string>> rows = report_.table();
+    const auto is_number = [&](std::size_t column) {
+      return std::all_of(rows.begin() + 1, rows.end(), [&](const std::vector<std::string>& row) {
+        return row[column].find_first_not_of("0123456789.+-% ") == std::string::npos;
+      });
+    };
     for (const std::vector<std::string>& row : rows) {
       html += "<tr>";
       for (std::size_t i = 0; i < row.size(); ++i) {
-        const bool number = i > 0 && i + 1 < row.size();
+        const bool number = i + 1 < row.size() && is_number(i);
         const char* const style = row[i].starts_with("FAILED") ? " class=\"failed\""
                                   : number                     ? " class=\"number\""
                                                                : "";

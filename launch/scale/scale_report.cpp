@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
@@ -17,7 +16,7 @@
 #include "base/host.h"
 #include "base/message_text.h"
 #include "launch/memory/machine_memory.h"
-#include "launch/process/process.h"
+#include "launch/process/versions.h"
 #include "launch/rendezvous/cores.h"
 
 namespace zero {
@@ -61,22 +60,11 @@ std::string table_line(std::vector<std::string> cells) {
   return fmt::format("| {} |\n", fmt::join(cells, " | "));
 }
 
-constexpr std::array<const char*, 6> kPredictedNames{
-    "predicted tokens/s", "step ms", "exposed ms", "MiB a rank", "limited by", "error"};
+// Columns, of those of ScaleReport::table().
+constexpr std::size_t kMeasuredEnd = 10;
+constexpr std::size_t kPredictedEnd = 16;
 
-std::vector<std::string> predicted_cells(const ScaleRow& row) {
-  if (!row.predicted) return std::vector<std::string>(kPredictedNames.size());
-  const PredictedFigures& figures = *row.predicted;
-  const std::optional<double> error = row.error();
-  return {fmt::format("{:.0f}", figures.tokens_per_second),
-          fmt::format("{:.1f}", 1e3 * figures.step_seconds),
-          fmt::format("{:.1f}", 1e3 * figures.exposed_seconds),
-          fmt::format("{:.1f}", static_cast<double>(figures.bytes) / kMebibyte),
-          figures.limited_by,
-          error ? fmt::format("{:+.1f} %", 100 * *error) : ""};
-}
-
-std::vector<std::string> cells_of(const ScaleRow& row, bool with_predicted) {
+std::vector<std::string> cells_of(const ScaleRow& row) {
   std::vector<std::string> cells{row.point.text()};
   if (row.measured()) {
     const RunFigures& found = row.figures;
@@ -91,13 +79,19 @@ std::vector<std::string> cells_of(const ScaleRow& row, bool with_predicted) {
                   fmt::format("{:.1f}", static_cast<double>(found.used_bytes) / kMebibyte),
                   fmt::format("{:.1f}", static_cast<double>(found.planned_bytes) / kMebibyte),
                   row.flop_share > 0 ? percent(row.flop_share) : ""});
-  } else {
-    cells.resize(cells.size() + 9);
   }
-  if (with_predicted) {
-    const std::vector<std::string> predicted = predicted_cells(row);
-    cells.insert(cells.end(), predicted.begin(), predicted.end());
+  cells.resize(kMeasuredEnd);
+  if (row.predicted) {
+    const Simulation& predicted = *row.predicted;
+    const std::optional<double> error = row.error();
+    cells.insert(cells.end(),
+                 {fmt::format("{:.0f}", predicted.tokens_per_second()),
+                  fmt::format("{:.1f}", 1e3 * predicted.step_seconds),
+                  fmt::format("{:.1f}", 1e3 * predicted.slowest().exposed_seconds),
+                  fmt::format("{:.1f}", static_cast<double>(predicted.bytes) / kMebibyte),
+                  predicted.limited_by, error ? fmt::format("{:+.1f} %", 100 * *error) : ""});
   }
+  cells.resize(kPredictedEnd);
   std::string remarks = fmt::format("{}", fmt::join(row.remarks, "; "));
   if (!row.failure.empty()) {
     remarks = "FAILED: " + row.failure + (remarks.empty() ? "" : "; " + remarks);
@@ -130,10 +124,11 @@ nlohmann::ordered_json row_json(const ScaleRow& row) {
   if (row.flop_share > 0) json["flop_share"] = row.flop_share;
   if (!row.failure.empty()) json["failure"] = row.failure;
   if (row.predicted) {
-    json["predicted"] = {{"tokens_per_second", row.predicted->tokens_per_second},
+    const SimulatedRank& rank = row.predicted->slowest();
+    json["predicted"] = {{"tokens_per_second", row.predicted->tokens_per_second()},
                          {"step_seconds", row.predicted->step_seconds},
-                         {"communication_seconds", row.predicted->communication_seconds},
-                         {"exposed_communication_seconds", row.predicted->exposed_seconds},
+                         {"communication_seconds", rank.collective_seconds()},
+                         {"exposed_communication_seconds", rank.exposed_seconds},
                          {"bytes", row.predicted->bytes},
                          {"flop_share", row.predicted->flop_share},
                          {"limited_by", row.predicted->limited_by},
@@ -195,16 +190,16 @@ nlohmann::ordered_json ScaleReport::json() const {
 }
 
 std::vector<std::vector<std::string>> ScaleReport::table() const {
-  const bool predicted =
-      std::ranges::any_of(rows, [](const ScaleRow& row) { return row.predicted.has_value(); });
-  std::vector<std::vector<std::string>> all{{"point", "tokens/s", "spread", "of ideal", "step ms",
-                                             "exposed ms", "hidden", "MiB a rank", "planned",
-                                             "of peak"}};
-  if (predicted) {
-    all.front().insert(all.front().end(), kPredictedNames.begin(), kPredictedNames.end());
+  std::vector<std::vector<std::string>> all{
+      {"point", "tokens/s", "spread", "of ideal", "step ms", "exposed ms", "hidden", "MiB a rank",
+       "planned", "of peak", "predicted tokens/s", "predicted step ms", "predicted exposed ms",
+       "predicted MiB a rank", "limited by", "error", "remarks"}};
+  for (const ScaleRow& row : rows) all.push_back(cells_of(row));
+  for (std::size_t column = kPredictedEnd; --column > 0;) {
+    const auto filled = [&](const auto& row) { return !row[column].empty(); };
+    if (std::any_of(all.begin() + 1, all.end(), filled)) continue;
+    for (auto& row : all) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
   }
-  all.front().emplace_back("remarks");
-  for (const ScaleRow& row : rows) all.push_back(cells_of(row, predicted));
   return all;
 }
 

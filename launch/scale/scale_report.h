@@ -12,21 +12,12 @@
 
 #include "launch/plan/machine.h"
 #include "launch/scale/sweep_runner.h"
+#include "launch/simulate/simulation.h"
 
 namespace zero {
 
-/// What a simulation says of a point, to stand beside what was measured.
-struct PredictedFigures {
-  double tokens_per_second = 0;
-  double step_seconds = 0;
-  double communication_seconds = 0;
-  double exposed_seconds = 0;
-  std::int64_t bytes = 0;    ///< of the largest rank
-  double flop_share = 0;     ///< of the peak of all devices
-  std::string limited_by{};  ///< "products", "links between hosts", ...
-};
-/// By ScalePoint::name().
-using Predictions = std::map<std::string, PredictedFigures>;
+/// What a simulation says of each point, by ScalePoint::name().
+using Predictions = std::map<std::string, Simulation>;
 
 /// Simulates each point on `machine`, which must have a device for each rank; a world fills one
 /// host before the next. Throws zero::Error, as simulate() does.
@@ -46,7 +37,7 @@ struct ScaleRow {
   double flop_share = 0;                    ///< of the peak of those units; 0: not known
   std::vector<std::string> remarks{};       ///< noise, results that differ
   std::string failure{};                    ///< of a run; empty: none has failed
-  std::optional<PredictedFigures> predicted{};
+  std::optional<Simulation> predicted{};
 
   bool measured() const { return !tokens_per_second.empty(); }
   double median() const { return figures.tokens_per_second; }
@@ -71,7 +62,7 @@ struct ScaleReport {
   /// Whether a run has failed.
   bool failed() const;
   nlohmann::ordered_json json() const;
-  /// The rows as texts, below a row of names.
+  /// The rows as texts, below a row of names; without columns that would be empty.
   std::vector<std::vector<std::string>> table() const;
   std::string markdown() const;
   /// One page that needs no network.

@@ -8,10 +8,8 @@
 #include <cmath>
 #include <set>
 
+#include "base/median.h"
 #include "launch/scale/scale_report.h"
-#include "launch/simulate/simulate_program.h"
-#include "launch/simulate/simulation.h"
-#include "launch/train/memory_fit.h"
 
 namespace zero {
 namespace {
@@ -21,7 +19,7 @@ template <typename Figure>
 Figure median_figure(const std::vector<const ScaleRun*>& runs, Figure RunFigures::*figure) {
   std::vector<double> values;
   for (const ScaleRun* run : runs) values.push_back(static_cast<double>(run->figures.*figure));
-  return static_cast<Figure>(median_of(values));
+  return static_cast<Figure>(median(values));
 }
 
 ScaleRow row_of_runs(const ScalePoint& point, const std::vector<const ScaleRun*>& runs) {
@@ -119,27 +117,6 @@ std::pair<double, double> ScaleRow::range() const {
 std::optional<double> ScaleRow::error() const {
   if (!measured() || !predicted) return std::nullopt;
   return predicted->step_seconds / figures.step_seconds - 1;
-}
-
-Predictions predict(const Sweep& sweep, const std::vector<ScalePoint>& points,
-                    const Machine& machine) {
-  Predictions all;
-  for (const ScalePoint& point : points) {
-    const nlohmann::json file = sweep.configuration(point, "tokens.bin", "run.log");
-    TrainConfig config = config_on(
-        machine, Configuration::from_json(file, point.name(), sweep.overrides), point.world);
-    choose_recompute(config, machine.backend());
-    const Simulation simulation = simulate(config, machine);
-    const SimulatedRank& rank = simulation.slowest();
-    all[point.name()] = {.tokens_per_second = simulation.tokens_per_second(),
-                         .step_seconds = simulation.step_seconds,
-                         .communication_seconds = rank.collective_seconds(),
-                         .exposed_seconds = rank.exposed_seconds,
-                         .bytes = simulation.bytes,
-                         .flop_share = simulation.flop_share,
-                         .limited_by = simulation.limited_by};
-  }
-  return all;
 }
 
 std::vector<ScaleRow> scale_rows(const ScaleReport& about, const std::vector<ScalePoint>& points,

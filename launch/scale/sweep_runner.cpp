@@ -8,20 +8,20 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <random>
 #include <set>
 #include <span>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/file_text.h"
 #include "base/message_text.h"
 #include "base/seconds_since.h"
 #include "launch/data/new_file.h"
 #include "launch/data/token_file.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
@@ -31,19 +31,8 @@ constexpr std::chrono::milliseconds kPoll{50};
 constexpr std::int64_t kLastOutput = std::int64_t{1} << 20;  // bytes that are searched for a reason
 constexpr std::chrono::seconds kGrace{5};  // for a run that is ended, to end by itself
 
-/// The end of a file, at most `most` bytes; all of it if that is not given.
-std::string whole_file(const std::string& path, std::int64_t most = -1) {
-  std::ifstream file(path, std::ios::binary);
-  if (most >= 0 && file.seekg(0, std::ios::end)) {
-    file.seekg(std::max<std::int64_t>(0, std::int64_t{file.tellg()} - most));
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
-}
-
 std::string digest_of_program(const std::string& path) {
-  const std::string bytes = whole_file(path);
+  const std::string bytes = file_text(path);
   ZERO_CHECK(!bytes.empty(), "--program {}: cannot be read; build it, or name zero_train", path);
   return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
 }
@@ -51,7 +40,7 @@ std::string digest_of_program(const std::string& path) {
 /// Why a run with that status and output failed.
 std::string failure_of(int status, const std::string& output) {
   const std::string reason =
-      reason_in({.status = status, .output = "", .errors = whole_file(output, kLastOutput)});
+      reason_in({.status = status, .output = "", .errors = file_text(output, kLastOutput)});
   const std::string code =
       status > 128 ? fmt::format("signal {}", status - 128) : fmt::format("status {}", status);
   return reason.empty() ? code + ", without a word"
@@ -151,7 +140,7 @@ bool SweepRunner::read_result(const Request& request, ScaleRun& run) const {
   const std::string path = request.folder + "/result.json";
   if (!std::filesystem::is_regular_file(path)) return false;
   try {
-    JsonFields fields = JsonFields::parse(path, whole_file(path));
+    JsonFields fields = JsonFields::parse(path, file_text(path));
     if (!fields.has("figures") || fields.raw("asked") != nlohmann::json(asked(request))) {
       return false;
     }
@@ -195,7 +184,7 @@ SweepRunner::Outcome SweepRunner::start(const Request& request, const std::strin
     std::this_thread::sleep_for(kPoll);
   }
   if (!status && !outcome.stopped) {
-    const std::string last = reason_in({.output = whole_file(output, kLastOutput)});
+    const std::string last = reason_in({.output = file_text(output, kLastOutput)});
     outcome.failure = fmt::format("had not ended after {:g} s (--timeout); its last line: {}",
                                   options_.timeout, printable_line(last, 200));
   }
@@ -212,7 +201,7 @@ MachinePeak SweepRunner::peak() {
       request("limits", 1, limits_configuration(sweep_, data_file(256, kTokens), log), {});
   const std::string result = limits.folder + "/result.json";
   const nlohmann::ordered_json same{{"asked", asked(limits)}};
-  if (!std::filesystem::is_regular_file(result) || whole_file(result) != same.dump(2) + "\n") {
+  if (!std::filesystem::is_regular_file(result) || file_text(result) != same.dump(2) + "\n") {
     const Outcome outcome = start(limits, "the machine's limits");
     if (outcome.stopped) return {};
     ZERO_CHECK(outcome.failure.empty(), "a small run on one process, in {}, failed: {}",

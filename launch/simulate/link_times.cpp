@@ -17,20 +17,18 @@ using planning::PlannedCollective;
 constexpr std::int64_t kWithHeader = std::int64_t{8} << 10;
 // Of collectives/nccl: the most bytes of all ranks together that each rank combines itself.
 constexpr double kCombinedWhole = 1 << 20;
-constexpr std::int64_t kAboveAllRanks = 1 << 30;  // above every rank
+// Of NCCL's own model: of a ring's bandwidth, what a tree reaches.
+constexpr double kTreeShare = 0.92;
 
-/// How many units of `of` ranks the ranks, which ascend, are in; the most and fewest of a unit.
-int distinct(const std::vector<int>& ranks, int of, int& most, int& least) {
-  int units = 0;
-  most = 1;
-  least = static_cast<int>(ranks.size());
-  for (auto begin = ranks.begin(); begin != ranks.end();) {
+/// The units of `size` ranks that the ranks, which ascend, are in.
+UnitsSpanned units_spanned(const std::vector<int>& ranks, int size) {
+  UnitsSpanned units{.count = 0, .fewest_ranks = static_cast<int>(ranks.size())};
+  for (auto begin = ranks.begin(); begin != ranks.end(); ++units.count) {
     const auto end =
-        std::find_if(begin, ranks.end(), [&](int rank) { return rank / of != *begin / of; });
+        std::find_if(begin, ranks.end(), [&](int rank) { return rank / size != *begin / size; });
     const auto count = static_cast<int>(end - begin);
-    most = std::max(most, count);
-    least = std::min(least, count);
-    ++units;
+    units.most_ranks = std::max(units.most_ranks, count);
+    units.fewest_ranks = std::min(units.fewest_ranks, count);
     begin = end;
   }
   return units;
@@ -50,17 +48,11 @@ LinkTimes::LinkTimes(const Machine& machine, const Options& options, Meetings* m
     : machine_(machine), options_(options), meetings_(meetings) {}
 
 GroupSpread LinkTimes::spread(const std::vector<int>& ranks) const {
-  GroupSpread at{.ranks = static_cast<int>(ranks.size())};
-  at.hosts = distinct(ranks, machine_.devices, at.of_host, at.least_of_host);
   const int hosts = machine_.times.hosts_of_switch;
-  if (hosts == 0) {
-    at.of_switch = at.least_of_switch = at.ranks;
-  } else {
-    const std::int64_t devices = std::int64_t{machine_.devices} * hosts;
-    at.switches = distinct(ranks, static_cast<int>(std::min<std::int64_t>(devices, kAboveAllRanks)),
-                           at.of_switch, at.least_of_switch);
-  }
-  return at;
+  const int of_switch = machine_.devices * (hosts > 0 ? hosts : machine_.hosts);
+  return {.ranks = static_cast<int>(ranks.size()),
+          .hosts = units_spanned(ranks, machine_.devices),
+          .switches = units_spanned(ranks, of_switch)};
 }
 
 double LinkTimes::latency(LinkLevel level) const {
@@ -79,7 +71,7 @@ double LinkTimes::bandwidth(LinkLevel level) const {
   double rate = machine_.between_hosts;
   if (level == LinkLevel::between_switches && times.between_switches > 0)
     rate = times.between_switches;
-  return times.of_host > 0 ? std::min(rate, times.of_host / devices) : rate;
+  return times.host_bandwidth > 0 ? std::min(rate, times.host_bandwidth / devices) : rate;
 }
 
 double LinkTimes::sum_seconds(double bytes) const {
@@ -102,39 +94,48 @@ LinkTimes::Cost LinkTimes::transfer(const Sent& sent) const {
 }
 
 double LinkTimes::ring_latency(const GroupSpread& at) const {
-  return (at.ranks - at.hosts) * latency(LinkLevel::within_host) +
-         (at.hosts - at.switches) * latency(LinkLevel::between_hosts) +
-         (at.switches - 1) * latency(LinkLevel::between_switches);
+  return (at.ranks - at.hosts.count) * latency(LinkLevel::within_host) +
+         (at.hosts.count - at.switches.count) * latency(LinkLevel::between_hosts) +
+         (at.switches.count - 1) * latency(LinkLevel::between_switches);
 }
 
 /// Up or down a tree over hosts, and along a chain in each.
 double LinkTimes::tree_latency(const GroupSpread& at) const {
-  return (at.of_host - 1) * latency(LinkLevel::within_host) +
-         std::ceil(std::log2(at.hosts)) * farthest(at);
+  return (at.hosts.most_ranks - 1) * latency(LinkLevel::within_host) +
+         std::ceil(std::log2(at.hosts.count)) * farthest(at);
 }
 
 double LinkTimes::farthest(const GroupSpread& at) const {
-  return latency(at.switches > 1 ? LinkLevel::between_switches
-                 : at.hosts > 1  ? LinkLevel::between_hosts
-                                 : LinkLevel::within_host);
+  return latency(at.switches.count > 1 ? LinkLevel::between_switches
+                 : at.hosts.count > 1  ? LinkLevel::between_hosts
+                                       : LinkLevel::within_host);
 }
 
-/// Each rank passes on `bytes`. A ring enters and leaves each host once, through all its devices
-/// that are in the group.
-LinkTimes::Cost LinkTimes::ring(const GroupSpread& at, double bytes) const {
-  Cost cost = transfer({.within_host = at.of_host > 1 ? bytes : 0,
-                        .between_hosts = at.hosts > 1 ? bytes / at.least_of_host : 0,
-                        .between_switches = at.switches > 1 ? bytes / at.least_of_switch : 0});
-  cost.latency = ring_latency(at);
+/// Each rank passes on `bytes`, the first of which take `hops` seconds to the last rank. A ring
+/// enters and leaves each host once, through all its devices that are in the group.
+LinkTimes::Cost LinkTimes::ring(const GroupSpread& at, double bytes, double hops) const {
+  Cost cost =
+      transfer({.within_host = at.hosts.most_ranks > 1 ? bytes : 0,
+                .between_hosts = at.hosts.count > 1 ? bytes / at.hosts.fewest_ranks : 0,
+                .between_switches = at.switches.count > 1 ? bytes / at.switches.fewest_ranks : 0});
+  cost.latency = machine_.times.collective + hops;
   return cost;
+}
+
+/// NCCL's own, by the quicker of two algorithms: twice around a ring, or up and down a tree, with
+/// fewer hops and more bytes.
+LinkTimes::Cost LinkTimes::all_reduce(const GroupSpread& at, double bytes) const {
+  return std::ranges::min(ring(at, 2 * bytes * share_of_peers(at.ranks), 2 * ring_latency(at)),
+                          ring(at, 2 * bytes / kTreeShare, 2 * tree_latency(at)), {},
+                          &Cost::seconds);
 }
 
 /// Each rank sends each other one a slice of `bytes`.
 LinkTimes::Cost LinkTimes::direct(const GroupSpread& at, double bytes) const {
-  Cost cost = transfer({.within_host = bytes * (at.of_host - 1),
-                        .between_hosts = bytes * (at.ranks - at.least_of_host),
-                        .between_switches = bytes * (at.ranks - at.least_of_switch)});
-  cost.latency = farthest(at) + (at.ranks - 1) * machine_.times.message;
+  Cost cost = transfer({.within_host = bytes * (at.hosts.most_ranks - 1),
+                        .between_hosts = bytes * (at.ranks - at.hosts.fewest_ranks),
+                        .between_switches = bytes * (at.ranks - at.switches.fewest_ranks)});
+  cost.latency = machine_.times.collective + farthest(at) + (at.ranks - 1) * machine_.times.message;
   return cost;
 }
 
@@ -145,13 +146,11 @@ LinkTimes::Cost LinkTimes::halving(const GroupSpread& at,
   auto bytes = static_cast<double>(collective.total_bytes);
   for (int apart = 1; apart < at.ranks; apart *= 2) {
     bytes /= 2;
-    const GroupSpread pair{.ranks = 2,
-                           .hosts = apart < at.of_host ? 1 : 2,
-                           .switches = apart < at.of_switch ? 1 : 2,
-                           .of_host = apart < at.of_host ? 2 : 1,
-                           .of_switch = apart < at.of_switch ? 2 : 1,
-                           .least_of_host = apart < at.of_host ? 2 : 1,
-                           .least_of_switch = apart < at.of_switch ? 2 : 1};
+    const auto spanned = [&](const UnitsSpanned& units) {
+      return apart < units.most_ranks ? UnitsSpanned{.count = 1, .most_ranks = 2, .fewest_ranks = 2}
+                                      : UnitsSpanned{.count = 2};
+    };
+    const GroupSpread pair{2, spanned(at.hosts), spanned(at.switches)};
     const Cost round = direct(pair, bytes);
     total.latency += round.latency;
     if (round.transfer > 0) total.level = round.level;
@@ -170,18 +169,13 @@ LinkTimes::Cost LinkTimes::of_gpus(const PlannedCollective& collective,
   const double passed = total * share_of_peers(at.ranks);
   const double slice = total / at.ranks;
   const bool exact = options_.backend == BackendKind::nccl;
-  const auto all_reduce = [&] {
-    Cost cost = ring(at, 2 * passed);
-    cost.latency = std::min(2 * ring_latency(at), 2 * tree_latency(at));
-    return cost;
-  };
   switch (collective.operation) {
     case Operation::all_gather:
-      return ring(at, passed);
+      return ring(at, passed, ring_latency(at));
     case Operation::reduce_scatter: {
       Cost cost;
       if (!exact) {
-        cost = ring(at, passed);
+        cost = ring(at, passed, ring_latency(at));
         cost.sum = sum_seconds(2 * slice);
         return cost;
       }
@@ -194,15 +188,15 @@ LinkTimes::Cost LinkTimes::of_gpus(const PlannedCollective& collective,
       return cost;
     }
     case Operation::all_reduce: {
-      if (!exact || !is_floating(collective.dtype)) return all_reduce();
+      if (!exact || !is_floating(collective.dtype)) return all_reduce(at, total);
       Cost cost;
       if (total * at.ranks <= kCombinedWhole) {
-        cost = ring(at, total * (at.ranks - 1));
+        cost = ring(at, total * (at.ranks - 1), ring_latency(at));
         cost.sum = sum_seconds(total * (at.ranks + 1));
         return cost;
       }
       cost = direct(at, slice);
-      const Cost gathered = ring(at, passed);
+      const Cost gathered = ring(at, passed, ring_latency(at));
       cost.latency += gathered.latency;
       cost.transfer += gathered.transfer;
       cost.sum = sum_seconds(total + slice);
@@ -210,13 +204,10 @@ LinkTimes::Cost LinkTimes::of_gpus(const PlannedCollective& collective,
     }
     case Operation::all_to_all:
       return direct(at, slice);
-    case Operation::broadcast: {
-      Cost cost = ring(at, total);
-      cost.latency = tree_latency(at);
-      return cost;
-    }
+    case Operation::broadcast:  // chunks follow each other around the ring
+      return ring(at, total, farthest(at));
     case Operation::barrier:
-      return all_reduce();
+      return all_reduce(at, 0);
   }
   return {};
 }
@@ -226,15 +217,16 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
                                    const GroupSpread& at) const {
   const auto total = static_cast<double>(collective.total_bytes);
   const double slice = total / at.ranks;
-  const double others = total * (at.ranks - at.least_of_host) / at.ranks;  // of other hosts
-  const double crossing = others / at.least_of_host;                       // a rank's part of them
+  const double others = total * (at.ranks - at.hosts.fewest_ranks) / at.ranks;  // of other hosts
+  const double crossing = others / at.hosts.fewest_ranks;  // a rank's part of them
   const bool small = collective.total_bytes <= kWithHeader;
-  const bool shared = collective.to_shared_memory && at.hosts == 1;
+  const bool shared = collective.to_shared_memory && at.hosts.count == 1;
   // Whole sub-trees cross as one sum in fp32.
-  const double sums = at.least_of_host == 1
+  const double sums = at.hosts.fewest_ranks == 1
                           ? 1
                           : static_cast<double>(size_of(DType::fp32)) /
-                                static_cast<double>(size_of(collective.dtype)) / at.least_of_host;
+                                static_cast<double>(size_of(collective.dtype)) /
+                                at.hosts.fewest_ranks;
   Sent sent;
   switch (collective.operation) {
     case Operation::all_gather:
@@ -249,7 +241,7 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
               .between_hosts = others * std::min(sums, 1.0) + crossing};
       break;
     case Operation::all_to_all:
-      sent = {.within_host = total, .between_hosts = slice * (at.ranks - at.least_of_host)};
+      sent = {.within_host = total, .between_hosts = slice * (at.ranks - at.hosts.fewest_ranks)};
       break;
     case Operation::broadcast:
       sent = {.within_host = small ? 0 : total, .between_hosts = crossing};
@@ -263,7 +255,9 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
   // The communicating threads take cores while they copy and meet; for the wire they sleep.
   cost.working = cost.latency;
   if (sent.within_host > 0) cost.working += sent.within_host / bandwidth(LinkLevel::within_host);
-  if (at.hosts > 1) cost.latency += std::ceil(std::log2(at.hosts)) * farthest(at);
+  if (at.hosts.count > 1) {
+    cost.latency += std::ceil(std::log2(at.hosts.count)) * farthest(at);
+  }
   return cost;
 }
 

@@ -19,16 +19,19 @@ enum class LinkLevel : std::uint8_t { latency, within_host, between_hosts, betwe
 inline constexpr std::size_t kLinkLevels = 4;
 std::string_view name_of(LinkLevel level);
 
+/// The hosts, or switches, that a group has ranks on.
+struct UnitsSpanned {
+  int count = 1;
+  int most_ranks = 1;  ///< of the group on one of them
+  /// A world may leave its last host partly empty: the fewest send the most to other hosts.
+  int fewest_ranks = 1;
+};
+
 /// Where the ranks of a group are: ranks fill hosts, hosts fill switches.
 struct GroupSpread {
   int ranks = 1;
-  int hosts = 1;
-  int switches = 1;
-  int of_host = 1;    ///< most ranks of one host
-  int of_switch = 1;  ///< most ranks of one switch
-  // Fewest, who send the most to others: a world may leave its last host or switch partly empty.
-  int least_of_host = 1;
-  int least_of_switch = 1;
+  UnitsSpanned hosts{};
+  UnitsSpanned switches{};
 };
 
 /// The durations of collectives, by the algorithm of the run's backend: latency of its steps, and
@@ -71,7 +74,8 @@ class LinkTimes final : public planning::CollectiveTimes {
     double between_switches = 0;
   };
   Cost transfer(const Sent& sent) const;
-  Cost ring(const GroupSpread& at, double bytes) const;
+  Cost ring(const GroupSpread& at, double bytes, double hops) const;
+  Cost all_reduce(const GroupSpread& at, double bytes) const;
   Cost direct(const GroupSpread& at, double bytes) const;
   Cost halving(const GroupSpread& at, const planning::PlannedCollective& collective) const;
   Cost of_gpus(const planning::PlannedCollective& collective, const GroupSpread& at) const;

@@ -6,11 +6,10 @@
 
 #include <cmath>
 #include <iterator>
-#include <vector>
 
 #include "base/error.h"
-#include "launch/config/checked_value.h"
 #include "launch/config/configuration.h"
+#include "launch/telemetry/json_lines.h"
 
 namespace zero {
 namespace {
@@ -27,83 +26,52 @@ std::string key_of(std::string_view dtype, std::string_view name) {
   return fmt::format("{} {}", dtype, kind_of(name));
 }
 
-double number_in(const json& row, const char* key, const std::string& place) {
-  ZERO_CHECK(row.is_object() && row.contains(key) && row.at(key).is_number(),
-             "{}: {}: found {}, expected a number: one of {}", place, key,
-             row.is_object() && row.contains(key) ? shown_value(row.at(key)) : "nothing",
-             kExpected);
-  return row.at(key).get<double>();
-}
-
-std::string text_in(const json& row, const char* key, const std::string& place) {
-  ZERO_CHECK(row.is_object() && row.contains(key) && row.at(key).is_string(),
-             "{}: {}: found {}, expected a text: one of {}", place, key,
-             row.is_object() && row.contains(key) ? shown_value(row.at(key)) : "nothing",
-             kExpected);
-  return row.at(key).get<std::string>();
-}
-
-/// A document, or the last line of a log that has a profile.
-json parse_table(const std::string& text, const std::string& path) {
-  json whole = json::parse(text, nullptr, false);
-  if (!whole.is_discarded()) return whole;
-  json found;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const json line = json::parse(text.substr(begin, end - begin), nullptr, false);
-    if (line.is_object() && line.contains("profile")) found = line;
-    begin = end + 1;
-  }
-  ZERO_CHECK(!found.is_null(), "{}: found no line of JSON with the key profile, expected {}", path,
-             kExpected);
-  return found;
-}
-
 }  // namespace
 
 OperationRates OperationRates::read(const std::string& path) {
-  return of(parse_table(read_json_text(path, "operations"), path), path);
+  json table = json::parse(read_json_text(path, "operations"), nullptr, false);
+  if (table.is_discarded()) {  // a log: its last profile
+    read_json_lines(path, [&](JsonFields& line) {
+      if (line.has("profile")) table = line.raw("profile");
+      return true;
+    });
+  }
+  return of(table, path);
 }
 
 OperationRates OperationRates::of(const json& table, const std::string& source) {
   OperationRates rates;
   if (table.is_array()) {
-    rates.add_rows(table, source);
-  } else if (table.is_object() && table.contains("profile")) {
-    rates.add_profile(table.at("profile"), source);
-  } else {
-    rates.add_profile(table, source);
+    rates.add_rows(JsonFields::of(source, json::object({{"rows", table}})).objects("rows"));
+  } else if (table.is_object()) {
+    JsonFields fields = JsonFields::of(source, table);
+    if (fields.has("profile")) fields = fields.object("profile");
+    if (fields.has("work")) rates.add_profile(fields.objects("work"));
   }
   ZERO_CHECK(!rates.empty(), "{}: found no rate of any operation, expected {}", source, kExpected);
   return rates;
 }
 
-void OperationRates::add_rows(const json& rows, const std::string& source) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::string place = fmt::format("{}: row {}", source, i);
-    if (text_in(rows[i], "section", place) != "ops") continue;
-    const std::string unit = text_in(rows[i], "unit", place);
-    const double per_second = number_in(rows[i], "value", place) * 1e9;
-    const double bytes = number_in(rows[i], "bytes", place);
+void OperationRates::add_rows(std::vector<JsonFields> rows) {
+  for (JsonFields& row : rows) {
+    if (row.text("section") != "ops") continue;
+    const std::string unit = row.text("unit");
+    const double per_second = row.number("value") * 1e9;
+    const double bytes = row.number("bytes");
     if (bytes <= 0 || per_second <= 0 || (unit != "GFLOP/s" && unit != "GB/s")) continue;
-    const std::string key =
-        key_of(text_in(rows[i], "dtype", place), text_in(rows[i], "name", place));
-    rates_[key][bytes] = {per_second, unit == "GFLOP/s"};
+    rates_[key_of(row.text("dtype"), row.text("name"))][bytes] = {per_second, unit == "GFLOP/s"};
   }
 }
 
-void OperationRates::add_profile(const json& profile, const std::string& source) {
-  ZERO_CHECK(profile.is_object() && profile.contains("work") && profile.at("work").is_array(),
-             "{}: found {}, expected {}", source, shown_value(profile), kExpected);
-  for (const json& row : profile.at("work")) {
-    const std::string name = text_in(row, "name", source);
-    const std::string place = fmt::format("{}: {}", source, name);
-    const double seconds = number_in(row, "seconds", place);
-    const double flop = number_in(row, "flop", place);
-    const double bytes = number_in(row, "bytes", place);
-    const double calls = number_in(row, "calls", place);
+void OperationRates::add_profile(std::vector<JsonFields> work) {
+  for (JsonFields& row : work) {
+    const double seconds = row.number("seconds");
+    const double flop = row.number("flop");
+    const double bytes = row.number("bytes");
+    const double calls = row.number("calls");
     if (seconds <= 0 || bytes <= 0 || calls <= 0) continue;
-    rates_[key_of("", name)][bytes / calls] = {(flop > 0 ? flop : bytes) / seconds, flop > 0};
+    rates_[key_of("", row.text("name"))][bytes / calls] = {(flop > 0 ? flop : bytes) / seconds,
+                                                           flop > 0};
   }
 }
 

@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
+#include "base/json_fields.h"
 #include "ops/op_listener.h"
 
 namespace zero {
@@ -36,11 +37,11 @@ class OperationRates {
   /// By bytes of a call.
   using Sizes = std::map<double, Rate>;
 
-  void add_rows(const nlohmann::json& rows, const std::string& source);
-  void add_profile(const nlohmann::json& profile, const std::string& source);
+  void add_rows(std::vector<JsonFields> rows);
+  void add_profile(std::vector<JsonFields> work);
 
-  std::map<std::string, Sizes, std::less<>>
-      rates_;  // by "bf16 linear_forward", " adamw": any dtype
+  // By "bf16 linear_forward", " adamw": any dtype.
+  std::map<std::string, Sizes, std::less<>> rates_;
 };
 
 }  // namespace zero

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/simulate/simulate_program.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -14,12 +12,9 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "launch/simulate/simulation_report.h"
-#include "launch/train/memory_fit.h"
 
 namespace zero {
 namespace {
-
-constexpr std::string_view kExample = "ranks=1024,cluster=cluster.json";
 
 void write(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -34,47 +29,47 @@ void write(const std::string& path, const std::string& text) {
 
 TrainConfig config_on(const Machine& machine, Configuration values, int ranks, Refusals refusals) {
   const bool cpu = machine.kind == DeviceKind::cpu;
-  const int of_host = std::min(ranks, machine.devices);
+  const int local_ranks = std::min(ranks, machine.devices);
   if (values.is_null("run.device")) {
     values.resolve("run.device", cpu ? "cpu" : "cuda", "auto: the cluster's");
   }
   if (cpu && machine.times.cores > 0 && values.is_null("run.threads")) {
-    values.resolve("run.threads", std::max(1, machine.times.cores / of_host),
+    values.resolve("run.threads", std::max(1, machine.times.cores / local_ranks),
                    "auto: the cores of the cluster's hosts / ranks of a host");
   }
-  return make_train_config(std::move(values), ranks, of_host, std::move(refusals));
+  return make_train_config(std::move(values), ranks, local_ranks, std::move(refusals));
 }
 
 SimulateFlag SimulateFlag::from(std::string_view text) {
+  constexpr std::string_view kRanks = "ranks=";
+  constexpr std::string_view kCluster = "cluster=";
   SimulateFlag flag;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view part = rest.substr(0, rest.find(','));
+  bool good = true;
+  for (std::string_view rest = text; good && !rest.empty();) {
+    std::string_view part = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(part.size() + 1, rest.size()));
-    const std::size_t equals = std::min(part.find('='), part.size());
-    const std::string_view key = part.substr(0, equals);
-    const std::string_view value = part.substr(std::min(equals + 1, part.size()));
-    if (key == "cluster" && !value.empty()) {
-      flag.cluster = value;
-      continue;
+    if (part.starts_with(kRanks)) {
+      part.remove_prefix(kRanks.size());
+      const char* const behind = part.data() + part.size();
+      const auto [end, error] = std::from_chars(part.data(), behind, flag.ranks);
+      good = error == std::errc() && end == behind && flag.ranks >= 1 &&
+             flag.ranks <= Machine::kMostInAll;
+    } else {
+      good = flag.cluster.empty();
+      flag.cluster = part.substr(part.starts_with(kCluster) ? kCluster.size() : 0);
     }
-    const auto [end, error] =
-        std::from_chars(value.data(), value.data() + value.size(), flag.ranks);
-    const bool good = key == "ranks" && error == std::errc() &&
-                      end == value.data() + value.size() && flag.ranks >= 1 &&
-                      flag.ranks <= Machine::kMostInAll;
-    ZERO_CHECK(good,
-               "--simulate: found \"{}\", expected ranks=N (1 to {}) or cluster=FILE, as in {}",
-               printable_line(part), Machine::kMostInAll, kExample);
   }
-  ZERO_CHECK(!flag.cluster.empty(),
-             "--simulate: found \"{}\" without cluster=FILE, expected as in {}",
-             printable_line(text), kExample);
+  ZERO_CHECK(
+      good && !flag.cluster.empty(),
+      "--simulate: found \"{}\", expected a cluster file, or ranks=N,cluster=FILE with N from "
+      "1 to {}",
+      printable_line(text), Machine::kMostInAll);
   return flag;
 }
 
 std::string simulated(const SimulateQuestion& question) {
   const SimulateFlag flag = SimulateFlag::from(question.simulate);
-  const Machine machine = read_cluster(flag.cluster);
+  const Machine machine = read_cluster(flag.cluster, "--simulate");
   check(machine);
   const int ranks = flag.ranks > 0 ? flag.ranks : machine.world();
   std::vector<std::string> overrides = question.overrides;
@@ -83,8 +78,7 @@ std::string simulated(const SimulateQuestion& question) {
   }
   Refusals refusals;
   Configuration values = Configuration::read(question.config, overrides, refusals);
-  TrainConfig config = config_on(machine, std::move(values), ranks, std::move(refusals));
-  choose_recompute(config, machine.backend());
+  const TrainConfig config = config_on(machine, std::move(values), ranks, std::move(refusals));
   const Simulation simulation = simulate(config, machine);
   if (!simulation.trace.empty()) write(config.run.trace, simulation.trace);
   return question.json ? json_of(simulation).dump(2) + "\n" : text_of(simulation);

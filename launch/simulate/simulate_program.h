@@ -12,7 +12,7 @@
 
 namespace zero {
 
-/// The value of --simulate: "ranks=1024,cluster=cluster.json".
+/// The value of --simulate: "cluster.json", or "ranks=1024,cluster=cluster.json".
 struct SimulateFlag {
   int ranks = 0;  ///< 0: all devices of the cluster
   std::string cluster;
@@ -22,10 +22,10 @@ struct SimulateFlag {
 };
 
 struct SimulateQuestion {
-  std::string config;                  ///< path
-  std::vector<std::string> overrides;  ///< key=value
-  std::string simulate;                ///< as SimulateFlag::from takes it
-  std::string trace;                   ///< overrides run.trace; empty: does not
+  std::string config{};                  ///< path
+  std::vector<std::string> overrides{};  ///< key=value
+  std::string simulate{};                ///< as SimulateFlag::from takes it
+  std::string trace{};                   ///< overrides run.trace; empty: does not
   bool json = false;
 };
 

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/simulate/simulation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <span>
@@ -22,6 +22,7 @@
 #include "launch/config/train_config.h"
 #include "launch/plan/exact_plan.h"
 #include "launch/telemetry/instruments.h"
+#include "launch/train/memory_fit.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
 
@@ -264,7 +265,7 @@ double SimulatedRank::other_seconds() const {
 }
 
 Simulation simulate(const TrainConfig& given, const Machine& whole) {
-  const TrainConfig config = without_saves(given);
+  TrainConfig config = without_saves(given);
   const Machine machine = used_part(whole, config.world);
   ZERO_CHECK(config.run.device == machine.kind,
              "{}: kind is \"{}\", and run.device \"{}\"; give both one value", machine.source,
@@ -276,6 +277,7 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
       "set it to \"none\"",
       config.values.source());
   check_figures(machine, config.engine.compute);
+  choose_recompute(config, backend_of(config, machine));
   std::optional<Instruments> instruments;
   if (!config.run.trace.empty()) {
     instruments.emplace(InstrumentOptions{.trace = true,

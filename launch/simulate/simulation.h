@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,8 +59,8 @@ struct Simulation {
 /// Runs two optimizer steps of `config`, for a world that `machine` has, on a virtual clock and
 /// reports the second: the engine, schedule and collectives of the run itself. One rank of each
 /// kind is simulated: data-parallel ranks are alike, tensor ranks if their slices have equal sizes.
-/// `config` computes on the machine's kind of device. Throws zero::Error, naming the file of the
-/// machine and the key, if the machine lacks a figure.
+/// `config` computes on the machine's kind of device; recompute "auto" is chosen as the run does.
+/// Throws zero::Error, naming the file of the machine and the key, if the machine lacks a figure.
 Simulation simulate(const TrainConfig& config, const Machine& machine);
 
 }  // namespace zero

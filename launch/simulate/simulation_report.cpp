@@ -8,7 +8,6 @@
 #include <iterator>
 
 #include "launch/process/quantity.h"
-#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {

@@ -127,7 +127,7 @@ double seconds_of(const Trial& trial, Stream& stream) {
   stream.synchronize();
   std::vector<double> seconds;
   for (const auto& [begin, end] : marks) seconds.push_back(end.seconds_since(begin).value());
-  return upper_median(std::move(seconds));
+  return median(std::move(seconds));
 }
 
 }  // namespace
@@ -176,8 +176,8 @@ std::int64_t MemoryProbe::array_bytes() {
 double MemoryProbe::rate() const {
   if (seconds_.copy.empty()) return 0;
   const auto bytes = static_cast<double>(array_bytes());
-  return std::max({2 * bytes / upper_median(seconds_.copy),
-                   3 * bytes / upper_median(seconds_.triad), bytes / upper_median(seconds_.read)});
+  return std::max({2 * bytes / median(seconds_.copy), 3 * bytes / median(seconds_.triad),
+                   bytes / median(seconds_.read)});
 }
 
 MachineLimits measure_limits(DType dtype, int threads) {
@@ -187,7 +187,7 @@ MachineLimits measure_limits(DType dtype, int threads) {
   multiply_add_rate(dtype, threads);
   std::vector<double> products(kSamples);
   for (double& sample : products) sample = multiply_add_rate(dtype, threads);
-  return {.products = upper_median(std::move(products)), .memory = memory.rate()};
+  return {.products = median(std::move(products)), .memory = memory.rate()};
 }
 
 MachineLimits measure_limits(DType dtype, Device& device) {

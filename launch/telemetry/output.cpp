@@ -10,10 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -176,29 +174,6 @@ bool on_terminal() {
   const auto target =
       std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error).string();
   return !error && (target.starts_with("/dev/pts/") || target.starts_with("/dev/tty"));
-}
-
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<long long>(std::ceil(std::max(0.0, std::min(seconds, 1e12))));
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
-}
-
-std::string bytes_text(double bytes) {
-  constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  for (; std::abs(bytes) >= 1024 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
-}
-
-std::string count_text(double count) {
-  if (count < 1e3) return fmt::format("{:.0f}", count);
-  if (count < 1e6) return fmt::format("{:.1f}k", count / 1e3);
-  constexpr std::string_view kPrefixes = "MGTPE";
-  std::size_t at = 0;
-  for (count /= 1e6; count >= 1e3 && at + 1 < kPrefixes.size(); ++at) count /= 1e3;
-  return fmt::format("{:.2f}{}", count, kPrefixes[at]);
 }
 
 }  // namespace zero

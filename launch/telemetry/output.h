@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -108,13 +107,5 @@ class Console {
 /// Whether a user sees standard output of this process immediately: on a terminal, also through
 /// mpirun, which puts a terminal of its own in between.
 bool on_terminal();
-
-/// "42 s", "3 min 07 s", "2 h 05 min".
-std::string duration_text(double seconds);
-/// "512 B", "1.50 MiB", "12.3 GiB".
-std::string bytes_text(double bytes);
-inline std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
-/// "950", "12.3k", "4.56M", "7.89P".
-std::string count_text(double count);
 
 }  // namespace zero

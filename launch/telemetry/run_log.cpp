@@ -79,16 +79,6 @@ Descriptor open_log(const std::string& path) {
   return file;
 }
 
-/// `path`.N with the first N from 1 that names nothing.
-std::string free_name(const std::string& path) {
-  std::string name;
-  std::int64_t number = 0;
-  do {
-    name = path + "." + std::to_string(++number);
-  } while (std::filesystem::symlink_status(name).type() != std::filesystem::file_type::not_found);
-  return name;
-}
-
 }  // namespace
 
 std::string log_file(const std::string& log) {
@@ -184,24 +174,6 @@ void RunLog::sync() {
     ZERO_CHECK(errno == EINTR, "run.log: {} may not be on the disk: {}", path_,
                std::strerror(errno));
   }
-}
-
-void check_writable(const std::string& path, const std::string& key) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  const std::string where = folder.empty() ? "." : folder.string();
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (std::filesystem::is_other(status)) {  // /dev/null, a pipe: nothing is made in its folder
-    ZERO_CHECK(::access(path.c_str(), W_OK) == 0, "{}: {} cannot be written to: {}", key, path,
-               std::strerror(errno));
-    return;
-  }
-  ZERO_CHECK(std::filesystem::is_directory(where, error),
-             "{}: the folder {} of {} does not exist; make it first", key, where, path);
-  ZERO_CHECK(::access(where.c_str(), W_OK) == 0, "{}: the folder {} cannot be written to: {}", key,
-             where, std::strerror(errno));
-  ZERO_CHECK(!std::filesystem::is_directory(path, error),
-             "{}: {} is a folder; give the path of a file", key, path);
 }
 
 void TrainingLog::start_over() {

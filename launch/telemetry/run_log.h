@@ -76,10 +76,6 @@ class RunLog {
 /// The file in which a log's lines are: where its links lead, also if nothing is there.
 std::string log_file(const std::string& log);
 
-/// Throws zero::Error naming `key` unless a file can be created at `path`: the folder must exist
-/// and be writable.
-void check_writable(const std::string& path, const std::string& key);
-
 /// The log of a training run: the first rank's file, which can fail without ending a step. Other
 /// ranks have none, and their calls do nothing. No call is collective.
 class TrainingLog {

@@ -23,6 +23,7 @@
 #include "collectives/agreement.h"
 #include "files/file_system.h"
 #include "launch/memory/memory_trace_file.h"
+#include "launch/process/open_files.h"
 #include "launch/telemetry/run_log.h"
 #include "weights/hf/advice.h"
 #include "weights/model_files.h"

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "collectives/backends.h"
 #include "launch/config/train_config.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "launch/train/plan.h"
 #include "model/decoder.h"
 

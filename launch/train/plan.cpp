@@ -18,7 +18,7 @@
 #include "engine/ownership.h"
 #include "launch/config/train_config.h"
 #include "launch/memory/memory_text.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
 

@@ -21,7 +21,7 @@
 #include "collectives/host_values.h"
 #include "engine/engine.h"
 #include "launch/data/batches.h"
-#include "launch/process/process.h"
+#include "launch/process/versions.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/file_checks.h"
 #include "launch/train/loss_scaling.h"

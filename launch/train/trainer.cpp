@@ -20,7 +20,7 @@
 #include "engine/engine.h"
 #include "launch/data/batches.h"
 #include "launch/memory/memory_text.h"
-#include "launch/process/process.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"

@@ -14,7 +14,7 @@
 #include "collectives/backends.h"
 #include "inference/inference_memory.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/process/process.h"
+#include "launch/process/device_choice.h"
 #include "tests/collectives/forwarding_backend.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/errors.h"

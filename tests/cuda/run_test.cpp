@@ -8,7 +8,7 @@
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "engine/engine.h"
-#include "launch/process/process.h"
+#include "launch/process/versions.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_device.h"

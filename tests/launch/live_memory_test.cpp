@@ -12,7 +12,7 @@
 
 #include "collectives/backends.h"
 #include "engine/engine.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "launch/train/plan.h"
 #include "launch/train/training_state.h"
 #include "tests/launch/config_with.h"

@@ -6,8 +6,10 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <filesystem>
 
 #include "tests/device/restricted_thread.h"
+#include "tests/scratch.h"
 
 namespace zero::testing {
 namespace {
@@ -49,6 +51,18 @@ TEST_F(OpenFiles, KeepTheirLimitIfTheSystemRefuses) {
             }),
             "no error");
   EXPECT_EQ(soft(), 256);
+}
+
+TEST(FreeNames, AreThoseOfNoFileAndNoLink) {
+  const Scratch folder;
+  const std::string path = folder.path("log");
+  EXPECT_EQ(free_name(path), path + ".1") << "also where nothing has the name itself";
+  folder.write("log.1", "");
+  std::filesystem::create_symlink("nowhere", path + ".2");
+  EXPECT_EQ(free_name(path), path + ".3");
+  folder.write("log.3.before", "");
+  EXPECT_EQ(free_name(path), path + ".3");
+  EXPECT_EQ(free_name(path, ".before"), path + ".4");
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ TEST(Machines, OfABadClusterFileAreRefusedByKey) {
                 check({.memory = 1'000'000'000, .reserve = 2'000'000'000, .source = "--gpus"});
               }),
               HasSubstr("--gpus: all of 1.00 GB (953.67 MiB) is kept free"));
-  EXPECT_THAT(error_of([] { read_cluster("none.json"); }),
+  EXPECT_THAT(error_of([] { read_cluster("none.json", "--cluster"); }),
               HasSubstr("--cluster: none.json cannot be read"));
 }
 
@@ -183,7 +183,7 @@ TEST(JsonFiles, ArePlainAndSmall) {
   std::filesystem::resize_file(most, 16 << 20);
   EXPECT_EQ(read_json_text(most, "--cluster").size(), 16U << 20);
   const auto cluster_of = [](const std::string& path) {
-    return error_of([&] { read_cluster(path); });
+    return error_of([&] { read_cluster(path, "--cluster"); });
   };
   EXPECT_THAT(cluster_of(pipe), HasSubstr("--cluster: " + pipe + " cannot be read: it is a pipe"));
   EXPECT_THAT(cluster_of("/dev/zero"), HasSubstr("/dev/zero cannot be read: it is a pipe or"));

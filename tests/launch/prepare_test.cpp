@@ -18,6 +18,7 @@
 #include "launch/data/prepared_set.h"
 #include "launch/data/token_digest.h"
 #include "launch/data/token_file.h"
+#include "launch/process/quantity.h"
 #include "launch/train/run_lock.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/errors.h"

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/process/process.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "launch/process/cpu_limit.h"
+#include "launch/process/versions.h"
 
 namespace zero {
 namespace {

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "launch/process/open_files.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 

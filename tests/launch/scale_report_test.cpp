@@ -140,6 +140,17 @@ TEST(ScaleReport, TellsOfFailedRunsEverywhere) {
                           Not(HasSubstr("predicted"))));
 }
 
+/// Half of the step is exposed communication.
+Simulation predicted(double rate, double step) {
+  Simulation simulation;
+  simulation.step_seconds = step;
+  simulation.tokens = rate * step;
+  simulation.ranks = {{.step_seconds = step, .exposed_seconds = step / 2}};
+  simulation.bytes = 1 << 20;
+  simulation.limited_by = "products";
+  return simulation;
+}
+
 TEST(ScaleReport, IsAPageThatNeedsNoNetwork) {
   ScaleReport report = full_report();
   std::string page = report.html();
@@ -148,24 +159,41 @@ TEST(ScaleReport, IsAPageThatNeedsNoNetwork) {
                           HasSubstr("class=\"failed\">FAILED: killed | signal 9"),
                           HasSubstr("class=\"bar c0\""), Not(HasSubstr("http")),
                           Not(HasSubstr("<script")), Not(HasSubstr("hollow c0\" cx"))));
-  report.rows[1].predicted = PredictedFigures{.tokens_per_second = 790, .exposed_seconds = 0.04};
+  report.rows[1].predicted = predicted(790, 0.08);
   page = report.html();
   EXPECT_THAT(page, AllOf(HasSubstr("hollow c0\" cx"), HasSubstr("predicted tokens/s")));
-  EXPECT_EQ(report.json()["rows"][1]["predicted"]["tokens_per_second"], 790);
+  const auto json = report.json()["rows"][1]["predicted"];
+  EXPECT_DOUBLE_EQ(json["tokens_per_second"].get<double>(), 790);
+  EXPECT_DOUBLE_EQ(json["exposed_communication_seconds"].get<double>(), 0.04);
   const Scratch folder;
   write_report(report, folder.path());
   EXPECT_THAT(folder.names(), ElementsAre("report.html", "report.json", "report.md"));
+}
+
+TEST(ScaleReport, HasNoColumnThatWouldBeEmpty) {
+  ScaleReport report = about();
+  report.rows = scale_rows(report, {kStage0, kStage3}, {});
+  report.rows[0].predicted = predicted(790, 0.08);
+  EXPECT_THAT(
+      report.table(),
+      ElementsAre(
+          ElementsAre("point", "predicted tokens/s", "predicted step ms", "predicted exposed ms",
+                      "predicted MiB a rank", "limited by", "remarks"),
+          ElementsAre("strong, stage 0, 2 ranks", "790", "80.0", "40.0", "1.0", "products",
+                      "not measured"),
+          ElementsAre("strong, stage 3, 2 ranks", "", "", "", "", "", "not measured yet")));
+  EXPECT_THAT(report.html(),
+              AllOf(HasSubstr("<td class=\"number\">790</td>"), HasSubstr("<td>products</td>")));
+  report.rows.clear();
+  EXPECT_THAT(report.table(), ElementsAre(ElementsAre("point", "remarks")));
 }
 
 TEST(ScaleReport, PredictionsStandBesideWhatWasMeasured) {
   ScaleReport report = full_report();
   EXPECT_EQ(report.errors_text(), "");
   const double step = report.rows[1].figures.step_seconds;
-  report.rows[1].predicted = PredictedFigures{.tokens_per_second = 790,
-                                              .step_seconds = 1.1 * step,
-                                              .bytes = 1 << 20,
-                                              .limited_by = "products"};
-  report.rows[2].predicted = PredictedFigures{.tokens_per_second = 500, .step_seconds = 0.2};
+  report.rows[1].predicted = predicted(790, 1.1 * step);
+  report.rows[2].predicted = predicted(500, 0.2);
   EXPECT_NEAR(report.rows[1].error().value(), 0.1, 1e-9);
   EXPECT_FALSE(report.rows[2].error());  // its run failed
   EXPECT_THAT(report.errors_text(),
@@ -191,10 +219,10 @@ TEST(Predict, EachPointIsSimulatedOnItsShareOfTheCluster) {
   const std::vector<ScalePoint> points = sweep.points(left_out);
   const Predictions predictions = predict(sweep, points, machine);
   ASSERT_EQ(predictions.size(), points.size());
-  const PredictedFigures& one = predictions.at("one-process");
-  const PredictedFigures& two = predictions.at("strong-stage3-world2");
-  const PredictedFigures& four = predictions.at("strong-stage3-world4");
-  EXPECT_EQ(one.communication_seconds, 0);
+  const Simulation& one = predictions.at("one-process");
+  const Simulation& two = predictions.at("strong-stage3-world2");
+  const Simulation& four = predictions.at("strong-stage3-world4");
+  EXPECT_EQ(one.slowest().collective_seconds(), 0);
   EXPECT_LT(two.bytes, one.bytes);
   EXPECT_LT(two.step_seconds, four.step_seconds);  // two hosts on a slow link
   EXPECT_THAT(four.limited_by, HasSubstr("between hosts"));

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include "launch/simulate/operation_rates.h"
 #include "launch/simulate/rank_times.h"
 #include "tests/errors.h"
+#include "tests/scratch.h"
 
 // The parts of a simulation, by figures that are worked out by hand.
 namespace zero::testing {
@@ -47,14 +49,19 @@ TEST(LinkTimes, FindsWhereAGroupIs) {
   machine.times.hosts_of_switch = 2;
   const LinkTimes links(machine, {.world = 16});
   const GroupSpread all = links.spread(every(1, 16));
-  EXPECT_EQ(all.hosts, 4);
-  EXPECT_EQ(all.switches, 2);
-  EXPECT_EQ(all.of_host, 4);
-  EXPECT_EQ(all.of_switch, 8);
+  EXPECT_EQ(all.hosts.count, 4);
+  EXPECT_EQ(all.switches.count, 2);
+  EXPECT_EQ(all.hosts.most_ranks, 4);
+  EXPECT_EQ(all.switches.most_ranks, 8);
   const GroupSpread one_a_host = links.spread(every(4, 4));
-  EXPECT_EQ(one_a_host.hosts, 4);
-  EXPECT_EQ(one_a_host.of_host, 1);
-  EXPECT_EQ(one_a_host.of_switch, 2);
+  EXPECT_EQ(one_a_host.hosts.count, 4);
+  EXPECT_EQ(one_a_host.hosts.most_ranks, 1);
+  EXPECT_EQ(one_a_host.switches.most_ranks, 2);
+  machine.times.hosts_of_switch = 0;  // one has them all
+  const GroupSpread five = links.spread(every(1, 5));
+  EXPECT_EQ(five.hosts.fewest_ranks, 1);
+  EXPECT_EQ(five.switches.count, 1);
+  EXPECT_EQ(five.switches.fewest_ranks, 5);
 }
 
 TEST(LinkTimes, OfARingIsItsSlowestLevelAndItsHops) {
@@ -84,10 +91,42 @@ TEST(LinkTimes, OfAHostThatIsPartlyTakenAreItsOwn) {
 
 TEST(LinkTimes, OfAHostsLinkIsShared) {
   Machine machine = two_level();
-  machine.times.of_host = 20;  // in place of 4 x 10
+  machine.times.host_bandwidth = 20;  // in place of 4 x 10
   EXPECT_EQ(cost(machine, BackendKind::nccl, Operation::all_gather, every(4, 4), 400).transfer, 60);
   EXPECT_EQ(cost(machine, BackendKind::nccl, Operation::all_gather, every(1, 16), 1600).transfer,
             75);
+}
+
+TEST(LinkTimes, OfGpusHaveACollectivesFixedCostOnce) {
+  Machine machine = two_level();
+  machine.times.collective = 7;
+  const auto latency = [&](Operation operation, int ranks) {
+    return cost(machine, BackendKind::nccl_fast, operation, every(1, ranks), 1600).latency;
+  };
+  EXPECT_EQ(latency(Operation::all_gather, 2), 7 + 1);
+  EXPECT_EQ(latency(Operation::all_gather, 4), 7 + 3) << "a hop more for each rank";
+  EXPECT_EQ(latency(Operation::all_gather, 16), 7 + 12 + 3 * 5);
+  EXPECT_EQ(latency(Operation::all_to_all, 16), 7 + 5);
+  EXPECT_EQ(latency(Operation::broadcast, 4), 7 + 1) << "chunks follow each other";
+  EXPECT_EQ(latency(Operation::broadcast, 16), 7 + 5);
+  EXPECT_EQ(cost(machine, BackendKind::nccl, Operation::all_reduce, every(1, 4), 1 << 20).latency,
+            7 + 1 + 7 + 3)
+      << "an exact sum of many bytes is an exchange, then a gather";
+  EXPECT_EQ(cost(machine, BackendKind::mpi, Operation::barrier, every(1, 16), 0).latency, 1 + 2 * 5)
+      << "of CPUs it is part of the latency";
+}
+
+TEST(LinkTimes, OfAnAllReduceAreOneAlgorithms) {
+  const Machine machine = two_level();
+  const auto all_reduce = [&](std::int64_t bytes) {
+    return cost(machine, BackendKind::nccl_fast, Operation::all_reduce, every(1, 16), bytes);
+  };
+  // A tree: up and down 3 hops within a host and 2 between, of 2 x 920 / 0.92 bytes.
+  EXPECT_DOUBLE_EQ(all_reduce(920).latency, 2 * (3 + 2 * 5));
+  EXPECT_DOUBLE_EQ(all_reduce(920).transfer, 2000.0 / 4 / 10);
+  // A ring, twice around: 28 s more of latency, but 30 s less for 2 x 15/16 of the bytes.
+  EXPECT_DOUBLE_EQ(all_reduce(4000).latency, 2 * (12 + 3 * 5));
+  EXPECT_DOUBLE_EQ(all_reduce(4000).transfer, 7500.0 / 4 / 10);
 }
 
 TEST(LinkTimes, OfExactSumsIsADirectExchange) {
@@ -194,9 +233,31 @@ TEST(OperationRates, AreThoseOfAProfile) {
     return error_of([&] { OperationRates::of(nlohmann::json::parse(text), "ops.json"); });
   };
   EXPECT_THAT(refusal("[]"), HasSubstr("ops.json: found no rate of any operation, expected"));
-  EXPECT_THAT(refusal("{}"), HasSubstr("ops.json: found {}, expected the rows of zero_bench"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("expected the rows of zero_bench ops --json, a profile"));
   EXPECT_THAT(refusal(R"([{"section": "ops", "unit": "GB/s", "value": "x"}])"),
-              HasSubstr("ops.json: row 0: value: found \"x\", expected a number"));
+              HasSubstr("ops.json: rows[0].value: found \"x\", expected a number"));
+  EXPECT_THAT(refusal(R"({"work": [{"name": "norm"}]})"),
+              HasSubstr("ops.json: work[0].seconds is missing; expected a number"));
+}
+
+TEST(OperationRates, OfALogAreThoseOfItsLastProfile) {
+  const Scratch folder;
+  const auto line = [](double seconds) {
+    return fmt::format(R"({{"final": true, "profile": {{"work": [{{"name": "norm", "calls": 1,
+                           "seconds": {}, "flop": 0, "bytes": 100}}]}}}})",
+                       seconds);
+  };
+  const std::string one = nlohmann::json::parse(line(2)).dump() + "\n";
+  const std::string other = nlohmann::json::parse(line(3)).dump() + "\n";
+  const auto seconds = [&](const std::string& text) {
+    const auto rates = OperationRates::read(folder.write("run.log", text));
+    return rates.seconds({"norm", 0, 100}, DType::bf16).value();
+  };
+  EXPECT_DOUBLE_EQ(seconds(one), 2);
+  EXPECT_DOUBLE_EQ(seconds(one + other + "{\"step\": 1}\n"), 3);
+  const std::string none = folder.write("none.log", "{\"step\": 1}\n{\"step\": 2}\n");
+  EXPECT_THAT(error_of([&] { OperationRates::read(none); }),
+              HasSubstr("none.log: found no rate of any operation, expected the rows of"));
 }
 
 TEST(Goodput, IsGreatestAtTheBestInterval) {

@@ -10,6 +10,7 @@
 #include "launch/config/configuration.h"
 #include "launch/simulate/simulate_program.h"
 #include "launch/simulate/simulation_report.h"
+#include "launch/train/memory_fit.h"
 #include "tests/errors.h"
 #include "tests/launch/config_with.h"
 
@@ -66,6 +67,19 @@ TEST(Simulation, LeavesThePlanAsItIs) {
     const Simulation simulation = simulate(config, cluster(2));
     EXPECT_EQ(simulation.slowest().memory, plan_memory(config, 0, 16, BackendKind::mpi));
   }
+}
+
+TEST(Simulation, ChoosesRecomputeForTheHostsThatAreUsed) {
+  TrainConfig config =
+      config_of(2, 8, {"activation_checkpointing.recompute=auto", "run.memory_limit=1GiB"});
+  const std::int64_t needed = planned_rank_bytes(config, BackendKind::host);
+  ASSERT_GT(planned_rank_bytes(config, BackendKind::mpi), needed) << "both hosts would need more";
+  const auto repeated = [&](std::int64_t limit) {
+    config.recompute.memory_limit = limit;
+    return simulate(config, cluster(2)).slowest().compute.repeated;
+  };
+  EXPECT_EQ(repeated(needed), 0);
+  EXPECT_GT(repeated(needed - 1), 0);
 }
 
 TEST(Simulation, IsNoSlowerOverFasterLinks) {
@@ -174,18 +188,26 @@ TEST(ClusterFile, RefusesBadKeysOfSimulations) {
   EXPECT_THAT(refusal(R"(, "cores": 0)"), HasSubstr("c.json: cores: found 0, expected a whole"));
 }
 
-TEST(SimulateFlag, NamesRanksAndCluster) {
-  const SimulateFlag flag = SimulateFlag::from("ranks=1024,cluster=a b.json");
-  EXPECT_EQ(flag.ranks, 1024);
-  EXPECT_EQ(flag.cluster, "a b.json");
-  EXPECT_EQ(SimulateFlag::from("cluster=c.json").ranks, 0);
-  const auto refusal = [](const char* text) { return error_of([&] { SimulateFlag::from(text); }); };
-  for (const char* wrong : {"ranks=0,cluster=c", "ranks=1x,cluster=c", "rank=1,cluster=c", "8",
-                            "cluster=", "ranks=99999999,cluster=c"}) {
-    EXPECT_THAT(refusal(wrong), HasSubstr("expected ranks=N (1 to 16384) or cluster=FILE"))
-        << wrong;
+TEST(SimulateFlag, NamesTheClusterAndPerhapsRanks) {
+  for (const char* text :
+       {"ranks=1024,cluster=a b.json", "cluster=a b.json,ranks=1024", "ranks=1024,a b.json"}) {
+    const SimulateFlag flag = SimulateFlag::from(text);
+    EXPECT_EQ(flag.ranks, 1024) << text;
+    EXPECT_EQ(flag.cluster, "a b.json") << text;
   }
-  EXPECT_THAT(refusal("ranks=8"), HasSubstr("found \"ranks=8\" without cluster=FILE"));
+  for (const char* text : {"cluster=c.json", "c.json"}) {
+    EXPECT_EQ(SimulateFlag::from(text).ranks, 0) << text;
+    EXPECT_EQ(SimulateFlag::from(text).cluster, "c.json") << text;
+  }
+  for (const char* wrong : {"", "ranks=0,cluster=c", "ranks=1x,cluster=c", "rank=1,cluster=c",
+                            "cluster=", "ranks=99999999,cluster=c", "ranks=8"}) {
+    EXPECT_THAT(error_of([&] { SimulateFlag::from(wrong); }),
+                HasSubstr(fmt::format("--simulate: found \"{}\", expected a cluster file, or "
+                                      "ranks=N,cluster=FILE with N from 1 to 16384",
+                                      wrong)));
+  }
+  EXPECT_THAT(error_of([] { simulated({.config = "c.json", .simulate = "none.json"}); }),
+              HasSubstr("--simulate: none.json cannot be read: it does not exist"));
 }
 
 TEST(Simulation, FiguresThatContradictOrCannotBeAreRefused) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "collectives/backends.h"
+#include "launch/process/open_files.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/plan.h"
 #include "tests/errors.h"
