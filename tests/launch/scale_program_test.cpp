@@ -69,6 +69,22 @@ TEST(ScaleProgram, ACheckThatIsEndedLeavesNoRanks) {
   EXPECT_FALSE(std::filesystem::exists("/proc/" + pid.substr(0, pid.find('\n'))));
 }
 
+/// A shell of srun (srun -n 8 --pty bash) is in a step, and no rank.
+TEST(ScaleProgram, ACheckFromAShellOfAStepStartsItsRanks) {
+  const Scratch folder;
+  const std::string srun =
+      folder.write("srun", "#!/bin/sh\necho \"got $* ${SLURM_PROCID-none}\"\n");
+  std::filesystem::permissions(srun, std::filesystem::perms::owner_all);
+  const Outcome outcome =
+      shell(folder, "env PATH=" + folder.path() +
+                        ":$PATH SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=8 "
+                        "SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NODELIST=n1 " +
+                        kScale + " --check --launcher srun");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("got --nodes=1 --ntasks=8 "), HasSubstr(" --overlap "),
+                                 HasSubstr(" --check --rank-of-check "), HasSubstr(" none\n")));
+}
+
 TEST(ScaleProgram, PrintsCommandsAndRefusesWhatItCannotStart) {
   const Scratch folder;
   const Outcome dry = shell(folder, kScale + kTiny + "--dry-run --launcher mpirun --hosts a:1,b:1");
@@ -82,6 +98,7 @@ TEST(ScaleProgram, PrintsCommandsAndRefusesWhatItCannotStart) {
   };
   refused("", "--report is missing");
   refused("--dry-run --launcher mpirun --hosts a:1", "--worlds: found 2, expected at most the 1");
+  refused("--dry-run --agent rsh", "--agent: --launcher local has no use for it");
   refused("--dry-run --repeat 3", "");
   refused("--dry-run --set run.device=cuda", "--set run.device=cuda: the sweep sets run.device");
 }
