@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "base/error.h"
@@ -103,8 +105,12 @@ std::optional<Start> of_variables(const Environment& environment) {
              reason);
   start.address = *address;
   start.port = needed(environment, "MASTER_PORT", kPorts, reason);
-  // torchrun's agent itself listens on MASTER_PORT in this case.
-  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") ++start.port;
+  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    ++start.port;  // an agent itself listens on MASTER_PORT, on the host of --rdzv-endpoint
+    start.hint =
+        "; torchrun gave its ranks the place where its agents meet, which need not be rank 0's: "
+        "start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every host";
+  }
   ZERO_CHECK(start.port >= 1 && start.port <= kPorts,
              "the ranks would meet at port {}; give another MASTER_PORT", start.port);
   start.job = job_name(environment);
@@ -289,6 +295,8 @@ int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
     });
     return status;
   }
+  std::shared_ptr<mpi::JobServer> server;
+  if (between == BetweenHosts::mpi && mpi::can_form_job()) server = mpi::start_job_server();
   // Two ranks a host tell of long waits: one that is missing cannot, and all need not.
   const bool reports = start.local_rank <= 1;
   TcpStore store({.host = start.address,
@@ -298,12 +306,16 @@ int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
                   .job = start.job,
                   .spread = start.spread,
                   .secret = read_job_secret(process_environment()),
-                  .report = reports ? report : nullptr});
+                  .report = reports ? report : nullptr,
+                  .hint = start.hint});
   const StoreRank self{store, start.rank, start.world};
   const std::vector<std::string> hosts = all_gather_texts(self, "start/host", host_name());
-  if (std::ranges::count(hosts, hosts.front()) == start.world) return body(*host::world(self));
-  if (agreed(self, between) == BetweenHosts::nccl) return body(*store_only::world(self, hosts));
-  const auto job = mpi::form_job(self, hosts);
+  const bool on_one_host = std::ranges::count(hosts, hosts.front()) == start.world;
+  if (on_one_host || agreed(self, between) == BetweenHosts::nccl) {
+    server.reset();
+    return body(*(on_one_host ? host::world(self) : store_only::world(self, hosts)));
+  }
+  const auto job = mpi::form_job(self, hosts, std::move(server));
   const auto world = mpi::world(argc, argv);
   check_mpi_world(start, world->size());
   return body(*world);

@@ -171,8 +171,9 @@ TEST(Start, TorchrunsVariablesAreEnough) {
   EXPECT_EQ(started(without(kTorchrun, "LOCAL_WORLD_SIZE")).local_world, 8);
   EXPECT_EQ(started(without(kTorchrun, "LOCAL_WORLD_SIZE")).spread, Spread::unsaid);
   EXPECT_EQ(started(with(kSlurm, kTorchrun)).by, Start::By::variables) << "torchrun under srun";
-  EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port, 29501)
-      << "the agent has the port itself";
+  const Start shared = started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
+  EXPECT_EQ(shared.port, 29501) << "the agent has the port itself";
+  EXPECT_THAT(shared.hint, HasSubstr("with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every host"));
   const Start one_host = started(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}}));
   EXPECT_EQ(planned_backend(one_host, 8), BackendKind::host);
 }
@@ -219,7 +220,6 @@ TEST(Start, ANumberOfHostsThatACloudPresetsIsPassedOver) {
   EXPECT_EQ(started(cloud, 3).world, 3);
   const Variables mpirun{{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "16"}};
   EXPECT_EQ(started(with(cloud, mpirun), kNoLocalRanks, MpiSupport::built_in).world, 16);
-  EXPECT_EQ(started(with(cloud, kSlurm)).by, Start::By::slurm);
   EXPECT_EQ(started(with(cloud, kSlurm)).world, 8);
   EXPECT_THAT(error_of([&] { started(cloud); }),
               HasSubstr("the variable RANK is not set, though WORLD_SIZE is"));
