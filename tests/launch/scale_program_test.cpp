@@ -85,6 +85,27 @@ TEST(ScaleProgram, ACheckFromAShellOfAStepStartsItsRanks) {
                                  HasSubstr(" --check --rank-of-check "), HasSubstr(" none\n")));
 }
 
+TEST(CloudScripts, GiveEachTaskItsShareOfTheCores) {
+  const Scratch folder;
+  const std::string srun = folder.write("srun", "#!/bin/sh\necho \"$SRUN_CPUS_PER_TASK: $*\"\n");
+  std::filesystem::permissions(srun, std::filesystem::perms::owner_all);
+  const std::string job = "env PATH=" + folder.path() +
+                          ":$PATH ZERO_JOB_SECRET_FILE=" + folder.write("secret", "s") +
+                          " ZERO_TRAIN=train SLURM_NTASKS=16 SLURM_NNODES=2 "
+                          "SLURM_NTASKS_PER_NODE=8 SLURM_ARRAY_TASK_ID=4 ";
+  const auto runs = [&](const std::string& more, const char* script) {
+    return shell(folder, job + more + " bash " ZERO_CLOUD "/" + script + " --config c").out;
+  };
+  EXPECT_EQ(runs("SLURM_CPUS_ON_NODE=96", "train.sbatch"),
+            "12: --kill-on-bad-exit=1 train --config c\n");
+  EXPECT_EQ(runs("SLURM_CPUS_ON_NODE=4", "train.sbatch").substr(0, 3), "1: ");
+  EXPECT_EQ(runs("SLURM_CPUS_ON_NODE=96 SLURM_CPUS_PER_TASK=5", "train.sbatch").substr(0, 3),
+            "5: ");
+  EXPECT_EQ(runs("SLURM_CPUS_ON_NODE=96", "worlds.sbatch"),
+            "12: --kill-on-bad-exit=1 --nodes 1 --ntasks 4 train --config c --set "
+            "run.log=world_4/run.log\n");
+}
+
 TEST(ScaleProgram, PrintsCommandsAndRefusesWhatItCannotStart) {
   const Scratch folder;
   const Outcome dry = shell(folder, kScale + kTiny + "--dry-run --launcher mpirun --hosts a:1,b:1");
