@@ -55,9 +55,10 @@ void check_mpi_in_step(const Environment& environment) {
   const auto tasks = first_said(environment, {"SLURM_NTASKS"});
   const auto hosts = first_said(environment, {"SLURM_NNODES"});
   if (!tasks || !hosts || tasks->value <= hosts->value) return;
-  if (started_from_shell_of_step(environment)) return;
+  const auto world = world_of_mpi(environment);
+  if (!world || started_from_shell_of_step(environment)) return;
   constexpr std::string_view kUnset = "unset it and its kin (OMPI_*, PMI_*, PMIX_*) before srun";
-  check_same(world_of_mpi(environment), tasks, kUnset);
+  check_same(world, tasks, kUnset);
   check_same(rank_of_mpi(environment), first_said(environment, {"SLURM_PROCID"}), kUnset);
 }
 

@@ -66,9 +66,11 @@ std::string silence_of(const RankFacts& here, const RankFacts& there,
     if (why.empty()) return "";
     reasons.push_back(fmt::format("{} ({}): {}", address.address, address.interface, why));
   }
-  return fmt::format(
-      "{} does not reach {} at {}", here.host, there.host,
-      reasons.empty() ? "any address: it has none" : fmt::format("{}", fmt::join(reasons, ", ")));
+  return fmt::format("{} does not reach {} at {}", here.host, there.host,
+                     reasons.empty()
+                         ? "any address: it has none by which ranks talk (NCCL_SOCKET_IFNAME, "
+                           "OMPI_MCA_btl_tcp_if_include and _exclude choose them)"
+                         : fmt::format("{}", fmt::join(reasons, ", ")));
 }
 
 /// The hosts that do not answer this one. All are asked at once: the ranks that wait for this one

@@ -11,11 +11,13 @@
 #include <filesystem>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "launch/plan/model_choice.h"
+#include "launch/process/environment.h"
 #include "launch/scale/sweep_runner.h"
 #include "launch/telemetry/output.h"
 #include "tests/errors.h"
@@ -192,14 +194,16 @@ TEST(SweepRunner, MeasuresTheMachineOnce) {
 
 /// A variable of this process while it lives.
 struct Variable {
-  explicit Variable(const std::string& text) : name(text.substr(0, text.find('='))) {
+  explicit Variable(const std::string& text)
+      : name(text.substr(0, text.find('='))), before(process_environment()(name)) {
     ::setenv(name.c_str(), text.substr(name.size() + 1).c_str(), 1);
   }
-  ~Variable() { ::unsetenv(name.c_str()); }
+  ~Variable() { before ? ::setenv(name.c_str(), before->c_str(), 1) : ::unsetenv(name.c_str()); }
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
 
   std::string name;
+  std::optional<std::string> before;
 };
 
 TEST(Subprocess, InheritsSettingsAndNoRank) {
