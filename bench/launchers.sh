@@ -9,7 +9,7 @@
 #
 #   --ranks N          ranks a host (4)
 #   --rate RATE        of the link, as tc has it (1gbit)
-#   --launchers LIST   mpirun,srun,plain_srun,torchrun,sbatch,array,requeue
+#   --launchers LIST   mpirun,srun,plain_srun,torchrun,torchrun_host2,sbatch,array,requeue
 #   --programs DIR     build/bin
 #
 # TORCHRUN names torchrun if it is not in the path. Ends with 1 if a run failed or a hash differs.
@@ -18,7 +18,8 @@ set -euo pipefail
 fail() { echo "launchers: $1" >&2; exit 1; }
 
 root=$(realpath "$(dirname "$0")/..")
-ranks=4 rate=1gbit programs=$root/build/bin launchers=mpirun,srun,plain_srun,torchrun,sbatch,array,requeue
+ranks=4 rate=1gbit programs=$root/build/bin
+launchers=mpirun,srun,plain_srun,torchrun,torchrun_host2,sbatch,array,requeue
 while [[ $# -gt 0 ]]; do
   case $1 in
     -h | --help) sed -n '5,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
@@ -94,6 +95,16 @@ scontrol show job "\$job" | grep -E 'JobState|Restarts'
 scontrol show job "\$job" | grep -q 'JobState=COMPLETED' && scontrol show job "\$job" | grep -q 'Restarts=1'
 SCRIPT
 
+# The agents meet on host2, and rank 0 is on host1 as a rule. As typed on a host: real ssh passes no variables on.
+cat >torchrun_host2.sh <<SCRIPT
+start="env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 ${TORCHRUN:-torchrun} --no-python --nnodes 2 --nproc-per-node $ranks \
+  --rdzv-backend c10d --rdzv-endpoint host2:29400 --rdzv-id host2 $train --config $scratch/c.json"
+ssh host2 "\$start" &
+\$start
+status=\$?
+wait \$! && exit \$status
+SCRIPT
+
 # A batch script on the two hosts. Arguments: name, options of sbatch, the script, options of zero_train.
 on_slurm() {
   local name=$1
@@ -109,6 +120,7 @@ for launcher in ${launchers//,/ }; do
     plain_srun)  # srun that knows no MPI: the ranks find each other themselves
       on_hosts plain_srun --launcher slurm "$rate" srun -K1 --nodes 2 --ntasks-per-node "$ranks" "$train" \
         --config "$scratch/c.json" ;;
+    torchrun_host2) on_hosts torchrun_host2 --launcher none "$rate" bash "$scratch/torchrun_host2.sh" ;;
     sbatch) on_slurm sbatch "$root/examples/cloud/train.sbatch" ;;
     array)
       on_slurm array --array "1,2,$((2 * ranks))" "$root/examples/cloud/worlds.sbatch"
@@ -119,7 +131,7 @@ for launcher in ${launchers//,/ }; do
       continue
       ;;
     requeue) on_hosts requeue --launcher slurm "$rate" bash "$scratch/requeue.sh" ;;
-    *) fail "--launchers: \"$launcher\" is not one of mpirun, srun, plain_srun, torchrun, sbatch, array, requeue" ;;
+    *) fail "--launchers: \"$launcher\" is none of those that bench/launchers.sh --help lists" ;;
   esac
   compare "$launcher" "$(cat "$launcher/status")" "$launcher"
 done

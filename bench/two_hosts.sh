@@ -129,7 +129,8 @@ case $launcher in
       ZERO_JOB_SECRET=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')
       export ZERO_JOB_SECRET
     fi
-    start=("$torchrun" --no-python --nnodes 2 --nproc-per-node "$ranks" --rdzv-backend c10d
+    # The ranks meet at a free port of rank 0's host, whichever host the endpoint is on.
+    start=(env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "$torchrun" --no-python --nnodes 2 --nproc-per-node "$ranks" --rdzv-backend c10d
       --rdzv-endpoint host1:29400 --rdzv-id "$id") ;;
   none | slurm) start=() ;;
 esac

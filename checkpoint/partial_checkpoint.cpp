@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/random_hex.h"
 #include "base/seconds_since.h"
 #include "collectives/agreement.h"
 #include "engine/value_hash.h"
@@ -24,10 +24,7 @@ namespace {
 constexpr std::string_view kSaving = "checkpoint";
 
 /// Text that no earlier process has written.
-std::string new_owner() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
+std::string new_owner() { return random_hex(16); }
 
 /// 16 characters.
 std::string hash_of(const nlohmann::ordered_json& values) {

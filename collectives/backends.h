@@ -34,12 +34,19 @@ namespace mpi {
 std::unique_ptr<Communicator> world(int* argc, char*** argv);
 /// Whether this build has MPI.
 bool available();
+/// A process beside this one that can become the server of the host's ranks of MPI. It ends with
+/// its last owner.
+class JobServer;
+/// Forks it. To be called before a store has threads: a lock that another thread holds at a fork is
+/// closed in the new process for ever. form_job() tells of a failure.
+std::shared_ptr<JobServer> start_job_server();
 /// Makes rank `self.rank` of processes that a launcher without MPI started on `hosts` (one entry
-/// per rank) a rank of a job of MPI: what mpirun's daemons do for ranks, a process beside the first
-/// rank of each host does. world() then is the job. Collective through the store, which must
-/// outlive the result; the result must outlive all communicators. Throws zero::Error if
-/// can_form_job() is false, or with the reason if a host cannot.
-std::shared_ptr<void> form_job(const StoreRank& self, const std::vector<std::string>& hosts);
+/// per rank) a rank of a job of MPI: what mpirun's daemons do for ranks, `server` of the first rank
+/// of each host does. world() then is the job. Collective through the store, which must outlive the
+/// result; the result must outlive all communicators. Throws zero::Error on all ranks, with the
+/// reason, if a host cannot, and if can_form_job() is false.
+std::shared_ptr<void> form_job(const StoreRank& self, const std::vector<std::string>& hosts,
+                               std::shared_ptr<JobServer> server);
 /// Whether this build can: it needs MPI and PMIx.
 bool can_form_job();
 /// "Open MPI v4.1.4", or why the build has no MPI and how to get it.

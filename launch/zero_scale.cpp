@@ -16,7 +16,6 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,12 +25,14 @@
 #include "base/file_text.h"
 #include "base/host.h"
 #include "base/message_text.h"
+#include "base/random_hex.h"
 #include "launch/plan/model_choice.h"
 #include "launch/process/command_line.h"
 #include "launch/process/quantity.h"
 #include "launch/process/signals.h"
 #include "launch/process/versions.h"
 #include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/launcher_variables.h"
 #include "launch/rendezvous/start.h"
 #include "launch/scale/preflight.h"
 #include "launch/scale/scale_report.h"
@@ -54,7 +55,8 @@ struct Flags {
   std::string hosts{};
   std::string hostfile{};
   std::string agent{};
-  int port = 29500;
+  std::string torchrun{};
+  int port = 0;
   std::vector<std::string> launcher_flags{};
 
   std::string program{};
@@ -65,6 +67,7 @@ struct Flags {
   double timeout = 600;
   bool dry_run = false;
   bool check = false;
+  bool rank_of_check = false;
 };
 
 void add_question(CLI::App& app, Flags& flags) {
@@ -124,10 +127,13 @@ void add_start(CLI::App& app, Flags& flags) {
   app.add_option("--hostfile", flags.hostfile, "the same from a file: a slots=8, or a:8, a line")
       ->excludes(hosts);
   app.add_option("--agent", flags.agent,
-                 "that runs a command on another host (ssh), for mpirun and torchrun");
-  app.add_option("--port", flags.port, "at which torchrun's ranks of several hosts meet")
-      ->check(CLI::Range(1, 65'534))
-      ->capture_default_str();
+                 "that runs a command on another host (ssh), for mpirun and torchrun; words are "
+                 "split at spaces, as in \"ssh -p 2222\"");
+  app.add_option("--torchrun", flags.torchrun,
+                 "the program torchrun, the same on all hosts; default: found in PATH");
+  app.add_option("--port", flags.port,
+                 "at which torchrun's ranks of several hosts meet; default: 29500")
+      ->check(CLI::Range(1, 65'534));
   app.add_option("--launcher-flag", flags.launcher_flags,
                  "one more word for the launcher, as --launcher-flag=--mca; may be given again")
       ->allow_extra_args(false);
@@ -150,6 +156,8 @@ void add_start(CLI::App& app, Flags& flags) {
   app.add_flag("--check", flags.check,
                "check the hosts before the first run: versions, GPUs, ports, clocks, the folder of "
                "--report, each link; prints ok or WRONG");
+  // What --check says to the ranks that it starts: a step of srun may have a shell in it.
+  app.add_flag("--rank-of-check", flags.rank_of_check)->group("");
   app.set_version_flag("--version", [] { return zero::version_text(); });
 }
 
@@ -185,9 +193,7 @@ void make_secret(const zero::Launcher& launcher) {
   const std::string made = path + ".partial";
   const zero::Descriptor file(
       ::open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-  std::random_device random;
-  std::string secret;
-  for (int i = 0; i < 8; ++i) secret += fmt::format("{:08x}", random());
+  const std::string secret = zero::random_hex(64);
   const bool whole = file.get() >= 0 && ::fchmod(file.get(), 0600) == 0 &&
                      ::write(file.get(), secret.data(), secret.size()) == std::ssize(secret) &&
                      ::rename(made.c_str(), path.c_str()) == 0;
@@ -198,11 +204,14 @@ void make_secret(const zero::Launcher& launcher) {
 zero::Launcher launcher_of(const Flags& flags) {
   zero::Launcher launcher{.kind = zero::launcher_kind(flags.launcher),
                           .agent = flags.agent,
+                          .torchrun = flags.torchrun,
                           .port = flags.port,
                           .flags = flags.launcher_flags,
                           .variables = zero::variables_to_forward(),
                           .as_root = ::geteuid() == 0,
+                          .in_step = zero::in_step_of_srun(zero::process_environment()),
                           .here = zero::host_name()};
+  launcher.check();
   if (!flags.hosts.empty()) launcher.hosts = zero::hosts_of_list(flags.hosts, "--hosts");
   if (!flags.hostfile.empty()) launcher.hosts = zero::hosts_of_file(flags.hostfile);
   if (launcher.needs_secret() && !has_secret() && !flags.report.empty()) {
@@ -312,7 +321,7 @@ int act(const Flags& flags) {
 /// The job that checks the hosts: this program, as ranks.
 zero::Command check_command(const Flags& flags, const zero::Launcher& launcher) {
   zero::Command command{std::filesystem::read_symlink("/proc/self/exe").string(), "--check",
-                        "--device", flags.device};
+                        "--rank-of-check", "--device", flags.device};
   if (!launcher.hosts.empty()) {
     command.insert(command.end(),
                    {"--hosts", zero::hosts_text(launcher.hosts), "--launcher", flags.launcher});
@@ -323,18 +332,25 @@ zero::Command check_command(const Flags& flags, const zero::Launcher& launcher) 
   return command;
 }
 
+/// How many ranks check the hosts: all that a run could have.
+int ranks_to_check(const zero::Launcher& launcher) {
+  if (!launcher.hosts.empty()) return zero::ranks_of(launcher.hosts);
+  const zero::Start start = zero::read_start(zero::process_environment());
+  return std::max(start.world, start.tasks_to_start);
+}
+
 /// Checks the hosts as a rank of a job, or starts the job.
 int check(const Flags& flags, int argc, char** argv) {
-  const zero::Start start = zero::read_start(zero::process_environment());
   const zero::Launcher launcher = launcher_of(flags);
-  if (start.by != zero::Start::By::alone || launcher.kind == zero::Launcher::Kind::local) {
+  if (flags.rank_of_check || launcher.kind == zero::Launcher::Kind::local) {
+    const zero::Start start = zero::read_start(zero::process_environment());
     zero::PreflightQuestion question;
     if (flags.device == "cuda") question.device = zero::DeviceKind::cuda;
     question.hosts = static_cast<int>(launcher.hosts.size());
     question.folder = flags.report;
     return zero::run_preflight(start, question, &argc, &argv);
   }
-  const int world = launcher.hosts.empty() ? start.tasks_to_start : zero::ranks_of(launcher.hosts);
+  const int world = ranks_to_check(launcher);
   ZERO_CHECK(world > 1, "--check: found one rank to start; give --hosts or --hostfile");
   if (!launcher.secret_file.empty()) std::filesystem::create_directories(flags.report);
   make_secret(launcher);

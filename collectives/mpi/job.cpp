@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -13,11 +12,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
-#include <random>
+#include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
+#include "base/close_descriptors.h"
 #include "base/error.h"
+#include "base/random_hex.h"
 #include "collectives/backends.h"
 #include "collectives/mpi/job_socket.h"
 #include "collectives/mpi/pmix_server.h"
@@ -28,32 +30,13 @@ namespace {
 /// A name that no other job on these hosts has: MPI names its shared memory by it.
 std::string job_name(const StoreRank& self) {
   constexpr const char* kKey = "mpi/job";
-  if (self.rank == 0) {
-    std::random_device random;
-    self.store.set(kKey, fmt::format("zero-{:08x}{:08x}", random(), random()));
-  }
+  if (self.rank == 0) self.store.set(kKey, "zero-" + random_hex(16));
   return self.store.get(kKey, self.timeout);
 }
 
-JobLayout layout_of(const StoreRank& self, const std::vector<std::string>& hosts) {
-  JobLayout layout{.name = job_name(self), .hosts = {}, .host_of = {}};
-  for (const std::string& host : hosts) {
-    const auto at = std::ranges::find(layout.hosts, host);
-    layout.host_of.push_back(static_cast<int>(at - layout.hosts.begin()));
-    if (at == layout.hosts.end()) layout.hosts.push_back(host);
-  }
-  layout.host = layout.host_of[static_cast<std::size_t>(self.rank)];
-  return layout;
-}
-
-/// Forks the server of this host's ranks. It dies with this thread's process, and ignores signals
-/// that a terminal or a launcher sends to all.
-pid_t fork_server(const JobLayout& layout, std::array<int, 2> sockets) {
-  const pid_t rank = ::getpid();
-  const pid_t server = ::fork();
-  ZERO_CHECK(server >= 0, "cannot start the server of MPI's ranks on this host: {}",
-             std::generic_category().message(errno));
-  if (server > 0) return server;
+/// The life of the forked process. It dies with the rank's process, and ignores signals that a
+/// terminal or a launcher sends to all.
+[[noreturn]] void be_server(pid_t rank, int socket) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE}) {
     std::signal(signal, SIG_IGN);
   }
@@ -61,21 +44,72 @@ pid_t fork_server(const JobLayout& layout, std::array<int, 2> sockets) {
   if (::getppid() != rank) ::_exit(1);
   // Not the rank's sockets: its peers see by them that it is gone.
   constexpr int kFirst = STDERR_FILENO + 1;
-  if (sockets[1] != kFirst) ::dup2(sockets[1], kFirst);
-  ::close_range(kFirst + 1, ~0U, 0);
-  serve_pmix(layout, JobSocket(Descriptor(kFirst)));
+  if (socket != kFirst) ::dup2(socket, kFirst);
+  close_descriptors(kFirst + 1);
+  JobSocket to_rank{Descriptor(kFirst)};
+  const auto layout = to_rank.receive();
+  if (!layout) ::_exit(0);
+  serve_pmix(JobLayout::from(*layout), std::move(to_rank));
 }
+
+}  // namespace
+
+class JobServer {
+ public:
+  JobServer() {
+    std::array<int, 2> sockets{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
+      error_ = "cannot make a pair of sockets: " + std::generic_category().message(errno);
+      return;
+    }
+    socket_ = JobSocket(Descriptor(sockets[0]));
+    const Descriptor other(sockets[1]);
+    const pid_t rank = ::getpid();
+    process_ = ::fork();
+    if (process_ == 0) be_server(rank, other.get());
+    if (process_ < 0) {
+      error_ = "cannot start the server of MPI's ranks on this host: " +
+               std::generic_category().message(errno);
+    }
+  }
+  JobServer(const JobServer&) = delete;
+  JobServer& operator=(const JobServer&) = delete;
+  ~JobServer() {
+    if (process_ < 0) return;
+    socket_.hang_up();
+    while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+
+  /// Why it does not run; empty if it does.
+  const std::string& error() const { return error_; }
+  JobSocket& socket() { return socket_; }
+  /// It goes on until this process ends.
+  void leave() {
+    socket_.leave_open();
+    process_ = -1;
+  }
+
+ private:
+  std::string error_{};
+  pid_t process_ = -1;
+  JobSocket socket_{Descriptor(-1)};
+};
+
+namespace {
 
 /// This rank's part in a job of MPI that its ranks have formed: the first rank of each host has a
 /// server, and carries what the servers tell each other through the store.
 class Job {
  public:
-  Job(const StoreRank& self, const std::vector<std::string>& hosts)
-      : store_(self.store),
-        layout_(layout_of(self, hosts)),
-        exceptions_(std::uncaught_exceptions()) {
-    const std::vector<int> here = layout_.ranks_of(layout_.host);
-    if (here.front() == self.rank) start_server(here);
+  Job(const StoreRank& self, const std::vector<std::string>& hosts,
+      std::shared_ptr<JobServer> server)
+      : store_(self.store), ranks_(hosts), exceptions_(std::uncaught_exceptions()) {
+    const std::string name = job_name(self);
+    if (ranks_.led_by(self.rank) >= 0) {
+      server_ = std::move(server);
+      start_server({.name = name, .ranks = ranks_, .host = ranks_.host_of(self.rank)});
+    }
     const std::string mine = store_.get(variables_key(self.rank), self.timeout);
     const std::string error = mine.starts_with('!') ? mine.substr(1) : "";
     for (int rank = 0; const std::string& each : all_gather_texts(self, "mpi/server", error)) {
@@ -87,39 +121,33 @@ class Job {
       ++rank;
     }
     set_variables(mine.substr(1));
-    if (server_ > 0) courier_ = std::thread([this] { carry(); });
+    if (server_) courier_ = std::thread([this, host = ranks_.host_of(self.rank)] { carry(host); });
   }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
   /// A rank that unwinds leaves the server to the abort of MPI that follows.
   ~Job() {
-    if (server_ < 0) return;
+    if (!server_) return;
     const bool unwinds = std::uncaught_exceptions() > exceptions_;
     ended_ = true;
-    unwinds ? socket_.stop_receiving() : socket_.hang_up();
+    unwinds ? server_->socket().stop_receiving() : server_->socket().hang_up();
     if (courier_.joinable()) courier_.join();
-    if (unwinds) {
-      socket_.leave_open();
-    } else {
-      while (::waitpid(server_, nullptr, 0) < 0 && errno == EINTR) {
-      }
-    }
+    if (unwinds) server_->leave();
   }
 
  private:
   static std::string variables_key(int rank) { return fmt::format("mpi/variables/{}", rank); }
 
-  void start_server(const std::vector<int>& here) {
-    std::array<int, 2> sockets{};
-    ZERO_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) == 0,
-               "cannot make a pair of sockets: {}", std::generic_category().message(errno));
-    socket_ = JobSocket(Descriptor(sockets[0]));
-    const Descriptor other(sockets[1]);
-    server_ = fork_server(layout_, sockets);
-    for (const int rank : here) {
-      store_.set(variables_key(rank),
-                 socket_.receive().value_or("!the server of MPI's ranks ended"));
+  /// Gives the host's ranks their variables or, all the same, the reason why there are none.
+  void start_server(const JobLayout& layout) {
+    JobSocket& socket = server_->socket();
+    const bool runs = server_->error().empty() && socket.send(layout.text());
+    const std::string none =
+        server_->error().empty() ? "the server of MPI's ranks ended" : server_->error();
+    for (const int rank : layout.ranks.ranks_of(layout.host)) {
+      const auto variables = runs ? socket.receive() : std::nullopt;
+      store_.set(variables_key(rank), variables.value_or("!" + none));
     }
   }
 
@@ -134,22 +162,23 @@ class Job {
   }
 
   /// The courier's thread: brings what the hosts' servers have for each other.
-  void carry() {
-    for (int meeting = 0;; ++meeting) {
-      const auto mine = socket_.receive();
+  void carry(int host) {
+    JobSocket& socket = server_->socket();
+    for (int fence = 0;; ++fence) {
+      const auto mine = socket.receive();
       if (!mine) return;
-      socket_.send(exchange(meeting, *mine));
+      socket.send(exchange(fence, host, *mine));
     }
   }
 
-  std::string exchange(int meeting, const std::string& mine) {
+  std::string exchange(int fence, int of_host, const std::string& mine) {
     constexpr std::chrono::milliseconds kBetweenLooks{1000};
     std::vector<std::string> keys;
-    for (int host = 0; host < std::ssize(layout_.hosts); ++host) {
-      keys.push_back(fmt::format("mpi/meeting/{}/{}", meeting, host));
+    for (int host = 0; host < ranks_.hosts(); ++host) {
+      keys.push_back(fmt::format("mpi/fence/{}/{}", fence, host));
     }
     try {
-      store_.set(keys[static_cast<std::size_t>(layout_.host)], mine);
+      store_.set(keys[static_cast<std::size_t>(of_host)], mine);
       while (!ended_) {
         try {
           std::string all = "+";
@@ -165,10 +194,9 @@ class Job {
   }
 
   Store& store_;
-  JobLayout layout_;
+  RanksOfHosts ranks_;
   int exceptions_;
-  pid_t server_ = -1;
-  JobSocket socket_{Descriptor(-1)};
+  std::shared_ptr<JobServer> server_{};  // the first rank's of a host
   std::atomic<bool> ended_ = false;
   std::thread courier_;
 };
@@ -177,8 +205,11 @@ class Job {
 
 bool can_form_job() { return true; }
 
-std::shared_ptr<void> form_job(const StoreRank& self, const std::vector<std::string>& hosts) {
-  return std::make_shared<Job>(self, hosts);
+std::shared_ptr<JobServer> start_job_server() { return std::make_shared<JobServer>(); }
+
+std::shared_ptr<void> form_job(const StoreRank& self, const std::vector<std::string>& hosts,
+                               std::shared_ptr<JobServer> server) {
+  return std::make_shared<Job>(self, hosts, std::move(server));
 }
 
 }  // namespace zero::mpi

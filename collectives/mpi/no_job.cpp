@@ -7,7 +7,10 @@ namespace zero::mpi {
 
 bool can_form_job() { return false; }
 
-std::shared_ptr<void> form_job(const StoreRank& self, const std::vector<std::string>& hosts) {
+std::shared_ptr<JobServer> start_job_server() { return nullptr; }
+
+std::shared_ptr<void> form_job(const StoreRank& self, const std::vector<std::string>& hosts,
+                               std::shared_ptr<JobServer> /*server*/) {
   fail("[rank {}] {} ranks cannot form a job of MPI: this build has no PMIx; install libpmix-dev",
        self.rank, hosts.size());
 }

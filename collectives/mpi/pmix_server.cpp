@@ -9,11 +9,13 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <future>
 #include <memory>
+#include <sstream>
+#include <vector>
 
 #include "base/error.h"
 
@@ -81,29 +83,29 @@ class Facts {
   std::vector<pmix_info_t> facts_;
 };
 
-/// A meeting of the job's ranks that waits for the other hosts.
-struct Meeting {
+/// A fence of the job's ranks that waits for the other hosts.
+struct Fence {
   std::string mine;
   pmix_modex_cbfunc_t end = nullptr;
   void* cookie = nullptr;
 };
 
-// PMIx calls back on a thread of its own, without a place for a pointer of ours: of the one server
-// that this process is, the pipe on which meetings reach its main thread.
-std::array<int, 2> meetings{-1, -1};
+// PMIx calls back on its own thread and passes no pointer of ours. So the pipe that carries fences
+// to the main thread is global; this process is one server.
+std::array<int, 2> fences{-1, -1};
 
-pmix_status_t meet(const pmix_proc_t ranks[], std::size_t /*count*/, const pmix_info_t /*wishes*/[],
-                   std::size_t /*wish_count*/, char* data, std::size_t bytes,
-                   pmix_modex_cbfunc_t end, void* cookie) {
-  auto meeting = std::make_unique<Meeting>(
-      Meeting{data == nullptr ? "" : std::string(data, bytes), end, cookie});
+pmix_status_t fence(const pmix_proc_t ranks[], std::size_t /*count*/,
+                    const pmix_info_t /*wishes*/[], std::size_t /*wish_count*/, char* data,
+                    std::size_t bytes, pmix_modex_cbfunc_t end, void* cookie) {
+  auto waiting =
+      std::make_unique<Fence>(Fence{data == nullptr ? "" : std::string(data, bytes), end, cookie});
   std::free(data);  // NOLINT(cppcoreguidelines-no-malloc): PMIx hands it over
   if (ranks[0].rank != PMIX_RANK_WILDCARD) return PMIX_ERR_NOT_SUPPORTED;
-  Meeting* const sent = meeting.get();
-  if (::write(meetings[1], static_cast<const void*>(&sent), sizeof sent) != sizeof sent) {
+  Fence* const sent = waiting.get();
+  if (::write(fences[1], static_cast<const void*>(&sent), sizeof sent) != sizeof sent) {
     return PMIX_ERROR;
   }
-  static_cast<void>(meeting.release());
+  static_cast<void>(waiting.release());
   return PMIX_SUCCESS;
 }
 
@@ -122,56 +124,61 @@ pmix_status_t abort_rank(const pmix_proc_t* /*rank*/, void* /*object*/, int /*st
 }
 
 void start(const JobLayout& layout) {
-  ZERO_CHECK(::pipe(meetings.data()) == 0, "cannot make a pipe: {}",
+  ZERO_CHECK(::pipe(fences.data()) == 0, "cannot make a pipe: {}",
              std::generic_category().message(errno));
   ::setenv("PMIX_MCA_gds", "hash", 1);  // facts in messages: no files
   static pmix_server_module_t module{};
   module.client_connected = come_or_go;
   module.client_finalized = come_or_go;
   module.abort = abort_rank;
-  module.fence_nb = meet;
+  module.fence_nb = fence;
   Facts facts;
-  facts.add(PMIX_HOSTNAME, layout.hosts[static_cast<std::size_t>(layout.host)]);
+  facts.add(PMIX_HOSTNAME, layout.ranks.name(layout.host));
   check_pmix(::PMIx_server_init(&module, facts.data(), facts.size()), "PMIx_server_init");
 }
 
 /// The lists of hosts and of their ranks as PMIx packs them.
 void add_map(Facts& facts, const JobLayout& layout) {
   std::vector<std::string> ranks;
-  for (int host = 0; host < std::ssize(layout.hosts); ++host) {
-    ranks.push_back(fmt::format("{}", fmt::join(layout.ranks_of(host), ",")));
+  for (int host = 0; host < layout.ranks.hosts(); ++host) {
+    ranks.push_back(fmt::format("{}", fmt::join(layout.ranks.ranks_of(host), ",")));
   }
-  const std::string hosts = fmt::format("{}", fmt::join(layout.hosts, ","));
-  char* packed = nullptr;
-  check_pmix(::PMIx_generate_regex(hosts.c_str(), &packed), "PMIx_generate_regex");
-  facts.add(PMIX_NODE_MAP, packed, PMIX_STRING);
-  const std::string of_hosts = fmt::format("{}", fmt::join(ranks, ";"));
-  check_pmix(::PMIx_generate_ppn(of_hosts.c_str(), &packed), "PMIx_generate_ppn");
-  facts.add(PMIX_PROC_MAP, packed, PMIX_STRING);
+  const auto add = [&](const char* key, auto* pack, std::string_view call,
+                       const std::string& list) {
+    char* packed = nullptr;
+    check_pmix(pack(list.c_str(), &packed), call);
+    const std::unique_ptr<char, decltype(&std::free)> owner(packed, &std::free);
+    facts.add(key, packed, PMIX_STRING);
+  };
+  add(PMIX_NODE_MAP, ::PMIx_generate_regex, "PMIx_generate_regex",
+      fmt::format("{}", fmt::join(layout.ranks.names(), ",")));
+  add(PMIX_PROC_MAP, ::PMIx_generate_ppn, "PMIx_generate_ppn",
+      fmt::format("{}", fmt::join(ranks, ";")));
 }
 
 void describe(const JobLayout& layout) {
-  const std::vector<int> here = layout.ranks_of(layout.host);
-  const auto world = static_cast<std::uint32_t>(layout.host_of.size());
+  const RanksOfHosts& ranks = layout.ranks;
+  const std::vector<int>& here = ranks.ranks_of(layout.host);
+  const auto world = static_cast<std::uint32_t>(ranks.ranks());
   Facts facts;
   for (const char* key : {PMIX_UNIV_SIZE, PMIX_JOB_SIZE, PMIX_MAX_PROCS}) facts.add(key, world);
   for (const char* key : {PMIX_LOCAL_SIZE, PMIX_NODE_SIZE}) {
     facts.add(key, static_cast<std::uint32_t>(here.size()));
   }
-  facts.add(PMIX_NUM_NODES, static_cast<std::uint32_t>(layout.hosts.size()));
+  facts.add(PMIX_NUM_NODES, static_cast<std::uint32_t>(ranks.hosts()));
   add_map(facts, layout);
   facts.add(PMIX_LOCAL_PEERS, fmt::format("{}", fmt::join(here, ",")));
   facts.add_rank(PMIX_LOCALLDR, here.front());
-  std::vector<std::uint16_t> taken(layout.hosts.size(), 0);
-  for (int rank = 0; rank < std::ssize(layout.host_of); ++rank) {
-    const auto host = static_cast<std::size_t>(layout.host_of[static_cast<std::size_t>(rank)]);
-    const std::uint16_t local = taken[host]++;
+  std::vector<std::uint16_t> taken(ranks.names().size(), 0);
+  for (int rank = 0; rank < ranks.ranks(); ++rank) {
+    const int host = ranks.host_of(rank);
+    const std::uint16_t local = taken[static_cast<std::size_t>(host)]++;
     Facts of_rank;
     for (const char* key : {PMIX_RANK, PMIX_GLOBAL_RANK}) of_rank.add_rank(key, rank);
     for (const char* key : {PMIX_LOCAL_RANK, PMIX_NODE_RANK}) of_rank.add(key, local);
     of_rank.add(PMIX_APPNUM, std::uint32_t{0});
     of_rank.add(PMIX_NODEID, static_cast<std::uint32_t>(host));
-    of_rank.add(PMIX_HOSTNAME, layout.hosts[host]);
+    of_rank.add(PMIX_HOSTNAME, ranks.name(host));
     facts.add_of_rank(of_rank);
   }
   pmix_nspace_t name{};
@@ -195,48 +202,61 @@ std::string variables(const JobLayout& layout, int rank) {
   for (char** each = list; each != nullptr && *each != nullptr; ++each) {
     lines += fmt::format("{}\n", *each);
   }
+  PMIX_ARGV_FREE(list);
   return lines;
 }
 
-/// Waits for the next meeting; null once the socket's other end is gone.
-std::unique_ptr<Meeting> next_meeting(const JobSocket& socket) {
-  std::array<pollfd, 2> events{pollfd{meetings[0], POLLIN, 0},
+/// Waits for the next fence; null once the socket's other end is gone, or if none can be heard of.
+std::unique_ptr<Fence> next_fence(const JobSocket& socket) {
+  std::array<pollfd, 2> events{pollfd{fences[0], POLLIN, 0},
                                pollfd{socket.descriptor(), POLLIN, 0}};
   while (::poll(events.data(), events.size(), -1) < 0) {
+    if (errno != EINTR) return nullptr;  // MPI's ranks then lose their server, and say so
   }
-  Meeting* meeting = nullptr;
+  Fence* waiting = nullptr;
   if ((events[0].revents & POLLIN) == 0 ||
-      ::read(meetings[0], static_cast<void*>(&meeting), sizeof meeting) != sizeof meeting) {
+      ::read(fences[0], static_cast<void*>(&waiting), sizeof waiting) != sizeof waiting) {
     return nullptr;
   }
-  return std::unique_ptr<Meeting>(meeting);
+  return std::unique_ptr<Fence>(waiting);
 }
 
 void serve(const JobLayout& layout, JobSocket& socket) {
-  for (const int rank : layout.ranks_of(layout.host)) {
+  for (const int rank : layout.ranks.ranks_of(layout.host)) {
     socket.send(fmt::format("+{}", variables(layout, rank)));
   }
-  while (const auto meeting = next_meeting(socket)) {
-    if (!socket.send(meeting->mine)) return;
+  while (const auto waiting = next_fence(socket)) {
+    if (!socket.send(waiting->mine)) return;
     const auto all = socket.receive();
     if (!all) return;
     const bool met = all->starts_with('+');
     auto given = std::make_unique<std::string>(all->substr(1));
-    meeting->end(
+    waiting->end(
         met ? PMIX_SUCCESS : PMIX_ERR_LOST_CONNECTION_TO_SERVER, given->data(), given->size(),
-        meeting->cookie, [](void* text) { delete static_cast<std::string*>(text); }, given.get());
+        waiting->cookie, [](void* text) { delete static_cast<std::string*>(text); }, given.get());
     static_cast<void>(given.release());  // PMIx calls the function that frees it
   }
 }
 
 }  // namespace
 
-std::vector<int> JobLayout::ranks_of(int of_host) const {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < std::ssize(host_of); ++rank) {
-    if (host_of[static_cast<std::size_t>(rank)] == of_host) ranks.push_back(rank);
+std::string JobLayout::text() const {
+  std::string lines = fmt::format("{}\n{}\n", name, host);
+  for (int rank = 0; rank < ranks.ranks(); ++rank) {
+    lines += ranks.name(ranks.host_of(rank)) + "\n";
   }
-  return ranks;
+  return lines;
+}
+
+JobLayout JobLayout::from(const std::string& text) {
+  std::istringstream lines(text);
+  std::string name;
+  std::string host;
+  std::getline(lines, name);
+  std::getline(lines, host);
+  std::vector<std::string> host_of_rank;
+  for (std::string each; std::getline(lines, each);) host_of_rank.push_back(each);
+  return {.name = name, .ranks = RanksOfHosts(host_of_rank), .host = std::stoi(host)};
 }
 
 void serve_pmix(const JobLayout& layout, JobSocket socket) noexcept {
@@ -246,7 +266,7 @@ void serve_pmix(const JobLayout& layout, JobSocket socket) noexcept {
     serve(layout, socket);
   } catch (const std::exception& error) {
     const std::string reason = fmt::format("!{}", error.what());
-    for ([[maybe_unused]] const int rank : layout.ranks_of(layout.host)) socket.send(reason);
+    for ([[maybe_unused]] const int rank : layout.ranks.ranks_of(layout.host)) socket.send(reason);
   }
   ::_exit(0);  // PMIx's own end would wait for ranks that are gone
 }

@@ -15,6 +15,7 @@
 #include "base/file_text.h"
 #include "base/host.h"
 #include "launch/memory/memory_text.h"
+#include "launch/rendezvous/launcher_variables.h"
 
 namespace zero {
 namespace {
@@ -44,8 +45,8 @@ std::int64_t number_of_field(const std::string& text, std::string_view field) {
 
 /// The rank in a process's environment, by the variable that its launcher sets.
 int rank_of(const std::string& environment) {
-  for (const char* const name : {"RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "SLURM_PROCID="}) {
-    if (const auto found = behind(environment, '\0', name)) {
+  for (const std::string_view name : kRankVariables) {
+    if (const auto found = behind(environment, '\0', fmt::format("{}=", name))) {
       return plain_number(*found).value_or(-1);
     }
   }

@@ -26,6 +26,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "launch/config/answers.h"
+#include "launch/rendezvous/launcher_variables.h"
 
 namespace zero {
 namespace {
@@ -55,17 +56,13 @@ class Capture {
   std::FILE* file_ = std::tmpfile();
 };
 
-/// The environment without what MPI has put there for this process: a job that is started from here
-/// is a job of its own.
+/// The environment without what a launcher has put there for this process: a job that is started
+/// from here is a job of its own.
 std::vector<char*> clean_environment() {
   std::vector<char*> clean;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
-    const bool of_mpi = text.starts_with("OMPI_") || text.starts_with("PMIX_") ||
-                        text.starts_with("ORTE_") || text.starts_with("PRTE_");
-    // Settings that users make are theirs to pass on.
-    if (!of_mpi || text.starts_with("OMPI_MCA_btl") || text.starts_with("OMPI_ALLOW"))
-      clean.push_back(*entry);
+    if (!is_for_one_start(text.substr(0, text.find('=')))) clean.push_back(*entry);
   }
   clean.push_back(nullptr);
   return clean;

@@ -24,7 +24,8 @@ struct Finished {
   std::string errors{};
 };
 
-/// Runs `command` and waits. Throws zero::Error if the program cannot be started.
+/// Runs `command` and waits. It inherits the environment but for a launcher's word to this process
+/// (is_for_one_start()); so do the programs of a Job. Throws zero::Error if it cannot be started.
 Finished run_command(const Command& command);
 
 /// The program's own reason for its failure: of its errors the last line of a program of this
@@ -32,8 +33,8 @@ Finished run_command(const Command& command);
 std::string reason_in(const Finished& finished);
 
 /// Programs that run together beside this process, each in a process group of its own. They start
-/// with no signal blocked or ignored, and without what MPI has put into the environment of this
-/// process. Only one job may live at a time: all descendants of this process count as its own.
+/// with no signal blocked or ignored. Only one job may live at a time: all descendants of this
+/// process count as its own.
 class Job {
  public:
   /// Starts the commands; what they print is appended to the file `output`. Throws zero::Error if a

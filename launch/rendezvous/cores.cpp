@@ -19,6 +19,7 @@
 #include "base/checked_math.h"
 #include "base/host.h"
 #include "collectives/host_values.h"
+#include "launch/rendezvous/launcher_variables.h"
 
 namespace zero {
 namespace {
@@ -70,12 +71,23 @@ double available(const HostUse& host) {
   return host.quota > 0 ? std::min(host.quota, cores) : cores;
 }
 
-std::string bound_text(const std::vector<int>& bound, const RankPlacement& first) {
+/// Whether srun has given the ranks their cores. Those of mpirun are no tasks, but its daemons may
+/// be.
+bool bound_by_srun(const Environment& environment) {
+  return in_step_of_srun(environment) && !environment("OMPI_COMM_WORLD_SIZE");
+}
+
+std::string bound_text(const std::vector<int>& bound, const RankPlacement& first,
+                       const Environment& environment) {
+  const std::string remedy =
+      bound_by_srun(environment)
+          ? fmt::format("srun --cpus-per-task={}, or --cpu-bind=none", first.threads)
+          : fmt::format("mpirun --bind-to none, or --map-by slot:PE={}", first.threads);
   return fmt::format(
       "rank {}{} computes with {} threads on {} core(s), to which the launcher has bound it: start "
-      "with mpirun --bind-to none, or --map-by slot:PE={}",
+      "with {}",
       bound.front(), bound.size() > 1 ? fmt::format(" (and {} more)", bound.size() - 1) : "",
-      first.threads, first.cores.size(), first.threads);
+      first.threads, first.cores.size(), remedy);
 }
 
 }  // namespace
@@ -144,7 +156,8 @@ std::vector<RankPlacement> gather_placements(Communicator& communicator, Device&
   return ranks;
 }
 
-PlacementReport judge_placements(const std::vector<RankPlacement>& ranks) {
+PlacementReport judge_placements(const std::vector<RankPlacement>& ranks,
+                                 const Environment& environment) {
   std::map<std::int64_t, HostUse> hosts;
   for (const RankPlacement& rank : ranks) {
     HostUse& host = hosts[rank.host];
@@ -162,7 +175,8 @@ PlacementReport judge_placements(const std::vector<RankPlacement>& ranks) {
     if (cores > 0 && cores < rank.threads && others) bound.push_back(static_cast<int>(i));
   }
   if (!bound.empty()) {
-    report.warnings.push_back(bound_text(bound, ranks[static_cast<std::size_t>(bound.front())]));
+    const RankPlacement& first = ranks[static_cast<std::size_t>(bound.front())];
+    report.warnings.push_back(bound_text(bound, first, environment));
   }
   for (const auto& [id, host] : hosts) {
     const double cores = available(host);
@@ -174,9 +188,10 @@ PlacementReport judge_placements(const std::vector<RankPlacement>& ranks) {
         what + ": they take turns, so exposed communication includes waiting for a core";
     if (host.threads > host.ranks && bound.empty()) {
       report.warnings.push_back(fmt::format(
-          "{}; lower run.threads (\"auto\" fits them), or where mpirun bound the ranks, "
-          "start it with --bind-to none or another --map-by",
-          what));
+          "{}; lower run.threads (\"auto\" fits them), or if {}", what,
+          bound_by_srun(environment)
+              ? "Slurm gave the ranks too few, start srun with --cpus-per-task"
+              : "mpirun bound the ranks, start it with --bind-to none or another --map-by"));
     }
   }
   return report;

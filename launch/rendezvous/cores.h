@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "launch/process/environment.h"
 
 namespace zero {
 
@@ -52,6 +53,8 @@ struct PlacementReport {
   /// Says that ranks take turns on cores and how this affects times; empty if they do not.
   std::string shared{};
 };
-PlacementReport judge_placements(const std::vector<RankPlacement>& ranks);
+/// The remedies are those of the launcher that the variables tell of.
+PlacementReport judge_placements(const std::vector<RankPlacement>& ranks,
+                                 const Environment& environment);
 
 }  // namespace zero

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "launch/process/environment.h"
 
@@ -18,6 +21,32 @@ inline constexpr int kAnyRanks = 1 << 20;
 /// Throws zero::Error if it holds anything else.
 std::optional<int> number_in(const Environment& environment, const std::string& name, int least,
                              int most);
+
+/// The variables that say a process's rank. Where launchers have started each other several are
+/// set, and the first of them is right.
+inline constexpr std::array<std::string_view, 6> kRankVariables{
+    "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
+
+/// A variable that is set to a number of ranks or a rank.
+struct Said {
+  std::string name;
+  int value = 0;
+};
+/// The first of the variables that is set, as number_in() reads it.
+std::optional<Said> first_said(const Environment& environment,
+                               std::initializer_list<std::string_view> names, int least = 0);
+
+/// The number of ranks, and this one's, that a launcher of MPI has set.
+std::optional<Said> world_of_mpi(const Environment& environment);
+std::optional<Said> rank_of_mpi(const Environment& environment);
+
+/// Whether PMI_RANK and PMI_SIZE are Slurm's own. If pmi2 is its default, srun sets them for every
+/// program, and an MPI that was not built for pmi2 aborts if it is called.
+bool pmi_is_of_slurm(const Environment& environment);
+
+/// Whether the variable is a launcher's word to the processes that it started, which means nothing
+/// to a job that one of them starts. What users set for MPI and Slurm is none.
+bool is_for_one_start(std::string_view name);
 
 /// Whether srun started this process. Batch scripts and salloc's shells have a task's variables
 /// too, but no step id, or one of the reserved largest ones.

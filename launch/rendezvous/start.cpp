@@ -3,9 +3,10 @@
 #include "launch/rendezvous/start.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <limits>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "base/error.h"
@@ -59,33 +60,24 @@ std::string job_name(const Environment& environment) {
   return name.substr(0, store_wire::kMostJobBytes);
 }
 
-/// The number in the first variable that is set.
-std::optional<int> first_number(const Environment& environment,
-                                std::initializer_list<const char*> names, int least) {
-  for (const char* name : names) {
-    if (const auto value = number_in(environment, name, least, kAnyRanks)) return value;
-  }
-  return std::nullopt;
-}
-
 /// The start according to mpirun's variables; nothing unless they give the number of ranks. Slurm
 /// and other launchers set only the rank, for programs with and without MPI.
 std::optional<Start> of_mpirun(const Environment& environment) {
-  const auto told = [&](std::initializer_list<const char*> names) {
-    return first_number(environment, names, 0);
+  const auto number = [](const std::optional<Said>& said, int otherwise) {
+    return said ? said->value : otherwise;
   };
-  const auto world =
-      first_number(environment, {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1);
+  const auto world = world_of_mpi(environment);
   if (!world) return std::nullopt;
-  Start start{.by = Start::By::mpirun, .world = *world, .address = {}};
-  start.rank =
-      told({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK"}).value_or(0);
-  start.local_rank =
-      told({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"})
-          .value_or(start.rank);
-  start.local_world =
-      told({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"})
-          .value_or(start.world);
+  Start start{.by = Start::By::mpirun, .world = world->value, .address = {}};
+  start.rank = number(rank_of_mpi(environment), 0);
+  start.local_rank = number(
+      first_said(environment,
+                 {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"}),
+      start.rank);
+  start.local_world = number(
+      first_said(environment,
+                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"}),
+      start.world);
   return start;
 }
 
@@ -93,6 +85,8 @@ std::optional<Start> of_variables(const Environment& environment) {
   const std::optional<int> rank = number_in(environment, "RANK", 0, kAnyRanks);
   const std::optional<int> world = number_in(environment, "WORLD_SIZE", 0, kAnyRanks);
   if (!rank && !world) return std::nullopt;
+  // A WORLD_SIZE alone, which clouds preset, is no word beside a launcher's own.
+  if (!rank && (world_of_mpi(environment) || in_step_of_srun(environment))) return std::nullopt;
   Start start{.by = Start::By::variables, .address = {}};
   start.rank = rank ? *rank : needed(environment, "RANK", kAnyRanks, "WORLD_SIZE is");
   start.world = world ? *world : needed(environment, "WORLD_SIZE", kAnyRanks, "RANK is");
@@ -111,8 +105,12 @@ std::optional<Start> of_variables(const Environment& environment) {
              reason);
   start.address = *address;
   start.port = needed(environment, "MASTER_PORT", kPorts, reason);
-  // torchrun's agent itself listens on MASTER_PORT in this case.
-  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") ++start.port;
+  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    ++start.port;  // an agent itself listens on MASTER_PORT, on the host of --rdzv-endpoint
+    start.hint =
+        "; torchrun gave its ranks the place where its agents meet, which need not be rank 0's: "
+        "start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every host";
+  }
   ZERO_CHECK(start.port >= 1 && start.port <= kPorts,
              "the ranks would meet at port {}; give another MASTER_PORT", start.port);
   start.job = job_name(environment);
@@ -164,23 +162,25 @@ std::optional<Start> of_slurm(const Environment& environment) {
   return start;
 }
 
-/// The start according to Slurm's variables, unless PMIX_RANK or PMI_RANK shows that MPI knows
-/// more.
+/// The start according to Slurm's variables, unless PMIX_RANK or PMI_RANK, of another launcher than
+/// Slurm itself, shows that MPI knows more.
 Start of_slurm_or_none(const Environment& environment, MpiSupport mpi) {
   const std::optional<Start> by_slurm = of_slurm(environment);
-  const std::optional<int> rank = first_number(environment, {"PMIX_RANK", "PMI_RANK"}, 0);
+  std::optional<Said> rank;
+  if (!pmi_is_of_slurm(environment)) rank = first_said(environment, {"PMIX_RANK", "PMI_RANK"});
   const bool in_step = by_slurm && by_slurm->by == Start::By::slurm;
   if (!rank || (by_slurm && !in_step)) return by_slurm.value_or(Start{});
   if (mpi == MpiSupport::built_in) {
-    Start start = by_slurm.value_or(Start{.rank = *rank, .world_is_said = false, .address = {}});
+    Start start =
+        by_slurm.value_or(Start{.rank = rank->value, .world_is_said = false, .address = {}});
     start.by = Start::By::mpirun;
     return start;
   }
-  ZERO_CHECK(by_slurm || *rank == 0,
+  ZERO_CHECK(by_slurm || rank->value == 0,
              "PMIX_RANK or PMI_RANK is {}, so a launcher started several processes, but this build "
              "has no MPI and no variable says how many: build it with -DZERO_MPI=ON, or set RANK, "
              "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
-             *rank);
+             rank->value);
   return by_slurm.value_or(Start{});
 }
 
@@ -192,7 +192,8 @@ Start of_threads(const Environment& environment, int local_ranks) {
                local_ranks, launcher, start->world);
   };
   refuse(of_mpirun(environment), "mpirun");
-  refuse(of_variables(environment), "RANK and WORLD_SIZE say that a launcher");
+  if (environment("RANK"))
+    refuse(of_variables(environment), "RANK and WORLD_SIZE say that a launcher");
   refuse(of_slurm(environment), "srun");
   Start start{.by = Start::By::threads, .world = local_ranks, .address = {}};
   start.local_world = local_ranks;
@@ -294,6 +295,8 @@ int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
     });
     return status;
   }
+  std::shared_ptr<mpi::JobServer> server;
+  if (between == BetweenHosts::mpi && mpi::can_form_job()) server = mpi::start_job_server();
   // Two ranks a host tell of long waits: one that is missing cannot, and all need not.
   const bool reports = start.local_rank <= 1;
   TcpStore store({.host = start.address,
@@ -303,12 +306,16 @@ int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
                   .job = start.job,
                   .spread = start.spread,
                   .secret = read_job_secret(process_environment()),
-                  .report = reports ? report : nullptr});
+                  .report = reports ? report : nullptr,
+                  .hint = start.hint});
   const StoreRank self{store, start.rank, start.world};
   const std::vector<std::string> hosts = all_gather_texts(self, "start/host", host_name());
-  if (std::ranges::count(hosts, hosts.front()) == start.world) return body(*host::world(self));
-  if (agreed(self, between) == BetweenHosts::nccl) return body(*store_only::world(self, hosts));
-  const auto job = mpi::form_job(self, hosts);
+  const bool on_one_host = std::ranges::count(hosts, hosts.front()) == start.world;
+  if (on_one_host || agreed(self, between) == BetweenHosts::nccl) {
+    server.reset();
+    return body(*(on_one_host ? host::world(self) : store_only::world(self, hosts)));
+  }
+  const auto job = mpi::form_job(self, hosts, std::move(server));
   const auto world = mpi::world(argc, argv);
   check_mpi_world(start, world->size());
   return body(*world);

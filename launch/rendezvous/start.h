@@ -41,6 +41,7 @@ struct Start {
   /// The job's name, which tells apart two jobs on one port: variables, slurm. Empty if the
   /// launcher gives none; torchrun's is "none" without --rdzv-id.
   std::string job{};
+  std::string hint{};  ///< ends the message that rank 0 does not answer: variables
 };
 
 /// The value of `local_ranks` if --local-ranks is not given.

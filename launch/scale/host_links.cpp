@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <tuple>
+#include <utility>
 
 #include "base/median.h"
 #include "collectives/host_values.h"
@@ -30,6 +31,8 @@ constexpr double kClockOffset = 1.0;
 /// A link beyond these shares of the median one is the one that all ranks wait for.
 constexpr double kSlowShare = 0.5;
 constexpr double kLateShare = 4.0;
+/// Bytes a second between hosts of GPUs that TCP seldom exceeds, and RDMA adapters do.
+constexpr double kLikelyTcp = 5e9;
 
 double now_seconds() {
   return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -111,21 +114,20 @@ auto figures_of(HostLink& link) {
   return std::tie(link.latency, link.bytes_per_second, link.offset, link.uncertainty);
 }
 
-std::string link_text(const HostsOfRanks& hosts, const HostLink& link) {
-  return fmt::format("{} - {}: {:.2f} GB/s, {:.0f} us",
-                     hosts.names[static_cast<std::size_t>(link.from)],
-                     hosts.names[static_cast<std::size_t>(link.to)], link.bytes_per_second / 1e9,
-                     link.latency * 1e6);
+std::string link_text(const RanksOfHosts& hosts, const HostLink& link) {
+  return fmt::format("{} - {}: {:.2f} GB/s, {:.0f} us", hosts.name(link.from), hosts.name(link.to),
+                     link.bytes_per_second / 1e9, link.latency * 1e6);
 }
 
 }  // namespace
 
-std::vector<HostLink> measure_links(Communicator& ranks, Device& device, const HostsOfRanks& hosts,
+std::vector<HostLink> measure_links(Communicator& ranks, Device& device, const RanksOfHosts& hosts,
                                     const PreflightQuestion& question) {
-  std::vector<HostLink> links = links_to_measure(hosts.count());
+  const int mine = hosts.led_by(ranks.rank());
+  std::vector<HostLink> links = links_to_measure(hosts.hosts());
   auto measured = nlohmann::json::array();
   for (HostLink& link : links) {
-    const bool is_part = hosts.mine == link.from || hosts.mine == link.to;
+    const bool is_part = mine == link.from || mine == link.to;
     const auto two = ranks.split(is_part ? 0 : -1, ranks.rank());
     if (!two) continue;
     Pair pair(*two, device);
@@ -141,15 +143,15 @@ std::vector<HostLink> measure_links(Communicator& ranks, Device& device, const H
   }
   std::vector<std::size_t> taken(of_ranks.size(), 0);
   for (HostLink& link : links) {
-    const auto rank =
-        static_cast<std::size_t>(hosts.first_ranks[static_cast<std::size_t>(link.from)]);
+    const auto rank = static_cast<std::size_t>(hosts.first_rank(link.from));
     figures_of(link) =
         of_ranks[rank].at(taken[rank]++).get<std::tuple<double, double, double, double>>();
   }
   return links;
 }
 
-PreflightLine links_line(const HostsOfRanks& hosts, const std::vector<HostLink>& links) {
+PreflightLine links_line(const RanksOfHosts& hosts, const std::vector<HostLink>& links,
+                         DeviceKind device) {
   if (links.empty()) return {.name = "links", .text = "one host: none between hosts"};
   std::vector<double> latencies;
   std::vector<double> rates;
@@ -164,8 +166,16 @@ PreflightLine links_line(const HostsOfRanks& hosts, const std::vector<HostLink>&
   const auto bad = std::ranges::find_if(links, [&](const HostLink& link) {
     return link.bytes_per_second < least || link.latency > most;
   });
-  if (bad == links.end())
-    return {.name = "links", .text = fmt::format("{}", fmt::join(texts, "; "))};
+  if (bad == links.end()) {
+    std::string text = fmt::format("{}", fmt::join(texts, "; "));
+    if (device == DeviceKind::cuda && *std::ranges::min_element(rates) < kLikelyTcp) {
+      text += fmt::format(
+          "; less than {:.0f} GB/s: if the hosts are sold with more, NCCL takes TCP in place of "
+          "InfiniBand, RoCE or EFA (NCCL_DEBUG=INFO says which)",
+          kLikelyTcp / 1e9);
+    }
+    return {.name = "links", .text = std::move(text)};
+  }
   return {false, "links",
           fmt::format("{}; expected at least {:.2f} GB/s and at most {:.0f} us as the other links "
                       "have: every rank waits for the slowest one; look for a lower rate of its "
@@ -173,7 +183,7 @@ PreflightLine links_line(const HostsOfRanks& hosts, const std::vector<HostLink>&
                       link_text(hosts, *bad), least / 1e9, most * 1e6)};
 }
 
-PreflightLine clocks_line(const HostsOfRanks& hosts, const std::vector<HostLink>& links) {
+PreflightLine clocks_line(const RanksOfHosts& hosts, const std::vector<HostLink>& links) {
   double most = 0;
   for (const HostLink& link : links) {
     const double offset = std::abs(link.offset);
@@ -182,9 +192,8 @@ PreflightLine clocks_line(const HostsOfRanks& hosts, const std::vector<HostLink>
     return {false, "clocks",
             fmt::format("the clock of {} is {:.3f} s {} that of {}, expected at most {:.0f} s: "
                         "start chrony or ntpd on both",
-                        hosts.names[static_cast<std::size_t>(link.to)], offset,
-                        link.offset > 0 ? "ahead of" : "behind",
-                        hosts.names[static_cast<std::size_t>(link.from)], kClockOffset)};
+                        hosts.name(link.to), offset, link.offset > 0 ? "ahead of" : "behind",
+                        hosts.name(link.from), kClockOffset)};
   }
   return {.name = "clocks", .text = fmt::format("within {:.3f} ms of each other", most * 1e3)};
 }

@@ -2,22 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/ranks_of_hosts.h"
 #include "launch/scale/preflight_line.h"
 
 namespace zero {
-
-/// The hosts of a group's ranks: names, in the order of their first ranks, and these.
-struct HostsOfRanks {
-  std::vector<std::string> names{};
-  std::vector<int> first_ranks{};
-  int mine = -1;  ///< the host whose first rank this rank is; -1: it is none
-
-  int count() const { return static_cast<int>(names.size()); }
-};
 
 /// A measured link between the first ranks of two hosts.
 struct HostLink {
@@ -31,12 +22,13 @@ struct HostLink {
 
 /// Measures links by messages to and fro: all of up to eight hosts; of more, those from the first
 /// host to each and from each to the next. The same on all ranks. Collective.
-std::vector<HostLink> measure_links(Communicator& ranks, Device& device, const HostsOfRanks& hosts,
+std::vector<HostLink> measure_links(Communicator& ranks, Device& device, const RanksOfHosts& hosts,
                                     const PreflightQuestion& question);
 
-// What is right and wrong with them.
+// What is right and wrong with them, between ranks on `device`.
 
-PreflightLine links_line(const HostsOfRanks& hosts, const std::vector<HostLink>& links);
-PreflightLine clocks_line(const HostsOfRanks& hosts, const std::vector<HostLink>& links);
+PreflightLine links_line(const RanksOfHosts& hosts, const std::vector<HostLink>& links,
+                         DeviceKind device);
+PreflightLine clocks_line(const RanksOfHosts& hosts, const std::vector<HostLink>& links);
 
 }  // namespace zero

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <iterator>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -14,6 +17,7 @@ namespace zero {
 namespace {
 
 constexpr std::array<std::string_view, 4> kLauncherNames{"local", "mpirun", "srun", "torchrun"};
+constexpr int kTorchrunPort = 29500;  // its own default
 
 void append(Command& command, const std::vector<std::string>& words) {
   command.insert(command.end(), words.begin(), words.end());
@@ -52,6 +56,7 @@ Command srun_command(const Launcher& launcher, int world, const Command& program
   Command command{"srun", fmt::format("--nodes={}", hosts.size()),
                   fmt::format("--ntasks={}", world), fmt::format("--ntasks-per-node={}", each),
                   "--kill-on-bad-exit=1"};
+  if (launcher.in_step) command.emplace_back("--overlap");
   if (!launcher.hosts.empty()) {
     std::string names;
     for (const RankHost& host : hosts) names += (names.empty() ? "" : ",") + host.name;
@@ -62,26 +67,36 @@ Command srun_command(const Launcher& launcher, int world, const Command& program
   return command;
 }
 
+/// The agent's words, as mpirun too splits them.
+Command agent_words(const Launcher& launcher) {
+  std::istringstream text(launcher.agent.empty() ? "ssh" : launcher.agent);
+  return {std::istream_iterator<std::string>(text), {}};
+}
+
 std::vector<Command> torchrun_commands(const Launcher& launcher, int world,
                                        const Command& program) {
   const std::vector<RankHost> hosts = launcher.placement(world);
   const int each = ranks_of_each(launcher, hosts, world);
+  const int port = launcher.port == 0 ? kTorchrunPort : launcher.port;
   std::vector<Command> commands;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    Command command{"torchrun", "--nproc-per-node", std::to_string(each)};
+    // Else --standalone gives the ranks the agent's own port, and the next one may be taken.
+    Command environment{"env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"};
+    Command command{launcher.torchrun.empty() ? "torchrun" : launcher.torchrun, "--nproc-per-node",
+                    std::to_string(each)};
     if (hosts.size() == 1) {
       command.emplace_back("--standalone");
     } else {
-      append(command,
-             {"--nnodes", std::to_string(hosts.size()), "--node-rank", std::to_string(i),
-              "--master-addr", hosts.front().name, "--master-port", std::to_string(launcher.port)});
+      append(command, {"--nnodes", std::to_string(hosts.size()), "--node-rank", std::to_string(i),
+                       "--master-addr", hosts.front().name, "--master-port", std::to_string(port)});
     }
     append(command, launcher.flags);
     command.emplace_back("--no-python");
     append(command, program);
     const std::string& name = hosts[i].name;
     if (name.empty() || name == launcher.here || name == "localhost") {
-      commands.push_back(command);
+      append(environment, command);
+      commands.push_back(environment);
       continue;
     }
     const bool shows_secret = std::ranges::any_of(
@@ -92,10 +107,11 @@ std::vector<Command> torchrun_commands(const Launcher& launcher, int world,
                "all users of both hosts see; unset it, and give ZERO_JOB_SECRET_FILE, a file of "
                "mode 0600 that both hosts have",
                name);
-    Command there{"env"};
-    append(there, launcher.variables);
-    append(there, command);
-    commands.push_back({launcher.agent.empty() ? "ssh" : launcher.agent, name, shell_text(there)});
+    append(environment, launcher.variables);
+    append(environment, command);
+    Command there = agent_words(launcher);
+    append(there, {name, shell_text(environment)});
+    commands.push_back(there);
   }
   return commands;
 }
@@ -115,6 +131,21 @@ Launcher::Kind launcher_kind(std::string_view name) {
 std::vector<RankHost> Launcher::placement(int world) const {
   return hosts.empty() ? std::vector<RankHost>{{.name = "", .ranks = world}}
                        : hosts_of_world(hosts, world);
+}
+
+void Launcher::check() const {
+  const auto refuse = [&](const char* option, bool given, std::initializer_list<Kind> of) {
+    ZERO_CHECK(!given || std::ranges::find(of, kind) != of.end(),
+               "{}: --launcher {} has no use for it: {}; leave it out, or give another launcher",
+               option, name_of(kind),
+               kind == Kind::local  ? "its ranks are threads of one process of this host"
+               : kind == Kind::srun ? "Slurm itself starts the ranks on the hosts"
+                                    : "its ranks meet through MPI");
+  };
+  refuse("--agent", !agent.empty(), {Kind::mpirun, Kind::torchrun});
+  refuse("--torchrun", !torchrun.empty(), {Kind::torchrun});
+  refuse("--port", port != 0, {Kind::torchrun});
+  refuse("--launcher-flag", !flags.empty(), {Kind::mpirun, Kind::srun, Kind::torchrun});
 }
 
 bool Launcher::needs_secret() const {

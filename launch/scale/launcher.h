@@ -23,13 +23,17 @@ struct Launcher {
   Kind kind = Kind::local;
   std::vector<RankHost> hosts{};         ///< empty: this host, with as many ranks as are asked for
   std::string agent{};                   ///< that runs a command on another host; empty: ssh
-  int port = 29500;                      ///< of torchrun on several hosts
+  std::string torchrun{};                ///< the program, the same on all hosts; empty: in PATH
+  int port = 0;                          ///< of torchrun on several hosts; 0: 29500
   std::vector<std::string> flags{};      ///< of the launcher, behind its own
   std::vector<std::string> variables{};  ///< NAME=VALUE for the other hosts
   std::string secret_file{};             ///< of ranks that no MPI joins, on several hosts
   bool as_root = false;
-  std::string here{};  ///< this host's name
+  bool in_step = false;  ///< this process is in a step of srun, whose resources srun must share
+  std::string here{};    ///< this host's name
 
+  /// Throws zero::Error if a field is set that this kind has no use for.
+  void check() const;
   /// The commands, one for each host that has a launcher of its own, that run `program` on `world`
   /// ranks: what a user would type. Throws zero::Error if they cannot be started so.
   std::vector<Command> commands(int world, const Command& program) const;

@@ -14,11 +14,11 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <random>
 #include <thread>
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/random_hex.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "device/cuda/gpus.h"
@@ -51,23 +51,8 @@ class Gather {
   Device& device_;
 };
 
-HostsOfRanks hosts_of(const std::vector<RankFacts>& facts, int rank) {
-  HostsOfRanks hosts;
-  for (int each = 0; each < std::ssize(facts); ++each) {
-    const std::string& name = facts[static_cast<std::size_t>(each)].host;
-    if (std::ranges::find(hosts.names, name) != hosts.names.end()) continue;
-    if (each == rank) hosts.mine = hosts.count();
-    hosts.names.push_back(name);
-    hosts.first_ranks.push_back(each);
-  }
-  return hosts;
-}
-
 /// A text that no other job has.
-std::string token() {
-  std::random_device random;
-  return fmt::format("zero_preflight_{:08x}{:08x}", random(), random());
-}
+std::string token() { return "zero_preflight_" + random_hex(16); }
 
 /// Why the first rank of a host, `there`, does not answer that of host `here`: none of its
 /// addresses does. Empty if it answers.
@@ -81,25 +66,25 @@ std::string silence_of(const RankFacts& here, const RankFacts& there,
     if (why.empty()) return "";
     reasons.push_back(fmt::format("{} ({}): {}", address.address, address.interface, why));
   }
-  return fmt::format(
-      "{} does not reach {} at {}", here.host, there.host,
-      reasons.empty() ? "any address: it has none" : fmt::format("{}", fmt::join(reasons, ", ")));
+  return fmt::format("{} does not reach {} at {}", here.host, there.host,
+                     reasons.empty()
+                         ? "any address: it has none by which ranks talk (NCCL_SOCKET_IFNAME, "
+                           "OMPI_MCA_btl_tcp_if_include and _exclude choose them)"
+                         : fmt::format("{}", fmt::join(reasons, ", ")));
 }
 
 /// The hosts that do not answer this one. All are asked at once: the ranks that wait for this one
 /// have no patience for one after another.
-std::vector<std::string> silent_hosts(const HostsOfRanks& hosts,
+std::vector<std::string> silent_hosts(const RanksOfHosts& hosts, int mine,
                                       const std::vector<RankFacts>& facts,
                                       const std::vector<nlohmann::json>& answers) {
-  const auto first_of = [&](int host) {
-    return static_cast<std::size_t>(hosts.first_ranks[static_cast<std::size_t>(host)]);
-  };
+  const auto first_of = [&](int host) { return static_cast<std::size_t>(hosts.first_rank(host)); };
   std::vector<std::future<std::string>> asked;
-  for (int host = 0; host < hosts.count(); ++host) {
-    if (host == hosts.mine) continue;
-    asked.push_back(
-        std::async(std::launch::async, silence_of, std::cref(facts[first_of(hosts.mine)]),
-                   std::cref(facts[first_of(host)]), std::cref(answers[first_of(host)])));
+  for (int host = 0; host < hosts.hosts(); ++host) {
+    if (host == mine) continue;
+    asked.push_back(std::async(std::launch::async, silence_of, std::cref(facts[first_of(mine)]),
+                               std::cref(facts[first_of(host)]),
+                               std::cref(answers[first_of(host)])));
   }
   std::vector<std::string> silent;
   for (std::future<std::string>& each : asked) {
@@ -117,18 +102,18 @@ std::string first_text(const std::vector<nlohmann::json>& all) {
   return "";
 }
 
-PreflightLine ports_line(Gather& gather, const HostsOfRanks& hosts,
+PreflightLine ports_line(Gather& gather, const RanksOfHosts& hosts, int mine,
                          const std::vector<RankFacts>& facts) {
-  std::unique_ptr<PortAnswer> mine;
+  std::unique_ptr<PortAnswer> answer;
   const std::string text = token();
-  if (hosts.mine >= 0) mine = std::make_unique<PortAnswer>(text);
-  const auto answers = gather({mine ? mine->port() : 0, text}, "preflight ports");
+  if (mine >= 0) answer = std::make_unique<PortAnswer>(text);
+  const auto answers = gather({answer ? answer->port() : 0, text}, "preflight ports");
   std::vector<std::string> silent;
-  if (mine) silent = silent_hosts(hosts, facts, answers);
+  if (answer) silent = silent_hosts(hosts, mine, facts, answers);
   const std::string wrong = first_text(gather(silent, "preflight answers"));
   if (wrong.empty()) {
     return {.name = "ports",
-            .text = hosts.count() == 1 ? "one host: none between hosts"
+            .text = hosts.hosts() == 1 ? "one host: none between hosts"
                                        : "each host answers each other one"};
   }
   return {false, "ports",
@@ -144,41 +129,40 @@ std::string read_file(const std::filesystem::path& path) {
   return line;
 }
 
-PreflightLine folder_line(Gather& gather, const HostsOfRanks& hosts, const std::string& folder) {
+PreflightLine folder_line(Gather& gather, const RanksOfHosts& hosts, int mine,
+                          const std::string& folder) {
   const auto path_of = [&](const std::string& name) {
     return std::filesystem::path(folder) / ("." + name);
   };
-  const auto self = static_cast<std::size_t>(std::max(hosts.mine, 0));
   const std::string text = token();
   std::vector<std::string> wrong;
   std::error_code failed;
-  if (hosts.mine >= 0) {
+  if (mine >= 0) {
     std::filesystem::create_directories(folder, failed);
     // A file of its own, through no link: others may write into the folder too.
     const Descriptor file(
         ::open(path_of(text).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != std::ssize(text)) {
-      wrong.push_back(fmt::format("{} cannot write {}: {}", hosts.names[self],
+      wrong.push_back(fmt::format("{} cannot write {}: {}", hosts.name(mine),
                                   path_of(text).string(), std::generic_category().message(errno)));
     }
   }
   const auto written = gather({text, wrong}, "preflight folder");
   // A file system between hosts may keep names for seconds.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  for (std::size_t host = 0; hosts.mine >= 0 && wrong.empty() && host < hosts.names.size();
-       ++host) {
-    const nlohmann::json& other = written[static_cast<std::size_t>(hosts.first_ranks[host])];
+  for (int host = 0; mine >= 0 && wrong.empty() && host < hosts.hosts(); ++host) {
+    const nlohmann::json& other = written[static_cast<std::size_t>(hosts.first_rank(host))];
     if (!other.at(1).empty()) continue;  // it says so itself
     const auto expected = other.at(0).get<std::string>();
     while (read_file(path_of(expected)) != expected && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     if (read_file(path_of(expected)) == expected) continue;
-    wrong.push_back(fmt::format("{} does not see what {} wrote into {}", hosts.names[self],
-                                hosts.names[host], path_of(expected).string()));
+    wrong.push_back(fmt::format("{} does not see what {} wrote into {}", hosts.name(mine),
+                                hosts.name(host), path_of(expected).string()));
   }
   const std::string first = first_text(gather(wrong, "preflight files"));
-  if (hosts.mine >= 0) std::filesystem::remove(path_of(text), failed);
+  if (mine >= 0) std::filesystem::remove(path_of(text), failed);
   if (first.empty()) {
     return {.name = "folder", .text = fmt::format("{}: each host sees the others' files", folder)};
   }
@@ -188,17 +172,17 @@ PreflightLine folder_line(Gather& gather, const HostsOfRanks& hosts, const std::
               "one path"};
 }
 
-void add_links(Communicator& ranks, Device& device, const HostsOfRanks& hosts,
+void add_links(Communicator& ranks, Device& device, const RanksOfHosts& hosts,
                const PreflightQuestion& question, std::vector<PreflightLine>& lines) {
   const std::vector<HostLink> links = measure_links(ranks, device, hosts, question);
   lines.push_back(clocks_line(hosts, links));
-  lines.push_back(links_line(hosts, links));
+  lines.push_back(links_line(hosts, links, question.device));
 }
 
 /// NCCL needs what was checked before: where that is wrong it would only fail in words of its own.
-void add_links_of_gpus(Communicator& ranks, const HostsOfRanks& hosts,
+void add_links_of_gpus(Communicator& ranks, const RanksOfHosts& hosts,
                        const PreflightQuestion& question, std::vector<PreflightLine>& lines) {
-  if (!std::ranges::all_of(lines, &PreflightLine::ok)) {
+  if (!nccl_may_start(lines)) {
     lines.push_back({false, "links", "not measured: first mend what is wrong above"});
     return;
   }
@@ -225,9 +209,10 @@ std::vector<PreflightLine> preflight(Communicator& ranks, const PreflightQuestio
     facts.push_back(each.get<RankFacts>());
   }
   std::vector<PreflightLine> lines = judge(facts, question);
-  const HostsOfRanks hosts = hosts_of(facts, ranks.rank());
-  lines.push_back(ports_line(gather, hosts, facts));
-  if (!question.folder.empty()) lines.push_back(folder_line(gather, hosts, question.folder));
+  const RanksOfHosts hosts = hosts_of(facts);
+  const int mine = hosts.led_by(ranks.rank());
+  lines.push_back(ports_line(gather, hosts, mine, facts));
+  if (!question.folder.empty()) lines.push_back(folder_line(gather, hosts, mine, question.folder));
   if (question.device == DeviceKind::cuda) {
     add_links_of_gpus(ranks, hosts, question, lines);
   } else {

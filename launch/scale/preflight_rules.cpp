@@ -22,28 +22,17 @@ constexpr std::int64_t kSharedMemoryOfRank = 32 * kMiB;
 /// RDMA locks the memory that it reads and writes.
 constexpr std::int64_t kLockedMemory = 1024 * kMiB;
 
-/// The ranks of each host, hosts in the order of their first ranks.
-std::vector<std::pair<std::string, std::vector<int>>> by_host(const Ranks& ranks) {
-  std::vector<std::pair<std::string, std::vector<int>>> hosts;
-  for (int rank = 0; rank < std::ssize(ranks); ++rank) {
-    const std::string& host = ranks[static_cast<std::size_t>(rank)].host;
-    auto at = std::ranges::find(hosts, host, &decltype(hosts)::value_type::first);
-    if (at == hosts.end()) at = hosts.insert(hosts.end(), {host, {}});
-    at->second.push_back(rank);
-  }
-  return hosts;
-}
-
 PreflightLine hosts_line(const Ranks& ranks, const PreflightQuestion& question) {
   std::vector<std::string> texts;
   std::set<std::size_t> sizes;
-  const auto hosts = by_host(ranks);
-  for (const auto& [host, of_host] : hosts) {
-    texts.push_back(fmt::format("{} ({} ranks)", host, of_host.size()));
-    sizes.insert(of_host.size());
+  const RanksOfHosts hosts = hosts_of(ranks);
+  for (int host = 0; host < hosts.hosts(); ++host) {
+    const std::size_t of_host = hosts.ranks_of(host).size();
+    texts.push_back(fmt::format("{} ({} ranks)", hosts.name(host), of_host));
+    sizes.insert(of_host);
   }
   PreflightLine line{.name = "hosts", .text = fmt::format("{}", fmt::join(texts, ", "))};
-  if (question.hosts > 0 && std::ssize(hosts) != question.hosts) {
+  if (question.hosts > 0 && hosts.hosts() != question.hosts) {
     line.ok = false;
     line.text += fmt::format(
         "; expected {} hosts: hosts of one name count as one, and ranks of a launcher that stays "
@@ -129,7 +118,10 @@ PreflightLine gpus_line(const Ranks& ranks) {
 
 /// Each limit of a host that its ranks will meet.
 PreflightLine limits_line(const Ranks& ranks, bool of_gpus) {
-  for (const auto& [host, of_host] : by_host(ranks)) {
+  const RanksOfHosts hosts = hosts_of(ranks);
+  for (int number = 0; number < hosts.hosts(); ++number) {
+    const std::string& host = hosts.name(number);
+    const std::vector<int>& of_host = hosts.ranks_of(number);
     const RankFacts& first = ranks[static_cast<std::size_t>(of_host.front())];
     const std::int64_t shared = kSharedMemoryOfRank * std::ssize(of_host);
     if (of_gpus && first.shared_memory < shared) {
@@ -143,27 +135,30 @@ PreflightLine limits_line(const Ranks& ranks, bool of_gpus) {
       return {false, "limits",
               fmt::format("ranks on host {} may lock {} MiB of memory, and it has RDMA devices, "
                           "which need it unlimited: set memlock in /etc/security/limits.conf, in "
-                          "slurmd's unit, or --ulimit memlock=-1 of the container",
+                          "slurmd's unit, or --ulimit memlock=-1 of the container; a pod's root "
+                          "needs the capability IPC_LOCK (securityContext) instead",
                           host, first.locked_memory / kMiB)};
     }
   }
   return {.name = "limits", .text = "memory to lock and to share"};
 }
 
-/// Bridges of containers have one address on every host, and reach no other host.
+/// An interface with one address on every host reaches no other host.
 PreflightLine addresses_line(const Ranks& ranks) {
   std::map<std::string, std::string> owners;
   std::vector<std::string> texts;
-  for (const auto& [host, of_host] : by_host(ranks)) {
+  const RanksOfHosts hosts = hosts_of(ranks);
+  for (int number = 0; number < hosts.hosts(); ++number) {
+    const std::string& host = hosts.name(number);
     for (const auto& [interface, address] :
-         ranks[static_cast<std::size_t>(of_host.front())].addresses) {
+         ranks[static_cast<std::size_t>(hosts.first_rank(number))].addresses) {
       const auto [owner, first] = owners.emplace(address, host);
       if (!first) {
         return {
             false, "addresses",
-            fmt::format("{} of interface {} is an address of {} and of {}: exclude "
-                        "the interface (NCCL_SOCKET_IFNAME=^{}, mpirun --mca "
-                        "btl_tcp_if_exclude lo,{} --mca oob_tcp_if_exclude lo,{})",
+            fmt::format("{} of interface {} is an address of {} and of {}: exclude the interface "
+                        "(NCCL_SOCKET_IFNAME=^docker,lo,virbr,{}, OMPI_MCA_btl_tcp_if_exclude=lo,"
+                        "{}, OMPI_MCA_oob_tcp_if_exclude=lo,{})",
                         address, interface, owner->second, host, interface, interface, interface)};
       }
       texts.push_back(fmt::format("{} {} {}", host, interface, address));
@@ -173,6 +168,18 @@ PreflightLine addresses_line(const Ranks& ranks) {
 }
 
 }  // namespace
+
+RanksOfHosts hosts_of(const Ranks& ranks) {
+  std::vector<std::string> names;
+  for (const RankFacts& rank : ranks) names.push_back(rank.host);
+  return RanksOfHosts(names);
+}
+
+bool nccl_may_start(const std::vector<PreflightLine>& lines) {
+  return std::ranges::all_of(lines, [](const PreflightLine& line) {
+    return line.ok || line.name == "addresses" || line.name == "folder";
+  });
+}
 
 std::vector<PreflightLine> judge(const Ranks& ranks, const PreflightQuestion& question) {
   std::vector<PreflightLine> lines{hosts_line(ranks, question), program_line(ranks),

@@ -2,22 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/scale/rank_facts.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
-#include <array>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
-#include <memory>
+#include <fstream>
 #include <tuple>
 #include <utility>
 
 #include "base/error.h"
 #include "base/host.h"
 #include "collectives/backends.h"
+#include "collectives/host/process.h"
 #include "device/cuda/gpus.h"
 #include "launch/memory/machine_memory.h"
 #include "launch/process/versions.h"
@@ -25,20 +23,6 @@
 
 namespace zero {
 namespace {
-
-std::string address_text(const sockaddr& address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const void* bytes = nullptr;
-  if (address.sa_family == AF_INET) {
-    bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  } else if (address.sa_family == AF_INET6) {
-    const auto& six = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-    if (!IN6_IS_ADDR_LINKLOCAL(&six)) bytes = &six;
-  }
-  if (bytes == nullptr) return "";
-  const char* const made = ::inet_ntop(address.sa_family, bytes, text.data(), text.size());
-  return made == nullptr ? "" : made;
-}
 
 /// In the order in which they travel.
 template <typename Facts>
@@ -68,19 +52,14 @@ void add_gpu(const Communicator& ranks, RankFacts& facts) {
 
 }  // namespace
 
-std::vector<HostAddress> host_addresses() {
-  ifaddrs* list = nullptr;
-  ZERO_CHECK(::getifaddrs(&list) == 0, "cannot list the network's interfaces: {}",
-             std::generic_category().message(errno));
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
-  std::vector<HostAddress> addresses;
-  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
-    const bool runs = (each->ifa_flags & IFF_UP) != 0 && (each->ifa_flags & IFF_LOOPBACK) == 0;
-    if (!runs || each->ifa_addr == nullptr) continue;
-    std::string text = address_text(*each->ifa_addr);
-    if (!text.empty()) addresses.push_back({each->ifa_name, std::move(text)});
+bool may_lock_any_memory(std::istream& status) {
+  constexpr std::uint64_t kIpcLock = 1U << 14;  // CAP_IPC_LOCK
+  constexpr std::string_view kField = "CapEff:";
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with(kField)) continue;
+    return (std::strtoull(line.c_str() + kField.size(), nullptr, 16) & kIpcLock) != 0;
   }
-  return addresses;
+  return false;
 }
 
 RankFacts rank_facts(const Communicator& ranks, const PreflightQuestion& question) {
@@ -88,11 +67,14 @@ RankFacts rank_facts(const Communicator& ranks, const PreflightQuestion& questio
                   .version = version(),
                   .build = build_mark(),
                   .mpi = mpi::version(),
-                  .addresses = host_addresses()};
+                  .addresses = host_addresses(process_environment())};
   std::error_code ignored;
   facts.infiniband = std::filesystem::exists("/dev/infiniband", ignored);
   rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+  std::ifstream status("/proc/self/status");
+  // The kernel asks for the capability of the first user namespace.
+  const bool unlimited = host::in_first_user_namespace() && may_lock_any_memory(status);
+  if (!unlimited && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     facts.locked_memory = static_cast<std::int64_t>(limit.rlim_cur);
   }
   struct statvfs room {};

@@ -3,24 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <istream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/ranks_of_hosts.h"
+#include "launch/scale/host_addresses.h"
 #include "launch/scale/preflight_line.h"
 
 namespace zero {
-
-/// An address of a host on a network.
-struct HostAddress {
-  std::string interface;
-  std::string address;  ///< of IPv4, or a global one of IPv6
-
-  friend bool operator==(const HostAddress&, const HostAddress&) = default;
-};
-/// Those of this host, without the loopback's.
-std::vector<HostAddress> host_addresses();
 
 /// What one rank finds on its host.
 struct RankFacts {
@@ -43,14 +36,23 @@ struct RankFacts {
   std::vector<HostAddress> addresses{};
 };
 RankFacts rank_facts(const Communicator& ranks, const PreflightQuestion& question);
+/// The hosts of all ranks.
+RanksOfHosts hosts_of(const std::vector<RankFacts>& ranks);
 
 void to_json(nlohmann::json& json, const HostAddress& address);
 void from_json(const nlohmann::json& json, HostAddress& address);
 void to_json(nlohmann::json& json, const RankFacts& facts);
 void from_json(const nlohmann::json& json, RankFacts& facts);
 
+/// Whether a process with that /proc/self/status may lock memory whatever its limit: it has the
+/// capability IPC_LOCK, as containers of Kubernetes are given it.
+bool may_lock_any_memory(std::istream& status);
+
 /// What is right and wrong with the facts of all ranks, in rank order.
 std::vector<PreflightLine> judge(const std::vector<RankFacts>& ranks,
                                  const PreflightQuestion& question);
+
+/// Whether NCCL may connect the GPUs: nothing is wrong of which it would fail in words of its own.
+bool nccl_may_start(const std::vector<PreflightLine>& lines);
 
 }  // namespace zero

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/mesh_shape.h"
+#include "collectives/ranks_of_hosts.h"
 #include "engine/graph_capture.h"
 #include "engine/schedule.h"
 #include "launch/config/train_config.h"
@@ -26,16 +27,6 @@ std::string why_none(const TrainConfig& config) {
 }
 
 constexpr int kRows = 16;  // beyond that, only their number is given
-
-/// The hosts of ranks, each once, in order of first appearance.
-std::vector<std::string> hosts_of(const std::vector<std::string>& hosts, int first, int count) {
-  std::vector<std::string> found;
-  for (int rank = first; rank < first + count; ++rank) {
-    const std::string& host = hosts.at(static_cast<std::size_t>(rank));
-    if (std::ranges::find(found, host) == found.end()) found.push_back(host);
-  }
-  return found;
-}
 
 }  // namespace
 
@@ -111,7 +102,8 @@ MeshTable mesh_table(const MeshShape& shape, const std::vector<std::string>& hos
   int crossing = 0;
   for (int row = 0; row < rows; ++row) {
     const int first = row * shape.tensor;
-    const std::vector<std::string> on = hosts_of(hosts, first, shape.tensor);
+    const RanksOfHosts group({hosts.begin() + first, hosts.begin() + first + shape.tensor});
+    const std::vector<std::string>& on = group.names();
     if (on.size() > 1 && crossing++ == 0) {
       table.warnings.push_back(fmt::format(
           "the tensor group of ranks {} to {} is on {} hosts ({}): every layer waits for the link "

@@ -211,8 +211,8 @@ class Run {
     for (const std::string& line : observers_->lines()) console_.line(line);
     device_ = std::make_unique<RunDevice>(config, communicator_, observers_->instruments());
     device_->world().set_wait_limits(wait_limits(config));
-    const PlacementReport placement =
-        judge_placements(gather_placements(communicator_, *cpu::open(), config.run.threads));
+    const PlacementReport placement = judge_placements(
+        gather_placements(communicator_, *cpu::open(), config.run.threads), process_environment());
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
     if (auto* const own = observers_->instruments()) listening_.emplace(device_->world(), *own);

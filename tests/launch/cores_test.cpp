@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "collectives/backends.h"
@@ -69,37 +72,58 @@ RankPlacement on(std::vector<int> cores, int threads, std::int64_t host = 0, dou
   return {.host = host, .threads = threads, .quota = quota, .cores = std::move(cores)};
 }
 
+PlacementReport placed(const std::vector<RankPlacement>& ranks,
+                       const std::map<std::string, std::string>& variables = {}) {
+  return judge_placements(ranks, [&](const std::string& name) -> std::optional<std::string> {
+    const auto at = variables.find(name);
+    return at == variables.end() ? std::nullopt : std::optional(at->second);
+  });
+}
+
 TEST(Placements, CoresOfTheirOwnAreFine) {
   const PlacementReport report =
-      judge_placements({on({0, 1}, 2), on({2, 3}, 2), on({0, 1}, 2, 7), on({2, 3}, 2, 7)});
+      placed({on({0, 1}, 2), on({2, 3}, 2), on({0, 1}, 2, 7), on({2, 3}, 2, 7)});
   EXPECT_THAT(report.warnings, IsEmpty());
   EXPECT_EQ(report.shared, "");
 }
 
 TEST(Placements, ThreadsBoundToFewerCoresAreWarnedOfWithTheRemedy) {
-  const PlacementReport report = judge_placements({on({0}, 2), on({1}, 2)});
+  const PlacementReport report = placed({on({0}, 2), on({1}, 2)});
   ASSERT_THAT(report.warnings, SizeIs(1));
   EXPECT_EQ(report.warnings[0],
             "rank 0 (and 1 more) computes with 2 threads on 1 core(s), to which the launcher has "
             "bound it: start with mpirun --bind-to none, or --map-by slot:PE=2");
 }
 
+TEST(Placements, UnderSlurmTheRemedyIsSruns) {
+  const std::map<std::string, std::string> step{{"SLURM_STEP_ID", "0"}};
+  EXPECT_THAT(placed({on({0}, 2), on({1}, 2)}, step).warnings,
+              ElementsAre(HasSubstr(": start with srun --cpus-per-task=2, or --cpu-bind=none")));
+  EXPECT_THAT(placed({on({0, 1}, 2), on({0, 1}, 2)}, step).warnings,
+              ElementsAre(HasSubstr("start srun with --cpus-per-task")));
+  EXPECT_THAT(
+      placed({on({0}, 2), on({1}, 2)}, {{"SLURM_STEP_ID", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}})
+          .warnings,
+      ElementsAre(HasSubstr("start with mpirun --bind-to none")))
+      << "mpirun's daemons are tasks of Slurm's";
+}
+
 TEST(Placements, MoreThreadsThanCoresAreWarnedOf) {
-  EXPECT_THAT(judge_placements({on({0, 1}, 2), on({0, 1}, 2)}).warnings,
+  EXPECT_THAT(placed({on({0, 1}, 2), on({0, 1}, 2)}).warnings,
               ElementsAre(HasSubstr("2 rank(s) with 4 thread(s) in all share 2 core(s); lower "
                                     "run.threads (\"auto\" fits them)")));
-  EXPECT_THAT(judge_placements({on({0, 1, 2, 3}, 2, 0, 1.5)}).warnings,
+  EXPECT_THAT(placed({on({0, 1, 2, 3}, 2, 0, 1.5)}).warnings,
               ElementsAre(HasSubstr("share 1.5 core(s)")));
-  EXPECT_THAT(judge_placements({on({0}, 2)}).warnings, ElementsAre(HasSubstr("--bind-to none")));
+  EXPECT_THAT(placed({on({0}, 2)}).warnings, ElementsAre(HasSubstr("--bind-to none")));
 }
 
 TEST(Placements, RanksThatTakeTurnsAreSaidToWaitForCores) {
-  const PlacementReport report = judge_placements({on({0, 1}, 1), on({0, 1}, 1), on({0, 1}, 1)});
+  const PlacementReport report = placed({on({0, 1}, 1), on({0, 1}, 1), on({0, 1}, 1)});
   EXPECT_THAT(report.warnings, IsEmpty());
   EXPECT_EQ(report.shared,
             "3 rank(s) with 3 thread(s) in all share 2 core(s): they take turns, so exposed "
             "communication includes waiting for a core");
-  EXPECT_EQ(judge_placements({on({}, 4)}).shared, "") << "where the system does not say";
+  EXPECT_EQ(placed({on({}, 4)}).shared, "") << "where the system does not say";
 }
 
 TEST(Placements, EveryRankLearnsOfAll) {

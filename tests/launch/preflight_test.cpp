@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <mutex>
+#include <sstream>
 
 #include "collectives/backends.h"
 #include "launch/scale/host_links.h"
@@ -100,12 +102,66 @@ TEST(Preflight, FaultsOfAHostAreNamed) {
   ranks[2].locked_memory = 8192 << 10;
   EXPECT_THAT(line_of(judge(ranks, kGpus), "limits").text, HasSubstr("ranks on host b may lock 8"));
   ranks = facts();
-  for (RankFacts& rank : ranks) rank.addresses.push_back({"docker0", "172.17.0.1"});
+  for (RankFacts& rank : ranks) rank.addresses.push_back({"eth1", "192.168.1.1"});
   EXPECT_THAT(line_of(judge(ranks, kGpus), "addresses").text,
-              AllOf(HasSubstr("172.17.0.1 of interface docker0 is an address of a and of "
-                              "b: exclude the interface"),
-                    HasSubstr("NCCL_SOCKET_IFNAME=^docker0")));
+              AllOf(HasSubstr("192.168.1.1 of interface eth1 is an address of a and of b: exclude "
+                              "the interface"),
+                    HasSubstr("NCCL_SOCKET_IFNAME=^docker,lo,virbr,eth1")));
   EXPECT_THAT(line_of(judge(facts(), {.hosts = 3}), "hosts").text, HasSubstr("expected 3 hosts"));
+}
+
+TEST(Preflight, OnlyWhatNcclNeedsKeepsLinksFromBeingMeasured) {
+  for (const char* const name : {"addresses", "folder"}) {
+    EXPECT_TRUE(nccl_may_start({{.name = "GPUs", .text = ""}, {false, name, ""}})) << name;
+  }
+  for (const char* const name : {"NCCL", "GPUs", "limits", "ports"}) {
+    EXPECT_FALSE(nccl_may_start({{.name = "hosts", .text = ""}, {false, name, ""}})) << name;
+  }
+}
+
+TEST(Preflight, MemoryIsLockedByLimitOrByCapability) {
+  const auto may_lock = [](const char* bits) {
+    std::istringstream status(std::string("Name:\tzero\nCapPrm:\tffff\nCapEff:\t") + bits + "\n");
+    return may_lock_any_memory(status);
+  };
+  EXPECT_TRUE(may_lock("0000000000004000"));
+  EXPECT_TRUE(may_lock("000001ffffffffff"));
+  EXPECT_FALSE(may_lock("0000000000000000"));
+  EXPECT_FALSE(may_lock("00000000a80425fb")) << "a container of Docker by default";
+}
+
+/// The interfaces of hosts by which ranks talk, with those variables set.
+std::string carriers(const std::map<std::string, std::string>& variables) {
+  const std::vector<HostAddress> all{{"eth0", "10.0.0.7"},        {"ib0", "192.168.4.7"},
+                                     {"docker0", "172.17.0.1"},   {"br-0123456789ab", "172.18.0.1"},
+                                     {"virbr0", "192.168.122.1"}, {"cni0", "10.244.0.1"},
+                                     {"eth2", "169.254.3.4"},     {"br-ex", "10.0.1.7"},
+                                     {"eth0", "fd00::7"}};
+  const auto environment = [&](const std::string& name) -> std::optional<std::string> {
+    const auto at = variables.find(name);
+    return at == variables.end() ? std::nullopt : std::optional(at->second);
+  };
+  std::string found;
+  for (const HostAddress& each : all) {
+    if (carries_ranks(each, environment)) found += each.interface + " ";
+  }
+  return found;
+}
+
+TEST(HostAddresses, AreThoseByWhichRanksTalk) {
+  const std::string nccl = "NCCL_SOCKET_IFNAME";
+  const std::string include = "OMPI_MCA_btl_tcp_if_include";
+  const std::string exclude = "OMPI_MCA_btl_tcp_if_exclude";
+  EXPECT_EQ(carriers({}), "eth0 ib0 br-ex eth0 ");
+  EXPECT_EQ(carriers({{nccl, "eth0"}}), "eth0 eth0 ");
+  EXPECT_EQ(carriers({{nccl, "eth"}}), "eth0 eth2 eth0 ") << "the beginnings of names";
+  EXPECT_EQ(carriers({{nccl, "=eth"}}), "");
+  EXPECT_EQ(carriers({{nccl, "^docker0,lo,ib"}}), "eth0 br-ex eth0 ");
+  EXPECT_EQ(carriers({{nccl, "docker0:5000"}}), "docker0 ");
+  EXPECT_EQ(carriers({{exclude, "lo,ib0,10.0.1.0/24"}}), "eth0 eth0 ");
+  EXPECT_EQ(carriers({{include, "10.0.0.0/16"}, {exclude, "eth0"}}), "eth0 br-ex ");
+  EXPECT_EQ(carriers({{nccl, "ib0"}, {include, "eth0"}}), "eth0 ib0 eth0 ") << "each has its own";
+  EXPECT_EQ(carriers({{nccl, "^ib0"}, {exclude, "eth0,ib0"}}), "eth0 br-ex eth0 ");
 }
 
 TEST(Preflight, FactsTravel) {
@@ -117,20 +173,30 @@ TEST(Preflight, FactsTravel) {
 }
 
 TEST(Preflight, ASlowLinkAndAFalseClockAreNamed) {
-  const HostsOfRanks hosts{{"a", "b", "c"}, {0, 1, 2}, 0};
+  const RanksOfHosts hosts({"a", "b", "c"});
   std::vector<HostLink> links{{0, 1, 20e-6, 10e9, 0.0, 1e-5},
                               {0, 2, 21e-6, 9e9, 0.001, 1e-5},
                               {1, 2, 19e-6, 11e9, 0.0, 1e-5}};
-  EXPECT_EQ(links_line(hosts, links).text,
-            "a - b: 10.00 GB/s, 20 us; a - c: 9.00 GB/s, 21 us; b - c: 11.00 GB/s, 19 us");
+  const std::string figures =
+      "a - b: 10.00 GB/s, 20 us; a - c: 9.00 GB/s, 21 us; b - c: 11.00 GB/s, 19 us";
+  EXPECT_EQ(links_line(hosts, links, DeviceKind::cuda).text, figures);
   EXPECT_TRUE(clocks_line(hosts, links).ok);
   links[1].bytes_per_second = 1e9;
   links[1].offset = -7.5;
-  EXPECT_THAT(links_line(hosts, links).shown(),
+  EXPECT_THAT(links_line(hosts, links, DeviceKind::cpu).shown(),
               HasSubstr("WRONG links: a - c: 1.00 GB/s, 21 us; expected at least 5.00 GB/s"));
   EXPECT_THAT(
       clocks_line(hosts, links).shown(),
       HasSubstr("WRONG clocks: the clock of c is 7.500 s behind that of a, expected at most"));
+}
+
+TEST(Preflight, GpusThatTalkThroughTcpAreSuspected) {
+  const RanksOfHosts hosts({"a", "b"});
+  const std::vector<HostLink> links{{0, 1, 40e-6, 1.2e9, 0.0, 1e-5}};
+  EXPECT_THAT(links_line(hosts, links, DeviceKind::cuda).shown(),
+              AllOf(HasSubstr("ok    links: a - b: 1.20 GB/s, 40 us; less than 5 GB/s"),
+                    HasSubstr("NCCL takes TCP")));
+  EXPECT_EQ(links_line(hosts, links, DeviceKind::cpu).text, "a - b: 1.20 GB/s, 40 us");
 }
 
 TEST(Preflight, APortAnswersOrSaysWhyNot) {
@@ -200,7 +266,7 @@ TEST(Preflight, ALinkBetweenTwoRanksIsMeasured) {
     const PreflightQuestion question{.clock = [&, late = ranks.rank() == 1] {
       return std::chrono::system_clock::now() - std::chrono::hours(late ? 1 : 0);
     }};
-    auto mine = measure_links(ranks, *device, {{"a", "b"}, {0, 1}, ranks.rank()}, question);
+    auto mine = measure_links(ranks, *device, RanksOfHosts({"a", "b"}), question);
     const std::scoped_lock lock(mutex);
     links = std::move(mine);
   });
@@ -208,7 +274,7 @@ TEST(Preflight, ALinkBetweenTwoRanksIsMeasured) {
   EXPECT_GT(links[0].bytes_per_second, 0);
   EXPECT_GT(links[0].latency, 0);
   EXPECT_NEAR(links[0].offset, -3600, 60);
-  EXPECT_THAT(clocks_line({{"a", "b"}, {0, 1}, 0}, links).text, HasSubstr("s behind that of a"));
+  EXPECT_THAT(clocks_line(RanksOfHosts({"a", "b"}), links).text, HasSubstr("s behind that of a"));
 }
 
 }  // namespace

@@ -254,19 +254,24 @@ TEST(LogWatches, SayThatATraceIsNoLog) {
 TEST(MachineMemories, ListZeroProgramsOfThisUser) {
   const Scratch folder;
   namespace fs = std::filesystem;
+  std::string environment("A=1\0OMPI_COMM_WORLD_RANK=3\0", 27);
   const auto process = [&](const std::string& id, const std::string& name, unsigned user) {
     fs::create_directories(folder.path("proc/" + id));
     folder.write("proc/" + id + "/comm", name + "\n");
     folder.write("proc/" + id + "/status",
                  fmt::format("Name:\t{}\nUid:\t{}\t0\t0\t0\nVmRSS:\t   2048 kB\n", name, user));
-    folder.write("proc/" + id + "/environ", std::string("A=1\0OMPI_COMM_WORLD_RANK=3\0", 27));
+    folder.write("proc/" + id + "/environ", environment);
     folder.write("proc/" + id + "/smaps_rollup", "head\nPss:  1024 kB\nPss_Anon: 7 kB\n");
   };
   process("40", "zero_train", ::getuid());
   process("41", "zero_train", ::getuid() + 1);
   process("42", "bash", ::getuid());
-  const auto found = zero_processes(folder.path());
-  ASSERT_EQ(found.size(), 1U);
+  environment = std::string("MV2_COMM_WORLD_RANK=5\0SLURM_PROCID=0\0", 37);
+  process("43", "zero_train", ::getuid());
+  auto found = zero_processes(folder.path());
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[1].rank, 5) << "of the launcher within the step of Slurm";
+  found.pop_back();
   EXPECT_EQ(found[0].id, 40);
   EXPECT_EQ(found[0].rank, 3);
   EXPECT_EQ(found[0].resident, 2048 * 1024);

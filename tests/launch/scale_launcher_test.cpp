@@ -95,23 +95,54 @@ TEST(ScaleLauncher, SrunGetsNodesAndTasks) {
   EXPECT_THAT(lines_of(on_hosts(Kind::srun, "a:2,b:2,c:2"), 4),
               ElementsAre("srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --kill-on-bad-exit=1 "
                           "--nodelist=a,b /bin/zero_train --config /r/ds.json"));
+  Launcher in_shell = on_hosts(Kind::srun, "a:2");
+  in_shell.in_step = true;
+  EXPECT_THAT(lines_of(in_shell, 2),
+              ElementsAre("srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --kill-on-bad-exit=1 "
+                          "--overlap --nodelist=a /bin/zero_train --config /r/ds.json"))
+      << "else it waits for the shell's step to end";
   EXPECT_THAT(error_of([] { lines_of(on_hosts(Kind::srun, "a:2,b:2"), 3); }),
               HasSubstr("--launcher srun: starts as many ranks on every host, found a:2,b:1"));
 }
 
 TEST(ScaleLauncher, TorchrunIsStartedOnEveryHost) {
   EXPECT_THAT(lines_of({.kind = Kind::torchrun}, 2),
-              ElementsAre("torchrun --nproc-per-node 2 --standalone --no-python /bin/zero_train "
-                          "--config /r/ds.json"));
+              ElementsAre("env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nproc-per-node 2 "
+                          "--standalone --no-python /bin/zero_train --config /r/ds.json"));
   Launcher launcher = on_hosts(Kind::torchrun, "head:2,b:2");
   launcher.variables = {"NCCL_DEBUG=WARN X"};
+  const std::string before = "env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 ";
   const std::string common = "torchrun --nproc-per-node 2 --nnodes 2 --node-rank ";
   const std::string end =
       " --master-addr head --master-port 29500 --no-python /bin/zero_train "
       "--config /r/ds.json";
   EXPECT_EQ(launcher.commands(4, kProgram).at(1),
-            (Command{"ssh", "b", "env 'NCCL_DEBUG=WARN X' " + common + "1" + end}));
-  EXPECT_EQ(lines_of(launcher, 4).at(0), common + "0" + end);
+            (Command{"ssh", "b", before + "'NCCL_DEBUG=WARN X' " + common + "1" + end}));
+  EXPECT_EQ(lines_of(launcher, 4).at(0), before + common + "0" + end);
+  launcher.agent = "ssh  -p 2222";
+  launcher.torchrun = "/opt/conda/bin/torchrun";
+  const Command there = launcher.commands(4, kProgram).at(1);
+  EXPECT_EQ(Command(there.begin(), there.begin() + 4), (Command{"ssh", "-p", "2222", "b"}));
+  EXPECT_THAT(there.at(4), HasSubstr("X' /opt/conda/bin/torchrun --nproc-per-node 2"));
+}
+
+TEST(ScaleLauncher, SettingsOfOtherLaunchersAreRefused) {
+  const auto refusal = [](Launcher launcher) { return error_of([&] { launcher.check(); }); };
+  EXPECT_EQ(refusal({.kind = Kind::local, .agent = "rsh"}),
+            "--agent: --launcher local has no use for it: its ranks are threads of one process of "
+            "this host; leave it out, or give another launcher");
+  EXPECT_THAT(refusal({.kind = Kind::local, .flags = {"-v"}}), HasSubstr("--launcher-flag: "));
+  EXPECT_THAT(refusal({.kind = Kind::local, .port = 1}), HasSubstr("--port: "));
+  EXPECT_THAT(refusal({.kind = Kind::srun, .agent = "rsh"}), HasSubstr("Slurm itself starts"));
+  EXPECT_THAT(refusal({.kind = Kind::srun, .port = 1}), HasSubstr("--port: --launcher srun"));
+  EXPECT_THAT(refusal({.kind = Kind::mpirun, .port = 1}), HasSubstr("its ranks meet through MPI"));
+  EXPECT_THAT(refusal({.kind = Kind::mpirun, .torchrun = "t"}), HasSubstr("--torchrun: "));
+  for (const Launcher& launcher : std::vector<Launcher>{
+           {.kind = Kind::mpirun, .agent = "rsh", .flags = {"-v"}},
+           {.kind = Kind::srun, .flags = {"-v"}},
+           {.kind = Kind::torchrun, .agent = "rsh", .torchrun = "t", .port = 1, .flags = {"-v"}}}) {
+    EXPECT_EQ(refusal(launcher), "no error");
+  }
 }
 
 TEST(ScaleLauncher, ASecretIsNotShownInCommands) {

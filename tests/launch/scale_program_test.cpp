@@ -69,6 +69,43 @@ TEST(ScaleProgram, ACheckThatIsEndedLeavesNoRanks) {
   EXPECT_FALSE(std::filesystem::exists("/proc/" + pid.substr(0, pid.find('\n'))));
 }
 
+/// A shell of srun (srun -n 8 --pty bash) is in a step, and no rank.
+TEST(ScaleProgram, ACheckFromAShellOfAStepStartsItsRanks) {
+  const Scratch folder;
+  const std::string srun =
+      folder.write("srun", "#!/bin/sh\necho \"got $* ${SLURM_PROCID-none}\"\n");
+  std::filesystem::permissions(srun, std::filesystem::perms::owner_all);
+  const Outcome outcome =
+      shell(folder, "env PATH=" + folder.path() +
+                        ":$PATH SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=8 "
+                        "SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NODELIST=n1 " +
+                        kScale + " --check --launcher srun");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("got --nodes=1 --ntasks=8 "), HasSubstr(" --overlap "),
+                                 HasSubstr(" --check --rank-of-check "), HasSubstr(" none\n")));
+}
+
+TEST(CloudScripts, GiveEachTaskItsShareOfTheCores) {
+  const Scratch folder;
+  const std::string srun = folder.write("srun", "#!/bin/sh\necho \"$SRUN_CPUS_PER_TASK: $*\"\n");
+  std::filesystem::permissions(srun, std::filesystem::perms::owner_all);
+  const std::string job = "env PATH=" + folder.path() +
+                          ":$PATH ZERO_JOB_SECRET_FILE=" + folder.write("secret", "s") +
+                          " ZERO_TRAIN=train SLURM_NTASKS=16 SLURM_NNODES=2 "
+                          "SLURM_NTASKS_PER_NODE=8 SLURM_ARRAY_TASK_ID=4 ";
+  const auto runs = [&](const std::string& more, const char* script) {
+    return shell(folder, job + more + " bash " ZERO_CLOUD "/" + script + " --config c").out;
+  };
+  EXPECT_EQ(runs("SLURM_CPUS_ON_NODE=96", "train.sbatch"),
+            "12: --kill-on-bad-exit=1 train --config c\n");
+  EXPECT_EQ(runs("SLURM_CPUS_ON_NODE=4", "train.sbatch").substr(0, 3), "1: ");
+  EXPECT_EQ(runs("SLURM_CPUS_ON_NODE=96 SLURM_CPUS_PER_TASK=5", "train.sbatch").substr(0, 3),
+            "5: ");
+  EXPECT_EQ(runs("SLURM_CPUS_ON_NODE=96", "worlds.sbatch"),
+            "12: --kill-on-bad-exit=1 --nodes 1 --ntasks 4 train --config c --set "
+            "run.log=world_4/run.log\n");
+}
+
 TEST(ScaleProgram, PrintsCommandsAndRefusesWhatItCannotStart) {
   const Scratch folder;
   const Outcome dry = shell(folder, kScale + kTiny + "--dry-run --launcher mpirun --hosts a:1,b:1");
@@ -82,6 +119,7 @@ TEST(ScaleProgram, PrintsCommandsAndRefusesWhatItCannotStart) {
   };
   refused("", "--report is missing");
   refused("--dry-run --launcher mpirun --hosts a:1", "--worlds: found 2, expected at most the 1");
+  refused("--dry-run --agent rsh", "--agent: --launcher local has no use for it");
   refused("--dry-run --repeat 3", "");
   refused("--dry-run --set run.device=cuda", "--set run.device=cuda: the sweep sets run.device");
 }

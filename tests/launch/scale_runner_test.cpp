@@ -7,13 +7,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "launch/plan/model_choice.h"
+#include "launch/process/environment.h"
 #include "launch/scale/sweep_runner.h"
 #include "launch/telemetry/output.h"
 #include "tests/errors.h"
@@ -24,6 +28,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Scratch;
 
 /// A log of three steps, of which the first is the warm-up.
@@ -185,6 +190,53 @@ TEST(SweepRunner, MeasuresTheMachineOnce) {
   EXPECT_THAT(
       error_of([&] { SweepRunner(fake.sweep, {.folder = "", .program = "/none"}, *fake.console); }),
       HasSubstr("--program /none: cannot be read"));
+}
+
+/// A variable of this process while it lives.
+struct Variable {
+  explicit Variable(const std::string& text)
+      : name(text.substr(0, text.find('='))), before(process_environment()(name)) {
+    ::setenv(name.c_str(), text.substr(name.size() + 1).c_str(), 1);
+  }
+  ~Variable() { before ? ::setenv(name.c_str(), before->c_str(), 1) : ::unsetenv(name.c_str()); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+  std::string name;
+  std::optional<std::string> before;
+};
+
+TEST(Subprocess, InheritsSettingsAndNoRank) {
+  // As users set them, the operator of Kubernetes for MPI, and mpirun for a job's settings.
+  const std::vector<std::string> kept{"OMPI_MCA_orte_keep_fqdn_hostnames=true",
+                                      "OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile",
+                                      "OMPI_MCA_plm_rsh_args=-o ConnectionAttempts=10",
+                                      "OMPI_MCA_oob_tcp_if_include=eth0",
+                                      "OMPI_MCA_pml=ob1",
+                                      "OMPI_ALLOW_RUN_AS_ROOT=1",
+                                      "PRTE_MCA_prte_keep_fqdn_hostnames=true",
+                                      "SLURM_JOB_ID=7"};
+  const std::vector<std::string> left{"OMPI_COMM_WORLD_RANK=1",
+                                      "OMPI_MCA_ess=^singleton",
+                                      "OMPI_MCA_ess_base_vpid=1",
+                                      "OMPI_MCA_initial_wdir=/",
+                                      "OMPI_MCA_orte_hnp_uri=1.0;tcp://10.0.0.1:1",
+                                      "OMPI_MCA_orte_ess_num_procs=2",
+                                      "OMPI_MCA_pmix=^s1,s2,cray",
+                                      "PMIX_RANK=1",
+                                      "PMI_FD=7",
+                                      "SLURM_PROCID=1",
+                                      "SLURM_STEP_ID=0",
+                                      "RANK=1",
+                                      "WORLD_SIZE=2",
+                                      "LOCAL_RANK=1",
+                                      "LOCAL_WORLD_SIZE=2"};
+  std::list<Variable> set;
+  for (const std::string& each : kept) set.emplace_back(each);
+  for (const std::string& each : left) set.emplace_back(each);
+  const std::string found = "\n" + run_command({"env"}).output;
+  for (const std::string& each : kept) EXPECT_THAT(found, HasSubstr("\n" + each + "\n"));
+  for (const std::string& each : left) EXPECT_THAT(found, Not(HasSubstr("\n" + each + "\n")));
 }
 
 TEST(Job, EndsAllWhenOneFails) {

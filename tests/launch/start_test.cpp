@@ -101,9 +101,17 @@ struct Case {
 TEST(Start, ARankWithoutAWorldLeavesTheWordToTheOtherVariables) {
   using By = Start::By;
   const Variables elastic = with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}});
+  const Variables agent{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
   const std::vector<Case> cases{
       {"srun --mpi=pmix", with(kSlurm, {{"PMIX_RANK", "5"}}), By::mpirun, By::slurm},
-      {"the same, of an older Slurm", with(kSlurm, {{"PMI_RANK", "5"}}), By::mpirun, By::slurm},
+      {"srun --mpi=pmi2", with(kSlurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}, {"PMI_FD", "9"}}),
+       By::slurm, By::slurm},
+      {"the same, of which some set the rank alone", with(kSlurm, {{"PMI_RANK", "5"}}), By::slurm,
+       By::slurm},
+      {"torchrun under it, a task a host", with(with(kSlurm, elastic), agent), By::variables,
+       By::variables},
+      {"a script under it", with(with(kSlurm, kTorchrun), {{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}}),
+       By::variables, By::variables},
       {"variables of a script under it", with(with(kSlurm, kTorchrun), {{"PMIX_RANK", "5"}}),
        By::variables, By::variables},
       {"torchrun under it", with(with(kSlurm, elastic), {{"PMIX_RANK", "1"}}), By::variables,
@@ -122,6 +130,15 @@ TEST(Start, ARankWithoutAWorldLeavesTheWordToTheOtherVariables) {
       EXPECT_TRUE(start.world_is_said) << one.name;
     }
   }
+  const Start hydra = started(with(kSlurm, {{"SLURM_NTASKS", "2"},
+                                            {"SLURM_PROCID", "1"},
+                                            {"PMI_RANK", "5"},
+                                            {"PMI_SIZE", "8"},
+                                            {"MPI_LOCALRANKID", "1"},
+                                            {"MPI_LOCALNRANKS", "4"}}),
+                              kNoLocalRanks, MpiSupport::built_in);
+  EXPECT_EQ(hydra.by, By::mpirun) << "its daemons are tasks of Slurm's";
+  EXPECT_EQ(hydra.world, 8);
   const Start alone = started({{"PMIX_RANK", "5"}}, kNoLocalRanks, MpiSupport::built_in);
   EXPECT_EQ(alone.by, By::mpirun) << "MPI itself knows how many there are";
   EXPECT_EQ(alone.rank, 5);
@@ -154,8 +171,9 @@ TEST(Start, TorchrunsVariablesAreEnough) {
   EXPECT_EQ(started(without(kTorchrun, "LOCAL_WORLD_SIZE")).local_world, 8);
   EXPECT_EQ(started(without(kTorchrun, "LOCAL_WORLD_SIZE")).spread, Spread::unsaid);
   EXPECT_EQ(started(with(kSlurm, kTorchrun)).by, Start::By::variables) << "torchrun under srun";
-  EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port, 29501)
-      << "the agent has the port itself";
+  const Start shared = started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
+  EXPECT_EQ(shared.port, 29501) << "the agent has the port itself";
+  EXPECT_THAT(shared.hint, HasSubstr("with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every host"));
   const Start one_host = started(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}}));
   EXPECT_EQ(planned_backend(one_host, 8), BackendKind::host);
 }
@@ -167,6 +185,44 @@ TEST(Start, ALauncherMayStartAnother) {
   const Variables own_jobs = with(
       with(kSlurm, kTorchrun), {{"TORCHELASTIC_RUN_ID", "a"}, {"RANK", "1"}, {"WORLD_SIZE", "4"}});
   EXPECT_EQ(started(own_jobs).world, 4) << "a torchrun of its own in each task";
+}
+
+TEST(Start, MpirunMayBeStartedFromAShellOfAStep) {
+  // srun -n 8 --pty bash, and in it mpirun -np 4.
+  const Variables shell = with(kSlurm, {{"SLURM_NNODES", "1"}, {"SLURM_PROCID", "0"}});
+  const Variables rank{{"OMPI_COMM_WORLD_RANK", "3"},
+                       {"OMPI_COMM_WORLD_SIZE", "4"},
+                       {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                       {"PMIX_RANK", "3"}};
+  const auto of_mpi = [](const Variables& variables) {
+    return started(variables, kNoLocalRanks, MpiSupport::built_in);
+  };
+  const Start start = of_mpi(with(shell, rank));
+  EXPECT_EQ(start.by, Start::By::mpirun);
+  EXPECT_EQ(start.rank, 3);
+  EXPECT_EQ(start.world, 4);
+  // Left over from that mpirun, in a step started later.
+  for (const Variables& later :
+       {with(with(shell, rank), {{"SLURM_PROCID", "5"}}),
+        with(with(shell, rank), {{"PMIX_RANK", "0"}}),
+        without(with(shell, rank), "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        with(with(shell, rank), {{"OMPI_COMM_WORLD_RANK", "4"}, {"PMIX_RANK", "4"}})}) {
+    EXPECT_THAT(error_of([&] { of_mpi(later); }), HasSubstr("is left over from another launcher"));
+  }
+}
+
+TEST(Start, ANumberOfHostsThatACloudPresetsIsPassedOver) {
+  const Variables cloud{{"WORLD_SIZE", "2"},
+                        {"NODE_RANK", "1"},
+                        {"MASTER_ADDR", "10.0.0.1"},
+                        {"MASTER_PORT", "29400"}};
+  EXPECT_EQ(started(cloud, 3).world, 3);
+  const Variables mpirun{{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "16"}};
+  EXPECT_EQ(started(with(cloud, mpirun), kNoLocalRanks, MpiSupport::built_in).world, 16);
+  EXPECT_EQ(started(with(cloud, kSlurm)).world, 8);
+  EXPECT_THAT(error_of([&] { started(cloud); }),
+              HasSubstr("the variable RANK is not set, though WORLD_SIZE is"));
 }
 
 TEST(Start, SlurmsVariablesAreEnough) {

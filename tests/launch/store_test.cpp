@@ -209,9 +209,10 @@ TEST(TcpStore, WithoutRankZeroThereIsAnError) {
   EXPECT_THAT(ended, AllOf(HasSubstr("[rank 1] rendezvous at 127.0.0.1:"), HasSubstr("rank 0")));
   TcpStore::Options impatient = options;
   impatient.timeout = 250ms;
+  impatient.hint = "; look there";
   EXPECT_THAT(error_of([&] { TcpStore third(impatient); }),
               HasSubstr("no answer from rank 0 within 250 ms: Connection refused; check that rank "
-                        "0 runs, and that MASTER_ADDR and MASTER_PORT are its host's"));
+                        "0 runs, and that MASTER_ADDR and MASTER_PORT are its host's; look there"));
 }
 
 TEST(TcpStore, RankZeroIsWaitedFor) {

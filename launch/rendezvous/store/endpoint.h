@@ -34,6 +34,7 @@ struct StoreOptions {
   /// store.
   std::function<void(const std::string&)> report{};
   std::chrono::milliseconds silence{10'000};
+  std::string hint{};  ///< ends the message that rank 0 does not answer
 };
 
 /// The reason why `host`, rank 0's, has no address here, for a message with what to do; nothing if

@@ -124,8 +124,8 @@ struct TcpStore::State {
   std::string no_answer(milliseconds time, const boost::system::system_error& error) const {
     return fmt::format(
         "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that MASTER_ADDR "
-        "and MASTER_PORT are its host's{}",
-        name(), time.count(), error.code().message(), reason_for_silence());
+        "and MASTER_PORT are its host's{}{}",
+        name(), time.count(), error.code().message(), reason_for_silence(), options.hint);
   }
 
   std::string reason_for_silence() const {
