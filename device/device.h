@@ -177,6 +177,10 @@ std::unique_ptr<Device> open(const Options& options = {});
 /// The build may lack code for some (cuda::missing_code()).
 int visible_devices();
 
+/// Memory of GPU `index`, which becomes current on the calling thread; the build needs no code for
+/// it. Throws zero::Error if there is no such GPU.
+MemoryCapacity capacity_of(int index);
+
 }  // namespace cuda
 
 namespace planning {
