@@ -120,6 +120,7 @@ void AnswerPlanner::check_block(std::string_view model, const DecoderShape& deco
 void AnswerPlanner::check_codes(const std::string& folder, WeightFormat stored,
                                 MatrixRoles keep) const {
   if (stored == WeightFormat::plain) return;
+  if (needs_.device == DeviceKind::cuda) check_format_on_gpu(stored, "a GPU");
   check_stored_format(folder, flags_.weights == "auto" ? stored : weight_format(flags_, folder),
                       keep);
 }

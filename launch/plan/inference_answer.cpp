@@ -214,9 +214,14 @@ nlohmann::ordered_json json_of(const InferenceAnswer& answer) {
   const InferenceQuestion& question = answer.question;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const InferenceRow& row : answer.rows) rows.push_back(row_json(row));
-  return {{"model", question.model_text},         {"parameters", question.model.parameter_count()},
-          {"requests", question.flags.requests},  {"tokens", question.tokens},
-          {"machine", json_of(question.machine)}, {"rows", rows}};
+  return {{"model", question.model_text},
+          {"parameters", question.model.parameter_count()},
+          {"requests", question.flags.requests},
+          {"tokens", question.tokens},
+          {"machine", json_of(question.machine)},
+          {"planned_with", planned_with_text(question.machine)},
+          {"not_counted", nlohmann::ordered_json::array({not_counted_text(question.machine)})},
+          {"rows", rows}};
 }
 
 }  // namespace zero

@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "launch/config/configuration.h"
 #include "launch/plan/machine.h"
@@ -147,6 +149,24 @@ TEST(Models, ThatAreUnknownAreToldWithTheNearest) {
   EXPECT_THAT(refused("family=mamba,layers=2"), HasSubstr("there is no family \"mamba\""));
   EXPECT_THAT(refused("layers=2,width=65,heads=4"), HasSubstr("model.width is 65"));
   EXPECT_THAT(refused("layers=two"), HasSubstr("layers"));
+}
+
+TEST(Models, OfOtherSpellingsAreToldByPublishedNameAndHowToHaveTheHubs) {
+  const auto refused = [](const std::string& text) { return error_of([&] { model_of(text); }); };
+  for (const auto& [given, meant] : {std::pair("llama3-8b", "llama-3.1-8b"),
+                                     {"Llama-3.1-8b-Instruct", "llama-3.1-8b"},
+                                     {"meta-llama/Llama-3.1-70B", "llama-3.1-70b"},
+                                     {"gpt2-xl", "gpt2-1558m"},
+                                     {"openai-community/gpt2", "gpt2-124m"}}) {
+    EXPECT_THAT(refused(given),
+                AllOf(HasSubstr(fmt::format("did you mean {}?", meant)),
+                      HasSubstr(fmt::format("run hf download {} config.json --local-dir FOLDER, "
+                                            "and give FOLDER",
+                                            given))));
+  }
+  EXPECT_THAT(refused("mistralai/Mistral-7B-v0.3"),
+              AllOf(::testing::Not(HasSubstr("did you mean")), HasSubstr("hf download")));
+  EXPECT_THAT(refused("/none/config.json"), ::testing::Not(HasSubstr("hf download")));
 }
 
 TEST(Models, AreWithinWhatTheEngineTakesAndSaidOnce) {
