@@ -337,9 +337,9 @@ void AnswerPlanner::tell_choice(const AnswerPlan& plan) const {
   if (flags_.tensor == GenerateFlags::kAutoTensor) {
     text += fmt::format("{}--tensor auto: {}", text.empty() ? "" : ", ", plan.ranks.shape.tensor);
   }
-  needs_.tell(plan.shortage.empty()
-                  ? fmt::format("{}, the first that fits {} of a rank", text, size_text(limit_))
-                  : text + ", the smallest; none fits");
+  needs_.tell(plan.shortage.empty() ? fmt::format("{}, the first that fits {} of a rank{}", text,
+                                                  size_text(limit_), left_of_gpu_text(plan, flags_))
+                                    : text + ", the smallest; none fits");
 }
 
 // Before anything is as large as config.json says. Of a plan without weights, that has to do.

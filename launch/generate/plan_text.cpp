@@ -67,7 +67,7 @@ std::string room_text(const AnswerPlan& plan, const GenerateFlags& flags) {
       "on a rank or its tensor group\n",
       size_text(plan.limit),
       flags.memory_limit > 0                  ? ""
-      : plan.ranks.device == DeviceKind::cuda ? " (free memory of the GPU)"
+      : plan.ranks.device == DeviceKind::cuda ? left_of_gpu_text(plan, flags)
                                               : " (free memory of this host for a rank)",
       size_text(left), tokens, requests, memory.longest);
   if (plan.options.dtype != DType::fp32 || flags.gave("--dtype")) return text;
@@ -77,6 +77,12 @@ std::string room_text(const AnswerPlan& plan, const GenerateFlags& flags) {
 }
 
 }  // namespace
+
+std::string left_of_gpu_text(const AnswerPlan& plan, const GenerateFlags& flags) {
+  if (flags.memory_limit > 0 || plan.ranks.device == DeviceKind::cpu) return "";
+  return fmt::format(" (free on the GPU; {} more are left to CUDA's libraries, kernels and graphs)",
+                     size_text(cuda::kLeftToLibraries));
+}
 
 std::string weights_text(const InferenceOptions& options) {
   if (options.weights == WeightFormat::plain) return std::string(name_of(options.dtype));
@@ -113,8 +119,12 @@ std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags) {
       memory.blocks, memory.block_tokens,
       100.0 * static_cast<double>(memory.blocks) / static_cast<double>(plan.demand.contiguous),
       plan.demand.contiguous, plan.options.requests);
-  if (gpu && flags.memory_limit > 0) {
-    text += "left out, as no GPU was asked: CUDA's context and libraries, some hundred MiB\n";
+  if (gpu) {
+    text += fmt::format(
+        "left out: what CUDA's context, its libraries, kernels and graphs take, {}; {}\n",
+        size_text(cuda::kLeftToLibraries),
+        flags.memory_limit > 0 ? "leave that much of the GPU out of --memory-limit"
+                               : "kept out of what is free");
     if (!has_gpu_ops()) text += "the scratch of operations is a CPU's: this build has no CUDA\n";
   }
   if (!plan.shortage.empty()) return text + "does not fit: " + plan.shortage + "\n";

@@ -131,9 +131,9 @@ std::string Machine::text() const {
 }
 
 std::int64_t usual_reserve(const Machine& machine) {
-  constexpr std::int64_t kGib = std::int64_t{1} << 30;
+  constexpr std::int64_t kLeftToNccl = std::int64_t{1} << 30;
   if (machine.kind == DeviceKind::cpu) return 0;
-  return machine.world() > 1 ? 2 * kGib : kGib;
+  return cuda::kLeftToLibraries + (machine.world() > 1 ? kLeftToNccl : 0);
 }
 
 void take_gpus(Machine& machine, std::string_view text, std::string_view flag) {

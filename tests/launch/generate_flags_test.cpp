@@ -138,7 +138,10 @@ TEST_F(GenerateFlagsOf, APlanNeedsNoGpu) {
   const Outcome plan = generate("--plan --device cuda --memory-limit 80GB");
   EXPECT_EQ(plan.status, 0) << plan.errors;
   EXPECT_THAT(plan.out, HasSubstr("(replicate x shard x tensor), each of a GPU\n"));
-  EXPECT_THAT(plan.out, HasSubstr("\nleft out, as no GPU was asked: CUDA's context and libraries"));
+  EXPECT_THAT(
+      plan.out,
+      HasSubstr("\nleft out: what CUDA's context, its libraries, kernels and graphs take, 1.00 "
+                "GiB; leave that much of the GPU out of --memory-limit\n"));
 }
 
 TEST_F(GenerateFlagsOf, ThoseThatWouldDoNothingAreRefusedOrTold) {

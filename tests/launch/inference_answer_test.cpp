@@ -155,6 +155,18 @@ TEST(InferenceRows, SayHowManyRequestsAnEightBillionServes) {
   EXPECT_THAT(text_of(answer), HasSubstr("8 requests of 4096 tokens at once"));
 }
 
+TEST(AnswerPlan, OfAGpuSaysWhatIsLeftToLibraries) {
+  const GenerateFlags free;
+  GenerateFlags limited;
+  limited.memory_limit = 1000;
+  AnswerPlan plan;
+  EXPECT_EQ(left_of_gpu_text(plan, free), "") << "a CPU";
+  plan.ranks.device = DeviceKind::cuda;
+  EXPECT_EQ(left_of_gpu_text(plan, free),
+            " (free on the GPU; 1.00 GiB more are left to CUDA's libraries, kernels and graphs)");
+  EXPECT_EQ(left_of_gpu_text(plan, limited), "");
+}
+
 TEST(InferenceRows, TakeLengthsInTurn) {
   InferenceQuestion question = question_of(kSmall, DeviceKind::cpu, 1, 1'000'000'000);
   question.tokens = {256, 16};
