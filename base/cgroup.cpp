@@ -31,6 +31,11 @@ std::optional<double> share(std::optional<std::int64_t> quota, std::optional<std
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
+/// Of two limits, each of which may be none.
+std::optional<double> smaller(std::optional<double> one, std::optional<double> other) {
+  return one && other ? std::min(one, other) : one ? one : other;
+}
+
 bool lists(std::string_view names, std::string_view wanted) {
   for (std::size_t begin = 0; begin <= names.size();) {
     const std::size_t end = std::min(names.find(',', begin), names.size());
@@ -67,10 +72,6 @@ std::optional<double> number_of(const std::filesystem::path& path) {
   return number ? std::optional(static_cast<double>(*number)) : std::nullopt;
 }
 
-std::optional<double> smaller(std::optional<double> one, std::optional<double> other) {
-  return one && other ? std::min(one, other) : one ? one : other;
-}
-
 /// What the group may take in all; nothing if any number of bytes. Above memory.high the kernel
 /// slows a group down until it hardly goes on.
 std::optional<double> memory_limit_in(const std::filesystem::path& group) {
@@ -103,9 +104,7 @@ std::optional<double> smallest(LimitIn limit_in, const std::filesystem::path& mo
   std::optional<double> least;
   std::filesystem::path inside = std::filesystem::path(path).relative_path();
   while (true) {
-    if (const auto limit = limit_in(mount / inside); limit && (!least || *limit < *least)) {
-      least = limit;
-    }
+    least = smaller(least, limit_in(mount / inside));
     if (inside.empty()) return least;
     inside = inside.parent_path();
   }
@@ -127,9 +126,7 @@ std::optional<double> smallest_of_process(LimitIn limit_in, const std::string& c
     found.push_back(smallest(limit_in, mounts / controller, place->path));
   }
   std::optional<double> least;
-  for (const auto& limit : found) {
-    if (limit && (!least || *limit < *least)) least = limit;
-  }
+  for (const auto& limit : found) least = smaller(least, limit);
   return least;
 }
 

@@ -155,7 +155,7 @@ std::vector<std::pair<std::string, std::string>> facts_of_machine(const Sweep& s
     facts.emplace_back("load", fmt::format("{:.1f} processes running in the minute before", load));
   }
   for (const GpuMemory& gpu : nvidia_memory().gpus) {
-    facts.emplace_back(fmt::format("GPU {}", gpu.index), gpu.name);
+    facts.emplace_back(gpu.label(), gpu.name);
   }
   std::string versions;
   for (const char c : libraries_text(sweep.device)) {
