@@ -302,7 +302,7 @@ TEST(NvidiaMemories, ComeFromTheDriversLibrary) {
   EXPECT_EQ(gpu.label(), "GPU 0");
   EXPECT_EQ(nvidia.gpus[1].label(), "GPU 2");
   EXPECT_EQ(nvidia.gpus[1].problem, "Not Supported");
-  for (const std::size_t i : {2, 3}) {
+  for (const std::size_t i : {std::size_t{2}, std::size_t{3}}) {
     EXPECT_EQ(nvidia.gpus[i].label(), i == 2 ? "GPU 3.0" : "GPU 3.2");
     EXPECT_EQ(nvidia.gpus[i].uuid, "MIG-fake");
     EXPECT_EQ(nvidia.gpus[i].free, 90);
