@@ -11,6 +11,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/message_text.h"
 #include "inference/model_folder.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
@@ -272,9 +273,9 @@ InferenceOptions AnswerPlanner::options_of(const Candidate& candidate,
 std::int64_t AnswerPlanner::windows_of(const AnswerPlan& plan) const {
   const MeshShape& shape = plan.ranks.shape;
   ZERO_CHECK(flags_.windows == 0 || shape.shard > 1,
-             "--windows {}: windows hold blocks whose weights ranks share, and no two of {} ranks "
+             "--windows {}: windows hold blocks whose weights ranks share, and no two of {} "
              "share any (--replicate {}, --tensor {}); leave it out",
-             flags_.windows, needs_.world, shape.replicate, shape.tensor);
+             flags_.windows, counted(needs_.world, "rank"), shape.replicate, shape.tensor);
   if (flags_.windows > 0) return flags_.windows;
   constexpr double kMost = 64;
   const auto block = static_cast<double>(decoder_.block_matrices()) / shape.tensor;

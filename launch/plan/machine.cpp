@@ -123,8 +123,8 @@ double Machine::peak(DType dtype) const {
 
 std::string Machine::text() const {
   return fmt::format(
-      "{} host{} x {} {}{} of {}{}{}{}", hosts, hosts == 1 ? "" : "s", devices,
-      kind == DeviceKind::cuda ? "GPU" : "rank", devices == 1 ? "" : "s",
+      "{} x {} of {}{}{}{}", counted(hosts, "host"),
+      counted(devices, kind == DeviceKind::cuda ? "GPU" : "rank"),
       both_units(static_cast<double>(memory)), memory_source.empty() ? "" : ", ", memory_source,
       reserve == 0 ? ""
                    : fmt::format(", {} of it kept free", both_units(static_cast<double>(reserve))));

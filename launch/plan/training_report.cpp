@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/message_text.h"
 #include "launch/config/train_config.h"
 #include "launch/plan/training_answer.h"
 #include "launch/telemetry/output.h"
@@ -134,10 +135,10 @@ std::string text_of(const TrainingAnswer& answer) {
   const TrainingQuestion& question = answer.question;
   const Machine& machine = question.machine;
   std::string text = fmt::format(
-      "{}: {} parameters; sequences of {} tokens; {}\n{} candidates, {} of them fit by closed "
+      "{}: {} parameters; sequences of {}; {}\n{}, {} of them fit by closed "
       "forms\n{}\n\n",
-      question.model_text, question.model.parameter_count(), question.sequence, machine.text(),
-      answer.candidates, answer.fitting, order_text(machine));
+      question.model_text, question.model.parameter_count(), counted(question.sequence, "token"),
+      machine.text(), counted(answer.candidates, "candidate"), answer.fitting, order_text(machine));
   if (!answer.rows.empty()) text += rows_text(answer.rows, machine.budget());
   if (!answer.too_large.empty()) {
     text +=

@@ -95,7 +95,7 @@ TEST_F(GenerateFlagsOf, APlanTellsWhatWouldBeTakenAndAnswersNothing) {
   EXPECT_EQ(larger.status, 1);
   EXPECT_THAT(larger.out, HasSubstr("does not fit: --memory-limit 102.40 KiB: a rank takes "));
   EXPECT_THAT(plan("--prompt-ids 84,104,101 --max-tokens 29").out,
-              HasSubstr("1 requests of at most 32"));
+              HasSubstr("1 request of at most 32"));
   EXPECT_THAT(refusal("--prompt The --memory-limit 0.1MiB"),
               HasSubstr("out of memory before the start: --memory-limit 102.40 KiB"));
   EXPECT_THAT(refusal("--prompt The --memory-limit 8"),
@@ -105,7 +105,7 @@ TEST_F(GenerateFlagsOf, APlanTellsWhatWouldBeTakenAndAnswersNothing) {
         refusal(std::string("--prompt The --block-tokens ") + bad),
         HasSubstr(std::string("--block-tokens: is ") + bad + "; expected a multiple of 16"));
   }
-  EXPECT_THAT(refusal("--prompt The --windows 2"), HasSubstr("no two of 1 ranks share any"));
+  EXPECT_THAT(refusal("--prompt The --windows 2"), HasSubstr("no two of 1 rank share any"));
   EXPECT_THAT(refusal("--prompt The --weights q4 --keep headd"), HasSubstr("did you mean head?"));
 }
 

@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "base/message_text.h"
 #include "launch/plan/model_choice.h"
 #include "tests/errors.h"
 #include "tests/launch/shell.h"
@@ -84,8 +85,9 @@ TEST(InferenceRows, AreTheRowsOfZeroGenerate) {
       const Outcome plan = shell(folder, command);
       EXPECT_EQ(plan.status, 0) << plan.errors;
       EXPECT_THAT(plan.out, AllOf(HasSubstr(memory_cells(one.plan.memory)),
-                                  HasSubstr(fmt::format("or {} requests of {} tokens at once",
-                                                        one.most_requests, question.tokens[0]))))
+                                  HasSubstr(fmt::format("or {} of {} tokens at once",
+                                                        counted(one.most_requests, "request"),
+                                                        question.tokens[0]))))
           << command;
     }
   }
