@@ -19,6 +19,7 @@ namespace {
 // The part of NVML's binary interface that is used here, which every driver since 2021 has.
 using NvmlDevice = void*;
 constexpr int kNvmlSuccess = 0;
+constexpr int kNvmlNoPermission = 4;
 constexpr int kNvmlInsufficientSize = 7;
 struct NvmlMemory {
   unsigned long long total, free, used;
@@ -60,12 +61,18 @@ class Nvml {
 
   std::vector<GpuMemory> gpus() const {
     unsigned int count = 0;
-    if (count_(&count) != kNvmlSuccess) return {};
+    const int counted = count_(&count);
+    ZERO_CHECK(counted == kNvmlSuccess, "the driver does not count them: {}", error_(counted));
     std::vector<GpuMemory> all;
     for (unsigned int i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
-      // Of a GPU that is not this process's to see, nothing is told.
-      if (device_(i, &device) != kNvmlSuccess) continue;
+      const int seen = device_(i, &device);
+      if (seen == kNvmlNoPermission) continue;  // it is not this process's to see
+      if (seen != kNvmlSuccess) {
+        all.push_back(
+            {.index = static_cast<int>(i), .name = "?", .uuid = "?", .problem = error_(seen)});
+        continue;
+      }
       const std::size_t before = all.size();
       unsigned int most = 0;
       if (most_parts_(device, &most) != kNvmlSuccess) most = 0;

@@ -224,7 +224,7 @@ std::string not_counted_text(const Machine& machine) {
       machine.reserve > 0
           ? fmt::format("{} kept free for that", both_units(static_cast<double>(machine.reserve)))
           : "nothing is kept free for that (--reserve)";
-  return fmt::format("Not in it: what {} for themselves; {}",
+  return fmt::format("what {} for themselves; {}",
                      machine.kind == DeviceKind::cuda
                          ? "CUDA's context, its libraries, kernels and graphs, and NCCL take"
                          : "the program, its libraries and MPI take",
@@ -239,7 +239,7 @@ std::string planned_with_text(const Machine& machine) {
 std::string left_out_text(const Machine& machine) {
   const bool gpu = machine.kind == DeviceKind::cuda;
   return fmt::format(
-      "{}{}. {}", gpu ? ", in the driver's pages of 2 MiB" : "",
+      "{}{}. Not in it: {}", gpu ? ", in the driver's pages of 2 MiB" : "",
       !gpu || has_gpu_ops() ? "" : "; this build has no CUDA: the scratch of operations is a CPU's",
       not_counted_text(machine));
 }

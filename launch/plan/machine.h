@@ -80,7 +80,7 @@ Machine this_machine(int ranks);
 /// Throws zero::Error if nothing of the memory is left to plan.
 void check(const Machine& machine);
 
-/// What plans of the machine's memory do not count, and what is kept free for it: a sentence.
+/// What plans of the machine's memory do not count, and what is kept free for that.
 std::string not_counted_text(const Machine& machine);
 /// Whose operations plan the scratch: a build without CUDA has none of a GPU.
 std::string planned_with_text(const Machine& machine);

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A driver's library with four GPUs. The first has 40 processes, more than a first question has
+// A driver's library with five GPUs. The first has 40 processes, more than a first question has
 // room for; the last one's bytes are not known. The second is not this process's to see, the third
-// has no memory of its own, and the fourth is cut into parts, of which numbers 0 and 2 are there.
+// has no memory of its own, the fourth is cut into parts, of which numbers 0 and 2 are there, and
+// the fifth is lost.
 #include <array>
 #include <cstring>
 
@@ -19,7 +20,7 @@ struct FakeProcess {
 };
 static_assert(sizeof(FakeProcess) == 24, "as the driver's");
 
-constexpr unsigned int kGpus = 4;
+constexpr unsigned int kGpus = 5;
 constexpr unsigned int kParts = 3;
 static std::array<int, kGpus> gpus;
 static std::array<int, kParts> parts;
@@ -29,13 +30,14 @@ static bool is_part(const void* device) {
 
 int nvmlInit_v2() { return 0; }
 int nvmlShutdown() { return 0; }
-const char* nvmlErrorString(int result) { return result == 3 ? "Not Supported" : "a fault"; }
+const char* nvmlErrorString(int result) { return result == 3 ? "Not Supported" : "GPU is lost"; }
 int nvmlDeviceGetCount_v2(unsigned int* count) {
   *count = kGpus;
   return 0;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** device) {
   *device = &gpus.at(index);
+  if (index == 4) return 15;  // lost
   return index == 1 ? 4 : 0;  // no permission
 }
 int nvmlDeviceGetMaxMigDeviceCount(void* device, unsigned int* count) {
