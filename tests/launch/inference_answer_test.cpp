@@ -158,13 +158,13 @@ TEST(InferenceRows, SayHowManyRequestsAnEightBillionServes) {
 }
 
 TEST(AnswerPlan, OfAGpuSaysWhatIsLeftToLibraries) {
-  const GenerateFlags free;
+  const GenerateFlags unlimited{};
   GenerateFlags limited;
   limited.memory_limit = 1000;
   AnswerPlan plan;
-  EXPECT_EQ(left_of_gpu_text(plan, free), "") << "a CPU";
+  EXPECT_EQ(left_of_gpu_text(plan, unlimited), "") << "a CPU";
   plan.ranks.device = DeviceKind::cuda;
-  EXPECT_EQ(left_of_gpu_text(plan, free),
+  EXPECT_EQ(left_of_gpu_text(plan, unlimited),
             " (free on the GPU; 1.00 GiB more are left to CUDA's libraries, kernels and graphs)");
   EXPECT_EQ(left_of_gpu_text(plan, limited), "");
 }
