@@ -91,8 +91,8 @@ void add_shared(CLI::App& app, Flags& flags) {
              "(family=llama,layers=32,width=4096,...), or a Hugging Face config.json");
   shared.one("--gpus", flags.gpus, "GPUs of one host (8), or hosts x GPUs of a host (2x8)");
   shared.one("--memory", flags.memory,
-             "of one GPU, with its unit: zero_memory's free of the idle GPU, as 80000MiB; a card's "
-             "name is neither GB (10^9) nor GiB (2^30)");
+             "of one GPU, with its unit: what zero_memory says is free while it is idle, as "
+             "79.1GiB; a card sold with 80 GB has neither 80 x 10^9 nor 80 x 2^30 bytes");
   shared.one(
       "--reserve", flags.reserve,
       "of that, kept free for what no plan knows: CUDA's context, its libraries, kernels and "
