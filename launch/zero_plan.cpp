@@ -96,7 +96,7 @@ void add_shared(CLI::App& app, Flags& flags) {
   shared.one(
       "--reserve", flags.reserve,
       "of that, kept free for what no plan knows: CUDA's context, its libraries, kernels and "
-      "graphs, NCCL; 0B: nothing. Default: 1GiB of a GPU, 2GiB of several that talk by NCCL, "
+      "graphs, NCCL; 0B: nothing. Default: 1GiB of a GPU, 2GiB of several, for NCCL, "
       "nothing of a CPU");
   shared.one("--cluster", flags.cluster,
              "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
