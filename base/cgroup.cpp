@@ -25,6 +25,11 @@ std::optional<double> share(std::optional<std::int64_t> quota, std::optional<std
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
+/// Of two limits, each of which may be none.
+std::optional<double> smaller(std::optional<double> one, std::optional<double> other) {
+  return one && other ? std::min(one, other) : one ? one : other;
+}
+
 bool lists(std::string_view names, std::string_view wanted) {
   for (std::size_t begin = 0; begin <= names.size();) {
     const std::size_t end = std::min(names.find(',', begin), names.size());
@@ -59,25 +64,29 @@ std::optional<double> number_of(const std::filesystem::path& path) {
   return number ? std::optional(static_cast<double>(*number)) : std::nullopt;
 }
 
-/// What the group may take in all; nothing if any number of bytes.
+/// What the group may take in all; nothing if any number of bytes. Above memory.high the kernel
+/// slows a group down until it hardly goes on.
 std::optional<double> memory_limit_in(const std::filesystem::path& group) {
-  const auto unified = number_of(group / "memory.max");
+  const auto unified = smaller(number_of(group / "memory.max"), number_of(group / "memory.high"));
   return unified ? unified : number_of(group / "memory.limit_in_bytes");
 }
 
-/// What the group may still take: files that the kernel keeps in memory give way. At most the
-/// limit, also where the files of /sys are of different moments.
+/// What the group may still take: what the kernel keeps of files, of those in use ("active") too,
+/// and in its own tables gives way. At most the limit, also where the files of /sys are of
+/// different moments.
 std::optional<double> memory_left_in(const std::filesystem::path& group) {
-  const auto left = [&](const char* limit_file, const char* used_file, const char* files_key) {
-    const auto most = number_of(group / limit_file);
-    const auto now = number_of(group / used_file);
-    if (!most || !now) return std::optional<double>();
-    const auto files = number_behind(file_text(group / "memory.stat"), files_key);
-    return std::optional(*most - std::max(0.0, *now - static_cast<double>(files.value_or(0))));
+  const auto most = memory_limit_in(group);
+  const auto unified = number_of(group / "memory.current");
+  const auto now = unified ? unified : number_of(group / "memory.usage_in_bytes");
+  if (!most || !now) return std::nullopt;
+  const std::string stat = file_text(group / "memory.stat");
+  const auto kept = [&](std::string_view key) {
+    return static_cast<double>(number_behind(stat, key).value_or(0));
   };
-  const auto unified = left("memory.max", "memory.current", "inactive_file ");
-  return unified ? unified
-                 : left("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ");
+  const double gives_way =
+      unified ? kept("inactive_file ") + kept("active_file ") + kept("slab_reclaimable ")
+              : kept("total_inactive_file ") + kept("total_active_file ");
+  return *most - std::max(0.0, *now - gives_way);
 }
 
 /// The smallest limit from `mount`/`path` up to `mount`. Levels of a path from another namespace do
@@ -87,9 +96,7 @@ std::optional<double> smallest(LimitIn limit_in, const std::filesystem::path& mo
   std::optional<double> least;
   std::filesystem::path inside = std::filesystem::path(path).relative_path();
   while (true) {
-    if (const auto limit = limit_in(mount / inside); limit && (!least || *limit < *least)) {
-      least = limit;
-    }
+    least = smaller(least, limit_in(mount / inside));
     if (inside.empty()) return least;
     inside = inside.parent_path();
   }
@@ -110,9 +117,7 @@ std::optional<double> smallest_of_process(LimitIn limit_in, const std::string& c
     found.push_back(smallest(limit_in, mounts / controller, place->path));
   }
   std::optional<double> least;
-  for (const auto& limit : found) {
-    if (limit && (!least || *limit < *least)) least = limit;
-  }
+  for (const auto& limit : found) least = smaller(least, limit);
   return least;
 }
 

@@ -66,6 +66,10 @@ std::string decimal_bytes(std::int64_t bytes) {
                      : fmt::format("{:.1f} GB", value / 1e9);
 }
 
+std::string counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string shape_text(std::span<const std::int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

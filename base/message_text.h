@@ -13,6 +13,9 @@ namespace zero {
 /// A size of files in the units that disks are sold in: "0.5 kB", "1.5 MB", "12.3 GB".
 std::string decimal_bytes(std::int64_t bytes);
 
+/// "1 request", "8 requests": a count with its noun, whose plural ends with s.
+std::string counted(std::int64_t count, std::string_view noun);
+
 /// A tensor's shape in messages: "[2, 3]".
 std::string shape_text(std::span<const std::int64_t> shape);
 

@@ -188,6 +188,15 @@ std::unique_ptr<Device> open(const Options& options = {});
 /// The build may lack code for some (cuda::missing_code()).
 int visible_devices();
 
+/// Bytes of a GPU that plans leave to CUDA's context, its libraries, and kernels and graphs that
+/// are loaded while a run goes on: these take several hundred MiB, and fail or slow a run that has
+/// taken all.
+inline constexpr std::int64_t kLeftToLibraries = std::int64_t{1} << 30;
+
+/// Memory of GPU `index`, which becomes current on the calling thread; the build needs no code for
+/// it. Throws zero::Error if there is no such GPU.
+MemoryCapacity capacity_of(int index);
+
 }  // namespace cuda
 
 namespace planning {

@@ -89,14 +89,22 @@ void add_shared(CLI::App& app, Flags& flags) {
              "a published name (7b, llama-7b, llama-3.1-70b, gpt2-124m, ...), sizes "
              "(family=llama,layers=32,width=4096,...), or a Hugging Face config.json");
   shared.one("--gpus", flags.gpus, "GPUs of one host (8), or hosts x GPUs of a host (2x8)");
-  shared.one("--memory", flags.memory, "of one GPU, with its unit: 80GB (10^9) or 80GiB (2^30)");
-  shared.one("--reserve", flags.reserve,
-             "of that, kept free for what no plan knows: CUDA's context, its libraries, NCCL");
+  shared.one("--memory", flags.memory,
+             "of one GPU, with its unit: what zero_memory says is free while it is idle, as "
+             "79.1GiB; a card sold with 80 GB has neither 80 x 10^9 nor 80 x 2^30 bytes");
+  shared.one(
+      "--reserve", flags.reserve,
+      "of that, kept free for what no plan knows: CUDA's context, its libraries, kernels and "
+      "graphs, NCCL; 0B: nothing. Default: 1GiB of a GPU, 2GiB of several, for NCCL, "
+      "nothing of a CPU");
   shared.one("--cluster", flags.cluster,
              "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
              "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"compute\": \"400TFLOP/s\", "
              "\"links\": {\"within_host\": \"300GB/s\", \"between_hosts\": \"40GB/s\"}}");
-  shared.one("--machine", flags.machine, "this: the GPUs of this machine, or its CPU")
+  shared
+      .one("--machine", flags.machine,
+           "this: the GPUs of this machine, by the least that is free on any, or its CPU, by what "
+           "is available")
       ->check(CLI::IsMember({"this"}));
   shared.one("--ranks", flags.ranks, "with --machine this: that many ranks on the CPU")
       ->check(CLI::Range(1, 1024));
@@ -219,9 +227,10 @@ zero::Machine machine_of(const Flags& flags) {
   } else {
     zero::take_gpus(machine, flags.gpus, "--gpus");
     machine.memory = zero::bytes_with_unit(flags.memory, "--memory");
+    machine.reserve = zero::usual_reserve(machine);
   }
   if (!flags.reserve.empty()) {
-    machine.reserve = zero::bytes_with_unit(flags.reserve, "--reserve");
+    machine.reserve = zero::bytes_or_none(flags.reserve, "--reserve");
     machine.source = "--reserve";
   }
   if (!flags.compute.empty()) machine.compute = zero::compute_rate(flags.compute, "--compute");
@@ -252,7 +261,7 @@ zero::TrainingQuestion training_question(const Flags& flags) {
 
 zero::InferenceQuestion inference_question(const Flags& flags) {
   zero::InferenceQuestion question = flags.inference;
-  question.model = zero::model_of(flags.model);
+  question.model = zero::model_of(flags.model, zero::ModelCodes::read);
   question.model_text = flags.model;
   question.folder = zero::model_folder_of(flags.model);
   question.machine = machine_of(flags);

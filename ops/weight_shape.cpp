@@ -26,6 +26,15 @@ WeightFormat weight_format_from_name(std::string_view name) {
   fail("weights are \"{}\"; expected dtype, int8, nf4 or q4", name);
 }
 
+void check_format_on_gpu(WeightFormat format, std::string_view device) {
+  ZERO_CHECK(
+      format != WeightFormat::u4,
+      "weights on {}: found u4, codes of a GPTQ or AWQ folder, expected plain weights, "
+      "int8, nf4 or q4: codes with zero points are multiplied on CPUs; take --device cpu, or "
+      "the folder from which these were made and --weights q4 or nf4",
+      device);
+}
+
 std::string_view name_of(WeightFormat format) {
   return kNames.at(static_cast<std::size_t>(format)).second;
 }

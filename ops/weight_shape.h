@@ -33,6 +33,8 @@ constexpr std::int64_t scale_group(WeightFormat format) {
 /// "dtype": plain; "int8", "nf4", "q4". Throws zero::Error on any other name.
 WeightFormat weight_format_from_name(std::string_view name);
 std::string_view name_of(WeightFormat format);
+/// Throws zero::Error, with what to take, if GPUs do not multiply such weights; `device` is named.
+void check_format_on_gpu(WeightFormat format, std::string_view device);
 
 /// The weight of a linear layer, (in, out) or (out, in) in files. A column is what one output
 /// reads, and what an embedding gives a token.

@@ -8,6 +8,7 @@
 
 #include "device/cuda/architectures.h"
 #include "device/cuda/arena.h"
+#include "device/cuda/capacity.h"
 #include "device/cuda/check.h"
 #include "device/cuda/gpus.h"
 #include "device/cuda/kernels.h"
@@ -124,10 +125,7 @@ class CudaDevice final : public Device {
   PieceSizes piece_sizes() const override { return kGpuPieces; }
   MemoryCapacity capacity() const override {
     activate();
-    std::size_t free = 0;
-    std::size_t total = 0;
-    check(cudaMemGetInfo(&free, &total), "ask for the free memory");
-    return {.total = static_cast<std::int64_t>(total), .free = static_cast<std::int64_t>(free)};
+    return current_capacity();
   }
 
  protected:
@@ -199,6 +197,11 @@ int visible_devices() {
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   cudaGetLastError();  // clears it: open() reports the cause
   return 0;
+}
+
+MemoryCapacity capacity_of(int index) {
+  check(cudaSetDevice(find_device({.index = index})), "choose the device");
+  return current_capacity();
 }
 
 int index_of_rank(int local_rank) {

@@ -17,6 +17,8 @@ std::unique_ptr<Device> open(const Options& /*options*/) { fail("{}", kNone); }
 
 int visible_devices() { return 0; }
 
+MemoryCapacity capacity_of(int /*index*/) { fail("{}", kNone); }
+
 int index_of_rank(int local_rank) { return local_rank; }
 
 std::string uuid_of(int /*index*/) { fail("{}", kNone); }

@@ -173,7 +173,9 @@ std::vector<Option> recompute_options() {
              "run.profile times all work, repeated work too"),
       honour("run.memory_limit", bytes, "null",
              "bytes that a rank may use, of its GPU, or of the host on a CPU: a number, or a text "
-             "such as \"8GiB\"; a run whose plan is larger ends before step 1. null: no limit"),
+             "such as \"8GiB\"; a run whose plan is larger ends before step 1. Of a GPU leave out "
+             "1 GiB "
+             "for CUDA's context and libraries, and 1 GiB for NCCL. null: no limit"),
   };
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/message_text.h"
 #include "inference/model_folder.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
@@ -120,6 +121,7 @@ void AnswerPlanner::check_block(std::string_view model, const DecoderShape& deco
 void AnswerPlanner::check_codes(const std::string& folder, WeightFormat stored,
                                 MatrixRoles keep) const {
   if (stored == WeightFormat::plain) return;
+  if (needs_.device == DeviceKind::cuda) check_format_on_gpu(stored, "a GPU");
   check_stored_format(folder, flags_.weights == "auto" ? stored : weight_format(flags_, folder),
                       keep);
 }
@@ -271,9 +273,9 @@ InferenceOptions AnswerPlanner::options_of(const Candidate& candidate,
 std::int64_t AnswerPlanner::windows_of(const AnswerPlan& plan) const {
   const MeshShape& shape = plan.ranks.shape;
   ZERO_CHECK(flags_.windows == 0 || shape.shard > 1,
-             "--windows {}: windows hold blocks whose weights ranks share, and no two of {} ranks "
+             "--windows {}: windows hold blocks whose weights ranks share, and no two of {} "
              "share any (--replicate {}, --tensor {}); leave it out",
-             flags_.windows, needs_.world, shape.replicate, shape.tensor);
+             flags_.windows, counted(needs_.world, "rank"), shape.replicate, shape.tensor);
   if (flags_.windows > 0) return flags_.windows;
   constexpr double kMost = 64;
   const auto block = static_cast<double>(decoder_.block_matrices()) / shape.tensor;
@@ -336,9 +338,9 @@ void AnswerPlanner::tell_choice(const AnswerPlan& plan) const {
   if (flags_.tensor == GenerateFlags::kAutoTensor) {
     text += fmt::format("{}--tensor auto: {}", text.empty() ? "" : ", ", plan.ranks.shape.tensor);
   }
-  needs_.tell(plan.shortage.empty()
-                  ? fmt::format("{}, the first that fits {} of a rank", text, size_text(limit_))
-                  : text + ", the smallest; none fits");
+  needs_.tell(plan.shortage.empty() ? fmt::format("{}, the first that fits {} of a rank{}", text,
+                                                  size_text(limit_), left_of_gpu_text(plan, flags_))
+                                    : text + ", the smallest; none fits");
 }
 
 // Before anything is as large as config.json says. Of a plan without weights, that has to do.

@@ -63,6 +63,10 @@ AnswerPlan plan_answers(const AnswerNeeds& needs);
 /// what fits.
 std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags);
 
+/// " (free on the GPU; 1.00 GiB more are left to CUDA's libraries, kernels and graphs)" behind a
+/// limit that is what a GPU has free; else empty.
+std::string left_of_gpu_text(const AnswerPlan& plan, const GenerateFlags& flags);
+
 /// "bf16", or "nf4 beside bf16 (head in bf16)".
 std::string weights_text(const InferenceOptions& options);
 /// The columns of that table but the first: names, and the bytes of a rank.

@@ -35,8 +35,7 @@ std::optional<std::int64_t> AnswerSession::available_on(DeviceKind kind, int ran
   const bool chooses = flags_.weights == "auto" || flags_.tensor == GenerateFlags::kAutoTensor;
   if (flags_.memory_limit > 0 || !(chooses || flags_.plan)) return std::nullopt;
   try {
-    const std::int64_t free = open_device(kind, threads_)->capacity().free;
-    return free > 0 ? std::optional(free) : std::nullopt;
+    return free_for_plans_on_gpu();
   } catch (const Error& error) {
     if (!flags_.plan) throw;
     fail("{}; or give --memory-limit, such as 80GB, to plan for a GPU elsewhere", error.what());

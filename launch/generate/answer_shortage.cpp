@@ -119,10 +119,10 @@ std::string answer_shortage(const AnswerPlan& plan, const GenerateFlags& flags,
   if (!plan.draft_folder.empty() && counts(plan.draft.total(), missing)) {
     help.emplace_back("no --draft");
   }
-  return fmt::format("{} {}: a rank takes {} ({}): short by {}{}{}",
+  return fmt::format("{} {}{}: a rank takes {} ({}): short by {}{}{}",
                      flags.memory_limit > 0 ? "--memory-limit" : "free memory",
-                     size_text(plan.limit), size_text(plan.of_device()), parts_text(plan),
-                     size_text(missing),
+                     size_text(plan.limit), left_of_gpu_text(plan, flags),
+                     size_text(plan.of_device()), parts_text(plan), size_text(missing),
                      help.empty() ? "" : ". What would help: ", fmt::join(help, "; "));
 }
 

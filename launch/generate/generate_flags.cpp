@@ -138,6 +138,15 @@ std::string device_note(const GenerateFlags& flags, int ranks) {
       missing->why, missing->remedy);
 }
 
+std::int64_t free_for_plans_on_gpu() {
+  const std::int64_t free = open_device(DeviceKind::cuda, 1)->capacity().free;
+  ZERO_CHECK(free > cuda::kLeftToLibraries,
+             "{} of the GPU are free, expected more than the {} that CUDA's libraries, kernels and "
+             "graphs may take; end what else runs there",
+             size_text(free), size_text(cuda::kLeftToLibraries));
+  return free - cuda::kLeftToLibraries;
+}
+
 std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByClass& reserve) {
   if (kind == DeviceKind::cpu) return cpu::open({.threads = threads});
   return cuda::open({.index = 0, .reserve = reserve});

@@ -113,6 +113,10 @@ DeviceKind device_kind(const GenerateFlags& flags, int ranks = 1);
 /// otherwise.
 std::string device_note(const GenerateFlags& flags, int ranks = 1);
 
+/// Bytes of the first GPU that a plan may take: what is free, but cuda::kLeftToLibraries. Throws
+/// zero::Error if there is no GPU, or no more is free.
+std::int64_t free_for_plans_on_gpu();
+
 /// A device of a kind. `threads`: of a CPU; `reserve`: planned bytes of a GPU's buffers.
 std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByClass& reserve = {});
 }  // namespace zero

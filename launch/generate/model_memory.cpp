@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/message_text.h"
 #include "inference/model_folder.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/process/quantity.h"
@@ -45,15 +46,17 @@ PlannedModel planned_model(const DecoderShape& decoder, const InferenceMemory& m
   const std::int64_t host_blocks =
       memory.host_cache == 0 ? 0 : memory.host_cache / (memory.cache / memory.blocks);
   return {bytes, ranks.device == DeviceKind::cpu ? bytes : memory.host_cache, memory.device.arenas,
-          fmt::format("model of {} parameters{}: weights {}, cache {} ({} blocks of {} tokens: {} "
-                      "requests of {} tokens at once){}, activations {}\n",
+          fmt::format("model of {} parameters{}: weights {}, cache {} ({} of {} tokens: {} of {} "
+                      "tokens at once){}, activations {}\n",
                       count_text(static_cast<double>(decoder.parameter_count())),
                       ranks.shape.shard * ranks.shape.tensor > 1 ? ", each rank" : "",
                       size_text(memory.weights + memory.windows), size_text(memory.cache),
-                      memory.blocks, memory.block_tokens, memory.longest_at_once(), memory.longest,
-                      host_blocks == 0 ? std::string()
-                                       : fmt::format(", {} in host memory ({} blocks)",
-                                                     size_text(memory.host_cache), host_blocks),
+                      counted(memory.blocks, "block"), memory.block_tokens,
+                      counted(memory.longest_at_once(), "request"), memory.longest,
+                      host_blocks == 0
+                          ? std::string()
+                          : fmt::format(", {} in host memory ({})", size_text(memory.host_cache),
+                                        counted(host_blocks, "block")),
                       size_text(memory.activations))};
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/message_text.h"
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/process/quantity.h"
@@ -63,20 +64,27 @@ std::string room_text(const AnswerPlan& plan, const GenerateFlags& flags) {
       (memory.blocks + left / (memory.cache / memory.blocks)) * memory.block_tokens;
   const std::int64_t requests = requests_in(plan.options.dtype, plan);
   std::string text = fmt::format(
-      "fits {}{}, of which {} are left: a cache of {} tokens, or {} requests of {} tokens at once "
+      "fits {}{}, of which {} are left: a cache of {} tokens, or {} of {} tokens at once "
       "on a rank or its tensor group\n",
       size_text(plan.limit),
       flags.memory_limit > 0                  ? ""
-      : plan.ranks.device == DeviceKind::cuda ? " (free memory of the GPU)"
+      : plan.ranks.device == DeviceKind::cuda ? left_of_gpu_text(plan, flags)
                                               : " (free memory of this host for a rank)",
-      size_text(left), tokens, requests, memory.longest);
+      size_text(left), tokens, counted(requests, "request"), memory.longest);
   if (plan.options.dtype != DType::fp32 || flags.gave("--dtype")) return text;
   const std::int64_t more = requests_in(DType::bf16, plan);
-  if (more > requests) text += fmt::format("--dtype bf16 would hold {} requests\n", more);
+  if (more > requests)
+    text += fmt::format("--dtype bf16 would hold {}\n", counted(more, "request"));
   return text;
 }
 
 }  // namespace
+
+std::string left_of_gpu_text(const AnswerPlan& plan, const GenerateFlags& flags) {
+  if (flags.memory_limit > 0 || plan.ranks.device == DeviceKind::cpu) return "";
+  return fmt::format(" (free on the GPU; {} more are left to CUDA's libraries, kernels and graphs)",
+                     size_text(cuda::kLeftToLibraries));
+}
 
 std::string weights_text(const InferenceOptions& options) {
   if (options.weights == WeightFormat::plain) return std::string(name_of(options.dtype));
@@ -101,20 +109,24 @@ std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags) {
   const MeshShape& shape = plan.ranks.shape;
   const bool gpu = plan.ranks.device == DeviceKind::cuda;
   std::string text = fmt::format(
-      "model of {} parameters in {}; {} requests of at most {} tokens at once; ranks {} x {} x {} "
+      "model of {} parameters in {}; {} of at most {} tokens at once; ranks {} x {} x {} "
       "(replicate x shard x tensor), each of a {}\n{:<12} {}\n",
       count_text(static_cast<double>(plan.decoder.parameter_count())), weights_text(plan.options),
-      plan.options.requests, memory.longest, shape.replicate, shape.shard, shape.tensor,
-      gpu ? "GPU" : "CPU", "rank", memory_header());
+      counted(plan.options.requests, "request"), memory.longest, shape.replicate, shape.shard,
+      shape.tensor, gpu ? "GPU" : "CPU", "rank", memory_header());
   text += rank_rows(plan);
   if (!plan.draft_folder.empty()) text += memory_row("draft", plan.draft);
   text += fmt::format(
-      "cache: {} blocks of {} tokens, {:.0f} % of the {} that {} of the longest would reserve\n",
-      memory.blocks, memory.block_tokens,
+      "cache: {} of {} tokens, {:.0f} % of the {} that {} of the longest would reserve\n",
+      counted(memory.blocks, "block"), memory.block_tokens,
       100.0 * static_cast<double>(memory.blocks) / static_cast<double>(plan.demand.contiguous),
       plan.demand.contiguous, plan.options.requests);
-  if (gpu && flags.memory_limit > 0) {
-    text += "left out, as no GPU was asked: CUDA's context and libraries, some hundred MiB\n";
+  if (gpu) {
+    text += fmt::format(
+        "left out: what CUDA's context, its libraries, kernels and graphs take, {}; {}\n",
+        size_text(cuda::kLeftToLibraries),
+        flags.memory_limit > 0 ? "leave that much of the GPU out of --memory-limit"
+                               : "kept out of what is free");
     if (!has_gpu_ops()) text += "the scratch of operations is a CPU's: this build has no CUDA\n";
   }
   if (!plan.shortage.empty()) return text + "does not fit: " + plan.shortage + "\n";

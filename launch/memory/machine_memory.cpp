@@ -62,6 +62,10 @@ std::int64_t GpuMemory::bytes_of(int process) const {
   return found == processes.end() ? 0 : found->second;
 }
 
+std::string GpuMemory::label() const {
+  return part == kWhole ? fmt::format("GPU {}", index) : fmt::format("GPU {}.{}", index, part);
+}
+
 std::vector<ZeroProcess> zero_processes(const std::string& root) {
   std::vector<ZeroProcess> all;
   std::error_code error;
@@ -109,9 +113,11 @@ std::string machine_text(const MachineMemory& machine) {
       }),
       machine.host);
   for (const GpuMemory& gpu : machine.nvidia.gpus) {
-    row(fmt::format("GPU {}", gpu.index), sized(gpu.total), sized(gpu.free),
+    const bool told = gpu.problem.empty();
+    row(gpu.label(), told ? sized(gpu.total) : "-", told ? sized(gpu.free) : "-",
         own([&](const ZeroProcess& each) { return gpu.bytes_of(each.id); }),
-        fmt::format("{}, {}", gpu.name, gpu.uuid));
+        fmt::format("{}, {}{}", gpu.name, gpu.uuid,
+                    told ? "" : fmt::format("; not told: {}", gpu.problem)));
   }
   if (!machine.nvidia.problem.empty()) {
     text += fmt::format("GPUs: not known: {}\n", machine.nvidia.problem);

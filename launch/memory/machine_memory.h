@@ -13,14 +13,19 @@ namespace zero {
 
 /// A GPU's memory, as its driver tells anyone: no process needs a context on it.
 struct GpuMemory {
-  int index = 0;  ///< the driver's number, as in nvidia-smi
+  static constexpr int kWhole = -1;
+  int index = 0;      ///< the driver's number, as in nvidia-smi
+  int part = kWhole;  ///< of a GPU that is cut (MIG), the part's number
   std::string name{};
   std::string uuid{};
   std::int64_t total = 0;
   std::int64_t free = 0;
   /// Bytes by process; of some only that they are there (0), as in containers.
   std::map<int, std::int64_t> processes{};
+  std::string problem{};  ///< why the driver does not tell total and free; empty: it does
 
+  /// "GPU 0", or of a part "GPU 0.2".
+  std::string label() const;
   std::int64_t bytes_of(int process) const;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/message_text.h"
 #include "launch/memory/memory_text.h"
 #include "launch/process/quantity.h"
 
@@ -125,9 +126,10 @@ Leaks leaks(const MemorySeries& series, std::int64_t threshold) {
   const std::vector<MemoryMoment> moments = moments_of(series);
   std::string text = title(series) + "\n";
   if (moments.size() < MemoryMonitor::kLeastMoments) {
-    return {false, text + fmt::format("{} step(s) are too few to tell growth from a warm-up; "
-                                      "expected at least {}\n",
-                                      moments.size(), MemoryMonitor::kLeastMoments)};
+    return {false,
+            text + fmt::format("{}: too few to tell growth from a warm-up; "
+                               "expected at least {}\n",
+                               counted(std::ssize(moments), "step"), MemoryMonitor::kLeastMoments)};
   }
   const std::vector<MemoryGrowth> grown = MemoryMonitor::leaks_of(moments, threshold);
   if (grown.empty()) {

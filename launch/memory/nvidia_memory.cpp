@@ -19,6 +19,7 @@ namespace {
 // The part of NVML's binary interface that is used here, which every driver since 2021 has.
 using NvmlDevice = void*;
 constexpr int kNvmlSuccess = 0;
+constexpr int kNvmlNoPermission = 4;
 constexpr int kNvmlInsufficientSize = 7;
 struct NvmlMemory {
   unsigned long long total, free, used;
@@ -40,9 +41,8 @@ class Nvml {
   /// Throws zero::Error if the library lacks a function, or finds no driver.
   explicit Nvml(Library library) : library_(std::move(library)) {
     int (*init)() = nullptr;
-    const char* (*error)(int) = nullptr;
     find(init, "nvmlInit_v2");
-    find(error, "nvmlErrorString");
+    find(error_, "nvmlErrorString");
     find(shutdown_, "nvmlShutdown");
     find(count_, "nvmlDeviceGetCount_v2");
     find(device_, "nvmlDeviceGetHandleByIndex_v2");
@@ -50,8 +50,10 @@ class Nvml {
     find(uuid_, "nvmlDeviceGetUUID");
     find(memory_, "nvmlDeviceGetMemoryInfo");
     find(processes_, "nvmlDeviceGetComputeRunningProcesses_v3");
+    find(most_parts_, "nvmlDeviceGetMaxMigDeviceCount");
+    find(part_, "nvmlDeviceGetMigDeviceHandleByIndex");
     const int result = init();
-    ZERO_CHECK(result == kNvmlSuccess, "{}", error(result));
+    ZERO_CHECK(result == kNvmlSuccess, "{}", error_(result));
   }
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
@@ -59,25 +61,49 @@ class Nvml {
 
   std::vector<GpuMemory> gpus() const {
     unsigned int count = 0;
-    if (count_(&count) != kNvmlSuccess) return {};
+    const int counted = count_(&count);
+    ZERO_CHECK(counted == kNvmlSuccess, "the driver does not count them: {}", error_(counted));
     std::vector<GpuMemory> all;
     for (unsigned int i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
-      NvmlMemory memory{};
-      // Of a GPU that is not this process's to see, nothing is told.
-      if (device_(i, &device) != kNvmlSuccess) continue;
-      if (memory_(device, &memory) != kNvmlSuccess) continue;
-      all.push_back({.index = static_cast<int>(i),
-                     .name = text(name_, device),
-                     .uuid = text(uuid_, device),
-                     .total = static_cast<std::int64_t>(memory.total),
-                     .free = static_cast<std::int64_t>(memory.free),
-                     .processes = processes(device)});
+      const int seen = device_(i, &device);
+      if (seen == kNvmlNoPermission) continue;  // it is not this process's to see
+      if (seen != kNvmlSuccess) {
+        all.push_back(
+            {.index = static_cast<int>(i), .name = "?", .uuid = "?", .problem = error_(seen)});
+        continue;
+      }
+      const std::size_t before = all.size();
+      unsigned int most = 0;
+      if (most_parts_(device, &most) != kNvmlSuccess) most = 0;
+      for (unsigned int j = 0; j < most; ++j) {
+        NvmlDevice part = nullptr;
+        if (part_(device, j, &part) != kNvmlSuccess) continue;
+        all.push_back(memory_of(part, i, static_cast<int>(j)));
+      }
+      if (all.size() == before) all.push_back(memory_of(device, i, GpuMemory::kWhole));
     }
     return all;
   }
 
  private:
+  GpuMemory memory_of(NvmlDevice device, unsigned int index, int part) const {
+    GpuMemory gpu{.index = static_cast<int>(index),
+                  .part = part,
+                  .name = text(name_, device),
+                  .uuid = text(uuid_, device),
+                  .processes = processes(device)};
+    NvmlMemory memory{};
+    const int result = memory_(device, &memory);
+    if (result != kNvmlSuccess) {
+      gpu.problem = error_(result);
+      return gpu;
+    }
+    gpu.total = static_cast<std::int64_t>(memory.total);
+    gpu.free = static_cast<std::int64_t>(memory.free);
+    return gpu;
+  }
+
   using Text = int (*)(NvmlDevice, char*, unsigned int);
 
   template <typename Function>
@@ -115,8 +141,11 @@ class Nvml {
 
   Library library_;
   int (*shutdown_)() = nullptr;
+  const char* (*error_)(int) = nullptr;
   int (*count_)(unsigned int*) = nullptr;
   int (*device_)(unsigned int, NvmlDevice*) = nullptr;
+  int (*most_parts_)(NvmlDevice, unsigned int*) = nullptr;
+  int (*part_)(NvmlDevice, unsigned int, NvmlDevice*) = nullptr;
   Text name_ = nullptr;
   Text uuid_ = nullptr;
   int (*memory_)(NvmlDevice, NvmlMemory*) = nullptr;

@@ -9,6 +9,7 @@
 
 #include "architecture/family.h"
 #include "base/checked_math.h"
+#include "base/message_text.h"
 #include "launch/plan/model_states.h"
 #include "launch/process/quantity.h"
 #include "launch/train/memory_fit.h"
@@ -77,8 +78,8 @@ Estimate small_estimate() {
 
 Estimate stages_estimate(const ExplainQuestion& question) {
   Estimate estimate{
-      fmt::format("{} parameters over {} ranks, bf16 with fp32 masters and Adam, a rank",
-                  question.parameters, question.ranks),
+      fmt::format("{} parameters over {}, bf16 with fp32 masters and Adam, a rank",
+                  question.parameters, counted(question.ranks, "rank")),
       {"stage    parameters     gradients     optimizer           all   elements of P, G, O"},
       "padding (at most 64 elements a parameter and rank), windows of stage 3, partial sums of "
       "accumulation, activations, buffers"};

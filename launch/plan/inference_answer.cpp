@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/message_text.h"
 #include "inference/model_folder.h"
 #include "launch/process/quantity.h"
 
@@ -61,9 +62,9 @@ std::vector<MeshShape> shapes_of(const InferenceQuestion& question) {
     if (groups > 1) all.push_back({.replicate = 1, .shard = groups, .tensor = tensor});
   }
   ZERO_CHECK(!all.empty(),
-             "--tensor {}: expected divisors of {} rank{} that leave each of the model's {} heads "
+             "--tensor {}: expected divisors of {} that leave each of the model's {} heads "
              "and {} intermediate columns a share{}",
-             fmt::join(question.tensors, ","), world, world == 1 ? "" : "s", question.model.heads,
+             fmt::join(question.tensors, ","), counted(world, "rank"), question.model.heads,
              question.model.intermediate,
              question.machine.kind == DeviceKind::cuda ? "; a GPU answers alone" : "");
   return all;
@@ -126,10 +127,9 @@ std::string shortfall_line(const InferenceAnswer& answer) {
     return "no row fits, nor one request in any; shorter --tokens or more memory help, on CPUs "
            "also more ranks, which share weights\n";
   }
-  return fmt::format(
-      "no row fits; {} holds {} requests: fewer --requests, shorter --tokens{} help\n",
-      weights_text(most->plan.options), most->most_requests,
-      answer.question.flags.cache_dtype == "int8" ? "" : " or --cache-dtype int8");
+  return fmt::format("no row fits; {} holds {}: fewer --requests, shorter --tokens{} help\n",
+                     weights_text(most->plan.options), counted(most->most_requests, "request"),
+                     answer.question.flags.cache_dtype == "int8" ? "" : " or --cache-dtype int8");
 }
 
 nlohmann::ordered_json row_json(const InferenceRow& row) {
@@ -191,10 +191,11 @@ std::string text_of(const InferenceAnswer& answer) {
   const Machine& machine = question.machine;
   const bool gpu = machine.kind == DeviceKind::cuda;
   std::string text = fmt::format(
-      "{}: {} parameters; {} requests of {} tokens at once{}; cache of {} in blocks of {} tokens; "
+      "{}: {} parameters; {} of {} tokens at once{}; cache of {} in blocks of {} tokens; "
       "{}\n\n",
-      question.model_text, question.model.parameter_count(), question.flags.requests,
-      fmt::join(question.tokens, ", "), gpu ? "" : ", of each tensor group",
+      question.model_text, question.model.parameter_count(),
+      counted(question.flags.requests, "request"), fmt::join(question.tokens, ", "),
+      gpu ? "" : ", of each tensor group",
       question.flags.cache_dtype == "int8" ? "int8" : "the activations' dtype",
       question.flags.block_tokens, machine.text());
   text += fmt::format(kRow, "", "ranks r x s x t", memory_header(), "memory", "", "at most");
@@ -214,9 +215,14 @@ nlohmann::ordered_json json_of(const InferenceAnswer& answer) {
   const InferenceQuestion& question = answer.question;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const InferenceRow& row : answer.rows) rows.push_back(row_json(row));
-  return {{"model", question.model_text},         {"parameters", question.model.parameter_count()},
-          {"requests", question.flags.requests},  {"tokens", question.tokens},
-          {"machine", json_of(question.machine)}, {"rows", rows}};
+  return {{"model", question.model_text},
+          {"parameters", question.model.parameter_count()},
+          {"requests", question.flags.requests},
+          {"tokens", question.tokens},
+          {"machine", json_of(question.machine)},
+          {"planned_with", planned_with_text(question.machine)},
+          {"not_counted", nlohmann::ordered_json::array({not_counted_text(question.machine)})},
+          {"rows", rows}};
 }
 
 }  // namespace zero

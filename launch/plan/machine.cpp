@@ -8,6 +8,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "base/message_text.h"
 #include "launch/config/configuration.h"
@@ -123,11 +124,17 @@ double Machine::peak(DType dtype) const {
 
 std::string Machine::text() const {
   return fmt::format(
-      "{} host{} x {} {}{} of {}{}", hosts, hosts == 1 ? "" : "s", devices,
-      kind == DeviceKind::cuda ? "GPU" : "rank", devices == 1 ? "" : "s",
-      both_units(static_cast<double>(memory)),
+      "{} x {} of {}{}{}{}", counted(hosts, "host"),
+      counted(devices, kind == DeviceKind::cuda ? "GPU" : "rank"),
+      both_units(static_cast<double>(memory)), memory_source.empty() ? "" : ", ", memory_source,
       reserve == 0 ? ""
                    : fmt::format(", {} of it kept free", both_units(static_cast<double>(reserve))));
+}
+
+std::int64_t usual_reserve(const Machine& machine) {
+  constexpr std::int64_t kLeftToNccl = std::int64_t{1} << 30;
+  if (machine.kind == DeviceKind::cpu) return 0;
+  return cuda::kLeftToLibraries + (machine.world() > 1 ? kLeftToNccl : 0);
 }
 
 void take_gpus(Machine& machine, std::string_view text, std::string_view flag) {
@@ -161,12 +168,10 @@ Machine machine_of(const json& cluster, const std::string& source) {
                fields.place("kind"), printable_line(kind));
     machine.kind = kind == "gpu" ? DeviceKind::cuda : DeviceKind::cpu;
   }
-  for (const auto& [key, bytes] :
-       {std::pair{"memory", &machine.memory}, {"reserve", &machine.reserve}}) {
-    if (fields.has(key)) {
-      *bytes = bytes_with_unit(fields.text(key, kBytesExample), fields.place(key));
-    }
-  }
+  machine.memory = bytes_with_unit(fields.text("memory", kBytesExample), fields.place("memory"));
+  machine.reserve = fields.has("reserve") ? bytes_or_none(fields.text("reserve", kBytesExample),
+                                                          fields.place("reserve"))
+                                          : usual_reserve(machine);
   for (const auto& [key, rate] :
        {std::pair{"compute", &machine.compute}, {"compute_fp32", &machine.compute_fp32}}) {
     if (fields.has(key)) *rate = compute_rate(fields.text(key, kRateExample), fields.place(key));
@@ -186,12 +191,21 @@ Machine this_machine(int ranks) {
   Machine machine{.source = "--machine this"};
   if (const int gpus = cuda::visible_devices(); gpus > 0 && ranks == 0) {
     machine.devices = gpus;
-    machine.memory = cuda::open()->capacity().total;
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+      const std::int64_t free = cuda::capacity_of(gpu).free;
+      if (gpu > 0 && free >= machine.memory) continue;
+      machine.memory = free;
+      machine.memory_source =
+          fmt::format("free on GPU {}{}", gpu, gpus == 1 ? "" : ", the least of all");
+    }
+    machine.reserve = usual_reserve(machine);
     return machine;
   }
   machine.kind = DeviceKind::cpu;
   machine.devices = std::max(1, ranks);
-  machine.memory = cpu::open()->capacity().total / machine.devices;
+  machine.memory = available_memory().value_or(0) / machine.devices;
+  machine.memory_source = machine.devices == 1 ? "available on this host"
+                                               : "a rank's part of what is available on this host";
   ZERO_CHECK(machine.memory > 0,
              "--machine this: the system does not say how much memory there is; give a cluster "
              "file with kind \"cpu\" and its memory instead (--cluster FILE)");
@@ -200,19 +214,35 @@ Machine this_machine(int ranks) {
 
 void check(const Machine& machine) {
   ZERO_CHECK(machine.budget() > 0,
-             "{}: all of {} is kept free ({}): nothing is left to plan; keep less free",
+             "{}: all of {} is kept free ({}): nothing is left to plan; keep less free, such as "
+             "--reserve 0B",
              machine.source, both_units(static_cast<double>(machine.memory)),
              both_units(static_cast<double>(machine.reserve)));
 }
 
+std::string not_counted_text(const Machine& machine) {
+  const std::string kept =
+      machine.reserve > 0
+          ? fmt::format("{} kept free for that", both_units(static_cast<double>(machine.reserve)))
+          : "nothing is kept free for that (--reserve)";
+  return fmt::format("what {} for themselves; {}",
+                     machine.kind == DeviceKind::cuda
+                         ? "CUDA's context, its libraries, kernels and graphs, and NCCL take"
+                         : "the program, its libraries and MPI take",
+                     kept);
+}
+
+std::string planned_with_text(const Machine& machine) {
+  return machine.kind == DeviceKind::cpu || has_gpu_ops() ? "the device's operations"
+                                                          : "a CPU's operations";
+}
+
 std::string left_out_text(const Machine& machine) {
-  if (machine.kind == DeviceKind::cpu) return "";
+  const bool gpu = machine.kind == DeviceKind::cuda;
   return fmt::format(
-      ", in the driver's pages of 2 MiB{}{}",
-      has_gpu_ops() ? "" : "; this build has no CUDA: the scratch of operations is a CPU's",
-      machine.reserve > 0 ? ""
-                          : ". Not in it: what CUDA's context, its libraries and NCCL take for "
-                            "themselves; --reserve keeps that free");
+      "{}{}. Not in it: {}", gpu ? ", in the driver's pages of 2 MiB" : "",
+      !gpu || has_gpu_ops() ? "" : "; this build has no CUDA: the scratch of operations is a CPU's",
+      not_counted_text(machine));
 }
 
 nlohmann::ordered_json json_of(const Machine& machine) {
@@ -220,6 +250,7 @@ nlohmann::ordered_json json_of(const Machine& machine) {
           {"devices", machine.devices},
           {"kind", machine.kind == DeviceKind::cuda ? "gpu" : "cpu"},
           {"memory", machine.memory},
+          {"memory_source", machine.memory_source.empty() ? "given" : machine.memory_source},
           {"reserve", machine.reserve}};
 }
 

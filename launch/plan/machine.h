@@ -19,9 +19,10 @@ struct Machine {
   int hosts = 1;
   int devices = 1;  ///< of a host
   DeviceKind kind = DeviceKind::cuda;
-  std::int64_t memory = 0;   ///< bytes of a device
-  std::int64_t reserve = 0;  ///< of them, kept free for what no plan knows
-  std::string source{};      ///< for messages: "--gpus", a file
+  std::int64_t memory = 0;      ///< bytes of a device
+  std::int64_t reserve = 0;     ///< of them, kept free for what no plan knows
+  std::string source{};         ///< for messages: "--gpus", a file
+  std::string memory_source{};  ///< what `memory` is, if it was asked: "free on GPU 1, the least"
 
   /// Rates, as given; 0: unknown, and no time is estimated.
   double compute = 0;        ///< FLOP/s of a device in half precision
@@ -52,6 +53,10 @@ struct Machine {
   std::string text() const;
 };
 
+/// What is kept free unless it is said how much: of a GPU 1 GiB for CUDA's context, its libraries,
+/// kernels and graphs, and 1 GiB for NCCL if there are others; nothing of a CPU.
+std::int64_t usual_reserve(const Machine& machine);
+
 /// "8" or "8x8" (hosts x devices). Throws zero::Error with `flag`, found and expected.
 void take_gpus(Machine& machine, std::string_view text, std::string_view flag);
 
@@ -61,20 +66,26 @@ void take_gpus(Machine& machine, std::string_view text, std::string_view flag);
 ///      "compute": "400TFLOP/s", "compute_fp32": "50TFLOP/s",
 ///      "links": {"within_host": "300GB/s", "between_hosts": "40GB/s"}}
 ///
-/// and, for simulations, the keys of MachineTimes. A link may be an object {"bandwidth": ...,
-/// "latency": "5us"}. `devices` and `memory` are required. Throws zero::Error naming file, key,
-/// found and expected; with the nearest known key for one that is unknown.
+/// and, for simulations, the keys of MachineTimes. Without `reserve`: usual_reserve(). A link may
+/// be an object {"bandwidth": ..., "latency": "5us"}. `devices` and `memory` are required. Throws
+/// zero::Error naming file, key, found and expected; with the nearest known key for one that is
+/// unknown.
 Machine machine_of(const nlohmann::json& cluster, const std::string& source);
 /// That of the file `path`, which `flag` names in messages.
 Machine read_cluster(const std::string& path, std::string_view flag);
 
-/// This machine: its GPUs, or `ranks` ranks on its CPU, which share its memory evenly.
+/// This machine: its GPUs, each with the least that is free on any, less usual_reserve(); or
+/// `ranks` ranks on its CPU, which share evenly what is available.
 Machine this_machine(int ranks);
 
 /// Throws zero::Error if nothing of the memory is left to plan.
 void check(const Machine& machine);
 
-/// What plans of the machine's memory leave out, to go on with in a sentence.
+/// What plans of the machine's memory do not count, and what is kept free for that.
+std::string not_counted_text(const Machine& machine);
+/// Whose operations plan the scratch: a build without CUDA has none of a GPU.
+std::string planned_with_text(const Machine& machine);
+/// Both, to go on with in a sentence.
 std::string left_out_text(const Machine& machine);
 nlohmann::ordered_json json_of(const Machine& machine);
 

@@ -6,9 +6,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 #include "architecture/family.h"
 #include "base/error.h"
@@ -17,6 +19,7 @@
 #include "launch/config/configuration.h"
 #include "launch/config/option.h"
 #include "launch/config/similar_names.h"
+#include "weights/hf/advice.h"
 #include "weights/hf/config.h"
 
 namespace zero {
@@ -48,6 +51,35 @@ std::string published_name(const std::string& text) {
     found = name;
   }
   return found;
+}
+
+/// The published name that another spelling may mean: the hub's, or one that begins alike and has
+/// the size ("llama3-8b"), or the nearest; empty: none is near.
+std::string near_published_name(const std::string& text) {
+  constexpr std::array<std::pair<std::string_view, const char*>, 4> kOfHub{
+      {{"gpt2", "gpt2-124m"},
+       {"gpt2-medium", "gpt2-350m"},
+       {"gpt2-large", "gpt2-774m"},
+       {"gpt2-xl", "gpt2-1558m"}}};
+  const std::string name = lower_case(text.substr(text.rfind('/') + 1));
+  const auto of_hub = std::ranges::find(kOfHub, name, [](const auto& each) { return each.first; });
+  if (of_hub != kOfHub.end()) return of_hub->second;
+  constexpr std::size_t kAlike = 3;
+  std::istringstream words(name);
+  for (std::string word; std::getline(words, word, '-');) {
+    std::string found = published_name(word);
+    if (found.substr(0, kAlike) == name.substr(0, kAlike)) return found;
+  }
+  return nearest_name(name, published_names());
+}
+
+/// How the shape of a model of Hugging Face's hub is had, if `text` may name one.
+std::string hub_advice(const std::string& text) {
+  if (!is_hub_name(text)) return "";
+  return fmt::format(
+      "; if {0} is a name of Hugging Face's hub: nothing is downloaded here; run hf download {0} "
+      "config.json --local-dir FOLDER, and give FOLDER",
+      text);
 }
 
 /// "layers=32,width=4096" as a section: numbers, true and false as JSON has them, else texts.
@@ -88,7 +120,9 @@ DecoderShape shape_from_sizes(const std::string& text) {
   return decoder_shape(std::move(section));
 }
 
-DecoderShape shape_from_file(const std::filesystem::path& path) {
+DecoderShape shape_from_file(const std::filesystem::path& path, ModelCodes codes) {
+  const std::string folder = model_folder_of(path.string());
+  if (codes == ModelCodes::read && !folder.empty()) return read_hf_model(folder).shape;
   if (std::filesystem::is_directory(path)) return read_hf_config(path.string());
   return parse_hf_config(path.string(), read_json_text(path.string(), kModelFlag));
 }
@@ -114,18 +148,19 @@ DecoderShape within_limits(DecoderShape model) {
 
 }  // namespace
 
-DecoderShape model_of(const std::string& text) {
+DecoderShape model_of(const std::string& text, ModelCodes codes) {
   if (const std::string name = published_name(lower_case(text)); !name.empty()) {
     return decoder_shape({{"name", name}});
   }
   if (text.find('=') != std::string::npos) return within_limits(shape_from_sizes(text));
-  if (std::filesystem::exists(text)) return within_limits(shape_from_file(text));
+  if (std::filesystem::exists(text)) return within_limits(shape_from_file(text, codes));
+  const std::string near = near_published_name(text);
   fail(
       "{}: there is no model, folder or file \"{}\"{}; expected one of {}, sizes "
       "(family=llama,layers=32,width=4096,heads=32,intermediate=11008,vocabulary=32000,context="
-      "2048), or a Hugging Face config.json",
-      kModelFlag, printable_line(text), did_you_mean(text, published_names()),
-      fmt::join(published_names(), ", "));
+      "2048), or a Hugging Face config.json{}",
+      kModelFlag, printable_line(text), near.empty() ? "" : ": did you mean " + near + "?",
+      fmt::join(published_names(), ", "), hub_advice(text));
 }
 
 std::string model_folder_of(const std::string& text) {

@@ -51,6 +51,21 @@ std::optional<TrainingQuestion> first_that_fits(TrainingQuestion question, const
   return std::nullopt;
 }
 
+/// Of stages that --stage leaves out, the lowest above the asked ones that fits.
+std::string about_stages(const TrainingQuestion& question) {
+  if (question.axes.stages.empty() || question.machine.world() == 1) return "";
+  constexpr int kHighest = 3;
+  int tried = std::ranges::max(question.axes.stages);
+  if (tried == kHighest) return "";
+  const auto higher = first_that_fits(question, [&](TrainingQuestion& of) {
+    of.axes.stages = {++tried};
+    return tried <= kHighest;
+  });
+  return higher
+             ? fmt::format("a higher stage helps: --stage {} fits by the closed forms", tried)
+             : fmt::format("higher stages do not help: --stage {} does not fit either", kHighest);
+}
+
 /// Hosts are doubled; tensor degrees stay within a host, so every candidate stays.
 std::string about_hosts(const TrainingQuestion& question) {
   const int devices = question.machine.devices;
@@ -146,7 +161,8 @@ std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
       fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
                   size_text(least.bytes), size_text(budget), size_text(least.bytes - budget),
                   name_of(largest), size_text(class_of(least, largest)))};
-  for (const auto& about : {about_files, about_hosts, about_sequence, about_micro_batches}) {
+  for (const auto& about :
+       {about_files, about_stages, about_hosts, about_sequence, about_micro_batches}) {
     if (std::string line = about(question); !line.empty()) lines.push_back(std::move(line));
   }
   add_roadmap(least, question.machine, lines);

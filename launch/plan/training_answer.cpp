@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/message_text.h"
 #include "files/file_system.h"
 #include "launch/memory/memory_text.h"
 #include "launch/plan/written_config.h"
@@ -44,9 +45,9 @@ PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, Clos
   }
   if (const int sums = c.partial_sums(); sums > 0) {
     planned.notes.push_back(
-        fmt::format("accumulation of {} keeps {} partial sums of each gradient, {} B a parameter "
+        fmt::format("accumulation of {} keeps {} of each gradient, {} B a parameter "
                     "over a shard axis of {}",
-                    c.accumulation, sums, 4 * sums, c.mesh.shard));
+                    c.accumulation, counted(sums, "partial sum"), 4 * sums, c.mesh.shard));
   }
   return planned;
 }

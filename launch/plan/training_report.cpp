@@ -7,10 +7,10 @@
 #include <cmath>
 #include <string>
 
+#include "base/message_text.h"
 #include "launch/config/train_config.h"
 #include "launch/plan/training_answer.h"
 #include "launch/process/quantity.h"
-#include "ops/ops.h"
 
 namespace zero {
 namespace {
@@ -20,6 +20,8 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr const char* kRowFormat =
     "{:>3} {:>5} {:>5} x {:<5} {:<11} {:<13} {:<7} {:<5} {:>10}  {:<32} {:>17}  {:<34} {:>9} "
     "{:>8}\n";
+
+constexpr const char* kStagingNotCounted = "the staging of checkpoints (run.checkpoint)";
 
 std::string percent_text(double part) { return fmt::format("{:.1f} %", 100 * part); }
 
@@ -79,8 +81,8 @@ std::string legend(const Machine& machine) {
          ".\nsaved: beside stage 0 without recompute and with fp32 moments, by closed forms. sent: "
          "by the first rank, along the axes replicate, shard and tensor. FLOP: of a rank and step "
          "(P: 10^15, T: 10^12, G: 10^9, M: 10^6), with the share that recompute repeats. Several "
-         "tensor ranks also cut the residual stream (mesh.sequence_parallel). Not counted: the "
-         "staging of checkpoints (run.checkpoint).\n";
+         "tensor ranks also cut the residual stream (mesh.sequence_parallel). Not counted: " +
+         kStagingNotCounted + ".\n";
 }
 
 std::string closed_text(const std::vector<PlannedRow>& rows) {
@@ -135,10 +137,10 @@ std::string text_of(const TrainingAnswer& answer) {
   const TrainingQuestion& question = answer.question;
   const Machine& machine = question.machine;
   std::string text = fmt::format(
-      "{}: {} parameters; sequences of {} tokens; {}\n{} candidates, {} of them fit by closed "
+      "{}: {} parameters; sequences of {}; {}\n{}, {} of them fit by closed "
       "forms\n{}\n\n",
-      question.model_text, question.model.parameter_count(), question.sequence, machine.text(),
-      answer.candidates, answer.fitting, order_text(machine));
+      question.model_text, question.model.parameter_count(), counted(question.sequence, "token"),
+      machine.text(), counted(answer.candidates, "candidate"), answer.fitting, order_text(machine));
   if (!answer.rows.empty()) text += rows_text(answer.rows, machine.budget());
   if (!answer.too_large.empty()) {
     text +=
@@ -153,7 +155,6 @@ std::string text_of(const TrainingAnswer& answer) {
 OrderedJson json_of(const TrainingAnswer& answer) {
   const TrainingQuestion& question = answer.question;
   const Machine& machine = question.machine;
-  const bool own_operations = machine.kind == DeviceKind::cpu || has_gpu_ops();
   return {{"model", question.model_text},
           {"parameters", question.model.parameter_count()},
           {"sequence_length", question.sequence},
@@ -161,7 +162,8 @@ OrderedJson json_of(const TrainingAnswer& answer) {
           {"candidates", answer.candidates},
           {"fitting", answer.fitting},
           {"order", order_text(machine)},
-          {"planned_with", own_operations ? "the device's operations" : "a CPU's operations"},
+          {"planned_with", planned_with_text(machine)},
+          {"not_counted", OrderedJson::array({not_counted_text(machine), kStagingNotCounted})},
           {"rows", rows_json(answer.rows, machine.budget())},
           {"too_large", rows_json(answer.too_large, machine.budget())},
           {"shortfall", answer.shortfall}};

@@ -120,6 +120,13 @@ std::int64_t bytes_with_unit(std::string_view text, std::string_view place) {
   throw Error(fmt::format("{}: found \"{}\", expected 1 B to 2^60 B", place, printable_line(text)));
 }
 
+std::int64_t bytes_or_none(std::string_view text, std::string_view place) {
+  const auto [value, unit] = split_figure(text);
+  const bool zero = !value && text.starts_with('0');
+  if (zero && std::ranges::count(kByteUnits, unit, &NamedUnit::name) > 0) return 0;
+  return bytes_with_unit(text, place);
+}
+
 double link_rate(std::string_view text, std::string_view place) {
   return figure(text, place, {kLinkUnits, "450GB/s"});
 }

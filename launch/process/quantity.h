@@ -20,6 +20,8 @@ std::optional<std::int64_t> size_in_bytes(std::string_view text);
 /// size_in_bytes(), which must be some. Throws zero::Error with `place` ("--memory", "c.json:
 /// memory"), found and expected.
 std::int64_t bytes_with_unit(std::string_view text, std::string_view place);
+/// bytes_with_unit(), or 0 of any unit.
+std::int64_t bytes_or_none(std::string_view text, std::string_view place);
 /// "450GB/s", "25 GB/s", "200Gbit/s": bytes a second.
 double link_rate(std::string_view text, std::string_view place);
 /// "989TFLOP/s", "1.2 PFLOP/s": floating-point operations a second.

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <set>
 
+#include "base/message_text.h"
 #include "launch/telemetry/page.h"
 
 namespace zero {
@@ -81,10 +82,11 @@ std::string mark_of(const Frame& frame, const ChartLine& line, const ChartPoint&
         line.style, x, frame.y(point.high), frame.y(point.low), x - 4);
   }
   return svg + fmt::format(
-                   "<circle class=\"{}{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"><title>{}, {} "
-                   "rank(s): {}</title></circle>\n",
+                   "<circle class=\"{}{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"><title>{}, {}: "
+                   "{}</title></circle>\n",
                    line.hollow ? "hollow " : "", line.style, x, frame.y(point.value), kMarkRadius,
-                   html_text(line.name), point.world, html_text(text(point.value)));
+                   html_text(line.name), counted(point.world, "rank"),
+                   html_text(text(point.value)));
 }
 
 }  // namespace

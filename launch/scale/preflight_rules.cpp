@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "base/message_text.h"
 #include "launch/rendezvous/same_build.h"
 #include "launch/scale/rank_facts.h"
 
@@ -28,17 +29,18 @@ PreflightLine hosts_line(const Ranks& ranks, const PreflightQuestion& question) 
   const RanksOfHosts hosts = hosts_of(ranks);
   for (int host = 0; host < hosts.hosts(); ++host) {
     const std::size_t of_host = hosts.ranks_of(host).size();
-    texts.push_back(fmt::format("{} ({} ranks)", hosts.name(host), of_host));
+    texts.push_back(fmt::format("{} ({})", hosts.name(host),
+                                counted(std::ssize(hosts.ranks_of(host)), "rank")));
     sizes.insert(of_host);
   }
   PreflightLine line{.name = "hosts", .text = fmt::format("{}", fmt::join(texts, ", "))};
   if (question.hosts > 0 && hosts.hosts() != question.hosts) {
     line.ok = false;
     line.text += fmt::format(
-        "; expected {} hosts: hosts of one name count as one, and ranks of a launcher that stays "
+        "; expected {}: hosts of one name count as one, and ranks of a launcher that stays "
         "on "
         "its host never meet others",
-        question.hosts);
+        counted(question.hosts, "host"));
   } else if (sizes.size() > 1) {
     line.ok = false;
     line.text += "; expected as many ranks on each host";
@@ -99,8 +101,8 @@ PreflightLine gpus_line(const Ranks& ranks) {
                            fmt::format("rank {} on host {}: {}", rank, each.host, what)};
     };
     if (!each.gpu.starts_with("GPU-")) {
-      return wrong(fmt::format("sees {} GPUs: {}; expected one for each rank of its host",
-                               each.gpus, each.gpu));
+      return wrong(fmt::format("sees {}: {}; expected one for each rank of its host",
+                               counted(each.gpus, "GPU"), each.gpu));
     }
     const auto [owner, first] = owners.emplace(each.gpu, rank);
     if (!first) {
@@ -126,9 +128,10 @@ PreflightLine limits_line(const Ranks& ranks, bool of_gpus) {
     const std::int64_t shared = kSharedMemoryOfRank * std::ssize(of_host);
     if (of_gpus && first.shared_memory < shared) {
       return {false, "limits",
-              fmt::format("/dev/shm on host {} has {} MiB, expected {} for {} ranks: start the "
+              fmt::format("/dev/shm on host {} has {} MiB, expected {} for {}: start the "
                           "container with --shm-size=1g, or --ipc=host",
-                          host, first.shared_memory / kMiB, shared / kMiB, of_host.size())};
+                          host, first.shared_memory / kMiB, shared / kMiB,
+                          counted(std::ssize(of_host), "rank"))};
     }
     if (first.infiniband && first.locked_memory != RankFacts::kUnlimited &&
         first.locked_memory < kLockedMemory) {

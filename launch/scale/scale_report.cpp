@@ -150,7 +150,7 @@ std::vector<std::pair<std::string, std::string>> facts_of_machine(const Sweep& s
     facts.emplace_back("load", fmt::format("{:.1f} processes running in the minute before", load));
   }
   for (const GpuMemory& gpu : nvidia_memory().gpus) {
-    facts.emplace_back(fmt::format("GPU {}", gpu.index), gpu.name);
+    facts.emplace_back(gpu.label(), gpu.name);
   }
   std::string versions;
   for (const char c : libraries_text(sweep.device)) {
@@ -219,11 +219,12 @@ std::string ScaleReport::markdown() const {
   text += "---|\n";
   for (const auto& row : std::span(cells).subspan(1)) text += table_line(row);
   text += fmt::format(
-      "\nMedians of {} run(s) of {} steps behind a warm-up of {}, taken in turns. Spread: largest "
+      "\nMedians of {} of {} behind a warm-up of {}, taken in turns. Spread: largest "
       "less least run, of the median. Of ideal: tokens/s for each {} over those of one process, or "
       "of the smallest world measured. Hidden: of the first rank's communication, what compute did "
       "not wait for. Of peak: FLOP of the model over the product rate measured here.\n",
-      repeats, sweep.steps, sweep.warmup, sweep.device == DeviceKind::cuda ? "GPU" : "core in use");
+      counted(repeats, "run"), counted(sweep.steps, "step"), sweep.warmup,
+      sweep.device == DeviceKind::cuda ? "GPU" : "core in use");
   if (const std::string errors = errors_text(); !errors.empty()) text += "\n" + errors + "\n";
   for (const std::string& line : left_out) text += fmt::format("\n- {}", line);
   if (!left_out.empty()) text += "\n";
@@ -243,8 +244,8 @@ std::string ScaleReport::errors_text() const {
   }
   if (worst == nullptr) return "";
   return fmt::format(
-      "Predicted: {} point(s); the step is off by {:.1f} % on average, by {:+.1f} % at worst ({}).",
-      count, 100 * sum / count, 100 * *worst->error(), worst->point.text());
+      "Predicted: {}; the step is off by {:.1f} % on average, by {:+.1f} % at worst ({}).",
+      counted(count, "point"), 100 * sum / count, 100 * *worst->error(), worst->point.text());
 }
 
 void write_report(const ScaleReport& report, const std::string& folder) {

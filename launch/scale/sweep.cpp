@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/message_text.h"
 #include "launch/config/configuration.h"
 #include "launch/config/train_config.h"
 #include "launch/plan/written_config.h"
@@ -63,8 +64,8 @@ int axis_size(std::string_view text, std::string_view whole) {
 std::string misfit(const ScalePoint& point) {
   const std::int64_t inner = std::int64_t{point.mesh.replicate} * point.mesh.tensor;
   if (point.world % inner != 0) {
-    return fmt::format("{} is left out: {} does not divide {} ranks", point.text(),
-                       point.mesh.text(), point.world);
+    return fmt::format("{} is left out: {} does not divide {}", point.text(), point.mesh.text(),
+                       counted(point.world, "rank"));
   }
   return "";
 }
@@ -106,7 +107,8 @@ std::string ScalePoint::name() const {
 std::string ScalePoint::text() const {
   if (is_baseline()) return "one process";
   const std::string of_mesh = mesh == SweepMesh() ? "" : ", " + mesh.text();
-  return fmt::format("{}, stage {}{}, {} ranks", name_of(scaling), stage, of_mesh, world);
+  return fmt::format("{}, stage {}{}, {}", name_of(scaling), stage, of_mesh,
+                     counted(world, "rank"));
 }
 
 std::vector<ScalePoint> Sweep::points(std::vector<std::string>& left_out) const {

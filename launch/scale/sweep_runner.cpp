@@ -271,7 +271,7 @@ std::vector<ScaleRun> SweepRunner::run(
         runs.push_back(std::move(run));
         continue;
       }
-      if (there > 0) console_.line(fmt::format("{} run(s) are there, and are read", there));
+      if (there > 0) console_.line("read from the folder: " + counted(there, "run"));
       there = 0;
       if (!measure(wanted, run)) return runs;
       if (!run.failure.empty()) failed.insert(point.name());

@@ -200,12 +200,7 @@ void CudaInferenceOps::submit(std::string_view what, std::function<void(cudaStre
 
 std::int64_t CudaInferenceOps::weight_bytes(const WeightShape& shape) const {
   if (plain(shape)) return checked_mul(checked_mul(shape.in, shape.out), size_of(shape.dtype));
-  ZERO_CHECK(
-      shape.format != WeightFormat::u4,
-      "weights on {}: found u4, codes of a GPTQ or AWQ folder, expected plain weights, "
-      "int8, nf4 or q4: codes with zero points are multiplied on CPUs; take --device cpu, or "
-      "the folder from which these were made and --weights q4 or nf4",
-      device_.name());
+  check_format_on_gpu(shape.format, device_.name());
   return CodePlaces(shape.format, shape.in, shape.out).bytes();
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/cuda/capacity.h"
 #include "device/cuda/check.h"
 #include "device/cuda/handles.h"
 #include "ops/cuda/cublaslt.h"
@@ -270,7 +271,10 @@ class Plan {
                              result_.get(), preference.get(), most, found.data(), &count);
     const bool unknown = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                          (status == CUBLAS_STATUS_INVALID_VALUE && is_optional(shape_));
-    if (unknown || count == 0) return {};
+    if (unknown || count == 0) {
+      require_room_for_kernels(text_of(shape_));  // other operations have other bits
+      return {};
+    }
     check(status, text_of(shape_));
     std::vector<Kernel> all;
     for (int i = 0; i < count; ++i) all.push_back(found.at(static_cast<std::size_t>(i)).algo);

@@ -81,6 +81,26 @@ TEST_F(CgroupFiles, MemoryIsWhatTheMachineOrTheSmallestLimitLeaves) {
   EXPECT_EQ(memory(), 15000);
   write("sys/fs/cgroup/a/memory.current", "50000\n");
   EXPECT_EQ(memory(), 0);
+  write("sys/fs/cgroup/a/memory.stat",
+        "inactive_file 5000\nactive_file 9000\nslab_reclaimable 700\nslab_unreclaimable 300\n");
+  EXPECT_EQ(memory(), 4700) << "files in use give way too";
+}
+
+TEST_F(CgroupFiles, MemoryAboveWhichAGroupIsSlowedDownDoesNotCount) {
+  write("proc/meminfo", "MemTotal: 90 kB\nMemAvailable: 80 kB\n");
+  write("proc/self/cgroup", "0::/a\n");
+  write("sys/fs/cgroup/a/memory.current", "1000\n");
+  write("sys/fs/cgroup/a/memory.max", "40000\n");
+  write("sys/fs/cgroup/a/memory.high", "max\n");
+  EXPECT_EQ(memory(), 39000);
+  write("sys/fs/cgroup/a/memory.high", "30000\n");
+  EXPECT_EQ(memory(), 29000);
+  EXPECT_EQ(total(), 30000);
+  write("sys/fs/cgroup/a/memory.max", "max\n");
+  EXPECT_EQ(memory(), 29000);
+  write("sys/fs/cgroup/a/memory.max", "20000\n");
+  EXPECT_EQ(memory(), 19000);
+  EXPECT_EQ(total(), 20000);
 }
 
 TEST_F(CgroupFiles, MemoryOfVersionOneIsLimitedToo) {
@@ -88,8 +108,11 @@ TEST_F(CgroupFiles, MemoryOfVersionOneIsLimitedToo) {
   write("proc/self/cgroup", "7:memory:/job\n");
   write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9000\n");
   write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "8000\n");
-  write("sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 500\n");
+  write("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 90\ntotal_inactive_file 500\n");
   EXPECT_EQ(memory(), 1500);
+  write("sys/fs/cgroup/memory/job/memory.stat",
+        "total_inactive_file 500\ntotal_active_file 2000\n");
+  EXPECT_EQ(memory(), 3500);
 }
 
 TEST_F(CgroupFiles, AllMemoryIsTheMachinesOrTheSmallestLimitOfVersionTwo) {

@@ -16,6 +16,12 @@ TEST(DecimalBytes, HaveTheUnitThatSuitsThem) {
   EXPECT_EQ(decimal_bytes(12'345'678'901), "12.3 GB");
 }
 
+TEST(MessageText, CountsHaveTheirPlural) {
+  EXPECT_EQ(counted(0, "request"), "0 requests");
+  EXPECT_EQ(counted(1, "request"), "1 request");
+  EXPECT_EQ(counted(2, "GPU"), "2 GPUs");
+}
+
 TEST(Printable, TextHoldsNoCommands) {
   EXPECT_EQ(printable_text("a\n\tb\x1b[2J\x7f\r"), "a\n\tb?[2J??");
   EXPECT_EQ(printable_text("\xc3\xa9\xe2\x82\xac"), "\xc3\xa9\xe2\x82\xac");

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/cgroup.h"
+#include "device/cuda/capacity.h"
 #include "device/cuda/check.h"
 #include "device/cuda/gpus.h"
 #include "device/cuda/stream.h"
@@ -222,6 +225,40 @@ TEST_F(CudaDevice, KnowsTheGpusMemoryAndWhatItHasTakenOfIt) {
     EXPECT_GE(device->reserved_bytes(), device->ledger().snapshot().total);
   }
   EXPECT_EQ(block + page + of_host, device->reserved_bytes());
+}
+
+// As Jetson and GB10: their driver counts files that the kernel keeps in memory as taken.
+TEST_F(CudaDevice, ThatSharesTheHostsMemoryHasFreeWhatTheHostHas) {
+  constexpr std::int64_t kMore = std::int64_t{1} << 50;  // than any host has
+  restart({.memory = kMore, .memory_is = emulated::Settings::Memory::hosts});
+  EXPECT_EQ(device_->capacity().total, kMore);
+  EXPECT_GT(device_->capacity().free, 0);
+  EXPECT_LE(device_->capacity().free, total_memory().value());
+  restart({.memory = 24 << 20, .memory_is = emulated::Settings::Memory::hosts});
+  EXPECT_LE(device_->capacity().free, 24 << 20);
+  restart({.memory = kMore});
+  EXPECT_GT(device_->capacity().free, kMore / 2);
+}
+
+TEST_F(CudaDevice, WithoutRoomForKernelsDoesNotTakeAnotherWay) {
+  restart({.memory = 128 << 20});
+  EXPECT_NO_THROW(require_room_for_kernels("a product"));
+  const Buffer most = device_->allocate(100 << 20, DType::u8, MemoryClass::optimizer, "moments");
+  EXPECT_THAT(error_of([] { require_room_for_kernels("a product"); }),
+              AllOf(StartsWith("cuda: there is no kernel for a product while "),
+                    HasSubstr(fmt::format("{} of the GPU's 134217728 bytes are free",
+                                          device_->capacity().free)),
+                    HasSubstr("expected at least 67108864 bytes"), HasSubstr("run.memory_limit")));
+}
+
+TEST_F(CudaDevice, OfAnyNumberTellsItsMemoryWithoutBeingOpened) {
+  close();
+  emulated::reset({.devices = 2, .memory = 64 << 20, .last_capability = 80});
+  const auto first = open({.index = 0});
+  const Buffer taken = first->allocate(8 << 20, DType::u8, MemoryClass::optimizer, "moments");
+  EXPECT_EQ(capacity_of(0).free, first->capacity().free);
+  EXPECT_EQ(capacity_of(1).free, 64 << 20) << "the build has no code for it";
+  EXPECT_THAT(error_of([] { capacity_of(2); }), HasSubstr("device 2 was asked for"));
 }
 
 TEST_F(CudaDevice, PinnedMemoryIsTheHosts) {

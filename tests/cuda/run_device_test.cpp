@@ -14,6 +14,7 @@
 #include "collectives/backends.h"
 #include "inference/inference_memory.h"
 #include "launch/generate/generate_flags.h"
+#include "launch/plan/machine.h"
 #include "launch/process/device_choice.h"
 #include "tests/collectives/forwarding_backend.h"
 #include "tests/cuda/emulator/emulator.h"
@@ -276,6 +277,37 @@ TEST(GenerateDevice, IsTheCpuWithALineIfTheBuildHasNoCodeForTheGpu) {
   EXPECT_EQ(device_note(flags), "");
   EXPECT_THAT(error_of([&] { open_device(device_kind(flags), 1); }),
               HasSubstr("configure with -DZERO_CUDA_ARCHITECTURES=80-real"));
+  cuda::emulated::reset();
+}
+
+TEST(GenerateDevice, LeavesPartOfWhatIsFreeToLibraries) {
+  cuda::emulated::reset({.memory = std::size_t{3} << 30});
+  const std::int64_t free = open_device(DeviceKind::cuda, 1)->capacity().free;
+  EXPECT_EQ(free_for_plans_on_gpu(), free - (std::int64_t{1} << 30));
+  cuda::emulated::reset({.memory = std::size_t{1} << 30});
+  EXPECT_THAT(error_of([] { free_for_plans_on_gpu(); }),
+              AllOf(HasSubstr("of the GPU are free, expected more than the 1.00 GiB that CUDA's"),
+                    HasSubstr("end what else runs there")));
+  cuda::emulated::reset();
+}
+
+TEST(PlannedMachine, HasTheLeastThatIsFreeOnAnyGpu) {
+  cuda::emulated::reset({.devices = 3, .memory = std::size_t{4} << 30});
+  {
+    const auto second = cuda::open({.index = 1});
+    const Buffer taken =
+        second->allocate(256 << 20, DType::u8, MemoryClass::optimizer, "of another program");
+    const Machine machine = this_machine(0);
+    EXPECT_EQ(machine.devices, 3);
+    EXPECT_EQ(machine.memory, second->capacity().free);
+    EXPECT_EQ(machine.reserve, std::int64_t{2} << 30);
+    EXPECT_THAT(machine.text(), AllOf(HasSubstr(", free on GPU 1, the least of all, "),
+                                      HasSubstr("2.15 GB (2.00 GiB) of it kept free")));
+  }
+  cuda::emulated::reset({.memory = std::size_t{4} << 30});
+  const Machine one = this_machine(0);
+  EXPECT_EQ(one.budget(), std::int64_t{3} << 30);
+  EXPECT_EQ(one.memory_source, "free on GPU 0");
   cuda::emulated::reset();
 }
 

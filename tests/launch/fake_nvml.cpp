@@ -1,8 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A driver's library with two GPUs, of which the second is not this process's to see. The first has
-// 40 processes, more than a first question has room for; the last one's bytes are not known.
+// A driver's library with five GPUs. The first has 40 processes, more than a first question has
+// room for; the last one's bytes are not known. The second is not this process's to see, the third
+// has no memory of its own, the fourth is cut into parts, of which numbers 0 and 2 are there, and
+// the fifth is lost.
+#include <array>
 #include <cstring>
 
 extern "C" {
@@ -17,32 +20,54 @@ struct FakeProcess {
 };
 static_assert(sizeof(FakeProcess) == 24, "as the driver's");
 
+constexpr unsigned int kGpus = 5;
+constexpr unsigned int kParts = 3;
+static std::array<int, kGpus> gpus;
+static std::array<int, kParts> parts;
+static bool is_part(const void* device) {
+  return device == &parts[0] || device == &parts[1] || device == &parts[2];
+}
+
 int nvmlInit_v2() { return 0; }
 int nvmlShutdown() { return 0; }
-const char* nvmlErrorString(int /*result*/) { return "a fault"; }
+const char* nvmlErrorString(int result) { return result == 3 ? "Not Supported" : "GPU is lost"; }
 int nvmlDeviceGetCount_v2(unsigned int* count) {
-  *count = 2;
+  *count = kGpus;
   return 0;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** device) {
-  static int first = 0;
-  *device = &first;
-  return index == 0 ? 0 : 4;  // no permission
+  *device = &gpus.at(index);
+  if (index == 4) return 15;  // lost
+  return index == 1 ? 4 : 0;  // no permission
 }
-int nvmlDeviceGetName(void* /*device*/, char* text, unsigned int length) {
-  std::strncpy(text, "Fake GPU", length);
+int nvmlDeviceGetMaxMigDeviceCount(void* device, unsigned int* count) {
+  *count = device == &gpus[2] ? 0 : kParts;  // the first could be cut
   return 0;
 }
-int nvmlDeviceGetUUID(void* /*device*/, char* text, unsigned int length) {
-  std::strncpy(text, "GPU-fake", length);
+int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned int index, void** part) {
+  *part = &parts.at(index);
+  return device == &gpus[3] && index != 1 ? 0 : 6;  // not found
+}
+int nvmlDeviceGetName(void* device, char* text, unsigned int length) {
+  std::strncpy(text, is_part(device) ? "Fake GPU MIG 1g.5gb" : "Fake GPU", length);
   return 0;
 }
-int nvmlDeviceGetMemoryInfo(void* /*device*/, FakeMemory* memory) {
-  *memory = {.total = 1000, .free = 600, .used = 400};
+int nvmlDeviceGetUUID(void* device, char* text, unsigned int length) {
+  std::strncpy(text, is_part(device) ? "MIG-fake" : "GPU-fake", length);
   return 0;
 }
-int nvmlDeviceGetComputeRunningProcesses_v3(void* /*device*/, unsigned int* count,
+int nvmlDeviceGetMemoryInfo(void* device, FakeMemory* memory) {
+  if (device == &gpus[2]) return 3;  // not supported
+  *memory = is_part(device) ? FakeMemory{.total = 100, .free = 90, .used = 10}
+                            : FakeMemory{.total = 1000, .free = 600, .used = 400};
+  return 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned int* count,
                                             FakeProcess* processes) {
+  if (device != &gpus[0]) {
+    *count = 0;
+    return 0;
+  }
   constexpr unsigned int kProcesses = 40;
   const bool room = *count >= kProcesses;
   *count = kProcesses;

@@ -95,7 +95,7 @@ TEST_F(GenerateFlagsOf, APlanTellsWhatWouldBeTakenAndAnswersNothing) {
   EXPECT_EQ(larger.status, 1);
   EXPECT_THAT(larger.out, HasSubstr("does not fit: --memory-limit 102.40 KiB: a rank takes "));
   EXPECT_THAT(plan("--prompt-ids 84,104,101 --max-tokens 29").out,
-              HasSubstr("1 requests of at most 32"));
+              HasSubstr("1 request of at most 32"));
   EXPECT_THAT(refusal("--prompt The --memory-limit 0.1MiB"),
               HasSubstr("out of memory before the start: --memory-limit 102.40 KiB"));
   EXPECT_THAT(refusal("--prompt The --memory-limit 8"),
@@ -105,7 +105,7 @@ TEST_F(GenerateFlagsOf, APlanTellsWhatWouldBeTakenAndAnswersNothing) {
         refusal(std::string("--prompt The --block-tokens ") + bad),
         HasSubstr(std::string("--block-tokens: is ") + bad + "; expected a multiple of 16"));
   }
-  EXPECT_THAT(refusal("--prompt The --windows 2"), HasSubstr("no two of 1 ranks share any"));
+  EXPECT_THAT(refusal("--prompt The --windows 2"), HasSubstr("no two of 1 rank share any"));
   EXPECT_THAT(refusal("--prompt The --weights q4 --keep headd"), HasSubstr("did you mean head?"));
 }
 
@@ -138,7 +138,10 @@ TEST_F(GenerateFlagsOf, APlanNeedsNoGpu) {
   const Outcome plan = generate("--plan --device cuda --memory-limit 80GB");
   EXPECT_EQ(plan.status, 0) << plan.errors;
   EXPECT_THAT(plan.out, HasSubstr("(replicate x shard x tensor), each of a GPU\n"));
-  EXPECT_THAT(plan.out, HasSubstr("\nleft out, as no GPU was asked: CUDA's context and libraries"));
+  EXPECT_THAT(
+      plan.out,
+      HasSubstr("\nleft out: what CUDA's context, its libraries, kernels and graphs take, 1.00 "
+                "GiB; leave that much of the GPU out of --memory-limit\n"));
 }
 
 TEST_F(GenerateFlagsOf, ThoseThatWouldDoNothingAreRefusedOrTold) {

@@ -225,7 +225,7 @@ TEST_F(AnswerPlans, HaveAsManyWindowsAsAreAskedFor) {
   EXPECT_EQ(2 * plan({{5, 5}, {5, 5}}, 2).memory.windows, two);
   EXPECT_THAT(refusal(),
               HasSubstr("--windows 1: windows hold blocks whose weights ranks share, and "
-                        "no two of 1 ranks share any"));
+                        "no two of 1 rank share any"));
   flags_.windows = 0;
   // A block has 24 x (64 + 32 + 80 + 40) = 5,184 elements of matrices.
   flags_.sharded.prefetched = 0;

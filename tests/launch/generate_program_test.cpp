@@ -29,7 +29,7 @@ TEST_F(Generate, GoesOnWithATextByEitherCache) {
         outcome.errors,
         ContainsRegex(fmt::format(
             "^model of 3{0}k parameters: weights {0} KiB, cache {1} KiB \\(3 blocks of 16 tokens: "
-            "1 requests of 48 tokens at once\\), activations {0} [KM]iB\n40 tokens in {0} s "
+            "1 request of 48 tokens at once\\), activations {0} [KM]iB\n40 tokens in {0} s "
             "\\({0} tokens/s\\), first token after {0} s \\(8 tokens of the prompt: {0} "
             "tokens/s\\)\nmemory: [0-9.]+ [KM]iB of [0-9.]+ [KM]iB planned \\(100 %\\); cache: at "
             "most 3 of 3 blocks used, {1} KiB of {1} KiB \\(100 %\\), and these on average [0-9]+ "
@@ -211,9 +211,9 @@ TEST_F(Generate, AnswersEachLineThatSomebodyTypes) {
   EXPECT_EQ(plain.status, 0) << plain.errors;
   EXPECT_THAT(plain.out, ContainsRegex("^sat\n[^>]+\n$"));
   EXPECT_THAT(plain.errors,
-              ContainsRegex("1 requests of 96 tokens at once.*\n> > > > \n6 tokens in"));
+              ContainsRegex("1 request of 96 tokens at once.*\n> > > > \n6 tokens in"));
   const Outcome little = generate("--context 10", file("weights"), Typed(lines).path());
-  EXPECT_THAT(little.errors, HasSubstr("1 requests of 10 tokens at once"));
+  EXPECT_THAT(little.errors, HasSubstr("1 request of 10 tokens at once"));
   EXPECT_THAT(little.out, ContainsRegex("^sa\n..\n$"));
   const Outcome none =
       generate("--context 10 --max-tokens 3", file("weights"), Typed("The cat \n").path());

@@ -39,7 +39,7 @@ TEST_F(Generate, AnAnswerDoesNotDependOnHowItIsComputed) {
   EXPECT_THAT(errors_of(""),
               ContainsRegex("[1-9][0-9]+ tokens were found in the cache, 0 requests"));
   EXPECT_THAT(errors_of("--cache-tokens 112"),
-              ContainsRegex("cache 56.00 KiB .7 blocks of 16 tokens: 1 requests of 89 tokens"));
+              ContainsRegex("cache 56.00 KiB .7 blocks of 16 tokens: 1 request of 89 tokens"));
   // More than they need at once is kept for beginnings that come again.
   EXPECT_THAT(errors_of("--requests 3 --cache-tokens 1600"),
               ContainsRegex(".100 blocks of 16 tokens: 3 requests of 89 tokens"));

@@ -46,7 +46,7 @@ TEST(ModelMemory, IsComparedWithWhatIsAvailable) {
   const std::string folder = ZERO_RECORDED_FILES "/llama_tiny";
   const InferenceOptions options{.requests = 4, .cache_tokens = 100};
   const PlannedModel planned = plan_model(folder, options, {});
-  EXPECT_THAT(planned.line, HasSubstr("(7 blocks of 16 tokens: 1 requests of 64 tokens at once)"));
+  EXPECT_THAT(planned.line, HasSubstr("(7 blocks of 16 tokens: 1 request of 64 tokens at once)"));
   check_memory(planned.bytes, planned.bytes, folder, options, {});
   check_memory(planned.bytes, std::nullopt, folder, options, {});
   const std::string refusal =

@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "base/message_text.h"
 #include "launch/plan/model_choice.h"
 #include "tests/errors.h"
 #include "tests/launch/shell.h"
@@ -84,8 +85,9 @@ TEST(InferenceRows, AreTheRowsOfZeroGenerate) {
       const Outcome plan = shell(folder, command);
       EXPECT_EQ(plan.status, 0) << plan.errors;
       EXPECT_THAT(plan.out, AllOf(HasSubstr(memory_cells(one.plan.memory)),
-                                  HasSubstr(fmt::format("or {} requests of {} tokens at once",
-                                                        one.most_requests, question.tokens[0]))))
+                                  HasSubstr(fmt::format("or {} of {} tokens at once",
+                                                        counted(one.most_requests, "request"),
+                                                        question.tokens[0]))))
           << command;
     }
   }
@@ -153,6 +155,18 @@ TEST(InferenceRows, SayHowManyRequestsAnEightBillionServes) {
   EXPECT_NEAR(static_cast<double>(row.most_requests),
               static_cast<double>((24'000'000'000 - rest) / kRequest), 1);
   EXPECT_THAT(text_of(answer), HasSubstr("8 requests of 4096 tokens at once"));
+}
+
+TEST(AnswerPlan, OfAGpuSaysWhatIsLeftToLibraries) {
+  const GenerateFlags unlimited{};
+  GenerateFlags limited;
+  limited.memory_limit = 1000;
+  AnswerPlan plan;
+  EXPECT_EQ(left_of_gpu_text(plan, unlimited), "") << "a CPU";
+  plan.ranks.device = DeviceKind::cuda;
+  EXPECT_EQ(left_of_gpu_text(plan, unlimited),
+            " (free on the GPU; 1.00 GiB more are left to CUDA's libraries, kernels and graphs)");
+  EXPECT_EQ(left_of_gpu_text(plan, limited), "");
 }
 
 TEST(InferenceRows, TakeLengthsInTurn) {

@@ -1,12 +1,15 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
+#include "base/cgroup.h"
 #include "launch/config/configuration.h"
 #include "launch/plan/machine.h"
 #include "launch/plan/model_choice.h"
@@ -50,6 +53,12 @@ TEST(Quantities, HaveUnits) {
   EXPECT_THAT(refused("4KB"), HasSubstr("--memory: found \"4KB\" (did you mean kB?), expected"));
   EXPECT_THAT(refused("8gib"), HasSubstr("(did you mean GiB?)"));
   EXPECT_THAT(refused("9999999TiB"), HasSubstr("expected 1 B to 2^60 B"));
+  EXPECT_EQ(bytes_or_none("2GiB", "--reserve"), 2'147'483'648);
+  for (const char* none : {"0B", "0 GB", "0.0MiB"}) EXPECT_EQ(bytes_or_none(none, "--reserve"), 0);
+  for (const char* wrong : {"0", "-0B", "0gb", "x0B"}) {
+    EXPECT_THAT(error_of([&] { bytes_or_none(wrong, "--reserve"); }), HasSubstr("--reserve: found"))
+        << wrong;
+  }
   EXPECT_EQ(both_units(107'814'649'856.0), "107.81 GB (100.41 GiB)");
 }
 
@@ -81,6 +90,42 @@ TEST(Machines, AreGivenByAClusterFile) {
   EXPECT_EQ(cluster(R"({"devices": 2, "memory": "8GiB", "kind": "cpu"})").backend(),
             BackendKind::host);
   EXPECT_EQ(cluster(R"({"devices": 1, "memory": "8GiB"})").backend(), BackendKind::local);
+}
+
+TEST(Machines, KeepPartOfAGpuFreeUnlessItIsSaid) {
+  const auto reserve = [](const std::string& more) {
+    return cluster(R"({"memory": "8GiB", )" + more + "}").reserve;
+  };
+  constexpr std::int64_t kGib = std::int64_t{1} << 30;
+  EXPECT_EQ(reserve(R"("devices": 1)"), kGib);
+  EXPECT_EQ(reserve(R"("devices": 2)"), 2 * kGib) << "NCCL";
+  EXPECT_EQ(reserve(R"("devices": 1, "hosts": 2)"), 2 * kGib);
+  EXPECT_EQ(reserve(R"("devices": 2, "kind": "cpu")"), 0);
+  EXPECT_EQ(reserve(R"("devices": 2, "reserve": "0B")"), 0);
+  EXPECT_EQ(reserve(R"("devices": 2, "kind": "cpu", "reserve": "1GiB")"), kGib);
+  EXPECT_THAT(error_of([] { check(cluster(R"({"devices": 1, "memory": "1GiB"})")); }),
+              AllOf(HasSubstr("kept free (1.07 GB (1.00 GiB))"), HasSubstr("--reserve 0B")));
+}
+
+TEST(Machines, SayWhatIsNotCountedAndWhatIsKeptForIt) {
+  const Machine gpus{.devices = 2, .memory = 80'000'000'000, .reserve = 2'000'000'000};
+  EXPECT_THAT(left_out_text(gpus),
+              AllOf(HasSubstr("pages of 2 MiB"), HasSubstr("NCCL take for themselves; 2.00 GB")));
+  const Machine cpu{.kind = DeviceKind::cpu, .memory = 80'000'000'000};
+  EXPECT_EQ(left_out_text(cpu),
+            ". Not in it: what the program, its libraries and MPI take for themselves; nothing is "
+            "kept free for that (--reserve)");
+  EXPECT_EQ(planned_with_text(cpu), "the device's operations");
+}
+
+TEST(Machines, OfThisHostHaveWhatIsAvailable) {
+  const Machine machine = this_machine(2);
+  EXPECT_EQ(machine.kind, DeviceKind::cpu);
+  EXPECT_EQ(machine.devices, 2);
+  EXPECT_GT(machine.memory, 0);
+  EXPECT_LE(machine.memory, total_memory().value() / 2);
+  EXPECT_THAT(machine.text(), HasSubstr(", a rank's part of what is available on this host"));
+  EXPECT_EQ(json_of(machine)["memory_source"], machine.memory_source);
 }
 
 TEST(Machines, OfABadClusterFileAreRefusedByKey) {
@@ -147,6 +192,24 @@ TEST(Models, ThatAreUnknownAreToldWithTheNearest) {
   EXPECT_THAT(refused("family=mamba,layers=2"), HasSubstr("there is no family \"mamba\""));
   EXPECT_THAT(refused("layers=2,width=65,heads=4"), HasSubstr("model.width is 65"));
   EXPECT_THAT(refused("layers=two"), HasSubstr("layers"));
+}
+
+TEST(Models, OfOtherSpellingsAreToldByPublishedNameAndHowToHaveTheHubs) {
+  const auto refused = [](const std::string& text) { return error_of([&] { model_of(text); }); };
+  for (const auto& [given, meant] : {std::pair("llama3-8b", "llama-3.1-8b"),
+                                     {"Llama-3.1-8b-Instruct", "llama-3.1-8b"},
+                                     {"meta-llama/Llama-3.1-70B", "llama-3.1-70b"},
+                                     {"gpt2-xl", "gpt2-1558m"},
+                                     {"openai-community/gpt2", "gpt2-124m"}}) {
+    EXPECT_THAT(refused(given),
+                AllOf(HasSubstr(fmt::format("did you mean {}?", meant)),
+                      HasSubstr(fmt::format("run hf download {} config.json --local-dir FOLDER, "
+                                            "and give FOLDER",
+                                            given))));
+  }
+  EXPECT_THAT(refused("mistralai/Mistral-7B-v0.3"),
+              AllOf(::testing::Not(HasSubstr("did you mean")), HasSubstr("hf download")));
+  EXPECT_THAT(refused("/none/config.json"), ::testing::Not(HasSubstr("hf download")));
 }
 
 TEST(Models, AreWithinWhatTheEngineTakesAndSaidOnce) {

@@ -295,7 +295,7 @@ TEST(MachineMemories, ListZeroProgramsOfThisUser) {
 TEST(NvidiaMemories, ComeFromTheDriversLibrary) {
   const NvidiaMemory nvidia = nvidia_memory(ZERO_FAKE_NVML);
   EXPECT_EQ(nvidia.problem, "");
-  ASSERT_EQ(nvidia.gpus.size(), 1U);  // the second is not to be seen
+  ASSERT_EQ(nvidia.gpus.size(), 5U);  // the second is not to be seen, the fourth has two parts
   const GpuMemory& gpu = nvidia.gpus[0];
   EXPECT_EQ(gpu.name, "Fake GPU");
   EXPECT_EQ(gpu.uuid, "GPU-fake");
@@ -304,6 +304,18 @@ TEST(NvidiaMemories, ComeFromTheDriversLibrary) {
   ASSERT_EQ(gpu.processes.size(), 40U);
   EXPECT_EQ(gpu.processes.at(137), 37);
   EXPECT_EQ(gpu.processes.at(139), 0);  // not known
+  EXPECT_EQ(gpu.label(), "GPU 0");
+  EXPECT_EQ(nvidia.gpus[1].label(), "GPU 2");
+  EXPECT_EQ(nvidia.gpus[1].problem, "Not Supported");
+  for (const std::size_t i : {std::size_t{2}, std::size_t{3}}) {
+    EXPECT_EQ(nvidia.gpus[i].label(), i == 2 ? "GPU 3.0" : "GPU 3.2");
+    EXPECT_EQ(nvidia.gpus[i].uuid, "MIG-fake");
+    EXPECT_EQ(nvidia.gpus[i].free, 90);
+  }
+  const std::string text = machine_text({.host = "here", .nvidia = nvidia});
+  EXPECT_THAT(text, ContainsRegex("GPU 2 +- +- +-  Fake GPU, GPU-fake; not told: Not Supported"));
+  EXPECT_THAT(text, ContainsRegex("GPU 3.2 +100 B +90 B +-  Fake GPU MIG 1g.5gb, MIG-fake"));
+  EXPECT_THAT(text, ContainsRegex("GPU 4 +- +- +-  ., .; not told: GPU is lost"));
   EXPECT_THAT(nvidia_memory("libc.so.6").problem, HasSubstr("has no nvmlInit_v2"));
 }
 

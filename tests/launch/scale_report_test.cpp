@@ -197,10 +197,10 @@ TEST(ScaleReport, PredictionsStandBesideWhatWasMeasured) {
   EXPECT_NEAR(report.rows[1].error().value(), 0.1, 1e-9);
   EXPECT_FALSE(report.rows[2].error());  // its run failed
   EXPECT_THAT(report.errors_text(),
-              AllOf(HasSubstr("1 point(s)"), HasSubstr("10.0 % on average"),
+              AllOf(HasSubstr("1 point;"), HasSubstr("10.0 % on average"),
                     HasSubstr("+10.0 % at worst (strong, stage 0, 2 ranks)")));
   EXPECT_THAT(report.markdown(),
-              AllOf(HasSubstr("| products | +10.0 % |"), HasSubstr("Predicted: 1 point(s)")));
+              AllOf(HasSubstr("| products | +10.0 % |"), HasSubstr("Predicted: 1 point;")));
   EXPECT_NEAR(report.json()["rows"][1]["predicted"]["error"].get<double>(), 0.1, 1e-9);
   EXPECT_TRUE(report.json()["rows"][2]["predicted"]["error"].is_null());
 }
@@ -235,7 +235,7 @@ TEST(Chart, HasErrorBarsAndNothingWithoutPoints) {
   const std::string svg = line_chart(
       "t", {{.name = "a", .style = "c0", .points = {{1, 10, 9, 12}, {2, 20, 20, 20}}}}, plain);
   EXPECT_THAT(svg, AllOf(HasSubstr(">0</text>"), HasSubstr(">20</text>"), HasSubstr("bar c0"),
-                         HasSubstr("a, 2 rank(s): 20")));
+                         HasSubstr("a, 2 ranks: 20")));
 }
 
 }  // namespace

@@ -307,6 +307,28 @@ TEST(TrainingAnswers, AdviseWhatFitsIfItIsFollowed) {
   }
 }
 
+TEST(TrainingAnswers, AdviseTheStageThatFitsIfStagesAreAsked) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 4, 1, 64);
+  question.axes.tensors = {1};
+  const auto least_of = [&](int stage) {
+    question.axes.stages = {stage};
+    return ranking_of(question).missing.front().bytes;
+  };
+  const std::int64_t at_one = least_of(1);
+  const std::int64_t at_zero = least_of(0);
+  ASSERT_LT(at_one, at_zero);
+  question.machine.memory = (at_one + at_zero) / 2;
+  EXPECT_THAT(answer_training(question, 1).shortfall,
+              ::testing::Contains("a higher stage helps: --stage 1 fits by the closed forms"));
+  question.machine.memory = 1'000'000;
+  EXPECT_THAT(answer_training(question, 1).shortfall,
+              ::testing::Contains("higher stages do not help: --stage 3 does not fit either"));
+  question.axes.stages.clear();
+  for (const std::string& line : answer_training(question, 1).shortfall) {
+    EXPECT_THAT(line, ::testing::Not(HasSubstr("higher stage"))) << "all were tried";
+  }
+}
+
 TEST(TrainingAnswers, NameTheFlagsOfTheSmallestAtTheSameCost) {
   const TrainingQuestion question = question_about(kSmallModel, 1, 1, 1'000'000'000, 64);
   const TrainingAnswer answer = answer_training(question, 1);

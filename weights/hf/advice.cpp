@@ -95,16 +95,6 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-/// Whether the hub may have a model of that name: "gpt2", "Qwen/Qwen2.5-0.5B".
-bool is_hub_name(std::string_view path) {
-  const auto fits = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-           c == '_' || c == '.' || c == '/';
-  };
-  return !path.empty() && path.front() != '/' && path.front() != '.' && path.back() != '/' &&
-         std::ranges::count(path, '/') <= 1 && std::ranges::all_of(path, fits);
-}
-
 /// The snapshot that a folder models--x--y of the hub's cache calls its main one, else any; empty
 /// if it holds none.
 std::string snapshot_in(const fs::path& cache) {
@@ -271,6 +261,15 @@ std::string foreign_folder(const std::string& folder) {
         name);
   }
   return "";
+}
+
+bool is_hub_name(std::string_view path) {
+  const auto fits = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.' || c == '/';
+  };
+  return !path.empty() && path.front() != '/' && path.front() != '.' && path.back() != '/' &&
+         std::ranges::count(path, '/') <= 1 && std::ranges::all_of(path, fits);
 }
 
 std::string folder_advice(const std::string& path) {

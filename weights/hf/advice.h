@@ -24,6 +24,9 @@ std::string foreign_file(std::string_view start);
 /// if nothing is known. Folders and files that cannot be read count as empty.
 std::string foreign_folder(const std::string& folder);
 
+/// Whether Hugging Face's hub may have a model of that name: "gpt2", "Qwen/Qwen2.5-0.5B".
+bool is_hub_name(std::string_view path);
+
 /// What to give instead of `path`, which is no folder of a model that can be opened, as "; ..." to
 /// end a message with: for a name of Hugging Face's hub, which no file has; a folder of the hub's
 /// cache, which holds the model below; a folder or a file of weights in another format. Empty:

@@ -184,6 +184,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       case cudaDevAttrComputeCapabilityMinor:
         *value = properties.minor;
         return cudaSuccess;
+      case cudaDevAttrIntegrated:
+        *value = machine().settings().memory_is == Settings::Memory::hosts ? 1 : 0;
+        return cudaSuccess;
       case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = static_cast<int>(properties.sharedMemPerBlockOptin);
         return cudaSuccess;

@@ -35,6 +35,7 @@ struct Settings {
   int driver_version = 13000;                 ///< 1000 * major + 10 * minor
   int capability = 90;      ///< 10 * major + minor; the build has code for 90a-real
   int last_capability = 0;  ///< of the last device, unless 0
+  enum class Memory { own, hosts } memory_is = Memory::own;  ///< hosts: an integrated GPU
 };
 
 /// Begins anew: settings, log, errors, counters. No stream, event or device memory may be left over
