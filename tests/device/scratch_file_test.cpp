@@ -130,14 +130,21 @@ TEST(ScratchFiles, ThatCannotBeMadeNameTheFolderAndTheReason) {
   EXPECT_EQ(scratch.names(), std::vector<std::string>{"file"});
 }
 
+/// The system call that architectures before 64-bit ARM have beside unlinkat.
+bool refuse_unlink() {
+#ifdef SYS_unlink
+  return refuse({SYS_unlink, EPERM, 0, 0});
+#else
+  return true;
+#endif
+}
+
 TEST(ScratchFiles, WhoseNameCannotBeRemovedAreNamed) {
   const Scratch scratch;
   EXPECT_EQ(on_own_thread([&] {
               ASSERT_TRUE(refuse({SYS_openat, EOPNOTSUPP, 2, kNameless}));
               ASSERT_TRUE(refuse({SYS_unlinkat, EPERM, 0, 0}));
-#ifdef SYS_unlink
-              ASSERT_TRUE(refuse({SYS_unlink, EPERM, 0, 0}));
-#endif
+              ASSERT_TRUE(refuse_unlink());
               const std::string found =
                   error_of([&] { disk().create_scratch(scratch.path(), 10); });
               ASSERT_EQ(scratch.names().size(), 1);
