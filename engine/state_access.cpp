@@ -133,7 +133,8 @@ void StateAccess::visit_later(const View& view, Stream& stream, const Visit& use
 }
 
 void StateAccess::set(const View& to, const View& values) {
-  if (to.dtype() == values.dtype()) return device_.kernels().convert(device_.compute(), values, to);
+  if (!in_file(to) && to.dtype() == values.dtype())
+    return device_.kernels().convert(device_.compute(), values, to);
   write(to, [&](std::int64_t at, const View& piece) {
     cpu::convert(values.slice(at, piece.count()), piece, device_.threads());
   });
