@@ -9,7 +9,6 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -258,11 +257,7 @@ void save_memory_picture(const MemorySeries& series, std::int64_t most, const st
   ZERO_CHECK(!std::filesystem::equivalent(path, series.path, unknown),
              "--html: {} is what the picture is drawn from; give the picture another name", path);
   check_replaceable(path, page_mark("zero_memory"), "--html", "picture of zero_memory");
-  const std::string page = Picture(series).page(most);
-  NewFile file(path + ".partial");
-  file.write(std::as_bytes(std::span(page)));
-  file.finish();
-  file.rename(path);
+  write_whole_file(path, Picture(series).page(most));
 }
 
 }  // namespace zero

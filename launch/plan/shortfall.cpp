@@ -14,12 +14,10 @@
 namespace zero {
 namespace {
 
-constexpr int kMostHostsTried = 4096;
-constexpr int kMostInMesh = 1'000'000;  // of mesh.shard in a configuration
 constexpr std::int64_t kLeastSequence = 128;
 
-/// Fewer candidates, each of the question itself: whole shards, and the smallest micro-batch,
-/// moments and accumulation. A batch keeps all micro-batches: small ones take more partial sums.
+/// Only the cheapest candidates in memory: whole shards, the smallest micro-batch, moments and
+/// accumulation. With --batch all micro-batches stay, because smaller ones keep more partial sums.
 TrainingQuestion frugal(TrainingQuestion question) {
   CandidateAxes& axes = question.axes;
   if (!axes.batch) axes.micros = {std::ranges::min(axes.micros)};
@@ -54,7 +52,7 @@ std::optional<TrainingQuestion> first_that_fits(TrainingQuestion question, const
 /// Hosts are doubled; tensor degrees stay within a host, so every candidate stays.
 std::string about_hosts(const TrainingQuestion& question) {
   const int devices = question.machine.devices;
-  const int most = std::min(kMostHostsTried, kMostInMesh / devices);
+  const int most = Machine::kMostInAll / devices;
   int tried = question.machine.hosts;
   const auto more = first_that_fits(question, [&](TrainingQuestion& of) {
     if (2 * tried > most) return false;

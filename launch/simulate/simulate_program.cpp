@@ -5,14 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "launch/data/new_file.h"
 #include "launch/simulate/simulation_report.h"
 #include "launch/train/memory_fit.h"
 
@@ -20,15 +18,6 @@ namespace zero {
 namespace {
 
 constexpr std::string_view kExample = "ranks=1024,cluster=cluster.json";
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  ZERO_CHECK(file.good(),
-             "run.trace: cannot write {}: {}; give the path of a file you may write to", path,
-             std::strerror(errno));
-}
 
 }  // namespace
 
@@ -86,7 +75,11 @@ std::string simulated(const SimulateQuestion& question) {
   TrainConfig config = config_on(machine, std::move(values), ranks, std::move(refusals));
   choose_recompute(config, machine.backend());
   const Simulation simulation = simulate(config, machine);
-  if (!simulation.trace.empty()) write(config.run.trace, simulation.trace);
+  try {
+    if (!simulation.trace.empty()) write_whole_file(config.run.trace, simulation.trace);
+  } catch (const Error& error) {
+    fail("run.trace: {}", error.what());
+  }
   return question.json ? json_of(simulation).dump(2) + "\n" : text_of(simulation);
 }
 
