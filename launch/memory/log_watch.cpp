@@ -87,7 +87,7 @@ void LogWatch::read(const std::string& line, News& news) {
     if (bytes > 0) text += fmt::format("  {} {}", name, sized(bytes));
   };
   for (const MemoryClass c : all_memory_classes()) {
-    add(name_of(c), memory.now[static_cast<std::size_t>(c)]);
+    add(name_of(c), at(memory.now, c));
   }
   add("free", memory.free.value_or(0));
   add("grown by", steady_ ? memory.total - *steady_ : 0);

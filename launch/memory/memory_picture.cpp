@@ -57,9 +57,7 @@ class Picture {
         seconds_(std::max(series.end_seconds() - begin_, 1e-9)),
         most_(static_cast<double>(std::max<std::int64_t>(peak_.total, 1)) * 1.04) {
     for (const MemoryClass c : all_memory_classes()) {
-      const auto has = [i = index(c)](const PictureColumn& column) {
-        return column.classes[i] > 0;
-      };
+      const auto has = [c](const PictureColumn& column) { return at(column.classes, c) > 0; };
       if (std::ranges::any_of(columns_, has)) drawn_.push_back(c);
     }
   }
@@ -89,7 +87,6 @@ class Picture {
   void add(fmt::format_string<Parts...> format, Parts&&... parts) {
     fmt::format_to(std::back_inserter(page_), format, std::forward<Parts>(parts)...);
   }
-  static std::size_t index(MemoryClass c) { return static_cast<std::size_t>(c); }
   double x(double seconds) const { return kLeft + kColumns * (seconds - begin_) / seconds_; }
   double y(double bytes) const { return kBottom - (kBottom - kTop) * bytes / most_; }
   std::string place(std::int32_t number) const {
@@ -133,12 +130,14 @@ class Picture {
     std::int64_t last = -1;
     for (std::size_t k = 0; k < columns_.size(); ++k) {
       std::int64_t sum = 0;
-      for (std::size_t i = 0; i <= index(c); ++i) sum += columns_[k].classes[i];
+      for (const MemoryClass each : all_memory_classes()) {
+        if (each <= c) sum += at(columns_[k].classes, each);
+      }
       if (sum != last) add("H{}V{:.1f}", kLeft + k, y(static_cast<double>(sum)));
       last = sum;
     }
     add("H{}V{}Z\"><title>{}: {} at the peak</title></path>\n", kRight, kBottom, name_of(c),
-        sized(peak_.state.classes[index(c)]));
+        sized(at(peak_.state.classes, c)));
   }
 
   void peak_mark() {
@@ -190,8 +189,8 @@ class Picture {
     add("<h2>Classes</h2>\n<table>\n<tr><th>class</th><th>at the peak</th><th>at the end</th>"
         "</tr>\n");
     for (const MemoryClass c : drawn_) {
-      const std::int64_t most = peak_.state.classes[index(c)];
-      const std::int64_t last = end_.classes[index(c)];
+      const std::int64_t most = at(peak_.state.classes, c);
+      const std::int64_t last = at(end_.classes, c);
       if (most > 0 || last > 0) row(class_cell(c), sized(most), sized(last));
     }
     row("sum", sized(peak_.total), sized(end_.total));

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "launch/telemetry/output.h"
 
@@ -15,10 +14,6 @@ std::string sized(std::int64_t bytes) { return bytes_text(static_cast<double>(by
 
 std::string signed_size(std::int64_t bytes) { return (bytes > 0 ? "+" : "") + sized(bytes); }
 
-std::int64_t sum_of(const BytesByClass& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-}
-
 std::string class_table(std::string_view head, std::span<const ClassColumn> columns) {
   std::string text;
   const auto row = [&](std::string_view name, const auto& cell) {
@@ -27,12 +22,8 @@ std::string class_table(std::string_view head, std::span<const ClassColumn> colu
   };
   row(head, [](const ClassColumn& column) { return std::string(column.head); });
   for (const MemoryClass c : all_memory_classes()) {
-    const auto bytes = [c](const ClassColumn& column) {
-      return column.bytes[static_cast<std::size_t>(c)];
-    };
-    if (std::ranges::all_of(
-            columns, [](auto own) { return own == 0; }, bytes))
-      continue;
+    const auto bytes = [c](const ClassColumn& column) { return at(column.bytes, c); };
+    if (std::ranges::count(columns, 0, bytes) == std::ssize(columns)) continue;
     row(name_of(c), [&](const ClassColumn& column) { return sized(bytes(column)); });
   }
   row("sum", [](const ClassColumn& column) { return sized(column.sum); });

@@ -16,8 +16,6 @@ namespace zero {
 std::string sized(std::int64_t bytes);
 std::string signed_size(std::int64_t bytes);
 
-std::int64_t sum_of(const BytesByClass& bytes);
-
 /// A column of a class_table().
 struct ClassColumn {
   std::string_view head;

@@ -3,9 +3,7 @@
 #include "launch/plan/closed_forms.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -28,8 +26,6 @@ namespace zero {
 namespace {
 
 constexpr std::int64_t kFp32 = 4;
-
-std::size_t ledger_place(MemoryClass c) { return static_cast<std::size_t>(c); }
 
 /// Adds `times` x `other` to `use`.
 void add(MemoryUse& use, const MemoryUse& other, int times = 1) {
@@ -74,16 +70,15 @@ class ClosedForms::Account {
       : use(begin), gpu_(gpu), nccl_(backend == BackendKind::nccl) {}
 
   void take(MemoryClass of, std::int64_t bytes, std::int64_t count = 1) {
-    use.ledger[ledger_place(of)] += bytes * count;
-    if (gpu_)
-      use.device.arenas[ledger_place(of)] += round_up(bytes, ArenaLayout::kAlignment) * count;
+    at(use.ledger, of) += bytes * count;
+    if (gpu_) at(use.device.arenas, of) += round_up(bytes, ArenaLayout::kAlignment) * count;
   }
   void take_of(int ranks, MemoryClass of, std::int64_t bytes, std::int64_t count = 1) {
     if (!nccl_ || !nccl::gives_memory(ranks, bytes, DType::u8)) return take(of, bytes, count);
-    use.ledger[ledger_place(of)] += bytes * count;
+    at(use.ledger, of) += bytes * count;
     use.device.adopted += round_up(bytes, DeviceBytes::kPage) * count;
   }
-  void take_host(MemoryClass of, std::int64_t bytes) { use.ledger[ledger_place(of)] += bytes; }
+  void take_host(MemoryClass of, std::int64_t bytes) { at(use.ledger, of) += bytes; }
   bool gpu() const { return gpu_; }
 
   MemoryUse use;

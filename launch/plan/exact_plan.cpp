@@ -4,7 +4,6 @@
 
 #include "collectives/backends.h"
 #include "launch/config/train_config.h"
-#include "launch/train/memory_fit.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
 #include "ops/ops.h"
@@ -43,10 +42,6 @@ ExactPlan exact_plan(const TrainConfig& config, BackendKind backend) {
     plan.memory = plan.memory.larger(other.memory);
   }
   return plan;
-}
-
-std::int64_t bounded_bytes_of(const MemoryUse& use) {
-  return planned_rank_bytes(RankPlans{{0, use}});
 }
 
 }  // namespace zero

@@ -41,7 +41,7 @@ double step_seconds(const StepWork& work, const Candidate& candidate, const Mach
 Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, ClosedForms& forms) {
   Ranked row{
       .candidate = candidate, .memory = forms.memory(candidate), .work = forms.work(candidate)};
-  row.bytes = bounded_bytes_of(row.memory);
+  row.bytes = row.memory.bounded();
   row.step_seconds = step_seconds(row.work, candidate, question.machine);
   const double tokens = row.tokens = static_cast<double>(candidate.sequences() * question.sequence);
   const double ranks = question.machine.world();

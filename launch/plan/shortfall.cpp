@@ -36,7 +36,7 @@ bool fits(const TrainingQuestion& whole) {
   if (all.empty()) return false;
   ClosedForms forms(config_of(whole, all.front()), whole.machine);
   return std::ranges::any_of(all, [&](const Candidate& each) {
-    return bounded_bytes_of(forms.memory(each)) <= whole.machine.budget();
+    return forms.memory(each).bounded() <= whole.machine.budget();
   });
 }
 

@@ -19,15 +19,15 @@ using Progress = std::function<void(const std::string&)>;
 
 std::int64_t exact_bytes(const TrainingQuestion& question, const Candidate& candidate) {
   const TrainConfig config = config_of(question, candidate);
-  return bounded_bytes_of(exact_plan(config, question.machine.backend()).memory);
+  return exact_plan(config, question.machine.backend()).memory.bounded();
 }
 
 PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, ClosedForms& forms) {
   PlannedRow planned{.ranked = row};
   const Candidate& c = row.candidate;
   planned.exact = exact_plan(config_of(question, c), question.machine.backend());
-  planned.bytes = bounded_bytes_of(planned.exact.memory);
-  planned.plain = bounded_bytes_of(forms.memory(plain_of(c)));
+  planned.bytes = planned.exact.memory.bounded();
+  planned.plain = forms.memory(plain_of(c)).bounded();
   if (const int sums = c.partial_sums(); sums > 0) {
     planned.notes.push_back(
         fmt::format("accumulation of {} keeps {} partial sums of each gradient, {} B a parameter "

@@ -36,8 +36,7 @@ std::string sent_text(const PlannedRow& row) {
 std::string row_line(const PlannedRow& row, std::size_t number, std::int64_t budget) {
   const Candidate& c = row.ranked.candidate;
   const double saved = 1 - static_cast<double>(row.bytes) / static_cast<double>(row.plain);
-  const std::int64_t of_largest =
-      row.exact.memory.ledger[static_cast<std::size_t>(row.largest_class())];
+  const std::int64_t of_largest = at(row.exact.memory.ledger, row.largest_class());
   return fmt::format(kRowFormat, number, c.stage, c.micro, c.accumulation, c.recompute.text(),
                      fmt::format("{} x {} x {}", c.mesh.replicate, c.mesh.shard, c.mesh.tensor),
                      name_of(c.moments), name_of(c.compute), size_text(row.bytes),
@@ -94,7 +93,7 @@ OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
   const Candidate& c = row.ranked.candidate;
   OrderedJson classes = OrderedJson::object();
   for (const MemoryClass each : all_memory_classes()) {
-    classes[std::string(name_of(each))] = row.exact.memory.ledger[static_cast<std::size_t>(each)];
+    classes[std::string(name_of(each))] = at(row.exact.memory.ledger, each);
   }
   OrderedJson all{
       {"stage", c.stage},

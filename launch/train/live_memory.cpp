@@ -18,7 +18,7 @@ namespace {
 nlohmann::json classes_json(const BytesByClass& bytes) {
   nlohmann::json json;
   for (const MemoryClass c : all_memory_classes()) {
-    json[std::string(name_of(c))] = bytes[static_cast<std::size_t>(c)];
+    json[std::string(name_of(c))] = at(bytes, c);
   }
   return json;
 }

@@ -24,11 +24,6 @@
 namespace zero {
 namespace {
 
-std::int64_t bounded_bytes(const MemoryUse& use) {
-  if (use.device.in_pages() > 0) return use.device.in_pages();
-  return std::accumulate(use.ledger.begin(), use.ledger.end(), std::int64_t{0});
-}
-
 /// One value for each BlockTensor.
 template <typename T>
 using ByTensor = std::array<T, kBlockTensors.size()>;
@@ -251,7 +246,7 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
 
 std::int64_t planned_rank_bytes(const RankPlans& plans) {
   std::int64_t most = 0;
-  for (const auto& [rank, use] : plans) most = std::max(most, bounded_bytes(use));
+  for (const auto& [rank, use] : plans) most = std::max(most, use.bounded());
   return most;
 }
 
@@ -282,7 +277,7 @@ RankPlans choose_recompute(TrainConfig& config, BackendKind backend) {
   std::vector<RankBudget> ranks;
   for (const auto& [rank, use] : plan_ranks(config, backend)) {
     const ActivationBytes activations(config, rank, backend);
-    ranks.push_back({activations, limit - (bounded_bytes(use) - activations({}))});
+    ranks.push_back({activations, limit - (use.bounded() - activations({}))});
   }
   const RecomputePlan like = config.recompute.plan;
   const TensorFlop flop = mean_tensor_flop(config.model, config.data.sequence_length);

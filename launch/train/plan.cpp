@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 #include <sstream>
 #include <string_view>
@@ -57,6 +56,10 @@ MemoryUse MemoryUse::larger(const MemoryUse& other) const {
   return use_of(row);
 }
 
+std::int64_t MemoryUse::bounded() const {
+  return device.in_pages() > 0 ? device.in_pages() : sum_of(ledger);
+}
+
 std::unique_ptr<Device> plan_device(const TrainConfig& config, MemorySpace memory,
                                     const planning::ClockOptions& clock) {
   if (config.run.device == DeviceKind::cpu) {
@@ -85,8 +88,8 @@ LiveMemory plan_live(const TrainConfig& config, int rank, int world, BackendKind
 }
 
 std::int64_t model_state_bytes(const BytesByClass& bytes) {
-  const auto of = [&](MemoryClass c) { return bytes[static_cast<std::size_t>(c)]; };
-  return of(MemoryClass::parameters) + of(MemoryClass::gradients) + of(MemoryClass::optimizer);
+  using enum MemoryClass;
+  return at(bytes, parameters) + at(bytes, gradients) + at(bytes, optimizer);
 }
 
 MemoryReport merge_memory(Communicator& communicator, Device& device, const MemoryUse& planned,
@@ -109,7 +112,7 @@ MemoryReport merge_memory(Communicator& communicator, Device& device, const Memo
 nlohmann::json device_json(const DeviceBytes& bytes) {
   nlohmann::json arenas = nlohmann::json::object();
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t own = bytes.arenas[static_cast<std::size_t>(c)];
+    const std::int64_t own = at(bytes.arenas, c);
     if (own > 0) arenas[std::string(name_of(c))] = own;
   }
   return {{"arenas", arenas}, {"adopted", bytes.adopted}, {"pages", bytes.in_pages()}};
@@ -118,8 +121,8 @@ nlohmann::json device_json(const DeviceBytes& bytes) {
 nlohmann::json MemoryReport::json() const {
   nlohmann::json all;
   for (const MemoryClass c : all_memory_classes()) {
-    const auto i = static_cast<std::size_t>(c);
-    all[std::string(name_of(c))] = {{"planned", planned.ledger[i]}, {"peak", used.ledger[i]}};
+    all[std::string(name_of(c))] = {{"planned", at(planned.ledger, c)},
+                                    {"peak", at(used.ledger, c)}};
   }
   return all;
 }
@@ -131,15 +134,11 @@ std::string MemoryReport::table() const {
   };
   std::string text = fmt::format("  {:<14} {:>12} {:>12}\n", "memory", "planned", "peak");
   for (const MemoryClass c : all_memory_classes()) {
-    const auto i = static_cast<std::size_t>(c);
-    const std::int64_t plan = planned.ledger[i];
-    const std::int64_t peak = used.ledger[i];
+    const std::int64_t plan = at(planned.ledger, c);
+    const std::int64_t peak = at(used.ledger, c);
     if (plan != 0 || peak != 0) text += row(name_of(c), plan, peak);
   }
-  const auto sum = [](const BytesByClass& bytes) {
-    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-  };
-  text += row("sum", sum(planned.ledger), sum(used.ledger));
+  text += row("sum", sum_of(planned.ledger), sum_of(used.ledger));
   const std::int64_t pages = planned.device.in_pages();
   if (pages != 0) text += row("of the GPU", pages, used.device.in_pages());
   return text;
@@ -188,17 +187,14 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   TrainingState training_state(config, mesh, *device);
   Engine& engine = training_state.engine();
   plan.memory = MemoryUse::of(*device);
-  const auto all_classes = [](const MemoryUse& use) {
-    return std::accumulate(use.ledger.begin(), use.ledger.end(), std::int64_t{0});
-  };
   int largest = 0;
-  std::int64_t most = all_classes(plan.memory);
+  std::int64_t most = sum_of(plan.memory.ledger);
   for (const int rank : planned_ranks(config)) {
     if (rank == 0) continue;
     const MemoryUse use = plan_memory(config, rank, config.world, backend);
     plan.memory = plan.memory.larger(use);
-    if (all_classes(use) > most) {
-      most = all_classes(use);
+    if (sum_of(use.ledger) > most) {
+      most = sum_of(use.ledger);
       largest = rank;
     }
   }
@@ -228,7 +224,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
 nlohmann::json Plan::json() const {
   nlohmann::json classes;
   for (const MemoryClass c : all_memory_classes()) {
-    classes[std::string(name_of(c))] = {{"planned", memory.ledger[static_cast<std::size_t>(c)]}};
+    classes[std::string(name_of(c))] = {{"planned", at(memory.ledger, c)}};
   }
   return {{"world", world},
           {"stage", stage},
@@ -278,15 +274,15 @@ std::string Plan::memory_text() const {
                        bytes_text(static_cast<double>(bytes)), bytes, note);
   };
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t bytes = memory.ledger[static_cast<std::size_t>(c)];
+    const std::int64_t bytes = at(memory.ledger, c);
     if (bytes != 0) row(name_of(c), bytes);
   }
-  row("sum", std::accumulate(memory.ledger.begin(), memory.ledger.end(), std::int64_t{0}));
+  row("sum", sum_of(memory.ledger));
   const DeviceBytes& device = memory.device;
   if (device.in_pages() == 0) return out;
   out += "\nof the GPU: a block for each class, aligned, with gaps\n";
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t bytes = device.arenas[static_cast<std::size_t>(c)];
+    const std::int64_t bytes = at(device.arenas, c);
     if (bytes != 0) row(name_of(c), bytes);
   }
   if (device.adopted != 0) row("NCCL's own", device.adopted, " for registered buffers");

@@ -26,6 +26,8 @@ struct MemoryUse {
   static MemoryUse of(Device& device);
   /// The larger value in each figure.
   MemoryUse larger(const MemoryUse& other) const;
+  /// The bytes that run.memory_limit bounds: of a GPU in whole pages, of a CPU all classes.
+  std::int64_t bounded() const;
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "architecture/family.h"
 #include "base/cgroup.h"
@@ -54,7 +53,7 @@ MemoryUse planned_memory(const TrainerParts& parts) {
                           ? known->second
                           : plan_memory(parts.config, ranks.rank(), ranks.size(), ranks.backend(),
                                         parts.device.memory());
-  const auto bytes = std::accumulate(planned.ledger.begin(), planned.ledger.end(), std::int64_t{0});
+  const std::int64_t bytes = sum_of(planned.ledger);
   if (parts.config.run.device == DeviceKind::cpu) {
     agree(ranks, parts.device, "memory", [&] { check_room_in_memory(bytes, ranks.local_size()); });
   }

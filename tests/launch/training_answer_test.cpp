@@ -350,7 +350,7 @@ TEST(TrainingAnswers, NameALowerStageThatTakesLess) {
   Candidate lower = answer.rows[0].ranked.candidate;
   lower.stage = 2;
   const std::int64_t bytes =
-      bounded_bytes_of(exact_plan(config_of(question, lower), question.machine.backend()).memory);
+      exact_plan(config_of(question, lower), question.machine.backend()).memory.bounded();
   const bool said = text_of(answer).find("stage 2 takes") != std::string::npos;
   EXPECT_EQ(said, bytes <= answer.rows[0].bytes);
 }
