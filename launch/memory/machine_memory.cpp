@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "base/host.h"
-#include "launch/memory/memory_text.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {
@@ -60,7 +60,7 @@ int rank_of(const std::string& environment) {
   return -1;
 }
 
-std::string sized_or_dash(std::int64_t bytes) { return bytes > 0 ? sized(bytes) : "-"; }
+std::string size_or_dash(std::int64_t bytes) { return bytes > 0 ? size_text(bytes) : "-"; }
 
 }  // namespace
 
@@ -107,16 +107,16 @@ std::string machine_text(const MachineMemory& machine) {
   const auto own = [&](const auto& bytes) {
     std::int64_t sum = 0;
     for (const ZeroProcess& each : machine.processes) sum += bytes(each);
-    return sized_or_dash(sum);
+    return size_or_dash(sum);
   };
   row("", "total", "free", "of zero_", "name");
-  row("host", sized_or_dash(machine.memory.total), sized(machine.memory.free),
+  row("host", size_or_dash(machine.memory.total), size_text(machine.memory.free),
       own([](const ZeroProcess& each) {
         return each.proportional > 0 ? each.proportional : each.resident;
       }),
       machine.host);
   for (const GpuMemory& gpu : machine.nvidia.gpus) {
-    row(fmt::format("GPU {}", gpu.index), sized(gpu.total), sized(gpu.free),
+    row(fmt::format("GPU {}", gpu.index), size_text(gpu.total), size_text(gpu.free),
         own([&](const ZeroProcess& each) { return gpu.bytes_of(each.id); }),
         fmt::format("{}, {}", gpu.name, gpu.uuid));
   }
@@ -134,7 +134,7 @@ std::string machine_text(const MachineMemory& machine) {
     for (const GpuMemory& gpu : machine.nvidia.gpus) on_gpus += gpu.bytes_of(each.id);
     text += fmt::format(
         kRow, each.id, each.program, each.rank < 0 ? "-" : std::to_string(each.rank),
-        sized_or_dash(each.resident), sized_or_dash(each.proportional), sized_or_dash(on_gpus));
+        size_or_dash(each.resident), size_or_dash(each.proportional), size_or_dash(on_gpus));
   }
   return text;
 }

@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/message_text.h"
 #include "launch/data/new_file.h"
 #include "launch/memory/memory_report.h"
 #include "launch/memory/memory_text.h"
+#include "launch/telemetry/output.h"
 #include "launch/telemetry/page.h"
 
 namespace zero {
@@ -137,7 +137,7 @@ class Picture {
       last = sum;
     }
     add("H{}V{}Z\"><title>{}: {} at the peak</title></path>\n", kRight, kBottom, name_of(c),
-        sized(at(peak_.state.classes, c)));
+        size_text(at(peak_.state.classes, c)));
   }
 
   void peak_mark() {
@@ -146,7 +146,7 @@ class Picture {
     add("<line class=\"mark\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\"/>\n", at,
         kTop - 8, kBottom);
     text(to_left ? "right" : "left", to_left ? at - 5 : at + 5, kTop - 10,
-         fmt::format("peak {}, {}", sized(peak_.total), place(peak_.place)));
+         fmt::format("peak {}, {}", size_text(peak_.total), place(peak_.place)));
   }
 
   /// A rectangle for each run of columns of one step and phase.
@@ -191,9 +191,9 @@ class Picture {
     for (const MemoryClass c : drawn_) {
       const std::int64_t most = at(peak_.state.classes, c);
       const std::int64_t last = at(end_.classes, c);
-      if (most > 0 || last > 0) row(class_cell(c), sized(most), sized(last));
+      if (most > 0 || last > 0) row(class_cell(c), size_text(most), size_text(last));
     }
-    row("sum", sized(peak_.total), sized(end_.total));
+    row("sum", size_text(peak_.total), size_text(end_.total));
     add("</table>\n");
   }
 
@@ -208,7 +208,7 @@ class Picture {
     for (const MemoryGrowth& held : growth_between({}, peak_.state.by_label(series_))) {
       if (most-- <= 0) break;
       row(html_text(held.label), class_cell(held.memory_class),
-          html_text(unit_of(held.label, series_.units)), sized(held.bytes),
+          html_text(unit_of(held.label, series_.units)), size_text(held.bytes),
           fmt::format("{:.1f} %", 100.0 * static_cast<double>(held.bytes) /
                                       static_cast<double>(peak_.state.total)));
     }

@@ -10,9 +10,7 @@
 
 namespace zero {
 
-std::string sized(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
-
-std::string signed_size(std::int64_t bytes) { return (bytes > 0 ? "+" : "") + sized(bytes); }
+std::string signed_size(std::int64_t bytes) { return (bytes > 0 ? "+" : "") + size_text(bytes); }
 
 std::string class_table(std::string_view head, std::span<const ClassColumn> columns) {
   std::string text;
@@ -24,9 +22,9 @@ std::string class_table(std::string_view head, std::span<const ClassColumn> colu
   for (const MemoryClass c : all_memory_classes()) {
     const auto bytes = [c](const ClassColumn& column) { return at(column.bytes, c); };
     if (std::ranges::count(columns, 0, bytes) == std::ssize(columns)) continue;
-    row(name_of(c), [&](const ClassColumn& column) { return sized(bytes(column)); });
+    row(name_of(c), [&](const ClassColumn& column) { return size_text(bytes(column)); });
   }
-  row("sum", [](const ClassColumn& column) { return sized(column.sum); });
+  row("sum", [](const ClassColumn& column) { return size_text(column.sum); });
   return text;
 }
 

@@ -12,8 +12,7 @@
 
 namespace zero {
 
-/// "1.00 KiB"; `signed_size`: "+1.00 KiB", "-512 B".
-std::string sized(std::int64_t bytes);
+/// "+1.00 KiB", "-512 B".
 std::string signed_size(std::int64_t bytes);
 
 /// A column of a class_table().

@@ -48,7 +48,7 @@ std::string traffic_text(const SimulatedRank& rank, const MeshShape& mesh) {
       const std::int64_t bytes = sent.of(operation);
       if (bytes == 0) continue;
       text += fmt::format("  {:<14} {:>12} {:>16} bytes  {}\n", name_of(operation),
-                          bytes_text(static_cast<double>(bytes)), bytes, along);
+                          size_text(bytes), bytes, along);
     }
   };
   for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {

@@ -190,7 +190,7 @@ std::optional<Counts> cheapest(const std::vector<RankBudget>& ranks, const Tenso
 }
 
 std::string with_bytes(std::int64_t bytes) {
-  return fmt::format("{} ({} bytes)", bytes_text(static_cast<double>(bytes)), bytes);
+  return fmt::format("{} ({} bytes)", size_text(bytes), bytes);
 }
 
 /// Changes of the configuration that take less memory: "KEY: 1.20 GiB, which fits".
@@ -206,8 +206,8 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
     if (bytes >= planned) return;
     const bool enough = bytes <= config.recompute.memory_limit;
     found.one_fits = found.one_fits || enough;
-    found.lines.push_back(fmt::format("{}: {}{}", change, bytes_text(static_cast<double>(bytes)),
-                                      enough ? ", which fits" : ""));
+    found.lines.push_back(
+        fmt::format("{}: {}{}", change, size_text(bytes), enough ? ", which fits" : ""));
   };
   const std::int64_t layers = config.model.layers;
   TrainConfig changed = config;

@@ -129,8 +129,7 @@ nlohmann::json MemoryReport::json() const {
 
 std::string MemoryReport::table() const {
   const auto row = [](std::string_view name, std::int64_t plan, std::int64_t peak) {
-    return fmt::format("  {:<14} {:>12} {:>12}\n", name, bytes_text(static_cast<double>(plan)),
-                       bytes_text(static_cast<double>(peak)));
+    return fmt::format("  {:<14} {:>12} {:>12}\n", name, size_text(plan), size_text(peak));
   };
   std::string text = fmt::format("  {:<14} {:>12} {:>12}\n", "memory", "planned", "peak");
   for (const MemoryClass c : all_memory_classes()) {
@@ -252,8 +251,8 @@ std::string Plan::traffic_text() const {
          {Operation::all_gather, Operation::reduce_scatter, Operation::all_reduce}) {
       const std::int64_t bytes = sent.of(operation);
       if (bytes == 0 && !along.empty()) continue;
-      out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name_of(operation),
-                         bytes_text(static_cast<double>(bytes)), bytes, along);
+      out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name_of(operation), size_text(bytes),
+                         bytes, along);
     }
   };
   if (ownership.empty()) {
@@ -270,8 +269,7 @@ std::string Plan::traffic_text() const {
 std::string Plan::memory_text() const {
   std::string out = "\nmemory of the largest rank\n";
   const auto row = [&](std::string_view name, std::int64_t bytes, std::string_view note = {}) {
-    out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name,
-                       bytes_text(static_cast<double>(bytes)), bytes, note);
+    out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name, size_text(bytes), bytes, note);
   };
   for (const MemoryClass c : all_memory_classes()) {
     const std::int64_t bytes = at(memory.ledger, c);

@@ -41,7 +41,7 @@ void check_room_in_memory(std::int64_t bytes, int ranks) {
       "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
       "available; more ranks or hosts at a higher stage, recompute or a smaller batch take "
       "less: --plan and run.memory_limit tell what would do",
-      bytes_text(needed), ranks, bytes_text(static_cast<double>(*available)));
+      bytes_text(needed), ranks, size_text(*available));
 }
 
 /// This rank's plan. Says on what the start of a run spends its time: a minute and more for a large
@@ -57,8 +57,8 @@ MemoryUse planned_memory(const TrainerParts& parts) {
   if (parts.config.run.device == DeviceKind::cpu) {
     agree(ranks, parts.device, "memory", [&] { check_room_in_memory(bytes, ranks.local_size()); });
   }
-  parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",
-                                 bytes_text(static_cast<double>(bytes))));
+  parts.console.line(
+      fmt::format("allocating {} on a rank, and initialising the model states", size_text(bytes)));
   return planned;
 }
 
