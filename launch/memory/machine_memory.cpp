@@ -6,15 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <string_view>
 
 #include "base/host.h"
+#include "base/whole_number.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
@@ -22,12 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<int> plain_number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
+constexpr int kMost = std::numeric_limits<int>::max();  // of processes and ranks
 
 std::string proc_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -54,7 +50,7 @@ std::int64_t number_of_field(const std::string& text, std::string_view field) {
 int rank_of(const std::string& environment) {
   for (const char* const name : {"RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "SLURM_PROCID="}) {
     if (const auto found = behind(environment, '\0', name)) {
-      return plain_number(*found).value_or(-1);
+      return whole_number(*found, 0, kMost).value_or(-1);
     }
   }
   return -1;
@@ -73,7 +69,7 @@ std::vector<ZeroProcess> zero_processes(const std::string& root) {
   std::vector<ZeroProcess> all;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root + "/proc", error)) {
-    const auto id = plain_number(entry.path().filename().string());
+    const auto id = whole_number(entry.path().filename().string(), 1, kMost);
     if (!id || *id == ::getpid()) continue;
     std::string program = proc_text(entry.path() / "comm");
     if (!program.starts_with("zero_")) continue;

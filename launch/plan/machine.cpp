@@ -5,23 +5,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
 #include "launch/process/quantity.h"
 #include "ops/ops.h"
 
 namespace zero {
-namespace {
-
-/// A count from 1 to `most`; nothing but digits.
-bool take_count(std::string_view text, int most, int& count) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  return error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= most;
-}
-
-}  // namespace
 
 void Machine::check_world(std::string_view place) const {
   const std::int64_t all = std::int64_t{hosts} * devices;
@@ -71,13 +63,15 @@ std::string Machine::text() const {
 void take_gpus(Machine& machine, std::string_view text, std::string_view flag) {
   const std::size_t by = text.find('x');
   const bool split = by != std::string_view::npos;
-  const bool good =
-      (!split || take_count(text.substr(0, by), Machine::kMostHosts, machine.hosts)) &&
-      take_count(split ? text.substr(by + 1) : text, Machine::kMostDevices, machine.devices);
-  ZERO_CHECK(good,
+  const auto hosts = split ? whole_number(text.substr(0, by), 1, Machine::kMostHosts)
+                           : std::optional(machine.hosts);
+  const auto devices = whole_number(split ? text.substr(by + 1) : text, 1, Machine::kMostDevices);
+  ZERO_CHECK(hosts && devices,
              "{}: found \"{}\", expected GPUs of one host, such as 8, or hosts x GPUs of a host, "
              "such as 2x8 (at most {} x {})",
              flag, printable_line(text), Machine::kMostHosts, Machine::kMostDevices);
+  machine.hosts = *hosts;
+  machine.devices = *devices;
   machine.check_world(flag);
   machine.kind = DeviceKind::cuda;
   machine.source = flag;

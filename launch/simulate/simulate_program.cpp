@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
 #include "launch/data/new_file.h"
 #include "launch/simulate/simulation_report.h"
 #include "launch/train/memory_fit.h"
@@ -46,14 +46,11 @@ SimulateFlag SimulateFlag::from(std::string_view text) {
       flag.cluster = value;
       continue;
     }
-    const auto [end, error] =
-        std::from_chars(value.data(), value.data() + value.size(), flag.ranks);
-    const bool good = key == "ranks" && error == std::errc() &&
-                      end == value.data() + value.size() && flag.ranks >= 1 &&
-                      flag.ranks <= Machine::kMostInAll;
-    ZERO_CHECK(good,
+    const auto ranks = whole_number(value, 1, Machine::kMostInAll);
+    ZERO_CHECK(key == "ranks" && ranks,
                "--simulate: found \"{}\", expected ranks=N (1 to {}) or cluster=FILE, as in {}",
                printable_line(part), Machine::kMostInAll, kExample);
+    flag.ranks = *ranks;
   }
   ZERO_CHECK(!flag.cluster.empty(),
              "--simulate: found \"{}\" without cluster=FILE, expected as in {}",
