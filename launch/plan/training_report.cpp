@@ -38,8 +38,7 @@ std::string row_line(const PlannedRow& row, std::size_t number, std::int64_t bud
   const double saved = 1 - static_cast<double>(row.bytes) / static_cast<double>(row.plain);
   const std::int64_t of_largest = at(row.exact.memory.ledger, row.largest_class());
   return fmt::format(kRowFormat, number, c.stage, c.micro, c.accumulation, c.recompute.text(),
-                     fmt::format("{} x {} x {}", c.mesh.replicate, c.mesh.shard, c.mesh.tensor),
-                     name_of(c.moments), name_of(c.compute), size_text(row.bytes),
+                     c.mesh.text(), name_of(c.moments), name_of(c.compute), size_text(row.bytes),
                      row.bytes <= budget
                          ? fmt::format("fits, {} free", size_text(budget - row.bytes))
                          : fmt::format("short {}; {} {}", size_text(row.bytes - budget),
@@ -66,9 +65,8 @@ std::string rows_text(const std::vector<PlannedRow>& rows, std::int64_t budget) 
     }
     for (const std::string& note : row.notes) add(note);
     if (row.written.empty()) continue;
-    const MeshShape& mesh = row.ranked.candidate.mesh;
     add(fmt::format("written to {}; next: zero_train --plan --world {} --config {}", row.written,
-                    mesh.replicate * mesh.shard * mesh.tensor, row.written));
+                    row.ranked.candidate.mesh.ranks(), row.written));
   }
   return text + below + "\n";
 }
@@ -95,29 +93,27 @@ OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
   for (const MemoryClass each : all_memory_classes()) {
     classes[std::string(name_of(each))] = at(row.exact.memory.ledger, each);
   }
-  OrderedJson all{
-      {"stage", c.stage},
-      {"micro_batch", c.micro},
-      {"accumulation", c.accumulation},
-      {"sequences_a_step", c.sequences()},
-      {"recompute", c.recompute.text()},
-      {"mesh",
-       {{"replicate", c.mesh.replicate}, {"shard", c.mesh.shard}, {"tensor", c.mesh.tensor}}},
-      {"moments", name_of(c.moments)},
-      {"dtype", name_of(c.compute)},
-      {"bytes", row.bytes},
-      {"closed_form_bytes", row.ranked.bytes},
-      {"fits", row.bytes <= budget},
-      {"short_bytes", std::max<std::int64_t>(0, row.bytes - budget)},
-      {"largest_class", name_of(row.largest_class())},
-      {"memory", classes},
-      {"plain_bytes", row.plain},
-      {"communication", axes_json(row.exact.traffic, c.mesh)},
-      {"flop", row.ranked.work.flop},
-      {"flop_repeated", row.ranked.work.repeated},
-      {"seconds",
-       row.ranked.step_seconds > 0 ? OrderedJson(row.ranked.step_seconds) : OrderedJson()},
-      {"notes", row.notes}};
+  OrderedJson all{{"stage", c.stage},
+                  {"micro_batch", c.micro},
+                  {"accumulation", c.accumulation},
+                  {"sequences_a_step", c.sequences()},
+                  {"recompute", c.recompute.text()},
+                  {"mesh", mesh_json(c.mesh)},
+                  {"moments", name_of(c.moments)},
+                  {"dtype", name_of(c.compute)},
+                  {"bytes", row.bytes},
+                  {"closed_form_bytes", row.ranked.bytes},
+                  {"fits", row.bytes <= budget},
+                  {"short_bytes", std::max<std::int64_t>(0, row.bytes - budget)},
+                  {"largest_class", name_of(row.largest_class())},
+                  {"memory", classes},
+                  {"plain_bytes", row.plain},
+                  {"communication", axes_json(row.exact.traffic, c.mesh)},
+                  {"flop", row.ranked.work.flop},
+                  {"flop_repeated", row.ranked.work.repeated},
+                  {"seconds", row.ranked.step_seconds > 0 ? OrderedJson(row.ranked.step_seconds)
+                                                          : OrderedJson()},
+                  {"notes", row.notes}};
   if (!row.written.empty()) all["written"] = row.written;
   return all;
 }

@@ -12,6 +12,7 @@
 #include "files/file_system.h"
 #include "launch/config/configuration.h"
 #include "launch/data/new_file.h"
+#include "launch/train/plan.h"
 
 namespace zero {
 namespace {
@@ -52,9 +53,7 @@ nlohmann::ordered_json written_configuration(const TrainingQuestion& question,
   using json = nlohmann::ordered_json;
   json data{{"train", question.data}, {"sequence_length", question.sequence}};
   if (question.data.empty()) data["train"] = json::array({kDataToName});
-  json mesh{{"replicate", candidate.mesh.replicate},
-            {"shard", candidate.mesh.shard},
-            {"tensor", candidate.mesh.tensor}};
+  json mesh = mesh_json(candidate.mesh);
   if (candidate.sequence_parallel()) mesh["sequence_parallel"] = true;
   json file{
       {"model", model_section_of(question.model)},

@@ -158,6 +158,19 @@ nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh) {
   return json;
 }
 
+nlohmann::json mesh_json(const MeshShape& mesh) {
+  return {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}};
+}
+
+MeshTraffic step_traffic(TrainingState& state, std::int64_t micro_batches) {
+  MeshTraffic traffic = state.engine().planned_axes();
+  CountedMesh& mesh = state.engine().mesh();
+  const TrafficCounter each = state.model().tensor_traffic();
+  TrafficCounter& along = mesh.booked(traffic, mesh.axis(Axis::tensor));
+  for (std::int64_t i = 0; i < micro_batches; ++i) along.add(each);
+  return traffic;
+}
+
 std::vector<int> planned_ranks(const TrainConfig& config) {
   std::vector<int> ranks;
   for (int rank = 0; rank < config.world; ++rank) {
@@ -198,12 +211,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
     }
   }
   plan.live = plan_live(config, largest, config.world, backend);
-  plan.traffic = engine.planned_axes();
-  for (std::int64_t i = 0; i < config.batch.accumulation; ++i) {
-    engine.mesh()
-        .booked(plan.traffic, engine.mesh().axis(Axis::tensor))
-        .add(training_state.model().tensor_traffic());
-  }
+  plan.traffic = step_traffic(training_state, config.batch.accumulation);
   plan.mesh = config.mesh;
   plan.recompute = config.recompute.plan.text();
   plan.keeps_outputs = config.recompute.plan.on(*device).outputs == BlockOutputs::kept;
@@ -233,7 +241,7 @@ nlohmann::json Plan::json() const {
           {"memory", classes},
           {"device", device_json(memory.device)},
           {"live", live.json()},
-          {"mesh", {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}}},
+          {"mesh", mesh_json(mesh)},
           {"communication", traffic_json(traffic.total())},
           {"communication_by_axis", axes_json(traffic, mesh)},
           {"gathers", gathers},
@@ -244,7 +252,7 @@ nlohmann::json Plan::json() const {
           {"schedule", schedule}};
 }
 
-std::string Plan::traffic_text() const {
+std::string traffic_text(const MeshTraffic& traffic, const MeshShape& mesh) {
   std::string out = "\nbytes one rank sends in a step\n";
   const auto add = [&](std::string_view along, const TrafficCounter& sent) {
     for (const Operation operation :
@@ -255,7 +263,7 @@ std::string Plan::traffic_text() const {
                          bytes, along);
     }
   };
-  if (ownership.empty()) {
+  if (mesh.replicate == 1 && mesh.tensor == 1) {
     add("", traffic.total());
     return out;
   }
@@ -294,7 +302,7 @@ std::string Plan::text(LiveMemory::Labels labels, bool with_schedule) const {
                   stage, world, memory.device.in_pages() > 0 ? "GPUs" : "CPUs");
   out += memory_text();
   out += live.text(labels);
-  out += traffic_text();
+  out += traffic_text(traffic, mesh);
   if (!ownership.empty()) out += "\n" + ownership;
   out += fmt::format("\nschedule of a micro-batch: {} gathers, {} elements gathered at most",
                      gathers, peak_live_elements);
