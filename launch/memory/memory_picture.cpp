@@ -16,6 +16,7 @@
 #include "launch/data/new_file.h"
 #include "launch/memory/memory_report.h"
 #include "launch/memory/memory_text.h"
+#include "launch/telemetry/chart.h"
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/page.h"
 
@@ -35,7 +36,6 @@ constexpr int kTimeAxis = 414;
 /// light paper and on dark.
 constexpr std::string_view kStyle = R"(
 .mark { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 3 3; }
-path, rect, i { fill: var(--of); background: var(--of); }
 .parameters { --of: #4269d0; } .gathered { --of: #6cc5b0; } .gradients { --of: #efb118; }
 .optimizer { --of: #3ca951; } .activations { --of: #e8604c; } .communication { --of: #a463f2; }
 .staging { --of: #8fb8f0; } .other { --of: #9c6b4e; }
@@ -109,18 +109,15 @@ class Picture {
     add("</tr>\n");
   }
 
-  /// Lines at round sizes: 1, 2 or 5 times a power of ten of a binary unit.
+  /// Lines at round sizes of a binary unit.
   void byte_axis() {
     constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
     const auto power = std::min<std::size_t>(static_cast<std::size_t>(std::log2(most_) / 10), 4);
     const double unit = std::exp2(10 * power);
-    double step = power == 0 ? 1 : 0.1;
-    for (int i = 0; most_ / unit / step > 6; ++i) step *= i % 3 == 1 ? 2.5 : 2.0;
+    const double step = std::max(axis_step(most_ / unit), power == 0 ? 1 : 0.1);
     for (int i = 0; i * step * unit < most_; ++i) {
-      const double height = y(i * step * unit);
-      add("<line class=\"grid\" x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\"/>\n", kLeft,
-          kRight, height);
-      text("right", kLeft - 8, height + 4, fmt::format("{:.4g} {}", i * step, kUnits[power]));
+      page_ += grid_line(kLeft, kRight, y(i * step * unit),
+                         fmt::format("{:.4g} {}", i * step, kUnits[power]));
     }
   }
 
