@@ -106,7 +106,8 @@ constexpr const char* kRow = "{:<16} {:<15} {} {:>10}  {:<38} {:>8}\n";
 
 std::string row_line(const InferenceRow& row) {
   if (!row.refusal.empty()) {
-    return fmt::format("{:<16} not there: {}\n", row.flags.weights, row.refusal);
+    return fmt::format("{:<16} tensor {:<8} refused: {}\n", row.flags.weights, row.flags.tensor,
+                       row.refusal);
   }
   const std::int64_t bytes = row.plan.of_device();
   const std::int64_t left = row.plan.limit - bytes;
@@ -133,7 +134,10 @@ std::string shortfall_line(const InferenceAnswer& answer) {
 
 nlohmann::ordered_json row_json(const InferenceRow& row) {
   if (!row.refusal.empty()) {
-    return {{"dtype", row.flags.dtype}, {"weights", row.flags.weights}, {"refusal", row.refusal}};
+    return {{"dtype", row.flags.dtype},
+            {"weights", row.flags.weights},
+            {"tensor", row.flags.tensor},
+            {"refusal", row.refusal}};
   }
   const InferenceMemory& memory = row.plan.memory;
   const std::int64_t bytes = row.plan.of_device();

@@ -88,51 +88,26 @@ std::string about_micro_batches(const TrainingQuestion& question) {
                      axes.batch ? *axes.batch : axes.accumulations.front());
 }
 
-std::int64_t class_of(const PlannedRow& row, MemoryClass c) {
-  return row.exact.memory.ledger[static_cast<std::size_t>(c)];
-}
-
-/// What the roadmap has for the classes that are in the way.
-void add_roadmap(const PlannedRow& least, std::int64_t budget, std::vector<std::string>& lines) {
-  const std::int64_t optimizer = class_of(least, MemoryClass::optimizer);
-  const std::int64_t gradients = class_of(least, MemoryClass::gradients);
-  const std::int64_t states = class_of(least, MemoryClass::parameters) + gradients + optimizer;
-  const std::int64_t activations = class_of(least, MemoryClass::activations);
-  const auto without = [&](std::int64_t bytes) {
-    const std::int64_t left = least.bytes - bytes;
-    return fmt::format("{}, {}", size_text(left),
-                       left <= budget ? "which would fit" : "which would not be enough alone");
-  };
-  const std::string there = "not there yet, on the roadmap: ";
-  lines.push_back(there +
-                  fmt::format("tiers below device memory (optimizer states in host memory would "
-                              "leave {}; all model states, {})",
-                              without(optimizer), without(states)));
-  lines.push_back(there +
-                  fmt::format("LoRA (frozen parameters have neither gradients nor optimizer "
-                              "states; without these: {}) and pipeline stages (a part of the "
-                              "blocks on each rank)",
-                              without(optimizer + gradients)));
-  if (activations < states) return;
-  lines.push_back(there + fmt::format("long context (ring attention cuts a sequence over ranks; "
-                                      "activations are {} of {})",
-                                      size_text(activations), size_text(least.bytes)));
-}
-
 }  // namespace
 
 std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
                                          const PlannedRow& least) {
   const std::int64_t budget = question.machine.budget();
+  const BytesByClass& ledger = least.exact.memory.ledger;
   const MemoryClass largest = least.largest_class();
   std::vector<std::string> lines{
       fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
                   size_text(least.bytes), size_text(budget), size_text(least.bytes - budget),
-                  name_of(largest), size_text(class_of(least, largest)))};
+                  name_of(largest), size_text(at(ledger, largest))),
+      fmt::format("optimizer states are {} of it, all model states {}, activations {}; techniques "
+                  "that take less: LoRA, of gradients and optimizer states; pipeline stages, of "
+                  "all; ring attention over long sequences, of activations",
+                  size_text(at(ledger, MemoryClass::optimizer)),
+                  size_text(model_state_bytes(ledger)),
+                  size_text(at(ledger, MemoryClass::activations)))};
   for (const auto& about : {about_hosts, about_sequence, about_micro_batches}) {
     if (std::string line = about(question); !line.empty()) lines.push_back(std::move(line));
   }
-  add_roadmap(least, budget, lines);
   return lines;
 }
 

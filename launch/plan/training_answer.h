@@ -58,8 +58,8 @@ void write_rows(TrainingAnswer& answer, const std::string& path);
 std::string text_of(const TrainingAnswer& answer);
 nlohmann::ordered_json json_of(const TrainingAnswer& answer);
 
-/// Sentences on a question of which no candidate fits: the bytes short, and what would help, here
-/// and on the roadmap. `least`: the candidate that misses least.
+/// Sentences on a question of which no candidate fits: the bytes short, and what would help.
+/// `least`: the candidate that misses least.
 std::vector<std::string> shortfall_lines(const TrainingQuestion& question, const PlannedRow& least);
 
 }  // namespace zero
