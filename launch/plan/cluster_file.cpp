@@ -25,36 +25,42 @@ namespace {
 
 using nlohmann::json;
 
-/// Takes a value of a cluster file. Throws zero::Error with `place`, found and expected.
-using Take = std::function<void(const json& value, const std::string& place, const char* example)>;
+/// A value of a cluster file.
+struct ClusterValue {
+  std::string expected;  ///< for messages
+  /// False if the JSON is of another type or range. `place`: for errors of its text.
+  std::function<bool(const json& value, const std::string& place)> take;
+};
 
-Take count_into(int& number, int most) {
-  return [&number, most](const json& value, const std::string& place, const char* /*example*/) {
-    const bool fits = value.is_number_integer() && value >= 1 && value <= most;
-    ZERO_CHECK(fits, "{}: found {}, expected a whole number from 1 to {}", place,
-               shown_value(value), most);
-    number = value.get<int>();
-  };
+ClusterValue count_into(int& number, int most) {
+  return {fmt::format("a whole number from 1 to {}", most),
+          [&number, most](const json& value, const std::string& /*place*/) {
+            const bool fits = value.is_number_integer() && value >= 1 && value <= most;
+            if (fits) number = value.get<int>();
+            return fits;
+          }};
 }
 
-Take share_into(double& part) {
-  return [&part](const json& value, const std::string& place, const char* /*example*/) {
-    const bool fits = value.is_number() && value > 0 && value <= 1;
-    ZERO_CHECK(fits, "{}: found {}, expected a number above 0, at most 1", place,
-               shown_value(value));
-    part = value.get<double>();
-  };
+ClusterValue share_into(double& part) {
+  return {"a number above 0, at most 1", [&part](const json& value, const std::string& /*place*/) {
+            const bool fits = value.is_number() && value > 0 && value <= 1;
+            if (fits) part = value.get<double>();
+            return fits;
+          }};
 }
 
-/// A text, of which `read` makes the value: link_rate(), ...
+/// `read` makes the value of a text, and refuses it by its place.
 template <typename Value, typename Read>
-Take text_into(Value& target, Read read, const char* expected = "a text with a unit, such as ") {
-  return
-      [&target, read, expected](const json& value, const std::string& place, const char* example) {
-        ZERO_CHECK(value.is_string(), "{}: found {}, expected {}{}", place, shown_value(value),
-                   expected, example);
-        target = read(value.get_ref<const std::string&>(), place);
-      };
+ClusterValue text_into(Value& target, Read read, std::string expected) {
+  return {std::move(expected), [&target, read](const json& value, const std::string& place) {
+            if (value.is_string()) target = read(value.get_ref<const std::string&>(), place);
+            return value.is_string();
+          }};
+}
+
+template <typename Value, typename Read>
+ClusterValue figure_into(Value& target, Read read, std::string_view example) {
+  return text_into(target, read, fmt::format("a text with a unit, such as {}", example));
 }
 
 DeviceKind kind_from(std::string_view text, std::string_view place) {
@@ -65,9 +71,8 @@ DeviceKind kind_from(std::string_view text, std::string_view place) {
 
 /// All that a cluster file may say, and where that goes.
 struct ClusterKey {
-  std::string path;     ///< "links.within_host"
-  const char* example;  ///< for messages
-  Take take;
+  std::string path;  ///< "links.within_host"
+  ClusterValue value;
   bool required = false;  ///< in the object that it is a member of
 };
 
@@ -78,41 +83,40 @@ std::vector<ClusterKey> cluster_keys(Machine& machine) {
   };
   constexpr int kMostCores = 1 << 16;
   std::vector<ClusterKey> keys{
-      {"hosts", "2", count_into(machine.hosts, Machine::kMostHosts)},
-      {"devices", "8 (of one host)", count_into(machine.devices, Machine::kMostDevices), true},
-      {"kind", R"("gpu" or "cpu")", text_into(machine.kind, kind_from, "")},
-      {"memory", R"("80GB" (of one device))", text_into(machine.memory, bytes_with_unit), true},
-      {"reserve", R"("2GiB")", text_into(machine.reserve, bytes_with_unit)},
-      {"compute", R"("400TFLOP/s")", text_into(machine.compute, compute_rate)},
-      {"compute_fp32", R"("50TFLOP/s")", text_into(machine.compute_fp32, compute_rate)},
-      {"peak", R"("989TFLOP/s")", text_into(times.peak, compute_rate)},
-      {"peak_fp32", R"("67TFLOP/s")", text_into(times.peak_fp32, compute_rate)},
-      {"memory_bandwidth", R"("3.35TB/s")", text_into(times.memory_bandwidth, link_rate)},
-      {"shares.products", "0.7", share_into(times.products)},
-      {"shares.attention", "0.5", share_into(times.attention)},
-      {"shares.memory", "0.9", share_into(times.memory)},
-      {"shares.beside_communication", "0.95", share_into(times.beside_communication)},
-      {"submit", R"("5us")", text_into(times.submit, seconds_with_unit)},
-      {"least_time", R"("3us")", text_into(times.least_time, seconds_with_unit)},
-      {"cores", "64", count_into(times.cores, kMostCores)},
-      {"operations", R"("ops.json")",
-       text_into(times.operations, beside, "the name of a file, as ")},
-      {"links.of_host", R"("400Gbit/s")", text_into(times.of_host, link_rate)},
-      {"links.hosts_of_switch", "32", count_into(times.hosts_of_switch, Machine::kMostHosts)},
-      {"links.message", R"("500ns")", text_into(times.message, seconds_with_unit)},
-      {"failures.between", R"("3000h" (of one host))",
-       text_into(times.between_failures, seconds_with_unit), true},
-      {"failures.save", R"("30s")", text_into(times.save, seconds_with_unit), true},
-      {"failures.restart", R"("10min")", text_into(times.restart, seconds_with_unit)}};
+      {"hosts", count_into(machine.hosts, Machine::kMostHosts)},
+      {"devices", count_into(machine.devices, Machine::kMostDevices), true},
+      {"kind", text_into(machine.kind, kind_from, R"("gpu" or "cpu")")},
+      {"memory", figure_into(machine.memory, bytes_with_unit, R"("80GB" (of one device))"), true},
+      {"reserve", figure_into(machine.reserve, bytes_with_unit, R"("2GiB")")},
+      {"compute", figure_into(machine.compute, compute_rate, R"("400TFLOP/s")")},
+      {"compute_fp32", figure_into(machine.compute_fp32, compute_rate, R"("50TFLOP/s")")},
+      {"peak", figure_into(times.peak, compute_rate, R"("989TFLOP/s")")},
+      {"peak_fp32", figure_into(times.peak_fp32, compute_rate, R"("67TFLOP/s")")},
+      {"memory_bandwidth", figure_into(times.memory_bandwidth, link_rate, R"("3.35TB/s")")},
+      {"shares.products", share_into(times.products)},
+      {"shares.attention", share_into(times.attention)},
+      {"shares.memory", share_into(times.memory)},
+      {"shares.beside_communication", share_into(times.beside_communication)},
+      {"submit", figure_into(times.submit, seconds_with_unit, R"("5us")")},
+      {"least_time", figure_into(times.least_time, seconds_with_unit, R"("5us")")},
+      {"cores", count_into(times.cores, kMostCores)},
+      {"operations", text_into(times.operations, beside, "the name of a file")},
+      {"links.of_host", figure_into(times.of_host, link_rate, R"("400Gbit/s")")},
+      {"links.hosts_of_switch", count_into(times.hosts_of_switch, Machine::kMostHosts)},
+      {"links.message", figure_into(times.message, seconds_with_unit, R"("500ns")")},
+      {"failures.between",
+       figure_into(times.between_failures, seconds_with_unit, R"("3000h" (of one host))"), true},
+      {"failures.save", figure_into(times.save, seconds_with_unit, R"("30s")"), true},
+      {"failures.restart", figure_into(times.restart, seconds_with_unit, R"("10min")")}};
   for (const auto& [path, rate, latency] :
        {std::tuple<std::string, double&, double&>{"links.within_host", machine.within_host,
                                                   times.within_host_latency},
         {"links.between_hosts", machine.between_hosts, times.between_hosts_latency},
         {"links.between_switches", times.between_switches, times.between_switches_latency}}) {
-    keys.push_back({path, R"("300GB/s", or an object with bandwidth and latency)",
-                    text_into(rate, link_rate)});
-    keys.push_back({path + ".bandwidth", R"("300GB/s")", text_into(rate, link_rate), true});
-    keys.push_back({path + ".latency", R"("5us")", text_into(latency, seconds_with_unit)});
+    keys.push_back({path, figure_into(rate, link_rate,
+                                      R"("300GB/s", or an object with bandwidth and latency)")});
+    keys.push_back({path + ".bandwidth", figure_into(rate, link_rate, R"("300GB/s")"), true});
+    keys.push_back({path + ".latency", figure_into(latency, seconds_with_unit, R"("5us")")});
   }
   return keys;
 }
@@ -129,7 +133,9 @@ class ClusterFile {
     const std::vector<std::string> names = members(path);
     const auto own = std::ranges::find(keys_, path, &ClusterKey::path);
     if (own != keys_.end() && (names.empty() || !value.is_object())) {
-      return own->take(value, place, own->example);
+      ZERO_CHECK(own->value.take(value, place), "{}: found {}, expected {}", place,
+                 shown_value(value), own->value.expected);
+      return;
     }
     ZERO_CHECK(value.is_object(), "{}: found {}, expected an object with the keys {}", place,
                shown_value(value), fmt::join(names, ", "));
@@ -146,9 +152,8 @@ class ClusterFile {
         continue;
       }
       const auto missing = std::ranges::find(keys_, before + name, &ClusterKey::path);
-      ZERO_CHECK(missing == keys_.end() || !missing->required,
-                 "{}: {} is missing, expected for example {}", source_, missing->path,
-                 missing->example);
+      ZERO_CHECK(missing == keys_.end() || !missing->required, "{}: {} is missing, expected {}",
+                 source_, missing->path, missing->value.expected);
     }
   }
 
