@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMost = std::numeric_limits<int>::max();  // of processes and ranks
+constexpr int kMostId = std::numeric_limits<int>::max();  // of processes and ranks
 
 std::string proc_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -50,7 +50,7 @@ std::int64_t number_of_field(const std::string& text, std::string_view field) {
 int rank_of(const std::string& environment) {
   for (const char* const name : {"RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "SLURM_PROCID="}) {
     if (const auto found = behind(environment, '\0', name)) {
-      return whole_number(*found, 0, kMost).value_or(-1);
+      return whole_number(*found, 0, kMostId).value_or(-1);
     }
   }
   return -1;
@@ -69,7 +69,7 @@ std::vector<ZeroProcess> zero_processes(const std::string& root) {
   std::vector<ZeroProcess> all;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root + "/proc", error)) {
-    const auto id = whole_number(entry.path().filename().string(), 1, kMost);
+    const auto id = whole_number(entry.path().filename().string(), 1, kMostId);
     if (!id || *id == ::getpid()) continue;
     std::string program = proc_text(entry.path() / "comm");
     if (!program.starts_with("zero_")) continue;

@@ -3,7 +3,6 @@
 #include "launch/plan/closed_forms.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 

@@ -79,8 +79,8 @@ std::string order_text(const Machine& machine) {
   }
   return "order: fewest FLOP a token, of as many 16 bits before fp32, then fewest bytes a token "
          "that leave a host, then fewest within hosts; equal rows stand in the order in which "
-         "their values were listed. No rates are given and none is assumed: "
-         "with --compute and links (--cluster FILE) the order is by estimated time";
+         "their values were listed. No rates are given and none is assumed: with --compute and "
+         "links (--cluster FILE) the order is by estimated time";
 }
 
 Candidate plain_of(const Candidate& candidate) {
