@@ -5,11 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/whole_number.h"
 
 namespace zero {
 namespace {
@@ -24,10 +25,7 @@ struct Layers {
 };
 
 std::optional<std::int64_t> number_of(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  return whole_number(text, 0, std::numeric_limits<std::int64_t>::max());
 }
 
 /// "3", or "3-5".

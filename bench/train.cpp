@@ -48,7 +48,7 @@ double planned_bytes(const TrainConfig& config, BackendKind backend) {
 std::string mesh_name(const TrainConfig& config) {
   const MeshShape& mesh = config.mesh;
   if (mesh.replicate == 1 && mesh.tensor == 1) return "";
-  return fmt::format(", mesh {} x {} x {}", mesh.replicate, mesh.shard, mesh.tensor);
+  return ", mesh " + mesh.text();
 }
 
 /// Whole training steps: one process against the product rate; under mpirun many ranks against one

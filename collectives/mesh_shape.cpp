@@ -22,6 +22,10 @@ int MeshShape::size(Axis axis) const {
   return axis == Axis::replicate ? replicate : axis == Axis::shard ? shard : tensor;
 }
 
+std::string MeshShape::text() const {
+  return fmt::format("{} x {} x {}", replicate, shard, tensor);
+}
+
 MeshShape MeshShape::resolved(int world) const {
   std::int64_t product = 1;
   int open = 0;
@@ -32,14 +36,13 @@ MeshShape MeshShape::resolved(int world) const {
                name_of(axis), ranks);
     ranks == -1 ? static_cast<void>(++open) : static_cast<void>(product *= ranks);
   }
-  ZERO_CHECK(open <= 1,
-             "mesh is {} x {} x {} (replicate x shard x tensor); at most one axis can be -1",
-             replicate, shard, tensor);
+  ZERO_CHECK(open <= 1, "mesh is {} (replicate x shard x tensor); at most one axis can be -1",
+             text());
   ZERO_CHECK(
       product <= world && world % product == 0 && (open == 1 || product == world),
-      "mesh is {} x {} x {} (replicate x shard x tensor), which does not make the {} rank(s) "
-      "of this job; {}",
-      replicate, shard, tensor, world,
+      "mesh is {} (replicate x shard x tensor), which does not make the {} rank(s) of this job; "
+      "{}",
+      text(), world,
       open == 1 ? fmt::format("the axes that are given must divide {}", world)
                 : fmt::format("start {} ranks, or set one axis to -1", product));
   MeshShape whole = *this;

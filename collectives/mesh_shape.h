@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace zero {
@@ -21,6 +22,9 @@ struct MeshShape {
   int tensor = 1;
 
   int size(Axis axis) const;
+  int ranks() const { return replicate * shard * tensor; }
+  /// "2 x 4 x 1": replicate x shard x tensor.
+  std::string text() const;
   /// The shape with the -1 replaced, for a world of `world` ranks. If the sizes do not multiply to
   /// `world`, throws zero::Error naming the sizes, the world and sizes that would fit.
   MeshShape resolved(int world) const;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 namespace zero {
 namespace {
@@ -33,10 +34,14 @@ std::array<MemoryClass, kMemoryClasses> all_memory_classes() {
   return classes;
 }
 
+std::int64_t sum_of(const BytesByClass& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
 std::string listed(const BytesByClass& bytes) {
   std::string text;
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t own = bytes[static_cast<std::size_t>(c)];
+    const std::int64_t own = at(bytes, c);
     if (own == 0) continue;
     fmt::format_to(std::back_inserter(text), "{}{} {}", text.empty() ? "" : ", ", name_of(c), own);
   }
@@ -47,9 +52,10 @@ void MemoryLedger::charge(MemoryClass memory_class, std::string_view label, std:
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
   now_.labels[key_of(memory_class, label)] += bytes;
-  const auto c = static_cast<std::size_t>(memory_class);
-  now_.current[c] += bytes;
-  now_.peak[c] = std::max(now_.peak[c], now_.current[c]);
+  std::int64_t& current = at(now_.current, memory_class);
+  std::int64_t& peak = at(now_.peak, memory_class);
+  current += bytes;
+  peak = std::max(peak, current);
   now_.total += bytes;
   now_.peak_total = std::max(now_.peak_total, now_.total);
   now_.recent_peak = std::max(now_.recent_peak, now_.total);
@@ -61,7 +67,7 @@ void MemoryLedger::release(MemoryClass memory_class, std::string_view label,
                            std::int64_t bytes) noexcept {
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
-  now_.current[static_cast<std::size_t>(memory_class)] -= bytes;
+  at(now_.current, memory_class) -= bytes;
   now_.total -= bytes;
   const auto entry = now_.labels.find(key_of(memory_class, label));
   if (entry != now_.labels.end()) {

@@ -32,6 +32,13 @@ std::array<MemoryClass, kMemoryClasses> all_memory_classes();
 
 /// Bytes of each class, in declaration order.
 using BytesByClass = std::array<std::int64_t, kMemoryClasses>;
+inline std::int64_t& at(BytesByClass& bytes, MemoryClass c) {
+  return bytes[static_cast<std::size_t>(c)];
+}
+inline std::int64_t at(const BytesByClass& bytes, MemoryClass c) {
+  return bytes[static_cast<std::size_t>(c)];
+}
+std::int64_t sum_of(const BytesByClass& bytes);
 /// "parameters 512, optimizer 1024": the classes with bytes, or "nothing"; for messages.
 std::string listed(const BytesByClass& bytes);
 
@@ -45,8 +52,8 @@ struct MemorySnapshot {
   std::int64_t peak_total = 0;                 ///< the largest `total` so far
   std::int64_t recent_peak = 0;                ///< the largest `total` since the last begin_peak()
 
-  std::int64_t current_of(MemoryClass c) const { return current[static_cast<std::size_t>(c)]; }
-  std::int64_t peak_of(MemoryClass c) const { return peak[static_cast<std::size_t>(c)]; }
+  std::int64_t current_of(MemoryClass c) const { return at(current, c); }
+  std::int64_t peak_of(MemoryClass c) const { return at(peak, c); }
 };
 
 /// A charge or a release.

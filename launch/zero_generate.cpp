@@ -4,14 +4,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
 #include "inference/inference_options.h"
 #include "launch/generate/deepspeed_inference.h"
 #include "launch/generate/generate_flags.h"
@@ -27,18 +28,14 @@
 namespace {
 
 // CLI11 would take a minus sign, and wrap what is too large.
-std::string whole_number(const std::string& value) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  const bool whole = error == std::errc() && end == value.data() + value.size();
-  return whole ? "" : "is " + value + "; expected a whole number from 0 to 18446744073709551615";
+std::string any_seed(const std::string& value) {
+  return zero::whole_number(value, 0, std::numeric_limits<std::uint64_t>::max())
+             ? ""
+             : "is " + value + "; expected a whole number from 0 to 18446744073709551615";
 }
 std::string whole_chunks(const std::string& value) {
-  const char* const end = value.data() + value.size();
-  std::int64_t tokens = 0;
-  const auto [stop, error] = std::from_chars(value.data(), end, tokens);
-  const bool whole = error == std::errc{} && stop == end && tokens > 0;
-  return whole && tokens % zero::kCacheChunk == 0
+  const auto tokens = zero::whole_number(value, 1, std::numeric_limits<std::int64_t>::max());
+  return tokens && *tokens % zero::kCacheChunk == 0
              ? ""
              : fmt::format("is {}; expected a multiple of {} up to the model's context",
                            zero::printable_line(value), zero::kCacheChunk);
@@ -113,7 +110,7 @@ void add_settings(CLI::App& app, zero::GenerateFlags& flags) {
                  "model's, or 1");
   app.add_option("--seed", flags.settings.sampling.seed,
                  "of the random numbers; the same seed, the same answer")
-      ->check(whole_number)
+      ->check(any_seed)
       ->capture_default_str();
   app.add_option("--stop", flags.settings.stop,
                  "end before this text, or at the special token of this name; may be given again")

@@ -23,7 +23,7 @@ int run(const zero::PrepareOptions& options) {
   const zero::PrepareReport report = zero::prepare(options, console);
   console.line(
       fmt::format("{} of text -> {} training tokens in {} file(s) and {} validation tokens, in {}",
-                  zero::bytes_text(static_cast<double>(report.text_bytes)), report.train_tokens,
+                  zero::size_text(report.text_bytes), report.train_tokens,
                   report.train_files.size(), report.validation_tokens, options.out));
   std::string around;
   if (!report.before.empty()) around += fmt::format(", before each the token {}", report.before);

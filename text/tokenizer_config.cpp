@@ -3,7 +3,6 @@
 #include "text/tokenizer_config.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "base/error.h"
 #include "base/json_tree.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
 #include "weights/model_files.h"
 
 namespace zero {
@@ -36,13 +36,10 @@ std::vector<AddedToken> tokens_of_decoder(JsonFields& config) {
   std::vector<AddedToken> tokens;
   JsonFields decoder = config.object("added_tokens_decoder");
   for (const auto& [key, value] : config.raw("added_tokens_decoder").items()) {
-    std::uint32_t id = 0;
-    const char* end = key.data() + key.size();
-    const auto parsed = std::from_chars(key.data(), end, id);
-    ZERO_CHECK(parsed.ec == std::errc() && parsed.ptr == end && id < kMostTokens,
-               "{}: expected an id below {}", decoder.place(key), kMostTokens);
+    const auto id = whole_number(key, 0, kMostTokens - 1);
+    ZERO_CHECK(id, "{}: expected an id below {}", decoder.place(key), kMostTokens);
     JsonFields token = decoder.object(key);
-    tokens.push_back(read_added_token(token, id));
+    tokens.push_back(read_added_token(token, *id));
   }
   return tokens;
 }

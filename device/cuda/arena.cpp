@@ -90,7 +90,7 @@ std::int64_t Arena::high_water() const {
 
 Arenas::Arenas(std::string_view device, const BytesByClass& reserve) {
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t bytes = reserve[static_cast<std::size_t>(c)];
+    const std::int64_t bytes = at(reserve, c);
     if (bytes > 0 && !of(c).reserve(bytes)) fail_for(device, c, reserve);
   }
 }

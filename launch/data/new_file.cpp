@@ -66,4 +66,12 @@ void NewFile::rename(const std::string& path) {
   renamed_ = true;
 }
 
+void write_whole_file(const std::string& path, std::string_view text) {
+  files::check_target(files::disk(), path);
+  NewFile file(path + ".partial");
+  file.write(std::as_bytes(std::span(text)));
+  file.finish();
+  file.rename(path);
+}
+
 }  // namespace zero

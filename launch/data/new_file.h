@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "files/file_system.h"
@@ -40,5 +41,9 @@ class NewFile {
   std::int64_t at_ = 0;  // where they belong
   bool renamed_ = false;
 };
+
+/// Writes a file whole or not at all, over a file of that name; a symbolic link is replaced. Throws
+/// zero::Error naming the file, also if a folder, a pipe or a device has the name.
+void write_whole_file(const std::string& path, std::string_view text);
 
 }  // namespace zero

@@ -304,9 +304,8 @@ class Preparation {
     const std::string text =
         fmt::format("{:5.1f} %  {} of {}  {} tokens  {}/s  {} left",
                     100.0 * static_cast<double>(done_) / static_cast<double>(total_),
-                    bytes_text(static_cast<double>(done_)), bytes_text(static_cast<double>(total_)),
-                    count_text(static_cast<double>(tokens_)), bytes_text(speed),
-                    duration_text(static_cast<double>(total_ - done_) / speed));
+                    size_text(done_), size_text(total_), count_text(static_cast<double>(tokens_)),
+                    bytes_text(speed), duration_text(static_cast<double>(total_ - done_) / speed));
     console_.progress(text, start_);
   }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/cgroup.h"
 #include "base/error.h"
@@ -101,8 +100,7 @@ AnswerPlan AnswerSession::plan(const std::vector<AcceptedPrompt>& prompts, int w
 // What was taken beside the plan, and how much of the cache was used: of the first rank.
 void AnswerSession::print_memory() {
   const MemorySnapshot memory = models_->model().device().ledger().snapshot();
-  const std::int64_t used =
-      std::accumulate(memory.peak.begin(), memory.peak.end(), std::int64_t{0});
+  const std::int64_t used = sum_of(memory.peak);
   const std::int64_t planned =
       plan_->memory.total() + (plan_->draft_folder.empty() ? 0 : plan_->draft.total());
   const KeyValueCache::Usage usage = models_->model().cache().usage();

@@ -6,16 +6,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "launch/config/configuration.h"
 #include "launch/config/similar_names.h"
 #include "launch/rendezvous/cores.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "weights/hf/advice.h"
 
 namespace zero {
@@ -55,12 +55,9 @@ MatrixRoles parse_kept_matrices(std::string_view names) {
 int parse_tensor(const std::string& text) {
   if (text == "auto") return GenerateFlags::kAutoTensor;
   constexpr int kMost = 1 << 20;
-  int ranks = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, ranks);
-  ZERO_CHECK(error == std::errc{} && stop == end && ranks >= 1 && ranks <= kMost,
-             "--tensor is {}; expected auto, or 1 to {}", printable_line(text), kMost);
-  return ranks;
+  const auto ranks = whole_number(text, 1, kMost);
+  ZERO_CHECK(ranks, "--tensor is {}; expected auto, or 1 to {}", printable_line(text), kMost);
+  return *ranks;
 }
 
 int replicas_of(const GenerateFlags& flags, int world, int tensor) {
@@ -110,14 +107,10 @@ std::string find_model_folder(files::FileSystem& files, const std::string& path,
 }
 
 int threads_of(const GenerateFlags& flags, int local_ranks) {
-  int threads = choose_threads(core_facts(local_ranks)).threads;
-  if (flags.threads != "auto") {
-    const char* const end = flags.threads.data() + flags.threads.size();
-    const auto [stop, error] = std::from_chars(flags.threads.data(), end, threads);
-    ZERO_CHECK(error == std::errc{} && stop == end && threads >= 1 && threads <= 1024,
-               "--threads is {}; expected auto, or 1 to 1024", flags.threads);
-  }
-  return threads;
+  if (flags.threads == "auto") return choose_threads(core_facts(local_ranks)).threads;
+  const auto threads = whole_number(flags.threads, 1, 1024);
+  ZERO_CHECK(threads, "--threads is {}; expected auto, or 1 to 1024", flags.threads);
+  return *threads;
 }
 
 DeviceKind device_kind(const GenerateFlags& flags, int ranks) {

@@ -9,13 +9,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "base/error.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
+#include "launch/data/new_file.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/plan/model_choice.h"
@@ -158,9 +158,7 @@ class PlannedFolder {
     std::string name = (std::filesystem::temp_directory_path() / "zero_plan_XXXXXX").string();
     ZERO_CHECK(::mkdtemp(name.data()) != nullptr, "--plan: {}: cannot be created", name);
     path_ = written_ = name;
-    std::ofstream file(path_ / kConfig);
-    file << text << std::flush;
-    ZERO_CHECK(file, "--plan: {}: cannot be written", (path_ / kConfig).string());
+    write_whole_file(path_ / kConfig, text);
   }
   ~PlannedFolder() {
     std::error_code ignored;

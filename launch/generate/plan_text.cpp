@@ -22,7 +22,6 @@ std::string memory_row(const std::string& ranks, const InferenceMemory& memory) 
 /// A row for consecutive ranks that take the same.
 std::string rank_rows(const AnswerPlan& plan) {
   constexpr int kMostRanks = 64;  // planned one by one
-  const MeshShape& shape = plan.ranks.shape;
   const int count = shape.shard * shape.tensor;
   std::string rows;
   const auto add = [&](int first, int last, const InferenceMemory& memory) {
@@ -106,14 +105,13 @@ std::string memory_cells(const InferenceMemory& memory) {
 
 std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags) {
   const InferenceMemory& memory = plan.memory;
-  const MeshShape& shape = plan.ranks.shape;
   const bool gpu = plan.ranks.device == DeviceKind::cuda;
   std::string text = fmt::format(
-      "model of {} parameters in {}; {} of at most {} tokens at once; ranks {} x {} x {} "
+      "model of {} parameters in {}; {} of at most {} tokens at once; ranks {} "
       "(replicate x shard x tensor), each of a {}\n{:<12} {}\n",
       count_text(static_cast<double>(plan.decoder.parameter_count())), weights_text(plan.options),
-      counted(plan.options.requests, "request"), memory.longest, shape.replicate, shape.shard,
-      shape.tensor, gpu ? "GPU" : "CPU", "rank", memory_header());
+      counted(plan.options.requests, "request"), memory.longest, plan.ranks.shape.text(),
+      gpu ? "GPU" : "CPU", "rank", memory_header());
   text += rank_rows(plan);
   if (!plan.draft_folder.empty()) text += memory_row("draft", plan.draft);
   text += fmt::format(

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/json_fields.h"
 #include "launch/memory/memory_line.h"
-#include "launch/memory/memory_text.h"
+#include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
@@ -81,13 +81,13 @@ void LogWatch::read(const std::string& line, News& news) {
   if (!fields.has("step")) return;
   const MemoryLine memory = MemoryLine::of(fields);
   if (++steps_ == kSteadyStep) steady_ = memory.total;
-  std::string text = fmt::format("step {}  {} (peak {})", fields.count("step"), sized(memory.total),
-                                 sized(memory.peak_total));
+  std::string text = fmt::format("step {}  {} (peak {})", fields.count("step"),
+                                 size_text(memory.total), size_text(memory.peak_total));
   const auto add = [&](std::string_view name, std::int64_t bytes) {
-    if (bytes > 0) text += fmt::format("  {} {}", name, sized(bytes));
+    if (bytes > 0) text += fmt::format("  {} {}", name, size_text(bytes));
   };
   for (const MemoryClass c : all_memory_classes()) {
-    add(name_of(c), memory.now[static_cast<std::size_t>(c)]);
+    add(name_of(c), at(memory.now, c));
   }
   add("free", memory.free.value_or(0));
   add("grown by", steady_ ? memory.total - *steady_ : 0);

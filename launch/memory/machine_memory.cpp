@@ -6,15 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string_view>
 
 #include "base/file_text.h"
 #include "base/host.h"
-#include "launch/memory/memory_text.h"
+#include "base/whole_number.h"
+#include "launch/process/quantity.h"
 #include "launch/rendezvous/launcher_variables.h"
 
 namespace zero {
@@ -22,12 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<int> plain_number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
+constexpr int kMostId = std::numeric_limits<int>::max();  // of processes and ranks
 
 /// What follows `name` at the begin of one of the parts of `text` that `between` parts; nothing if
 /// none begins so.
@@ -47,13 +43,13 @@ std::int64_t number_of_field(const std::string& text, std::string_view field) {
 int rank_of(const std::string& environment) {
   for (const std::string_view name : kRankVariables) {
     if (const auto found = behind(environment, '\0', fmt::format("{}=", name))) {
-      return plain_number(*found).value_or(-1);
+      return whole_number(*found, 0, kMostId).value_or(-1);
     }
   }
   return -1;
 }
 
-std::string sized_or_dash(std::int64_t bytes) { return bytes > 0 ? sized(bytes) : "-"; }
+std::string size_or_dash(std::int64_t bytes) { return bytes > 0 ? size_text(bytes) : "-"; }
 
 }  // namespace
 
@@ -70,7 +66,7 @@ std::vector<ZeroProcess> zero_processes(const std::string& root) {
   std::vector<ZeroProcess> all;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root + "/proc", error)) {
-    const auto id = plain_number(entry.path().filename().string());
+    const auto id = whole_number(entry.path().filename().string(), 1, kMostId);
     if (!id || *id == ::getpid()) continue;
     std::string program = file_text(entry.path() / "comm");
     if (!program.starts_with("zero_")) continue;
@@ -104,17 +100,17 @@ std::string machine_text(const MachineMemory& machine) {
   const auto own = [&](const auto& bytes) {
     std::int64_t sum = 0;
     for (const ZeroProcess& each : machine.processes) sum += bytes(each);
-    return sized_or_dash(sum);
+    return size_or_dash(sum);
   };
   row("", "total", "free", "of zero_", "name");
-  row("host", sized_or_dash(machine.memory.total), sized(machine.memory.free),
+  row("host", size_or_dash(machine.memory.total), size_text(machine.memory.free),
       own([](const ZeroProcess& each) {
         return each.proportional > 0 ? each.proportional : each.resident;
       }),
       machine.host);
   for (const GpuMemory& gpu : machine.nvidia.gpus) {
     const bool told = gpu.problem.empty();
-    row(gpu.label(), told ? sized(gpu.total) : "-", told ? sized(gpu.free) : "-",
+    row(gpu.label(), told ? size_text(gpu.total) : "-", told ? size_text(gpu.free) : "-",
         own([&](const ZeroProcess& each) { return gpu.bytes_of(each.id); }),
         fmt::format("{}, {}{}", gpu.name, gpu.uuid,
                     told ? "" : fmt::format("; not told: {}", gpu.problem)));
@@ -133,7 +129,7 @@ std::string machine_text(const MachineMemory& machine) {
     for (const GpuMemory& gpu : machine.nvidia.gpus) on_gpus += gpu.bytes_of(each.id);
     text += fmt::format(
         kRow, each.id, each.program, each.rank < 0 ? "-" : std::to_string(each.rank),
-        sized_or_dash(each.resident), sized_or_dash(each.proportional), sized_or_dash(on_gpus));
+        size_or_dash(each.resident), size_or_dash(each.proportional), size_or_dash(on_gpus));
   }
   return text;
 }

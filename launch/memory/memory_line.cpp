@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <string>
 
-#include "launch/memory/memory_text.h"
 
 namespace zero {
 
 void MemoryLine::add(const MemoryEvent& event) {
-  const auto c = static_cast<std::size_t>(event.memory_class);
-  now[c] += event.bytes;
-  peak[c] = std::max(peak[c], now[c]);
+  std::int64_t& own = at(now, event.memory_class);
+  std::int64_t& most = at(peak, event.memory_class);
+  own += event.bytes;
+  most = std::max(most, own);
   total = event.total;
   peak_total = std::max(peak_total, total);
 }
@@ -20,8 +20,8 @@ void MemoryLine::add(const MemoryEvent& event) {
 nlohmann::ordered_json MemoryLine::json() const {
   nlohmann::ordered_json json;
   for (const MemoryClass c : all_memory_classes()) {
-    const auto i = static_cast<std::size_t>(c);
-    if (peak[i] > 0) json[std::string(name_of(c))] = {{"now", now[i]}, {"peak", peak[i]}};
+    if (at(peak, c) == 0) continue;
+    json[std::string(name_of(c))] = {{"now", at(now, c)}, {"peak", at(peak, c)}};
   }
   json["total"] = total;
   json["peak"] = peak_total;
@@ -40,7 +40,7 @@ MemoryLine MemoryLine::of(JsonFields& line) {
   for (const MemoryClass c : all_memory_classes()) {
     JsonFields own = memory.object(name_of(c));
     if (!own.has("now")) continue;
-    std::int64_t& now = found.now[static_cast<std::size_t>(c)];
+    std::int64_t& now = at(found.now, c);
     now = own.count("now");
     if (now > kMost) own.refuse("now", "found {}, expected at most {}", now, kMost);
   }

@@ -9,16 +9,16 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
-#include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
-#include "base/message_text.h"
 #include "launch/data/new_file.h"
 #include "launch/memory/memory_report.h"
 #include "launch/memory/memory_text.h"
 #include "launch/process/open_files.h"
+#include "launch/process/quantity.h"
+#include "launch/telemetry/chart.h"
 #include "launch/telemetry/page.h"
 
 namespace zero {
@@ -37,7 +37,6 @@ constexpr int kTimeAxis = 414;
 /// light paper and on dark.
 constexpr std::string_view kStyle = R"(
 .mark { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 3 3; }
-path, rect, i { fill: var(--of); background: var(--of); }
 .parameters { --of: #4269d0; } .gathered { --of: #6cc5b0; } .gradients { --of: #efb118; }
 .optimizer { --of: #3ca951; } .activations { --of: #e8604c; } .communication { --of: #a463f2; }
 .staging { --of: #8fb8f0; } .other { --of: #9c6b4e; }
@@ -59,9 +58,7 @@ class Picture {
         seconds_(std::max(series.end_seconds() - begin_, 1e-9)),
         most_(static_cast<double>(std::max<std::int64_t>(peak_.total, 1)) * 1.04) {
     for (const MemoryClass c : all_memory_classes()) {
-      const auto has = [i = index(c)](const PictureColumn& column) {
-        return column.classes[i] > 0;
-      };
+      const auto has = [c](const PictureColumn& column) { return at(column.classes, c) > 0; };
       if (std::ranges::any_of(columns_, has)) drawn_.push_back(c);
     }
   }
@@ -91,7 +88,6 @@ class Picture {
   void add(fmt::format_string<Parts...> format, Parts&&... parts) {
     fmt::format_to(std::back_inserter(page_), format, std::forward<Parts>(parts)...);
   }
-  static std::size_t index(MemoryClass c) { return static_cast<std::size_t>(c); }
   double x(double seconds) const { return kLeft + kColumns * (seconds - begin_) / seconds_; }
   double y(double bytes) const { return kBottom - (kBottom - kTop) * bytes / most_; }
   std::string place(std::int32_t number) const {
@@ -114,18 +110,15 @@ class Picture {
     add("</tr>\n");
   }
 
-  /// Lines at round sizes: 1, 2 or 5 times a power of ten of a binary unit.
+  /// Lines at round sizes of a binary unit.
   void byte_axis() {
     constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
     const auto power = std::min<std::size_t>(static_cast<std::size_t>(std::log2(most_) / 10), 4);
     const double unit = std::exp2(10 * power);
-    double step = power == 0 ? 1 : 0.1;
-    for (int i = 0; most_ / unit / step > 6; ++i) step *= i % 3 == 1 ? 2.5 : 2.0;
+    const double step = std::max(axis_step(most_ / unit), power == 0 ? 1 : 0.1);
     for (int i = 0; i * step * unit < most_; ++i) {
-      const double height = y(i * step * unit);
-      add("<line class=\"grid\" x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\"/>\n", kLeft,
-          kRight, height);
-      text("right", kLeft - 8, height + 4, fmt::format("{:.4g} {}", i * step, kUnits[power]));
+      page_ += grid_line(kLeft, kRight, y(i * step * unit),
+                         fmt::format("{:.4g} {}", i * step, kUnits[power]));
     }
   }
 
@@ -135,12 +128,14 @@ class Picture {
     std::int64_t last = -1;
     for (std::size_t k = 0; k < columns_.size(); ++k) {
       std::int64_t sum = 0;
-      for (std::size_t i = 0; i <= index(c); ++i) sum += columns_[k].classes[i];
+      for (const MemoryClass each : all_memory_classes()) {
+        if (each <= c) sum += at(columns_[k].classes, each);
+      }
       if (sum != last) add("H{}V{:.1f}", kLeft + k, y(static_cast<double>(sum)));
       last = sum;
     }
     add("H{}V{}Z\"><title>{}: {} at the peak</title></path>\n", kRight, kBottom, name_of(c),
-        sized(peak_.state.classes[index(c)]));
+        size_text(at(peak_.state.classes, c)));
   }
 
   void peak_mark() {
@@ -149,7 +144,7 @@ class Picture {
     add("<line class=\"mark\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\"/>\n", at,
         kTop - 8, kBottom);
     text(to_left ? "right" : "left", to_left ? at - 5 : at + 5, kTop - 10,
-         fmt::format("peak {}, {}", sized(peak_.total), place(peak_.place)));
+         fmt::format("peak {}, {}", size_text(peak_.total), place(peak_.place)));
   }
 
   /// A rectangle for each run of columns of one step and phase.
@@ -192,11 +187,11 @@ class Picture {
     add("<h2>Classes</h2>\n<table>\n<tr><th>class</th><th>at the peak</th><th>at the end</th>"
         "</tr>\n");
     for (const MemoryClass c : drawn_) {
-      const std::int64_t most = peak_.state.classes[index(c)];
-      const std::int64_t last = end_.classes[index(c)];
-      if (most > 0 || last > 0) row(class_cell(c), sized(most), sized(last));
+      const std::int64_t most = at(peak_.state.classes, c);
+      const std::int64_t last = at(end_.classes, c);
+      if (most > 0 || last > 0) row(class_cell(c), size_text(most), size_text(last));
     }
-    row("sum", sized(peak_.total), sized(end_.total));
+    row("sum", size_text(peak_.total), size_text(end_.total));
     add("</table>\n");
   }
 
@@ -211,7 +206,7 @@ class Picture {
     for (const MemoryGrowth& held : growth_between({}, peak_.state.by_label(series_))) {
       if (most-- <= 0) break;
       row(html_text(held.label), class_cell(held.memory_class),
-          html_text(unit_of(held.label, series_.units)), sized(held.bytes),
+          html_text(unit_of(held.label, series_.units)), size_text(held.bytes),
           fmt::format("{:.1f} %", 100.0 * static_cast<double>(held.bytes) /
                                       static_cast<double>(peak_.state.total)));
     }
@@ -259,11 +254,7 @@ void save_memory_picture(const MemorySeries& series, std::int64_t most, const st
   ZERO_CHECK(!std::filesystem::equivalent(path, series.path, unknown),
              "--html: {} is what the picture is drawn from; give the picture another name", path);
   check_replaceable(path, page_mark("zero_memory"), "--html", "picture of zero_memory");
-  const std::string page = Picture(series).page(most);
-  NewFile file(path + ".partial");
-  file.write(std::as_bytes(std::span(page)));
-  file.finish();
-  file.rename(path);
+  write_whole_file(path, Picture(series).page(most));
 }
 
 }  // namespace zero

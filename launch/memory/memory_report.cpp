@@ -40,7 +40,7 @@ std::string phase_table(const MemorySeries& series) {
   }
   std::string text = "largest sum by phase\n";
   for (const auto& [phase, most] : phases)
-    text += fmt::format("  {:<13} {:>12}\n", phase, sized(most));
+    text += fmt::format("  {:<13} {:>12}\n", phase, size_text(most));
   return text;
 }
 
@@ -81,7 +81,7 @@ std::string summary(const MemorySeries& series, std::int64_t most) {
   const std::array<ClassColumn, 2> columns{
       {{"at the peak", peak.state.classes, peak.total}, {"at the end", end.classes, end.total}}};
   std::string text = title(series) + class_table("class", columns);
-  text += fmt::format("\npeak of the sum: {}, at {} ({:.3f} s)\n", sized(peak.total),
+  text += fmt::format("\npeak of the sum: {}, at {} ({:.3f} s)\n", size_text(peak.total),
                       series.places[static_cast<std::size_t>(peak.place)].text(), peak.seconds);
   if (series.device_bytes > 0) {
     const auto device = static_cast<double>(series.device_bytes);
@@ -95,7 +95,8 @@ std::string summary(const MemorySeries& series, std::int64_t most) {
   text += fmt::format("labels at the peak, the largest {} of {}\n", shown, held.size()) +
           line("bytes", kLabelHead);
   for (std::size_t i = 0; i < shown; ++i) {
-    text += line(sized(held[i].bytes), labelled(held[i].memory_class, held[i].label, series.units));
+    text +=
+        line(size_text(held[i].bytes), labelled(held[i].memory_class, held[i].label, series.units));
   }
   return text;
 }
@@ -133,7 +134,8 @@ Leaks leaks(const MemorySeries& series, std::int64_t threshold) {
   }
   const std::vector<MemoryGrowth> grown = MemoryMonitor::leaks_of(moments, threshold);
   if (grown.empty()) {
-    return {false, text + fmt::format("nothing kept growing by {} or more\n", sized(threshold))};
+    return {false,
+            text + fmt::format("nothing kept growing by {} or more\n", size_text(threshold))};
   }
   text += "kept growing from step to step\n" + line("growth", kLabelHead);
   for (const MemoryGrowth& each : grown) {

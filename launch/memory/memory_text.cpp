@@ -5,19 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "launch/process/quantity.h"
 
 namespace zero {
 
-std::string sized(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
-
-std::string signed_size(std::int64_t bytes) { return (bytes > 0 ? "+" : "") + sized(bytes); }
-
-std::int64_t sum_of(const BytesByClass& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-}
+std::string signed_size(std::int64_t bytes) { return (bytes > 0 ? "+" : "") + size_text(bytes); }
 
 std::string class_table(std::string_view head, std::span<const ClassColumn> columns) {
   std::string text;
@@ -27,15 +20,11 @@ std::string class_table(std::string_view head, std::span<const ClassColumn> colu
   };
   row(head, [](const ClassColumn& column) { return std::string(column.head); });
   for (const MemoryClass c : all_memory_classes()) {
-    const auto bytes = [c](const ClassColumn& column) {
-      return column.bytes[static_cast<std::size_t>(c)];
-    };
-    if (std::ranges::all_of(
-            columns, [](auto own) { return own == 0; }, bytes))
-      continue;
-    row(name_of(c), [&](const ClassColumn& column) { return sized(bytes(column)); });
+    const auto bytes = [c](const ClassColumn& column) { return at(column.bytes, c); };
+    if (std::ranges::count(columns, 0, bytes) == std::ssize(columns)) continue;
+    row(name_of(c), [&](const ClassColumn& column) { return size_text(bytes(column)); });
   }
-  row("sum", [](const ClassColumn& column) { return sized(column.sum); });
+  row("sum", [](const ClassColumn& column) { return size_text(column.sum); });
   return text;
 }
 

@@ -12,11 +12,8 @@
 
 namespace zero {
 
-/// "1.00 KiB"; `signed_size`: "+1.00 KiB", "-512 B".
-std::string sized(std::int64_t bytes);
+/// "+1.00 KiB", "-512 B".
 std::string signed_size(std::int64_t bytes);
-
-std::int64_t sum_of(const BytesByClass& bytes);
 
 /// A column of a class_table().
 struct ClassColumn {

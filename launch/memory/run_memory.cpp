@@ -14,7 +14,7 @@
 #include "launch/config/train_config.h"
 #include "launch/memory/memory_text.h"
 #include "launch/telemetry/instruments.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {
@@ -98,9 +98,9 @@ std::optional<std::string> RunMemory::growth(std::int64_t step) {
   const std::int64_t most = parts_.config.run.memory_growth;
   const std::int64_t grown = line_.total - steady_.total;
   if (grown <= most) return std::nullopt;
-  std::string text =
-      fmt::format("memory has grown by {} since step {}, to {}; run.memory_growth is {}",
-                  sized(grown), std::exchange(steady_step_, step), sized(line_.total), sized(most));
+  std::string text = fmt::format(
+      "memory has grown by {} since step {}, to {}; run.memory_growth is {}", size_text(grown),
+      std::exchange(steady_step_, step), size_text(line_.total), size_text(most));
   const MemorySnapshot before = std::exchange(steady_, ledger.snapshot());
   const std::vector<MemoryGrowth> labels = growth_between(before.labels, steady_.labels);
   if (!labels.empty()) {

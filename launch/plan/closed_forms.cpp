@@ -3,9 +3,6 @@
 #include "launch/plan/closed_forms.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -28,8 +25,6 @@ namespace zero {
 namespace {
 
 constexpr std::int64_t kFp32 = 4;
-
-std::size_t ledger_place(MemoryClass c) { return static_cast<std::size_t>(c); }
 
 /// Adds `times` x `other` to `use`.
 void add(MemoryUse& use, const MemoryUse& other, int times = 1) {
@@ -75,18 +70,17 @@ class ClosedForms::Account {
       : use(begin), gpu_(gpu), nccl_(backend == BackendKind::nccl) {}
 
   void take(MemoryClass of, std::int64_t bytes, std::int64_t count = 1) {
-    use.ledger[ledger_place(of)] += bytes * count;
-    if (gpu_)
-      use.device.arenas[ledger_place(of)] += round_up(bytes, ArenaLayout::kAlignment) * count;
+    at(use.ledger, of) += bytes * count;
+    if (gpu_) at(use.device.arenas, of) += round_up(bytes, ArenaLayout::kAlignment) * count;
   }
   void take_of(int ranks, MemoryClass of, std::int64_t bytes, std::int64_t count = 1) {
     if (!nccl_ || !nccl::gives_memory(ranks, bytes, DType::u8)) return take(of, bytes, count);
-    use.ledger[ledger_place(of)] += bytes * count;
+    at(use.ledger, of) += bytes * count;
     use.device.adopted += round_up(bytes, DeviceBytes::kPage) * count;
   }
-  void take_host(MemoryClass of, std::int64_t bytes) { use.ledger[ledger_place(of)] += bytes; }
+  void take_host(MemoryClass of, std::int64_t bytes) { at(use.ledger, of) += bytes; }
   void take_file(MemoryClass of, std::int64_t bytes, std::int64_t count) {
-    use.file[ledger_place(of)] += round_up(bytes, TierFile::kBlock) * count;
+    at(use.file, of) += round_up(bytes, TierFile::kBlock) * count;
   }
   bool gpu() const { return gpu_; }
 
@@ -290,7 +284,7 @@ void ClosedForms::add_state_windows(const Candidate& candidate, Account& account
                             2 * field(size_of(moment_dtype(candidate.moments)));
   const std::int64_t slots = std::min<std::int64_t>(tiers.windows.buffers, pieces);
   const std::int64_t tile = std::min(kTileRequests * tiers.file.block_bytes,
-                                     account.use.file[ledger_place(MemoryClass::optimizer)]);
+                                     at(account.use.file, MemoryClass::optimizer));
   account.take_host(MemoryClass::staging,
                     round_up(slots * slot + 2 * tile, TierFile::kBlock) + TierFile::kBlock);
 }

@@ -33,13 +33,13 @@ struct StepWork {
 /// With P = padded elements of all units, N shard ranks, e and 4 the bytes of an element in compute
 /// and in fp32, a = floor(log2(accumulation)):
 ///
-///   class          stage 0       1           2           3            allocated by
-///   parameters     e P           e P         e P         e P/N + e W  Sharding::place_parameters
+///   class          stage 0       1           2           3            by Sharding::
+///   parameters     e P           e P         e P         e P/N + e W  place_parameters
 ///   gradients      e P + 4a P/N  as 0        (e+4a) P/N  as 2         place_gradients, _partials
 ///   optimizer      (4 + 2m) P    .. / N      .. / N      .. / N       place_states
-///   gathered       windows that make_schedule() places                Gathers
+///   gathered       windows that make_schedule() places                (Gathers)
 ///   communication  receive slices, sums of replicas, NCCL's scratch
-///   staging        token ids; windows of states in files  StateWindows, StateFile
+///   staging        token ids; windows of states in files  (StateWindows, StateFile)
 ///
 /// m: bytes of a moment (4, 2, 1 + 4/256). In fp32 parameters are their own masters: 2m alone, and
 /// one partial sum fewer. With states in files the class optimizer is of a rank's file, in whole
@@ -72,8 +72,8 @@ class ClosedForms {
     std::int64_t parameters = 0;
     std::int64_t gradients = 0;
     std::int64_t gathered_elements = 0;
-    std::array<std::int64_t, 3>
-        whole{};  ///< of stage 3: units of each kind that are never gathered
+    /// Of stage 3: units of each kind that are never gathered.
+    std::array<std::int64_t, 3> whole{};
   };
   /// What the model takes beside the engine's states, sends and asks of the engine.
   struct OfModel {

@@ -4,9 +4,7 @@
 
 #include "collectives/backends.h"
 #include "launch/config/train_config.h"
-#include "launch/train/memory_fit.h"
 #include "launch/train/training_state.h"
-#include "model/model.h"
 #include "ops/ops.h"
 
 namespace zero {
@@ -19,12 +17,7 @@ ExactPlan plan_rank(const TrainConfig& config, int rank, BackendKind backend) {
   const auto ranks = planning::communicator(rank, config.world, backend, device.get());
   Mesh mesh(*ranks, config.mesh);
   TrainingState state(config, mesh, *device);
-  ExactPlan plan{.memory = MemoryUse::of(*device), .traffic = state.engine().planned_axes()};
-  CountedMesh& axes = state.engine().mesh();
-  const TrafficCounter each = state.model().tensor_traffic();
-  TrafficCounter& along = axes.booked(plan.traffic, axes.axis(Axis::tensor));
-  for (std::int64_t i = 0; i < config.batch.accumulation; ++i) along.add(each);
-  return plan;
+  return {MemoryUse::of(*device), step_traffic(state, config.batch.accumulation)};
 }
 
 }  // namespace
@@ -43,10 +36,6 @@ ExactPlan exact_plan(const TrainConfig& config, BackendKind backend) {
     plan.memory = plan.memory.larger(other.memory);
   }
   return plan;
-}
-
-std::int64_t bounded_bytes_of(const MemoryUse& use) {
-  return planned_rank_bytes(RankPlans{{0, use}});
 }
 
 }  // namespace zero

@@ -13,15 +13,12 @@ namespace zero {
 std::unique_ptr<Device> planned_device(const TrainConfig& config,
                                        const planning::ClockOptions& clock = {});
 
-/// Memory of the largest rank and bytes that the first sends in a step, as the engine itself plans
-/// them.
+/// Memory of the fullest rank, and the bytes that the first rank sends in a step, as the engine
+/// plans them.
 struct ExactPlan {
   MemoryUse memory{};
   MeshTraffic traffic{};
 };
 ExactPlan exact_plan(const TrainConfig& config, BackendKind backend);
-
-/// Bytes that a limit of memory bounds: of a GPU its pages, of a CPU all classes.
-std::int64_t bounded_bytes_of(const MemoryUse& use);
 
 }  // namespace zero

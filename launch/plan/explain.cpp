@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "architecture/family.h"
 #include "base/checked_math.h"
@@ -140,10 +141,12 @@ Estimate precision_estimate() {
 Estimate cache_estimate() {
   const DecoderShape model = decoder_shape({{"name", "llama-7b"}});
   const std::vector<std::int64_t> lengths{100, 300, 700, 2000};
-  const std::int64_t whole = cache_tokens(lengths, 0);
-  const std::int64_t paged = cache_tokens(lengths, 16);
+  const std::int64_t whole = std::ssize(lengths) * std::ranges::max(lengths);
+  std::int64_t paged = 0;
+  for (const std::int64_t length : lengths) paged += round_up(length, 16);
   const auto of = [&](std::int64_t tokens) {
-    return both_units(static_cast<double>(cache_bytes(model, tokens, 2)));
+    return both_units(
+        static_cast<double>(2 * model.layers * model.kv_heads * model.head_width * tokens * 2));
   };
   return {"key/value cache of LLaMA 7B in fp16: 2 x layers x kv heads x head width x tokens x 2 B",
           {fmt::format("2 x {} x {} x {} x 2048 x 2 B = {}", model.layers, model.kv_heads,
@@ -156,18 +159,6 @@ Estimate cache_estimate() {
 }
 
 }  // namespace
-
-std::int64_t cache_bytes(const DecoderShape& model, std::int64_t tokens, std::int64_t element) {
-  return checked_mul(2 * model.layers * model.kv_heads * model.head_width * element, tokens);
-}
-
-std::int64_t cache_tokens(const std::vector<std::int64_t>& lengths, std::int64_t block) {
-  if (lengths.empty()) return 0;
-  if (block == 0) return std::ssize(lengths) * std::ranges::max(lengths);
-  std::int64_t tokens = 0;
-  for (const std::int64_t length : lengths) tokens += round_up(length, block);
-  return tokens;
-}
 
 std::string explained(const ExplainQuestion& question) {
   std::string text =

@@ -13,6 +13,7 @@
 #include "base/message_text.h"
 #include "inference/model_folder.h"
 #include "launch/process/quantity.h"
+#include "launch/train/plan.h"
 
 namespace zero {
 namespace {
@@ -105,14 +106,13 @@ InferenceRow planned_row(const InferenceQuestion& question, const Weights& weigh
 constexpr const char* kRow = "{:<16} {:<15} {} {:>10}  {:<38} {:>8}\n";
 
 std::string row_line(const InferenceRow& row) {
-  const MeshShape& shape = row.plan.ranks.shape;
   if (!row.refusal.empty()) {
-    return fmt::format("{:<16} not there: {}\n", row.flags.weights, row.refusal);
+    return fmt::format("{:<16} tensor {:<8} refused: {}\n", row.flags.weights, row.flags.tensor,
+                       row.refusal);
   }
   const std::int64_t bytes = row.plan.of_device();
   const std::int64_t left = row.plan.limit - bytes;
-  return fmt::format(kRow, weights_text(row.plan.options),
-                     fmt::format("{} x {} x {}", shape.replicate, shape.shard, shape.tensor),
+  return fmt::format(kRow, weights_text(row.plan.options), row.plan.ranks.shape.text(),
                      memory_cells(row.plan.memory), size_text(bytes),
                      left >= 0 ? fmt::format("fits, {} free", size_text(left))
                                : fmt::format("short {}; {}", size_text(-left), row.largest_text()),
@@ -134,25 +134,26 @@ std::string shortfall_line(const InferenceAnswer& answer) {
 
 nlohmann::ordered_json row_json(const InferenceRow& row) {
   if (!row.refusal.empty()) {
-    return {{"dtype", row.flags.dtype}, {"weights", row.flags.weights}, {"refusal", row.refusal}};
+    return {{"dtype", row.flags.dtype},
+            {"weights", row.flags.weights},
+            {"tensor", row.flags.tensor},
+            {"refusal", row.refusal}};
   }
-  const MeshShape& shape = row.plan.ranks.shape;
   const InferenceMemory& memory = row.plan.memory;
   const std::int64_t bytes = row.plan.of_device();
-  return {
-      {"dtype", name_of(row.plan.options.dtype)},
-      {"weights", name_of(row.plan.options.weights)},
-      {"mesh", {{"replicate", shape.replicate}, {"shard", shape.shard}, {"tensor", shape.tensor}}},
-      {"bytes", bytes},
-      {"fits", row.fits()},
-      {"short_bytes", std::max<std::int64_t>(0, bytes - row.plan.limit)},
-      {"memory",
-       {{"weights", memory.weights},
-        {"windows", memory.windows},
-        {"cache", memory.cache},
-        {"activations", memory.activations},
-        {"exchange", memory.exchange}}},
-      {"most_requests", row.most_requests}};
+  return {{"dtype", name_of(row.plan.options.dtype)},
+          {"weights", name_of(row.plan.options.weights)},
+          {"mesh", mesh_json(row.plan.ranks.shape)},
+          {"bytes", bytes},
+          {"fits", row.fits()},
+          {"short_bytes", std::max<std::int64_t>(0, bytes - row.plan.limit)},
+          {"memory",
+           {{"weights", memory.weights},
+            {"windows", memory.windows},
+            {"cache", memory.cache},
+            {"activations", memory.activations},
+            {"exchange", memory.exchange}}},
+          {"most_requests", row.most_requests}};
 }
 
 }  // namespace

@@ -33,6 +33,10 @@ struct Machine {
 
   /// Devices in all: a plan compares what all ranks would say, which takes time and memory of each.
   static constexpr int kMostInAll = 1 << 14;
+  static constexpr int kMostHosts = 1 << 16;
+  static constexpr int kMostDevices = 1024;
+  /// Throws zero::Error with `place`, a flag or a file, if there are more.
+  void check_world(std::string_view place) const;
 
   int world() const { return hosts * devices; }
   /// Bytes that a plan may take.
@@ -42,14 +46,15 @@ struct Machine {
   /// Whether a group of the axis has ranks of several hosts; ranks of tensor, then shard, are
   /// adjacent.
   bool leaves_host(Axis axis, const MeshShape& mesh) const;
-  /// Whether the rates are known that a run in `half` precision needs.
-  bool has_rates(bool half) const;
-  double rate(bool half) const { return half ? compute : compute_fp32; }
-  /// FLOP/s of a device in `dtype`, of which simulations take a share: as given, else the peak.
+  /// Whether the rates are known that a run in `dtype` needs.
+  bool has_rates(DType dtype) const;
+  bool has_some_rates() const { return has_rates(DType::bf16) || has_rates(DType::fp32); }
+  double rate(DType dtype) const { return dtype == DType::fp32 ? compute_fp32 : compute; }
+  /// FLOP/s in `dtype` before the shares of MachineTimes apply: `compute` if given, else the peak.
   double reached(DType dtype) const;
   /// FLOP/s of a device in `dtype` that a FLOP share is of: the peak, else as given.
   double peak(DType dtype) const;
-  /// "8 host(s) x 8 GPUs of 80.00 GB (74.51 GiB)".
+  /// "8 hosts x 8 GPUs of 80.00 GB (74.51 GiB)".
   std::string text() const;
 };
 

@@ -6,8 +6,6 @@
 
 namespace zero {
 
-class ClusterFields;
-
 /// What a simulation of a run knows of a machine, beside the rates of Machine. In a cluster file:
 ///
 ///     "peak": "989TFLOP/s", "peak_fp32": "67TFLOP/s",   (in place of compute, or beside it)
@@ -45,9 +43,6 @@ struct MachineTimes {
   double between_failures = 0;  ///< seconds, of a host; 0: no failures
   double save = 0;              ///< seconds that a checkpoint holds training up
   double restart = 0;           ///< seconds from a failure to training again
-
-  /// Takes what `fields`, of a whole cluster file, has.
-  void take(const ClusterFields& fields);
 };
 
 }  // namespace zero

@@ -5,14 +5,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "launch/memory/memory_text.h"
 #include "launch/plan/exact_plan.h"
 #include "launch/train/memory_fit.h"
 
 namespace zero {
 namespace {
-
-bool in_half(const Candidate& candidate) { return candidate.compute != DType::fp32; }
 
 /// Bytes that a rank sends to other hosts, and within its own.
 struct SentBytes {
@@ -30,13 +27,13 @@ SentBytes sent_bytes(const StepWork& work, const Candidate& candidate, const Mac
 }  // namespace
 
 double step_seconds(const StepWork& work, const Candidate& candidate, const Machine& machine) {
-  if (!machine.has_rates(in_half(candidate))) return 0;
+  if (!machine.has_rates(candidate.compute)) return 0;
   const auto seconds_along = [&](Axis axis) {
     if (work.along(axis) == 0) return 0.0;
     const bool leaves = machine.leaves_host(axis, candidate.mesh);
     return work.along(axis) / (leaves ? machine.between_hosts : machine.within_host);
   };
-  const double arithmetic = work.flop / machine.rate(in_half(candidate));
+  const double arithmetic = work.flop / machine.rate(candidate.compute);
   return std::max(arithmetic, seconds_along(Axis::replicate) + seconds_along(Axis::shard)) +
          seconds_along(Axis::tensor);
 }
@@ -44,18 +41,18 @@ double step_seconds(const StepWork& work, const Candidate& candidate, const Mach
 Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, ClosedForms& forms) {
   Ranked row{
       .candidate = candidate, .memory = forms.memory(candidate), .work = forms.work(candidate)};
-  row.bytes = bounded_bytes_of(row.memory);
+  row.bytes = row.memory.bounded();
   row.step_seconds = step_seconds(row.work, candidate, question.machine);
-  const bool others = question.machine.has_rates(true) || question.machine.has_rates(false);
   const double tokens = row.tokens = static_cast<double>(candidate.sequences() * question.sequence);
   const double ranks = question.machine.world();
   const SentBytes bytes = sent_bytes(row.work, candidate, question.machine);
-  row.cost = {.seconds = row.step_seconds > 0 || !others ? row.step_seconds * ranks / tokens
-                                                         : std::numeric_limits<double>::infinity(),
+  row.cost = {.seconds = row.step_seconds > 0 || !question.machine.has_some_rates()
+                             ? row.step_seconds * ranks / tokens
+                             : std::numeric_limits<double>::infinity(),
               .flop = forms.flop_per_token() +
                       recomputed_flop(question.model, question.sequence,
                                       candidate.recompute.plan(question.model.layers)),
-              .fp32 = !in_half(candidate),
+              .fp32 = candidate.compute == DType::fp32,
               .in_files = static_cast<double>(sum_of(row.memory.file)) * ranks / tokens,
               .between_hosts = bytes.between * ranks / tokens,
               .within_hosts = bytes.within * ranks / tokens};
@@ -75,17 +72,15 @@ Ranking rank_candidates(const TrainingQuestion& question, ClosedForms& forms) {
 }
 
 std::string order_text(const Machine& machine) {
-  if (machine.has_rates(true) || machine.has_rates(false)) {
+  if (machine.has_some_rates()) {
     return "order: least estimated seconds a token: the larger of FLOP / compute and of what "
            "shards and replicas send / link, then what tensor ranks send / link; assumed: products "
            "reach the given compute rate, links their rates, and the first two overlap; dtypes "
            "without a rate stand last";
   }
   return "order: fewest FLOP a token, of as many 16 bits before fp32, then fewest bytes a token "
-         "in files (--offload), then that leave a host, then within hosts; of equal rows the one "
-         "whose moments, ... "
-         "are listed first, and the larger micro-batch. No rates are given and none is assumed: "
-         "with "
+         "in files (--offload), then that leave a host, then within hosts; equal rows stand in the "
+         "order in which their values were listed. No rates are given and none is assumed: with "
          "--compute and links (--cluster FILE) the order is by estimated time";
 }
 

@@ -14,12 +14,10 @@
 namespace zero {
 namespace {
 
-constexpr int kMostHostsTried = 4096;
-constexpr int kMostInMesh = 1'000'000;  // of mesh.shard in a configuration
 constexpr std::int64_t kLeastSequence = 128;
 
-/// Fewer candidates, each of the question itself: whole shards, and the smallest micro-batch,
-/// moments and accumulation. A batch keeps all micro-batches: small ones take more partial sums.
+/// Only the cheapest candidates in memory: whole shards, the smallest micro-batch, moments and
+/// accumulation. With --batch all micro-batches stay, because smaller ones keep more partial sums.
 TrainingQuestion frugal(TrainingQuestion question) {
   CandidateAxes& axes = question.axes;
   if (!axes.batch) axes.micros = {std::ranges::min(axes.micros)};
@@ -38,7 +36,7 @@ bool fits(const TrainingQuestion& whole) {
   if (all.empty()) return false;
   ClosedForms forms(config_of(whole, all.front()), whole.machine);
   return std::ranges::any_of(all, [&](const Candidate& each) {
-    return bounded_bytes_of(forms.memory(each)) <= whole.machine.budget();
+    return forms.memory(each).bounded() <= whole.machine.budget();
   });
 }
 
@@ -69,7 +67,7 @@ std::string about_stages(const TrainingQuestion& question) {
 /// Hosts are doubled; tensor degrees stay within a host, so every candidate stays.
 std::string about_hosts(const TrainingQuestion& question) {
   const int devices = question.machine.devices;
-  const int most = std::min(kMostHostsTried, kMostInMesh / devices);
+  const int most = Machine::kMostInAll / devices;
   int tried = question.machine.hosts;
   const auto more = first_that_fits(question, [&](TrainingQuestion& of) {
     if (2 * tried > most) return false;
@@ -116,56 +114,28 @@ std::string about_files(const TrainingQuestion& question) {
                         : "optimizer states in files (--offload nvme) are not enough alone";
 }
 
-std::int64_t class_of(const PlannedRow& row, MemoryClass c) {
-  return row.exact.memory.ledger[static_cast<std::size_t>(c)];
-}
-
-/// What the roadmap has for the classes that are in the way.
-void add_roadmap(const PlannedRow& least, const Machine& machine, std::vector<std::string>& lines) {
-  const std::int64_t budget = machine.budget();
-  const std::int64_t optimizer = class_of(least, MemoryClass::optimizer);
-  const std::int64_t gradients = class_of(least, MemoryClass::gradients);
-  const std::int64_t states = class_of(least, MemoryClass::parameters) + gradients + optimizer;
-  const std::int64_t activations = class_of(least, MemoryClass::activations);
-  const auto without = [&](std::int64_t bytes) {
-    const std::int64_t left = least.bytes - bytes;
-    return fmt::format("{}, {}", size_text(left),
-                       left <= budget ? "which would fit" : "which would not be enough alone");
-  };
-  const std::string there = "not there yet, on the roadmap: ";
-  lines.push_back(there +
-                  (machine.kind == DeviceKind::cpu
-                       ? fmt::format("parameters and gradients in files (without all states: {})",
-                                     without(states))
-                       : fmt::format("tiers below device memory (optimizer states in host memory "
-                                     "would leave {}; all model states, {})",
-                                     without(optimizer), without(states))));
-  lines.push_back(there +
-                  fmt::format("LoRA (frozen parameters have neither gradients nor optimizer "
-                              "states; without these: {}) and pipeline stages (a part of the "
-                              "blocks on each rank)",
-                              without(optimizer + gradients)));
-  if (activations < states) return;
-  lines.push_back(there + fmt::format("long context (ring attention cuts a sequence over ranks; "
-                                      "activations are {} of {})",
-                                      size_text(activations), size_text(least.bytes)));
-}
-
 }  // namespace
 
 std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
                                          const PlannedRow& least) {
   const std::int64_t budget = question.machine.budget();
+  const BytesByClass& ledger = least.exact.memory.ledger;
   const MemoryClass largest = least.largest_class();
   std::vector<std::string> lines{
       fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
                   size_text(least.bytes), size_text(budget), size_text(least.bytes - budget),
-                  name_of(largest), size_text(class_of(least, largest)))};
+                  name_of(largest), size_text(at(ledger, largest))),
+      fmt::format("optimizer states are {} of it, all model states {}, activations {}; techniques "
+                  "that take less: tiers below memory, of model states; LoRA, of gradients and "
+                  "optimizer states; pipeline stages, of all; ring attention over long sequences, "
+                  "of activations",
+                  size_text(at(ledger, MemoryClass::optimizer)),
+                  size_text(model_state_bytes(ledger)),
+                  size_text(at(ledger, MemoryClass::activations)))};
   for (const auto& about :
        {about_files, about_stages, about_hosts, about_sequence, about_micro_batches}) {
     if (std::string line = about(question); !line.empty()) lines.push_back(std::move(line));
   }
-  add_roadmap(least, question.machine, lines);
   return lines;
 }
 

@@ -15,7 +15,7 @@ namespace zero {
 
 /// A candidate that the engine itself has planned.
 struct PlannedRow {
-  Ranked row{};
+  Ranked ranked{};
   ExactPlan exact{};
   std::int64_t bytes = 0;            ///< that the machine's memory bounds, of the fullest rank
   std::int64_t plain = 0;            ///< the same of plain_of(), by closed forms
@@ -32,10 +32,11 @@ struct PlannedRow {
 struct TrainingAnswer {
   TrainingQuestion question{};
   std::int64_t candidates = 0;
-  std::int64_t fitting = 0;             ///< by closed forms
-  std::vector<PlannedRow> rows{};       ///< the best that fit, best first
-  std::vector<PlannedRow> too_large{};  ///< that would cost less than the first of `rows`, and miss
-                                        ///< least; if nothing fits, those that miss least
+  std::int64_t fitting = 0;        ///< by closed forms
+  std::vector<PlannedRow> rows{};  ///< the best that fit, best first
+  /// That would cost less than the first of `rows`, and miss least, least first; if nothing fits,
+  /// those that miss least.
+  std::vector<PlannedRow> too_large{};
   std::vector<std::string> shortfall{};  ///< if nothing fits: what would help
 };
 
@@ -44,22 +45,21 @@ struct TrainingAnswer {
 /// what is about to be done, before each step that may take long.
 TrainingAnswer answer_training(const TrainingQuestion& question, int top,
                                const std::function<void(const std::string&)>& progress = {});
+/// The same of candidates that are ranked already; at least one of them.
+TrainingAnswer answer_ranked(const TrainingQuestion& question, const Ranking& ranking,
+                             ClosedForms& forms, int top,
+                             const std::function<void(const std::string&)>& progress = {});
 
-/// Throws zero::Error if a file that write_rows() would write for so many rows exists or cannot be
-/// made: before minutes of planning.
-void check_written(const std::string& path, std::size_t count);
-
-/// Writes the configuration of each row: the first to `path`, the others to `path` with -2, -3, ...
-/// before its extension; without rows the shortfall says so. Throws zero::Error if a file exists or
-/// cannot be written; then none is left of those written before it.
+/// Writes the configuration of each row, as write_configurations() does; without rows the shortfall
+/// says so.
 void write_rows(TrainingAnswer& answer, const std::string& path);
 
 /// The table for people.
 std::string text_of(const TrainingAnswer& answer);
 nlohmann::ordered_json json_of(const TrainingAnswer& answer);
 
-/// Sentences on a question of which no candidate fits: the bytes short, and what would help, here
-/// and on the roadmap. `least`: the candidate that misses least.
+/// Sentences on a question of which no candidate fits: the bytes short, and what would help.
+/// `least`: the candidate that misses least.
 std::vector<std::string> shortfall_lines(const TrainingQuestion& question, const PlannedRow& least);
 
 }  // namespace zero

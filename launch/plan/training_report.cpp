@@ -29,26 +29,25 @@ std::string percent_text(double part) { return fmt::format("{:.1f} %", 100 * par
 std::string sent_text(const PlannedRow& row) {
   std::vector<std::string> texts;
   for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
-    const bool alone = row.row.candidate.mesh.size(axis) == 1;
+    const bool alone = row.ranked.candidate.mesh.size(axis) == 1;
     texts.push_back(alone ? "-" : size_text(row.exact.traffic.of(axis).total()));
   }
   return fmt::format("{}", fmt::join(texts, " / "));
 }
 
 std::string row_line(const PlannedRow& row, std::size_t number, std::int64_t budget) {
-  const Candidate& c = row.row.candidate;
+  const Candidate& c = row.ranked.candidate;
   const double saved = 1 - static_cast<double>(row.bytes) / static_cast<double>(row.plain);
-  const std::int64_t of_largest =
-      row.exact.memory.ledger[static_cast<std::size_t>(row.largest_class())];
-  return fmt::format(
-      kRowFormat, number, c.stage, c.micro, c.accumulation, c.recompute.text(),
-      fmt::format("{} x {} x {}", c.mesh.replicate, c.mesh.shard, c.mesh.tensor),
-      name_of(c.moments), name_of(c.compute), size_text(row.bytes),
-      row.bytes <= budget ? fmt::format("fits, {} free", size_text(budget - row.bytes))
-                          : fmt::format("short {}; {} {}", size_text(row.bytes - budget),
-                                        name_of(row.largest_class()), size_text(of_largest)),
-      fmt::format("{} {}", size_text(row.plain - row.bytes), percent_text(saved)), sent_text(row),
-      count_text(row.row.work.flop), percent_text(row.row.work.repeated / row.row.work.flop));
+  const std::int64_t of_largest = at(row.exact.memory.ledger, row.largest_class());
+  return fmt::format(kRowFormat, number, c.stage, c.micro, c.accumulation, c.recompute.text(),
+                     c.mesh.text(), name_of(c.moments), name_of(c.compute), size_text(row.bytes),
+                     row.bytes <= budget
+                         ? fmt::format("fits, {} free", size_text(budget - row.bytes))
+                         : fmt::format("short {}; {} {}", size_text(row.bytes - budget),
+                                       name_of(row.largest_class()), size_text(of_largest)),
+                     fmt::format("{} {}", size_text(row.plain - row.bytes), percent_text(saved)),
+                     sent_text(row), count_text(row.ranked.work.flop),
+                     percent_text(row.ranked.work.repeated / row.ranked.work.flop));
 }
 
 std::string rows_text(const std::vector<PlannedRow>& rows, std::int64_t budget) {
@@ -62,15 +61,14 @@ std::string rows_text(const std::vector<PlannedRow>& rows, std::int64_t budget) 
     const auto add = [&](const std::string& line) {
       below += fmt::format("row {}: {}\n", i + 1, line);
     };
-    if (row.row.step_seconds > 0) {
-      add(fmt::format("about {:.3g} s a step, {:.0f} tokens/s in all", row.row.step_seconds,
-                      row.row.tokens / row.row.step_seconds));
+    if (row.ranked.step_seconds > 0) {
+      add(fmt::format("about {:.3g} s a step, {:.0f} tokens/s in all", row.ranked.step_seconds,
+                      row.ranked.tokens / row.ranked.step_seconds));
     }
     for (const std::string& note : row.notes) add(note);
     if (row.written.empty()) continue;
-    const MeshShape& mesh = row.row.candidate.mesh;
     add(fmt::format("written to {}; next: zero_train --plan --world {} --config {}", row.written,
-                    mesh.replicate * mesh.shard * mesh.tensor, row.written));
+                    row.ranked.candidate.mesh.ranks(), row.written));
   }
   return text + below + "\n";
 }
@@ -92,35 +90,34 @@ std::string closed_text(const std::vector<PlannedRow>& rows) {
 }
 
 OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
-  const Candidate& c = row.row.candidate;
+  const Candidate& c = row.ranked.candidate;
   OrderedJson classes = OrderedJson::object();
   for (const MemoryClass each : all_memory_classes()) {
-    classes[std::string(name_of(each))] = row.exact.memory.ledger[static_cast<std::size_t>(each)];
+    classes[std::string(name_of(each))] = at(row.exact.memory.ledger, each);
   }
-  OrderedJson all{
-      {"stage", c.stage},
-      {"micro_batch", c.micro},
-      {"accumulation", c.accumulation},
-      {"sequences_a_step", c.sequences()},
-      {"recompute", c.recompute.text()},
-      {"mesh",
-       {{"replicate", c.mesh.replicate}, {"shard", c.mesh.shard}, {"tensor", c.mesh.tensor}}},
-      {"moments", name_of(c.moments)},
-      {"dtype", name_of(c.compute)},
-      {"offload_optimizer", c.optimizer == Tier::file ? "nvme" : "none"},
-      {"bytes", row.bytes},
-      {"closed_form_bytes", row.row.bytes},
-      {"fits", row.bytes <= budget},
-      {"short_bytes", std::max<std::int64_t>(0, row.bytes - budget)},
-      {"largest_class", name_of(row.largest_class())},
-      {"memory", classes},
-      {"file", listed_json(row.exact.memory.file)},
-      {"plain_bytes", row.plain},
-      {"communication", axes_json(row.exact.traffic, c.mesh)},
-      {"flop", row.row.work.flop},
-      {"flop_repeated", row.row.work.repeated},
-      {"seconds", row.row.step_seconds > 0 ? OrderedJson(row.row.step_seconds) : OrderedJson()},
-      {"notes", row.notes}};
+  OrderedJson all{{"stage", c.stage},
+                  {"micro_batch", c.micro},
+                  {"accumulation", c.accumulation},
+                  {"sequences_a_step", c.sequences()},
+                  {"recompute", c.recompute.text()},
+                  {"mesh", mesh_json(c.mesh)},
+                  {"moments", name_of(c.moments)},
+                  {"dtype", name_of(c.compute)},
+                  {"offload_optimizer", c.optimizer == Tier::file ? "nvme" : "none"},
+                  {"bytes", row.bytes},
+                  {"closed_form_bytes", row.ranked.bytes},
+                  {"fits", row.bytes <= budget},
+                  {"short_bytes", std::max<std::int64_t>(0, row.bytes - budget)},
+                  {"largest_class", name_of(row.largest_class())},
+                  {"memory", classes},
+                  {"file", listed_json(row.exact.memory.file)},
+                  {"plain_bytes", row.plain},
+                  {"communication", axes_json(row.exact.traffic, c.mesh)},
+                  {"flop", row.ranked.work.flop},
+                  {"flop_repeated", row.ranked.work.repeated},
+                  {"seconds", row.ranked.step_seconds > 0 ? OrderedJson(row.ranked.step_seconds)
+                                                          : OrderedJson()},
+                  {"notes", row.notes}};
   if (!row.written.empty()) all["written"] = row.written;
   return all;
 }

@@ -2,10 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/plan/written_config.h"
 
-#include <string>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
 
 #include "architecture/family.h"
+#include "base/error.h"
+#include "files/file_system.h"
 #include "launch/config/configuration.h"
+#include "launch/data/new_file.h"
+#include "launch/train/plan.h"
 
 namespace zero {
 namespace {
@@ -32,6 +39,15 @@ nlohmann::ordered_json zero_section(const Candidate& candidate) {
   return section;
 }
 
+/// The name of the file of that number, counted from 0: run.json, run-2.json, ...
+std::string numbered_path(const std::string& path, std::size_t number) {
+  if (number == 0) return path;
+  const std::filesystem::path whole(path);
+  const std::string name =
+      fmt::format("{}-{}{}", whole.stem().string(), number + 1, whole.extension().string());
+  return (whole.parent_path() / name).string();
+}
+
 }  // namespace
 
 nlohmann::json model_section_of(const DecoderShape& model) {
@@ -45,9 +61,7 @@ nlohmann::ordered_json written_configuration(const TrainingQuestion& question,
   using json = nlohmann::ordered_json;
   json data{{"train", question.data}, {"sequence_length", question.sequence}};
   if (question.data.empty()) data["train"] = json::array({kDataToName});
-  json mesh{{"replicate", candidate.mesh.replicate},
-            {"shard", candidate.mesh.shard},
-            {"tensor", candidate.mesh.tensor}};
+  json mesh = mesh_json(candidate.mesh);
   if (candidate.sequence_parallel()) mesh["sequence_parallel"] = true;
   json file{
       {"model", model_section_of(question.model)},
@@ -68,6 +82,41 @@ TrainConfig config_of(const TrainingQuestion& question, const Candidate& candida
   const nlohmann::json file = written_configuration(question, candidate);
   return make_train_config(Configuration::from_json(file, "the planned configuration", {}),
                            question.machine.world(), question.machine.devices);
+}
+
+void check_written(const std::string& path, std::size_t count) {
+  ZERO_CHECK(std::filesystem::path(path).has_filename(),
+             "--write: found \"{}\", expected the name of a file, such as run.json", path);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string name = numbered_path(path, i);
+    std::error_code error;
+    // Links whose target is missing are there too.
+    ZERO_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(name, error)),
+               "--write: {} exists; give another name, or remove that file", name);
+    try {
+      files::check_target(files::disk(), name);
+    } catch (const Error& why) {
+      fail("--write: {} cannot be written: {}", name, why.what());
+    }
+  }
+}
+
+std::vector<std::string> write_configurations(const TrainingQuestion& question,
+                                              const std::vector<Candidate>& candidates,
+                                              const std::string& path) {
+  check_written(path, candidates.size());
+  std::vector<std::string> names;
+  try {
+    for (const Candidate& each : candidates) {
+      names.push_back(numbered_path(path, names.size()));
+      write_whole_file(names.back(), written_configuration(question, each).dump(2) + "\n");
+    }
+  } catch (const Error& error) {
+    std::error_code ignored;
+    for (const std::string& name : names) std::filesystem::remove(name, ignored);
+    fail("--write: {} cannot be written: {}", names.back(), error.what());
+  }
+  return names;
 }
 
 }  // namespace zero

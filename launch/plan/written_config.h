@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "launch/config/train_config.h"
 #include "launch/plan/candidate.h"
@@ -26,5 +29,16 @@ nlohmann::ordered_json written_configuration(const TrainingQuestion& question,
 
 /// What zero_train makes of that file on the machine. Throws zero::Error as it does.
 TrainConfig config_of(const TrainingQuestion& question, const Candidate& candidate);
+
+/// Throws zero::Error if one of `count` files that write_configurations() would write exists or
+/// cannot be made: before minutes of planning.
+void check_written(const std::string& path, std::size_t count);
+
+/// Writes the configuration of each candidate: the first to `path`, the others to `path` with -2,
+/// -3, ... before its extension. Returns the names. Throws zero::Error if a file exists or cannot
+/// be written; then none is left of those written before it.
+std::vector<std::string> write_configurations(const TrainingQuestion& question,
+                                              const std::vector<Candidate>& candidates,
+                                              const std::string& path);
 
 }  // namespace zero

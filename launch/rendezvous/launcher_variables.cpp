@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "launch/rendezvous/store/wire.h"
+#include "base/whole_number.h"
 
 namespace zero {
 namespace {
@@ -68,10 +68,10 @@ std::optional<int> number_in(const Environment& environment, const std::string& 
                              int most) {
   const std::optional<std::string> text = environment(name);
   if (!text) return std::nullopt;
-  const auto value = store_wire::whole_number(*text, least, most);
+  const auto value = whole_number(*text, least, most);
   ZERO_CHECK(value.has_value(), "the variable {} is \"{}\"; expected a whole number from {} to {}",
              name, *text, least, most);
-  return static_cast<int>(*value);
+  return value;
 }
 
 std::optional<Said> first_said(const Environment& environment,
@@ -144,7 +144,7 @@ bool is_for_one_start(std::string_view name) {
 bool in_step_of_srun(const Environment& environment) {
   constexpr std::int64_t kReserved = 0xFFFFFFF0;
   const auto id = environment("SLURM_STEP_ID");
-  return id && store_wire::whole_number(*id, 0, kReserved - 1).has_value();
+  return id && whole_number(*id, 0, kReserved - 1).has_value();
 }
 
 void check_launchers_agree(const Environment& environment) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <numeric>
@@ -16,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
 
 namespace zero {
 namespace {
@@ -24,11 +24,7 @@ constexpr int kMostRanksOfHost = 4096;
 constexpr const char* kForms = "expected a name and its ranks: a:8, or in a file also a slots=8";
 
 std::optional<int> ranks_in(std::string_view text) {
-  int ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || ranks < 1 || ranks > kMostRanksOfHost) return std::nullopt;
-  return ranks;
+  return whole_number(text, 1, kMostRanksOfHost);
 }
 
 /// Whether it is safe in the command line of a launcher: no flag, no list, nothing of a shell.

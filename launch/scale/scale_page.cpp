@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "launch/process/quantity.h"
-#include "launch/scale/chart.h"
 #include "launch/scale/scale_report.h"
+#include "launch/telemetry/chart.h"
 #include "launch/telemetry/page.h"
 
 namespace zero {
@@ -20,22 +20,15 @@ body { max-width: 72rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 0.8rem 1.6rem; }
 svg .title { font-weight: 600; fill: var(--ink); font-size: 13px; }
 svg .small { font-size: 10px; }
-svg .line { fill: none; stroke-width: 1.8; }
-svg .bar { fill: none; stroke-width: 1.4; }
+svg .line { fill: none; stroke: var(--of); stroke-width: 1.8; }
+svg .bar { fill: none; stroke: var(--of); stroke-width: 1.4; }
 svg .dashed { stroke-dasharray: 5 4; }
 svg .mark { stroke: var(--ink); stroke-width: 2; fill: none; }
 svg .ideal { stroke: var(--dim); stroke-width: 1.2; stroke-dasharray: 2 4; }
-circle.hollow { fill: var(--paper) !important; stroke-width: 1.6; }
-.c0 { fill: #4269d0; background: #4269d0; } svg .line.c0, svg .bar.c0, .hollow.c0 { stroke: #4269d0; }
-.c1 { fill: #d9822b; background: #d9822b; } svg .line.c1, svg .bar.c1, .hollow.c1 { stroke: #d9822b; }
-.c2 { fill: #2f9e6e; background: #2f9e6e; } svg .line.c2, svg .bar.c2, .hollow.c2 { stroke: #2f9e6e; }
-.c3 { fill: #b8456b; background: #b8456b; } svg .line.c3, svg .bar.c3, .hollow.c3 { stroke: #b8456b; }
-.c4 { fill: #8e5bb5; background: #8e5bb5; } svg .line.c4, svg .bar.c4, .hollow.c4 { stroke: #8e5bb5; }
-.c5 { fill: #6b8e23; background: #6b8e23; } svg .line.c5, svg .bar.c5, .hollow.c5 { stroke: #6b8e23; }
-svg .line.c0, svg .line.c1, svg .line.c2, svg .line.c3, svg .line.c4, svg .line.c5 { fill: none; }
-.phase { fill: #8a929c; background: #8a929c; }
-.exposed { fill: #e8604c; background: #e8604c; }
-.hidden { fill: #6cc5b0; background: #6cc5b0; }
+svg .hollow { fill: var(--paper); stroke: var(--of); stroke-width: 1.6; }
+.c0 { --of: #4269d0; } .c1 { --of: #d9822b; } .c2 { --of: #2f9e6e; }
+.c3 { --of: #b8456b; } .c4 { --of: #8e5bb5; } .c5 { --of: #6b8e23; }
+.phase { --of: #8a929c; } .exposed { --of: #e8604c; } .hidden { --of: #6cc5b0; }
 .failed { color: #c0392b; }
 .wide { overflow-x: auto; font-size: 13px; }
 .wide th, .wide td { padding-right: 0.9rem; vertical-align: bottom; }

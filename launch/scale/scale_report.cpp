@@ -15,6 +15,7 @@
 
 #include "base/host.h"
 #include "base/message_text.h"
+#include "launch/data/new_file.h"
 #include "launch/memory/machine_memory.h"
 #include "launch/process/versions.h"
 #include "launch/rendezvous/cores.h"

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
 #include "launch/config/configuration.h"
 #include "launch/config/train_config.h"
 #include "launch/plan/written_config.h"
@@ -52,12 +52,9 @@ void check_swept_keys(const std::vector<std::string>& overrides) {
 }
 
 int axis_size(std::string_view text, std::string_view whole) {
-  int size = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-  const bool number = error == std::errc() && end == text.data() + text.size();
-  ZERO_CHECK(number && size >= 2 && size <= kMostRanks,
-             "--meshes: found \"{}\", {}, N from 2 to {}", whole, kMeshForms, kMostRanks);
-  return size;
+  const auto size = whole_number(text, 2, kMostRanks);
+  ZERO_CHECK(size, "--meshes: found \"{}\", {}, N from 2 to {}", whole, kMeshForms, kMostRanks);
+  return *size;
 }
 
 /// Why the point is left out, if its mesh does not divide its world; else empty.

@@ -11,7 +11,6 @@
 #include <numeric>
 #include <random>
 #include <set>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -62,13 +61,6 @@ nlohmann::ordered_json limits_configuration(const Sweep& sweep, const std::strin
 }
 
 }  // namespace
-
-void write_whole_file(const std::string& path, const std::string& text) {
-  NewFile file(path + ".partial");
-  file.write(std::as_bytes(std::span(text)));
-  file.finish();
-  file.rename(path);
-}
 
 SweepRunner::SweepRunner(const Sweep& sweep, Options options, Console& console)
     : sweep_(sweep),

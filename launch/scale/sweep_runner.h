@@ -86,7 +86,4 @@ class SweepRunner {
   std::vector<double> durations_{};  // of the runs done here
 };
 
-/// Writes a file whole, or not at all. Throws zero::Error naming it.
-void write_whole_file(const std::string& path, const std::string& text);
-
 }  // namespace zero

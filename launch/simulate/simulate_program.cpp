@@ -3,30 +3,15 @@
 #include "launch/simulate/simulate_program.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
+#include "launch/data/new_file.h"
 #include "launch/simulate/simulation_report.h"
 
 namespace zero {
-namespace {
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  ZERO_CHECK(file.good(),
-             "run.trace: cannot write {}: {}; give the path of a file you may write to", path,
-             std::strerror(errno));
-}
-
-}  // namespace
-
 TrainConfig config_on(const Machine& machine, Configuration values, int ranks, Refusals refusals) {
   const bool cpu = machine.kind == DeviceKind::cpu;
   const int local_ranks = std::min(ranks, machine.devices);
@@ -46,14 +31,12 @@ SimulateFlag SimulateFlag::from(std::string_view text) {
   SimulateFlag flag;
   bool good = true;
   for (std::string_view rest = text; good && !rest.empty();) {
-    std::string_view part = rest.substr(0, rest.find(','));
+    const std::string_view part = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(part.size() + 1, rest.size()));
     if (part.starts_with(kRanks)) {
-      part.remove_prefix(kRanks.size());
-      const char* const behind = part.data() + part.size();
-      const auto [end, error] = std::from_chars(part.data(), behind, flag.ranks);
-      good = error == std::errc() && end == behind && flag.ranks >= 1 &&
-             flag.ranks <= Machine::kMostInAll;
+      const auto ranks = whole_number(part.substr(kRanks.size()), 1, Machine::kMostInAll);
+      good = ranks.has_value();
+      flag.ranks = ranks.value_or(0);
     } else {
       good = flag.cluster.empty();
       flag.cluster = part.substr(part.starts_with(kCluster) ? kCluster.size() : 0);
@@ -80,7 +63,11 @@ std::string simulated(const SimulateQuestion& question) {
   Configuration values = Configuration::read(question.config, overrides, refusals);
   const TrainConfig config = config_on(machine, std::move(values), ranks, std::move(refusals));
   const Simulation simulation = simulate(config, machine);
-  if (!simulation.trace.empty()) write(config.run.trace, simulation.trace);
+  try {
+    if (!simulation.trace.empty()) write_whole_file(config.run.trace, simulation.trace);
+  } catch (const Error& error) {
+    fail("run.trace: {}", error.what());
+  }
   return question.json ? json_of(simulation).dump(2) + "\n" : text_of(simulation);
 }
 

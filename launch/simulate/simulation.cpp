@@ -294,7 +294,7 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
   double flop = 0;
   for (const SimulatedRank& rank : simulation.ranks) {
     flop += rank.compute.flop * rank.stands_for;
-    simulation.bytes = std::max(simulation.bytes, bounded_bytes_of(rank.memory));
+    simulation.bytes = std::max(simulation.bytes, rank.memory.bounded());
   }
   std::ranges::stable_sort(simulation.ranks, std::greater(), &SimulatedRank::step_seconds);
   simulation.step_seconds = simulation.slowest().step_seconds;

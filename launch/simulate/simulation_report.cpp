@@ -38,25 +38,6 @@ std::string exposed_text(const SimulatedRank& rank) {
   return text;
 }
 
-std::string traffic_text(const SimulatedRank& rank, const MeshShape& mesh) {
-  if (rank.traffic.total().total() == 0) return "";
-  std::string text = "\nbytes one rank sends in a step\n";
-  const auto add = [&](const TrafficCounter& sent, std::string_view along) {
-    for (const Operation operation :
-         {Operation::all_gather, Operation::reduce_scatter, Operation::all_reduce}) {
-      const std::int64_t bytes = sent.of(operation);
-      if (bytes == 0) continue;
-      text += fmt::format("  {:<14} {:>12} {:>16} bytes  {}\n", name_of(operation),
-                          bytes_text(static_cast<double>(bytes)), bytes, along);
-    }
-  };
-  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
-    if (mesh.size(axis) > 1) add(rank.traffic.of(axis), fmt::format("along {}", name_of(axis)));
-  }
-  add(rank.traffic.across, "across axes");
-  return text;
-}
-
 std::string failures_text(const Failures& failures) {
   const double interval = failures.best_interval();
   return fmt::format(
@@ -71,11 +52,9 @@ std::string failures_text(const Failures& failures) {
 std::string text_of(const Simulation& simulation) {
   const Machine& machine = simulation.machine;
   const SimulatedRank& rank = simulation.slowest();
-  const MeshShape& mesh = simulation.mesh;
-  std::string text =
-      fmt::format("simulated: {}, mesh {} x {} x {} (replicate x shard x tensor), stage {}, {}\n",
-                  machine.text(), mesh.replicate, mesh.shard, mesh.tensor, simulation.stage,
-                  name_of(simulation.backend));
+  std::string text = fmt::format(
+      "simulated: {}, mesh {} (replicate x shard x tensor), stage {}, {}\n", machine.text(),
+      simulation.mesh.text(), simulation.stage, name_of(simulation.backend));
   const auto out = std::back_inserter(text);
   fmt::format_to(out, "a step: {}, {} tokens/s; FLOP share {:.1f} %; limited by {}\n",
                  milliseconds(simulation.step_seconds), count_text(simulation.tokens_per_second()),
@@ -100,7 +79,7 @@ std::string text_of(const Simulation& simulation) {
                    milliseconds(each.exposed_seconds));
   }
   text += exposed_text(rank);
-  text += traffic_text(rank, mesh);
+  if (rank.traffic.total().total() > 0) text += traffic_text(rank.traffic, simulation.mesh);
   const double share =
       static_cast<double>(simulation.bytes) / static_cast<double>(machine.budget());
   fmt::format_to(out, "\nmemory of a rank: {} of {} ({:.1f} %){}\n",
@@ -135,23 +114,21 @@ ordered_json json_of(const Simulation& simulation) {
                      {"exposed_seconds_by_unit", rank.exposed},
                      {"communication_by_axis", axes_json(rank.traffic, simulation.mesh)}});
   }
-  const MeshShape& mesh = simulation.mesh;
-  ordered_json json{
-      {"world", mesh.replicate * mesh.shard * mesh.tensor},
-      {"hosts", machine.hosts},
-      {"stage", simulation.stage},
-      {"mesh", {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}}},
-      {"backend", name_of(simulation.backend)},
-      {"step_seconds", simulation.step_seconds},
-      {"tokens", simulation.tokens},
-      {"tokens_per_second", simulation.tokens_per_second()},
-      {"flop_share", simulation.flop_share},
-      {"exposed_seconds", slowest.exposed_seconds},
-      {"hidden_share", hidden(slowest)},
-      {"limited_by", simulation.limited_by},
-      {"memory_bytes", simulation.bytes},
-      {"memory_limit_bytes", machine.budget()},
-      {"ranks", std::move(ranks)}};
+  ordered_json json{{"world", simulation.mesh.ranks()},
+                    {"hosts", machine.hosts},
+                    {"stage", simulation.stage},
+                    {"mesh", mesh_json(simulation.mesh)},
+                    {"backend", name_of(simulation.backend)},
+                    {"step_seconds", simulation.step_seconds},
+                    {"tokens", simulation.tokens},
+                    {"tokens_per_second", simulation.tokens_per_second()},
+                    {"flop_share", simulation.flop_share},
+                    {"exposed_seconds", slowest.exposed_seconds},
+                    {"hidden_share", hidden(slowest)},
+                    {"limited_by", simulation.limited_by},
+                    {"memory_bytes", simulation.bytes},
+                    {"memory_limit_bytes", machine.budget()},
+                    {"ranks", std::move(ranks)}};
   if (simulation.failures) {
     const double interval = simulation.failures->best_interval();
     json["failures"] = {{"between_seconds", simulation.failures->between},

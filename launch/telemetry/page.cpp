@@ -23,6 +23,7 @@ h1 { font-size: 1.1rem; overflow-wrap: anywhere; }
 h2 { font-size: 1rem; margin: 1.4rem 0 0.4rem; }
 svg { width: 100%; height: auto; display: block; }
 svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
+path, rect, circle, i { fill: var(--of); background: var(--of); }
 svg path { stroke: var(--paper); stroke-width: 0.6; }
 .left { text-anchor: start; } .middle { text-anchor: middle; } .right { text-anchor: end; }
 .grid { stroke: var(--grid); stroke-width: 1; }

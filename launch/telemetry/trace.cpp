@@ -66,9 +66,9 @@ void append_memory(std::string& text, const MemoryTrack& track, int rank, std::i
                    rank, static_cast<double>(moment.time + shift) * 1e-3, lost);
     const char* between = "";
     for (const MemoryClass c : all_memory_classes()) {
-      const auto i = static_cast<std::size_t>(c);
-      if (most[i] == 0) continue;
-      fmt::format_to(out, "{}\"{}\":{}", std::exchange(between, ","), name_of(c), moment.bytes[i]);
+      if (at(most, c) == 0) continue;
+      fmt::format_to(out, "{}\"{}\":{}", std::exchange(between, ","), name_of(c),
+                     at(moment.bytes, c));
     }
     text += "}}";
   }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "launch/memory/memory_text.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 nlohmann::json classes_json(const BytesByClass& bytes) {
   nlohmann::json json;
   for (const MemoryClass c : all_memory_classes()) {
-    json[std::string(name_of(c))] = bytes[static_cast<std::size_t>(c)];
+    json[std::string(name_of(c))] = at(bytes, c);
   }
   return json;
 }
@@ -91,18 +92,18 @@ std::string tensors_text(const std::vector<LiveMemory::Tensor>& tensors,
   for (std::size_t i = 0; i < shown; ++i) {
     const Alike& group = groups[i];
     const std::size_t count = group.owners.size();
-    text += fmt::format("  {:>12}  {:<13}  {}{}", sized(group.bytes()),
+    text += fmt::format("  {:>12}  {:<13}  {}{}", size_text(group.bytes()),
                         name_of(group.first->memory_class), group.first->what,
                         owners_text(group.owners));
     if (count > 1) {
-      text += fmt::format(" ({} x {})", count, sized(group.first->bytes));
+      text += fmt::format(" ({} x {})", count, size_text(group.first->bytes));
     }
     text += "\n";
   }
   if (shown == groups.size()) return text;
   std::int64_t rest = 0;
   for (std::size_t i = shown; i < groups.size(); ++i) rest += groups[i].bytes();
-  return text + fmt::format("  {:>12}  in {} smaller ones; --labels names them\n", sized(rest),
+  return text + fmt::format("  {:>12}  in {} smaller ones; --labels names them\n", size_text(rest),
                             groups.size() - shown);
 }
 

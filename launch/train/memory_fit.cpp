@@ -24,11 +24,6 @@
 namespace zero {
 namespace {
 
-std::int64_t bounded_bytes(const MemoryUse& use) {
-  if (use.device.in_pages() > 0) return use.device.in_pages();
-  return std::accumulate(use.ledger.begin(), use.ledger.end(), std::int64_t{0});
-}
-
 /// One value for each BlockTensor.
 template <typename T>
 using ByTensor = std::array<T, kBlockTensors.size()>;
@@ -195,7 +190,7 @@ std::optional<Counts> cheapest(const std::vector<RankBudget>& ranks, const Tenso
 }
 
 std::string with_bytes(std::int64_t bytes) {
-  return fmt::format("{} ({} bytes)", bytes_text(static_cast<double>(bytes)), bytes);
+  return fmt::format("{} ({} bytes)", size_text(bytes), bytes);
 }
 
 /// Changes of the configuration that take less memory: "KEY: 1.20 GiB, which fits".
@@ -211,8 +206,8 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
     if (bytes >= planned) return;
     const bool enough = bytes <= config.recompute.memory_limit;
     found.one_fits = found.one_fits || enough;
-    found.lines.push_back(fmt::format("{}: {}{}", change, bytes_text(static_cast<double>(bytes)),
-                                      enough ? ", which fits" : ""));
+    found.lines.push_back(
+        fmt::format("{}: {}{}", change, size_text(bytes), enough ? ", which fits" : ""));
   };
   const std::int64_t layers = config.model.layers;
   TrainConfig changed = config;
@@ -257,7 +252,7 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
 
 std::int64_t planned_rank_bytes(const RankPlans& plans) {
   std::int64_t most = 0;
-  for (const auto& [rank, use] : plans) most = std::max(most, bounded_bytes(use));
+  for (const auto& [rank, use] : plans) most = std::max(most, use.bounded());
   return most;
 }
 
@@ -288,7 +283,7 @@ RankPlans choose_recompute(TrainConfig& config, BackendKind backend) {
   std::vector<RankBudget> ranks;
   for (const auto& [rank, use] : plan_ranks(config, backend)) {
     const ActivationBytes activations(config, rank, backend);
-    ranks.push_back({activations, limit - (bounded_bytes(use) - activations({}))});
+    ranks.push_back({activations, limit - (use.bounded() - activations({}))});
   }
   const RecomputePlan like = config.recompute.plan;
   const TensorFlop flop = mean_tensor_flop(config.model, config.data.sequence_length);

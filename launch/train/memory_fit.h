@@ -13,8 +13,7 @@
 
 namespace zero {
 
-/// The bytes that run.memory_limit bounds, of the largest rank: of the GPU in whole pages, or on a
-/// CPU of the ledger's classes together.
+/// MemoryUse::bounded() of the largest rank.
 std::int64_t planned_rank_bytes(const RankPlans& plans);
 std::int64_t planned_rank_bytes(const TrainConfig& config, BackendKind backend);
 

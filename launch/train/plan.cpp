@@ -17,7 +17,6 @@
 #include "engine/engine.h"
 #include "engine/ownership.h"
 #include "launch/config/train_config.h"
-#include "launch/memory/memory_text.h"
 #include "launch/process/quantity.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
@@ -60,6 +59,10 @@ MemoryUse MemoryUse::larger(const MemoryUse& other) const {
   return use_of(row);
 }
 
+std::int64_t MemoryUse::bounded() const {
+  return device.in_pages() > 0 ? device.in_pages() : sum_of(ledger);
+}
+
 std::unique_ptr<Device> plan_device(const TrainConfig& config, MemorySpace memory,
                                     const planning::ClockOptions& clock) {
   if (config.run.device == DeviceKind::cpu) {
@@ -88,8 +91,8 @@ LiveMemory plan_live(const TrainConfig& config, int rank, int world, BackendKind
 }
 
 std::int64_t model_state_bytes(const BytesByClass& bytes) {
-  const auto of = [&](MemoryClass c) { return bytes[static_cast<std::size_t>(c)]; };
-  return of(MemoryClass::parameters) + of(MemoryClass::gradients) + of(MemoryClass::optimizer);
+  using enum MemoryClass;
+  return at(bytes, parameters) + at(bytes, gradients) + at(bytes, optimizer);
 }
 
 MemoryReport merge_memory(Communicator& communicator, Device& device, const MemoryUse& planned,
@@ -112,7 +115,7 @@ MemoryReport merge_memory(Communicator& communicator, Device& device, const Memo
 nlohmann::json listed_json(const BytesByClass& bytes) {
   nlohmann::json classes = nlohmann::json::object();
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t own = bytes[static_cast<std::size_t>(c)];
+    const std::int64_t own = at(bytes, c);
     if (own > 0) classes[std::string(name_of(c))] = own;
   }
   return classes;
@@ -127,22 +130,20 @@ nlohmann::json device_json(const DeviceBytes& bytes) {
 nlohmann::json MemoryReport::json() const {
   nlohmann::json all;
   for (const MemoryClass c : all_memory_classes()) {
-    const auto i = static_cast<std::size_t>(c);
-    all[std::string(name_of(c))] = {{"planned", planned.ledger[i]}, {"peak", used.ledger[i]}};
+    all[std::string(name_of(c))] = {{"planned", at(planned.ledger, c)},
+                                    {"peak", at(used.ledger, c)}};
   }
   return all;
 }
 
 std::string MemoryReport::table() const {
   const auto row = [](std::string_view name, std::int64_t plan, std::int64_t peak) {
-    return fmt::format("  {:<14} {:>12} {:>12}\n", name, bytes_text(static_cast<double>(plan)),
-                       bytes_text(static_cast<double>(peak)));
+    return fmt::format("  {:<14} {:>12} {:>12}\n", name, size_text(plan), size_text(peak));
   };
   std::string text = fmt::format("  {:<14} {:>12} {:>12}\n", "memory", "planned", "peak");
   const auto rows = [&](const BytesByClass& plan, const BytesByClass& peak) {
     for (const MemoryClass c : all_memory_classes()) {
-      const auto i = static_cast<std::size_t>(c);
-      if (plan[i] != 0 || peak[i] != 0) text += row(name_of(c), plan[i], peak[i]);
+      if (at(plan, c) != 0 || at(peak, c) != 0) text += row(name_of(c), at(plan, c), at(peak, c));
     }
   };
   rows(planned.ledger, used.ledger);
@@ -168,6 +169,19 @@ nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh) {
   }
   json["across"] = traffic_json(traffic.across);
   return json;
+}
+
+nlohmann::json mesh_json(const MeshShape& mesh) {
+  return {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}};
+}
+
+MeshTraffic step_traffic(TrainingState& state, std::int64_t micro_batches) {
+  MeshTraffic traffic = state.engine().planned_axes();
+  CountedMesh& mesh = state.engine().mesh();
+  const TrafficCounter each = state.model().tensor_traffic();
+  TrafficCounter& along = mesh.booked(traffic, mesh.axis(Axis::tensor));
+  for (std::int64_t i = 0; i < micro_batches; ++i) along.add(each);
+  return traffic;
 }
 
 std::vector<int> planned_ranks(const TrainConfig& config) {
@@ -210,12 +224,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
     }
   }
   plan.live = plan_live(config, largest, config.world, backend);
-  plan.traffic = engine.planned_axes();
-  for (std::int64_t i = 0; i < config.batch.accumulation; ++i) {
-    engine.mesh()
-        .booked(plan.traffic, engine.mesh().axis(Axis::tensor))
-        .add(training_state.model().tensor_traffic());
-  }
+  plan.traffic = step_traffic(training_state, config.batch.accumulation);
   plan.mesh = config.mesh;
   plan.recompute = config.recompute.plan.text();
   plan.keeps_outputs = config.recompute.plan.on(*device).outputs == BlockOutputs::kept;
@@ -235,7 +244,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
 nlohmann::json Plan::json() const {
   nlohmann::json classes;
   for (const MemoryClass c : all_memory_classes()) {
-    classes[std::string(name_of(c))] = {{"planned", memory.ledger[static_cast<std::size_t>(c)]}};
+    classes[std::string(name_of(c))] = {{"planned", at(memory.ledger, c)}};
   }
   return {{"world", world},
           {"stage", stage},
@@ -246,7 +255,7 @@ nlohmann::json Plan::json() const {
           {"device", device_json(memory.device)},
           {"file", listed_json(memory.file)},
           {"live", live.json()},
-          {"mesh", {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}}},
+          {"mesh", mesh_json(mesh)},
           {"communication", traffic_json(traffic.total())},
           {"communication_by_axis", axes_json(traffic, mesh)},
           {"gathers", gathers},
@@ -257,18 +266,18 @@ nlohmann::json Plan::json() const {
           {"schedule", schedule}};
 }
 
-std::string Plan::traffic_text() const {
+std::string traffic_text(const MeshTraffic& traffic, const MeshShape& mesh) {
   std::string out = "\nbytes one rank sends in a step\n";
   const auto add = [&](std::string_view along, const TrafficCounter& sent) {
     for (const Operation operation :
          {Operation::all_gather, Operation::reduce_scatter, Operation::all_reduce}) {
       const std::int64_t bytes = sent.of(operation);
       if (bytes == 0 && !along.empty()) continue;
-      out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name_of(operation),
-                         bytes_text(static_cast<double>(bytes)), bytes, along);
+      out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name_of(operation), size_text(bytes),
+                         bytes, along);
     }
   };
-  if (ownership.empty()) {
+  if (mesh.replicate == 1 && mesh.tensor == 1) {
     add("", traffic.total());
     return out;
   }
@@ -282,26 +291,24 @@ std::string Plan::traffic_text() const {
 std::string Plan::memory_text() const {
   std::string out = "\nmemory of the largest rank\n";
   const auto row = [&](std::string_view name, std::int64_t bytes, std::string_view note = {}) {
-    out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name,
-                       bytes_text(static_cast<double>(bytes)), bytes, note);
+    out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name, size_text(bytes), bytes, note);
   };
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t bytes = memory.ledger[static_cast<std::size_t>(c)];
+    const std::int64_t bytes = at(memory.ledger, c);
     if (bytes != 0) row(name_of(c), bytes);
   }
   row("sum", sum_of(memory.ledger));
   if (memory.file != BytesByClass{}) {
     out += "\nin files, beside memory\n";
     for (const MemoryClass c : all_memory_classes()) {
-      const std::int64_t bytes = memory.file[static_cast<std::size_t>(c)];
-      if (bytes != 0) row(name_of(c), bytes);
+      if (at(memory.file, c) != 0) row(name_of(c), at(memory.file, c));
     }
   }
   const DeviceBytes& device = memory.device;
   if (device.in_pages() == 0) return out;
   out += "\nof the GPU: a block for each class, aligned, with gaps\n";
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t bytes = device.arenas[static_cast<std::size_t>(c)];
+    const std::int64_t bytes = at(device.arenas, c);
     if (bytes != 0) row(name_of(c), bytes);
   }
   if (device.adopted != 0) row("NCCL's own", device.adopted, " for registered buffers");
@@ -315,7 +322,7 @@ std::string Plan::text(LiveMemory::Labels labels, bool with_schedule) const {
                   stage, world, memory.device.in_pages() > 0 ? "GPUs" : "CPUs");
   out += memory_text();
   out += live.text(labels);
-  out += traffic_text();
+  out += traffic_text(traffic, mesh);
   if (!ownership.empty()) out += "\n" + ownership;
   out += fmt::format("\nschedule of a micro-batch: {} gathers, {} elements gathered at most",
                      gathers, peak_live_elements);

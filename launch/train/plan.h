@@ -16,6 +16,7 @@
 
 namespace zero {
 
+class TrainingState;
 struct TrainConfig;
 
 /// The peak memory of a rank.
@@ -27,6 +28,8 @@ struct MemoryUse {
   static MemoryUse of(Device& device);
   /// The larger value in each figure.
   MemoryUse larger(const MemoryUse& other) const;
+  /// The bytes that run.memory_limit bounds: of a GPU in whole pages, of a CPU all classes.
+  std::int64_t bounded() const;
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 
@@ -90,7 +93,6 @@ struct Plan {
 
  private:
   std::string memory_text() const;
-  std::string traffic_text() const;
 };
 
 /// The ranks whose memory stands for that of all. Shards are equal, so ranks differ only by uneven
@@ -107,12 +109,19 @@ RankPlans plan_ranks(const TrainConfig& config, BackendKind backend);
 LiveMemory plan_live(const TrainConfig& config, int rank, int world, BackendKind backend,
                      MemorySpace memory = MemorySpace::host);
 
+/// Bytes that the rank of `state` sends in a step of so many micro-batches.
+MeshTraffic step_traffic(TrainingState& state, std::int64_t micro_batches);
+
 /// Plans `config` for its world.
 Plan make_plan(const TrainConfig& config, BackendKind backend);
 
+/// {"replicate": ..., "shard": ..., "tensor": ...}
+nlohmann::json mesh_json(const MeshShape& mesh);
 /// {"all_gather_bytes": ..., "reduce_scatter_bytes": ..., "all_reduce_bytes": ...}
 nlohmann::json traffic_json(const TrafficCounter& traffic);
 /// {axis: traffic_json} for the axes of several ranks, and "across" for calls over several axes.
 nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh);
+/// For people: by operation, and by axis unless all ranks are along the shard axis.
+std::string traffic_text(const MeshTraffic& traffic, const MeshShape& mesh);
 
 }  // namespace zero

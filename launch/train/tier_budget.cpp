@@ -21,7 +21,7 @@
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "launch/config/train_config.h"
-#include "launch/telemetry/output.h"
+#include "launch/process/quantity.h"
 #include "launch/train/file_checks.h"
 
 namespace zero {
@@ -55,7 +55,7 @@ void check_room_in_memory(std::int64_t bytes, int ranks) {
       "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
       "available; more ranks or hosts at a higher stage, recompute, optimizer states on NVMe or a "
       "smaller batch take less: --plan and run.memory_limit tell what would do",
-      bytes_text(static_cast<double>(bytes)), ranks, bytes_text(static_cast<double>(*available)));
+      size_text(bytes), ranks, size_text(*available));
 }
 
 /// Beyond the longest file that a process may write a signal would end it.
@@ -104,7 +104,7 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config, const Tier
     warnings.push_back(fmt::format(
         "{}: {} is a file system in memory: its files take {} of this host's memory, as the "
         "states would without them; give a folder on a disk",
-        kNvmePath, folder, bytes_text(static_cast<double>(files))));
+        kNvmePath, folder, size_text(files)));
   } else if (medium == Medium::network) {
     warnings.push_back(
         fmt::format("{}: {} is on a file system of a network or of a program (FUSE): every update "

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "architecture/family.h"
 #include "base/host.h"
@@ -19,7 +18,6 @@
 #include "device/exact_sum.h"
 #include "engine/engine.h"
 #include "launch/data/batches.h"
-#include "launch/memory/memory_text.h"
 #include "launch/process/quantity.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
@@ -51,7 +49,7 @@ MemoryUse planned_memory(const TrainerParts& parts) {
     parts.console.line("warning: " + warning);
   }
   parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",
-                                 bytes_text(static_cast<double>(needs.memory_bytes))));
+                                 size_text(needs.memory_bytes)));
   return planned;
 }
 

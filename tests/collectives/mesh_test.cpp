@@ -114,6 +114,8 @@ TEST(MeshShape, FillsOneAxisWithWhatIsLeft) {
   EXPECT_EQ((MeshShape{2, -1, 2}.resolved(12).shard), 3);
   EXPECT_EQ((MeshShape{-1, 3, 2}.resolved(12).replicate), 2);
   EXPECT_EQ((MeshShape{1, 1, -1}.resolved(7).tensor), 7);
+  EXPECT_EQ((MeshShape{2, 4, 1}.ranks()), 8);
+  EXPECT_EQ((MeshShape{2, 4, 1}.text()), "2 x 4 x 1");
 }
 
 TEST(MeshShape, RefusesWhatDoesNotMakeTheWorld) {

@@ -54,9 +54,9 @@ TEST(ClosedForms, AreWithinAPercentOfTheEnginesPlans) {
     const ExactPlan plan = exact_plan(config, question.machine.backend());
     ClosedForms forms(config, question.machine);
     const MemoryUse closed = forms.memory(candidate);
-    EXPECT_LE(off(static_cast<double>(bounded_bytes_of(closed)),
-                  static_cast<double>(bounded_bytes_of(plan.memory))),
-              0.01);
+    EXPECT_LE(
+        off(static_cast<double>(closed.bounded()), static_cast<double>(plan.memory.bounded())),
+        0.01);
     for (std::size_t c = 0; c < worst.size(); ++c) {
       worst[c] = std::max(worst[c], std::abs(closed.ledger[c] - plan.memory.ledger[c]));
     }
@@ -68,7 +68,7 @@ TEST(ClosedForms, AreWithinAPercentOfTheEnginesPlans) {
     }
   }
   for (const MemoryClass c : all_memory_classes()) {
-    fmt::print("{}: off by at most {} bytes\n", name_of(c), worst[static_cast<std::size_t>(c)]);
+    fmt::print("{}: off by at most {} bytes\n", name_of(c), at(worst, c));
   }
 }
 
@@ -83,7 +83,7 @@ TEST(ClosedForms, StatesOfAStageAreSharesOfItsElements) {
   const auto bytes = [&](int stage, MemoryClass c) {
     Candidate candidate = plain;
     candidate.stage = stage;
-    return static_cast<double>(forms.memory(candidate).ledger[static_cast<std::size_t>(c)]);
+    return static_cast<double>(at(forms.memory(candidate).ledger, c));
   };
   const auto expect = [&](int stage, MemoryClass c, double each) {
     EXPECT_LE(off(bytes(stage, c), each * static_cast<double>(all)), 2e-3)

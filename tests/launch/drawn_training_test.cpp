@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
-#include <numeric>
 
 #include "collectives/backends.h"
 #include "launch/plan/closed_forms.h"
@@ -82,10 +81,6 @@ void add_file_keys(Draw& draw, const TinyRun& run, std::vector<std::string>& key
   }
 }
 
-std::int64_t sum_of(const BytesByClass& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-}
-
 TEST(DrawnTraining, TakesTheBytesOfEveryPlan) {
   Draw draw;
   std::vector<std::uint32_t> tokens;
@@ -116,8 +111,7 @@ TEST(DrawnTraining, TakesTheBytesOfEveryPlan) {
     EXPECT_EQ(last["plan_exact"], true) << "on each rank";
     for (const MemoryClass c : all_memory_classes()) {
       const std::string name(name_of(c));
-      EXPECT_EQ(plan.memory.ledger[static_cast<std::size_t>(c)], last["memory"][name]["peak"])
-          << name;
+      EXPECT_EQ(at(plan.memory.ledger, c), last["memory"][name]["peak"]) << name;
     }
     EXPECT_EQ(last["file"]["used"], plan.json()["file"]);
 

@@ -169,6 +169,15 @@ TEST(AnswerPlan, OfAGpuSaysWhatIsLeftToLibraries) {
   EXPECT_EQ(left_of_gpu_text(plan, limited), "");
 }
 
+TEST(InferenceRows, ThatAreRefusedNameTheirTensorRanks) {
+  InferenceAnswer answer{.question = question_of(kSmall, DeviceKind::cpu, 2, 1'000'000'000)};
+  answer.rows.push_back({.refusal = "a share is no whole block"});
+  answer.rows.front().flags.weights = "nf4";
+  answer.rows.front().flags.tensor = 2;
+  EXPECT_THAT(text_of(answer), HasSubstr("tensor 2        refused: a share is no whole block\n"));
+  EXPECT_EQ(json_of(answer)["rows"][0]["tensor"], 2);
+}
+
 TEST(InferenceRows, TakeLengthsInTurn) {
   InferenceQuestion question = question_of(kSmall, DeviceKind::cpu, 1, 1'000'000'000);
   question.tokens = {256, 16};

@@ -30,9 +30,7 @@ LiveMemory live_with(const Overrides& overrides, int world = 1, int rank = 0) {
   return plan_live(config_with(overrides, world), rank, world, BackendKind::local);
 }
 
-std::int64_t of(const LiveMemory::Moment& moment, MemoryClass c) {
-  return moment.bytes[static_cast<std::size_t>(c)];
-}
+std::int64_t of(const LiveMemory::Moment& moment, MemoryClass c) { return at(moment.bytes, c); }
 
 const LiveMemory::Moment& phase(const LiveMemory& live, std::string_view name) {
   return *std::ranges::find(live.phases, name, &LiveMemory::Moment::name);
@@ -72,7 +70,7 @@ TEST(LiveMemory, IsNeverAboveWhatIsAllocatedInAnyClassAndPhase) {
       moments.push_back(live.peak);
       for (const LiveMemory::Moment& moment : moments) {
         for (const MemoryClass c : all_memory_classes()) {
-          EXPECT_LE(of(moment, c), live.allocated[static_cast<std::size_t>(c)])
+          EXPECT_LE(of(moment, c), at(live.allocated, c))
               << moment.name << ", " << name_of(c) << ", " << overrides.front() << ", rank "
               << rank;
         }
@@ -227,7 +225,7 @@ TEST(LiveMemory, IsWhatTheDocumentShows) {
     for (const char* name : {"before", "forward", "loss", "backward"})
       column(of(phase(live, name), c));
     column(of(live.peak, c));
-    column(live.allocated[static_cast<std::size_t>(c)]);
+    column(at(live.allocated, c));
     EXPECT_THAT(document, HasSubstr(row + "\n"));
   }
   std::istringstream lines(live.text(LiveMemory::Labels::largest));
@@ -267,8 +265,7 @@ TEST(LiveMemory, IsOfALedgerWhosePeakIsTheSumOfItsLabels) {
     BytesByClass labels{};
     for (const MemoryClass c : all_memory_classes()) {
       for (const auto& [label, bytes] : memory.labels) {
-        if (label.starts_with(std::string(name_of(c)) + "/"))
-          labels[static_cast<std::size_t>(c)] += bytes;
+        if (label.starts_with(std::string(name_of(c)) + "/")) at(labels, c) += bytes;
       }
     }
     EXPECT_EQ(labels, memory.current);

@@ -150,7 +150,7 @@ TEST(ModelSection, LlamasOfEightBillionArePlannedWithoutMemory) {
                   8);
   const Plan plan = make_plan(config, BackendKind::local);
   EXPECT_EQ(plan.parameters, 8'030'261'248);
-  const auto bytes = [&](MemoryClass c) { return plan.memory.ledger[static_cast<std::size_t>(c)]; };
+  const auto bytes = [&](MemoryClass c) { return at(plan.memory.ledger, c); };
   const std::int64_t shard = plan.parameters / 8;
   EXPECT_NEAR(static_cast<double>(bytes(MemoryClass::optimizer)), 12.0 * static_cast<double>(shard),
               1e-3 * 12.0 * static_cast<double>(shard));

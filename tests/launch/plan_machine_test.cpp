@@ -84,8 +84,8 @@ TEST(Machines, AreGivenByAClusterFile) {
   EXPECT_EQ(machine.kind, DeviceKind::cuda);
   EXPECT_EQ(machine.budget(), 80'000'000'000 - 2'147'483'648);
   EXPECT_EQ(machine.between_hosts, 50e9);
-  EXPECT_TRUE(machine.has_rates(true));
-  EXPECT_FALSE(machine.has_rates(false));
+  EXPECT_TRUE(machine.has_rates(DType::bf16));
+  EXPECT_FALSE(machine.has_rates(DType::fp32));
   EXPECT_EQ(machine.backend(), BackendKind::nccl);
   EXPECT_EQ(cluster(R"({"devices": 2, "memory": "8GiB", "kind": "cpu"})").backend(),
             BackendKind::host);
@@ -130,7 +130,7 @@ TEST(Machines, OfThisHostHaveWhatIsAvailable) {
 
 TEST(Machines, OfABadClusterFileAreRefusedByKey) {
   EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memroy": "80GB"})"),
-              HasSubstr("c.json: there is no key \"memroy\": did you mean \"memory\"?"));
+              HasSubstr("c.json: there is no key \"memroy\": did you mean memory?"));
   EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memory": "80GB", "links": {"within": "1GB/s"}})"),
               AllOf(HasSubstr("there is no key \"links.within\""), HasSubstr("between_hosts")));
   EXPECT_THAT(cluster_refusal(R"({"memory": "80GB"})"), HasSubstr("c.json: devices is missing"));
@@ -144,6 +144,23 @@ TEST(Machines, OfABadClusterFileAreRefusedByKey) {
   EXPECT_THAT(cluster_refusal(R"({"devices": 8, "memory": "80GB", "kind": "tpu"})"),
               HasSubstr("c.json: kind: found \"tpu\", expected \"gpu\" or \"cpu\""));
   EXPECT_THAT(cluster_refusal("[]"), HasSubstr("c.json: found [], expected an object"));
+  const auto refused = [](const std::string& more) {
+    return cluster_refusal(R"({"devices": 8, "memory": "80GB", )" + more + "}");
+  };
+  EXPECT_THAT(refused(R"("links": 5)"),
+              AllOf(HasSubstr("c.json: links: found 5, expected an object with the keys "),
+                    HasSubstr("within_host")));
+  EXPECT_THAT(refused(R"("links": {"within_host": 5})"),
+              HasSubstr("c.json: links.within_host: found 5, expected a text with a unit, such as "
+                        "\"300GB/s\", or an object with bandwidth and latency"));
+  EXPECT_THAT(refused(R"("links": {"within_host": {"latency": "1us"}})"),
+              HasSubstr("c.json: links.within_host.bandwidth is missing"));
+  EXPECT_THAT(refused(R"("links": {"within_host": {"bandwith": "1GB/s"}})"),
+              HasSubstr("there is no key \"links.within_host.bandwith\": did you mean bandwidth?"));
+  EXPECT_THAT(refused(R"("failures": {})"), HasSubstr("c.json: failures.between is missing"));
+  EXPECT_THAT(refused(R"("memroy": null)"), HasSubstr("there is no key \"memroy\""));
+  EXPECT_EQ(refused(R"("kind": null, "links": {"within_host": null}, "failures": null)"),
+            "no error");
   EXPECT_THAT(error_of([] {
                 check({.memory = 1'000'000'000, .reserve = 2'000'000'000, .source = "--gpus"});
               }),

@@ -6,10 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/plan/model_choice.h"
-#include "launch/scale/chart.h"
+#include "launch/telemetry/chart.h"
 #include "tests/scratch.h"
 
 namespace zero {
@@ -236,6 +237,12 @@ TEST(Chart, HasErrorBarsAndNothingWithoutPoints) {
       "t", {{.name = "a", .style = "c0", .points = {{1, 10, 9, 12}, {2, 20, 20, 20}}}}, plain);
   EXPECT_THAT(svg, AllOf(HasSubstr(">0</text>"), HasSubstr(">20</text>"), HasSubstr("bar c0"),
                          HasSubstr("a, 2 ranks: 20")));
+}
+
+TEST(Chart, HasAtMostSixRoundSteps) {
+  for (const auto& [most, step] : {std::pair{6.0, 1.0}, {7, 2}, {13, 5}, {60, 10}, {0.5, 0.1}}) {
+    EXPECT_DOUBLE_EQ(axis_step(most), step) << most;
+  }
 }
 
 }  // namespace

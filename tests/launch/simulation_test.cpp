@@ -175,7 +175,7 @@ TEST(ClusterFile, RefusesBadKeysOfSimulations) {
     return error_of([&] { cluster(2, "40GB/s", more); });
   };
   EXPECT_THAT(refusal(R"(, "shares": {"product": 0.5})"),
-              HasSubstr("c.json: there is no key \"shares.product\": did you mean \"products\"?"));
+              HasSubstr("c.json: there is no key \"shares.product\": did you mean products?"));
   EXPECT_THAT(
       refusal(R"(, "shares": {"products": 1.5})"),
       HasSubstr("c.json: shares.products: found 1.5, expected a number above 0, at most 1"));

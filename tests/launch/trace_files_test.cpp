@@ -9,6 +9,7 @@
 
 #include <filesystem>
 
+#include "launch/data/new_file.h"
 #include "launch/memory/log_watch.h"
 #include "launch/memory/memory_picture.h"
 #include "launch/memory/memory_series.h"
@@ -202,6 +203,25 @@ TEST(MemoryPictures, ReplaceNoDeviceAndNoPipe) {
   }
   EXPECT_EQ(folder.names(), before);
   EXPECT_TRUE(std::filesystem::is_symlink(folder.path("full")));
+}
+
+TEST(WholeFiles, ReplaceFilesAndNothingElse) {
+  const Scratch folder;
+  folder.write("kept", "before");
+  std::filesystem::create_symlink("kept", folder.path("link"));
+  write_whole_file(folder.path("link"), "after");
+  EXPECT_EQ(folder.read("kept"), "before");  // nothing is written through a link
+  write_whole_file(folder.path("kept"), "after");
+  EXPECT_EQ(folder.read("kept"), folder.read("link"));
+  std::filesystem::create_symlink("/dev/null", folder.path("null"));
+  std::filesystem::create_directory(folder.path("folder"));
+  for (const char* name : {"null", "folder"}) {
+    EXPECT_THAT(error_of([&] { write_whole_file(folder.path(name), "lost"); }),
+                HasSubstr(folder.path(name) + ": is there already and is not a regular file"));
+  }
+  EXPECT_THAT(error_of([&] { write_whole_file(folder.path("none/file"), "lost"); }),
+              HasSubstr("No such file or directory"));
+  EXPECT_EQ(folder.names(), (FileNames{"folder", "kept", "link", "null"}));
 }
 
 }  // namespace

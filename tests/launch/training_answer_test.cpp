@@ -134,9 +134,9 @@ TEST(TrainingAnswers, AreWrittenAndReadBackToTheSamePlan) {
     const TrainConfig config =
         make_train_config(Configuration::read(row.written, {}), question.machine.world());
     EXPECT_EQ(exact_plan(config, question.machine.backend()).memory, row.exact.memory);
-    EXPECT_EQ(config.batch.micro, row.row.candidate.micro);
-    EXPECT_EQ(config.engine.stage, row.row.candidate.stage);
-    EXPECT_EQ(config.engine.optimizer.moments, row.row.candidate.moments);
+    EXPECT_EQ(config.batch.micro, row.ranked.candidate.micro);
+    EXPECT_EQ(config.engine.stage, row.ranked.candidate.stage);
+    EXPECT_EQ(config.engine.optimizer.moments, row.ranked.candidate.moments);
     EXPECT_EQ(config.recompute.memory_limit, 400'000'000);
     EXPECT_EQ(config.data.train, question.data);
     EXPECT_LE(row.bytes, 400'000'000);
@@ -215,7 +215,7 @@ TEST(TrainingAnswers, OfferFilesForTheStatesOfCpus) {
   question.axes.optimizers = {Tier::device, Tier::file};
   const TrainingAnswer answer = answer_training(question, 1);
   ASSERT_EQ(answer.rows.size(), 1U);
-  const Candidate& best = answer.rows.front().row.candidate;
+  const Candidate& best = answer.rows.front().ranked.candidate;
   EXPECT_EQ(best.optimizer, Tier::file);
   EXPECT_THAT(text_of(answer),
               HasSubstr("row 1: optimizer states are in a rank's file of 1.49 GB"));
@@ -250,10 +250,13 @@ TEST(TrainingAnswers, SayWhatIsShortAndWhatWouldHelp) {
   ASSERT_FALSE(answer.too_large.empty());
   EXPECT_GT(answer.too_large.front().bytes, 40'000'000);
   const std::string text = text_of(answer);
-  EXPECT_THAT(text, AllOf(HasSubstr("no candidate fits: the least takes"), HasSubstr("short by"),
-                          HasSubstr("more devices"), HasSubstr("shorter sequences"),
-                          HasSubstr("not there yet, on the roadmap: tiers below device memory"),
-                          HasSubstr("LoRA"), HasSubstr("nothing written: no row fits")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("no candidate fits: the least takes"), HasSubstr("short by"),
+                    HasSubstr("more devices"), HasSubstr("shorter sequences"),
+                    HasSubstr("optimizer states are "), HasSubstr(" of it, all model states "),
+                    HasSubstr("tiers below memory"), HasSubstr("LoRA"),
+                    ::testing::Not(HasSubstr("roadmap")),
+                    HasSubstr("nothing written: no row fits")));
   const auto json = json_of(answer);
   EXPECT_TRUE(json["rows"].empty());
   EXPECT_GT(json["too_large"][0]["short_bytes"].get<std::int64_t>(), 0);
@@ -329,6 +332,40 @@ TEST(TrainingAnswers, AdviseTheStageThatFitsIfStagesAreAsked) {
   }
 }
 
+// Doubled hosts end at what zero_plan itself takes: 2048 x 8 devices.
+TEST(TrainingAnswers, AdviseNoMoreDevicesThanArePlanned) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 8, 100'000, 64);
+  question.axes = {
+      .stages = {3}, .micros = {1}, .recomputes = {RecomputeChoice{}}, .computes = {DType::bf16}};
+  EXPECT_THAT(answer_training(question, 1).shortfall,
+              ::testing::Contains("more devices do not help: 2048 x 8 (hosts x devices) do not fit "
+                                  "either"));
+}
+
+// Closed forms of a machine with more memory stand for closed forms that are too low.
+TEST(TrainingAnswers, KeepRowsThatFitByTheirClosedFormsAlone) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 1, 1'000'000'000, 64);
+  question.axes = {.micros = {2, 1}, .recomputes = {RecomputeChoice{}}, .computes = {DType::bf16}};
+  ClosedForms forms(config_of(question, candidates(question).front()), question.machine);
+  const Ranking ranking = rank_candidates(question, forms);
+  ASSERT_TRUE(ranking.missing.empty());
+  const auto answered = [&](std::int64_t memory) {
+    question.machine.memory = memory;
+    return answer_ranked(question, ranking, forms, 1);
+  };
+  const TrainingAnswer none = answered(1'000'000);
+  EXPECT_TRUE(none.rows.empty());
+  ASSERT_EQ(none.too_large.size(), 3U);
+  EXPECT_TRUE(std::ranges::is_sorted(none.too_large, {}, &PlannedRow::bytes));
+  EXPECT_THAT(text_of(none), HasSubstr("no candidate fits: the least takes"));
+  // One byte less than the best takes: the next one that fits costs the same, none less.
+  const std::int64_t best = answered(1'000'000'000).rows.front().bytes;
+  const TrainingAnswer next = answered(best - 1);
+  ASSERT_EQ(next.rows.size(), 1U);
+  EXPECT_LT(next.rows.front().bytes, best);
+  EXPECT_TRUE(next.too_large.empty());
+}
+
 TEST(TrainingAnswers, NameTheFlagsOfTheSmallestAtTheSameCost) {
   const TrainingQuestion question = question_about(kSmallModel, 1, 1, 1'000'000'000, 64);
   const TrainingAnswer answer = answer_training(question, 1);
@@ -375,10 +412,10 @@ TEST(TrainingAnswers, NameALowerStageThatTakesLess) {
   question.axes.tensors = {1};
   const TrainingAnswer answer = answer_training(question, 1);
   ASSERT_EQ(answer.rows.size(), 1);
-  Candidate lower = answer.rows[0].row.candidate;
+  Candidate lower = answer.rows[0].ranked.candidate;
   lower.stage = 2;
   const std::int64_t bytes =
-      bounded_bytes_of(exact_plan(config_of(question, lower), question.machine.backend()).memory);
+      exact_plan(config_of(question, lower), question.machine.backend()).memory.bounded();
   const bool said = text_of(answer).find("stage 2 takes") != std::string::npos;
   EXPECT_EQ(said, bytes <= answer.rows[0].bytes);
 }

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/json_tree.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
 #include "weights/hf/safetensors.h"
 #include "weights/text_file.h"
 
@@ -119,13 +120,12 @@ std::string trainer_checkpoint_in(const fs::path& folder) {
   constexpr std::string_view kBegin = "checkpoint-";
   std::int64_t newest = -1;
   for (const std::string& name : names_in(folder)) {
-    std::int64_t step = -1;
     if (!name.starts_with(kBegin)) continue;
-    const char* const end = name.data() + name.size();
-    const auto [stop, error] = std::from_chars(name.data() + kBegin.size(), end, step);
-    if (error != std::errc() || stop != end) continue;
+    const auto step = whole_number(std::string_view(name).substr(kBegin.size()), 0,
+                                   std::numeric_limits<std::int64_t>::max());
+    if (!step) continue;
     if (is_there(folder / name / "config.json") || is_there(folder / name / "adapter_config.json"))
-      newest = std::max(newest, step);
+      newest = std::max(newest, *step);
   }
   return newest < 0 ? "" : (folder / fmt::format("{}{}", kBegin, newest)).string();
 }

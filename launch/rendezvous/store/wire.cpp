@@ -3,10 +3,10 @@
 #include "launch/rendezvous/store/wire.h"
 
 #include <bit>
-#include <charconv>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/whole_number.h"
 
 namespace zero::store_wire {
 namespace {
@@ -30,15 +30,6 @@ Length length_of(std::string_view text) {
 }
 
 }  // namespace
-
-std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
-                                         std::int64_t most) {
-  std::int64_t value = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, value);
-  if (error != std::errc{} || end != last || value < least || value > most) return std::nullopt;
-  return value;
-}
 
 std::int64_t number(std::string_view text, std::int64_t least, std::int64_t most) {
   const auto value = whole_number(text, least, most);

@@ -29,10 +29,7 @@ namespace zero::store_wire {
 using Message = std::vector<std::string>;
 using Length = std::uint32_t;
 
-/// Parses all of `text` as a whole number in [least, most]; nothing if it is none.
-std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
-                                         std::int64_t most);
-/// The same. Throws zero::Error for another text, with a message that does not repeat it.
+/// whole_number(). Throws zero::Error for another text, with a message that does not repeat it.
 std::int64_t number(std::string_view text, std::int64_t least, std::int64_t most);
 
 /// The largest message, in bytes; a larger one is not from this protocol.

@@ -9,6 +9,11 @@
 
 namespace zero {
 
+/// A step of an axis up to `most` > 0: 1, 2 or 5 times a power of ten, at most six of it.
+double axis_step(double most);
+/// SVG of a line across a chart at the height `y`, with its value to the left.
+std::string grid_line(double left, double right, double y, std::string_view value);
+
 /// A value over a world, with the range that its repeats span.
 struct ChartPoint {
   int world = 1;

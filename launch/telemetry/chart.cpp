@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/scale/chart.h"
+#include "launch/telemetry/chart.h"
 
 #include <fmt/format.h>
 
@@ -27,13 +27,10 @@ constexpr double kMarkRadius = 3.5;
 /// The frame of a chart: the value axis and the places of worlds.
 class Frame {
  public:
-  Frame(const std::set<int>& worlds, double most) : worlds_(worlds.begin(), worlds.end()) {
-    step_ = std::pow(10, std::floor(std::log10(most / 5)));
-    for (const double more : {2.0, 2.5, 2.0}) {
-      if (most / step_ > 6) step_ *= more;
-    }
-    top_ = step_ * std::ceil(most / step_ * 1.02);
-  }
+  Frame(const std::set<int>& worlds, double most)
+      : worlds_(worlds.begin(), worlds.end()),
+        step_(axis_step(most)),
+        top_(step_ * std::ceil(most / step_ * 1.02)) {}
 
   double group() const { return (kChartRight - kChartLeft) / static_cast<double>(worlds_.size()); }
   /// The middle of a world's group.
@@ -49,11 +46,7 @@ class Frame {
         "x=\"0\" y=\"14\">{}</text>\n",
         kChartWidth, kChartHeight, html_text(title), html_text(title));
     for (double value = 0; value <= top_ * 1.001; value += step_) {
-      fmt::format_to(std::back_inserter(svg),
-                     "<line class=\"grid\" x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\"/>"
-                     "<text class=\"right\" x=\"{3}\" y=\"{4:.1f}\">{5}</text>\n",
-                     kChartLeft, kChartRight, y(value), kChartLeft - 7, y(value) + 4,
-                     html_text(text(value)));
+      svg += grid_line(kChartLeft, kChartRight, y(value), text(value));
     }
     for (const int world : worlds_) {
       fmt::format_to(std::back_inserter(svg),
@@ -66,8 +59,8 @@ class Frame {
 
  private:
   std::vector<int> worlds_;
-  double step_ = 1;
-  double top_ = 1;
+  double step_;
+  double top_;
 };
 
 /// A mark with its error bar. Lines are `offset` apart, so that bars do not hide each other.
@@ -90,6 +83,21 @@ std::string mark_of(const Frame& frame, const ChartLine& line, const ChartPoint&
 }
 
 }  // namespace
+
+double axis_step(double most) {
+  double step = std::pow(10, std::floor(std::log10(most / 5)));
+  for (const double more : {2.0, 2.5, 2.0}) {
+    if (most / step > 6) step *= more;
+  }
+  return step;
+}
+
+std::string grid_line(double left, double right, double y, std::string_view value) {
+  return fmt::format(
+      "<line class=\"grid\" x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\"/>"
+      "<text class=\"right\" x=\"{3}\" y=\"{4:.1f}\">{5}</text>\n",
+      left, right, y, left - 7, y + 4, html_text(value));
+}
 
 std::string line_chart(const std::string& title, const std::vector<ChartLine>& lines,
                        const ValueText& text, double least_top) {
