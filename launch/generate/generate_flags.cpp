@@ -14,8 +14,8 @@
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "launch/config/configuration.h"
 #include "launch/config/similar_names.h"
-#include "launch/rendezvous/cores.h"
 #include "launch/process/quantity.h"
+#include "launch/rendezvous/cores.h"
 #include "weights/hf/advice.h"
 
 namespace zero {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 
-
 namespace zero {
 
 void MemoryLine::add(const MemoryEvent& event) {

@@ -13,8 +13,8 @@
 #include "device/memory_monitor.h"
 #include "launch/config/train_config.h"
 #include "launch/memory/memory_text.h"
-#include "launch/telemetry/instruments.h"
 #include "launch/process/quantity.h"
+#include "launch/telemetry/instruments.h"
 
 namespace zero {
 namespace {

@@ -27,7 +27,6 @@
 #include "files/file_system.h"
 #include "launch/data/batches.h"
 #include "launch/process/device_choice.h"
-#include "launch/process/process.h"
 #include "launch/process/signals.h"
 #include "launch/process/versions.h"
 #include "launch/rendezvous/cores.h"

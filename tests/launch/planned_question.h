@@ -20,4 +20,9 @@ inline TrainingQuestion question_about(const std::string& text, int hosts, int d
 
 inline constexpr const char* kSmallModel = "layers=4,width=256,heads=8,context=256,vocabulary=5000";
 
+inline Ranking ranking_of(const TrainingQuestion& question) {
+  ClosedForms forms(config_of(question, candidates(question).front()), question.machine);
+  return rank_candidates(question, forms);
+}
+
 }  // namespace zero::testing
