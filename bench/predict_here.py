@@ -6,10 +6,17 @@
   bench/predict_here.py FOLDER [--rates 1gbit,400mbit]     as root, for the two hosts (bench/two_hosts.sh)
   bench/predict_here.py FOLDER --rates none                one host alone
 
-The simulator is given what runs of at most two ranks show: product rate and memory bandwidth (zero_bench limits), the
-rates of each model's operations (two runs of two ranks at stage 0 with run.profile, which are no rows of the table), latency and bandwidth of collectives of two ranks of a host and of two hosts (zero_bench collectives). No
-compared step is given to it. What was measured lies in FOLDER; started again, the script goes on. Nothing else may
-run: every figure is a time. Ends with 1 if the mean error is above 5 % or the largest above 12 %.
+The simulator is given what runs of at most two ranks show, none of which is a row of the table:
+- product rate and memory bandwidth (zero_bench limits), bandwidths and the latency between hosts (zero_bench
+  collectives);
+- the rates of each model's operations, from runs with run.profile: one rank, two at stage 0, two tensor ranks;
+- the time in which a thread that communicates hands over to one that computes: the latency at which two tensor ranks
+  take as long as they did;
+- the rate at which a core passes bytes to the network: that at which two ranks on two hosts, with half the batch of the
+  rows, take as long as they did.
+What disturbs a machine adds to a step, so the least disturbed run of each point counts. What was measured lies in
+FOLDER; started again, the script goes on. Nothing else may run: every figure is a time. Ends with 1 if the mean error
+is above 5 % or the largest above 12 %.
 """
 import argparse
 import json
@@ -129,22 +136,38 @@ class Place:
             work += self.profiled(model, ranks, mesh)[1]["work"]
         return write(self.folder / f"operations-{model}-{ranks}.json", {"work": work})
 
-    def handover(self, model, cluster):
-        """Seconds of latency with which two tensor ranks are simulated to take as long as they took."""
-        measured = self.profiled(model, 2, "tensor=2")[0]
-        low, high = 0.0, 1e-3
+    def matched(self, name, cluster, flags, measured, into, low, high):
+        """The value in [low, high] that, written into a cluster, makes a point take as long as it was measured to.
+        Steps grow with the value."""
+        folder = self.folder / name
         for _ in range(12):
             middle = (low + high) / 2
-            cluster["links"]["within_host"]["latency"] = f"{middle * 1e6:.3f}us"
-            path = write(self.folder / f"handover-{model}.json", cluster)
-            row = self.scale(self.folder / f"handover-{model}", [
-                *MODELS[model], "--worlds", "2", "--stages", "0", "--meshes", "tensor=2", "--no-baseline",
-                "--repeats", "0", "--simulate", path])[0]
-            if row["predicted"]["step_seconds"] < measured:
-                low = middle
-            else:
-                high = middle
+            into(cluster["links"], middle)
+            path = write(self.folder / f"{name}.json", cluster)
+            row = self.scale(folder, [*flags, "--repeats", "0", "--simulate", path])[0]
+            low, high = (middle, high) if row["predicted"]["step_seconds"] < measured else (low, middle)
         return middle
+
+    def handover(self, model, cluster):
+        """Seconds of latency with which two tensor ranks are simulated to take as long as they took."""
+        return self.matched(
+            f"handover-{model}", cluster,
+            [*MODELS[model], "--worlds", "2", "--stages", "0", "--meshes", "tensor=2", "--no-baseline"],
+            self.profiled(model, 2, "tensor=2")[0],
+            lambda links, value: links["within_host"].update(latency=f"{value * 1e6:.3f}us"), 0, 1e-3)
+
+    def core_time(self, model, cluster):
+        """Seconds of a core for a byte that it passes to the network or takes from it, with which two ranks that have
+        half the batch of the compared rows are simulated to take as long as they took."""
+        flags = [*MODELS[model], "--worlds", "2", "--stages", "2", "--hosts", "host1:1,host2:1", "--no-baseline"]
+        at = flags.index("--batch") + 1
+        flags[at] = str(int(flags[at]) // 2)
+        folder = self.folder / f"core-{model}"
+        if not (folder / "report.json").exists():
+            self.scale(folder, [*flags, "--repeats", "2"])
+        measured = self.fastest(folder, "strong-stage2-world2")["step_seconds"]
+        return self.matched(f"core-time-{model}", cluster, flags, measured,
+                            lambda links, value: links.update(of_core=rate(1 / value)), 1e-12, 4e-9)
 
     def scale(self, folder, flags):
         words = [self.build / "zero_scale", "--report", folder, "--scaling", "strong", "--dtype", "fp32", *self.times,
@@ -171,7 +194,7 @@ class Place:
                 yield [self.rate or "one host", model, name], row
 
 
-def cluster_of(here, place, model, ranks, latency, devices=DEVICES):
+def cluster_of(here, place, model, ranks, latency, devices=DEVICES, core_time=None):
     """What the simulator is told of a place where `ranks` ranks (1 or 2) compute at once."""
     product, memory = here.limits()
     _, most = here.collectives()
@@ -184,6 +207,8 @@ def cluster_of(here, place, model, ranks, latency, devices=DEVICES):
         link = rate(LARGE / 2 / most)
         file["links"]["between_hosts"] = {"latency": f"{least * 1e6:.3f}us", "bandwidth": link}
         file["links"]["of_host"] = link
+        if core_time is not None:
+            file["links"]["of_core"] = rate(1 / core_time)
     return file
 
 
@@ -201,11 +226,17 @@ def main():
     models = arguments.models.split(",")
     # Whatever disturbs a run adds to it.
     latency = min(here.handover(model, cluster_of(here, here, model, 2, 0)) for model in models)
+    print(f"handing over between threads: {latency * 1e6:.0f} us")
+    places = [here, *(Place(arguments, rate) for rate in rates)]
+    core_time = None
+    if rates:
+        pair = {model: cluster_of(here, places[1], model, 2, latency, 1) for model in models}
+        core_time = min(places[1].core_time(model, pair[model]) for model in models)
+        print(f"a core passes to the network: {rate(1 / core_time)}")
     errors = []
-    print(f"handing over between threads: {latency * 1e6:.0f} us\n")
-    print("| place | model | sweep | point | measured ms | predicted ms | error | exposed ms | predicted |")
+    print("\n| place | model | sweep | point | measured ms | predicted ms | error | exposed ms | predicted |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for place in [here, *(Place(arguments, rate) for rate in rates)]:
+    for place in places:
         for model in models:
             rows = []
             if place is here:
@@ -213,7 +244,7 @@ def main():
                 rows += place.rows(model, ONE_HOST, cluster_of(here, place, model, 2, latency))
             for name, flags in TWO_HOSTS.items() if place.hosts == 2 else ():
                 devices = int(flags[flags.index("--worlds") + 1]) // 2
-                rows += place.rows(model, {name: flags}, cluster_of(here, place, model, 2, latency, devices))
+                rows += place.rows(model, {name: flags}, cluster_of(here, place, model, 2, latency, devices, core_time))
             for labels, row in rows:
                 measured, predicted = row["measured"], row["predicted"]
                 error = predicted["step_seconds"] / measured["step_seconds"] - 1

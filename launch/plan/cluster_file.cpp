@@ -102,6 +102,7 @@ std::vector<ClusterKey> cluster_keys(Machine& machine) {
       {"cores", count_into(times.cores, kMostCores)},
       {"operations", text_into(times.operations, beside, "the name of a file")},
       {"links.of_host", figure_into(times.host_bandwidth, link_rate, R"("400Gbit/s")")},
+      {"links.of_core", figure_into(times.core_bandwidth, link_rate, R"("1GB/s")")},
       {"links.hosts_of_switch", count_into(times.hosts_of_switch, Machine::kMostHosts)},
       {"links.message", figure_into(times.message, seconds_with_unit, R"("500ns")")},
       {"links.collective", figure_into(times.collective, seconds_with_unit, R"("8us")")},

@@ -36,6 +36,7 @@ struct MachineTimes {
   double between_switches = 0;  ///< bytes/s of a device to hosts of other switches; 0: as any host
   double between_switches_latency = 0;  ///< 0: as between hosts
   double host_bandwidth = 0;            ///< bytes/s that leave a host, of all devices; 0: any
+  double core_bandwidth = 0;            ///< bytes/s that a core passes to or from links; 0: any
   int hosts_of_switch = 0;              ///< 0: all
   double message = 0;     ///< seconds of a rank for each of the messages that it sends at once
   double collective = 0;  ///< seconds of every collective of GPUs, once, beside its hops

@@ -252,9 +252,14 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
   Cost cost = transfer(sent);
   const int barriers = small || (shared && collective.own_bytes == 0) ? 1 : 2;
   cost.latency = barriers * latency(LinkLevel::within_host) * options_.copy_slowdown;
-  // The communicating threads take cores while they copy and meet; for the wire they sleep.
+  // The communicating threads take cores while they copy, meet, and pass bytes to the network and
+  // take as many from it; for the wire they sleep.
   cost.working = cost.latency;
   if (sent.within_host > 0) cost.working += sent.within_host / bandwidth(LinkLevel::within_host);
+  if (machine_.times.core_bandwidth > 0) {
+    cost.working += 2 * sent.between_hosts / machine_.times.core_bandwidth * options_.copy_slowdown;
+    cost.transfer = std::max(cost.transfer, cost.working - cost.latency);
+  }
   if (at.hosts.count > 1) {
     cost.latency += std::ceil(std::log2(at.hosts.count)) * farthest(at);
   }

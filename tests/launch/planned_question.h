@@ -6,7 +6,10 @@
 #include <string>
 
 #include "launch/plan/candidate.h"
+#include "launch/plan/closed_forms.h"
 #include "launch/plan/model_choice.h"
+#include "launch/plan/ranking.h"
+#include "launch/plan/written_config.h"
 
 namespace zero::testing {
 
@@ -20,6 +23,7 @@ inline TrainingQuestion question_about(const std::string& text, int hosts, int d
 
 inline constexpr const char* kSmallModel = "layers=4,width=256,heads=8,context=256,vocabulary=5000";
 
+/// All candidates of a question, by their closed forms.
 inline Ranking ranking_of(const TrainingQuestion& question) {
   ClosedForms forms(config_of(question, candidates(question).front()), question.machine);
   return rank_candidates(question, forms);

@@ -163,6 +163,11 @@ TEST(LinkTimes, LeaveComputeItsCoresWhileTheyWaitForTheWire) {
   EXPECT_EQ(mpi.transfer, 500) << "5000 bytes of a rank, at 10 a second, to the other host";
   EXPECT_EQ(mpi.seconds(), 507);
   EXPECT_EQ(mpi.working, 402) << "copies within a host, and two barriers";
+  Machine slow = machine;
+  slow.times.core_bandwidth = 20;
+  const auto of_slow = cost(slow, BackendKind::mpi, Operation::all_gather, every(1, 8), 40000);
+  EXPECT_EQ(of_slow.working, 902) << "5000 bytes to the other host, and 5000 from it";
+  EXPECT_EQ(of_slow.seconds(), 907) << "the core, not the wire, is the slowest";
   const auto gpus = cost(machine, BackendKind::nccl, Operation::all_gather, every(1, 8), 40000);
   EXPECT_EQ(gpus.working, gpus.seconds());
   LinkTimes links(machine, {.world = 8, .backend = BackendKind::mpi});
