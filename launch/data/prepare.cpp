@@ -25,6 +25,7 @@
 #include "launch/data/token_digest.h"
 #include "launch/data/token_file.h"
 #include "launch/process/quantity.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {

@@ -16,6 +16,7 @@
 #include "launch/config/similar_names.h"
 #include "launch/process/quantity.h"
 #include "launch/rendezvous/cores.h"
+#include "launch/telemetry/output.h"
 #include "weights/hf/advice.h"
 
 namespace zero {

@@ -22,7 +22,7 @@ std::string memory_row(const std::string& ranks, const InferenceMemory& memory) 
 /// A row for consecutive ranks that take the same.
 std::string rank_rows(const AnswerPlan& plan) {
   constexpr int kMostRanks = 64;  // planned one by one
-  const int count = shape.shard * shape.tensor;
+  const int count = plan.ranks.shape.shard * plan.ranks.shape.tensor;
   std::string rows;
   const auto add = [&](int first, int last, const InferenceMemory& memory) {
     rows += memory_row(

@@ -15,6 +15,7 @@
 #include "launch/memory/memory_text.h"
 #include "launch/process/quantity.h"
 #include "launch/telemetry/instruments.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {

@@ -16,7 +16,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <thread>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -27,6 +26,7 @@
 #include "files/file_system.h"
 #include "launch/data/batches.h"
 #include "launch/process/device_choice.h"
+#include "launch/process/process.h"
 #include "launch/process/signals.h"
 #include "launch/process/versions.h"
 #include "launch/rendezvous/cores.h"
