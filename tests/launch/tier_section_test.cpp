@@ -30,7 +30,9 @@ std::vector<std::string> keys_of(const std::vector<std::string>& keys) {
 }
 TrainConfig make(const std::vector<std::string>& keys) { return config_with(keys_of(keys)); }
 TierOptions tiers(const std::vector<std::string>& keys) { return make(keys).engine.tiers; }
-std::string refusal(const std::vector<std::string>& keys) { return refusal_with(keys_of(keys)); }
+std::string key_refusal(const std::vector<std::string>& keys) {
+  return refusal_with(keys_of(keys));
+}
 
 /// The same keys in the file, whose answers are told.
 std::string file_refusal(const std::string& zero, const std::string& others = "",
@@ -106,12 +108,13 @@ TEST(OffloadKeys, OfTheDiskBecomeThoseOfItsQueue) {
   EXPECT_EQ(tiers(nvme({"aio.thread_count=2"})).file.queue.threads, 2);
   EXPECT_EQ(tiers(nvme({"aio.thread_count=2", "aio.intra_op_parallelism=2"})).file.queue.threads,
             2);
-  EXPECT_THAT(refusal({"aio.thread_count=2", "aio.intra_op_parallelism=3"}),
+  EXPECT_THAT(key_refusal({"aio.thread_count=2", "aio.intra_op_parallelism=3"}),
               HasSubstr("aio.intra_op_parallelism is 3 and aio.thread_count, its older name, 2"));
   EXPECT_EQ(file_refusal("", R"(, "aio": {"block_size": 5000})"),
             "c.json: aio.block_size is 5000, expected a multiple of 4096, in which disks are read "
             "and written; give 8192: --set aio.block_size=8192");
-  EXPECT_THAT(refusal({"aio.queue_depth=0"}), HasSubstr("expected a whole number from 1 to 4096"));
+  EXPECT_THAT(key_refusal({"aio.queue_depth=0"}),
+              HasSubstr("expected a whole number from 1 to 4096"));
 }
 
 TEST(OffloadKeys, OfOlderDeepSpeedMeanTheSame) {
@@ -119,8 +122,8 @@ TEST(OffloadKeys, OfOlderDeepSpeedMeanTheSame) {
             "cpu");
   EXPECT_EQ(make({"cpu_offload_param=true"}).values.text("zero_optimization.offload_param.device"),
             "cpu");
-  EXPECT_EQ(refusal({"cpu_offload=true", "offload_optimizer.device=cpu"}), "no error");
-  EXPECT_EQ(refusal(nvme({"cpu_offload=false"})), "no error");
+  EXPECT_EQ(key_refusal({"cpu_offload=true", "offload_optimizer.device=cpu"}), "no error");
+  EXPECT_EQ(key_refusal(nvme({"cpu_offload=false"})), "no error");
   EXPECT_EQ(file_refusal(R"("cpu_offload": true, "offload_optimizer": {"device": "none"})"),
             "c.json: zero_optimization.cpu_offload is true, which is "
             "zero_optimization.offload_optimizer.device \"cpu\", but that is \"none\"; leave the "
@@ -133,16 +136,16 @@ TEST(OffloadKeys, OfNvmeNeedAFolder) {
             "zero_optimization.offload_optimizer.nvme_path: give the folder, on a local disk of "
             "each host, in which every rank has a file: --set "
             "zero_optimization.offload_optimizer.nvme_path=FOLDER");
-  EXPECT_THAT(refusal(nvme({"offload_optimizer.ratio=1.5"})), HasSubstr("from 0 to 1"));
-  EXPECT_THAT(refusal(nvme({"offload_optimizer.buffer_count=0"})), HasSubstr("from 1 to 1024"));
-  EXPECT_THAT(refusal(nvme({"offload_optimizer.buffer_size=4095"})), HasSubstr("from 4096"));
-  EXPECT_THAT(refusal({"offload_optimizer.device=disk"}),
+  EXPECT_THAT(key_refusal(nvme({"offload_optimizer.ratio=1.5"})), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(key_refusal(nvme({"offload_optimizer.buffer_count=0"})), HasSubstr("from 1 to 1024"));
+  EXPECT_THAT(key_refusal(nvme({"offload_optimizer.buffer_size=4095"})), HasSubstr("from 4096"));
+  EXPECT_THAT(key_refusal({"offload_optimizer.device=disk"}),
               HasSubstr("expected one of \"none\", \"cpu\", \"nvme\""));
 }
 
 TEST(OffloadKeys, OfParametersSayWhatWorks) {
-  EXPECT_EQ(refusal({"offload_param.device=none"}), "no error");
-  EXPECT_EQ(refusal({"offload_param.device=cpu", "offload_param.buffer_count=3"}), "no error");
+  EXPECT_EQ(key_refusal({"offload_param.device=none"}), "no error");
+  EXPECT_EQ(key_refusal({"offload_param.device=cpu", "offload_param.buffer_count=3"}), "no error");
   EXPECT_THAT(file_refusal(R"("offload_param": {"device": "nvme", "nvme_path": "/fast"})"),
               AllOf(HasSubstr("zero_optimization.offload_param.device is \"nvme\", which is not "
                               "offered: parameters stay in a rank's memory, sharded over the ranks "
