@@ -15,6 +15,7 @@
 #include "launch/plan/inference_answer.h"
 #include "launch/plan/model_choice.h"
 #include "launch/plan/training_answer.h"
+#include "launch/plan/written_config.h"
 #include "launch/process/command_line.h"
 #include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
