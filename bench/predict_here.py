@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that the simulator predicts beside measured ones, on this machine as one host and as two.
+"""Steps that the simulator predicts beside measured ones, on a machine of two cores as one host and as two.
 
-  bench/predict_here.py FOLDER [--rates 1gbit,400mbit]     as root, for the two hosts (bench/two_hosts.sh)
+  bench/predict_here.py FOLDER                             as root, for the two hosts (bench/two_hosts.sh): half an hour
+  bench/predict_here.py FOLDER --rates 1gbit               with a link of that rate alone; default: 2gbit,1gbit,400mbit
   bench/predict_here.py FOLDER --rates none                one host alone
 
 The simulator is given what runs of at most two ranks show, none of which is a row of the table:
@@ -216,7 +217,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="for what is measured")
     parser.add_argument("--build", default=HERE.parent / "build", help="folder of the build")
-    parser.add_argument("--rates", default="2gbit,1gbit,400mbit", help="of the link between two hosts; none")
+    parser.add_argument("--rates", default="2gbit,1gbit,400mbit", help="of the link between two hosts; none: one host")
     parser.add_argument("--models", default=",".join(MODELS), help="of " + ", ".join(MODELS))
     parser.add_argument("--steps", type=int, default=8, help="that a run measures")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each point")

@@ -92,12 +92,13 @@ void add_shared(CLI::App& app, Flags& flags) {
   shared.one("--gpus", flags.gpus, "GPUs of one host (8), or hosts x GPUs of a host (2x8)");
   shared.one("--memory", flags.memory,
              "of one GPU, with its unit: what zero_memory says is free while it is idle, as "
-             "79.1GiB; a card sold with 80 GB has neither 80 x 10^9 nor 80 x 2^30 bytes");
+             "79.1GiB; what a card is sold with is not that: 80GB is safe for an H100 of 80 GB, "
+             "which has 85.5GB in all (docs/plan.md)");
   shared.one(
       "--reserve", flags.reserve,
       "of that, kept free for what no plan knows: CUDA's context, its libraries, kernels and "
-      "graphs, NCCL; 0B: nothing. Default: 1GiB of a GPU, 2GiB of several, for NCCL, "
-      "nothing of a CPU");
+      "graphs, NCCL; 0B: nothing. Default: of each GPU 1GiB if it is the only one, 2GiB if there "
+      "are several; of CPUs nothing");
   shared.one("--cluster", flags.cluster,
              "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
              "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"compute\": \"400TFLOP/s\", "
@@ -130,7 +131,7 @@ void add_training(CLI::App& app, Flags& flags) {
                "sequences of a step in all; accumulation follows from it, 65536 at most")
           ->check(from_one);
   training.list("--stage", axes.stages, "of 0,1,2,3 (all)")->check(CLI::Range(0, 3));
-  training.list("--micro", axes.micros, "micro-batches of a rank (32,16,8,4,2,1)")
+  training.list("--micro", axes.micros, "sequences of a rank's micro-batch (32,16,8,4,2,1)")
       ->check(CLI::Range(std::int64_t{1}, zero::kMostMicro));
   training.list("--accumulation", axes.accumulations, "micro-batches of a step (1)")
       ->check(CLI::Range(std::int64_t{1}, zero::kMostAccumulation))
@@ -148,7 +149,7 @@ void add_training(CLI::App& app, Flags& flags) {
       {"none", "nvme"}, "optimizer states on NVMe, of CPUs: of none,nvme (none)");
   training
       .list("--shard", axes.shards,
-            "ranks of the shard axis, which has the data ranks of stage 0 (all)")
+            "ranks along the shard axis (all); at stage 0 this is the number of data ranks")
       ->check(CLI::Range(1, zero::Machine::kMostInAll));
   training.one("--compute", flags.compute,
                "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a "

@@ -30,6 +30,7 @@
 #include "launch/process/command_line.h"
 #include "launch/process/quantity.h"
 #include "launch/process/signals.h"
+#include "launch/process/temporary.h"
 #include "launch/process/versions.h"
 #include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/launcher_variables.h"
@@ -75,7 +76,7 @@ void add_question(CLI::App& app, Flags& flags) {
   const auto list = [&](const char* name, auto& values, const char* help) {
     return app.add_option(name, values, help)->delimiter(',')->capture_default_str();
   };
-  const auto from_one = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
+  const auto from_one = CLI::Range(std::int64_t{1}, zero::Sweep::kMost);
   app.add_option("--model", sweep.model_text,
                  "a published name, sizes (family=llama,layers=4,...) or a config.json, as "
                  "zero_plan takes it; no weights are needed")
@@ -84,8 +85,8 @@ void add_question(CLI::App& app, Flags& flags) {
                  "tokens of a sequence; default: the model's context, 1024 at most")
       ->check(from_one);
   app.add_option("--batch", sweep.batch,
-                 "sequences of a step: of one process; strong scaling keeps them, weak scaling "
-                 "gives every rank as many")
+                 "sequences of a step: of one process; strong scaling keeps them, and needs a "
+                 "multiple of each world's data ranks; weak scaling gives every rank as many")
       ->check(from_one)
       ->capture_default_str();
   app.add_option("--micro", sweep.micro,
@@ -139,8 +140,9 @@ void add_start(CLI::App& app, Flags& flags) {
       ->allow_extra_args(false);
   app.add_option("--program", flags.program, "zero_train; default: the one beside zero_scale");
   app.add_option("--simulate", flags.simulate,
-                 "a cluster file (docs/simulator.md): each point is predicted too, for the report; "
-                 "with --repeats 0 nothing is run");
+                 "a cluster file (docs/simulator.md), with as many devices a host as --hosts has "
+                 "ranks: each point is predicted too, for the report; with --repeats 0 nothing is "
+                 "run");
   app.add_option("--repeats", flags.repeats, "runs of each point, in turns")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
@@ -229,22 +231,6 @@ std::string program_of(const Flags& flags) {
   return fs::absolute(program).string();
 }
 
-/// The cluster of --simulate, on which every point has its place.
-zero::Machine machine_of_sweep(const Flags& flags, const zero::Sweep& sweep,
-                               const std::vector<zero::ScalePoint>& points) {
-  zero::Machine machine = zero::read_cluster(flags.simulate, "--simulate");
-  zero::check(machine);
-  ZERO_CHECK(machine.kind == sweep.device,
-             "--simulate {}: kind is {}, expected that of --device {}", flags.simulate,
-             machine.kind == zero::DeviceKind::cuda ? "gpu" : "cpu", flags.device);
-  for (const zero::ScalePoint& point : points) {
-    ZERO_CHECK(point.world <= machine.world(),
-               "--simulate {}: {} devices, expected at least the {} ranks of --worlds",
-               flags.simulate, machine.world(), point.world);
-  }
-  return machine;
-}
-
 /// Which signal asks for an end; 0: none.
 std::atomic<int> ending{0};
 
@@ -290,8 +276,9 @@ int act(const Flags& flags) {
   ZERO_CHECK(flags.repeats > 0 || !flags.simulate.empty(),
              "--repeats 0: nothing would be measured; give --simulate FILE, or a number from 1");
   if (!flags.simulate.empty()) {
-    const zero::Machine machine = machine_of_sweep(flags, report.sweep, points);
-    report.predictions = zero::predict(report.sweep, points, machine);
+    report.predictions = zero::predict(report.sweep, points,
+                                       zero::cluster_of_sweep(flags.simulate, report.sweep, points,
+                                                              report.launcher, flags.repeats));
   }
   ZERO_CHECK(!flags.report.empty() || flags.dry_run,
              "--report is missing; give a folder that all hosts see");
@@ -354,9 +341,7 @@ int check(const Flags& flags, int argc, char** argv) {
   ZERO_CHECK(world > 1, "--check: found one rank to start; give --hosts or --hostfile");
   if (!launcher.secret_file.empty()) std::filesystem::create_directories(flags.report);
   make_secret(launcher);
-  std::string output = (std::filesystem::temp_directory_path() / "zero_check_XXXXXX").string();
-  const zero::Descriptor made(::mkstemp(output.data()));
-  ZERO_CHECK(made.get() >= 0, "{}: cannot be made", output);
+  const std::string output = zero::make_temporary_file("zero_check");
   // The ranks are in process groups of their own: a terminal's signal reaches this process alone.
   const zero::SignalWatcher watcher(note_end);
   zero::Job job(launcher.commands(world, check_command(flags, launcher)), output);
@@ -385,7 +370,8 @@ int main(int argc, char** argv) {
       "weak, started as a user starts it, each point several times in turns. Writes tables and a "
       "page of charts.\n"
       "  zero_scale --worlds 1,2,4,8 --device cuda --report scaling\n"
-      "  zero_scale --launcher mpirun --hosts a:8,b:8 --worlds 1,8,16 --device cuda --report S\n"
+      "  zero_scale --launcher mpirun --hosts a:8,b:8 --worlds 1,8,16 --batch 16 --device cuda "
+      "--report S\n"
       "Status: 0; 1 if a run failed, or nothing could be measured; 128 + a signal that ended it.",
       "zero_scale"};
   Flags flags;

@@ -119,7 +119,7 @@ void check_flags(const zero::TrainFlags& flags) {
       !simulates || !(flags.plan || flags.print_config || flags.profile || flags.world > 0 ||
                       !flags.memory_trace.empty() || flags.local_ranks >= 1),
       "--simulate is given with --plan, --print-config, --profile, --memory-trace, --world or "
-      "--local-ranks; give it without them");
+      "--local-ranks; give it without them; the number of ranks is ranks=N in --simulate");
   ZERO_CHECK(flags.plan || simulates || !flags.json,
              "--json is given without --plan or --simulate; add one of them");
   ZERO_CHECK(flags.plan || !flags.labels, "--labels is given without --plan; add --plan");

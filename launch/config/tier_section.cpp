@@ -50,11 +50,16 @@ std::vector<std::string> answer_with_none(const Configuration& values, const Ask
   return answer_to_file(values, asked.key, asked.key.ends_with("device") ? "none" : nullptr);
 }
 
+/// What to do about a key that a GPU has no use for. The answer that --set gives follows.
+std::string gpu_way_out(const Configuration& values) {
+  return chosen_by_auto(values) ? "set run.device=cpu, or leave it out" : "leave it out";
+}
+
 /// Refuses `key`, whose values a GPU keeps in its memory.
 void refuse_on_gpu(const Configuration& values, const std::string& key, std::string_view why,
                    std::vector<std::string> sets, Refusals& refusals) {
-  refusals.add(fmt::format("{}: {} is {}, but run.device is \"cuda\": {}; leave it out",
-                           values.source(), key, values.at(key).value.dump(), why),
+  refusals.add(fmt::format("{}: {} is {}, but run.device is \"cuda\": {}; {}", values.source(), key,
+                           values.at(key).value.dump(), why, gpu_way_out(values)),
                std::move(sets));
 }
 
@@ -84,9 +89,10 @@ void check_parameter_tier(const Configuration& values, const AskedTier& asked, D
           : "";
   refusals.add(
       fmt::format("{}: {} is {}, which is not offered: parameters stay in {} memory, sharded over "
-                  "the ranks at zero_optimization.stage 3; leave it out{}",
+                  "the ranks at zero_optimization.stage 3; {}{}",
                   values.source(), asked.key, values.at(asked.key).value.dump(),
-                  cpu ? "a rank's" : "a GPU's", instead),
+                  cpu ? "a rank's" : "a GPU's",
+                  asked.device == "cpu" ? gpu_way_out(values) : "leave it out", instead),
       answer_with_none(values, asked));
 }
 
@@ -170,7 +176,7 @@ std::vector<Option> tier_options() {
       honour(kOffloadOptimizer + "device", text, "\"none\"",
              "where optimizer states are between updates: \"none\" and \"cpu\" are in a rank's "
              "memory, \"nvme\" in a file of nvme_path that is read and written in windows "
-             "(docs/tiers.md). No bit of a run depends on it")
+             "(docs/tiers.md); on a GPU only \"none\". No bit of a run depends on it")
           .one_of({"none", "cpu", "nvme"}),
       honour(kOffloadOptimizer + "nvme_path", text, "null",
              "with \"nvme\": a folder on a local disk of each host, in which every rank has a "
@@ -204,7 +210,7 @@ std::vector<Option> tier_options() {
       accept(kZeroPrefix + "cpu_offload_use_pin_memory", boolean, "false", "as pin_memory"),
       honour(kOffloadParam + "device", text, "\"none\"",
              "where shards of parameters are between uses: a rank's memory, which on a CPU "
-             "\"cpu\" is too; \"nvme\" is refused")
+             "\"cpu\" is too; \"nvme\" is refused; on a GPU only \"none\"")
           .one_of({"none", "cpu", "nvme"}),
       honour(kZeroPrefix + "cpu_offload_param", boolean, "false",
              "DeepSpeed's older offload_param.device: true is \"cpu\""),

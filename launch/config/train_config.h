@@ -164,6 +164,9 @@ std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refu
 TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers,
                                       Refusals& refusals);
 
+/// Whether run.device is what "auto" has selected.
+bool chosen_by_auto(const Configuration& values);
+
 /// Where optimizer states are between updates, and how files of them are read and written.
 /// `refusals` gets what a device of that kind does not offer, and keys that contradict each other.
 TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refusals);

@@ -20,6 +20,7 @@
 #include "launch/generate/generate_flags.h"
 #include "launch/plan/model_choice.h"
 #include "launch/process/process.h"
+#include "launch/process/temporary.h"
 #include "launch/rendezvous/same_build.h"
 #include "launch/telemetry/output.h"
 #include "weights/hf/config.h"
@@ -155,9 +156,7 @@ class PlannedFolder {
     }
     if (std::filesystem::exists(path_) && path_.extension() != ".json") return;
     const std::string text = text_of(model);
-    std::string name = (std::filesystem::temp_directory_path() / "zero_plan_XXXXXX").string();
-    ZERO_CHECK(::mkdtemp(name.data()) != nullptr, "--plan: {}: cannot be created", name);
-    path_ = written_ = name;
+    path_ = written_ = make_temporary_folder("zero_plan");
     write_whole_file(path_ / kConfig, text);
   }
   ~PlannedFolder() {

@@ -125,13 +125,13 @@ std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
       fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
                   size_text(least.bytes), size_text(budget), size_text(least.bytes - budget),
                   name_of(largest), size_text(at(ledger, largest))),
-      fmt::format("optimizer states are {} of it, all model states {}, activations {}; techniques "
-                  "that take less: tiers below memory, of model states; LoRA, of gradients and "
-                  "optimizer states; pipeline stages, of all; ring attention over long sequences, "
-                  "of activations",
-                  size_text(at(ledger, MemoryClass::optimizer)),
-                  size_text(model_state_bytes(ledger)),
-                  size_text(at(ledger, MemoryClass::activations)))};
+      fmt::format(
+          "optimizer states are {} of it, all model states {}, activations {}; not offered "
+          "here: tiers below memory, of {}; LoRA, of gradients and optimizer states; "
+          "pipeline stages, of all; ring attention over long sequences, of activations",
+          size_text(at(ledger, MemoryClass::optimizer)), size_text(model_state_bytes(ledger)),
+          size_text(at(ledger, MemoryClass::activations)),
+          question.machine.kind == DeviceKind::cpu ? "parameters and gradients" : "model states")};
   for (const auto& about :
        {about_files, about_stages, about_hosts, about_sequence, about_micro_batches}) {
     if (std::string line = about(question); !line.empty()) lines.push_back(std::move(line));

@@ -19,6 +19,13 @@ namespace zero {
 /// What a simulation says of each point, by ScalePoint::name().
 using Predictions = std::map<std::string, Simulation>;
 
+/// The cluster file `path` of --simulate, on which every point has its place: that at which
+/// `launcher` starts its ranks, unless nothing is run (no `repeats`) and no hosts are named. Throws
+/// zero::Error.
+Machine cluster_of_sweep(const std::string& path, const Sweep& sweep,
+                         const std::vector<ScalePoint>& points, const Launcher& launcher,
+                         int repeats);
+
 /// Simulates each point on `machine`, which must have a device for each rank; a world fills one
 /// host before the next. Throws zero::Error, as simulate() does.
 Predictions predict(const Sweep& sweep, const std::vector<ScalePoint>& points,

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 #include "base/message_text.h"
 #include "base/whole_number.h"
@@ -65,6 +67,27 @@ std::string misfit(const ScalePoint& point) {
                        counted(point.world, "rank"));
   }
   return "";
+}
+
+std::int64_t data_ranks(const ScalePoint& point) { return point.world / point.mesh.tensor; }
+
+/// Strong scaling cuts one batch for each of its points: refuses it with one that fits them all.
+void check_batch(const Sweep& sweep, const std::vector<ScalePoint>& points) {
+  const auto found = std::ranges::find_if(points, [&](const ScalePoint& point) {
+    return sweep.batch_of(point) % data_ranks(point) != 0;
+  });
+  if (found == points.end()) return;
+  std::int64_t all = 1;  // its multiples fit, up to the most that can be given
+  for (const ScalePoint& point : points) {
+    if (point.scaling != Scaling::strong) continue;
+    all = std::min(std::lcm(all, data_ranks(point)), Sweep::kMost + 1);
+  }
+  const std::int64_t fitting = round_up(sweep.batch, all);
+  const std::string other = fitting <= Sweep::kMost
+                                ? fmt::format("--batch {} (a multiple of {})", fitting, all)
+                                : "fewer --worlds";
+  fail("--batch {}: {} has {}; give {}, or --scaling weak", sweep.batch, found->text(),
+       counted(data_ranks(*found), "data rank"), other);
 }
 
 }  // namespace
@@ -126,13 +149,7 @@ std::vector<ScalePoint> Sweep::points(std::vector<std::string>& left_out) const 
       }
     }
   }
-  for (const ScalePoint& point : all) {
-    const int data_ranks = point.world / point.mesh.tensor;
-    ZERO_CHECK(batch_of(point) % data_ranks == 0,
-               "--batch {}: {} has {} data ranks; give a multiple of all such numbers, or weak "
-               "scaling",
-               batch, point.text(), data_ranks);
-  }
+  check_batch(*this, all);
   ZERO_CHECK(!all.empty(), "--worlds: no point is left; give a world above 1");
   return all;
 }
@@ -147,7 +164,7 @@ std::int64_t Sweep::data_tokens(const ScalePoint& point) const {
 
 nlohmann::ordered_json Sweep::configuration(const ScalePoint& point, const std::string& data,
                                             const std::string& log) const {
-  const std::int64_t of_rank = batch_of(point) / (point.world / point.mesh.tensor);
+  const std::int64_t of_rank = batch_of(point) / data_ranks(point);
   std::int64_t rows = micro > 0 ? std::min(micro, of_rank) : of_rank;
   while (of_rank % rows != 0) --rows;
   nlohmann::ordered_json file{

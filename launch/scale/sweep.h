@@ -61,6 +61,8 @@ struct Sweep {
 
   std::string model_text{};
   DecoderShape model{};
+  /// Of `sequence`, `batch` and `micro`.
+  static constexpr std::int64_t kMost = std::int64_t{1} << 24;
   std::int64_t sequence = 0;  ///< tokens of a sequence
   std::int64_t batch = 8;     ///< sequences of a step: strong in all, weak of a rank
   std::int64_t micro = 0;     ///< most sequences of a rank at once; 0: all of them

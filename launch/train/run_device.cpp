@@ -62,10 +62,6 @@ void require_own_gpus(Communicator& host, const std::string& mine) {
 
 constexpr std::string_view kNoGpu = "-";
 
-bool chosen_by_auto(const Configuration& values) {
-  return values.at("run.device").source.starts_with("auto: ");
-}
-
 /// The GPU that "auto" selects for this rank, or kNoGpu; empty if the user chose the device, or if
 /// there is no such GPU, which RunDevice reports.
 std::string gpu_of_auto(const Communicator& host, const Configuration& values) {

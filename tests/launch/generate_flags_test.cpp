@@ -5,6 +5,7 @@
 namespace zero::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -125,6 +126,9 @@ TEST_F(GenerateFlagsOf, APlanTakesAConfigurationOrAName) {
   EXPECT_EQ(name.status, 0) << name.errors;
   EXPECT_THAT(name.out, HasSubstr("model of 6.74G parameters in fp32; 8 requests of at most 2048"));
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path("tmp")));
+  EXPECT_THAT(shell(folder_, "env TMPDIR=/proc " + command("llama-7b") + plan).errors,
+              AllOf(HasSubstr("zero_generate: /proc/zero_plan_"),
+                    HasSubstr("; set TMPDIR to a folder that can be written to")));
   const Outcome none = generate(plan, "llama-7c");
   EXPECT_EQ(none.status, 1);
   EXPECT_THAT(none.errors, HasSubstr("did you mean llama-7b?"));

@@ -249,6 +249,9 @@ TEST(Program, FlagsThatWouldBeIgnoredAreRefused) {
       {"--world 4",
        "--world 4 is given without --plan or --print-config; add one of them, or, to "
        "train with 4 ranks, start zero_train with mpirun -np 4 or --local-ranks 4"},
+      {"--simulate c.json --world 4",
+       "--simulate is given with --plan, --print-config, --profile, --memory-trace, --world or "
+       "--local-ranks; give it without them; the number of ranks is ranks=N in --simulate"},
       {"--plan --print-config", "--plan and --print-config are both given; give one of them"}};
   for (const auto& [arguments, complaint] : mistakes) {
     const Outcome outcome = alone(run, arguments);

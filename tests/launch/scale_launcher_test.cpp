@@ -8,7 +8,7 @@
 
 #include "launch/plan/model_choice.h"
 #include "launch/scale/launcher.h"
-#include "launch/scale/sweep.h"
+#include "launch/scale/scale_report.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 
@@ -215,12 +215,67 @@ TEST(Sweep, MeshesAndBatchesThatDoNotFitAreNamed) {
   EXPECT_THAT(left_out, ElementsAre(HasSubstr("does not divide 2 ranks")));
   sweep = tiny_sweep();
   sweep.worlds = {3};
-  EXPECT_THAT(error_of([&] { sweep.points(left_out); }),
-              HasSubstr("--batch 4: strong, stage 0, 3 ranks has 3 data ranks"));
+  EXPECT_EQ(error_of([&] { sweep.points(left_out); }),
+            "--batch 4: strong, stage 0, 3 ranks has 3 data ranks; give --batch 6 (a multiple of "
+            "3), or --scaling weak");
   for (const char* bad : {"", "tensor", "tensor=1", "tensor=x", "shards=2", "tensor=2,",
                           "tensor=2+tensor=4", "replicate=2147483647"}) {
     EXPECT_THAT(error_of([&] { SweepMesh::from(bad); }), HasSubstr("--meshes: found")) << bad;
   }
+}
+
+TEST(Sweep, ABatchThatDoesNotFitIsAnsweredWithOneThatDoes) {
+  std::vector<std::string> left_out;
+  Sweep sweep = tiny_sweep();
+  sweep.worlds = {1, 2, 4, 8, 16};
+  sweep.batch = 8;
+  EXPECT_EQ(error_of([&] { sweep.points(left_out); }),
+            "--batch 8: strong, stage 0, 16 ranks has 16 data ranks; give --batch 16 (a multiple "
+            "of 16), or --scaling weak");
+  sweep.batch = 16;
+  sweep.check(sweep.points(left_out));
+  sweep.worlds = {4, 6};
+  EXPECT_THAT(error_of([&] { sweep.points(left_out); }),
+              HasSubstr("6 ranks has 6 data ranks; give --batch 24 (a multiple of 12), or"));
+  sweep.worlds = {1'048'573, 1'048'571};  // two primes
+  EXPECT_THAT(error_of([&] { sweep.points(left_out); }),
+              HasSubstr(" data ranks; give fewer --worlds, or --scaling weak"));
+  sweep.scalings = {Scaling::weak};
+  EXPECT_EQ(sweep.points(left_out).size(), 5U);  // one process, and two stages of each
+}
+
+TEST(Sweep, IsSimulatedOnAClusterOfItsOwnPlaces) {
+  const Scratch folder;
+  const auto refusal = [&](const std::string& cluster, const Sweep& sweep, const char* hosts,
+                           int repeats) {
+    const std::string path = folder.write("c.json", cluster);
+    std::vector<std::string> left_out;
+    const Launcher launcher = *hosts == 0 ? Launcher() : on_hosts(Kind::mpirun, hosts);
+    const std::string why =
+        error_of([&] { cluster_of_sweep(path, sweep, sweep.points(left_out), launcher, repeats); });
+    return why == "no error" ? why : why.substr(why.find("c.json"));
+  };
+  const std::string pairs = R"({"hosts": 2, "devices": 2, "kind": "cpu", "memory": "4GB"})";
+  const Sweep sweep = tiny_sweep();
+  EXPECT_EQ(refusal(pairs, sweep, "a:2,b:2", 3), "no error");
+  EXPECT_EQ(refusal(pairs, sweep, "", 0), "no error");
+  EXPECT_EQ(refusal(pairs, sweep, "a:4", 3),
+            "c.json: of 4 ranks, a takes 4, and a host of the file, with 2 devices, 2; give "
+            "--hosts or --hostfile as many ranks a host as the file has devices");
+  EXPECT_THAT(refusal(pairs, sweep, "a:1,b:1,c:2", 0),
+              HasSubstr("of 2 ranks, a takes 1, and a host of the file, with 2 devices, 2; give"));
+  EXPECT_THAT(refusal(pairs, sweep, "", 3),
+              HasSubstr("of 4 ranks, this host takes 4, and a host of the file, with 2 devices, 2; "
+                        "name the hosts (--hosts or --hostfile), or measure nothing: --repeats 0"));
+  EXPECT_EQ(refusal(R"({"devices": 2, "kind": "cpu", "memory": "4GB"})", sweep, "a:2,b:2", 3),
+            "c.json: 2 devices, expected at least the 4 ranks of --worlds; raise hosts in the "
+            "file, or leave worlds above 2 out");
+  EXPECT_EQ(refusal(R"({"devices": 4, "kind": "gpu", "memory": "40GB"})", sweep, "", 0),
+            "c.json: kind is gpu, expected that of --device cpu; add --device cuda");
+  Sweep on_gpus = sweep;
+  on_gpus.device = DeviceKind::cuda;
+  EXPECT_EQ(refusal(pairs, on_gpus, "", 0),
+            "c.json: kind is cpu, expected that of --device cuda; leave out --device cuda");
 }
 
 TEST(Sweep, APointIsMeasuredOnceHoweverOftenItIsNamed) {

@@ -69,6 +69,19 @@ TEST(ScaleProgram, ACheckThatIsEndedLeavesNoRanks) {
   EXPECT_FALSE(std::filesystem::exists("/proc/" + pid.substr(0, pid.find('\n'))));
 }
 
+TEST(ScaleProgram, ACheckWithoutAPlaceForItsOutputSaysHowToGiveOne) {
+  const Scratch folder;
+  for (const std::string& none : {std::string("/proc"), folder.path("none")}) {
+    const Outcome outcome = shell(folder, "env TMPDIR=" + none + " " + kScale +
+                                              " --check --launcher mpirun --hosts localhost:2");
+    EXPECT_EQ(outcome.status, 1) << outcome.out;
+    EXPECT_THAT(outcome.errors,
+                AllOf(HasSubstr("zero_scale: " + none + "/zero_check_"),
+                      HasSubstr(": cannot be made: No such file or directory; set TMPDIR to a "
+                                "folder that can be written to")));
+  }
+}
+
 /// A shell of srun (srun -n 8 --pty bash) is in a step, and no rank.
 TEST(ScaleProgram, ACheckFromAShellOfAStepStartsItsRanks) {
   const Scratch folder;
@@ -121,6 +134,13 @@ TEST(ScaleProgram, PrintsCommandsAndRefusesWhatItCannotStart) {
   refused("--dry-run --launcher mpirun --hosts a:1", "--worlds: found 2, expected at most the 1");
   refused("--dry-run --agent rsh", "--agent: --launcher local has no use for it");
   refused("--dry-run --repeat 3", "");
+  refused("--dry-run --worlds 1,8",
+          "--batch 4: strong, stage 0, 8 ranks has 8 data ranks; give "
+          "--batch 8 (a multiple of 8), or --scaling weak");
+  refused("--dry-run --simulate " +
+              folder.write("c.json", R"({"devices": 2, "kind": "gpu", "memory": "40GB"})"),
+          "--simulate " + folder.path("c.json") +
+              ": kind is gpu, expected that of --device cpu; add --device cuda");
   refused("--dry-run --set run.device=cuda", "--set run.device=cuda: the sweep sets run.device");
 }
 

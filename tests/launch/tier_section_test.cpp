@@ -170,7 +170,28 @@ TEST(OffloadKeys, OfAGpuAreRefusedTogether) {
                     HasSubstr("zero_optimization.offload_param.device=none")));
   EXPECT_THAT(
       file_refusal(R"("offload_optimizer": {"device": "nvme", "nvme_path": "/fast"})", "", "cuda"),
-      EndsWith("--set zero_optimization.offload_optimizer.device=none"));
+      EndsWith("; leave it out: --set zero_optimization.offload_optimizer.device=none"));
+}
+
+// The user may not know that "auto" has found a GPU.
+TEST(OffloadKeys, OfAGpuThatAutoHasChosenMayMeanTheCpu) {
+  const auto refused_by_auto = [](const std::string& key, const std::string& value) {
+    const std::string text = R"({"model": "gpt2-124m", "data": {"train": "a.bin"}, )"
+                             R"("train_batch_size": 8, "zero_optimization": {")" +
+                             key + R"(": {"device": ")" + value + R"(", "nvme_path": "/fast"}}})";
+    Configuration values =
+        Configuration::from_json(parse_json_text(text, "c.json"), "c.json", {"run.threads=1"});
+    values.resolve("run.device", "cuda", "auto: 1 GPU for 1 rank of this host");
+    return error_of([&] { make_train_config(values, 1); });
+  };
+  EXPECT_THAT(refused_by_auto("offload_optimizer", "nvme"),
+              EndsWith("; set run.device=cpu, or leave it out: --set "
+                       "zero_optimization.offload_optimizer.device=none"));
+  EXPECT_THAT(refused_by_auto("offload_param", "cpu"),
+              EndsWith("; set run.device=cpu, or leave it out: --set "
+                       "zero_optimization.offload_param.device=none"));
+  EXPECT_THAT(refused_by_auto("offload_param", "nvme"),
+              EndsWith("; leave it out: --set zero_optimization.offload_param.device=none"));
 }
 
 // A run may go on with its states elsewhere.
