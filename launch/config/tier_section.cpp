@@ -47,7 +47,8 @@ AskedTier asked_device(Configuration& values, const std::string& section, const 
 }
 
 std::vector<std::string> answer_with_none(const Configuration& values, const AskedTier& asked) {
-  return answer_to_file(values, asked.key, asked.key.ends_with("device") ? "none" : nullptr);
+  return answer_to_file(values, asked.key,
+                        asked.key.ends_with("device") ? nlohmann::json("none") : nlohmann::json());
 }
 
 /// What to do about a key that a GPU has no use for. The answer that --set gives follows.

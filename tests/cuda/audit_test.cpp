@@ -153,7 +153,7 @@ TEST_P(LeftOutWait, IsFoundThoughNothingWentWrong) {
                                     HasSubstr("'s gathered/"), HasSubstr("'s optimizer/"))));
 }
 
-INSTANTIATE_TEST_SUITE_P(Sites, LeftOutWait, ::testing::ValuesIn(kWaitSites),
+INSTANTIATE_TEST_SUITE_P(Sites, LeftOutWait, ::testing::ValuesIn(kWaitSitesOfGpus),
                          [](const auto& site) { return std::string(name_of(site.param)); });
 
 /// A rank's part of a test of meetings: buffers that are written before a collective and again

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string_view>
 
 #include "engine/waits.h"
@@ -16,6 +17,8 @@ inline constexpr std::array kWaitSites = {
     WaitSite::reduce_before_rewrite, WaitSite::update_before_gather,
     WaitSite::norm_before_update,    WaitSite::read_before_update,
     WaitSite::states_before_update,  WaitSite::update_before_write};
+/// Those of devices with memory of their own, whose states are in no file.
+inline constexpr std::span kWaitSitesOfGpus = std::span(kWaitSites).first<8>();
 inline std::string_view name_of(WaitSite site) {
   static constexpr std::array<std::string_view, kWaitSites.size()> kNames = {
       "gather_before_use",      "publish_before_use",    "release_before_gather",

@@ -207,7 +207,7 @@ TEST(SimulateFlag, NamesTheClusterAndPerhapsRanks) {
                                       wrong)));
   }
   EXPECT_THAT(error_of([] { simulated({.config = "c.json", .simulate = "none.json"}); }),
-              HasSubstr("--simulate: none.json cannot be read: it does not exist"));
+              HasSubstr("--simulate: none.json cannot be read: No such file or directory"));
 }
 
 TEST(Simulation, FiguresThatContradictOrCannotBeAreRefused) {

@@ -213,7 +213,7 @@ TEST(TrainingAnswers, OfferFilesForTheStatesOfCpus) {
   const Candidate& best = answer.rows.front().ranked.candidate;
   EXPECT_EQ(best.optimizer, Tier::file);
   EXPECT_THAT(text_of(answer),
-              HasSubstr("row 1: optimizer states are in a rank's file of 1.49 GB"));
+              HasSubstr("row 1: optimizer states are in a rank's file of 1.39 GiB"));
   const auto row = json_of(answer)["rows"][0];
   EXPECT_EQ(row["offload_optimizer"], "nvme");
   EXPECT_GE(row["file"]["optimizer"].get<std::int64_t>(), 12 * question.model.parameter_count());

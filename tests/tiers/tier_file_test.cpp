@@ -165,9 +165,7 @@ TEST(TierFile, PlansWhatItUses) {
   };
   const auto device = cpu::open();
   const auto used = use(*device, scratch.path());
-  for (const auto& plan : {planning::open(), planning::open_gpu_memory()}) {
-    EXPECT_EQ(use(*plan, "/none"), used);
-  }
+  EXPECT_EQ(use(*planning::open(), "/none"), used);
 }
 
 TEST(TierFile, LeavesNoName) {
