@@ -196,8 +196,10 @@ TEST(OffloadKeys, SayWhatHasNoEffectOnACpu) {
   EXPECT_THAT(lines(nvme({"aio.queue_depth=4"})),
               ElementsAre("optimizer states are in a file of each rank in /fast, updated in 4 "
                           "windows of 1048576 elements at most"));
-  EXPECT_THAT(lines(nvme({"offload_optimizer.ratio=0.5"})),
-              ElementsAre(HasSubstr("optimizer states of 50 % of the elements are in a file")));
+  EXPECT_THAT(
+      lines(nvme({"offload_optimizer.ratio=0.5"})),
+      ElementsAre(HasSubstr("optimizer states of whole units, 50 % of the elements at most, are "
+                            "in a file")));
 }
 
 }  // namespace
