@@ -112,8 +112,8 @@ void expect_told_to_all(const std::string& call, int number, int rank, bool at_o
   EXPECT_THAT(ends, Each(ends[0]));
   EXPECT_THAT(ends[0], AllOf(HasSubstr(fmt::format("[rank {}] {}", rank, scratch.path())),
                              HasSubstr("Input/output error"),
-                             HasSubstr("the optimizer states of this rank are lost: start again "
-                                       "from the newest checkpoint")));
+                             HasSubstr("; optimizer states are lost: start again from the newest "
+                                       "checkpoint")));
   expect_good_checkpoints(scratch.path("run"));
 }
 
