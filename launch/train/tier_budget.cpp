@@ -21,6 +21,7 @@
 #include "base/message_text.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "launch/config/option.h"
 #include "launch/config/train_config.h"
 #include "launch/process/quantity.h"
 #include "launch/train/file_checks.h"
@@ -94,6 +95,17 @@ void check_room_in_folder(const std::string& folder, std::span<const TierNeeds> 
                           .advice = ", give another folder, " + advice};
   const std::string missing = missing_room(disk, std::span(&wanted, 1));
   ZERO_CHECK(missing.empty(), "{}", missing);
+}
+
+/// The given keys that take effect where states are in files, and only there.
+std::vector<std::string> idle_keys(const Configuration& values) {
+  std::vector<std::string> keys;
+  for (const std::string& name : keys_of_section(kOffload.substr(0, kOffload.size() - 1))) {
+    const std::string key = kOffload + name;
+    const bool used = name == "device" || find_option(key)->handling != Handling::honoured;
+    if (!used && values.given(key) && !values.is_null(key)) keys.push_back(key);
+  }
+  return keys;
 }
 
 /// The hosts of all ranks, in rank order.
@@ -257,6 +269,13 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
             : "",
         tiers.file.folder, tiers.windows.buffers, tiers.windows.buffer_elements));
     return lines;
+  }
+  const std::vector<std::string> idle = idle_keys(values);
+  if (!idle.empty()) {
+    lines.push_back(
+        fmt::format("{} {} nothing: {}device is \"{}\", and \"nvme\" alone puts states in files",
+                    fmt::join(idle, ", "), idle.size() == 1 ? "changes" : "change", kOffload,
+                    values.text(kOffload + "device")));
   }
   for (const std::string& key : keys_of_section("aio")) {
     if (!values.given("aio." + key)) continue;
