@@ -14,7 +14,7 @@
 namespace zero::testing {
 namespace {
 
-constexpr const char* kWide = "wide.weight";  // of several tiles
+constexpr const char* kWideWeight = "wide.weight";  // of several tiles
 
 plain::Setup wide_setup(Tier tier) {
   plain::Setup setup{plain::options(3, DType::bf16),
@@ -32,9 +32,9 @@ TEST(StatesInAFile, AreUpdatedAsTheyWereJustWritten) {
     plain::run(1, setup, [&](plain::Trainer& trainer, Communicator&) {
       EngineStates& states = trainer.engine().states();
       trainer.step();
-      std::vector<float> values = plain::read(trainer.engine(), kWide, StateKind::moment0);
+      std::vector<float> values = plain::read(trainer.engine(), kWideWeight, StateKind::moment0);
       for (float& value : values) value += 1;
-      states.write(kWide, StateKind::moment0, View::of(std::span(values)));
+      states.write(kWideWeight, StateKind::moment0, View::of(std::span(values)));
       trainer.step();
       found = states.hash();
     });
@@ -48,7 +48,7 @@ std::vector<float> first_copied(Engine& engine) {
   std::vector<float> values(10);
   Stream& transfer = engine.device().transfer();
   for (const LogicalTensor& tensor : engine.states().tensors(StateKind::moment0)) {
-    if (tensor.name != kWide) continue;
+    if (tensor.name != kWideWeight) continue;
     engine.states().copy(tensor, 0, View::of(std::span(values)), transfer);
   }
   transfer.synchronize();
@@ -57,7 +57,7 @@ std::vector<float> first_copied(Engine& engine) {
 
 /// The same, read.
 std::vector<float> first_read(Engine& engine) {
-  std::vector<float> values = plain::read(engine, kWide, StateKind::moment0);
+  std::vector<float> values = plain::read(engine, kWideWeight, StateKind::moment0);
   values.resize(10);
   return values;
 }
@@ -82,7 +82,7 @@ TEST(StatesInAFile, AreCopiedAsTheyWereJustSet) {
     const std::vector<float> before = first_copied(engine);
     std::vector<float> values(before.size(), 7);
     for (const LogicalTensor& tensor : engine.states().tensors(StateKind::moment0)) {
-      if (tensor.name == kWide) engine.states().set(tensor, 0, View::of(std::span(values)));
+      if (tensor.name == kWideWeight) engine.states().set(tensor, 0, View::of(std::span(values)));
     }
     EXPECT_EQ(first_copied(engine), values);
     EXPECT_NE(before, values);
