@@ -10,6 +10,10 @@ namespace zero {
 /// This host's name, as the system reports it.
 std::string host_name();
 
+/// The boot of the running kernel, or an empty text if the system does not tell: another on each
+/// host, whose names may be equal, and the same in all containers of one.
+std::string boot_id();
+
 /// Bytes of a page of this machine's memory: a power of two, 4 KiB on x86, up to 64 KiB elsewhere.
 std::int64_t page_bytes();
 

@@ -16,7 +16,7 @@ Engine::Engine(Mesh& mesh, Device& device, EngineOptions options)
     : core_(std::make_shared<EngineCore>(std::make_unique<CountedMesh>(mesh), device,
                                          std::move(options))),
       states_(*core_) {}
-Engine::~Engine() = default;
+Engine::~Engine() { core_->drain(); }
 
 UnitId Engine::add_unit(std::string name, std::vector<ParameterSpec> parameters) {
   return core_->add_unit(std::move(name), std::move(parameters));

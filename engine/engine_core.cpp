@@ -23,8 +23,8 @@ EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, Engine
     claims_.emplace_back(*of, device_, "Engine");
 }
 
-/// Waits for work in flight, which uses the buffers. Errors of dropped work have no reader.
-EngineCore::~EngineCore() {
+/// Errors of dropped work have no reader.
+void EngineCore::drain() noexcept {
   try {
     reads_.drain();
     synchronize();

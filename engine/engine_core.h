@@ -37,7 +37,9 @@ class ParameterLease;
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, EngineOptions options);
-  ~EngineCore();
+  /// Waits for work in flight, which uses the buffers, and may ask the engine: call it while all of
+  /// the engine lives.
+  void drain() noexcept;
 
   UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
   void require_same(const std::string& key, const std::string& value);

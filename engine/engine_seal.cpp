@@ -118,8 +118,8 @@ std::vector<KeptBytes> kept_bytes(std::span<const Unit> units, const Sharding& s
   return kept;
 }
 
-/// For each unit, whether its states live in a file: those updated first, as far as `ratio` of all
-/// states goes.
+/// For each unit, whether its states live in a file: in the order of updates, each that still fits
+/// into `ratio` of all states. One that does not, such as a wide embedding, is passed over.
 std::vector<bool> units_in_file(std::span<const Unit> units, std::span<const int> order,
                                 double ratio) {
   const auto size = [&](int unit) {
@@ -128,11 +128,11 @@ std::vector<bool> units_in_file(std::span<const Unit> units, std::span<const int
   };
   double all = 0;
   for (const int unit : order) all += size(unit);
+  double room = ratio * all;
   std::vector<bool> in_file(units.size());
-  double sum = 0;
   for (const int unit : order) {
-    sum += size(unit);
-    if (sum > ratio * all) break;
+    if (size(unit) > room) continue;
+    room -= size(unit);
     in_file[static_cast<std::size_t>(unit)] = true;
   }
   return in_file;

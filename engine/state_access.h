@@ -22,8 +22,8 @@ class StateAccess {
   StateAccess& operator=(const StateAccess&) = delete;
 
   using Visit = HostAccess::Visit;
-  /// As HostAccess::read(); of a view in the file that begins at a multiple of kAlignment elements
-  /// of its segment, pieces are multiples of kMomentBlock elements.
+  /// As HostAccess::read(): so too of a view in the file that begins at a multiple of kAlignment
+  /// elements of its segment.
   void read(const View& view, const Visit& visit);
   /// As HostAccess::write(). What is written to a tile of the file reaches the file with the next
   /// tile, or settle().

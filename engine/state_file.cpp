@@ -31,8 +31,8 @@ void StateFile::open(std::int64_t ring) {
 std::string StateFile::failure() const {
   const std::string why = file_ ? file_->failure() : std::string();
   if (why.empty()) return why;
-  return why +
-         "; the optimizer states of this rank are lost: start again from the newest checkpoint";
+  // Names no rank: where all fail alike, the message that they agree on names none either.
+  return why + "; optimizer states are lost: start again from the newest checkpoint";
 }
 
 }  // namespace zero

@@ -29,8 +29,8 @@ struct TierOptions {
   /// Master values and moments. (The scales of 8-bit moments, 0.5 % of such states, stay in memory,
   /// and so do fp32 master values that are the compute copy itself.)
   Tier optimizer = Tier::device;
-  /// The share of those states that `optimizer` holds, 0 to 1: units that are updated last stay in
-  /// memory until the others hold no more.
+  /// The most of those states that `optimizer` holds, as a share, 0 to 1: of whole units, each that
+  /// still fits, in the order of updates. The others stay in memory.
   double optimizer_ratio = 1;
   StateWindowOptions windows{};  ///< of Tier::file
   TierFileOptions file{};        ///< of Tier::file

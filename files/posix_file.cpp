@@ -5,11 +5,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -20,6 +23,15 @@ namespace zero::files {
 namespace {
 
 constexpr std::uint64_t kXfs = 0x58465342;  // linux/magic.h lacks it
+
+/// The length that this process may give a file. Beyond it the system sends a signal (SIGXFSZ),
+/// which ends a process that does not expect it.
+std::int64_t longest_file() {
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return kAny;
+  return static_cast<std::int64_t>(std::min(limit.rlim_cur, static_cast<rlim_t>(kAny)));
+}
 
 // O_NONBLOCK: opening a pipe by mistake must not wait for its other end. Only for that: io_uring
 // would fail transfers that have to wait.
@@ -122,6 +134,8 @@ std::int64_t PosixFile::size() const {
 
 void PosixFile::reserve(std::int64_t bytes) const {
   if (bytes == 0) return;
+  ZERO_CHECK(bytes < 0 || bytes <= longest_file(), "{}: cannot make room for {} bytes: {}", path_,
+             bytes, reason_of(EFBIG));
   int result = uninterrupted([&] { return ::fallocate(descriptor(), 0, 0, bytes); });
   if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
     result = uninterrupted([&] { return ::ftruncate(descriptor(), bytes); });

@@ -75,7 +75,8 @@ class PosixFile {
   bool uring_writes_in_parallel() const;
 
   std::int64_t size() const;
-  /// Gives the empty file its length and reserves the space, if the file system can.
+  /// Gives the empty file its length and reserves the space, if the file system can. Throws, and
+  /// raises no SIGXFSZ, if that is longer than this process may write.
   void reserve(std::int64_t bytes) const;
   /// Blocks until everything written is on the disk, whichever descriptor it went through.
   void sync() const;

@@ -196,9 +196,10 @@ std::vector<Option> tier_options() {
              "states are written beside the next update; null: likewise"),
       honour(kOffloadOptimizer + "pipeline", boolean, "null",
              "DeepSpeed's older name of both: for those of them that are null"),
-      honour(kOffloadOptimizer + "ratio", number, "1.0",
-             "the share of the elements whose states are in the file; the rest stay in memory, "
-             "last units of the update first")
+      honour(
+          kOffloadOptimizer + "ratio", number, "1.0",
+          "the most of the elements, as a share, whose states are in the file: whole units, each "
+          "that still fits, in the order of updates; the others stay in memory")
           .from(0, 1),
       accept(kOffloadOptimizer + "pin_memory", boolean, "true",
              "a CPU's windows are registered with the disk's queue if locked memory allows"),

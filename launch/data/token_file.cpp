@@ -12,13 +12,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <random>
 #include <vector>
 
 #include "base/error.h"
+#include "base/host.h"
 #include "weights/model_files.h"
 
 namespace zero {
@@ -41,9 +41,7 @@ void widen(const std::byte* bytes, std::int64_t token_bytes, std::span<std::uint
 
 /// Names the running host; one that cannot be named differs from all others.
 std::string host_identity() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string host;
-  std::getline(file, host);
+  const std::string host = boot_id();
   return host.empty() ? fmt::format("{}", std::random_device()()) : host;
 }
 

@@ -3,6 +3,7 @@
 #include "launch/train/tier_budget.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -12,43 +13,59 @@
 #include <iterator>
 #include <random>
 #include <span>
+#include <sstream>
 #include <string_view>
 
 #include "base/cgroup.h"
 #include "base/error.h"
-#include "base/host.h"
 #include "base/message_text.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "launch/config/option.h"
 #include "launch/config/train_config.h"
 #include "launch/process/quantity.h"
 #include "launch/train/file_checks.h"
+#include "launch/train/plan.h"
 
 namespace zero {
 namespace {
 
 const std::string kOffload = "zero_optimization.offload_optimizer.";
 const std::string kNvmePath = kOffload + "nvme_path";
+/// Of what ranks tell each other.
+constexpr std::string_view kPurpose = "memory and files of states";
 
 // The system's headers name some of these only.
-constexpr std::array<std::int64_t, 2> kMemoryTypes{0x01021994,    // tmpfs
-                                                   0x858458f6};   // ramfs
-constexpr std::array<std::int64_t, 9> kNetworkTypes{0x6969,       // NFS
-                                                    0x517b,       // SMB
-                                                    0xff534d42,   // CIFS
-                                                    0xfe534d42,   // SMB 2
-                                                    0x0bd00bd0,   // Lustre
-                                                    0x00c36400,   // Ceph
-                                                    0x47504653,   // GPFS
-                                                    0x19830326,   // BeeGFS
-                                                    0x65735546};  // FUSE
+constexpr std::array<std::int64_t, 2> kMemoryTypes{0x01021994,     // tmpfs
+                                                   0x858458f6};    // ramfs
+constexpr std::array<std::int64_t, 12> kNetworkTypes{0x6969,       // NFS
+                                                     0x517b,       // SMB
+                                                     0xff534d42,   // CIFS
+                                                     0xfe534d42,   // SMB 2
+                                                     0x0bd00bd0,   // Lustre
+                                                     0x00c36400,   // Ceph
+                                                     0x47504653,   // GPFS
+                                                     0x19830326,   // BeeGFS
+                                                     0x01021997,   // 9p
+                                                     0x5346414f,   // AFS
+                                                     0x6b414653,   // AFS of the kernel
+                                                     0x65735546};  // FUSE
 
 bool states_in_files(const TrainConfig& config) {
   return config.engine.tiers.optimizer == Tier::file;
 }
 
+TierNeeds sum_of(std::span<const TierNeeds> ranks) {
+  TierNeeds all;
+  for (const TierNeeds& rank : ranks) {
+    all.memory_bytes += rank.memory_bytes;
+    all.file_bytes += rank.file_bytes;
+  }
+  return all;
+}
+
 /// Throws zero::Error if the ranks of this host, which need `bytes`, need more than it has.
-void check_room_in_memory(std::int64_t bytes, int ranks) {
+void check_room_in_memory(std::int64_t bytes, std::size_t ranks) {
   const auto available = available_memory();
   ZERO_CHECK(
       !available || bytes <= *available,
@@ -58,25 +75,77 @@ void check_room_in_memory(std::int64_t bytes, int ranks) {
       size_text(bytes), ranks, size_text(*available));
 }
 
-/// Beyond the longest file that a process may write a signal would end it.
-void check_room_in_folder(const std::string& folder, const TierNeeds& needs,
+/// Told before anything is allocated, and with what to do; making the file tells too.
+void check_room_in_folder(const std::string& folder, std::span<const TierNeeds> ranks,
                           files::FileSystem& disk) {
   const std::string advice =
       fmt::format("use more hosts, or keep a part of the states in memory ({}ratio)", kOffload);
+  const std::int64_t longest = std::ranges::max(ranks, {}, &TierNeeds::file_bytes).file_bytes;
   rlimit limit{};
   const bool bounded = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  ZERO_CHECK(!bounded || static_cast<rlim_t>(needs.file_bytes) <= limit.rlim_cur,
+  ZERO_CHECK(!bounded || static_cast<rlim_t>(longest) <= limit.rlim_cur,
              "{}: a rank's file takes {}, and a process may write files of {} at most "
              "(RLIMIT_FSIZE, ulimit -f); raise that limit, {}",
-             kNvmePath, decimal_bytes(needs.file_bytes),
+             kNvmePath, decimal_bytes(longest),
              decimal_bytes(static_cast<std::int64_t>(limit.rlim_cur)), advice);
   const WantedRoom wanted{.key = kNvmePath,
                           .folder = folder,
-                          .what = fmt::format("the optimizer states of {} rank(s)", needs.ranks),
-                          .bytes = needs.file_bytes * needs.ranks,
+                          .what = fmt::format("the optimizer states of {} rank(s)", ranks.size()),
+                          .bytes = sum_of(ranks).file_bytes,
                           .advice = ", give another folder, " + advice};
   const std::string missing = missing_room(disk, std::span(&wanted, 1));
   ZERO_CHECK(missing.empty(), "{}", missing);
+}
+
+/// The given keys that take effect where states are in files, and only there.
+std::vector<std::string> idle_keys(const Configuration& values) {
+  std::vector<std::string> keys;
+  for (const std::string& name : keys_of_section(kOffload.substr(0, kOffload.size() - 1))) {
+    const std::string key = kOffload + name;
+    const bool used = name == "device" || find_option(key)->handling != Handling::honoured;
+    if (!used && values.given(key) && !values.is_null(key)) keys.push_back(key);
+  }
+  return keys;
+}
+
+/// The hosts of all ranks, in rank order.
+std::vector<RankHost> hosts_of(Communicator& ranks, Device& device, const RankHost& host) {
+  const std::vector<std::string> names = all_gather_texts(ranks, device, host.name, kPurpose);
+  const std::vector<std::string> boots = all_gather_texts(ranks, device, host.boot, kPurpose);
+  std::vector<RankHost> hosts;
+  for (std::size_t i = 0; i < names.size(); ++i) hosts.push_back({names[i], boots[i]});
+  return hosts;
+}
+
+/// The needs of all ranks, in rank order.
+std::vector<TierNeeds> all_needs(Communicator& ranks, Device& device, const TierNeeds& needs) {
+  std::vector<std::int64_t> bytes(2 * static_cast<std::size_t>(ranks.size()));
+  const auto own = 2 * static_cast<std::size_t>(ranks.rank());
+  bytes[own] = needs.memory_bytes;
+  bytes[own + 1] = needs.file_bytes;
+  host_all_gather(ranks, device, Slices::even(View::of(std::span(bytes)), ranks.size()),
+                  {std::string(kPurpose), {}});
+  std::vector<TierNeeds> all;
+  for (std::size_t i = 0; i < bytes.size(); i += 2) all.push_back({bytes[i], bytes[i + 1]});
+  return all;
+}
+
+/// The warnings of all ranks, each once, with the host that has it where there are several.
+std::vector<std::string> warnings_of_hosts(Communicator& ranks, Device& device,
+                                           std::span<const RankHost> hosts,
+                                           const std::vector<std::string>& mine) {
+  const std::vector<std::string> all =
+      all_gather_texts(ranks, device, fmt::format("{}", fmt::join(mine, "\n")), kPurpose);
+  const bool several = std::ranges::count(hosts, hosts.front()) < std::ssize(hosts);
+  std::vector<std::string> warnings;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::istringstream lines(all[rank]);
+    for (std::string line; std::getline(lines, line);) {
+      if (several) line = fmt::format("host {}: {}", hosts[rank].name, line);
+      if (std::ranges::find(warnings, line) == warnings.end()) warnings.push_back(line);
+    }
+  }
+  return warnings;
 }
 
 }  // namespace
@@ -94,12 +163,13 @@ Medium medium_of(const std::string& folder) {
   return medium_of_type(static_cast<std::int64_t>(static_cast<std::uint32_t>(status.f_type)));
 }
 
-std::vector<std::string> check_tier_budget(const TrainConfig& config, const TierNeeds& needs,
+std::vector<std::string> check_tier_budget(const TrainConfig& config,
+                                           std::span<const TierNeeds> ranks,
                                            files::FileSystem& disk) {
   std::vector<std::string> warnings;
   const std::string& folder = config.engine.tiers.file.folder;
-  const Medium medium = needs.file_bytes > 0 ? medium_of(folder) : Medium::disk;
-  const std::int64_t files = needs.file_bytes * needs.ranks;
+  const auto [memory, files] = sum_of(ranks);
+  const Medium medium = files > 0 ? medium_of(folder) : Medium::disk;
   if (medium == Medium::memory) {
     warnings.push_back(fmt::format(
         "{}: {} is a file system in memory: its files take {} of this host's memory, as the "
@@ -113,22 +183,23 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config, const Tier
                     kNvmePath, folder));
   }
   if (config.run.device == DeviceKind::cpu) {
-    check_room_in_memory(needs.memory_bytes * needs.ranks + (medium == Medium::memory ? files : 0),
-                         needs.ranks);
+    check_room_in_memory(memory + (medium == Medium::memory ? files : 0), ranks.size());
   }
-  if (needs.file_bytes > 0) check_room_in_folder(folder, needs, disk);
+  if (files > 0) check_room_in_folder(folder, ranks, disk);
   return warnings;
 }
 
 void check_folders_apart(Communicator& ranks, Device& device, const std::string& folder,
-                         const std::string& host, files::FileSystem& disk) {
-  constexpr std::string_view kPurpose = "folders of files of states";
-  const std::vector<std::string> hosts = all_gather_texts(ranks, device, host, kPurpose);
-  if (std::ranges::count(hosts, hosts.front()) == std::ssize(hosts)) return;
+                         const RankHost& host, files::FileSystem& disk) {
+  const std::vector<RankHost> hosts = hosts_of(ranks, device, host);
+  const auto is_this = [&](const RankHost& other) { return other.shares_disks(host); };
+  if (std::ranges::all_of(hosts,
+                          [&](const RankHost& other) { return other.shares_disks(hosts[0]); }))
+    return;
   // The first rank of each host makes a file that no other job has, and looks for the others'.
-  const bool marks = std::ranges::find(hosts, host) - hosts.begin() == ranks.rank();
+  const bool marks = std::ranges::find_if(hosts, is_this) - hosts.begin() == ranks.rank();
   const std::string mark =
-      marks ? fmt::format(".zero_{}_{}_{:x}", host, ::getpid(), std::random_device{}()) : "";
+      marks ? fmt::format(".zero_{}_{}_{:x}", host.name, ::getpid(), std::random_device{}()) : "";
   const std::vector<std::string> all = all_gather_texts(ranks, device, mark, kPurpose);
   const std::string path = folder + "/" + mark;
   std::string why = failure_of([&] {
@@ -139,10 +210,15 @@ void check_folders_apart(Communicator& ranks, Device& device, const std::string&
     why = failure_of([&] {
       for (const std::string& name : disk.list(folder)) {
         const auto other = std::ranges::find(all, name);
-        ZERO_CHECK(other == all.end() || name == mark,
-                   "{}: {} is one folder of the hosts {} and {}, which would wait for a file "
-                   "system between them; give a folder on a local disk of each host",
-                   kNvmePath, folder, host, hosts[static_cast<std::size_t>(other - all.begin())]);
+        if (other == all.end() || name == mark) continue;
+        const auto rank = static_cast<std::size_t>(other - all.begin());
+        const std::string& there = hosts[rank].name;
+        fail(
+            "{}: {} is one folder of {}, which would wait for a file system between them; give a "
+            "folder on a local disk of each host",
+            kNvmePath, folder,
+            there == host.name ? fmt::format("several hosts named {}", there)
+                               : fmt::format("the hosts {} and {}", host.name, there));
       }
     });
   }
@@ -155,13 +231,18 @@ void check_folders_apart(Communicator& ranks, Device& device, const std::string&
 
 std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const TierNeeds& needs,
                                               Communicator& ranks, Device& device,
-                                              files::FileSystem& disk) {
-  std::vector<std::string> warnings;
-  agree(ranks, device, "memory", [&] { warnings = check_tier_budget(config, needs, disk); });
-  if (states_in_files(config)) {
-    check_folders_apart(ranks, device, config.engine.tiers.file.folder, host_name(), disk);
+                                              files::FileSystem& disk, const RankHost& host) {
+  const std::vector<RankHost> hosts = hosts_of(ranks, device, host);
+  const std::vector<TierNeeds> all = all_needs(ranks, device, needs);
+  std::vector<TierNeeds> here;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (hosts[rank] == host) here.push_back(all[rank]);
   }
-  return warnings;
+  std::vector<std::string> warnings;
+  agree(ranks, device, "memory", [&] { warnings = check_tier_budget(config, here, disk); });
+  if (sum_of(all).file_bytes == 0) return warnings;  // none
+  check_folders_apart(ranks, device, config.engine.tiers.file.folder, host, disk);
+  return warnings_of_hosts(ranks, device, hosts, warnings);
 }
 
 std::vector<std::string> tier_lines(const TrainConfig& config) {
@@ -183,10 +264,18 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
         "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} elements "
         "at most",
         tiers.optimizer_ratio < 1
-            ? fmt::format(" of {:.0f} % of the elements", 100 * tiers.optimizer_ratio)
+            ? fmt::format(" of whole units, {:.4g} % of the elements at most,",
+                          100 * tiers.optimizer_ratio)
             : "",
         tiers.file.folder, tiers.windows.buffers, tiers.windows.buffer_elements));
     return lines;
+  }
+  const std::vector<std::string> idle = idle_keys(values);
+  if (!idle.empty()) {
+    lines.push_back(
+        fmt::format("{} {} nothing: {}device is \"{}\", and \"nvme\" alone puts states in files",
+                    fmt::join(idle, ", "), idle.size() == 1 ? "changes" : "change", kOffload,
+                    values.text(kOffload + "device")));
   }
   for (const std::string& key : keys_of_section("aio")) {
     if (!values.given("aio." + key)) continue;
@@ -194,6 +283,23 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
     break;
   }
   return lines;
+}
+
+std::string tier_share_line(const TrainConfig& config, const MemoryUse& planned,
+                            std::string_view transfers) {
+  const std::int64_t file = at(planned.file, MemoryClass::optimizer);
+  if (file == 0) {
+    return fmt::format("no optimizer states are in files: no unit fits into {}ratio, {:.4g}",
+                       kOffload, config.engine.tiers.optimizer_ratio);
+  }
+  const std::int64_t all = file + at(planned.ledger, MemoryClass::optimizer);
+  const std::string part =
+      config.engine.tiers.optimizer_ratio < 1
+          ? fmt::format("{:.0f} % of a rank's ",
+                        100 * static_cast<double>(file) / static_cast<double>(all))
+          : "";
+  return fmt::format("{}optimizer states are in {} through {}", part,
+                     config.engine.tiers.file.folder, transfers);
 }
 
 }  // namespace zero

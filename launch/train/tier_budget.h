@@ -3,15 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/host.h"
 #include "files/file_system.h"
 
 namespace zero {
 
 class Communicator;
 class Device;
+struct MemoryUse;
 struct TrainConfig;
 
 /// What a folder's files lie on, by the type of its file system.
@@ -25,32 +29,51 @@ Medium medium_of_type(std::int64_t type);
 /// Of an existing folder, or of a disk if the system does not tell.
 Medium medium_of(const std::string& folder);
 
-/// What the ranks of one host ask of it, as planned.
+/// What a rank asks of its host, as planned.
 struct TierNeeds {
-  std::int64_t memory_bytes = 0;  ///< of a rank
-  std::int64_t file_bytes = 0;    ///< of a rank's file; 0: none
-  int ranks = 1;                  ///< of this host
+  std::int64_t memory_bytes = 0;
+  std::int64_t file_bytes = 0;  ///< 0: it has no file
+};
+
+/// Where a rank runs. Hosts may have equal names, and containers of one host different ones.
+struct RankHost {
+  std::string name = host_name();
+  std::string boot = boot_id();
+
+  /// Whether both run on one kernel, as far as that is known: what is a local disk to both may be
+  /// one folder.
+  bool shares_disks(const RankHost& other) const {
+    return boot.empty() || other.boot.empty() ? name == other.name : boot == other.boot;
+  }
+  friend bool operator==(const RankHost&, const RankHost&) = default;
 };
 
 /// Throws zero::Error if this host has no room for its ranks in memory (where a CPU computes) or
-/// for their files, or a process may not write a file so long. Allocates and writes nothing.
-/// Returns warnings.
-std::vector<std::string> check_tier_budget(const TrainConfig& config, const TierNeeds& needs,
+/// for their files, or a process may not write a file so long. `ranks`: the needs of each rank of
+/// this host. Allocates and writes nothing. Returns warnings.
+std::vector<std::string> check_tier_budget(const TrainConfig& config,
+                                           std::span<const TierNeeds> ranks,
                                            files::FileSystem& disk);
 
 /// Throws the same AgreedError on every rank if `folder` is one folder of several hosts: each would
 /// wait for a file system between them. `host` is this rank's. Leaves nothing in the folder.
 /// Collective.
 void check_folders_apart(Communicator& ranks, Device& device, const std::string& folder,
-                         const std::string& host, files::FileSystem& disk);
+                         const RankHost& host, files::FileSystem& disk);
 
-/// Both checks, for all ranks: throws the same AgreedError on every rank. Returns this rank's
-/// warnings. Collective.
+/// Both checks, for all ranks: throws the same AgreedError on every rank. `needs` and `host` are
+/// this rank's. Returns the warnings of all hosts, each once. Collective.
 std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const TierNeeds& needs,
                                               Communicator& ranks, Device& device,
-                                              files::FileSystem& disk);
+                                              files::FileSystem& disk, const RankHost& host = {});
 
 /// Lines for people on where model states are, if a key asks for a place other than the default.
 std::vector<std::string> tier_lines(const TrainConfig& config);
+
+/// The line of a run that asks for files of states: the share that a rank of this plan has in its
+/// file, which whole units may make smaller than asked, and how it is moved
+/// (FileSystem::io_description()).
+std::string tier_share_line(const TrainConfig& config, const MemoryUse& planned,
+                            std::string_view transfers);
 
 }  // namespace zero

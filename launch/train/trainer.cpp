@@ -41,9 +41,7 @@ MemoryUse planned_memory(const TrainerParts& parts) {
                           ? known->second
                           : plan_memory(parts.config, ranks.rank(), ranks.size(), ranks.backend(),
                                         parts.device.memory());
-  const TierNeeds needs{.memory_bytes = sum_of(planned.ledger),
-                        .file_bytes = sum_of(planned.file),
-                        .ranks = ranks.local_size()};
+  const TierNeeds needs{.memory_bytes = sum_of(planned.ledger), .file_bytes = sum_of(planned.file)};
   for (const std::string& warning :
        agree_on_tier_budget(parts.config, needs, ranks, parts.device, parts.disk)) {
     parts.console.line("warning: " + warning);
@@ -158,9 +156,8 @@ int Trainer::run() {
   const std::string note = training_state_.model().note();
   if (!note.empty()) console_.line(note);
   show_mesh();
-  if (sum_of(planned_.file) > 0) {
-    console_.line(fmt::format("optimizer states are in {} through {}",
-                              config_.engine.tiers.file.folder, files::disk().io_description()));
+  if (config_.engine.tiers.optimizer == Tier::file) {
+    console_.line(tier_share_line(config_, planned_, training_state_.state_transfers()));
   }
   memory_.at(0, "load");
   step_ = resumed_at_ = checkpoints_.resume();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "checkpoint/checkpoint_options.h"
 #include "device/buffer.h"
@@ -32,6 +33,8 @@ class TrainingState {
 
   Engine& engine() { return *engine_; }
   Model& model() { return *model_; }
+  /// How the file of optimizer states is moved (FileSystem::io_description()), if there is one.
+  const std::string& state_transfers() const { return state_transfers_; }
   /// Null if the run neither saves nor loads checkpoints.
   Checkpointer* checkpointer() { return checkpointer_.get(); }
   /// Of the checkpointer.
@@ -53,6 +56,7 @@ class TrainingState {
   std::int64_t slots_;   // buffers of token ids
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Model> model_;
+  std::string state_transfers_;
   SaveRules save_rules_;
   std::unique_ptr<Checkpointer> checkpointer_;
   Buffer inputs_;

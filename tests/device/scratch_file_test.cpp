@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -128,6 +129,21 @@ TEST(ScratchFiles, ThatCannotBeMadeNameTheFolderAndTheReason) {
             scratch.path() + ": cannot make a file there: Permission denied");
   ASSERT_EQ(::chmod(scratch.path().c_str(), 0700), 0);
   EXPECT_EQ(scratch.names(), std::vector<std::string>{"file"});
+}
+
+// A program that only uses the library has the default action for SIGXFSZ, which ends it.
+TEST(ScratchFiles, LongerThanAProcessMayWriteRaiseNoSignal) {
+  static volatile std::sig_atomic_t raised = 0;
+  const Scratch scratch;
+  const testing::FileSizeLimit limit(5000);
+  std::signal(SIGXFSZ, [](int) { raised = 1; });
+  const std::string room = ": cannot make room for 5001 bytes: File too large";
+  EXPECT_EQ(error_of([&] { disk().create_scratch(scratch.path(), 5001); }),
+            scratch.path("(no name)") + room);
+  EXPECT_EQ(error_of([&] { disk().create(scratch.path("named"), 5001); }),
+            scratch.path("named") + room);
+  EXPECT_EQ(error_of([&] { disk().create_scratch(scratch.path(), 5000); }), "no error");
+  EXPECT_EQ(raised, 0);
 }
 
 /// The system call that architectures before 64-bit ARM have beside unlinkat.

@@ -6,6 +6,7 @@
 
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
+#include "tests/support/test_device.h"
 
 namespace zero {
 namespace {
@@ -55,6 +56,22 @@ TEST(Lifetime, ALeaseThatOutlivesItsEngineSaysSo) {
     const ParameterLease moved = std::move(lease);
     expect_gone(moved, "whose engine was destroyed");
   });  // and its end does nothing
+}
+
+// As the last work of a save does, which asks whether states are lost.
+TEST(Lifetime, WorkThatTheEndOfAnEngineWaitsForMayAskTheEngine) {
+  local::run(1, [](Communicator& communicator) {
+    const auto device = testing::open({.policy = testing::StreamOrder::Policy::lazy});
+    auto engine = std::make_unique<Engine>(communicator, *device, plain::options(3));
+    engine->add_unit("embedding", {{"tokens", {4, 4}}});
+    engine->seal();
+    std::string said = "not asked";
+    device->compute().submit_host("question", [&said, &asked = *engine, life = engine->lifetime()] {
+      said = life.expired() ? "no engine" : asked.states().failure();
+    });
+    engine.reset();
+    EXPECT_EQ(said, "");
+  });
 }
 
 TEST(Lifetime, APlanningDeviceHasNoValues) {

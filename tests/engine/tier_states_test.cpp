@@ -237,6 +237,32 @@ TEST(StatesInAFile, AndTheirWindowsTakeThePlanToTheByte) {
   }
 }
 
+// A first unit that is larger than the share, as an embedding is, keeps no other out of the file.
+TEST(StatesInAFile, AreOfEachUnitThatStillFitsIntoTheShare) {
+  constexpr std::int64_t kRow = 4096;  // elements
+  const auto rows_in_file = [](double ratio) {
+    const auto device = planning::open();
+    const auto ranks = planning::communicator(0, 1, BackendKind::local);
+    EngineOptions options = plain::options(3, DType::bf16);
+    options.tiers = small_windows("/folder");
+    options.tiers.optimizer_ratio = ratio;
+    Engine engine(*ranks, *device, options);
+    engine.add_unit("embedding", {{"weight", {6, kRow}}});
+    engine.add_unit("small", {{"weight", {1, kRow}}});
+    engine.add_unit("large", {{"weight", {3, kRow}}});
+    engine.seal();
+    constexpr std::int64_t kElement = 12;  // bytes of its states
+    return device->file_ledger().snapshot().total / (kRow * kElement);
+  };
+  EXPECT_EQ(rows_in_file(0), 0);
+  EXPECT_EQ(rows_in_file(0.05), 0);
+  EXPECT_EQ(rows_in_file(0.25), 1);
+  EXPECT_EQ(rows_in_file(0.5), 4);
+  EXPECT_EQ(rows_in_file(0.75), 7);
+  EXPECT_EQ(rows_in_file(0.95), 7);
+  EXPECT_EQ(rows_in_file(1), 10);
+}
+
 TEST(StatesInAFile, AreCutAtWholeBlocksOfEveryFormat) {
   const auto device = planning::open();
   StateFile file(*device, small_windows("/folder"));

@@ -7,6 +7,8 @@
 #include <linux/magic.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <filesystem>
 #include <functional>
 
@@ -16,6 +18,7 @@
 #include "launch/train/plan.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/memory_files.h"
+#include "tests/device/restricted_thread.h"
 #include "tests/launch/config_with.h"
 #include "tests/launch/cut_run.h"
 
@@ -24,6 +27,8 @@ namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -50,6 +55,9 @@ TEST(TierBudget, KnowsWhatFoldersLieOn) {
   EXPECT_EQ(medium_of_type(CIFS_SUPER_MAGIC), Medium::network);
   EXPECT_EQ(medium_of_type(CEPH_SUPER_MAGIC), Medium::network);
   EXPECT_EQ(medium_of_type(FUSE_SUPER_MAGIC), Medium::network);
+  EXPECT_EQ(medium_of_type(V9FS_MAGIC), Medium::network);
+  EXPECT_EQ(medium_of_type(AFS_SUPER_MAGIC), Medium::network);
+  EXPECT_EQ(medium_of_type(AFS_FS_MAGIC), Medium::network);
   EXPECT_EQ(medium_of_type(EXT4_SUPER_MAGIC), Medium::disk);
   EXPECT_EQ(medium_of_type(XFS_SUPER_MAGIC), Medium::disk);
   EXPECT_EQ(medium_of_type(OVERLAYFS_SUPER_MAGIC), Medium::disk);
@@ -61,16 +69,18 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
   disk.make_folder("/fast");
   disk.set_free_bytes(5'000'000);
   const TrainConfig config = config_with(nvme_keys("/fast"));
-  const auto refusal = [&](const TierNeeds& needs) {
-    return error_of([&] { check_tier_budget(config, needs, disk); });
+  const auto refusal = [&](const std::vector<TierNeeds>& ranks) {
+    return error_of([&] { check_tier_budget(config, ranks, disk); });
   };
-  EXPECT_EQ(refusal({.file_bytes = 1'250'000, .ranks = 4}), "no error");
-  EXPECT_EQ(refusal({.file_bytes = 2'000'000, .ranks = 4}),
+  const TierNeeds large{.file_bytes = 4'000'000};
+  const TierNeeds small{.file_bytes = 300'000};
+  EXPECT_EQ(refusal({small, large, small, small}), "no error");
+  EXPECT_EQ(refusal({large, small, small, {.file_bytes = 3'400'000}}),
             "zero_optimization.offload_optimizer.nvme_path: /fast has room for 5.0 MB, and the "
             "optimizer states of 4 rank(s) take 8.0 MB: 3.0 MB are missing; free space there, "
             "give another folder, use more hosts, or keep a part of the states in memory "
             "(zero_optimization.offload_optimizer.ratio)");
-  EXPECT_THAT(refusal({.memory_bytes = std::int64_t{1} << 50, .ranks = 2}),
+  EXPECT_THAT(refusal({{.memory_bytes = 1}, {.memory_bytes = std::int64_t{1} << 50}}),
               AllOf(HasSubstr("out of memory before the start"), HasSubstr("2 rank(s)"),
                     HasSubstr("optimizer states on NVMe")));
 }
@@ -81,8 +91,10 @@ TEST(TierBudget, KnowsTheLongestFileThatAProcessMayWrite) {
   disk.make_folder("/fast");
   const TrainConfig config = config_with(nvme_keys("/fast"));
   const FileSizeLimit limit(3'000'000);
-  EXPECT_THAT(check_tier_budget(config, {.file_bytes = 3'000'000, .ranks = 8}, disk), IsEmpty());
-  EXPECT_THAT(error_of([&] { check_tier_budget(config, {.file_bytes = 4'000'000}, disk); }),
+  const std::vector<TierNeeds> ranks(8, {.file_bytes = 3'000'000});
+  EXPECT_THAT(check_tier_budget(config, ranks, disk), IsEmpty());
+  const std::vector<TierNeeds> one_long{{.file_bytes = 1000}, {.file_bytes = 4'000'000}};
+  EXPECT_THAT(error_of([&] { check_tier_budget(config, one_long, disk); }),
               HasSubstr("a rank's file takes 4.0 MB, and a process may write files of 3.0 MB at "
                         "most (RLIMIT_FSIZE, ulimit -f); raise that limit"));
 }
@@ -90,12 +102,12 @@ TEST(TierBudget, KnowsTheLongestFileThatAProcessMayWrite) {
 TEST(TierBudget, CountsFilesInMemoryAsMemory) {
   if (!has_memory_folder()) GTEST_SKIP() << "no file system in memory at " << kMemoryFolder;
   const TrainConfig config = config_with(nvme_keys(kMemoryFolder));
-  EXPECT_THAT(check_tier_budget(config, {.file_bytes = 4096, .ranks = 2}, files::disk()),
+  const std::vector<TierNeeds> two(2, {.file_bytes = 4096});
+  EXPECT_THAT(check_tier_budget(config, two, files::disk()),
               ElementsAre(AllOf(HasSubstr("nvme_path: /dev/shm is a file system in memory"),
                                 HasSubstr("take 8.00 KiB of this host's memory"))));
-  EXPECT_THAT(error_of([&] {
-                check_tier_budget(config, {.file_bytes = std::int64_t{1} << 50}, files::disk());
-              }),
+  const std::vector<TierNeeds> all{{.file_bytes = std::int64_t{1} << 50}};
+  EXPECT_THAT(error_of([&] { check_tier_budget(config, all, files::disk()); }),
               HasSubstr("out of memory before the start"));
 }
 
@@ -111,16 +123,20 @@ TEST(TierBudget, FoldersThatAreNotThereEndTheRun) {
   EXPECT_EQ(error_of([&] { check_files(config_with(nvme_keys(folder.path()))); }), "no error");
 }
 
+/// Two hosts, and the ranks of four that run on each.
+using TwoHosts = std::array<RankHost, 2>;
+const TwoHosts kNodes{RankHost{"node1", "boot1"}, RankHost{"node2", "boot2"}};
+std::size_t host_of(const Communicator& ranks) { return ranks.rank() < 2 ? 0 : 1; }
+
 /// What check_folders_apart() says to four ranks of two hosts with a folder each.
 std::vector<std::string> apart(const std::string& first, const std::string& second,
-                               files::FileSystem& disk) {
+                               files::FileSystem& disk, const TwoHosts& hosts = kNodes) {
   std::vector<std::string> said(4);
   local::run(4, [&](Communicator& ranks) {
     const auto rank = static_cast<std::size_t>(ranks.rank());
-    const bool on_first = rank < 2;
+    const std::size_t host = host_of(ranks);
     said[rank] = error_of([&] {
-      check_folders_apart(ranks, *cpu::open(), on_first ? first : second,
-                          on_first ? "node1" : "node2", disk);
+      check_folders_apart(ranks, *cpu::open(), host == 0 ? first : second, hosts[host], disk);
     });
   });
   return said;
@@ -142,6 +158,78 @@ TEST(TierBudget, FoldersThatHostsShareEndEveryRank) {
   EXPECT_THAT(apart(none, none, files::disk()), all(HasSubstr(none)));
 }
 
+// Clones of a machine have its name; containers on one machine have names of their own.
+TEST(TierBudget, HostsAreToldApartByTheirBootsAndByNamesWhereThereIsNone) {
+  const Scratch folder;
+  const auto said = [&](const RankHost& one, const RankHost& other) {
+    return apart(folder.path(), folder.path(), files::disk(), {one, other});
+  };
+  EXPECT_THAT(said({"node", "boot1"}, {"node", "boot2"}),
+              Each(HasSubstr(folder.path() + " is one folder of several hosts named node")));
+  EXPECT_THAT(said({"box1", "boot"}, {"box2", "boot"}), Each("no error"));
+  EXPECT_THAT(said({"node1", ""}, {"node2", ""}), Each(HasSubstr("of the hosts node")));
+  EXPECT_THAT(said({"node", ""}, {"node", ""}), Each("no error"));
+  EXPECT_THAT(folder.names(), IsEmpty());
+}
+
+/// What agree_on_tier_budget() says to four ranks of two hosts with a folder each and needs of
+/// their own: warnings, or the error.
+std::vector<std::vector<std::string>> agreed(const std::array<std::string, 2>& folders,
+                                             const std::array<TierNeeds, 4>& needs,
+                                             files::FileSystem& disk) {
+  std::vector<std::vector<std::string>> said(needs.size());
+  local::run(4, [&](Communicator& ranks) {
+    const auto rank = static_cast<std::size_t>(ranks.rank());
+    const std::size_t host = host_of(ranks);
+    const TrainConfig config = config_with(nvme_keys(folders[host]));
+    const std::string error = error_of([&] {
+      said[rank] =
+          agree_on_tier_budget(config, needs[rank], ranks, *cpu::open(), disk, kNodes[host]);
+    });
+    if (error != "no error") said[rank] = {error};
+  });
+  return said;
+}
+
+TEST(TierBudget, IsThatOfTheRanksOfEachHost) {
+  MemoryFiles disk;
+  for (const char* const folder : {"/one", "/two"}) disk.make_folder(folder);
+  disk.set_free_bytes(20'000);
+  const auto said = [&](std::int64_t last) {
+    const TierNeeds small{.file_bytes = 4096};
+    return agreed({"/one", "/two"}, {small, small, small, TierNeeds{.file_bytes = last}}, disk);
+  };
+  EXPECT_THAT(said(12'288), Each(IsEmpty()));
+  EXPECT_THAT(said(16'384),
+              Each(ElementsAre(AllOf(HasSubstr("[rank 2] "), HasSubstr("/two has room for 20.0 kB"),
+                                     HasSubstr("states of 2 rank(s) take 20.5 kB")))));
+}
+
+TEST(TierBudget, WarnsEveryRankOfEachHostOnce) {
+  if (!has_memory_folder()) GTEST_SKIP() << "no file system in memory at " << kMemoryFolder;
+  const Scratch one;
+  const TierNeeds needs{.file_bytes = 4096};
+  for (const std::vector<std::string>& warnings :
+       agreed({one.path(), kMemoryFolder}, {needs, needs, needs, needs}, files::disk())) {
+    EXPECT_EQ(std::ranges::count_if(warnings,
+                                    [](const std::string& text) {
+                                      return text.starts_with(
+                                          "host node2: zero_optimization.offload_optimizer."
+                                          "nvme_path: /dev/shm is a file system in memory");
+                                    }),
+              1);
+  }
+}
+
+// Hosts without a file wait for nothing.
+TEST(TierBudget, FoldersWithoutAFileMayBeShared) {
+  const Scratch shared;
+  EXPECT_THAT(agreed({shared.path(), shared.path()}, {}, files::disk()), Each(IsEmpty()));
+  EXPECT_THAT(
+      agreed({shared.path(), shared.path()}, {TierNeeds{.file_bytes = 4096}}, files::disk()),
+      Each(ElementsAre(HasSubstr("is one folder of the hosts "))));
+}
+
 // Nor do they leave a rank waiting where a disk fails.
 TEST(TierBudget, DisksThatFailWhileFoldersAreComparedEndEveryRank) {
   for (const char* const call : {"create", "list"}) {
@@ -151,7 +239,7 @@ TEST(TierBudget, DisksThatFailWhileFoldersAreComparedEndEveryRank) {
     faults.fail_at(call, 1);
     HookedDisk disk(std::ref(faults));
     const std::vector<std::string> said = apart(one.path(), two.path(), disk);
-    EXPECT_THAT(said, ::testing::Each(HasSubstr("disk on fire"))) << call;
+    EXPECT_THAT(said, Each(HasSubstr("disk on fire"))) << call;
     EXPECT_TRUE(faults.happened()) << call;
     EXPECT_THAT(one.names(), IsEmpty());
     EXPECT_THAT(two.names(), IsEmpty());
@@ -236,6 +324,35 @@ TEST(TierRuns, InMemoryFoldersSaySo) {
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.out, HasSubstr("warning: zero_optimization.offload_optimizer.nvme_path: "
                                    "/dev/shm is a file system in memory"));
+}
+
+// A checkpoint's queue is another, which may move its files in another way.
+TEST(TierRuns, SayHowTheFileOfStatesIsMovedAndNotThoseOfCheckpoints) {
+  const CutRun run;
+  const std::string folder = run.tiny().folder().path();
+  EXPECT_EQ(on_own_thread([&] {
+              constexpr std::uint32_t kDepth = 4096;
+              ASSERT_TRUE(refuse({SYS_io_uring_setup, EPERM, 0, kDepth}));
+              const Ended ended = run.start(
+                  {.overrides = plus(nvme_keys(folder), {"run.steps=1", "aio.queue_depth=4096"})});
+              EXPECT_THAT(ended.out, HasSubstr("optimizer states are in " + folder +
+                                               " through pwrite: no io_uring: "));
+            }),
+            "no error");
+}
+
+TEST(TierRuns, SayWhichShareOfTheStatesIsInFiles) {
+  const auto said = [](const std::string& ratio) {
+    const CutRun run;
+    return run
+        .start({.overrides = plus(nvme_keys(run.tiny().folder().path()),
+                                  {"run.steps=1", "bf16.enabled=true",
+                                   "zero_optimization.offload_optimizer.ratio=" + ratio})})
+        .out;
+  };
+  EXPECT_THAT(said("0.001"), HasSubstr("no optimizer states are in files: no unit fits into "
+                                       "zero_optimization.offload_optimizer.ratio, 0.001"));
+  EXPECT_THAT(said("0.9"), ContainsRegex("[1-8][0-9] % of a rank's optimizer states are in "));
 }
 
 // A resume may change where states are.

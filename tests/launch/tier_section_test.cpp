@@ -208,6 +208,16 @@ TEST(OffloadKeys, SayWhatHasNoEffectOnACpu) {
   EXPECT_THAT(lines({"offload_optimizer.device=cpu"}),
               ElementsAre("zero_optimization.offload_optimizer.device \"cpu\" changes nothing: "
                           "what optimizers keep is in host memory on a CPU in any case"));
+  EXPECT_THAT(lines({"offload_optimizer.nvme_path=/fast", "offload_optimizer.pin_memory=true"}),
+              ElementsAre("zero_optimization.offload_optimizer.nvme_path changes nothing: "
+                          "zero_optimization.offload_optimizer.device is \"none\", and \"nvme\" "
+                          "alone puts states in files"));
+  EXPECT_THAT(lines({"cpu_offload=true", "offload_optimizer.ratio=0.5",
+                     "offload_optimizer.buffer_count=7", "offload_optimizer.pipeline_read=null"}),
+              ElementsAre(HasSubstr("what optimizers keep"),
+                          AllOf(HasSubstr("offload_optimizer.buffer_count, "),
+                                HasSubstr("offload_optimizer.ratio change nothing: "),
+                                HasSubstr("device is \"cpu\""), Not(HasSubstr("pipeline")))));
   EXPECT_THAT(lines({"cpu_offload_param=true"}),
               ElementsAre(HasSubstr("offload_param.device \"cpu\" changes nothing")));
   EXPECT_THAT(lines({"activation_checkpointing.cpu_checkpointing=true"}),
@@ -217,8 +227,10 @@ TEST(OffloadKeys, SayWhatHasNoEffectOnACpu) {
   EXPECT_THAT(lines(nvme({"aio.queue_depth=4"})),
               ElementsAre("optimizer states are in a file of each rank in /fast, updated in 4 "
                           "windows of 1048576 elements at most"));
-  EXPECT_THAT(lines(nvme({"offload_optimizer.ratio=0.5"})),
-              ElementsAre(HasSubstr("optimizer states of 50 % of the elements are in a file")));
+  EXPECT_THAT(
+      lines(nvme({"offload_optimizer.ratio=0.5"})),
+      ElementsAre(HasSubstr("optimizer states of whole units, 50 % of the elements at most, are "
+                            "in a file")));
 }
 
 }  // namespace
