@@ -55,7 +55,7 @@ bool states_in_files(const TrainConfig& config) {
   return config.engine.tiers.optimizer == Tier::file;
 }
 
-TierNeeds sum_of(std::span<const TierNeeds> ranks) {
+TierNeeds total_of(std::span<const TierNeeds> ranks) {
   TierNeeds all;
   for (const TierNeeds& rank : ranks) {
     all.memory_bytes += rank.memory_bytes;
@@ -91,7 +91,7 @@ void check_room_in_folder(const std::string& folder, std::span<const TierNeeds> 
   const WantedRoom wanted{.key = kNvmePath,
                           .folder = folder,
                           .what = fmt::format("the optimizer states of {} rank(s)", ranks.size()),
-                          .bytes = sum_of(ranks).file_bytes,
+                          .bytes = total_of(ranks).file_bytes,
                           .advice = ", give another folder, " + advice};
   const std::string missing = missing_room(disk, std::span(&wanted, 1));
   ZERO_CHECK(missing.empty(), "{}", missing);
@@ -168,7 +168,7 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                                            files::FileSystem& disk) {
   std::vector<std::string> warnings;
   const std::string& folder = config.engine.tiers.file.folder;
-  const auto [memory, files] = sum_of(ranks);
+  const auto [memory, files] = total_of(ranks);
   const Medium medium = files > 0 ? medium_of(folder) : Medium::disk;
   if (medium == Medium::memory) {
     warnings.push_back(fmt::format(
@@ -240,7 +240,7 @@ std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const T
   }
   std::vector<std::string> warnings;
   agree(ranks, device, "memory", [&] { warnings = check_tier_budget(config, here, disk); });
-  if (sum_of(all).file_bytes == 0) return warnings;  // none
+  if (total_of(all).file_bytes == 0) return warnings;  // none
   check_folders_apart(ranks, device, config.engine.tiers.file.folder, host, disk);
   return warnings_of_hosts(ranks, device, hosts, warnings);
 }
