@@ -93,6 +93,7 @@ struct Fence {
 // PMIx calls back on its own thread and passes no pointer of ours. So the pipe that carries fences
 // to the main thread is global; this process is one server.
 std::array<int, 2> fences{-1, -1};
+constexpr ssize_t kFenceBytes = sizeof(void*);  // of a fence in the pipe: its address
 
 pmix_status_t fence(const pmix_proc_t ranks[], std::size_t /*count*/,
                     const pmix_info_t /*wishes*/[], std::size_t /*wish_count*/, char* data,
@@ -102,7 +103,7 @@ pmix_status_t fence(const pmix_proc_t ranks[], std::size_t /*count*/,
   std::free(data);  // NOLINT(cppcoreguidelines-no-malloc): PMIx hands it over
   if (ranks[0].rank != PMIX_RANK_WILDCARD) return PMIX_ERR_NOT_SUPPORTED;
   Fence* const sent = waiting.get();
-  if (::write(fences[1], static_cast<const void*>(&sent), sizeof sent) != sizeof sent) {
+  if (::write(fences[1], static_cast<const void*>(&sent), kFenceBytes) != kFenceBytes) {
     return PMIX_ERROR;
   }
   static_cast<void>(waiting.release());
@@ -215,7 +216,7 @@ std::unique_ptr<Fence> next_fence(const JobSocket& socket) {
   }
   Fence* waiting = nullptr;
   if ((events[0].revents & POLLIN) == 0 ||
-      ::read(fences[0], static_cast<void*>(&waiting), sizeof waiting) != sizeof waiting) {
+      ::read(fences[0], static_cast<void*>(&waiting), kFenceBytes) != kFenceBytes) {
     return nullptr;
   }
   return std::unique_ptr<Fence>(waiting);

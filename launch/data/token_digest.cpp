@@ -27,7 +27,7 @@ constexpr std::int64_t kMagic = 0x3274736567694454;        // "TDigest2"
 constexpr std::int64_t kNamingMagic = 0x3374736567694454;  // "TDigest3": with a TokenizerMark
 constexpr std::int64_t kFirstMagic = 0x3174736567694454;   // "TDigest1": blocks of kContentBlock
 
-Sum sum_of(const std::string& bytes) {
+Sum sum_of_bytes(const std::string& bytes) {
   const XXH128_hash_t sum = XXH3_128bits(bytes.data(), bytes.size());
   return {sum.low64, sum.high64};
 }
@@ -92,7 +92,7 @@ std::optional<TokenDigest> parsed(const std::string& bytes) {
     std::memcpy(mark.data(), bytes.data() + sizeof(head), sizeof(mark));
     digest.tokenizer = {mark[0], static_cast<std::int64_t>(mark[1])};
   }
-  if (sum_of(bytes.substr(0, end)) != sum) return std::nullopt;
+  if (sum_of_bytes(bytes.substr(0, end)) != sum) return std::nullopt;
   return digest;
 }
 
@@ -150,7 +150,7 @@ void DigestBuilder::add(std::span<const std::byte> tokens) {
 TokenDigest DigestBuilder::finish(std::int64_t token_bytes) {
   TokenDigest digest{
       .token_bytes = token_bytes, .count = bytes_ / token_bytes, .blocks = checked_.finish()};
-  digest.content = sum_of(first_version(digest, content_.finish()));
+  digest.content = sum_of_bytes(first_version(digest, content_.finish()));
   return digest;
 }
 
@@ -158,7 +158,7 @@ std::string digest_path(const std::string& path) { return path + ".digest"; }
 
 std::string digest_bytes(const TokenDigest& digest) {
   std::string bytes = summed_bytes(digest);
-  append(bytes, sum_of(bytes));
+  append(bytes, sum_of_bytes(bytes));
   return bytes;
 }
 

@@ -40,7 +40,7 @@ void add_scaled(std::span<float> a, std::span<const float> b, std::span<const fl
   for (std::size_t i = 0; i < a.size(); ++i) a[i] = b[i] + 3.0F * c[i];
 }
 
-std::uint64_t sum_of(std::span<const std::uint64_t> words) {
+std::uint64_t sum_of_words(std::span<const std::uint64_t> words) {
   std::array<std::uint64_t, 16> sums{};  // independent chains
   for (std::size_t i = 0; i + sums.size() <= words.size(); i += sums.size()) {
     for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += words[i + j];
@@ -159,7 +159,7 @@ void MemoryProbe::pass() {
   });
   const double read = over([&](std::int64_t begin, std::int64_t count) {
     const View words = b_.slice(begin, count);
-    sink_ += sum_of(
+    sink_ += sum_of_words(
         {static_cast<const std::uint64_t*>(words.data()), static_cast<std::size_t>(count / 2)});
   });
   if (!std::exchange(warm_, true)) return;

@@ -24,7 +24,7 @@ namespace {
 
 using LiveList = std::vector<LiveMemory::Tensor>;
 
-std::int64_t sum_of(std::span<const LiveTensor> tensors) {
+std::int64_t bytes_of_all(std::span<const LiveTensor> tensors) {
   std::int64_t bytes = 0;
   for (const LiveTensor& tensor : tensors) bytes += tensor.bytes;
   return bytes;
@@ -51,7 +51,7 @@ class StepTrace final : public ActivationTrace {
   void end_micro_batch() {
     most_.resize(leases_.size());
     for (std::size_t i = 0; i < leases_.size(); ++i) {
-      if (sum_of(leases_[i].within) > sum_of(most_[i].within)) most_[i] = leases_[i];
+      if (bytes_of_all(leases_[i].within) > bytes_of_all(most_[i].within)) most_[i] = leases_[i];
     }
   }
 
@@ -208,7 +208,7 @@ class LiveStep {
     int peak = 0;
     for (std::size_t i = 0; i < activations.size(); ++i) {
       const auto lease = static_cast<std::size_t>(trace_.moments()[i].lease);
-      const std::int64_t bytes = activations[i] + sum_of(trace_.most()[lease].within);
+      const std::int64_t bytes = activations[i] + bytes_of_all(trace_.most()[lease].within);
       if (bytes > most) {
         most = bytes;
         peak = static_cast<int>(i);
