@@ -14,13 +14,13 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <random>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/random_hex.h"
 #include "files/disk_file.h"
 #include "files/file_system.h"
 #include "files/posix_file.h"
@@ -54,9 +54,7 @@ Descriptor nameless_file(const std::string& folder) {
   // What kernels and file systems without such files answer; a missing folder is told below.
   const bool unknown = errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL;
   ZERO_CHECK(unknown, "{}: cannot make a file there: {}", folder, reason_of(errno));
-  std::random_device random;
-  const std::string path =
-      fmt::format("{}/.zero-{}-{:08x}{:08x}", folder, ::getpid(), random(), random());
+  const std::string path = fmt::format("{}/.zero-{}-{}", folder, ::getpid(), random_hex(16));
   file = Descriptor(uninterrupted([&] {
     return ::open(path.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, kOwner);
   }));

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <random>
 #include <span>
 #include <sstream>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include "base/cgroup.h"
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/random_hex.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "launch/config/option.h"
@@ -109,10 +109,10 @@ std::vector<std::string> idle_keys(const Configuration& values) {
 }
 
 /// The hosts of all ranks, in rank order.
-std::vector<RankHost> hosts_of(Communicator& ranks, Device& device, const RankHost& host) {
+std::vector<HostIdentity> hosts_of(Communicator& ranks, Device& device, const HostIdentity& host) {
   const std::vector<std::string> names = all_gather_texts(ranks, device, host.name, kPurpose);
   const std::vector<std::string> boots = all_gather_texts(ranks, device, host.boot, kPurpose);
-  std::vector<RankHost> hosts;
+  std::vector<HostIdentity> hosts;
   for (std::size_t i = 0; i < names.size(); ++i) hosts.push_back({names[i], boots[i]});
   return hosts;
 }
@@ -132,7 +132,7 @@ std::vector<TierNeeds> all_needs(Communicator& ranks, Device& device, const Tier
 
 /// The warnings of all ranks, each once, with the host that has it where there are several.
 std::vector<std::string> warnings_of_hosts(Communicator& ranks, Device& device,
-                                           std::span<const RankHost> hosts,
+                                           std::span<const HostIdentity> hosts,
                                            const std::vector<std::string>& mine) {
   const std::vector<std::string> all =
       all_gather_texts(ranks, device, fmt::format("{}", fmt::join(mine, "\n")), kPurpose);
@@ -190,16 +190,16 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
 }
 
 void check_folders_apart(Communicator& ranks, Device& device, const std::string& folder,
-                         const RankHost& host, files::FileSystem& disk) {
-  const std::vector<RankHost> hosts = hosts_of(ranks, device, host);
-  const auto is_this = [&](const RankHost& other) { return other.shares_disks(host); };
+                         const HostIdentity& host, files::FileSystem& disk) {
+  const std::vector<HostIdentity> hosts = hosts_of(ranks, device, host);
+  const auto is_this = [&](const HostIdentity& other) { return other.shares_disks(host); };
   if (std::ranges::all_of(hosts,
-                          [&](const RankHost& other) { return other.shares_disks(hosts[0]); }))
+                          [&](const HostIdentity& other) { return other.shares_disks(hosts[0]); }))
     return;
   // The first rank of each host makes a file that no other job has, and looks for the others'.
   const bool marks = std::ranges::find_if(hosts, is_this) - hosts.begin() == ranks.rank();
   const std::string mark =
-      marks ? fmt::format(".zero_{}_{}_{:x}", host.name, ::getpid(), std::random_device{}()) : "";
+      marks ? fmt::format(".zero_{}_{}_{}", host.name, ::getpid(), random_hex(8)) : "";
   const std::vector<std::string> all = all_gather_texts(ranks, device, mark, kPurpose);
   const std::string path = folder + "/" + mark;
   std::string why = failure_of([&] {
@@ -231,8 +231,8 @@ void check_folders_apart(Communicator& ranks, Device& device, const std::string&
 
 std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const TierNeeds& needs,
                                               Communicator& ranks, Device& device,
-                                              files::FileSystem& disk, const RankHost& host) {
-  const std::vector<RankHost> hosts = hosts_of(ranks, device, host);
+                                              files::FileSystem& disk, const HostIdentity& host) {
+  const std::vector<HostIdentity> hosts = hosts_of(ranks, device, host);
   const std::vector<TierNeeds> all = all_needs(ranks, device, needs);
   std::vector<TierNeeds> here;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

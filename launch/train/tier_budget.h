@@ -36,16 +36,16 @@ struct TierNeeds {
 };
 
 /// Where a rank runs. Hosts may have equal names, and containers of one host different ones.
-struct RankHost {
+struct HostIdentity {
   std::string name = host_name();
   std::string boot = boot_id();
 
   /// Whether both run on one kernel, as far as that is known: what is a local disk to both may be
   /// one folder.
-  bool shares_disks(const RankHost& other) const {
+  bool shares_disks(const HostIdentity& other) const {
     return boot.empty() || other.boot.empty() ? name == other.name : boot == other.boot;
   }
-  friend bool operator==(const RankHost&, const RankHost&) = default;
+  friend bool operator==(const HostIdentity&, const HostIdentity&) = default;
 };
 
 /// Throws zero::Error if this host has no room for its ranks in memory (where a CPU computes) or
@@ -59,13 +59,14 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
 /// wait for a file system between them. `host` is this rank's. Leaves nothing in the folder.
 /// Collective.
 void check_folders_apart(Communicator& ranks, Device& device, const std::string& folder,
-                         const RankHost& host, files::FileSystem& disk);
+                         const HostIdentity& host, files::FileSystem& disk);
 
 /// Both checks, for all ranks: throws the same AgreedError on every rank. `needs` and `host` are
 /// this rank's. Returns the warnings of all hosts, each once. Collective.
 std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const TierNeeds& needs,
                                               Communicator& ranks, Device& device,
-                                              files::FileSystem& disk, const RankHost& host = {});
+                                              files::FileSystem& disk,
+                                              const HostIdentity& host = {});
 
 /// Lines for people on where model states are, if a key asks for a place other than the default.
 std::vector<std::string> tier_lines(const TrainConfig& config);

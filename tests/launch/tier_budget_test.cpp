@@ -124,8 +124,8 @@ TEST(TierBudget, FoldersThatAreNotThereEndTheRun) {
 }
 
 /// Two hosts, and the ranks of four that run on each.
-using TwoHosts = std::array<RankHost, 2>;
-const TwoHosts kNodes{RankHost{"node1", "boot1"}, RankHost{"node2", "boot2"}};
+using TwoHosts = std::array<HostIdentity, 2>;
+const TwoHosts kNodes{HostIdentity{"node1", "boot1"}, HostIdentity{"node2", "boot2"}};
 std::size_t host_of(const Communicator& ranks) { return ranks.rank() < 2 ? 0 : 1; }
 
 /// What check_folders_apart() says to four ranks of two hosts with a folder each.
@@ -161,7 +161,7 @@ TEST(TierBudget, FoldersThatHostsShareEndEveryRank) {
 // Clones of a machine have its name; containers on one machine have names of their own.
 TEST(TierBudget, HostsAreToldApartByTheirBootsAndByNamesWhereThereIsNone) {
   const Scratch folder;
-  const auto said = [&](const RankHost& one, const RankHost& other) {
+  const auto said = [&](const HostIdentity& one, const HostIdentity& other) {
     return apart(folder.path(), folder.path(), files::disk(), {one, other});
   };
   EXPECT_THAT(said({"node", "boot1"}, {"node", "boot2"}),
