@@ -129,6 +129,11 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
              "would have other blocks of them; give --moments fp32 or bf16, or at most {} --tensor "
              "ranks",
              question.model.kv_heads);
+  open.axes.micros = {machine.devices};
+  ZERO_CHECK(possible_candidates(open).empty(),
+             "no candidate: {} x {} tokens (--micro x --sequence) are fewer than the tensor ranks, "
+             "which share them; change one of them, or --tensor",
+             std::ranges::max(axes.micros), question.sequence);
   open.axes.shards.clear();
   ZERO_CHECK(possible_candidates(open).empty(),
              "no candidate: no mesh of {} x {} (hosts x devices) has {} ranks along its shard axis "
@@ -220,6 +225,9 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
   std::erase_if(all, [](const Candidate& each) { return !goes_with(each.stage, each.mesh); });
   extend(all, recomputes, &Candidate::recompute);
   extend(all, axes.micros, &Candidate::micro);
+  std::erase_if(all, [&](const Candidate& each) {  // a row of the residual stream for each rank
+    return each.micro * question.sequence < each.mesh.tensor;
+  });
   return with_accumulations(axes, std::move(all));
 }
 

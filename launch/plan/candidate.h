@@ -95,9 +95,9 @@ struct TrainingQuestion {
 };
 
 /// All combinations that the engine accepts: a mesh multiplies to the world, the tensor axis stays
-/// within a host and has a share of every layer on each rank, stage 0 shards nothing and so has one
-/// mesh for a tensor degree, a batch is whole micro-batches, and states of CPUs alone are in files.
-/// May be empty.
+/// within a host and has a share of every layer and row on each rank, stage 0 shards nothing and so
+/// has one mesh for a tensor degree, a batch is whole micro-batches, and states of CPUs alone are
+/// in files. May be empty.
 std::vector<Candidate> possible_candidates(const TrainingQuestion& question);
 /// The same; throws zero::Error naming the axes if there are none, or the flag and limit above.
 std::vector<Candidate> candidates(const TrainingQuestion& question);

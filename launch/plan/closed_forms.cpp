@@ -3,6 +3,8 @@
 #include "launch/plan/closed_forms.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -44,17 +46,22 @@ MemoryUse common_use(const TrainConfig& base) {
   return MemoryUse::of(*device);
 }
 
-/// The tensor rank with most heads: the first, whose shares are the longest, unless key/value heads
-/// that ranks hold together have unequal numbers of holders.
-int fullest_rank(const DecoderShape& model, int tensor) {
-  const auto queries = [&](int rank) {
-    return HeadSplit::of(model.heads, model.kv_heads, rank, tensor).queries.count;
-  };
-  int fullest = 0;
-  for (int rank = 1; rank < tensor; ++rank) {
-    if (queries(rank) > queries(fullest)) fullest = rank;
+/// The tensor ranks of unlike shares, the one with most heads first: that is rank 0, unless
+/// key/value heads that ranks hold together have unequal numbers of holders.
+std::vector<int> unlike_ranks(const DecoderShape& model, int tensor) {
+  using Shares = std::vector<std::int64_t>;
+  std::map<Shares, int, std::greater<>> first_of;  // by query heads, then elements
+  for (int rank = 0; rank < tensor; ++rank) {
+    const auto split = DecoderSplit::of(model, rank, tensor, DecoderSplit::Tables::cut);
+    Shares shares{HeadSplit::of(model.heads, model.kv_heads, rank, tensor).queries.count};
+    for (const auto& parameter : DecoderParameters(split).all) {
+      shares.push_back(parameter.spec().count());
+    }
+    first_of.emplace(std::move(shares), rank);
   }
-  return fullest;
+  std::vector<int> ranks;
+  for (const auto& [shares, rank] : first_of) ranks.push_back(rank);
+  return ranks;
 }
 
 /// What a rank of a group of n sends of an all-gather or a reduce-scatter of `bytes`.
@@ -99,18 +106,17 @@ ClosedForms::ClosedForms(const TrainConfig& base, Machine machine)
       common_(common_use(base)),
       flop_per_token_(base.model.flop_per_token(base.data.sequence_length)) {}
 
-/// Asks a Decoder of the fullest tensor rank on a planning device.
+/// Asks a Decoder of the tensor rank on a planning device.
 const ClosedForms::OfModel& ClosedForms::of_model(const Candidate& candidate) {
   const int tensor = candidate.mesh.tensor;
   const auto [found, made] =
-      of_model_.try_emplace({tensor, candidate.micro, candidate.compute, candidate.recompute.kind,
-                             candidate.recompute.count});
+      of_model_.try_emplace({tensor, rank_, candidate.micro, candidate.compute,
+                             candidate.recompute.kind, candidate.recompute.count});
   OfModel& model = found->second;
   if (!made) return model;
   const auto device = planned_device(base_);
-  const auto ranks =
-      planning::communicator(fullest_rank(base_.model, tensor), tensor,
-                             tensor == 1 ? BackendKind::local : backend_, device.get());
+  const auto ranks = planning::communicator(
+      rank_, tensor, tensor == 1 ? BackendKind::local : backend_, device.get());
   Mesh mesh(*ranks, {1, 1, tensor});
   EngineOptions options = base_.engine;
   options.compute = candidate.compute;
@@ -130,14 +136,14 @@ const ClosedForms::OfModel& ClosedForms::of_model(const Candidate& candidate) {
   return model;
 }
 
-/// Unit::lay_out() of the fullest tensor rank's slices.
+/// Unit::lay_out() of the tensor rank's slices.
 const ClosedForms::Kinds& ClosedForms::kinds(const Candidate& candidate) {
   const MeshShape& mesh = candidate.mesh;
   const std::int64_t alignment = std::max(kAlignment, moment_block(candidate.moments));
-  const auto [found, made] = kinds_.try_emplace({mesh.tensor, mesh.shard, alignment});
+  const auto [found, made] = kinds_.try_emplace({mesh.tensor, rank_, mesh.shard, alignment});
   if (!made) return found->second;
-  const DecoderParameters parameters(DecoderSplit::of(
-      base_.model, fullest_rank(base_.model, mesh.tensor), mesh.tensor, DecoderSplit::Tables::cut));
+  const DecoderParameters parameters(
+      DecoderSplit::of(base_.model, rank_, mesh.tensor, DecoderSplit::Tables::cut));
   std::vector<int> backward_uses(parameters.units.size(), 0);
   for (const Use& use : of_model(candidate).order) {
     if (writes_gradients(use.phase)) ++backward_uses[static_cast<std::size_t>(use.unit.index)];
@@ -211,7 +217,7 @@ void ClosedForms::keep_whole_units(const Candidate& candidate, ScheduleInputs& i
 const ClosedForms::Windows& ClosedForms::windows(const Candidate& candidate) {
   const bool grouped = candidate.recompute.kind == RecomputeChoice::Kind::groups;
   const auto [found, made] = windows_.try_emplace(
-      {candidate.stage, candidate.mesh.tensor, candidate.mesh.shard, candidate.compute,
+      {candidate.stage, candidate.mesh.tensor, rank_, candidate.mesh.shard, candidate.compute,
        candidate.accumulation == 1, grouped ? candidate.recompute.count : 0,
        moment_block(candidate.moments)});
   Windows& windows = found->second;
@@ -333,16 +339,28 @@ void ClosedForms::add_host(const Candidate& candidate, Account& account) const {
   }
 }
 
+const std::vector<int>& ClosedForms::ranks(const Candidate& candidate) {
+  std::vector<int>& ranks = ranks_[candidate.mesh.tensor];
+  if (ranks.empty()) ranks = unlike_ranks(base_.model, candidate.mesh.tensor);
+  return ranks;
+}
+
 MemoryUse ClosedForms::memory(const Candidate& candidate) {
-  Account account(common_, machine_.kind == DeviceKind::cuda, backend_);
-  add(account.use, of_model(candidate).memory);
-  add_states(candidate, account);
-  add_communication(candidate, account);
-  add_host(candidate, account);
-  return account.use;
+  MemoryUse use;
+  for (const int rank : ranks(candidate)) {
+    rank_ = rank;
+    Account account(common_, machine_.kind == DeviceKind::cuda, backend_);
+    add(account.use, of_model(candidate).memory);
+    add_states(candidate, account);
+    add_communication(candidate, account);
+    add_host(candidate, account);
+    use = use.larger(account.use);
+  }
+  return use;
 }
 
 StepWork ClosedForms::work(const Candidate& candidate) {
+  rank_ = ranks(candidate).front();
   const MeshShape& mesh = candidate.mesh;
   const std::int64_t sequence = base_.data.sequence_length;
   const auto e = static_cast<double>(size_of(candidate.compute));

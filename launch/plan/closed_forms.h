@@ -28,7 +28,8 @@ struct StepWork {
 
 /// The bytes of a rank by formulas, for ranking thousands of candidates; what is shown of them is
 /// planned by the engine itself (exact_plan()), and a test holds the two within 1 % of each other.
-/// The rank is the fullest: the first, unless key/value heads have unequal numbers of holders.
+/// Where tensor ranks have unlike shares, each class is the larger of theirs: one with fewer heads
+/// may keep whole what others shard.
 ///
 /// With P = padded elements of all units, N shard ranks, e and 4 the bytes of an element in compute
 /// and in fp32, a = floor(log2(accumulation)):
@@ -78,11 +79,12 @@ class ClosedForms {
   /// What the model takes beside the engine's states, sends and asks of the engine.
   struct OfModel {
     MemoryUse memory{};
-    double sent = 0;  ///< bytes of the fullest tensor rank in a micro-batch
+    double sent = 0;  ///< bytes of the tensor rank in a micro-batch
     std::vector<Use> order{};
   };
   class Account;
 
+  const std::vector<int>& ranks(const Candidate& candidate);
   const OfModel& of_model(const Candidate& candidate);
   const Kinds& kinds(const Candidate& candidate);
   ScheduleInputs schedule_inputs(const Candidate& candidate);
@@ -102,10 +104,13 @@ class ClosedForms {
   const MemoryUse common_;
   const double flop_per_token_;  // names all parameters: not again for each candidate
   // What many candidates share, by what decides it.
-  std::map<std::tuple<int, int, std::int64_t>, Kinds> kinds_;
-  std::map<std::tuple<int, int, int, DType, bool, std::int64_t, std::int64_t>, Windows> windows_;
-  std::map<std::tuple<int, std::int64_t, DType, RecomputeChoice::Kind, std::int64_t>, OfModel>
+  std::map<int, std::vector<int>> ranks_;  // of unlike shares, by the number of tensor ranks
+  std::map<std::tuple<int, int, int, std::int64_t>, Kinds> kinds_;
+  std::map<std::tuple<int, int, int, int, DType, bool, std::int64_t, std::int64_t>, Windows>
+      windows_;
+  std::map<std::tuple<int, int, std::int64_t, DType, RecomputeChoice::Kind, std::int64_t>, OfModel>
       of_model_;
+  int rank_ = 0;  // the tensor rank that is asked about
 };
 
 }  // namespace zero

@@ -72,6 +72,24 @@ TEST(ClosedForms, AreWithinAPercentOfTheEnginesPlans) {
   }
 }
 
+// Query, key and value matrices of 12,288 elements on the tensor rank with two of three query
+// heads, and of 9,216 on the other, which alone keeps them whole.
+TEST(ClosedForms, KnowTensorRanksOfUnlikeShares) {
+  const TrainingQuestion question = question_about(
+      "family=llama,layers=4,width=96,heads=3,kv_heads=1,intermediate=112,context=64,vocabulary="
+      "709",
+      1, 4, 80'000'000'000, 8);
+  const Candidate candidate{.stage = 3, .mesh = {1, 2, 2}, .compute = DType::bf16};
+  const TrainConfig config = make_train_config(
+      Configuration::from_json(written_configuration(question, candidate), "written",
+                               {"zero_optimization.stage3_param_persistence_threshold=10498"}),
+      4);
+  const ExactPlan plan = exact_plan(config, question.machine.backend());
+  EXPECT_EQ(
+      at(ClosedForms(config, question.machine).memory(candidate).ledger, MemoryClass::parameters),
+      at(plan.memory.ledger, MemoryClass::parameters));
+}
+
 // 4 parameters' bytes written out: two blocks are enough to see each term.
 TEST(ClosedForms, StatesOfAStageAreSharesOfItsElements) {
   TrainingQuestion question = question_about(kSmallModel, 1, 4, 80'000'000'000, 64);

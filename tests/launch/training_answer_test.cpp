@@ -53,6 +53,16 @@ TEST(Candidates, AreAllThatTheEngineAccepts) {
   EXPECT_THAT(error_of([&] { candidates(question); }), HasSubstr("give --stage 0"));
 }
 
+// Tensor ranks share the rows of the residual stream.
+TEST(Candidates, GiveEachTensorRankARow) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 2, 1'000'000'000, 1);
+  question.axes.tensors = {2};
+  question.axes.micros = {1, 2};
+  for (const Candidate& each : candidates(question)) EXPECT_EQ(each.micro, 2);
+  question.axes.micros = {1};
+  EXPECT_THAT(error_of([&] { candidates(question); }), HasSubstr("fewer than the tensor ranks"));
+}
+
 // Two ranks hold the one key head, of 24 x 48 elements behind as many of a query head: 4.5 blocks.
 TEST(Candidates, LeaveOutSmallMomentsWhoseCopiesWouldDrift) {
   TrainingQuestion question = question_about(
