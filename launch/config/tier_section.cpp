@@ -160,9 +160,10 @@ int aio_threads(Configuration& values, Refusals& refusals) {
   return static_cast<int>(values.integer(kAioThreads));
 }
 
-TierFileOptions make_file_options(Configuration& values, Refusals& refusals) {
+TierFileOptions make_file_options(Configuration& values, std::string folder, Refusals& refusals) {
   const std::string block = "aio.block_size";
-  TierFileOptions file{.block_bytes = values.integer(block),
+  TierFileOptions file{.folder = std::move(folder),
+                       .block_bytes = values.integer(block),
                        .queue = {.depth = static_cast<int>(values.integer("aio.queue_depth")),
                                  .threads = aio_threads(values, refusals),
                                  .one_by_one = values.boolean("aio.single_submit")},
@@ -186,7 +187,6 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
   const bool cpu = device == DeviceKind::cpu;
   if (!cpu) check_gpu_tiers(values, optimizer, parameters, refusals);
   TierOptions tiers;
-  tiers.file = make_file_options(values, refusals);
   tiers.windows.pipeline_read = tier_pipelined(values, "pipeline_read");
   tiers.windows.pipeline_write = tier_pipelined(values, "pipeline_write");
   tiers.optimizer_ratio = values.number(kOffloadOptimizer + "ratio");
@@ -205,7 +205,8 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
     tiers.parameters = Tier::file;
     in_file.push_back(parameters);
   }
-  if (!in_file.empty()) tiers.file.folder = tier_folder(values, in_file, refusals);
+  tiers.file = make_file_options(
+      values, in_file.empty() ? std::string() : tier_folder(values, in_file, refusals), refusals);
   return tiers;
 }
 
