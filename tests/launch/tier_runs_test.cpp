@@ -85,7 +85,9 @@ TEST(TierPlans, OfferFilesToARunThatDoesNotFit) {
               HasSubstr("zero_optimization.offload_optimizer.device \"nvme\": "));
   EXPECT_THAT(refusal(plus(nvme_keys("/nowhere"), wide)), Not(HasSubstr("\"nvme\": ")));
   const std::string shards = "zero_optimization.offload_param.device \"nvme\": ";
-  const std::vector<std::string> stage3 = plus(wide, {"zero_optimization.stage=3"});
+  // Of two blocks the windows would take as much as the parameters.
+  const std::vector<std::string> stage3 =
+      plus(wide, {"zero_optimization.stage=3", "model.layers=8"});
   EXPECT_THAT(refusal(plus({"run.device=cpu", "run.threads=1"}, stage3)),
               HasSubstr("zero_optimization.offload_optimizer.device \"nvme\" with " + shards));
   EXPECT_THAT(refusal(plus(nvme_keys("/nowhere"), stage3)),
