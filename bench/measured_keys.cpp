@@ -38,6 +38,7 @@ constexpr std::array kSorted{
     MeasuredKey{"zero_optimization.zero_hpz_partition_size", kCounts},
     MeasuredKey{"zero_optimization.mics_shard_size", kCounts},
     MeasuredKey{"zero_optimization.offload_optimizer", kCounts},
+    MeasuredKey{"zero_optimization.offload_param", kCounts},
     MeasuredKey{"aio", kCounts},
     MeasuredKey{"mesh.replicate", kCounts},
     MeasuredKey{"mesh.shard", kCounts},
@@ -52,7 +53,6 @@ constexpr std::array kSorted{
     MeasuredKey{"activation_checkpointing.partition_activations", kCounts},
     MeasuredKey{"run.memory_limit", kCounts},
 
-    MeasuredKey{"zero_optimization.offload_param", "parameters of a CPU are in its memory"},
     MeasuredKey{"zero_optimization.cpu_offload", "states of a CPU are in its memory"},
     MeasuredKey{"zero_optimization.cpu_offload_param", "parameters of a CPU are in its memory"},
     MeasuredKey{"activation_checkpointing.cpu_checkpointing",

@@ -142,11 +142,9 @@ void add_training(CLI::App& app, Flags& flags) {
   training.names("--moments", axes.moments, zero::moment_format_from_name, {"fp32", "bf16", "8bit"},
                  "of fp32,bf16,8bit (all)");
   training.names(
-      "--offload", axes.optimizers,
-      [](const std::string& name) {
-        return name == "nvme" ? zero::Tier::file : zero::Tier::device;
-      },
-      {"none", "nvme"}, "optimizer states on NVMe, of CPUs: of none,nvme (none)");
+      "--offload", axes.offloads, zero::Offload::from, zero::kOffloads,
+      "what CPUs have on NVMe: of none, nvme (optimizer states) and nvme-all (these, and "
+      "parameters at stage 3) (none)");
   training
       .list("--shard", axes.shards,
             "ranks along the shard axis (all); at stage 0 this is the number of data ranks")

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -20,6 +20,7 @@ namespace {
 const std::string kZeroPrefix = "zero_optimization.";
 const std::string kOffloadOptimizer = kZeroPrefix + "offload_optimizer.";
 const std::string kOffloadParam = kZeroPrefix + "offload_param.";
+const std::string kNvmePath = "nvme_path";
 const std::string kAioThreads = "aio.intra_op_parallelism";
 const std::string kAioOldThreads = "aio.thread_count";
 
@@ -27,6 +28,7 @@ const std::string kAioOldThreads = "aio.thread_count";
 struct AskedTier {
   std::string device;
   std::string key;
+  std::string section;
 };
 
 /// `section`.device; DeepSpeed's older key `older` is the same as "cpu".
@@ -34,16 +36,16 @@ AskedTier asked_device(Configuration& values, const std::string& section, const 
                        Refusals& refusals) {
   const std::string key = section + "device";
   const std::string old = kZeroPrefix + older;
-  if (!values.boolean(old)) return {values.text(key), key};
+  if (!values.boolean(old)) return {values.text(key), key, section};
   if (values.given(key) && values.text(key) != "cpu") {
     refusals.add(fmt::format("{}: {} is true, which is {} \"cpu\", but that is \"{}\"; leave the "
                              "first out",
                              values.source(), old, key, values.text(key)),
                  answer_to_file(values, old, nullptr));
-    return {values.text(key), key};
+    return {values.text(key), key, section};
   }
   values.resolve(key, "cpu", old);
-  return {"cpu", old};
+  return {"cpu", old, section};
 }
 
 std::vector<std::string> answer_with_none(const Configuration& values, const AskedTier& asked) {
@@ -64,12 +66,19 @@ void refuse_on_gpu(const Configuration& values, const std::string& key, std::str
                std::move(sets));
 }
 
-void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer, Refusals& refusals) {
+void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer,
+                     const AskedTier& parameters, Refusals& refusals) {
   if (optimizer.device != "none") {
     refuse_on_gpu(values, optimizer.key,
                   "optimizer states stay in a GPU's memory, where more ranks at stages 1 to 3 and "
                   "optimizer.params.moments \"8bit\" make them smaller",
                   answer_with_none(values, optimizer), refusals);
+  }
+  if (parameters.device != "none") {
+    refuse_on_gpu(values, parameters.key,
+                  "parameters stay in a GPU's memory, sharded over the ranks at "
+                  "zero_optimization.stage 3",
+                  answer_with_none(values, parameters), refusals);
   }
   const std::string key = "activation_checkpointing.cpu_checkpointing";
   if (values.boolean(key)) {
@@ -80,21 +89,49 @@ void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer, Re
   }
 }
 
-void check_parameter_tier(const Configuration& values, const AskedTier& asked, DeviceKind device,
-                          Refusals& refusals) {
-  const bool cpu = device == DeviceKind::cpu;
-  if (asked.device == "none" || (asked.device == "cpu" && cpu)) return;
-  const std::string instead =
-      cpu ? ". Optimizer states, most of a model's bytes, can be on NVMe: " + kOffloadOptimizer +
-                "device"
-          : "";
+/// Whether a CPU's shards of parameters are to be in files. Refuses that where ranks keep none.
+bool shards_in_files(const Configuration& values, const AskedTier& parameters, Refusals& refusals) {
+  if (parameters.device != "nvme") return false;
+  const std::int64_t stage = values.integer(kZeroPrefix + "stage");
+  if (stage == 3) return true;
   refusals.add(
-      fmt::format("{}: {} is {}, which is not offered: parameters stay in {} memory, sharded over "
-                  "the ranks at zero_optimization.stage 3; {}{}",
-                  values.source(), asked.key, values.at(asked.key).value.dump(),
-                  cpu ? "a rank's" : "a GPU's",
-                  asked.device == "cpu" ? gpu_way_out(values) : "leave it out", instead),
-      answer_with_none(values, asked));
+      fmt::format("{}: {} is \"nvme\", but zero_optimization.stage is {}: parameters are divided "
+                  "into shards, which files can hold, at stage 3 only; give stage 3, or leave the "
+                  "first out",
+                  values.source(), parameters.key, stage),
+      answer_with_none(values, parameters));
+  return false;
+}
+
+/// The folder of a rank's file, which has the states of all sections in `asked`: one or two.
+std::string tier_folder(const Configuration& values, const std::vector<AskedTier>& asked,
+                        Refusals& refusals) {
+  std::vector<std::string> keys;
+  for (const AskedTier& each : asked) {
+    const std::string key = each.section + kNvmePath;
+    if (!values.text(key).empty()) keys.push_back(key);
+  }
+  if (keys.empty()) {
+    const AskedTier& first = asked.front();
+    refusals.add(fmt::format("{}: {} is \"nvme\" without {}{}: give the folder, on a local disk of "
+                             "each host, in which every rank has a file",
+                             values.source(), first.key, first.section, kNvmePath),
+                 {first.section + kNvmePath + "=FOLDER"});
+    return "FOLDER";  // as answered
+  }
+  const std::string folder = values.text(keys.front());
+  const std::string other = values.text(keys.back());
+  const auto plain = [](const std::filesystem::path& path) {
+    return (path / "").lexically_normal();
+  };
+  if (plain(folder) != plain(other)) {
+    refusals.add(
+        fmt::format("{}: {} is \"{}\" and {} \"{}\", but a rank has one file for both; give "
+                    "one folder, or leave the second out",
+                    values.source(), keys.front(), folder, keys.back(), other),
+        answer_to_file(values, keys.back(), nullptr));
+  }
+  return folder;
 }
 
 /// The key if it is given, else DeepSpeed's older `pipeline`, which meant both ways, else true.
@@ -123,9 +160,9 @@ int aio_threads(Configuration& values, Refusals& refusals) {
   return static_cast<int>(values.integer(kAioThreads));
 }
 
-TierFileOptions make_file_options(Configuration& values, Refusals& refusals) {
+TierFileOptions make_file_options(Configuration& values, std::string folder, Refusals& refusals) {
   const std::string block = "aio.block_size";
-  TierFileOptions file{.folder = values.text(kOffloadOptimizer + "nvme_path"),
+  TierFileOptions file{.folder = std::move(folder),
                        .block_bytes = values.integer(block),
                        .queue = {.depth = static_cast<int>(values.integer("aio.queue_depth")),
                                  .threads = aio_threads(values, refusals),
@@ -147,10 +184,9 @@ TierFileOptions make_file_options(Configuration& values, Refusals& refusals) {
 TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refusals) {
   const AskedTier optimizer = asked_device(values, kOffloadOptimizer, "cpu_offload", refusals);
   const AskedTier parameters = asked_device(values, kOffloadParam, "cpu_offload_param", refusals);
-  if (device == DeviceKind::cuda) check_gpu_tiers(values, optimizer, refusals);
-  check_parameter_tier(values, parameters, device, refusals);
+  const bool cpu = device == DeviceKind::cpu;
+  if (!cpu) check_gpu_tiers(values, optimizer, parameters, refusals);
   TierOptions tiers;
-  tiers.file = make_file_options(values, refusals);
   tiers.windows.pipeline_read = tier_pipelined(values, "pipeline_read");
   tiers.windows.pipeline_write = tier_pipelined(values, "pipeline_write");
   tiers.optimizer_ratio = values.number(kOffloadOptimizer + "ratio");
@@ -158,32 +194,44 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
   if (!values.is_null(kOffloadOptimizer + "buffer_size")) {
     tiers.windows.buffer_elements = values.integer(kOffloadOptimizer + "buffer_size");
   }
-  if (optimizer.device != "nvme") return tiers;
-  tiers.optimizer = Tier::file;
-  if (tiers.file.folder.empty()) {
-    refusals.add(fmt::format("{}: {} is \"nvme\" without {}nvme_path: give the folder, on a local "
-                             "disk of each host, in which every rank has a file",
-                             values.source(), optimizer.key, kOffloadOptimizer),
-                 {kOffloadOptimizer + "nvme_path=FOLDER"});
-    tiers.file.folder = "FOLDER";  // as answered
+  tiers.fetch_buffers = static_cast<int>(values.integer(kOffloadParam + "buffer_count"));
+  tiers.parameters_in_memory = values.integer(kOffloadParam + "max_in_cpu");
+  std::vector<AskedTier> in_file;
+  if (optimizer.device == "nvme") {
+    tiers.optimizer = Tier::file;
+    in_file.push_back(optimizer);
   }
+  if (cpu && shards_in_files(values, parameters, refusals)) {
+    tiers.parameters = Tier::file;
+    in_file.push_back(parameters);
+  }
+  tiers.file = make_file_options(
+      values, in_file.empty() ? std::string() : tier_folder(values, in_file, refusals), refusals);
   return tiers;
+}
+
+std::string tier_folder_key(const Configuration& values) {
+  for (const std::string& section : {kOffloadOptimizer, kOffloadParam}) {
+    const std::string key = section + kNvmePath;
+    if (values.text(section + "device") == "nvme" && !values.text(key).empty()) return key;
+  }
+  return kOffloadOptimizer + kNvmePath;
 }
 
 std::vector<Option> tier_options() {
   using enum ValueType;
-  const std::string shards = "parameters stay in memory";
   std::vector<Option> all{
       honour(kOffloadOptimizer + "device", text, "\"none\"",
              "where optimizer states are between updates: \"none\" and \"cpu\" are in a rank's "
              "memory, \"nvme\" in a file of nvme_path that is read and written in windows "
              "(docs/tiers.md); on a GPU only \"none\". No bit of a run depends on it")
           .one_of({"none", "cpu", "nvme"}),
-      honour(kOffloadOptimizer + "nvme_path", text, "null",
+      honour(kOffloadOptimizer + kNvmePath, text, "null",
              "with \"nvme\": a folder on a local disk of each host, in which every rank has a "
-             "file without a name, gone with the rank"),
+             "file without a name, gone with the rank; null: offload_param's"),
       honour(kOffloadOptimizer + "buffer_count", integer, "4",
-             "windows of host memory: from 3 on one is updated while others are read and written")
+             "windows of host memory in which what is in the file is updated: from 3 on one is "
+             "updated while others are read and written")
           .from(1, 1024),
       honour(kOffloadOptimizer + "buffer_size", integer, "null",
              "elements of a window, in whole 4096, of the longest shard of a unit at most; null: "
@@ -211,18 +259,28 @@ std::vector<Option> tier_options() {
              "DeepSpeed's older offload_optimizer.device: true is \"cpu\""),
       accept(kZeroPrefix + "cpu_offload_use_pin_memory", boolean, "false", "as pin_memory"),
       honour(kOffloadParam + "device", text, "\"none\"",
-             "where shards of parameters are between uses: a rank's memory, which on a CPU "
-             "\"cpu\" is too; \"nvme\" is refused; on a GPU only \"none\"")
+             "where stage 3 has shards of parameters between uses: \"none\" and \"cpu\" are in a "
+             "rank's memory, \"nvme\" in its file, from which they are read ahead of their "
+             "gathers (docs/tiers.md); on a GPU only \"none\". No bit of a run depends on it")
           .one_of({"none", "cpu", "nvme"}),
       honour(kZeroPrefix + "cpu_offload_param", boolean, "false",
              "DeepSpeed's older offload_param.device: true is \"cpu\""),
-      accept(kOffloadParam + "nvme_path", text, "null", shards),
-      accept(kOffloadParam + "buffer_count", integer, "5", shards),
-      accept(kOffloadParam + "buffer_size", integer, "100000000", shards),
-      accept(kOffloadParam + "max_in_cpu", integer, "1000000000", shards),
-      accept(kOffloadParam + "pin_memory", boolean, "true", shards),
+      honour(kOffloadParam + kNvmePath, text, "null",
+             "with \"nvme\": as offload_optimizer's, in whose file the shards are too; null: the "
+             "same folder"),
+      honour(kOffloadParam + "buffer_count", integer, "2",
+             "shares of units in host memory on their way from the file to a gather, each with "
+             "room for the longest; 1: none is read ahead")
+          .from(1, 1024),
+      honour(kOffloadParam + "max_in_cpu", integer, "0",
+             "elements of a rank's shards that stay in memory all the same: of whole units, each "
+             "that still fits, in the order of updates (DeepSpeed's default is 1e9)")
+          .from(0, 9.2e18),
+      accept(kOffloadParam + "buffer_size", integer, "100000000",
+             "a buffer has room for a rank's longest share of a unit"),
+      accept(kOffloadParam + "pin_memory", boolean, "true", "as offload_optimizer's"),
       honour("aio.block_size", integer, "1048576",
-             "bytes of one read or write of a file of states, a multiple of 4096")
+             "bytes of one read or write of a rank's file, a multiple of 4096")
           .from(TierFile::kBlock, 1 << 30),
       honour("aio.queue_depth", integer, "8", "reads and writes of a rank in flight").from(1, 4096),
       honour(kAioThreads, integer, "null",

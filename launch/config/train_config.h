@@ -167,9 +167,12 @@ TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers
 /// Whether run.device is what "auto" has selected.
 bool chosen_by_auto(const Configuration& values);
 
-/// Where optimizer states are between updates, and how files of them are read and written.
-/// `refusals` gets what a device of that kind does not offer, and keys that contradict each other.
+/// Where optimizer states and shards of parameters are between uses, and how files of them are read
+/// and written. `refusals` gets what a device of that kind, or the stage, does not offer, and keys
+/// that contradict each other.
 TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refusals);
+/// The key that names the folder of those files, or that could.
+std::string tier_folder_key(const Configuration& values);
 
 /// The checkpoints of a run. `refusals` gets what names keys that mean nothing without another one.
 TrainConfig::Checkpoints make_checkpoints(Configuration& values, Refusals& refusals);

@@ -74,10 +74,13 @@ std::vector<MeshShape> meshes(const TrainingQuestion& question) {
   return all;
 }
 
-/// Whether a stage goes with a mesh: shards of one rank are no shards. Stage 0 has its ranks along
-/// the shard axis, as a run without a mesh has.
-bool goes_with(int stage, const MeshShape& mesh) {
-  return stage == 0 ? mesh.replicate == 1 : mesh.shard > 1;
+/// Whether a stage goes with the mesh and the tiers: shards of one rank are no shards, but in a
+/// file they take no memory. Stage 0 has its ranks along the shard axis, as a run without a mesh
+/// has.
+bool stage_fits(const Candidate& candidate) {
+  const MeshShape& mesh = candidate.mesh;
+  if (candidate.offload.parameters == Tier::file) return candidate.stage == 3;
+  return candidate.stage == 0 ? mesh.replicate == 1 : mesh.shard > 1;
 }
 
 /// Each of `all` with each of the values.
@@ -120,9 +123,11 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
              "of a mesh of {} devices, with accumulation of {} at most; change one of them",
              axes.batch.value_or(0), fmt::join(axes.micros, ", "), machine.world(),
              kMostAccumulation);
-  open.axes.optimizers = {Tier::device};
-  ZERO_CHECK(possible_candidates(open).empty(),
-             "no candidate: optimizer states of a GPU stay in its memory; give --offload none");
+  open.axes.offloads = {Offload{}};
+  ZERO_CHECK(possible_candidates(open).empty(), "no candidate: {}",
+             machine.kind == DeviceKind::cpu
+                 ? "parameters are in files at stage 3 only; give --stage 3, or --offload nvme"
+                 : "optimizer states of a GPU stay in its memory; give --offload none");
   open.axes.moments = {MomentFormat::fp32};
   ZERO_CHECK(possible_candidates(open).empty(),
              "no candidate: with 8-bit moments tensor ranks that hold the same key/value heads "
@@ -186,6 +191,11 @@ RecomputeChoice RecomputeChoice::from(std::string_view text, std::int64_t layers
       place, printable_line(text), layers);
 }
 
+Offload Offload::from(std::string_view name) {
+  return {.optimizer = name == "none" ? Tier::device : Tier::file,
+          .parameters = name == "nvme-all" ? Tier::file : Tier::device};
+}
+
 int Candidate::partial_sums() const {
   const int held = held_partials(static_cast<int>(accumulation));
   return compute == DType::fp32 && held > 0 ? held - 1 : held;
@@ -210,9 +220,9 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
   std::vector<Candidate> all{Candidate{}};
   extend(all, axes.computes, &Candidate::compute);
   extend(all, axes.moments, &Candidate::moments);
-  extend(all, axes.optimizers, &Candidate::optimizer);
+  extend(all, axes.offloads, &Candidate::offload);
   const bool cpu = question.machine.kind == DeviceKind::cpu;
-  std::erase_if(all, [&](const Candidate& each) { return !cpu && each.optimizer == Tier::file; });
+  std::erase_if(all, [&](const Candidate& each) { return !cpu && each.offload.in_files(); });
   extend(all, meshes(question), &Candidate::mesh);
   std::map<int, bool> kept;  // by tensor ranks
   std::erase_if(all, [&](const Candidate& each) {
@@ -222,7 +232,7 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
     return !found->second;
   });
   extend(all, axes.stages, &Candidate::stage);
-  std::erase_if(all, [](const Candidate& each) { return !goes_with(each.stage, each.mesh); });
+  std::erase_if(all, [](const Candidate& each) { return !stage_fits(each); });
   extend(all, recomputes, &Candidate::recompute);
   extend(all, axes.micros, &Candidate::micro);
   std::erase_if(all, [&](const Candidate& each) {  // a row of the residual stream for each rank

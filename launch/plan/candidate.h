@@ -38,6 +38,19 @@ struct RecomputeChoice {
   friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
 };
 
+/// Where model states are between uses: in memory, or in a rank's file on NVMe.
+struct Offload {
+  Tier optimizer = Tier::device;
+  Tier parameters = Tier::device;  ///< shards, of stage 3
+
+  bool in_files() const { return optimizer == Tier::file || parameters == Tier::file; }
+  /// Of "none", "nvme" (optimizer states) or "nvme-all" (these and parameters).
+  static Offload from(std::string_view name);
+  friend bool operator==(const Offload&, const Offload&) = default;
+};
+/// The names that Offload::from() takes.
+inline const std::vector<std::string> kOffloads{"none", "nvme", "nvme-all"};
+
 /// One way to train a model on a machine: a row of the table.
 struct Candidate {
   int stage = 0;
@@ -47,7 +60,7 @@ struct Candidate {
   MeshShape mesh{};  ///< resolved; several tensor ranks cut the residual stream too
   MomentFormat moments = MomentFormat::fp32;
   DType compute = DType::bf16;
-  Tier optimizer = Tier::device;  ///< of the optimizer's states: memory, or a file on NVMe
+  Offload offload{};
 
   int data_ranks() const { return mesh.replicate * mesh.shard; }
   /// Of an optimizer step.
@@ -68,7 +81,7 @@ struct CandidateAxes {
   std::vector<MomentFormat> moments{MomentFormat::fp32, MomentFormat::bf16,
                                     MomentFormat::eight_bit};
   std::vector<DType> computes{DType::bf16, DType::fp32};
-  std::vector<Tier> optimizers{Tier::device};  ///< where the optimizer's states are
+  std::vector<Offload> offloads{Offload{}};
   std::vector<int>
       tensors{};  ///< ranks of the tensor axis; empty: all that the model and a host have
   std::vector<int> shards{};  ///< ranks of the shard axis; empty: all that divide the rest
@@ -96,8 +109,8 @@ struct TrainingQuestion {
 
 /// All combinations that the engine accepts: a mesh multiplies to the world, the tensor axis stays
 /// within a host and has a share of every layer and row on each rank, stage 0 shards nothing and so
-/// has one mesh for a tensor degree, a batch is whole micro-batches, and states of CPUs alone are
-/// in files. May be empty.
+/// has one mesh for a tensor degree, a batch is whole micro-batches, states of CPUs alone are in
+/// files, and parameters only at stage 3, of one shard rank too. May be empty.
 std::vector<Candidate> possible_candidates(const TrainingQuestion& question);
 /// The same; throws zero::Error naming the axes if there are none, or the flag and limit above.
 std::vector<Candidate> candidates(const TrainingQuestion& question);

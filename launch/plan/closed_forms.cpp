@@ -17,10 +17,10 @@
 #include "device/host_access.h"
 #include "engine/coded_moments.h"
 #include "engine/gradients.h"
+#include "engine/state_file.h"
 #include "engine/step_sums.h"
 #include "launch/plan/exact_plan.h"
 #include "launch/plan/model_states.h"
-#include "launch/train/memory_fit.h"
 #include "model/decoder.h"
 
 namespace zero {
@@ -63,9 +63,6 @@ std::vector<int> unlike_ranks(const DecoderShape& model, int tensor) {
   for (const auto& [shares, rank] : first_of) ranks.push_back(rank);
   return ranks;
 }
-
-/// What a rank of a group of n sends of an all-gather or a reduce-scatter of `bytes`.
-double passed(double bytes, int n) { return bytes * (n - 1) / n; }
 
 }  // namespace
 
@@ -198,7 +195,8 @@ void ClosedForms::keep_whole_units(const Candidate& candidate, ScheduleInputs& i
     const UnitKind& kind = kinds(candidate)[k];
     const FlatLayout& l = kind.layout;
     const bool small = l.tail_begin() == 0;
-    const std::int64_t sharded = small ? l.padded() : l.shard() + l.tail();
+    const std::int64_t shard = candidate.offload.parameters == Tier::file ? 0 : l.shard();
+    const std::int64_t sharded = small ? l.padded() : shard + l.tail();
     kept.insert(kept.end(), static_cast<std::size_t>(kind.count), {e * sharded, e * l.padded()});
     kind_of.insert(kind_of.end(), static_cast<std::size_t>(kind.count), k);
     if (small) windows.whole[k] = kind.count;
@@ -214,16 +212,29 @@ void ClosedForms::keep_whole_units(const Candidate& candidate, ScheduleInputs& i
   }
 }
 
+/// The sharded units but those that fit into TierOptions::parameters_in_memory.
+void ClosedForms::put_in_file(const Candidate& candidate, Windows& windows) {
+  std::int64_t room = base_.engine.tiers.parameters_in_memory;
+  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
+    const UnitKind& kind = kinds(candidate)[k];
+    const std::int64_t shard = kind.layout.shard();
+    const std::int64_t fitting = std::min(kind.count - windows.whole[k], room / shard);
+    room -= fitting * shard;
+    windows.in_file[k] = kind.count - windows.whole[k] - fitting;
+  }
+}
+
 const ClosedForms::Windows& ClosedForms::windows(const Candidate& candidate) {
   const bool grouped = candidate.recompute.kind == RecomputeChoice::Kind::groups;
   const auto [found, made] = windows_.try_emplace(
       {candidate.stage, candidate.mesh.tensor, rank_, candidate.mesh.shard, candidate.compute,
        candidate.accumulation == 1, grouped ? candidate.recompute.count : 0,
-       moment_block(candidate.moments)});
+       moment_block(candidate.moments), candidate.offload.parameters});
   Windows& windows = found->second;
   if (!made) return windows;
   ScheduleInputs inputs = schedule_inputs(candidate);
   if (candidate.stage == 3) keep_whole_units(candidate, inputs, windows);
+  if (candidate.offload.parameters == Tier::file) put_in_file(candidate, windows);
   const Schedule training = make_schedule(inputs.training);
   windows.parameters =
       std::max(training.gradients_begin, make_schedule(inputs.evaluation).gradients_begin);
@@ -240,7 +251,7 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   const int shards = candidate.mesh.shard;
   const std::int64_t e = size_of(candidate.compute);
   const bool fp32 = candidate.compute == DType::fp32;
-  const bool in_file = candidate.optimizer == Tier::file;
+  const bool in_file = candidate.offload.optimizer == Tier::file;
   const auto take_state = [&](std::int64_t bytes, std::int64_t count) {
     if (in_file) return account.take_file(MemoryClass::optimizer, bytes, count);
     account.take(MemoryClass::optimizer, bytes, count);
@@ -254,7 +265,9 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     };
     const std::int64_t whole = candidate.stage < 3 ? kind.count : arena.whole[k];
     take_of(MemoryClass::parameters, e * l.padded(), whole);
-    take_of(MemoryClass::parameters, e * l.shard(), kind.count - whole);
+    const std::int64_t filed = arena.in_file[k];
+    take_of(MemoryClass::parameters, e * l.shard(), kind.count - whole - filed);
+    account.take_file(MemoryClass::parameters, e * l.shard(), filed);
     take_of(MemoryClass::parameters, e * l.tail(), kind.count - whole);
     take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()), kind.count);
     take_of(MemoryClass::gradients, kFp32 * l.shard(), kind.count * candidate.partial_sums());
@@ -265,34 +278,46 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own) - codes,
                  2 * kind.count);
   }
-  if (in_file) add_state_windows(candidate, account);
+  if (sum_of(account.use.file) > 0) add_file_windows(candidate, account);
   account.take_of(shards, MemoryClass::gathered, arena.parameters);
   account.take_of(shards, MemoryClass::gathered, arena.gradients);
 }
 
-/// The ring of StateWindows, and the tiles of StateFile.
-void ClosedForms::add_state_windows(const Candidate& candidate, Account& account) {
-  constexpr std::int64_t kTileRequests = 4;
+/// The ring of StateWindows, the slots of ShardFetches, and the tiles of StateFile.
+void ClosedForms::add_file_windows(const Candidate& candidate, Account& account) {
   const TierOptions& tiers = base_.engine.tiers;
+  const bool states = candidate.offload.optimizer == Tier::file;
   const std::int64_t window =
       tiers.windows.buffer_elements / StateWindowOptions::kGrain * StateWindowOptions::kGrain;
-  std::int64_t longest = 0;
   std::int64_t pieces = 0;
-  for (const UnitKind& kind : kinds(candidate)) {
-    const std::int64_t own = candidate.stage == 0 ? kind.layout.padded() : kind.layout.shard();
-    longest = std::max(longest, own);
-    pieces += div_ceil(own, window) * kind.count;
+  std::int64_t shards = 0;   // in the file
+  std::int64_t fetched = 0;  // elements of the longest one's large parameters
+  std::int64_t longest = 0;  // piece with states there
+  std::int64_t longest_shard = 0;
+  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
+    const FlatLayout& l = kinds(candidate)[k].layout;
+    const std::int64_t own = candidate.stage == 0 ? l.padded() : l.shard();
+    const std::int64_t filed = windows(candidate).in_file[k];
+    shards += filed;
+    pieces += div_ceil(own, window) * (states ? kinds(candidate)[k].count : filed);
+    if (states) longest = std::max(longest, std::min(own, window));
+    if (filed == 0) continue;
+    longest_shard = std::max(longest_shard, std::min(own, window));
+    fetched = std::max(fetched, std::min(own, l.tail_begin()));
   }
-  const auto field = [&](std::int64_t element) {
-    return round_up(std::min(longest, window) * element, TierFile::kBlock);
+  const auto room = [](std::int64_t elements, DType dtype) {
+    return round_up(elements * size_of(dtype), TierFile::kBlock);
   };
-  const std::int64_t slot = (candidate.compute == DType::fp32 ? 0 : field(kFp32)) +
-                            2 * field(size_of(moment_dtype(candidate.moments)));
-  const std::int64_t slots = std::min<std::int64_t>(tiers.windows.buffers, pieces);
-  const std::int64_t tile = std::min(kTileRequests * tiers.file.block_bytes,
-                                     at(account.use.file, MemoryClass::optimizer));
+  const std::int64_t slot = room(longest_shard, candidate.compute) +
+                            2 * room(longest, moment_dtype(candidate.moments)) +
+                            (candidate.compute == DType::fp32 ? 0 : room(longest, DType::fp32));
+  const std::int64_t buffers =
+      std::min<std::int64_t>(tiers.windows.buffers, pieces) * slot +
+      std::min<std::int64_t>(tiers.fetch_buffers, shards) * room(fetched, candidate.compute);
+  const std::int64_t tile =
+      std::min(StateFile::kTileRequests * tiers.file.block_bytes, sum_of(account.use.file));
   account.take_host(MemoryClass::staging,
-                    round_up(slots * slot + 2 * tile, TierFile::kBlock) + TierFile::kBlock);
+                    round_up(buffers + 2 * tile, TierFile::kBlock) + TierFile::kBlock);
 }
 
 /// The scratch of each group of several of NCCL's ranks: those that Mesh makes.
@@ -357,34 +382,6 @@ MemoryUse ClosedForms::memory(const Candidate& candidate) {
     use = use.larger(account.use);
   }
   return use;
-}
-
-StepWork ClosedForms::work(const Candidate& candidate) {
-  rank_ = ranks(candidate).front();
-  const MeshShape& mesh = candidate.mesh;
-  const std::int64_t sequence = base_.data.sequence_length;
-  const auto e = static_cast<double>(size_of(candidate.compute));
-  const auto batches = static_cast<double>(candidate.accumulation);
-  StepWork work;
-  const double tokens = static_cast<double>(candidate.micro * sequence) * batches / mesh.tensor;
-  work.repeated =
-      tokens * recomputed_flop(base_.model, sequence, candidate.recompute.plan(base_.model.layers));
-  work.flop = tokens * flop_per_token_ + work.repeated;
-  double shard = batches * static_cast<double>(windows(candidate).gathered_elements) * e;
-  double replicate = 0;
-  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
-    const UnitKind& kind = kinds(candidate)[k];
-    const auto padded = static_cast<double>(kind.layout.padded() * kind.count);
-    const std::int64_t whole = candidate.stage < 3 ? kind.count : windows(candidate).whole[k];
-    const auto published = static_cast<double>(kind.layout.padded() * whole +
-                                               kind.layout.tail() * (kind.count - whole));
-    shard += batches * padded * e;  // each micro-batch's gradient
-    shard += published * e;         // what the update changed, or stage 0's sum
-    replicate += batches * padded / mesh.shard * kFp32 * 2;  // all-reduce of the shard's sum
-  }
-  work.sent = {passed(replicate, mesh.replicate), passed(shard, mesh.shard),
-               batches * of_model(candidate).sent};
-  return work;
 }
 
 }  // namespace zero

@@ -40,11 +40,12 @@ struct StepWork {
 ///   optimizer      (4 + 2m) P    .. / N      .. / N      .. / N       place_states
 ///   gathered       windows that make_schedule() places                (Gathers)
 ///   communication  receive slices, sums of replicas, NCCL's scratch
-///   staging        token ids; windows of states in files  (StateWindows, StateFile)
+///   staging        token ids; buffers of files  (StateWindows, ShardFetches, StateFile)
 ///
 /// m: bytes of a moment (4, 2, 1 + 4/256). In fp32 parameters are their own masters: 2m alone, and
 /// one partial sum fewer. With states in files the class optimizer is of a rank's file, in whole
-/// blocks of each unit's, but for the scales of 8-bit moments. W: parameters that stage 3 keeps
+/// blocks of each unit's, but for the scales of 8-bit moments; with parameters there so is e P/N of
+/// the units that TierOptions::parameters_in_memory leaves. W: parameters that stage 3 keeps
 /// whole beside their shards (at most stage3_param_persistence_threshold elements); units that
 /// choose_whole_units() keeps take e P. What the model takes (activations, scratch, a tensor
 /// group's workspace) is asked of a Decoder on a planning device, once for all candidates that are
@@ -75,6 +76,7 @@ class ClosedForms {
     std::int64_t gathered_elements = 0;
     /// Of stage 3: units of each kind that are never gathered.
     std::array<std::int64_t, 3> whole{};
+    std::array<std::int64_t, 3> in_file{};  ///< those whose shards a rank's file has
   };
   /// What the model takes beside the engine's states, sends and asks of the engine.
   struct OfModel {
@@ -89,10 +91,11 @@ class ClosedForms {
   const Kinds& kinds(const Candidate& candidate);
   ScheduleInputs schedule_inputs(const Candidate& candidate);
   void keep_whole_units(const Candidate& candidate, ScheduleInputs& inputs, Windows& windows);
+  void put_in_file(const Candidate& candidate, Windows& windows);
   const Windows& windows(const Candidate& candidate);
   UnitSize size_of_unit(const Candidate& candidate, const UnitKind& kind) const;
   void add_states(const Candidate& candidate, Account& account);
-  void add_state_windows(const Candidate& candidate, Account& account);
+  void add_file_windows(const Candidate& candidate, Account& account);
   void add_communication(const Candidate& candidate, Account& account);
   void add_host(const Candidate& candidate, Account& account) const;
   void add_groups(const MeshShape& mesh, Account& account) const;
@@ -106,7 +109,7 @@ class ClosedForms {
   // What many candidates share, by what decides it.
   std::map<int, std::vector<int>> ranks_;  // of unlike shares, by the number of tensor ranks
   std::map<std::tuple<int, int, int, std::int64_t>, Kinds> kinds_;
-  std::map<std::tuple<int, int, int, int, DType, bool, std::int64_t, std::int64_t>, Windows>
+  std::map<std::tuple<int, int, int, int, DType, bool, std::int64_t, std::int64_t, Tier>, Windows>
       windows_;
   std::map<std::tuple<int, int, std::int64_t, DType, RecomputeChoice::Kind, std::int64_t>, OfModel>
       of_model_;

@@ -89,7 +89,7 @@ Candidate plain_of(const Candidate& candidate) {
   plain.stage = 0;
   plain.recompute = {};
   plain.moments = MomentFormat::fp32;
-  plain.optimizer = Tier::device;
+  plain.offload = {};
   plain.mesh.shard *= plain.mesh.replicate;
   plain.mesh.replicate = 1;
   return plain;

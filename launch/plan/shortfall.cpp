@@ -103,15 +103,31 @@ std::string about_micro_batches(const TrainingQuestion& question) {
                      axes.batch ? *axes.batch : axes.accumulations.front());
 }
 
+/// Whether the question with `offload` alone fits, or nothing if it was asked about that.
+std::optional<bool> fits_with(TrainingQuestion question, const Offload& offload) {
+  std::vector<Offload>& offloads = question.axes.offloads;
+  if (std::ranges::count(offloads, offload) > 0) return std::nullopt;
+  offloads = {offload};
+  if (offload.parameters == Tier::file) question.axes.stages = {3};
+  return fits(question);
+}
+
 /// Where the machine has a file for them: on CPUs.
 std::string about_files(const TrainingQuestion& question) {
-  const bool tried = std::ranges::count(question.axes.optimizers, Tier::file) > 0;
-  if (question.machine.kind != DeviceKind::cpu || tried) return "";
-  TrainingQuestion in_files = question;
-  in_files.axes.optimizers = {Tier::file};
-  return fits(in_files) ? "optimizer states in files help: --offload nvme "
-                          "(zero_optimization.offload_optimizer) fits by the closed forms"
-                        : "optimizer states in files (--offload nvme) are not enough alone";
+  if (question.machine.kind != DeviceKind::cpu) return "";
+  const std::optional<bool> states = fits_with(question, {.optimizer = Tier::file});
+  if (states.value_or(false)) {
+    return "optimizer states in files help: --offload nvme (zero_optimization.offload_optimizer) "
+           "fits by the closed forms";
+  }
+  const std::optional<bool> all =
+      fits_with(question, {.optimizer = Tier::file, .parameters = Tier::file});
+  if (all.value_or(false)) {
+    return "optimizer states and parameters in files help: --offload nvme-all --stage 3 (and "
+           "zero_optimization.offload_param) fits by the closed forms";
+  }
+  if (all) return "optimizer states and parameters in files (--offload nvme-all) are not enough";
+  return states ? "optimizer states in files (--offload nvme) are not enough alone" : "";
 }
 
 }  // namespace
@@ -125,13 +141,13 @@ std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
       fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
                   size_text(least.bytes), size_text(budget), size_text(least.bytes - budget),
                   name_of(largest), size_text(at(ledger, largest))),
-      fmt::format(
-          "optimizer states are {} of it, all model states {}, activations {}; not offered "
-          "here: tiers below memory, of {}; LoRA, of gradients and optimizer states; "
-          "pipeline stages, of all; ring attention over long sequences, of activations",
-          size_text(at(ledger, MemoryClass::optimizer)), size_text(model_state_bytes(ledger)),
-          size_text(at(ledger, MemoryClass::activations)),
-          question.machine.kind == DeviceKind::cpu ? "parameters and gradients" : "model states")};
+      fmt::format("optimizer states are {} of it, all model states {}, activations {}; not offered "
+                  "here: tiers below memory, of {}; LoRA, of gradients and optimizer states; "
+                  "pipeline stages, of all; ring attention over long sequences, of activations",
+                  size_text(at(ledger, MemoryClass::optimizer)),
+                  size_text(model_state_bytes(ledger)),
+                  size_text(at(ledger, MemoryClass::activations)),
+                  question.machine.kind == DeviceKind::cpu ? "gradients" : "model states")};
   for (const auto& about :
        {about_files, about_stages, about_hosts, about_sequence, about_micro_batches}) {
     if (std::string line = about(question); !line.empty()) lines.push_back(std::move(line));

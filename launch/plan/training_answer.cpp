@@ -23,18 +23,29 @@ std::int64_t exact_bytes(const TrainingQuestion& question, const Candidate& cand
   return exact_plan(config, question.machine.backend()).memory.bounded();
 }
 
+/// Of a row with states in files.
+std::string file_note(const Offload& offload, std::int64_t bytes) {
+  const std::string size = size_text(bytes);
+  if (offload.parameters == Tier::device) {
+    return fmt::format(
+        "optimizer states are in a rank's file of {}, which each step reads and "
+        "writes; no estimate of time counts that",
+        size);
+  }
+  return fmt::format(
+      "{}parameters are in a rank's file of {}, which each step reads and writes, "
+      "and of which each gather reads a share; no estimate of time counts that",
+      offload.optimizer == Tier::file ? "optimizer states and " : "", size);
+}
+
 PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, ClosedForms& forms) {
   PlannedRow planned{.ranked = row};
   const Candidate& c = row.candidate;
   planned.exact = exact_plan(config_of(question, c), question.machine.backend());
   planned.bytes = planned.exact.memory.bounded();
   planned.plain = forms.memory(plain_of(c)).bounded();
-  if (c.optimizer == Tier::file) {
-    planned.notes.push_back(fmt::format(
-        "optimizer states are in a rank's file of {}, which each step reads and writes; no "
-        "estimate of time counts that",
-        size_text(sum_of(planned.exact.memory.file))));
-  }
+  if (c.offload.in_files())
+    planned.notes.push_back(file_note(c.offload, sum_of(planned.exact.memory.file)));
   if (const int sums = c.partial_sums(); sums > 0) {
     planned.notes.push_back(
         fmt::format("accumulation of {} keeps {} of each gradient, {} B a parameter "
@@ -50,6 +61,7 @@ void note_lower_stage(const TrainingQuestion& question, PlannedRow& row) {
   for (int stage = row.ranked.candidate.stage - 1; stage >= 1; --stage) {
     Candidate lower = row.ranked.candidate;
     lower.stage = stage;
+    lower.offload.parameters = Tier::device;
     const std::int64_t bytes = exact_bytes(question, lower);
     if (bytes > row.bytes) continue;
     row.notes.push_back(

@@ -89,6 +89,8 @@ std::string closed_text(const std::vector<PlannedRow>& rows) {
   return fmt::format("closed forms are within {:.2f} % of these plans\n", 100 * worst);
 }
 
+std::string tier_name(Tier tier) { return tier == Tier::file ? "nvme" : "none"; }
+
 OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
   const Candidate& c = row.ranked.candidate;
   OrderedJson classes = OrderedJson::object();
@@ -103,7 +105,8 @@ OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
                   {"mesh", mesh_json(c.mesh)},
                   {"moments", name_of(c.moments)},
                   {"dtype", name_of(c.compute)},
-                  {"offload_optimizer", c.optimizer == Tier::file ? "nvme" : "none"},
+                  {"offload_optimizer", tier_name(c.offload.optimizer)},
+                  {"offload_param", tier_name(c.offload.parameters)},
                   {"bytes", row.bytes},
                   {"closed_form_bytes", row.ranked.bytes},
                   {"fits", row.bytes <= budget},

@@ -33,9 +33,9 @@ nlohmann::ordered_json recompute_section(const RecomputeChoice& recompute) {
 
 nlohmann::ordered_json zero_section(const Candidate& candidate) {
   nlohmann::ordered_json section{{"stage", candidate.stage}};
-  if (candidate.optimizer == Tier::file) {
-    section["offload_optimizer"] = {{"device", "nvme"}, {"nvme_path", kFolderToName}};
-  }
+  const nlohmann::ordered_json in_file{{"device", "nvme"}, {"nvme_path", kFolderToName}};
+  if (candidate.offload.optimizer == Tier::file) section["offload_optimizer"] = in_file;
+  if (candidate.offload.parameters == Tier::file) section["offload_param"] = in_file;
   return section;
 }
 

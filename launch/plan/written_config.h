@@ -15,7 +15,7 @@ namespace zero {
 /// The name that a written configuration has where token files are to be named.
 inline constexpr const char* kDataToName = "NAME-YOUR-TOKEN-FILES.bin";
 
-/// And where the folder of files of optimizer states is to be named.
+/// And where the folder of files of model states is to be named.
 inline constexpr const char* kFolderToName = "NAME-A-FOLDER-ON-NVME";
 
 /// The section `model` that has all sizes of the model, and no name.

@@ -271,11 +271,12 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
              "{}: kind is \"{}\", and run.device \"{}\"; give both one value", machine.source,
              machine.kind == DeviceKind::cuda ? "gpu" : "cpu",
              config.run.device == DeviceKind::cuda ? "cuda" : "cpu");
-  ZERO_CHECK(
-      config.engine.tiers.optimizer != Tier::file,
-      "{}: zero_optimization.offload_optimizer.device is \"nvme\", but no disk is simulated; "
-      "set it to \"none\"",
-      config.values.source());
+  const TierOptions& tiers = config.engine.tiers;
+  ZERO_CHECK(!uses_file(tiers),
+             "{}: zero_optimization.{}.device is \"nvme\", but no disk is simulated; set it to "
+             "\"none\"",
+             config.values.source(),
+             tiers.optimizer == Tier::file ? "offload_optimizer" : "offload_param");
   check_figures(machine, config.engine.compute);
   choose_recompute(config, backend_of(config, machine));
   std::optional<Instruments> instruments;

@@ -155,15 +155,15 @@ void check_checkpoints(const TrainConfig::Checkpoints& checkpoints) {
 }
 
 /// The folder of files of states, which every rank has. Nothing is made in it here.
-void check_tier_folder(const TierOptions& tiers) {
-  if (tiers.optimizer != Tier::file) return;
-  const std::string& folder = tiers.file.folder;
+void check_tier_folder(const TrainConfig& config) {
+  if (!uses_file(config.engine.tiers)) return;
+  const std::string& folder = config.engine.tiers.file.folder;
   std::error_code error;
   const bool there = std::filesystem::is_directory(folder, error);
   ZERO_CHECK(there && ::access(folder.c_str(), W_OK | X_OK) == 0,
-             "zero_optimization.offload_optimizer.nvme_path: {} {}; give a folder, on a local disk "
-             "of each host, that all ranks may write to",
-             folder, there ? "cannot be written to" : "is no folder");
+             "{}: {} {}; give a folder, on a local disk of each host, that all ranks may write to",
+             tier_folder_key(config.values), folder,
+             there ? "cannot be written to" : "is no folder");
 }
 
 /// `folder`, or the first of those above it that is there.
@@ -206,7 +206,7 @@ void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints) {
 void check_files(const TrainConfig& config) {
   if (!config.run.log.empty()) check_writable(config.run.log, "run.log");
   check_checkpoints(config.checkpoints);
-  check_tier_folder(config.engine.tiers);
+  check_tier_folder(config);
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.memory_trace.empty()) {
     check_writable(config.run.memory_trace, "run.memory_trace");

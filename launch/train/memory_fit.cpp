@@ -199,6 +199,22 @@ struct Remedies {
   bool one_fits = false;  ///< one of them alone
 };
 
+/// Calls `consider(change, changed)` with optimizer states in files, and at stage 3 with parameters
+/// there too.
+template <typename Consider>
+void consider_files(const TrainConfig& config, const Consider& consider) {
+  const std::string states = "zero_optimization.offload_optimizer.device \"nvme\"";
+  const std::string shards = "zero_optimization.offload_param.device \"nvme\"";
+  TrainConfig changed = config;
+  TierOptions& tiers = changed.engine.tiers;
+  tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
+  const bool before = std::exchange(tiers.optimizer, Tier::file) == Tier::file;
+  if (!before) consider(states, changed);
+  if (config.engine.stage < 3 || tiers.parameters == Tier::file) return;
+  tiers.parameters = Tier::file;
+  consider(before ? shards : states + " with " + shards, changed);
+}
+
 Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t planned) {
   Remedies found;
   const auto consider = [&](const std::string& change, const TrainConfig& changed) {
@@ -239,12 +255,7 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
   if (optimizer.kind != OptimizerConfig::Kind::sgd || optimizer.momentum > 0) {
     consider("optimizer.params.moments \"bf16\"", changed);
   }
-  changed = config;
-  changed.engine.tiers.optimizer = Tier::file;
-  changed.engine.tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
-  if (config.run.device == DeviceKind::cpu && config.engine.tiers.optimizer != Tier::file) {
-    consider("zero_optimization.offload_optimizer.device \"nvme\"", changed);
-  }
+  if (config.run.device == DeviceKind::cpu) consider_files(config, consider);
   return found;
 }
 

@@ -21,17 +21,13 @@
 #include "base/random_hex.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
-#include "launch/config/option.h"
 #include "launch/config/train_config.h"
 #include "launch/process/quantity.h"
 #include "launch/train/file_checks.h"
-#include "launch/train/plan.h"
 
 namespace zero {
 namespace {
 
-const std::string kOffload = "zero_optimization.offload_optimizer.";
-const std::string kNvmePath = kOffload + "nvme_path";
 /// Of what ranks tell each other.
 constexpr std::string_view kPurpose = "memory and files of states";
 
@@ -51,8 +47,17 @@ constexpr std::array<std::int64_t, 12> kNetworkTypes{0x6969,       // NFS
                                                      0x6b414653,   // AFS of the kernel
                                                      0x65735546};  // FUSE
 
-bool states_in_files(const TrainConfig& config) {
-  return config.engine.tiers.optimizer == Tier::file;
+/// What one file of a rank holds, and the key that keeps a part of it in memory.
+struct FiledText {
+  std::string what;
+  std::string key;
+};
+FiledText filed_text(const TierOptions& tiers) {
+  const std::string ratio = "zero_optimization.offload_optimizer.ratio";
+  const std::string most = "zero_optimization.offload_param.max_in_cpu";
+  if (tiers.parameters != Tier::file) return {"optimizer states", ratio};
+  if (tiers.optimizer != Tier::file) return {"parameters", most};
+  return {"optimizer states and parameters", ratio + ", " + most};
 }
 
 TierNeeds total_of(std::span<const TierNeeds> ranks) {
@@ -70,42 +75,34 @@ void check_room_in_memory(std::int64_t bytes, std::size_t ranks) {
   ZERO_CHECK(
       !available || bytes <= *available,
       "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
-      "available; more ranks or hosts at a higher stage, recompute, optimizer states on NVMe or a "
-      "smaller batch take less: --plan and run.memory_limit tell what would do",
+      "available; more ranks or hosts at a higher stage, recompute, optimizer states on NVMe, at "
+      "stage 3 parameters too, or a smaller batch take less: --plan and run.memory_limit tell what "
+      "would do",
       size_text(bytes), ranks, size_text(*available));
 }
 
 /// Told before anything is allocated, and with what to do; making the file tells too.
-void check_room_in_folder(const std::string& folder, std::span<const TierNeeds> ranks,
+void check_room_in_folder(const TrainConfig& config, std::span<const TierNeeds> ranks,
                           files::FileSystem& disk) {
+  const std::string key = tier_folder_key(config.values);
+  const auto [what, keeps] = filed_text(config.engine.tiers);
   const std::string advice =
-      fmt::format("use more hosts, or keep a part of the states in memory ({}ratio)", kOffload);
+      fmt::format("use more hosts, or keep a part of the {} in memory ({})", what, keeps);
   const std::int64_t longest = std::ranges::max(ranks, {}, &TierNeeds::file_bytes).file_bytes;
   rlimit limit{};
   const bool bounded = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   ZERO_CHECK(!bounded || static_cast<rlim_t>(longest) <= limit.rlim_cur,
              "{}: a rank's file takes {}, and a process may write files of {} at most "
              "(RLIMIT_FSIZE, ulimit -f); raise that limit, {}",
-             kNvmePath, decimal_bytes(longest),
-             decimal_bytes(static_cast<std::int64_t>(limit.rlim_cur)), advice);
-  const WantedRoom wanted{.key = kNvmePath,
-                          .folder = folder,
-                          .what = fmt::format("the optimizer states of {} rank(s)", ranks.size()),
+             key, decimal_bytes(longest), decimal_bytes(static_cast<std::int64_t>(limit.rlim_cur)),
+             advice);
+  const WantedRoom wanted{.key = key,
+                          .folder = config.engine.tiers.file.folder,
+                          .what = fmt::format("the {} of {} rank(s)", what, ranks.size()),
                           .bytes = total_of(ranks).file_bytes,
                           .advice = ", give another folder, " + advice};
   const std::string missing = missing_room(disk, std::span(&wanted, 1));
   ZERO_CHECK(missing.empty(), "{}", missing);
-}
-
-/// The given keys that take effect where states are in files, and only there.
-std::vector<std::string> idle_keys(const Configuration& values) {
-  std::vector<std::string> keys;
-  for (const std::string& name : keys_of_section(kOffload.substr(0, kOffload.size() - 1))) {
-    const std::string key = kOffload + name;
-    const bool used = name == "device" || find_option(key)->handling != Handling::honoured;
-    if (!used && values.given(key) && !values.is_null(key)) keys.push_back(key);
-  }
-  return keys;
 }
 
 /// The hosts of all ranks, in rank order.
@@ -167,30 +164,32 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                                            std::span<const TierNeeds> ranks,
                                            files::FileSystem& disk) {
   std::vector<std::string> warnings;
+  const std::string key = tier_folder_key(config.values);
   const std::string& folder = config.engine.tiers.file.folder;
   const auto [memory, files] = total_of(ranks);
   const Medium medium = files > 0 ? medium_of(folder) : Medium::disk;
   if (medium == Medium::memory) {
     warnings.push_back(fmt::format(
-        "{}: {} is a file system in memory: its files take {} of this host's memory, as the "
-        "states would without them; give a folder on a disk",
-        kNvmePath, folder, size_text(files)));
+        "{}: {} is a file system in memory: its files take {} of this host's memory, as the {} "
+        "would without them; give a folder on a disk",
+        key, folder, size_text(files), filed_text(config.engine.tiers).what));
   } else if (medium == Medium::network) {
     warnings.push_back(
-        fmt::format("{}: {} is on a file system of a network or of a program (FUSE): every update "
+        fmt::format("{}: {} is on a file system of a network or of a program (FUSE): every step "
                     "waits for it, and a rank that is killed may leave its file there; give a "
                     "folder on a local disk",
-                    kNvmePath, folder));
+                    key, folder));
   }
   if (config.run.device == DeviceKind::cpu) {
     check_room_in_memory(memory + (medium == Medium::memory ? files : 0), ranks.size());
   }
-  if (files > 0) check_room_in_folder(folder, ranks, disk);
+  if (files > 0) check_room_in_folder(config, ranks, disk);
   return warnings;
 }
 
-void check_folders_apart(Communicator& ranks, Device& device, const std::string& folder,
+void check_folders_apart(Communicator& ranks, Device& device, const TrainConfig& config,
                          const HostIdentity& host, files::FileSystem& disk) {
+  const std::string& folder = config.engine.tiers.file.folder;
   const std::vector<HostIdentity> hosts = hosts_of(ranks, device, host);
   const auto is_this = [&](const HostIdentity& other) { return other.shares_disks(host); };
   if (std::ranges::all_of(hosts,
@@ -216,7 +215,7 @@ void check_folders_apart(Communicator& ranks, Device& device, const std::string&
         fail(
             "{}: {} is one folder of {}, which would wait for a file system between them; give a "
             "folder on a local disk of each host",
-            kNvmePath, folder,
+            tier_folder_key(config.values), folder,
             there == host.name ? fmt::format("several hosts named {}", there)
                                : fmt::format("the hosts {} and {}", host.name, there));
       }
@@ -241,65 +240,8 @@ std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const T
   std::vector<std::string> warnings;
   agree(ranks, device, "memory", [&] { warnings = check_tier_budget(config, here, disk); });
   if (total_of(all).file_bytes == 0) return warnings;  // none
-  check_folders_apart(ranks, device, config.engine.tiers.file.folder, host, disk);
+  check_folders_apart(ranks, device, config, host, disk);
   return warnings_of_hosts(ranks, device, hosts, warnings);
-}
-
-std::vector<std::string> tier_lines(const TrainConfig& config) {
-  std::vector<std::string> lines;
-  const Configuration& values = config.values;
-  const std::string in_memory = "is in host memory on a CPU in any case";
-  const auto say = [&](const std::string& key, bool asked, std::string_view what) {
-    if (asked) lines.push_back(fmt::format("{} changes nothing: {} {}", key, what, in_memory));
-  };
-  const std::string parameters = "zero_optimization.offload_param.device";
-  say(kOffload + "device \"cpu\"", values.text(kOffload + "device") == "cpu",
-      "what optimizers keep");
-  say(parameters + " \"cpu\"", values.text(parameters) == "cpu", "what stage 3 shards");
-  say("activation_checkpointing.cpu_checkpointing",
-      values.boolean("activation_checkpointing.cpu_checkpointing"), "what blocks keep");
-  const TierOptions& tiers = config.engine.tiers;
-  if (states_in_files(config)) {
-    lines.push_back(fmt::format(
-        "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} elements "
-        "at most",
-        tiers.optimizer_ratio < 1
-            ? fmt::format(" of whole units, {:.4g} % of the elements at most,",
-                          100 * tiers.optimizer_ratio)
-            : "",
-        tiers.file.folder, tiers.windows.buffers, tiers.windows.buffer_elements));
-    return lines;
-  }
-  const std::vector<std::string> idle = idle_keys(values);
-  if (!idle.empty()) {
-    lines.push_back(
-        fmt::format("{} {} nothing: {}device is \"{}\", and \"nvme\" alone puts states in files",
-                    fmt::join(idle, ", "), idle.size() == 1 ? "changes" : "change", kOffload,
-                    values.text(kOffload + "device")));
-  }
-  for (const std::string& key : keys_of_section("aio")) {
-    if (!values.given("aio." + key)) continue;
-    lines.emplace_back("aio changes nothing: no states are on NVMe");
-    break;
-  }
-  return lines;
-}
-
-std::string tier_share_line(const TrainConfig& config, const MemoryUse& planned,
-                            std::string_view transfers) {
-  const std::int64_t file = at(planned.file, MemoryClass::optimizer);
-  if (file == 0) {
-    return fmt::format("no optimizer states are in files: no unit fits into {}ratio, {:.4g}",
-                       kOffload, config.engine.tiers.optimizer_ratio);
-  }
-  const std::int64_t all = file + at(planned.ledger, MemoryClass::optimizer);
-  const std::string part =
-      config.engine.tiers.optimizer_ratio < 1
-          ? fmt::format("{:.0f} % of a rank's ",
-                        100 * static_cast<double>(file) / static_cast<double>(all))
-          : "";
-  return fmt::format("{}optimizer states are in {} through {}", part,
-                     config.engine.tiers.file.folder, transfers);
 }
 
 }  // namespace zero

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/host.h"
@@ -15,7 +14,6 @@ namespace zero {
 
 class Communicator;
 class Device;
-struct MemoryUse;
 struct TrainConfig;
 
 /// What a folder's files lie on, by the type of its file system.
@@ -55,10 +53,10 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                                            std::span<const TierNeeds> ranks,
                                            files::FileSystem& disk);
 
-/// Throws the same AgreedError on every rank if `folder` is one folder of several hosts: each would
-/// wait for a file system between them. `host` is this rank's. Leaves nothing in the folder.
-/// Collective.
-void check_folders_apart(Communicator& ranks, Device& device, const std::string& folder,
+/// Throws the same AgreedError on every rank if the folder of `config` is one folder of several
+/// hosts: each would wait for a file system between them. `config` and `host` are this rank's.
+/// Leaves nothing in the folder. Collective.
+void check_folders_apart(Communicator& ranks, Device& device, const TrainConfig& config,
                          const HostIdentity& host, files::FileSystem& disk);
 
 /// Both checks, for all ranks: throws the same AgreedError on every rank. `needs` and `host` are
@@ -67,14 +65,5 @@ std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const T
                                               Communicator& ranks, Device& device,
                                               files::FileSystem& disk,
                                               const HostIdentity& host = {});
-
-/// Lines for people on where model states are, if a key asks for a place other than the default.
-std::vector<std::string> tier_lines(const TrainConfig& config);
-
-/// The line of a run that asks for files of states: the share that a rank of this plan has in its
-/// file, which whole units may make smaller than asked, and how it is moved
-/// (FileSystem::io_description()).
-std::string tier_share_line(const TrainConfig& config, const MemoryUse& planned,
-                            std::string_view transfers);
 
 }  // namespace zero

@@ -38,7 +38,7 @@
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/run_observers.h"
-#include "launch/train/tier_budget.h"
+#include "launch/train/tier_lines.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
 

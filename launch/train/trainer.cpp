@@ -26,6 +26,7 @@
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/tier_budget.h"
+#include "launch/train/tier_lines.h"
 #include "launch/train/tokenizer_files.h"
 #include "model/model.h"
 
@@ -156,8 +157,9 @@ int Trainer::run() {
   const std::string note = training_state_.model().note();
   if (!note.empty()) console_.line(note);
   show_mesh();
-  if (config_.engine.tiers.optimizer == Tier::file) {
-    console_.line(tier_share_line(config_, planned_, training_state_.state_transfers()));
+  for (const std::string& line :
+       tier_share_lines(config_, planned_, training_state_.state_transfers())) {
+    console_.line(line);
   }
   memory_.at(0, "load");
   step_ = resumed_at_ = checkpoints_.resume();
@@ -383,7 +385,7 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
                         100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
   }
   if (report.tier_seconds > 0) {
-    text += fmt::format("  waited for states {:.1f} %", 100.0 * report.tier_seconds / seconds);
+    text += fmt::format("  waited for the file {:.1f} %", 100.0 * report.tier_seconds / seconds);
   }
   console_.refresh(text);
   const bool due = here == 1 || report.step == config_.run.steps ||

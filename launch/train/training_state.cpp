@@ -41,7 +41,7 @@ TrainingState::TrainingState(const TrainConfig& config, Mesh& mesh, Device& devi
                                      config.recompute.plan);
   engine_->seal(
       {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
-  if (config.engine.tiers.optimizer == Tier::file && device.has_memory()) {
+  if (uses_file(config.engine.tiers) && device.has_memory()) {
     device.transfer().synchronize();  // the first writes tell how the disk takes them
     state_transfers_ =
         files::disk().io_description();  // of the newest queue: checkpoints have more

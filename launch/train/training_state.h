@@ -33,7 +33,7 @@ class TrainingState {
 
   Engine& engine() { return *engine_; }
   Model& model() { return *model_; }
-  /// How the file of optimizer states is moved (FileSystem::io_description()), if there is one.
+  /// How a rank's file of model states is moved (FileSystem::io_description()), if there is one.
   const std::string& state_transfers() const { return state_transfers_; }
   /// Null if the run neither saves nor loads checkpoints.
   Checkpointer* checkpointer() { return checkpointer_.get(); }

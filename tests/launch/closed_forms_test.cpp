@@ -34,7 +34,9 @@ TrainingQuestion question_of(Draw& draw) {
                      80'000'000'000, 64 * draw.number(1, 8));
   drawn.machine.kind = draw.one_of<DeviceKind>({DeviceKind::cpu, DeviceKind::cuda});
   drawn.axes.accumulations = {1, 2, 4, 5};
-  if (drawn.machine.kind == DeviceKind::cpu) drawn.axes.optimizers = {Tier::device, Tier::file};
+  if (drawn.machine.kind == DeviceKind::cpu) {
+    drawn.axes.offloads = {{}, {Tier::file}, {Tier::file, Tier::file}, {Tier::device, Tier::file}};
+  }
   return drawn;
 }
 
@@ -88,6 +90,33 @@ TEST(ClosedForms, KnowTensorRanksOfUnlikeShares) {
   EXPECT_EQ(
       at(ClosedForms(config, question.machine).memory(candidate).ledger, MemoryClass::parameters),
       at(plan.memory.ledger, MemoryClass::parameters));
+}
+
+TEST(ClosedForms, KnowWhatStaysInMemoryOfShardsInFiles) {
+  TrainingQuestion question = question_about(kSmallModel, 1, 2, 80'000'000'000, 64);
+  question.machine.kind = DeviceKind::cpu;
+  const Candidate candidate{
+      .stage = 3, .mesh = {1, 2, 1}, .compute = DType::bf16, .offload = {Tier::device, Tier::file}};
+  for (const char* const keys : {"0 2", "150000 9", "700000 2", "1000000000 1"}) {
+    const std::string text = keys;
+    const std::size_t space = text.find(' ');
+    const std::string section = "zero_optimization.offload_param.";
+    const TrainConfig config = make_train_config(
+        Configuration::from_json(written_configuration(question, candidate), "written",
+                                 {section + "max_in_cpu=" + text.substr(0, space),
+                                  section + "buffer_count=" + text.substr(space + 1)}),
+        2);
+    const ExactPlan plan = exact_plan(config, question.machine.backend());
+    const MemoryUse closed = ClosedForms(config, question.machine).memory(candidate);
+    EXPECT_EQ(closed.file, plan.memory.file) << keys;
+    EXPECT_EQ(at(closed.ledger, MemoryClass::parameters),
+              at(plan.memory.ledger, MemoryClass::parameters))
+        << keys;
+    EXPECT_LE(off(static_cast<double>(at(closed.ledger, MemoryClass::staging)),
+                  static_cast<double>(at(plan.memory.ledger, MemoryClass::staging))),
+              0.01)
+        << keys;
+  }
 }
 
 // 4 parameters' bytes written out: two blocks are enough to see each term.

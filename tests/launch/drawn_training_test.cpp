@@ -26,12 +26,12 @@ TrainingQuestion drawn_question(Draw& draw, const std::string& data) {
   question.axes.micros = {1, 2, 3};
   question.axes.accumulations = {1, 2, 3, 4};
   question.axes.computes = {DType::fp32, DType::bf16, DType::fp16};
-  question.axes.optimizers = {Tier::device, Tier::file};
+  question.axes.offloads = {{}, {Tier::file}, {Tier::file, Tier::file}, {Tier::device, Tier::file}};
   return question;
 }
 
 /// Keys beside those of a candidate, which the closed forms know too.
-std::vector<std::string> drawn_keys(Draw& draw, const TinyRun& run) {
+std::vector<std::string> drawn_keys(Draw& draw, const TinyRun& run, const Offload& offload) {
   std::vector<std::string> keys{"run.steps=2", "run.threads=1",
                                 "run.log=" + run.folder().path("run.log")};
   if (draw.once_in(2)) keys.push_back("data.validation=" + run.folder().path("validation.bin"));
@@ -41,6 +41,11 @@ std::vector<std::string> drawn_keys(Draw& draw, const TinyRun& run) {
     if (draw.once_in(5)) {
       keys.push_back(fmt::format("zero_optimization.{}={}", key, draw.number(0, 50'000)));
     }
+  }
+  // Most of such models' parameters are small by default, so that no unit has a shard.
+  if (offload.parameters == Tier::file && !draw.once_in(4)) {
+    keys.push_back(fmt::format("zero_optimization.stage3_param_persistence_threshold={}",
+                               draw.number(0, 10'000)));
   }
   if (draw.once_in(4)) keys.push_back("activation_checkpointing.keep_outputs=true");
   if (draw.once_in(4)) keys.push_back(fmt::format("mesh.chunks={}", draw.number(1, 3)));
@@ -67,10 +72,17 @@ std::vector<std::string> drawn_foreign_keys(Draw& draw, const TinyRun& run, int 
   return {key};
 }
 
-/// Keys of states in a file, which the closed forms know too.
-void add_file_keys(Draw& draw, const TinyRun& run, std::vector<std::string>& keys) {
+/// Keys of values in a file, which the closed forms know too.
+void add_file_keys(Draw& draw, const TinyRun& run, const Candidate& candidate,
+                   std::vector<std::string>& keys) {
   const std::string offload = "zero_optimization.offload_optimizer.";
-  keys.push_back(offload + "nvme_path=" + run.folder().path());
+  const std::string shards = "zero_optimization.offload_param.";
+  for (const std::string& section : {offload, shards}) {
+    keys.push_back(section + "nvme_path=" + run.folder().path());
+  }
+  if (draw.once_in(2)) keys.push_back(fmt::format("{}buffer_count={}", shards, draw.number(1, 6)));
+  if (candidate.mesh.tensor == 1 && draw.once_in(3))  // otherwise other units may fit on each rank
+    keys.push_back(fmt::format("{}max_in_cpu={}", shards, draw.number(0, 300'000)));
   if (draw.once_in(2)) keys.push_back(fmt::format("{}buffer_count={}", offload, draw.number(1, 6)));
   if (draw.once_in(2)) {
     keys.push_back(fmt::format("{}buffer_size={}", offload, draw.number(4096, 20'000)));
@@ -102,8 +114,8 @@ TEST(DrawnTraining, TakesTheBytesOfEveryPlan) {
     const std::string data = write_tokens(run.folder(), "tokens.bin", tokens);
     const TrainingQuestion question = drawn_question(draw, data);
     const Candidate candidate = draw.one_of(candidates(question));
-    std::vector<std::string> keys = drawn_keys(draw, run);
-    if (candidate.optimizer == Tier::file) add_file_keys(draw, run, keys);
+    std::vector<std::string> keys = drawn_keys(draw, run, candidate.offload);
+    if (candidate.offload.in_files()) add_file_keys(draw, run, candidate, keys);
     const std::vector<std::string> foreign = drawn_foreign_keys(draw, run, candidate.stage);
     keys.insert(keys.end(), foreign.begin(), foreign.end());
     const auto file = written_configuration(question, candidate);

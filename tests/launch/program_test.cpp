@@ -189,6 +189,14 @@ TEST(Program, TrainsWithStatesOnNvme) {
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("as planned, to the byte"),
                                  HasSubstr("optimizer states are in " + run.folder().path())));
   EXPECT_EQ(run.log().back()["state_hash"], hash);
+  const Outcome shards = job(run, 2,
+                             nvme +
+                                 " zero_optimization.offload_param.device=nvme "
+                                 "zero_optimization.stage3_param_persistence_threshold=0");
+  EXPECT_EQ(shards.status, 0) << shards.errors;
+  EXPECT_THAT(shards.out, AllOf(HasSubstr("as planned, to the byte"),
+                                ContainsRegex("[0-9]+ % of a rank's parameters are in ")));
+  EXPECT_EQ(run.log().back()["state_hash"], hash);
 }
 
 struct Mistake {
@@ -254,6 +262,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "--set zero_optimization.offload_optimizer.device=nvme "
                 "zero_optimization.offload_optimizer.nvme_path=FOLDER/none",
                 "offload_optimizer.nvme_path: .*none is no folder; give a folder, on a local disk"},
+        Mistake{"ParametersOfStage2InFiles",
+                "--set zero_optimization.stage=2 zero_optimization.offload_param.device=nvme "
+                "zero_optimization.offload_param.nvme_path=FOLDER",
+                "offload_param.device is \"nvme\", but zero_optimization.stage is 2: "},
         Mistake{"LyingWeights", "--set run.init=FOLDER/lying.safetensors", "lying.safetensors"},
         Mistake{"NotANumber",
                 "--set optimizer.type=SGD --set optimizer.params.lr=1e6 --set gradient_clipping=0",

@@ -168,6 +168,10 @@ TEST(Simulation, HasNoDiskForStates) {
                                       "zero_optimization.offload_optimizer.nvme_path=/fast"};
   EXPECT_THAT(error_of([&] { simulate(config_of(3, 8, nvme), cluster(1)); }),
               HasSubstr("offload_optimizer.device is \"nvme\", but no disk is simulated"));
+  const std::vector<std::string> shards{"zero_optimization.offload_param.device=nvme",
+                                        "zero_optimization.offload_param.nvme_path=/fast"};
+  EXPECT_THAT(error_of([&] { simulate(config_of(3, 8, shards), cluster(1)); }),
+              HasSubstr("offload_param.device is \"nvme\", but no disk is simulated"));
 }
 
 TEST(ClusterFile, RefusesBadKeysOfSimulations) {

@@ -9,43 +9,26 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
 #include <functional>
 
 #include "collectives/backends.h"
 #include "launch/train/file_checks.h"
-#include "launch/train/memory_fit.h"
-#include "launch/train/plan.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/memory_files.h"
-#include "tests/device/restricted_thread.h"
 #include "tests/launch/config_with.h"
 #include "tests/launch/cut_run.h"
+#include "tests/launch/tier_keys.h"
+#include "tests/scratch.h"
 
-// What a host must have for files of optimizer states, and what plans and runs say of these.
+// What a host must have for files of model states.
 namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
-
-constexpr const char* kMemoryFolder = "/dev/shm";
-
-std::vector<std::string> nvme_keys(const std::string& folder) {
-  return {"run.device=cpu", "run.threads=1", "zero_optimization.offload_optimizer.device=nvme",
-          "zero_optimization.offload_optimizer.nvme_path=" + folder};
-}
-
-bool has_memory_folder() {
-  std::error_code error;
-  return std::filesystem::is_directory(kMemoryFolder, error) &&
-         medium_of(kMemoryFolder) == Medium::memory;
-}
 
 TEST(TierBudget, KnowsWhatFoldersLieOn) {
   EXPECT_EQ(medium_of_type(TMPFS_MAGIC), Medium::memory);
@@ -78,8 +61,21 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
   EXPECT_EQ(refusal({large, small, small, {.file_bytes = 3'400'000}}),
             "zero_optimization.offload_optimizer.nvme_path: /fast has room for 5.0 MB, and the "
             "optimizer states of 4 rank(s) take 8.0 MB: 3.0 MB are missing; free space there, "
-            "give another folder, use more hosts, or keep a part of the states in memory "
+            "give another folder, use more hosts, or keep a part of the optimizer states in memory "
             "(zero_optimization.offload_optimizer.ratio)");
+  const auto refusal_of = [&](const std::vector<std::string>& keys) {
+    const std::vector<TierNeeds> one{{.file_bytes = 8'000'000}};
+    return error_of([&] { check_tier_budget(config_with(keys), one, disk); });
+  };
+  EXPECT_EQ(refusal_of(shard_keys("/fast")),
+            "zero_optimization.offload_param.nvme_path: /fast has room for 5.0 MB, and the "
+            "parameters of 1 rank(s) take 8.0 MB: 3.0 MB are missing; free space there, give "
+            "another folder, use more hosts, or keep a part of the parameters in memory "
+            "(zero_optimization.offload_param.max_in_cpu)");
+  EXPECT_THAT(refusal_of(all_keys("/fast")),
+              AllOf(HasSubstr("offload_optimizer.nvme_path: /fast has room for 5.0 MB, and the "
+                              "optimizer states and parameters of 1 rank(s) take 8.0 MB"),
+                    HasSubstr("offload_optimizer.ratio, zero_optimization.offload_param.max_")));
   EXPECT_THAT(refusal({{.memory_bytes = 1}, {.memory_bytes = std::int64_t{1} << 50}}),
               AllOf(HasSubstr("out of memory before the start"), HasSubstr("2 rank(s)"),
                     HasSubstr("optimizer states on NVMe")));
@@ -121,6 +117,8 @@ TEST(TierBudget, FoldersThatAreNotThereEndTheRun) {
                   "write to");
   }
   EXPECT_EQ(error_of([&] { check_files(config_with(nvme_keys(folder.path()))); }), "no error");
+  EXPECT_THAT(error_of([&] { check_files(config_with(shard_keys(file))); }),
+              HasSubstr("zero_optimization.offload_param.nvme_path: " + file + " is no folder"));
 }
 
 /// Two hosts, and the ranks of four that run on each.
@@ -135,9 +133,9 @@ std::vector<std::string> apart(const std::string& first, const std::string& seco
   local::run(4, [&](Communicator& ranks) {
     const auto rank = static_cast<std::size_t>(ranks.rank());
     const std::size_t host = host_of(ranks);
-    said[rank] = error_of([&] {
-      check_folders_apart(ranks, *cpu::open(), host == 0 ? first : second, hosts[host], disk);
-    });
+    const TrainConfig config = config_with(nvme_keys(host == 0 ? first : second));
+    said[rank] =
+        error_of([&] { check_folders_apart(ranks, *cpu::open(), config, hosts[host], disk); });
   });
   return said;
 }
@@ -243,129 +241,6 @@ TEST(TierBudget, DisksThatFailWhileFoldersAreComparedEndEveryRank) {
     EXPECT_TRUE(faults.happened()) << call;
     EXPECT_THAT(one.names(), IsEmpty());
     EXPECT_THAT(two.names(), IsEmpty());
-  }
-}
-
-/// The plan of a run whose optimizer states are in `folder`, or in memory.
-Plan planned(const std::vector<std::string>& keys, const std::vector<std::string>& more = {}) {
-  return make_plan(config_with(plus(keys, more)), BackendKind::local);
-}
-
-TEST(TierPlans, TellFilesBesideMemory) {
-  const Plan memory = planned({"run.device=cpu", "run.threads=1", "bf16.enabled=true"});
-  const Plan file = planned(nvme_keys("/nowhere"), {"bf16.enabled=true"});
-  const auto bytes = [](const nlohmann::json& json, const char* name) {
-    return json.value(name, std::int64_t{0});
-  };
-  const auto states = memory.json()["memory"]["optimizer"]["planned"].get<std::int64_t>();
-  EXPECT_TRUE(memory.json()["file"].empty());
-  EXPECT_GE(bytes(file.json()["file"], "optimizer"), states);  // in whole blocks of the disk
-  EXPECT_EQ(file.json()["file"].size(), 1U);
-  EXPECT_EQ(file.json()["memory"]["optimizer"]["planned"], 0);
-  EXPECT_EQ(file.json()["live"]["peak"]["bytes"]["optimizer"], 0);
-  EXPECT_THAT(file.text(), HasSubstr("in files, beside memory\n  optimizer "));
-  EXPECT_THAT(memory.text(), Not(HasSubstr("in files")));
-}
-
-TEST(TierPlans, OfferFilesToARunThatDoesNotFit) {
-  const auto refusal = [](const std::vector<std::string>& keys) {
-    const TrainConfig config = config_with(plus(keys, {"run.memory_limit=100KiB"}));
-    const RankPlans plans = plan_ranks(config, BackendKind::local);
-    return error_of([&] { check_memory_limit(config, BackendKind::local, plans); });
-  };
-  const std::vector<std::string> wide{"model.width=512", "bf16.enabled=true",
-                                      "zero_optimization.offload_optimizer.buffer_size=4096"};
-  EXPECT_THAT(refusal(plus({"run.device=cpu", "run.threads=1"}, wide)),
-              HasSubstr("zero_optimization.offload_optimizer.device \"nvme\": "));
-  EXPECT_THAT(refusal(plus(nvme_keys("/nowhere"), wide)), Not(HasSubstr("\"nvme\": ")));
-}
-
-TEST(TierRuns, EndInTheSameStateWithTheFilesPlanned) {
-  const CutRun run;
-  const Overrides plain{"run.checkpoint.folder=null", "run.steps=3"};
-  ASSERT_EQ(run.start({.world = 2, .overrides = plain}).status, 0);
-  const nlohmann::json expected = run.tiny().log().back();
-  EXPECT_TRUE(expected["file"]["used"].empty());
-  const std::string folder = run.tiny().folder().path();
-  const Overrides in_file = plus(plain, nvme_keys(folder));
-  const Ended ended = run.start({.world = 2, .overrides = in_file});
-  const nlohmann::json last = run.tiny().log().back();
-  EXPECT_EQ(last["state_hash"], expected["state_hash"]);
-  EXPECT_EQ(last["validation_loss"], expected["validation_loss"]);
-  EXPECT_EQ(last["plan_exact"], true);
-  EXPECT_EQ(last["file"]["planned"], last["file"]["used"]);
-  EXPECT_GT(last["file"]["used"]["optimizer"].get<std::int64_t>(), 0);
-  EXPECT_TRUE(std::ranges::any_of(
-      run.tiny().log(), [](const nlohmann::json& line) { return line.contains("tier_seconds"); }));
-  EXPECT_THAT(ended.out, AllOf(HasSubstr("optimizer states are in " + folder + " through "),
-                               HasSubstr("\n  in files, beside memory\n")));
-  for (const std::string& name : run.tiny().folder().names()) {
-    EXPECT_FALSE(name.starts_with(".")) << name;
-  }
-}
-
-TEST(TierRuns, WithoutRoomEndOnEveryRankBeforeTheFirstStep) {
-  const CutRun run;
-  MemoryFiles full;
-  full.set_free_bytes(1000);
-  const std::string folder = run.tiny().folder().path();
-  EXPECT_THAT(run.refusal({.world = 4, .overrides = nvme_keys(folder), .disk = &full}),
-              AllOf(HasSubstr("nvme_path: " + folder +
-                              " has room for 1.0 kB, and the optimizer "
-                              "states of 4 rank(s) take "),
-                    Not(HasSubstr("[rank "))));
-  EXPECT_FALSE(std::filesystem::exists(run.folder() + "/step_00000001"));
-}
-
-TEST(TierRuns, InMemoryFoldersSaySo) {
-  if (!has_memory_folder()) GTEST_SKIP() << "no file system in memory at " << kMemoryFolder;
-  const CutRun run;
-  const Ended ended = run.start({.overrides = plus(nvme_keys(kMemoryFolder), {"run.steps=1"})});
-  EXPECT_EQ(ended.status, 0);
-  EXPECT_THAT(ended.out, HasSubstr("warning: zero_optimization.offload_optimizer.nvme_path: "
-                                   "/dev/shm is a file system in memory"));
-}
-
-// A checkpoint's queue is another, which may move its files in another way.
-TEST(TierRuns, SayHowTheFileOfStatesIsMovedAndNotThoseOfCheckpoints) {
-  const CutRun run;
-  const std::string folder = run.tiny().folder().path();
-  EXPECT_EQ(on_own_thread([&] {
-              constexpr std::uint32_t kDepth = 4096;
-              ASSERT_TRUE(refuse({SYS_io_uring_setup, EPERM, 0, kDepth}));
-              const Ended ended = run.start(
-                  {.overrides = plus(nvme_keys(folder), {"run.steps=1", "aio.queue_depth=4096"})});
-              EXPECT_THAT(ended.out, HasSubstr("optimizer states are in " + folder +
-                                               " through pwrite: no io_uring: "));
-            }),
-            "no error");
-}
-
-TEST(TierRuns, SayWhichShareOfTheStatesIsInFiles) {
-  const auto said = [](const std::string& ratio) {
-    const CutRun run;
-    return run
-        .start({.overrides = plus(nvme_keys(run.tiny().folder().path()),
-                                  {"run.steps=1", "bf16.enabled=true",
-                                   "zero_optimization.offload_optimizer.ratio=" + ratio})})
-        .out;
-  };
-  EXPECT_THAT(said("0.001"), HasSubstr("no optimizer states are in files: no unit fits into "
-                                       "zero_optimization.offload_optimizer.ratio, 0.001"));
-  EXPECT_THAT(said("0.9"), ContainsRegex("[1-8][0-9] % of a rank's optimizer states are in "));
-}
-
-// A resume may change where states are.
-TEST(TierRuns, GoOnFromEachOthersCheckpoints) {
-  const CutRun whole;
-  ASSERT_EQ(whole.start({.world = 2}).status, 0);
-  for (const bool first_in_file : {false, true}) {
-    const CutRun cut;
-    const Overrides keys = nvme_keys(cut.tiny().folder().path());
-    const Overrides half{"run.steps=3"};
-    cut.start({.world = 2, .overrides = first_in_file ? plus(keys, half) : half});
-    cut.start({.world = 1, .overrides = first_in_file ? Overrides{} : keys});
-    EXPECT_EQ(cut.tiny().log().back()["state_hash"], whole.tiny().log().back()["state_hash"]);
   }
 }
 

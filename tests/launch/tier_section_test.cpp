@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "launch/config/run_identity.h"
-#include "launch/train/tier_budget.h"
+#include "launch/train/tier_lines.h"
 #include "tests/launch/config_with.h"
 
 // Where model states are: DeepSpeed's keys of offload and of its disk library.
@@ -51,6 +51,11 @@ const std::vector<std::string> kNvme{"offload_optimizer.device=nvme",
                                      "offload_optimizer.nvme_path=/fast"};
 std::vector<std::string> nvme(std::vector<std::string> more) {
   more.insert(more.begin(), kNvme.begin(), kNvme.end());
+  return more;
+}
+std::vector<std::string> shards(std::vector<std::string> more = {}) {
+  more.insert(more.begin(),
+              {"stage=3", "offload_param.device=nvme", "offload_param.nvme_path=/fast"});
   return more;
 }
 
@@ -143,15 +148,82 @@ TEST(OffloadKeys, OfNvmeNeedAFolder) {
               HasSubstr("expected one of \"none\", \"cpu\", \"nvme\""));
 }
 
-TEST(OffloadKeys, OfParametersSayWhatWorks) {
-  EXPECT_EQ(key_refusal({"offload_param.device=none"}), "no error");
-  EXPECT_EQ(key_refusal({"offload_param.device=cpu", "offload_param.buffer_count=3"}), "no error");
-  EXPECT_THAT(file_refusal(R"("offload_param": {"device": "nvme", "nvme_path": "/fast"})"),
-              AllOf(HasSubstr("zero_optimization.offload_param.device is \"nvme\", which is not "
-                              "offered: parameters stay in a rank's memory, sharded over the ranks "
-                              "at zero_optimization.stage 3"),
-                    HasSubstr("can be on NVMe: zero_optimization.offload_optimizer.device"),
-                    EndsWith("--set zero_optimization.offload_param.device=none")));
+TEST(OffloadKeys, OfParametersBecomeATierOfTheirOwn) {
+  for (const char* const memory : {"none", "cpu"}) {
+    const TierOptions in_memory =
+        tiers({"stage=3", std::string("offload_param.device=") + memory,
+               "offload_param.nvme_path=/fast", "offload_param.buffer_count=3"});
+    EXPECT_EQ(in_memory.parameters, Tier::device) << memory;
+    EXPECT_FALSE(uses_file(in_memory)) << memory;
+  }
+  EXPECT_EQ(tiers(nvme({"stage=3"})).parameters, Tier::device);
+  const TierOptions usual = tiers(shards());
+  EXPECT_EQ(usual.parameters, Tier::file);
+  EXPECT_EQ(usual.optimizer, Tier::device);
+  EXPECT_EQ(usual.file.folder, "/fast");
+  EXPECT_EQ(usual.parameters_in_memory, 0);
+  EXPECT_EQ(usual.fetch_buffers, 2);
+  const TierOptions own =
+      tiers(shards({"offload_param.buffer_count=5", "offload_param.max_in_cpu=1e9",
+                    "offload_param.buffer_size=1e8", "aio.queue_depth=32"}));
+  EXPECT_EQ(own.fetch_buffers, 5);
+  EXPECT_EQ(own.parameters_in_memory, 1'000'000'000);
+  EXPECT_EQ(own.file.queue.depth, 32);
+  EXPECT_THAT(key_refusal(shards({"offload_param.buffer_count=0"})), HasSubstr("from 1 to 1024"));
+  EXPECT_THAT(key_refusal(shards({"offload_param.max_in_cpu=-1"})), HasSubstr("from 0"));
+}
+
+// Below stage 3 a rank has no shards of parameters.
+TEST(OffloadKeys, OfParametersNeedStage3) {
+  for (const int stage : {0, 1, 2}) {
+    const std::string text = std::to_string(stage);
+    EXPECT_EQ(file_refusal(
+                  R"("offload_param": {"device": "nvme", "nvme_path": "/fast"}, "stage": )" + text),
+              "c.json: zero_optimization.offload_param.device is \"nvme\", but "
+              "zero_optimization.stage is " +
+                  text +
+                  ": parameters are divided into shards, which files can hold, at stage 3 only; "
+                  "give stage 3, or leave the first out: --set "
+                  "zero_optimization.offload_param.device=none");
+    EXPECT_EQ(key_refusal({"stage=" + text, "offload_param.device=cpu"}), "no error") << stage;
+  }
+}
+
+TEST(OffloadKeys, OfBothSectionsHaveOneFolder) {
+  const std::string both = R"("stage": 3, "offload_optimizer": {"device": "nvme")";
+  const auto folder = [](const std::vector<std::string>& paths) {
+    std::vector<std::string> keys{"stage=3", "offload_optimizer.device=nvme",
+                                  "offload_param.device=nvme"};
+    keys.insert(keys.end(), paths.begin(), paths.end());
+    return tiers(keys).file.folder;
+  };
+  EXPECT_EQ(folder({"offload_optimizer.nvme_path=/a"}), "/a");
+  EXPECT_EQ(folder({"offload_param.nvme_path=/b"}), "/b");
+  EXPECT_EQ(folder({"offload_optimizer.nvme_path=/a", "offload_param.nvme_path=/a/"}), "/a");
+  EXPECT_EQ(file_refusal(both + R"(, "nvme_path": "/a"},
+                                   "offload_param": {"device": "nvme", "nvme_path": "/b"})"),
+            "c.json: zero_optimization.offload_optimizer.nvme_path is \"/a\" and "
+            "zero_optimization.offload_param.nvme_path \"/b\", but a rank has one file for both; "
+            "give one folder, or leave the second out: --set "
+            "zero_optimization.offload_param.nvme_path=null");
+  EXPECT_THAT(file_refusal(both + R"(}, "offload_param": {"device": "nvme"})"),
+              EndsWith("--set zero_optimization.offload_optimizer.nvme_path=FOLDER"));
+  EXPECT_THAT(file_refusal(R"("stage": 3, "offload_param": {"device": "nvme"})"),
+              EndsWith("--set zero_optimization.offload_param.nvme_path=FOLDER"));
+  // A path of a section that has no file is none.
+  EXPECT_THAT(file_refusal(both + R"(}, "offload_param": {"device": "cpu", "nvme_path": "/b"})"),
+              EndsWith("--set zero_optimization.offload_optimizer.nvme_path=FOLDER"));
+}
+
+TEST(OffloadKeys, NameTheKeyOfTheirFolder) {
+  const auto key = [](const std::vector<std::string>& keys) {
+    return tier_folder_key(make(keys).values);
+  };
+  const std::string zero = "zero_optimization.";
+  EXPECT_EQ(key(kNvme), zero + "offload_optimizer.nvme_path");
+  EXPECT_EQ(key(shards()), zero + "offload_param.nvme_path");
+  EXPECT_EQ(key(nvme(shards())), zero + "offload_optimizer.nvme_path");
+  EXPECT_EQ(key(shards({"offload_optimizer.device=nvme"})), zero + "offload_param.nvme_path");
 }
 
 TEST(OffloadKeys, OfAGpuAreRefusedTogether) {
@@ -163,14 +235,18 @@ TEST(OffloadKeys, OfAGpuAreRefusedTogether) {
                     HasSubstr("zero_optimization.cpu_offload is true, but run.device is \"cuda\": "
                               "optimizer states stay in a GPU's memory"),
                     HasSubstr("activation_checkpointing.cpu_checkpointing is true, but"),
-                    HasSubstr("offload_param.device is \"cpu\", which is not offered: parameters "
-                              "stay in a GPU's memory"),
+                    HasSubstr("offload_param.device is \"cpu\", but run.device is \"cuda\": "
+                              "parameters stay in a GPU's memory, sharded over the ranks"),
                     HasSubstr("zero_optimization.cpu_offload=null"),
                     HasSubstr("activation_checkpointing.cpu_checkpointing=null"),
                     HasSubstr("zero_optimization.offload_param.device=none")));
   EXPECT_THAT(
       file_refusal(R"("offload_optimizer": {"device": "nvme", "nvme_path": "/fast"})", "", "cuda"),
       EndsWith("; leave it out: --set zero_optimization.offload_optimizer.device=none"));
+  EXPECT_THAT(
+      file_refusal(R"("stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/fast"})", "",
+                   "cuda"),
+      EndsWith("; leave it out: --set zero_optimization.offload_param.device=none"));
 }
 
 // The user may not know that "auto" has found a GPU.
@@ -191,7 +267,8 @@ TEST(OffloadKeys, OfAGpuThatAutoHasChosenMayMeanTheCpu) {
               EndsWith("; set run.device=cpu, or leave it out: --set "
                        "zero_optimization.offload_param.device=none"));
   EXPECT_THAT(refused_by_auto("offload_param", "nvme"),
-              EndsWith("; leave it out: --set zero_optimization.offload_param.device=none"));
+              EndsWith("; set run.device=cpu, or leave it out: --set "
+                       "zero_optimization.offload_param.device=none"));
 }
 
 // A run may go on with its states elsewhere.
@@ -231,6 +308,29 @@ TEST(OffloadKeys, SayWhatHasNoEffectOnACpu) {
       lines(nvme({"offload_optimizer.ratio=0.5"})),
       ElementsAre(HasSubstr("optimizer states of whole units, 50 % of the elements at most, are "
                             "in a file")));
+  EXPECT_THAT(lines({"stage=3", "offload_param.max_in_cpu=5", "offload_param.buffer_size=9"}),
+              ElementsAre("zero_optimization.offload_param.max_in_cpu changes nothing: "
+                          "zero_optimization.offload_param.device is \"none\", and \"nvme\" alone "
+                          "puts parameters in files"));
+}
+
+TEST(OffloadKeys, SayWhatHasItsPlaceInAFile) {
+  const auto lines = [](const std::vector<std::string>& keys) { return tier_lines(make(keys)); };
+  const std::string shards_line =
+      "shards of parameters are in a file of each rank in /fast, read into 2 buffers before their "
+      "gathers";
+  EXPECT_THAT(lines(shards({"aio.queue_depth=4"})), ElementsAre(shards_line));
+  EXPECT_THAT(lines(nvme(shards())),
+              ElementsAre(HasSubstr("optimizer states are in a file"), shards_line));
+  EXPECT_THAT(lines(shards({"offload_param.max_in_cpu=5", "offload_param.buffer_count=1"})),
+              ElementsAre("shards of parameters, but for whole units of 5 elements of a rank at "
+                          "most, are in a file of each rank in /fast, read into 1 buffer before "
+                          "their gathers"));
+  // Updates of shards in the file go through the windows of optimizer states.
+  EXPECT_THAT(lines(shards({"offload_optimizer.buffer_count=7", "offload_optimizer.ratio=0.5"})),
+              ElementsAre(AllOf(HasSubstr("zero_optimization.offload_optimizer.ratio changes "),
+                                Not(HasSubstr("buffer_count"))),
+                          shards_line));
 }
 
 }  // namespace

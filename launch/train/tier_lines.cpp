@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/tier_lines.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/message_text.h"
+#include "launch/config/option.h"
+#include "launch/config/train_config.h"
+#include "launch/train/plan.h"
+
+namespace zero {
+namespace {
+
+const std::string kStates = "zero_optimization.offload_optimizer";
+const std::string kShards = "zero_optimization.offload_param";
+/// Of the first section: used by updates of whatever is in the file.
+const std::vector<std::string> kOfWindows{"buffer_count", "buffer_size", "pipeline_read",
+                                          "pipeline_write", "pipeline"};
+
+/// A line on the given keys of a section without "nvme" that would take effect with it, if there
+/// are any; those in `used` do so anyway.
+void say_idle(const Configuration& values, const std::string& section, std::string_view what,
+              const std::vector<std::string>& used, std::vector<std::string>& lines) {
+  std::vector<std::string> keys;
+  for (const std::string& name : keys_of_section(section)) {
+    const std::string key = section + "." + name;
+    const bool counts = name == "device" || std::ranges::count(used, name) > 0 ||
+                        find_option(key)->handling != Handling::honoured;
+    if (!counts && values.given(key) && !values.is_null(key)) keys.push_back(key);
+  }
+  if (keys.empty()) return;
+  lines.push_back(
+      fmt::format("{} {} nothing: {}.device is \"{}\", and \"nvme\" alone puts {} in files",
+                  fmt::join(keys, ", "), keys.size() == 1 ? "changes" : "change", section,
+                  values.text(section + ".device"), what));
+}
+
+/// What is in host memory on a CPU in any case.
+void say_host_memory(const Configuration& values, std::vector<std::string>& lines) {
+  const auto say = [&](const std::string& key, bool asked, std::string_view what) {
+    if (!asked) return;
+    lines.push_back(
+        fmt::format("{} changes nothing: {} is in host memory on a CPU in any case", key, what));
+  };
+  say(kStates + ".device \"cpu\"", values.text(kStates + ".device") == "cpu",
+      "what optimizers keep");
+  say(kShards + ".device \"cpu\"", values.text(kShards + ".device") == "cpu",
+      "what stage 3 shards");
+  const std::string kept = "activation_checkpointing.cpu_checkpointing";
+  say(kept, values.boolean(kept), "what blocks keep");
+}
+
+std::string states_line(const TierOptions& tiers) {
+  return fmt::format(
+      "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} elements "
+      "at most",
+      tiers.optimizer_ratio < 1 ? fmt::format(" of whole units, {:.4g} % of the elements at most,",
+                                              100 * tiers.optimizer_ratio)
+                                : "",
+      tiers.file.folder, tiers.windows.buffers, tiers.windows.buffer_elements);
+}
+
+std::string shards_line(const TierOptions& tiers) {
+  return fmt::format(
+      "shards of parameters{} are in a file of each rank in {}, read into {} before their gathers",
+      tiers.parameters_in_memory > 0
+          ? fmt::format(", but for whole units of {} elements of a rank at most,",
+                        tiers.parameters_in_memory)
+          : "",
+      tiers.file.folder, counted(tiers.fetch_buffers, "buffer"));
+}
+
+}  // namespace
+
+std::vector<std::string> tier_lines(const TrainConfig& config) {
+  std::vector<std::string> lines;
+  const Configuration& values = config.values;
+  const TierOptions& tiers = config.engine.tiers;
+  say_host_memory(values, lines);
+  if (tiers.optimizer == Tier::file) {
+    lines.push_back(states_line(tiers));
+  } else {
+    const bool updates = tiers.parameters == Tier::file;
+    say_idle(values, kStates, "states", updates ? kOfWindows : std::vector<std::string>{}, lines);
+  }
+  if (tiers.parameters == Tier::file) {
+    lines.push_back(shards_line(tiers));
+  } else {
+    say_idle(values, kShards, "parameters", {}, lines);
+  }
+  if (uses_file(tiers)) return lines;
+  for (const std::string& key : keys_of_section("aio")) {
+    if (!values.given("aio." + key)) continue;
+    lines.emplace_back("aio changes nothing: no states are on NVMe");
+    break;
+  }
+  return lines;
+}
+
+std::vector<std::string> tier_share_lines(const TrainConfig& config, const MemoryUse& planned,
+                                          std::string_view transfers) {
+  const TierOptions& tiers = config.engine.tiers;
+  std::vector<std::string> lines;
+  const auto say = [&](MemoryClass of, std::string_view what, bool whole, const std::string& why) {
+    const std::int64_t file = at(planned.file, of);
+    if (file == 0) {
+      lines.push_back(fmt::format("no {} are in files: {}", what, why));
+      return;
+    }
+    const double all = static_cast<double>(file + at(planned.ledger, of));
+    const std::string part =
+        whole ? "" : fmt::format("{:.0f} % of a rank's ", 100 * static_cast<double>(file) / all);
+    lines.push_back(
+        fmt::format("{}{} are in {} through {}", part, what, tiers.file.folder, transfers));
+  };
+  if (tiers.optimizer == Tier::file) {
+    say(MemoryClass::optimizer, "optimizer states", tiers.optimizer_ratio >= 1,
+        fmt::format("no unit fits into {}.ratio, {:.4g}", kStates, tiers.optimizer_ratio));
+  }
+  if (tiers.parameters == Tier::file) {
+    say(MemoryClass::parameters, "parameters", false,
+        fmt::format("each unit is small or whole, or fits into {}.max_in_cpu, {}", kShards,
+                    tiers.parameters_in_memory));
+  }
+  return lines;
+}
+
+}  // namespace zero

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "launch/train/tier_budget.h"
+#include "tests/launch/cut_run.h"
+
+namespace zero::testing {
+
+/// Overrides of a run with its optimizer states in files of `folder`.
+inline Overrides nvme_keys(const std::string& folder) {
+  return {"run.device=cpu", "run.threads=1", "zero_optimization.offload_optimizer.device=nvme",
+          "zero_optimization.offload_optimizer.nvme_path=" + folder};
+}
+
+/// With its shards of parameters there, of which a small model has some if none are small.
+inline Overrides shard_keys(const std::string& folder) {
+  return {"run.device=cpu",
+          "run.threads=1",
+          "zero_optimization.stage=3",
+          "zero_optimization.stage3_param_persistence_threshold=100",
+          "zero_optimization.offload_param.device=nvme",
+          "zero_optimization.offload_param.nvme_path=" + folder};
+}
+
+inline Overrides all_keys(const std::string& folder) {
+  return plus(nvme_keys(folder), shard_keys(folder));
+}
+
+inline constexpr const char* kMemoryFolder = "/dev/shm";
+
+inline bool has_memory_folder() {
+  std::error_code error;
+  return std::filesystem::is_directory(kMemoryFolder, error) &&
+         medium_of(kMemoryFolder) == Medium::memory;
+}
+
+}  // namespace zero::testing
