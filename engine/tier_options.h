@@ -33,7 +33,19 @@ struct TierOptions {
   /// still fits, in the order of updates. The others stay in memory.
   double optimizer_ratio = 1;
   StateWindowOptions windows{};  ///< of Tier::file
-  TierFileOptions file{};        ///< of Tier::file
+  /// Shards of parameters at stage 3; units that stay whole stay in memory.
+  Tier parameters = Tier::device;
+  /// Elements of a rank's shards that stay in memory all the same: of whole units, each that still
+  /// fits, in the order of updates.
+  std::int64_t parameters_in_memory = 0;
+  /// Shards of units on their way from the file to a gather, at least 1 (1: none is read ahead).
+  int fetch_buffers = 2;
+  TierFileOptions file{};  ///< of Tier::file
 };
+
+/// Whether a rank has a file: one, for all that lives in Tier::file.
+constexpr bool uses_file(const TierOptions& options) {
+  return options.optimizer == Tier::file || options.parameters == Tier::file;
+}
 
 }  // namespace zero
