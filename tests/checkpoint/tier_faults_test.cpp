@@ -110,10 +110,10 @@ void expect_told_to_all(const std::string& call, int number, int rank, bool at_o
   const Ends ends = run_to_the_end(run_with_tiers(scratch, disk, rank), at_once);
   ASSERT_TRUE(faults.happened());
   EXPECT_THAT(ends, Each(ends[0]));
-  EXPECT_THAT(ends[0], AllOf(HasSubstr(fmt::format("[rank {}] {}", rank, scratch.path())),
-                             HasSubstr("Input/output error"),
-                             HasSubstr("; optimizer states are lost: start again from the newest "
-                                       "checkpoint")));
+  EXPECT_THAT(ends[0],
+              AllOf(HasSubstr(fmt::format("[rank {}] {}", rank, scratch.path())),
+                    HasSubstr("Input/output error"),
+                    HasSubstr("; values in it are lost: start again from the newest checkpoint")));
   expect_good_checkpoints(scratch.path("run"));
 }
 
