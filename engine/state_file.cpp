@@ -5,12 +5,6 @@
 #include <algorithm>
 
 namespace zero {
-namespace {
-
-/// Requests of a tile: enough in flight to keep a disk busy that one request does not.
-constexpr std::int64_t kTileRequests = 4;
-
-}  // namespace
 
 StateFile::StateFile(Device& device, const TierOptions& options) : device_(device) {
   if (uses_file(options)) file_.emplace(device, options.file);

@@ -20,6 +20,9 @@ namespace zero {
 /// thread.
 class StateFile {
  public:
+  /// Requests of a tile: enough in flight to keep a disk busy that one request does not.
+  static constexpr std::int64_t kTileRequests = 4;
+
   /// `device` must outlive this.
   StateFile(Device& device, const TierOptions& options);
 
