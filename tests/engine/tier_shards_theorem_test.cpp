@@ -109,9 +109,9 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(DType::fp32, DType::bf16, DType::fp16),
                        ::testing::Values(MomentFormat::fp32, MomentFormat::bf16,
                                          MomentFormat::eight_bit)),
-    [](const ::testing::TestParamInfo<ShardCase>& info) {
-      return fmt::format("World{}_{}_Moments{}", std::get<0>(info.param),
-                         name_of(std::get<1>(info.param)), name_of(std::get<2>(info.param)));
+    [](const ::testing::TestParamInfo<ShardCase>& chosen) {
+      return fmt::format("World{}_{}_Moments{}", std::get<0>(chosen.param),
+                         name_of(std::get<1>(chosen.param)), name_of(std::get<2>(chosen.param)));
     });
 
 Job two_ranks_of_shards(Tier optimizer) {
