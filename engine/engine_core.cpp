@@ -16,7 +16,7 @@ EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, Engine
       graphs_(device,
               options_.checked ? CapturedGraph::Check::always : CapturedGraph::Check::at_first),
       reads_(device, waits_),
-      costs_(*mesh_, device) {
+      costs_(*mesh_, device, waits_) {
   validate(options_);
   for (Communicator* of : {&world_, &mesh_->axis(Axis::replicate), &mesh_->axis(Axis::shard),
                            &mesh_->axis(Axis::tensor), &mesh_->data(), &mesh_->replica_group()})

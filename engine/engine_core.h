@@ -97,6 +97,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void synchronize();
   void require_given(std::int64_t sum, std::int64_t step, const StepOptions& options);
   void publish_all(Gathers::Kind kind);
+  void refresh_frozen(const Unit& unit);
   void settle_states(std::string_view call);
 
   std::unique_ptr<CountedMesh> mesh_;

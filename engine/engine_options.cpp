@@ -14,23 +14,33 @@ std::string_view name_of(ReductionPolicy policy) {
 
 namespace {
 
-void validate(const TierOptions& options) {
+void validate(const TierOptions& options, int stage) {
   const StateWindowOptions& windows = options.windows;
   ZERO_CHECK(options.optimizer_ratio >= 0 && options.optimizer_ratio <= 1,
              "engine: the share of optimizer states that are offloaded is {}, expected 0 to 1",
              options.optimizer_ratio);
-  if (options.optimizer != Tier::file) return;
+  ZERO_CHECK(options.parameters_in_memory >= 0,
+             "engine: {} elements of shards of parameters stay in memory, expected 0 or more",
+             options.parameters_in_memory);
+  ZERO_CHECK(options.fetch_buffers >= 1,
+             "engine: shards of parameters of a file are fetched through {} buffers, expected 1 or "
+             "more",
+             options.fetch_buffers);
+  if (!uses_file(options)) return;
+  ZERO_CHECK(options.parameters != Tier::file || stage == 3,
+             "engine: parameters live in a file, as only shards of them can; stage is {}, expected "
+             "3",
+             stage);
   ZERO_CHECK(!options.file.folder.empty(),
-             "engine: optimizer states live in a file, but no folder is given for it");
+             "engine: states live in a file, but no folder is given for it");
   ZERO_CHECK(windows.buffers >= 1,
-             "engine: optimizer states of a file pass through {} buffers, expected 1 or more",
+             "engine: states of a file pass through {} buffers, expected 1 or more",
              windows.buffers);
   ZERO_CHECK(windows.buffer_elements >= StateWindowOptions::kGrain,
              "engine: a buffer has the states of {} elements, expected {} or more",
              windows.buffer_elements, StateWindowOptions::kGrain);
   ZERO_CHECK(options.file.block_bytes > 0 && options.file.block_bytes % TierFile::kBlock == 0,
-             "engine: a request to the file of optimizer states has {} bytes, expected a multiple "
-             "of {}",
+             "engine: a request to the file of states has {} bytes, expected a multiple of {}",
              options.file.block_bytes, TierFile::kBlock);
 }
 
@@ -59,7 +69,7 @@ void validate(const EngineOptions& options) {
              "engine: replica_check_every is {}, expected a number of steps, or 0 (never)",
              options.replica_check_every);
   for (const ParameterGroup& group : options.groups) validate(group);
-  validate(options.tiers);
+  validate(options.tiers, options.stage);
   const ScheduleLimits& limits = options.limits;
   ZERO_CHECK(limits.prefetch_elements.value_or(0) >= 0 && limits.live_elements >= 0 &&
                  limits.persistence_threshold.value_or(0) >= 0 && limits.reuse_distance >= 0,

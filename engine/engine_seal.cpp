@@ -13,6 +13,7 @@
 #include "collectives/agreement.h"
 #include "engine/engine_core.h"
 #include "engine/tensor_copies.h"
+#include "engine/tier_units.h"
 #include "engine/whole_units.h"
 
 namespace zero {
@@ -118,24 +119,16 @@ std::vector<KeptBytes> kept_bytes(std::span<const Unit> units, const Sharding& s
   return kept;
 }
 
-/// For each unit, whether its states live in a file: in the order of updates, each that still fits
-/// into `ratio` of all states. One that does not, such as a wide embedding, is passed over.
-std::vector<bool> units_in_file(std::span<const Unit> units, std::span<const int> order,
-                                double ratio) {
-  const auto size = [&](int unit) {
-    const Segment* segment = units[static_cast<std::size_t>(unit)].trainable();
-    return segment == nullptr ? 0.0 : static_cast<double>(segment->layout.padded());
+/// Throws zero::Error if values of the device would live outside of its memory.
+void check_device(const TierOptions& tiers, const Device& device) {
+  const auto check = [&](Tier tier, std::string_view values, std::string_view section) {
+    ZERO_CHECK(tier == Tier::device || device.memory() == MemorySpace::host,
+               "seal: the device \"{}\" has memory of its own, in which its {} stay; they can be "
+               "offloaded on a CPU only: set \"{}.device\" to \"none\"",
+               device.name(), values, section);
   };
-  double all = 0;
-  for (const int unit : order) all += size(unit);
-  double room = ratio * all;
-  std::vector<bool> in_file(units.size());
-  for (const int unit : order) {
-    if (size(unit) > room) continue;
-    room -= size(unit);
-    in_file[static_cast<std::size_t>(unit)] = true;
-  }
-  return in_file;
+  check(tiers.optimizer, "optimizer states", "offload_optimizer");
+  check(tiers.parameters, "parameters", "offload_param");
 }
 
 /// The ranges of a slice.
@@ -155,6 +148,7 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
                            const Device& device) {
   const ScheduleLimits& l = options.limits;
   const OptimizerConfig& o = options.optimizer;
+  const TierOptions& t = options.tiers;
   std::string text;
   const auto line = [&text](std::string_view key, const auto& value) {
     text += fmt::format("{}: {}\n", key, value);
@@ -174,11 +168,16 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
        fmt::format("{} beta1={} beta2={} epsilon={} weight_decay={} momentum={} moments={}",
                    name_of(o.kind), o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum,
                    name_of(o.moments)));
-  if (options.tiers.optimizer == Tier::file) {
-    const TierOptions& t = options.tiers;
-    line("optimizer states in a file",
-         fmt::format("ratio={} buffers={} of {} requests of {}", t.optimizer_ratio,
-                     t.windows.buffers, t.windows.buffer_elements, t.file.block_bytes));
+  if (t.optimizer == Tier::file) {
+    line("optimizer states in a file", fmt::format("ratio={}", t.optimizer_ratio));
+  }
+  if (t.parameters == Tier::file) {
+    line("parameters in a file", fmt::format("but for {}, fetched through {} buffers",
+                                             t.parameters_in_memory, t.fetch_buffers));
+  }
+  if (uses_file(t)) {
+    line("windows of a file", fmt::format("buffers={} of {} requests of {}", t.windows.buffers,
+                                          t.windows.buffer_elements, t.file.block_bytes));
   }
   for (const ParameterGroup& group : options.groups) {
     line("parameter group",
@@ -222,10 +221,7 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
 
 void EngineCore::seal(const SealOptions& options) {
   ZERO_CHECK(!sealed_, "seal: the engine is sealed already");
-  ZERO_CHECK(options_.tiers.optimizer == Tier::device || device_.memory() == MemorySpace::host,
-             "seal: the device \"{}\" has memory of its own, in which its optimizer states stay; "
-             "they can be offloaded on a CPU only: set \"offload_optimizer.device\" to \"none\"",
-             device_.name());
+  check_device(options_.tiers, device_);
   ZERO_CHECK(!units_.empty(), "seal: no unit is registered");
   ZERO_CHECK(options.accumulation_steps >= 1, "seal: accumulation_steps is {}, expected at least 1",
              options.accumulation_steps);
@@ -254,7 +250,8 @@ void EngineCore::seal(const SealOptions& options) {
 void EngineCore::initialise(StateFields written) {
   Kernels& kernels = device_.kernels();
   StateWindows& windows = sealed_->windows;
-  for (const Unit& unit : units_) unit.initialise_frozen(device_, options_.seed);
+  for (const Unit& unit : units_) unit.initialise_frozen(sealed_->access, device_, options_.seed);
+  sealed_->access.settle();
   windows.begin({.write = written});
   for (const int index : sealed_->order) {
     const Unit& unit = unit_at(index);
@@ -264,14 +261,34 @@ void EngineCore::initialise(StateFields written) {
         kernels.zero(device_.compute(), states.moments[i]);
         kernels.zero(device_.compute(), states.scales[i]);
       }
-      unit.initialise(*unit.trainable(), states.range.begin, states.master, device_, options_.seed);
+      unit.initialise(*unit.trainable(), states.range.begin, states.master, states.copy, device_,
+                      options_.seed);
       windows.changed();
     }
   }
 }
 
 void EngineCore::publish_all(Gathers::Kind kind) {
-  for (const int index : sealed_->order) sealed_->gathers.publish(unit_at(index), kind);
+  for (const int index : sealed_->order) {
+    if (kind == Gathers::Kind::frozen) refresh_frozen(unit_at(index));
+    sealed_->gathers.publish(unit_at(index), kind);
+  }
+}
+
+/// Copies this rank's small frozen parameters from shards in the file to the tails from which they
+/// are published. Blocks the host if there are any; nothing may use the tails.
+void EngineCore::refresh_frozen(const Unit& unit) {
+  for (const Segment& segment : unit.segments) {
+    const FlatRange small = segment.extent().within(segment.small());
+    if (segment.trainable || !segment.shard_in_file || small.count == 0) continue;
+    const View tail = segment.tail_of(small);
+    sealed_->access.read(segment.own.slice(small.begin - segment.own_begin, small.count),
+                         [&](std::int64_t begin, const View& values) {
+                           device_.kernels().convert(device_.compute(), values,
+                                                     tail.slice(begin, values.count()));
+                           device_.compute().synchronize();
+                         });
+  }
 }
 
 /// The inputs of the schedules. If neither prefetch nor threshold is given, units that are cheaper
@@ -306,15 +323,15 @@ Schedules EngineCore::prepare(std::span<const Use> uses, const EngineResources& 
   } else {  // a plan has no other ranks whose slices could be compared
     check_own_copies(units_, block);
   }
-  std::vector<bool> in_file(units_.size());
-  if (file.asked()) {
-    in_file = units_in_file(units_, order_of_first_use(uses, units_.size()),
-                            options_.tiers.optimizer_ratio);
-  }
+  const TierUnits in_file =
+      units_in_file(units_, order_of_first_use(uses, units_.size()), sharding, options_.tiers);
   for (std::size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = units_[i];
-    for (Segment& segment : unit.segments)
-      sharding.allocate(segment, unit.name, in_file[i] ? &file : nullptr);
+    for (Segment& segment : unit.segments) {
+      sharding.allocate(segment, unit.name,
+                        {.states = in_file.states[i] ? &file : nullptr,
+                         .parameters = in_file.parameters[i] ? &file : nullptr});
+    }
     unit.plan_updates(options_.groups, options_.optimizer);
     find_uncounted(unit, resources.shards.rank(), mesh_->mesh().index(Axis::tensor));
   }
@@ -336,7 +353,7 @@ EngineCore::Sealed::Sealed(EngineCore& core, std::span<const Use> uses, int accu
       sharding(make_sharding(resources)),
       reducer(resources, *sharding, core.waits_),
       gathers(resources, *sharding, core.waits_, core.units_,
-              core.prepare(uses, resources, file, *sharding, reducer)),
+              core.prepare(uses, resources, file, *sharding, reducer), file),
       gradients(resources, gathers, reducer, core.waits_, core.units_),
       sums(*core.mesh_, core.device_, core.waits_),
       windows(core.device_, core.waits_, core.units_, order, file, core.options_.tiers.windows),
@@ -345,7 +362,8 @@ EngineCore::Sealed::Sealed(EngineCore& core, std::span<const Use> uses, int accu
       state({core.units_, *core.mesh_, core.device_, access, coded, resources.moments}),
       progress(core.world_.rank(), accumulation_steps, gathers, core.units_) {
   if (!file.asked()) return;
-  agree(core.world_, core.device_, "seal", [&] { file.open(windows.ring_bytes()); });
+  agree(core.world_, core.device_, "seal",
+        [&] { file.open(windows.ring_bytes(), gathers.fetch_bytes()); });
 }
 
 }  // namespace zero

@@ -151,6 +151,7 @@ void EngineStates::publish_parameters() {
   begin_change("publish_parameters");
   const StepCosts::OutsideStep guard(core_.costs_);
   parts.sharding->wait_for_peers("publish_parameters");
+  for (const Unit& unit : core_.units_) core_.refresh_frozen(unit);
   parts.windows.begin({StateFields::masters, StateFields::masters});
   for (const int index : parts.order) {
     Unit& unit = core_.unit_at(index);
@@ -179,8 +180,7 @@ void EngineStates::publish(const Unit& unit, const PieceStates& states) {
   parts.sharding->spread_states(states.master, segment, {segment.own_begin + begin, count},
                                 {unit.name, {}});
   communication.synchronize();
-  if (core_.options_.compute != DType::fp32)
-    core_.device_.kernels().convert(compute, states.master, segment.own.slice(begin, count));
+  if (!states.copy.empty()) core_.device_.kernels().convert(compute, states.master, states.copy);
 }
 
 void EngineStates::publish_gradients() {

@@ -34,8 +34,7 @@ void update(const Segment& segment, const PieceStates& states, const UpdateRun& 
   }
   arguments.elements = run.elements;
   arguments.gradient = segment.finished_gradient().slice(run.begin, run.count);
-  if (segment.own.dtype() != DType::fp32)
-    arguments.compute = segment.own.slice(run.begin, run.count);
+  if (!states.copy.empty()) arguments.compute = states.copy.slice(at, run.count);
   arguments.learning_rate = settings.learning_rate * run.learning_rate_scale;
   arguments.weight_decay = run.weight_decay;
   arguments.gradient_scale = settings.gradient_scale;
@@ -153,7 +152,7 @@ StepReport EngineCore::step(const StepOptions& options) {
     parts.gathers.begin_after_update(index, first);
   }
   progress.end_step(!report.nonfinite);
-  costs_.end_time(report, reads_.take_cost(), parts.windows.take_waited());
+  costs_.end_time(report, reads_.take_cost());
   const int every = options_.replica_check_every;
   if (every > 0 && report.step % every == 0 && device_.has_memory()) check_replicas();
   if (!report.nonfinite) {  // otherwise the reader votes again in the next step

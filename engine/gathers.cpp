@@ -70,8 +70,8 @@ void WindowArena::before_write(int window, Stream& compute) const {
   }
 }
 
-Gathers::Gathers(const EngineResources& resources, Sharding& sharding, const Waits& waits,
-                 std::span<const Unit> units, Schedules schedules)
+Gathers::Gathers(const EngineResources& resources, Sharding& sharding, Waits& waits,
+                 std::span<const Unit> units, Schedules schedules, StateFile& file)
     : resources_(resources),
       sharding_(sharding),
       waits_(waits),
@@ -79,20 +79,33 @@ Gathers::Gathers(const EngineResources& resources, Sharding& sharding, const Wai
       parameters_(allocate_parameters(resources, schedules)),
       gradients_(allocate_gradients(resources, schedules)),
       training_(std::move(schedules.training), parameters_.view(), gradients_.view(), waits),
-      evaluation_(std::move(schedules.evaluation), parameters_.view(), gradients_.view(), waits) {}
+      evaluation_(std::move(schedules.evaluation), parameters_.view(), gradients_.view(), waits),
+      fetches_(resources.device, waits, sharding, units, file,
+               resources.options.tiers.fetch_buffers) {}
 
 void Gathers::issue(int window) {
   const Unit& unit = unit_at(schedule().window(window).unit);
   Stream& communication = resources_.device.communication();
   windows().before_gather(window, communication);
+  windows().fetched(window, fetches_.before_gather(unit));
+  waits_.wait(communication, windows().fetched(window), WaitSite::fetch_before_gather);
   View memory = windows().view(window, resources_.options.compute);
   for (const Segment& segment : unit.segments) {
     const std::int64_t count = sharding_.window_elements(segment);
-    sharding_.gather(segment, memory.slice(0, count), {unit.name, {}});
+    sharding_.gather(segment, fetches_.source(segment), memory.slice(0, count), {unit.name, {}});
     memory = memory.slice(count, memory.count() - count);
   }
   windows().gathered(window, communication.record());
+  fetches_.after_gather(unit, windows().gathered(window));
+  if (!resources_.options.overlap) wait_for_fetch(window);
   resources_.wait_unless_overlapped();
+}
+
+/// Compute waits for the gather behind the fetch too: this tells the disk's time apart.
+void Gathers::wait_for_fetch(int window) {
+  const Event& fetched = windows().fetched(window);
+  if (fetched.state() == nullptr) return;
+  waits_.wait_for_file(resources_.device.compute(), fetched, WaitSite::fetch_before_gather);
 }
 
 void Gathers::publish(Unit& unit, Kind kind) {
@@ -106,10 +119,13 @@ void Gathers::publish(Unit& unit, Kind kind) {
 }
 
 void Gathers::begin_micro_batch() {
+  fetches_.begin(schedule());
+  fetches_.read_ahead();
   for (const int window : schedule().begin) issue(window);
 }
 
 void Gathers::begin_after_update(int unit, FirstGathers& first) {
+  if (first.updated.empty()) fetches_.begin(schedule());
   first.updated.push_back(unit);
   const std::vector<int>& begin = schedule().begin;
   for (; first.issued < begin.size(); ++first.issued) {
@@ -122,9 +138,12 @@ void Gathers::begin_after_update(int unit, FirstGathers& first) {
 
 void Gathers::make_present(const ScheduleStep& step) {
   Stream& compute = resources_.device.compute();
+  fetches_.read_ahead();  // all units are updated
   for (const int window : step.gathers) issue(window);
-  if (step.parameters >= 0)
+  if (step.parameters >= 0) {
+    wait_for_fetch(step.parameters);
     waits_.wait(compute, windows().gathered(step.parameters), WaitSite::gather_before_use);
+  }
   waits_.wait(compute, unit_at(step.use.unit.index).ready, WaitSite::publish_before_use);
 }
 

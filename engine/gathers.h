@@ -10,6 +10,7 @@
 
 #include "device/buffer.h"
 #include "engine/schedule.h"
+#include "engine/shard_fetches.h"
 #include "engine/sharding.h"
 #include "engine/unit.h"
 #include "engine/waits.h"
@@ -38,6 +39,9 @@ class WindowArena {
   /// Call after that gather.
   void gathered(int window, Event event) { guards_[index(window)].gathered = std::move(event); }
   const Event& gathered(int window) const { return guards_[index(window)].gathered; }
+  /// The end of the fetch that the window's gather waits for.
+  void fetched(int window, Event event) { guards_[index(window)].fetched = std::move(event); }
+  const Event& fetched(int window) const { return guards_[index(window)].fetched; }
   /// Call after the last compute that used a parameter window.
   void released(int window, Event event) { guards_[index(window)].released = std::move(event); }
   /// Call before compute first writes a gradient window.
@@ -47,6 +51,7 @@ class WindowArena {
 
  private:
   struct Guard {
+    Event fetched;
     Event gathered;
     Event released;
     Event reduced;
@@ -66,17 +71,21 @@ struct Schedules {
   Schedule evaluation;  ///< of the forward uses only
 };
 
-/// Makes the parameters of units present around compute: issues the gathers of a schedule, waits
-/// for them, and releases their windows. The schedule is that of training or, during an evaluation,
-/// that of the forward uses; the windows of both share memory, which lives as long as this object.
+/// Makes the parameters of units present around compute: issues the gathers of a schedule, of
+/// shards in a file behind their fetches, waits for them, and releases their windows. The schedule
+/// is that of training or, during an evaluation, that of the forward uses; the windows of both
+/// share memory, which lives as long as this object.
 class Gathers {
  public:
-  /// Allocates the windows. All arguments but `schedules` must outlive this.
-  Gathers(const EngineResources& resources, Sharding& sharding, const Waits& waits,
-          std::span<const Unit> units, Schedules schedules);
+  /// Allocates the windows. `units` have their storage, some of it in `file`. All arguments but
+  /// `schedules` must outlive this.
+  Gathers(const EngineResources& resources, Sharding& sharding, Waits& waits,
+          std::span<const Unit> units, Schedules schedules, StateFile& file);
   Gathers(const Gathers&) = delete;
   Gathers& operator=(const Gathers&) = delete;
 
+  /// ShardFetches::bytes().
+  std::int64_t fetch_bytes() const { return fetches_.bytes(); }
   const Schedule& training() const { return training_.schedule; }
   const Schedule& evaluation() const { return evaluation_.schedule; }
   bool evaluating() const { return evaluating_; }
@@ -91,7 +100,8 @@ class Gathers {
   /// Updates the copies of a unit's parameters that live between steps from this rank's part,
   /// behind the compute that has changed it.
   void publish(Unit& unit, Kind kind);
-  /// Issues the gathers that the schedule starts before a micro-batch.
+  /// Issues the gathers that the schedule starts before a micro-batch. The parameters of all units
+  /// must be those of the whole micro-batch.
   void begin_micro_batch();
   /// The start of the first micro-batch of a step, unit by unit.
   struct FirstGathers {
@@ -123,15 +133,17 @@ class Gathers {
   const Driven& driven() const { return evaluating_ ? evaluation_ : training_; }
   const Unit& unit_at(int index) const { return units_[static_cast<std::size_t>(index)]; }
   void issue(int window);
+  void wait_for_fetch(int window);
 
   EngineResources resources_;
   Sharding& sharding_;
-  const Waits& waits_;
+  Waits& waits_;
   std::span<const Unit> units_;
   Buffer parameters_;  ///< memory of parameter windows
   Buffer gradients_;   ///< of gradient windows
   Driven training_;
   Driven evaluation_;
+  ShardFetches fetches_;
   bool evaluating_ = false;
 };
 

@@ -141,6 +141,7 @@ void EngineCore::set_evaluation(bool on) {
   if (on) world_.barrier(device_.communication(), {"begin_evaluation", {}});
   synchronize();
   if (on) settle_states("begin_evaluation");
+  if (!on && options_.tiers.parameters == Tier::file) settle_states("end_evaluation");
   parts.gathers.set_evaluating(on);
   parts.gathers.begin_micro_batch();
   if (!on) costs_.end_evaluation();

@@ -29,7 +29,7 @@ struct LiveTensor {
 /// Those of `units` where `progress` is in the schedule of training, as the host has called: a
 /// gather that is issued counts, so does a reduction's result. Between leases a window is alive if
 /// it is gathered already and read later; in a lease also if it is read or written by this one.
-/// Receive slices and other scratch are alive while work runs and are not listed, nor are states of
+/// Receive slices and other scratch are alive while work runs and are not listed, nor are values of
 /// `file` and their windows.
 std::vector<LiveTensor> live_tensors(std::span<const Unit> units, const Schedule& schedule,
                                      const StepProgress& progress, const StateFile& file);

@@ -26,10 +26,10 @@ View Sharding::allocate(Segment& segment, std::int64_t count, DType dtype, Memor
               resources_.shards.allocate(resources_.device, count, dtype, memory_class, label));
 }
 
-void Sharding::allocate(Segment& segment, const std::string& unit, StateFile* file) {
-  place_parameters(segment, unit);
+void Sharding::allocate(Segment& segment, const std::string& unit, const SegmentFiles& files) {
+  place_parameters(segment, unit, files.parameters);
   if (!segment.trainable) return;
-  place_states(segment, unit, file);
+  place_states(segment, unit, files.states);
   place_gradients(segment, unit);
   place_partials(segment, unit);
 }
@@ -58,7 +58,7 @@ void Sharding::place_states(Segment& segment, const std::string& unit, StateFile
   };
   const auto state = [&](std::int64_t count, DType dtype, const char* what) {
     return file == nullptr ? in_memory(count, dtype, what)
-                           : file->reserve(count, dtype, unit + what);
+                           : file->reserve(count, dtype, MemoryClass::optimizer, unit + what);
   };
   const std::int64_t count = segment.own.count();
   segment.master =
@@ -85,7 +85,18 @@ void Sharding::place_partials(Segment& segment, const std::string& unit) {
   }
 }
 
-void Sharding::gather(const Segment& /*segment*/, View /*window*/, const Tag& /*tag*/) {}
+View Sharding::shard_part(const Segment& segment, const FlatRange& range) const {
+  const FlatRange owned = segment.layout.owned(resources_.shards.rank(), range);
+  return segment.shard.slice(owned.count == 0 ? 0 : owned.begin - shard_begin(segment),
+                             owned.count);
+}
+
+View Sharding::gathered_part(const Segment& segment) const {
+  return shard_part(segment, {0, window_elements(segment)});
+}
+
+void Sharding::gather(const Segment& /*segment*/, View /*mine*/, View /*window*/,
+                      const Tag& /*tag*/) {}
 
 View Sharding::parameters(const Segment& segment, View /*window*/, std::int64_t begin,
                           std::int64_t count) const {
@@ -125,7 +136,7 @@ class Replicated : public Sharding {
   Operation reduce_traffic() const override { return Operation::all_reduce; }
 
  protected:
-  void place_parameters(Segment& segment, const std::string& unit) override {
+  void place_parameters(Segment& segment, const std::string& unit, StateFile* /*file*/) override {
     segment.full = allocate(segment, segment.layout.padded(), resources_.options.compute,
                             MemoryClass::parameters, unit);
     segment.shard = segment.full.slice(shard_begin(segment), segment.layout.shard());
@@ -160,11 +171,11 @@ class ShardedOptimizer : public Replicated {
   /// In memory that a host's ranks share, each rank updates its shard in place, and publish only
   /// synchronizes them. Not if the compute copy is the master itself, because read(), write() and
   /// checkpoints access the master at other times.
-  void place_parameters(Segment& segment, const std::string& unit) override {
+  void place_parameters(Segment& segment, const std::string& unit, StateFile* file) override {
     if (segment.trainable && resources_.options.compute != DType::fp32) {
       place_in_common(segment, unit);
     } else {
-      Replicated::place_parameters(segment, unit);
+      Replicated::place_parameters(segment, unit, file);
     }
     own_shard(segment);
   }
@@ -202,8 +213,8 @@ class ShardedGradients : public ShardedOptimizer {
 };
 
 /// Stage 3: also parameters of the own shard only; gathered per unit around compute. Small ones
-/// stay whole, beside the shards. Inherits from stage 2: gradients and states of the own shard; all
-/// of a segment of which nothing is gathered.
+/// stay whole, beside the shards, which may live in a file. Inherits from stage 2: gradients and
+/// states of the own shard; all of a segment of which nothing is gathered.
 class ShardedParameters : public ShardedGradients {
  public:
   using ShardedGradients::ShardedGradients;
@@ -211,17 +222,18 @@ class ShardedParameters : public ShardedGradients {
     return segment.layout.tail_begin();
   }
   std::int64_t kept_elements(const Segment& segment) const override {
-    return whole(segment) ? segment.layout.padded()
-                          : segment.layout.shard() + segment.layout.tail();
+    if (whole(segment)) return segment.layout.padded();
+    const bool in_file = resources_.options.tiers.parameters == Tier::file;
+    return (in_file ? 0 : segment.layout.shard()) + segment.layout.tail();
   }
   std::int64_t published_elements(const Segment& segment) const override {
     return whole(segment) ? segment.layout.padded() : segment.layout.tail();
   }
 
-  void gather(const Segment& segment, View window, const Tag& tag) override {
+  void gather(const Segment& segment, View mine, View window, const Tag& tag) override {
     if (whole(segment)) return;
     const Slices slices = owned_slices(segment.layout, {0, segment.layout.tail_begin()}, window);
-    resources_.shards.all_gather(own(segment, slices, 0), slices, communication(), tag);
+    resources_.shards.all_gather(mine, slices, communication(), tag);
   }
   View parameters(const Segment& segment, View window, std::int64_t begin,
                   std::int64_t count) const override {
@@ -233,18 +245,23 @@ class ShardedParameters : public ShardedGradients {
   void publish(Segment& segment, const Tag& tag) override {
     if (whole(segment)) return ShardedGradients::publish(segment, tag);
     if (segment.layout.tail() == 0) return;
-    const std::int64_t begin = segment.layout.tail_begin();
-    const Slices slices =
-        owned_slices(segment.layout, {begin, segment.layout.tail()}, segment.tail);
-    resources_.shards.all_gather(own(segment, slices, begin), slices, communication(), tag);
+    const Slices slices = owned_slices(segment.layout, segment.small(), segment.tail);
+    const View mine = segment.shard_in_file ? slices.of(resources_.shards.rank())
+                                            : shard_part(segment, segment.small());
+    resources_.shards.all_gather(mine, slices, communication(), tag);
   }
 
  protected:
-  void place_parameters(Segment& segment, const std::string& unit) override {
-    if (whole(segment)) return ShardedGradients::place_parameters(segment, unit);
-    segment.shard = keep(segment, resources_.shards.allocate_symmetric(
-                                      resources_.device, segment.layout.shard(),
-                                      resources_.options.compute, MemoryClass::parameters, unit));
+  void place_parameters(Segment& segment, const std::string& unit, StateFile* file) override {
+    if (whole(segment)) return ShardedGradients::place_parameters(segment, unit, file);
+    const std::int64_t count = segment.layout.shard();
+    const DType compute = resources_.options.compute;
+    segment.shard_in_file = file != nullptr;
+    segment.shard =
+        segment.shard_in_file
+            ? file->reserve(count, compute, MemoryClass::parameters, unit)
+            : keep(segment, resources_.shards.allocate_symmetric(resources_.device, count, compute,
+                                                                 MemoryClass::parameters, unit));
     segment.tail = allocate(segment, segment.layout.tail(), resources_.options.compute,
                             MemoryClass::parameters, unit + ".whole");
     own_shard(segment);
@@ -252,12 +269,6 @@ class ShardedParameters : public ShardedGradients {
 
  private:
   static bool whole(const Segment& segment) { return segment.layout.tail_begin() == 0; }
-  /// This rank's share of such slices, in its shard.
-  View own(const Segment& segment, const Slices& slices, std::int64_t begin) const {
-    const Slices::Range& range = slices.ranges[static_cast<std::size_t>(resources_.shards.rank())];
-    if (range.count == 0) return segment.shard.slice(0, 0);
-    return segment.shard.slice(range.begin + begin - shard_begin(segment), range.count);
-  }
 };
 
 }  // namespace

@@ -28,6 +28,12 @@ struct EngineResources {
   }
 };
 
+/// The file of each kind of values of a segment; null: they are in memory.
+struct SegmentFiles {
+  StateFile* states = nullptr;      ///< master values and moments
+  StateFile* parameters = nullptr;  ///< the shard, if the stage keeps one
+};
+
 /// A stage of ZeRO as a strategy: the placement of model states and the collectives that gather,
 /// publish and finish them. No other part of the engine knows the stage. Table 1 of Rajbhandari et
 /// al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (2020).
@@ -38,25 +44,28 @@ class Sharding {
   Sharding(const Sharding&) = delete;
   Sharding& operator=(const Sharding&) = delete;
 
-  /// Allocates all storage of a segment, or reserves its states in `file` if there is one, and sets
-  /// its views.
-  void allocate(Segment& segment, const std::string& unit, StateFile* file = nullptr);
+  /// Allocates all storage of a segment, or reserves it in `files`, and sets its views.
+  void allocate(Segment& segment, const std::string& unit, const SegmentFiles& files = {});
 
   /// Elements of the segment that a gather brings to a window; 0: nothing is gathered around
   /// compute.
   virtual std::int64_t window_elements(const Segment& segment) const = 0;
-  /// Elements of the compute copies that live between steps.
+  /// Elements of the compute copies that live in memory between steps. Where shards may live in a
+  /// file none counts, although some may stay (TierOptions::parameters_in_memory).
   virtual std::int64_t kept_elements(const Segment& segment) const = 0;
+  /// This rank's part of what a gather of the segment brings: the first elements of its shard,
+  /// maybe none. May be in a file.
+  View gathered_part(const Segment& segment) const;
   /// Makes the segment's window hold its full large parameters: collectives on the communication
-  /// stream.
-  virtual void gather(const Segment& segment, View window, const Tag& tag);
+  /// stream. `mine`: gathered_part(), or its values elsewhere in memory.
+  virtual void gather(const Segment& segment, View mine, View window, const Tag& tag);
   /// The full parameters [begin, begin + count) of the layout, given the segment's window (empty
   /// if nothing is gathered).
   virtual View parameters(const Segment& segment, View window, std::int64_t begin,
                           std::int64_t count) const;
   /// Updates the copies that live between steps, on the communication stream, after this rank's
-  /// part of the compute copies has changed. Traffic of step n + 1, because step() has closed the
-  /// count of step n.
+  /// part of the compute copies has changed: if its shard is in a file, its part of `tail` too.
+  /// Traffic of step n + 1, because step() has closed the count of step n.
   virtual void publish(Segment& segment, const Tag& tag) = 0;
   /// Called after the last reduce of a step has written gradient_shard.
   virtual void finish_gradient(Segment& segment, const Tag& tag) = 0;
@@ -81,8 +90,9 @@ class Sharding {
   virtual Operation reduce_traffic() const { return Operation::reduce_scatter; }
 
  protected:
-  /// Also sets the elements that this rank initialises and updates (Segment::own).
-  virtual void place_parameters(Segment& segment, const std::string& unit) = 0;
+  /// Also sets the elements that this rank initialises and updates (Segment::own). `file`: of the
+  /// shard; may be null.
+  virtual void place_parameters(Segment& segment, const std::string& unit, StateFile* file) = 0;
   virtual void place_gradients(Segment& segment, const std::string& unit) = 0;
 
   /// Zeroed memory for the segment, from the communicator (Communicator::allocate).
@@ -91,6 +101,8 @@ class Sharding {
   View keep(Segment& segment, Buffer buffer);
   void place_states(Segment& segment, const std::string& unit, StateFile* file);
   void place_partials(Segment& segment, const std::string& unit);
+  /// Those of the flat elements `range` that are in this rank's shard.
+  View shard_part(const Segment& segment, const FlatRange& range) const;
   Stream& communication() { return resources_.device.communication(); }
   std::int64_t shard_begin(const Segment& segment) const {
     return segment.layout.shard() * resources_.shards.rank();

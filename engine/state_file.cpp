@@ -7,18 +7,15 @@
 namespace zero {
 
 StateFile::StateFile(Device& device, const TierOptions& options) : device_(device) {
-  if (options.optimizer == Tier::file) file_.emplace(device, options.file);
+  if (uses_file(options)) file_.emplace(device, options.file);
 }
 
-View StateFile::reserve(std::int64_t count, DType dtype, std::string_view label) {
-  return file_->reserve(count, dtype, MemoryClass::optimizer, label);
-}
-
-void StateFile::open(std::int64_t ring) {
+void StateFile::open(std::int64_t ring, std::int64_t slots) {
   if (!file_ || file_->bytes() == 0) return;
   ring_ = ring;
+  slots_ = slots;
   tile_ = std::min(kTileRequests * file_->options().block_bytes, file_->bytes());
-  memory_ = WindowMemory(device_, ring_ + 2 * tile_, "windows of states");
+  memory_ = WindowMemory(device_, ring_ + slots_ + 2 * tile_, "windows of states");
   file_->open(memory_.view());
 }
 
@@ -26,7 +23,7 @@ std::string StateFile::failure() const {
   const std::string why = file_ ? file_->failure() : std::string();
   if (why.empty()) return why;
   // Names no rank: where all fail alike, the message that they agree on names none either.
-  return why + "; optimizer states are lost: start again from the newest checkpoint";
+  return why + "; values in it are lost: start again from the newest checkpoint";
 }
 
 }  // namespace zero

@@ -13,10 +13,11 @@
 
 namespace zero {
 
-/// The file of an engine's optimizer states, if its options ask for one, and the memory of all
-/// windows on it: a ring, through which passes over all states go (StateWindows), and a tile each
-/// for access of the host and for copies (StateAccess). States: reserving, then open. Used by one
-/// host thread.
+/// The file of an engine's optimizer states and shards of parameters, if its options ask for one,
+/// and the memory of all windows on it: a ring, through which passes over all states go
+/// (StateWindows), slots for shards on their way to a gather (ShardFetches), and a tile each for
+/// access of the host and for copies (StateAccess). States: reserving, then open. Used by one host
+/// thread.
 class StateFile {
  public:
   /// Requests of a tile: enough in flight to keep a disk busy that one request does not.
@@ -25,24 +26,27 @@ class StateFile {
   /// `device` must outlive this.
   StateFile(Device& device, const TierOptions& options);
 
-  /// Whether states may live in a file: equal on all ranks.
+  /// Whether values may live in a file: equal on all ranks.
   bool asked() const { return file_.has_value(); }
-  /// Room for the states of a segment, zeros until written: a view that must not be dereferenced.
-  View reserve(std::int64_t count, DType dtype, std::string_view label);
+  /// Room for values of a segment, zeros until written: a view that must not be dereferenced.
+  View reserve(std::int64_t count, DType dtype, MemoryClass memory_class, std::string_view label) {
+    return file_->reserve(count, dtype, memory_class, label);
+  }
   bool holds(const View& view) const { return file_ && file_->holds(view); }
-  /// Allocates the windows, `ring` bytes of them for the ring, and makes the file, if it holds
-  /// anything. Throws zero::Error on this rank alone.
-  void open(std::int64_t ring);
+  /// Allocates the windows, whole blocks of `ring` and of `slots` bytes among them, and makes the
+  /// file, if it holds anything. Throws zero::Error on this rank alone.
+  void open(std::int64_t ring, std::int64_t slots);
 
   /// Transfers between views that this file holds() and its windows.
   TierFile& transfers() { return *file_; }
   View ring() const { return memory_.view().slice(0, ring_); }
+  View slots() const { return memory_.view().slice(ring_, slots_); }
   /// Tiles of the file are cut at multiples of this many bytes of each state.
   std::int64_t tile_bytes() const { return tile_; }
-  View host_tile() const { return memory_.view().slice(ring_, tile_); }
-  View copy_tile() const { return memory_.view().slice(ring_ + tile_, tile_); }
+  View host_tile() const { return memory_.view().slice(ring_ + slots_, tile_); }
+  View copy_tile() const { return memory_.view().slice(ring_ + slots_ + tile_, tile_); }
 
-  /// Why this rank's states are lost: the first transfer that failed. Empty: none has. Any thread.
+  /// Why this rank's values are lost: the first transfer that failed. Empty: none has. Any thread.
   std::string failure() const;
 
  private:
@@ -50,6 +54,7 @@ class StateFile {
   WindowMemory memory_;
   std::optional<TierFile> file_;  // after its windows, which it uses
   std::int64_t ring_ = 0;
+  std::int64_t slots_ = 0;
   std::int64_t tile_ = 0;
 };
 

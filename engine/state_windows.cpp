@@ -10,13 +10,18 @@
 namespace zero {
 namespace {
 
-/// Masters first, as StateFields counts.
-std::array<View, 3> fields_of(const Segment& segment) {
-  return {segment.master, segment.moments[0], segment.moments[1]};
+constexpr std::size_t kMaster = 0;
+constexpr std::size_t kCopy = 3;
+
+std::array<View, 4> fields_of(const Segment& segment) {
+  const bool is_master = segment.own.data() == segment.master.data();
+  return {segment.master, segment.moments[0], segment.moments[1], is_master ? View() : segment.own};
 }
 
-std::size_t fields_in(StateFields fields) {
-  return fields == StateFields::all ? 3 : fields == StateFields::masters ? 1 : 0;
+/// Whether a transfer of `fields` moves the field.
+bool moves(std::size_t field, StateFields fields, bool write) {
+  if (field == kCopy) return write && fields != StateFields::none;
+  return field == kMaster ? fields != StateFields::none : fields == StateFields::all;
 }
 
 bool in_file(const Segment& segment, const StateFile& file) {
@@ -42,7 +47,7 @@ std::vector<StatePiece> cut_states(std::span<const Unit> units, std::span<const 
   return pieces;
 }
 
-StateWindows::StateWindows(Device& device, const Waits& waits, std::span<const Unit> units,
+StateWindows::StateWindows(Device& device, Waits& waits, std::span<const Unit> units,
                            std::span<const int> order, StateFile& file,
                            const StateWindowOptions& options)
     : device_(device),
@@ -74,7 +79,7 @@ void StateWindows::lay_out(int buffers) {
   slots_.resize(std::min(static_cast<std::size_t>(buffers), filed_.size()));
 }
 
-/// A state of a piece in the file: in its window, or in memory if it lives there.
+/// A field of a piece in the file: in its window, or in memory if it lives there.
 View StateWindows::field(std::size_t number, std::size_t index) const {
   const StatePiece& piece = filed(number);
   const View whole = fields_of(segment_of(piece))[index];
@@ -91,8 +96,8 @@ void StateWindows::start(std::size_t number, StateFields fields, bool write) {
   const StatePiece& piece = filed(number);
   const std::array<View, kFields> wholes = fields_of(segment_of(piece));
   TierFile& file = file_.transfers();
-  for (std::size_t i = 0; i < fields_in(fields); ++i) {
-    if (!file_.holds(wholes[i])) continue;
+  for (std::size_t i = 0; i < kFields; ++i) {
+    if (!moves(i, fields, write) || !file_.holds(wholes[i])) continue;
     const View there = wholes[i].slice(piece.range.begin, piece.range.count);
     const View window = field(number, i);
     slot(number).moving.push_back(write ? file.start_write(window, there)
@@ -127,14 +132,14 @@ PieceStates StateWindows::next() {
   const FlatRange& range = piece.range;
   std::array<View, kFields> fields = fields_of(segment);
   if (piece.in_file) {
-    const double before = device_.compute().waited_seconds();
-    waits_.wait(device_.compute(), ready_, WaitSite::states_before_update);
-    waited_ += device_.compute().waited_seconds() - before;
-    const bool begins_anew = pass_.read == StateFields::none && file_.holds(segment.master);
+    waits_.wait_for_file(device_.compute(), ready_, WaitSite::states_before_update);
+    for (const std::size_t i : {kMaster, kCopy}) {  // padding too
+      const bool begins_anew = !moves(i, pass_.read, false) && file_.holds(fields[i]);
+      if (begins_anew) device_.kernels().zero(device_.compute(), field(number_, i));
+    }
     for (std::size_t i = 0; i < kFields; ++i) fields[i] = field(number_, i);
-    if (begins_anew) device_.kernels().zero(device_.compute(), fields[0]);
   }
-  PieceStates states{range, fields[0], {fields[1], fields[2]}, {}};
+  PieceStates states{range, fields[kMaster], {fields[1], fields[2]}, {}, fields[kCopy]};
   for (std::size_t i = 0; i < states.scales.size(); ++i) {
     if (!segment.scales[i].empty())
       states.scales[i] = segment.coded(i).slice(range.begin, range.count).scales;
@@ -142,9 +147,27 @@ PieceStates StateWindows::next() {
   return states;
 }
 
+/// Copies the small parameters of the piece in use from the compute copy in its window.
+void StateWindows::refresh_tail() {
+  const StatePiece& piece = filed(number_);
+  const Segment& segment = segment_of(piece);
+  if (!segment.shard_in_file) return;
+  const View copy = field(number_, file_.holds(fields_of(segment)[kCopy]) ? kCopy : kMaster);
+  const FlatRange range{segment.own_begin + piece.range.begin, piece.range.count};
+  const FlatRange small = range.within(segment.small());
+  if (small.count == 0) return;
+  device_.kernels().convert(device_.compute(), copy.slice(small.begin - range.begin, small.count),
+                            segment.tail_of(small));
+}
+
 /// One window is written while the next one is updated, and all others are read.
 void StateWindows::changed() {
-  if (!pieces_[at_++].in_file) return;
+  if (!pieces_[at_].in_file) {
+    ++at_;
+    return;
+  }
+  refresh_tail();
+  ++at_;
   Stream& transfer = device_.transfer();
   waits_.wait(transfer, device_.compute().record(), WaitSite::update_before_write);
   start(number_++, pass_.write, true);
@@ -162,7 +185,5 @@ void StateWindows::drop() {
   for (std::size_t number = number_; number < read_; ++number) finish(number);
   ended_ = device_.transfer().record();
 }
-
-double StateWindows::take_waited() { return std::exchange(waited_, 0.0); }
 
 }  // namespace zero

@@ -14,11 +14,11 @@
 
 namespace zero {
 
-/// A part of the trainable states of a unit that is used together.
+/// A part of the trainable states of a unit that is used together, with its compute copy.
 struct StatePiece {
   int unit = 0;
-  FlatRange range;  ///< of the extent of its trainable segment
-  bool in_file = false;
+  FlatRange range;       ///< of the extent of its trainable segment
+  bool in_file = false;  ///< some of it is
 };
 
 /// The pieces that cover the trainable states of `units`, those in `order`: of states in memory
@@ -33,9 +33,11 @@ struct PieceStates {
   View master;
   std::array<View, 2> moments;
   std::array<View, 2> scales;
+  View copy;  ///< the compute copy; empty if that is the master itself
 };
 
-/// Some of the states of a piece.
+/// Some of the states of a piece. A pass writes the compute copy with its masters, and reads it
+/// never.
 enum class StateFields : std::uint8_t { none, masters, all };
 
 /// Makes passes over the trainable states of all units, piece by piece. Those in the file come into
@@ -45,7 +47,7 @@ enum class StateFields : std::uint8_t { none, masters, all };
 /// changed(); or drop(). Used by the engine's host thread; all arguments must outlive this.
 class StateWindows {
  public:
-  StateWindows(Device& device, const Waits& waits, std::span<const Unit> units,
+  StateWindows(Device& device, Waits& waits, std::span<const Unit> units,
                std::span<const int> order, StateFile& file, const StateWindowOptions& options);
 
   /// Bytes of the ring, for StateFile::open(), which must come before the first pass.
@@ -60,21 +62,19 @@ class StateWindows {
   void begin(const Pass& pass);
   /// Whether the next piece is one of `unit`. The units of a pass come in their order.
   bool more(int unit) const { return at_ < pieces_.size() && pieces_[at_].unit == unit; }
-  /// The next piece: later work of compute runs behind its read. Of states in the file, masters
-  /// that the pass does not read are zeros, and moments anything.
+  /// The next piece: later work of compute runs behind its read. Of values in the file, masters
+  /// that the pass does not read and compute copies are zeros, and moments anything.
   PieceStates next();
-  /// After the last compute on that piece: starts to write it, and to read another.
+  /// After the last compute on that piece: starts to write it, and to read another. Of a shard in
+  /// the file also sets this rank's part of Segment::tail, from which it is published.
   void changed();
   /// Ends a pass in which no piece was taken.
   void drop();
   /// The point behind the last pass: its writes are over, failed or not.
   const Event& ended() const { return ended_; }
 
-  /// Seconds that compute has waited for the file since last asked.
-  double take_waited();
-
  private:
-  static constexpr std::size_t kFields = 3;  // master and moments
+  static constexpr std::size_t kFields = 4;  // master, moments, compute copy
   /// A window: of one piece at a time, with one transfer of each field in flight.
   struct Slot {
     std::vector<TierFile::Ticket> moving;
@@ -87,13 +87,14 @@ class StateWindows {
   const StatePiece& filed(std::size_t number) const { return pieces_[filed_[number]]; }
   Slot& slot(std::size_t number) { return slots_[number % slots_.size()]; }
   View field(std::size_t number, std::size_t index) const;
+  void refresh_tail();
   void lay_out(int buffers);
   void start(std::size_t number, StateFields fields, bool write);
   void finish(std::size_t number);
   void read_ahead();
 
   Device& device_;
-  const Waits& waits_;
+  Waits& waits_;
   std::span<const Unit> units_;
   StateFile& file_;
   StateWindowOptions options_;
@@ -110,7 +111,6 @@ class StateWindows {
   std::size_t written_ = 0;  // of those: writes are over, so that their slots are free
   Event ready_;              // the next one is in its window
   Event ended_;
-  double waited_ = 0;
 };
 
 }  // namespace zero

@@ -9,6 +9,7 @@
 #include "engine/counted_mesh.h"
 #include "engine/state_reads.h"
 #include "engine/step_report.h"
+#include "engine/waits.h"
 
 namespace zero {
 
@@ -16,8 +17,9 @@ namespace zero {
 /// evaluations, and traffic of other calls between steps, belong to no step.
 class StepCosts {
  public:
-  /// Both must outlive this.
-  StepCosts(CountedMesh& mesh, Device& device) : mesh_(mesh), device_(device) {}
+  /// All must outlive this.
+  StepCosts(CountedMesh& mesh, Device& device, const Waits& waits)
+      : mesh_(mesh), device_(device), waits_(waits) {}
 
   /// The first step starts here, with that many compute steps in a micro-batch.
   void begin(std::size_t compute_steps) {
@@ -30,18 +32,20 @@ class StepCosts {
     report.traffic = report.axes.total();
     mark_ = mesh_.traffic();
   }
-  /// The step's time ends here. Subtracts reading.waited and `tiers`, the time that compute waited
-  /// for a StateReader and for states of a file, from the exposed seconds.
-  void end_time(StepReport& report, const StateReads::Cost& reading, double tiers) {
+  /// The step's time ends here. Subtracts reading.waited, the time that compute waited for a
+  /// StateReader, from the exposed seconds.
+  void end_time(StepReport& report, const StateReads::Cost& reading) {
     report.save_seconds = reading.seconds;
-    report.tier_seconds = tiers;
-    report.exposed_seconds = waited() - waited_mark_ - reading.waited - tiers;
+    report.tier_seconds = waits_.file_seconds() - file_mark_;
+    report.exposed_seconds = waited() - waited_mark_ - reading.waited;
     waited_mark_ = waited();
+    file_mark_ = waits_.file_seconds();
     last_exposed_ = exposed_;
     std::ranges::fill(exposed_, 0.0);
   }
 
-  /// Calls `work`, and counts the compute stream's waits in it as exposed by a compute step.
+  /// Calls `work`, and counts the compute stream's waits in it, but for those for a file, as
+  /// exposed by a compute step.
   template <typename Work>
   void expose(int compute_step, const Work& work) {
     const double before = waited();
@@ -66,23 +70,29 @@ class StepCosts {
   void begin_evaluation() {
     before_evaluation_ = pending();
     waited_before_ = waited();
+    file_before_ = waits_.file_seconds();
   }
   /// Call after the gathers that are repeated because of the evaluation.
   void end_evaluation() {
     mark_ = mesh_.traffic().since(before_evaluation_);
     waited_mark_ += waited() - waited_before_;
+    file_mark_ += waits_.file_seconds() - file_before_;
   }
 
  private:
   MeshTraffic pending() const { return mesh_.traffic().since(mark_); }
-  double waited() const { return device_.compute().waited_seconds(); }
+  /// Seconds that compute has waited, but for a file.
+  double waited() const { return device_.compute().waited_seconds() - waits_.file_seconds(); }
 
   CountedMesh& mesh_;
   Device& device_;
-  MeshTraffic mark_;                  ///< traffic that belongs to no pending step
-  MeshTraffic before_evaluation_;     ///< of the pending step
-  double waited_mark_ = 0;            ///< seconds that belong to no pending step
-  double waited_before_ = 0;          ///< seconds at begin_evaluation()
+  const Waits& waits_;
+  MeshTraffic mark_;               ///< traffic that belongs to no pending step
+  MeshTraffic before_evaluation_;  ///< of the pending step
+  double waited_mark_ = 0;         ///< seconds that belong to no pending step
+  double waited_before_ = 0;       ///< seconds at begin_evaluation()
+  double file_mark_ = 0;           ///< the same of waits for a file
+  double file_before_ = 0;
   std::vector<double> exposed_;       ///< per compute step, of the pending step
   std::vector<double> last_exposed_;  ///< of the last step
 };

@@ -26,8 +26,8 @@ struct StateWindowOptions {
 /// Where the model states of an engine live that need not be in the memory of its device. Changes
 /// no bit of a result, and no checkpoint: a run may resume with other tiers.
 struct TierOptions {
-  /// Master values and moments. (The scales of 8-bit moments, 0.5 % of such states, stay in memory,
-  /// and so do fp32 master values that are the compute copy itself.)
+  /// Master values and moments. (The scales of 8-bit moments, 0.5 % of such states, stay in memory;
+  /// fp32 master values that are the compute copy itself are where `parameters` has them.)
   Tier optimizer = Tier::device;
   /// The most of those states that `optimizer` holds, as a share, 0 to 1: of whole units, each that
   /// still fits, in the order of updates. The others stay in memory.

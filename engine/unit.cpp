@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "engine/state_access.h"
 #include "engine/value_hash.h"
 
 namespace zero {
@@ -151,26 +152,26 @@ void Unit::plan_updates(const std::vector<ParameterGroup>& groups,
 }
 
 void Unit::initialise(const Segment& segment, std::int64_t begin, const View& masters,
-                      Device& device, std::uint64_t seed) const {
+                      const View& copy, Device& device, std::uint64_t seed) const {
   for (const Placement& placement : segment.layout.placements()) {
     const int parameter = segment.parameter(placement);
     const FlatRange own = placement.range().within({segment.own_begin + begin, masters.count()});
     if (own.count == 0) continue;
-    const std::int64_t at = own.begin - segment.own_begin;
-    const View values = masters.slice(at - begin, own.count);
+    const std::int64_t at = own.begin - segment.own_begin - begin;
+    const View values = masters.slice(at, own.count);
     device.kernels().generate(
         device.compute(), values,
         [first = own.begin - placement.begin, &name = full_name(parameter), seed,
          &spec = spec(parameter)](std::int64_t from, std::span<float> out) {
           zero::initialise(spec, seed, name, first + from, out);
         });
-    const View copy = segment.own.slice(at, own.count);
-    if (copy.data() != values.data()) device.kernels().convert(device.compute(), values, copy);
+    if (!copy.empty())
+      device.kernels().convert(device.compute(), values, copy.slice(at, own.count));
   }
 }
 
 /// They have no master values, so theirs pass through scratch memory.
-void Unit::initialise_frozen(Device& device, std::uint64_t seed) const {
+void Unit::initialise_frozen(StateAccess& access, Device& device, std::uint64_t seed) const {
   constexpr std::int64_t kScratch = 1 << 16;
   for (const Segment& segment : segments) {
     if (segment.trainable) continue;
@@ -178,7 +179,16 @@ void Unit::initialise_frozen(Device& device, std::uint64_t seed) const {
         device.allocate(kScratch, DType::fp32, MemoryClass::staging, "initial values");
     for (std::int64_t begin = 0; begin < segment.own.count(); begin += kScratch) {
       const std::int64_t count = std::min(kScratch, segment.own.count() - begin);
-      initialise(segment, begin, scratch.slice(0, count), device, seed);
+      const View values = scratch.slice(0, count);
+      const View own = segment.own.slice(begin, count);
+      if (!segment.shard_in_file) {
+        initialise(segment, begin, values, own, device, seed);
+        continue;
+      }
+      device.kernels().zero(device.compute(), values);  // padding
+      initialise(segment, begin, values, View(), device, seed);
+      device.compute().synchronize();
+      if (device.has_memory()) access.set(own, values);
     }
     device.compute().synchronize();
   }

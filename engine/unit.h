@@ -17,6 +17,8 @@
 
 namespace zero {
 
+class StateAccess;
+
 /// A run of elements of a segment's optimizer extent that one call of the optimizer updates.
 struct UpdateRun {
   std::int64_t begin = 0;
@@ -48,8 +50,9 @@ struct Segment {
 
   View full;   ///< compute dtype, padded(): stages 0 to 2
   View shard;  ///< compute dtype, shard(): this rank's part, within `full` if there is one
-  View own;    ///< compute dtype: the part this rank initialises and updates, `full` or `shard`
-  View tail;   ///< compute dtype, tail(): every rank's whole copy of the small parameters, stage 3
+  bool shard_in_file = false;  ///< `shard`, and so `own`, is a range of the StateFile
+  View own;   ///< compute dtype: the part this rank initialises and updates, `full` or `shard`
+  View tail;  ///< compute dtype, tail(): every rank's whole copy of the small parameters, stage 3
   std::int64_t own_begin = 0;  ///< flat element at which `own` and the states start
   View master;  ///< fp32, the extent of `own`, updated by the optimizer; `own` itself if that
                 ///< is fp32
@@ -76,6 +79,12 @@ struct Segment {
   }
   /// The flat elements that `own` and the states hold.
   FlatRange extent() const { return {own_begin, own.count()}; }
+  /// The flat elements of `tail`.
+  FlatRange small() const { return {layout.tail_begin(), layout.tail()}; }
+  /// The copies of the flat elements `part`, of small(), in `tail`.
+  View tail_of(const FlatRange& part) const {
+    return tail.slice(part.begin - layout.tail_begin(), part.count);
+  }
   /// Index in the unit's list of the parameter that was placed.
   int parameter(const Placement& placement) const {
     return parameters[static_cast<std::size_t>(placement.index)];
@@ -115,11 +124,12 @@ struct Unit {
   /// Cuts the extent of the trainable segment into its `runs`.
   void plan_updates(const std::vector<ParameterGroup>& groups, const OptimizerConfig& optimizer);
   /// Writes the initial values of elements of a segment's extent, from `begin` on, to `masters`
-  /// (fp32) and to its compute copy, on the compute stream. Leaves padding as it is.
-  void initialise(const Segment& segment, std::int64_t begin, const View& masters, Device& device,
-                  std::uint64_t seed) const;
+  /// (fp32) and to as many elements of `copy` (compute dtype; empty: none), on the compute stream.
+  /// Leaves padding as it is.
+  void initialise(const Segment& segment, std::int64_t begin, const View& masters, const View& copy,
+                  Device& device, std::uint64_t seed) const;
   /// All those of frozen parameters that this rank owns. Blocks the host.
-  void initialise_frozen(Device& device, std::uint64_t seed) const;
+  void initialise_frozen(StateAccess& access, Device& device, std::uint64_t seed) const;
 
   int parameters() const { return static_cast<int>(specs.size()); }
   const ParameterSpec& spec(int parameter) const {

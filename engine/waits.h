@@ -22,10 +22,12 @@ enum class WaitSite : std::uint8_t {
   read_before_update,      ///< the update waits until a StateReader has read the unit's states
   states_before_update,    ///< the update waits until states of a file are in their window
   update_before_write,     ///< a window is written to the file after the update of its states
+  fetch_before_gather,     ///< a gather, and compute that needs it, wait for the shard of a file
+  gather_before_fetch,     ///< a shard is fetched to a slot after the last gather from that slot
 };
 
 /// The engine's waits. A test may leave one out, to show that a lazy or permuted stream detects the
-/// gap.
+/// gap. Used by the engine's host thread.
 class Waits {
  public:
   void skip(std::optional<WaitSite> site) { skipped_ = site; }
@@ -33,6 +35,14 @@ class Waits {
   void wait(Stream& stream, const Event& event, WaitSite site) const {
     if (skipped_ != site) stream.wait(event);
   }
+  /// The same where compute waits for a file: counts the time.
+  void wait_for_file(Stream& compute, const Event& event, WaitSite site) {
+    const double before = compute.waited_seconds();
+    wait(compute, event, site);
+    file_seconds_ += compute.waited_seconds() - before;
+  }
+  /// Seconds that compute has waited for a file so far.
+  double file_seconds() const { return file_seconds_; }
   /// Blocks the host until `event`.
   void synchronize(const Event& event, WaitSite site) const {
     if (skipped_ != site) event.synchronize();
@@ -40,6 +50,7 @@ class Waits {
 
  private:
   std::optional<WaitSite> skipped_;
+  double file_seconds_ = 0;
 };
 
 }  // namespace zero

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer states in a file on disks that fail or are slow, and their checkpoints.
+// Optimizer states and shards of parameters in a file on disks that fail or are slow, and their
+// checkpoints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,10 +45,10 @@ std::shared_ptr<files::FileSystem> lent(files::FileSystem& disk) {
   return {std::shared_ptr<void>(), &disk};
 }
 
-/// The same with states in a file in `states`, on one rank on `disk`.
+/// The same with states and parameters in a file, on one rank on `disk`.
 SavedRun run_with_tiers(const Scratch& scratch, files::FileSystem& disk, int rank) {
   SavedRun with = run_without_tiers(scratch.path("run"));
-  with.job.engine.tiers = small_windows(scratch.path(), 2);
+  with.job.engine.tiers = with_shards(small_windows(scratch.path(), 2));
   with.job.states_disk = [&disk, rank](int of) { return of == rank ? lent(disk) : nullptr; };
   return with;
 }
@@ -110,10 +111,10 @@ void expect_told_to_all(const std::string& call, int number, int rank, bool at_o
   const Ends ends = run_to_the_end(run_with_tiers(scratch, disk, rank), at_once);
   ASSERT_TRUE(faults.happened());
   EXPECT_THAT(ends, Each(ends[0]));
-  EXPECT_THAT(ends[0], AllOf(HasSubstr(fmt::format("[rank {}] {}", rank, scratch.path())),
-                             HasSubstr("Input/output error"),
-                             HasSubstr("; optimizer states are lost: start again from the newest "
-                                       "checkpoint")));
+  EXPECT_THAT(ends[0],
+              AllOf(HasSubstr(fmt::format("[rank {}] {}", rank, scratch.path())),
+                    HasSubstr("Input/output error"),
+                    HasSubstr("; values in it are lost: start again from the newest checkpoint")));
   expect_good_checkpoints(scratch.path("run"));
 }
 
@@ -247,6 +248,41 @@ TEST(TierFaults, OfTheLastWriteOfAStepAreFoundByTheNextCall) {
   EXPECT_THAT(errors[0], AllOf(HasSubstr("[rank 1] "), HasSubstr("Input/output error")));
 }
 
+// A gather has passed on what was read wrongly: no update and no loss of an evaluation comes of it.
+TEST(TierFaults, OfAFetchAreToldToAllAtTheEndOfTheStepOrTheEvaluation) {
+  for (const bool evaluates : {false, true}) {
+    const Scratch scratch;
+    std::atomic<bool> fails = false;
+    HookedDisk disk([&](const std::string& call, const std::string&) {
+      if (fails && call == "queue read") fail("Input/output error");
+    });
+    SavedRun with = run_with_tiers(scratch, disk, 1);
+    with.job.engine.tiers.optimizer = Tier::device;  // other reads are of fetches only
+    std::vector<std::string> errors(kTierRanks);
+    std::vector<std::string> again(kTierRanks);
+    toy::with_engine(with.job, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      toy::step(engine, model, communicator, with.job, 0);
+      engine.device().transfer().synchronize();
+      if (rank == 1) fails = true;
+      errors[rank] = error_of([&] {
+        if (evaluates) {
+          engine.begin_evaluation();
+          model.evaluate(1000, model.loss_slot());
+          engine.end_evaluation();
+        } else {
+          toy::step(engine, model, communicator, with.job, 1);
+        }
+      });
+      again[rank] = error_of([&] { engine.states().hash(); });
+    });
+    EXPECT_THAT(errors, Each(errors[0]));
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("[rank 1] "), HasSubstr("Input/output error"),
+                                 HasSubstr("; values in it are lost")));
+    EXPECT_EQ(again, errors);
+  }
+}
+
 TEST(TierFaults, ADiskThatIsSlowOnOneRankChangesNothing) {
   const Scratch scratch;
   HookedDisk slow([](const std::string& call, const std::string&) {
@@ -264,6 +300,7 @@ TEST(TierCheckpoints, AreThoseOfStatesInMemoryAndLoadIntoEitherOnAnyWorld) {
     with.checkpoints.file_bytes = 400'000;
     if (!tiers) return with;
     with.job.engine.tiers = small_windows(scratch.path());
+    if (stage == 3) with.job.engine.tiers = with_shards(with.job.engine.tiers);
     with.job.engine.tiers.file.block_bytes = 8192;
     return with;
   };

@@ -62,6 +62,10 @@ class Trainer {
 
   Engine& engine() { return engine_; }
   const std::vector<UnitId>& units() const { return ids_; }
+  /// The number of parameters of a unit.
+  int parameters(UnitId unit) const {
+    return static_cast<int>(setup_.units[static_cast<std::size_t>(unit.index)].parameters.size());
+  }
   void forward();
   void backward(std::int64_t number);
   /// Micro-batches numbered as in the design, then the engine's step.

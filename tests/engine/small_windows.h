@@ -22,6 +22,14 @@ inline TierOptions small_windows(const std::string& folder, int buffers = 3) {
   return tiers;
 }
 
+/// The same options with shards of parameters in the file too, or, with Tier::device, those alone.
+inline TierOptions with_shards(TierOptions tiers, Tier optimizer = Tier::file, int buffers = 2) {
+  tiers.optimizer = optimizer;
+  tiers.parameters = Tier::file;
+  tiers.fetch_buffers = buffers;
+  return tiers;
+}
+
 inline constexpr const char* kLateFolder = "/states";
 
 /// A disk in memory with the folder kLateFolder, for any rank. Transfers happen when they are

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "engine/state_windows.h"
-#include "engine/value_hash.h"
 #include "tests/engine/plain.h"
 #include "tests/engine/small_windows.h"
 #include "tests/engine/snapshot.h"
+#include "tests/engine/state_story.h"
 #include "tests/errors.h"
 
 namespace zero::testing {
@@ -25,93 +25,6 @@ using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::Ne;
-
-/// Units of odd sizes, one of several windows, with frozen parameters and slices.
-plain::Setup odd_setup(int stage, const MeshShape& mesh, DType compute, MomentFormat moments) {
-  plain::Setup setup{plain::options(stage, compute), plain::odd_units()};
-  setup.units.push_back({"wide",
-                         {{"weight", {130, 100}, init::normal(0.02F)},
-                          {"frozen", {33, 3}, init::normal(1.0F), false}}});
-  setup.mesh = mesh;
-  setup.slicing = plain::odd_slices;
-  setup.engine.optimizer.moments = moments;
-  setup.engine.limits.persistence_threshold = 30;
-  return setup;
-}
-
-plain::Setup with_file(plain::Setup setup) {
-  setup.engine.tiers = small_windows(kLateFolder);
-  setup.states_disk = late_disk;
-  return setup;
-}
-
-using Rescaled = float (*)(float);
-
-/// Writes all states anew, changed: whole tensors, or from their ends on in pieces.
-void rewrite(Engine& engine, Rescaled rescaled, std::int64_t piece) {
-  for (const StateKind kind : kKeptKinds) {
-    for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
-      std::vector<float> values = plain::read(engine, tensor.name, kind);
-      for (float& value : values) value = rescaled(value);
-      const View all = View::of(std::span(values));
-      if (piece == 0) {
-        engine.states().write(tensor.name, kind, all);
-        continue;
-      }
-      for (std::int64_t end = all.count(); end > 0; end -= std::min(end, piece)) {
-        const std::int64_t count = std::min(end, piece);
-        engine.states().set(tensor, end - count, all.slice(end - count, count));
-      }
-    }
-  }
-  if (piece > 0) engine.states().publish_parameters();
-}
-
-/// What a rank sees of the states while they are trained, read, written, set and made anew.
-std::vector<std::uint64_t> story(plain::Trainer& trainer) {
-  Engine& engine = trainer.engine();
-  std::vector<std::uint64_t> seen;
-  const auto look = [&] {
-    engine.states().check_replicas();
-    seen.push_back(engine.states().hash());
-    for (const StateKind kind : kKeptKinds) {
-      for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
-        const std::vector<float> values = plain::read(engine, tensor.name, kind);
-        seen.push_back(hash_values(View::of(std::span(values)), 0));
-      }
-    }
-  };
-  const auto train = [&] {
-    trainer.step();
-    engine.begin_evaluation();
-    trainer.forward();
-    engine.end_evaluation();
-    look();
-  };
-  look();
-  train();
-  rewrite(
-      engine, [](float value) { return 0.5F * value; }, 0);
-  look();
-  train();
-  rewrite(
-      engine, [](float value) { return 0.75F * value; }, 37);
-  look();
-  train();
-  engine.states().initialise();
-  look();
-  train();
-  return seen;
-}
-
-std::vector<std::vector<std::uint64_t>> stories(const plain::Setup& setup) {
-  const int world = plain::ranks_of(setup.mesh);
-  std::vector<std::vector<std::uint64_t>> all(static_cast<std::size_t>(world));
-  plain::run(world, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
-    all[static_cast<std::size_t>(communicator.rank())] = story(trainer);
-  });
-  return all;
-}
 
 TEST(StatesInAFile, AreReadWrittenSetHashedAndMadeAnewAsThoseInMemory) {
   for (const MeshShape& mesh :
@@ -273,7 +186,8 @@ TEST(StatesInAFile, AreCutAtWholeBlocksOfEveryFormat) {
     Segment& segment = *units.back().trainable();
     segment.own = View(nullptr, 10'048, DType::bf16, device.get());
   }
-  units[0].trainable()->moments[1] = file.reserve(10'048, DType::bf16, "moment");
+  units[0].trainable()->moments[1] =
+      file.reserve(10'048, DType::bf16, MemoryClass::optimizer, "moment");
   const std::vector<int> order{1, 0};
   const auto ranges = [&](std::int64_t most) {
     std::vector<FlatRange> all;

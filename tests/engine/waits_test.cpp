@@ -34,6 +34,11 @@ std::vector<Job> runs() {
   all.back().shape = {.layers = 1, .width = 136, .vocabulary = 13, .rows = 2};  // several windows
   all.back().engine.tiers = testing::small_windows(testing::kLateFolder, 2);
   all.back().states_disk = testing::late_disk;
+  all.push_back({.world = 2, .engine = options(3, DType::bf16), .steps = 2});
+  all.back().shape.layers = 5;  // the slots turn
+  all.back().engine.limits.prefetch_elements = 1300;
+  all.back().engine.tiers = testing::with_shards(testing::small_windows(testing::kLateFolder, 2));
+  all.back().states_disk = testing::late_disk;
   return all;
 }
 
