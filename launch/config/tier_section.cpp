@@ -89,20 +89,6 @@ void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer,
   }
 }
 
-/// Whether a CPU's shards of parameters are to be in files. Refuses that where ranks keep none.
-bool shards_in_files(const Configuration& values, const AskedTier& parameters, Refusals& refusals) {
-  if (parameters.device != "nvme") return false;
-  const std::int64_t stage = values.integer(kZeroPrefix + "stage");
-  if (stage == 3) return true;
-  refusals.add(
-      fmt::format("{}: {} is \"nvme\", but zero_optimization.stage is {}: parameters are divided "
-                  "into shards, which files can hold, at stage 3 only; give stage 3, or leave the "
-                  "first out",
-                  values.source(), parameters.key, stage),
-      answer_with_none(values, parameters));
-  return false;
-}
-
 /// The folder of a rank's file, which has the states of all sections in `asked`: one or two.
 std::string tier_folder(const Configuration& values, const std::vector<AskedTier>& asked,
                         Refusals& refusals) {
@@ -201,7 +187,8 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
     tiers.optimizer = Tier::file;
     in_file.push_back(optimizer);
   }
-  if (cpu && shards_in_files(values, parameters, refusals)) {
+  const bool shards = values.integer(kZeroPrefix + "stage") == 3;  // below, a rank has none
+  if (cpu && shards && parameters.device == "nvme") {
     tiers.parameters = Tier::file;
     in_file.push_back(parameters);
   }

@@ -90,6 +90,11 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
   }
   if (tiers.parameters == Tier::file) {
     lines.push_back(shards_line(tiers));
+  } else if (values.text(kShards + ".device") == "nvme") {
+    lines.push_back(
+        fmt::format("{}.device \"nvme\" changes nothing: ranks have shards of "
+                    "parameters, which files can hold, at stage 3, not at stage {}",
+                    kShards, config.engine.stage));
   } else {
     say_idle(values, kShards, "parameters", {}, lines);
   }

@@ -262,10 +262,6 @@ INSTANTIATE_TEST_SUITE_P(
                 "--set zero_optimization.offload_optimizer.device=nvme "
                 "zero_optimization.offload_optimizer.nvme_path=FOLDER/none",
                 "offload_optimizer.nvme_path: .*none is no folder; give a folder, on a local disk"},
-        Mistake{"ParametersOfStage2InFiles",
-                "--set zero_optimization.stage=2 zero_optimization.offload_param.device=nvme "
-                "zero_optimization.offload_param.nvme_path=FOLDER",
-                "offload_param.device is \"nvme\", but zero_optimization.stage is 2: "},
         Mistake{"LyingWeights", "--set run.init=FOLDER/lying.safetensors", "lying.safetensors"},
         Mistake{"NotANumber",
                 "--set optimizer.type=SGD --set optimizer.params.lr=1e6 --set gradient_clipping=0",

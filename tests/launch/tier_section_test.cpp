@@ -173,19 +173,15 @@ TEST(OffloadKeys, OfParametersBecomeATierOfTheirOwn) {
   EXPECT_THAT(key_refusal(shards({"offload_param.max_in_cpu=-1"})), HasSubstr("from 0"));
 }
 
-// Below stage 3 a rank has no shards of parameters.
-TEST(OffloadKeys, OfParametersNeedStage3) {
+// Below stage 3 a rank has no shards of parameters: DeepSpeed ignores the section there.
+TEST(OffloadKeys, OfParametersChangeNothingBelowStage3) {
   for (const int stage : {0, 1, 2}) {
-    const std::string text = std::to_string(stage);
-    EXPECT_EQ(file_refusal(
-                  R"("offload_param": {"device": "nvme", "nvme_path": "/fast"}, "stage": )" + text),
-              "c.json: zero_optimization.offload_param.device is \"nvme\", but "
-              "zero_optimization.stage is " +
-                  text +
-                  ": parameters are divided into shards, which files can hold, at stage 3 only; "
-                  "give stage 3, or leave the first out: --set "
-                  "zero_optimization.offload_param.device=none");
-    EXPECT_EQ(key_refusal({"stage=" + text, "offload_param.device=cpu"}), "no error") << stage;
+    const std::string text = "stage=" + std::to_string(stage);
+    for (const char* const device : {"cpu", "nvme"}) {
+      EXPECT_EQ(tiers({text, fmt::format("offload_param.device={}", device)}).parameters,
+                Tier::device)
+          << stage;
+    }
   }
 }
 
@@ -331,6 +327,10 @@ TEST(OffloadKeys, SayWhatHasItsPlaceInAFile) {
               ElementsAre(AllOf(HasSubstr("zero_optimization.offload_optimizer.ratio changes "),
                                 Not(HasSubstr("buffer_count"))),
                           shards_line));
+  EXPECT_THAT(lines({"stage=2", "offload_param.device=nvme", "offload_param.nvme_path=/fast"}),
+              ElementsAre("zero_optimization.offload_param.device \"nvme\" changes nothing: ranks "
+                          "have shards of parameters, which files can hold, at stage 3, not at "
+                          "stage 2"));
 }
 
 }  // namespace
