@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <span>
 #include <sstream>
@@ -28,28 +27,15 @@
 #include "launch/train/plan.h"
 
 namespace zero {
+
 namespace {
+
+using files::Medium;
 
 const std::string kOffload = "zero_optimization.offload_optimizer.";
 const std::string kNvmePath = kOffload + "nvme_path";
 /// Of what ranks tell each other.
 constexpr std::string_view kPurpose = "memory and files of states";
-
-// The system's headers name some of these only.
-constexpr std::array<std::int64_t, 2> kMemoryTypes{0x01021994,     // tmpfs
-                                                   0x858458f6};    // ramfs
-constexpr std::array<std::int64_t, 12> kNetworkTypes{0x6969,       // NFS
-                                                     0x517b,       // SMB
-                                                     0xff534d42,   // CIFS
-                                                     0xfe534d42,   // SMB 2
-                                                     0x0bd00bd0,   // Lustre
-                                                     0x00c36400,   // Ceph
-                                                     0x47504653,   // GPFS
-                                                     0x19830326,   // BeeGFS
-                                                     0x01021997,   // 9p
-                                                     0x5346414f,   // AFS
-                                                     0x6b414653,   // AFS of the kernel
-                                                     0x65735546};  // FUSE
 
 bool states_in_files(const TrainConfig& config) {
   return config.engine.tiers.optimizer == Tier::file;
@@ -150,17 +136,10 @@ std::vector<std::string> warnings_of_hosts(Communicator& ranks, Device& device,
 
 }  // namespace
 
-Medium medium_of_type(std::int64_t type) {
-  if (std::ranges::find(kMemoryTypes, type) != kMemoryTypes.end()) return Medium::memory;
-  return std::ranges::find(kNetworkTypes, type) == kNetworkTypes.end() ? Medium::disk
-                                                                       : Medium::network;
-}
-
-Medium medium_of(const std::string& folder) {
+files::Medium medium_of(const std::string& folder) {
   struct statfs status {};
-  if (::statfs(folder.c_str(), &status) != 0) return Medium::disk;
-  // 32 bits that some systems keep in a signed word.
-  return medium_of_type(static_cast<std::int64_t>(static_cast<std::uint32_t>(status.f_type)));
+  if (::statfs(folder.c_str(), &status) != 0) return files::Medium::disk;
+  return files::medium_of_type(status.f_type);
 }
 
 std::vector<std::string> check_tier_budget(const TrainConfig& config,
@@ -168,13 +147,13 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                                            files::FileSystem& disk) {
   std::vector<std::string> warnings;
   const std::string& folder = config.engine.tiers.file.folder;
-  const auto [memory, files] = total_of(ranks);
-  const Medium medium = files > 0 ? medium_of(folder) : Medium::disk;
+  const auto [memory, file_bytes] = total_of(ranks);
+  const Medium medium = file_bytes > 0 ? medium_of(folder) : Medium::disk;
   if (medium == Medium::memory) {
     warnings.push_back(fmt::format(
         "{}: {} is a file system in memory: its files take {} of this host's memory, as the "
         "states would without them; give a folder on a disk",
-        kNvmePath, folder, size_text(files)));
+        kNvmePath, folder, size_text(file_bytes)));
   } else if (medium == Medium::network) {
     warnings.push_back(
         fmt::format("{}: {} is on a file system of a network or of a program (FUSE): every update "
@@ -183,9 +162,9 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                     kNvmePath, folder));
   }
   if (config.run.device == DeviceKind::cpu) {
-    check_room_in_memory(memory + (medium == Medium::memory ? files : 0), ranks.size());
+    check_room_in_memory(memory + (medium == Medium::memory ? file_bytes : 0), ranks.size());
   }
-  if (files > 0) check_room_in_folder(folder, ranks, disk);
+  if (file_bytes > 0) check_room_in_folder(folder, ranks, disk);
   return warnings;
 }
 
