@@ -27,7 +27,6 @@
 #include "launch/train/plan.h"
 
 namespace zero {
-
 namespace {
 
 using files::Medium;
@@ -147,13 +146,13 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                                            files::FileSystem& disk) {
   std::vector<std::string> warnings;
   const std::string& folder = config.engine.tiers.file.folder;
-  const auto [memory, file_bytes] = total_of(ranks);
-  const Medium medium = file_bytes > 0 ? medium_of(folder) : Medium::disk;
+  const auto [memory, files] = total_of(ranks);
+  const Medium medium = files > 0 ? medium_of(folder) : Medium::disk;
   if (medium == Medium::memory) {
     warnings.push_back(fmt::format(
         "{}: {} is a file system in memory: its files take {} of this host's memory, as the "
         "states would without them; give a folder on a disk",
-        kNvmePath, folder, size_text(file_bytes)));
+        kNvmePath, folder, size_text(files)));
   } else if (medium == Medium::network) {
     warnings.push_back(
         fmt::format("{}: {} is on a file system of a network or of a program (FUSE): every update "
@@ -162,9 +161,9 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                     kNvmePath, folder));
   }
   if (config.run.device == DeviceKind::cpu) {
-    check_room_in_memory(memory + (medium == Medium::memory ? file_bytes : 0), ranks.size());
+    check_room_in_memory(memory + (medium == Medium::memory ? files : 0), ranks.size());
   }
-  if (file_bytes > 0) check_room_in_folder(folder, ranks, disk);
+  if (files > 0) check_room_in_folder(folder, ranks, disk);
   return warnings;
 }
 
