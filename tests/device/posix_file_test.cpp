@@ -36,6 +36,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using testing::load_of_caller;
 using testing::on_supervised_thread;
 using testing::Scratch;
 using ::testing::StartsWith;
@@ -80,7 +81,7 @@ testing::SystemAnswer with_direct_blocks_of(std::uint32_t bytes) {
   return [bytes](const testing::SystemCall& asked) {
     const long result = asked.run();
     auto& status = *reinterpret_cast<struct statx*>(asked.arguments[4]);  // NOLINT
-    store_for_caller(status.stx_mask, status.stx_mask | STATX_DIOALIGN);
+    store_for_caller(status.stx_mask, load_of_caller(status.stx_mask) | STATX_DIOALIGN);
     store_for_caller(status.stx_dio_offset_align, bytes);
     return result;
   };
@@ -129,7 +130,7 @@ class Btrfs {
     } else if (asked.arguments[1] == FS_IOC_SETFLAGS) {
       noted.emplace_back("set flags");
       if (declines) return -EOPNOTSUPP;
-      flags = value;
+      flags = load_of_caller(value);
     }
     return 0;
   }

@@ -77,6 +77,12 @@ __attribute__((no_sanitize_thread)) void store_for_caller(T& out, T value) {
   out = value;
 }
 
+/// Reads such memory.
+template <typename T>
+__attribute__((no_sanitize_thread)) T load_of_caller(const T& value) {
+  return value;
+}
+
 /// Answers one call, if any comes within some milliseconds.
 inline void answer_one(int listener, const SystemAnswer& answer) {
   pollfd arrived{.fd = listener, .events = POLLIN, .revents = 0};
