@@ -57,7 +57,7 @@ class RawDisk {
     ZERO_CHECK(!available || all <= *available,
                "--tier-depth x --tier-block is {} of memory, and {} are available",
                decimal_bytes(all), decimal_bytes(*available));
-    std::mt19937_64 random(1);  // what no file system or disk can compress, or store once
+    std::mt19937_64 random(1);  // what no file system or disk can compress
     for (int i = 0; i < options.queue.depth; ++i) {
       const auto length = static_cast<std::size_t>(options.block_bytes);
       auto* const block = static_cast<std::uint64_t*>(std::aligned_alloc(TierFile::kBlock, length));
