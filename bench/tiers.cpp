@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,18 +9,22 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <random>
+#include <span>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/cgroup.h"
+#include "base/checked_math.h"
 #include "base/error.h"
+#include "base/message_text.h"
 #include "bench/section.h"
 #include "bench/synthetic_model.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
+#include "files/disk_file.h"
 
 namespace zero::bench {
 namespace {
@@ -30,8 +33,8 @@ constexpr std::int64_t kUnitParameters = std::int64_t{1} << 23;  // parameters
 constexpr std::int64_t kStateBytes = 12;  // bytes of a parameter's fp32 master and moments
 constexpr double kToGiga = 1e-9;
 
-/// A program that does nothing else on the same disk: a thread for each request in flight, which
-/// moves one block at a time past the page cache.
+/// A program that does nothing else on the same disk, with a file as the engine's: a thread for
+/// each request in flight, which moves one block at a time past the page cache.
 class RawDisk {
  public:
   enum class Pass : std::uint8_t {
@@ -41,17 +44,26 @@ class RawDisk {
   };
 
   RawDisk(const TierFileOptions& options, std::int64_t bytes)
-      : options_(options), blocks_(std::max<std::int64_t>(bytes / options.block_bytes, 1)) {
-    const std::string path = fmt::format("{}/zero_bench.{}", options.folder, ::getpid());
-    file_ =
-        Descriptor(::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_DIRECT | O_CLOEXEC, 0600));
-    check(file_.get() >= 0 ? 0 : errno);
-    ::unlink(path.c_str());
+      : options_(options),
+        blocks_(std::max<std::int64_t>(bytes / options.block_bytes, 1)),
+        file_(files::disk().create_scratch(options.folder, blocks_ * options.block_bytes)),
+        reader_(files::posix_file(*file_.input).direct_descriptor()),
+        writer_(files::posix_file(*file_.output).direct_descriptor()) {
+    ZERO_CHECK(reader_ >= 0 && writer_ >= 0,
+               "{}: cannot be read and written past the page cache: {}; give --tier-folder",
+               options.folder, files::disk().io_description());
+    const std::int64_t all = checked_mul(options.queue.depth, options.block_bytes);
+    const auto available = available_memory();
+    ZERO_CHECK(!available || all <= *available,
+               "--tier-depth x --tier-block is {} of memory, and {} are available",
+               decimal_bytes(all), decimal_bytes(*available));
+    std::mt19937_64 random(1);  // what no file system or disk can compress
     for (int i = 0; i < options.queue.depth; ++i) {
       const auto length = static_cast<std::size_t>(options.block_bytes);
-      memory_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(TierFile::kBlock, length)));
-      ZERO_CHECK(memory_.back() != nullptr, "no memory for {} bytes", length);
-      std::fill_n(memory_.back().get(), length, std::byte{0x5a});
+      auto* const block = static_cast<std::uint64_t*>(std::aligned_alloc(TierFile::kBlock, length));
+      memory_.emplace_back(block);
+      ZERO_CHECK(block != nullptr, "no memory for {} bytes", length);
+      for (std::uint64_t& each : std::span(block, length / sizeof(*block))) each = random();
     }
   }
 
@@ -65,37 +77,39 @@ class RawDisk {
         threads.emplace_back([this, pass, block = memory.get()] { move(pass, block); });
       }
     });
-    check(error_);
+    ZERO_CHECK(error_ == 0,
+               "{}: cannot be read and written past the page cache: {}; give --tier-folder",
+               options_.folder, files::reason_of(error_));
     return static_cast<double>(blocks_ * options_.block_bytes * (pass == Pass::update ? 2 : 1)) /
            seconds;
   }
 
  private:
   struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
+    void operator()(std::uint64_t* memory) const { std::free(memory); }
   };
-  using Memory = std::unique_ptr<std::byte, Free>;
+  using Memory = std::unique_ptr<std::uint64_t, Free>;
 
-  void move(Pass pass, std::byte* block) {
+  void move(Pass pass, std::uint64_t* block) {
     const auto length = static_cast<std::size_t>(options_.block_bytes);
-    const auto whole = static_cast<ssize_t>(length);
     for (std::int64_t i = next_++; i < blocks_ && error_ == 0; i = next_++) {
       const std::int64_t at = i * options_.block_bytes;
-      const bool good = (pass == Pass::write || ::pread(file_.get(), block, length, at) == whole) &&
-                        (pass == Pass::read || ::pwrite(file_.get(), block, length, at) == whole);
-      if (!good) error_ = errno == 0 ? EIO : errno;
+      if (pass != Pass::write) note([&] { return ::pread(reader_, block, length, at); });
+      if (pass != Pass::read) note([&] { return ::pwrite(writer_, block, length, at); });
     }
   }
-  void check(int error) const {
-    ZERO_CHECK(error == 0,
-               "{}: cannot be read and written past the page cache: {}; give "
-               "--tier-folder",
-               options_.folder, std::generic_category().message(error));
+  /// Keeps the error of a call that must move a whole block.
+  template <typename Call>
+  void note(const Call& call) {
+    const ssize_t moved = files::uninterrupted(call);
+    if (moved != options_.block_bytes) error_ = moved < 0 ? errno : EIO;
   }
 
   TierFileOptions options_;
   std::int64_t blocks_;
-  Descriptor file_{-1};
+  files::ScratchFile file_;
+  int reader_;  // descriptors for O_DIRECT
+  int writer_;
   std::vector<Memory> memory_;  // a block of each thread
   std::atomic<std::int64_t> next_{0};
   std::atomic<int> error_{0};
@@ -225,8 +239,12 @@ class Tiers final : public Section {
     add("update, states in memory", limits.memory, 2 * bytes);
     add("update, states on NVMe", turns.values, 2 * bytes, median_rate(limits.slower));
     report.note(fmt::format(
-        "tiers: turn by turn the update on NVMe has {:.0f} % of the slower of disk and memory; {}",
-        100 * turns.share(), files::disk().io_description()));
+        "tiers: turn by turn the update on NVMe has {:.0f} % of the slower of disk and memory; "
+        "blocks in flight: {} of the plain program, as many of the engine by io_uring and {} by "
+        "pwrite; {}",
+        100 * turns.share(), tiers_.file.queue.depth,
+        std::min(tiers_.file.queue.depth, tiers_.file.queue.threads),
+        files::disk().io_description()));
   }
 
   TierOptions tiers_;

@@ -94,7 +94,7 @@ class Device {
   /// control group. Asks the driver or reads files of /proc and /sys on each call: up to 1 ms.
   virtual MemoryCapacity capacity() const { return {}; }
 
-  /// Ranges of files have whole blocks: at least those of any disk.
+  /// Ranges of files have whole blocks of so many bytes: as large as almost any disk's.
   static constexpr std::int64_t kFileBlock = 4096;
 
   MemoryLedger& ledger() { return ledger_; }

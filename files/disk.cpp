@@ -147,8 +147,8 @@ void PosixFolder::remove_folder(const std::string& name) {
 
 void PosixFolder::sync() { sync_entries(descriptor_.get(), path_); }
 
-/// Transfers by io_uring; but by several threads the writes to file systems where the kernel would
-/// run one write of io_uring at a time (network file systems, overlays).
+/// Transfers by io_uring; but by several threads on file systems where io_uring would run one
+/// transfer of a file at a time (PosixFile::uring_in_parallel()).
 class DiskQueue final : public TransferQueue {
  public:
   /// `uring`: a queue of `options`. `counts` is told of threads at their first use.
@@ -166,11 +166,10 @@ class DiskQueue final : public TransferQueue {
     Ticket ticket;  // of that queue
   };
   Ticket add(const QueueSlot& slot);
-  /// The queue for writes of a file.
-  TransferQueue& writer(OutputFile& file);
+  TransferQueue& queue_of(const PosixFile& file);
 
   std::unique_ptr<TransferQueue> uring_;
-  std::unique_ptr<TransferQueue> threads_;  // null until a file needs them
+  std::unique_ptr<PwriteQueue> threads_;  // null until a file needs them
   QueueOptions options_;
   TransferCounts& counts_;
   Ticket last_ = 0;
@@ -183,14 +182,14 @@ DiskQueue::DiskQueue(std::unique_ptr<TransferQueue> uring, const QueueOptions& o
 
 TransferQueue::Ticket DiskQueue::write(OutputFile& file, std::int64_t offset,
                                        std::span<const std::byte> bytes) {
-  TransferQueue& queue = writer(file);
+  TransferQueue& queue = queue_of(posix_file(file));
   return add({&queue, queue.write(file, offset, bytes)});
 }
 
-// The kernel runs reads of one file side by side on every file system.
 TransferQueue::Ticket DiskQueue::read(InputFile& file, std::int64_t offset,
                                       std::span<std::byte> out) {
-  return add({uring_.get(), uring_->read(file, offset, out)});
+  TransferQueue& queue = queue_of(posix_file(file));
+  return add({&queue, queue.read(file, offset, out)});
 }
 
 void DiskQueue::wait(Ticket ticket) {
@@ -204,15 +203,13 @@ TransferQueue::Ticket DiskQueue::add(const QueueSlot& slot) {
   return last_;
 }
 
-TransferQueue& DiskQueue::writer(OutputFile& file) {
-  const PosixFile& posix = posix_file(file);
-  if (posix.uring_writes_in_parallel()) return *uring_;
+TransferQueue& DiskQueue::queue_of(const PosixFile& file) {
+  if (file.uring_in_parallel()) return *uring_;
   if (!threads_) {
     threads_ = std::make_unique<PwriteQueue>(options_);
-    counts_.use(fmt::format("pwrite: io_uring would write one block at a time to this file system "
-                            "(type {:#x})",
-                            posix.file_system()),
-                "");
+    counts_.use(fmt::format("pwrite: io_uring would move one block of a file at a time on {}",
+                            file.file_system()),
+                threads_->note());
   }
   return *threads_;
 }
@@ -266,6 +263,7 @@ ScratchFile Disk::create_scratch(const std::string& folder, std::int64_t bytes) 
   Descriptor same(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
   ZERO_CHECK(same.get() >= 0, "{}: cannot open for reading: {}", path, reason_of(errno));
   auto output = std::make_unique<PosixOutput>(path, std::move(file), counts_);
+  output->file().write_in_place();
   output->file().reserve(bytes);
   return {std::move(output), std::make_unique<PosixInput>(path, std::move(same), counts_)};
 }
@@ -352,8 +350,9 @@ std::unique_ptr<TransferQueue> Disk::queue(std::span<std::byte> memory,
              options.threads);
   UringQueue uring = open_uring_queue(memory, options);
   if (!uring.queue) {
-    counts_.use("pwrite: " + uring.note, "");
-    return std::make_unique<PwriteQueue>(options);
+    auto threads = std::make_unique<PwriteQueue>(options);
+    counts_.use("pwrite: " + uring.note, threads->note());
+    return threads;
   }
   counts_.use("io_uring", uring.note);
   return std::make_unique<DiskQueue>(std::move(uring.queue), options, counts_);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -72,6 +73,9 @@ struct QueueOptions {
   int threads = 4;         ///< > 0; that transfer without io_uring, as many as `depth` at most
   bool one_by_one = true;  ///< each transfer is given to the system at once; false: several with
                            ///< one call, by flush(), wait() and whenever the queue is full
+  /// > 0; how long an io_uring that is out of resources, or tells of no end, is asked again. Then
+  /// the waiting thread transfers, or the transfers that the system has not ended fail.
+  std::chrono::milliseconds patience{10'000};
 };
 
 /// The two ends of a file without a name, for values that no later process needs: its space is free

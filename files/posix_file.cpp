@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -22,8 +24,6 @@
 namespace zero::files {
 namespace {
 
-constexpr std::uint64_t kXfs = 0x58465342;  // linux/magic.h lacks it
-
 /// The length that this process may give a file. Beyond it the system sends a signal (SIGXFSZ),
 /// which ends a process that does not expect it.
 std::int64_t longest_file() {
@@ -31,6 +31,25 @@ std::int64_t longest_file() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return kAny;
   return static_cast<std::int64_t>(std::min(limit.rlim_cur, static_cast<rlim_t>(kAny)));
+}
+
+/// The file's flags, of ioctl_iflags(2); 0 if it has none.
+int flags_of(int descriptor) {
+  int flags = 0;
+  return ::ioctl(descriptor, FS_IOC_GETFLAGS, &flags) == 0 ? flags : 0;
+}
+
+/// The alignment of direct transfers; 0: none are possible. Nothing before Linux 6.1, and where the
+/// file system does not tell.
+std::optional<std::uint32_t> direct_block_of([[maybe_unused]] int descriptor) {
+#ifdef STATX_DIOALIGN
+  struct statx status {};
+  if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
+      (status.stx_mask & STATX_DIOALIGN) != 0) {
+    return status.stx_dio_offset_align;
+  }
+#endif
+  return std::nullopt;
 }
 
 // O_NONBLOCK: opening a pipe by mistake must not wait for its other end. Only for that: io_uring
@@ -51,6 +70,12 @@ Descriptor opened(const std::string& path, int flags) {
 static_assert(sizeof(off_t) == 8, "files over 2 GiB need a 64-bit off_t");
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
+
+std::string cached_because(Medium medium, bool copies, std::optional<std::uint32_t> block) {
+  if (medium == Medium::memory) return "it is in memory";
+  if (block == 0U) return "the file system has no direct transfers of it";
+  return copies ? "btrfs writes files with checksums through the cache" : "";
+}
 
 void TransferCounts::use(std::string method, std::string note) {
   const std::lock_guard lock(mutex_);
@@ -102,27 +127,44 @@ PosixFile::PosixFile(std::string path, Descriptor open_file, int access, Transfe
   if (::fstatfs(descriptor(), &holder) == 0) {
     file_system_ = static_cast<std::uint32_t>(holder.f_type);
   }
+  copies_ = file_system_ == BTRFS_SUPER_MAGIC && (flags_of(descriptor()) & FS_NOCOW_FL) == 0;
 }
 
-bool PosixFile::uring_writes_in_parallel() const {
-  return file_system_ == EXT4_SUPER_MAGIC || file_system_ == BTRFS_SUPER_MAGIC ||
-         file_system_ == kXfs;
+void PosixFile::write_in_place() {
+  if (!copies_) return;
+  int flags = flags_of(descriptor()) | FS_NOCOW_FL;
+  copies_ = ::ioctl(descriptor(), FS_IOC_SETFLAGS, &flags) != 0;
+}
+
+int PosixFile::direct_descriptor() {
+  std::call_once(opened_direct_, [this] { open_direct(); });
+  return refused_ ? -1 : direct_.get();
 }
 
 // Opened through the descriptor: the file may have been renamed. A second description of the file,
 // because O_DIRECT is a property of the description.
-int PosixFile::direct_descriptor() {
-  std::call_once(opened_direct_, [this] {
-    const std::string same = "/proc/self/fd/" + std::to_string(descriptor());
-    direct_ = Descriptor(
-        uninterrupted([&] { return ::open(same.c_str(), access_ | O_DIRECT | O_CLOEXEC); }));
-    if (direct_.get() < 0) refuse_direct(errno);
-  });
-  return refused_ ? -1 : direct_.get();
+void PosixFile::open_direct() {
+  direct_block_ = direct_block_of(descriptor());
+  const std::string cached =
+      cached_because(medium_of_type(file_system_), copies_ && access_ != O_RDONLY, direct_block_);
+  if (!cached.empty()) return refuse_direct_because(cached);
+  const std::string same = "/proc/self/fd/" + std::to_string(descriptor());
+  direct_ = Descriptor(
+      uninterrupted([&] { return ::open(same.c_str(), access_ | O_DIRECT | O_CLOEXEC); }));
+  if (direct_.get() >= 0) return;
+  if (errno == ENOENT) return refuse_direct_because("it takes a /proc, and none is there");
+  refuse_direct(errno);
 }
 
 void PosixFile::refuse_direct(int error) {
-  if (!refused_.exchange(true)) counts_->refused_direct(reason_of(error));
+  const bool coarse = error == EINVAL && direct_block_.value_or(0) > kDirectBlock;
+  refuse_direct_because(coarse ? fmt::format("they take whole blocks of {} bytes, not of {}",
+                                             *direct_block_, kDirectBlock)
+                               : reason_of(error));
+}
+
+void PosixFile::refuse_direct_because(std::string reason) {
+  if (!refused_.exchange(true)) counts_->refused_direct(std::move(reason));
 }
 
 std::int64_t PosixFile::size() const {

@@ -6,9 +6,11 @@
 #include <cerrno>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/descriptor.h"
+#include "files/file_system_type.h"
 
 namespace zero::files {
 
@@ -24,12 +26,19 @@ auto uninterrupted(const Call& call) {
   return result;
 }
 
+/// Why direct transfers of a file would go through the page cache, though the system takes them;
+/// empty: they go past it, for all that is known. `copies`: the transfers are writes, of a file
+/// whose blocks have checksums and are copied rather than written over (btrfs). `block`: the
+/// alignment of direct transfers in bytes, of statx(2), 0 if there are none; nothing if the system
+/// does not tell.
+std::string cached_because(Medium medium, bool copies, std::optional<std::uint32_t> block);
+
 /// The transfer method of a disk's queues and the bytes that they have written since the process
 /// started, for FileSystem::io_description(). Thread-safe.
 class TransferCounts {
  public:
   /// Later transfers use `method`: "io_uring", or "pwrite: " and the reason. `note`: on the memory
-  /// of the queue; may be empty.
+  /// or the threads of the queue; may be empty.
   void use(std::string method, std::string note);
   void wrote_direct(std::int64_t bytes);
   void wrote_cached(std::int64_t bytes);
@@ -52,6 +61,11 @@ class TransferCounts {
 /// one for O_DIRECT, opened at its first use. Thread-safe.
 class PosixFile {
  public:
+  /// Direct transfers are aligned to so many bytes in file and memory. A disk with larger logical
+  /// blocks refuses those that are not aligned to its own, and its files go through the cache from
+  /// then on.
+  static constexpr std::int64_t kDirectBlock = 4096;
+
   /// `flags` of open(2): an access mode, O_CREAT, O_EXCL, O_NOFOLLOW. Throws zero::Error naming the
   /// path and the system's reason. `counts` takes the bytes that queues write, and a refusal
   /// of O_DIRECT.
@@ -68,11 +82,16 @@ class PosixFile {
   /// `error`: why.
   void refuse_direct(int error);
 
-  /// The type of the file system, of statfs(2); 0 if unknown.
-  std::uint64_t file_system() const { return file_system_; }
-  /// Whether io_uring runs direct writes of this file side by side. Of other file systems' files,
-  /// the kernel runs one write at a time.
-  bool uring_writes_in_parallel() const;
+  /// "ext4"; a number if the name is not known.
+  std::string file_system() const { return name_of_type(file_system_); }
+  /// Whether io_uring runs direct transfers of this file side by side; else it runs one at a time.
+  bool uring_in_parallel() const { return takes_requests_side_by_side(file_system_) && !copies_; }
+
+  /// Asks a file system that copies blocks rather than write over them (btrfs) to write over those
+  /// of this file: only then does the space that reserve() takes do for every later write, and do
+  /// direct writes go past the page cache. No failure if it declines. Takes the file's checksums
+  /// away, and has an effect on empty files alone.
+  void write_in_place();
 
   std::int64_t size() const;
   /// Gives the empty file its length and reserves the space, if the file system can. Throws, and
@@ -82,12 +101,17 @@ class PosixFile {
   void sync() const;
 
  private:
+  void open_direct();
+  void refuse_direct_because(std::string reason);
+
   std::string path_;
   TransferCounts* counts_;
   int access_;
   Descriptor descriptor_;
-  std::uint64_t file_system_ = 0;
+  std::int64_t file_system_ = 0;  // its type, of statfs(2); 0 if unknown
+  bool copies_ = false;           // each write takes new blocks
   Descriptor direct_{-1};
+  std::optional<std::uint32_t> direct_block_;  // of statx(2), once opened_direct_
   std::once_flag opened_direct_;
   std::atomic<bool> refused_{false};
 };

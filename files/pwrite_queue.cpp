@@ -3,6 +3,7 @@
 #include "files/pwrite_queue.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "base/error.h"
 #include "files/disk_file.h"
@@ -12,7 +13,13 @@ namespace zero::files {
 PwriteQueue::PwriteQueue(const QueueOptions& options)
     : depth_(static_cast<std::size_t>(options.depth)) {
   const int threads = std::min(options.depth, options.threads);
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  threads_.reserve(static_cast<std::size_t>(threads));
+  try {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (const std::exception& error) {
+    note_ = fmt::format("{} of {} threads: {} (ulimit -u and pids.max bound them)", threads_.size(),
+                        threads, error.what());
+  }
 }
 
 PwriteQueue::~PwriteQueue() {
@@ -35,6 +42,12 @@ TransferQueue::Ticket PwriteQueue::read(InputFile& file, std::int64_t offset,
 
 TransferQueue::Ticket PwriteQueue::submit(Transfer transfer) {
   std::unique_lock lock(mutex_);
+  if (threads_.empty()) {
+    std::string error = error_of(std::move(transfer));
+    ++last_;
+    if (!error.empty()) failures_.emplace(last_, std::move(error));
+    return last_;
+  }
   ended_.wait(lock, [this] { return in_flight_.size() < depth_; });
   in_flight_.insert(++last_);
   waiting_.emplace_back(last_, std::move(transfer));

@@ -18,11 +18,16 @@
 namespace zero::files {
 
 /// Transfers by pread and pwrite on threads of its own, for systems without io_uring and for file
-/// systems where io_uring runs one write at a time.
+/// systems where io_uring runs one transfer of a file at a time.
 class PwriteQueue final : public TransferQueue {
  public:
+  /// Starts as many threads as the system allows, up to those of `options`; without any, write()
+  /// and read() transfer.
   explicit PwriteQueue(const QueueOptions& options);
   ~PwriteQueue() override;
+
+  /// Why there are fewer threads than asked for, and how many; empty if there are all.
+  const std::string& note() const { return note_; }
 
   Ticket write(OutputFile& file, std::int64_t offset, std::span<const std::byte> bytes) override;
   Ticket read(InputFile& file, std::int64_t offset, std::span<std::byte> out) override;
@@ -33,6 +38,7 @@ class PwriteQueue final : public TransferQueue {
   void work();
 
   std::size_t depth_;
+  std::string note_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::condition_variable ended_;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -15,6 +17,9 @@ namespace {
 
 // Linux moves at most 2 GiB - 4 KiB per call; smaller calls stay interruptible.
 constexpr std::size_t kLargestCall = std::size_t{1} << 30;
+// Between two tries of a call for which the system has no resources, and how often.
+constexpr std::chrono::milliseconds kCallPause{1};
+constexpr int kCallPauses = 10'000;
 
 bool is_aligned(std::uintptr_t value) { return value % Transfer::kBlock == 0; }
 
@@ -61,7 +66,7 @@ void Transfer::advance(std::int64_t result) {
     memory_ = memory_.subspan(static_cast<std::size_t>(result));
     return;
   }
-  if (result == -EINTR || result == -EAGAIN) return;
+  if (result == -EINTR) return;
   // EFAULT: memory that a driver has pinned, which the disk's driver cannot pin in its turn.
   if ((result == -EINVAL || result == -EFAULT) && direct_) {
     return file_->refuse_direct(static_cast<int>(-result));
@@ -87,13 +92,18 @@ void Transfer::count(std::int64_t moved) {
 }
 
 std::string error_of(Transfer transfer) {
+  int pauses = 0;
   while (transfer.wants_call()) {
     const Transfer::Call call = transfer.next_call();
     const ssize_t moved =
         call.kind == Transfer::Kind::write
             ? ::pwrite(call.descriptor, call.memory.data(), call.memory.size(), call.offset)
             : ::pread(call.descriptor, call.memory.data(), call.memory.size(), call.offset);
-    transfer.advance(moved < 0 ? -errno : moved);
+    if (moved < 0 && errno == EAGAIN && pauses++ < kCallPauses) {
+      std::this_thread::sleep_for(kCallPause);
+    } else {
+      transfer.advance(moved < 0 ? -errno : moved);
+    }
   }
   return transfer.error();
 }

@@ -20,8 +20,8 @@ class Transfer {
   /// Through the page cache; or past the cache (O_DIRECT) in whole blocks of kBlock bytes, with
   /// the cache for the rest of a range and for memory that is not aligned.
   enum class Mode : std::uint8_t { cached, direct };
-  /// The alignment of direct transfers in file and memory: at least any disk's logical block.
-  static constexpr std::int64_t kBlock = 4096;
+  /// The alignment of direct transfers in file and memory.
+  static constexpr std::int64_t kBlock = PosixFile::kDirectBlock;
 
   static Transfer write(PosixFile& file, std::int64_t offset, std::span<const std::byte> bytes,
                         Mode mode);
@@ -37,6 +37,7 @@ class Transfer {
   Call next_call();
   /// `result`: the number of bytes that the call moved, or the negative error number.
   void advance(std::int64_t result);
+  const std::string& path() const { return file_->path(); }
   /// The message that names file, offset and reason; empty if nothing failed.
   const std::string& error() const { return error_; }
 
@@ -55,7 +56,8 @@ class Transfer {
   std::string error_;
 };
 
-/// Makes the calls of a transfer on the calling thread; returns its error.
+/// Makes the calls of a transfer on the calling thread; returns its error. Asks a system that has
+/// no resources for a call (EAGAIN) again for some seconds.
 std::string error_of(Transfer transfer);
 /// The same; throws the error as a zero::Error.
 void run(Transfer transfer);

@@ -26,6 +26,13 @@ namespace {
 constexpr std::size_t kLargestBuffer = std::size_t{1} << 30;  // the kernel's limit for one
 constexpr std::chrono::milliseconds kPause{1};                // before asking the kernel again
 
+/// What an error of the set-up comes from, for people; may be empty.
+const char* advice_on(int error) {
+  if (error == ENOMEM) return " (ulimit -l bounds it before Linux 5.12)";
+  if (error == EPERM) return " (by a container's seccomp profile or kernel.io_uring_disabled)";
+  return "";
+}
+
 // Held while a ring is opened or closed. A new ring may get the addresses of one that another
 // thread has closed: the kernel orders the two, and this lock shows ThreadSanitizer the same order.
 std::mutex opening;
@@ -67,9 +74,12 @@ class Queue final : public TransferQueue {
   Queue(std::unique_ptr<Ring> ring, const QueueOptions& options)
       : ring_(std::move(ring)),
         one_by_one_(options.one_by_one),
+        most_pauses_(options.patience / kPause),
         slots_(static_cast<std::size_t>(options.depth)) {}
   ~Queue() override {
     while (in_kernel_ > 0 || !prepared_.empty()) take_one();
+    // A closed ring gives its memory back some time later: meanwhile it counts as locked.
+    if (!registered_.empty()) io_uring_unregister_buffers(ring_->get());
   }
 
   /// Returns 0 or the system's error number.
@@ -100,9 +110,14 @@ class Queue final : public TransferQueue {
   void end(Slot& slot);
   /// Flushes, blocks until the kernel has ended a call, and goes on with its transfer.
   void take_one();
+  /// The next call that has ended; null if the kernel tells of none: then `error` says why.
+  io_uring_cqe* next_end(int& error);
+  /// Fails all transfers that the kernel has, which may still use their memory.
+  void lose(int error);
 
   std::unique_ptr<Ring> ring_;
   bool one_by_one_;
+  std::int64_t most_pauses_;
   std::vector<Slot> slots_;
   std::vector<Slot*> prepared_;  // not yet given to the kernel, which takes the first ones first
   std::span<std::byte> registered_;
@@ -184,12 +199,14 @@ void Queue::prepare(io_uring_sqe* entry, const Transfer::Call& call) const {
 }
 
 void Queue::flush() {
+  std::int64_t pauses = 0;
   while (!prepared_.empty() && !refused_) {
     const int result = io_uring_submit(ring_->get());
     if (result > 0) {
+      pauses = 0;
       in_kernel_ += result;
       prepared_.erase(prepared_.begin(), prepared_.begin() + result);
-    } else if (result == -EAGAIN || result == -EBUSY) {
+    } else if ((result == -EAGAIN || result == -EBUSY) && pauses++ < most_pauses_) {
       std::this_thread::sleep_for(kPause);  // until the kernel has memory for it
     } else {
       refused_ = result != -EINTR;
@@ -202,16 +219,42 @@ void Queue::flush() {
 void Queue::take_one() {
   flush();
   if (in_kernel_ == 0) return;  // refused: all transfers have ended
-  io_uring_cqe* ended = nullptr;
-  for (int result = -1; result != 0;) {
-    result = io_uring_wait_cqe(ring_->get(), &ended);
-    if (result != 0 && result != -EINTR) std::this_thread::sleep_for(kPause);
-  }
+  int error = 0;
+  io_uring_cqe* const ended = next_end(error);
+  if (ended == nullptr) return lose(error);
   Slot& slot = *static_cast<Slot*>(io_uring_cqe_get_data(ended));
-  slot.transfer->advance(ended->res);
+  const int result = ended->res;
   io_uring_cqe_seen(ring_->get(), ended);
   --in_kernel_;
+  // The kernel did not wait (some before 6.0 answer so to large requests, again and again), or has
+  // no thread that could wait for it (ulimit -u, pids.max): this thread makes the call.
+  if (result == -EAGAIN || result == -ECANCELED) return end(slot);
+  slot.transfer->advance(result);
   go_on(slot);
+}
+
+io_uring_cqe* Queue::next_end(int& error) {
+  io_uring_cqe* ended = nullptr;
+  for (std::int64_t pauses = 0; pauses <= most_pauses_;) {
+    error = -io_uring_wait_cqe(ring_->get(), &ended);
+    if (error == 0) return ended;
+    if (error == EINTR) continue;
+    ++pauses;
+    std::this_thread::sleep_for(kPause);
+  }
+  return nullptr;
+}
+
+void Queue::lose(int error) {
+  refused_ = true;
+  in_kernel_ = 0;
+  for (Slot& slot : slots_) {
+    if (!slot.transfer) continue;
+    failures_.emplace(slot.ticket,
+                      fmt::format("{}: io_uring does not tell how a transfer ended: {}",
+                                  slot.transfer->path(), reason_of(error)));
+    slot.transfer.reset();
+  }
 }
 
 }  // namespace
@@ -220,8 +263,7 @@ UringQueue open_uring_queue(std::span<std::byte> memory, const QueueOptions& opt
   auto ring = std::make_unique<Ring>(options.depth);
   if (ring->error() != 0) {
     return {nullptr,
-            fmt::format("no io_uring: {}{}", reason_of(ring->error()),
-                        ring->error() == ENOMEM ? " (ulimit -l bounds it before Linux 5.12)" : "")};
+            fmt::format("no io_uring: {}{}", reason_of(ring->error()), advice_on(ring->error()))};
   }
   if (!ring->reads_and_writes()) {
     return {nullptr, "no io_uring: the kernel's has no reads and writes (Linux 5.6 has them)"};

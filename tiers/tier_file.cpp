@@ -82,7 +82,10 @@ void TierFile::Transfers::start(Ticket ticket, Kind kind, std::int64_t begin,
                                 std::span<std::byte> memory) noexcept {
   if (!overlaps_) settle([](const Request&) { return true; });
   while (!memory.empty()) {
-    const auto length = std::min(memory.size(), static_cast<std::size_t>(block_bytes_));
+    // Up to a multiple in the file: what lies below may have to read in order to write a part of
+    // its own unit (stripes of RAID 5, records of ZFS, pages of flash).
+    const auto length =
+        std::min(memory.size(), static_cast<std::size_t>(block_bytes_ - begin % block_bytes_));
     const std::int64_t end = begin + static_cast<std::int64_t>(length);
     settle([&](const Request& each) { return each.meets(kind, begin, end); });
     if (!failure().empty()) return;

@@ -16,10 +16,11 @@ namespace zero {
 /// Where and how a TierFile transfers.
 struct TierFileOptions {
   std::string folder;
-  std::int64_t block_bytes = std::int64_t{1} << 20;  ///< most of one request: a multiple of kBlock
-  files::QueueOptions queue{.depth = 8};             ///< requests in flight
-  bool overlap_events = true;         ///< false: a transfer starts when all before it are over
-  files::FileSystem* disk = nullptr;  ///< null: files::disk(); must outlive the file
+  /// Most of one request, a multiple of kBlock. Requests end at multiples of it in the file.
+  std::int64_t block_bytes = std::int64_t{1} << 20;
+  files::QueueOptions queue{.depth = 8};  ///< requests in flight
+  bool overlap_events = true;             ///< false: a transfer starts when all before it are over
+  files::FileSystem* disk = nullptr;      ///< null: files::disk(); must outlive the file
 };
 
 /// The part of a rank's values that lives in a file below its memory. Ranges are reserved as views

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <span>
 #include <sstream>
@@ -28,24 +27,10 @@
 namespace zero {
 namespace {
 
+using files::Medium;
+
 /// Of what ranks tell each other.
 constexpr std::string_view kPurpose = "memory and files of states";
-
-// The system's headers name some of these only.
-constexpr std::array<std::int64_t, 2> kMemoryTypes{0x01021994,     // tmpfs
-                                                   0x858458f6};    // ramfs
-constexpr std::array<std::int64_t, 12> kNetworkTypes{0x6969,       // NFS
-                                                     0x517b,       // SMB
-                                                     0xff534d42,   // CIFS
-                                                     0xfe534d42,   // SMB 2
-                                                     0x0bd00bd0,   // Lustre
-                                                     0x00c36400,   // Ceph
-                                                     0x47504653,   // GPFS
-                                                     0x19830326,   // BeeGFS
-                                                     0x01021997,   // 9p
-                                                     0x5346414f,   // AFS
-                                                     0x6b414653,   // AFS of the kernel
-                                                     0x65735546};  // FUSE
 
 /// What one file of a rank holds, and the key that keeps a part of it in memory.
 struct FiledText {
@@ -147,17 +132,10 @@ std::vector<std::string> warnings_of_hosts(Communicator& ranks, Device& device,
 
 }  // namespace
 
-Medium medium_of_type(std::int64_t type) {
-  if (std::ranges::find(kMemoryTypes, type) != kMemoryTypes.end()) return Medium::memory;
-  return std::ranges::find(kNetworkTypes, type) == kNetworkTypes.end() ? Medium::disk
-                                                                       : Medium::network;
-}
-
-Medium medium_of(const std::string& folder) {
+files::Medium medium_of(const std::string& folder) {
   struct statfs status {};
-  if (::statfs(folder.c_str(), &status) != 0) return Medium::disk;
-  // 32 bits that some systems keep in a signed word.
-  return medium_of_type(static_cast<std::int64_t>(static_cast<std::uint32_t>(status.f_type)));
+  if (::statfs(folder.c_str(), &status) != 0) return files::Medium::disk;
+  return files::medium_of_type(status.f_type);
 }
 
 std::vector<std::string> check_tier_budget(const TrainConfig& config,

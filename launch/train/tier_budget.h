@@ -9,6 +9,7 @@
 
 #include "base/host.h"
 #include "files/file_system.h"
+#include "files/file_system_type.h"
 
 namespace zero {
 
@@ -16,16 +17,8 @@ class Communicator;
 class Device;
 struct TrainConfig;
 
-/// What a folder's files lie on, by the type of its file system.
-enum class Medium : std::uint8_t {
-  disk,     ///< also where the type tells nothing else
-  memory,   ///< tmpfs, ramfs: files take memory
-  network,  ///< NFS, SMB, Lustre, Ceph and their kin, and FUSE, which may be one
-};
-/// Of a type as statfs() gives it.
-Medium medium_of_type(std::int64_t type);
-/// Of an existing folder, or of a disk if the system does not tell.
-Medium medium_of(const std::string& folder);
+/// What the files of an existing folder lie on; a disk if the system does not tell.
+files::Medium medium_of(const std::string& folder);
 
 /// What a rank asks of its host, as planned.
 struct TierNeeds {

@@ -16,8 +16,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,7 +23,9 @@
 
 #include "device/cpu/memory.h"
 #include "files/file_system.h"
+#include "files/posix_file.h"
 #include "files/uring_queue.h"
+#include "tests/device/named_threads.h"
 #include "tests/device/restricted_thread.h"
 #include "tests/device/supervised_thread.h"
 #include "tests/errors.h"
@@ -84,7 +84,9 @@ TEST_F(How, NamesTheWayOfTheNewestQueue) {
 TEST_F(How, WithoutIoUringThreadsWrite) {
   for (const auto& [error, reason] : std::vector<std::pair<int, std::string>>{
            {ENOSYS, "Function not implemented"},
-           {EPERM, "Operation not permitted"},
+           {EPERM,
+            "Operation not permitted (by a container's seccomp profile or "
+            "kernel.io_uring_disabled)"},
            {ENOMEM, "Cannot allocate memory (ulimit -l bounds it before Linux 5.12)"}}) {
     EXPECT_EQ(on_own_thread([&, error = error, reason = reason] {
                 ASSERT_TRUE(refuse({SYS_io_uring_setup, error, 0, 0}));
@@ -108,17 +110,6 @@ TEST_F(How, WithAnIoUringThatIsTooOldThreadsWrite) {
             "no error");
 }
 
-/// The number of threads of this process that have the name. A new thread has its maker's.
-int threads_named(const std::string& name) {
-  int count = 0;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream file(thread.path() / "comm");
-    std::string found;
-    if (std::getline(file, found) && found == name) ++count;
-  }
-  return count;
-}
-
 TEST_F(How, WithoutIoUringAsManyThreadsWriteAsTransfersAndNoMoreThanAsked) {
   EXPECT_EQ(on_own_thread([&] {
               ASSERT_TRUE(refuse({SYS_io_uring_setup, EPERM, 0, 0}));
@@ -127,7 +118,7 @@ TEST_F(How, WithoutIoUringAsManyThreadsWriteAsTransfersAndNoMoreThanAsked) {
                 const std::string name = fmt::format("{} by {}", depth, threads);
                 ASSERT_EQ(::prctl(PR_SET_NAME, name.c_str()), 0);
                 const auto queue = disk().queue(memory_, {.depth = depth, .threads = threads});
-                EXPECT_EQ(threads_named(name), 1 + expected);
+                EXPECT_EQ(testing::threads_named(name), 1 + expected);
                 use(*queue);
               }
             }),
@@ -172,20 +163,29 @@ testing::SystemAnswer of_type(decltype(statfs::f_type) type) {
   };
 }
 
-TEST_F(How, ThreadsWriteWhereIoUringWouldWriteOneBlockAtATime) {
-  const auto write = [&](decltype(statfs::f_type) type, const std::string& expected) {
+TEST_F(How, ThreadsTransferWhereIoUringWouldMoveOneBlockAtATime) {
+  const auto moves = [&](decltype(statfs::f_type) type, const std::string& expected) {
     const std::string ended = testing::on_supervised_thread(SYS_fstatfs, of_type(type), [&] {
-      const auto queue = disk().queue(memory_, {.depth = 4});
-      EXPECT_THAT(io_description(), StartsWith("io_uring, "));
-      use(*queue);
-      EXPECT_THAT(io_description(), StartsWith(expected));
+      for (const bool reads : {false, true}) {
+        const auto queue = disk().queue(memory_, {.depth = 4});
+        EXPECT_THAT(io_description(), StartsWith("io_uring, "));
+        if (reads) {
+          const auto input = disk().open_read(scratch_.path("file"));
+          queue->wait(queue->read(*input, 0, memory_));
+        } else {
+          use(*queue);
+        }
+        EXPECT_THAT(io_description(), StartsWith(expected));
+      }
     });
     if (ended == testing::kNoSupervision) GTEST_SKIP() << ended;
     EXPECT_EQ(ended, "no error");
   };
-  write(EXT4_SUPER_MAGIC, "io_uring, O_DIRECT for ");
-  write(NFS_SUPER_MAGIC,
-        "pwrite: io_uring would write one block at a time to this file system (type 0x6969), ");
+  moves(EXT4_SUPER_MAGIC, "io_uring, O_DIRECT for ");
+  moves(OVERLAYFS_SUPER_MAGIC, "io_uring, O_DIRECT for ");
+  const std::string one = "pwrite: io_uring would move one block of a file at a time on ";
+  moves(NFS_SUPER_MAGIC, one + "NFS, ");
+  moves(FUSE_SUPER_MAGIC, one + "FUSE, ");
 }
 
 TEST_F(How, AQueueMayHoldFilesOfSeveralFileSystems) {
@@ -269,6 +269,10 @@ TEST_F(How, MemoryThatMayNotBeRegisteredIsUsedAllTheSame) {
 }
 
 TEST_F(How, FilesThatTakeNoDirectTransfersAreUsedThroughTheCacheAndTold) {
+  TransferCounts counts;
+  if (PosixFile(scratch_.path("file"), O_WRONLY | O_CREAT, counts).direct_descriptor() < 0) {
+    GTEST_SKIP() << "no O_DIRECT in " << scratch_.path();
+  }
   for (const auto& [error, reason] : std::vector<std::pair<int, std::string>>{
            {EINVAL, "Invalid argument"}, {EMFILE, "Too many open files"}}) {
     EXPECT_EQ(on_own_thread([&, error = error, reason = reason] {

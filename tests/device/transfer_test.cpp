@@ -89,11 +89,9 @@ TEST_F(Transfers, ASystemThatRefusesADirectOneIsAskedOnceForEachFile) {
 
 TEST_F(Transfers, GoOnAfterInterruptionsAndShortWrites) {
   Transfer transfer = write(0, 0, 3 * kBlock);
-  for (const int error : {EINTR, EAGAIN}) {
-    transfer.next_call();
-    transfer.advance(-error);
-    ASSERT_TRUE(transfer.wants_call());
-  }
+  transfer.next_call();
+  transfer.advance(-EINTR);
+  ASSERT_TRUE(transfer.wants_call());
   EXPECT_EQ(std::ssize(transfer.next_call().memory), 3 * kBlock);
   transfer.advance(kBlock);
   Transfer::Call call = transfer.next_call();
@@ -127,6 +125,7 @@ TEST_F(Transfers, NameFileOffsetAndReasonIfTheyFail) {
   for (const auto& [error, reason] :
        std::vector<std::pair<int, std::string>>{{ENOSPC, "No space left on device"},
                                                 {EIO, "Input/output error"},
+                                                {EAGAIN, "Resource temporarily unavailable"},
                                                 {EDQUOT, "Disk quota exceeded"}}) {
     Transfer transfer = write(0, 0, 2 * kBlock);
     transfer.next_call();

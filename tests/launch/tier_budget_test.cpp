@@ -24,6 +24,8 @@
 namespace zero::testing {
 namespace {
 
+using files::Medium;
+using files::medium_of_type;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -41,6 +43,7 @@ TEST(TierBudget, KnowsWhatFoldersLieOn) {
   EXPECT_EQ(medium_of_type(V9FS_MAGIC), Medium::network);
   EXPECT_EQ(medium_of_type(AFS_SUPER_MAGIC), Medium::network);
   EXPECT_EQ(medium_of_type(AFS_FS_MAGIC), Medium::network);
+  EXPECT_EQ(medium_of_type(OCFS2_SUPER_MAGIC), Medium::network);
   EXPECT_EQ(medium_of_type(EXT4_SUPER_MAGIC), Medium::disk);
   EXPECT_EQ(medium_of_type(XFS_SUPER_MAGIC), Medium::disk);
   EXPECT_EQ(medium_of_type(OVERLAYFS_SUPER_MAGIC), Medium::disk);

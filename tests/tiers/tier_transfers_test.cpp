@@ -161,15 +161,20 @@ TEST_P(TierTransfers, OverlapUnlessTheyMeet) {
   }
 }
 
-TEST_P(TierTransfers, MoveWholeBlocksWhereRangesBeginAndEnd) {
+TEST_P(TierTransfers, MoveWholeBlocksAndEndRequestsAtMultiplesInTheFile) {
   const auto device = open();
   MemoryFiles disk;
   disk.make_folder("/nvme");
-  OneRange tier(*device, 3 * kBlock + 5, 1,
-                {.folder = "/nvme", .block_bytes = 2 * kBlock, .disk = &disk});
-  tier.end(tier.file.start_write(tier.window(0), tier.range));
-  tier.end(tier.file.start_write(tier.window(0, kBlock, 2 * kBlock + 5),
-                                 tier.range.slice(kBlock, 2 * kBlock + 5)));
+  const WindowMemory memory(*device, 4 * kBlock, "windows");
+  TierFile file(*device, {.folder = "/nvme", .block_bytes = 2 * kBlock, .disk = &disk});
+  file.reserve(1, DType::u8, MemoryClass::optimizer, "the block before");
+  const View range = file.reserve(3 * kBlock + 5, DType::u8, MemoryClass::optimizer, "master");
+  file.open(memory.view());
+  for (const std::int64_t begin : {std::int64_t{0}, kBlock}) {
+    const View part = range.slice(begin, range.count() - begin);
+    file.finish(file.start_write(memory.view().slice(0, part.count()), part));
+  }
+  device->transfer().synchronize();
   std::vector<std::pair<std::int64_t, std::int64_t>> written;
   for (const testing::Change& change : disk.changes()) {
     if (change.kind != testing::Change::Kind::write) continue;
@@ -177,8 +182,8 @@ TEST_P(TierTransfers, MoveWholeBlocksWhereRangesBeginAndEnd) {
     EXPECT_EQ(change.offset % kBlock, 0);
     EXPECT_EQ(std::ssize(change.data) % kBlock, 0);
   }
-  EXPECT_EQ(written,
-            (std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 2}, {2, 2}, {1, 2}, {3, 1}}));
+  EXPECT_EQ(written, (std::vector<std::pair<std::int64_t, std::int64_t>>{
+                         {1, 1}, {2, 2}, {4, 1}, {2, 2}, {4, 1}}));
 }
 
 /// A file tier beside the values that it must have.
