@@ -136,7 +136,8 @@ std::vector<std::string> apart(const std::string& first, const std::string& seco
     const auto rank = static_cast<std::size_t>(ranks.rank());
     const std::size_t host = host_of(ranks);
     said[rank] = error_of([&] {
-      check_folders_apart(ranks, *cpu::open(), host == 0 ? first : second, hosts[host], disk);
+      const TrainConfig config = config_with(nvme_keys(host == 0 ? first : second));
+      check_folders_apart(ranks, *cpu::open(), tier_place(config), hosts[host], disk);
     });
   });
   return said;
