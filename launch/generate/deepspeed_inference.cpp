@@ -82,6 +82,11 @@ class InferenceReader {
       if (value != option.default_value()) refuse(option, path, value);
       return;
     }
+    const std::vector<std::string>& choices = option.choices;
+    if (!choices.empty() && value.is_string() &&
+        std::ranges::find(choices, value.get<std::string>()) == choices.end()) {
+      return refuse(option, path, value);
+    }
     try {
       values_[option.path] = checked_value(option, value, path_);
     } catch (const Error& error) {
@@ -260,13 +265,7 @@ class InferenceSettings {
     const std::string section = "zero_optimization.offload_param.";
     const std::string device = text_of(section + "device");
     const std::string folder = text_of(section + "nvme_path");
-    ZERO_CHECK(
-        device.empty() || device == "none" || device == "nvme",
-        "{}: {}device: found \"{}\"; on CPUs weights are in host memory without it, on a GPU "
-        "they stay in its memory: \"nvme\" has them in files, more ranks share them, and "
-        "--weights nf4 makes them smaller; leave it out",
-        path_, section, printable_line(device));
-    apply_transfers();
+    apply_transfers(device == "nvme" || !flags_.offload.folder.empty());
     if (device != "nvme") {
       if (!folder.empty()) {
         unused_.push_back(section + "nvme_path (" + section + "device is not \"nvme\")");
@@ -280,17 +279,19 @@ class InferenceSettings {
     use("--offload-weights", printable_line(folder), [&] { flags_.offload.folder = folder; });
   }
 
-  /// How files are read, wherever their folder comes from.
-  void apply_transfers() {
+  /// How files are read, wherever their folder comes from; if there are any.
+  void apply_transfers(bool files) {
     TierFileOptions& file = flags_.offload;
     const auto number = [&](const char* key, auto& to) {
-      if (const auto given = reader_.value(std::string("aio.") + key)) given->get_to(to);
+      const auto given = reader_.value(std::string("aio.") + key);
+      if (!given) return;
+      given->get_to(to);
+      if (!files) unused_.push_back(fmt::format("aio.{} (no weights are in files)", key));
     };
     number("block_size", file.block_bytes);
     number("queue_depth", file.queue.depth);
     number("thread_count", file.queue.threads);
     number("intra_op_parallelism", file.queue.threads);
-    file.queue.one_by_one = false;
     number("single_submit", file.queue.one_by_one);
     number("overlap_events", file.overlap_events);
     ZERO_CHECK(file.block_bytes % TierFile::kBlock == 0,

@@ -46,7 +46,9 @@ std::vector<Option> sharding_options() {
       accept("zero_optimization.memory_efficient_linear", boolean, "true",
              "products read weights as they are stored"),
       honour("zero_optimization.offload_param.device", text, "\"none\"",
-             "\"nvme\": --offload-weights nvme_path; \"cpu\" is refused"),
+             "weights stay in device memory, or \"nvme\" has them in files of nvme_path: more "
+             "ranks share them, and --weights nf4 makes them smaller")
+          .one_of({"none", "nvme"}),
       honour("zero_optimization.offload_param.nvme_path", text, "null", "--offload-weights"),
       accept("zero_optimization.offload_param.pin_memory", boolean, "true",
              "slots are registered with the disk's queue if locked memory allows"),
