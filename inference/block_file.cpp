@@ -43,8 +43,10 @@ BlockFile::BlockFile(Device& device, const TierFileOptions& options, const Size&
              device.name());
   const std::int64_t each = round_up(size.bytes, TierFile::kBlock);
   memory_ = WindowMemory(device, checked_mul(std::ssize(slots_), each), kLabel);
-  for (std::size_t i = 0; size.bytes > 0 && i < slots_.size(); ++i) {
-    slots_[i].shard = memory_.view().slice(static_cast<std::int64_t>(i) * each, size.bytes);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].shard = size.bytes == 0
+                          ? View(nullptr, 0, DType::u8, nullptr)
+                          : memory_.view().slice(static_cast<std::int64_t>(i) * each, size.bytes);
   }
   for (std::int64_t i = 0; i < size.blocks; ++i) {
     blocks_.push_back(file_.reserve(size.bytes, DType::u8, MemoryClass::parameters, "matrices"));
