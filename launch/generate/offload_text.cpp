@@ -19,7 +19,7 @@ std::string hiding_text(double disk, const PassTimes& times) {
   if (times.computing() >= disk) return "computing hides the disk";
   const std::optional<double> rows = times.rows_for(disk);
   if (!rows) return "no pass computed";
-  const double requests = std::ceil(*rows);
+  const double requests = std::round(*rows);
   const auto most = static_cast<double>(InferenceOptions::kMostRows);
   return fmt::format("about {:.0f} requests at once would hide the disk ({})", requests,
                      requests <= most
