@@ -148,6 +148,28 @@ TEST_F(OffloadedBlocks, TakeMemoryAndFilesAsPlannedAndNothingLater) {
   }
 }
 
+// The first blocks of the next pass are read beside the end of this one: as many as there are slots
+// and, on several ranks, windows to gather them into.
+TEST_F(OffloadedBlocks, AreReadAheadOfTheNextPass) {
+  save(three_blocks_of_gpt2());
+  for (const int ranks : {1, 2}) {
+    local::run(ranks, [&](Communicator& world) {
+      Mesh mesh(world, {.shard = ranks});
+      const auto device = cpu::open();
+      const auto model = open_inference_model(*device, folder_, offloaded(rank_options()), &mesh);
+      EXPECT_EQ(model->block_reads().bytes, 0);
+      const std::vector<std::uint32_t> tokens{1, 2, 3};
+      const InferenceModel::Part part{model->cache().open(), tokens};
+      model->forward(std::span(&part, 1));
+      EXPECT_EQ(model->pass_times().passes(), 1);
+      EXPECT_EQ(model->pass_times().rows(), 3);
+      device->transfer().synchronize();
+      const BlockReads reads = model->block_reads();
+      EXPECT_EQ(reads.bytes, reads.pass_bytes / 3 * (ranks == 1 ? 3 + 2 : 3 + 2 + 2));
+    });
+  }
+}
+
 // More blocks take more of the file, and of memory their vectors alone.
 TEST(OffloadedBlocksMemory, DoesNotGrowWithBlocks) {
   InferenceOptions with{.dtype = DType::bf16, .request_tokens = 8};
