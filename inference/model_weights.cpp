@@ -223,8 +223,11 @@ void ModelWeights::check_blocks() {
 }
 
 ModelWeights::Block::~Block() {
-  if (weights_.windows_) return weights_.windows_->release();
-  weights_.shards_.release(weights_.device_.compute());
+  if (weights_.windows_) {
+    weights_.windows_->release();
+  } else {
+    weights_.shards_.release(weights_.device_.compute());
+  }
 }
 
 ModelWeights::Matrix ModelWeights::Block::matrix(BlockSlot slot) const {
