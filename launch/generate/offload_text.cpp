@@ -32,8 +32,7 @@ std::string hiding_text(double disk, const PassTimes& times) {
 TierPlace offload_place(const GenerateFlags& flags) {
   return {.key = "--offload-weights",
           .folder = flags.offload.folder,
-          .what = "the blocks of weights",
-          .short_what = "the weights",
+          .what = "blocks of weights",
           .waits = "pass",
           .advice = "use more hosts, or weights of fewer bits (--weights)",
           .memory_advice =

@@ -77,7 +77,7 @@ void check_room_in_folder(const TierPlace& place, std::span<const TierNeeds> ran
              decimal_bytes(static_cast<std::int64_t>(limit.rlim_cur)), place.advice);
   const WantedRoom wanted{.key = place.key,
                           .folder = place.folder,
-                          .what = fmt::format("{} of {} rank(s)", place.what, ranks.size()),
+                          .what = fmt::format("the {} of {} rank(s)", place.what, ranks.size()),
                           .bytes = needs_of_all(ranks).file_bytes,
                           .advice = ", give another folder, " + place.advice};
   const std::string missing = missing_room(disk, std::span(&wanted, 1));
@@ -155,9 +155,9 @@ std::vector<std::string> check_tier_room(const TierPlace& place, std::span<const
   const Medium medium = files > 0 ? medium_of(place.folder) : Medium::disk;
   if (medium == Medium::memory) {
     warnings.push_back(fmt::format(
-        "{}: {} is a file system in memory: its files take {} of this host's memory, as {} would "
-        "without them; give a folder on a disk",
-        place.key, place.folder, size_text(files), place.short_what));
+        "{}: {} is a file system in memory: its files take {} of this host's memory, as the {} "
+        "would without them; give a folder on a disk",
+        place.key, place.folder, size_text(files), place.what));
   } else if (medium == Medium::network) {
     warnings.push_back(
         fmt::format("{}: {} is on a file system of a network or of a program (FUSE): every {} "

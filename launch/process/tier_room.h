@@ -49,8 +49,7 @@ struct HostIdentity {
 struct TierPlace {
   std::string key;  ///< the setting that names the folder
   std::string folder;
-  std::string what;           ///< in the files: "the optimizer states"
-  std::string short_what;     ///< the same, as "the states"
+  std::string what;           ///< is in the files: "optimizer states"
   std::string waits;          ///< for the files: "update"
   std::string advice;         ///< where the disk is short: "use more hosts, or ..."
   std::string memory_advice;  ///< where memory is: "more ranks or ... take less"

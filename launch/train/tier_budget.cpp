@@ -38,8 +38,7 @@ std::vector<std::string> idle_keys(const Configuration& values) {
 TierPlace tier_place(const TrainConfig& config) {
   return {.key = kNvmePath,
           .folder = config.engine.tiers.file.folder,
-          .what = "the optimizer states",
-          .short_what = "the states",
+          .what = "optimizer states",
           .waits = "update",
           .advice = fmt::format("use more hosts, or keep a part of the states in memory ({}ratio)",
                                 kOffload),
