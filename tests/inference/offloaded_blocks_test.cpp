@@ -234,7 +234,7 @@ TEST_F(OffloadedBlocksFaults, EndOneRankInThePassAndInAllLaterOnes) {
   const GenerationCallbacks silent{
       .on_token = [](const GeneratedToken& /*token*/) { return Flow::more; },
       .on_end = [](const GenerationEnd& /*end*/) {}};
-  generator.submit({.prompt = {1, 2, 3}, .max_tokens = 30}, silent);
+  generator.submit({.prompt = {1, 2, 3}, .max_tokens = 30, .sampling = {}}, silent);
   const auto run = [&] {
     while (!generator.idle()) generator.step();
   };
