@@ -64,7 +64,7 @@ std::vector<BlockLayout::Gather> BlockLayout::gathers(const View& shard, const V
 }
 
 BlockWindows::BlockWindows(Device& device, Communicator& group, const BlockLayout& layout,
-                           const Size& size, std::span<const Buffer> shards)
+                           const Size& size, BlockShards& shards)
     : device_(device), group_(group), layout_(layout), blocks_(size.blocks), shards_(shards) {
   const std::int64_t count = std::min(size.windows, size.blocks);
   const std::int64_t bytes = layout.window_bytes();
@@ -88,14 +88,16 @@ void BlockWindows::prefetch() {
     Window& to = window(gathered_);
     const std::int64_t block = gathered_ % blocks_;
     communication.wait(to.released);
-    for (const BlockLayout::Gather& gather :
-         layout_.gathers(shards_[static_cast<std::size_t>(block)].view(), to.memory)) {
+    const View shard = shards_.use(block, communication);
+    for (const BlockLayout::Gather& gather : layout_.gathers(shard, to.memory)) {
       if (gather.full.total() == 0) continue;
       group_.all_gather(gather.mine, gather.full, communication,
                         {fmt::format("block {}", block), {}});
     }
     to.gathered = communication.record();
+    shards_.release(communication);
   }
+  shards_.fetch();
 }
 
 View BlockWindows::use(std::int64_t i) {

@@ -4,13 +4,13 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "architecture/decoder_shape.h"
 #include "collectives/communicator.h"
 #include "collectives/slices.h"
 #include "device/device.h"
+#include "inference/block_shards.h"
 #include "ops/inference_ops.h"
 
 namespace zero {
@@ -58,10 +58,11 @@ class BlockLayout {
   std::int64_t shard_bytes_ = 0;
 };
 
-/// Gathers the matrices of blocks ahead of their use, where each rank keeps a shard: ZeRO
-/// inference (Aminabadi et al. 2022). Blocks are used in order, pass after pass; the first blocks
-/// of the next pass are gathered while the last of this one compute. Windows are memory that the
-/// ranks of a host share, if they can share any. All ranks make the same calls.
+/// Gathers the matrices of blocks ahead of their use, where each rank keeps a shard, in memory or
+/// in a file, which is read ahead of the gather: ZeRO inference (Aminabadi et al. 2022). Blocks are
+/// used in order, pass after pass; the first blocks of the next pass are gathered while the last of
+/// this one compute. Windows are memory that the ranks of a host share, if they can share any. All
+/// ranks make the same calls.
 class BlockWindows {
  public:
   struct Size {
@@ -69,9 +70,9 @@ class BlockWindows {
     std::int64_t windows = 2;  ///< blocks that are whole at a time
   };
   /// Allocates the windows, charged to gathered. Collective over `group`. All references must
-  /// outlive this; `shards`, one for each block, must exist at the first prefetch().
+  /// outlive this; `shards` must be loaded at the first prefetch().
   BlockWindows(Device& device, Communicator& group, const BlockLayout& layout, const Size& size,
-               std::span<const Buffer> shards);
+               BlockShards& shards);
   /// Waits for gathers under way.
   ~BlockWindows();
   BlockWindows(const BlockWindows&) = delete;
@@ -99,7 +100,7 @@ class BlockWindows {
   Communicator& group_;
   const BlockLayout& layout_;
   std::int64_t blocks_;
-  std::span<const Buffer> shards_;
+  BlockShards& shards_;
   Buffer memory_;
   std::vector<Window> windows_;
   // Uses of blocks since the start, in order.

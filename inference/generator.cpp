@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/seconds_since.h"
+#include "collectives/agreement.h"
 #include "inference/inference_model.h"
 
 namespace zero {
@@ -189,6 +190,8 @@ std::string Generator::State::pass(const std::vector<Scheduler::Part>& plan) {
   try {
     model.forward(parts);
     return {};
+  } catch (const AgreedError&) {
+    throw;
   } catch (const std::exception& error) {
     const std::string what = error.what();
     return what.empty() ? "the pass failed" : what;

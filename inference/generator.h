@@ -39,7 +39,8 @@ class Generator {
   /// Whether every request has had its on_end.
   bool idle() const;
   /// One pass of the model: a part of the unread prompts, and one token (and guesses) of each other
-  /// running request. If the pass fails, its requests fail. False if there was nothing to compute.
+  /// running request. If the pass fails, its requests fail; if all ranks of the model fail alike
+  /// (AgreedError), that is thrown. False if there was nothing to compute.
   bool step();
   /// Of the thread in step().
   const Scheduler& scheduler() const;

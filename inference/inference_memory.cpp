@@ -19,12 +19,15 @@ InferenceMemory memory_of(InferenceModel& model) {
   const KeyValueCache& cache = model.cache();
   InferenceMemory all{.weights = memory.current_of(MemoryClass::parameters),
                       .windows = memory.current_of(MemoryClass::gathered),
+                      .file = model.device().file_ledger().snapshot().total,
                       .cache = memory.labels.at("activations/key_value_cache"),
                       .device = model.device().device_bytes(),
                       .blocks = cache.total_blocks(),
                       .block_tokens = cache.shape().block_tokens,
                       .slots = cache.slots(),
                       .longest = cache.tokens()};
+  const auto slots = memory.labels.find(std::string("staging/") + BlockFile::kLabel);
+  if (slots != memory.labels.end()) all.windows += slots->second;
   if (cache.usage().host_total > 0) {
     all.host_cache = memory.labels.at("activations/host_key_value_cache");
   }

@@ -23,7 +23,8 @@ struct PlannedRanks {
 /// Bytes of a rank of an InferenceModel, which are taken once, when it is constructed.
 struct InferenceMemory {
   std::int64_t weights = 0;      ///< what the rank keeps: its shard of matrices, tables, vectors
-  std::int64_t windows = 0;      ///< gathered blocks, if ranks share weights
+  std::int64_t windows = 0;      ///< gathered blocks, if ranks share weights; slots of a file's
+  std::int64_t file = 0;         ///< of its file of blocks: not in memory, and not in total()
   std::int64_t cache = 0;        ///< keys and values
   std::int64_t host_cache = 0;   ///< blocks in host memory
   std::int64_t activations = 0;  ///< of the largest pass, with scratch of its operations

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/seconds_since.h"
 #include "collectives/agreement.h"
-#include "inference/model_folder.h"
 
 namespace zero {
 namespace {
@@ -183,12 +182,9 @@ void InferenceModel::forward(std::span<const Part> parts) {
 void InferenceModel::run() {
   Stream& stream = device_.compute();
   const double waited = stream.waited_seconds();
-  double met = 0;
-  if (exchange_) {
-    const auto begin = std::chrono::steady_clock::now();
-    exchange_->run(pass_);
-    met = seconds_since(begin);
-  }
+  const auto begin = std::chrono::steady_clock::now();
+  if (exchange_) exchange_->run(pass_);
+  const double met = exchange_ ? seconds_since(begin) : 0;
   if (!exchange_) {
     const std::optional<PassSizes> sizes = ops_->begin(pass_);
     if (sizes && options_.graphs) {
@@ -207,6 +203,9 @@ void InferenceModel::run() {
   }
   exposed_.last = met + stream.waited_seconds() - waited;
   exposed_.total += exposed_.last;
+  const double seconds = seconds_since(begin);
+  if (pass_.count() > 0) pass_times_.add(pass_.count(), seconds - exposed_.last, seconds);
+  if (!exchange_ || exchange_->rows() > 0) weights_.check_blocks();
 }
 
 void InferenceModel::repeat(const PassSizes& sizes) {
@@ -385,16 +384,6 @@ void InferenceModel::forward_head() {
     ops_->linear(weights_.head().shape, count, x, weights_.head().values, View(),
                  logits_.of(buffers_.logits.view()));
   }
-}
-
-std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,
-                                                     const InferenceOptions& options, Mesh* mesh) {
-  const ModelFolder files(folder);
-  files.check_format(options.weights, options.keep);
-  auto model =
-      std::make_unique<InferenceModel>(device, files.shape(), files.with_groups(options), mesh);
-  model->load(files.source());
-  return model;
 }
 
 }  // namespace zero

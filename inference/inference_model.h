@@ -18,6 +18,7 @@
 #include "inference/model_ranks.h"
 #include "inference/model_weights.h"
 #include "inference/pass_exchange.h"
+#include "inference/pass_times.h"
 #include "inference/rotary_rows.h"
 #include "inference/split_vocabulary.h"
 #include "ops/inference_ops.h"
@@ -46,7 +47,8 @@ class InferenceModel {
                  Mesh* mesh = nullptr);
   /// Waits for the ranks' exchanges under way.
   ~InferenceModel();
-  /// Fills the weights, whose tensors are those of ModelWeights::tensors().
+  /// Fills the weights, whose tensors are those of ModelWeights::tensors(). Collective if blocks
+  /// are in files.
   void load(const ModelWeights::Source& source) { weights_.load(source); }
   void load(const ModelWeights::Read& read) { weights_.load({read}); }
 
@@ -63,17 +65,22 @@ class InferenceModel {
   ///
   /// On several ranks this waits for the pass of each. No parts is a pass too: the rank works for
   /// the others, and if all have none, nothing is computed. Once a pass has failed, no other can
-  /// follow, because the ranks no longer know where each stands.
+  /// follow, because the ranks no longer know where each stands. If a file of blocks has failed,
+  /// every rank throws the same AgreedError, in this pass and all later ones.
   void forward(std::span<const Part> parts);
   /// Row `i` of the last pass's logits, fp32 (vocabulary), in the order of parts.
   std::span<const float> logits(std::int64_t i) const;
 
-  /// Seconds that compute has waited for other ranks, and for their weights.
+  /// Seconds that compute has waited for other ranks, for their weights, and for blocks in files.
   struct Exposed {
     double last = 0;   ///< in the last pass
     double total = 0;  ///< in all passes
   };
   const Exposed& exposed_seconds() const { return exposed_; }
+  /// Of passes in which this rank had rows.
+  const PassTimes& pass_times() const { return pass_times_; }
+  /// Of blocks in a file (InferenceOptions::block_file).
+  BlockReads block_reads() const { return weights_.block_reads(); }
 
   /// Where sequences are opened, trimmed and closed.
   KeyValueCache& cache() { return cache_; }
@@ -131,6 +138,7 @@ class InferenceModel {
   std::optional<PassExchange> exchange_;
   std::optional<SplitVocabulary> vocabulary_;
   Exposed exposed_;
+  PassTimes pass_times_;
   bool failed_ = false;
 };
 

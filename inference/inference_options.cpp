@@ -47,7 +47,8 @@ ModelWeights::Options weight_options(const InferenceOptions& options) {
           .format = options.weights,
           .group = options.weight_group,
           .keep = options.keep,
-          .windows = options.windows};
+          .windows = options.windows,
+          .file = options.block_file};
 }
 
 KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder) {
@@ -72,11 +73,11 @@ std::string agreement_lines(const InferenceOptions& options, const DecoderShape&
       "vocabulary: {}\ndtype: {}\nweights: {}\nweight_group: {}\nkeep: {}\ncache: {}\n"
       "requests: {}\nrequest_tokens: {}\n"
       "block_tokens: {}\ncache_tokens: {}\nhost_tokens: {}\nrows: {}\nlogit_rows: {}\n"
-      "windows: {}\n",
+      "windows: {}\nblocks: {}\n",
       d.layers, d.width, d.heads, d.kv_heads, d.head_width, d.intermediate, d.vocabulary,
       name_of(o.dtype), name_of(o.weights), o.weight_group, o.keep.text(), name_of(o.cache),
       o.requests, o.request_tokens, o.block_tokens, o.cache_tokens, o.host_tokens, o.rows,
-      o.logit_rows, o.windows);
+      o.logit_rows, o.windows, o.block_file.folder.empty() ? "in memory" : "in a file");
 }
 
 }  // namespace zero

@@ -28,7 +28,11 @@ struct InferenceOptions {
   std::int64_t rows = 256;       ///< tokens of one pass, at most; 1 to kMostRows
   std::int64_t logit_rows = 0;   ///< tokens of one pass with logits, at most; 0: requests
   std::int64_t windows = 2;      ///< blocks whose weights are whole at a time, if ranks share them
+                                 ///< or they are in a file
   bool graphs = true;  ///< a device with graph capture replays passes of sizes that come again
+  /// Of blocks' matrices: a rank's part of them is in a file in `folder`, and read ahead of use.
+  /// No folder: in memory. CPUs only; changes no bit.
+  TierFileOptions block_file{};
   static constexpr std::int64_t kMostRows = 512;
   static constexpr std::int64_t kMostHostTokens = std::int64_t{1} << 28;
 };

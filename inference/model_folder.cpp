@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "inference/inference_model.h"
 #include "inference/model_weights.h"
 #include "weights/hf/config.h"
 #include "weights/model_files.h"
@@ -137,6 +138,16 @@ ModelWeights::Source ModelFolder::source() const {
   }
   if (const auto* grouped = std::get_if<GroupedFiles>(&files_)) return source_of(*grouped);
   return source_of(std::get<QuantizedFiles>(files_));
+}
+
+std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,
+                                                     const InferenceOptions& options, Mesh* mesh) {
+  const ModelFolder files(folder);
+  files.check_format(options.weights, options.keep);
+  auto model =
+      std::make_unique<InferenceModel>(device, files.shape(), files.with_groups(options), mesh);
+  model->load(files.source());
+  return model;
 }
 
 }  // namespace zero

@@ -31,9 +31,14 @@ ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit
     : device_(device),
       ops_(ops),
       ranks_(ranks),
+      blocks_(split.whole.layers),
       options_(options),
       parameters_(split),
-      layout_(ops, block_shapes(), ranks.shard.rank, ranks.shard.size) {
+      layout_(ops, block_shapes(), ranks.shard.rank, ranks.shard.size),
+      shards_(
+          device, ranks.shard.communicator,
+          {.blocks = split.whole.layers, .bytes = layout_.shard_bytes(), .slots = options.windows},
+          options.file) {
   split_vocabulary(split.whole.vocabulary);
   add_table(parameters_.embedding);
   if (parameters_.head != parameters_.embedding) add_table(parameters_.head);
@@ -42,13 +47,7 @@ ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit
     vectors_.push_back(device.allocate(count, options.dtype, MemoryClass::parameters, "vectors"));
   }
   Communicator* const group = ranks.shard.communicator;
-  for (std::int64_t i = 0; i < split.whole.layers; ++i) {
-    const auto take = [&](auto& memory, auto&... of) {
-      return memory.allocate(of..., layout_.shard_bytes(), DType::u8, MemoryClass::parameters,
-                             "matrices");
-    };
-    shards_.push_back(group == nullptr ? take(device) : take(*group, device));
-  }
+  if (shards_.in_file()) agree(ranks, device, "files of blocks", [&] { shards_.open(); });
   if (group != nullptr) {
     windows_ = std::make_unique<BlockWindows>(
         device, *group, layout_,
@@ -137,16 +136,21 @@ void ModelWeights::load(const Source& source) {
     load_matrix(source, each.parameter, tokens_[static_cast<std::size_t>(ranks_.all.rank)].begin,
                 {each.shape, each.buffer.view()});
   }
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    for (std::size_t m = 0; m < BlockLayout::kMatrices.size(); ++m) {
-      const BlockLayout::Matrix& of = layout_.matrices()[m];
-      load_matrix(source,
-                  parameters_.in_block(static_cast<std::int64_t>(i), BlockLayout::kMatrices[m]),
-                  of.first, {of.kept, shards_[i].slice(of.kept_at, of.kept_bytes)});
-    }
+  for (std::int64_t i = 0; i < blocks_; ++i) {
+    shards_.load(i, [&](const View& shard) { load_block(source, i, shard); });
   }
   for (std::size_t i = 0; i < vectors_.size(); ++i) {
     if (!vectors_[i].empty()) load_vector(source, i);
+  }
+  shards_.finish_loading();
+  check_blocks();
+}
+
+void ModelWeights::load_block(const Source& source, std::int64_t block, const View& shard) {
+  for (std::size_t m = 0; m < BlockLayout::kMatrices.size(); ++m) {
+    const BlockLayout::Matrix& of = layout_.matrices()[m];
+    load_matrix(source, parameters_.in_block(block, BlockLayout::kMatrices[m]), of.first,
+                {of.kept, shard.slice(of.kept_at, of.kept_bytes)});
   }
 }
 
@@ -198,15 +202,32 @@ void ModelWeights::load_matrix(const Source& source, std::size_t parameter, std:
 }
 
 ModelWeights::Block ModelWeights::block(std::int64_t i) {
-  return {*this, i, windows_ ? windows_->use(i) : shards_[static_cast<std::size_t>(i)].view()};
+  return {*this, i, windows_ ? windows_->use(i) : shards_.use(i, device_.compute())};
 }
 
 void ModelWeights::prefetch() {
-  if (windows_) windows_->prefetch();
+  if (windows_) return windows_->prefetch();
+  shards_.fetch();
+}
+
+void ModelWeights::check_blocks() {
+  if (!shards_.in_file()) return;
+  agree(ranks_, device_, "files of blocks", [&] {
+    const std::string why = shards_.failure();
+    // Names no rank: agree() does, unless all fail alike.
+    ZERO_CHECK(why.empty(),
+               "{}; weights in that file are lost: start again, with the file on another disk if "
+               "this one fails again",
+               why);
+  });
 }
 
 ModelWeights::Block::~Block() {
-  if (weights_.windows_) weights_.windows_->release();
+  if (weights_.windows_) {
+    weights_.windows_->release();
+  } else {
+    weights_.shards_.release(weights_.device_.compute());
+  }
 }
 
 ModelWeights::Matrix ModelWeights::Block::matrix(BlockSlot slot) const {

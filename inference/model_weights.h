@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "architecture/decoder_parameters.h"
+#include "inference/block_shards.h"
 #include "inference/block_windows.h"
 #include "inference/matrix_roles.h"
 #include "inference/model_ranks.h"
@@ -27,6 +28,7 @@ namespace zero {
 ///   BlockWindows;
 /// - the columns of some tokens of embedding and head, never gathered (SplitVocabulary);
 /// - the vectors that its tensor rank needs, whole.
+/// With a folder for files, the blocks' matrices are in one, a rank's part, and read ahead of use.
 class ModelWeights {
  public:
   struct Options {
@@ -34,10 +36,11 @@ class ModelWeights {
     WeightFormat format = WeightFormat::plain;
     std::int64_t group = 0;    ///< as WeightShape::group
     MatrixRoles keep{};        ///< matrices that are plain in any format
-    std::int64_t windows = 2;  ///< blocks gathered at a time
+    std::int64_t windows = 2;  ///< blocks gathered, or read from a file, at a time
+    TierFileOptions file{};    ///< of blocks; without a folder their shards are in memory
   };
-  /// Allocates, charged to parameters and gathered. Collective over the ranks. All references must
-  /// outlive the weights.
+  /// Allocates, charged to parameters, gathered and staging, and makes the file, if any. Collective
+  /// over the ranks. All references must outlive the weights.
   ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit& split,
                const ModelRanks& ranks, const Options& options);
 
@@ -56,7 +59,8 @@ class ModelWeights {
   };
   /// Fills all weights. Reads whole rows where this rank keeps only some columns; otherwise only
   /// what it keeps. Throws zero::Error naming the tensor if its format cannot hold an
-  /// element.
+  /// element. With files of blocks collective over the ranks (check_blocks()); no more than
+  /// Options::windows blocks are in memory at a time.
   void load(const Source& source);
 
   struct Matrix {
@@ -97,8 +101,12 @@ class ModelWeights {
   /// Blocks are leased one at a time, in order, pass after pass. Compute waits for the block's
   /// gather, and those of later blocks start.
   Block block(std::int64_t i);
-  /// Starts the gathers of the next pass that windows are free for.
+  /// Starts the gathers and reads of the next pass that windows are free for.
   void prefetch();
+  /// Throws the same AgreedError on every rank if a file of blocks has failed: what was computed
+  /// with them is anything. Call behind the work of a pass. Collective with files, else nothing.
+  void check_blocks();
+  BlockReads block_reads() const { return shards_.reads(); }
 
  private:
   struct Table {
@@ -114,6 +122,7 @@ class ModelWeights {
   void add_table(std::size_t parameter);
   Matrix table(std::size_t parameter) const;
   View vector(std::size_t parameter) const;
+  void load_block(const Source& source, std::int64_t block, const View& shard);
   void load_vector(const Source& source, std::size_t parameter);
   void load_matrix(const Source& source, std::size_t parameter, std::int64_t first,
                    const Matrix& matrix);
@@ -121,13 +130,14 @@ class ModelWeights {
   Device& device_;
   InferenceOps& ops_;
   const ModelRanks ranks_;
+  const std::int64_t blocks_;
   const Options options_;
   const DecoderParameters parameters_;
   const BlockLayout layout_;
   std::vector<Slices::Range> tokens_;
   std::vector<Table> tables_;
-  std::vector<Buffer> shards_;             // of each block's matrices
-  std::vector<Buffer> vectors_;            // by parameter; empty: a matrix
+  std::vector<Buffer> vectors_;  // by parameter; empty: a matrix
+  BlockShards shards_;
   std::unique_ptr<BlockWindows> windows_;  // null: shards are whole
 };
 

@@ -145,6 +145,13 @@ void add_weights(CLI::App& app, zero::GenerateFlags& flags) {
                  "codes of --weights and answers as they do; takes --dtype and --threads too")
       ->needs(weights)
       ->check(has_name);
+  app.add_option(
+         "--offload-weights", flags.offload.folder,
+         "a folder on a local disk of each host: a rank's part of the blocks' weights is in "
+         "a file there, without a name and gone with the rank, and read ahead of use, once "
+         "a pass: for models that all ranks together do not hold. CPUs only; changes no "
+         "answer. The last lines tell how many --requests would hide the disk")
+      ->check(has_name);
   app.add_option("--llm-int8-threshold", flags.int8_threshold,
                  "changes nothing: " + std::string(zero::kNoThreshold))
       ->group("");
@@ -212,8 +219,8 @@ void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--windows", flags.windows,
-                 "of ranks that share weights: blocks whose weights are whole at a time, of which "
-                 "all but one are gathered ahead; by default 2")
+                 "of ranks that share weights, or with --offload-weights: blocks whose weights are "
+                 "whole at a time, of which all but one are gathered or read ahead; by default 2")
       ->check(CLI::Range(1, 64));
   app.add_option("--local-ranks", flags.local_ranks,
                  "ranks as threads of this one process, without a launcher")
@@ -233,7 +240,7 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags, std::string& config) {
                "does not fit. --device cuda with --memory-limit needs no GPU");
   app.add_option("--config", config,
                  "a configuration of DeepSpeed's inference: zero_optimization, bf16, fp16, dtype, "
-                 "tensor_parallel; the command line counts before it")
+                 "tensor_parallel, aio; the command line counts before it")
       ->check(has_name);
   app.add_option("--threads", flags.threads, "of a rank; changes no answer")->capture_default_str();
   CLI::Option* const json =

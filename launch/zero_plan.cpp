@@ -177,6 +177,9 @@ void add_inference(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   inference.one("--block-tokens", common.block_tokens, "of a block of the cache, a multiple of 16")
       ->capture_default_str();
+  inference.one("--offload-weights", common.offload.folder,
+                "of CPUs: a rank's part of the blocks' weights is in a file in this folder, which "
+                "need not be there; its bytes stand beside memory");
   app.add_option_function<std::string>(
          "--keep",
          [&common](const std::string& names) { common.keep = zero::parse_kept_matrices(names); },

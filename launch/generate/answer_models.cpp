@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/generate/answer_models.h"
 
+#include <fmt/format.h>
+
+#include "files/file_system.h"
 #include "inference/drafter.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
@@ -9,6 +12,7 @@
 #include "launch/generate/answer_ranks.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
+#include "launch/generate/offload_text.h"
 
 namespace zero {
 
@@ -29,12 +33,24 @@ AnswerModels::AnswerModels(const Parts& parts) {
     parts.say("draft: " + guessing.line);
   }
   check_memory(host_bytes, parts.available, parts.folder, plan.options, plan.ranks);
+  const bool offloads = !flags.offload.folder.empty();
+  if (offloads) {
+    for (const std::string& warning :
+         parts.ranks.agree_on_room(offload_place(flags), {host_bytes, plan.memory.file})) {
+      parts.say("warning: " + warning + "\n");
+    }
+  }
   parts.ranks.any(false);  // all have looked before one takes memory
   if (parts.device == nullptr) {
     device_ = open_device(plan.ranks.device, plan.ranks.threads, reserve);
   }
   Device& device = parts.device == nullptr ? *device_ : *parts.device;
   model_ = open_inference_model(device, parts.folder, plan.options, parts.ranks.mesh());
+  if (offloads) {
+    parts.say(fmt::format("blocks of weights{} are in a file in {} through {}\n",
+                          parts.ranks.count() > 1 ? ", a part of each rank," : "",
+                          flags.offload.folder, files::disk().io_description()));
+  }
   if (guesses) {
     draft_model_ = open_inference_model(device, plan.draft_folder, plan.draft_options);
     drafter_ = std::make_unique<ModelDrafter>(*draft_model_);

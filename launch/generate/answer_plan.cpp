@@ -40,6 +40,11 @@ class AnswerPlanner {
         flags_.keep.empty() || flags_.weights == "auto" || asked_format() != WeightFormat::plain,
         "--keep {}: no matrix becomes codes; leave it out, or give --weights int8, nf4 or q4",
         flags_.keep.text());
+    ZERO_CHECK(flags_.offload.folder.empty() || needs_.device == DeviceKind::cpu,
+               "--offload-weights {}: blocks in files are read into host memory, and a GPU keeps "
+               "weights in its own; give --device cpu, or leave it out: --weights nf4 takes least "
+               "of a GPU",
+               flags_.offload.folder);
     check_files(needs_.folder, stored_, flags_.keep);
     check_block("the model", decoder_);
     check_codes(needs_.folder, stored_, flags_.keep);
@@ -216,6 +221,7 @@ AnswerPlan AnswerPlanner::planned(const Candidate& candidate) const {
     draft.request_tokens = std::min(draft.request_tokens, draft_decoder_.context);
     draft.host_tokens = 0;  // it reads again at little cost
     draft.windows = InferenceOptions().windows;
+    draft.block_file = {};
   }
   return plan;
 }
@@ -259,7 +265,8 @@ InferenceOptions AnswerPlanner::options_of(const Candidate& candidate,
       .request_tokens = longest,
       .block_tokens = flags_.block_tokens,
       .host_tokens = flags_.host_cache_tokens,
-      .windows = windows_of(plan)};
+      .windows = windows_of(plan),
+      .block_file = flags_.offload};
   options.logit_rows = std::min(options.requests * (1 + guessed), InferenceOptions::kMostRows);
   options.rows = std::max(options.rows, options.logit_rows);
   ZERO_CHECK(flags_.cache_tokens == 0 || flags_.cache_tokens >= longest,
@@ -272,7 +279,7 @@ InferenceOptions AnswerPlanner::options_of(const Candidate& candidate,
 // begun ahead.
 std::int64_t AnswerPlanner::windows_of(const AnswerPlan& plan) const {
   const MeshShape& shape = plan.ranks.shape;
-  ZERO_CHECK(flags_.windows == 0 || shape.shard > 1,
+  ZERO_CHECK(flags_.windows == 0 || shape.shard > 1 || !flags_.offload.folder.empty(),
              "--windows {}: windows hold blocks whose weights ranks share, and no two of {} "
              "share any (--replicate {}, --tensor {}); leave it out",
              flags_.windows, counted(needs_.world, "rank"), shape.replicate, shape.tensor);

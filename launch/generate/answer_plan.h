@@ -69,8 +69,9 @@ std::string left_of_gpu_text(const AnswerPlan& plan, const GenerateFlags& flags)
 
 /// "bf16", or "nf4 beside bf16 (head in bf16)".
 std::string weights_text(const InferenceOptions& options);
-/// The columns of that table but the first: names, and the bytes of a rank.
-std::string memory_header();
+/// The columns of that table but the first: names, and the bytes of a rank; those of its file
+/// behind them, if it has one.
+std::string memory_header(const InferenceMemory& memory);
 std::string memory_cells(const InferenceMemory& memory);
 
 /// Of a plan that has no memory yet: what --cache-tokens or --host-cache-tokens alone takes beyond

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
+#include "launch/process/tier_room.h"
 
 namespace zero {
 namespace {
@@ -71,6 +73,16 @@ bool AnswerRanks::any(bool value) {
 std::vector<std::string> AnswerRanks::gather(const std::string& text) {
   if (!mesh_) return {text};
   return all_gather_texts(world_, *device_, text, "texts");
+}
+
+std::vector<std::string> AnswerRanks::agree_on_room(const TierPlace& place,
+                                                    const TierNeeds& needs) {
+  if (!mesh_) {
+    check_tier_folder(place);
+    return check_tier_room(place, std::span(&needs, 1), files::disk());
+  }
+  agree(world_, *device_, "folder of files", [&] { check_tier_folder(place); });
+  return agree_on_tier_room(place, needs, world_, *device_, files::disk());
 }
 
 }  // namespace zero

@@ -14,11 +14,13 @@ namespace zero {
 class Communicator;
 class Device;
 class Mesh;
+struct TierNeeds;
+struct TierPlace;
 
 /// The ranks that answer prompts together. The first one reads prompts, prints answers and hears
 /// signals; the ranks of a tensor group compute the same requests, other ranks other ones.
-/// lay_out(), share(), any() and gather() are collective over all ranks, block the host, and do
-/// nothing on one rank.
+/// lay_out(), share(), any(), gather() and agree_on_room() are collective over all ranks, block the
+/// host, and do nothing on one rank.
 class AnswerRanks {
  public:
   /// Lays `world` out as a mesh of `replicate` copies of the model and tensor groups of `tensor`
@@ -50,6 +52,8 @@ class AnswerRanks {
   bool any(bool value);
   /// The texts of all ranks.
   std::vector<std::string> gather(const std::string& text);
+  /// check_tier_folder() and agree_on_tier_room(): throws on every rank. Returns warnings.
+  std::vector<std::string> agree_on_room(const TierPlace& place, const TierNeeds& needs);
 
  private:
   Communicator& world_;

@@ -16,10 +16,12 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "base/seconds_since.h"
+#include "collectives/agreement.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
 #include "launch/generate/answer_models.h"
 #include "launch/generate/generate_flags.h"
+#include "launch/generate/offload_text.h"
 #include "weights/hf/config.h"
 
 namespace zero {
@@ -179,12 +181,18 @@ void AnswerSession::touch(Own& own) {
 
 // One pass of the model, in which all ranks take part.
 void AnswerSession::step() {
-  if (models_->generator().step()) {
-    // The other ranks cannot go on without this one.
-    ZERO_CHECK(ranks_.count() == 1 || models_->generator().pass_error().empty(), "{}",
-               models_->generator().pass_error());
-  } else if (ranks_.count() > 1) {
-    models_->model().forward({});
+  try {
+    if (models_->generator().step()) {
+      // The other ranks cannot go on without this one.
+      ZERO_CHECK(ranks_.count() == 1 || models_->generator().pass_error().empty(), "{}",
+                 models_->generator().pass_error());
+    } else if (ranks_.count() > 1) {
+      models_->model().forward({});
+    }
+  } catch (const AgreedError& error) {
+    // The ranks of one copy of the model agree; other copies' do not hear of it.
+    if (ranks_.shape().replicate > 1) fail("{}", error.what());
+    throw;
   }
 }
 
@@ -267,6 +275,10 @@ void AnswerSession::print_totals() {
     say("{} cache blocks moved to host memory, {} moved back\n", moved_out, moved_back);
   }
   print_memory();
+  const std::string disk =
+      offload_text(models_->model().block_reads(), models_->model().pass_times(),
+                   ranks_.count() > 1 ? " of the first rank" : "");
+  if (!disk.empty()) say("{}\n", disk);
   if (ranks_.count() > 1) {
     const double exposed = models_->model().exposed_seconds().total;
     say("the first of {} ranks waited {:.2f} s for others and their weights ({:.0f} %)\n",

@@ -108,6 +108,11 @@ std::string answer_shortage(const AnswerPlan& plan, const GenerateFlags& flags,
     with.options.cache = with.draft_options.cache = CacheFormat::int8;
     add("--cache-dtype int8", std::move(with));
   }
+  if (plan.ranks.device == DeviceKind::cpu && plan.options.block_file.folder.empty()) {
+    AnswerPlan with = plan;
+    with.options.block_file.folder = "FOLDER";
+    add("--offload-weights FOLDER, on a disk", std::move(with));
+  }
   const InferenceMemory& memory = plan.memory;
   if (counts(memory.weights, missing)) {
     help.emplace_back("more ranks (--local-ranks, mpirun), which share weights");

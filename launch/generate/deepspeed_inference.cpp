@@ -6,12 +6,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 #include "base/message_text.h"
 #include "launch/config/checked_value.h"
@@ -19,128 +21,12 @@
 #include "launch/config/option.h"
 #include "launch/config/similar_names.h"
 #include "launch/generate/generate_flags.h"
+#include "launch/generate/inference_keys.h"
 
 namespace zero {
 namespace {
 
 using nlohmann::json;
-
-/// What inference does with a section or key of DeepSpeed's that it does not honour.
-std::vector<Option> sharding_options() {
-  using enum ValueType;
-  const std::string reduced = "nothing is reduced without gradients";
-  const std::string whole = "norms and biases are whole on every rank";
-  return {
-      honour("zero_optimization.stage", integer, "3",
-             "3: ranks share weights; 0: each keeps all of them")
-          .from(0, 3),
-      honour("zero_optimization.stage3_prefetch_bucket_size", number, "5e7",
-             "elements gathered ahead of use: --windows less one, in blocks")
-          .from(0),
-      honour("zero_optimization.stage3_max_live_parameters", number, "1e9",
-             "elements gathered at once: --windows, in blocks")
-          .from(0),
-      accept("zero_optimization.stage3_max_reuse_distance", number, "1e9",
-             "a block is used once in a pass"),
-      accept("zero_optimization.stage3_param_persistence_threshold", number, "1e5", whole),
-      accept("zero_optimization.stage3_model_persistence_threshold", number, "9e18", whole),
-      accept("zero_optimization.stage3_gather_16bit_weights_on_model_save", boolean, "false",
-             "nothing is saved"),
-      accept("zero_optimization.sub_group_size", number, "1e9", "there is no optimizer"),
-      accept("zero_optimization.contiguous_gradients", boolean, "true", reduced),
-      accept("zero_optimization.reduce_scatter", boolean, "true", reduced),
-      accept("zero_optimization.reduce_bucket_size", number, "5e8", reduced),
-      accept("zero_optimization.allgather_partitions", boolean, "true",
-             "blocks are gathered whole"),
-      accept("zero_optimization.allgather_bucket_size", number, "5e8", "blocks are gathered whole"),
-      accept("zero_optimization.overlap_comm", boolean, "true",
-             "blocks are gathered while the one before computes"),
-      accept("zero_optimization.round_robin_gradients", boolean, "false", reduced),
-      accept("zero_optimization.memory_efficient_linear", boolean, "true",
-             "products read weights as they are stored"),
-      only("zero_optimization.offload_param.device", text, "\"none\"",
-           "weights stay in device memory: more ranks share them, and --weights nf4 makes them "
-           "smaller"),
-      accept("zero_optimization.offload_param.pin_memory", boolean, "true", "nothing is offloaded"),
-      accept("zero_optimization.offload_param.buffer_count", integer, "5", "nothing is offloaded"),
-      accept("zero_optimization.offload_param.buffer_size", number, "1e8", "nothing is offloaded"),
-      accept("zero_optimization.offload_param.max_in_cpu", number, "1e9", "nothing is offloaded"),
-      accept("zero_optimization.offload_param.nvme_path", text, "null", "nothing is offloaded"),
-      unless_enabled("zero_optimization.offload_optimizer", "there is no optimizer"),
-      only("zero_optimization.zero_quantized_weights", boolean, "false",
-           "what travels has the bits of the weights: --weights int8 makes both smaller"),
-      only("zero_optimization.zero_hpz_partition_size", integer, "1",
-           "--replicate N keeps N copies of the model"),
-      only("zero_optimization.mics_shard_size", integer, "-1",
-           "--replicate N keeps N copies of the model"),
-  };
-}
-
-std::vector<Option> inference_engine_options() {
-  using enum ValueType;
-  const std::string batch = "--requests answers so many at once, and the rest after them";
-  const std::string kernels = "there is one implementation, which is always used";
-  const std::string log = "the last lines tell speed and memory";
-  return {
-      honour("dtype", text, "\"fp32\"", "--dtype; int8 is --weights int8"),
-      honour("bf16.enabled", boolean, "false", "--dtype bf16"),
-      honour("fp16.enabled", boolean, "false", "--dtype fp16"),
-      honour("tensor_parallel.tp_size", integer, "1", "--tensor").from(1, 1 << 20),
-      honour("tensor_parallel.autotp_size", integer, "0", "--tensor; 0: one").from(0, 1 << 20),
-      accept("tensor_parallel.enabled", boolean, "true", "tp_size tells"),
-      accept("tensor_parallel.tp_grain_size", integer, "64", "shares may be uneven"),
-      honour("mp_size", integer, "1", "--tensor").from(1, 1 << 20),
-      accept("train_batch_size", integer, "null", batch),
-      accept("train_micro_batch_size_per_gpu", integer, "null", batch),
-      accept("gradient_accumulation_steps", integer, "null", batch),
-      accept("steps_per_print", number, "null", log),
-      accept("wall_clock_breakdown", boolean, "false", log),
-      accept("memory_breakdown", boolean, "false", log),
-      accept("kernel_inject", boolean, "false", kernels),
-      accept("use_triton", boolean, "false", kernels),
-      accept("triton_autotune", boolean, "false", kernels),
-      accept("enable_cuda_graph", boolean, "false",
-             "a GPU captures passes of sizes that come again as graphs"),
-      accept("replace_method", text, "null", kernels),
-      accept("triangular_masking", boolean, "true", "attention is causal"),
-      accept("return_tuple", boolean, "true", kernels),
-      accept("set_empty_params", boolean, "false", "weights are read once, where they stay"),
-      accept("keep_module_on_host", boolean, "false", "there is no second copy of the weights"),
-      accept("max_tokens", integer, "1024",
-             "the cache follows from prompts and --max-tokens, or --cache-tokens says"),
-      accept("min_out_tokens", integer, "1",
-             "the cache follows from prompts and --max-tokens, or --cache-tokens says"),
-      only("quant", anything, "null", "weights have the formats of --weights: int8, nf4, q4"),
-      only("weight_quantization", anything, "null",
-           "weights have the formats of --weights: int8, nf4, q4"),
-      only("checkpoint", anything, "null", "--model names the folder of weights"),
-      only("injection_policy", anything, "null", "--model's config.json says how layers are cut"),
-      only("moe", anything, "null", "the models here have no experts"),
-      only("optimizer", anything, "null", "it is training's"),
-      only("scheduler", anything, "null", "it is training's"),
-      only("aio", anything, "null", "nothing is offloaded to NVMe"),
-  };
-}
-
-const std::vector<Option>& inference_options_table() {
-  static const std::vector<Option> all = [] {
-    std::vector<Option> table = sharding_options();
-    std::ranges::move(inference_engine_options(), std::back_inserter(table));
-    return table;
-  }();
-  return all;
-}
-
-/// Names by which init_inference() and older versions call the same.
-std::string table_path(std::string path) {
-  static const std::map<std::string, std::string> kAlso{
-      {"zero", "zero_optimization"}, {"bfloat16", "bf16"},
-      {"tp", "tensor_parallel"},     {"replace_with_kernel_inject", "kernel_inject"},
-      {"tm", "triangular_masking"},  {"max_out_tokens", "max_tokens"}};
-  const std::size_t dot = std::min(path.find('.'), path.size());
-  const auto found = kAlso.find(path.substr(0, dot));
-  return found == kAlso.end() ? path : found->second + path.substr(dot);
-}
 
 class InferenceReader {
  public:
@@ -165,9 +51,9 @@ class InferenceReader {
     for (const auto& [name, value] : object.items()) {
       if (name.starts_with('_') || name.starts_with("//")) continue;  // a remark
       const std::string path = section.empty() ? name : section + "." + name;
-      const std::string known = table_path(path);
-      const auto option = std::ranges::find(inference_options_table(), known, &Option::path);
-      if (option != inference_options_table().end()) {
+      const std::string known = inference_key(path);
+      const auto option = std::ranges::find(inference_keys(), known, &Option::path);
+      if (option != inference_keys().end()) {
         take(*option, path, value);
       } else if (value.is_object() && holds_options(known)) {
         read(value, path);
@@ -179,7 +65,7 @@ class InferenceReader {
     }
   }
   static bool holds_options(const std::string& section) {
-    return std::ranges::any_of(inference_options_table(), [&](const Option& option) {
+    return std::ranges::any_of(inference_keys(), [&](const Option& option) {
       return option.path.starts_with(section + ".");
     });
   }
@@ -195,6 +81,11 @@ class InferenceReader {
     if (option.handling == Handling::only_default) {
       if (value != option.default_value()) refuse(option, path, value);
       return;
+    }
+    const std::vector<std::string>& choices = option.choices;
+    if (!choices.empty() && value.is_string() &&
+        std::ranges::find(choices, value.get<std::string>()) == choices.end()) {
+      return refuse(option, path, value);
     }
     try {
       values_[option.path] = checked_value(option, value, path_);
@@ -214,7 +105,7 @@ class InferenceReader {
 
   static std::string no_section(const std::string& path, const std::string& known,
                                 const json& value) {
-    const auto first = std::ranges::find_if(inference_options_table(), [&](const Option& option) {
+    const auto first = std::ranges::find_if(inference_keys(), [&](const Option& option) {
       return option.path.starts_with(known + ".");
     });
     const std::string rest = first->path.substr(known.size() + 1);
@@ -227,7 +118,7 @@ class InferenceReader {
   static std::vector<std::string> known_names() {
     std::set<std::string> sections;
     std::vector<std::string> options;
-    for (const Option& option : inference_options_table()) {
+    for (const Option& option : inference_keys()) {
       options.push_back(option.path);
       for (std::size_t dot = option.path.find('.'); dot != std::string::npos;
            dot = option.path.find('.', dot + 1)) {
@@ -276,11 +167,12 @@ class InferenceSettings {
     apply_dtype();
     apply_tensor();
     apply_sharding();
+    apply_offload();
     std::vector<std::string> lines;
     if (!used_.empty()) lines.push_back(fmt::format("{}: {}", path_, fmt::join(used_, ", ")));
-    if (!reader_.idle().empty()) {
-      lines.push_back(
-          fmt::format("{}: changes nothing here: {}", path_, fmt::join(reader_.idle(), "; ")));
+    std::ranges::copy(reader_.idle(), std::back_inserter(unused_));
+    if (!unused_.empty()) {
+      lines.push_back(fmt::format("{}: changes nothing here: {}", path_, fmt::join(unused_, "; ")));
     }
     return lines;
   }
@@ -369,10 +261,57 @@ class InferenceSettings {
     elements("stage3_max_live_parameters", flags_.sharded.live);
   }
 
+  void apply_offload() {
+    const std::string section = "zero_optimization.offload_param.";
+    const std::string device = text_of(section + "device");
+    const std::string folder = text_of(section + "nvme_path");
+    apply_transfers(device == "nvme" || !flags_.offload.folder.empty());
+    if (device != "nvme") {
+      if (!folder.empty()) {
+        unused_.push_back(section + "nvme_path (" + section + "device is not \"nvme\")");
+      }
+      return;
+    }
+    ZERO_CHECK(!folder.empty() || flags_.gave("--offload-weights"),
+               "{}: {}device is \"nvme\" without {}nvme_path; give the folder, on a local disk of "
+               "each host",
+               path_, section, section);
+    use("--offload-weights", printable_line(folder), [&] { flags_.offload.folder = folder; });
+  }
+
+  /// How files are read, wherever their folder comes from; if there are any.
+  void apply_transfers(bool files) {
+    TierFileOptions& file = flags_.offload;
+    const auto number = [&](const char* key, auto& to) {
+      const auto given = reader_.value(std::string("aio.") + key);
+      if (!given) return;
+      given->get_to(to);
+      if (!files) unused_.push_back(fmt::format("aio.{} (no weights are in files)", key));
+    };
+    number("block_size", file.block_bytes);
+    number("queue_depth", file.queue.depth);
+    number("thread_count", file.queue.threads);
+    number("intra_op_parallelism", file.queue.threads);
+    number("single_submit", file.queue.one_by_one);
+    number("overlap_events", file.overlap_events);
+    ZERO_CHECK(file.block_bytes % TierFile::kBlock == 0,
+               "{}: aio.block_size is {}, expected a multiple of {}, in which disks are read; give "
+               "{}",
+               path_, file.block_bytes, TierFile::kBlock,
+               round_up(file.block_bytes, TierFile::kBlock));
+  }
+
+  /// Empty: not given.
+  std::string text_of(const std::string& key) const {
+    const auto given = reader_.value(key);
+    return given ? given->get<std::string>() : std::string();
+  }
+
   const std::string path_;
   const InferenceReader reader_;
   GenerateFlags& flags_;
   std::vector<std::string> used_{};
+  std::vector<std::string> unused_{};
 };
 
 }  // namespace

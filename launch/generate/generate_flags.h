@@ -20,6 +20,7 @@
 #include "launch/process/device_choice.h"
 #include "launch/rendezvous/start.h"
 #include "ops/cache_shape.h"
+#include "tiers/tier_file.h"
 
 namespace zero {
 
@@ -66,6 +67,8 @@ struct GenerateFlags {
   static constexpr int kAutoTensor = 0;
   std::int64_t windows = 0;  ///< blocks whose weights are whole at a time; 0: the usual number
   ShardedWeights sharded{};  ///< behind the options above
+  /// Of blocks' weights, which are in files in its folder; none: in memory.
+  TierFileOptions offload{.folder = {}, .queue = {.depth = 8, .one_by_one = false}};
   int local_ranks = kNoLocalRanks;
   double collective_warning = 30;  ///< seconds until a rank that others wait for is named; 0: never
   Start start{};                   ///< how the program was started

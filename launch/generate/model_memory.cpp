@@ -45,19 +45,22 @@ PlannedModel planned_model(const DecoderShape& decoder, const InferenceMemory& m
   const std::int64_t bytes = memory.total();
   const std::int64_t host_blocks =
       memory.host_cache == 0 ? 0 : memory.host_cache / (memory.cache / memory.blocks);
-  return {bytes, ranks.device == DeviceKind::cpu ? bytes : memory.host_cache, memory.device.arenas,
-          fmt::format("model of {} parameters{}: weights {}, cache {} ({} of {} tokens: {} of {} "
-                      "tokens at once){}, activations {}\n",
-                      count_text(static_cast<double>(decoder.parameter_count())),
-                      ranks.shape.shard * ranks.shape.tensor > 1 ? ", each rank" : "",
-                      size_text(memory.weights + memory.windows), size_text(memory.cache),
-                      counted(memory.blocks, "block"), memory.block_tokens,
-                      counted(memory.longest_at_once(), "request"), memory.longest,
-                      host_blocks == 0
-                          ? std::string()
-                          : fmt::format(", {} in host memory ({})", size_text(memory.host_cache),
-                                        counted(host_blocks, "block")),
-                      size_text(memory.activations))};
+  return {
+      bytes, ranks.device == DeviceKind::cpu ? bytes : memory.host_cache, memory.device.arenas,
+      fmt::format("model of {} parameters{}: weights {}{}, cache {} ({} of {} tokens: {} of {} "
+                  "tokens at once){}, activations {}\n",
+                  count_text(static_cast<double>(decoder.parameter_count())),
+                  ranks.shape.shard * ranks.shape.tensor > 1 ? ", each rank" : "",
+                  size_text(memory.weights + memory.windows),
+                  memory.file == 0 ? std::string()
+                                   : fmt::format(" beside {} in a file", size_text(memory.file)),
+                  size_text(memory.cache), counted(memory.blocks, "block"), memory.block_tokens,
+                  counted(memory.longest_at_once(), "request"), memory.longest,
+                  host_blocks == 0
+                      ? std::string()
+                      : fmt::format(", {} in host memory ({})", size_text(memory.host_cache),
+                                    counted(host_blocks, "block")),
+                  size_text(memory.activations))};
 }
 
 void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,

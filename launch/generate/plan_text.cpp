@@ -14,6 +14,7 @@ namespace zero {
 namespace {
 
 constexpr const char* kCells = "{:>12} {:>12} {:>12} {:>12} {:>12} {:>12}";
+constexpr const char* kFileCell = " {:>12}";
 
 std::string memory_row(const std::string& ranks, const InferenceMemory& memory) {
   return fmt::format("{:<12} {}\n", ranks, memory_cells(memory));
@@ -93,14 +94,16 @@ std::string weights_text(const InferenceOptions& options) {
   return text;
 }
 
-std::string memory_header() {
-  return fmt::format(kCells, "weights", "windows", "cache", "activations", "exchange", "total");
+std::string memory_header(const InferenceMemory& memory) {
+  return fmt::format(kCells, "weights", "windows", "cache", "activations", "exchange", "total") +
+         (memory.file > 0 ? fmt::format(kFileCell, "file") : "");
 }
 
 std::string memory_cells(const InferenceMemory& memory) {
   return fmt::format(kCells, size_text(memory.weights), size_text(memory.windows),
                      size_text(memory.cache + memory.host_cache), size_text(memory.activations),
-                     size_text(memory.exchange), size_text(memory.total()));
+                     size_text(memory.exchange), size_text(memory.total())) +
+         (memory.file > 0 ? fmt::format(kFileCell, size_text(memory.file)) : "");
 }
 
 std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags) {
@@ -111,9 +114,14 @@ std::string plan_text(const AnswerPlan& plan, const GenerateFlags& flags) {
       "(replicate x shard x tensor), each of a {}\n{:<12} {}\n",
       count_text(static_cast<double>(plan.decoder.parameter_count())), weights_text(plan.options),
       counted(plan.options.requests, "request"), memory.longest, plan.ranks.shape.text(),
-      gpu ? "GPU" : "CPU", "rank", memory_header());
+      gpu ? "GPU" : "CPU", "rank", memory_header(memory));
   text += rank_rows(plan);
   if (!plan.draft_folder.empty()) text += memory_row("draft", plan.draft);
+  if (memory.file > 0) {
+    text += fmt::format(
+        "file: a rank's part of the blocks, in {}, beside memory; each pass reads it once\n",
+        flags.offload.folder);
+  }
   text += fmt::format(
       "cache: {} of {} tokens, {:.0f} % of the {} that {} of the longest would reserve\n",
       counted(memory.blocks, "block"), memory.block_tokens,

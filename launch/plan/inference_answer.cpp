@@ -127,7 +127,7 @@ std::string shortfall_line(const InferenceAnswer& answer) {
   const auto most = std::ranges::max_element(rows, {}, &InferenceRow::most_requests);
   if (most->most_requests == 0) {
     return "no row fits, nor one request in any; shorter --tokens or more memory help, on CPUs "
-           "also more ranks, which share weights\n";
+           "also more ranks, which share weights, and --offload-weights\n";
   }
   return fmt::format("no row fits; {} holds {}: fewer --requests, shorter --tokens{} help\n",
                      weights_text(most->plan.options), counted(most->most_requests, "request"),
@@ -155,6 +155,7 @@ nlohmann::ordered_json row_json(const InferenceRow& row) {
             {"cache", memory.cache},
             {"activations", memory.activations},
             {"exchange", memory.exchange}}},
+          {"file", memory.file},
           {"most_requests", row.most_requests}};
 }
 
@@ -201,14 +202,25 @@ std::string text_of(const InferenceAnswer& answer) {
       gpu ? "" : ", of each tensor group",
       question.flags.cache_dtype == "int8" ? "int8" : "the activations' dtype",
       question.flags.block_tokens, machine.text());
-  text += fmt::format(kRow, "", "ranks r x s x t", memory_header(), "memory", "", "at most");
+  const auto filed = std::ranges::find_if(
+      answer.rows, [](const InferenceRow& row) { return row.plan.memory.file > 0; });
+  const bool files = filed != answer.rows.end();
+  text += fmt::format(kRow, "", "ranks r x s x t",
+                      memory_header(files ? filed->plan.memory : InferenceMemory{}), "memory", "",
+                      "at most");
   for (const InferenceRow& row : answer.rows) text += row_line(row);
   if (!answer.fits()) text += shortfall_line(answer);
   text += fmt::format(
       "\nas zero_generate --plan: bytes of the first rank (no other takes more), planned by the "
-      "engine itself; memory: what the limit bounds{}.\nat most: requests of the longest kind that "
+      "engine itself; memory: what the limit bounds{}.{}\nat most: requests of the longest kind "
+      "that "
       "the memory holds at once, of {} that may be asked for{}\n",
-      left_out_text(machine), InferenceOptions::kMostRows,
+      left_out_text(machine),
+      files ? fmt::format("\nfile: a rank's part of the blocks, in {}, beside memory; each pass "
+                          "reads it once.",
+                          question.flags.offload.folder)
+            : "",
+      InferenceOptions::kMostRows,
       gpu ? "; a GPU answers alone, so several hold as much each"
           : "; r: copies of the model, s: ranks that share its weights, t: that compute together");
   return text;

@@ -3,14 +3,12 @@
 #include "launch/train/file_checks.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -25,6 +23,7 @@
 #include "launch/memory/memory_trace_file.h"
 #include "launch/process/open_files.h"
 #include "launch/telemetry/run_log.h"
+#include "launch/train/tier_budget.h"
 #include "weights/hf/advice.h"
 #include "weights/model_files.h"
 
@@ -154,45 +153,6 @@ void check_checkpoints(const TrainConfig::Checkpoints& checkpoints) {
   }
 }
 
-/// The folder of files of states, which every rank has. Nothing is made in it here.
-void check_tier_folder(const TrainConfig& config) {
-  if (!uses_file(config.engine.tiers)) return;
-  const std::string& folder = config.engine.tiers.file.folder;
-  std::error_code error;
-  const bool there = std::filesystem::is_directory(folder, error);
-  ZERO_CHECK(there && ::access(folder.c_str(), W_OK | X_OK) == 0,
-             "{}: {} {}; give a folder, on a local disk of each host, that all ranks may write to",
-             tier_folder_key(config.values), folder,
-             there ? "cannot be written to" : "is no folder");
-}
-
-/// `folder`, or the first of those above it that is there.
-std::string existing(files::FileSystem& files, const std::string& folder) {
-  std::filesystem::path there = std::filesystem::absolute(folder);
-  while (files.kind_of(there.string()) == files::PathKind::missing && there.has_relative_path()) {
-    there = there.parent_path();
-  }
-  return there.string();
-}
-
-struct Disk {
-  std::int64_t free = 0;
-  std::optional<dev_t> device{};
-};
-
-/// The disk of a folder; nothing if it does not tell.
-std::optional<Disk> disk_of(files::FileSystem& files, const std::string& folder) {
-  try {
-    const std::string there = existing(files, folder);
-    Disk disk{.free = files.free_bytes(there)};
-    struct stat status {};
-    if (::stat(there.c_str(), &status) == 0) disk.device = status.st_dev;
-    return disk;
-  } catch (const Error&) {
-    return std::nullopt;  // the write tells
-  }
-}
-
 }  // namespace
 
 void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints) {
@@ -206,7 +166,7 @@ void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints) {
 void check_files(const TrainConfig& config) {
   if (!config.run.log.empty()) check_writable(config.run.log, "run.log");
   check_checkpoints(config.checkpoints);
-  check_tier_folder(config);
+  if (uses_file(config.engine.tiers)) check_tier_folder(tier_place(config));
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.memory_trace.empty()) {
     check_writable(config.run.memory_trace, "run.memory_trace");
@@ -223,29 +183,6 @@ void check_files(const TrainConfig& config) {
                config.run.save_weights);
   }
   check_initial_weights(config.run.init);
-}
-
-std::string missing_room(files::FileSystem& files, std::span<const WantedRoom> wanted) {
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const WantedRoom& each = wanted[i];
-    const std::optional<Disk> disk = disk_of(files, each.folder);
-    if (!disk) continue;
-    std::int64_t bytes = each.bytes;
-    std::int64_t free = disk->free + each.freed;
-    std::string what = each.what;
-    for (const WantedRoom& before : wanted.first(i)) {
-      const std::optional<Disk> other = disk_of(files, before.folder);
-      if (!other || !other->device || other->device != disk->device) continue;
-      bytes += before.bytes;
-      free += before.freed;
-      what += fmt::format(" and {} ({}), on the same disk,", before.what, before.key);
-    }
-    if (free >= bytes) continue;
-    return fmt::format("{}: {} has room for {}, and {} take {}: {} are missing; free space there{}",
-                       each.key, each.folder, decimal_bytes(free), what, decimal_bytes(bytes),
-                       decimal_bytes(bytes - free), each.advice);
-  }
-  return "";
 }
 
 }  // namespace zero

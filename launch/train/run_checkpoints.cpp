@@ -21,9 +21,9 @@
 #include "collectives/host_values.h"
 #include "engine/engine.h"
 #include "launch/data/batches.h"
+#include "launch/process/disk_room.h"
 #include "launch/process/versions.h"
 #include "launch/telemetry/output.h"
-#include "launch/train/file_checks.h"
 #include "launch/train/loss_scaling.h"
 #include "launch/train/training_state.h"
 

@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/host.h"
-#include "files/file_system.h"
-#include "files/file_system_type.h"
+#include "launch/process/tier_room.h"
 
 namespace zero {
 
@@ -17,27 +15,8 @@ class Communicator;
 class Device;
 struct TrainConfig;
 
-/// What the files of an existing folder lie on; a disk if the system does not tell.
-files::Medium medium_of(const std::string& folder);
-
-/// What a rank asks of its host, as planned.
-struct TierNeeds {
-  std::int64_t memory_bytes = 0;
-  std::int64_t file_bytes = 0;  ///< 0: it has no file
-};
-
-/// Where a rank runs. Hosts may have equal names, and containers of one host different ones.
-struct HostIdentity {
-  std::string name = host_name();
-  std::string boot = boot_id();
-
-  /// Whether both run on one kernel, as far as that is known: what is a local disk to both may be
-  /// one folder.
-  bool shares_disks(const HostIdentity& other) const {
-    return boot.empty() || other.boot.empty() ? name == other.name : boot == other.boot;
-  }
-  friend bool operator==(const HostIdentity&, const HostIdentity&) = default;
-};
+/// The folder of the files of states.
+TierPlace tier_place(const TrainConfig& config);
 
 /// Throws zero::Error if this host has no room for its ranks in memory (where a CPU computes) or
 /// for their files, or a process may not write a file so long. `ranks`: the needs of each rank of
@@ -46,14 +25,8 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                                            std::span<const TierNeeds> ranks,
                                            files::FileSystem& disk);
 
-/// Throws the same AgreedError on every rank if the folder of `config` is one folder of several
-/// hosts: each would wait for a file system between them. `config` and `host` are this rank's.
-/// Leaves nothing in the folder. Collective.
-void check_folders_apart(Communicator& ranks, Device& device, const TrainConfig& config,
-                         const HostIdentity& host, files::FileSystem& disk);
-
-/// Both checks, for all ranks: throws the same AgreedError on every rank. `needs` and `host` are
-/// this rank's. Returns the warnings of all hosts, each once. Collective.
+/// The same, and check_folders_apart(), for all ranks: throws the same AgreedError on every rank.
+/// `needs` and `host` are this rank's. Returns the warnings of all hosts, each once. Collective.
 std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const TierNeeds& needs,
                                               Communicator& ranks, Device& device,
                                               files::FileSystem& disk,

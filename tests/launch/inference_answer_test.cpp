@@ -119,6 +119,27 @@ TEST(InferenceRows, AreWeightsByTensorRanksAndSharding) {
               AllOf(HasSubstr("--tensor 2: expected"), HasSubstr("a GPU answers alone")));
 }
 
+TEST(InferenceRows, HaveTheBytesOfFilesOfBlocks) {
+  InferenceQuestion question = question_of(kSmall, DeviceKind::cpu, 2, 1'000'000'000);
+  question.weights = {"nf4"};
+  EXPECT_EQ(json_of(answer_inference(question))["rows"][0]["file"], 0);
+  EXPECT_THAT(text_of(answer_inference(question)), Not(HasSubstr("file")));
+  question.flags.offload.folder = "/nvme";
+  const InferenceAnswer answer = answer_inference(question);
+  for (const InferenceRow& row : answer.rows) {
+    ASSERT_EQ(row.refusal, "");
+    EXPECT_GT(row.plan.memory.file, 0);
+    EXPECT_THAT(text_of(answer), HasSubstr(memory_cells(row.plan.memory)));
+  }
+  EXPECT_EQ(json_of(answer)["rows"][0]["file"], answer.rows[0].plan.memory.file);
+  EXPECT_THAT(text_of(answer), HasSubstr("file: a rank's part of the blocks, in /nvme, beside"));
+  question.machine.kind = DeviceKind::cuda;
+  question.weights = {"dtype"};
+  for (const InferenceRow& row : answer_inference(question).rows) {
+    EXPECT_THAT(row.refusal, HasSubstr("a GPU keeps weights in its own; give --device cpu"));
+  }
+}
+
 TEST(InferenceRows, FitToTheByte) {
   InferenceQuestion question = question_of(kSmall, DeviceKind::cpu, 1, 1'000'000'000);
   question.weights = {"nf4"};

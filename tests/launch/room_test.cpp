@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "launch/train/file_checks.h"
+#include "launch/process/disk_room.h"
 #include "tests/checkpoint/memory_files.h"
 #include "tests/launch/cut_run.h"
 #include "tests/scratch.h"

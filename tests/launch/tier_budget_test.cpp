@@ -136,9 +136,10 @@ std::vector<std::string> apart(const std::string& first, const std::string& seco
   local::run(4, [&](Communicator& ranks) {
     const auto rank = static_cast<std::size_t>(ranks.rank());
     const std::size_t host = host_of(ranks);
-    const TrainConfig config = config_with(nvme_keys(host == 0 ? first : second));
-    said[rank] =
-        error_of([&] { check_folders_apart(ranks, *cpu::open(), config, hosts[host], disk); });
+    said[rank] = error_of([&] {
+      const TrainConfig config = config_with(nvme_keys(host == 0 ? first : second));
+      check_folders_apart(ranks, *cpu::open(), tier_place(config), hosts[host], disk);
+    });
   });
   return said;
 }
