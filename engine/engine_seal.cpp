@@ -268,6 +268,7 @@ void EngineCore::initialise(StateFields written) {
       windows.changed();
     }
   }
+  costs_.outside_steps(windows.take_waited());
 }
 
 void EngineCore::publish_all(Gathers::Kind kind) {

@@ -165,6 +165,7 @@ void EngineStates::publish_parameters() {
     }
     for (const Gathers::Kind kind : kAllParameters) parts.gathers.publish(unit, kind);
   }
+  core_.costs_.outside_steps(parts.windows.take_waited());
   parts.gathers.begin_micro_batch();
 }
 

@@ -41,6 +41,9 @@ class StepCosts {
     std::ranges::fill(exposed_, 0.0);
   }
 
+  /// Time that compute waited for a file outside of steps: no step's.
+  void outside_steps(double tiers) { waited_mark_ += tiers; }
+
   /// Calls `work`, and counts the compute stream's waits in it as exposed by a compute step.
   template <typename Work>
   void expose(int compute_step, const Work& work) {

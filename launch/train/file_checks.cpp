@@ -22,6 +22,7 @@
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "files/file_system.h"
+#include "launch/config/answers.h"
 #include "launch/memory/memory_trace_file.h"
 #include "launch/process/open_files.h"
 #include "launch/telemetry/run_log.h"
@@ -159,6 +160,10 @@ void check_tier_folder(const TierOptions& tiers) {
   if (tiers.optimizer != Tier::file) return;
   const std::string& folder = tiers.file.folder;
   std::error_code error;
+  ZERO_CHECK(std::filesystem::exists(folder, error) || error,
+             "zero_optimization.offload_optimizer.nvme_path: {} is not there; make it on the disk "
+             "that you mean, on each host (mkdir -p {}), or give another folder",
+             folder, shell_word(folder));
   const bool there = std::filesystem::is_directory(folder, error);
   ZERO_CHECK(there && ::access(folder.c_str(), W_OK | X_OK) == 0,
              "zero_optimization.offload_optimizer.nvme_path: {} {}; give a folder, on a local disk "

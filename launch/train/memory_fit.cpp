@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -199,6 +200,35 @@ struct Remedies {
   bool one_fits = false;  ///< one of them alone
 };
 
+using Consider = std::function<void(const std::string&, const TrainConfig&)>;
+
+/// Where optimizer states are, and through which windows they pass.
+void consider_tiers(const TrainConfig& config, const Consider& consider) {
+  const std::string prefix = "zero_optimization.offload_optimizer.";
+  TrainConfig changed = config;
+  TierOptions& tiers = changed.engine.tiers;
+  if (config.engine.tiers.optimizer != Tier::file) {
+    tiers.optimizer = Tier::file;
+    tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
+    if (config.run.device == DeviceKind::cpu) consider(prefix + "device \"nvme\"", changed);
+    return;
+  }
+  const TierOptions usual;
+  std::vector<std::string> keys;
+  if (tiers.windows.buffers > usual.windows.buffers) {
+    tiers.windows.buffers = usual.windows.buffers;
+    keys.push_back(fmt::format("{}buffer_count {}", prefix, tiers.windows.buffers));
+  }
+  if (tiers.windows.buffer_elements > usual.windows.buffer_elements) {
+    tiers.windows.buffer_elements = usual.windows.buffer_elements;
+    keys.push_back(fmt::format("{}buffer_size {}", prefix, tiers.windows.buffer_elements));
+  }
+  if (!keys.empty()) consider(fmt::format("{}", fmt::join(keys, " with ")), changed);
+  changed = config;
+  tiers.optimizer_ratio = usual.optimizer_ratio;
+  consider(prefix + "ratio 1.0", changed);
+}
+
 Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t planned) {
   Remedies found;
   const auto consider = [&](const std::string& change, const TrainConfig& changed) {
@@ -239,12 +269,7 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
   if (optimizer.kind != OptimizerConfig::Kind::sgd || optimizer.momentum > 0) {
     consider("optimizer.params.moments \"bf16\"", changed);
   }
-  changed = config;
-  changed.engine.tiers.optimizer = Tier::file;
-  changed.engine.tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
-  if (config.run.device == DeviceKind::cpu && config.engine.tiers.optimizer != Tier::file) {
-    consider("zero_optimization.offload_optimizer.device \"nvme\"", changed);
-  }
+  consider_tiers(config, consider);
   return found;
 }
 

@@ -65,14 +65,15 @@ TierNeeds total_of(std::span<const TierNeeds> ranks) {
 }
 
 /// Throws zero::Error if the ranks of this host, which need `bytes`, need more than it has.
-void check_room_in_memory(std::int64_t bytes, std::size_t ranks) {
+void check_room_in_memory(std::int64_t bytes, std::size_t ranks, bool states_in_files) {
   const auto available = available_memory();
   ZERO_CHECK(
       !available || bytes <= *available,
       "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
-      "available; more ranks or hosts at a higher stage, recompute, optimizer states on NVMe or a "
-      "smaller batch take less: --plan and run.memory_limit tell what would do",
-      size_text(bytes), ranks, size_text(*available));
+      "available; more ranks or hosts at a higher stage, recompute, {} or a smaller batch take "
+      "less: --plan and run.memory_limit tell what would do",
+      size_text(bytes), ranks, size_text(*available),
+      states_in_files ? "smaller windows of states" : "optimizer states on NVMe");
 }
 
 /// Told before anything is allocated, and with what to do; making the file tells too.
@@ -183,7 +184,8 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                     kNvmePath, folder));
   }
   if (config.run.device == DeviceKind::cpu) {
-    check_room_in_memory(memory + (medium == Medium::memory ? files : 0), ranks.size());
+    check_room_in_memory(memory + (medium == Medium::memory ? files : 0), ranks.size(),
+                         states_in_files(config));
   }
   if (files > 0) check_room_in_folder(folder, ranks, disk);
   return warnings;
@@ -261,8 +263,8 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
   const TierOptions& tiers = config.engine.tiers;
   if (states_in_files(config)) {
     lines.push_back(fmt::format(
-        "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} elements "
-        "at most",
+        "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} "
+        "elements, or of the longest share of a unit if that is shorter",
         tiers.optimizer_ratio < 1
             ? fmt::format(" of whole units, {:.4g} % of the elements at most,",
                           100 * tiers.optimizer_ratio)
