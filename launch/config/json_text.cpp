@@ -149,7 +149,8 @@ nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
     case Outcome::not_json: {
       const auto comma = blanker.missing_comma();
       const std::string why = reason(read.what);
-      const bool no_comma = comma && *comma < read.byte && !why.ends_with("expected ':'");
+      const bool no_comma = comma && why.find("unexpected string literal") != std::string::npos &&
+                            !why.ends_with("expected ':'");
       fail("{}: {}: not JSON: {}{}", source, position(plain, read.byte), why,
            no_comma ? fmt::format("; a comma is missing behind {}", position(plain, *comma + 1))
                     : other_language(plain, read.byte));

@@ -14,7 +14,6 @@
 
 #include "collectives/backends.h"
 #include "launch/train/file_checks.h"
-#include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/memory_files.h"
@@ -30,6 +29,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -82,7 +82,11 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
             "(zero_optimization.offload_optimizer.ratio)");
   EXPECT_THAT(refusal({{.memory_bytes = 1}, {.memory_bytes = std::int64_t{1} << 50}}),
               AllOf(HasSubstr("out of memory before the start"), HasSubstr("2 rank(s)"),
-                    HasSubstr("optimizer states on NVMe")));
+                    HasSubstr("smaller windows of states"), Not(HasSubstr("states on NVMe"))));
+  const TrainConfig in_memory = config_with({"run.device=cpu", "run.threads=1"});
+  const TierNeeds huge{.memory_bytes = std::int64_t{1} << 50};
+  EXPECT_THAT(error_of([&] { check_tier_budget(in_memory, std::span(&huge, 1), disk); }),
+              HasSubstr("optimizer states on NVMe or a smaller batch take less"));
 }
 
 // Beyond the limit the system would end the process with a signal.
@@ -114,12 +118,16 @@ TEST(TierBudget, CountsFilesInMemoryAsMemory) {
 TEST(TierBudget, FoldersThatAreNotThereEndTheRun) {
   const Scratch folder;
   const std::string file = folder.write("a", "b");
-  for (const std::string& path : {folder.path("none"), file}) {
-    EXPECT_EQ(error_of([&] { check_files(config_with(nvme_keys(path))); }),
-              "zero_optimization.offload_optimizer.nvme_path: " + path +
-                  " is no folder; give a folder, on a local disk of each host, that all ranks may "
-                  "write to");
-  }
+  const auto refusal = [](const std::string& path) {
+    return error_of([&] { check_files(config_with(nvme_keys(path))); });
+  };
+  EXPECT_THAT(refusal(file), EndsWith("nvme_path: " + file +
+                                      " is no folder; give a folder, on a "
+                                      "local disk of each host, that all ranks may write to"));
+  const std::string none = folder.path("none");
+  EXPECT_THAT(refusal(none),
+              HasSubstr("nvme_path: " + none + " is not there; make it on the disk"));
+  EXPECT_THAT(refusal(none), EndsWith("(mkdir -p " + none + "), or give another folder"));
   EXPECT_EQ(error_of([&] { check_files(config_with(nvme_keys(folder.path()))); }), "no error");
 }
 
@@ -263,21 +271,10 @@ TEST(TierPlans, TellFilesBesideMemory) {
   EXPECT_EQ(file.json()["file"].size(), 1U);
   EXPECT_EQ(file.json()["memory"]["optimizer"]["planned"], 0);
   EXPECT_EQ(file.json()["live"]["peak"]["bytes"]["optimizer"], 0);
-  EXPECT_THAT(file.text(), HasSubstr("in files, beside memory\n  optimizer "));
+  EXPECT_THAT(file.text(), AllOf(HasSubstr("in files, beside memory\n  optimizer "),
+                                 HasSubstr(fmt::format("{} bytes, read and written in a step\n",
+                                                       bytes(file.json()["file"], "optimizer")))));
   EXPECT_THAT(memory.text(), Not(HasSubstr("in files")));
-}
-
-TEST(TierPlans, OfferFilesToARunThatDoesNotFit) {
-  const auto refusal = [](const std::vector<std::string>& keys) {
-    const TrainConfig config = config_with(plus(keys, {"run.memory_limit=100KiB"}));
-    const RankPlans plans = plan_ranks(config, BackendKind::local);
-    return error_of([&] { check_memory_limit(config, BackendKind::local, plans); });
-  };
-  const std::vector<std::string> wide{"model.width=512", "bf16.enabled=true",
-                                      "zero_optimization.offload_optimizer.buffer_size=4096"};
-  EXPECT_THAT(refusal(plus({"run.device=cpu", "run.threads=1"}, wide)),
-              HasSubstr("zero_optimization.offload_optimizer.device \"nvme\": "));
-  EXPECT_THAT(refusal(plus(nvme_keys("/nowhere"), wide)), Not(HasSubstr("\"nvme\": ")));
 }
 
 TEST(TierRuns, EndInTheSameStateWithTheFilesPlanned) {
