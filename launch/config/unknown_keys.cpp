@@ -38,13 +38,14 @@ bool is_own(const std::string& path) {
 /// The only key or section elsewhere that ends as `path` does, in as many names as possible:
 /// "aio" for "zero_optimization.aio". Empty if there is none, or several.
 std::string place_elsewhere(const std::string& path) {
-  constexpr std::size_t kLongest = 200;
-  if (path.size() > kLongest) return "";
+  constexpr int kMostNames = 8;  // of a path: no key has as many
+  if (std::ranges::count(path, '.') > kMostNames) return "";
   for (std::size_t begin = 0;; begin = path.find('.', begin) + 1) {
     const std::string end = canonical_path(path.substr(begin));
+    const std::string framed = "." + end + ".";
     std::vector<std::string> places;
     for (const Option& option : option_table()) {
-      const std::size_t at = ("." + option.path + ".").find("." + end + ".");
+      const std::size_t at = ("." + option.path + ".").find(framed);
       if (at == std::string::npos) continue;
       const std::string place = option.path.substr(0, at + end.size());
       if (std::ranges::count(places, place) == 0) places.push_back(place);
