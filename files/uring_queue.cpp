@@ -11,7 +11,6 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -220,11 +219,9 @@ void Queue::take_one() {
 UringQueue open_uring_queue(std::span<std::byte> memory, const QueueOptions& options) {
   auto ring = std::make_unique<Ring>(options.depth);
   if (ring->error() != 0) {
-    const std::string_view why =
-        ring->error() == ENOMEM  ? " (ulimit -l bounds it before Linux 5.12)"
-        : ring->error() == EPERM ? " (a container's seccomp profile or kernel.io_uring_disabled)"
-                                 : "";
-    return {nullptr, fmt::format("no io_uring: {}{}", reason_of(ring->error()), why)};
+    return {nullptr,
+            fmt::format("no io_uring: {}{}", reason_of(ring->error()),
+                        ring->error() == ENOMEM ? " (ulimit -l bounds it before Linux 5.12)" : "")};
   }
   if (!ring->reads_and_writes()) {
     return {nullptr, "no io_uring: the kernel's has no reads and writes (Linux 5.6 has them)"};

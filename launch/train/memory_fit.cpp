@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -194,26 +193,15 @@ std::string with_bytes(std::int64_t bytes) {
   return fmt::format("{} ({} bytes)", size_text(bytes), bytes);
 }
 
-/// Changes of the configuration that take less memory: "KEY: 1.20 GiB, which fits".
-struct Remedies {
-  std::vector<std::string> lines;
-  bool one_fits = false;  ///< one of them alone
-};
-
-using Consider = std::function<void(const std::string&, const TrainConfig&)>;
-
-/// Where optimizer states are, and through which windows they pass.
-void consider_tiers(const TrainConfig& config, const Consider& consider) {
+/// Calls `consider(change, changed)` with the usual windows and share of states in files, where
+/// those asked for are larger or less.
+template <typename Consider>
+void consider_usual_windows(const TrainConfig& config, const Consider& consider) {
+  if (config.engine.tiers.optimizer != Tier::file) return;
   const std::string prefix = "zero_optimization.offload_optimizer.";
+  const TierOptions usual;
   TrainConfig changed = config;
   TierOptions& tiers = changed.engine.tiers;
-  if (config.engine.tiers.optimizer != Tier::file) {
-    tiers.optimizer = Tier::file;
-    tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
-    if (config.run.device == DeviceKind::cpu) consider(prefix + "device \"nvme\"", changed);
-    return;
-  }
-  const TierOptions usual;
   std::vector<std::string> keys;
   if (tiers.windows.buffers > usual.windows.buffers) {
     tiers.windows.buffers = usual.windows.buffers;
@@ -225,9 +213,16 @@ void consider_tiers(const TrainConfig& config, const Consider& consider) {
   }
   if (!keys.empty()) consider(fmt::format("{}", fmt::join(keys, " with ")), changed);
   changed = config;
+  if (tiers.optimizer_ratio == usual.optimizer_ratio) return;
   tiers.optimizer_ratio = usual.optimizer_ratio;
   consider(prefix + "ratio 1.0", changed);
 }
+
+/// Changes of the configuration that take less memory: "KEY: 1.20 GiB, which fits".
+struct Remedies {
+  std::vector<std::string> lines;
+  bool one_fits = false;  ///< one of them alone
+};
 
 Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t planned) {
   Remedies found;
@@ -269,7 +264,13 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
   if (optimizer.kind != OptimizerConfig::Kind::sgd || optimizer.momentum > 0) {
     consider("optimizer.params.moments \"bf16\"", changed);
   }
-  consider_tiers(config, consider);
+  changed = config;
+  changed.engine.tiers.optimizer = Tier::file;
+  changed.engine.tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
+  if (config.run.device == DeviceKind::cpu && config.engine.tiers.optimizer != Tier::file) {
+    consider("zero_optimization.offload_optimizer.device \"nvme\"", changed);
+  }
+  consider_usual_windows(config, consider);
   return found;
 }
 

@@ -6,11 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "launch/process/quantity.h"
 #include "tests/launch/config_with.h"
-#include "tests/launch/cut_run.h"
 
 // What a run that does not fit its memory is told of optimizer states in a file.
 namespace zero::testing {
@@ -20,33 +21,18 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::vector<std::string> kInMemory{"run.device=cpu", "run.threads=1"};
-const std::vector<std::string> kInFile =
-    plus(kInMemory, {"zero_optimization.offload_optimizer.device=nvme",
-                     "zero_optimization.offload_optimizer.nvme_path=/nowhere"});
-
-TEST(MemoryFit, OfferFilesToARunThatDoesNotFit) {
-  const auto refusal = [](const std::vector<std::string>& keys) {
-    const TrainConfig config = config_with(plus(keys, {"run.memory_limit=100KiB"}));
-    const RankPlans plans = plan_ranks(config, BackendKind::local);
-    return error_of([&] { check_memory_limit(config, BackendKind::local, plans); });
-  };
-  const std::vector<std::string> wide{"model.width=512", "bf16.enabled=true",
-                                      "zero_optimization.offload_optimizer.buffer_size=4096"};
-  EXPECT_THAT(refusal(plus(kInMemory, wide)),
-              HasSubstr("zero_optimization.offload_optimizer.device \"nvme\": "));
-  EXPECT_THAT(refusal(plus(kInFile, wide)), Not(HasSubstr("\"nvme\": ")));
-}
-
-TEST(MemoryFit, OfferUsualWindowsAndTheWholeShareToARunThatDoesNotFit) {
-  const std::vector<std::string> wide = plus(kInFile, {"model.width=512", "bf16.enabled=true"});
-  const std::int64_t usual = planned_rank_bytes(config_with(wide), BackendKind::local);
+TEST(MemoryFit, OffersUsualWindowsAndTheWholeShareOfStatesInFiles) {
   const std::string prefix = "zero_optimization.offload_optimizer.";
+  const std::vector<std::string> wide{"run.device=cpu",       "run.threads=1",
+                                      "model.width=512",      "bf16.enabled=true",
+                                      prefix + "device=nvme", prefix + "nvme_path=/nowhere"};
+  const std::int64_t usual = planned_rank_bytes(config_with(wide), BackendKind::local);
   for (const auto& [key, advice] : {std::pair{"buffer_size=2e9", "buffer_size 1048576"},
                                     {"buffer_count=64", "buffer_count 4"},
                                     {"ratio=0.25", "ratio 1.0"}}) {
-    const TrainConfig config =
-        config_with(plus(wide, {prefix + key, fmt::format("run.memory_limit={}", usual)}));
+    std::vector<std::string> keys = wide;
+    keys.insert(keys.end(), {prefix + key, fmt::format("run.memory_limit={}", usual)});
+    const TrainConfig config = config_with(keys);
     const RankPlans plans = plan_ranks(config, BackendKind::local);
     ASSERT_GT(planned_rank_bytes(plans), usual) << key;
     EXPECT_THAT(

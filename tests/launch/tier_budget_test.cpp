@@ -14,6 +14,7 @@
 
 #include "collectives/backends.h"
 #include "launch/train/file_checks.h"
+#include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/memory_files.h"
@@ -275,6 +276,19 @@ TEST(TierPlans, TellFilesBesideMemory) {
                                  HasSubstr(fmt::format("{} bytes, read and written in a step\n",
                                                        bytes(file.json()["file"], "optimizer")))));
   EXPECT_THAT(memory.text(), Not(HasSubstr("in files")));
+}
+
+TEST(TierPlans, OfferFilesToARunThatDoesNotFit) {
+  const auto refusal = [](const std::vector<std::string>& keys) {
+    const TrainConfig config = config_with(plus(keys, {"run.memory_limit=100KiB"}));
+    const RankPlans plans = plan_ranks(config, BackendKind::local);
+    return error_of([&] { check_memory_limit(config, BackendKind::local, plans); });
+  };
+  const std::vector<std::string> wide{"model.width=512", "bf16.enabled=true",
+                                      "zero_optimization.offload_optimizer.buffer_size=4096"};
+  EXPECT_THAT(refusal(plus({"run.device=cpu", "run.threads=1"}, wide)),
+              HasSubstr("zero_optimization.offload_optimizer.device \"nvme\": "));
+  EXPECT_THAT(refusal(plus(nvme_keys("/nowhere"), wide)), Not(HasSubstr("\"nvme\": ")));
 }
 
 TEST(TierRuns, EndInTheSameStateWithTheFilesPlanned) {
