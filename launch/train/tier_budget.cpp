@@ -65,7 +65,7 @@ TierNeeds total_of(std::span<const TierNeeds> ranks) {
 }
 
 /// Throws zero::Error if the ranks of this host, which need `bytes`, need more than it has.
-void check_room_in_memory(std::int64_t bytes, std::size_t ranks, bool states_in_files) {
+void check_room_in_memory(std::int64_t bytes, std::size_t ranks, bool filed) {
   const auto available = available_memory();
   ZERO_CHECK(
       !available || bytes <= *available,
@@ -73,7 +73,7 @@ void check_room_in_memory(std::int64_t bytes, std::size_t ranks, bool states_in_
       "available; more ranks or hosts at a higher stage, recompute, {} or a smaller batch take "
       "less: --plan and run.memory_limit tell what would do",
       size_text(bytes), ranks, size_text(*available),
-      states_in_files ? "smaller windows of states" : "optimizer states on NVMe");
+      filed ? "smaller windows of states" : "optimizer states on NVMe");
 }
 
 /// Told before anything is allocated, and with what to do; making the file tells too.
