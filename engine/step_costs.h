@@ -14,7 +14,7 @@
 namespace zero {
 
 /// What an optimizer step costs in bytes sent and in time that compute waited. Traffic and waits of
-/// evaluations, and traffic of other calls between steps, belong to no step.
+/// evaluations, and traffic and waits for a file of other calls between steps, belong to no step.
 class StepCosts {
  public:
   /// All must outlive this.
@@ -24,6 +24,7 @@ class StepCosts {
   /// The first step starts here, with that many compute steps in a micro-batch.
   void begin(std::size_t compute_steps) {
     exposed_.assign(compute_steps, 0.0);
+    file_mark_ = waits_.file_seconds();
     mesh_.clear();
   }
   /// What is sent from here on belongs to the next step.
@@ -55,17 +56,22 @@ class StepCosts {
   /// Seconds per compute step in the last step.
   const std::vector<double>& exposed_by_use() const { return last_exposed_; }
 
-  /// Excludes the traffic during its lifetime.
+  /// Excludes the traffic, and the waits for a file, during its lifetime.
   class OutsideStep {
    public:
-    explicit OutsideStep(StepCosts& costs) : costs_(costs), pending_(costs.pending()) {}
-    ~OutsideStep() { costs_.mark_ = costs_.mesh_.traffic().since(pending_); }
+    explicit OutsideStep(StepCosts& costs)
+        : costs_(costs), pending_(costs.pending()), file_(costs.waits_.file_seconds()) {}
+    ~OutsideStep() {
+      costs_.mark_ = costs_.mesh_.traffic().since(pending_);
+      costs_.file_mark_ += costs_.waits_.file_seconds() - file_;
+    }
     OutsideStep(const OutsideStep&) = delete;
     OutsideStep& operator=(const OutsideStep&) = delete;
 
    private:
     StepCosts& costs_;
     MeshTraffic pending_;
+    double file_;
   };
   void begin_evaluation() {
     before_evaluation_ = pending();

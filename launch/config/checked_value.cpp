@@ -4,11 +4,16 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
+#include "base/json_tree.h"
+#include "base/whole_number.h"
 #include "launch/config/answers.h"
 #include "launch/config/configuration.h"
 #include "launch/config/refusals.h"
@@ -33,6 +38,33 @@ std::optional<int> number_of(std::string_view digits) {
   return value;
 }
 
+/// The number that a text has; `value` itself if it is no such text.
+json number_in(const json& value) {
+  if (!value.is_string()) return value;
+  std::string_view text = value.get_ref<const std::string&>();
+  constexpr std::string_view kBlanks = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  text = text.substr(0, text.find_last_not_of(kBlanks) + 1);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  if (const auto whole = whole_number<std::int64_t>(text, -kMost, kMost)) return *whole;
+  double number = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  return error == std::errc{} && end == last ? json(number) : value;
+}
+
+/// The list that a text has, with its members' numbers; `value` itself if it is no list.
+json numbers_in(const json& value) {
+  json list = value;
+  if (value.is_string()) {
+    list = parse_json_tree(value.get_ref<const std::string&>()).value_or(json());
+  }
+  if (!list.is_array()) return value;
+  std::ranges::transform(list, list.begin(), number_in);
+  return list;
+}
+
 [[noreturn]] void mismatch(const Option& option, const json& value, const std::string& source) {
   const bool has_default = !option.fallback.empty() && option.fallback != "null";
   // --set answers what a file says, not another --set.
@@ -43,11 +75,12 @@ std::optional<int> number_of(std::string_view digits) {
                         : std::vector<std::string>{default_override(option)});
 }
 
-json checked_number(const Option& option, const json& value, const std::string& source) {
-  if (!value.is_number()) mismatch(option, value, source);
+json checked_number(const Option& option, const json& given, const std::string& source) {
+  const json value = number_in(given);
+  if (!value.is_number()) mismatch(option, given, source);
   const double number = value.get<double>();
   if (!std::isfinite(number) || number < option.low || number > option.high)
-    mismatch(option, value, source);
+    mismatch(option, given, source);
   if (option.type == ValueType::number) return number;
   if (value.is_number_integer() &&
       !(value.is_number_unsigned() && value.get<std::uint64_t>() >> 63U != 0)) {
@@ -55,11 +88,24 @@ json checked_number(const Option& option, const json& value, const std::string& 
   }
   // 5e8 is a float in JSON but a whole number here; a count must be below 2^63.
   if (number != std::floor(number) || std::abs(number) >= 9223372036854775807.0)
-    mismatch(option, value, source);
+    mismatch(option, given, source);
   return static_cast<std::int64_t>(number);
 }
 
 }  // namespace
+
+std::optional<bool> boolean_of(const json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value == 0) return false;
+  if (value == 1) return true;
+  if (!value.is_string()) return std::nullopt;
+  static const std::vector<std::string> no{"false", "0", "no", "n", "off", "f"};
+  static const std::vector<std::string> yes{"true", "1", "yes", "y", "on", "t"};
+  const std::string& text = value.get_ref<const std::string&>();
+  if (std::ranges::count(no, as_listed(text, no)) > 0) return false;
+  if (std::ranges::count(yes, as_listed(text, yes)) > 0) return true;
+  return std::nullopt;
+}
 
 std::optional<double> seconds_of(const nlohmann::json& value) {
   if (value.is_number()) {
@@ -93,57 +139,51 @@ std::string shown_value(const json& value) {
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
 
-json checked_value(const Option& option, const json& value, const std::string& source) {
-  if (value.is_null()) {
-    if (!option.takes_null()) mismatch(option, value, source);
-    return value;
+json checked_value(const Option& option, const json& given, const std::string& source) {
+  if (given.is_null()) {
+    if (!option.takes_null()) mismatch(option, given, source);
+    return given;
   }
   // DeepSpeed's "number_checkpoints": false.
-  if (option.path == "activation_checkpointing.number_checkpoints" && value == json(false)) {
+  if (option.path == "activation_checkpointing.number_checkpoints" && given == json(false)) {
     return json();
   }
+  const auto held_to = [&](bool fits, json value) {
+    if (!fits) mismatch(option, given, source);
+    return value;
+  };
+  const auto is_text = [](const json& v) { return v.is_string() && !v.get<std::string>().empty(); };
   switch (option.type) {
-    case ValueType::boolean:
-      if (!value.is_boolean()) mismatch(option, value, source);
-      return value;
+    case ValueType::boolean: {
+      const std::optional<bool> value = boolean_of(given);
+      return held_to(value.has_value(), value.value_or(false));
+    }
     case ValueType::integer:
     case ValueType::number:
-      return checked_number(option, value, source);
+      return checked_number(option, given, source);
     case ValueType::text: {
-      if (!value.is_string() || value.get<std::string>().empty()) mismatch(option, value, source);
-      if (option.choices.empty()) return value;
-      const std::string text = as_listed(value.get<std::string>(), option.choices);
-      if (std::find(option.choices.begin(), option.choices.end(), text) == option.choices.end()) {
-        mismatch(option, value, source);
-      }
-      return text;
+      if (!is_text(given) || option.choices.empty()) return held_to(is_text(given), given);
+      const std::string text = as_listed(given.get<std::string>(), option.choices);
+      return held_to(std::ranges::count(option.choices, text) > 0, text);
     }
-    case ValueType::text_list: {
-      const auto is_text = [](const json& v) {
-        return v.is_string() && !v.get<std::string>().empty();
-      };
-      const bool list =
-          value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), is_text);
-      if (!is_text(value) && !list) mismatch(option, value, source);
-      return value;
-    }
+    case ValueType::text_list:
+      return held_to(is_text(given) || (given.is_array() && !given.empty() &&
+                                        std::all_of(given.begin(), given.end(), is_text)),
+                     given);
     case ValueType::duration:
-      if (!seconds_of(value)) mismatch(option, value, source);
-      return value;
+      return held_to(seconds_of(given).has_value(), given);
     case ValueType::bytes:
-      if (!bytes_of(value)) mismatch(option, value, source);
-      return value;
+      return held_to(bytes_of(given).has_value(), given);
     case ValueType::betas: {
+      const json value = numbers_in(given);
       const auto is_beta = [](const json& v) { return v.is_number() && v >= 0.0 && v < 1.0; };
-      const bool two =
-          value.is_array() && value.size() == 2 && is_beta(value[0]) && is_beta(value[1]);
-      if (!two) mismatch(option, value, source);
-      return value;
+      return held_to(
+          value.is_array() && value.size() == 2 && is_beta(value[0]) && is_beta(value[1]), value);
     }
     case ValueType::anything:
-      return value;
+      return given;
   }
-  return value;
+  return given;
 }
 
 }  // namespace zero

@@ -11,10 +11,16 @@
 
 namespace zero {
 
-/// `value` in the form that the option keeps: 5e8 as a whole number, a choice in the table's
-/// spelling. Throws zero::Error naming source, key, the value found and those expected.
-nlohmann::json checked_value(const Option& option, const nlohmann::json& value,
+/// `given` in the form that the option keeps: 5e8 as a whole number, a choice in the table's
+/// spelling. As in DeepSpeed, "true", 1 and "3e-5" are a boolean and numbers where the option is
+/// one; where it is a text they stay what they are. Throws zero::Error naming source, key, the
+/// value found and those expected.
+nlohmann::json checked_value(const Option& option, const nlohmann::json& given,
                              const std::string& source);
+
+/// The boolean that a value is as pydantic reads one: also 0, 1, and "true", "yes", "on", "1" and
+/// the like in any case; nothing if it is none.
+std::optional<bool> boolean_of(const nlohmann::json& value);
 
 /// The seconds of a ValueType::duration; nothing if `value` is none.
 std::optional<double> seconds_of(const nlohmann::json& value);

@@ -211,8 +211,9 @@ void ConfigurationReader::put(const std::string& path, json value, const std::st
     json& child = (*node)[key];
     if (section == "model" && child.is_string()) child = json{{"name", child}};
     if (child.is_null()) child = json::object();
-    ZERO_CHECK(child.is_object(), "--set {}: {} is {} in {}, not a section", text, section,
-               shown_value(child), source_);
+    ZERO_CHECK(child.is_object(),
+               "--set {}: {} is {} in {}, not a section; give --set {}=null before it", text,
+               section, shown_value(child), source_, section);
     node = &child;
     begin = dot + 1;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,12 @@ class ConfigurationReader {
     nlohmann::json first;
     std::string message;
   };
+  /// The key or section that an unknown key may stand for, and whether it is so near that an answer
+  /// gives that one the value.
+  struct Meant {
+    std::string path{};
+    bool moves = false;
+  };
   nlohmann::json canonical(const nlohmann::json& object);
   void add(nlohmann::json& into, const Member& member);
   bool add_dotted(nlohmann::json& into, const std::string& name, const Member& member);
@@ -48,7 +55,7 @@ class ConfigurationReader {
   void apply_override(const std::string& text);
   void put(const std::string& path, nlohmann::json value, const std::string& text);
   void walk(const nlohmann::json& object, const std::string& section);
-  void check_section(const std::string& path, const nlohmann::json& value) const;
+  void check_section(const std::string& path, const nlohmann::json& value);
   void take(const Option& option, nlohmann::json value);
   nlohmann::json checked_auto(const Option& option);
   void check_handling(const Option& option, const nlohmann::json& value) const;
@@ -62,10 +69,12 @@ class ConfigurationReader {
   bool in_file(const std::string& path) const { return source_of(path) != "--set"; }
   std::vector<std::string> answers_in_file(const std::string& path,
                                            std::vector<std::string> sets) const;
-  [[noreturn]] void unknown(const std::string& path, const nlohmann::json& value) const;
+  [[noreturn]] void unknown(const std::string& path, const nlohmann::json& value);
   [[noreturn]] void called_otherwise(const std::string& path, const KeyValue& here,
-                                     const nlohmann::json& value) const;
-  std::string described_unknown(const std::string& path) const;
+                                     const nlohmann::json& value);
+  std::vector<KeyValue> moved(const std::string& place, const nlohmann::json& value) const;
+  static Meant meant_key(const std::string& path);
+  static std::string described_keys(const std::string& path);
 
   nlohmann::json tree_;
   std::string source_;
@@ -79,5 +88,15 @@ class ConfigurationReader {
 
 /// "section.key", or the key alone at the top level.
 std::string joined_path(const std::string& section, const std::string& key);
+
+/// Whether an option takes a value, of any Handling.
+bool fits_option(const KeyValue& given);
+
+/// Whether the Handling of `option` lets a run begin with a value of it.
+bool is_offered(const Option& option, const nlohmann::json& value);
+
+/// The key that a value in the place of its section stands for: fp16.enabled of true,
+/// offload_optimizer.device of "nvme". Nothing if it asks for a default or for nothing known.
+std::optional<KeyValue> member_meant(const std::string& section, const nlohmann::json& value);
 
 }  // namespace zero

@@ -23,7 +23,7 @@ using nlohmann::json;
 namespace {
 
 /// Whether "enabled" of an object switches it on.
-bool is_on(const json& enabled) { return !enabled.is_null() && enabled != json(false); }
+bool is_on(const json& enabled) { return !enabled.is_null() && boolean_of(enabled) != false; }
 
 /// Whether a value of another program's section, or of a part of it, switches that on.
 bool enables(const json& value) {
@@ -38,26 +38,12 @@ bool enables_by_presence(const json& value) {
   return value.is_object() && value.contains("enabled") ? is_on(value["enabled"]) : is_on(value);
 }
 
-/// Whether the tree has a value for an option's path.
-bool holds(const json& tree, const std::string& path) {
-  const std::size_t dot = path.find('.');
-  const auto member = tree.is_object() ? tree.find(path.substr(0, dot)) : tree.end();
-  if (member == tree.end()) return false;
-  return dot == std::string::npos || holds(*member, path.substr(dot + 1));
-}
-
 /// A number above 0 of an object.
 std::optional<double> positive(const json& params, const char* key) {
   const auto found = params.find(key);
   if (found == params.end() || !found->is_number()) return std::nullopt;
   const double value = found->get<double>();
   return value > 0 && value < 1e15 ? std::optional(value) : std::nullopt;
-}
-
-/// Whether a key takes a value.
-bool fits(const KeyValue& given) {
-  const Option& option = *find_option(given.path);
-  return Refusals().collect([&] { checked_value(option, given.value, ""); });
 }
 
 /// The parameters of DeepSpeed's OneCycle as those of the nearest schedule of ours: up to its
@@ -71,22 +57,55 @@ std::vector<KeyValue> linear_like_one_cycle(const json& params) {
     const double down = positive(params, "cycle_second_step_size").value_or(*up);
     const KeyValue warmup{prefix + "warmup_num_steps", std::llround(*up)};
     const KeyValue total{prefix + "total_num_steps", std::llround(*up + down)};
-    if (fits(warmup) && fits(total)) values.insert(values.end(), {warmup, total});
+    if (fits_option(warmup) && fits_option(total)) values.insert(values.end(), {warmup, total});
   }
   const auto high = positive(params, "cycle_max_lr");
   if (!high) return values;
   const auto low = positive(params, "cycle_min_lr");
   const KeyValue ratio{prefix + "min_ratio", low.value_or(0) / *high};
   const KeyValue rate{"optimizer.params.lr", *high};
-  if (low && fits(ratio)) values.push_back(ratio);
-  if (fits(rate)) values.push_back(rate);
+  if (low && fits_option(ratio)) values.push_back(ratio);
+  if (fits_option(rate)) values.push_back(rate);
   return values;
 }
 
 }  // namespace
 
+bool fits_option(const KeyValue& given) {
+  const Option& option = *find_option(given.path);
+  return Refusals().collect([&] { checked_value(option, given.value, ""); });
+}
+
+bool is_offered(const Option& option, const json& value) {
+  switch (option.handling) {
+    case Handling::only_default:
+      return value == json::parse(option.fallback);
+    case Handling::unless_enabled:
+      return !enables(value);
+    case Handling::unless_disabled:
+      return !enables_by_presence(value);
+    case Handling::honoured:
+    case Handling::accepted:
+      break;
+  }
+  return true;
+}
+
+std::optional<KeyValue> member_meant(const std::string& section, const json& value) {
+  for (const char* const key : {"enabled", "device", "type", "stage"}) {
+    const Option* const option = find_option(joined_path(section, key));
+    if (option == nullptr) continue;
+    const bool stage = option->type == ValueType::integer && value.is_boolean();
+    const KeyValue given{option->path, stage ? json(value == true ? 1 : 0) : value};
+    if (!fits_option(given)) continue;
+    const json checked = checked_value(*option, given.value, "");
+    if (checked != option->default_value()) return KeyValue{option->path, checked};
+  }
+  return std::nullopt;
+}
+
 /// A section may be null, which is to say absent.
-void ConfigurationReader::check_section(const std::string& path, const json& value) const {
+void ConfigurationReader::check_section(const std::string& path, const json& value) {
   if (value.is_null()) return;
   const auto written = result_.spellings_.find(path);
   const std::string& name = written == result_.spellings_.end() ? path : written->second;
@@ -97,12 +116,11 @@ void ConfigurationReader::check_section(const std::string& path, const json& val
                               source_of(path), name, keys),
                   answers_in_file(path, sets));
   }
-  std::string example;
-  if (path == "zero_optimization") {
-    example = "; write \"zero_optimization\": {\"stage\": 1}";
-    if (value == json(true)) sets.emplace_back("zero_optimization.stage=1");
-  } else if (value == json(true) && find_option(path + ".enabled") != nullptr) {
-    sets.push_back(name + ".enabled=true");
+  const std::string example =
+      path == "zero_optimization" ? "; write \"zero_optimization\": {\"stage\": 1}" : "";
+  if (const auto meant = member_meant(path, value); meant && in_file(path)) {
+    take(*find_option(meant->path), meant->value);
+    sets.push_back(override_of(name + meant->path.substr(path.size()), meant->value));
   }
   throw Refusal(fmt::format("{}: {}: found {}, expected an object with keys {}{}", source_of(path),
                             name, shown_value(value), keys, example),
@@ -144,12 +162,7 @@ void ConfigurationReader::refuse_autos() {
 }
 
 void ConfigurationReader::check_handling(const Option& option, const json& value) const {
-  const bool offered = option.handling == Handling::only_default
-                           ? value == json::parse(option.fallback)
-                       : option.handling == Handling::unless_enabled  ? !enables(value)
-                       : option.handling == Handling::unless_disabled ? !enables_by_presence(value)
-                                                                      : true;
-  if (offered) return;
+  if (is_offered(option, value)) return;
   const std::string who = source_of(option.path) + ": " + option.path;
   if (option.handling == Handling::only_default) {
     throw Refusal(fmt::format("{} = {} is not offered: {}; set {} or leave it out", who,
@@ -233,64 +246,6 @@ std::vector<std::string> ConfigurationReader::put_one_cycle(const json& params) 
     if (own && unfit.collect([&] { put(given.path, given.value, set); })) sets.push_back(set);
   }
   return sets;
-}
-
-/// A key that has another name and place here, and perhaps other values.
-void ConfigurationReader::called_otherwise(const std::string& path, const KeyValue& here,
-                                           const json& value) const {
-  std::vector<std::string> sets = removal_of(path);
-  const bool given = holds(tree_, here.path);
-  const std::string set = override_of(here.path, here.value);
-  if (!given && fits(here)) sets.push_back(set);
-  throw Refusal(
-      fmt::format("{}: {} = {} has no effect under this name: give {}{}", source_of(path), path,
-                  shown_value(value), given || here.value == value ? here.path : set,
-                  given ? ", which is given too, alone" : ""),
-      answers_in_file(path, std::move(sets)));
-}
-
-void ConfigurationReader::unknown(const std::string& path, const json& value) const {
-  const auto here = meant_by(path.substr(path.rfind('.') + 1), value);
-  if (here) called_otherwise(path, *here, value);
-  const std::string described = described_unknown(path);
-  std::vector<std::string> sets = removal_of(path);
-  std::string advice =
-      described.ends_with('?') ? " Correct it or leave it out" : "; correct it or leave it out";
-  if (sets.empty()) advice += fmt::format("; no option can name it: edit {}", source_);
-  throw Refusal(fmt::format("{}: unknown key \"{}\"{}{}", source_of(path), path, described,
-                            in_file(path) ? advice : ""),
-                answers_in_file(path, std::move(sets)));
-}
-
-/// What the user may have meant, or what there is.
-std::string ConfigurationReader::described_unknown(const std::string& path) const {
-  constexpr std::size_t kMostShown = 24;
-  const std::size_t dot = path.rfind('.');
-  std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
-  const std::string key = dot == std::string::npos ? path : path.substr(dot + 1);
-  if (is_section(section)) {
-    const std::string near = nearest_name(key, keys_of_section(section));
-    if (!near.empty()) return fmt::format("; did you mean \"{}\"?", joined_path(section, near));
-  } else {
-    section = "";
-  }
-  std::vector<std::string> last_names;
-  for (const Option& option : option_table()) {
-    last_names.push_back(option.path.substr(option.path.rfind('.') + 1));
-  }
-  // A key in another's section is not misspelt by much as well.
-  const std::string near = nearest_name(key, last_names, 8);
-  if (!near.empty()) {
-    const auto index = std::find(last_names.begin(), last_names.end(), near) - last_names.begin();
-    return fmt::format("; did you mean \"{}\"?",
-                       option_table()[static_cast<std::size_t>(index)].path);
-  }
-  const std::vector<std::string> keys = keys_of_section(section);
-  const std::string place = section.empty() ? "the top level" : section;
-  if (keys.size() > kMostShown) {
-    return fmt::format("; zero_train --help lists the {} keys of {}", keys.size(), place);
-  }
-  return fmt::format("; {} has the keys {}", place, fmt::join(keys, ", "));
 }
 
 }  // namespace zero

@@ -1,12 +1,16 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -22,6 +26,10 @@ namespace {
 class Blanker {
  public:
   explicit Blanker(std::string_view text) : text_(text) {}
+
+  /// Where a value ends that another follows without a comma, 0-based: the first such place, if
+  /// any. For after run().
+  std::optional<std::size_t> missing_comma() const { return missing_comma_; }
 
   std::string run() {
     while (at_ < text_.size()) {
@@ -45,12 +53,15 @@ class Blanker {
   }
 
   void skip_string() {
+    const bool after_value =
+        previous_ != '{' && previous_ != '[' && previous_ != ',' && previous_ != ':';
+    if (after_value && !missing_comma_) missing_comma_ = last_;
     comma_ = std::string::npos;
     previous_ = '"';
     for (++at_; at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\n'; ++at_) {
       if (text_[at_] == '\\') ++at_;
     }
-    ++at_;
+    last_ = at_++;
   }
 
   void blank_until(std::string_view end, std::size_t keep) {
@@ -72,12 +83,16 @@ class Blanker {
     } else if (!blank) {
       comma_ = std::string::npos;
     }
-    if (!blank) previous_ = c;
+    if (blank) return;
+    previous_ = c;
+    last_ = at_;
   }
 
   std::string text_;
   std::size_t at_ = 0;
-  char previous_ = '{';                    // the last token's last character
+  char previous_ = '{';   // the last token's last character
+  std::size_t last_ = 0;  // its place
+  std::optional<std::size_t> missing_comma_;
   std::size_t comma_ = std::string::npos;  // the last token, if it is a comma after a value
 };
 
@@ -98,15 +113,48 @@ std::string reason(const std::string& what) {
   return what.substr(at);
 }
 
+/// What to do about a text that is another program's: HJSON, which DeepSpeed reads too, or YAML.
+std::string other_language(std::string_view plain, std::size_t byte) {
+  const auto in_word = [&](std::size_t at) {
+    return at < plain.size() &&
+           (std::isalnum(static_cast<unsigned char>(plain[at])) != 0 || plain[at] == '_');
+  };
+  std::size_t begin = std::min(byte, plain.size());
+  while (begin > 0 && in_word(begin - 1)) --begin;
+  std::size_t end = begin;
+  while (in_word(end)) ++end;
+  const std::size_t colon = plain.find_first_not_of(" \t", end);
+  if (begin == end || colon == std::string_view::npos || plain[colon] != ':') return "";
+  const std::string_view word = plain.substr(begin, end - begin);
+  const std::size_t first = plain.find_first_not_of(" \t\r\n");
+  if (first == begin) {
+    return fmt::format(
+        "; \"{}:\" begins no JSON. YAML, as accelerate writes it, is not read: write "
+        "an object of DeepSpeed's keys, such as {{\"zero_optimization\": "
+        "{{\"stage\": 3}}}}, with offload_optimizer_device as "
+        "zero_optimization.offload_optimizer.device",
+        word);
+  }
+  return fmt::format("; write \"{}\" in double quotes, as all keys and texts", word);
+}
+
 }  // namespace
 
 nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
   using Outcome = ReadJson::Outcome;
-  const std::string plain = Blanker(text).run();
+  Blanker blanker(text);
+  const std::string plain = blanker.run();
   ReadJson read = read_json(plain);
   switch (read.outcome) {
-    case Outcome::not_json:
-      fail("{}: {}: not JSON: {}", source, position(plain, read.byte), reason(read.what));
+    case Outcome::not_json: {
+      const auto comma = blanker.missing_comma();
+      const std::string why = reason(read.what);
+      const bool no_comma = comma && why.find("unexpected string literal") != std::string::npos &&
+                            !why.ends_with("expected ':'");
+      fail("{}: {}: not JSON: {}{}", source, position(plain, read.byte), why,
+           no_comma ? fmt::format("; a comma is missing behind {}", position(plain, *comma + 1))
+                    : other_language(plain, read.byte));
+    }
     case Outcome::bad_number:  // outside the range of a double
       fail("{}: {}; correct the number", source, reason(read.what));
     case Outcome::deep:

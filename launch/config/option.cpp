@@ -165,6 +165,7 @@ std::string canonical_path(std::string_view path) {
       key == "gather_fp16_weights_on_model_save") {
     return "zero_optimization.stage3_gather_16bit_weights_on_model_save";
   }
+  if (key == "cpu_offload_params") return "zero_optimization.cpu_offload_param";
   return std::string(path);
 }
 

@@ -20,12 +20,18 @@ std::string one_line(const std::string& text) { return printable_line(text, text
 
 }  // namespace
 
-/// What follows --set; each key=value once.
+/// What follows --set: each key once, with the last value that an answer gives it.
 std::string Refusals::answer() const {
   std::vector<std::string> all;
+  const auto key_of = [](const std::string& set) {
+    const std::size_t begin = set.starts_with('\'') ? 1 : 0;  // a word in quotes
+    return set.substr(begin, set.find('=') - begin);
+  };
   for (const Item& item : items_) {
     for (const std::string& set : item.sets) {
-      if (std::ranges::count(all, set) == 0) all.push_back(set);
+      if (std::ranges::count(all, set) > 0) continue;
+      std::erase_if(all, [&](const std::string& other) { return key_of(other) == key_of(set); });
+      all.push_back(set);
     }
   }
   return fmt::format("{}", fmt::join(all, " "));

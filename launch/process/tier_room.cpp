@@ -20,6 +20,7 @@
 #include "base/random_hex.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "launch/config/answers.h"
 #include "launch/process/disk_room.h"
 #include "launch/process/quantity.h"
 
@@ -121,6 +122,11 @@ Medium medium_of(const std::string& folder) {
 
 void check_tier_folder(const TierPlace& place) {
   std::error_code error;
+  ZERO_CHECK(
+      std::filesystem::exists(place.folder, error) || error,
+      "{}: {} is not there; make it on the disk that you mean, on each host (mkdir -p {}), or "
+      "give another folder",
+      place.key, place.folder, shell_word(place.folder));
   const bool there = std::filesystem::is_directory(place.folder, error);
   ZERO_CHECK(there && ::access(place.folder.c_str(), W_OK | X_OK) == 0,
              "{}: {} {}; give a folder, on a local disk of each host, that all ranks may write to",

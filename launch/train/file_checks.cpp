@@ -20,6 +20,7 @@
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "files/file_system.h"
+#include "launch/config/answers.h"
 #include "launch/memory/memory_trace_file.h"
 #include "launch/process/open_files.h"
 #include "launch/telemetry/run_log.h"

@@ -193,6 +193,40 @@ std::string with_bytes(std::int64_t bytes) {
   return fmt::format("{} ({} bytes)", size_text(bytes), bytes);
 }
 
+/// Calls `consider(change, changed)` with the usual windows and share of states in files, where
+/// those asked for are larger or less.
+template <typename Consider>
+void consider_usual_windows(const TrainConfig& config, const Consider& consider) {
+  if (!uses_file(config.engine.tiers)) return;
+  const std::string prefix = "zero_optimization.offload_optimizer.";
+  const TierOptions usual;
+  TrainConfig changed = config;
+  TierOptions& tiers = changed.engine.tiers;
+  std::vector<std::string> keys;
+  if (tiers.windows.buffers > usual.windows.buffers) {
+    tiers.windows.buffers = usual.windows.buffers;
+    keys.push_back(fmt::format("{}buffer_count {}", prefix, tiers.windows.buffers));
+  }
+  if (tiers.windows.buffer_elements > usual.windows.buffer_elements) {
+    tiers.windows.buffer_elements = usual.windows.buffer_elements;
+    keys.push_back(fmt::format("{}buffer_size {}", prefix, tiers.windows.buffer_elements));
+  }
+  if (tiers.fetch_buffers > usual.fetch_buffers) {
+    tiers.fetch_buffers = usual.fetch_buffers;
+    keys.push_back(
+        fmt::format("zero_optimization.offload_param.buffer_count {}", tiers.fetch_buffers));
+  }
+  if (!keys.empty()) consider(fmt::format("{}", fmt::join(keys, " with ")), changed);
+  changed = config;
+  if (std::exchange(tiers.optimizer_ratio, usual.optimizer_ratio) != usual.optimizer_ratio) {
+    consider(prefix + "ratio 1.0", changed);
+  }
+  changed = config;
+  if (std::exchange(tiers.parameters_in_memory, 0) != 0) {
+    consider("zero_optimization.offload_param.max_in_cpu 0", changed);
+  }
+}
+
 /// Changes of the configuration that take less memory: "KEY: 1.20 GiB, which fits".
 struct Remedies {
   std::vector<std::string> lines;
@@ -256,6 +290,7 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
     consider("optimizer.params.moments \"bf16\"", changed);
   }
   if (config.run.device == DeviceKind::cpu) consider_files(config, consider);
+  consider_usual_windows(config, consider);
   return found;
 }
 

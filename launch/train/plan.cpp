@@ -301,7 +301,9 @@ std::string Plan::memory_text() const {
   if (memory.file != BytesByClass{}) {
     out += "\nin files, beside memory\n";
     for (const MemoryClass c : all_memory_classes()) {
-      if (at(memory.file, c) != 0) row(name_of(c), at(memory.file, c));
+      const std::string_view moved =
+          c == MemoryClass::optimizer ? ", read and written in a step" : "";
+      if (at(memory.file, c) != 0) row(name_of(c), at(memory.file, c), moved);
     }
   }
   const DeviceBytes& device = memory.device;

@@ -57,8 +57,8 @@ void say_host_memory(const Configuration& values, std::vector<std::string>& line
 
 std::string states_line(const TierOptions& tiers) {
   return fmt::format(
-      "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} elements "
-      "at most",
+      "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} elements, "
+      "or of the longest share of a unit if that is shorter",
       tiers.optimizer_ratio < 1 ? fmt::format(" of whole units, {:.4g} % of the elements at most,",
                                               100 * tiers.optimizer_ratio)
                                 : "",

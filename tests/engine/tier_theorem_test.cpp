@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "tests/engine/engine_parts.h"
 #include "tests/engine/small_windows.h"
 #include "tests/engine/toy_run.h"
 #include "tests/scratch.h"
@@ -122,6 +125,47 @@ TEST(TierRuns, OfOptimizersWithFewerMomentsHaveTheSameBits) {
       EXPECT_EQ(train(run), expected) << name_of(dtype) << ", momentum " << momentum;
     }
   }
+}
+
+// A skipped step begins to read windows, and ends without an update.
+TEST(TierRuns, ThatSkipStepsHaveTheSameBits) {
+  for (const int stage : {0, 2, 3}) {
+    for (const MomentFormat moments :
+         {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
+      Job run{.world = 2, .engine = options(stage, DType::fp16), .steps = 6, .shape = kWide};
+      run.engine.optimizer.moments = moments;
+      run.loss_scale = [](int step) { return std::ldexp(1.0, step % 2 == 0 ? 40 : 4); };
+      const Result expected = train(run);
+      EXPECT_THAT(expected.skipped, ::testing::ElementsAre(1, 3, 5));
+      run.states_disk = testing::late_disk;
+      for (const int buffers : {1, 2, 5}) {
+        for (const bool pipelined : {true, false}) {
+          run.engine.tiers = testing::small_windows(testing::kLateFolder, buffers);
+          run.engine.tiers.windows.pipeline_read = pipelined;
+          run.engine.tiers.windows.pipeline_write = pipelined;
+          EXPECT_EQ(train(run), expected) << "stage " << stage << ", moments " << name_of(moments)
+                                          << ", " << buffers << " buffers, pipelined " << pipelined;
+        }
+      }
+    }
+  }
+}
+
+TEST(TierRuns, CountWaitsOutsideOfStepsForNoStep) {
+  Job run{.world = 1, .engine = options(3, DType::bf16), .shape = kWide};
+  run.engine.tiers = testing::small_windows(testing::kLateFolder, 1);
+  run.states_disk = testing::late_disk;
+  with_engine(run, [&](Engine& engine, Model& model, Communicator& communicator) {
+    StateWindows& windows = EngineParts::of(engine).parts().windows;
+    EXPECT_EQ(windows.take_waited(), 0) << "of the first values";
+    engine.states().publish_parameters();
+    EXPECT_EQ(windows.take_waited(), 0) << "of publish_parameters";
+    engine.states().initialise();
+    EXPECT_EQ(windows.take_waited(), 0) << "of initialise";
+    const StepReport report = step(engine, model, communicator, run, 0);
+    EXPECT_GT(report.tier_seconds, 0);
+    EXPECT_GE(report.exposed_seconds, -1e-9);
+  });
 }
 
 TEST(TierRuns, TellTheSecondsThatComputeWaitedForTheDiskApart) {

@@ -55,19 +55,21 @@ void with_engine(const Job& run, const std::function<void(Engine&, Model&, Commu
 StepReport step(Engine& engine, Model& model, Communicator& communicator, const Job& run,
                 int index) {
   const std::int64_t all = static_cast<std::int64_t>(run.accumulation_steps) * run.world;
+  const double scale = run.loss_scale ? run.loss_scale(index) : 1;
   std::vector<double*> slots;
   for (int j = 0; j < run.accumulation_steps; ++j) {
     const std::int64_t batch =
         index * all + static_cast<std::int64_t>(j) * run.world + communicator.rank();
     slots.push_back(model.loss_slot());
-    model.train(batch, 1.0F / static_cast<float>(all * run.shape.rows), slots.back());
+    model.train(batch, static_cast<float>(scale) / static_cast<float>(all * run.shape.rows),
+                slots.back());
   }
-  if (run.order)
-    return engine.step({.learning_rate = 0.01});  // nothing but the engine orders the streams
+  if (run.order)  // nothing but the engine orders the streams
+    return engine.step({.learning_rate = 0.01, .loss_scale = scale});
   engine.device().compute().synchronize();
   std::vector<double> losses;
   for (const double* slot : slots) losses.push_back(*slot);
-  return engine.step({.learning_rate = 0.01, .losses = losses});
+  return engine.step({.learning_rate = 0.01, .loss_scale = scale, .losses = losses});
 }
 
 namespace {
@@ -96,8 +98,12 @@ Result train(const Job& run) {
         engine.states().attach(&readers.emplace_back(engine, run.read_rounds));
       const StepReport report = step(engine, model, communicator, run, i);
       result.losses.push_back(report.loss);
-      result.norms.push_back(report.gradient_norm);
-      if (report.nonfinite) fail("step {}: {} is not finite", report.step, *report.nonfinite);
+      if (report.nonfinite) {
+        if (!run.loss_scale) fail("step {}: {} is not finite", report.step, *report.nonfinite);
+        result.skipped.push_back(report.step);
+      } else {
+        result.norms.push_back(report.gradient_norm);
+      }
     }
     engine.states().attach(nullptr);
     result.hash = engine.states().hash();

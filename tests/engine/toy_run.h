@@ -27,14 +27,17 @@ struct Job {
   std::optional<WaitSite> skipped{};            ///< a wait left out
   /// The disk of a rank's file of states (EngineOptions::tiers); unset: that of the options.
   std::function<std::shared_ptr<files::FileSystem>(int rank)> states_disk{};
+  /// Of each step, from 0; unset: 1. A step whose scaled gradients overflow is skipped.
+  std::function<double(int step)> loss_scale{};
   int read_rounds = 0;  ///< above 0: a reader copies the states during each step, in as many rounds
 };
 
 struct Result {
   std::uint64_t hash = 0;
   std::vector<double> losses;
-  std::vector<double> norms;
-  std::uint64_t read = 0;  ///< hash of what readers copied, on all ranks
+  std::vector<double> norms;          ///< of the steps that were not skipped
+  std::vector<std::int64_t> skipped;  ///< steps, from 1
+  std::uint64_t read = 0;             ///< hash of what readers copied, on all ranks
   friend bool operator==(const Result&, const Result&) = default;
   /// Equal weights, moments, norms and copies, whatever was said of losses.
   bool same_training(const Result& other) const {

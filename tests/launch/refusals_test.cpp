@@ -23,8 +23,8 @@ using ::testing::Not;
 
 TEST(Configuration, MessagesHaveTheKeysNamesOfTheFile) {
   EXPECT_EQ(
-      refusal(R"("bfloat16": {"enabled": 1})"),
-      "c.json: bfloat16.enabled: found 1, expected true or false; the default is false: --set "
+      refusal(R"("bfloat16": {"enabled": 3})"),
+      "c.json: bfloat16.enabled: found 3, expected true or false; the default is false: --set "
       "bfloat16.enabled=false");
   EXPECT_THAT(refusal(R"("bfloat16": true)"), HasSubstr("c.json: bfloat16: found true"));
   EXPECT_THAT(refusal(R"("zero_optimization": {"max_reuse_distance": -1})"),
@@ -46,7 +46,7 @@ TEST(Configuration, AllRefusalsOfAFileComeAtOnce) {
       "  - unknown key \"run.sede\"; did you mean \"run.seed\"? Correct it or leave it out\n"
       "  - run.steps: found \"ten\", expected a whole number from 0; the default is 100\n"
       "  An answer to 3 of them, in which to put your own values: --set amp=null run.sede=null "
-      "run.steps=100");
+      "run.seed=1 run.steps=100");
 }
 
 TEST(Configuration, SeveralAutosAreOneLineToCopy) {
@@ -103,6 +103,20 @@ std::string after_answer(const std::string& body, const std::string& expected) {
   return refusal(body, sets);
 }
 
+/// What make_train_config() and reading say of a file with `body`.
+std::string refusal_of_all(const std::string& body) {
+  return error_of([&] {
+    Refusals refusals;
+    Configuration values = Configuration::from_json(
+        parse_json_text(
+            R"({"model": "gpt2-124m", "data": {"train": "a"}, "train_batch_size": 8, )" + body +
+                "}",
+            "c.json"),
+        "c.json", {"run.device=cpu", "run.threads=1"}, refusals);
+    make_train_config(std::move(values), 1, 0, std::move(refusals));
+  });
+}
+
 TEST(Configuration, AnswersToAOneCycleDoNotContradictOneAnother) {
   const auto after = [](const std::string& params, const std::string& sets) {
     return after_answer(R"("optimizer": {"params": {"lr": "auto"}},
@@ -131,7 +145,7 @@ TEST(Configuration, KeysWithDotsAreAnswered) {
   EXPECT_EQ(
       "no error",
       after_answer(R"("zero_optimization.zero_quantized_weights": true,
-                                "comms_logger.prof_all": 1, "amp.enabled": true,
+                                "comms_logger.prof_all": 7, "amp.enabled": true,
                                 "optimizer.type": "Lamb", "optimizer.params.max_coeff": 1)",
                    "optimizer.type=AdamW optimizer.params.max_coeff=null amp=null "
                    "comms_logger.prof_all=true zero_optimization.zero_quantized_weights=null"));
@@ -141,8 +155,7 @@ TEST(Configuration, KeysWithDotsAreAnswered) {
                          "optimizer.params.lr=1.0"));
   EXPECT_EQ("no error", after_answer(R"("optimizer.type": "Lamb", "optimizer": {"type": "Lion"},
                                 "fp16": {"loss_scale": -1}, "fp16.loss_scale": 3)",
-                                     "fp16.loss_scale=-1 optimizer.type=Lion optimizer.type=AdamW "
-                                     "fp16.loss_scale=0"));
+                                     "optimizer.type=AdamW fp16.loss_scale=0"));
 }
 
 TEST(Configuration, AKeyOfSeveralLinesForgesNoAnswer) {
@@ -206,6 +219,64 @@ TEST(Configuration, WhatOtherFrameworksCallOtherwiseKeepsItsMeaning) {
   for (const char* body : {R"("fsdp": "")", R"("fsdp": [])", R"("mixed_precision": "no")"}) {
     EXPECT_THAT(refusal(body), HasSubstr("unknown key")) << body;
   }
+}
+
+TEST(Configuration, WhatStandsInTheWrongPlaceIsMoved) {
+  const std::string offload = "zero_optimization.offload_optimizer";
+  for (
+      const auto& [body, set] : {
+          std::pair<const char*, std::string>{
+              R"("zero_optimization": {"aio": {"block_size": 8192, "queue_depth": "4", "odd": 1}})",
+              "zero_optimization.aio=null aio.block_size=8192 aio.queue_depth=4"},
+          {R"("offload_optimizer": {"device": "nvme", "nvme_path": "/a"})",
+           "offload_optimizer=null " + offload + ".device=nvme " + offload + ".nvme_path=/a"},
+          {R"("offload_optimizer.device": "nvme")",
+           "offload_optimizer.device=null " + offload + ".device=nvme"},
+          {R"("fp16": {"bfloat16": {"enabled": true}})", "fp16.bfloat16=null bf16.enabled=true"},
+          {R"("zero_optimisation": {"stage": 3, "offload_optimizer": {"ratio": 0.5}})",
+           "zero_optimisation=null " + offload + ".ratio=0.5 zero_optimization.stage=3"},
+          {R"("optimizer": {"lr": "3e-4"})", "optimizer.lr=null optimizer.params.lr=0.0003"},
+          {R"("step_per_print": 10)", "step_per_print=null steps_per_print=10"},
+          {R"("zero_optimization": {"offload_optimizer": "cpu"})",
+           offload + "=null " + offload + ".device=cpu"},
+          {R"("zero_optimization": {"offload_optimizer": true})", offload + "=null"},
+          {R"("zero_optimization": "3")", "zero_optimization=null zero_optimization.stage=3"},
+          {R"("zero_optimization": true)", "zero_optimization=null zero_optimization.stage=1"},
+          {R"("scheduler": "cosine")", "scheduler=null scheduler.type=cosine"},
+          {R"("optimizer": "AdamW")", "optimizer=null"},
+          // Not what it asks for: a value that does not fit, or is not offered; and what is given.
+          {R"("zero_optimization": {"aio": {"block_size": 1, "use_gds": true}})",
+           "zero_optimization.aio=null"},
+          {R"("zero_optimization": {"aio": {"queue_depth": 4}}, "aio": {"queue_depth": 5})",
+           "zero_optimization.aio=null"},
+          {R"("step_per_print": 10, "steps_per_print": 9)", "step_per_print=null"},
+          {R"("steps": 10)", "steps=null"},  // of a section of ours: another program's may differ
+      }) {
+    EXPECT_THAT(refusal(body), ::testing::EndsWith(": --set " + set)) << body;
+    EXPECT_EQ("no error", after_answer(body, set)) << body;
+  }
+  EXPECT_THAT(refusal(R"("zero_optimization": {"aio": {"queue_depth": 4}})"),
+              HasSubstr("unknown key \"zero_optimization.aio\"; did you mean \"aio\" at the top "
+                        "level? Correct it or leave it out"));
+  EXPECT_THAT(
+      refusal(R"("zero_optimization": {"offload_optimizer": "cpu"})", {offload + ".device=nvme"}),
+      HasSubstr("is \"cpu\" in c.json, not a section; give --set " + offload + "=null before it"));
+}
+
+// What a moved value is refused for is answered in the same round.
+TEST(Configuration, MovedValuesAreThoseOfLaterChecks) {
+  EXPECT_EQ("no error",
+            after_answer(R"("optimizer": {"type": "SGD", "beta": 1, "betas": [0.5, 0.75]})",
+                         "optimizer.beta=null optimizer.betas=null "
+                         "optimizer.params.betas=null"));
+  EXPECT_THAT(refusal_of_all(R"("offload_optimizer": {"device": "nvme", "nvme_path": ""})"),
+              ::testing::EndsWith(": --set offload_optimizer=null "
+                                  "zero_optimization.offload_optimizer.device=nvme "
+                                  "zero_optimization.offload_optimizer.nvme_path=FOLDER"));
+  EXPECT_THAT(refusal_of_all(R"("zero_optimization": {"offload_optimizer": {"device": "nvme",
+                                 "nvme_path": ["/a", "/b"]}})"),
+              ::testing::EndsWith(": --set "
+                                  "zero_optimization.offload_optimizer.nvme_path=FOLDER"));
 }
 
 TEST(Configuration, AnswersAreWordsOfAShell) {

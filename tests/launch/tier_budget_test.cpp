@@ -29,8 +29,10 @@ using files::medium_of_type;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST(TierBudget, KnowsWhatFoldersLieOn) {
   EXPECT_EQ(medium_of_type(TMPFS_MAGIC), Medium::memory);
@@ -81,7 +83,12 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
                     HasSubstr("offload_optimizer.ratio, zero_optimization.offload_param.max_")));
   EXPECT_THAT(refusal({{.memory_bytes = 1}, {.memory_bytes = std::int64_t{1} << 50}}),
               AllOf(HasSubstr("out of memory before the start"), HasSubstr("2 rank(s)"),
-                    HasSubstr("optimizer states on NVMe")));
+                    HasSubstr("smaller windows of states"), Not(HasSubstr("states on NVMe"))));
+  const TrainConfig in_memory = config_with({"run.device=cpu", "run.threads=1"});
+  const TierNeeds huge{.memory_bytes = std::int64_t{1} << 50};
+  EXPECT_THAT(
+      error_of([&] { check_tier_budget(in_memory, std::span(&huge, 1), disk); }),
+      HasSubstr("optimizer states on NVMe, at stage 3 parameters too, or a smaller batch take"));
 }
 
 // Beyond the limit the system would end the process with a signal.
@@ -113,12 +120,16 @@ TEST(TierBudget, CountsFilesInMemoryAsMemory) {
 TEST(TierBudget, FoldersThatAreNotThereEndTheRun) {
   const Scratch folder;
   const std::string file = folder.write("a", "b");
-  for (const std::string& path : {folder.path("none"), file}) {
-    EXPECT_EQ(error_of([&] { check_files(config_with(nvme_keys(path))); }),
-              "zero_optimization.offload_optimizer.nvme_path: " + path +
-                  " is no folder; give a folder, on a local disk of each host, that all ranks may "
-                  "write to");
-  }
+  const auto refusal = [](const std::string& path) {
+    return error_of([&] { check_files(config_with(nvme_keys(path))); });
+  };
+  EXPECT_THAT(refusal(file), EndsWith("nvme_path: " + file +
+                                      " is no folder; give a folder, on a "
+                                      "local disk of each host, that all ranks may write to"));
+  const std::string none = folder.path("none");
+  EXPECT_THAT(refusal(none),
+              HasSubstr("nvme_path: " + none + " is not there; make it on the disk"));
+  EXPECT_THAT(refusal(none), EndsWith("(mkdir -p " + none + "), or give another folder"));
   EXPECT_EQ(error_of([&] { check_files(config_with(nvme_keys(folder.path()))); }), "no error");
   EXPECT_THAT(error_of([&] { check_files(config_with(shard_keys(file))); }),
               HasSubstr("zero_optimization.offload_param.nvme_path: " + file + " is no folder"));

@@ -42,7 +42,9 @@ TEST(TierPlans, TellFilesBesideMemory) {
   EXPECT_EQ(file.json()["file"].size(), 1U);
   EXPECT_EQ(file.json()["memory"]["optimizer"]["planned"], 0);
   EXPECT_EQ(file.json()["live"]["peak"]["bytes"]["optimizer"], 0);
-  EXPECT_THAT(file.text(), HasSubstr("in files, beside memory\n  optimizer "));
+  EXPECT_THAT(file.text(), AllOf(HasSubstr("in files, beside memory\n  optimizer "),
+                                 HasSubstr(fmt::format("{} bytes, read and written in a step\n",
+                                                       bytes(file.json()["file"], "optimizer")))));
   EXPECT_THAT(memory.text(), Not(HasSubstr("in files")));
 }
 

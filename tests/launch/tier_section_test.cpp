@@ -299,7 +299,8 @@ TEST(OffloadKeys, SayWhatHasNoEffectOnACpu) {
               ElementsAre("aio changes nothing: no states are on NVMe"));
   EXPECT_THAT(lines(nvme({"aio.queue_depth=4"})),
               ElementsAre("optimizer states are in a file of each rank in /fast, updated in 4 "
-                          "windows of 1048576 elements at most"));
+                          "windows of 1048576 elements, or of the longest share of a unit if that "
+                          "is shorter"));
   EXPECT_THAT(
       lines(nvme({"offload_optimizer.ratio=0.5"})),
       ElementsAre(HasSubstr("optimizer states of whole units, 50 % of the elements at most, are "

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/memory_fit.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/process/quantity.h"
+#include "tests/launch/config_with.h"
+
+// What a run that does not fit its memory is told of optimizer states in a file.
+namespace zero::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(MemoryFit, OffersUsualWindowsAndTheWholeShareOfStatesInFiles) {
+  const std::string prefix = "zero_optimization.offload_optimizer.";
+  const std::vector<std::string> wide{"run.device=cpu",       "run.threads=1",
+                                      "model.width=512",      "bf16.enabled=true",
+                                      prefix + "device=nvme", prefix + "nvme_path=/nowhere"};
+  const std::int64_t usual = planned_rank_bytes(config_with(wide), BackendKind::local);
+  for (const auto& [key, advice] : {std::pair{"buffer_size=2e9", "buffer_size 1048576"},
+                                    {"buffer_count=64", "buffer_count 4"},
+                                    {"ratio=0.25", "ratio 1.0"}}) {
+    std::vector<std::string> keys = wide;
+    keys.insert(keys.end(), {prefix + key, fmt::format("run.memory_limit={}", usual)});
+    const TrainConfig config = config_with(keys);
+    const RankPlans plans = plan_ranks(config, BackendKind::local);
+    ASSERT_GT(planned_rank_bytes(plans), usual) << key;
+    EXPECT_THAT(
+        error_of([&] { check_memory_limit(config, BackendKind::local, plans); }),
+        AllOf(HasSubstr(fmt::format("{}{}: {}, which fits", prefix, advice, size_text(usual))),
+              Not(HasSubstr("none is enough"))));
+  }
+}
+
+}  // namespace
+}  // namespace zero::testing
