@@ -30,19 +30,28 @@ bool meet(const std::vector<LifeSpan>& a, const std::vector<LifeSpan>& b) {
   return false;
 }
 
-std::vector<std::size_t> in_order(const std::vector<Lifetime>& lifetimes, PlaceOrder order) {
-  std::vector<std::size_t> numbers(lifetimes.size());
-  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
-  const auto rank = [&](std::size_t number) {
-    const auto& [bytes, spans] = lifetimes[number];
-    const bool nested = order == PlaceOrder::nested && spans.size() == 1;
-    const std::int64_t steps =
-        nested ? std::int64_t{spans.front().last} - spans.front().first + 1 : 0;
-    return std::pair(steps, bytes);
-  };
-  std::stable_sort(numbers.begin(), numbers.end(),
-                   [&](std::size_t a, std::size_t b) { return rank(a) > rank(b); });
-  return numbers;
+using Order = std::vector<std::size_t>;  // numbers of lifetimes
+
+template <typename Rank>
+Order by_falling(const std::vector<Lifetime>& lifetimes, const Rank& rank) {
+  Order order(lifetimes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return rank(lifetimes[a]) > rank(lifetimes[b]);
+  });
+  return order;
+}
+
+Order largest_first(const std::vector<Lifetime>& lifetimes) {
+  return by_falling(lifetimes, [](const Lifetime& each) { return each.bytes; });
+}
+
+/// Stacks what lives within another. Those of several spans come last.
+Order longest_first(const std::vector<Lifetime>& lifetimes) {
+  return by_falling(lifetimes, [](const Lifetime& each) {
+    const auto& [first, last] = each.spans.front();
+    return std::pair(each.spans.size() == 1 ? std::int64_t{last} - first + 1 : 0, each.bytes);
+  });
 }
 
 /// A range of bytes that a lifetime has.
@@ -51,6 +60,43 @@ struct Taken {
   std::int64_t end = 0;
   const Lifetime* by = nullptr;
 };
+
+LifetimePlaces first_fit(const std::vector<Lifetime>& lifetimes, const Order& order,
+                         std::int64_t alignment) {
+  LifetimePlaces places{.offsets = std::vector<std::int64_t>(lifetimes.size())};
+  std::vector<Taken> taken;  // in order of their begin
+  for (const std::size_t number : order) {
+    const Lifetime& own = lifetimes[number];
+    std::int64_t offset = 0;
+    for (const Taken& other : taken) {
+      if (other.end <= offset || !meet(own.spans, other.by->spans)) continue;
+      if (offset + own.bytes <= other.begin) break;
+      offset = round_up(other.end, alignment);
+    }
+    const std::int64_t end = offset + own.bytes;
+    taken.insert(std::ranges::upper_bound(taken, offset, std::less<>(), &Taken::begin),
+                 {offset, end, &own});
+    places.offsets[number] = offset;
+    places.total = std::max(places.total, end);
+  }
+  return places;
+}
+
+/// Moves the lifetime that ends last to the front.
+void raise_last(Order& order, const std::vector<Lifetime>& lifetimes,
+                const LifetimePlaces& places) {
+  const auto last = std::ranges::find_if(order, [&](std::size_t number) {
+    return places.offsets[number] + lifetimes[number].bytes == places.total;
+  });
+  std::rotate(order.begin(), last, last + 1);
+}
+
+/// Orders that are tried: fewer of many lifetimes, which take longer.
+std::size_t tries_of(std::size_t lifetimes) {
+  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kPairs = 1'000'000;
+  return std::clamp<std::size_t>(kPairs / (lifetimes * lifetimes), 1, kMost);
+}
 
 /// The sums of the bytes alive, by the step at which each begins.
 std::map<std::int64_t, std::int64_t> sums_of(const std::vector<LifetimePlan::Place>& places) {
@@ -68,26 +114,8 @@ std::map<std::int64_t, std::int64_t> sums_of(const std::vector<LifetimePlan::Pla
 
 }  // namespace
 
-LifetimePlaces place_lifetimes(const std::vector<Lifetime>& lifetimes, PlaceOrder order,
-                               std::int64_t alignment) {
-  LifetimePlaces places{.offsets = std::vector<std::int64_t>(lifetimes.size())};
-  std::vector<Taken> taken;  // in order of their begin
-  for (const std::size_t number : in_order(lifetimes, order)) {
-    const Lifetime& own = lifetimes[number];
-    std::int64_t offset = 0;
-    for (const Taken& other : taken) {
-      if (other.end <= offset || !meet(own.spans, other.by->spans)) continue;
-      if (offset + own.bytes <= other.begin) break;
-      offset = round_up(other.end, alignment);
-    }
-    const std::int64_t end = offset + own.bytes;
-    const auto behind = std::ranges::upper_bound(taken, offset, std::less<>(),
-                                                 [](const Taken& t) { return t.begin; });
-    taken.insert(behind, {offset, end, &own});
-    places.offsets[number] = offset;
-    places.total = std::max(places.total, end);
-  }
-  return places;
+LifetimePlaces place_lifetimes(const std::vector<Lifetime>& lifetimes) {
+  return first_fit(lifetimes, largest_first(lifetimes), kPlaceAlignment);
 }
 
 bool LifetimePlan::Place::alive_at(int step) const {
@@ -128,10 +156,14 @@ void LifetimePlan::add(std::string name, std::int64_t bytes, std::vector<LifeSpa
 void LifetimePlan::place() {
   std::vector<Lifetime> lifetimes;
   for (const Place& each : places_) lifetimes.push_back({each.bytes, each.spans});
-  LifetimePlaces found = place_lifetimes(lifetimes, PlaceOrder::largest, alignment_);
-  if (found.total > lower_bound()) {
-    LifetimePlaces nested = place_lifetimes(lifetimes, PlaceOrder::nested, alignment_);
-    if (nested.total < found.total) found = std::move(nested);
+  LifetimePlaces found = first_fit(lifetimes, largest_first(lifetimes), alignment_);
+  Order order = longest_first(lifetimes);
+  const std::int64_t least = lower_bound();
+  const std::size_t tries = found.total == least ? 0 : tries_of(lifetimes.size());
+  for (std::size_t i = 0; i < tries && found.total > least; ++i) {
+    const LifetimePlaces other = first_fit(lifetimes, order, alignment_);
+    raise_last(order, lifetimes, other);
+    if (other.total < found.total) found = other;
   }
   for (std::size_t i = 0; i < places_.size(); ++i) places_[i].offset = found.offsets[i];
   total_ = found.total;

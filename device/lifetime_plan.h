@@ -28,18 +28,11 @@ struct Lifetime {
 };
 /// A place for each lifetime in one block of memory: no two that live at the same step overlap.
 struct LifetimePlaces {
-  std::vector<std::int64_t> offsets{};  ///< multiples of the alignment, in the lifetimes' order
+  std::vector<std::int64_t> offsets{};  ///< multiples of kPlaceAlignment, in the lifetimes' order
   std::int64_t total = 0;               ///< end of the last place
 };
-/// Which lifetime is placed first.
-enum class PlaceOrder : std::uint8_t {
-  largest,  ///< of most bytes
-  nested,   ///< of one span, longest first, which stacks what lives within another; then largest
-};
-/// First fit. A pure function; its time grows with the square of the number.
-LifetimePlaces place_lifetimes(const std::vector<Lifetime>& lifetimes,
-                               PlaceOrder order = PlaceOrder::largest,
-                               std::int64_t alignment = kPlaceAlignment);
+/// First fit, largest first. A pure function; its time grows with the square of the number.
+LifetimePlaces place_lifetimes(const std::vector<Lifetime>& lifetimes);
 
 /// Plans one block of memory for tensors that are not all alive at once: add() them, place(), then
 /// allocate total() bytes and cut each tensor from them at its offset. A step is a point of a loop
@@ -68,7 +61,9 @@ class LifetimePlan {
   /// One place that holds values several times: nothing between `spans`, which Lifetime describes.
   /// Throws zero::Error as above, and if the spans are none or out of order.
   void add(std::string name, std::int64_t bytes, std::vector<LifeSpan> spans);
-  /// Chooses the offsets of all tensors anew, by the PlaceOrder that takes less.
+  /// Chooses the offsets of all tensors anew: by first fit, largest first; unless that reaches
+  /// lower_bound(), also longest first, and so again with the tensor at the end placed first, a few
+  /// times. The fewest bytes found are taken.
   void place();
 
   /// In the order of add().

@@ -92,6 +92,11 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
   }
 }
 
+DecoderMemory Decoder::memory_with(const RecomputePlan& recompute) {
+  return {decoder_, rows_of(tensor_, batch_, split_, dtype_), dtype_,
+          checked(recompute, whole_, engine_.device())};
+}
+
 bool Decoder::hears_operations() const {
   return listener_ != nullptr && listener_->hears_operations();
 }

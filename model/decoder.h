@@ -40,6 +40,9 @@ class Decoder : public Model {
   std::vector<Use> order() const override;
   void allocate() override;
   std::int64_t activation_bytes() const override { return memory_.bytes() + ops_->scratch_bytes(); }
+  const LifetimePlan& activation_places() const override { return memory_.places(); }
+  /// The activations as another plan, which must fit, would place them; allocates nothing.
+  DecoderMemory memory_with(const RecomputePlan& recompute);
   TrafficCounter tensor_traffic() const override;
   void train(View inputs, View targets, float gradient_scale, View loss_sum) override;
   void evaluate(View inputs, View targets, View loss_sum) override;
