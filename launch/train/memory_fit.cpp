@@ -72,9 +72,8 @@ class ActivationBytes {
       : planned_(std::make_unique<Planned>(config, rank, backend)),
         layers_(config.model.layers),
         like_(config.recompute.plan) {
-    const std::int64_t none = memory({}).bytes();
-    scratch_ = planned_->model.activation_bytes() - none;
     const DecoderMemory kept = memory({});
+    scratch_ = planned_->model.activation_bytes() - kept.bytes();
     least_ = scratch_ + kept.places().lower_bound();
     const auto at_head = [](const DecoderMemory& memory) {
       return memory.places().most_alive(memory.head_step(), memory.head_step());
@@ -91,7 +90,7 @@ class ActivationBytes {
 
   /// As planned.
   std::int64_t operator()(const Counts& counts) const { return scratch_ + memory(counts).bytes(); }
-  /// No more than that, found faster: a block less to keep is at most that block's bytes less.
+  /// No more than that, found faster: a tensor less to keep is at most its bytes less.
   std::int64_t least(const Counts& counts) const {
     return least_ -
            std::inner_product(counts.begin(), counts.end(), each_.begin(), std::int64_t{0});
@@ -135,35 +134,27 @@ struct RankBudget {
   std::int64_t bytes = 0;
 };
 
-/// The most bytes by which a rank's activations exceed what they may have; 0 or less: all fit.
-std::int64_t excess(const std::vector<RankBudget>& ranks, const Counts& counts) {
-  std::int64_t most = std::numeric_limits<std::int64_t>::min();
-  for (const RankBudget& rank : ranks) {
-    most = std::max(most, rank.activations(counts) - rank.bytes);
-    if (most > 0) break;
-  }
-  return most;
+bool fits(const std::vector<RankBudget>& ranks, const Counts& counts) {
+  return std::ranges::all_of(
+      ranks, [&](const RankBudget& rank) { return rank.activations(counts) <= rank.bytes; });
 }
 
-/// The fewest blocks that have to compute hidden again, from `least` on, with the other counts.
-/// `worth(count)`: whether so many would still be of use.
+/// The fewest blocks that have to compute hidden again, from `least` on, with the other counts;
+/// none if `worth(count)` is false for that many.
 template <typename Worth>
 std::optional<std::int64_t> fewest_hidden(const std::vector<RankBudget>& ranks, Counts counts,
                                           std::int64_t least, std::int64_t layers,
                                           const Worth& worth) {
-  std::int64_t each = 0;
-  std::int64_t over = 0;
+  counts[kHidden] = least;
+  std::int64_t count = least;
   for (const RankBudget& rank : ranks) {
-    each = std::max(each, rank.activations.of(kHidden));
-    counts[kHidden] = least;
-    over = std::max(over, rank.activations.least(counts) - rank.bytes);
+    const std::int64_t over = rank.activations.least(counts) - rank.bytes;
+    if (over <= 0) continue;
+    count = std::max(count, least + div_ceil(over, rank.activations.of(kHidden)));
   }
-  // A block saves `each` at most.
-  std::int64_t count = least + div_ceil(std::max<std::int64_t>(over, 0), each);
-  for (; count <= layers && worth(count); count += std::max<std::int64_t>(1, over / each)) {
+  for (; count <= layers && worth(count); ++count) {
     counts[kHidden] = count;
-    over = excess(ranks, counts);
-    if (over <= 0) return count;
+    if (fits(ranks, counts)) return count;
   }
   return std::nullopt;
 }
@@ -176,7 +167,7 @@ constexpr std::int64_t kMostTried = 96;
 /// whole.
 std::optional<Counts> cheapest(const std::vector<RankBudget>& ranks, const TensorFlop& flop,
                                std::int64_t layers) {
-  if (excess(ranks, {layers, layers, layers, layers}) > 0) return std::nullopt;
+  if (!fits(ranks, {layers, layers, layers, layers})) return std::nullopt;
   const std::int64_t stride = div_ceil(layers, kMostTried);
   const auto next = [&](std::int64_t n) {
     return n == layers ? layers + 1 : std::min(n + stride, layers);
