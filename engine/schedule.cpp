@@ -271,7 +271,7 @@ class Maker {
       const Window& each = window(w);
       if (each.kind != kind) continue;
       own.push_back(w);
-      lifetimes.push_back({each.bytes, each.issue, each.last + lag(each)});
+      lifetimes.push_back({each.bytes, {{each.issue, each.last + lag(each)}}});
     }
     const LifetimePlaces places = place_lifetimes(lifetimes);
     for (std::size_t i = 0; i < own.size(); ++i) window(own[i]).offset = begin + places.offsets[i];

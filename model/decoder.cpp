@@ -52,6 +52,7 @@ DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, const DecoderSplit
           .ranks = tensor.ranks(),
           .rank = tensor.rank(),
           .sequence_parallel = tensor.sequence_parallel(),
+          .chunks = tensor.chunks(),
           .logits = VocabularyParallelHead::rows_at_a_time(tensor, split.whole.vocabulary, dtype),
           .logit_columns =
               VocabularyParallelHead::padded_columns(tensor.device(), split.local.vocabulary)};
@@ -89,6 +90,11 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
     engine_.require_same("computed again",
                          recompute_.text() + (recompute_.partition_inputs ? ", shares" : ""));
   }
+}
+
+DecoderMemory Decoder::memory_with(const RecomputePlan& recompute) {
+  return {decoder_, rows_of(tensor_, batch_, split_, dtype_), dtype_,
+          checked(recompute, whole_, engine_.device())};
 }
 
 bool Decoder::hears_operations() const {
@@ -232,7 +238,7 @@ void Decoder::forward_last(const Lease& unit) {
 NormLayer::Operands Decoder::last_operands() const {
   const std::int64_t last = decoder_.layers;
   return {.x = memory_.middle(last - 1),
-          .delta = memory_.branch(),
+          .delta = memory_.branch(Within::forward),
           .sum = memory_.x(last),
           .y = memory_.normed(),
           .statistics = memory_.statistics(last)};
@@ -275,8 +281,8 @@ void Decoder::train_tied(View targets, float gradient_scale) {
                .gradient = unit.gradient(kTokens),
                .write = unit.accumulates() ? Write::add : Write::overwrite,
                .scale = gradient_scale,
-               .partial = memory_.partial(),
-               .dx = memory_.branch()},
+               .partial = memory_.partial(Within::head),
+               .dx = memory_.branch(Within::head)},
               targets);
 }
 
@@ -288,8 +294,8 @@ void Decoder::train_separate(View targets, float gradient_scale) {
                .gradient = unit.gradient(head_weight_),
                .write = Write::overwrite,
                .scale = gradient_scale,
-               .partial = memory_.partial(),
-               .dx = memory_.branch()},
+               .partial = memory_.partial(Within::head),
+               .dx = memory_.branch(Within::head)},
               targets);
 }
 
@@ -328,10 +334,10 @@ void Decoder::evaluate(View inputs, View targets, View loss_sum) {
 void Decoder::backward_norm() {
   const GradientLease unit = enter_backward(last_);
   clear(memory_.dx());
-  last_norm_.backward(
-      *ops_, unit,
-      norm_gradient({0, memory_.x(decoder_.layers), memory_.statistics(decoder_.layers)},
-                    last_norm_));
+  last_norm_.backward(*ops_, unit,
+                      norm_gradient({0, memory_.x(decoder_.layers),
+                                     memory_.statistics(decoder_.layers), Within::head},
+                                    last_norm_));
   finish_norms(unit, last_gradients());
 }
 

@@ -40,6 +40,9 @@ class Decoder : public Model {
   std::vector<Use> order() const override;
   void allocate() override;
   std::int64_t activation_bytes() const override { return memory_.bytes() + ops_->scratch_bytes(); }
+  const LifetimePlan& activation_places() const override { return memory_.places(); }
+  /// The activations as another plan, which must fit, would place them; allocates nothing.
+  DecoderMemory memory_with(const RecomputePlan& recompute);
   TrafficCounter tensor_traffic() const override;
   void train(View inputs, View targets, float gradient_scale, View loss_sum) override;
   void evaluate(View inputs, View targets, View loss_sum) override;
@@ -48,7 +51,7 @@ class Decoder : public Model {
   std::int64_t vocabulary() const override { return whole_.vocabulary; }
   /// What the head multiplies, as the last evaluate() left it until the next call: batch x sequence
   /// x width, of the compute dtype, on the device; on every rank the rows of the whole micro-batch.
-  View head_input() const { return memory_.gathered_normed(memory_.normed()); }
+  View head_input() const { return memory_.gathered_normed(memory_.normed(), Within::head); }
   View activations() const override { return memory_.all(); }
 
  private:
@@ -83,7 +86,7 @@ class Decoder : public Model {
   // The parts of a block's forward. With computed statistics a norm first adds the branch before.
   void forward_qkv(std::int64_t i, const Lease& unit, Statistics statistics);
   /// q, k and v of block i as attention reads them: normed, if heads are, and turned.
-  View attention_operand(std::int64_t i, const Lease& unit);
+  View attention_operand(std::int64_t i, const Lease& unit, Within within);
   void forward_attention(std::int64_t i, const Lease& unit);
   /// Where a branch's product is written, summed over ranks: `kept` by norms of branches.
   RowParallelLinear::Forward branch_of(const View& x, const View& kept) const;
@@ -120,10 +123,12 @@ class Decoder : public Model {
   void train_separate(View targets, float gradient_scale);
   /// Sums the micro-batch's loss and copies it to the host's `loss_sum`.
   void sum_losses(View loss_sum);
-  /// A norm's index in its unit, its input and its forward's statistics.
+  /// A norm's index in its unit, its input and its forward's statistics, and whose backward it is
+  /// a part of.
   struct NormPlace {
     int index = 0;
     View x, statistics;
+    Within within = Within::head;
   };
   void backward_norm();
   void backward_block(std::int64_t i);

@@ -66,12 +66,12 @@ void Decoder::forward_qkv(std::int64_t i, const Lease& unit, Statistics statisti
   // x(i) = middle(i - 1) + the branch of that layer's MLP; x(0) is complete.
   const bool complete = i == 0 || statistics == Statistics::kept;
   const NormLayer::Operands norm{.x = complete ? m.x(i) : m.middle(i - 1),
-                                 .delta = complete ? View() : m.branch(),
+                                 .delta = complete ? View() : m.branch(Within::forward),
                                  .sum = complete ? View() : m.x(i),
-                                 .y = m.normed(i),
+                                 .y = m.normed(i, Within::forward),
                                  .statistics = m.statistics(i)};
   const ColumnParallelLinear::Forward qkv{
-      .x = norm.y, .gathered = m.gathered_normed(norm.y), .y = m.qkv(i)};
+      .x = norm.y, .gathered = m.gathered_normed(norm.y, Within::forward), .y = m.qkv(i)};
   by_chunks(unit, {norm1_, norm, qkv_, qkv, statistics}, [](int) {});
   if (!decoder_.head_norms) turn(i, Turn::forward, m.qkv(i));
 }
@@ -83,18 +83,20 @@ void Decoder::turn(std::int64_t i, Turn direction, const View& qkv) {
 }
 
 // Norms of heads need their operands in backward: their outputs are computed again there.
-View Decoder::attention_operand(std::int64_t i, const Lease& unit) {
+View Decoder::attention_operand(std::int64_t i, const Lease& unit, Within within) {
   const DecoderMemory& m = memory_;
   if (!decoder_.head_norms) return m.qkv(i);
-  head_norms_.forward(*ops_, unit,
-                      {.x = m.qkv(i), .y = m.normed_qkv(), .statistics = m.head_statistics()});
-  turn(i, Turn::forward, m.normed_qkv());
-  return m.normed_qkv();
+  head_norms_.forward(
+      *ops_, unit,
+      {.x = m.qkv(i), .y = m.normed_qkv(within), .statistics = m.head_statistics(within)});
+  turn(i, Turn::forward, m.normed_qkv(within));
+  return m.normed_qkv(within);
 }
 
 void Decoder::forward_attention(std::int64_t i, const Lease& unit) {
   const DecoderMemory& m = memory_;
-  ops_->attention_forward(attention(i), attention_operand(i, unit), m.attended(i), m.logsumexp(i));
+  ops_->attention_forward(attention(i), attention_operand(i, unit, Within::forward), m.attended(i),
+                          m.logsumexp(i));
 }
 
 void Decoder::forward_projection(std::int64_t i, const Lease& unit) {
@@ -110,15 +112,19 @@ void Decoder::forward_projection(std::int64_t i, const Lease& unit) {
 
 RowParallelLinear::Forward Decoder::branch_of(const View& x, const View& kept) const {
   const DecoderMemory& m = memory_;
-  if (kept.empty()) return {.x = x, .partial = m.partial(), .y = m.branch()};
-  return {.x = x, .partial = tensor_.sequence_parallel() ? m.partial() : kept, .y = kept};
+  const View partial = m.partial(Within::forward);
+  if (kept.empty()) return {.x = x, .partial = partial, .y = m.branch(Within::forward)};
+  return {.x = x, .partial = tensor_.sequence_parallel() ? partial : kept, .y = kept};
 }
 
 // Within the block's lease, which has the norm's weight: the next block waits for no sum.
 void Decoder::norm_branch(const Lease& unit, const NormLayer& norm, const View& kept,
                           const View& statistics) {
-  const NormLayer::Operands operands{
-      .x = kept, .delta = {}, .sum = {}, .y = memory_.branch(), .statistics = statistics};
+  const NormLayer::Operands operands{.x = kept,
+                                     .delta = {},
+                                     .sum = {},
+                                     .y = memory_.branch(Within::forward),
+                                     .statistics = statistics};
   for (int k = 0; k < tensor_.chunks(); ++k) {
     tensor_.wait(branch_sum(k));
     norm.forward(*ops_, unit, operands, tensor_.own_rows(k));
@@ -132,27 +138,29 @@ void Decoder::forward_hidden(std::int64_t i, const Lease& unit, Statistics stati
   const DecoderMemory& m = memory_;
   const bool complete = statistics == Statistics::kept;
   const NormLayer::Operands norm{.x = complete ? m.middle(i) : m.x(i),
-                                 .delta = complete ? View() : m.branch(),
+                                 .delta = complete ? View() : m.branch(Within::forward),
                                  .sum = complete ? View() : m.middle(i),
-                                 .y = m.middle_normed(i),
+                                 .y = m.middle_normed(i, Within::forward),
                                  .statistics = m.middle_statistics(i)};
-  const ColumnParallelLinear::Forward up{.x = norm.y,
-                                         .gathered = m.gathered_normed(norm.y),
-                                         .y = m.hidden(i),
-                                         .gelu = decoder_.gated() ? View() : m.activated(i)};
+  const ColumnParallelLinear::Forward up{
+      .x = norm.y,
+      .gathered = m.gathered_normed(norm.y, Within::forward),
+      .y = m.hidden(i),
+      .gelu = decoder_.gated() ? View() : m.activated(i, Within::forward)};
   by_chunks(unit, {norm2_, norm, hidden_, up, statistics}, then);
 }
 
 void Decoder::forward_output(std::int64_t i, const Lease& unit, int chunk) {
   const DecoderMemory& m = memory_;
+  const View activated = m.activated(i, Within::forward);
   if (decoder_.gated()) {
     const Slices::Range rows = tensor_.cut().chunk(chunk);
     ops_->gated_forward({rows.count, decoder_.intermediate, dtype_}, decoder_.gate(),
                         TensorParallel::rows_of(m.hidden(i), rows, decoder_.hidden_width()),
-                        TensorParallel::rows_of(m.activated(i), rows, decoder_.intermediate));
+                        TensorParallel::rows_of(activated, rows, decoder_.intermediate));
   }
   branch_sum(chunk) = output_.forward(
-      *ops_, unit, branch_of(m.activated(i), decoder_.branch_norms ? m.output(i) : View()), chunk);
+      *ops_, unit, branch_of(activated, decoder_.branch_norms ? m.output(i) : View()), chunk);
 }
 
 void Decoder::keep_share(std::int64_t i) {
@@ -238,23 +246,24 @@ void Decoder::backward_block(std::int64_t i) {
 void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
   const bool gated = decoder_.gated();
-  const View dhidden = gated ? m.hidden(i) : m.dhidden();
   const View dbias = hidden_.bias_gradient(unit);
   if (decoder_.branch_norms) {
-    backward_branch(unit, output_norm_, {3, m.output(i), m.output_statistics(i)});
+    backward_branch(unit, output_norm_, {3, m.output(i), m.output_statistics(i), Within::mlp});
   }
+  const View dhidden = gated ? m.hidden(i) : m.dhidden();
+  const View activated = m.activated(i, Within::mlp);
+  const View dy = m.gathered_dbranch(Within::mlp);
   const RowParallelLinear::BackwardInput down{
-      .dy = m.dbranch(), .gathered = m.gathered_dbranch(), .dx = gated ? m.activated(i) : dhidden};
+      .dy = m.dbranch(Within::mlp), .gathered = dy, .dx = gated ? activated : dhidden};
   if (gated) {
     output_.backward_input(*ops_, unit, down);
-    ops_->gated_backward(matrix(decoder_.intermediate), decoder_.gate(), m.hidden(i),
-                         m.activated(i));
+    ops_->gated_backward(matrix(decoder_.intermediate), decoder_.gate(), m.hidden(i), activated);
   } else {
-    const View again = m.keeps_outputs() ? View() : m.activated(i);
+    const View again = m.keeps_outputs() ? View() : activated;
     output_.backward_input(*ops_, unit, down, {.z = m.hidden(i), .x = again, .dbias = dbias});
   }
-  output_.backward_parameters(*ops_, unit, m.activated(i), m.gathered_dbranch());
-  const View normed = m.middle_normed(i);
+  output_.backward_parameters(*ops_, unit, activated, dy);
+  const View normed = m.middle_normed(i, Within::mlp);
   if (!m.keeps_outputs()) {
     norm2_.apply(*ops_, unit,
                  {.x = m.middle(i),
@@ -265,48 +274,52 @@ void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
   }
   hidden_.backward(*ops_, unit,
                    {.x = normed,
-                    .gathered = m.gathered_normed(normed),
+                    .gathered = m.gathered_normed(normed, Within::mlp),
                     .dy = dhidden,
-                    .partial = m.partial(),
-                    .dx = m.branch(),
+                    .partial = m.partial(Within::mlp),
+                    .dx = m.branch(Within::mlp),
                     .dbias = gated ? dbias : View()});
-  norm2_.backward(*ops_, unit, norm_gradient({1, m.middle(i), m.middle_statistics(i)}, norm2_));
+  norm2_.backward(*ops_, unit,
+                  norm_gradient({1, m.middle(i), m.middle_statistics(i), Within::mlp}, norm2_));
 }
 
 // Turns dx from the gradient of the block's middle into that of its input.
 void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
   if (decoder_.branch_norms) {
-    backward_branch(unit, projection_norm_, {2, m.projected(i), m.projected_statistics(i)});
+    backward_branch(unit, projection_norm_,
+                    {2, m.projected(i), m.projected_statistics(i), Within::attention});
   }
+  const View dy = m.gathered_dbranch(Within::attention);
   projection_.backward_input(
-      *ops_, unit, {.dy = m.dbranch(), .gathered = m.gathered_dbranch(), .dx = m.dattended()});
-  projection_.backward_parameters(*ops_, unit, m.attended(i), m.gathered_dbranch());
-  ops_->attention_backward(attention(i), attention_operand(i, unit), m.attended(i), m.logsumexp(i),
-                           m.dattended(), m.dqkv());
+      *ops_, unit, {.dy = m.dbranch(Within::attention), .gathered = dy, .dx = m.dattended()});
+  projection_.backward_parameters(*ops_, unit, m.attended(i), dy);
+  ops_->attention_backward(attention(i), attention_operand(i, unit, Within::attention),
+                           m.attended(i), m.logsumexp(i), m.dattended(), m.dqkv());
   turn(i, Turn::backward, m.dqkv());
   if (decoder_.head_norms) backward_heads(i, unit);
-  const View normed = m.normed(i);
+  const View normed = m.normed(i, Within::attention);
   if (!m.keeps_outputs()) {
     norm1_.apply(*ops_, unit,
                  {.x = m.x(i), .delta = {}, .sum = {}, .y = normed, .statistics = m.statistics(i)});
   }
   qkv_.backward(*ops_, unit,
                 {.x = normed,
-                 .gathered = m.gathered_normed(normed),
+                 .gathered = m.gathered_normed(normed, Within::attention),
                  .dy = m.dqkv(),
-                 .partial = m.partial(),
-                 .dx = m.branch(),
+                 .partial = m.partial(Within::attention),
+                 .dx = m.branch(Within::attention),
                  .dbias = qkv_.bias_gradient(unit)});
-  norm1_.backward(*ops_, unit, norm_gradient({0, m.x(i), m.statistics(i)}, norm1_));
+  norm1_.backward(*ops_, unit,
+                  norm_gradient({0, m.x(i), m.statistics(i), Within::attention}, norm1_));
 }
 
 void Decoder::backward_branch(const GradientLease& unit, const NormLayer& norm,
                               const NormPlace& place) {
-  clear(memory_.dbranch());
+  clear(memory_.dbranch(place.within));
   NormLayer::Gradient gradient = norm_gradient(place, norm);
   gradient.dy = memory_.dx();
-  gradient.dx = memory_.dbranch();
+  gradient.dx = memory_.dbranch(place.within);
   norm.backward(*ops_, unit, gradient);
 }
 
@@ -315,7 +328,7 @@ void Decoder::backward_branch(const GradientLease& unit, const NormLayer& norm,
 void Decoder::backward_heads(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
   HeadNormLayer::Gradient gradient{
-      .x = m.qkv(i), .statistics = m.head_statistics(), .dy = m.dqkv()};
+      .x = m.qkv(i), .statistics = m.head_statistics(Within::attention), .dy = m.dqkv()};
   if (const View sums = m.head_gradients(); !sums.empty()) {
     gradient.dquery = sums.slice(0, decoder_.head_width);
     gradient.dkey = sums.slice(decoder_.head_width, decoder_.head_width);
@@ -326,8 +339,10 @@ void Decoder::backward_heads(std::int64_t i, const GradientLease& unit) {
 // Gradients of norms over a share of the rows are partial sums, kept in fp32 until the unit is
 // done.
 NormLayer::Gradient Decoder::norm_gradient(const NormPlace& norm, const NormLayer& layer) const {
-  NormLayer::Gradient gradient{
-      .x = norm.x, .statistics = norm.statistics, .dy = memory_.branch(), .dx = memory_.dx()};
+  NormLayer::Gradient gradient{.x = norm.x,
+                               .statistics = norm.statistics,
+                               .dy = memory_.branch(norm.within),
+                               .dx = memory_.dx()};
   if (!tensor_.sequence_parallel()) return gradient;
   const View sums = memory_.norm_gradients();
   const std::int64_t at = norm.index * layer.parameters() * decoder_.width;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -9,38 +10,27 @@
 #include "architecture/decoder_shape.h"
 #include "collectives/communicator.h"
 #include "device/device.h"
+#include "device/lifetime_plan.h"
+#include "model/activation_lifetimes.h"
 #include "model/recompute.h"
 
 namespace zero {
 
 class UnitListener;
 
-/// The rows whose activations a rank holds.
-struct DecoderRows {
-  std::int64_t all = 0;  ///< of a micro-batch
-  std::int64_t own = 0;  ///< of the residual stream: all; with sequence parallelism, a share
-  std::int64_t sequence = 0;
-  int ranks = 1;  ///< of the tensor group
-  int rank = 0;   ///< in that group
-  bool sequence_parallel = false;
-  std::int64_t logits = 0;         ///< of logits, at a time
-  std::int64_t logit_columns = 0;  ///< of a row of logits, with padding
-};
-
-/// All activations of one micro-batch of a decoder, in one arena with fixed offsets.
+/// All activations of one micro-batch of a decoder, in one arena: at offsets that LifetimePlan
+/// chooses once, from when each lives (ActivationLifetimes).
 ///
 /// Kept from forward to backward, in elements of the compute dtype: per own row and layer x and
 /// middle (C each); per row and layer q, k and v, attended (heads * head_width), hidden (GELU's
 /// input, or SwiGLU's gate and operand), each for this rank's heads and intermediate; and a few
 /// fp32 figures. GPT-2 on one rank: 10 C; on T ranks 8/T C plus x and middle, which sequence
 /// parallelism also divides by T. If the plan keeps outputs, also those of both norms (C per own
-/// row each) and of GELU (this rank's intermediate per row); else all layers share memory for them.
-/// SwiGLU's is computed again with its gradient, in the same pass. What a RecomputePlan has
-/// backward compute again is not kept: blocks at the same place of their block groups share memory,
-/// which the head's logits share too. With norms of heads q, k and v are kept as they were before
-/// these, and one more row of them, which the MLP's operands and logits share. All layers share
-/// branch, dx, the wide operands, whose memory is also the head's for its logits, and, with
-/// sequence parallelism, two operands of all rows, gathered and partial.
+/// row each) and of GELU (this rank's intermediate per row). SwiGLU's is computed again with its
+/// gradient, GELU's in the place of its input, in the pass of its gradient too. What a
+/// RecomputePlan has backward compute again lives in forward while a block uses it, and again from
+/// there to the end of the block's backward. With norms of heads q, k and v are kept as they were
+/// before these.
 class DecoderMemory {
  public:
   /// `decoder`: the part that this rank holds. `plan`: checked, and of a device
@@ -48,7 +38,11 @@ class DecoderMemory {
   DecoderMemory(const DecoderShape& decoder, const DecoderRows& rows, DType dtype,
                 const RecomputePlan& plan = {});
 
-  std::int64_t bytes() const { return bytes_; }
+  std::int64_t bytes() const { return places_.total(); }
+  /// The tensors, their steps and places: "qkv of blocks 1 to 10" is one for each of these blocks.
+  const LifetimePlan& places() const { return places_; }
+  /// The head's step among those; all earlier ones are of forward, all later ones of backward.
+  int head_step() const { return head_; }
   /// Allocates from `group`, the tensor group: registered memory speeds up its collectives.
   void allocate(Device& device, Communicator& group);
   /// Tells `listener`, which must outlive this, of each tensor that is asked for below. Null: none.
@@ -57,76 +51,97 @@ class DecoderMemory {
   View all() const { return arena_.view(); }
 
   /// The residual stream entering layer i; x(layers) enters the last norm.
-  View x(std::int64_t i) const { return view(x_, i); }
-  /// Whether a rank keeps only its share of x(i). x(i) itself is in a shared place until the next
-  /// such block's forward or the head, and is gathered again for backward.
+  View x(std::int64_t i) const { return of(BlockActivation::x, i); }
+  /// Whether a rank keeps only its share of x(i). x(i) itself is then gathered again for backward.
   bool partitioned(std::int64_t i) const {
     const BlockRecompute again = plan_.block(i);
     return partitions_ && again.whole() && !again.input;
   }
-  View x_share(std::int64_t i) const { return view(x_shares_, i); }
-  View middle(std::int64_t i) const { return view(middle_, i); }  ///< after attention
+  View x_share(std::int64_t i) const { return of(BlockActivation::x_share, i); }
+  View middle(std::int64_t i) const { return of(BlockActivation::middle, i); }  ///< after attention
   /// q, k and v: after any rotation of q and k; with norms of heads, before these.
-  View qkv(std::int64_t i) const { return view(qkv_, i); }
+  View qkv(std::int64_t i) const { return of(BlockActivation::qkv, i); }
   /// Norms of heads: q, k and v after norms and rotation, as attention reads them, and the norms'
-  /// statistics; forward's and, computed again, backward's.
-  View normed_qkv() const { return view(normed_qkv_); }
-  View head_statistics() const { return view(head_statistics_); }
-  View attended(std::int64_t i) const { return view(attended_, i); }  ///< before the projection
-  View hidden(std::int64_t i) const { return view(hidden_, i); }      ///< before the activation
-  View logsumexp(std::int64_t i) const { return view(logsumexp_, i); }
+  /// statistics; forward's and, computed again, attention's.
+  View normed_qkv(Within within) const { return of(SharedActivation::normed_qkv, within); }
+  View head_statistics(Within within) const {
+    return of(SharedActivation::head_statistics, within);
+  }
+  /// Before the projection.
+  View attended(std::int64_t i) const { return of(BlockActivation::attended, i); }
+  /// Before the activation.
+  View hidden(std::int64_t i) const { return of(BlockActivation::hidden, i); }
+  View logsumexp(std::int64_t i) const { return of(BlockActivation::logsumexp, i); }
   /// With norms of branches: what layer i's attention and MLP give, before these, and the norms'
   /// figures; the gradient of one of the two. Without these norms the gradient is dx().
-  View projected(std::int64_t i) const { return view(projected_, i); }
-  View projected_statistics(std::int64_t i) const { return view(projected_statistics_, i); }
-  View output(std::int64_t i) const { return view(outputs_, i); }
-  View output_statistics(std::int64_t i) const { return view(output_statistics_, i); }
-  View dbranch() const { return view(dbranch_); }
+  View projected(std::int64_t i) const { return of(BlockActivation::projected, i); }
+  View projected_statistics(std::int64_t i) const {
+    return of(BlockActivation::projected_statistics, i);
+  }
+  View output(std::int64_t i) const { return of(BlockActivation::output, i); }
+  View output_statistics(std::int64_t i) const { return of(BlockActivation::output_statistics, i); }
+  View dbranch(Within within) const {
+    return branch_norms_ ? of(SharedActivation::dbranch, within) : dx();
+  }
   /// All rows of it, where backward reads them.
-  View gathered_dbranch() const { return view(gathered_dbranch_); }
+  View gathered_dbranch(Within within) const {
+    return gathers_ ? of(SharedActivation::gathered_dbranch, within) : dbranch(within);
+  }
   /// Figures of the norm before attention (i = layers: of the last norm).
-  View statistics(std::int64_t i) const { return view(statistics_, i); }
-  View middle_statistics(std::int64_t i) const { return view(middle_statistics_, i); }
+  View statistics(std::int64_t i) const { return of(BlockActivation::statistics, i); }
+  View middle_statistics(std::int64_t i) const { return of(BlockActivation::middle_statistics, i); }
 
   bool keeps_outputs() const { return plan_.outputs == BlockOutputs::kept; }
-  View normed() const { return view(normed_); }  ///< the last norm's output
-  /// The outputs of layer i's norms, before attention and before the MLP.
-  View normed(std::int64_t i) const { return keeps_outputs() ? view(normeds_, i) : normed(); }
-  View middle_normed(std::int64_t i) const {
-    return keeps_outputs() ? view(middle_normeds_, i) : normed();
+  /// The last norm's output.
+  View normed() const { return of(SharedActivation::normed, Within::head); }
+  /// The outputs of layer i's norms, before attention and before the MLP: in forward, and as
+  /// attention's or the MLP's backward computes them again, unless they are kept.
+  View normed(std::int64_t i, Within within) const {
+    return keeps_outputs() ? of(BlockActivation::normed, i) : of(SharedActivation::normed, within);
   }
-  View branch() const { return view(branch_); }  ///< a branch's output, or gradient of normed()
-  View dx() const { return view(dx_); }          ///< gradient of the residual stream
-  /// All rows of a norm's output and of dx(): those themselves, or, with sequence parallelism, one
-  /// memory that all share.
-  View gathered_normed(const View& normed) const {
-    return gathered_normed_.count > 0 ? view(gathered_normed_) : normed;
+  View middle_normed(std::int64_t i, Within within) const {
+    return keeps_outputs() ? of(BlockActivation::middle_normed, i)
+                           : of(SharedActivation::normed, within);
   }
-  View gathered_dx() const { return view(gathered_dx_); }
-  /// All rows of branch() before the sum over ranks; separate likewise.
-  View partial() const { return view(partial_); }
-  /// All rows of x(0) before the sum over ranks; separate likewise.
-  View partial_embedding() const { return view(partial_embedding_); }
-  View dattended() const { return view(dattended_); }  ///< shares the memory of partial
-  /// The activation's output, of layer i.
-  View activated(std::int64_t i) const {
-    return activations_.empty() ? view(activated_) : view(activations_, i);
+  /// All rows of a norm's output; itself unless rows are gathered.
+  View gathered_normed(const View& normed, Within within) const {
+    return gathers_ ? of(SharedActivation::gathered_normed, within) : normed;
   }
-  View dhidden() const { return view(dhidden_); }  ///< GELU: gradient of hidden
-  View dqkv() const { return view(dqkv_); }
-  View logits() const { return view(logits_); }    ///< of the rows in one pass of the head
-  View softmax() const { return view(softmax_); }  ///< fp32: the figures that ranks exchange
-  View losses() const { return view(losses_); }    ///< fp64, one per token
+  /// A branch's output; in the head and in backward the gradient of a norm's output.
+  View branch(Within within) const { return of(SharedActivation::branch, within); }
+  /// All rows of branch() before the sum over ranks; itself unless rows are gathered.
+  View partial(Within within) const {
+    return gathers_ ? of(SharedActivation::partial, within) : branch(within);
+  }
+  View dx() const { return of(SharedActivation::dx); }  ///< gradient of the residual stream
+  /// All rows of dx(), where the embedding's backward reads them.
+  View gathered_dx() const { return gathers_ ? of(SharedActivation::gathered_dx) : dx(); }
+  /// All rows of x(0) before the sum over ranks; itself unless rows are gathered.
+  View partial_embedding() const {
+    return gathers_ ? of(SharedActivation::partial_embedding) : x(0);
+  }
+  View dattended() const { return of(SharedActivation::dattended); }
+  /// The activation's output, of layer i. GELU's is computed again, unless kept, where its input
+  /// was (`within` Within::mlp); of a gated unit that is first the output's gradient.
+  View activated(std::int64_t i, Within within) const;
+  View dhidden() const { return of(SharedActivation::dhidden); }  ///< GELU: gradient of hidden
+  View dqkv() const { return of(SharedActivation::dqkv); }
+  /// Of the rows in one pass of the head.
+  View logits() const { return of(SharedActivation::logits); }
+  View softmax() const { return of(SharedActivation::softmax); }  ///< fp32: what ranks exchange
+  View losses() const { return of(SharedActivation::losses); }    ///< fp64, one per token
   /// fp32: gradients to be summed over ranks: of a block's norms, one after the other, over a
   /// rank's own rows, unless those are all rows; then of the norms of a rank's heads.
-  View norm_gradients() const { return view(norm_gradients_); }
+  View norm_gradients() const { return of(SharedActivation::norm_gradients); }
   View head_gradients() const { return view(head_gradients_); }  ///< the last of them; may be empty
   /// Tables of rotary embeddings, fp32 (sequence, head_width / 2) each.
   struct Rotary {
     View cosines, sines;
   };
-  Rotary rotary() const { return {view(cosines_), view(sines_)}; }
-  Rotary local_rotary() const { return {view(local_cosines_), view(local_sines_)}; }
+  Rotary rotary() const { return {of(SharedActivation::cosines), of(SharedActivation::sines)}; }
+  Rotary local_rotary() const {
+    return {of(SharedActivation::local_cosines), of(SharedActivation::local_sines)};
+  }
   /// Those of a layer.
   Rotary rotary(std::int64_t i) const {
     return turns_locally_.at(static_cast<std::size_t>(i)) ? local_rotary() : rotary();
@@ -140,33 +155,35 @@ class DecoderMemory {
     std::string_view name{};
     std::int64_t layer = -1;
   };
-  void name_slots();
-  Slot take(std::int64_t count, DType dtype);
-  void take_layer(std::int64_t i, const DecoderShape& decoder, const DecoderRows& rows,
-                  DType dtype);
-  void take_shared();
-  void take_operands(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
-  void take_gradients(const DecoderShape& decoder, const DecoderRows& rows);
-  void take_wide(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
+  template <typename T>
+  using OfBlock = std::array<T, kBlockActivations>;
+  template <typename T>
+  using OfShared = std::array<T, kSharedActivations>;
+
+  static OfBlock<Slot> block_tensors(const DecoderShape& decoder, const DecoderRows& rows,
+                                     DType dtype, const RecomputePlan& plan);
+  static OfShared<Slot> shared_tensors(const DecoderShape& decoder, const DecoderRows& rows,
+                                       DType dtype);
+  void place_blocks(const ActivationLifetimes& lives, const OfBlock<Slot>& tensors);
+  void place_shared(const ActivationLifetimes& lives, const OfShared<Slot>& tensors);
   View view(const Slot& slot) const;
-  View view(const std::vector<Slot>& slots, std::int64_t i) const {
-    return view(slots.at(static_cast<std::size_t>(i)));
+  View of(BlockActivation tensor, std::int64_t i) const {
+    return view(blocks_[static_cast<std::size_t>(tensor)].at(static_cast<std::size_t>(i)));
+  }
+  View of(SharedActivation tensor, Within within = Within::forward) const {
+    return view(shared_[static_cast<std::size_t>(tensor)][static_cast<std::size_t>(within)]);
   }
 
   const RecomputePlan plan_;
   const bool partitions_;  // inputs that are kept alone
-  std::vector<Slot> x_, x_shares_, middle_, qkv_, attended_, hidden_, logsumexp_, statistics_;
-  std::vector<Slot> middle_statistics_;
-  std::vector<Slot> normeds_, middle_normeds_, activations_;  // empty: shared by all layers
-  Slot normed_, branch_, dx_, gathered_normed_, gathered_dx_, partial_, partial_embedding_;
-  // Of norms of branches; empty: none.
-  std::vector<Slot> projected_, projected_statistics_, outputs_, output_statistics_;
-  Slot dbranch_, gathered_dbranch_;
-  Slot normed_qkv_, head_statistics_, head_gradients_;
-  Slot dattended_, activated_, dhidden_, dqkv_, logits_, softmax_, losses_, norm_gradients_;
-  Slot cosines_, sines_, local_cosines_, local_sines_;
+  const bool gathers_;     // rows, in sequence parallelism
+  const bool branch_norms_, gated_;
+  LifetimePlan places_;
+  int head_ = 0;
+  OfBlock<std::vector<Slot>> blocks_;  // by layer; of x and statistics also the last norm's
+  OfShared<std::array<Slot, kWithins>> shared_;
+  Slot head_gradients_;              // in norm_gradients
   std::vector<bool> turns_locally_;  // of each layer
-  std::int64_t bytes_ = 0;
   Buffer arena_;
   UnitListener* listener_ = nullptr;
 };

@@ -12,6 +12,7 @@
 
 namespace zero {
 
+class LifetimePlan;
 class UnitListener;
 
 /// The size of one micro-batch: `batch` rows of `sequence` tokens. The ranks of a tensor group
@@ -46,6 +47,8 @@ class Model {
   virtual void allocate() = 0;
   /// Bytes that allocate() allocates for activations.
   virtual std::int64_t activation_bytes() const = 0;
+  /// When each of those lives in a micro-batch, and where, without scratch.
+  virtual const LifetimePlan& activation_places() const = 0;
   /// The memory of the tensors that a UnitListener is told of, in bytes; from allocate() on, which
   /// also moves it. The rest of activation_bytes() is scratch.
   virtual View activations() const = 0;

@@ -140,7 +140,7 @@ class RowParallelLinear {
   void backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& operands) const;
   /// The same for x = gelu(z): dx becomes the gradient of z, and dbias its column sums.
   struct ThroughGelu {
-    View z, x;  ///< x is recomputed; empty: not
+    View z, x;  ///< x is recomputed, unless empty; may be z's memory
     View dbias;
   };
   void backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& operands,

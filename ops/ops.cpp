@@ -238,10 +238,11 @@ void Ops::gelu_forward(View x, View y) {
 }
 
 void Ops::gelu_backward(const MatrixShape& s, View x, View dy, View y, View dbias) {
+  const bool in_place = y.data() == x.data() && y.count() == x.count() && y.dtype() == x.dtype();
+  const OpOperand input{"x", x, s.count(), s.dtype, (in_place ? 2 : 1) * s.count()};
   run({"gelu_backward", s.dtype},
-      {{"x", x, s.count(), s.dtype},
-       updated({"dy", dy, s.count(), s.dtype, 2 * s.count()}),
-       written(optional("y", y, s.count(), s.dtype)),
+      {in_place ? updated(input) : input, updated({"dy", dy, s.count(), s.dtype, 2 * s.count()}),
+       written(optional("y", in_place ? View() : y, s.count(), s.dtype)),
        written({"dbias", dbias, s.columns, or_fp32(dbias, s.dtype)})},
       [&] { do_gelu_backward(s, x, dy, y, dbias); });
 }

@@ -107,8 +107,8 @@ class Ops {
   void scale(View x, float factor);
   /// y = gelu(x), the tanh form of GPT-2.
   void gelu_forward(View x, View y);
-  /// dy becomes dx = dy * gelu'(x); y = gelu(x) recomputed, unless y is empty; dbias (columns) =
-  /// the column sums of dx before rounding.
+  /// dy becomes dx = dy * gelu'(x); y = gelu(x) recomputed, unless y is empty; y may be the memory
+  /// of x. dbias (columns) = the column sums of dx before rounding.
   void gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias);
 
   /// x (rows, 2 columns): g, then u, side by side. y (rows, columns) = gate(g) * u. Listeners

@@ -82,6 +82,7 @@ std::string owners_text(std::vector<std::string_view> owners) {
 }
 
 constexpr std::size_t kLargest = 8;  // lines of tensors without labels
+constexpr std::size_t kLargestOfArena = 3;
 
 std::string tensors_text(const std::vector<LiveMemory::Tensor>& tensors,
                          LiveMemory::Labels labels) {
@@ -107,6 +108,22 @@ std::string tensors_text(const std::vector<LiveMemory::Tensor>& tensors,
                             groups.size() - shown);
 }
 
+std::string arena_text(const LiveMemory::Arena& arena, LiveMemory::Labels labels) {
+  std::string text = fmt::format(
+      "\nactivations, without scratch: reached {}, least possible {}, where these are alive at "
+      "once\n",
+      size_text(arena.bytes), size_text(arena.least));
+  const bool all = labels == LiveMemory::Labels::all;
+  const std::size_t shown =
+      all ? arena.alive.size() : std::min(arena.alive.size(), kLargestOfArena);
+  for (std::size_t i = 0; i < shown; ++i) {
+    text += fmt::format("  {:>12}  {}\n", size_text(arena.alive[i].bytes), arena.alive[i].what);
+  }
+  if (shown == arena.alive.size()) return text;
+  return text +
+         fmt::format("  and {} smaller ones; --labels names them\n", arena.alive.size() - shown);
+}
+
 }  // namespace
 
 std::int64_t LiveMemory::Moment::sum() const { return sum_of(bytes); }
@@ -124,8 +141,13 @@ nlohmann::json LiveMemory::json() const {
                             {"tensor", tensor.what},
                             {"bytes", tensor.bytes}});
   }
+  nlohmann::json alive_json = nlohmann::json::array();
+  for (const Tensor& tensor : arena.alive) {
+    alive_json.push_back({{"tensor", tensor.what}, {"bytes", tensor.bytes}});
+  }
   return {{"rank", rank},
           {"allocated", classes_json(allocated)},
+          {"arena", {{"bytes", arena.bytes}, {"least", arena.least}, {"alive", alive_json}}},
           {"phases", phases_json},
           {"peak",
            {{"moment", peak.name},
@@ -144,7 +166,7 @@ std::string LiveMemory::text(Labels labels) const {
              "\nlive bytes of rank {}, which later work reads: before a step, behind its forward, "
              "loss, backward, and the step{}\n\nlive at the peak, in micro-batch {}, {}\n",
              rank, class_table("", columns), micro_batch, peak.name) +
-         tensors_text(tensors, labels);
+         tensors_text(tensors, labels) + arena_text(arena, labels);
 }
 
 }  // namespace zero

@@ -32,6 +32,12 @@ struct LiveMemory {
   };
   /// Which tensors text() lists: the largest few, or all.
   enum class Labels : std::uint8_t { largest, all };
+  /// The arena of activations, without scratch.
+  struct Arena {
+    std::int64_t bytes = 0;
+    std::int64_t least = 0;     ///< the most bytes alive at once: no placement takes less
+    std::vector<Tensor> alive;  ///< then, largest first; `what`: "hidden of blocks 1 to 10"
+  };
 
   int rank = 0;
   BytesByClass allocated{};  ///< of the same rank: the peak of its ledger, without saves
@@ -41,6 +47,7 @@ struct LiveMemory {
   Moment peak;                   ///< the largest sum; scratch and receive slices included
   std::int64_t micro_batch = 1;  ///< of the peak, from 1 on
   std::vector<Tensor> tensors;   ///< alive at the peak, largest first
+  Arena arena;
 
   nlohmann::json json() const;
   std::string text(Labels labels) const;

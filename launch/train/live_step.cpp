@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "collectives/mesh.h"
+#include "device/lifetime_plan.h"
 #include "device/memory_label.h"
 #include "engine/engine.h"
 #include "launch/config/train_config.h"
@@ -125,6 +126,7 @@ class LiveStep {
     add_phase("backward", std::move(backward), end);
     add_phase("step", std::move(step), end);
     find_peak();
+    find_arena();
     return std::move(live_);
   }
 
@@ -228,6 +230,15 @@ class LiveStep {
                   by_class(live)};
     live_.micro_batch = of.micro_batch;
     live_.tensors = std::move(live);
+  }
+
+  void find_arena() {
+    const LifetimePlan& places = state_.model().activation_places();
+    const LifetimePlan::Peak peak = places.peak();
+    live_.arena = {.bytes = places.total(), .least = peak.bytes, .alive = {}};
+    for (const LifetimePlan::Place& each : peak.alive) {
+      live_.arena.alive.push_back({MemoryClass::activations, "", each.name, each.bytes});
+    }
   }
 
   Device& device_;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -64,63 +65,67 @@ RecomputePlan plan_of(std::int64_t layers, const Counts& counts, const Recompute
   return plan;
 }
 
-/// The activations of one rank for any counts. Which tensors are computed again anywhere decides
-/// what the blocks share; then every further block's is a constant less.
+/// The activations of one rank for any counts.
 class ActivationBytes {
  public:
   ActivationBytes(const TrainConfig& config, int rank, BackendKind backend)
-      : config_(config), rank_(rank), backend_(backend), layers_(config.model.layers) {
-    for (unsigned used = 0; used < everywhere_.size(); ++used) {
-      if ((used >> kMiddle & 1U) != 0 && used + 1 < everywhere_.size()) continue;
-      everywhere_[used] = planned(spread(used, layers_));
-    }
-    if (layers_ == 1) return;
+      : planned_(std::make_unique<Planned>(config, rank, backend)),
+        layers_(config.model.layers),
+        like_(config.recompute.plan) {
+    const DecoderMemory kept = memory({});
+    scratch_ = planned_->model.activation_bytes() - kept.bytes();
+    least_ = scratch_ + kept.places().lower_bound();
+    const auto at_head = [](const DecoderMemory& memory) {
+      return memory.places().most_alive(memory.head_step(), memory.head_step());
+    };
     for (std::size_t t = 0; t < each_.size(); ++t) {
       if (t == kMiddle) continue;
-      each_[t] = planned(spread(1U << t, 1)) - planned(spread(1U << t, 2));
+      Counts one{};
+      one[t] = 1;
+      each_[t] = at_head(kept) - at_head(memory(one));
     }
-    const auto all = static_cast<unsigned>(everywhere_.size() - 1);
-    each_[kMiddle] = planned(spread(all, 1)) - planned(spread(all, 2)) -
+    each_[kMiddle] = at_head(kept) - at_head(memory({1, 1, 1, 1})) -
                      std::accumulate(each_.begin(), each_.end(), std::int64_t{0});
   }
 
-  std::int64_t operator()(const Counts& counts) const {
-    unsigned used = 0;
-    std::int64_t kept = 0;
-    for (std::size_t t = 0; t < counts.size(); ++t) {
-      if (counts[t] == 0) continue;
-      used |= 1U << t;
-      kept += (layers_ - counts[t]) * each_[t];
-    }
-    return everywhere_[used] + kept;
+  /// As planned.
+  std::int64_t operator()(const Counts& counts) const { return scratch_ + memory(counts).bytes(); }
+  /// No more than that, found faster: a tensor less to keep is at most its bytes less.
+  std::int64_t least(const Counts& counts) const {
+    return least_ -
+           std::inner_product(counts.begin(), counts.end(), each_.begin(), std::int64_t{0});
   }
+  /// Of one block.
+  std::int64_t of(std::size_t tensor) const { return each_[tensor]; }
 
  private:
-  static Counts spread(unsigned used, std::int64_t count) {
-    Counts counts{};
-    for (std::size_t t = 0; t < counts.size(); ++t) {
-      if ((used >> t & 1U) != 0) counts[t] = count;
-    }
-    return counts;
+  /// The run's model on a device without memory.
+  struct Planned {
+    Planned(const TrainConfig& config, int rank, BackendKind backend)
+        : device(plan_device(config)),
+          ranks(planning::communicator(rank, config.world, backend, device.get())),
+          mesh(*ranks, config.mesh),
+          engine(mesh, *device, config.engine),
+          model(engine, config.model,
+                {.batch = config.batch.micro, .sequence = config.data.sequence_length}, nullptr,
+                config.tensor, config.recompute.plan) {}
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Communicator> ranks;
+    Mesh mesh;
+    Engine engine;
+    Decoder model;
+  };
+
+  DecoderMemory memory(const Counts& counts) const {
+    return planned_->model.memory_with(plan_of(layers_, counts, like_));
   }
 
-  std::int64_t planned(const Counts& counts) const {
-    const auto device = plan_device(config_);
-    const auto ranks = planning::communicator(rank_, config_.world, backend_, device.get());
-    Mesh mesh(*ranks, config_.mesh);
-    Engine engine(mesh, *device, config_.engine);
-    const BatchShape shape{.batch = config_.batch.micro, .sequence = config_.data.sequence_length};
-    return Decoder(engine, config_.model, shape, nullptr, config_.tensor,
-                   plan_of(layers_, counts, config_.recompute.plan))
-        .activation_bytes();
-  }
-
-  const TrainConfig& config_;
-  int rank_;
-  BackendKind backend_;
+  std::unique_ptr<Planned> planned_;
   std::int64_t layers_;
-  std::array<std::int64_t, 1U << kBlockTensors.size()> everywhere_{};  // by the set of tensors
-  ByTensor<std::int64_t> each_{};                                      // bytes of one block's
+  RecomputePlan like_;
+  std::int64_t scratch_ = 0;
+  std::int64_t least_ = 0;         // if all is kept
+  ByTensor<std::int64_t> each_{};  // bytes that a block keeps
 };
 
 /// A rank's activations, and the bytes that they may have.
@@ -135,21 +140,23 @@ bool fits(const std::vector<RankBudget>& ranks, const Counts& counts) {
 }
 
 /// The fewest blocks that have to compute hidden again, from `least` on, with the other counts;
-/// more blocks never take more memory.
+/// none if `worth(count)` is false for that many.
+template <typename Worth>
 std::optional<std::int64_t> fewest_hidden(const std::vector<RankBudget>& ranks, Counts counts,
-                                          std::int64_t least, std::int64_t layers) {
-  const auto enough = [&](std::int64_t count) {
-    counts[kHidden] = count;
-    return fits(ranks, counts);
-  };
-  if (enough(least)) return least;
-  if (!enough(layers)) return std::nullopt;
-  std::int64_t most = layers;
-  while (most - least > 1) {
-    const std::int64_t middle = least + (most - least) / 2;
-    (enough(middle) ? most : least) = middle;
+                                          std::int64_t least, std::int64_t layers,
+                                          const Worth& worth) {
+  counts[kHidden] = least;
+  std::int64_t count = least;
+  for (const RankBudget& rank : ranks) {
+    const std::int64_t over = rank.activations.least(counts) - rank.bytes;
+    if (over <= 0) continue;
+    count = std::max(count, least + div_ceil(over, rank.activations.of(kHidden)));
   }
-  return most;
+  for (; count <= layers && worth(count); ++count) {
+    counts[kHidden] = count;
+    if (fits(ranks, counts)) return count;
+  }
+  return std::nullopt;
 }
 
 /// Most counts of a tensor that are tried: all those of a model of that many blocks, multiples of a
@@ -177,10 +184,13 @@ std::optional<Counts> cheapest(const std::vector<RankBudget>& ranks, const Tenso
               [](std::int64_t n, double each) { return static_cast<double>(n) * each; });
         };
         if (cost() >= least) break;
-        const auto hidden = fewest_hidden(ranks, counts, whole, layers);
+        const auto cheaper = [&](std::int64_t hidden) {
+          counts[kHidden] = hidden;
+          return cost() < least;
+        };
+        const auto hidden = fewest_hidden(ranks, counts, whole, layers, cheaper);
         if (!hidden) continue;
         counts[kHidden] = *hidden;
-        if (cost() >= least) continue;
         least = cost();
         best = counts;
       }
@@ -328,8 +338,9 @@ RankPlans choose_recompute(TrainConfig& config, BackendKind backend) {
   config.recompute.plan.blocks.clear();
   std::vector<RankBudget> ranks;
   for (const auto& [rank, use] : plan_ranks(config, backend)) {
-    const ActivationBytes activations(config, rank, backend);
-    ranks.push_back({activations, limit - (use.bounded() - activations({}))});
+    ActivationBytes activations(config, rank, backend);
+    const std::int64_t rest = use.bounded() - activations({});
+    ranks.push_back({std::move(activations), limit - rest});
   }
   const RecomputePlan like = config.recompute.plan;
   const TensorFlop flop = mean_tensor_flop(config.model, config.data.sequence_length);

@@ -104,7 +104,9 @@ TEST(LifetimePlans, NeverOverlapAndNeverTakeLessThanAStepNeeds) {
       EXPECT_EQ(0, a.offset % kPlaceAlignment);
       end = std::max(end, a.offset + a.bytes);
       for (const Place& b : plan.places()) {
-        const bool together = a.first <= b.last && b.first <= a.last;
+        const LifeSpan x = a.spans.front();
+        const LifeSpan y = b.spans.front();
+        const bool together = x.first <= y.last && y.first <= x.last;
         if (&a == &b || !together) continue;
         EXPECT_TRUE(a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset)
             << "seed " << seed << ": " << a.name << " and " << b.name;
@@ -116,6 +118,55 @@ TEST(LifetimePlans, NeverOverlapAndNeverTakeLessThanAStepNeeds) {
     bounds += plan.lower_bound();
   }
   EXPECT_LE(totals, bounds * 5 / 4) << "first fit, largest first, is near the bound on average";
+}
+
+TEST(LifetimePlans, LendAPlaceBetweenTheSpansOfATensor) {
+  LifetimePlan plan;
+  plan.add("norm", 1024, {{0, 1}, {4, 5}});
+  plan.add("between", 1024, 2, 3);
+  plan.add("across", 512, 1, 4);
+  plan.place();
+  EXPECT_EQ(1536, plan.total());
+  EXPECT_EQ(1536, plan.lower_bound());
+  EXPECT_EQ(plan.at("norm").offset, plan.at("between").offset);
+  EXPECT_TRUE(plan.at("norm").alive_at(5));
+  EXPECT_FALSE(plan.at("norm").alive_at(3));
+}
+
+TEST(LifetimePlans, TellTheMostThatIsAliveBetweenTwoSteps) {
+  LifetimePlan plan;
+  plan.add("long", 100, 0, 9);
+  plan.add("early", 50, 1, 2);
+  plan.add("late", 70, {{4, 4}, {7, 8}});
+  EXPECT_EQ(170, plan.lower_bound());
+  EXPECT_EQ(150, plan.most_alive(0, 3));
+  EXPECT_EQ(150, plan.most_alive(2, 3));  // "early" began before
+  EXPECT_EQ(100, plan.most_alive(5, 6));
+  EXPECT_EQ(170, plan.most_alive(8, 20));
+  EXPECT_EQ(0, plan.most_alive(10, 20));
+}
+
+TEST(LifetimePlans, PlaceAtMultiplesOfTheirAlignment) {
+  LifetimePlan plan(64);
+  plan.add("a", 65, 0, 0);
+  plan.add("b", 10, 0, 0);
+  plan.place();
+  EXPECT_EQ(128, plan.at("b").offset);
+  EXPECT_EQ(138, plan.total());
+}
+
+/// Layers keep more and more, and give it back in reverse, with work between: largest first leaves
+/// gaps and takes 21 KiB.
+TEST(LifetimePlans, StackWhatLivesWithinAnother) {
+  LifetimePlan plan;
+  for (int layer = 0; layer < 5; ++layer) {
+    const std::string of = std::to_string(layer);
+    plan.add("kept " + of, 1024 * (layer + 1), layer, 20 - layer);
+    plan.add("work " + of, 1024 * (2 * layer % 5 + 1), 20 - layer, 21 - layer);
+  }
+  plan.place();
+  EXPECT_EQ(plan.lower_bound(), 19 * 1024);
+  EXPECT_EQ(plan.total(), 19 * 1024);
 }
 
 TEST(LifetimePlans, RefuseWhatCannotBe) {
@@ -132,6 +183,14 @@ TEST(LifetimePlans, RefuseWhatCannotBe) {
       "lifetime plan: \"b\" lives from step 3 to step 2; the last step must not lie before "
       "the first",
       error_of([&] { plan.add("b", 1, 3, 2); }));
+  EXPECT_EQ("lifetime plan: \"b\" lives at no step",
+            error_of([&] { plan.add("b", 1, std::vector<LifeSpan>()); }));
+  EXPECT_EQ(
+      "lifetime plan: \"b\" lives until step 4 and again from step 4; a span must begin behind the "
+      "one before",
+      error_of([&] {
+        plan.add("b", 1, {{0, 4}, {4, 5}});
+      }));
   EXPECT_EQ("lifetime plan: \"a\" is added twice; each tensor needs a name of its own",
             error_of([&] { plan.add("a", 1, 0, 0); }));
   EXPECT_EQ(

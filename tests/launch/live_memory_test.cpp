@@ -116,7 +116,12 @@ TEST(LiveMemory, OfTwelveBlocksIsWhatTheyKeep) {
   EXPECT_EQ(of(phase(live, "forward"), MemoryClass::activations), kept + 2 * kWidth + kRows * 8);
   EXPECT_EQ(of(phase(live, "before"), MemoryClass::activations), 0);
   EXPECT_EQ(of(phase(live, "backward"), MemoryClass::activations), 0);
-  EXPECT_EQ(live.peak.name, "backward of h.11: gelu_backward");
+  // GELU's output is computed again in the place of its input, so no work has more alive than the
+  // product before: dx and, four times as wide, the gradient that it writes.
+  EXPECT_EQ(live.peak.name, "backward of h.11: linear_backward_input 3072x768");
+  EXPECT_EQ(at_peak(live, "dx"), kWidth);
+  EXPECT_EQ(at_peak(live, "dhidden"), 4 * kWidth);
+  EXPECT_EQ(at_peak(live, "activated"), 0);
   // What a rank has as gradients then: those of the last block and of the embedding.
   const std::int64_t block = 12 * 768 * 768 + 13 * 768;
   const std::int64_t embedding = (3894 + 512) * 768;
@@ -241,6 +246,27 @@ TEST(LiveMemory, IsWhatTheDocumentShows) {
     ++shown;
   }
   EXPECT_EQ(shown, 4);  // the peak, and its three largest
+}
+
+// What the arena of activations takes, the least that it could, and what is alive then.
+TEST(LiveMemory, SaysWhatTheArenaReachesOfTheLeastPossible) {
+  for (const auto& [overrides, world] : choices()) {
+    const LiveMemory live = live_with(overrides, world);
+    const LiveMemory::Arena& arena = live.arena;
+    std::int64_t alive = 0;
+    for (const LiveMemory::Tensor& tensor : arena.alive) alive += tensor.bytes;
+    EXPECT_EQ(alive, arena.least) << overrides.front();
+    EXPECT_LE(arena.least, arena.bytes);
+    EXPECT_LE(arena.bytes, at(live.allocated, MemoryClass::activations));
+    EXPECT_TRUE(std::ranges::is_sorted(arena.alive, std::greater(), &LiveMemory::Tensor::bytes));
+    EXPECT_EQ(live.json()["arena"]["bytes"], arena.bytes);
+    EXPECT_EQ(live.json()["arena"]["alive"].size(), arena.alive.size());
+    EXPECT_THAT(live.text(LiveMemory::Labels::largest),
+                HasSubstr(fmt::format("\nactivations, without scratch: reached {}, least possible "
+                                      "{}, where these are alive at once\n",
+                                      size_text(arena.bytes), size_text(arena.least))));
+    EXPECT_THAT(live.text(LiveMemory::Labels::all), HasSubstr(arena.alive.back().what + "\n"));
+  }
 }
 
 TEST(LiveMemory, NamesTheLargestTensorsAloneUnlessAllAreAskedFor) {

@@ -144,18 +144,28 @@ std::int64_t planned_with(TrainConfig config, std::vector<BlockRecompute> blocks
   return planned_rank_bytes(config, kBackend);
 }
 
-/// Memory and FLOP of every plan without groups.
+/// Memory and FLOP of every plan in which the first blocks compute a tensor again, so many for
+/// each.
 std::vector<std::pair<std::int64_t, double>> every_plan(const TrainConfig& config) {
-  std::vector<BlockRecompute> kinds;
-  for (int bits = 0; bits < 8; ++bits) {
-    kinds.push_back({.qkv = (bits & 1) != 0, .attended = (bits & 2) != 0, .hidden = bits > 3});
-  }
-  kinds.push_back(BlockRecompute::all());
   std::vector<std::pair<std::int64_t, double>> all;
-  for (std::size_t code = 0; code < 9 * 9 * 9; ++code) {
-    const RecomputePlan plan{{kinds[code % 9], kinds[code / 9 % 9], kinds[code / 81]}};
+  const auto add = [&](std::int64_t whole, std::int64_t qkv, std::int64_t attended,
+                       std::int64_t hidden) {
+    RecomputePlan plan;
+    for (std::int64_t i = 0; i < kLayers; ++i) {
+      plan.blocks.push_back(
+          {.qkv = i < qkv, .attended = i < attended, .middle = i < whole, .hidden = i < hidden});
+    }
     all.emplace_back(planned_with(config, plan.blocks),
                      recomputed_flop(config.model, config.data.sequence_length, plan));
+  };
+  for (std::int64_t whole = 0; whole <= kLayers; ++whole) {
+    for (std::int64_t qkv = whole; qkv <= kLayers; ++qkv) {
+      for (std::int64_t attended = whole; attended <= kLayers; ++attended) {
+        for (std::int64_t hidden = whole; hidden <= kLayers; ++hidden) {
+          add(whole, qkv, attended, hidden);
+        }
+      }
+    }
   }
   return all;
 }

@@ -222,6 +222,8 @@ TEST_F(Listeners, HearWhatIsReadBeforeWhatIsWrittenAndOfNothingEmpty) {
   EXPECT_THAT(touched.touches_, ElementsAre(read(x), read(row), read(one), write(y)));
   ops_->gelu_backward(s, x, y, View(), row);
   EXPECT_THAT(touched.touches_, ElementsAre(read(x), update(y), write(row)));
+  ops_->gelu_backward(s, x, y, x, row);
+  EXPECT_THAT(touched.touches_, ElementsAre(update(x), update(y), write(row)));
   ops_->add(x, y, x);
   EXPECT_THAT(touched.touches_, ElementsAre(read(x), read(y), write(x)));
   ops_->linear_backward_weight(linear, x, y, gradient, Write::overwrite);

@@ -141,6 +141,12 @@ TEST_P(Rows, GeluBackwardMatchesFiniteDifferencesAndSumsTheBias) {
   h_.ops->gelu_backward({rows, columns, dtype_}, h_.tensor(x, dtype_), alone, View(), sums);
   EXPECT_EQ(h_.read(alone), h_.read(dx)) << "without y";
   EXPECT_EQ(h_.read(sums), h_.read(dbias)) << "without y";
+  const View in_place = h_.tensor(x, dtype_);
+  const View again = h_.tensor(dy, dtype_);
+  h_.ops->gelu_backward({rows, columns, dtype_}, in_place, again, in_place, sums);
+  EXPECT_EQ(h_.read(in_place), h_.read(y)) << "y in the place of x";
+  EXPECT_EQ(h_.read(again), h_.read(dx)) << "y in the place of x";
+  EXPECT_EQ(h_.read(sums), h_.read(dbias)) << "y in the place of x";
 }
 
 TEST_P(Rows, ColumnSumsAddAllRowsInBothGradientTypes) {
