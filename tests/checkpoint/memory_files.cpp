@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -173,7 +174,7 @@ class MemoryFiles::Input final : public files::InputFile {
 /// Transfers at once, or when it is waited for; what fails, fails at wait().
 class MemoryFiles::Queue final : public files::TransferQueue {
  public:
-  explicit Queue(bool late) : late_(late) {}
+  explicit Queue(std::optional<std::chrono::microseconds> late) : late_(late) {}
   ~Queue() override {
     for (Transfer& transfer : transfers_) run(transfer);
   }
@@ -203,8 +204,9 @@ class MemoryFiles::Queue final : public files::TransferQueue {
     if (!late_) run(transfers_.back());
     return transfers_.size() - 1;
   }
-  static void run(Transfer& transfer) {
+  void run(Transfer& transfer) const {
     const std::function<void()> work = std::exchange(transfer.work, nullptr);
+    if (work && late_) std::this_thread::sleep_for(*late_);
     try {
       if (work) work();
     } catch (const Error& error) {
@@ -212,7 +214,7 @@ class MemoryFiles::Queue final : public files::TransferQueue {
     }
   }
 
-  bool late_;
+  std::optional<std::chrono::microseconds> late_;
   std::vector<Transfer> transfers_;
 };
 

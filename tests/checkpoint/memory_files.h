@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -91,8 +93,8 @@ class MemoryFiles final : public files::FileSystem {
   bool failed() const { return failed_; }
   /// Files whose path begins like this cannot be opened for reading; empty: all can be.
   void refuse_reads(const std::string& start) { unreadable_ = start; }
-  /// Transfers of queues happen when they are waited for, and no sooner.
-  void transfer_late() { late_ = true; }
+  /// Transfers of queues happen when they are waited for, and no sooner; each takes that long.
+  void transfer_late(std::chrono::microseconds takes = {}) { late_ = takes; }
   void set_free_bytes(std::int64_t bytes) { free_bytes_ = bytes; }
 
   std::unique_ptr<files::OutputFile> create(const std::string& path, std::int64_t bytes) override;
@@ -128,7 +130,7 @@ class MemoryFiles final : public files::FileSystem {
   std::int64_t calls_until_failure_ = -1;
   bool failed_ = false;
   std::string unreadable_;
-  bool late_ = false;
+  std::optional<std::chrono::microseconds> late_;
   std::int64_t free_bytes_ = std::int64_t{1} << 40;
 };
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -38,6 +39,13 @@ inline std::shared_ptr<files::FileSystem> late_disk(int /*rank*/) {
   auto disk = std::make_shared<MemoryFiles>();
   disk->make_folder(kLateFolder);
   disk->transfer_late();
+  return disk;
+}
+/// The same, so slow that compute has to wait for it.
+inline std::shared_ptr<files::FileSystem> slow_disk(int /*rank*/) {
+  auto disk = std::make_shared<MemoryFiles>();
+  disk->make_folder(kLateFolder);
+  disk->transfer_late(std::chrono::milliseconds(2));
   return disk;
 }
 

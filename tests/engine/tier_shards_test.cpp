@@ -185,14 +185,15 @@ TEST(ShardsInAFile, TakeTimeThatIsCountedAsThatOfTiers) {
                       {"head", {{"weight", {29}, init::normal(1.0F)}}}}};
   setup.engine.limits.persistence_threshold = 30;
   setup.engine.limits.prefetch_elements = 0;
-  plain::run(1, with_shards_in_file(setup, Tier::device, 1),
-             [](plain::Trainer& trainer, Communicator&) {
-               for (int i = 0; i < 3; ++i) {
-                 const StepReport report = trainer.step();
-                 EXPECT_GT(report.tier_seconds, 0);
-                 EXPECT_GE(report.exposed_seconds, -1e-9);
-               }
-             });
+  setup = with_shards_in_file(setup, Tier::device, 1);
+  setup.states_disk = slow_disk;
+  plain::run(1, setup, [](plain::Trainer& trainer, Communicator&) {
+    for (int i = 0; i < 3; ++i) {
+      const StepReport report = trainer.step();
+      EXPECT_GT(report.tier_seconds, 0);
+      EXPECT_GE(report.exposed_seconds, -1e-9);
+    }
+  });
 }
 
 TEST(ShardsInAFile, ThatDifferBetweenReplicasAreFound) {

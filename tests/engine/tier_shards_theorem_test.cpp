@@ -181,6 +181,7 @@ TEST(ShardRuns, TellTheSecondsThatComputeWaitedForTheDiskApart) {
     run.engine.overlap = overlap;
     run.engine.limits.prefetch_elements = 0;
     run.engine.tiers.fetch_buffers = 1;
+    run.states_disk = testing::slow_disk;
     with_engine(run, [&](Engine& engine, Model& model, Communicator& communicator) {
       for (int i = 0; i < 3; ++i) {
         engine.begin_evaluation();

@@ -37,7 +37,7 @@ inline constexpr const char* kMemoryFolder = "/dev/shm";
 inline bool has_memory_folder() {
   std::error_code error;
   return std::filesystem::is_directory(kMemoryFolder, error) &&
-         medium_of(kMemoryFolder) == Medium::memory;
+         medium_of(kMemoryFolder) == files::Medium::memory;
 }
 
 }  // namespace zero::testing
