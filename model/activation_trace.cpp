@@ -73,8 +73,12 @@ void ActivationTrace::touch(const Bytes& bytes, Access access) {
   if (bytes.begin >= bytes.end) return;
   const int moment = static_cast<int>(moments_.size()) - 1;
   std::erase_if(transfers_, [&](const Transfer& transfer) {
-    if (!transfer.to.meets(bytes)) return false;
-    touches_.push_back({moment, transfer.from, Access::read, named(transfer.from)});
+    const bool over = transfer.to.meets(bytes);
+    // Whoever writes anew where the values were has waited for the end before.
+    const bool left = access == Access::write && transfer.from.meets(bytes);
+    if (!over && !left) return false;
+    const int read = left ? std::max(moment - 1, 0) : moment;
+    touches_.push_back({read, transfer.from, Access::read, named(transfer.from)});
     return true;
   });
   touches_.push_back({moment, bytes, access, named(bytes)});

@@ -190,7 +190,9 @@ TEST_F(Scarce, ARingThatTellsOfNoEndFailsItsTransfersByNameAndLaterOnesGoOn) {
   const std::string ended = on_supervised_thread(SYS_io_uring_enter, loses, [&] {
     const auto output = disk().create(path(), kScarceBytes);
     const auto queue =
-        open_uring_queue({}, {.depth = 2, .patience = std::chrono::milliseconds(20)}).queue;
+        open_uring_queue(
+            {}, {.depth = 2, .one_by_one = false, .patience = std::chrono::milliseconds(20)})
+            .queue;
     const auto first = queue->write(*output, 0, memory_.first(4096));
     const auto second = queue->write(*output, 4096, memory_.first(4096));
     for (const auto ticket : {first, second}) {
