@@ -255,7 +255,13 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
   if (optimizer.kind != OptimizerConfig::Kind::sgd || optimizer.momentum > 0) {
     consider("optimizer.params.moments \"bf16\"", changed);
   }
-  if (config.run.device == DeviceKind::cpu) consider_files(config, consider);
+  if (config.run.device == DeviceKind::cpu) {
+    consider_files(config, consider);
+  } else if (config.engine.tiers.optimizer == Tier::device) {
+    changed = config;
+    changed.engine.tiers.optimizer = Tier::host;
+    consider("zero_optimization.offload_optimizer.device \"cpu\"", changed);
+  }
   return found;
 }
 

@@ -63,6 +63,11 @@ std::int64_t MemoryUse::bounded() const {
   return device.in_pages() > 0 ? device.in_pages() : sum_of(ledger);
 }
 
+std::int64_t MemoryUse::on_host() const {
+  const std::int64_t own = sum_of(device.arenas) + device.adopted;
+  return std::max<std::int64_t>(sum_of(ledger) - own, 0);
+}
+
 std::unique_ptr<Device> plan_device(const TrainConfig& config, MemorySpace memory,
                                     const planning::ClockOptions& clock) {
   if (config.run.device == DeviceKind::cpu) {
@@ -313,6 +318,7 @@ std::string Plan::memory_text() const {
   }
   if (device.adopted != 0) row("NCCL's own", device.adopted, " for registered buffers");
   row("in pages", device.in_pages(), " that the driver gives");
+  row("host memory", memory.on_host(), " or a little more, pinned");
   return out;
 }
 

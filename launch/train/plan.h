@@ -30,6 +30,9 @@ struct MemoryUse {
   MemoryUse larger(const MemoryUse& other) const;
   /// The bytes that run.memory_limit bounds: of a GPU in whole pages, of a CPU all classes.
   std::int64_t bounded() const;
+  /// Bytes of the host's memory: of a CPU all classes, of a GPU at least these (blocks of its own
+  /// memory count with their gaps).
+  std::int64_t on_host() const;
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 

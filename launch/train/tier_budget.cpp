@@ -70,8 +70,14 @@ TierNeeds total_of(std::span<const TierNeeds> ranks) {
 }
 
 /// Throws zero::Error if the ranks of this host, which need `bytes`, need more than it has.
-void check_room_in_memory(std::int64_t bytes, std::size_t ranks) {
+void check_room_in_memory(const TrainConfig& config, std::int64_t bytes, std::size_t ranks) {
   const auto available = available_memory();
+  ZERO_CHECK(
+      !available || bytes <= *available || config.run.device == DeviceKind::cpu,
+      "out of host memory before the start: {} of pinned memory are planned for {} rank(s) of this "
+      "host, and {} are available; more ranks or hosts at a higher stage, a smaller "
+      "optimizer.params.moments, or a lower zero_optimization.offload_optimizer.ratio take less",
+      size_text(bytes), ranks, available ? size_text(*available) : "");
   ZERO_CHECK(
       !available || bytes <= *available,
       "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
@@ -180,8 +186,8 @@ std::vector<std::string> check_tier_budget(const TrainConfig& config,
                     "folder on a local disk",
                     key, folder));
   }
-  if (config.run.device == DeviceKind::cpu) {
-    check_room_in_memory(memory + (medium == Medium::memory ? files : 0), ranks.size());
+  if (config.run.device == DeviceKind::cpu || config.engine.tiers.optimizer == Tier::host) {
+    check_room_in_memory(config, memory + (medium == Medium::memory ? files : 0), ranks.size());
   }
   if (files > 0) check_room_in_folder(config, ranks, disk);
   return warnings;

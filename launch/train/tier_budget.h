@@ -29,8 +29,8 @@ Medium medium_of(const std::string& folder);
 
 /// What a rank asks of its host, as planned.
 struct TierNeeds {
-  std::int64_t memory_bytes = 0;
-  std::int64_t file_bytes = 0;  ///< 0: it has no file
+  std::int64_t memory_bytes = 0;  ///< of the host: MemoryUse::on_host()
+  std::int64_t file_bytes = 0;    ///< 0: it has no file
 };
 
 /// Where a rank runs. Hosts may have equal names, and containers of one host different ones.
@@ -46,9 +46,10 @@ struct HostIdentity {
   friend bool operator==(const HostIdentity&, const HostIdentity&) = default;
 };
 
-/// Throws zero::Error if this host has no room for its ranks in memory (where a CPU computes) or
-/// for their files, or a process may not write a file so long. `ranks`: the needs of each rank of
-/// this host. Allocates and writes nothing. Returns warnings.
+/// Throws zero::Error if this host has no room for its ranks in memory (where a CPU computes, or
+/// optimizer states of a GPU are in host memory) or for their files, or a process may not write a
+/// file so long. `ranks`: the needs of each rank of this host. Allocates and writes nothing.
+/// Returns warnings.
 std::vector<std::string> check_tier_budget(const TrainConfig& config,
                                            std::span<const TierNeeds> ranks,
                                            files::FileSystem& disk);

@@ -178,7 +178,7 @@ TEST(StatesInAFile, AreOfEachUnitThatStillFitsIntoTheShare) {
 
 TEST(StatesInAFile, AreCutAtWholeBlocksOfEveryFormat) {
   const auto device = planning::open();
-  StateFile file(*device, small_windows("/folder"));
+  StateHome file(*device, small_windows("/folder"));
   std::vector<Unit> units;
   for (const char* name : {"a", "b"}) {
     units.push_back(Unit::make(name, {{"weight", {10'000}}}, 1));
