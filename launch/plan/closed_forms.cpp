@@ -36,6 +36,7 @@ void add(MemoryUse& use, const MemoryUse& other, int times = 1) {
     use.file[c] += times * other.file[c];
   }
   use.device.adopted += times * other.device.adopted;
+  use.host += times * other.host;
 }
 
 /// What a rank's device, and the engine beside its units, take of any candidate.
@@ -82,7 +83,10 @@ class ClosedForms::Account {
     at(use.ledger, of) += bytes * count;
     use.device.adopted += round_up(bytes, DeviceBytes::kPage) * count;
   }
-  void take_host(MemoryClass of, std::int64_t bytes) { at(use.ledger, of) += bytes; }
+  void take_host(MemoryClass of, std::int64_t bytes) {
+    at(use.ledger, of) += bytes;
+    if (gpu_) use.host += bytes;
+  }
   void take_file(MemoryClass of, std::int64_t bytes, std::int64_t count) {
     at(use.file, of) += round_up(bytes, TierFile::kBlock) * count;
   }

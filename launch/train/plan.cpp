@@ -24,13 +24,14 @@
 namespace zero {
 namespace {
 
-// One row of numbers, for the maximum over ranks: ledger | arenas | file | adopted.
-constexpr std::size_t kFigures = 3 * kMemoryClasses + 1;
+// One row of numbers, for the maximum over ranks: ledger | arenas | file | host | adopted.
+constexpr std::size_t kFigures = 3 * kMemoryClasses + 2;
 
 std::vector<std::int64_t> figures_of(const MemoryUse& use) {
   std::vector<std::int64_t> row(use.ledger.begin(), use.ledger.end());
   row.insert(row.end(), use.device.arenas.begin(), use.device.arenas.end());
   row.insert(row.end(), use.file.begin(), use.file.end());
+  row.push_back(use.host);
   row.push_back(use.device.adopted);
   return row;
 }
@@ -40,6 +41,7 @@ MemoryUse use_of(std::span<const std::int64_t> row) {
   std::copy_n(row.begin(), kMemoryClasses, use.ledger.begin());
   std::copy_n(row.begin() + kMemoryClasses, kMemoryClasses, use.device.arenas.begin());
   std::copy_n(row.begin() + 2 * kMemoryClasses, kMemoryClasses, use.file.begin());
+  use.host = row[3 * kMemoryClasses];
   use.device.adopted = row.back();
   return use;
 }
@@ -48,7 +50,8 @@ MemoryUse use_of(std::span<const std::int64_t> row) {
 
 MemoryUse MemoryUse::of(Device& device) {
   return {device.ledger().snapshot().peak, device.device_bytes(),
-          device.file_ledger().snapshot().peak};
+          device.file_ledger().snapshot().peak,
+          device.memory() == MemorySpace::device ? device.host_bytes() : 0};
 }
 
 MemoryUse MemoryUse::larger(const MemoryUse& other) const {
@@ -61,11 +64,6 @@ MemoryUse MemoryUse::larger(const MemoryUse& other) const {
 
 std::int64_t MemoryUse::bounded() const {
   return device.in_pages() > 0 ? device.in_pages() : sum_of(ledger);
-}
-
-std::int64_t MemoryUse::on_host() const {
-  const std::int64_t own = sum_of(device.arenas) + device.adopted;
-  return std::max<std::int64_t>(sum_of(ledger) - own, 0);
 }
 
 std::unique_ptr<Device> plan_device(const TrainConfig& config, MemorySpace memory,
@@ -311,6 +309,7 @@ std::string Plan::memory_text() const {
   }
   const DeviceBytes& device = memory.device;
   if (device.in_pages() == 0) return out;
+  row("of the host", memory.host, " pinned");
   out += "\nof the GPU: a block for each class, aligned, with gaps\n";
   for (const MemoryClass c : all_memory_classes()) {
     const std::int64_t bytes = at(device.arenas, c);
@@ -318,7 +317,6 @@ std::string Plan::memory_text() const {
   }
   if (device.adopted != 0) row("NCCL's own", device.adopted, " for registered buffers");
   row("in pages", device.in_pages(), " that the driver gives");
-  row("host memory", memory.on_host(), " or a little more, pinned");
   return out;
 }
 
