@@ -45,7 +45,7 @@ TEST(TierHost, HoldsZerosUntilTheyAreWrittenAndGivesThemBack) {
     EXPECT_EQ(first.as<float>()[50], 0);
     EXPECT_THAT(second.as<std::uint8_t>(), Each(0));
   }
-  EXPECT_EQ(device->ledger().snapshot().total, 0);
+  EXPECT_EQ(device->ledger().snapshot().current_of(MemoryClass::optimizer), 0);
 }
 
 TEST(TierHost, KnowsItsValuesFromOthers) {
