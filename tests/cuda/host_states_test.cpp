@@ -6,9 +6,13 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
+#include "launch/train/run_device.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/engine/small_windows.h"
+#include "tests/launch/tiny_run.h"
+#include "tests/launch/train_rank.h"
 #include "tests/model/outcome.h"
 
 namespace zero::testing {
@@ -88,6 +92,43 @@ TEST(PinnedStates, TakeTheMemoryThatWasPlanned) {
                   ratio == 1 && moments == MomentFormat::fp32);
       });
       cuda::emulated::reset();
+    }
+  }
+}
+
+/// The last line of the log of a run on two ranks.
+nlohmann::json last_of(const TinyRun& run, const std::vector<std::string>& more) {
+  std::vector<std::string> overrides{"run.device=cuda",      "model.width=16",
+                                     "bf16.enabled=true",    "train_batch_size=8",
+                                     "data.validation=null", "optimizer.params.moments=8bit"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  cuda::emulated::reset({});
+  local::run(2, [&](Communicator& ranks) {
+    const TrainConfig config = make_train_config(Configuration::read(run.config(), overrides), 2);
+    RunDevice device(config, ranks, nullptr);
+    train_rank(config, device.world(), device.device());
+  });
+  cuda::emulated::reset();
+  return run.log().back();
+}
+
+// Ranks of a save send each other values of their states through buffers of the GPU.
+TEST(PinnedStates, OfARunAreAsPlannedAndSavedForAnyTier) {
+  const std::string on_host = "zero_optimization.offload_optimizer.device=cpu";
+  const std::string stage = "zero_optimization.stage=2";
+  const TinyRun whole;
+  const nlohmann::json expected = last_of(whole, {stage, "run.steps=4"});
+  for (const bool first : {true, false}) {
+    const TinyRun run;
+    std::vector<std::string> keys{stage, "run.checkpoint.folder=" + run.folder().path("ck"),
+                                  "run.checkpoint.every_steps=1"};
+    for (const bool second_half : {false, true}) {
+      std::vector<std::string> half = keys;
+      half.emplace_back(second_half ? "run.steps=4" : "run.steps=2");
+      if (first != second_half) half.push_back(on_host);
+      const nlohmann::json last = last_of(run, half);
+      EXPECT_EQ(last["plan_exact"], true) << last["device"];
+      if (second_half) EXPECT_EQ(last["state_hash"], expected["state_hash"]);
     }
   }
 }
