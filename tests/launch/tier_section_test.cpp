@@ -263,14 +263,14 @@ TEST(OffloadKeys, OfAGpuPutOptimizerStatesIntoHostMemory) {
   const TrainConfig found = config(
       R"("offload_optimizer": {"device": "cpu", "ratio": 0.5, "buffer_count": 3, "buffer_size": 8192,
                                "pipeline_read": false, "nvme_path": "/a"})");
-  const TierOptions& tiers = found.engine.tiers;
-  EXPECT_EQ(tiers.optimizer, Tier::host);
-  EXPECT_EQ(tiers.parameters, Tier::device);
-  EXPECT_EQ(tiers.optimizer_ratio, 0.5);
-  EXPECT_EQ(tiers.windows.buffers, 3);
-  EXPECT_EQ(tiers.windows.buffer_elements, 8192);
-  EXPECT_FALSE(tiers.windows.pipeline_read);
-  EXPECT_TRUE(tiers.windows.pipeline_write);
+  const TierOptions& asked = found.engine.tiers;
+  EXPECT_EQ(asked.optimizer, Tier::host);
+  EXPECT_EQ(asked.parameters, Tier::device);
+  EXPECT_EQ(asked.optimizer_ratio, 0.5);
+  EXPECT_EQ(asked.windows.buffers, 3);
+  EXPECT_EQ(asked.windows.buffer_elements, 8192);
+  EXPECT_FALSE(asked.windows.pipeline_read);
+  EXPECT_TRUE(asked.windows.pipeline_write);
   EXPECT_THAT(
       tier_lines(found),
       ElementsAre("optimizer states of whole units, 50 % of the elements at most, are in "
