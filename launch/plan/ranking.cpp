@@ -26,10 +26,10 @@ SentBytes sent_bytes(const StepWork& work, const Candidate& candidate, const Mac
 
 /// Of optimizer states and parameters, outside of the memory of their device.
 std::int64_t away_bytes(const Ranked& row) {
-  constexpr MemoryClass kStates = MemoryClass::optimizer;
+  constexpr MemoryClass kClass = MemoryClass::optimizer;
   const MemoryUse& use = row.memory;
   if (!row.candidate.offload.in_host_memory()) return sum_of(use.file);
-  return at(use.ledger, kStates) - at(use.device.arenas, kStates);
+  return at(use.ledger, kClass) - at(use.device.arenas, kClass);
 }
 
 }  // namespace

@@ -128,7 +128,9 @@ TEST(PinnedStates, OfARunAreAsPlannedAndSavedForAnyTier) {
       if (first != second_half) half.push_back(on_host);
       const nlohmann::json last = last_of(run, half);
       EXPECT_EQ(last["plan_exact"], true) << last["device"];
-      if (second_half) EXPECT_EQ(last["state_hash"], expected["state_hash"]);
+      if (second_half) {
+        EXPECT_EQ(last["state_hash"], expected["state_hash"]);
+      }
     }
   }
 }
