@@ -42,8 +42,12 @@ Buffer Device::allocate_from(const Source& source, std::int64_t count, DType dty
       "more ranks, a higher stage or a smaller micro-batch",
       name(), source.kind, bytes, name_of(memory_class), label, listed(ledger_.snapshot().current),
       memory_report().empty() ? "" : "; ", memory_report());
+  const std::int64_t on_host = source.device == nullptr ? bytes : 0;
+  on_host_ += on_host;
+  most_on_host_ = std::max(most_on_host_, on_host_);
   return {view, memory_class, std::string(label), ledger_,
-          [this, bytes, memory_class, give_back = source.give_back](void* memory) {
+          [this, bytes, on_host, memory_class, give_back = source.give_back](void* memory) {
+            on_host_ -= on_host;
             (this->*give_back)(memory, bytes, memory_class);
           }};
 }

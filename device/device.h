@@ -121,6 +121,8 @@ class Device {
   Buffer name_file_range(std::int64_t bytes, MemoryClass memory_class, std::string_view label);
   /// The peak memory of buffers so far; on a planning device that of the run.
   DeviceBytes device_bytes() const { return {arena_bytes(), most_adopted_}; }
+  /// The peak memory of allocate_host()'s buffers so far, which are in the ledger too: bytes.
+  std::int64_t host_bytes() const { return most_on_host_; }
   /// Bytes taken from the driver or the host for the buffers of the ledger, in the pages and blocks
   /// in which they were taken: at least the ledger's total.
   std::int64_t reserved_bytes() const;
@@ -154,6 +156,8 @@ class Device {
   std::int64_t adopted_ = 0;  // in pages
   std::int64_t most_adopted_ = 0;
   std::int64_t adopted_unused_ = 0;  // of adopted_, beyond its buffers
+  std::int64_t on_host_ = 0;         // of allocate_host()
+  std::int64_t most_on_host_ = 0;
 };
 
 namespace cpu {

@@ -62,10 +62,18 @@ void CodedMoments::copy(const CodedMoment& from, const View& to, Stream& stream)
       cpu::decode_moment(part, to.as<float>().data() + at);
     });
   }
+  if (to.device() != nullptr && access_.in_host(from.codes)) {
+    return access_.upload(from.codes, stream, [&](std::int64_t at, const View& codes) {
+      CodedMoment part = from.slice(at, codes.count());
+      part.codes = codes;
+      optimizer_.decode(stream, part, to.slice(at, codes.count()));
+    });
+  }
   if (to.device() != nullptr || device_.memory() == MemorySpace::host)
     return optimizer_.decode(stream, from, to);
   if (copying_ != &stream) stream.wait(copied_);
   copying_ = &stream;
+  if (access_.in_host(from.codes)) access_.wait_for_host(stream);
   for (std::int64_t begin = 0; begin < to.count(); begin += kPiece) {
     const std::int64_t count = std::min(kPiece, to.count() - begin);
     copy_piece(from.slice(begin, count), to.slice(begin, count), stream);
@@ -73,13 +81,16 @@ void CodedMoments::copy(const CodedMoment& from, const View& to, Stream& stream)
   copied_ = stream.record();
 }
 
-/// Copies codes and scales, and decodes them on the host, before the stream's next copy of scales.
+/// Copies codes, unless they are in host memory, and scales, and decodes them there, before the
+/// stream's next copy of scales.
 void CodedMoments::copy_piece(const CodedMoment& from, const View& to, Stream& stream) {
   const View scales = scales_.slice(0, from.scales.count());
-  const View codes = to.reinterpret(DType::u8, to.bytes())
-                         .slice(to.bytes() - from.codes.count(), from.codes.count());
+  View codes = from.codes;
   device_.kernels().convert(stream, from.scales, scales);
-  device_.kernels().convert(stream, from.codes, codes);
+  if (codes.device() != nullptr) {
+    codes = to.reinterpret(DType::u8, to.bytes()).slice(to.bytes() - codes.count(), codes.count());
+    device_.kernels().convert(stream, from.codes, codes);
+  }
   stream.submit_host("moments to fp32",
                      [to, copied = CodedMoment{from.moment, codes, scales, from.phase}] {
                        decode_in_place(copied, to);

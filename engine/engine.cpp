@@ -109,7 +109,7 @@ std::vector<LiveTensor> Engine::live_tensors() const {
   ZERO_CHECK(!parts.gathers.evaluating(),
              "[rank {}] live_tensors: an evaluation is on; only outside of evaluations",
              core_->world_.rank());
-  return zero::live_tensors(core_->units_, parts.gathers.training(), parts.progress, parts.file);
+  return zero::live_tensors(core_->units_, parts.gathers.training(), parts.progress, parts.home);
 }
 
 std::vector<ParameterOwnership> Engine::ownership() const {

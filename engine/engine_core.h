@@ -16,7 +16,7 @@
 #include "engine/graph_capture.h"
 #include "engine/model_state.h"
 #include "engine/state_access.h"
-#include "engine/state_file.h"
+#include "engine/state_home.h"
 #include "engine/state_reads.h"
 #include "engine/state_windows.h"
 #include "engine/step_costs.h"
@@ -65,7 +65,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
     EngineResources resources;
     std::vector<int> order;           ///< units by first use: the order of updates
     std::vector<int> gradient_order;  ///< units in the order of backward
-    StateFile file;
+    StateHome home;
     std::unique_ptr<Sharding> sharding;
     GradientReducer reducer;
     Gathers gathers;
@@ -90,7 +90,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   ScheduleInputs lay_out_units(std::span<const Use> uses, const Sharding& sharding,
                                const GradientReducer& reducer);
-  Schedules prepare(std::span<const Use> uses, const EngineResources& resources, StateFile& file,
+  Schedules prepare(std::span<const Use> uses, const EngineResources& resources, StateHome& home,
                     Sharding& sharding, GradientReducer& reducer);
   void initialise(StateFields written);
   int enter(UnitId unit, bool gradients);

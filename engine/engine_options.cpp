@@ -26,6 +26,13 @@ void validate(const TierOptions& options, int stage) {
              "engine: shards of parameters of a file are fetched through {} buffers, expected 1 or "
              "more",
              options.fetch_buffers);
+  if (!uses_file(options) && options.optimizer != Tier::host) return;
+  ZERO_CHECK(windows.buffers >= 1,
+             "engine: offloaded states pass through {} buffers, expected 1 or more",
+             windows.buffers);
+  ZERO_CHECK(windows.buffer_elements >= StateWindowOptions::kGrain,
+             "engine: a buffer has the states of {} elements, expected {} or more",
+             windows.buffer_elements, StateWindowOptions::kGrain);
   if (!uses_file(options)) return;
   ZERO_CHECK(options.parameters != Tier::file || stage == 3,
              "engine: parameters live in a file, as only shards of them can; stage is {}, expected "
@@ -33,12 +40,6 @@ void validate(const TierOptions& options, int stage) {
              stage);
   ZERO_CHECK(!options.file.folder.empty(),
              "engine: states live in a file, but no folder is given for it");
-  ZERO_CHECK(windows.buffers >= 1,
-             "engine: states of a file pass through {} buffers, expected 1 or more",
-             windows.buffers);
-  ZERO_CHECK(windows.buffer_elements >= StateWindowOptions::kGrain,
-             "engine: a buffer has the states of {} elements, expected {} or more",
-             windows.buffer_elements, StateWindowOptions::kGrain);
   ZERO_CHECK(options.file.block_bytes > 0 && options.file.block_bytes % TierFile::kBlock == 0,
              "engine: a request to the file of states has {} bytes, expected a multiple of {}",
              options.file.block_bytes, TierFile::kBlock);

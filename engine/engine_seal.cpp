@@ -119,16 +119,20 @@ std::vector<KeptBytes> kept_bytes(std::span<const Unit> units, const Sharding& s
   return kept;
 }
 
-/// Throws zero::Error if values of the device would live outside of its memory.
+/// Throws zero::Error if values of the device would live where they cannot.
 void check_device(const TierOptions& tiers, const Device& device) {
-  const auto check = [&](Tier tier, std::string_view values, std::string_view section) {
-    ZERO_CHECK(tier == Tier::device || device.memory() == MemorySpace::host,
-               "seal: the device \"{}\" has memory of its own, in which its {} stay; they can be "
-               "offloaded on a CPU only: set \"{}.device\" to \"none\"",
-               device.name(), values, section);
-  };
-  check(tiers.optimizer, "optimizer states", "offload_optimizer");
-  check(tiers.parameters, "parameters", "offload_param");
+  if (device.memory() == MemorySpace::host) return;
+  ZERO_CHECK(
+      tiers.optimizer != Tier::file,
+      "seal: the device \"{}\" has memory of its own, in which its optimizer states stay or "
+      "in host memory; they can be in a file on a CPU only: set \"offload_optimizer.device\" "
+      "to \"cpu\" or \"none\"",
+      device.name());
+  ZERO_CHECK(
+      tiers.parameters == Tier::device,
+      "seal: the device \"{}\" has memory of its own, in which its parameters stay; they can "
+      "be offloaded on a CPU only: set \"offload_param.device\" to \"none\"",
+      device.name());
 }
 
 /// The ranges of a slice.
@@ -168,6 +172,11 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
        fmt::format("{} beta1={} beta2={} epsilon={} weight_decay={} momentum={} moments={}",
                    name_of(o.kind), o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum,
                    name_of(o.moments)));
+  if (t.optimizer == Tier::host) {
+    line("optimizer states in host memory",
+         fmt::format("ratio={} in {} windows of {}", t.optimizer_ratio, t.windows.buffers,
+                     t.windows.buffer_elements));
+  }
   if (t.optimizer == Tier::file) {
     line("optimizer states in a file", fmt::format("ratio={}", t.optimizer_ratio));
   }
@@ -311,7 +320,7 @@ ScheduleInputs EngineCore::lay_out_units(std::span<const Use> uses, const Shardi
 
 /// The schedules, which all ranks have agreed on; allocates states and receive slices.
 Schedules EngineCore::prepare(std::span<const Use> uses, const EngineResources& resources,
-                              StateFile& file, Sharding& sharding, GradientReducer& reducer) {
+                              StateHome& home, Sharding& sharding, GradientReducer& reducer) {
   const ScheduleInputs inputs = lay_out_units(uses, sharding, reducer);
   Schedules schedules{make_schedule(inputs.training), make_schedule(inputs.evaluation)};
   const std::string text =
@@ -323,14 +332,14 @@ Schedules EngineCore::prepare(std::span<const Use> uses, const EngineResources& 
   } else {  // a plan has no other ranks whose slices could be compared
     check_own_copies(units_, block);
   }
-  const TierUnits in_file =
-      units_in_file(units_, order_of_first_use(uses, units_.size()), sharding, options_.tiers);
+  const TierUnits away =
+      units_away(units_, order_of_first_use(uses, units_.size()), sharding, options_.tiers);
   for (std::size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = units_[i];
     for (Segment& segment : unit.segments) {
       sharding.allocate(segment, unit.name,
-                        {.states = in_file.states[i] ? &file : nullptr,
-                         .parameters = in_file.parameters[i] ? &file : nullptr});
+                        {.states = away.states[i] ? &home : nullptr,
+                         .parameters = away.parameters[i] ? &home : nullptr});
     }
     unit.plan_updates(options_.groups, options_.optimizer);
     find_uncounted(unit, resources.shards.rank(), mesh_->mesh().index(Axis::tensor));
@@ -349,21 +358,21 @@ EngineCore::Sealed::Sealed(EngineCore& core, std::span<const Use> uses, int accu
                 core.mesh_->axis(Axis::replicate)},
       order(order_of_first_use(uses, core.units_.size())),
       gradient_order(order_of_gradients(uses)),
-      file(core.device_, core.options_.tiers),
+      home(core.device_, core.options_.tiers),
       sharding(make_sharding(resources)),
       reducer(resources, *sharding, core.waits_),
       gathers(resources, *sharding, core.waits_, core.units_,
-              core.prepare(uses, resources, file, *sharding, reducer), file),
+              core.prepare(uses, resources, home, *sharding, reducer), home),
       gradients(resources, gathers, reducer, core.waits_, core.units_),
       sums(*core.mesh_, core.device_, core.waits_),
-      windows(core.device_, core.waits_, core.units_, order, file, core.options_.tiers.windows),
-      access(core.device_, file),
+      windows(core.device_, core.waits_, core.units_, order, home, core.options_.tiers.windows),
+      access(core.device_, home),
       coded(core.device_, access, *core.optimizer_),
       state({core.units_, *core.mesh_, core.device_, access, coded, resources.moments}),
       progress(core.world_.rank(), accumulation_steps, gathers, core.units_) {
-  if (!file.asked()) return;
+  if (!home.asked()) return;
   agree(core.world_, core.device_, "seal",
-        [&] { file.open(windows.ring_bytes(), gathers.fetch_bytes()); });
+        [&] { home.open(windows.ring_bytes(), gathers.fetch_bytes()); });
 }
 
 }  // namespace zero

@@ -135,9 +135,12 @@ std::vector<HeldTensor> EngineStates::held(StateKind kind) {
   std::vector<HeldTensor> held = finished("held").held_tensors(kind);
   for (const HeldTensor& tensor : held) {
     for (const StateView& view : tensor.views) {
-      ZERO_CHECK(!core_.parts().access.in_file(view.values),
-                 "[rank {}] held: {} of \"{}\" is in a file, not in memory; use read() and write()",
-                 core_.world_.rank(), name_of(kind), tensor.name);
+      const StateAccess& access = core_.parts().access;
+      ZERO_CHECK(!access.away(view.values),
+                 "[rank {}] held: {} of \"{}\" is in {}; use read() and write()",
+                 core_.world_.rank(), name_of(kind), tensor.name,
+                 access.in_file(view.values) ? "a file, not in memory"
+                                             : "host memory, not in the device's");
     }
   }
   return held;
@@ -235,7 +238,7 @@ void EngineStates::attach(StateReader* reader) {
 double EngineStates::save_seconds() const { return core_.reads_.total_seconds(); }
 
 std::string EngineStates::failure() const {
-  return core_.sealed_ ? core_.sealed_->file.failure() : std::string();
+  return core_.sealed_ ? core_.sealed_->home.failure() : std::string();
 }
 
 std::uint64_t EngineStates::hash() {

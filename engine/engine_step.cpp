@@ -87,18 +87,19 @@ void EngineCore::require_given(std::int64_t sum, std::int64_t step, const StepOp
   given_.clear();
 }
 
-/// Waits for all that moves states between memory and a file, and writes what the host has changed.
-/// A rank whose disk has failed has lost its states: then all ranks throw the same AgreedError, and
-/// the engine cannot go on. Collective, but where no states live in a file.
+/// Waits for all that moves states between their home and windows, and writes what the host has
+/// changed. A rank whose disk has failed has lost its states: then all ranks throw the same
+/// AgreedError, and the engine cannot go on. Collective, but where no states live in a file.
 void EngineCore::settle_states(std::string_view call) {
   Sealed& parts = *sealed_;
-  if (!parts.file.asked()) return;
+  if (!parts.home.asked()) return;
   try {
     parts.access.settle();
     parts.windows.ended().synchronize();
+    if (!parts.home.may_fail()) return;
     const StepCosts::OutsideStep guard(costs_);
     agree(world_, device_, call, [&] {
-      if (const std::string why = parts.file.failure(); !why.empty()) throw Error(why);
+      if (const std::string why = parts.home.failure(); !why.empty()) throw Error(why);
     });
   } catch (...) {
     parts.progress.fail(std::current_exception());
@@ -119,7 +120,7 @@ StepReport EngineCore::step(const StepOptions& options) {
   if (progress.gradients_changed()) parts.reducer.recount_norm(units_);
   const StepSums::Totals sums =
       parts.sums.reduce({options.losses, parts.reducer.norm(), reads_.vote(), options.vote,
-                         given_.hash(report.step, options), !parts.file.failure().empty()});
+                         given_.hash(report.step, options), !parts.home.failure().empty()});
   require_given(sums.given, report.step, options);
   if (sums.lost > 0) settle_states("step");
   report.votes = sums.votes;

@@ -71,7 +71,7 @@ void WindowArena::before_write(int window, Stream& compute) const {
 }
 
 Gathers::Gathers(const EngineResources& resources, Sharding& sharding, Waits& waits,
-                 std::span<const Unit> units, Schedules schedules, StateFile& file)
+                 std::span<const Unit> units, Schedules schedules, StateHome& home)
     : resources_(resources),
       sharding_(sharding),
       waits_(waits),
@@ -80,7 +80,7 @@ Gathers::Gathers(const EngineResources& resources, Sharding& sharding, Waits& wa
       gradients_(allocate_gradients(resources, schedules)),
       training_(std::move(schedules.training), parameters_.view(), gradients_.view(), waits),
       evaluation_(std::move(schedules.evaluation), parameters_.view(), gradients_.view(), waits),
-      fetches_(resources.device, waits, sharding, units, file,
+      fetches_(resources.device, waits, sharding, units, home,
                resources.options.tiers.fetch_buffers) {}
 
 void Gathers::issue(int window) {

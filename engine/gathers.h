@@ -80,7 +80,7 @@ class Gathers {
   /// Allocates the windows. `units` have their storage, some of it in `file`. All arguments but
   /// `schedules` must outlive this.
   Gathers(const EngineResources& resources, Sharding& sharding, Waits& waits,
-          std::span<const Unit> units, Schedules schedules, StateFile& file);
+          std::span<const Unit> units, Schedules schedules, StateHome& home);
   Gathers(const Gathers&) = delete;
   Gathers& operator=(const Gathers&) = delete;
 

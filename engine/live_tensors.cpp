@@ -3,7 +3,7 @@
 #include "engine/live_tensors.h"
 
 #include "engine/schedule.h"
-#include "engine/state_file.h"
+#include "engine/state_home.h"
 #include "engine/step_progress.h"
 #include "engine/unit.h"
 
@@ -40,8 +40,8 @@ std::vector<GradientUses> gradient_uses(const Schedule& schedule, std::size_t un
 
 class Lister {
  public:
-  Lister(const StepProgress& progress, const StateFile& file, std::vector<LiveTensor>& live)
-      : file_(file),
+  Lister(const StepProgress& progress, const StateHome& home, std::vector<LiveTensor>& live)
+      : home_(home),
         micro_batch_(progress.micro_batch()),
         micro_batches_(progress.accumulation_steps()),
         place_{progress.compute_step(), progress.leased()},
@@ -77,7 +77,7 @@ class Lister {
   }
 
   void add_state(const Unit& unit, std::string_view what, const View& state) {
-    if (!file_.holds(state)) add(MemoryClass::optimizer, unit, what, state.bytes());
+    if (!home_.in_file(state)) add(MemoryClass::optimizer, unit, what, state.bytes());
   }
 
   /// The gradient is alive while a micro-batch writes it, while it holds the sum of earlier ones
@@ -99,7 +99,7 @@ class Lister {
       add(MemoryClass::gradients, unit, "partial sum", segment.partials[sum.buffer].bytes());
   }
 
-  const StateFile& file_;
+  const StateHome& home_;
   int micro_batch_;  // 0 and place 0 between steps
   int micro_batches_;
   Place place_;
@@ -109,9 +109,9 @@ class Lister {
 }  // namespace
 
 std::vector<LiveTensor> live_tensors(std::span<const Unit> units, const Schedule& schedule,
-                                     const StepProgress& progress, const StateFile& file) {
+                                     const StepProgress& progress, const StateHome& home) {
   std::vector<LiveTensor> live;
-  Lister lister(progress, file, live);
+  Lister lister(progress, home, live);
   const std::vector<GradientUses> uses = gradient_uses(schedule, units.size());
   for (std::size_t i = 0; i < units.size(); ++i) lister.add_unit(units[i], uses[i]);
   for (const Window& window : schedule.windows)

@@ -11,7 +11,7 @@
 
 namespace zero {
 
-class StateFile;
+class StateHome;
 class StepProgress;
 struct Schedule;
 struct Unit;
@@ -30,8 +30,8 @@ struct LiveTensor {
 /// gather that is issued counts, so does a reduction's result. Between leases a window is alive if
 /// it is gathered already and read later; in a lease also if it is read or written by this one.
 /// Receive slices and other scratch are alive while work runs and are not listed, nor are values of
-/// `file` and their windows.
+/// `home` that are in a file, and windows.
 std::vector<LiveTensor> live_tensors(std::span<const Unit> units, const Schedule& schedule,
-                                     const StepProgress& progress, const StateFile& file);
+                                     const StepProgress& progress, const StateHome& home);
 
 }  // namespace zero

@@ -17,8 +17,8 @@ bool is_fetched(const Unit& unit) {
 }  // namespace
 
 ShardFetches::ShardFetches(Device& device, const Waits& waits, const Sharding& sharding,
-                           std::span<const Unit> units, StateFile& file, int buffers)
-    : device_(device), waits_(waits), sharding_(sharding), units_(units), file_(file) {
+                           std::span<const Unit> units, StateHome& home, int buffers)
+    : device_(device), waits_(waits), sharding_(sharding), units_(units), home_(home) {
   std::size_t fetched = 0;
   for (const Unit& unit : units) {
     std::int64_t bytes = 0;
@@ -43,7 +43,7 @@ View ShardFetches::place(std::size_t number, const Segment& segment) const {
     if (&each == &segment) break;
     at += room(each);
   }
-  return file_.slots().slice(at, room(segment));
+  return home_.slots().slice(at, room(segment));
 }
 
 void ShardFetches::begin(const Schedule& schedule) {
@@ -71,7 +71,7 @@ void ShardFetches::start(std::size_t end) {
       if (!segment.shard_in_file) continue;
       const View part = sharding_.gathered_part(segment);
       if (part.empty()) continue;
-      TierFile& file = file_.transfers();
+      TierFile& file = home_.file();
       const View blocks = file.around(part);
       to.moving.push_back(
           file.start_read(blocks, place(started_, segment).slice(0, blocks.bytes())));
@@ -83,8 +83,7 @@ void ShardFetches::start(std::size_t end) {
 void ShardFetches::finish(std::size_t end) {
   for (; finished_ < end; ++finished_) {
     Slot& of = slot(finished_);
-    for (const TierFile::Ticket ticket : std::exchange(of.moving, {}))
-      file_.transfers().finish(ticket);
+    for (const TierFile::Ticket ticket : std::exchange(of.moving, {})) home_.file().finish(ticket);
     of.fetched = device_.transfer().record();
   }
 }

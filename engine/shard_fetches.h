@@ -9,7 +9,7 @@
 
 #include "engine/schedule.h"
 #include "engine/sharding.h"
-#include "engine/state_file.h"
+#include "engine/state_home.h"
 #include "engine/unit.h"
 #include "engine/waits.h"
 
@@ -26,9 +26,9 @@ class ShardFetches {
  public:
   /// `units` have their storage. `buffers`: most slots; each has room for the part of any unit.
   ShardFetches(Device& device, const Waits& waits, const Sharding& sharding,
-               std::span<const Unit> units, StateFile& file, int buffers);
+               std::span<const Unit> units, StateHome& home, int buffers);
 
-  /// Bytes of the slots, equal on all ranks, for StateFile::open(), which must come before the
+  /// Bytes of the slots, equal on all ranks, for StateHome::open(), which must come before the
   /// first micro-batch.
   std::int64_t bytes() const { return slot_bytes_ * std::ssize(slots_); }
 
@@ -65,7 +65,7 @@ class ShardFetches {
   const Waits& waits_;
   const Sharding& sharding_;
   std::span<const Unit> units_;
-  StateFile& file_;
+  StateHome& home_;
   std::int64_t slot_bytes_ = 0;
   std::vector<Slot> slots_;
 

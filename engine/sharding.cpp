@@ -26,10 +26,10 @@ View Sharding::allocate(Segment& segment, std::int64_t count, DType dtype, Memor
               resources_.shards.allocate(resources_.device, count, dtype, memory_class, label));
 }
 
-void Sharding::allocate(Segment& segment, const std::string& unit, const SegmentFiles& files) {
-  place_parameters(segment, unit, files.parameters);
+void Sharding::allocate(Segment& segment, const std::string& unit, const SegmentHomes& homes) {
+  place_parameters(segment, unit, homes.parameters);
   if (!segment.trainable) return;
-  place_states(segment, unit, files.states);
+  place_states(segment, unit, homes.states);
   place_gradients(segment, unit);
   place_partials(segment, unit);
 }
@@ -51,14 +51,14 @@ bool Sharding::direct_gradients(const Unit& unit) const {
 }
 
 /// Master values and moments, which no collective uses; an fp32 compute copy is its own master.
-void Sharding::place_states(Segment& segment, const std::string& unit, StateFile* file) {
+void Sharding::place_states(Segment& segment, const std::string& unit, StateHome* home) {
   const auto in_memory = [&](std::int64_t count, DType dtype, const char* what) {
     return keep(segment,
                 resources_.device.allocate(count, dtype, MemoryClass::optimizer, unit + what));
   };
   const auto state = [&](std::int64_t count, DType dtype, const char* what) {
-    return file == nullptr ? in_memory(count, dtype, what)
-                           : file->reserve(count, dtype, MemoryClass::optimizer, unit + what);
+    return home == nullptr ? in_memory(count, dtype, what)
+                           : home->reserve(count, dtype, MemoryClass::optimizer, unit + what);
   };
   const std::int64_t count = segment.own.count();
   segment.master =
@@ -136,7 +136,7 @@ class Replicated : public Sharding {
   Operation reduce_traffic() const override { return Operation::all_reduce; }
 
  protected:
-  void place_parameters(Segment& segment, const std::string& unit, StateFile* /*file*/) override {
+  void place_parameters(Segment& segment, const std::string& unit, StateHome* /*home*/) override {
     segment.full = allocate(segment, segment.layout.padded(), resources_.options.compute,
                             MemoryClass::parameters, unit);
     segment.shard = segment.full.slice(shard_begin(segment), segment.layout.shard());
@@ -171,11 +171,11 @@ class ShardedOptimizer : public Replicated {
   /// In memory that a host's ranks share, each rank updates its shard in place, and publish only
   /// synchronizes them. Not if the compute copy is the master itself, because read(), write() and
   /// checkpoints access the master at other times.
-  void place_parameters(Segment& segment, const std::string& unit, StateFile* file) override {
+  void place_parameters(Segment& segment, const std::string& unit, StateHome* home) override {
     if (segment.trainable && resources_.options.compute != DType::fp32) {
       place_in_common(segment, unit);
     } else {
-      Replicated::place_parameters(segment, unit, file);
+      Replicated::place_parameters(segment, unit, home);
     }
     own_shard(segment);
   }
@@ -252,14 +252,14 @@ class ShardedParameters : public ShardedGradients {
   }
 
  protected:
-  void place_parameters(Segment& segment, const std::string& unit, StateFile* file) override {
-    if (whole(segment)) return ShardedGradients::place_parameters(segment, unit, file);
+  void place_parameters(Segment& segment, const std::string& unit, StateHome* home) override {
+    if (whole(segment)) return ShardedGradients::place_parameters(segment, unit, home);
     const std::int64_t count = segment.layout.shard();
     const DType compute = resources_.options.compute;
-    segment.shard_in_file = file != nullptr;
+    segment.shard_in_file = home != nullptr;
     segment.shard =
         segment.shard_in_file
-            ? file->reserve(count, compute, MemoryClass::parameters, unit)
+            ? home->reserve(count, compute, MemoryClass::parameters, unit)
             : keep(segment, resources_.shards.allocate_symmetric(resources_.device, count, compute,
                                                                  MemoryClass::parameters, unit));
     segment.tail = allocate(segment, segment.layout.tail(), resources_.options.compute,

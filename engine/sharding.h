@@ -7,7 +7,7 @@
 #include "collectives/communicator.h"
 #include "device/device.h"
 #include "engine/engine_options.h"
-#include "engine/state_file.h"
+#include "engine/state_home.h"
 #include "engine/unit.h"
 
 namespace zero {
@@ -28,10 +28,10 @@ struct EngineResources {
   }
 };
 
-/// The file of each kind of values of a segment; null: they are in memory.
-struct SegmentFiles {
-  StateFile* states = nullptr;      ///< master values and moments
-  StateFile* parameters = nullptr;  ///< the shard, if the stage keeps one
+/// Where each kind of values of a segment lives; null: in the device's memory.
+struct SegmentHomes {
+  StateHome* states = nullptr;      ///< master values and moments
+  StateHome* parameters = nullptr;  ///< the shard, if the stage keeps one
 };
 
 /// A stage of ZeRO as a strategy: the placement of model states and the collectives that gather,
@@ -44,8 +44,8 @@ class Sharding {
   Sharding(const Sharding&) = delete;
   Sharding& operator=(const Sharding&) = delete;
 
-  /// Allocates all storage of a segment, or reserves it in `files`, and sets its views.
-  void allocate(Segment& segment, const std::string& unit, const SegmentFiles& files = {});
+  /// Allocates all storage of a segment, or reserves it in `homes`, and sets its views.
+  void allocate(Segment& segment, const std::string& unit, const SegmentHomes& homes = {});
 
   /// Elements of the segment that a gather brings to a window; 0: nothing is gathered around
   /// compute.
@@ -90,16 +90,16 @@ class Sharding {
   virtual Operation reduce_traffic() const { return Operation::reduce_scatter; }
 
  protected:
-  /// Also sets the elements that this rank initialises and updates (Segment::own). `file`: of the
+  /// Also sets the elements that this rank initialises and updates (Segment::own). `home`: of the
   /// shard; may be null.
-  virtual void place_parameters(Segment& segment, const std::string& unit, StateFile* file) = 0;
+  virtual void place_parameters(Segment& segment, const std::string& unit, StateHome* home) = 0;
   virtual void place_gradients(Segment& segment, const std::string& unit) = 0;
 
   /// Zeroed memory for the segment, from the communicator (Communicator::allocate).
   View allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
                 const std::string& label);
   View keep(Segment& segment, Buffer buffer);
-  void place_states(Segment& segment, const std::string& unit, StateFile* file);
+  void place_states(Segment& segment, const std::string& unit, StateHome* home);
   void place_partials(Segment& segment, const std::string& unit);
   /// Those of the flat elements `range` that are in this rank's shard.
   View shard_part(const Segment& segment, const FlatRange& range) const;

@@ -40,6 +40,7 @@ std::int64_t count_in(const View& tile, const View& rest) {
 }  // namespace
 
 void StateAccess::read(const View& view, const Visit& visit) {
+  if (in_host(view)) return visit_here(view, visit);
   if (!in_file(view)) return memory_.read(view, visit);
   for (std::int64_t begin = 0; begin < view.count();) {
     const View part = tile_part(view.slice(begin, view.count() - begin), false);
@@ -49,6 +50,7 @@ void StateAccess::read(const View& view, const Visit& visit) {
 }
 
 void StateAccess::write(const View& view, const Visit& fill) {
+  if (in_host(view)) return visit_here(view, fill);
   if (!in_file(view)) return memory_.write(view, fill);
   for (std::int64_t begin = 0; begin < view.count();) {
     const View part = tile_part(view.slice(begin, view.count() - begin), true);
@@ -57,10 +59,16 @@ void StateAccess::write(const View& view, const Visit& fill) {
   }
 }
 
+/// In place, behind all transfers.
+void StateAccess::visit_here(const View& view, const Visit& visit) {
+  home_.host().moved().synchronize();
+  visit(0, view);
+}
+
 /// The memory of the first elements of `rest`, as many as are in one tile, which becomes the
 /// host's. Their values are there, unless they are going to be written.
 View StateAccess::tile_part(const View& rest, bool write) {
-  const View tile = file_.transfers().around(rest.slice(0, 1), file_.tile_bytes());
+  const View tile = home_.file().around(rest.slice(0, 1), home_.tile_bytes());
   if (tile.data() != host_tile_.data()) {
     flush();
     host_tile_ = tile;
@@ -74,7 +82,7 @@ View StateAccess::tile_part(const View& rest, bool write) {
     known_ = std::max(known_, end);
     changed_ = true;
   }
-  return file_.host_tile().slice(at, end - at).reinterpret(rest.dtype(), count);
+  return home_.host_tile().slice(at, end - at).reinterpret(rest.dtype(), count);
 }
 
 /// Reads the rest of the host's tile, from the block in which what is known ends.
@@ -84,7 +92,7 @@ void StateAccess::complete() {
   const std::int64_t part = known_ % TierFile::kBlock;
   const std::int64_t begin = known_ - part;
   const std::int64_t bytes = host_tile_.bytes() - begin;
-  const View window = file_.host_tile().slice(begin, bytes);
+  const View window = home_.host_tile().slice(begin, bytes);
   std::memcpy(kept.data(), window.data(), static_cast<std::size_t>(part));
   transfer(false, host_tile_.slice(begin, bytes), window);
   std::memcpy(window.data(), kept.data(), static_cast<std::size_t>(part));
@@ -94,14 +102,14 @@ void StateAccess::complete() {
 void StateAccess::flush() {
   if (!changed_) return;
   complete();
-  transfer(true, host_tile_, file_.host_tile().slice(0, host_tile_.bytes()));
+  transfer(true, host_tile_, home_.host_tile().slice(0, host_tile_.bytes()));
   changed_ = false;
   copy_tile_ = View();  // may be of the same values
 }
 
 /// Moves bytes between the file and a window, and blocks the host until they have.
 void StateAccess::transfer(bool write, const View& there, const View& window) {
-  TierFile& file = file_.transfers();
+  TierFile& file = home_.file();
   file.finish(write ? file.start_write(window, there) : file.start_read(there, window));
   device_.transfer().synchronize();
 }
@@ -113,17 +121,17 @@ void StateAccess::settle() {
 
 void StateAccess::visit_later(const View& view, Stream& stream, const Visit& use) {
   flush();
-  TierFile& file = file_.transfers();
+  TierFile& file = home_.file();
   Stream& transfer = device_.transfer();
   if (&stream != &transfer) transfer.wait(stream.record());
   for (std::int64_t begin = 0; begin < view.count();) {
     const View rest = view.slice(begin, view.count() - begin);
-    const View tile = file.around(rest.slice(0, 1), file_.tile_bytes());
+    const View tile = file.around(rest.slice(0, 1), home_.tile_bytes());
     if (tile.data() != copy_tile_.data())
-      file.finish(file.start_read(tile, file_.copy_tile().slice(0, tile.bytes())));
+      file.finish(file.start_read(tile, home_.copy_tile().slice(0, tile.bytes())));
     copy_tile_ = tile;
     const std::int64_t count = count_in(tile, rest);
-    const View part = file_.copy_tile()
+    const View part = home_.copy_tile()
                           .slice(address(rest) - address(tile), count * size_of(rest.dtype()))
                           .reinterpret(rest.dtype(), count);
     transfer.submit_host("states of the file", [use, begin, part] { use(begin, part); });
@@ -132,12 +140,42 @@ void StateAccess::visit_later(const View& view, Stream& stream, const Visit& use
   if (&stream != &transfer) stream.wait(transfer.record());
 }
 
+void StateAccess::wait_for_host(Stream& stream) const {
+  if (&stream != &device_.transfer()) stream.wait(home_.host().moved());
+}
+
+void StateAccess::upload(const View& view, Stream& stream, const Visit& use) {
+  wait_for_host(stream);
+  if (uploading_ != &stream) stream.wait(uploaded_);
+  uploading_ = &stream;
+  const std::int64_t length = home_.device_tile().bytes() / size_of(view.dtype());
+  for (std::int64_t begin = 0; begin < view.count(); begin += length) {
+    const View part = view.slice(begin, std::min(length, view.count() - begin));
+    const View tile = home_.device_tile().reinterpret(view.dtype(), part.count());
+    device_.kernels().convert(stream, part, tile);
+    use(begin, tile);
+  }
+  uploaded_ = stream.record();
+}
+
 void StateAccess::set(const View& to, const View& values) {
-  if (!in_file(to) && to.dtype() == values.dtype())
+  if (!away(to) && to.dtype() == values.dtype())
     return device_.kernels().convert(device_.compute(), values, to);
   write(to, [&](std::int64_t at, const View& piece) {
     cpu::convert(values.slice(at, piece.count()), piece, device_.threads());
   });
+}
+
+/// The driver's copies from host memory to host memory would block the host.
+void StateAccess::copy_from_host(const View& from, const View& to, Stream& stream) {
+  if (to.device() != nullptr && from.dtype() != to.dtype()) {
+    return upload(from, stream, [&](std::int64_t begin, const View& values) {
+      device_.kernels().convert(stream, values, to.slice(begin, values.count()));
+    });
+  }
+  wait_for_host(stream);
+  if (to.device() != nullptr) return device_.kernels().convert(stream, from, to);
+  stream.submit_host("states of the host", [from, to] { cpu::convert(from, to); });
 }
 
 /// A kernel converts within the memory of the device only, so host memory gets other dtypes
@@ -149,6 +187,7 @@ void StateAccess::copy(const View& from, const View& to, Stream& stream) {
     });
   }
   Kernels& kernels = device_.kernels();
+  if (in_host(from)) return copy_from_host(from, to, stream);
   if (from.dtype() == to.dtype() || to.device() != nullptr)
     return kernels.convert(stream, from, to);
   const std::int64_t most = to.bytes() / size_of(from.dtype());

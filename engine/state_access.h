@@ -5,19 +5,20 @@
 #include <cstdint>
 
 #include "device/host_access.h"
-#include "engine/state_file.h"
+#include "engine/state_home.h"
 
 namespace zero {
 
-/// Access of host code, and of copies, to model states wherever they live: memory of the device, or
-/// a file, of which one tile is held for the host and one for copies. Tiles stay until another is
-/// needed, so that runs that are adjacent in the file, as those of a load or a save, are one
-/// transfer. Whoever else changes the file calls settle() first. No failure of the disk is thrown
-/// (StateFile::failure()): values are anything then. Used by one host thread.
+/// Access of host code, and of copies, to model states wherever they live: memory of the device,
+/// pinned host memory, in place, or a file, of which one tile is held for the host and one for
+/// copies. Tiles stay until another is needed, so that runs that are adjacent in the file, as those
+/// of a load or a save, are one transfer. Whoever else changes the file calls settle() first. No
+/// failure of the disk is thrown (StateHome::failure()): values are anything then. Used by one host
+/// thread.
 class StateAccess {
  public:
   /// Allocates host memory (staging), if any is needed. Both must outlive this object.
-  StateAccess(Device& device, StateFile& file) : device_(device), file_(file), memory_(device) {}
+  StateAccess(Device& device, StateHome& home) : device_(device), home_(home), memory_(device) {}
   StateAccess(const StateAccess&) = delete;
   StateAccess& operator=(const StateAccess&) = delete;
 
@@ -35,11 +36,20 @@ class StateAccess {
   void copy(const View& from, const View& to, Stream& stream);
 
   /// Whether a view is one of the file.
-  bool in_file(const View& view) const { return file_.holds(view); }
+  bool in_file(const View& view) const { return home_.in_file(view); }
+  /// Whether a view is one of pinned host memory.
+  bool in_host(const View& view) const { return home_.in_host(view); }
+  bool away(const View& view) const { return home_.holds(view); }
   /// Submits host work that calls use(begin, values) for pieces that cover `view`, of the file, in
   /// order: work of the transfer stream, behind `stream` and before its later work. Does not block
   /// the host, unless write() came before.
   void visit_later(const View& view, Stream& stream, const Visit& use);
+  /// Of a view in pinned host memory: `stream` waits until transfers so far are over.
+  void wait_for_host(Stream& stream) const;
+  /// Copies pieces that cover `view`, in pinned host memory, to the device as work of `stream`, and
+  /// calls use(begin, values) to submit work of the same stream on each. The values are of another
+  /// type than fp32.
+  void upload(const View& view, Stream& stream, const Visit& use);
 
   /// Writes what is left to write, and forgets both tiles. Blocks the host if there is any.
   void settle();
@@ -50,17 +60,21 @@ class StateAccess {
  private:
   /// Writes the host's tile, if it was changed.
   void flush();
+  void visit_here(const View& view, const Visit& visit);
+  void copy_from_host(const View& from, const View& to, Stream& stream);
   View tile_part(const View& rest, bool write);
   void complete();
   void transfer(bool write, const View& there, const View& window);
 
   Device& device_;
-  StateFile& file_;
+  StateHome& home_;
   HostAccess memory_;
   View host_tile_;          // of the file; empty: none
   std::int64_t known_ = 0;  // bytes of it that are in its memory, from its begin on
   bool changed_ = false;
   View copy_tile_;  // of the file: there once the transfer stream has run what is submitted
+  Stream* uploading_ = nullptr;  // the last one to use the device's tile
+  Event uploaded_;
 };
 
 }  // namespace zero

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/state_file.h"
+#include "engine/state_home.h"
 #include "engine/unit.h"
 #include "engine/waits.h"
 
@@ -17,15 +17,15 @@ namespace zero {
 /// A part of the trainable states of a unit that is used together, with its compute copy.
 struct StatePiece {
   int unit = 0;
-  FlatRange range;       ///< of the extent of its trainable segment
-  bool in_file = false;  ///< some of it is
+  FlatRange range;    ///< of the extent of its trainable segment
+  bool away = false;  ///< some of it lives in a StateHome
 };
 
 /// The pieces that cover the trainable states of `units`, those in `order`: of states in memory
-/// one, of those in `file` as many as it takes for at most `most` elements each, rounded down to
+/// one, of those in `home` as many as it takes for at most `most` elements each, rounded down to
 /// whole StateWindowOptions::kGrain.
 std::vector<StatePiece> cut_states(std::span<const Unit> units, std::span<const int> order,
-                                   const StateFile& file, std::int64_t most);
+                                   const StateHome& home, std::int64_t most);
 
 /// The states of a piece, in memory. Views of what the optimizer does not keep are empty.
 struct PieceStates {
@@ -40,20 +40,20 @@ struct PieceStates {
 /// never.
 enum class StateFields : std::uint8_t { none, masters, all };
 
-/// Makes passes over the trainable states of all units, piece by piece. Those in the file come into
-/// a ring of windows ahead of use, and go back behind it: work of the transfer stream, which events
-/// order against compute, so the host never waits for the disk (but on the inline CPU stream, where
-/// it is the compute stream). A pass: begin(), then for each piece next(), compute on it,
-/// changed(); or drop(). Used by the engine's host thread; all arguments must outlive this.
+/// Makes passes over the trainable states of all units, piece by piece. Those that are away come
+/// into a ring of windows ahead of use, and go back behind it: work of the transfer stream, which
+/// events order against compute, so the host never waits for the disk (but on the inline CPU
+/// stream, where it is the compute stream). A pass: begin(), then for each piece next(), compute on
+/// it, changed(); or drop(). Used by the engine's host thread; all arguments must outlive this.
 class StateWindows {
  public:
   StateWindows(Device& device, Waits& waits, std::span<const Unit> units,
-               std::span<const int> order, StateFile& file, const StateWindowOptions& options);
+               std::span<const int> order, StateHome& home, const StateWindowOptions& options);
 
-  /// Bytes of the ring, for StateFile::open(), which must come before the first pass.
+  /// Bytes of the ring, for StateHome::open(), which must come before the first pass.
   std::int64_t ring_bytes() const { return slot_bytes_ * std::ssize(slots_); }
 
-  /// What a pass reads from the file, and writes to it.
+  /// What a pass reads from the home of states, and writes to it.
   struct Pass {
     StateFields read = StateFields::none;
     StateFields write = StateFields::none;
@@ -62,7 +62,7 @@ class StateWindows {
   void begin(const Pass& pass);
   /// Whether the next piece is one of `unit`. The units of a pass come in their order.
   bool more(int unit) const { return at_ < pieces_.size() && pieces_[at_].unit == unit; }
-  /// The next piece: later work of compute runs behind its read. Of values in the file, masters
+  /// The next piece: later work of compute runs behind its read. Of values at home, masters
   /// that the pass does not read and compute copies are zeros, and moments anything.
   PieceStates next();
   /// After the last compute on that piece: starts to write it, and to read another. Of a shard in
@@ -77,14 +77,15 @@ class StateWindows {
   static constexpr std::size_t kFields = 4;  // master, moments, compute copy
   /// A window: of one piece at a time, with one transfer of each field in flight.
   struct Slot {
-    std::vector<TierFile::Ticket> moving;
+    std::vector<StateHome::Ticket> moving;
+    Event over;  ///< behind the transfers that are in order, or finished
   };
 
   const Segment& segment_of(const StatePiece& piece) const {
     return *units_[static_cast<std::size_t>(piece.unit)].trainable();
   }
-  /// Of piece `number` of those in the file.
-  const StatePiece& filed(std::size_t number) const { return pieces_[filed_[number]]; }
+  /// Of piece `number` of those that are away.
+  const StatePiece& away(std::size_t number) const { return pieces_[away_[number]]; }
   Slot& slot(std::size_t number) { return slots_[number % slots_.size()]; }
   View field(std::size_t number, std::size_t index) const;
   void refresh_tail();
@@ -96,18 +97,18 @@ class StateWindows {
   Device& device_;
   Waits& waits_;
   std::span<const Unit> units_;
-  StateFile& file_;
+  StateHome& home_;
   StateWindowOptions options_;
   std::vector<StatePiece> pieces_;
-  std::vector<std::size_t> filed_;                   // indices of the pieces in the file
+  std::vector<std::size_t> away_;                    // indices of the pieces that are
   std::array<std::int64_t, kFields + 1> offsets_{};  // of the fields in a slot
   std::int64_t slot_bytes_ = 0;
   std::vector<Slot> slots_;
 
   Pass pass_;
   std::size_t at_ = 0;       // the piece that comes next, or is used
-  std::size_t number_ = 0;   // the same among those in the file
-  std::size_t read_ = 0;     // of those in the file: begun to be read
+  std::size_t number_ = 0;   // the same among those that are away
+  std::size_t read_ = 0;     // of those: begun to be read
   std::size_t written_ = 0;  // of those: writes are over, so that their slots are free
   Event ready_;              // the next one is in its window
   Event ended_;

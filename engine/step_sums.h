@@ -61,7 +61,7 @@ class StepSums {
     std::int64_t reader_vote = 0;
     std::int64_t vote = 0;
     std::int64_t given = 0;  ///< GivenValues::hash()
-    bool lost = false;       ///< StateFile::failure()
+    bool lost = false;       ///< StateHome::failure()
   };
   /// All zero on a planning device.
   struct Totals {

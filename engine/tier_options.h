@@ -9,13 +9,13 @@
 
 namespace zero {
 
-/// How the optimizer states of a file pass through memory.
+/// How the optimizer states of a file, or of host memory, pass through memory of the device.
 struct StateWindowOptions {
   /// States are cut into windows at multiples of this many elements: whole blocks of the file in
   /// every format of a state.
   static constexpr std::int64_t kGrain = TierFile::kBlock;
 
-  int buffers = 4;  ///< windows in memory, at least 1
+  int buffers = 4;  ///< windows, at least 1
   /// Most elements of a window, each with all its states: at least kGrain, rounded down to whole
   /// grains.
   std::int64_t buffer_elements = std::int64_t{1} << 20;
@@ -28,11 +28,12 @@ struct StateWindowOptions {
 struct TierOptions {
   /// Master values and moments. (The scales of 8-bit moments, 0.5 % of such states, stay in memory;
   /// fp32 master values that are the compute copy itself are where `parameters` has them.)
+  /// Tier::host is the same on a CPU; Tier::file is for CPUs only.
   Tier optimizer = Tier::device;
   /// The most of those states that `optimizer` holds, as a share, 0 to 1: of whole units, each that
   /// still fits, in the order of updates. The others stay in memory.
   double optimizer_ratio = 1;
-  StateWindowOptions windows{};  ///< of Tier::file
+  StateWindowOptions windows{};  ///< of Tier::file and Tier::host
   /// Shards of parameters at stage 3; units that stay whole stay in memory.
   Tier parameters = Tier::device;
   /// Elements of a rank's shards that stay in memory all the same: of whole units, each that still

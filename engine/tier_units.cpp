@@ -25,24 +25,24 @@ std::int64_t shard_elements(const Unit& unit, const Sharding& sharding) {
 
 }  // namespace
 
-TierUnits units_in_file(std::span<const Unit> units, std::span<const int> order,
-                        const Sharding& sharding, const TierOptions& tiers) {
-  TierUnits in_file{std::vector<bool>(units.size()), std::vector<bool>(units.size())};
+TierUnits units_away(std::span<const Unit> units, std::span<const int> order,
+                     const Sharding& sharding, const TierOptions& tiers) {
+  TierUnits away{std::vector<bool>(units.size()), std::vector<bool>(units.size())};
   double all = 0;
   for (const Unit& unit : units) all += static_cast<double>(trained_elements(unit));
-  double states = tiers.optimizer == Tier::file ? tiers.optimizer_ratio * all : -1;
+  double states = tiers.optimizer != Tier::device ? tiers.optimizer_ratio * all : -1;
   std::int64_t in_memory = tiers.parameters_in_memory;
   for (const int index : order) {
     const auto at = static_cast<std::size_t>(index);
     const auto trained = static_cast<double>(trained_elements(units[at]));
-    in_file.states[at] = trained <= states;
-    if (in_file.states[at]) states -= trained;
+    away.states[at] = trained <= states;
+    if (away.states[at]) states -= trained;
     const std::int64_t shards = shard_elements(units[at], sharding);
     if (tiers.parameters != Tier::file || shards == 0) continue;
-    in_file.parameters[at] = shards > in_memory;
-    if (!in_file.parameters[at]) in_memory -= shards;
+    away.parameters[at] = shards > in_memory;
+    if (!away.parameters[at]) in_memory -= shards;
   }
-  return in_file;
+  return away;
 }
 
 }  // namespace zero

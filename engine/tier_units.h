@@ -11,16 +11,16 @@
 
 namespace zero {
 
-/// For each unit, whether values of it live in a file: the same on all ranks.
+/// For each unit, whether values of it live below the device's memory: the same on all ranks.
 struct TierUnits {
   std::vector<bool> states;
   std::vector<bool> parameters;
 };
 
-/// The units whose values `tiers` asks to have in a file. `units` are laid out; `order`: all of
+/// The units whose values `tiers` asks to have there. `units` are laid out; `order`: all of
 /// them, that of updates. A unit that does not fit into what is left of a share, such as a wide
 /// embedding, is passed over.
-TierUnits units_in_file(std::span<const Unit> units, std::span<const int> order,
-                        const Sharding& sharding, const TierOptions& tiers);
+TierUnits units_away(std::span<const Unit> units, std::span<const int> order,
+                     const Sharding& sharding, const TierOptions& tiers);
 
 }  // namespace zero

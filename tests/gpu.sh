@@ -69,6 +69,7 @@ checks() {
 4 | Gemma 3 of 270 M, 16 x 1024        |  45 | whole_steps gemma3 gemma3
 4 | profile of that Gemma's step       |  20 | a_step_is_profiled gemma3
 4 | window of 1024 in 16384 tokens     |  60 | a_window_saves_time
+4 | optimizer states in host memory    |  30 | host_memory_changes_no_bit
 CHECKS
 }
 

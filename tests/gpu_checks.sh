@@ -165,6 +165,23 @@ PYTHON
   ) "$results" "${formats[@]%% *}"
 }
 
+# The same step with optimizer states in pinned host memory: the state without, and the time of each.
+host_memory_changes_no_bit() {
+  local device
+  for device in none cpu; do
+    train_with_cudnn whole "offload_$device.jsonl" "${kOnGpu[@]}" --set run.steps=6 \
+      "zero_optimization.offload_optimizer.device=$device" || return 1
+  done
+  python3 <(echo "$kReadLog"; cat <<'PYTHON'
+kept, losses, seconds = read("offload_none")
+last, same, taken = read("offload_cpu")
+if last["state_hash"] != kept["state_hash"] or same != losses or not last["plan_exact"]:
+    sys.exit(f"state {last['state_hash']}, without {kept['state_hash']}; exact {last['plan_exact']}")
+print(f"state {last['state_hash']} with and without, {taken / seconds:.3f} times the step")
+PYTHON
+  ) "$results"
+}
+
 # The kernels of a step of GPT-2 124M, each by itself, as Nsight Compute times them: about a block's, forward and backward.
 kernels_of_a_block() {
   local program

@@ -9,7 +9,7 @@ namespace zero {
 /// Where values live, fast to slow.
 enum class Tier : std::uint8_t {
   device,  ///< memory of the device
-  host,    ///< pinned host memory; on a CPU the same as `device`
+  host,    ///< pinned host memory of a GPU's host; on a CPU the same as `device`
   file,    ///< a file on NVMe, read and written through windows of host memory
 };
 

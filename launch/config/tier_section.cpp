@@ -68,11 +68,13 @@ void refuse_on_gpu(const Configuration& values, const std::string& key, std::str
 
 void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer,
                      const AskedTier& parameters, Refusals& refusals) {
-  if (optimizer.device != "none") {
-    refuse_on_gpu(values, optimizer.key,
-                  "optimizer states stay in a GPU's memory, where more ranks at stages 1 to 3 and "
-                  "optimizer.params.moments \"8bit\" make them smaller",
-                  answer_with_none(values, optimizer), refusals);
+  if (optimizer.device == "nvme") {
+    refusals.add(
+        fmt::format("{}: {} is \"nvme\", but run.device is \"cuda\": optimizer states of a GPU are "
+                    "in its memory, or in host memory; {}give \"cpu\"",
+                    values.source(), optimizer.key,
+                    chosen_by_auto(values) ? "set run.device=cpu, or " : ""),
+        answer_to_file(values, optimizer.key, "cpu"));
   }
   if (parameters.device != "none") {
     refuse_on_gpu(values, parameters.key,
@@ -186,6 +188,8 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
   if (optimizer.device == "nvme") {
     tiers.optimizer = Tier::file;
     in_file.push_back(optimizer);
+  } else if (!cpu && optimizer.device == "cpu") {
+    tiers.optimizer = Tier::host;
   }
   const bool shards = values.integer(kZeroPrefix + "stage") == 3;  // below, a rank has none
   if (cpu && shards && parameters.device == "nvme") {
@@ -208,17 +212,18 @@ std::string tier_folder_key(const Configuration& values) {
 std::vector<Option> tier_options() {
   using enum ValueType;
   std::vector<Option> all{
-      honour(kOffloadOptimizer + "device", text, "\"none\"",
-             "where optimizer states are between updates: \"none\" and \"cpu\" are in a rank's "
-             "memory, \"nvme\" in a file of nvme_path that is read and written in windows "
-             "(docs/tiers.md); on a GPU only \"none\". No bit of a run depends on it")
+      honour(
+          kOffloadOptimizer + "device", text, "\"none\"",
+          "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
+          "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path (on CPUs); "
+          "both are read and written in windows (docs/tiers.md). No bit of a run depends on it")
           .one_of({"none", "cpu", "nvme"}),
       honour(kOffloadOptimizer + kNvmePath, text, "null",
              "with \"nvme\": a folder on a local disk of each host, in which every rank has a "
              "file without a name, gone with the rank; null: offload_param's"),
       honour(kOffloadOptimizer + "buffer_count", integer, "4",
-             "windows of host memory in which what is in the file is updated: from 3 on one is "
-             "updated while others are read and written")
+             "windows in which what is in the file, or of a GPU in host memory, is updated: from 3 "
+             "on one is updated while others are read and written")
           .from(1, 1024),
       honour(kOffloadOptimizer + "buffer_size", integer, "null",
              "elements of a window, in whole 4096, of the longest shard of a unit at most; null: "
@@ -233,11 +238,14 @@ std::vector<Option> tier_options() {
              "DeepSpeed's older name of both: for those of them that are null"),
       honour(
           kOffloadOptimizer + "ratio", number, "1.0",
-          "the most of the elements, as a share, whose states are in the file: whole units, each "
-          "that still fits, in the order of updates; the others stay in memory")
+          "the most of the elements, as a share, whose states are in the file, or of a GPU in host "
+          "memory: whole units, each that still fits, in the order of updates; the others stay in "
+          "memory")
           .from(0, 1),
-      accept(kOffloadOptimizer + "pin_memory", boolean, "true",
-             "a CPU's windows are registered with the disk's queue if locked memory allows"),
+      accept(
+          kOffloadOptimizer + "pin_memory", boolean, "true",
+          "a CPU's windows are registered with the disk's queue if locked memory allows; a GPU's "
+          "states in host memory are always pinned"),
       accept(kOffloadOptimizer + "fast_init", boolean, "false", "initial values are written once"),
       accept(kOffloadOptimizer + "super_offload", boolean, "false",
              "reads, updates and writes run side by side anyway"),

@@ -124,10 +124,15 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
              axes.batch.value_or(0), fmt::join(axes.micros, ", "), machine.world(),
              kMostAccumulation);
   open.axes.offloads = {Offload{}};
-  ZERO_CHECK(possible_candidates(open).empty(), "no candidate: {}",
-             machine.kind == DeviceKind::cpu
-                 ? "parameters are in files at stage 3 only; give --stage 3, or --offload nvme"
-                 : "optimizer states of a GPU stay in its memory; give --offload none");
+  if (!possible_candidates(open).empty()) {
+    const bool cpu = machine.kind == DeviceKind::cpu;
+    const bool only_host = std::ranges::all_of(axes.offloads, &Offload::in_host_memory);
+    fail("no candidate: {}",
+         !cpu ? "no file has states of a GPU; give --offload cpu, or none"
+         : only_host
+             ? "states of a CPU are in host memory anyway; give --offload none, or nvme"
+             : "parameters are in files at stage 3 only; give --stage 3, or --offload nvme");
+  }
   open.axes.moments = {MomentFormat::fp32};
   ZERO_CHECK(possible_candidates(open).empty(),
              "no candidate: with 8-bit moments tensor ranks that hold the same key/value heads "
@@ -192,6 +197,7 @@ RecomputeChoice RecomputeChoice::from(std::string_view text, std::int64_t layers
 }
 
 Offload Offload::from(std::string_view name) {
+  if (name == "cpu") return {.optimizer = Tier::host};
   return {.optimizer = name == "none" ? Tier::device : Tier::file,
           .parameters = name == "nvme-all" ? Tier::file : Tier::device};
 }
@@ -222,7 +228,9 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
   extend(all, axes.moments, &Candidate::moments);
   extend(all, axes.offloads, &Candidate::offload);
   const bool cpu = question.machine.kind == DeviceKind::cpu;
-  std::erase_if(all, [&](const Candidate& each) { return !cpu && each.offload.in_files(); });
+  std::erase_if(all, [&](const Candidate& each) {
+    return cpu ? each.offload.in_host_memory() : each.offload.in_files();
+  });
   extend(all, meshes(question), &Candidate::mesh);
   std::map<int, bool> kept;  // by tensor ranks
   std::erase_if(all, [&](const Candidate& each) {

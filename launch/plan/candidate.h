@@ -38,18 +38,21 @@ struct RecomputeChoice {
   friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
 };
 
-/// Where model states are between uses: in memory, or in a rank's file on NVMe.
+/// Where model states are between uses: in the device's memory, in a rank's file on NVMe (CPUs), or
+/// in pinned host memory (GPUs, optimizer states alone).
 struct Offload {
   Tier optimizer = Tier::device;
   Tier parameters = Tier::device;  ///< shards, of stage 3
 
   bool in_files() const { return optimizer == Tier::file || parameters == Tier::file; }
-  /// Of "none", "nvme" (optimizer states) or "nvme-all" (these and parameters).
+  bool in_host_memory() const { return optimizer == Tier::host; }
+  /// Of "none", "cpu" (optimizer states, of a GPU), "nvme" (the same, of a CPU) or "nvme-all"
+  /// (these and parameters).
   static Offload from(std::string_view name);
   friend bool operator==(const Offload&, const Offload&) = default;
 };
 /// The names that Offload::from() takes.
-inline const std::vector<std::string> kOffloads{"none", "nvme", "nvme-all"};
+inline const std::vector<std::string> kOffloads{"none", "cpu", "nvme", "nvme-all"};
 
 /// One way to train a model on a machine: a row of the table.
 struct Candidate {
@@ -110,7 +113,8 @@ struct TrainingQuestion {
 /// All combinations that the engine accepts: a mesh multiplies to the world, the tensor axis stays
 /// within a host and has a share of every layer and row on each rank, stage 0 shards nothing and so
 /// has one mesh for a tensor degree, a batch is whole micro-batches, states of CPUs alone are in
-/// files, and parameters only at stage 3, of one shard rank too. May be empty.
+/// files, those of GPUs alone in host memory beside the device's, and parameters only at stage 3,
+/// of one shard rank too. May be empty.
 std::vector<Candidate> possible_candidates(const TrainingQuestion& question);
 /// The same; throws zero::Error naming the axes if there are none, or the flag and limit above.
 std::vector<Candidate> candidates(const TrainingQuestion& question);

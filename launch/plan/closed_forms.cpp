@@ -17,7 +17,7 @@
 #include "device/host_access.h"
 #include "engine/coded_moments.h"
 #include "engine/gradients.h"
-#include "engine/state_file.h"
+#include "engine/state_home.h"
 #include "engine/step_sums.h"
 #include "launch/plan/exact_plan.h"
 #include "launch/plan/model_states.h"
@@ -36,6 +36,7 @@ void add(MemoryUse& use, const MemoryUse& other, int times = 1) {
     use.file[c] += times * other.file[c];
   }
   use.device.adopted += times * other.device.adopted;
+  use.host += times * other.host;
 }
 
 /// What a rank's device, and the engine beside its units, take of any candidate.
@@ -82,7 +83,10 @@ class ClosedForms::Account {
     at(use.ledger, of) += bytes * count;
     use.device.adopted += round_up(bytes, DeviceBytes::kPage) * count;
   }
-  void take_host(MemoryClass of, std::int64_t bytes) { at(use.ledger, of) += bytes; }
+  void take_host(MemoryClass of, std::int64_t bytes) {
+    at(use.ledger, of) += bytes;
+    if (gpu_) use.host += bytes;
+  }
   void take_file(MemoryClass of, std::int64_t bytes, std::int64_t count) {
     at(use.file, of) += round_up(bytes, TierFile::kBlock) * count;
   }
@@ -251,9 +255,10 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   const int shards = candidate.mesh.shard;
   const std::int64_t e = size_of(candidate.compute);
   const bool fp32 = candidate.compute == DType::fp32;
-  const bool in_file = candidate.offload.optimizer == Tier::file;
+  const Tier tier = candidate.offload.optimizer;
   const auto take_state = [&](std::int64_t bytes, std::int64_t count) {
-    if (in_file) return account.take_file(MemoryClass::optimizer, bytes, count);
+    if (tier == Tier::file) return account.take_file(MemoryClass::optimizer, bytes, count);
+    if (tier == Tier::host) return account.take_host(MemoryClass::optimizer, bytes * count);
     account.take(MemoryClass::optimizer, bytes, count);
   };
   const Windows& arena = windows(candidate);
@@ -278,15 +283,16 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own) - codes,
                  2 * kind.count);
   }
-  if (sum_of(account.use.file) > 0) add_file_windows(candidate, account);
+  if (candidate.offload.in_host_memory() || sum_of(account.use.file) > 0)
+    add_windows(candidate, account);
   account.take_of(shards, MemoryClass::gathered, arena.parameters);
   account.take_of(shards, MemoryClass::gathered, arena.gradients);
 }
 
-/// The ring of StateWindows, the slots of ShardFetches, and the tiles of StateFile.
-void ClosedForms::add_file_windows(const Candidate& candidate, Account& account) {
+/// The ring of StateWindows, the slots of ShardFetches, and the tiles of StateHome.
+void ClosedForms::add_windows(const Candidate& candidate, Account& account) {
   const TierOptions& tiers = base_.engine.tiers;
-  const bool states = candidate.offload.optimizer == Tier::file;
+  const bool states = candidate.offload.optimizer != Tier::device;
   const std::int64_t window =
       tiers.windows.buffer_elements / StateWindowOptions::kGrain * StateWindowOptions::kGrain;
   std::int64_t pieces = 0;
@@ -314,8 +320,12 @@ void ClosedForms::add_file_windows(const Candidate& candidate, Account& account)
   const std::int64_t buffers =
       std::min<std::int64_t>(tiers.windows.buffers, pieces) * slot +
       std::min<std::int64_t>(tiers.fetch_buffers, shards) * room(fetched, candidate.compute);
+  if (candidate.offload.in_host_memory()) {
+    const bool narrow = candidate.moments != MomentFormat::fp32;
+    return account.take(MemoryClass::staging, buffers + (narrow ? StateHome::kDeviceTile : 0));
+  }
   const std::int64_t tile =
-      std::min(StateFile::kTileRequests * tiers.file.block_bytes, sum_of(account.use.file));
+      std::min(StateHome::kTileRequests * tiers.file.block_bytes, sum_of(account.use.file));
   account.take_host(MemoryClass::staging,
                     round_up(buffers + 2 * tile, TierFile::kBlock) + TierFile::kBlock);
 }

@@ -40,16 +40,16 @@ struct StepWork {
 ///   optimizer      (4 + 2m) P    .. / N      .. / N      .. / N       place_states
 ///   gathered       windows that make_schedule() places                (Gathers)
 ///   communication  receive slices, sums of replicas, NCCL's scratch
-///   staging        token ids; buffers of files  (StateWindows, ShardFetches, StateFile)
+///   staging        token ids; buffers of files  (StateWindows, ShardFetches, StateHome)
 ///
 /// m: bytes of a moment (4, 2, 1 + 4/256). In fp32 parameters are their own masters: 2m alone, and
 /// one partial sum fewer. With states in files the class optimizer is of a rank's file, in whole
-/// blocks of each unit's, but for the scales of 8-bit moments; with parameters there so is e P/N of
-/// the units that TierOptions::parameters_in_memory leaves. W: parameters that stage 3 keeps
-/// whole beside their shards (at most stage3_param_persistence_threshold elements); units that
-/// choose_whole_units() keeps take e P. What the model takes (activations, scratch, a tensor
-/// group's workspace) is asked of a Decoder on a planning device, once for all candidates that are
-/// equal in it.
+/// blocks of each unit's, or of host memory, but for the scales of 8-bit moments; with parameters
+/// there so is e P/N of the units that TierOptions::parameters_in_memory leaves. W: parameters that
+/// stage 3 keeps whole beside their shards (at most stage3_param_persistence_threshold elements);
+/// units that choose_whole_units() keeps take e P. What the model takes (activations, scratch, a
+/// tensor group's workspace) is asked of a Decoder on a planning device, once for all candidates
+/// that are equal in it.
 class ClosedForms {
  public:
   /// `base`: any candidate's configuration, for what all have in common: model, sequence, limits,
@@ -95,7 +95,7 @@ class ClosedForms {
   const Windows& windows(const Candidate& candidate);
   UnitSize size_of_unit(const Candidate& candidate, const UnitKind& kind) const;
   void add_states(const Candidate& candidate, Account& account);
-  void add_file_windows(const Candidate& candidate, Account& account);
+  void add_windows(const Candidate& candidate, Account& account);
   void add_communication(const Candidate& candidate, Account& account);
   void add_host(const Candidate& candidate, Account& account) const;
   void add_groups(const MeshShape& mesh, Account& account) const;

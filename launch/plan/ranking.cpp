@@ -24,6 +24,14 @@ SentBytes sent_bytes(const StepWork& work, const Candidate& candidate, const Mac
   return sum;
 }
 
+/// Of optimizer states and parameters, outside of the memory of their device.
+std::int64_t away_bytes(const Ranked& row) {
+  constexpr MemoryClass kClass = MemoryClass::optimizer;
+  const MemoryUse& use = row.memory;
+  if (!row.candidate.offload.in_host_memory()) return sum_of(use.file);
+  return at(use.ledger, kClass) - at(use.device.arenas, kClass);
+}
+
 }  // namespace
 
 double step_seconds(const StepWork& work, const Candidate& candidate, const Machine& machine) {
@@ -53,7 +61,7 @@ Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, Clos
                       recomputed_flop(question.model, question.sequence,
                                       candidate.recompute.plan(question.model.layers)),
               .fp32 = candidate.compute == DType::fp32,
-              .in_files = static_cast<double>(sum_of(row.memory.file)) * ranks / tokens,
+              .in_files = static_cast<double>(away_bytes(row)) * ranks / tokens,
               .between_hosts = bytes.between * ranks / tokens,
               .within_hosts = bytes.within * ranks / tokens};
   return row;
@@ -79,7 +87,8 @@ std::string order_text(const Machine& machine) {
            "without a rate stand last";
   }
   return "order: fewest FLOP a token, of as many 16 bits before fp32, then fewest bytes a token "
-         "in files (--offload), then that leave a host, then within hosts; equal rows stand in the "
+         "in files or host memory (--offload), then that leave a host, then within hosts; equal "
+         "rows stand in the "
          "order in which their values were listed. No rates are given and none is assumed: with "
          "--compute and links (--cluster FILE) the order is by estimated time";
 }

@@ -19,7 +19,7 @@ struct Cost {
   double seconds = 0;   ///< of all ranks together; 0: rates are not known
   double flop = 0;      ///< with what is repeated
   bool fp32 = false;    ///< products in fp32: no 16-bit product is slower
-  double in_files = 0;  ///< bytes that steps read and write again
+  double in_files = 0;  ///< bytes, or in host memory of GPUs, that steps read and write again
   double between_hosts = 0;
   double within_hosts = 0;
   friend std::partial_ordering operator<=>(const Cost&, const Cost&) = default;

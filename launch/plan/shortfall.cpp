@@ -112,6 +112,17 @@ std::optional<bool> fits_with(TrainingQuestion question, const Offload& offload)
   return fits(question);
 }
 
+/// Of GPUs.
+std::string about_host_memory(const TrainingQuestion& question) {
+  if (question.machine.kind == DeviceKind::cpu) return "";
+  const std::optional<bool> states = fits_with(question, {.optimizer = Tier::host});
+  if (states.value_or(false)) {
+    return "optimizer states in host memory help: --offload cpu "
+           "(zero_optimization.offload_optimizer) fits by the closed forms";
+  }
+  return states ? "optimizer states in host memory (--offload cpu) are not enough alone" : "";
+}
+
 /// Where the machine has a file for them: on CPUs.
 std::string about_files(const TrainingQuestion& question) {
   if (question.machine.kind != DeviceKind::cpu) return "";
@@ -141,15 +152,15 @@ std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
       fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
                   size_text(least.bytes), size_text(budget), size_text(least.bytes - budget),
                   name_of(largest), size_text(at(ledger, largest))),
-      fmt::format("optimizer states are {} of it, all model states {}, activations {}; not offered "
-                  "here: tiers below memory, of {}; LoRA, of gradients and optimizer states; "
-                  "pipeline stages, of all; ring attention over long sequences, of activations",
-                  size_text(at(ledger, MemoryClass::optimizer)),
-                  size_text(model_state_bytes(ledger)),
-                  size_text(at(ledger, MemoryClass::activations)),
-                  question.machine.kind == DeviceKind::cpu ? "gradients" : "model states")};
-  for (const auto& about :
-       {about_files, about_stages, about_hosts, about_sequence, about_micro_batches}) {
+      fmt::format(
+          "optimizer states are {} of it, all model states {}, activations {}; not offered "
+          "here: tiers below memory, of {}; LoRA, of gradients and optimizer states; "
+          "pipeline stages, of all; ring attention over long sequences, of activations",
+          size_text(at(ledger, MemoryClass::optimizer)), size_text(model_state_bytes(ledger)),
+          size_text(at(ledger, MemoryClass::activations)),
+          question.machine.kind == DeviceKind::cpu ? "gradients" : "parameters and gradients")};
+  for (const auto& about : {about_host_memory, about_files, about_stages, about_hosts,
+                            about_sequence, about_micro_batches}) {
     if (std::string line = about(question); !line.empty()) lines.push_back(std::move(line));
   }
   return lines;

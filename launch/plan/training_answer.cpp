@@ -46,6 +46,12 @@ PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, Clos
   planned.plain = forms.memory(plain_of(c)).bounded();
   if (c.offload.in_files())
     planned.notes.push_back(file_note(c.offload, sum_of(planned.exact.memory.file)));
+  if (c.offload.in_host_memory()) {
+    planned.notes.push_back(
+        fmt::format("optimizer states are in pinned host memory, {} of a rank, which each step "
+                    "copies to the GPU and back; neither limits nor estimates count that",
+                    size_text(planned.exact.memory.on_host())));
+  }
   if (const int sums = c.partial_sums(); sums > 0) {
     planned.notes.push_back(
         fmt::format("accumulation of {} keeps {} of each gradient, {} B a parameter "

@@ -89,7 +89,10 @@ std::string closed_text(const std::vector<PlannedRow>& rows) {
   return fmt::format("closed forms are within {:.2f} % of these plans\n", 100 * worst);
 }
 
-std::string tier_name(Tier tier) { return tier == Tier::file ? "nvme" : "none"; }
+std::string tier_name(Tier tier) {
+  if (tier == Tier::host) return "cpu";
+  return tier == Tier::file ? "nvme" : "none";
+}
 
 OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
   const Candidate& c = row.ranked.candidate;

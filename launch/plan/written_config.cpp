@@ -35,6 +35,7 @@ nlohmann::ordered_json zero_section(const Candidate& candidate) {
   nlohmann::ordered_json section{{"stage", candidate.stage}};
   const nlohmann::ordered_json in_file{{"device", "nvme"}, {"nvme_path", kFolderToName}};
   if (candidate.offload.optimizer == Tier::file) section["offload_optimizer"] = in_file;
+  if (candidate.offload.in_host_memory()) section["offload_optimizer"] = {{"device", "cpu"}};
   if (candidate.offload.parameters == Tier::file) section["offload_param"] = in_file;
   return section;
 }

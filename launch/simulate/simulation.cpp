@@ -272,6 +272,11 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
              machine.kind == DeviceKind::cuda ? "gpu" : "cpu",
              config.run.device == DeviceKind::cuda ? "cuda" : "cpu");
   const TierOptions& tiers = config.engine.tiers;
+  ZERO_CHECK(
+      tiers.optimizer != Tier::host,
+      "{}: zero_optimization.offload_optimizer.device is \"cpu\", but no copies between a GPU "
+      "and its host are simulated; set it to \"none\"",
+      config.values.source());
   ZERO_CHECK(!uses_file(tiers),
              "{}: zero_optimization.{}.device is \"nvme\", but no disk is simulated; set it to "
              "\"none\"",

@@ -24,13 +24,14 @@
 namespace zero {
 namespace {
 
-// One row of numbers, for the maximum over ranks: ledger | arenas | file | adopted.
-constexpr std::size_t kFigures = 3 * kMemoryClasses + 1;
+// One row of numbers, for the maximum over ranks: ledger | arenas | file | host | adopted.
+constexpr std::size_t kFigures = 3 * kMemoryClasses + 2;
 
 std::vector<std::int64_t> figures_of(const MemoryUse& use) {
   std::vector<std::int64_t> row(use.ledger.begin(), use.ledger.end());
   row.insert(row.end(), use.device.arenas.begin(), use.device.arenas.end());
   row.insert(row.end(), use.file.begin(), use.file.end());
+  row.push_back(use.host);
   row.push_back(use.device.adopted);
   return row;
 }
@@ -40,6 +41,7 @@ MemoryUse use_of(std::span<const std::int64_t> row) {
   std::copy_n(row.begin(), kMemoryClasses, use.ledger.begin());
   std::copy_n(row.begin() + kMemoryClasses, kMemoryClasses, use.device.arenas.begin());
   std::copy_n(row.begin() + 2 * kMemoryClasses, kMemoryClasses, use.file.begin());
+  use.host = row[3 * kMemoryClasses];
   use.device.adopted = row.back();
   return use;
 }
@@ -48,7 +50,8 @@ MemoryUse use_of(std::span<const std::int64_t> row) {
 
 MemoryUse MemoryUse::of(Device& device) {
   return {device.ledger().snapshot().peak, device.device_bytes(),
-          device.file_ledger().snapshot().peak};
+          device.file_ledger().snapshot().peak,
+          device.memory() == MemorySpace::device ? device.host_bytes() : 0};
 }
 
 MemoryUse MemoryUse::larger(const MemoryUse& other) const {
@@ -308,6 +311,7 @@ std::string Plan::memory_text() const {
   }
   const DeviceBytes& device = memory.device;
   if (device.in_pages() == 0) return out;
+  row("of the host", memory.host, " pinned");
   out += "\nof the GPU: a block for each class, aligned, with gaps\n";
   for (const MemoryClass c : all_memory_classes()) {
     const std::int64_t bytes = at(device.arenas, c);

@@ -24,12 +24,15 @@ struct MemoryUse {
   BytesByClass ledger{};  ///< bytes requested, including the host's memory
   DeviceBytes device{};   ///< the device bytes behind the ledger, if the device has its own memory
   BytesByClass file{};    ///< bytes of files that stand in for memory, beside the ledger
+  std::int64_t host = 0;  ///< of the ledger, in host memory beside a device's (pinned)
 
   static MemoryUse of(Device& device);
   /// The larger value in each figure.
   MemoryUse larger(const MemoryUse& other) const;
   /// The bytes that run.memory_limit bounds: of a GPU in whole pages, of a CPU all classes.
   std::int64_t bounded() const;
+  /// Bytes of the host's memory: of a CPU all classes.
+  std::int64_t on_host() const { return device.in_pages() > 0 ? host : sum_of(ledger); }
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 

@@ -22,21 +22,34 @@ FiledText filed_text(const TierOptions& tiers) {
   return {"optimizer states and parameters", ratio + ", " + most};
 }
 
+/// What takes less host memory.
+std::string less_memory(const TrainConfig& config) {
+  const TierOptions& tiers = config.engine.tiers;
+  if (tiers.optimizer == Tier::host) {
+    return "optimizer states of a GPU take it, pinned: more ranks or hosts at a higher stage, a "
+           "smaller optimizer.params.moments, or a lower zero_optimization.offload_optimizer.ratio "
+           "take less";
+  }
+  return fmt::format(
+      "more ranks or hosts at a higher stage, recompute, {} or a smaller batch take less: --plan "
+      "and run.memory_limit tell what would do",
+      uses_file(tiers) ? "smaller windows of states"
+                       : "optimizer states on NVMe, at stage 3 parameters too,");
+}
+
 }  // namespace
 
 TierPlace tier_place(const TrainConfig& config) {
-  const auto [what, keeps] = filed_text(config.engine.tiers);
+  const TierOptions& tiers = config.engine.tiers;
+  const auto [what, keeps] = filed_text(tiers);
   return {
       .key = tier_folder_key(config.values),
-      .folder = config.engine.tiers.file.folder,
+      .folder = tiers.file.folder,
       .what = what,
       .waits = "step",
       .advice = fmt::format("use more hosts, or keep a part of the {} in memory ({})", what, keeps),
-      .memory_advice =
-          "more ranks or hosts at a higher stage, recompute, optimizer states on NVMe, at "
-          "stage 3 parameters too, or a smaller batch take less: --plan and run.memory_limit "
-          "tell what would do",
-      .counts_memory = config.run.device == DeviceKind::cpu};
+      .memory_advice = less_memory(config),
+      .counts_memory = config.run.device == DeviceKind::cpu || tiers.optimizer == Tier::host};
 }
 
 std::vector<std::string> check_tier_budget(const TrainConfig& config,

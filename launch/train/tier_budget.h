@@ -18,9 +18,10 @@ struct TrainConfig;
 /// The folder of the files of states.
 TierPlace tier_place(const TrainConfig& config);
 
-/// Throws zero::Error if this host has no room for its ranks in memory (where a CPU computes) or
-/// for their files, or a process may not write a file so long. `ranks`: the needs of each rank of
-/// this host. Allocates and writes nothing. Returns warnings.
+/// Throws zero::Error if this host has no room for its ranks in memory (where a CPU computes, or
+/// optimizer states of a GPU are in host memory) or for their files, or a process may not write a
+/// file so long. `ranks`: the needs of each rank of this host. Allocates and writes nothing.
+/// Returns warnings.
 std::vector<std::string> check_tier_budget(const TrainConfig& config,
                                            std::span<const TierNeeds> ranks,
                                            files::FileSystem& disk);

@@ -11,6 +11,7 @@
 #include "base/message_text.h"
 #include "launch/config/option.h"
 #include "launch/config/train_config.h"
+#include "launch/process/quantity.h"
 #include "launch/train/plan.h"
 
 namespace zero {
@@ -21,6 +22,9 @@ const std::string kShards = "zero_optimization.offload_param";
 /// Of the first section: used by updates of whatever is in the file.
 const std::vector<std::string> kOfWindows{"buffer_count", "buffer_size", "pipeline_read",
                                           "pipeline_write", "pipeline"};
+/// The same of states in host memory.
+const std::vector<std::string> kOfHostMemory{"buffer_count",   "buffer_size", "pipeline_read",
+                                             "pipeline_write", "pipeline",    "ratio"};
 
 /// A line on the given keys of a section without "nvme" that would take effect with it, if there
 /// are any; those in `used` do so anyway.
@@ -56,13 +60,15 @@ void say_host_memory(const Configuration& values, std::vector<std::string>& line
 }
 
 std::string states_line(const TierOptions& tiers) {
+  const bool host = tiers.optimizer == Tier::host;
   return fmt::format(
-      "optimizer states{} are in a file of each rank in {}, updated in {} windows of {} elements, "
-      "or of the longest share of a unit if that is shorter",
+      "optimizer states{} are in {}, updated in {} windows{} of {} elements, or of the longest "
+      "share of a unit if that is shorter",
       tiers.optimizer_ratio < 1 ? fmt::format(" of whole units, {:.4g} % of the elements at most,",
                                               100 * tiers.optimizer_ratio)
                                 : "",
-      tiers.file.folder, tiers.windows.buffers, tiers.windows.buffer_elements);
+      host ? "pinned host memory" : "a file of each rank in " + tiers.file.folder,
+      tiers.windows.buffers, host ? " in the GPU's" : "", tiers.windows.buffer_elements);
 }
 
 std::string shards_line(const TierOptions& tiers) {
@@ -81,9 +87,10 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
   std::vector<std::string> lines;
   const Configuration& values = config.values;
   const TierOptions& tiers = config.engine.tiers;
-  say_host_memory(values, lines);
-  if (tiers.optimizer == Tier::file) {
+  if (config.run.device == DeviceKind::cpu) say_host_memory(values, lines);
+  if (tiers.optimizer != Tier::device) {
     lines.push_back(states_line(tiers));
+    if (tiers.optimizer == Tier::host) say_idle(values, kStates, "states", kOfHostMemory, lines);
   } else {
     const bool updates = tiers.parameters == Tier::file;
     say_idle(values, kStates, "states", updates ? kOfWindows : std::vector<std::string>{}, lines);
@@ -126,6 +133,16 @@ std::vector<std::string> tier_share_lines(const TrainConfig& config, const Memor
   if (tiers.optimizer == Tier::file) {
     say(MemoryClass::optimizer, "optimizer states", tiers.optimizer_ratio >= 1,
         fmt::format("no unit fits into {}.ratio, {:.4g}", kStates, tiers.optimizer_ratio));
+  }
+  if (tiers.optimizer == Tier::host) {
+    const std::int64_t host = at(planned.ledger, MemoryClass::optimizer) -
+                              at(planned.device.arenas, MemoryClass::optimizer);
+    lines.push_back(host > 0
+                        ? fmt::format("{} of a rank's optimizer states are in pinned host memory",
+                                      size_text(host))
+                        : fmt::format("no optimizer states are in host memory: no unit fits into "
+                                      "{}.ratio, {:.4g}",
+                                      kStates, tiers.optimizer_ratio));
   }
   if (tiers.parameters == Tier::file) {
     say(MemoryClass::parameters, "parameters", false,

@@ -42,13 +42,13 @@ MemoryUse planned_memory(const TrainerParts& parts) {
                           ? known->second
                           : plan_memory(parts.config, ranks.rank(), ranks.size(), ranks.backend(),
                                         parts.device.memory());
-  const TierNeeds needs{.memory_bytes = sum_of(planned.ledger), .file_bytes = sum_of(planned.file)};
+  const TierNeeds needs{.memory_bytes = planned.on_host(), .file_bytes = sum_of(planned.file)};
   for (const std::string& warning :
        agree_on_tier_budget(parts.config, needs, ranks, parts.device, parts.disk)) {
     parts.console.line("warning: " + warning);
   }
   parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",
-                                 size_text(needs.memory_bytes)));
+                                 size_text(sum_of(planned.ledger))));
   return planned;
 }
 

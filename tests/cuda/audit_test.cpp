@@ -95,6 +95,30 @@ TEST(Audit, EveryAccessIsOrderedHoweverStage3IsCarriedOut) {
         [](AuditedRun& run) { run.end = AuditedRun::End::state; });
 }
 
+AuditedRun with_states_in_host_memory(int stage) {
+  AuditedRun run{.engine = audited_options(stage)};
+  run.engine.tiers.optimizer = Tier::host;
+  run.engine.tiers.windows = {.buffers = 2, .buffer_elements = StateWindowOptions::kGrain};
+  return run;
+}
+
+TEST(Audit, EveryAccessToStatesInHostMemoryIsOrdered) {
+  for (const int stage : {0, 1, 3}) {
+    AuditedRun run = with_states_in_host_memory(stage);
+    run.copies_parameters = true;
+    run.end = AuditedRun::End::state;
+    const WorkGraph graph = graph_of(run);
+    EXPECT_THAT(reads_of_nothing(graph), IsEmpty());
+    EXPECT_THAT(races(graph), IsEmpty()) << "stage " << stage;
+  }
+  for (const WaitSite site : {WaitSite::states_before_update, WaitSite::update_before_write}) {
+    AuditedRun run = with_states_in_host_memory(3);
+    run.order = Settings::Order::prompt;
+    run.skipped = site;
+    EXPECT_THAT(races(graph_of(run)), Contains(HasSubstr("'s staging/"))) << name_of(site);
+  }
+}
+
 TEST(Audit, EveryAccessIsOrderedAlongSeveralAxes) {
   const auto check = [](const char* what, const AuditedRun& run) {
     EXPECT_THAT(races(graph_of(run)), IsEmpty()) << what;

@@ -62,7 +62,7 @@ TEST(CudaCodedMoments, AreCopiedToPinnedMemoryWithoutBlocking) {
   {
     const auto device = open();
     const auto optimizer = make_optimizer({.moments = MomentFormat::eight_bit}, *device);
-    StateFile file(*device, {});
+    StateHome file(*device, {});
     StateAccess access(*device, file);
     CodedMoments coded(*device, access, *optimizer);
     const auto take = [&](std::int64_t count, DType dtype) {

@@ -73,7 +73,7 @@ class States {
   EngineOptions options_;
   std::unique_ptr<Sharding> sharding_;
   std::vector<Unit> units_;
-  StateFile file_{*device_, {}};
+  StateHome file_{*device_, {}};
   StateAccess access_{*device_, file_};
   std::unique_ptr<Optimizer> optimizer_ = make_optimizer({}, *device_);
   CodedMoments coded_{*device_, access_, *optimizer_};

@@ -23,6 +23,13 @@ inline TierOptions small_windows(const std::string& folder, int buffers = 3) {
   return tiers;
 }
 
+/// The same in host memory beside a device's own.
+inline TierOptions host_windows(int buffers = 3) {
+  TierOptions tiers = small_windows({}, buffers);
+  tiers.optimizer = Tier::host;
+  return tiers;
+}
+
 /// The same options with shards of parameters in the file too, or, with Tier::device, those alone.
 inline TierOptions with_shards(TierOptions tiers, Tier optimizer = Tier::file, int buffers = 2) {
   tiers.optimizer = optimizer;

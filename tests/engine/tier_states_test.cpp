@@ -178,7 +178,7 @@ TEST(StatesInAFile, AreOfEachUnitThatStillFitsIntoTheShare) {
 
 TEST(StatesInAFile, AreCutAtWholeBlocksOfEveryFormat) {
   const auto device = planning::open();
-  StateFile file(*device, small_windows("/folder"));
+  StateHome home(*device, small_windows("/folder"));
   std::vector<Unit> units;
   for (const char* name : {"a", "b"}) {
     units.push_back(Unit::make(name, {{"weight", {10'000}}}, 1));
@@ -187,12 +187,12 @@ TEST(StatesInAFile, AreCutAtWholeBlocksOfEveryFormat) {
     segment.own = View(nullptr, 10'048, DType::bf16, device.get());
   }
   units[0].trainable()->moments[1] =
-      file.reserve(10'048, DType::bf16, MemoryClass::optimizer, "moment");
+      home.reserve(10'048, DType::bf16, MemoryClass::optimizer, "moment");
   const std::vector<int> order{1, 0};
   const auto ranges = [&](std::int64_t most) {
     std::vector<FlatRange> all;
-    for (const StatePiece& piece : cut_states(units, order, file, most)) {
-      EXPECT_EQ(piece.in_file, piece.unit == 0);
+    for (const StatePiece& piece : cut_states(units, order, home, most)) {
+      EXPECT_EQ(piece.away, piece.unit == 0);
       all.push_back(piece.range);
     }
     return all;

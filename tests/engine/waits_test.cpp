@@ -57,6 +57,7 @@ bool noticed(const Job& run) {
   for (const StreamOrder& order : orders()) {
     Job ordered = run;
     ordered.order = order;
+    if (run.engine.tiers.optimizer == Tier::host) ordered.order->memory = MemorySpace::device;
     try {
       if (!train(ordered).same_training(expected)) return true;
     } catch (const Error&) {
@@ -68,6 +69,18 @@ bool noticed(const Job& run) {
 
 TEST(Waits, CompleteEngineGivesTheSameBitsInEveryOrder) {
   for (const Job& run : runs()) EXPECT_FALSE(noticed(run));
+}
+
+// The run on plain streams, of a CPU, has no windows.
+TEST(Waits, OfStatesInHostMemoryAreEnoughAndAllNeeded) {
+  Job run{.world = 2, .engine = options(3, DType::bf16), .steps = 2};
+  run.shape = {.layers = 1, .width = 136, .vocabulary = 13, .rows = 2};  // several windows
+  run.engine.tiers = testing::host_windows(2);
+  EXPECT_FALSE(noticed(run));
+  for (const WaitSite site : {WaitSite::states_before_update, WaitSite::update_before_write}) {
+    run.skipped = site;
+    EXPECT_TRUE(noticed(run)) << name_of(site);
+  }
 }
 
 class EachWait : public ::testing::TestWithParam<WaitSite> {};

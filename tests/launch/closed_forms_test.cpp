@@ -36,6 +36,8 @@ TrainingQuestion question_of(Draw& draw) {
   drawn.axes.accumulations = {1, 2, 4, 5};
   if (drawn.machine.kind == DeviceKind::cpu) {
     drawn.axes.offloads = {{}, {Tier::file}, {Tier::file, Tier::file}, {Tier::device, Tier::file}};
+  } else {
+    drawn.axes.offloads = {{}, {Tier::host}};
   }
   return drawn;
 }
@@ -116,6 +118,30 @@ TEST(ClosedForms, KnowWhatStaysInMemoryOfShardsInFiles) {
                   static_cast<double>(at(plan.memory.ledger, MemoryClass::staging))),
               0.01)
         << keys;
+  }
+}
+
+TEST(ClosedForms, KnowStatesInHostMemoryAndTheirWindows) {
+  const TrainingQuestion question = question_about(kSmallModel, 1, 2, 80'000'000'000, 64);
+  for (const int stage : {0, 3}) {
+    for (const MomentFormat moments :
+         {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
+      const Candidate candidate{.stage = stage,
+                                .mesh = {1, 2, 1},
+                                .moments = moments,
+                                .compute = DType::bf16,
+                                .offload = {.optimizer = Tier::host}};
+      const TrainConfig config = config_of(question, candidate);
+      const ExactPlan plan = exact_plan(config, question.machine.backend());
+      const MemoryUse closed = ClosedForms(config, question.machine).memory(candidate);
+      constexpr MemoryClass kStates = MemoryClass::optimizer;
+      EXPECT_EQ(at(closed.ledger, kStates), at(plan.memory.ledger, kStates));
+      EXPECT_EQ(at(closed.device.arenas, kStates), at(plan.memory.device.arenas, kStates));
+      EXPECT_LE(off(static_cast<double>(at(closed.device.arenas, MemoryClass::staging)),
+                    static_cast<double>(at(plan.memory.device.arenas, MemoryClass::staging))),
+                0.01);
+      EXPECT_GT(plan.memory.on_host(), 6 * question.model.parameter_count() / (stage == 0 ? 1 : 2));
+    }
   }
 }
 

@@ -34,7 +34,7 @@ TEST(Shortfalls, SayWhatIsShortAndWhatWouldHelp) {
       text, AllOf(HasSubstr("no candidate fits: the least takes"), HasSubstr("short by"),
                   HasSubstr("more devices"), HasSubstr("shorter sequences"),
                   HasSubstr("optimizer states are "), HasSubstr(" of it, all model states "),
-                  HasSubstr("; not offered here: tiers below memory, of model states; LoRA, of "),
+                  HasSubstr("; not offered here: tiers below memory, of parameters and gradients; LoRA, of "),
                   ::testing::Not(HasSubstr("roadmap")), HasSubstr("nothing written: no row fits")));
   const auto json = json_of(answer);
   EXPECT_TRUE(json["rows"].empty());

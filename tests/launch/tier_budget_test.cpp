@@ -91,6 +91,21 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
       HasSubstr("optimizer states on NVMe, at stage 3 parameters too, or a smaller batch take"));
 }
 
+// A GPU's own memory is its driver's to tell.
+TEST(TierBudget, OfAGpuIsTheHostMemoryOfItsOptimizerStates) {
+  MemoryFiles disk;
+  const std::vector<TierNeeds> ranks{{.memory_bytes = 1}, {.memory_bytes = std::int64_t{1} << 50}};
+  const auto refusal = [&](const std::string& device) {
+    const TrainConfig config =
+        config_with({"run.device=cuda", "zero_optimization.offload_optimizer.device=" + device});
+    return error_of([&] { check_tier_budget(config, ranks, disk); });
+  };
+  EXPECT_EQ(refusal("none"), "no error");
+  EXPECT_THAT(refusal("cpu"),
+              AllOf(HasSubstr("out of memory before the start"), HasSubstr("2 rank(s)"),
+                    HasSubstr("a lower zero_optimization.offload_optimizer.ratio")));
+}
+
 // Beyond the limit the system would end the process with a signal.
 TEST(TierBudget, KnowsTheLongestFileThatAProcessMayWrite) {
   MemoryFiles disk;

@@ -223,26 +223,60 @@ TEST(OffloadKeys, NameTheKeyOfTheirFolder) {
 }
 
 TEST(OffloadKeys, OfAGpuAreRefusedTogether) {
-  const std::string message =
-      file_refusal(R"("offload_param": {"device": "cpu"}, "cpu_offload": true)",
-                   R"(, "activation_checkpointing": {"cpu_checkpointing": true})", "cuda");
-  EXPECT_THAT(message,
-              AllOf(HasSubstr("c.json: 3 refusals:"),
-                    HasSubstr("zero_optimization.cpu_offload is true, but run.device is \"cuda\": "
-                              "optimizer states stay in a GPU's memory"),
-                    HasSubstr("activation_checkpointing.cpu_checkpointing is true, but"),
-                    HasSubstr("offload_param.device is \"cpu\", but run.device is \"cuda\": "
-                              "parameters stay in a GPU's memory, sharded over the ranks"),
-                    HasSubstr("zero_optimization.cpu_offload=null"),
-                    HasSubstr("activation_checkpointing.cpu_checkpointing=null"),
-                    HasSubstr("zero_optimization.offload_param.device=none")));
+  const std::string message = file_refusal(
+      R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "nvme", "nvme_path": "/a"})",
+      R"(, "activation_checkpointing": {"cpu_checkpointing": true})", "cuda");
+  EXPECT_THAT(
+      message,
+      AllOf(HasSubstr("c.json: 3 refusals:"),
+            HasSubstr("zero_optimization.offload_optimizer.device is \"nvme\", but "
+                      "run.device is \"cuda\": optimizer states of a GPU are in its memory, "
+                      "or in host memory"),
+            HasSubstr("activation_checkpointing.cpu_checkpointing is true, but"),
+            HasSubstr("offload_param.device is \"cpu\", but run.device is \"cuda\": "
+                      "parameters stay in a GPU's memory, sharded over the ranks"),
+            HasSubstr("zero_optimization.offload_optimizer.device=cpu"),
+            HasSubstr("activation_checkpointing.cpu_checkpointing=null"),
+            HasSubstr("zero_optimization.offload_param.device=none")));
   EXPECT_THAT(
       file_refusal(R"("offload_optimizer": {"device": "nvme", "nvme_path": "/fast"})", "", "cuda"),
-      EndsWith("; leave it out: --set zero_optimization.offload_optimizer.device=none"));
+      EndsWith("; give \"cpu\": --set zero_optimization.offload_optimizer.device=cpu"));
   EXPECT_THAT(
       file_refusal(R"("stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/fast"})", "",
                    "cuda"),
       EndsWith("; leave it out: --set zero_optimization.offload_param.device=none"));
+}
+
+TEST(OffloadKeys, OfAGpuPutOptimizerStatesIntoHostMemory) {
+  const auto config = [](const std::string& section) {
+    return make_train_config(
+        Configuration::from_json(
+            parse_json_text(R"({"model": "gpt2-124m", "data": {"train": "a.bin"}, )"
+                            R"("train_batch_size": 8, "zero_optimization": {)" +
+                                section + "}}",
+                            "c.json"),
+            "c.json", {"run.device=cuda"}),
+        1);
+  };
+  EXPECT_EQ(config("").engine.tiers.optimizer, Tier::device);
+  EXPECT_EQ(config(R"("cpu_offload": true)").engine.tiers.optimizer, Tier::host);
+  const TrainConfig found = config(
+      R"("offload_optimizer": {"device": "cpu", "ratio": 0.5, "buffer_count": 3, "buffer_size": 8192,
+                               "pipeline_read": false, "nvme_path": "/a"})");
+  const TierOptions& asked = found.engine.tiers;
+  EXPECT_EQ(asked.optimizer, Tier::host);
+  EXPECT_EQ(asked.parameters, Tier::device);
+  EXPECT_EQ(asked.optimizer_ratio, 0.5);
+  EXPECT_EQ(asked.windows.buffers, 3);
+  EXPECT_EQ(asked.windows.buffer_elements, 8192);
+  EXPECT_FALSE(asked.windows.pipeline_read);
+  EXPECT_TRUE(asked.windows.pipeline_write);
+  EXPECT_THAT(
+      tier_lines(found),
+      ElementsAre("optimizer states of whole units, 50 % of the elements at most, are in "
+                  "pinned host memory, updated in 3 windows in the GPU's of 8192 elements, or of "
+                  "the longest share of a unit if that is shorter",
+                  HasSubstr("offload_optimizer.nvme_path changes nothing")));
 }
 
 // The user may not know that "auto" has found a GPU.
@@ -257,8 +291,8 @@ TEST(OffloadKeys, OfAGpuThatAutoHasChosenMayMeanTheCpu) {
     return error_of([&] { make_train_config(values, 1); });
   };
   EXPECT_THAT(refused_by_auto("offload_optimizer", "nvme"),
-              EndsWith("; set run.device=cpu, or leave it out: --set "
-                       "zero_optimization.offload_optimizer.device=none"));
+              EndsWith("; set run.device=cpu, or give \"cpu\": --set "
+                       "zero_optimization.offload_optimizer.device=cpu"));
   EXPECT_THAT(refused_by_auto("offload_param", "cpu"),
               EndsWith("; set run.device=cpu, or leave it out: --set "
                        "zero_optimization.offload_param.device=none"));

@@ -204,6 +204,31 @@ TEST(TrainingAnswers, TellTheirSteps) {
   EXPECT_THAT(steps, ::testing::Contains("planning row 1 of 1"));
 }
 
+TEST(TrainingAnswers, OfferHostMemoryForTheStatesOfGpus) {
+  TrainingQuestion question = question_about("gpt2-124m", 1, 1, 2'500'000'000, 64);
+  question.machine.reserve = 0;
+  question.axes.micros = {1};
+  question.axes.recomputes = {{}};
+  question.axes.moments = {MomentFormat::fp32};
+  question.axes.computes = {DType::bf16};
+  question.axes.offloads = {Offload::from("none"), Offload::from("cpu")};
+  const Ranking ranking = ranking_of(question);
+  ASSERT_EQ(ranking.count(), 2U);
+  std::vector<Ranked> all = ranking.fitting;
+  all.insert(all.end(), ranking.missing.begin(), ranking.missing.end());
+  const auto row = [&](Tier tier) {
+    return *std::ranges::find_if(
+        all, [&](const Ranked& each) { return each.candidate.offload.optimizer == tier; });
+  };
+  const std::int64_t states = 12 * question.model.parameter_count();
+  EXPECT_LT(row(Tier::host).bytes, row(Tier::device).bytes - states + (std::int64_t{64} << 20));
+  EXPECT_GT(row(Tier::host).cost.in_files, row(Tier::device).cost.in_files);
+  const auto written =
+      written_configuration(question, row(Tier::host).candidate)["zero_optimization"];
+  EXPECT_EQ(written["offload_optimizer"]["device"], "cpu");
+  EXPECT_FALSE(written["offload_optimizer"].contains("nvme_path"));
+}
+
 // 124M parameters: 1.5 GB of optimizer states, 0.5 of parameters and gradients.
 TEST(TrainingAnswers, OfferFilesForTheStatesOfCpus) {
   TrainingQuestion question = question_about("gpt2-124m", 1, 1, 1'500'000'000, 64);
@@ -213,8 +238,11 @@ TEST(TrainingAnswers, OfferFilesForTheStatesOfCpus) {
   question.axes.computes = {DType::bf16};
   question.axes.offloads = {Offload::from("nvme")};
   EXPECT_THAT(error_of([&] { candidates(question); }),
-              HasSubstr("optimizer states of a GPU stay in its memory; give --offload none"));
+              HasSubstr("no file has states of a GPU; give --offload cpu, or none"));
   question.machine.kind = DeviceKind::cpu;
+  question.axes.offloads = {Offload::from("cpu")};
+  EXPECT_THAT(error_of([&] { candidates(question); }),
+              HasSubstr("states of a CPU are in host memory anyway; give --offload none, or nvme"));
   question.axes.offloads = {Offload::from("none")};
   EXPECT_THAT(answer_training(question, 1).shortfall,
               ::testing::Contains(HasSubstr("optimizer states in files help: --offload nvme")));

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "launch/config/train_config.h"
+#include "launch/process/quantity.h"
+#include "launch/train/memory_fit.h"
+
+// What a run is told that does not fit its limit.
+namespace zero {
+namespace {
+
+std::string with_bytes(std::int64_t bytes) {
+  return fmt::format("{} ({} bytes)", size_text(bytes), bytes);
+}
+
+/// Calls `consider(change, changed)` with the usual windows and share of states in files, where
+/// those asked for are larger or less.
+template <typename Consider>
+void consider_usual_windows(const TrainConfig& config, const Consider& consider) {
+  if (!uses_file(config.engine.tiers)) return;
+  const std::string prefix = "zero_optimization.offload_optimizer.";
+  const TierOptions usual;
+  TrainConfig changed = config;
+  TierOptions& tiers = changed.engine.tiers;
+  std::vector<std::string> keys;
+  if (tiers.windows.buffers > usual.windows.buffers) {
+    tiers.windows.buffers = usual.windows.buffers;
+    keys.push_back(fmt::format("{}buffer_count {}", prefix, tiers.windows.buffers));
+  }
+  if (tiers.windows.buffer_elements > usual.windows.buffer_elements) {
+    tiers.windows.buffer_elements = usual.windows.buffer_elements;
+    keys.push_back(fmt::format("{}buffer_size {}", prefix, tiers.windows.buffer_elements));
+  }
+  if (tiers.fetch_buffers > usual.fetch_buffers) {
+    tiers.fetch_buffers = usual.fetch_buffers;
+    keys.push_back(
+        fmt::format("zero_optimization.offload_param.buffer_count {}", tiers.fetch_buffers));
+  }
+  if (!keys.empty()) consider(fmt::format("{}", fmt::join(keys, " with ")), changed);
+  changed = config;
+  if (std::exchange(tiers.optimizer_ratio, usual.optimizer_ratio) != usual.optimizer_ratio) {
+    consider(prefix + "ratio 1.0", changed);
+  }
+  changed = config;
+  if (std::exchange(tiers.parameters_in_memory, 0) != 0) {
+    consider("zero_optimization.offload_param.max_in_cpu 0", changed);
+  }
+}
+
+/// Changes of the configuration that take less memory: "KEY: 1.20 GiB, which fits".
+struct Remedies {
+  std::vector<std::string> lines;
+  bool one_fits = false;  ///< one of them alone
+};
+
+/// Calls `consider(change, changed)` with optimizer states in files, and at stage 3 with parameters
+/// there too.
+template <typename Consider>
+void consider_files(const TrainConfig& config, const Consider& consider) {
+  const std::string states = "zero_optimization.offload_optimizer.device \"nvme\"";
+  const std::string shards = "zero_optimization.offload_param.device \"nvme\"";
+  TrainConfig changed = config;
+  TierOptions& tiers = changed.engine.tiers;
+  tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
+  const bool before = std::exchange(tiers.optimizer, Tier::file) == Tier::file;
+  if (!before) consider(states, changed);
+  if (config.engine.stage < 3 || tiers.parameters == Tier::file) return;
+  tiers.parameters = Tier::file;
+  consider(before ? shards : states + " with " + shards, changed);
+}
+
+Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t planned) {
+  Remedies found;
+  const auto consider = [&](const std::string& change, const TrainConfig& changed) {
+    const std::int64_t bytes = planned_rank_bytes(changed, backend);
+    if (bytes >= planned) return;
+    const bool enough = bytes <= config.recompute.memory_limit;
+    found.one_fits = found.one_fits || enough;
+    found.lines.push_back(
+        fmt::format("{}: {}{}", change, size_text(bytes), enough ? ", which fits" : ""));
+  };
+  const std::int64_t layers = config.model.layers;
+  TrainConfig changed = config;
+  changed.recompute.plan.blocks = RecomputePlan::full(layers).blocks;
+  consider("activation_checkpointing.recompute \"full\"", changed);
+  const auto groups = static_cast<std::int64_t>(std::lround(std::sqrt(layers)));
+  changed.recompute.plan.blocks = RecomputePlan::grouped(layers, groups).blocks;
+  consider(fmt::format("activation_checkpointing.number_checkpoints {}", groups), changed);
+  changed = config;
+  changed.recompute.plan.outputs = BlockOutputs::again;
+  consider("activation_checkpointing.keep_outputs false", changed);
+  changed = config;
+  changed.batch.accumulation *= std::exchange(changed.batch.micro, 1);
+  if (config.batch.micro > 1) {
+    consider(fmt::format("train_micro_batch_size_per_gpu 1 with gradient_accumulation_steps {}",
+                         changed.batch.accumulation),
+             changed);
+  }
+  changed = config;
+  changed.engine.stage = 3;
+  changed.engine.reduction = ReductionPolicy::every_micro_batch;
+  if (config.engine.stage < 3) consider("zero_optimization.stage 3", changed);
+  changed = config;
+  changed.engine.compute = DType::bf16;
+  if (config.engine.compute == DType::fp32) consider("bf16.enabled", changed);
+  changed = config;
+  OptimizerConfig& optimizer = changed.engine.optimizer;
+  optimizer.moments = MomentFormat::bf16;
+  if (optimizer.kind != OptimizerConfig::Kind::sgd || optimizer.momentum > 0) {
+    consider("optimizer.params.moments \"bf16\"", changed);
+  }
+  if (config.run.device == DeviceKind::cpu) {
+    consider_files(config, consider);
+  } else if (config.engine.tiers.optimizer == Tier::device) {
+    changed = config;
+    changed.engine.tiers.optimizer = Tier::host;
+    consider("zero_optimization.offload_optimizer.device \"cpu\"", changed);
+  }
+  consider_usual_windows(config, consider);
+  return found;
+}
+
+}  // namespace
+
+void check_memory_limit(const TrainConfig& config, BackendKind backend, const RankPlans& plans) {
+  const std::int64_t limit = config.recompute.memory_limit;
+  const std::int64_t planned = planned_rank_bytes(plans);
+  if (limit == 0 || planned <= limit) return;
+  const auto [lines, one_fits] = remedies(config, backend, planned);
+  fail(
+      "{}: the run is planned to use {} of a rank's memory{}; run.memory_limit is {}: short by {}. "
+      "{}",
+      config.values.source(), with_bytes(planned),
+      config.recompute.automatic ? " with every block computed again in backward" : "",
+      with_bytes(limit), with_bytes(planned - limit),
+      lines.empty()
+          ? "Use more ranks, a smaller model or shorter sequences"
+          : fmt::format("What would help, as planned{}: {}",
+                        one_fits ? "" : " (none is enough alone)", fmt::join(lines, "; ")));
+}
+
+}  // namespace zero

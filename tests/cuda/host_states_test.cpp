@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Optimizer states of the emulated GPU in pinned host memory give the bits of those in its own.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "launch/train/run_device.h"
+#include "tests/cuda/emulator/emulator.h"
+#include "tests/engine/small_windows.h"
+#include "tests/launch/tiny_run.h"
+#include "tests/launch/train_rank.h"
+#include "tests/model/outcome.h"
+
+namespace zero::testing {
+namespace {
+
+using cuda::emulated::Settings;
+
+EngineOptions states_of_gpu(int stage, DType compute, MomentFormat moments) {
+  EngineOptions options{.stage = stage, .compute = compute, .gradient_clipping = 1.0};
+  options.limits.persistence_threshold = 0;
+  options.optimizer.moments = moments;
+  return options;
+}
+
+EngineOptions states_of_host(EngineOptions options, int buffers = 2) {
+  options.tiers = host_windows(buffers);
+  return options;
+}
+
+Outcome outcome_in_order(int ranks, const EngineOptions& engine, const Settings& settings) {
+  cuda::emulated::reset(settings);
+  // Units of several windows of 4096 elements.
+  const DecoderShape model = tiny_gpt2({{"width", 32}, {"heads", 4}});
+  Outcome outcome = outcome_of(model, 4, ranks, engine, [] { return cuda::open(); });
+  cuda::emulated::reset();
+  return outcome;
+}
+
+using Types = std::tuple<DType, MomentFormat>;
+class StatesInPinnedMemory : public ::testing::TestWithParam<Types> {};
+
+TEST_P(StatesInPinnedMemory, ChangeNoBit) {
+  const auto& [dtype, moments] = GetParam();
+  const Outcome expected = outcome_in_order(1, states_of_gpu(0, dtype, moments), {});
+  for (const auto& [stage, ranks] : {std::pair(0, 2), {1, 2}, {2, 1}, {3, 2}}) {
+    const Settings settings{
+        .order = stage % 2 == 0 ? Settings::Order::seeded : Settings::Order::lazy,
+        .seed = static_cast<std::uint64_t>(stage)};
+    const EngineOptions engine = states_of_host(states_of_gpu(stage, dtype, moments), 1 + stage);
+    EXPECT_EQ(outcome_in_order(ranks, engine, settings), expected)
+        << "stage " << stage << ", " << ranks << " ranks";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, StatesInPinnedMemory,
+                         ::testing::Values(Types{DType::fp32, MomentFormat::fp32},
+                                           Types{DType::bf16, MomentFormat::fp32},
+                                           Types{DType::bf16, MomentFormat::bf16},
+                                           Types{DType::fp16, MomentFormat::eight_bit}),
+                         [](const auto& tested) {
+                           return fmt::format("{}_Moments{}", name_of(std::get<0>(tested.param)),
+                                              name_of(std::get<1>(tested.param)));
+                         });
+
+TEST(PinnedStates, TakeTheMemoryThatWasPlanned) {
+  for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::eight_bit}) {
+    for (const double ratio : {1.0, 0.5}) {
+      cuda::emulated::reset({});
+      local::run(2, [&](Communicator& ranks) {
+        EngineOptions engine = states_of_host(states_of_gpu(3, DType::bf16, moments));
+        engine.tiers.optimizer_ratio = ratio;
+        const auto none = planning::open(1, MemorySpace::device, DeviceKind::cuda);
+        const auto nobody = planning::communicator(ranks.rank(), ranks.size(), ranks.backend());
+        const Training plan(*nobody, *none, engine, tiny_llama(), {2, 7}, 2);
+
+        const auto device = cuda::open({.reserve = none->device_bytes().arenas});
+        Training training(ranks, *device, engine, tiny_llama(), {2, 7}, 2);
+        for (int step = 0; step < 2; ++step) {
+          for (int j = 0; j < 2; ++j) training.train(Batch::random(14, 23, 1), 1.0F / 56);
+          training.engine.step({.learning_rate = 1e-2});
+        }
+        EXPECT_EQ(device->ledger().snapshot().peak, none->ledger().snapshot().peak);
+        for (const MemoryClass of : {MemoryClass::optimizer, MemoryClass::staging}) {
+          EXPECT_EQ(at(device->device_bytes().arenas, of), at(none->device_bytes().arenas, of));
+        }
+        EXPECT_EQ(at(device->device_bytes().arenas, MemoryClass::optimizer) == 0,
+                  ratio == 1 && moments == MomentFormat::fp32);
+      });
+      cuda::emulated::reset();
+    }
+  }
+}
+
+/// The last line of the log of a run on two ranks.
+nlohmann::json last_of(const TinyRun& run, const std::vector<std::string>& more) {
+  std::vector<std::string> overrides{"run.device=cuda",      "model.width=16",
+                                     "bf16.enabled=true",    "train_batch_size=8",
+                                     "data.validation=null", "optimizer.params.moments=8bit"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  cuda::emulated::reset({});
+  local::run(2, [&](Communicator& ranks) {
+    const TrainConfig config = make_train_config(Configuration::read(run.config(), overrides), 2);
+    RunDevice device(config, ranks, nullptr);
+    train_rank(config, device.world(), device.device());
+  });
+  cuda::emulated::reset();
+  return run.log().back();
+}
+
+// Ranks of a save send each other values of their states through buffers of the GPU.
+TEST(PinnedStates, OfARunAreAsPlannedAndSavedForAnyTier) {
+  const std::string on_host = "zero_optimization.offload_optimizer.device=cpu";
+  const std::string stage = "zero_optimization.stage=2";
+  const TinyRun whole;
+  const nlohmann::json expected = last_of(whole, {stage, "run.steps=4"});
+  for (const bool first : {true, false}) {
+    const TinyRun run;
+    std::vector<std::string> keys{stage, "run.checkpoint.folder=" + run.folder().path("ck"),
+                                  "run.checkpoint.every_steps=1"};
+    for (const bool second_half : {false, true}) {
+      std::vector<std::string> half = keys;
+      half.emplace_back(second_half ? "run.steps=4" : "run.steps=2");
+      if (first != second_half) half.push_back(on_host);
+      const nlohmann::json last = last_of(run, half);
+      EXPECT_EQ(last["plan_exact"], true) << last["device"];
+      if (second_half) {
+        EXPECT_EQ(last["state_hash"], expected["state_hash"]);
+      }
+    }
+  }
+}
+
+// Graphs hold passes of the model; the update and its copies lie between them.
+TEST(PinnedStates, AreInNoGraph) {
+  const auto graphs = [](const EngineOptions& engine) {
+    cuda::emulated::reset({});
+    std::string counted;
+    local::run(1, [&](Communicator& alone) {
+      const auto device = cuda::open();
+      Training training(alone, *device, engine, tiny_gpt2(), {2, 7}, 2);
+      for (int step = 0; step < 3; ++step) {
+        for (int j = 0; j < 2; ++j) training.train(Batch::random(14, 23, 1), 1.0F / 56);
+        training.engine.step({.learning_rate = 1e-2});
+      }
+      const CaptureCounts captured = training.engine.captured_graphs();
+      counted = fmt::format("{} of {}, {} refused {}", captured.graphs, captured.nodes,
+                            captured.refused, captured.refusal);
+    });
+    cuda::emulated::reset();
+    return counted;
+  };
+  const EngineOptions engine = states_of_gpu(3, DType::bf16, MomentFormat::fp32);
+  EXPECT_EQ(graphs(states_of_host(engine)), graphs(engine));
+}
+
+}  // namespace
+}  // namespace zero::testing
