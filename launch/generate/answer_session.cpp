@@ -181,7 +181,7 @@ void AnswerSession::touch(Own& own) {
 
 // One pass of the model, in which all ranks take part.
 void AnswerSession::step() {
-  try {
+  within_copy([&] {
     if (models_->generator().step()) {
       // The other ranks cannot go on without this one.
       ZERO_CHECK(ranks_.count() == 1 || models_->generator().pass_error().empty(), "{}",
@@ -189,11 +189,7 @@ void AnswerSession::step() {
     } else if (ranks_.count() > 1) {
       models_->model().forward({});
     }
-  } catch (const AgreedError& error) {
-    // The ranks of one copy of the model agree; other copies' do not hear of it.
-    if (ranks_.shape().replicate > 1) fail("{}", error.what());
-    throw;
-  }
+  });
 }
 
 std::vector<AnswerUpdate> AnswerSession::updates() {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/agreement.h"
 #include "inference/generation_request.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/answer_plan.h"
@@ -108,6 +109,17 @@ class AnswerSession {
   std::optional<std::int64_t> least_available();
   void touch(Own& own);
   void step();
+  /// Calls `work`. The ranks of one copy of the model agree on an AgreedError of it; those of other
+  /// copies do not hear of it, and must.
+  template <typename Work>
+  void within_copy(const Work& work) const {
+    try {
+      work();
+    } catch (const AgreedError& error) {
+      if (ranks_.shape().replicate > 1) fail("{}", error.what());
+      throw;
+    }
+  }
   std::vector<AnswerUpdate> updates();
   void report(const std::string& message);
   void report_cache() const;

@@ -74,14 +74,16 @@ void AnswerSession::open(const AnswerNeeds& needs) {
   ZERO_CHECK(plan_->shortage.empty(), "out of memory before the start: {}", plan_->shortage);
   const MeshShape& shape = plan_->ranks.shape;
   if (flags_.tensor == GenerateFlags::kAutoTensor) ranks_.lay_out(shape.replicate, shape.tensor);
-  models_ = std::make_unique<AnswerModels>(
-      AnswerModels::Parts{.flags = flags_,
-                          .folder = folder_,
-                          .plan = *plan_,
-                          .ranks = ranks_,
-                          .available = available,
-                          .device = device_.get(),
-                          .say = [this](const std::string& text) { say("{}", text); }});
+  within_copy([&] {
+    models_ = std::make_unique<AnswerModels>(
+        AnswerModels::Parts{.flags = flags_,
+                            .folder = folder_,
+                            .plan = *plan_,
+                            .ranks = ranks_,
+                            .available = available,
+                            .device = device_.get(),
+                            .say = [this](const std::string& text) { say("{}", text); }});
+  });
 }
 
 AnswerPlan AnswerSession::plan(const std::vector<AcceptedPrompt>& prompts, int world) {

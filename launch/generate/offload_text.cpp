@@ -14,12 +14,12 @@
 namespace zero {
 namespace {
 
-/// The requests, a token each, whose pass computes as long as its blocks are read.
+/// The fewest requests, a token each, whose pass computes as long as its blocks are read.
 std::string hiding_text(double disk, const PassTimes& times) {
   if (times.computing() >= disk) return "computing hides the disk";
   const std::optional<double> rows = times.rows_for(disk);
   if (!rows) return "no pass computed";
-  const double requests = std::round(*rows);
+  const double requests = std::ceil(*rows);
   const auto most = static_cast<double>(InferenceOptions::kMostRows);
   return fmt::format("about {:.0f} requests at once would hide the disk ({})", requests,
                      requests <= most

@@ -91,9 +91,7 @@ InferenceRow planned_row(const InferenceQuestion& question, const Weights& weigh
                     .available = question.machine.budget(),
                     .tell = [](const std::string& /*line*/) {}};
   for (std::size_t i = 0; i < static_cast<std::size_t>(flags.requests); ++i) {
-    // As zero_generate without prompts: other shares of a request might take fewer blocks.
-    const std::int64_t tokens = question.tokens[i % question.tokens.size()];
-    needs.requests.push_back({.prompt = tokens - 1, .answer = 1});
+    needs.requests.push_back({.answer = question.tokens[i % question.tokens.size()] - 1});
   }
   try {
     row.plan = plan_answers(needs);

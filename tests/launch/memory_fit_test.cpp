@@ -42,5 +42,31 @@ TEST(MemoryFit, OffersUsualWindowsAndTheWholeShareOfStatesInFiles) {
   }
 }
 
+TEST(MemoryFit, OffersUsualBuffersAndShardsInFilesThatWereKeptInMemory) {
+  const std::string prefix = "zero_optimization.offload_param.";
+  const std::vector<std::string> wide{"run.device=cpu",
+                                      "run.threads=1",
+                                      "model.width=512",
+                                      "model.layers=6",
+                                      "bf16.enabled=true",
+                                      "zero_optimization.stage=3",
+                                      "zero_optimization.stage3_param_persistence_threshold=1000",
+                                      prefix + "device=nvme",
+                                      prefix + "nvme_path=/nowhere"};
+  const std::int64_t usual = planned_rank_bytes(config_with(wide), BackendKind::local);
+  for (const auto& [key, advice] :
+       {std::pair{"buffer_count=5", "buffer_count 2"}, {"max_in_cpu=1e9", "max_in_cpu 0"}}) {
+    std::vector<std::string> keys = wide;
+    keys.insert(keys.end(), {prefix + key, fmt::format("run.memory_limit={}", usual)});
+    const TrainConfig config = config_with(keys);
+    const RankPlans plans = plan_ranks(config, BackendKind::local);
+    ASSERT_GT(planned_rank_bytes(plans), usual) << key;
+    EXPECT_THAT(
+        error_of([&] { check_memory_limit(config, BackendKind::local, plans); }),
+        AllOf(HasSubstr(fmt::format("{}{}: {}, which fits", prefix, advice, size_text(usual))),
+              Not(HasSubstr("none is enough"))));
+  }
+}
+
 }  // namespace
 }  // namespace zero::testing
