@@ -96,7 +96,7 @@ TEST_F(Offload, IsRefusedBeforeWeightsAreRead) {
   const std::string usual = "--prompt The --offload-weights ";
   for (const char* const ranks : {"", " --local-ranks 3"}) {
     EXPECT_THAT(refusal(usual + nvme_.path("none") + ranks),
-                AllOf(HasSubstr("--offload-weights: " + nvme_.path("none") + " is no folder; give"),
+                AllOf(HasSubstr("--offload-weights: " + nvme_.path("none") + " is not there; make"),
                       Not(HasSubstr("[rank "))));
   }
   EXPECT_THAT(refusal(usual + "''"), HasSubstr("--offload-weights: expected a name"));

@@ -233,7 +233,7 @@ TEST(MemoryLimit, ThatNothingMeetsIsShortByWhatItSays) {
   // Blocks enough, of which few are gathered at once, for stage 3 to help.
   constexpr std::int64_t kMany = 12;
   TrainConfig config =
-      make({"recompute=auto", "run.memory_limit=100KiB", "model.layers=12",
+      make({"recompute=auto", "run.memory_limit=100KiB", "model.layers=12", "model.context=128",
             "zero_optimization.stage=1", "zero_optimization.stage3_param_persistence_threshold=0",
             "zero_optimization.stage3_prefetch_bucket_size=0"},
            2);

@@ -314,7 +314,8 @@ TEST(Plan, ListsFilesBesideMemoryAndComparesThem) {
   EXPECT_EQ(plan.json()["file"], (Json{{"optimizer", 8192}}));
   EXPECT_THAT(plan.text(), HasSubstr("\n  sum                2.00 KiB             2048 bytes\n"
                                      "\nin files, beside memory\n"
-                                     "  optimizer          8.00 KiB             8192 bytes\n"));
+                                     "  optimizer          8.00 KiB             8192 bytes, "
+                                     "read and written in a step\n"));
   local::run(2, [&](Communicator& world) {
     const auto own = cpu::open();
     const MemoryReport same = merge_memory(world, *own, plan.memory, plan.memory);
