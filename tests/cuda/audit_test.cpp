@@ -106,7 +106,6 @@ TEST(Audit, EveryAccessToStatesInHostMemoryIsOrdered) {
   for (const int stage : {0, 1, 3}) {
     AuditedRun run = with_states_in_host_memory(stage);
     run.copies_parameters = true;
-    run.end = AuditedRun::End::state;
     const WorkGraph graph = graph_of(run);
     EXPECT_THAT(reads_of_nothing(graph), IsEmpty());
     EXPECT_THAT(races(graph), IsEmpty()) << "stage " << stage;
