@@ -258,10 +258,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "run.init: .*: found neither model.safetensors nor"},
         Mistake{"WeightsIntoADevice", "--set run.save_weights=/dev/null",
                 "run.save_weights: /dev/null: is there already and is not a regular file"},
-        Mistake{"MissingFolderOfStates",
-                "--set zero_optimization.offload_optimizer.device=nvme "
-                "zero_optimization.offload_optimizer.nvme_path=FOLDER/none",
-                "offload_optimizer.nvme_path: .*none is no folder; give a folder, on a local disk"},
+        Mistake{
+            "MissingFolderOfStates",
+            "--set zero_optimization.offload_optimizer.device=nvme "
+            "zero_optimization.offload_optimizer.nvme_path=FOLDER/none",
+            "offload_optimizer.nvme_path: .*none is not there; make it on the disk that you mean"},
         Mistake{"LyingWeights", "--set run.init=FOLDER/lying.safetensors", "lying.safetensors"},
         Mistake{"NotANumber",
                 "--set optimizer.type=SGD --set optimizer.params.lr=1e6 --set gradient_clipping=0",
