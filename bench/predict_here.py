@@ -15,14 +15,14 @@ The simulator is given what runs of at most two ranks show, none of which is a r
   take as long as they did;
 - the rate at which a core passes bytes to the network: that at which two ranks on two hosts, with half the batch of the
   rows, take as long as they did.
-What disturbs a machine adds to a step, so the least disturbed run of each point counts. What was measured lies in
-FOLDER; started again, the script goes on. Nothing else may run: every figure is a time. Ends with 1 if the mean error
-is above 5 % or the largest above 12 %.
+What disturbs a machine adds to a step, so of all steps of a point the second fastest counts, for calibration and for
+the rows alike; a profile, which has the sum of a run's steps, is scaled to it. What was measured lies in FOLDER; started
+again, the script goes on. Nothing else may run: every figure is a time. Ends with 1 if the mean error is above 5 % or
+the largest above 12 %.
 """
 import argparse
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
 
@@ -80,6 +80,16 @@ def write(path, value):
     return path
 
 
+def quiet_step(runs):
+    """The figures of the second fastest step of a point's runs, and the profile of its run; null: none was asked for."""
+    steps, first = [], 2  # the first ones warm up
+    for folder in runs:
+        lines = [json.loads(line) for line in (folder / "run.log").read_text().splitlines()]
+        profiles = [line["profile"] for line in lines if "profile" in line]
+        steps += [(line, profiles[-1] if profiles else None) for line in lines if "step_seconds" in line][first:]
+    return sorted(steps, key=lambda each: each[0]["step_seconds"])[1]
+
+
 class Place:
     """This machine as one host, or as two joined by a link of `rate`."""
 
@@ -115,20 +125,18 @@ class Place:
         return rates["product rate"], rates["memory triad"]
 
     def profiled(self, model, ranks, mesh):
-        """Step seconds and profile of a run that calibrates, of one rank or two: the least disturbed of three."""
+        """Seconds of a quiet step of three runs that calibrate, of one rank or two, and a profile of it."""
         folder = self.folder / f"profile-{model}-{ranks}-{mesh}"
         flags = ["--worlds", "1"]
         if ranks == 2:
             flags = ["--worlds", "2", "--stages", "0", "--meshes", mesh, "--no-baseline"]
         if not (folder / "report.json").exists():
             self.scale(folder, [*MODELS[model], *flags, "--repeats", "3", "--set", "run.profile=true"])
-        found = []
-        for log in folder.glob("runs/*/run.log"):
-            lines = [json.loads(line) for line in log.read_text().splitlines()]
-            steps = [line["step_seconds"] for line in lines if "step_seconds" in line]
-            if log.parent.name != "limits":
-                found.append((statistics.median(steps), [line["profile"] for line in lines if "profile" in line][-1]))
-        return min(found, key=lambda each: each[0])
+        step, profile = quiet_step(each for each in (folder / "runs").iterdir() if each.name != "limits")
+        disturbed = profile["seconds"] / profile["steps"]
+        for work in profile["work"]:
+            work["seconds"] *= step["step_seconds"] / disturbed
+        return step["step_seconds"], profile
 
     def operations(self, model, ranks):
         """A file of the rates of a model's operations, whole, and cut over two tensor ranks."""
@@ -166,7 +174,7 @@ class Place:
         folder = self.folder / f"core-{model}"
         if not (folder / "report.json").exists():
             self.scale(folder, [*flags, "--repeats", "2"])
-        measured = self.fastest(folder, "strong-stage2-world2")["step_seconds"]
+        measured = quiet_step(folder.glob("runs/strong-stage2-world2.*"))[0]["step_seconds"]
         return self.matched(f"core-time-{model}", cluster, flags, measured,
                             lambda links, value: links.update(of_core=rate(1 / value)), 1e-12, 4e-9)
 
@@ -178,12 +186,6 @@ class Place:
         run([*self.between("--ranks", "4", "--launcher", "none"), *words])
         return json.loads((folder / "report.json").read_text())["rows"]
 
-    @staticmethod
-    def fastest(folder, point):
-        """The figures of the least disturbed run of a point: what disturbs a machine adds to a step."""
-        runs = [json.loads(path.read_text()) for path in folder.glob(f"runs/{point}.*/result.json")]
-        return min((each["figures"] for each in runs), key=lambda figures: figures["step_seconds"])
-
     def rows(self, model, sweeps, cluster):
         path = write(self.folder / f"cluster-{model}-{'-'.join(sweeps)}.json", cluster)
         for name, flags in sweeps.items():
@@ -191,7 +193,7 @@ class Place:
             for row in self.scale(folder, [*MODELS[model], *flags, *self.repeats, "--simulate", path]):
                 if row.get("failure"):
                     sys.exit(f"{folder}: {row['point']}: {row['failure']}")
-                row["measured"] = self.fastest(folder, row["point"])
+                row["measured"], _ = quiet_step(folder.glob(f"runs/{row['point']}.*"))
                 yield [self.rate or "one host", model, name], row
 
 
