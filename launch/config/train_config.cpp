@@ -3,7 +3,6 @@
 #include "launch/config/train_config.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <optional>
 
@@ -88,24 +87,6 @@ DeviceKind make_device(Configuration& values, int local_world) {
                   answer_to_file(values, "run.sums", nullptr));
   }
   return cuda ? DeviceKind::cuda : DeviceKind::cpu;
-}
-
-WaitLimits make_wait_limits(const Configuration& values) {
-  const double warning = values.number("run.collective_warning");
-  const double timeout = values.number("run.collective_timeout");
-  if (timeout != 0 && warning > timeout) {
-    const auto shorter = answer_to_file(values, "run.collective_warning", timeout);
-    throw Refusal(
-        fmt::format("{}: run.collective_warning is {:g} s, run.collective_timeout {:g} s: the job "
-                    "would end before the warning; give the warning the shorter time, or 0 for "
-                    "none",
-                    values.source(), warning, timeout),
-        shorter.empty() ? answer_to_file(values, "run.collective_timeout", warning) : shorter);
-  }
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-  };
-  return {.warning = milliseconds(warning), .timeout = milliseconds(timeout)};
 }
 
 /// A trace that begins after the last step would be empty.
@@ -196,6 +177,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refu
   refusals.collect([&] { check_validation(values); });
   refusals.collect([&] { run.device = make_device(values, local_world); });
   refusals.collect([&] { run.waits = make_wait_limits(values); });
+  make_watchdog(values, run, refusals);
   refusals.collect([&] { run.nonfinite = make_nonfinite(values); });
   return run;
 }

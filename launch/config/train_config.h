@@ -79,6 +79,8 @@ struct TrainConfig {
     nccl::Sums sums = nccl::Sums::exact;  ///< on GPUs; sums on the CPU are always exact
     int threads = 1;
     WaitLimits waits;  ///< the callback is not set
+    bool watchdog = true;
+    double hang_timeout = 0;  ///< seconds; 0: of steps' usual time
     std::string log;
     bool profile = false;
     std::string trace;  ///< empty: none
@@ -163,6 +165,11 @@ std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refu
 /// gets what names keys that contradict each other.
 TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers,
                                       Refusals& refusals);
+
+/// How long ranks wait in collectives. Throws Refusal if the warning would come behind the end.
+WaitLimits make_wait_limits(const Configuration& values);
+/// run.watchdog and run.hang_timeout.
+void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals);
 
 /// Whether run.device is what "auto" has selected.
 bool chosen_by_auto(const Configuration& values);

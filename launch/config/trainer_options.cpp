@@ -46,6 +46,13 @@ std::vector<Option> trainer_options() {
       honour("run.collective_timeout", number, "600",
              "seconds that a rank waits in a collective before the job ends; 0: without end")
           .from(0, 1e6),
+      honour("run.watchdog", boolean, "true",
+             "each rank watches the ranks of its host: one that dies is named at once, one that "
+             "hangs after run.hang_timeout, and the job ends"),
+      honour("run.hang_timeout", number, "0",
+             "seconds within a step in which a rank that others wait for must go on; 0: five mean "
+             "steps, 3 s at least")
+          .from(0, 1e6),
       honour("run.nonfinite", text, "\"stop\"",
              "a loss or gradient that is NaN or infinite: end the run, or skip the step's update")
           .one_of({"stop", "skip"}),

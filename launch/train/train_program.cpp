@@ -35,7 +35,9 @@
 #include "launch/train/file_checks.h"
 #include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
+#include "launch/train/process_state.h"
 #include "launch/train/run_device.h"
+#include "launch/train/run_faults.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/run_observers.h"
 #include "launch/train/tier_lines.h"
@@ -119,11 +121,6 @@ void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& c
   config.values.resolve("run.threads", threads, "auto: the fewest of all ranks");
 }
 
-/// Prints a warning while the run goes on. Any rank may call it, on any thread.
-void say_warning(const std::string& line) {
-  print_to_stderr(fmt::format("zero_train: warning: {}\n", line));
-}
-
 WaitLimits wait_limits(const TrainConfig& config) {
   WaitLimits limits = config.run.waits;
   limits.warn = say_warning;
@@ -174,21 +171,18 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   return prepared;
 }
 
-/// The state of the process that its signal handling reads.
-struct ProcessState {
-  std::atomic<bool> reported{false};  ///< a failure was reported
-  std::atomic<int> output_error{0};   ///< for which standard output lacks a text; 0: none
-  RunProgress progress{};
-  Signals signals{};
-  Signals::Time started = std::chrono::steady_clock::now();
-};
-
 /// One run and everything it owns. If only this rank knows of a failure, the run is never
 /// destroyed: its threads may wait for ranks that will not come.
 class Run {
  public:
   Run(Communicator& communicator, Console& console, ProcessState& state)
       : communicator_(communicator), console_(console), state_(state) {}
+
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run() {
+    if (faults_) state_.faults.leave(*faults_);
+  }
 
   int operator()(const TrainFlags& flags) {
     prepared_ = prepare_run(flags, communicator_);
@@ -205,10 +199,14 @@ class Run {
     }
     for (const std::string& line : prepared_.batches->lines()) console_.line(line);
     if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
+    faults_.emplace(*prepared_.config, communicator_, watchdog_answers(state_));
+    state_.faults.join(*faults_);
+    if (!faults_->warning().empty()) console_.line("warning: " + faults_->warning());
     agree(communicator_, *cpu::open(), "run.memory_trace",
           [&] { observers_.emplace(config, communicator_.rank()); });
     for (const std::string& line : observers_->lines()) console_.line(line);
     device_ = std::make_unique<RunDevice>(config, communicator_, observers_->instruments());
+    faults_->know(*device_);
     device_->world().set_wait_limits(wait_limits(config));
     const PlacementReport placement = judge_placements(
         gather_placements(communicator_, *cpu::open(), config.run.threads), process_environment());
@@ -216,6 +214,7 @@ class Run {
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
     if (auto* const own = observers_->instruments()) listening_.emplace(device_->world(), *own);
     mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh);
+    faults_->know(*mesh_);
     trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
                                                       .batches = *prepared_.batches,
                                                       .mesh = *mesh_,
@@ -227,10 +226,24 @@ class Run {
                                                       .cores_are_shared = !placement.shared.empty(),
                                                       .instruments = observers_->instruments(),
                                                       .memory_trace = observers_->memory_trace(),
+                                                      .unit_listeners = faults_->unit_listeners(),
+                                                      .phase_listeners = faults_->phase_listeners(),
                                                       .progress = &state_.progress,
                                                       .signals = &state_.signals,
                                                       .started = state_.started});
-    return trainer_->run();
+    const int status = trainer_->run();
+    faults_->end(RunFaults::End::well);
+    return status;
+  }
+
+  /// All ranks know of a failure.
+  void failed_alike() noexcept {
+    if (faults_) faults_->end(RunFaults::End::failed);
+  }
+  /// Perhaps only this rank does, and is about to tell of it. Does not return if it only follows
+  /// from the fault of another, of which the watchdog tells.
+  void failing(const std::string& message) noexcept {
+    if (faults_) faults_->failing(message);
   }
 
  private:
@@ -253,54 +266,13 @@ class Run {
   ProcessState& state_;
   Prepared prepared_;
   RankPlans plans_;
+  std::optional<RunFaults> faults_;
   std::optional<RunObservers> observers_;
   std::unique_ptr<RunDevice> device_;
   std::optional<Listening> listening_;
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<Trainer> trainer_;
 };
-
-/// Prints a line below the progress line, on the thread that waits for signals.
-void say(const std::string& line) { print_without_waiting(fmt::format("\n{}\n", line)); }
-
-/// Standard output of a rank. A run whose output is full waits for its reader, but not with its
-/// end; one whose reader is gone, or whose disk is full, trains on, since its figures are in its
-/// log.
-Console make_console(Console::Mode mode, ProcessState& state) {
-  return {stdout,
-          mode,
-          {.hurries = [&state] { return state.signals.asked().ending != 0; },
-           .gone =
-               [&state] {
-                 say_warning(fmt::format(
-                     "nobody reads standard output any more; the run goes on, {}: Ctrl-C or "
-                     "SIGTERM ends it",
-                     state.progress.logs ? "and its log too" : "without a log (run.log)"));
-               },
-           .failed =
-               [&state](int error) {
-                 state.output_error = error;
-                 say_warning(
-                     fmt::format("standard output cannot be written: {}; the run goes on, "
-                                 "and ends with status 1",
-                                 std::strerror(error)));
-               }}};
-}
-
-/// The last words of a process that `signal` ends.
-std::string ended_by(int signal, Start::By start, const RunProgress& progress) {
-  const std::string_view terminated =
-      start == Start::By::mpirun ? "SIGTERM (mpirun passes Ctrl-C on as SIGTERM)" : "SIGTERM";
-  return fmt::format(
-      "ended by {}{}{}{}", signal == SIGINT ? "SIGINT" : terminated,
-      progress.steps_done == 0 ? " before the first step"
-      : progress.logs          ? "; the log holds every step done"
-                               : fmt::format(" after step {}", progress.steps_done.load()),
-      progress.weights_due
-          ? "; the weights were not saved: run.save_weights is written after the last step"
-          : "",
-      progress.kept());
-}
 
 int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& state) {
   const bool first = communicator.rank() == 0;
@@ -314,10 +286,12 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
         "zero_train: the run is done, but its report is not whole: standard output: {}{}\n",
         std::strerror(state.output_error), state.progress.logs ? "; its log has the figures" : ""));
   } catch (const AgreedError& error) {
+    run.failed_alike();
     state.reported = true;
     console.end_progress();
     if (first) print_to_stderr(fmt::format("zero_train: {}\n", error.what()));
   } catch (const std::exception& error) {
+    run.failing(error.what());
     state.reported = true;
     console.end_progress();
     end_job("zero_train", error.what(), communicator.rank(), communicator.size());
@@ -377,9 +351,13 @@ int train(const TrainFlags& flags, int* argc, char*** argv) {
   const SignalWatcher watcher([&state, launched = flags.start.rank,
                                by = flags.start.by](int signal) {
     using enum SignalWatcher::AfterSignal;
+    using enum RunFaults::Told;
+    // A launcher ends the others of a rank that has died; the watchdog tells why and ends them.
+    if (state.faults.takes_over()) return go_on;
     const Signals::Answer answer = state.signals.arrived(signal, std::chrono::steady_clock::now());
     if (launched == 0 && !answer.line.empty()) say(answer.line);
     if (!answer.ends_process) return go_on;
+    state.faults.ended_by(signal, launched == 0 ? by_this_rank : by_others);
     // mpirun drops unread output when the last rank ends: the other ranks leave it time to
     // read.
     if (launched != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));

@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/fault_finder.h"
+
+#include <algorithm>
+#include <map>
+
+#include "collectives/long_wait.h"
+
+namespace zero {
+namespace {
+
+using Collective = FlightState::Collective;
+
+constexpr double kLeastSeconds = 3;
+constexpr double kMeanSteps = 5;
+/// The part of the limit up to which a wait is not looked into.
+constexpr std::int64_t kUnsuspicious = 4;
+
+std::int64_t nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
+
+/// The collective that the rank's stream has come to and not passed; null: none.
+const Collective* inside(const FlightState& state) {
+  const auto found =
+      std::ranges::find_if(state.open, [](const Collective& one) { return one.started != 0; });
+  return found == state.open.end() ? nullptr : &*found;
+}
+
+bool of_one_group(const Collective& one, const Collective& other) {
+  return one.group == other.group && one.ranks == other.ranks;
+}
+
+/// Whether the rank has begun the collective of this number of the group, or a later one.
+bool has_come_to(const FlightState& state, const Collective& collective) {
+  const auto come = [&](const Collective& one) {
+    return of_one_group(one, collective) && one.number >= collective.number && one.started != 0;
+  };
+  return std::ranges::any_of(state.open, come) || std::ranges::any_of(state.last, come);
+}
+
+/// Whether steps of the rank take a known time where it is.
+bool has_usual_time(const FlightState& state) {
+  return state.mean_step_seconds > 0 &&
+         (state.phase == "forward" || state.phase == "backward" || state.phase == "update");
+}
+
+}  // namespace
+
+Blame find_blame(std::span<const FlightState> ranks) {
+  Blame blame;
+  std::map<int, std::vector<int>> waits;  // indices
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const Collective* const in = ranks[i].over ? nullptr : inside(ranks[i]);
+    if (in == nullptr) continue;
+    blame.anyone_inside = true;
+    std::vector<int>& absent = waits[static_cast<int>(i)];
+    for (std::size_t other = 0; other < ranks.size(); ++other) {
+      const FlightState& state = ranks[other];
+      if (std::ranges::find(in->ranks, state.rank) == in->ranks.end()) continue;
+      if (!state.over && !has_come_to(state, *in)) absent.push_back(static_cast<int>(other));
+    }
+    if (!absent.empty()) blame.waiting.push_back(static_cast<int>(i));
+  }
+  for (const int index : blame.waiting) {
+    for (const int blamed : ranks_to_blame(waits[index], waits, index)) {
+      if (std::ranges::find(blame.blamed, blamed) == blame.blamed.end()) {
+        blame.blamed.push_back(blamed);
+      }
+    }
+  }
+  std::ranges::sort(blame.blamed);
+  return blame;
+}
+
+bool has_told(std::string_view last_words) {
+  return !last_words.empty() && !last_words.starts_with(kEndedBySignal);
+}
+
+FaultFinder::FaultFinder(const HostRanks& ranks, double hang_seconds)
+    : ranks_(ranks),
+      hang_seconds_(hang_seconds),
+      watched_(static_cast<std::size_t>(ranks.count())) {}
+
+Finding FaultFinder::look(std::int64_t now) {
+  const std::int64_t passed =
+      looked_ ? std::clamp<std::int64_t>(now - *looked_, 0, 2 * kBetweenLooks) : 0;
+  looked_ = now;
+  count(passed);
+  Finding found = find_deaths(passed);
+  if (found.what == Finding::What::nothing) found = find_hangs(passed);
+  return found;
+}
+
+void FaultFinder::count(std::int64_t passed) {
+  for (int i = 0; i < ranks_.count(); ++i) {
+    const std::int64_t changed = ranks_.changed(i);
+    if (changed == at(i).changed) {
+      at(i).quiet += passed;
+    } else {
+      at(i).changed = changed;
+      at(i).quiet = 0;
+      forget(i);
+    }
+  }
+}
+
+void FaultFinder::forget(int index) {
+  at(index).held = 0;
+  at(index).cpu.reset();
+}
+
+Finding FaultFinder::find_deaths(std::int64_t passed) {
+  Finding found;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    if (i == ranks_.self() || at(i).left || !ranks_.ended(i)) continue;
+    const FlightState state = ranks_.read(i);
+    at(i).left = state.over;
+    if (state.over) continue;
+    if (has_told(state.last_words)) return {.what = Finding::What::told, .culprits = {i}};
+    found.culprits.push_back(i);
+  }
+  if (found.culprits.empty()) return found;
+  found.what = Finding::What::death;
+  since_death_ += passed;
+  found.speaks = since_death_ >= kForSpeaker || first_that_lives();
+  return found;
+}
+
+/// Ranks below that have left say nothing any more.
+bool FaultFinder::first_that_lives() const {
+  for (int i = 0; i < ranks_.self(); ++i) {
+    if (watched_[static_cast<std::size_t>(i)].left || ranks_.ended(i)) continue;
+    const auto activity = ranks_.activity(i);
+    if (activity && activity->stopped) continue;
+    if (!ranks_.read(i).over) return false;
+  }
+  return true;
+}
+
+std::int64_t FaultFinder::suspicious() const {
+  return nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : kLeastSeconds) / kUnsuspicious;
+}
+
+bool FaultFinder::hold(int index, std::int64_t passed) {
+  const auto activity = ranks_.activity(index);
+  Watched& one = at(index);
+  // What came before was not looked into, and others may not have waited yet.
+  if (one.held == 0) one.held = std::min(one.quiet - passed, suspicious());
+  if (!activity) {
+    one.held += passed;
+    return false;
+  }
+  const std::int64_t ran = one.cpu ? activity->cpu - *one.cpu : 0;
+  one.cpu = activity->cpu;
+  one.held += activity->runnable ? std::clamp<std::int64_t>(ran, 0, passed) : passed;
+  return activity->stopped;
+}
+
+Finding FaultFinder::find_hangs(std::int64_t passed) {
+  Finding found;
+  const std::int64_t shortest = suspicious();
+  if (std::ranges::none_of(watched_, [&](const Watched& one) { return one.quiet >= shortest; })) {
+    deadlocked_ = 0;
+    return found;
+  }
+  std::vector<FlightState> states;
+  double mean = 0;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    states.push_back(ranks_.read(i));
+    mean = std::max(mean, states.back().mean_step_seconds);
+  }
+  const std::int64_t limit =
+      nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : std::max(kLeastSeconds, kMeanSteps * mean));
+  const Blame blame = find_blame(states);
+  const bool decides = blame.anyone_inside && first_that_lives();
+  for (int i = 0; i < ranks_.count(); ++i) {
+    const FlightState& state = states[static_cast<std::size_t>(i)];
+    const bool blamed = std::ranges::find(blame.blamed, i) != blame.blamed.end();
+    // Ranks that are in a collective together go on together, unless one of them is stopped.
+    const bool may_be_stopped = blame.blamed.empty() && blame.anyone_inside && !state.over;
+    const bool examined = decides || (blamed && i == ranks_.self());
+    if (at(i).quiet < shortest || !(blamed || may_be_stopped) || !examined) {
+      forget(i);
+      continue;
+    }
+    const bool stopped = hold(i, passed);
+    if (!stopped && !(blamed && has_usual_time(state))) {
+      forget(i);
+      continue;
+    }
+    if (i == ranks_.self()) found.self_suspected = at(i).held >= limit / 2;
+    if (!decides || at(i).held < limit) continue;
+    found.culprits.push_back(i);
+    if (stopped) found.stopped.push_back(i);
+  }
+  const bool all_wait =
+      blame.blamed.empty() && !blame.waiting.empty() &&
+      std::ranges::all_of(blame.waiting, [&](int i) {
+        return at(i).quiet >= shortest && has_usual_time(states[static_cast<std::size_t>(i)]);
+      });
+  deadlocked_ = all_wait && decides ? deadlocked_ + passed : 0;
+  if (found.culprits.empty() && deadlocked_ + shortest < limit) return found;
+  found.what = Finding::What::hang;
+  found.speaks = true;
+  return found;
+}
+
+}  // namespace zero
