@@ -27,7 +27,9 @@ class Batches;
 class Console;
 class Instruments;
 class MemoryTraceFile;
+class PhaseListener;
 class RunLock;
+class UnitListener;
 
 /// The objects that a trainer works with; all must outlive it.
 struct TrainerParts {
@@ -43,9 +45,11 @@ struct TrainerParts {
   bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
   /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
-  MemoryTraceFile* memory_trace = nullptr;  ///< told of the run's memory; null: none
-  RunProgress* progress = nullptr;          ///< told of steps, weights and checkpoints; null: none
-  Signals* signals = nullptr;               ///< of this process; null: none arrive
+  MemoryTraceFile* memory_trace = nullptr;      ///< told of the run's memory; null: none
+  std::vector<UnitListener*> unit_listeners{};  ///< told of the model's units
+  std::vector<PhaseListener*> phase_listeners{};
+  RunProgress* progress = nullptr;  ///< told of steps, weights and checkpoints; null: none
+  Signals* signals = nullptr;       ///< of this process; null: none arrive
   Signals::Time started = std::chrono::steady_clock::now();  ///< of the program
   files::FileSystem& disk = files::disk();                   ///< asked for room before step 1
 };
