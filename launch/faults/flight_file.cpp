@@ -24,11 +24,7 @@
 namespace zero {
 namespace {
 
-using flight::Header;
-using flight::Kind;
-using flight::Record;
-
-constexpr std::string_view kKey = "run.flight_folder";
+constexpr std::string_view kFlightFolder = "run.flight_folder";
 
 void copy_name(flight::Name& to, std::string_view name) {
   const std::size_t length = std::min(name.size(), to.size() - 1);
@@ -46,20 +42,20 @@ bool is_in_use(const std::string& path) {
 Descriptor open_new(const std::string& path) {
   if (path.empty()) {
     Descriptor file(::memfd_create("zero_flight", MFD_CLOEXEC));
-    ZERO_CHECK(file.get() >= 0, "{}: cannot create a file in memory: {}", kKey,
+    ZERO_CHECK(file.get() >= 0, "{}: cannot create a file in memory: {}", kFlightFolder,
                std::strerror(errno));
     return file;
   }
-  check_replaceable(path, {flight::kMagic.data(), flight::kMagic.size()}, std::string(kKey),
-                    "flight file");
+  check_replaceable(path, {flight::kMagic.data(), flight::kMagic.size()},
+                    std::string(kFlightFolder), "flight file");
   ZERO_CHECK(!is_in_use(path),
              "{}: {} is the file of a run that goes on; end that run or wait for its end, or give "
              "this one another {}",
-             kKey, path, kKey);
+             kFlightFolder, path, kFlightFolder);
   ::unlink(path.c_str());  // whoever reads the old one keeps it
   Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to", kKey,
-             path, std::strerror(errno));
+  ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to",
+             kFlightFolder, path, std::strerror(errno));
   lock_file(file.get());
   return file;
 }
@@ -70,12 +66,12 @@ void take_room(int file, std::uint64_t bytes, const std::string& path) {
   while (failure == EINTR) failure = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   if (failure == 0) return;
   if (!path.empty()) ::unlink(path.c_str());
-  fail("{}: {}: no room for {} bytes: {}; give another {}", kKey,
-       path.empty() ? "a file in memory" : path, bytes, std::strerror(failure), kKey);
+  fail("{}: {}: no room for {} bytes: {}; give another {}", kFlightFolder,
+       path.empty() ? "a file in memory" : path, bytes, std::strerror(failure), kFlightFolder);
 }
 
-Header head_of(int rank, int world, std::uint64_t run, const flight::Sizes& sizes) {
-  Header header{};
+flight::Header head_of(int rank, int world, std::uint64_t run, const flight::Sizes& sizes) {
+  flight::Header header{};
   header.magic = flight::kMagic;
   header.version = flight::kVersion;
   header.world = static_cast<std::uint32_t>(world);
@@ -94,7 +90,7 @@ Header head_of(int rank, int world, std::uint64_t run, const flight::Sizes& size
   return header;
 }
 
-constexpr std::uint64_t what_of(Kind kind, std::uint8_t detail, std::uint32_t group,
+constexpr std::uint64_t what_of(flight::Kind kind, std::uint8_t detail, std::uint32_t group,
                                 std::uint64_t name) {
   return static_cast<std::uint64_t>(kind) | std::uint64_t{detail} << 8 |
          std::uint64_t{group & 0xffffU} << 16 | name << 32;
@@ -113,13 +109,13 @@ FlightFile FlightFile::create(const std::string& path, int rank, int world, std:
   take_room(file.get(), places.end, path);
   MappedFile map(file.get(), places.end, MappedFile::Access::write,
                  path.empty() ? "the flight file in memory" : path);
-  Header header = head_of(rank, world, run, sizes);
+  flight::Header header = head_of(rank, world, run, sizes);
   header.names = 1;
   std::memcpy(map.begin() + places.names, "others", 7);
   // The magic is written last: a file without it is no flight file yet.
   constexpr std::size_t kMagicBytes = sizeof(header.magic);
   std::memcpy(map.begin() + kMagicBytes, reinterpret_cast<std::byte*>(&header) + kMagicBytes,
-              sizeof(Header) - kMagicBytes);
+              sizeof(flight::Header) - kMagicBytes);
   flight::write(*reinterpret_cast<std::uint64_t*>(map.begin()),
                 std::bit_cast<std::uint64_t>(flight::kMagic));
   return {std::move(file), std::move(map), path, sizes};
@@ -132,7 +128,7 @@ FlightFile::FlightFile(Descriptor file, MappedFile map, std::string path,
       path_(std::move(path)),
       sizes_(sizes),
       places_(sizes),
-      header_(reinterpret_cast<Header*>(map_.begin())) {
+      header_(reinterpret_cast<flight::Header*>(map_.begin())) {
   names_.emplace("others", 1);
 }
 
@@ -152,20 +148,20 @@ std::uint64_t FlightFile::name_number(std::string_view name) {
   return used + 1;
 }
 
-Record& FlightFile::slot(Ticket ticket) const {
-  auto* const all = reinterpret_cast<Record*>(map_.begin() + places_.records);
+flight::Record& FlightFile::slot(Ticket ticket) const {
+  auto* const all = reinterpret_cast<flight::Record*>(map_.begin() + places_.records);
   return all[(ticket - 1) % sizes_.records];
 }
 
-Record* FlightFile::find(Ticket ticket) const noexcept {
+flight::Record* FlightFile::find(Ticket ticket) const noexcept {
   if (ticket == 0) return nullptr;
-  Record& record = slot(ticket);
+  flight::Record& record = slot(ticket);
   return flight::read(record.ticket) == ticket ? &record : nullptr;
 }
 
-FlightFile::Ticket FlightFile::add(const Record& record) {
+FlightFile::Ticket FlightFile::add(const flight::Record& record) {
   const Ticket ticket = header_->records + 1;
-  Record& to = slot(ticket);
+  flight::Record& to = slot(ticket);
   // Each store is a release: whoever reads a new field reads this 0, or the new ticket, after it.
   flight::write(to.ticket, std::uint64_t{0});
   flight::write(to.what, record.what);
@@ -186,14 +182,14 @@ void FlightFile::phase(std::int64_t step, std::string_view name) {
   step_ = step;
   flight::write(header_->step, step);
   flight::write(header_->phase, number);
-  add({.what = what_of(Kind::phase, 0, 0, number), .enqueued = now()});
+  add({.what = what_of(flight::Kind::phase, 0, 0, number), .enqueued = now()});
 }
 
 void FlightFile::compute(std::string_view unit, Phase phase) {
   const std::uint64_t number = name_number(unit);
   const auto detail = static_cast<std::uint8_t>(phase);
   flight::write(header_->compute, number << 8 | detail);
-  add({.what = what_of(Kind::compute, detail, 0, number), .enqueued = now()});
+  add({.what = what_of(flight::Kind::compute, detail, 0, number), .enqueued = now()});
 }
 
 void FlightFile::mean_step(double seconds) {
@@ -267,14 +263,14 @@ FlightFile::Ticket FlightFile::submit(const Submission& submission) {
 }
 
 void FlightFile::started(Ticket ticket, std::int64_t time) noexcept {
-  Record* const record = find(ticket);
+  flight::Record* const record = find(ticket);
   if (record == nullptr) return;
   flight::write(record->started, time);
   publish(time);
 }
 
 void FlightFile::ended(Ticket ticket, std::int64_t time) noexcept {
-  Record* const record = find(ticket);
+  flight::Record* const record = find(ticket);
   if (record == nullptr) return;
   flight::write(record->ended, time);
   flight::Group& group =
@@ -285,7 +281,7 @@ void FlightFile::ended(Ticket ticket, std::int64_t time) noexcept {
 }
 
 std::int64_t FlightFile::enqueued(Ticket ticket) const noexcept {
-  const Record* const record = find(ticket);
+  const flight::Record* const record = find(ticket);
   return record == nullptr ? 0 : flight::read(record->enqueued);
 }
 

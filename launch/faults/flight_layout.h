@@ -16,7 +16,9 @@ namespace zero::flight {
 inline constexpr std::array<char, 8> kMagic{'Z', 'E', 'R', 'O', 'F', 'L', 'T', '\n'};
 inline constexpr std::uint32_t kVersion = 1;
 /// The most of anything that a reader believes in.
-inline constexpr std::uint32_t kMost = 1U << 20;
+inline constexpr std::uint32_t kMost = 1U << 16;
+/// The latest time, of either clock, that a reader believes in: sums of two do not overflow.
+inline constexpr std::int64_t kLatest = std::int64_t{1} << 61;
 
 /// How many of each a file has room for.
 struct Sizes {

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "collectives/agreement.h"
@@ -19,7 +20,9 @@
 #include "launch/train/loss_scaling.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_checkpoints.h"
+#include "launch/train/run_phases.h"
 #include "launch/train/training_state.h"
+#include "model/unit_listeners.h"
 
 namespace zero {
 
@@ -27,9 +30,7 @@ class Batches;
 class Console;
 class Instruments;
 class MemoryTraceFile;
-class PhaseListener;
 class RunLock;
-class UnitListener;
 
 /// The objects that a trainer works with; all must outlive it.
 struct TrainerParts {
@@ -75,6 +76,8 @@ class Trainer {
 
  private:
   bool of_gpu() const { return config_.run.device == DeviceKind::cuda; }
+  /// Tells of a phase, memory's observers too.
+  void begin_phase(std::int64_t step, std::string_view name);
   void show_mesh();
   void load();
   void save();
@@ -103,9 +106,11 @@ class Trainer {
   bool cores_are_shared_;
   Instruments* instruments_;
   RunProgress* progress_;
+  RunPhases phases_;
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   RunMemory memory_;            // ends behind the buffers
+  UnitListeners unit_listeners_;
   TrainingState training_state_;
   TrainingLog log_;
   RunCheckpoints checkpoints_;
