@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "collectives/long_wait.h"
+#include "launch/faults/waits.h"
 
 namespace zero {
 namespace {
-
-using Collective = FlightState::Collective;
 
 constexpr double kLeastSeconds = 3;
 constexpr double kMeanSteps = 5;
@@ -18,25 +18,6 @@ constexpr double kMeanSteps = 5;
 constexpr std::int64_t kUnsuspicious = 4;
 
 std::int64_t nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
-
-/// The collective that the rank's stream has come to and not passed; null: none.
-const Collective* inside(const FlightState& state) {
-  const auto found =
-      std::ranges::find_if(state.open, [](const Collective& one) { return one.started != 0; });
-  return found == state.open.end() ? nullptr : &*found;
-}
-
-bool of_one_group(const Collective& one, const Collective& other) {
-  return one.group == other.group && one.ranks == other.ranks;
-}
-
-/// Whether the rank has begun the collective of this number of the group, or a later one.
-bool has_come_to(const FlightState& state, const Collective& collective) {
-  const auto come = [&](const Collective& one) {
-    return of_one_group(one, collective) && one.number >= collective.number && one.started != 0;
-  };
-  return std::ranges::any_of(state.open, come) || std::ranges::any_of(state.last, come);
-}
 
 /// Whether steps of the rank take a known time where it is.
 bool has_usual_time(const FlightState& state) {
@@ -47,28 +28,22 @@ bool has_usual_time(const FlightState& state) {
 }  // namespace
 
 Blame find_blame(std::span<const FlightState> ranks) {
+  const Waits waits(ranks);
+  std::map<int, std::vector<int>> answers = waits.absent();
+  for (const Wait& meeting : waits.meetings()) {  // these wait for nobody in particular
+    for (const int rank : meeting.ranks) answers.try_emplace(rank);
+  }
+  std::set<int> blamed;
+  for (const auto& [rank, absent] : waits.absent()) {
+    for (const int each : ranks_to_blame(absent, answers, rank)) blamed.insert(each);
+  }
   Blame blame;
-  std::map<int, std::vector<int>> waits;  // indices
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const Collective* const in = ranks[i].over ? nullptr : inside(ranks[i]);
-    if (in == nullptr) continue;
-    blame.anyone_inside = true;
-    std::vector<int>& absent = waits[static_cast<int>(i)];
-    for (std::size_t other = 0; other < ranks.size(); ++other) {
-      const FlightState& state = ranks[other];
-      if (std::ranges::find(in->ranks, state.rank) == in->ranks.end()) continue;
-      if (!state.over && !has_come_to(state, *in)) absent.push_back(static_cast<int>(other));
-    }
-    if (!absent.empty()) blame.waiting.push_back(static_cast<int>(i));
+    const int rank = ranks[i].rank;
+    if (blamed.erase(rank) > 0 && !ranks[i].over) blame.blamed.push_back(static_cast<int>(i));
+    if (answers.contains(rank)) blame.inside.push_back(static_cast<int>(i));
   }
-  for (const int index : blame.waiting) {
-    for (const int blamed : ranks_to_blame(waits[index], waits, index)) {
-      if (std::ranges::find(blame.blamed, blamed) == blame.blamed.end()) {
-        blame.blamed.push_back(blamed);
-      }
-    }
-  }
-  std::ranges::sort(blame.blamed);
+  blame.elsewhere = !blamed.empty();
   return blame;
 }
 
@@ -160,7 +135,6 @@ Finding FaultFinder::find_hangs(std::int64_t passed) {
   Finding found;
   const std::int64_t shortest = suspicious();
   if (std::ranges::none_of(watched_, [&](const Watched& one) { return one.quiet >= shortest; })) {
-    deadlocked_ = 0;
     return found;
   }
   std::vector<FlightState> states;
@@ -172,34 +146,33 @@ Finding FaultFinder::find_hangs(std::int64_t passed) {
   const std::int64_t limit =
       nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : std::max(kLeastSeconds, kMeanSteps * mean));
   const Blame blame = find_blame(states);
-  const bool decides = blame.anyone_inside && first_that_lives();
+  const auto among = [](const std::vector<int>& some, int i) {
+    return std::ranges::find(some, i) != some.end();
+  };
+  const bool decides = !blame.inside.empty() && first_that_lives();
   for (int i = 0; i < ranks_.count(); ++i) {
     const FlightState& state = states[static_cast<std::size_t>(i)];
-    const bool blamed = std::ranges::find(blame.blamed, i) != blame.blamed.end();
-    // Ranks that are in a collective together go on together, unless one of them is stopped.
-    const bool may_be_stopped = blame.blamed.empty() && blame.anyone_inside && !state.over;
+    const bool blamed = among(blame.blamed, i);
+    const bool may_be_stopped = blame.blamed.empty() && !state.over;
     const bool examined = decides || (blamed && i == ranks_.self());
     if (at(i).quiet < shortest || !(blamed || may_be_stopped) || !examined) {
       forget(i);
       continue;
     }
     const bool stopped = hold(i, passed);
-    if (!stopped && !(blamed && has_usual_time(state))) {
+    if (!stopped && !((blamed || among(blame.inside, i)) && has_usual_time(state))) {
       forget(i);
       continue;
     }
-    if (i == ranks_.self()) found.self_suspected = at(i).held >= limit / 2;
-    if (!decides || at(i).held < limit) continue;
+    if (blamed && i == ranks_.self()) found.self_suspected = at(i).held >= limit / 2;
+    if (!decides || at(i).held < limit || !(blamed || stopped)) continue;
     found.culprits.push_back(i);
     if (stopped) found.stopped.push_back(i);
   }
-  const bool all_wait =
-      blame.blamed.empty() && !blame.waiting.empty() &&
-      std::ranges::all_of(blame.waiting, [&](int i) {
-        return at(i).quiet >= shortest && has_usual_time(states[static_cast<std::size_t>(i)]);
-      });
-  deadlocked_ = all_wait && decides ? deadlocked_ + passed : 0;
-  if (found.culprits.empty() && deadlocked_ + shortest < limit) return found;
+  const bool all_stuck =
+      decides && blame.blamed.empty() && !blame.elsewhere &&
+      std::ranges::all_of(blame.inside, [&](int i) { return at(i).held >= limit; });
+  if (found.culprits.empty() && !all_stuck) return found;
   found.what = Finding::What::hang;
   found.speaks = true;
   return found;

@@ -23,18 +23,18 @@ struct Finding {
   What what = What::nothing;
   /// Whether this rank tells of the fault: one rank of a host does.
   bool speaks = false;
-  std::vector<int> culprits{};  ///< indices; of a hang, none: all wait for each other
+  std::vector<int> culprits{};  ///< indices; of a hang maybe none: nobody is to blame alone
   std::vector<int> stopped{};   ///< the indices of those culprits that a signal has stopped
   /// Whether others have waited for this rank for half of the limit, and its stack is worth a look.
   bool self_suspected = false;
 };
 
-/// The ranks that hold up others, by index. A rank that is in a collective (it has begun there)
-/// waits for those that are not; of these the ones that wait elsewhere themselves are not to blame.
+/// The ranks that hold up others, by index in a host's states. A rank that waits elsewhere itself
+/// is not to blame; ranks of other hosts may be, which are not among them.
 struct Blame {
   std::vector<int> blamed{};
-  std::vector<int> waiting{};  ///< in a collective that others have not come to
-  bool anyone_inside = false;  ///< whether a rank is in any collective
+  std::vector<int> inside{};  ///< the ranks that are in any collective
+  bool elsewhere = false;     ///< whether ranks of other hosts are to blame
 };
 Blame find_blame(std::span<const FlightState> ranks);
 
@@ -45,13 +45,13 @@ inline constexpr std::string_view kEndedBySignal = "ended by SIG";
 
 /// Decides, look by look, whether ranks of this host have died or hang. Has no clock of its own.
 ///
-/// A rank hangs if others wait for it in a collective, or for one that it is in while its process
-/// is stopped, and it publishes nothing for five mean steps, three seconds at least. Three kinds of
-/// time do not count: time in which this process did not look either (a job that is stopped as a
-/// whole), time in which the rank's threads wait for a core (a busy machine; then the time that
-/// they run counts), and time outside of forward, backward and update or before a mean step is
-/// known, where only a stopped process is a hang. The lowest rank that lives and is not stopped
-/// decides for its host.
+/// A rank hangs if others wait for it in a collective, or are in one with it while its process is
+/// stopped, and it publishes nothing for five mean steps, three seconds at least; so do ranks that
+/// are in collectives together for as long, with nobody to blame. Three kinds of time do not count:
+/// time in which this process did not look either (a job that is stopped as a whole), time in which
+/// the rank's threads wait for a core (a busy machine; then the time that they run counts), and
+/// time outside of forward, backward and update or before a mean step is known, where only a
+/// stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
 class FaultFinder {
  public:
   /// `hang_seconds`: in place of five mean steps; 0: those. `ranks` must outlive this object.
@@ -88,7 +88,6 @@ class FaultFinder {
   std::vector<Watched> watched_;
   std::optional<std::int64_t> looked_{};
   std::int64_t since_death_ = 0;
-  std::int64_t deadlocked_ = 0;  // all have waited for each other, as far as it counts
 };
 
 }  // namespace zero
