@@ -11,8 +11,8 @@
 namespace zero {
 
 /// Readies this process for stack_of(): chooses a real-time signal that nobody handles, and loads
-/// what names a thread's callers, which a signal handler may not. Any number of calls; not while
-/// another thread calls it. Returns whether there is such a signal.
+/// what names callers, which a signal handler may not. Any thread, any number of calls. Returns
+/// whether there is such a signal.
 bool prepare_stacks();
 
 /// The number of the calling thread, as stack_of() takes it.

@@ -1,0 +1,395 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/fault_finder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace zero {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using What = Finding::What;
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+/// The ranks of a group of the same name, in its collective of this number.
+FlightState::Collective collective(std::uint64_t number, std::vector<int> ranks,
+                                   const std::string& group = "shard") {
+  return {.name = "all_gather(h.0)",
+          .group = group,
+          .ranks = std::move(ranks),
+          .number = number,
+          .enqueued = 1,
+          .started = 2};
+}
+
+/// Four ranks of a host in the middle of a step of half a second, as rank `self` sees them. All go
+/// on at each look, but those that are quiet.
+class FakeRanks final : public HostRanks {
+ public:
+  explicit FakeRanks(int self = 0) : self_(self) {
+    for (int rank = 0; rank < 4; ++rank) {
+      FlightState state{.rank = rank, .world = 4};
+      state.mean_step_seconds = 0.5;
+      state.phase = "backward";
+      states_.push_back(state);
+    }
+  }
+  int count() const override { return 4; }
+  int rank(int index) const override { return index; }
+  int self() const override { return self_; }
+  std::int64_t changed(int index) const override { return at(index).changed; }
+  FlightState read(int index) const override { return at(index); }
+  bool ended(int index) const override { return ended_.contains(index); }
+  std::optional<host::Activity> activity(int index) const override {
+    ++examined_;
+    const auto found = activities_.find(index);
+    return found == activities_.end() ? host::Activity{} : found->second;
+  }
+
+  FlightState& at(int index) { return states_[static_cast<std::size_t>(index)]; }
+  const FlightState& at(int index) const { return states_[static_cast<std::size_t>(index)]; }
+  void end(int index) { ended_.insert(index); }
+  host::Activity& activity_of(int index) { return activities_[index]; }
+  int examined() const { return examined_; }
+
+  /// Ranks 0, 1 and 3 are in a collective that rank 2 has not come to; all are quiet.
+  void wait_for_2() {
+    for (const int index : {0, 1, 3}) at(index).open = {collective(5, {0, 1, 2, 3})};
+    at(2).last = {collective(4, {0, 1, 2, 3})};
+  }
+
+ private:
+  int self_;
+  std::vector<FlightState> states_{};
+  std::set<int> ended_{};
+  std::map<int, host::Activity> activities_{};
+  mutable int examined_ = 0;
+};
+
+/// A finder that looks as often as it should.
+class Looks {
+ public:
+  explicit Looks(FakeRanks& ranks, double hang_seconds = 0) : finder_(ranks, hang_seconds) {}
+
+  Finding once(std::int64_t later = FaultFinder::kBetweenLooks) {
+    now_ += later;
+    return finder_.look(now_);
+  }
+  /// Looks for so long, or until something is found; `between` runs before each look.
+  template <typename Between>
+  Finding during(double seconds, const Between& between) {
+    Finding found;
+    const std::int64_t end = now_ + static_cast<std::int64_t>(seconds * 1e9);
+    while (now_ < end && found.what == What::nothing) {
+      between();
+      found = once();
+      suspected_ = suspected_ || found.self_suspected;
+    }
+    return found;
+  }
+  Finding during(double seconds) {
+    return during(seconds, [] {});
+  }
+  bool suspected() const { return suspected_; }
+
+ private:
+  FaultFinder finder_;
+  std::int64_t now_ = kSecond;
+  bool suspected_ = false;
+};
+
+TEST(FaultFinder, NamesTheRankThatOthersWaitFor) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  const Finding found = looks.during(1.5);
+  EXPECT_EQ(found.what, What::hang);
+  EXPECT_TRUE(found.speaks);
+  EXPECT_THAT(found.culprits, ElementsAre(2));
+  EXPECT_THAT(found.stopped, IsEmpty());
+}
+
+TEST(FaultFinder, LongStepsHaveLongLimits) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  ranks.at(2).mean_step_seconds = 2;
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(9.5).what, What::nothing);
+  EXPECT_EQ(looks.during(1.5).what, What::hang);
+}
+
+TEST(FaultFinder, ALimitThatIsGivenHolds) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  Looks looks(ranks, 1);
+  EXPECT_EQ(looks.during(0.7).what, What::nothing);
+  EXPECT_EQ(looks.during(1).what, What::hang);
+  Looks patient(ranks, 60);
+  EXPECT_EQ(patient.during(59).what, What::nothing);
+  EXPECT_EQ(patient.during(3).what, What::hang);
+}
+
+TEST(FaultFinder, ARankThatDoesAnythingDoesNotHang) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  Looks looks(ranks);
+  int round = 0;
+  const auto work_now_and_then = [&] {
+    if (++round % 10 == 0) ++ranks.at(2).changed;  // every two seconds
+  };
+  EXPECT_EQ(looks.during(60, work_now_and_then).what, What::nothing);
+  EXPECT_FALSE(looks.suspected());
+}
+
+TEST(FaultFinder, NothingIsExaminedWhileAllGoOn) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  Looks looks(ranks);
+  const auto work = [&] {
+    for (int i = 0; i < 4; ++i) ++ranks.at(i).changed;
+  };
+  EXPECT_EQ(looks.during(10, work).what, What::nothing);
+  EXPECT_EQ(ranks.examined(), 0);
+}
+
+// Nobody waits for a rank that computes for long.
+TEST(FaultFinder, ALongComputationIsNoHang) {
+  FakeRanks ranks;
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(600).what, What::nothing);
+}
+
+// It is not to blame that it waits for another: 0 -> 1 -> 2.
+TEST(FaultFinder, TheRankAtTheEndOfAChainIsToBlame) {
+  FakeRanks ranks;
+  ranks.at(0).open = {collective(5, {0, 1}, "shard")};
+  ranks.at(1).open = {collective(7, {1, 2}, "replicate")};
+  Looks looks(ranks);
+  EXPECT_THAT(looks.during(4).culprits, ElementsAre(2));
+}
+
+TEST(FaultFinder, RanksThatWaitForEachOtherHang) {
+  FakeRanks ranks;
+  ranks.at(0).open = {collective(5, {0, 1}, "shard")};
+  ranks.at(1).open = {collective(7, {0, 1}, "replicate")};
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  const Finding found = looks.during(1.5);
+  EXPECT_EQ(found.what, What::hang);
+  EXPECT_THAT(found.culprits, IsEmpty());
+}
+
+TEST(FaultFinder, RanksOfOtherHostsAreNotJudged) {
+  FakeRanks ranks;
+  ranks.at(0).open = {collective(5, {0, 1, 9})};
+  ranks.at(1).open = {collective(5, {0, 1, 9})};
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(60).what, What::nothing);
+}
+
+// Sixteen ranks on two cores, compilers beside them.
+TEST(FaultFinder, ARankThatWaitsForACoreDoesNotHang) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  ranks.activity_of(2).runnable = true;
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(60).what, What::nothing);
+}
+
+TEST(FaultFinder, ARankThatWaitsForACoreIsHeldToTheTimeThatItRuns) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  ranks.activity_of(2).runnable = true;
+  Looks looks(ranks);
+  // A tenth of a core; a quarter of the limit is not looked into.
+  const auto run = [&] { ranks.activity_of(2).cpu += FaultFinder::kBetweenLooks / 10; };
+  EXPECT_EQ(looks.during(20, run).what, What::nothing);
+  EXPECT_EQ(looks.during(10, run).what, What::hang);
+}
+
+// An endless loop on eight threads is no eight times as long.
+TEST(FaultFinder, ThreadsDoNotMakeTimePassFaster) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  ranks.activity_of(2).runnable = true;
+  Looks looks(ranks);
+  const auto run = [&] { ranks.activity_of(2).cpu += FaultFinder::kBetweenLooks * 8; };
+  EXPECT_EQ(looks.during(2.5, run).what, What::nothing);
+  EXPECT_EQ(looks.during(1.5, run).what, What::hang);
+}
+
+// The watchdog was stopped too, with the whole job, or starved.
+TEST(FaultFinder, TimeInWhichNobodyLookedDoesNotCount) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  Looks looks(ranks);
+  EXPECT_EQ(looks.once().what, What::nothing);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(looks.once(3600 * kSecond).what, What::nothing);
+  for (int i = 0; i < 4; ++i) ++ranks.at(i).changed;
+  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+}
+
+TEST(FaultFinder, AStoppedRankIsNamedInAnyPhase) {
+  for (const char* const phase :
+       {"start", "load", "save", "validation", "between steps", "forward"}) {
+    FakeRanks ranks;
+    ranks.wait_for_2();
+    ranks.at(2).phase = phase;
+    ranks.at(2).mean_step_seconds = 0;
+    ranks.activity_of(2).stopped = true;
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(2.5).what, What::nothing) << phase;
+    const Finding found = looks.during(1.5);
+    EXPECT_EQ(found.what, What::hang) << phase;
+    EXPECT_THAT(found.culprits, ElementsAre(2)) << phase;
+    EXPECT_THAT(found.stopped, ElementsAre(2)) << phase;
+  }
+}
+
+// All have come; one has been stopped since.
+TEST(FaultFinder, AStoppedRankIsNamedInsideOfTheCollective) {
+  FakeRanks ranks;
+  for (int i = 0; i < 4; ++i) ranks.at(i).open = {collective(5, {0, 1, 2, 3})};
+  ranks.activity_of(3).stopped = true;
+  Looks looks(ranks);
+  const Finding found = looks.during(4);
+  EXPECT_THAT(found.culprits, ElementsAre(3));
+  EXPECT_THAT(found.stopped, ElementsAre(3));
+}
+
+TEST(FaultFinder, ARankThatGoesOnBeforeTheLimitIsForgiven) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  Looks looks(ranks);
+  for (int round = 0; round < 5; ++round) {
+    ranks.activity_of(2).stopped = true;
+    EXPECT_EQ(looks.during(2).what, What::nothing);
+    ranks.activity_of(2).stopped = false;
+    ++ranks.at(2).changed;
+  }
+}
+
+// The first step, saves and validations take what they take; run.collective_timeout ends them.
+TEST(FaultFinder, PhasesOfUnknownLengthKeepTheirLimits) {
+  for (const char* const phase :
+       {"", "start", "load", "save", "validation", "between steps", "end"}) {
+    FakeRanks ranks;
+    ranks.wait_for_2();
+    ranks.at(2).phase = phase;
+    Looks looks(ranks, 1);
+    EXPECT_EQ(looks.during(60).what, What::nothing) << phase;
+  }
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  ranks.at(2).mean_step_seconds = 0;  // in the first step
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(60).what, What::nothing);
+}
+
+TEST(FaultFinder, ARankThatHangsKnowsBeforeTheLimit) {
+  FakeRanks ranks(2);
+  ranks.wait_for_2();
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_TRUE(looks.suspected());
+  EXPECT_EQ(looks.during(10).what, What::nothing) << "rank 0 tells";
+  FakeRanks others(1);
+  others.wait_for_2();
+  Looks of_other(others);
+  EXPECT_EQ(of_other.during(10).what, What::nothing);
+  EXPECT_FALSE(of_other.suspected());
+}
+
+TEST(FaultFinder, TheLowestRankThatRunsTells) {
+  FakeRanks ranks(1);
+  for (const int index : {1, 2, 3}) ranks.at(index).open = {collective(5, {0, 1, 2, 3})};
+  ranks.activity_of(0).stopped = true;
+  Looks looks(ranks);
+  const Finding found = looks.during(4);
+  EXPECT_TRUE(found.speaks);
+  EXPECT_THAT(found.stopped, ElementsAre(0));
+}
+
+TEST(FaultFinder, ADeathIsFoundAtOnce) {
+  FakeRanks ranks;
+  Looks looks(ranks);
+  EXPECT_EQ(looks.once().what, What::nothing);
+  ranks.end(3);
+  const Finding found = looks.once(20'000'000);
+  EXPECT_EQ(found.what, What::death);
+  EXPECT_TRUE(found.speaks);
+  EXPECT_THAT(found.culprits, ElementsAre(3));
+}
+
+TEST(FaultFinder, SeveralDeathsAreOneFault) {
+  FakeRanks ranks(1);
+  Looks looks(ranks);
+  ranks.end(0);
+  ranks.end(3);
+  ranks.wait_for_2();
+  const Finding found = looks.once();
+  EXPECT_EQ(found.what, What::death);
+  EXPECT_TRUE(found.speaks) << "rank 0 cannot";
+  EXPECT_THAT(found.culprits, ElementsAre(0, 3));
+}
+
+TEST(FaultFinder, OneRankTellsOfADeathAndAnotherIfItDoesNot) {
+  FakeRanks ranks(2);
+  Looks looks(ranks);
+  ranks.end(3);
+  EXPECT_EQ(looks.once().what, What::death);
+  EXPECT_FALSE(looks.once().speaks);
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(looks.once().speaks);
+  EXPECT_TRUE(looks.once().speaks);
+}
+
+TEST(FaultFinder, AGoodEndIsNoDeath) {
+  FakeRanks ranks;
+  Looks looks(ranks);
+  ranks.at(3).over = true;
+  EXPECT_EQ(looks.once().what, What::nothing);
+  ranks.end(3);
+  EXPECT_EQ(looks.during(60).what, What::nothing);
+}
+
+TEST(FaultFinder, ARankThatHasToldIsNotToldOfAgain) {
+  FakeRanks ranks;
+  Looks looks(ranks);
+  ranks.at(1).last_words = "ended by an error: no room on the disk";
+  EXPECT_EQ(looks.once().what, What::nothing) << "it is about to tell";
+  ranks.end(1);
+  const Finding found = looks.once();
+  EXPECT_EQ(found.what, What::told);
+  EXPECT_FALSE(found.speaks);
+  EXPECT_THAT(found.culprits, ElementsAre(1));
+}
+
+TEST(FaultFinder, AnotherTellsOfARankThatASignalHasEnded) {
+  FakeRanks ranks;
+  Looks looks(ranks);
+  ranks.at(1).last_words = "ended by SIGTERM";
+  ranks.end(1);
+  EXPECT_EQ(looks.once().what, What::death);
+}
+
+TEST(FaultFinder, ADeathComesBeforeAHang) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  ranks.end(3);
+  EXPECT_THAT(looks.once().culprits, ElementsAre(3));
+}
+
+}  // namespace
+}  // namespace zero
