@@ -40,15 +40,19 @@ const FlightState::Collective* newest_ended(const FlightState& state) {
   return newest == state.last.end() ? nullptr : &*newest;
 }
 
-/// "rank 3 is in backward of step 812; its last compute was backward h.7; its last collective,
-/// all_gather(h.6) #1840 of group shard, ended 3.3 s ago; its process is stopped"
+/// "in "backward" of step 812; its last compute was backward h.7; it has been in all_gather(h.6)
+/// #1840 of group shard for 5.2 s; its last collective, barrier(x) #3, ended 6.0 s ago; its process
+/// is stopped"
 std::string place_text(const FlightState& state, std::int64_t now) {
-  if (state.over) return fmt::format("rank {} has ended in good order", state.rank);
   std::string text =
-      fmt::format("rank {} is in {} {}", state.rank,
-                  state.phase.empty() ? "no phase yet," : fmt::format("\"{}\"", state.phase),
+      fmt::format("in {} {}", state.phase.empty() ? "no phase" : '"' + state.phase + '"',
                   step_text(state.step));
   if (!state.compute.empty()) text += fmt::format("; its last compute was {}", state.compute);
+  for (const FlightState::Collective& open : state.open) {
+    if (open.started == 0) continue;
+    text += fmt::format("; it has been in {} for {:.1f} s", call_text(open),
+                        seconds(open.started, now));
+  }
   if (const auto* const last = newest_ended(state)) {
     text += fmt::format("; its last collective, {}, ended {:.1f} s ago", call_text(*last),
                         seconds(last->ended, now));
@@ -66,7 +70,9 @@ void add_places(std::vector<std::string>& lines, const Waits& waits, const std::
       lines.push_back(fmt::format("rank {} has no flight file here", rank));
       continue;
     }
-    lines.push_back(place_text(*state, now));
+    lines.push_back(
+        fmt::format("rank {} {}", rank,
+                    state->over ? "has ended in good order" : "is " + place_text(*state, now)));
     if (state->stack.empty()) continue;
     lines.push_back(fmt::format("rank {}'s stack:", rank));
     for (std::size_t begin = 0; begin < state->stack.size();) {
@@ -101,9 +107,13 @@ std::string blame_text(const std::vector<int>& culprits, const Waits& waits, std
   const auto direct = std::ranges::find_if(all, [&](const Wait& wait) {
     return std::ranges::find_first_of(wait.absent, culprits) != wait.absent.end();
   });
-  const std::string who = ranks_text(culprits);
-  const char* const have = culprits.size() == 1 ? "has" : "have";
-  if (direct == all.end()) return fmt::format("{} {} not come to where others wait", who, have);
+  if (direct == all.end())
+    return ranks_text(culprits) + (culprits.size() == 1 ? " holds" : " hold") + " up others";
+  std::vector<int> absent = direct->absent;
+  std::erase_if(absent,
+                [&](int rank) { return std::ranges::find(culprits, rank) == culprits.end(); });
+  const std::string who = ranks_text(absent);
+  const char* const have = absent.size() == 1 ? "has" : "have";
   const FlightState* const waiting = waits.state_of(direct->ranks.front());
   return fmt::format("{} {} not entered {} {}, in which {} {} waited for {:.1f} s", who, have,
                      call_text(direct->collective), step_text(waiting->step),
@@ -117,12 +127,7 @@ Diagnosis of_deaths(std::span<const RankDeath> deaths, const Waits& waits, std::
     found.culprits.push_back(death.rank);
     std::string line = fmt::format("rank {} {}", death.rank, death.how);
     if (const FlightState* const state = waits.state_of(death.rank)) {
-      for (const FlightState::Collective& open : state->open) {
-        if (open.started == 0) continue;
-        line += fmt::format(", in {}", call_text(open));
-        break;
-      }
-      line += "; until then " + place_text(*state, now);
+      line += "; until then it was " + place_text(*state, now);
     }
     found.lines.push_back(std::move(line));
   }

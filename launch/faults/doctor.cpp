@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -80,9 +81,16 @@ std::string process_state(std::int64_t process) {
   return state == 'T' || state == 't' ? "is stopped (a signal or a debugger)" : "";
 }
 
+/// From the clock of `mine` to that of `first`, as far as their hosts agree on the time of day.
+std::int64_t shift_of(const FlightReader& first, const FlightReader& mine) {
+  const std::int64_t shift = mine.wall_clock_offset() - first.wall_clock_offset();
+  return std::abs(shift) > flight::kLatest ? 0 : shift;  // nobody's clock
+}
+
 void move_clock(FlightState& state, std::int64_t shift) {
   const auto move = [shift](std::int64_t& time) { time += time == 0 ? 0 : shift; };
   move(state.changed);
+  move(state.told);
   for (auto* const all : {&state.open, &state.last}) {
     for (FlightState::Collective& each : *all) {
       move(each.enqueued);
@@ -134,7 +142,7 @@ void judge(Examination& found, const std::vector<RankDeath>& deaths) {
   std::int64_t now = 0;
   double mean = 0;
   for (const FlightState& state : found.ranks) {
-    now = std::max(now, state.changed);
+    now = std::max({now, state.changed, state.told});
     mean = std::max(mean, state.mean_step_seconds);
   }
   if (found.goes_on) now = std::max(now, FlightFile::now());
@@ -218,6 +226,7 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
           {"phase", state.phase},
           {"compute", state.compute},
           {"changed", state.changed},
+          {"told", state.told},
           {"over", state.over},
           {"open", collectives_json(state.open)},
           {"last", collectives_json(state.last)},
@@ -248,8 +257,7 @@ Examination examine(const std::string& folder) {
   for (std::size_t i = 0; i < readers.size(); ++i) {
     FlightState& state = found.ranks[i];
     const bool elsewhere = state.boot != found.ranks.front().boot;
-    const std::int64_t shift =
-        elsewhere ? readers[i].wall_clock_offset() - readers.front().wall_clock_offset() : 0;
+    const std::int64_t shift = elsewhere ? shift_of(readers.front(), readers[i]) : 0;
     move_clock(state, shift);
     found.rings.push_back({state.rank, shift, readers[i].groups(), readers[i].records()});
   }

@@ -17,8 +17,10 @@ inline constexpr std::array<char, 8> kMagic{'Z', 'E', 'R', 'O', 'F', 'L', 'T', '
 inline constexpr std::uint32_t kVersion = 1;
 /// The most of anything that a reader believes in.
 inline constexpr std::uint32_t kMost = 1U << 16;
-/// The latest time, of either clock, that a reader believes in: sums of two do not overflow.
-inline constexpr std::int64_t kLatest = std::int64_t{1} << 61;
+/// The latest times, of CLOCK_MONOTONIC and of the wall, that a reader believes in: sums of a few
+/// do not overflow.
+inline constexpr std::int64_t kLatest = std::int64_t{1} << 59;
+inline constexpr std::int64_t kLatestWall = std::int64_t{1} << 61;
 
 /// How many of each a file has room for.
 struct Sizes {
@@ -59,8 +61,9 @@ struct Header {
   std::int64_t mean_step;  // nanoseconds; 0: unknown
   std::uint64_t phase;     // name
   std::uint64_t compute;   // name << 8 | Phase
-  std::int64_t changed;
-  std::uint64_t over;  // 1: ended in good order
+  std::int64_t changed;    // by the rank itself
+  std::int64_t told;       // when last words or a stack were written
+  std::uint64_t over;      // 1: ended in good order
 };
 static_assert(sizeof(Header) % 8 == 0);
 

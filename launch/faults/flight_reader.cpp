@@ -39,7 +39,7 @@ bool is_collective(const flight::Record& record) {
 }
 
 /// Names in messages are for people: printable, whatever a file holds.
-std::string text_of(const char* begin, std::size_t most) {
+std::string printable_name(const char* begin, std::size_t most) {
   return printable_line({begin, ::strnlen(begin, most)}, most);
 }
 
@@ -102,12 +102,13 @@ FlightReader::FlightReader(const std::string& path)
   fixed_.world = static_cast<int>(head().world);
   fixed_.run = head().run;
   fixed_.process = head().process;
-  fixed_.host = text_of(head().host.data(), head().host.size());
-  fixed_.boot = text_of(head().boot.data(), head().boot.size());
+  fixed_.host = printable_name(head().host.data(), head().host.size());
+  fixed_.boot = printable_name(head().boot.data(), head().boot.size());
 }
 
 std::int64_t FlightReader::wall_clock_offset() const {
-  return time_in(head().created) - time_in(head().created_monotonic);
+  return std::clamp<std::int64_t>(head().created, 0, flight::kLatestWall) -
+         time_in(head().created_monotonic);
 }
 
 std::int64_t FlightReader::changed() const { return time_in(flight::read(head().changed)); }
@@ -117,7 +118,7 @@ std::string FlightReader::name_of(std::uint64_t number) const {
   const std::uint64_t in_use = std::min(flight::read(head().names), sizes_.names);
   const auto* const all = reinterpret_cast<const flight::Name*>(map_.begin() + places_.names);
   const flight::Name& name = all[number <= in_use ? number - 1 : 0];
-  return text_of(name.data(), name.size());
+  return printable_name(name.data(), name.size());
 }
 
 std::string FlightReader::text(std::uint64_t place, std::uint32_t room,
@@ -235,6 +236,7 @@ FlightState FlightReader::read() const {
   const std::uint64_t compute = flight::read(head().compute);
   if (compute != 0) state.compute = compute_text(compute & 0xff, name_of(compute >> 8));
   state.changed = changed();
+  state.told = time_in(flight::read(head().told));
   state.over = flight::read(head().over) != 0;
   find_collectives(state);
   state.last_words = text(places_.words, sizes_.words, flight::read(head().words));

@@ -34,6 +34,7 @@ struct FlightState {
   bool over = false;               ///< ended in good order
   std::vector<Collective> open{};  ///< submitted and not ended, oldest first
   std::vector<Collective> last{};  ///< newest ended one of each group
+  std::int64_t told = 0;           ///< when last_words or stack was written
   std::string stack, last_words;   ///< written when a fault was found; empty: none
   /// What the system says of the process: "is stopped"; empty: nothing remarkable, or not asked.
   std::string process_state{};

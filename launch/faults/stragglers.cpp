@@ -20,7 +20,7 @@ struct Meeting {
   std::int64_t first = 0;
 };
 
-double seconds(std::int64_t from, std::int64_t to) {
+double seconds_between(std::int64_t from, std::int64_t to) {
   return (static_cast<double>(to) - static_cast<double>(from)) * 1e-9;
 }
 
@@ -43,7 +43,7 @@ Stragglers find_stragglers(std::span<const FlightRing> rings) {
       const std::int64_t start = call.started + ring.shift;
       if (meeting.come == 0) meeting = {.ranks = ranks, .last = start, .first = start};
       ++meeting.come;
-      meeting.starts += seconds(meeting.first, start);
+      meeting.starts += seconds_between(meeting.first, start);
       if (meeting.come > 1 && start < meeting.last) continue;
       meeting.last = start;
       meeting.last_rank = ring.rank;
@@ -54,9 +54,9 @@ Stragglers find_stragglers(std::span<const FlightRing> rings) {
   for (const auto& [key, meeting] : meetings) {
     if (meeting.come != meeting.ranks) continue;
     ++result.collectives;
-    const double waited =
-        std::max(0.0, seconds(meeting.first, meeting.last) * static_cast<double>(meeting.come) -
-                          meeting.starts);
+    const double waited = std::max(
+        0.0, seconds_between(meeting.first, meeting.last) * static_cast<double>(meeting.come) -
+                 meeting.starts);
     result.seconds += waited;
     Straggler& straggler = found[meeting.last_rank];
     straggler.rank = meeting.last_rank;
