@@ -13,6 +13,7 @@
 
 namespace zero {
 
+class FaultInjector;
 class Instruments;
 struct MachineLimits;
 
@@ -47,12 +48,16 @@ class RunDevice {
   RunDevice(const TrainConfig& config, Communicator& host, Instruments* instruments);
 
   Device& device() { return *device_; }
-  Communicator& world() { return gpus_ ? *gpus_ : host_; }
+  Communicator& world() { return faulty_ ? *faulty_ : gpus_ ? *gpus_ : host_; }
+  /// Has the collectives of world() and its splits meet `faults`, which must outlive this object.
+  /// Call before world() is used.
+  void meet(FaultInjector& faults);
 
  private:
   Communicator& host_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Communicator> gpus_;  // NCCL's; null if host_ reaches the device's memory
+  std::unique_ptr<Communicator> gpus_;    // NCCL's; null if host_ reaches the device's memory
+  std::unique_ptr<Communicator> faulty_;  // on the backend of the others; null: none fails
 };
 
 }  // namespace zero
