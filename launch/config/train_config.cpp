@@ -185,6 +185,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refu
       .trace_from = values.integer("run.trace_from"),
       .trace_steps = values.integer("run.trace_steps"),
       .trace_events = values.integer("run.trace_events"),
+      .flight_folder = values.text("run.flight_folder"),
       .memory_trace = values.text("run.memory_trace"),
       .init = initial_weights(values),
       .save_weights = values.text("run.save_weights"),

@@ -88,6 +88,7 @@ struct TrainConfig {
     std::int64_t trace_from = 2;
     std::int64_t trace_steps = 2;
     std::int64_t trace_events = 100000;
+    std::string flight_folder;       ///< empty: as flight_folder() says; "none": in memory alone
     std::int64_t memory_growth = 0;  ///< bytes; 0: any
     Growth growth_action = Growth::warn;
     std::string memory_trace;  ///< empty: none

@@ -67,6 +67,10 @@ std::vector<Option> trainer_options() {
       honour("run.trace_events", integer, "100000",
              "events kept of each stream of a rank, 32 bytes each; the newest stay")
           .from(1, 1e8),
+      honour("run.flight_folder", text, "null",
+             "folder of the ranks' flight files, which zero_doctor reads after a fault, and which "
+             "go with a run that ends well; null: \"flight\" in run.checkpoint.folder, or else "
+             "run.log with .flight; \"none\": in memory alone"),
       honour(
           "run.memory_growth", bytes, "null",
           "bytes by which a rank's memory behind a step may be above that behind the second step "

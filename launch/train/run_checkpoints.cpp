@@ -81,6 +81,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
       log_(parts.log),
       signals_(parts.signals),
       progress_(parts.progress),
+      saving_(parts.saving),
       disk_(parts.disk),
       identity_(identity_of(parts.config.values, parts.batches.train_fingerprints())),
       requests_({.signals = parts.signals,
@@ -307,6 +308,7 @@ void RunCheckpoints::give_up(const std::string& why) {
 
 void RunCheckpoints::save(const StepReport& report) {
   due_ = false;
+  if (saving_) saving_();
   requests_.saving(now());
   if (report.nonfinite) {
     skipped_save_ = report.step;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -58,6 +59,7 @@ struct RunCheckpointParts {
   Signals* signals = nullptr;               ///< of this process; null: none arrive
   Signals::Time started{};                  ///< of the program
   RunProgress* progress = nullptr;          ///< told of checkpoints; null: none
+  std::function<void()> saving{};           ///< called before each save; empty: nobody
   files::FileSystem& disk = files::disk();  ///< asked for room
 };
 
@@ -139,6 +141,7 @@ class RunCheckpoints {
   TrainingLog& log_;
   Signals* signals_;
   RunProgress* progress_;
+  std::function<void()> saving_;
   files::FileSystem& disk_;
   nlohmann::ordered_json identity_;
   StopVotes requests_;
