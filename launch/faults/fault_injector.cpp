@@ -59,11 +59,14 @@ FaultInjector::FaultInjector(const FaultOptions& options, int rank, int world, F
     const std::string mark = fmt::format("fault_{}", i);
     if (fault.rank == rank && !marks_.has(mark)) armed_.push_back({.fault = fault, .mark = mark});
   }
-  hears_collectives_ = drawn_ || std::ranges::any_of(armed_, [](const Armed& armed) {
-                         return of_collectives(armed.fault);
-                       });
+  const auto any = [&](const auto& is_such) {
+    return std::ranges::any_of(armed_, [&](const Armed& armed) { return is_such(armed.fault); });
+  };
+  hears_collectives_ = drawn_ || any(of_collectives);
+  alters_collectives_ = any([](const Fault& fault) { return needs_collective(fault.kind); }) ||
+                        (drawn_ && std::ranges::any_of(drawn_->kinds, needs_collective));
   const auto fills = [](FaultKind kind) { return kind == FaultKind::disk_full; };
-  if (std::ranges::any_of(armed_, [&](const Armed& armed) { return fills(armed.fault.kind); }) ||
+  if (any([&](const Fault& fault) { return fills(fault.kind); }) ||
       (drawn_ && std::ranges::any_of(drawn_->kinds, fills))) {
     disk_ = std::make_unique<FullDisk>(files::disk());
   }
@@ -95,7 +98,6 @@ void FaultInjector::phase(std::int64_t step, std::string_view name) {
   if (phase && phase != FaultPhase::forward && phase != FaultPhase::backward) {
     meet({.phase = phase});
   }
-  if (phase == FaultPhase::end) tell_missed();
 }
 
 /// An attempt that resumes behind a fault's step does not meet it.
@@ -106,19 +108,23 @@ void FaultInjector::forget_earlier_steps() {
   }
 }
 
-void FaultInjector::tell_missed() {
-  for (const Armed& armed : armed_) {
-    if (armed.done || armed.due) continue;
-    const Fault& fault = armed.fault;
-    actions_.say(fmt::format(
-        "run.faults: rank {}: {} did not act: there was no {} of {} at step {}; zero_train --plan "
-        "--schedule names the units and what they gather and reduce",
-        rank_, text_of(fault), fault.phase ? name_of(*fault.phase) : "collective",
-        !fault.collective.empty() ? fault.collective
-        : !fault.unit.empty()     ? fault.unit
-                                  : "any unit",
-        fault.step));
+FaultInjector::~FaultInjector() {
+  if (phase_ != name_of(FaultPhase::end)) return;
+  try {
+    for (const Armed& armed : armed_) {
+      if (!armed.done && !armed.due) tell_missed(armed.fault);
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no more than a line for people is lost
   }
+}
+
+void FaultInjector::tell_missed(const Fault& fault) const {
+  const std::string unit = fault.unit.empty() ? "any unit" : fault.unit;
+  actions_.say(fmt::format(
+      "run.faults: rank {}: {} did not act: there was no {} of {} at step {}; zero_train --plan "
+      "--schedule names the units and what they gather and reduce",
+      rank_, text_of(fault), fault.phase ? name_of(*fault.phase) : "collective",
+      fault.collective.empty() ? unit : fault.collective, fault.step));
 }
 
 void FaultInjector::unit(std::string_view name, Phase phase) {
@@ -130,8 +136,7 @@ void FaultInjector::unit(std::string_view name, Phase phase) {
         .unit = name});
 }
 
-FaultInjector::Answer FaultInjector::before(const Collective& collective) {
-  if (actions_.now() < slow_link_until_) actions_.sleep(link_delay_);
+FaultInjector::Place FaultInjector::place_of(const Collective& collective) const {
   Place place{.unit = collective.purpose, .collective = &collective};
   const bool computes =
       phase_ == name_of(FaultPhase::forward) || phase_ == name_of(FaultPhase::backward);
@@ -140,6 +145,18 @@ FaultInjector::Answer FaultInjector::before(const Collective& collective) {
       (collective.operation == Operation::all_reduce && computes)) {
     place.phase = FaultPhase::reduce;
   }
+  return place;
+}
+
+void FaultInjector::submitting(const CollectiveRecord& record, const CollectiveBackend& /*group*/,
+                               Stream& /*stream*/) {
+  if (actions_.now() < slow_link_until_) actions_.sleep(link_delay_);
+  meet(place_of({.operation = record.operation, .purpose = record.purpose}));
+}
+
+FaultInjector::Answer FaultInjector::alter(const Collective& collective) {
+  Place place = place_of(collective);
+  place.alters = true;
   return meet(place);
 }
 
@@ -169,6 +186,7 @@ bool FaultInjector::matches(const Armed& armed, const Place& place) const {
 bool FaultInjector::matches_collective(const Fault& fault, const Place& place) const {
   using enum FaultPhase;
   const Collective& call = *place.collective;
+  if (place.alters != needs_collective(fault.kind)) return false;
   const bool own_phase = fault.phase == gather || fault.phase == reduce;
   if (own_phase ? fault.phase != place.phase : fault.collective.empty()) return false;
   if (!own_phase && fault.phase && phase_ != name_of(*fault.phase)) return false;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/listener.h"
 #include "collectives/operation.h"
 #include "launch/faults/fault_actions.h"
 #include "launch/faults/fault_marks.h"
@@ -23,12 +24,12 @@ class Communicator;
 struct TrainConfig;
 
 /// Makes one rank fail as run.faults asks, for tests of what happens then. Hears the trainer's
-/// phases, the model's units and, through with_faults(), the rank's collectives, and acts on the
-/// host thread that tells it, before what it is told of. Each fault acts once (FaultMarks). Says on
-/// standard error which fault acts, and at the end of the run which did not.
-class FaultInjector final : public UnitListener, public PhaseListener {
+/// phases, the model's units and the rank's collectives, and acts on the host thread that tells it,
+/// before what it is told of; it alters collectives through with_faults(). Each fault acts once
+/// (FaultMarks). Says which fault acts, and when a run is over, which did not.
+class FaultInjector final : public CollectiveListener, public UnitListener, public PhaseListener {
  public:
-  /// A collective that this rank is about to submit.
+  /// A collective that this rank gives to its backend.
   struct Collective {
     Operation operation = Operation::barrier;
     std::string_view purpose{};
@@ -40,17 +41,26 @@ class FaultInjector final : public UnitListener, public PhaseListener {
 
   FaultInjector(const FaultOptions& options, int rank, int world,
                 FaultActions actions = process_actions());
+  FaultInjector(const FaultInjector&) = delete;
+  FaultInjector& operator=(const FaultInjector&) = delete;
+  ~FaultInjector() override;
 
   void phase(std::int64_t step, std::string_view name) override;
   void unit(std::string_view name, Phase phase) override;
   bool hears_operations() const override { return false; }
   void begin(const OpCost& /*cost*/) override {}
   void end() noexcept override {}
-  /// Call before a collective of several ranks is submitted; may not return, or throw.
-  Answer before(const Collective& collective);
+  /// Whether a fault waits for a collective, or slows them.
+  bool listens() const noexcept override { return hears_collectives_; }
+  void submitting(const CollectiveRecord& record, const CollectiveBackend& group,
+                  Stream& stream) override;
+  void collective(const CollectiveRecord& /*record*/, Mark /*begin*/,
+                  Mark /*end*/) noexcept override {}
+  /// Call before the backend gets a collective of several ranks.
+  Answer alter(const Collective& collective);
 
-  /// Whether any fault of this rank may need before(); otherwise collectives need not be told.
-  bool hears_collectives() const { return hears_collectives_; }
+  /// Whether any fault of this rank may need alter(); otherwise the backend need not be another.
+  bool alters_collectives() const { return alters_collectives_; }
   /// For checkpoints and tiers; null if no fault fills the disk.
   files::FileSystem* disk() { return disk_.get(); }
 
@@ -68,12 +78,14 @@ class FaultInjector final : public UnitListener, public PhaseListener {
     bool both = false;  // forward and backward at once
     std::string_view unit{};
     const Collective* collective = nullptr;
+    bool alters = false;  // the backend asks: else it is about to be given the collective
   };
   void arm_drawn(std::int64_t from);
   void forget_earlier_steps();
-  void tell_missed();
+  void tell_missed(const Fault& fault) const;
   bool matches(const Armed& armed, const Place& place) const;
   bool matches_collective(const Fault& fault, const Place& place) const;
+  Place place_of(const Collective& collective) const;
   Answer meet(const Place& place);
   Answer act(Armed& armed, const Place& place);
   std::string where(const Place& place) const;
@@ -89,6 +101,7 @@ class FaultInjector final : public UnitListener, public PhaseListener {
   FaultActions::Clock::time_point began_;
   std::vector<Armed> armed_;  // this rank's
   bool hears_collectives_ = false;
+  bool alters_collectives_ = false;
   std::unique_ptr<FullDisk> disk_;
 
   std::int64_t step_ = -1;

@@ -82,10 +82,10 @@ std::shared_ptr<CollectiveBackend> FaultyBackend::split(int color, int key) {
 FaultyBackend::Answer FaultyBackend::ask(Operation operation, const Tag& tag, const View& given,
                                          const View& brought) {
   if (size() == 1) return Answer::pass;
-  return faults_.before({.operation = operation,
-                         .purpose = tag.purpose,
-                         .given = given.count(),
-                         .brought = brought.count()});
+  return faults_.alter({.operation = operation,
+                        .purpose = tag.purpose,
+                        .given = given.count(),
+                        .brought = brought.count()});
 }
 
 void FaultyBackend::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
@@ -163,7 +163,7 @@ void FaultyBackend::barrier(Stream& stream, const Tag& tag) {
 
 std::shared_ptr<CollectiveBackend> with_faults(std::shared_ptr<CollectiveBackend> inner,
                                                FaultInjector& faults) {
-  if (!faults.hears_collectives()) return inner;
+  if (!faults.alters_collectives()) return inner;
   return std::make_shared<FaultyBackend>(std::move(inner), faults);
 }
 

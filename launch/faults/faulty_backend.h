@@ -35,7 +35,7 @@ class FaultyBackend final : public ForwardingBackend {
   FaultInjector& faults_;
 };
 
-/// `inner` itself, if no fault of the rank concerns its collectives.
+/// `inner` itself, if no fault of the rank alters its collectives.
 std::shared_ptr<CollectiveBackend> with_faults(std::shared_ptr<CollectiveBackend> inner,
                                                FaultInjector& faults);
 

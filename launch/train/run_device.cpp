@@ -187,8 +187,10 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
 }
 
 void RunDevice::meet(FaultInjector& faults) {
-  if (!faults.hears_collectives()) return;
-  faulty_ = std::make_unique<Communicator>(with_faults(world().implementation(), faults));
+  if (faults.alters_collectives()) {
+    faulty_ = std::make_unique<Communicator>(with_faults(world().implementation(), faults));
+  }
+  faults_.emplace(world(), faults, Listening::Turn::first);
 }
 
 }  // namespace zero

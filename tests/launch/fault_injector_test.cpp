@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/backends.h"
@@ -29,10 +30,27 @@ using Answer = FaultInjector::Answer;
 
 constexpr int kRank = 3;
 
+/// What the backend of a rank asks, of as many elements.
 FaultInjector::Collective call(Operation operation, std::string_view purpose,
                                std::int64_t elements = 10) {
   return {.operation = operation, .purpose = purpose, .given = elements, .brought = elements};
 }
+
+/// A collective as a communicator with listeners passes it on: they hear first.
+class Collectives {
+ public:
+  Answer meet(FaultInjector& faults, Operation operation, std::string_view purpose) {
+    const CollectiveRecord record{.operation = operation, .purpose = std::string(purpose)};
+    if (faults.listens()) {
+      faults.submitting(record, *ranks_->implementation(), device_->communication());
+    }
+    return faults.alters_collectives() ? faults.alter(call(operation, purpose)) : Answer::pass;
+  }
+
+ private:
+  std::unique_ptr<Device> device_ = planning::open();
+  std::unique_ptr<Communicator> ranks_ = planning::communicator(kRank, 8, BackendKind::host);
+};
 
 /// A run of a rank with two units, told to an injector as the trainer, the model and the backend
 /// tell of it: gathers forward and backward, reductions backward, a save behind each second step, a
@@ -43,7 +61,7 @@ class Told {
 
   void before_steps() {
     faults_.phase(-1, "start");
-    faults_.before(call(Operation::all_gather, "hosts of the mesh"));
+    meet(Operation::all_gather, "hosts of the mesh");
     faults_.phase(-1, "load");
     faults_.phase(-1, "between steps");
   }
@@ -83,13 +101,14 @@ class Told {
   }
   void meet(Operation operation, const char* purpose) {
     static constexpr std::array kNames{"pass", "skip", "resize", "flip given", "flip brought"};
-    const Answer answer = faults_.before(call(operation, purpose));
+    const Answer answer = collectives_.meet(faults_, operation, purpose);
     if (answer == Answer::pass) return;
     answers_.push_back(std::string(kNames.at(static_cast<std::size_t>(answer))) + " " +
                        call_name(operation, purpose));
   }
 
   FaultInjector& faults_;
+  Collectives collectives_;
   std::vector<std::string> answers_;
 };
 
@@ -100,8 +119,10 @@ Fault at(FaultPhase phase, std::int64_t step, const std::string& unit = "") {
 /// What one fault says when the run of four steps is told to its rank.
 std::vector<std::string> said_of(const Fault& fault, int rank = kRank) {
   RecordedActions record;
-  FaultInjector faults({.listed = {fault}}, rank, 8, record.actions());
-  Told(faults).run(1, 4);
+  {
+    FaultInjector faults({.listed = {fault}}, rank, 8, record.actions());
+    Told(faults).run(1, 4);
+  }
   return record.said();
 }
 
@@ -194,7 +215,7 @@ TEST(FaultInjector, CollectivesAreAnswered) {
     fault.kind = kind;
     RecordedActions record;
     FaultInjector faults({.listed = {fault}}, kRank, 8, record.actions());
-    EXPECT_TRUE(faults.hears_collectives());
+    EXPECT_TRUE(faults.alters_collectives());
     Told told(faults);
     told.run(1, 4);
     return told.answers();
@@ -214,18 +235,25 @@ TEST(FaultInjector, AnEmptyShareWaitsForOneWithValues) {
   RecordedActions record;
   FaultInjector faults({.listed = {fault}}, kRank, 8, record.actions());
   faults.phase(1, "forward");
-  EXPECT_EQ(faults.before(call(Operation::all_gather, "h.0", 0)), Answer::pass);
-  EXPECT_EQ(faults.before(call(Operation::all_gather, "h.1", 5)), Answer::flip_given);
-  EXPECT_EQ(faults.before(call(Operation::all_gather, "h.1", 5)), Answer::pass);
+  EXPECT_EQ(faults.alter(call(Operation::all_gather, "h.0", 0)), Answer::pass);
+  EXPECT_EQ(faults.alter(call(Operation::all_gather, "h.1", 5)), Answer::flip_given);
+  EXPECT_EQ(faults.alter(call(Operation::all_gather, "h.1", 5)), Answer::pass);
 }
 
-TEST(FaultInjector, CollectivesNeedNoNoticeWhereNoFaultConcernsThem) {
-  RecordedActions record;
-  const Fault update = at(FaultPhase::update, 1);
+TEST(FaultInjector, CollectivesAreLookedAtOnlyWhereAFaultConcernsThem) {
+  // Whether the rank listens to collectives, and whether it alters any.
+  const auto concerns = [](const Fault& fault, int rank) {
+    RecordedActions record;
+    const FaultInjector faults({.listed = {fault}}, rank, 8, record.actions());
+    return std::pair(faults.listens(), faults.alters_collectives());
+  };
   const Fault gather = at(FaultPhase::gather, 1);
-  EXPECT_FALSE(FaultInjector({.listed = {update}}, kRank, 8, record.actions()).hears_collectives());
-  EXPECT_FALSE(FaultInjector({.listed = {gather}}, 0, 8, record.actions()).hears_collectives());
-  EXPECT_TRUE(FaultInjector({.listed = {gather}}, kRank, 8, record.actions()).hears_collectives());
+  Fault skip = gather;
+  skip.kind = FaultKind::skip;
+  EXPECT_EQ(concerns(at(FaultPhase::update, 1), kRank), std::pair(false, false));
+  EXPECT_EQ(concerns(gather, 0), std::pair(false, false));
+  EXPECT_EQ(concerns(gather, kRank), std::pair(true, false));
+  EXPECT_EQ(concerns(skip, kRank), std::pair(true, true));
 }
 
 TEST(FaultInjector, ASlowRankTakesTheFactorOfItsTime) {
@@ -251,12 +279,13 @@ TEST(FaultInjector, ASlowLinkDelaysEachCollectiveFromThenOn) {
   fault.delay = 0.25;
   RecordedActions record;
   FaultInjector faults({.listed = {fault}}, kRank, 8, record.actions());
+  Collectives collectives;
   faults.phase(1, "forward");
-  faults.before(call(Operation::all_gather, "h.0"));
+  collectives.meet(faults, Operation::all_gather, "h.0");
   EXPECT_THAT(record.take(), IsEmpty());
   faults.unit("h.0", Phase::backward);
-  faults.before(call(Operation::reduce_scatter, "h.0"));
-  faults.before(call(Operation::all_reduce, "gradient norm"));
+  collectives.meet(faults, Operation::reduce_scatter, "h.0");
+  collectives.meet(faults, Operation::all_reduce, "gradient norm");
   EXPECT_THAT(record.take(), ElementsAre("sleep 0.250", "sleep 0.250"));
 }
 
@@ -294,8 +323,10 @@ TEST(FaultInjector, WithoutMarksEachAttemptMeetsTheFault) {
 TEST(FaultInjector, AnAttemptBehindTheStepDoesNotMeetIt) {
   for (const FaultPhase phase : {FaultPhase::update, FaultPhase::save}) {
     RecordedActions record;
-    FaultInjector faults({.listed = {at(phase, 3)}}, kRank, 8, record.actions());
-    Told(faults).run(5, 6);
+    {
+      FaultInjector faults({.listed = {at(phase, 3)}}, kRank, 8, record.actions());
+      Told(faults).run(5, 6);
+    }
     EXPECT_THAT(record.take(), IsEmpty());
     EXPECT_THAT(record.said(), IsEmpty());
   }

@@ -15,6 +15,7 @@
 
 #include "collectives/backends.h"
 #include "launch/train/run_device.h"
+#include "tests/collectives/recorder.h"
 #include "tests/errors.h"
 #include "tests/launch/config_with.h"
 #include "tests/launch/recorded_actions.h"
@@ -208,17 +209,31 @@ TEST(FlipBit, ChangesOneBitOfOneNumberWhichStaysFinite) {
   EXPECT_EQ(half[0], 0x3e00);
 }
 
-TEST(RunDevice, ItsWorldMeetsFaultsThatConcernCollectives) {
+TEST(RunDevice, ItsWorldMeetsFaultsBeforeOthersHearOfTheCollective) {
   const TrainConfig config = config_with({"run.device=cpu", "run.threads=1"}, 2);
   local::run(2, [&](Communicator& host) {
     RecordedActions record;
-    Fault fault = fault_of(FaultKind::skip, FaultPhase::gather);
-    fault.rank = 0;
-    FaultInjector faults({.listed = {fault}}, host.rank(), 2, record.actions());
+    Recorder other(host);
+    Fault skip = fault_of(FaultKind::skip, FaultPhase::gather);
+    Fault error = fault_of(FaultKind::error, FaultPhase::reduce);
+    skip.rank = error.rank = 0;
+    FaultInjector faults({.listed = {skip, error}}, host.rank(), 2, record.actions());
     RunDevice device(config, host, nullptr);
     device.meet(faults);
     const bool is_plain = device.world().implementation() == host.implementation();
     ZERO_CHECK(is_plain == (host.rank() != 0), "rank {}", host.rank());
+    faults.phase(1, "forward");
+    if (host.rank() != 0) return;
+    Stream& stream = device.device().communication();
+    std::vector<float> values(4);
+    const Slices slices = Slices::even(View::of(std::span(values)), 2);
+    device.world().all_gather(slices.of(0), slices, stream, {"h.1"});  // left out: no wait
+    const std::string found = error_of([&] {
+      device.world().reduce_scatter(slices, {{}, slices.of(0), nullptr}, {}, stream, {"h.1"});
+    });
+    ZERO_CHECK(found == "[rank 0] run.faults: thrown on purpose at step 1, reduce_scatter(h.1)",
+               "found: {}", found);
+    ZERO_CHECK(other.records().size() == 1, "the other heard {}", other.records().size());
   });
 }
 
