@@ -89,6 +89,8 @@ constexpr std::array kSorted{
     MeasuredKey{"run.collective_timeout", "zero_bench waits without a limit"},
     MeasuredKey{"run.watchdog", "zero_bench waits without a limit"},
     MeasuredKey{"run.hang_timeout", "zero_bench waits without a limit"},
+    MeasuredKey{"run.faults", "no rank fails on purpose"},
+    MeasuredKey{"run.fault_marks", "no rank fails on purpose"},
     MeasuredKey{"run.log", "nothing is logged"},
     MeasuredKey{"steps_per_print", "--rounds are printed as one line"},
     MeasuredKey{"run.profile", "`zero_train --profile` has it"},

@@ -31,6 +31,8 @@ class CallContext {
   /// Listeners may add and remove listeners while they are called: an added one hears of the next
   /// collective, a removed one of nothing more.
   void add(CollectiveListener& listener) { listeners_.push_back(&listener); }
+  /// Before all others; not while listeners are called.
+  void add_first(CollectiveListener& listener) { listeners_.insert(listeners_.begin(), &listener); }
   void remove(const CollectiveListener& listener) noexcept;
   /// Whether any listener wants a report of the next collective.
   bool has_listener() noexcept;

@@ -9,9 +9,13 @@
 
 namespace zero {
 
-Listening::Listening(const Communicator& communicator, CollectiveListener& listener)
+Listening::Listening(const Communicator& communicator, CollectiveListener& listener, Turn turn)
     : context_(communicator.implementation()->context()), listener_(listener) {
-  context_->add(listener_);
+  if (turn == Turn::first) {
+    context_->add_first(listener_);
+  } else {
+    context_->add(listener_);
+  }
 }
 
 Listening::~Listening() { context_->remove(listener_); }

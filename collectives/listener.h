@@ -55,8 +55,11 @@ class CollectiveListener {
 /// it is called. World 1 moves nothing and reports nothing. Used by the communicator's host thread.
 class Listening {
  public:
+  /// The listener's turn among those registered: behind them, or before all. The latter is not for
+  /// a listener that is being called.
+  enum class Turn : std::uint8_t { last, first };
   /// `listener` must outlive this.
-  Listening(const Communicator& communicator, CollectiveListener& listener);
+  Listening(const Communicator& communicator, CollectiveListener& listener, Turn turn = Turn::last);
   Listening(const Listening&) = delete;
   Listening& operator=(const Listening&) = delete;
   ~Listening();

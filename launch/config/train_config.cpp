@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
+#include "launch/faults/fault_actions.h"
 #include "launch/process/device_choice.h"
 #include "launch/rendezvous/cores.h"
 
@@ -315,6 +316,13 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
   refusals.collect(
       [&] { config.run = make_run(values, local_world > 0 ? local_world : world, refusals); });
   config.checkpoints = make_checkpoints(values, refusals);
+  config.run.faults =
+      make_faults(values,
+                  {.world = world,
+                   .device = config.run.device,
+                   .memory_is_limited = !values.is_null("run.faults") && memory_is_limited(),
+                   .environment = process_environment()},
+                  refusals);
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
   if (has_model && has_mesh)

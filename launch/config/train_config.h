@@ -14,6 +14,8 @@
 #include "engine/engine_options.h"
 #include "launch/config/configuration.h"
 #include "launch/config/refusals.h"
+#include "launch/faults/fault_options.h"
+#include "launch/process/environment.h"
 #include "model/recompute.h"
 #include "model/tensor_options.h"
 #include "optim/learning_rate.h"
@@ -65,6 +67,7 @@ struct TrainConfig {
     std::string resume = "never";             ///< "auto", "never", or a path
     std::vector<std::string> resume_changes;  ///< keys that may differ from the checkpoint's
     double stop_after_seconds = 0;            ///< of the process; 0: never
+    files::FileSystem* disk = nullptr;        ///< that saves go to; null: files::disk()
     /// Whether states are saved or loaded.
     bool used() const { return !folder.empty() || resume != "never"; }
   };
@@ -99,6 +102,7 @@ struct TrainConfig {
     std::int64_t steps_per_print = 1;
     Nonfinite nonfinite = Nonfinite::stop;
     std::int64_t nonfinite_limit = 1;  ///< skipped steps in a row that end the run
+    FaultOptions faults{};             ///< that the run is to meet; none but in tests
   };
 
   /// The section activation_checkpointing, and the memory that a rank may use.
@@ -184,6 +188,16 @@ std::string tier_folder_key(const Configuration& values);
 
 /// The checkpoints of a run. `refusals` gets what names keys that mean nothing without another one.
 TrainConfig::Checkpoints make_checkpoints(Configuration& values, Refusals& refusals);
+
+/// What decides which faults a run can meet, beside their keys.
+struct FaultSetting {
+  int world = 1;
+  DeviceKind device{};             ///< DeviceKind::cpu
+  bool memory_is_limited = false;  ///< by a control group, of this process
+  Environment environment{};       ///< ZERO_ALLOW_FAULTS must be 1 in it
+};
+/// The faults of run.faults. `refusals` gets what cannot happen as asked.
+FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Refusals& refusals);
 
 /// Fills in values that depend on several keys or on the world; `local_world` is the number of
 /// ranks on this host (0: all). Throws zero::Error naming the keys and numbers that do not fit

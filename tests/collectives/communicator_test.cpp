@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
-#include "tests/collectives/forwarding_backend.h"
+#include "collectives/forwarding_backend.h"
 #include "tests/collectives/recorder.h"
 #include "tests/errors.h"
 
@@ -73,7 +73,7 @@ TEST(Communicator, NeitherCountsNorReportsWhatWasRefused) {
 }
 
 TEST(Communicator, NeitherCountsNorReportsWhatTheBackendRefuses) {
-  class Refusing final : public testing::ForwardingBackend {
+  class Refusing final : public ForwardingBackend {
    public:
     using ForwardingBackend::ForwardingBackend;
     void all_reduce(View, ReduceOp, Stream&, const Tag&) override { fail("no such wire"); }
