@@ -332,6 +332,7 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
   refusals.collect(
       [&] { config.run = make_run(values, local_world > 0 ? local_world : world, refusals); });
   config.checkpoints = make_checkpoints(values, refusals);
+  refusals.collect([&] { check_elastic(values); });
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
   if (has_model && has_mesh)

@@ -2,30 +2,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The statuses with which the programs end, for launchers, schedulers and launch/retry.sh.
-/// docs/faults.md says what each of these does with them.
+/// The statuses with which programs end, for launchers, schedulers and launch/retry.sh;
+/// docs/faults.md has what each of these does with them.
 namespace zero::exit_status {
 
-/// All that was asked for is done. Also of a rank that an elastic run has no use for.
+/// What was asked for is done. Also of a rank that takes no part in an elastic run.
 inline constexpr int kOk = 0;
 
-/// A fault, or an error of which nobody can say that it comes again: a lost rank, a disk that
-/// fails, a loss that is not finite. Worth another try. It is 1 since launchers, whose own failures
-/// are worth another try too, end with 1 for reasons of every kind.
+// Of a job, which launchers start again: zero_train.
+
+/// A fault, or an error that need not come again: a lost rank, a disk that fails, a loss that is
+/// not finite. Worth another try. Launchers end with 1 for whatever goes wrong in themselves, which
+/// is worth another try too.
 inline constexpr int kFault = 1;
 
-/// The same start fails again: the command line, the configuration, or what it names is wrong.
-/// EX_CONFIG of sysexits.h: neither shells, launchers nor interpreters end with it, so that it is
-/// certain, which 1 and 2 are not.
+/// The same start fails again: the command line, the launcher's variables or the configuration are
+/// wrong, or the newest checkpoint is another run's. EX_CONFIG of sysexits.h: no shell, launcher or
+/// interpreter ends with 78 for reasons of its own, as they do with 1, 2, and 125 to 127.
 inline constexpr int kConfiguration = 78;
 
-/// A program that answers a question (zero_ckpt, zero_plan, --plan): the answer is no.
+/// Told to end by a signal: behind the save that is due then (docs/checkpoints.md), or at once.
+constexpr int after_signal(int signal) { return 128 + signal; }
+
+// Of a program that answers a question, as diff and grep do: zero_ckpt, zero_plan, --plan.
+
+/// The answer is no: a checkpoint is damaged, two differ, nothing fits.
 inline constexpr int kNo = 1;
 
-/// Such a program has no answer, as with diff and grep.
+/// There is no answer.
 inline constexpr int kTrouble = 2;
-
-/// Told to end by a signal, after the save that is due then (docs/checkpoints.md), or at once.
-constexpr int after_signal(int signal) { return 128 + signal; }
 
 }  // namespace zero::exit_status
