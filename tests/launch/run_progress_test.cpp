@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/train/run_checkpoints.h"
+#include "launch/train/run_progress.h"
 
 namespace zero {
 namespace {
