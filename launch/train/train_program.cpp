@@ -279,20 +279,24 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
   return failed;
 }
 
-/// As a rank that mpirun started. One that takes no part waits for the others' end, which a signal
-/// to all of them does not keep them from saving before.
+/// As a rank that mpirun started, which ends with all others: one that takes no part waits for
+/// them, and a signal to all ranks does not end it before they have saved.
 int train_elastic(Communicator& came, TrainFlags flags, ProcessState& state) {
   const ElasticPart part = elastic_part(came, flags);
   if (!part.ranks) return train_as(came, flags, state);
-  if (!part.idle) {
+  int status = exit_status::kOk;
+  if (part.idle) {
+    if (part.ranks->rank() == 0) {
+      print_without_waiting(elastic_line(came.size(), came.size() - part.ranks->size()));
+    }
+    state.signals.listen();
+    came.set_wait_limits({.warning = {}, .timeout = {}});
+  } else {
     flags.start = of_first_ranks(flags.start, part.ranks->size());
-    return train_as(*part.ranks, flags, state);
+    status = train_as(*part.ranks, flags, state);
   }
-  if (part.ranks->rank() == 0) {
-    print_without_waiting(elastic_line(came.size(), came.size() - part.ranks->size()));
-  }
-  state.signals.listen();
-  return exit_status::kOk;
+  all_gather_texts(came, *cpu::open(), "done", "run.elastic");
+  return status;
 }
 
 /// Whether this process computes on the CPU, as far as it can tell alone.
