@@ -19,7 +19,7 @@ int ranks_taking_part(const TrainFlags& flags, int came);
 /// `start` as if only the first `ranks` of its ranks had been started.
 Start of_first_ranks(Start start, int ranks);
 
-/// "run.elastic: 6 ranks came, and the first 4 take part; the others end now, with status 0".
+/// "run.elastic: 6 ranks came, and the first 4 take part; the others end with status 0".
 std::string elastic_line(int came, int ranks);
 
 /// The communicator of the ranks that take part, of ranks that mpirun started: MPI has all of them
