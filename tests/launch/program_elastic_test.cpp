@@ -148,5 +148,51 @@ TEST(ElasticProgram, ARestartIsToldInTheLogWithItsCause) {
   EXPECT_EQ(later.status, exit_status::kOk) << later.errors;
 }
 
+// Four ranks, of which one is killed; three come to the next start, and two of them take part.
+TEST(ElasticProgram, RetryGoesOnWithFewerRanksAfterAKill) {
+  const TinyRun run;
+  const std::string folder = run.folder().path("ck");
+  const std::string values = " --config " + run.config() + kElasticSteps +
+                             "run.checkpoint.folder=" + folder + " run.checkpoint.every_steps=2 ";
+  run.folder().write("job.sh", fmt::format(R"(
+if [ ! -e {0}.second ]; then
+  : >{0}.second
+  {1} -np 4 {2} {3} run.steps=1000000 & job=$!
+  until ls {0}/step_*[0-9]/COMMIT >/dev/null 2>&1; do kill -0 $job || exit 9; sleep 0.05; done
+  kill -KILL $(pgrep -P $job | head -n 1)
+  wait $job
+  exit $?
+fi
+last=$(ls {0} | sed -n 's/^step_0*\([0-9]*\)$/\1/p' | sort -n | tail -n 1)
+echo $((last + 3)) >{0}.steps
+exec {1} -np 3 {2} {3} run.steps=$((last + 3))
+)",
+                                           folder, kJob, kTrain, values));
+  const Outcome outcome = shell(run, std::string(ZERO_RETRY) + " --wait 0 --checkpoints " + folder +
+                                         " -- bash " + run.folder().path("job.sh"));
+  EXPECT_EQ(outcome.status, exit_status::kOk) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("starting again in 0 s"));
+  EXPECT_THAT(
+      outcome.out,
+      AllOf(::testing::ContainsRegex("restart 1: status [0-9]+ after [0-9]+ s"),
+            HasSubstr("3 ranks came, and the first 2 take part"), HasSubstr("resumed from ")));
+  const TinyRun whole;
+  const int steps = std::stoi(run.folder().read("ck.steps"));
+  EXPECT_EQ(alone(whole, fmt::format("{}run.steps={}", kElasticSteps, steps)).status,
+            exit_status::kOk);
+  EXPECT_EQ(bits(run).back(), bits(whole).back());
+}
+
+// The launchers' word for a start that fails again: no restart helps.
+TEST(ElasticProgram, RetryLeavesAConfigurationAloneThatNeverWillWork) {
+  const TinyRun run;
+  const Outcome outcome =
+      shell(run, std::string(ZERO_RETRY) + " --wait 0 --checkpoints x -- " + kJob + "-np 2 " +
+                     kTrain + " --config " + run.config() + " --set run.stepz=3");
+  EXPECT_EQ(outcome.status, exit_status::kConfiguration) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("never will work; not started again"));
+  EXPECT_EQ(outcome.complaints().size(), 1U) << outcome.errors;
+}
+
 }  // namespace
 }  // namespace zero
