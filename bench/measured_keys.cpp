@@ -67,6 +67,7 @@ constexpr std::array kSorted{
     MeasuredKey{"torch_autocast", "give --dtypes"},
     MeasuredKey{"run.steps", "give --rounds"},
     MeasuredKey{"vocabulary_size", "give model.vocabulary"},
+    MeasuredKey{"run.elastic", "all ranks of a measurement take part"},
     MeasuredKey{"run.device", kNoGpu},
     MeasuredKey{"run.sums", kNoGpu},
     MeasuredKey{"run.graphs", kNoGpu},

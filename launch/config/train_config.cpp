@@ -323,6 +323,7 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
                    .memory_is_limited = !values.is_null("run.faults") && memory_is_limited(),
                    .environment = process_environment()},
                   refusals);
+  refusals.collect([&] { check_elastic(values); });
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
   if (has_model && has_mesh)

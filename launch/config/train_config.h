@@ -143,6 +143,13 @@ DecoderShape make_model_shape(Configuration& values);
 /// world, or contradict each other.
 MeshShape make_mesh_shape(Configuration& values, int world);
 
+/// Throws Refusal if run.elastic is true beside keys with which other ranks would compute other
+/// steps, or fit at no other number. Before make_mesh_shape(), which fills them in.
+void check_elastic(const Configuration& values);
+/// How many of `came` ranks take part in the run: all; with run.elastic the largest power of two
+/// that batch and mesh have a place for. Throws as check_elastic().
+int elastic_ranks(const Configuration& values, int came);
+
 /// The options of the tensor axis: the other keys of the section `mesh`.
 TensorOptions make_tensor_options(const Configuration& values);
 

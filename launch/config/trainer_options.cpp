@@ -53,6 +53,9 @@ std::vector<Option> trainer_options() {
              "seconds within a step in which a rank that others wait for must go on; 0: five mean "
              "steps, 3 s at least")
           .from(0, 1e6),
+      honour("run.elastic", boolean, "false",
+             "whatever number of ranks comes: the largest power of two of them that batch and mesh "
+             "fit takes part, with the same bits; the others end at once, with status 0"),
       honour("run.nonfinite", text, "\"stop\"",
              "a loss or gradient that is NaN or infinite: end the run, or skip the step's update")
           .one_of({"stop", "skip"}),

@@ -12,13 +12,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "launch/process/exit_status.h"
+
 namespace zero {
-namespace {
-
-/// Of a process that ends for a fault, which another try may not meet.
-constexpr int kFaultStatus = 1;
-
-}  // namespace
 
 void ProcessFaults::join(RunFaults& faults) {
   const std::scoped_lock lock(mutex_);
@@ -52,7 +48,7 @@ RunFaults::Answers watchdog_answers(ProcessState& state) {
                 state.reported = true;
                 print_to_stderr(fmt::format("zero_train: {}\n", fmt::join(lines, "\n")));
               },
-          .end = [] { ::_exit(kFaultStatus); },
+          .end = [] { ::_exit(exit_status::kFault); },
           .warn = say_warning};
 }
 

@@ -11,7 +11,7 @@
 #include "launch/process/signals.h"
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
-#include "launch/train/run_checkpoints.h"
+#include "launch/train/run_progress.h"
 #include "launch/train/run_faults.h"
 
 namespace zero {

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "launch/process/exit_status.h"
 #include "tests/launch/shell.h"
 #include "tests/launch/tiny_run.h"
 
