@@ -17,7 +17,7 @@ constexpr double kMeanSteps = 5;
 /// The part of the limit up to which a wait is not looked into.
 constexpr std::int64_t kUnsuspicious = 4;
 
-std::int64_t nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
+std::int64_t to_nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
 /// Whether steps of the rank take a known time where it is.
 bool has_usual_time(const FlightState& state) {
@@ -113,7 +113,7 @@ bool FaultFinder::first_that_lives() const {
 }
 
 std::int64_t FaultFinder::suspicious() const {
-  return nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : kLeastSeconds) / kUnsuspicious;
+  return to_nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : kLeastSeconds) / kUnsuspicious;
 }
 
 bool FaultFinder::hold(int index, std::int64_t passed) {
@@ -143,8 +143,8 @@ Finding FaultFinder::find_hangs(std::int64_t passed) {
     states.push_back(ranks_.read(i));
     mean = std::max(mean, states.back().mean_step_seconds);
   }
-  const std::int64_t limit =
-      nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : std::max(kLeastSeconds, kMeanSteps * mean));
+  const std::int64_t limit = to_nanoseconds(
+      hang_seconds_ > 0 ? hang_seconds_ : std::max(kLeastSeconds, kMeanSteps * mean));
   const Blame blame = find_blame(states);
   const auto among = [](const std::vector<int>& some, int i) {
     return std::ranges::find(some, i) != some.end();

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -61,6 +62,7 @@ HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own)
     if (!cannot.empty())
       failure = fmt::format("rank {} by rank {}: {}", rank, world.rank(), cannot);
   }
+  whole_job_ = std::ranges::all_of(here, [](bool is_here) { return is_here; });
   // Ranks of a host watch each other, or none does: else two might tell of one fault.
   const auto failures = all_gather_texts(world, device, failure, "watchdog");
   for (std::size_t rank = 0; rank < failures.size() && obstacle_.empty(); ++rank) {

@@ -27,6 +27,9 @@ class HostPeers final : public HostRanks {
   /// the host.
   const std::string& obstacle() const { return obstacle_; }
 
+  /// Whether the ranks of this host are all of the job.
+  bool whole_job() const { return whole_job_; }
+
   int count() const override { return static_cast<int>(peers_.size()); }
   int rank(int index) const override { return at(index).rank; }
   int self() const override { return self_; }
@@ -54,6 +57,7 @@ class HostPeers final : public HostRanks {
 
   std::vector<Peer> peers_{};
   int self_ = 0;
+  bool whole_job_ = false;
   std::string obstacle_{};
   mutable std::mutex reading_;  // a reader is used by one thread at a time
 };

@@ -28,19 +28,19 @@ constexpr int kMostFrames = 48;
 constexpr int kOwnFrames = 2;  // the handler, and the system's call of it
 
 // A handler reaches nothing but what is static. One stack is taken at a time.
-std::mutex taking;
-int stack_signal = 0;               // 0: not prepared
-std::atomic<pid_t> wanted{0};       // the thread that is to answer; 0: none
-std::atomic<int> frames_stored{0};  // 0: not yet
-std::array<void*, kMostFrames> frames{};
+std::mutex stack_mutex;
+int stack_signal = 0;                // 0: not prepared
+std::atomic<pid_t> stack_thread{0};  // the thread that is to answer; 0: none
+std::atomic<int> stack_depth{0};     // 0: not yet
+std::array<void*, kMostFrames> stack_frames{};
 
 void store_frames(int /*signal*/) {
   const int error = errno;
   pid_t self = thread_number();
   // A thread that answers too late is no longer wanted.
-  if (wanted.compare_exchange_strong(self, 0)) {
-    const int count = ::backtrace(frames.data(), kMostFrames);
-    frames_stored.store(count > 0 ? count : 1, std::memory_order_release);
+  if (stack_thread.compare_exchange_strong(self, 0)) {
+    const int count = ::backtrace(stack_frames.data(), kMostFrames);
+    stack_depth.store(count > 0 ? count : 1, std::memory_order_release);
   }
   errno = error;
 }
@@ -73,9 +73,9 @@ std::string frame_text(void* address) {
 pid_t thread_number() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
 
 bool prepare_stacks() {
-  const std::scoped_lock lock(taking);
+  const std::scoped_lock lock(stack_mutex);
   if (stack_signal != 0) return true;
-  ::backtrace(frames.data(), kMostFrames);  // loads the unwinder
+  ::backtrace(stack_frames.data(), kMostFrames);  // loads the unwinder
   const int signal = free_signal();
   struct sigaction action {};
   action.sa_handler = store_frames;
@@ -88,22 +88,22 @@ bool prepare_stacks() {
 
 std::optional<std::string> stack_of(pid_t thread, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
-  const std::scoped_lock lock(taking);
+  const std::scoped_lock lock(stack_mutex);
   if (stack_signal == 0 || thread == thread_number()) return std::nullopt;
-  frames_stored = 0;
-  wanted = thread;
+  stack_depth = 0;
+  stack_thread = thread;
   const Clock::time_point end = Clock::now() + patience;
   bool sent = ::syscall(SYS_tgkill, ::getpid(), thread, stack_signal) == 0;
-  while (sent && frames_stored.load(std::memory_order_acquire) == 0) {
-    if (Clock::now() >= end && wanted.exchange(0) != 0) sent = false;
+  while (sent && stack_depth.load(std::memory_order_acquire) == 0) {
+    if (Clock::now() >= end && stack_thread.exchange(0) != 0) sent = false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  wanted = 0;
-  const int count = frames_stored.load(std::memory_order_acquire);
+  stack_thread = 0;
+  const int count = stack_depth.load(std::memory_order_acquire);
   if (!sent || count <= kOwnFrames) return std::nullopt;
   std::string text;
   for (void* const address :
-       std::span(frames).subspan(kOwnFrames, static_cast<std::size_t>(count - kOwnFrames))) {
+       std::span(stack_frames).subspan(kOwnFrames, static_cast<std::size_t>(count - kOwnFrames))) {
     text += frame_text(address) + "\n";
   }
   return text;

@@ -10,6 +10,7 @@
 #include <boost/asio.hpp>
 #include <exception>
 
+#include "base/host.h"
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/thread_stack.h"
@@ -211,6 +212,10 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) {
                                 peers_.described(index)));
   }
   if (lines.empty()) lines.emplace_back("all ranks wait for each other");
+  if (!peers_.whole_job() && !finding.culprits.empty()) {
+    lines.front() +=
+        fmt::format(" (rank {} on host {})", peers_.rank(finding.culprits.front()), host_name());
+  }
   return lines;
 }
 

@@ -11,8 +11,8 @@
 #include "launch/process/signals.h"
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
-#include "launch/train/run_progress.h"
 #include "launch/train/run_faults.h"
+#include "launch/train/run_progress.h"
 
 namespace zero {
 

@@ -21,7 +21,7 @@ using namespace testing;
 const std::string kKillLast = "kill -KILL $(pgrep -P $job | tail -1)";
 const std::string kStopLast = "kill -STOP $(pgrep -P $job | tail -1)";
 
-std::string ranks(int count) { return kJob + "-np " + std::to_string(count) + " " + kTrain; }
+std::string started(int count) { return kJob + "-np " + std::to_string(count) + " " + kTrain; }
 
 void expect_fault_status(const Outcome& outcome) {
   EXPECT_NE(outcome.status, 0);
@@ -31,7 +31,7 @@ void expect_fault_status(const Outcome& outcome) {
 TEST(ProgramWatchdog, TellsOnceOfAKilledRankWithItsLastCollective) {
   for (const int count : {2, 4}) {
     const TinyRun run;
-    const Outcome outcome = disturbed(run, ranks(count), kKillLast);
+    const Outcome outcome = disturbed(run, started(count), kKillLast);
     expect_fault_status(outcome);
     EXPECT_THAT(
         outcome.complaints(),
@@ -67,7 +67,7 @@ TEST(ProgramWatchdog, TellsOfARankThatASignalHasEnded) {
 TEST(ProgramWatchdog, TellsOnceOfAStoppedRankAndEndsIt) {
   for (const int count : {2, 4}) {
     const TinyRun run;
-    const Outcome outcome = disturbed(run, ranks(count), kStopLast, "--set run.hang_timeout=1");
+    const Outcome outcome = disturbed(run, started(count), kStopLast, "--set run.hang_timeout=1");
     expect_fault_status(outcome);
     ASSERT_EQ(outcome.complaints().size(), 1U) << outcome.errors;
     EXPECT_THAT(outcome.errors, ContainsRegex("rank [0-3] .*is stopped"));
@@ -85,7 +85,7 @@ TEST(ProgramWatchdog, AJobThatIsStoppedAsAWholeGoesOn) {
   const TinyRun run;
   const std::string log = run.folder().path("run.log");
   const Outcome outcome = disturbed(
-      run, ranks(4),
+      run, started(4),
       "ranks=$(pgrep -P $job); kill -STOP $ranks; sleep 2; kill -CONT $ranks; lines=$(wc -l <" +
           log + "); until [ $(wc -l <" + log +
           ") -gt $((lines + 20)) ] || ! kill -0 $job; do sleep 0.1; done; sleep 2; kill -TERM $job",
