@@ -160,11 +160,14 @@ Finding FaultFinder::find_hangs(std::int64_t passed) {
       continue;
     }
     const bool stopped = hold(i, passed);
+    if (blamed && i == ranks_.self()) {
+      const std::int64_t time = has_usual_time(state) ? at(i).held : at(i).quiet;
+      found.self_suspected = time >= limit / 2;
+    }
     if (!stopped && !((blamed || among(blame.inside, i)) && has_usual_time(state))) {
       forget(i);
       continue;
     }
-    if (blamed && i == ranks_.self()) found.self_suspected = at(i).held >= limit / 2;
     if (!decides || at(i).held < limit || !(blamed || stopped)) continue;
     found.culprits.push_back(i);
     if (stopped) found.stopped.push_back(i);

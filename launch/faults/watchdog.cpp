@@ -28,7 +28,14 @@ constexpr std::chrono::milliseconds kForStack{200};
 constexpr std::chrono::milliseconds kForSignal{500};
 /// All processes of a host have ended this long after a fault was found.
 constexpr std::chrono::seconds kLastEnd{4};
+/// mpirun drops what it has not read when the last rank ends.
+constexpr std::chrono::milliseconds kForReader{300};
 constexpr std::int64_t kLooksBetweenCounts = 50;
+
+/// Of a rank that a signal ended, whoever tells of it.
+bool is_of_signal(const std::string& words) {
+  return words.find(kEndedBySignal) != std::string::npos;
+}
 
 }  // namespace
 
@@ -106,18 +113,28 @@ void Watchdog::watch() {
   });
 }
 
-bool Watchdog::takes_over(std::chrono::milliseconds patience) const {
-  const Clock::time_point end = Clock::now() + patience;
-  while (!over_ && obstacle().empty()) {
-    for (int i = 0; i < peers_.count(); ++i) {
-      if (i == peers_.self() || !peers_.ended(i)) continue;
-      const FlightState state = peers_.read(i);
-      if (!state.over && state.last_words.find(kEndedBySignal) == std::string::npos) return true;
-    }
-    if (Clock::now() >= end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+template <typename Counts>
+bool Watchdog::any_death(const Counts& counts) const {
+  if (over_ || !obstacle().empty()) return false;
+  for (int i = 0; i < peers_.count(); ++i) {
+    if (i == peers_.self() || !peers_.ended(i)) continue;
+    const FlightState state = peers_.read(i);
+    if (!state.over && counts(state.last_words)) return true;
   }
   return false;
+}
+
+bool Watchdog::another_died(std::chrono::milliseconds patience) const {
+  const Clock::time_point end = Clock::now() + patience;
+  while (!any_death([](const std::string&) { return true; })) {
+    if (over_ || Clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+bool Watchdog::takes_over() const {
+  return any_death([](const std::string& words) { return !is_of_signal(words); });
 }
 
 bool Watchdog::leave_words(std::string_view words) noexcept {
@@ -155,8 +172,7 @@ void Watchdog::act(const Finding& finding) {
   } else if (finding.what == Finding::What::told) {
     // A signal that ended one rank may be on its way to this one, which then answers it.
     const FlightState teller = peers_.read(finding.culprits.front());
-    const bool by_signal = teller.last_words.find(kEndedBySignal) != std::string::npos;
-    if (by_signal && Clock::now() - *found_ < kForSignal) return;
+    if (is_of_signal(teller.last_words) && Clock::now() - *found_ < kForSignal) return;
     end(fmt::format("ended because {} had ended, which told why", culprits));
   } else if (finding.speaks && !told_by_another()) {
     speak(finding);
@@ -180,16 +196,16 @@ void Watchdog::speak(const Finding& finding) {
   if (options_.tell) options_.tell(lines);
   // A stopped process hears of nothing.
   for (const int index : finding.stopped) peers_.kill(index);
+  std::this_thread::sleep_for(kForReader);
   end("");
 }
 
 void Watchdog::end(std::string_view last_words) {
   if (!last_words.empty()) leave_words(last_words);
-  over_ = true;
-  if (options_.end) options_.end();
+  if (!over_.exchange(true) && options_.end) options_.end();
 }
 
-std::vector<std::string> Watchdog::words_for(const Finding& finding) {
+std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
   std::vector<FlightState> states;
   std::vector<RankDeath> deaths;
   for (int i = 0; i < peers_.count(); ++i) {

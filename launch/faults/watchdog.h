@@ -61,9 +61,14 @@ class Watchdog {
   void know_thread(std::string name, pid_t thread);
   void watch();
 
-  /// Whether another rank of this host has died, and not of a signal that it answered, so that this
-  /// watchdog is about to end the process; waits for that as long. Any thread.
-  bool takes_over(std::chrono::milliseconds patience) const;
+  /// Whether another rank of this host has died, so that this watchdog is about to end the process;
+  /// waits for that as long. Any thread.
+  bool another_died(std::chrono::milliseconds patience) const;
+  /// The same at once, but for deaths of a signal that the rank answered: this one may have been
+  /// sent it too. Any thread.
+  bool takes_over() const;
+  /// Who waits for whom now, in lines: for the error of a wait that took too long. Any thread.
+  std::vector<std::string> picture() const { return words_for({}); }
   /// This rank ends for a reason of its own. It tells people itself, unless the words begin with
   /// kEndedBySignal; its watchdog tells nothing any more. Returns false, and leaves nothing, if
   /// there are last words already. Any thread.
@@ -77,10 +82,12 @@ class Watchdog {
   void act(const Finding& finding);
   void speak(const Finding& finding);
   void end(std::string_view last_words);
-  std::vector<std::string> words_for(const Finding& finding);
+  std::vector<std::string> words_for(const Finding& finding) const;
   std::string death_of(const FlightState& state) const;
   void keep_stack(bool wanted);
   bool told_by_another() const;
+  template <typename Counts>
+  bool any_death(const Counts& counts) const;
 
   HostPeers peers_;
   FlightFile& own_;

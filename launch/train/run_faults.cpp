@@ -3,6 +3,7 @@
 #include "launch/train/run_faults.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <csignal>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "collectives/agreement.h"
+#include "collectives/long_wait.h"
 #include "device/device.h"
 #include "launch/config/train_config.h"
 #include "launch/faults/flight_folder.h"
@@ -100,16 +102,20 @@ void RunFaults::end(End how) noexcept {
   }
 }
 
-void RunFaults::failing(std::string_view message) noexcept {
-  const std::string words = fmt::format("ended by an error: {}", message);
+std::string RunFaults::failing(const std::string& message) {
+  const std::string words = "ended by an error: " + message;
   if (!watchdog_) {
     file_.write_last_words(words);
-  } else if (watchdog_->takes_over(kForDeath) || !watchdog_->leave_words(words)) {
+    return message;
+  }
+  if (watchdog_->another_died(kForDeath) || !watchdog_->leave_words(words)) {
     std::this_thread::sleep_for(kForWatchdog);
   }
+  if (!LongWait::is_overdue(message) || !watchdog_->obstacle().empty()) return message;
+  return fmt::format("{}\n{}", message, fmt::join(watchdog_->picture(), "\n"));
 }
 
-bool RunFaults::takes_over() const { return watchdog_ && watchdog_->takes_over(milliseconds(0)); }
+bool RunFaults::takes_over() const { return watchdog_ && watchdog_->takes_over(); }
 
 void RunFaults::ended_by(int signal, Told told) noexcept {
   const std::string words = fmt::format("{}{}{}", told == Told::by_this_rank ? "told people: " : "",

@@ -192,10 +192,10 @@ class Run {
   void failed_alike() noexcept {
     if (faults_) faults_->end(RunFaults::End::failed);
   }
-  /// Perhaps only this rank does, and is about to tell of it. Does not return if it only follows
-  /// from the fault of another, of which the watchdog tells.
-  void failing(const std::string& message) noexcept {
-    if (faults_) faults_->failing(message);
+  /// Perhaps only this rank does: returns what it is to tell. Does not return if the failure only
+  /// follows from the fault of another, of which the watchdog tells.
+  std::string failing(const std::string& message) {
+    return faults_ ? faults_->failing(message) : message;
   }
 
  private:
@@ -245,10 +245,10 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
     if (first) print_to_stderr(fmt::format("zero_train: {}\n", error.what()));
     failed = exit_status_of(error);
   } catch (const std::exception& error) {
-    run.failing(error.what());
+    const std::string message = run.failing(error.what());
     state.reported = true;
     console.end_progress();
-    end_job("zero_train", error.what(), communicator.rank(), communicator.size());
+    end_job("zero_train", message, communicator.rank(), communicator.size());
   }
   return failed;
 }

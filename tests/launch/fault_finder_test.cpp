@@ -310,6 +310,16 @@ TEST(FaultFinder, ARankThatHangsKnowsBeforeTheLimit) {
   EXPECT_FALSE(of_other.suspected());
 }
 
+// run.collective_timeout ends it, with the stack that it has taken.
+TEST(FaultFinder, ARankThatIsWaitedForInAPhaseOfUnknownLengthKnowsToo) {
+  FakeRanks ranks(2);
+  ranks.wait_for_2();
+  ranks.at(2).phase = "save";
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_TRUE(looks.suspected());
+}
+
 TEST(FaultFinder, TheLowestRankThatRunsTells) {
   FakeRanks ranks(1);
   for (const int index : {1, 2, 3}) ranks.at(index).open = {collective(5, {0, 1, 2, 3})};

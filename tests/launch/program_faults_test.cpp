@@ -75,6 +75,7 @@ TEST(Program, AThreadThatIsStuckIsNamedAndEndsTheProcess) {
   EXPECT_THAT(outcome.errors,
               ContainsRegex("zero_train: .rank [12]. [a-z_]+.[^)]*.*, step [0-9]+: waiting for 2 "
                             "s for rank 0 .a thread., the timeout of collectives"));
+  EXPECT_THAT(outcome.errors, HasSubstr("rank 0 is in \"between steps\" of step"));
 }
 
 // Without a watchdog each rank that waits finds out for itself.

@@ -94,7 +94,8 @@ TEST(Watchdog, SaysNothingOfRanksThatGoOn) {
     publish_step(file);
     Watchdog watchdog(world, *device, file, told.options());
     watchdog.watch();
-    EXPECT_FALSE(watchdog.takes_over(0ms));
+    EXPECT_FALSE(watchdog.takes_over());
+    EXPECT_FALSE(watchdog.another_died(0ms));
     for (int i = 0; i < 20; ++i) {
       const auto ticket = enter(file, group);
       world.barrier(device->communication(), {"h.7", {}});
@@ -132,7 +133,8 @@ TEST(Watchdog, OfAHostWhoseFilesCannotBeReadWatchesNobody) {
     EXPECT_THAT(watchdog.obstacle(),
                 AllOf(HasSubstr("rank 1 by rank "), HasSubstr(path.substr(0, path.size() - 1))));
     watchdog.watch();
-    EXPECT_FALSE(watchdog.takes_over(0ms));
+    EXPECT_FALSE(watchdog.takes_over());
+    EXPECT_FALSE(watchdog.another_died(0ms));
   });
   EXPECT_EQ(told.ends, 0);
 }
