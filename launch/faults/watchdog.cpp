@@ -133,8 +133,19 @@ bool Watchdog::another_died(std::chrono::milliseconds patience) const {
   return true;
 }
 
+bool Watchdog::another_tells() const {
+  if (over_ || !obstacle().empty()) return false;
+  for (int i = 0; i < peers_.count(); ++i) {
+    if (i == peers_.self() || peers_.ended(i)) continue;
+    const std::string words = peers_.read(i).last_words;
+    if (has_told(words) && !is_of_signal(words)) return true;
+  }
+  return false;
+}
+
 bool Watchdog::takes_over() const {
-  return any_death([](const std::string& words) { return !is_of_signal(words); });
+  return any_death([](const std::string& words) { return !is_of_signal(words); }) ||
+         another_tells();
 }
 
 bool Watchdog::leave_words(std::string_view words) noexcept {
@@ -174,20 +185,11 @@ void Watchdog::act(const Finding& finding) {
     const FlightState teller = peers_.read(finding.culprits.front());
     if (is_of_signal(teller.last_words) && Clock::now() - *found_ < kForSignal) return;
     end(fmt::format("ended because {} had ended, which told why", culprits));
-  } else if (finding.speaks && !told_by_another()) {
+  } else if (finding.speaks && !another_tells()) {
     speak(finding);
   } else if (late) {
     end(fmt::format("ended because of a fault that no rank told of, of {}", culprits));
   }
-}
-
-/// Another rank that lives has found words and is about to end.
-bool Watchdog::told_by_another() const {
-  for (int i = 0; i < peers_.count(); ++i) {
-    if (i == peers_.self() || peers_.ended(i)) continue;
-    if (has_told(peers_.read(i).last_words)) return true;
-  }
-  return false;
 }
 
 void Watchdog::speak(const Finding& finding) {

@@ -64,8 +64,11 @@ class Watchdog {
   /// Whether another rank of this host has died, so that this watchdog is about to end the process;
   /// waits for that as long. Any thread.
   bool another_died(std::chrono::milliseconds patience) const;
-  /// The same at once, but for deaths of a signal that the rank answered: this one may have been
-  /// sent it too. Any thread.
+  /// Whether another rank of this host that lives has found last words, is about to tell them and
+  /// to end. Any thread.
+  bool another_tells() const;
+  /// Either of them, at once, but for ranks that answered a signal: this one may have been sent it
+  /// too. Any thread.
   bool takes_over() const;
   /// Who waits for whom now, in lines: for the error of a wait that took too long. Any thread.
   std::vector<std::string> picture() const { return words_for({}); }
@@ -85,7 +88,6 @@ class Watchdog {
   std::vector<std::string> words_for(const Finding& finding) const;
   std::string death_of(const FlightState& state) const;
   void keep_stack(bool wanted);
-  bool told_by_another() const;
   template <typename Counts>
   bool any_death(const Counts& counts) const;
 

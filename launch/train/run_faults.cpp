@@ -108,7 +108,8 @@ std::string RunFaults::failing(const std::string& message) {
     file_.write_last_words(words);
     return message;
   }
-  if (watchdog_->another_died(kForDeath) || !watchdog_->leave_words(words)) {
+  if (watchdog_->another_died(kForDeath) || watchdog_->another_tells() ||
+      !watchdog_->leave_words(words)) {
     std::this_thread::sleep_for(kForWatchdog);
   }
   if (!LongWait::is_overdue(message) || !watchdog_->obstacle().empty()) return message;
