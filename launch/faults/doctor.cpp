@@ -19,6 +19,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/host.h"
+#include "base/message_text.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_reader.h"
 
