@@ -42,8 +42,8 @@ void Communicator::passed_on(Operation operation, DType dtype, std::int64_t coun
 template <typename Call>
 auto Communicator::on_hosts(std::string_view name, const Call& call) {
   struct Told {
-    Told(CollectiveBackend& of, std::string_view name) : backend(of) {
-      if (backend.size() > 1) backend.context()->host_call(backend, name);
+    Told(CollectiveBackend& of, std::string_view what) : backend(of) {
+      if (backend.size() > 1) backend.context()->host_call(backend, what);
     }
     Told(const Told&) = delete;
     Told& operator=(const Told&) = delete;

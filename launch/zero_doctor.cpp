@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Tells by the flight files of a run's ranks (run.flight_folder) which rank holds up the "
       "others, in which collective and unit, while the run hangs or after it has ended: "
-      "docs/faults.md.\n"
+      "docs/flight_files.md.\n"
       "Status: 0 if the run ended well or goes on; 1 if the files cannot be read; 2 if a fault was "
       "found.",
       "zero_doctor"};

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/host.h"
+#include "base/message_text.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_reader.h"
 

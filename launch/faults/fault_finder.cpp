@@ -51,6 +51,15 @@ bool has_told(std::string_view last_words) {
   return !last_words.empty() && !last_words.starts_with(kEndedBySignal);
 }
 
+std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,
+                       std::optional<std::int64_t> kills_now) {
+  if (!last_words.empty()) return std::string(last_words);
+  if (kills_before && kills_now && *kills_now > *kills_before) {
+    return "ended by the kernel's out-of-memory killer";
+  }
+  return "ended without a word: by SIGKILL, a crash or the like";
+}
+
 FaultFinder::FaultFinder(const HostRanks& ranks, double hang_seconds)
     : ranks_(ranks),
       hang_seconds_(hang_seconds),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,6 +43,11 @@ Blame find_blame(std::span<const FlightState> ranks);
 bool has_told(std::string_view last_words);
 /// Last words of a rank that a signal ends and that leaves it to others to tell so.
 inline constexpr std::string_view kEndedBySignal = "ended by SIG";
+
+/// How a rank has died, as far as others can know: by its last words, or by the number of processes
+/// that were killed for lack of memory some seconds before and now, where those are known.
+std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,
+                       std::optional<std::int64_t> kills_now);
 
 /// Decides, look by look, whether ranks of this host have died or hang. Has no clock of its own.
 ///

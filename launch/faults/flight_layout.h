@@ -79,14 +79,14 @@ static_assert(sizeof(Group) == 32);
 enum class Kind : std::uint8_t { none, collective, host_call, phase, compute };
 
 struct Record {
-  std::uint64_t ticket;   // its number from 1, written last; 0: being written
-  std::uint64_t what;     // Kind | Operation or Phase << 8 | group << 16 | name << 32
-  std::uint64_t number;   // of a collective
-  std::int64_t bytes;     // of a collective
-  std::int64_t enqueued;  // of a collective; else when it was written
-  std::int64_t started;
-  std::int64_t ended;
-  std::uint64_t place;  // stream | (step + 1) << 16
+  std::uint64_t ticket = 0;   // its number from 1, written last; 0: being written
+  std::uint64_t what = 0;     // Kind | Operation or Phase << 8 | group << 16 | name << 32
+  std::uint64_t number = 0;   // of a collective
+  std::int64_t bytes = 0;     // of a collective
+  std::int64_t enqueued = 0;  // of a collective; else when it was written
+  std::int64_t started = 0;
+  std::int64_t ended = 0;
+  std::uint64_t place = 0;  // stream | (step + 1) << 16
 };
 static_assert(sizeof(Record) == 64);
 

@@ -27,7 +27,7 @@ constexpr flight::Kind kind_of(const flight::Record& record) {
 }
 constexpr std::uint64_t detail_of(const flight::Record& record) { return record.what >> 8 & 0xff; }
 constexpr std::uint32_t group_of(const flight::Record& record) {
-  return record.what >> 16 & 0xffff;
+  return static_cast<std::uint32_t>(record.what >> 16 & 0xffff);
 }
 constexpr std::uint64_t name_in(const flight::Record& record) { return record.what >> 32; }
 
@@ -191,8 +191,8 @@ void FlightReader::find_collectives(FlightState& state) const {
   for (std::uint32_t i = 0; i < count; ++i) {
     ended[i] = flight::read(group_at(i).ended);
     const std::uint64_t submitted = flight::read(group_at(i).submitted);
-    const std::uint64_t open = submitted > ended[i] ? submitted - ended[i] : 0;
-    wanted += std::min<std::uint64_t>(open, sizes_.records) + (ended[i] > 0 ? 1 : 0);
+    const std::uint64_t running = submitted > ended[i] ? submitted - ended[i] : 0;
+    wanted += std::min<std::uint64_t>(running, sizes_.records) + (ended[i] > 0 ? 1 : 0);
   }
   const std::uint64_t newest = flight::read(head().records);
   const std::uint64_t oldest = newest > sizes_.records ? newest - sizes_.records : 0;

@@ -3,6 +3,7 @@
 #include "launch/faults/stragglers.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>

@@ -13,10 +13,10 @@ namespace zero {
 
 /// Ranks that are in one collective, and the ranks of its group that have not entered it.
 struct Wait {
-  FlightState::Collective collective;  ///< of one of `ranks`
-  std::vector<int> ranks{};            ///< ascending
-  std::vector<int> absent{};           ///< ascending; empty: all have come
-  std::int64_t since = 0;              ///< when the first of `ranks` entered
+  FlightState::Collective collective{};  ///< of one of `ranks`
+  std::vector<int> ranks{};              ///< ascending
+  std::vector<int> absent{};             ///< ascending; empty: all have come
+  std::int64_t since = 0;                ///< when the first of `ranks` entered
 };
 
 /// Which ranks wait for which, by their states, which must outlive this object. A rank is in the

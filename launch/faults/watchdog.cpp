@@ -214,7 +214,9 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
     states.push_back(peers_.read(i));
     const bool culprit = std::ranges::find(finding.culprits, i) != finding.culprits.end();
     if (culprit && finding.what == Finding::What::death) {
-      deaths.push_back({.rank = peers_.rank(i), .how = death_of(states.back())});
+      deaths.push_back(
+          {.rank = peers_.rank(i),
+           .how = death_text(states.back().last_words, memory_kills_, options_.memory_kills())});
     }
     if (std::ranges::find(finding.stopped, i) != finding.stopped.end()) {
       states.back().process_state = "is stopped";
@@ -235,15 +237,6 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
         fmt::format(" (rank {} on host {})", peers_.rank(finding.culprits.front()), host_name());
   }
   return lines;
-}
-
-std::string Watchdog::death_of(const FlightState& state) const {
-  if (!state.last_words.empty()) return state.last_words;
-  const auto kills = options_.memory_kills();
-  if (kills && memory_kills_ && *kills > *memory_kills_) {
-    return "ended by the kernel's out-of-memory killer";
-  }
-  return "ended without a word: by SIGKILL, a crash or the like";
 }
 
 void Watchdog::keep_stack(bool wanted) {

@@ -86,7 +86,6 @@ class Watchdog {
   void speak(const Finding& finding);
   void end(std::string_view last_words);
   std::vector<std::string> words_for(const Finding& finding) const;
-  std::string death_of(const FlightState& state) const;
   void keep_stack(bool wanted);
   template <typename Counts>
   bool any_death(const Counts& counts) const;
