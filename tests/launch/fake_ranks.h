@@ -27,13 +27,15 @@ inline FlightState::Collective collective(std::uint64_t number, std::vector<int>
           .started = 2};
 }
 
-/// Four ranks of a host in the middle of a step of half a second, as rank `self` sees them. All go
-/// on at each look, but those that are quiet.
+/// Four ranks of a host in the middle of a step, of which one takes half a second, as rank `self`
+/// sees them. None does anything unless a test has it publish something.
 class FakeRanks final : public HostRanks {
  public:
   explicit FakeRanks(int self = 0) : self_(self) {
     for (int rank = 0; rank < 4; ++rank) {
-      FlightState state{.rank = rank, .world = 4};
+      FlightState state;
+      state.rank = rank;
+      state.world = 4;
       state.mean_step_seconds = 0.5;
       state.phase = "backward";
       states_.push_back(state);

@@ -77,7 +77,7 @@ TEST(Watchdog, NamesAThreadThatHangsOnceWithItsStack) {
     world.barrier(device->communication(), {"the end", {}});
     device->communication().synchronize();
   });
-  EXPECT_EQ(told.ends, 1);
+  EXPECT_EQ(told.ends.load(), 1);
   ASSERT_EQ(told.texts.size(), 1U);
   ASSERT_FALSE(told.texts[0].empty());
   EXPECT_THAT(told.texts[0][0], AllOf(HasSubstr("rank 1 has not entered barrier(h.7) #1"),
@@ -106,7 +106,7 @@ TEST(Watchdog, SaysNothingOfRanksThatGoOn) {
     file.end();
     watchdog.rest();
   });
-  EXPECT_EQ(told.ends, 0);
+  EXPECT_EQ(told.ends.load(), 0);
   EXPECT_THAT(told.texts, IsEmpty());
 }
 
@@ -136,7 +136,7 @@ TEST(Watchdog, OfAHostWhoseFilesCannotBeReadWatchesNobody) {
     EXPECT_FALSE(watchdog.takes_over());
     EXPECT_FALSE(watchdog.another_died(0ms));
   });
-  EXPECT_EQ(told.ends, 0);
+  EXPECT_EQ(told.ends.load(), 0);
 }
 
 TEST(ThreadStack, NamesTheCallersOfABlockedThread) {
