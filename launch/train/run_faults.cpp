@@ -13,6 +13,7 @@
 
 #include "collectives/agreement.h"
 #include "collectives/long_wait.h"
+#include "collectives/mesh.h"
 #include "device/device.h"
 #include "launch/config/train_config.h"
 #include "launch/faults/flight_folder.h"
@@ -48,8 +49,7 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, Answers answers)
     : ranks_(ranks),
       file_(create_flight_file(config, ranks, *cpu::open())),
       recorder_(file_),
-      injector_(agreed_injector(config, ranks)),
-      listening_(ranks, recorder_) {
+      injector_(agreed_injector(config, ranks)) {
   if (!config.run.watchdog || ranks.size() == 1) return;
   watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_,
                                          WatchdogOptions{.hang_seconds = config.run.hang_timeout,
@@ -67,19 +67,19 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, Answers answers)
 
 void RunFaults::know(RunDevice& device) {
   if (injector_) device.meet(*injector_);
-  const auto context = [](const Communicator& of) { return of.implementation()->context(); };
-  if (context(device.world()) != context(ranks_)) of_device_.emplace(device.world(), recorder_);
   if (watchdog_ == nullptr || device.device().kind() != DeviceKind::cpu) return;
   watchdog_->know_thread("compute stream", thread_of(device.device().compute()));
   watchdog_->know_thread("communication stream", thread_of(device.device().communication()));
 }
 
-void RunFaults::know(Mesh& mesh) {
+void RunFaults::know(const Mesh& mesh, Communicator& world) {
   recorder_.know_mesh(mesh);
-  if (mesh.world().implementation() == ranks_.implementation()) return;
+  listening_.emplace(world, recorder_);
+  if (world.implementation()->context() == ranks_.implementation()->context()) return;
   std::vector<int> all(static_cast<std::size_t>(ranks_.size()));
   std::iota(all.begin(), all.end(), 0);
   recorder_.know_group(ranks_, "hosts", std::move(all));
+  of_hosts_.emplace(ranks_, recorder_);
 }
 
 std::vector<UnitListener*> RunFaults::unit_listeners() {

@@ -43,10 +43,10 @@ class RunFaults {
   /// For people; empty: nothing to say.
   const std::string& warning() const { return warning_; }
 
-  /// Has the device's collectives recorded, and meet the faults. Call before its world() is used.
+  /// Has the device's collectives meet the faults. Call before its world() is used.
   void know(RunDevice& device);
-  /// Names the groups of collectives.
-  void know(Mesh& mesh);
+  /// Records the collectives of the mesh from here on: all ranks count them from the same one.
+  void know(const Mesh& mesh, Communicator& world);
 
   // For the trainer.
   std::vector<UnitListener*> unit_listeners();
@@ -72,8 +72,8 @@ class RunFaults {
   FlightRecorder recorder_;
   std::unique_ptr<FaultInjector> injector_;  // null: run.faults is empty
   std::string warning_{};
-  Listening listening_;
-  std::optional<Listening> of_device_{};  // nothing: collectives of the device are those of ranks_
+  std::optional<Listening> listening_{};
+  std::optional<Listening> of_hosts_{};   // nothing: collectives of ranks_ are the mesh's
   std::unique_ptr<Watchdog> watchdog_{};  // null: none; ends first
 };
 

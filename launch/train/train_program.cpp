@@ -166,7 +166,7 @@ class Run {
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
     if (auto* const own = observers_->instruments()) listening_.emplace(device_->world(), *own);
     mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh);
-    faults_->know(*mesh_);
+    faults_->know(*mesh_, device_->world());
     trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
                                                       .batches = *prepared_.batches,
                                                       .mesh = *mesh_,
