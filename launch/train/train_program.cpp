@@ -153,7 +153,9 @@ class Run {
     if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
     faults_.emplace(*prepared_.config, communicator_, watchdog_answers(state_));
     state_.faults.join(*faults_);
-    if (!faults_->warning().empty()) console_.line("warning: " + faults_->warning());
+    if (!faults_->warning().empty() && communicator_.local_rank() == 0) {
+      say_warning(faults_->warning());
+    }
     agree(communicator_, *cpu::open(), "run.memory_trace",
           [&] { observers_.emplace(config, communicator_.rank()); });
     for (const std::string& line : observers_->lines()) console_.line(line);
