@@ -80,6 +80,23 @@ TEST(ProgramWatchdog, TellsOnceOfAStoppedRankAndEndsIt) {
   EXPECT_THAT(outcome.errors, ContainsRegex("rank [12] .*is stopped"));
 }
 
+TEST(ProgramWatchdog, NamesAnEndlessLoopWithItsUnitAndItsStack) {
+  const std::string faults =
+      R"( 'run.faults=[{"kind": "loop", "rank": 1, "step": 5, "phase": "backward"}]')";
+  for (const std::string& start : {started(2), kTrain + " --local-ranks 2"}) {
+    const TinyRun run;
+    const Outcome outcome =
+        shell(run, "env ZERO_ALLOW_FAULTS=1 " + start + " --config " + run.config() +
+                       " --set run.steps=1000000 run.hang_timeout=1" + faults);
+    expect_fault_status(outcome);
+    EXPECT_THAT(outcome.errors, ContainsRegex("zero_train: rank 1 has not entered [a-z_]+"));
+    EXPECT_THAT(outcome.errors, ContainsRegex("rank 1 is in .backward. of step 5; its last compute "
+                                              "was backward "));
+    EXPECT_THAT(outcome.errors, ContainsRegex("rank 1's stack:"));
+    EXPECT_THAT(outcome.errors, HasSubstr("zero::Trainer::"));
+  }
+}
+
 // A suspended job or laptop, a frozen container.
 TEST(ProgramWatchdog, AJobThatIsStoppedAsAWholeGoesOn) {
   const TinyRun run;
