@@ -178,4 +178,27 @@ std::optional<std::int64_t> total_memory(const std::string& root) {
   return memory_of_host("MemTotal:", memory_limit_in, root);
 }
 
+std::optional<std::int64_t> out_of_memory_kills(const std::string& root) {
+  const std::string text = file_text(root + "/proc/self/cgroup");
+  const std::filesystem::path mounts = root + "/sys/fs/cgroup";
+  std::vector<std::filesystem::path> files;
+  const auto add = [&](const std::filesystem::path& mount, const std::string& path,
+                       const char* name) {
+    files.push_back(mount / std::filesystem::path(path).relative_path() / name);
+    files.push_back(mount / name);  // in a container that sees its own group alone
+  };
+  if (const auto place = cgroup_place(text, "")) {
+    add(mounts, place->path, "memory.events");
+    add(mounts / "unified", place->path, "memory.events");
+  }
+  if (const auto place = cgroup_place(text, "memory")) {
+    add(mounts / place->controllers, place->path, "memory.oom_control");
+  }
+  files.push_back(root + "/proc/vmstat");
+  for (const auto& file : files) {
+    if (const auto kills = number_behind(file_text(file), "oom_kill ")) return kills;
+  }
+  return std::nullopt;
+}
+
 }  // namespace zero

@@ -13,7 +13,7 @@ target_link_libraries(zero INTERFACE ${ZERO_ROOMS})
 target_link_options(zero INTERFACE $<INSTALL_INTERFACE:LINKER:--as-needed>)
 
 install(TARGETS zero ${ZERO_ROOMS} EXPORT zeroTargets)
-foreach(program zero_train zero_plan zero_prepare zero_generate zero_ckpt zero_memory zero_scale zero_bench)
+foreach(program zero_train zero_plan zero_prepare zero_generate zero_ckpt zero_doctor zero_memory zero_scale zero_bench)
   if(TARGET ${program})
     install(TARGETS ${program})
   endif()

@@ -56,11 +56,20 @@ std::string failure_of(const std::function<void()>& work) {
 
 void agree(Communicator& communicator, Device& device, std::string_view purpose,
            const std::function<void()>& work) {
-  const std::vector<std::string> all =
-      all_gather_texts(communicator, device, failure_of(work), purpose);
+  std::exception_ptr own;
+  const std::string failure = failure_of([&] {
+    try {
+      work();
+    } catch (const AgreedError&) {
+      own = std::current_exception();
+      throw;
+    }
+  });
+  const std::vector<std::string> all = all_gather_texts(communicator, device, failure, purpose);
   const auto first = std::ranges::find_if(all, [](const auto& text) { return !text.empty(); });
   if (first == all.end()) return;
   const bool alike = std::ranges::count(all, *first) == std::ssize(all);
+  if (alike && own) std::rethrow_exception(own);
   throw AgreedError(alike || first->starts_with("[rank ")
                         ? *first
                         : fmt::format("[rank {}] {}", first - all.begin(), *first));

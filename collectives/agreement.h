@@ -27,7 +27,8 @@ std::string failure_of(const std::function<void()>& work);
 
 /// Runs `work`, which must not communicate, on every rank, and returns once every rank has run its
 /// own: no rank goes on alone, and none waits for one that has thrown. If `work` fails on any rank,
-/// throws the message of the lowest such rank, with that rank's number unless all failed alike.
+/// throws the message of the lowest such rank, with that rank's number unless all failed alike; an
+/// AgreedError of `work` with which all fail alike keeps its type.
 void agree(Communicator& communicator, Device& device, std::string_view purpose,
            const std::function<void()>& work);
 

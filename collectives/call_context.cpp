@@ -40,27 +40,54 @@ void CallContext::remove(const CollectiveListener& listener) noexcept {
 }
 
 template <typename Call>
-bool CallContext::any_listener(const Call& call) noexcept {
-  ++calling_;
+bool CallContext::any_listener(const Call& call) {
+  /// Listeners removed meanwhile leave the list when the outermost call ends, however it ends.
+  struct Calling {
+    explicit Calling(CallContext& of) : context(of) { ++context.calling_; }
+    Calling(const Calling&) = delete;
+    Calling& operator=(const Calling&) = delete;
+    ~Calling() {
+      if (--context.calling_ == 0) std::erase(context.listeners_, nullptr);
+    }
+    CallContext& context;
+  };
+  const Calling calling(*this);
   bool found = false;
   const std::size_t count = listeners_.size();
   for (std::size_t i = 0; i < count && !found; ++i) {
     found = listeners_[i] != nullptr && call(*listeners_[i]);
   }
-  if (--calling_ == 0) std::erase(listeners_, nullptr);
   return found;
+}
+
+template <typename Call>
+void CallContext::each_listening(const Call& call) {
+  any_listener([&](CollectiveListener& listener) {
+    if (listener.listens()) call(listener);
+    return false;
+  });
 }
 
 bool CallContext::has_listener() noexcept {
   return any_listener([](CollectiveListener& listener) { return listener.listens(); });
 }
 
+void CallContext::submitting(const CollectiveRecord& record, const CollectiveBackend& group,
+                             Stream& stream) {
+  each_listening([&](CollectiveListener& each) { each.submitting(record, group, stream); });
+}
+
 void CallContext::notify(const CollectiveRecord& record, const Mark& begin,
                          const Mark& end) noexcept {
-  any_listener([&](CollectiveListener& listener) {
-    if (listener.listens()) listener.collective(record, begin, end);
-    return false;
-  });
+  each_listening([&](CollectiveListener& each) { each.collective(record, begin, end); });
+}
+
+void CallContext::host_call(const CollectiveBackend& group, std::string_view name) noexcept {
+  each_listening([&](CollectiveListener& each) { each.host_call(group, name); });
+}
+
+void CallContext::host_call_ended(const CollectiveBackend& group) noexcept {
+  each_listening([&](CollectiveListener& each) { each.host_call_ended(group); });
 }
 
 }  // namespace zero

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "collectives/listener.h"
@@ -30,9 +31,15 @@ class CallContext {
   /// Listeners may add and remove listeners while they are called: an added one hears of the next
   /// collective, a removed one of nothing more.
   void add(CollectiveListener& listener) { listeners_.push_back(&listener); }
+  /// Before all others; not while listeners are called.
+  void add_first(CollectiveListener& listener) { listeners_.insert(listeners_.begin(), &listener); }
   void remove(const CollectiveListener& listener) noexcept;
   /// Whether any listener wants a report of the next collective.
   bool has_listener() noexcept;
+  /// The calls of CollectiveListener by these names, to the listeners that want a report.
+  void submitting(const CollectiveRecord& record, const CollectiveBackend& group, Stream& stream);
+  void host_call(const CollectiveBackend& group, std::string_view name) noexcept;
+  void host_call_ended(const CollectiveBackend& group) noexcept;
   /// Reports a collective to the listeners that want it.
   void notify(const CollectiveRecord& record, const Mark& begin, const Mark& end) noexcept;
 
@@ -42,7 +49,10 @@ class CallContext {
   std::atomic<std::int64_t> step_{kNoStep};
   /// Calls call(listener) for each of the listeners, until it returns true; returns whether it did.
   template <typename Call>
-  bool any_listener(const Call& call) noexcept;
+  bool any_listener(const Call& call);
+  /// Calls call(listener) for each of the listeners that want a report.
+  template <typename Call>
+  void each_listening(const Call& call);
 
   std::vector<CollectiveListener*> listeners_;  // null: removed while listeners are called
   int calling_ = 0;                             // listeners are being called, so many times nested

@@ -9,26 +9,51 @@
 
 namespace zero {
 
-Listening::Listening(const Communicator& communicator, CollectiveListener& listener)
+Listening::Listening(const Communicator& communicator, CollectiveListener& listener, Turn turn)
     : context_(communicator.implementation()->context()), listener_(listener) {
-  context_->add(listener_);
+  if (turn == Turn::first) {
+    context_->add_first(listener_);
+  } else {
+    context_->add(listener_);
+  }
 }
 
 Listening::~Listening() { context_->remove(listener_); }
 
-// A collective that the backend refuses is neither counted nor reported.
+// A collective that the backend refuses is neither counted nor reported as submitted.
 template <typename Call>
 void Communicator::passed_on(Operation operation, DType dtype, std::int64_t count, Stream& stream,
                              const Tag& tag, const Call& call) {
-  const bool traced = size() > 1 && context().has_listener();
-  const Mark begin = traced ? stream.mark() : Mark();
-  call();
   const std::int64_t bytes = count * size_of(dtype);
   const std::int64_t sent = sent_bytes(operation, bytes, size());
   const Operation counted_as = tag.counted_as.value_or(operation);
+  if (size() == 1 || !context().has_listener()) {
+    call();
+    return traffic_.add(counted_as, sent);
+  }
+  const CollectiveRecord record{operation, counted_as, tag.purpose, dtype, bytes, sent};
+  context().submitting(record, *backend_, stream);
+  const Mark begin = stream.mark();
+  call();
   traffic_.add(counted_as, sent);
-  if (!traced) return;
-  context().notify({operation, counted_as, tag.purpose, dtype, bytes, sent}, begin, stream.mark());
+  context().notify(record, begin, stream.mark());
+}
+
+template <typename Call>
+auto Communicator::on_hosts(std::string_view name, const Call& call) {
+  struct Told {
+    Told(CollectiveBackend& of, std::string_view what) : backend(of) {
+      if (backend.size() > 1) backend.context()->host_call(backend, what);
+    }
+    Told(const Told&) = delete;
+    Told& operator=(const Told&) = delete;
+    ~Told() {
+      if (backend.size() > 1) backend.context()->host_call_ended(backend);
+    }
+    CollectiveBackend& backend;
+  };
+  const Told told(*backend_, name);
+  return call();
 }
 
 void Communicator::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
@@ -77,8 +102,22 @@ void Communicator::barrier(Stream& stream, const Tag& tag) {
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
-  auto part = backend_->split(color, key);
+  auto part = on_hosts("split", [&] { return backend_->split(color, key); });
   return part ? std::make_unique<Communicator>(std::move(part)) : nullptr;
+}
+
+Buffer Communicator::allocate_symmetric(Device& device, std::int64_t count, DType dtype,
+                                        MemoryClass memory_class, std::string_view label) {
+  return on_hosts("allocate_symmetric", [&] {
+    return backend_->allocate_symmetric(device, count, dtype, memory_class, label);
+  });
+}
+
+SharedBuffer Communicator::allocate_shared(Device& device, std::int64_t count, DType dtype,
+                                           MemoryClass memory_class, std::string_view label) {
+  return on_hosts("allocate_shared", [&] {
+    return backend_->allocate_shared(device, count, dtype, memory_class, label);
+  });
 }
 
 std::int64_t Communicator::sent_bytes(Operation operation, std::int64_t total_bytes, int world) {

@@ -89,9 +89,7 @@ class Communicator final {
   /// group if the backend has such windows (NCCL's symmetric kernels want both sides of a
   /// collective in one). Collective, as allocate_shared() is.
   Buffer allocate_symmetric(Device& device, std::int64_t count, DType dtype,
-                            MemoryClass memory_class, std::string_view label) {
-    return backend_->allocate_symmetric(device, count, dtype, memory_class, label);
-  }
+                            MemoryClass memory_class, std::string_view label);
 
   /// Memory for values that are equal on all ranks of the group: one memory that all ranks map,
   /// zeroed, if the backend can share it; else a buffer of allocate() on each rank. Each rank is
@@ -102,9 +100,7 @@ class Communicator final {
   /// called from the host with the same arguments on every rank, while no collective is in flight.
   /// Throws zero::Error if the ranks' sizes differ.
   SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
-                               MemoryClass memory_class, std::string_view label) {
-    return backend_->allocate_shared(device, count, dtype, memory_class, label);
-  }
+                               MemoryClass memory_class, std::string_view label);
 
   /// Keys and values shared by all ranks of the group, outside the data path.
   Store& store() { return backend_->store(); }
@@ -140,6 +136,9 @@ class Communicator final {
   template <typename Call>
   void passed_on(Operation operation, DType dtype, std::int64_t count, Stream& stream,
                  const Tag& tag, const Call& call);
+  /// Returns call(), which blocks the ranks' hosts; reports the call.
+  template <typename Call>
+  auto on_hosts(std::string_view name, const Call& call);
 
   std::shared_ptr<CollectiveBackend> backend_;
   TrafficCounter traffic_;

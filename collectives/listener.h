@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/dtype.h"
 #include "collectives/operation.h"
@@ -13,6 +14,7 @@
 namespace zero {
 
 class CallContext;
+class CollectiveBackend;
 class Communicator;
 
 /// One collective, as called.
@@ -34,9 +36,18 @@ class CollectiveListener {
   virtual ~CollectiveListener() = default;
   /// Whether to report the next collective; called before each one.
   virtual bool listens() const noexcept = 0;
+  /// Called before the collective is submitted to `stream`: work that the listener submits there
+  /// runs before it. `group` is the backend of the communicator, the same in all calls of a group.
+  /// If this throws, the collective is not submitted, and the caller gets the exception.
+  virtual void submitting(const CollectiveRecord& /*record*/, const CollectiveBackend& /*group*/,
+                          Stream& /*stream*/) {}
   /// Called after the collective has been submitted; the marks on its stream later give the times
   /// at which it began and ended.
   virtual void collective(const CollectiveRecord& record, Mark begin, Mark end) noexcept = 0;
+  /// A call of the group that blocks its ranks' hosts, as "split", begins, and ends later, also by
+  /// an exception.
+  virtual void host_call(const CollectiveBackend& /*group*/, std::string_view /*name*/) noexcept {}
+  virtual void host_call_ended(const CollectiveBackend& /*group*/) noexcept {}
 };
 
 /// Registers `listener`, for the lifetime of this object, with a communicator, the one it was split
@@ -44,8 +55,11 @@ class CollectiveListener {
 /// it is called. World 1 moves nothing and reports nothing. Used by the communicator's host thread.
 class Listening {
  public:
+  /// The listener's turn among those registered: behind them, or before all. The latter is not for
+  /// a listener that is being called.
+  enum class Turn : std::uint8_t { last, first };
   /// `listener` must outlive this.
-  Listening(const Communicator& communicator, CollectiveListener& listener);
+  Listening(const Communicator& communicator, CollectiveListener& listener, Turn turn = Turn::last);
   Listening(const Listening&) = delete;
   Listening& operator=(const Listening&) = delete;
   ~Listening();

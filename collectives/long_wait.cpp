@@ -12,6 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::string_view kOverdue = ", the timeout of collectives";
 constexpr std::size_t kNamed = 8;  // most ranks named in a message
 
 // "rank 2 (process 4711 is stopped), rank 3 (a thread) and rank 5 (process 4714 runs)"
@@ -88,9 +89,14 @@ void LongWait::warn(const Waiting& waiting) const {
 }
 
 std::string LongWait::overdue(const Waiting& waiting) const {
-  return line_of(waiting, limits_->timeout) +
-         ", the timeout of collectives; find out what holds each of them up, or raise "
-         "run.collective_timeout (WaitLimits::timeout)";
+  return fmt::format(
+      "{}{}; find out what holds each of them up, or raise run.collective_timeout "
+      "(WaitLimits::timeout)",
+      line_of(waiting, limits_->timeout), kOverdue);
+}
+
+bool LongWait::is_overdue(std::string_view message) {
+  return message.find(kOverdue) != std::string_view::npos;
 }
 
 void LongWait::look(const std::function<Waiting()>& waiting) {

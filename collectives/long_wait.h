@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/call_context.h"
@@ -54,6 +55,8 @@ class LongWait {
   void warn(const Waiting& waiting) const;
   /// The message of the error at the timeout.
   std::string overdue(const Waiting& waiting) const;
+  /// Whether a message, of any backend, is overdue()'s.
+  static bool is_overdue(std::string_view message);
 
   /// Checks the limits; must be called repeatedly while waiting. Warns, and throws zero::Error at
   /// the timeout, unless `waiting()` finds no rank absent.

@@ -84,6 +84,19 @@ Communicator& Mesh::group(std::array<bool, kAxes> axes) {
   return *owned_.back();
 }
 
+std::vector<Mesh::Group> Mesh::groups() const {
+  const auto group = [this](const char* name, const Communicator& communicator,
+                            const std::array<bool, kAxes>& axes) {
+    return Group{name, &communicator, ranks_along(axes, shape_, index_)};
+  };
+  return {group("world", world_, {true, true, true}),
+          group("shard", shard_, {false, true, false}),
+          group("replicate", replicate_, {true, false, false}),
+          group("tensor", tensor_, {false, false, true}),
+          group("data", data_, {true, true, false}),
+          group("replica group", replica_group_, {false, true, true})};
+}
+
 Communicator& Mesh::split(Axis axis, const Part& part) {
   std::array<bool, kAxes> axes{};
   axes[static_cast<std::size_t>(axis)] = true;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -36,6 +37,15 @@ class Mesh {
   Communicator& data() { return data_; }  ///< replicate x shard: micro-batches differ
   /// Shard x tensor: one copy of the model.
   Communicator& replica_group() { return replica_group_; }
+
+  /// A communicator of the mesh, with its ranks' numbers in the world.
+  struct Group {
+    std::string name;  ///< "world", "shard", "replica group"
+    const Communicator* communicator = nullptr;
+    std::vector<int> ranks{};
+  };
+  /// The groups above, the world first; one communicator may serve several of them.
+  std::vector<Group> groups() const;
 
   /// This rank's part in a split of an axis.
   struct Part {

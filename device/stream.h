@@ -105,6 +105,8 @@ class Stream {
   /// Queues host code, which runs in stream order on some host thread. The code may access host
   /// memory only, and must not call any device, stream or communicator.
   void submit_host(std::string_view what, Work work);
+  /// As submit_host(), of an observer: the stream's listener is not told.
+  void note(Work work) { do_submit_host("note", std::move(work)); }
   /// Whether submitted work fills a native queue of the device (CUDA); otherwise the stream runs
   /// the work itself.
   virtual bool enqueues() const { return false; }

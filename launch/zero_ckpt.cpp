@@ -6,15 +6,13 @@
 #include "base/message_text.h"
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "launch/process/command_line.h"
+#include "launch/process/exit_status.h"
 #include "launch/telemetry/output.h"
 
 namespace {
 
 namespace tool = zero::checkpoint_tool;
 using tool::Answer;
-
-/// The status of an error, as diff's and grep's.
-constexpr int kTrouble = 2;
 
 struct Arguments {
   std::string path{};
@@ -29,13 +27,13 @@ int tell(const Answer& answer) {
   zero::print(zero::printable_text(answer.text));
   switch (answer.verdict) {
     case Answer::Verdict::yes:
-      return 0;
+      return zero::exit_status::kOk;
     case Answer::Verdict::no:
-      return 1;
+      return zero::exit_status::kNo;
     case Answer::Verdict::unknown:
       break;
   }
-  return kTrouble;
+  return zero::exit_status::kTrouble;
 }
 
 /// The program's commands: how each takes its arguments, what it does.
@@ -117,5 +115,6 @@ int main(int argc, char** argv) {
       "or a file not be read.",
       "zero_ckpt"};
   const CheckpointCommands commands(app);
-  return zero::run_program(app, argc, argv, {.trouble = kTrouble}, [&] { return commands.act(); });
+  return zero::run_program(app, argc, argv, {.trouble = zero::exit_status::kTrouble},
+                           [&] { return commands.act(); });
 }

@@ -17,13 +17,11 @@
 #include "launch/plan/training_answer.h"
 #include "launch/plan/written_config.h"
 #include "launch/process/command_line.h"
+#include "launch/process/exit_status.h"
 #include "launch/process/quantity.h"
 #include "launch/telemetry/output.h"
 
 namespace {
-
-constexpr int kMisfit = 1;   // nothing fits
-constexpr int kTrouble = 2;  // the question could not be answered
 
 struct Flags {
   std::string model{};
@@ -304,14 +302,14 @@ int answer(const Flags& flags) {
   if (flags.asks_inference) {
     const zero::InferenceAnswer found = zero::answer_inference(inference_question(flags));
     print_answer(found, flags.json);
-    return found.fits() ? 0 : kMisfit;
+    return found.fits() ? zero::exit_status::kOk : zero::exit_status::kNo;
   }
   const zero::TrainingQuestion question = training_question(flags);
   if (flags.write) zero::check_written(*flags.write, static_cast<std::size_t>(flags.top));
   zero::TrainingAnswer found = answer_with_progress(question, flags.top);
   if (flags.write) zero::write_rows(found, *flags.write);
   print_answer(found, flags.json);
-  return found.rows.empty() ? kMisfit : 0;
+  return found.rows.empty() ? zero::exit_status::kNo : zero::exit_status::kOk;
 }
 
 }  // namespace
@@ -332,5 +330,6 @@ int main(int argc, char** argv) {
   add_training(app, flags);
   add_inference(app, flags);
   add_explain(app, flags);
-  return zero::run_program(app, argc, argv, {.trouble = kTrouble}, [&] { return answer(flags); });
+  return zero::run_program(app, argc, argv, {.trouble = zero::exit_status::kTrouble},
+                           [&] { return answer(flags); });
 }

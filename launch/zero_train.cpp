@@ -13,7 +13,9 @@
 #include "launch/config/option.h"
 #include "launch/config/train_config.h"
 #include "launch/process/command_line.h"
+#include "launch/process/configuration_error.h"
 #include "launch/process/cpu_limit.h"
+#include "launch/process/exit_status.h"
 #include "launch/process/open_files.h"
 #include "launch/process/process.h"
 #include "launch/process/signals.h"
@@ -21,29 +23,35 @@
 #include "launch/rendezvous/start.h"
 #include "launch/simulate/simulate_program.h"
 #include "launch/telemetry/output.h"
+#include "launch/train/configured_run.h"
+#include "launch/train/elastic_ranks.h"
 #include "launch/train/train_program.h"
 
 namespace {
 
 int run(const zero::TrainFlags& flags, int argc, char** argv) {
   if (flags.error.empty() && !flags.simulate.empty()) {
-    const std::string text = zero::simulated({.config = flags.config,
-                                              .overrides = flags.overrides,
-                                              .simulate = flags.simulate,
-                                              .trace = flags.trace,
-                                              .json = flags.json});
+    const std::string text = zero::checking_configuration([&] {
+      return zero::simulated({.config = flags.config,
+                              .overrides = flags.overrides,
+                              .simulate = flags.simulate,
+                              .trace = flags.trace,
+                              .json = flags.json});
+    });
     if (flags.start.rank == 0) zero::print(text);
-    return 0;
+    return zero::exit_status::kOk;
   }
   const int started = std::max(flags.start.world, flags.start.tasks_to_start);
-  const int world = flags.world > 0 ? flags.world : started;
+  const int came = flags.world > 0 ? flags.world : started;
   if (flags.error.empty() && (flags.print_config || flags.plan)) {
-    const auto [text, over_limit] = flags.plan
-                                        ? zero::printed_plan(flags, world)
-                                        : zero::PrintedPlan{zero::printed_config(flags, world), ""};
+    const auto [text, over_limit] = zero::checking_configuration([&] {
+      const int world = zero::ranks_taking_part(flags, came);
+      return flags.plan ? zero::printed_plan(flags, world)
+                        : zero::PrintedPlan{zero::printed_config(flags, world), ""};
+    });
     if (flags.start.rank == 0) zero::print(text);
-    ZERO_CHECK(over_limit.empty(), "{}", over_limit);
-    return 0;
+    ZERO_CHECK(over_limit.empty(), "{}", over_limit);  // exit_status::kNo
+    return zero::exit_status::kOk;
   }
   zero::raise_open_file_limit();
   return zero::train(flags, &argc, &argv);
@@ -141,7 +149,10 @@ int main(int argc, char** argv) {
       "that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun -K1; or threads "
       "of one process: --local-ranks N.\n"
       "On several hosts without mpirun, all ranks need the same ZERO_JOB_SECRET (openssl rand -hex "
-      "32), or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE.",
+      "32), or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE.\n"
+      "Status: 0; 1 for a fault, which is worth another try (launch/retry.sh); 78 if the command "
+      "line or the configuration never will work; 143 or 130 if told to end. Of --plan 1 if it "
+      "does not fit. See docs/faults.md.",
       "zero_train"};
   zero::TrainFlags flags;
   std::optional<std::string> asked;
@@ -164,15 +175,17 @@ int main(int argc, char** argv) {
   try {
     if (asked) {
       if (zero::speaks_for_job()) zero::print(*asked);
-      return 0;
+      return zero::exit_status::kOk;
     }
     if (!flags.print_value.empty()) {  // scripts ask outside of any job, whatever rank they have
-      zero::print(zero::printed_value(flags));
-      return 0;
+      zero::print(zero::checking_configuration([&] { return zero::printed_value(flags); }));
+      return zero::exit_status::kOk;
     }
-    flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);
+    flags.start = zero::checking_configuration(
+        [&] { return zero::read_start(zero::process_environment(), flags.local_ranks); });
     return run(flags, argc, argv);
   } catch (const std::exception& error) {
-    zero::end_job("zero_train", error.what(), flags.start.rank, flags.start.world);
+    zero::end_job("zero_train", error.what(), flags.start.rank, flags.start.world,
+                  zero::exit_status_of(error));
   }
 }

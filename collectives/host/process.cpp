@@ -12,9 +12,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <optional>
+#include <filesystem>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -29,15 +30,17 @@ namespace {
 constexpr std::string_view kFirstUserNamespace = "user:[4026531837]";
 
 struct Status {
-  char state = '?';  // as in proc(5)
+  char state = '?';       // as in proc(5)
+  std::uint64_t cpu = 0;  // clock ticks in user mode and in the kernel
   std::uint64_t start = 0;
 };
 
-// Field 3 and field 22 of /proc/ID/stat, counted after the command's closing parenthesis; nothing
-// if the file cannot be read.
+// Fields 3, 14, 15 and 22 of /proc/ID/stat, counted after the command's closing parenthesis;
+// nothing if the file cannot be read.
 std::optional<Status> status_in(const Descriptor& file) {
-  constexpr int kFieldsBetween = 18;
-  std::array<char, 4096> text{};  // the file has 52 short fields
+  constexpr int kFieldsBefore = 10;  // between the state and the times
+  constexpr int kFieldsBetween = 6;  // between the times and the start
+  std::array<char, 4096> text{};     // the file has 52 short fields
   const ssize_t length = file.get() < 0 ? -1 : read(file.get(), text.data(), text.size());
   if (length <= 0) return std::nullopt;
   const std::string line(text.data(), static_cast<std::size_t>(length));
@@ -46,9 +49,13 @@ std::optional<Status> status_in(const Descriptor& file) {
   std::istringstream fields(line.substr(command_end + 1));
   Status status;
   std::string skipped;
+  std::uint64_t in_kernel = 0;
   fields >> status.state;
+  for (int i = 0; i < kFieldsBefore; ++i) fields >> skipped;
+  fields >> status.cpu >> in_kernel;
   for (int i = 0; i < kFieldsBetween; ++i) fields >> skipped;
   fields >> status.start;
+  status.cpu += in_kernel;
   return fields.fail() ? std::nullopt : std::optional(status);
 }
 
@@ -108,6 +115,28 @@ std::string described(const Process& process) {
     }
   }
   return fmt::format("process {} {}", process.id, does);
+}
+
+std::optional<Activity> activity(const Process& process) {
+  if (ended(process)) return std::nullopt;
+  const std::int64_t nanoseconds_a_tick = 1'000'000'000 / sysconf(_SC_CLK_TCK);
+  const auto self = process.id == getpid() ? syscall(SYS_gettid) : 0;
+  Activity all{.stopped = true};
+  bool any = false;
+  std::error_code error;
+  const std::filesystem::directory_iterator threads(fmt::format("/proc/{}/task", process.id),
+                                                    error);
+  for (auto thread = begin(threads); thread != end(threads) && !error; thread.increment(error)) {
+    if (thread->path().filename() == std::to_string(self)) continue;
+    const std::string path = thread->path() / "stat";
+    const auto status = status_in(Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)));
+    if (!status || status->state == 'Z' || status->state == 'X') continue;  // has ended
+    any = true;
+    all.stopped = all.stopped && (status->state == 'T' || status->state == 't');
+    all.runnable = all.runnable || status->state == 'R';
+    all.cpu += static_cast<std::int64_t>(status->cpu) * nanoseconds_a_tick;
+  }
+  return any ? std::optional(all) : std::nullopt;
 }
 
 std::string process_namespace() { return namespace_in("/proc/self/ns/pid"); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/descriptor.h"
@@ -26,6 +27,16 @@ Process process(int id);
 bool ended(const Process& process);
 /// The state of the process in words: "process 4711 is stopped".
 std::string described(const Process& process);
+
+/// What the threads of a process do at one moment; for this process without the calling thread.
+struct Activity {
+  bool stopped = false;   ///< by a signal or a debugger, all of them
+  bool runnable = false;  ///< one at least runs, or waits for a core
+  std::int64_t cpu = 0;   ///< nanoseconds that they have run, to a hundredth of a second
+};
+/// Nothing if the process has ended or cannot be examined. Reads some files of /proc.
+std::optional<Activity> activity(const Process& process);
+
 /// Names this process's PID namespace.
 std::string process_namespace();
 /// Names this process's user namespace. A process of another user namespace lets no process here
@@ -49,6 +60,8 @@ class Watch {
 
   const Process& process() const { return process_; }
   bool ended() const;
+  /// Readable once the process has ended; negative: there is none. Owned by this object.
+  int descriptor() const { return handle_.get(); }
 
  private:
   Process process_;

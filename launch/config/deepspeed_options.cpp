@@ -98,7 +98,9 @@ std::vector<Option> other_options() {
       accept("pipeline.pipe_partitioned", boolean, "true", stages),
       accept("pipeline.grad_partitioned", boolean, "true", stages),
       unless_enabled("autotuning", "nothing is tuned behind the configuration's back"),
-      unless_enabled("elasticity", "the batch is what the configuration says, for any world"),
+      unless_enabled("elasticity",
+                     "the batch is what train_batch_size says, for any world, and run.elastic has "
+                     "any number of ranks take part"),
       accept("compile.enabled", boolean, "false", compiled),
       accept("compile.backend", text, "null", compiled),
       accept("compile.kwargs", anything, "null", compiled),

@@ -80,6 +80,7 @@ std::vector<Option> optimizer_options();
 std::vector<Option> scheduler_options();
 std::vector<Option> zero_options();
 std::vector<Option> tier_options();
+std::vector<Option> fault_options();
 std::vector<Option> deepspeed_options();
 
 /// The option at `path`, or null.

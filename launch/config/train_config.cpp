@@ -3,7 +3,6 @@
 #include "launch/config/train_config.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <optional>
 
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
+#include "launch/faults/fault_actions.h"
 #include "launch/process/device_choice.h"
 #include "launch/rendezvous/cores.h"
 
@@ -90,24 +90,6 @@ DeviceKind make_device(Configuration& values, int local_world) {
   return cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
-WaitLimits make_wait_limits(const Configuration& values) {
-  const double warning = values.number("run.collective_warning");
-  const double timeout = values.number("run.collective_timeout");
-  if (timeout != 0 && warning > timeout) {
-    const auto shorter = answer_to_file(values, "run.collective_warning", timeout);
-    throw Refusal(
-        fmt::format("{}: run.collective_warning is {:g} s, run.collective_timeout {:g} s: the job "
-                    "would end before the warning; give the warning the shorter time, or 0 for "
-                    "none",
-                    values.source(), warning, timeout),
-        shorter.empty() ? answer_to_file(values, "run.collective_timeout", warning) : shorter);
-  }
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-  };
-  return {.warning = milliseconds(warning), .timeout = milliseconds(timeout)};
-}
-
 /// A trace that begins after the last step would be empty.
 void check_trace(const Configuration& values, std::int64_t steps) {
   const std::int64_t from = values.integer("run.trace_from");
@@ -184,6 +166,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refu
       .trace_from = values.integer("run.trace_from"),
       .trace_steps = values.integer("run.trace_steps"),
       .trace_events = values.integer("run.trace_events"),
+      .flight_folder = values.text("run.flight_folder"),
       .memory_trace = values.text("run.memory_trace"),
       .init = initial_weights(values),
       .save_weights = values.text("run.save_weights"),
@@ -196,6 +179,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refu
   refusals.collect([&] { check_validation(values); });
   refusals.collect([&] { run.device = make_device(values, local_world); });
   refusals.collect([&] { run.waits = make_wait_limits(values); });
+  make_watchdog(values, run, refusals);
   refusals.collect([&] { run.nonfinite = make_nonfinite(values); });
   return run;
 }
@@ -332,6 +316,14 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
   refusals.collect(
       [&] { config.run = make_run(values, local_world > 0 ? local_world : world, refusals); });
   config.checkpoints = make_checkpoints(values, refusals);
+  config.run.faults =
+      make_faults(values,
+                  {.world = world,
+                   .device = config.run.device,
+                   .memory_is_limited = !values.is_null("run.faults") && memory_is_limited(),
+                   .environment = process_environment()},
+                  refusals);
+  refusals.collect([&] { check_elastic(values); });
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
   if (has_model && has_mesh)

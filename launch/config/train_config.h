@@ -14,6 +14,8 @@
 #include "engine/engine_options.h"
 #include "launch/config/configuration.h"
 #include "launch/config/refusals.h"
+#include "launch/faults/fault_options.h"
+#include "launch/process/environment.h"
 #include "model/recompute.h"
 #include "model/tensor_options.h"
 #include "optim/learning_rate.h"
@@ -65,6 +67,7 @@ struct TrainConfig {
     std::string resume = "never";             ///< "auto", "never", or a path
     std::vector<std::string> resume_changes;  ///< keys that may differ from the checkpoint's
     double stop_after_seconds = 0;            ///< of the process; 0: never
+    files::FileSystem* disk = nullptr;        ///< that saves go to; null: files::disk()
     /// Whether states are saved or loaded.
     bool used() const { return !folder.empty() || resume != "never"; }
   };
@@ -79,12 +82,15 @@ struct TrainConfig {
     nccl::Sums sums = nccl::Sums::exact;  ///< on GPUs; sums on the CPU are always exact
     int threads = 1;
     WaitLimits waits;  ///< the callback is not set
+    bool watchdog = true;
+    double hang_timeout = 0;  ///< seconds; 0: of steps' usual time
     std::string log;
     bool profile = false;
     std::string trace;  ///< empty: none
     std::int64_t trace_from = 2;
     std::int64_t trace_steps = 2;
     std::int64_t trace_events = 100000;
+    std::string flight_folder;       ///< empty: as flight_folder() says; "none": in memory alone
     std::int64_t memory_growth = 0;  ///< bytes; 0: any
     Growth growth_action = Growth::warn;
     std::string memory_trace;  ///< empty: none
@@ -96,6 +102,7 @@ struct TrainConfig {
     std::int64_t steps_per_print = 1;
     Nonfinite nonfinite = Nonfinite::stop;
     std::int64_t nonfinite_limit = 1;  ///< skipped steps in a row that end the run
+    FaultOptions faults{};             ///< that the run is to meet; none but in tests
   };
 
   /// The section activation_checkpointing, and the memory that a rank may use.
@@ -136,6 +143,13 @@ DecoderShape make_model_shape(Configuration& values);
 /// world, or contradict each other.
 MeshShape make_mesh_shape(Configuration& values, int world);
 
+/// Throws Refusal if run.elastic is true beside keys with which other ranks would compute other
+/// steps, or fit at no other number. Before make_mesh_shape(), which fills them in.
+void check_elastic(const Configuration& values);
+/// How many of `came` ranks take part in the run: all; with run.elastic the largest power of two
+/// that batch and mesh have a place for. Throws as check_elastic().
+int elastic_ranks(const Configuration& values, int came);
+
 /// The options of the tensor axis: the other keys of the section `mesh`.
 TensorOptions make_tensor_options(const Configuration& values);
 
@@ -164,6 +178,11 @@ std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refu
 TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers,
                                       Refusals& refusals);
 
+/// How long ranks wait in collectives. Throws Refusal if the warning would come behind the end.
+WaitLimits make_wait_limits(const Configuration& values);
+/// run.watchdog and run.hang_timeout.
+void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals);
+
 /// Whether run.device is what "auto" has selected.
 bool chosen_by_auto(const Configuration& values);
 
@@ -176,6 +195,16 @@ std::string tier_folder_key(const Configuration& values);
 
 /// The checkpoints of a run. `refusals` gets what names keys that mean nothing without another one.
 TrainConfig::Checkpoints make_checkpoints(Configuration& values, Refusals& refusals);
+
+/// What decides which faults a run can meet, beside their keys.
+struct FaultSetting {
+  int world = 1;
+  DeviceKind device{};             ///< DeviceKind::cpu
+  bool memory_is_limited = false;  ///< by a control group, of this process
+  Environment environment{};       ///< ZERO_ALLOW_FAULTS must be 1 in it
+};
+/// The faults of run.faults. `refusals` gets what cannot happen as asked.
+FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Refusals& refusals);
 
 /// Fills in values that depend on several keys or on the world; `local_world` is the number of
 /// ranks on this host (0: all). Throws zero::Error naming the keys and numbers that do not fit

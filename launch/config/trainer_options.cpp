@@ -46,6 +46,16 @@ std::vector<Option> trainer_options() {
       honour("run.collective_timeout", number, "600",
              "seconds that a rank waits in a collective before the job ends; 0: without end")
           .from(0, 1e6),
+      honour("run.watchdog", boolean, "true",
+             "each rank watches the ranks of its host: one that dies is named at once, one that "
+             "hangs after run.hang_timeout, and the job ends"),
+      honour("run.hang_timeout", number, "0",
+             "seconds within a step in which a rank that others wait for must go on; 0: five mean "
+             "steps, 3 s at least")
+          .from(0, 1e6),
+      honour("run.elastic", boolean, "false",
+             "whatever number of ranks comes: the largest power of two of them that batch and mesh "
+             "fit takes part, with the same bits; the others end at once, with status 0"),
       honour("run.nonfinite", text, "\"stop\"",
              "a loss or gradient that is NaN or infinite: end the run, or skip the step's update")
           .one_of({"stop", "skip"}),
@@ -67,6 +77,10 @@ std::vector<Option> trainer_options() {
       honour("run.trace_events", integer, "100000",
              "events kept of each stream of a rank, 32 bytes each; the newest stay")
           .from(1, 1e8),
+      honour("run.flight_folder", text, "null",
+             "folder of the ranks' flight files, which zero_doctor reads after a fault, and which "
+             "go with a run that ends well; null: \"flight\" in run.checkpoint.folder, or else "
+             "run.log with .flight; \"none\": in memory alone"),
       honour(
           "run.memory_growth", bytes, "null",
           "bytes by which a rank's memory behind a step may be above that behind the second step "

@@ -27,25 +27,19 @@ constexpr std::chrono::milliseconds kBetweenCapacities{500};
 
 }  // namespace
 
-RunMemory::RunMemory(const Parts& parts) : parts_(parts), listener_(parts.instruments) {
+RunMemory::RunMemory(const Parts& parts) : parts_(parts) {
   const MemorySnapshot charged = parts.device.ledger().snapshot();
   next_ = {.now = charged.current,
            .peak = charged.current,
            .total = charged.total,
            .peak_total = charged.total};
-  UnitListener* const own = parts.trace == nullptr ? nullptr : this;
-  if (listener_ == nullptr) listener_ = own;
-  if (parts.instruments != nullptr) {
-    parts.instruments->tell_units(own);
-    parts.instruments->memory(charged.current);
-  }
+  if (parts.instruments != nullptr) parts.instruments->memory(charged.current);
   trace([&](MemoryTraceFile& file) { file.begin(charged.labels, parts_.device.capacity().total); });
   parts.device.ledger().observe([this](const MemoryEvent& event) { hear(event); });
 }
 
 RunMemory::~RunMemory() {
   parts_.device.ledger().observe({});
-  if (parts_.instruments != nullptr) parts_.instruments->tell_units(nullptr);
   trace([&](MemoryTraceFile& file) { file.end(seconds_since(began_)); });
 }
 

@@ -47,8 +47,8 @@ class RunMemory final : public UnitListener {
   RunMemory& operator=(const RunMemory&) = delete;
   ~RunMemory() override;
 
-  /// For the model: hears of units for trace and instruments. Null: nobody listens.
-  UnitListener* listener() const { return listener_; }
+  /// What hears of the model's units, for the trace. Null: there is none.
+  UnitListener* listener() { return parts_.trace == nullptr ? nullptr : this; }
   /// Engine::unit_names(), before the first step.
   void know_units(std::vector<std::string> names);
   /// From here on memory is of this step (0: before the first) and phase.
@@ -76,7 +76,6 @@ class RunMemory final : public UnitListener {
   void ask_ranks();
 
   Parts parts_;
-  UnitListener* listener_ = nullptr;
   std::vector<std::string> units_{};
 
   std::mutex mutex_;   // of the trace, its place and next_'s bytes

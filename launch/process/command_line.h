@@ -14,6 +14,7 @@
 
 #include "launch/config/similar_names.h"
 #include "launch/process/cpu_limit.h"
+#include "launch/process/exit_status.h"
 #include "launch/process/process.h"
 #include "launch/telemetry/output.h"
 
@@ -89,7 +90,7 @@ inline std::string parse_failure(const CLI::App& app, const CLI::ParseError& err
 
 /// How a program ends, and what it says then.
 struct ProgramEnd {
-  int trouble = 1;     ///< the status of an error
+  int trouble = exit_status::kFault;  ///< the status of an error
   bool speaks = true;  ///< false: another rank of the job tells of errors and prints --help
 };
 
@@ -105,7 +106,7 @@ int run_program(CLI::App& app, int argc, char** argv, const ProgramEnd& end, con
     const auto asked = parse_command_line(app, argc, argv);
     if (!asked) return work();
     if (end.speaks) print(*asked);
-    return 0;
+    return exit_status::kOk;
   } catch (const CLI::ParseError& error) {
     problem = parse_failure(app, error) + "; see " + app.get_name() + " --help";
   } catch (const std::exception& error) {

@@ -16,12 +16,13 @@
 
 namespace zero {
 
-void end_job(std::string_view program, const std::string& message, int rank, int world) {
+void end_job(std::string_view program, const std::string& message, int rank, int world,
+             int status) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200 * std::min(rank, 8)));
   const std::string who =
       world == 1 || message.starts_with("[rank ") ? "" : fmt::format("[rank {}] ", rank);
   print_to_stderr(fmt::format("{}: {}{}\n", program, who, message));
-  mpi::abort(1);
+  mpi::abort(status);
 }
 
 void keep_streams_closed() {

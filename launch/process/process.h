@@ -5,13 +5,15 @@
 #include <string>
 #include <string_view>
 
+#include "launch/process/exit_status.h"
+
 namespace zero {
 
-/// Reports an error that perhaps only this rank knows of, as `program`, and ends all ranks. A rank
-/// first waits for the ranks below it: if several fail alike, only the lowest reports the error
-/// before the job ends.
-[[noreturn]] void end_job(std::string_view program, const std::string& message, int rank,
-                          int world);
+/// Reports an error that perhaps only this rank knows of, as `program`, and ends all ranks with
+/// `status`. A rank first waits for the ranks below it: if several fail alike, only the lowest
+/// reports the error before the job ends.
+[[noreturn]] void end_job(std::string_view program, const std::string& message, int rank, int world,
+                          int status = exit_status::kFault);
 
 /// A standard stream that was closed (>&-) gives errors, in place of the content of the next file
 /// that is opened. For a program's first lines.

@@ -8,6 +8,8 @@
 
 #include <utility>
 
+#include "launch/process/exit_status.h"
+
 namespace zero {
 namespace {
 
@@ -94,7 +96,7 @@ SignalWatcher::SignalWatcher(std::function<AfterSignal(int)> on_signal) {
       if (::sigwait(&signals, &signal) != 0 || ending_) continue;
       if (signal == SIGUSR2 && !ends_on_usr2) continue;
       if (signal == SIGUSR2 || signal == SIGHUP) signal = SIGTERM;
-      if (act(signal) == AfterSignal::end) ::_exit(128 + signal);
+      if (act(signal) == AfterSignal::end) ::_exit(exit_status::after_signal(signal));
     }
   });
 }

@@ -14,6 +14,7 @@
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/communicator.h"
+#include "launch/process/configuration_error.h"
 #include "launch/rendezvous/launcher_variables.h"
 #include "launch/rendezvous/store/tcp_store.h"
 #include "launch/rendezvous/store/wire.h"
@@ -278,7 +279,7 @@ void check_cpu_ranks_can_talk(const Communicator& ranks) {
 int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report) {
-  check_started(start);
+  checking_configuration([&] { check_started(start); });
   if (start.by == Start::By::mpirun) {
     const auto world = mpi::world(argc, argv);
     check_mpi_world(start, world->size());
@@ -299,15 +300,16 @@ int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
   if (between == BetweenHosts::mpi && mpi::can_form_job()) server = mpi::start_job_server();
   // Two ranks a host tell of long waits: one that is missing cannot, and all need not.
   const bool reports = start.local_rank <= 1;
-  TcpStore store({.host = start.address,
-                  .port = start.port,
-                  .rank = start.rank,
-                  .world = start.world,
-                  .job = start.job,
-                  .spread = start.spread,
-                  .secret = read_job_secret(process_environment()),
-                  .report = reports ? report : nullptr,
-                  .hint = start.hint});
+  TcpStore store(
+      {.host = start.address,
+       .port = start.port,
+       .rank = start.rank,
+       .world = start.world,
+       .job = start.job,
+       .spread = start.spread,
+       .secret = checking_configuration([] { return read_job_secret(process_environment()); }),
+       .report = reports ? report : nullptr,
+       .hint = start.hint});
   const StoreRank self{store, start.rank, start.world};
   const std::vector<std::string> hosts = all_gather_texts(self, "start/host", host_name());
   const bool on_one_host = std::ranges::count(hosts, hosts.front()) == start.world;

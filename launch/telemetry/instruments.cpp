@@ -148,7 +148,6 @@ void Instruments::count_memory(bool counts) {
 }
 
 void Instruments::unit(std::string_view name, Phase phase) {
-  if (also_ != nullptr) also_->unit(name, phase);
   if (!step_ || !step_->traced) return;
   leave_unit();
   unit_ = fmt::format("{} {}", name, name_of(phase));

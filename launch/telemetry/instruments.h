@@ -93,8 +93,6 @@ class Instruments final : public StreamListener, public UnitListener, public Col
   void begin(const OpCost& cost) override;
   void end() noexcept override;
   void unit(std::string_view name, Phase phase) override;
-  /// Notifies `also`, which must outlive this object, of units too; null: nobody.
-  void tell_units(UnitListener* also) { also_ = also; }
   /// The device's memory from now on, for the counters of the trace. Any thread may call it, one at
   /// a time.
   void memory(const BytesByClass& bytes) noexcept;
@@ -157,7 +155,6 @@ class Instruments final : public StreamListener, public UnitListener, public Col
   std::string unit_{};  // the current unit; empty: none
   Mark unit_began_;
   std::optional<OpCost> operation_{};
-  UnitListener* also_ = nullptr;
   std::mutex memory_mutex_;  // of the two below and trace_.memory, while steps run
   bool counts_memory_ = false;
   BytesByClass memory_{};

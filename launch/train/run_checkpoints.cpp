@@ -21,9 +21,11 @@
 #include "collectives/host_values.h"
 #include "engine/engine.h"
 #include "launch/data/batches.h"
+#include "launch/process/configuration_error.h"
 #include "launch/process/disk_room.h"
 #include "launch/process/versions.h"
 #include "launch/telemetry/output.h"
+#include "launch/telemetry/restart_text.h"
 #include "launch/train/loss_scaling.h"
 #include "launch/train/training_state.h"
 
@@ -52,26 +54,6 @@ std::int64_t file_bytes(Engine& engine, std::initializer_list<StateKind> kinds) 
 
 }  // namespace
 
-void RunProgress::saved(std::int64_t step, const std::string& folder) {
-  const std::scoped_lock lock(mutex_);
-  saved_step_ = step;
-  folder_ = folder;
-}
-
-std::string RunProgress::kept() const {
-  const std::scoped_lock lock(mutex_);
-  if (folder_.empty() && !saves) return "";
-  if (folder_.empty()) {
-    return searched ? "; nothing is kept: there is no checkpoint yet"
-                    : "; the checkpoints of earlier starts, if any, are as they were";
-  }
-  if (steps_done <= saved_step_) {
-    return fmt::format("; the newest checkpoint, {}, holds every step done", folder_);
-  }
-  return fmt::format("; nothing of the steps since step {} is kept; the newest checkpoint is {}",
-                     saved_step_, folder_);
-}
-
 RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
     : config_(parts.config),
       options_(parts.config.checkpoints),
@@ -81,6 +63,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
       log_(parts.log),
       signals_(parts.signals),
       progress_(parts.progress),
+      saving_(parts.saving),
       disk_(parts.disk),
       identity_(identity_of(parts.config.values, parts.batches.train_fingerprints())),
       requests_({.signals = parts.signals,
@@ -109,8 +92,19 @@ std::int64_t RunCheckpoints::resume() {
 std::optional<Resumed> RunCheckpoints::load() {
   if (options_.resume == "never") return std::nullopt;
   Checkpointer& checkpointer = *training_state_.checkpointer();
-  const std::optional<Resumed> resumed =
-      checkpointer.load(options_.resume, [this](const Json& extra) { accept(extra); });
+  bool refuses = false;
+  const auto accepts = [&](const Json& extra) {
+    refuses = true;
+    accept(extra);
+    refuses = false;
+  };
+  std::optional<Resumed> resumed;
+  try {
+    resumed = checkpointer.load(options_.resume, accepts);
+  } catch (const AgreedError& error) {
+    if (refuses) throw ConfigurationError(error.what());  // of another run, and the newest
+    throw;
+  }
   for (const std::string& reason : checkpointer.passed_over()) {
     console_.line("warning: passed over a checkpoint: " + reason);
   }
@@ -265,6 +259,7 @@ void RunCheckpoints::prepare_log() {
                 {"checkpoint", resumed_->folder},
                 {"run", values_.log.run}});
   }
+  log_.tell_restart(restart_text(process_environment()), values_.log.run);
 }
 
 void RunCheckpoints::listen() {
@@ -307,6 +302,7 @@ void RunCheckpoints::give_up(const std::string& why) {
 
 void RunCheckpoints::save(const StepReport& report) {
   due_ = false;
+  if (saving_) saving_();
   requests_.saving(now());
   if (report.nonfinite) {
     skipped_save_ = report.step;

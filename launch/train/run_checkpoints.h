@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <mutex>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "launch/config/run_identity.h"
 #include "launch/config/train_config.h"
 #include "launch/data/data_order.h"
+#include "launch/train/run_progress.h"
 #include "launch/train/run_values.h"
 #include "launch/train/stop_votes.h"
 
@@ -26,28 +26,6 @@ class TrainingLog;
 class TrainingState;
 struct StepReport;
 
-/// How far a run is, for the last words of a process that a signal ends. Any thread may use it.
-class RunProgress {
- public:
-  std::atomic<std::int64_t> steps_done{0};
-  std::atomic<bool> logs{false};   ///< to a file
-  std::atomic<bool> saves{false};  ///< run.checkpoint.folder is given
-  /// Whether run.checkpoint.folder was searched for a checkpoint to go on from.
-  std::atomic<bool> searched{false};
-  std::atomic<bool> weights_due{false};  ///< run.save_weights is given and not yet written
-
-  /// The checkpoint in `folder`, of `step`, is the newest one.
-  void saved(std::int64_t step, const std::string& folder);
-  /// What of the run is kept, for a sentence: "; the newest checkpoint, runs/a/step_00000500, holds
-  /// every step done"; empty: the run saves nothing and was not resumed.
-  std::string kept() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::int64_t saved_step_ = -1;
-  std::string folder_;
-};
-
 /// What a trainer needs to save and resume; all must outlive it.
 struct RunCheckpointParts {
   const TrainConfig& config;
@@ -58,6 +36,7 @@ struct RunCheckpointParts {
   Signals* signals = nullptr;               ///< of this process; null: none arrive
   Signals::Time started{};                  ///< of the program
   RunProgress* progress = nullptr;          ///< told of checkpoints; null: none
+  std::function<void()> saving{};           ///< called before each save; empty: nobody
   files::FileSystem& disk = files::disk();  ///< asked for room
 };
 
@@ -139,6 +118,7 @@ class RunCheckpoints {
   TrainingLog& log_;
   Signals* signals_;
   RunProgress* progress_;
+  std::function<void()> saving_;
   files::FileSystem& disk_;
   nlohmann::ordered_json identity_;
   StopVotes requests_;

@@ -13,6 +13,7 @@
 #include "collectives/host_values.h"
 #include "collectives/nccl/options.h"
 #include "device/cuda/gpus.h"
+#include "launch/faults/faulty_backend.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/profile.h"
 #include "launch/train/plan.h"
@@ -183,6 +184,13 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   if (host.size() == 1 || shared) return;
   gpus_ =
       nccl::world({host.store(), host.rank(), host.size()}, *device_, {.sums = config.run.sums});
+}
+
+void RunDevice::meet(FaultInjector& faults) {
+  if (faults.alters_collectives()) {
+    faulty_ = std::make_unique<Communicator>(with_faults(world().implementation(), faults));
+  }
+  faults_.emplace(world(), faults, Listening::Turn::first);
 }
 
 }  // namespace zero

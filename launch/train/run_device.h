@@ -9,10 +9,12 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
+#include "collectives/listener.h"
 #include "launch/config/train_config.h"
 
 namespace zero {
 
+class FaultInjector;
 class Instruments;
 struct MachineLimits;
 
@@ -47,12 +49,17 @@ class RunDevice {
   RunDevice(const TrainConfig& config, Communicator& host, Instruments* instruments);
 
   Device& device() { return *device_; }
-  Communicator& world() { return gpus_ ? *gpus_ : host_; }
+  Communicator& world() { return faulty_ ? *faulty_ : gpus_ ? *gpus_ : host_; }
+  /// Has the collectives of world() and its splits meet `faults`, which must outlive this object,
+  /// before any other listener hears of them. Call before world() is used.
+  void meet(FaultInjector& faults);
 
  private:
   Communicator& host_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Communicator> gpus_;  // NCCL's; null if host_ reaches the device's memory
+  std::unique_ptr<Communicator> gpus_;    // NCCL's; null if host_ reaches the device's memory
+  std::unique_ptr<Communicator> faulty_;  // on the backend of the others; null: none fails
+  std::optional<Listening> faults_{};
 };
 
 }  // namespace zero

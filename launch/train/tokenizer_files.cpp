@@ -3,6 +3,7 @@
 #include "launch/train/tokenizer_files.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/json_tree.h"
+#include "checkpoint/weights.h"
 #include "launch/data/batches.h"
 #include "launch/data/token_digest.h"
 #include "text/byte_level.h"
@@ -136,6 +138,16 @@ std::map<std::string, std::string> weight_folder_files(const TrainConfig& config
   }
   if (of_data) add_tokenizer(tokenizer.name, files);
   return files;
+}
+
+std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config) {
+  std::map<std::string, std::string> fingerprints;
+  if (!config.checkpoints.used() && !names_folder(config.run.save_weights)) return fingerprints;
+  for (const auto& [name, content] : weight_folder_files(config)) {
+    fingerprints["weights/" + name] = fmt::format("{} bytes, fingerprint {:016x}", content.size(),
+                                                  XXH3_64bits(content.data(), content.size()));
+  }
+  return fingerprints;
 }
 
 std::map<std::string, std::string> tokenizer_files(const std::string& folder,

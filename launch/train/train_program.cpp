@@ -3,7 +3,6 @@
 #include "launch/train/train_program.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,23 +18,26 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "files/file_system.h"
 #include "launch/data/batches.h"
-#include "launch/process/device_choice.h"
+#include "launch/process/configuration_error.h"
+#include "launch/process/exit_status.h"
 #include "launch/process/process.h"
 #include "launch/process/signals.h"
 #include "launch/process/versions.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/same_build.h"
 #include "launch/telemetry/output.h"
+#include "launch/train/configured_run.h"
+#include "launch/train/elastic_ranks.h"
 #include "launch/train/file_checks.h"
 #include "launch/train/memory_fit.h"
-#include "launch/train/plan.h"
+#include "launch/train/process_state.h"
 #include "launch/train/run_device.h"
+#include "launch/train/run_faults.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/run_observers.h"
 #include "launch/train/tier_lines.h"
@@ -44,46 +46,6 @@
 
 namespace zero {
 namespace {
-
-int ranks_of_host(const TrainFlags& flags, int world) {
-  return flags.start.world == world ? flags.start.local_world : world;
-}
-
-/// "auto" for the device becomes this process's own choice.
-void choose_run_device(Configuration& values, const TrainFlags& flags, int world) {
-  if (!values.is_null("run.device")) return;
-  const RanksAre are =
-      flags.start.by == Start::By::threads ? RanksAre::threads : RanksAre::processes;
-  const DeviceChoice choice = choose_device(device_facts(ranks_of_host(flags, world), are));
-  values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
-}
-
-/// The user's configuration. Refused for everything at once, what does not fit together too.
-Configuration read_values(const TrainFlags& flags, int world) {
-  std::vector<std::string> overrides = flags.overrides;
-  if (flags.profile) overrides.emplace_back("run.profile=true");
-  // As JSON, so that a file name is not parsed as a number.
-  if (!flags.trace.empty()) overrides.push_back("run.trace=" + nlohmann::json(flags.trace).dump());
-  if (!flags.memory_trace.empty()) {
-    overrides.push_back("run.memory_trace=" + nlohmann::json(flags.memory_trace).dump());
-  }
-  Refusals refusals;
-  Configuration values = Configuration::read(flags.config, overrides, refusals);
-  choose_run_device(values, flags, world);
-  if (!refusals.empty()) {  // raises them, with what does not fit
-    make_train_config(values, world, ranks_of_host(flags, world), std::move(refusals));
-  }
-  return values;
-}
-
-TrainConfig configured(const TrainFlags& flags, Configuration values, int world) {
-  return make_train_config(std::move(values), world, ranks_of_host(flags, world));
-}
-
-/// The configuration as one process sees it, without asking the other ranks.
-TrainConfig configured_alone(const TrainFlags& flags, int world) {
-  return configured(flags, read_values(flags, world), world);
-}
 
 /// Everything that can be checked before memory is allocated.
 struct Prepared {
@@ -96,17 +58,6 @@ struct Prepared {
   std::string note{};     ///< the first rank's; empty: none
 };
 
-/// Of the small files beside the weights that are saved. Throws zero::Error if one cannot be read.
-std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config) {
-  std::map<std::string, std::string> fingerprints;
-  if (!config.checkpoints.used() && !names_folder(config.run.save_weights)) return fingerprints;
-  for (const auto& [name, content] : weight_folder_files(config)) {
-    fingerprints["weights/" + name] = fmt::format("{} bytes, fingerprint {:016x}", content.size(),
-                                                  XXH3_64bits(content.data(), content.size()));
-  }
-  return fingerprints;
-}
-
 /// Agrees on the fewest threads that "auto" found on any rank: hosts may differ in cores and in
 /// ranks. Collective.
 void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& config) {
@@ -117,11 +68,6 @@ void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& c
   if (!worked_out || threads == config.run.threads) return;
   config.run.threads = static_cast<int>(threads);
   config.values.resolve("run.threads", threads, "auto: the fewest of all ranks");
-}
-
-/// Prints a warning while the run goes on. Any rank may call it, on any thread.
-void say_warning(const std::string& line) {
-  print_to_stderr(fmt::format("zero_train: warning: {}\n", line));
 }
 
 WaitLimits wait_limits(const TrainConfig& config) {
@@ -137,13 +83,16 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   require_same_build(communicator);
   std::optional<Configuration> values;
   agree(communicator, *device, "configuration", [&] {
-    ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
-    values.emplace(read_values(flags, communicator.size()));
+    values.emplace(checking_configuration([&] {
+      ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
+      return read_values(flags, communicator.size());
+    }));
   });
   prepared.warning = agree_on_device(communicator, *values).value_or("");
   if (values->text("run.device") == "cpu") check_cpu_ranks_can_talk(communicator);
   agree(communicator, *device, "configuration", [&] {
-    prepared.config.emplace(configured(flags, std::move(*values), communicator.size()));
+    prepared.config.emplace(checking_configuration(
+        [&] { return configured(flags, std::move(*values), communicator.size()); }));
   });
   agree_on_threads(communicator, *device, *prepared.config);
   const TrainConfig& config = *prepared.config;
@@ -174,21 +123,18 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   return prepared;
 }
 
-/// The state of the process that its signal handling reads.
-struct ProcessState {
-  std::atomic<bool> reported{false};  ///< a failure was reported
-  std::atomic<int> output_error{0};   ///< for which standard output lacks a text; 0: none
-  RunProgress progress{};
-  Signals signals{};
-  Signals::Time started = std::chrono::steady_clock::now();
-};
-
 /// One run and everything it owns. If only this rank knows of a failure, the run is never
 /// destroyed: its threads may wait for ranks that will not come.
 class Run {
  public:
   Run(Communicator& communicator, Console& console, ProcessState& state)
       : communicator_(communicator), console_(console), state_(state) {}
+
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run() {
+    if (faults_) state_.faults.leave(*faults_);
+  }
 
   int operator()(const TrainFlags& flags) {
     prepared_ = prepare_run(flags, communicator_);
@@ -205,10 +151,16 @@ class Run {
     }
     for (const std::string& line : prepared_.batches->lines()) console_.line(line);
     if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
+    faults_.emplace(*prepared_.config, communicator_, watchdog_answers(state_));
+    state_.faults.join(*faults_);
+    if (!faults_->warning().empty() && communicator_.local_rank() == 0) {
+      say_warning(faults_->warning());
+    }
     agree(communicator_, *cpu::open(), "run.memory_trace",
           [&] { observers_.emplace(config, communicator_.rank()); });
     for (const std::string& line : observers_->lines()) console_.line(line);
     device_ = std::make_unique<RunDevice>(config, communicator_, observers_->instruments());
+    faults_->know(*device_);
     device_->world().set_wait_limits(wait_limits(config));
     const PlacementReport placement = judge_placements(
         gather_placements(communicator_, *cpu::open(), config.run.threads), process_environment());
@@ -216,6 +168,7 @@ class Run {
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
     if (auto* const own = observers_->instruments()) listening_.emplace(device_->world(), *own);
     mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh);
+    faults_->know(*mesh_, device_->world());
     trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
                                                       .batches = *prepared_.batches,
                                                       .mesh = *mesh_,
@@ -227,10 +180,24 @@ class Run {
                                                       .cores_are_shared = !placement.shared.empty(),
                                                       .instruments = observers_->instruments(),
                                                       .memory_trace = observers_->memory_trace(),
+                                                      .unit_listeners = faults_->unit_listeners(),
+                                                      .phase_listeners = faults_->phase_listeners(),
                                                       .progress = &state_.progress,
                                                       .signals = &state_.signals,
                                                       .started = state_.started});
-    return trainer_->run();
+    const int status = trainer_->run();
+    faults_->end(RunFaults::End::well);
+    return status;
+  }
+
+  /// All ranks know of a failure.
+  void failed_alike() noexcept {
+    if (faults_) faults_->end(RunFaults::End::failed);
+  }
+  /// Perhaps only this rank does: returns what it is to tell. Does not return if the failure only
+  /// follows from the fault of another, of which the watchdog tells.
+  std::string failing(const std::string& message) {
+    return faults_ ? faults_->failing(message) : message;
   }
 
  private:
@@ -241,7 +208,7 @@ class Run {
       plans_ = choose_recompute(config, backend);
       check_memory_limit(config, backend, plans_);
     } catch (const Error& error) {
-      throw AgreedError(error.what());
+      throw ConfigurationError(error.what());
     }
     for (const auto& lines : {recompute_lines(config), tier_lines(config)}) {
       for (const std::string& line : lines) console_.line(line);
@@ -253,6 +220,7 @@ class Run {
   ProcessState& state_;
   Prepared prepared_;
   RankPlans plans_;
+  std::optional<RunFaults> faults_;
   std::optional<RunObservers> observers_;
   std::unique_ptr<RunDevice> device_;
   std::optional<Listening> listening_;
@@ -260,69 +228,51 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
 };
 
-/// Prints a line below the progress line, on the thread that waits for signals.
-void say(const std::string& line) { print_without_waiting(fmt::format("\n{}\n", line)); }
-
-/// Standard output of a rank. A run whose output is full waits for its reader, but not with its
-/// end; one whose reader is gone, or whose disk is full, trains on, since its figures are in its
-/// log.
-Console make_console(Console::Mode mode, ProcessState& state) {
-  return {stdout,
-          mode,
-          {.hurries = [&state] { return state.signals.asked().ending != 0; },
-           .gone =
-               [&state] {
-                 say_warning(fmt::format(
-                     "nobody reads standard output any more; the run goes on, {}: Ctrl-C or "
-                     "SIGTERM ends it",
-                     state.progress.logs ? "and its log too" : "without a log (run.log)"));
-               },
-           .failed =
-               [&state](int error) {
-                 state.output_error = error;
-                 say_warning(
-                     fmt::format("standard output cannot be written: {}; the run goes on, "
-                                 "and ends with status 1",
-                                 std::strerror(error)));
-               }}};
-}
-
-/// The last words of a process that `signal` ends.
-std::string ended_by(int signal, Start::By start, const RunProgress& progress) {
-  const std::string_view terminated =
-      start == Start::By::mpirun ? "SIGTERM (mpirun passes Ctrl-C on as SIGTERM)" : "SIGTERM";
-  return fmt::format(
-      "ended by {}{}{}{}", signal == SIGINT ? "SIGINT" : terminated,
-      progress.steps_done == 0 ? " before the first step"
-      : progress.logs          ? "; the log holds every step done"
-                               : fmt::format(" after step {}", progress.steps_done.load()),
-      progress.weights_due
-          ? "; the weights were not saved: run.save_weights is written after the last step"
-          : "",
-      progress.kept());
-}
-
 int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& state) {
   const bool first = communicator.rank() == 0;
   const Console::Mode mode = on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
   Console console = make_console(first ? mode : Console::Mode::silent, state);
   Run run(communicator, console, state);
+  int failed = exit_status::kFault;
   try {
     const int status = run(flags);
-    if (status != 0 || !first || state.output_error == 0) return status;
+    if (status != exit_status::kOk || !first || state.output_error == 0) return status;
     print_to_stderr(fmt::format(
         "zero_train: the run is done, but its report is not whole: standard output: {}{}\n",
         std::strerror(state.output_error), state.progress.logs ? "; its log has the figures" : ""));
   } catch (const AgreedError& error) {
+    run.failed_alike();
     state.reported = true;
     console.end_progress();
     if (first) print_to_stderr(fmt::format("zero_train: {}\n", error.what()));
+    failed = exit_status_of(error);
   } catch (const std::exception& error) {
+    const std::string message = run.failing(error.what());
     state.reported = true;
     console.end_progress();
-    end_job("zero_train", error.what(), communicator.rank(), communicator.size());
+    end_job("zero_train", message, communicator.rank(), communicator.size());
   }
-  return 1;
+  return failed;
+}
+
+/// As a rank that mpirun started, which ends with all others: one that takes no part waits for
+/// them, and a signal to all ranks does not end it before they have saved.
+int train_elastic(Communicator& came, TrainFlags flags, ProcessState& state) {
+  const ElasticPart part = elastic_part(came, flags);
+  if (!part.ranks) return train_as(came, flags, state);
+  int status = exit_status::kOk;
+  if (part.idle) {
+    if (part.ranks->rank() == 0) {
+      print_without_waiting(elastic_line(came.size(), came.size() - part.ranks->size()));
+    }
+    state.signals.listen();
+    came.set_wait_limits({.warning = {}, .timeout = {}});
+  } else {
+    flags.start = of_first_ranks(flags.start, part.ranks->size());
+    status = train_as(*part.ranks, flags, state);
+  }
+  all_gather_texts(came, *cpu::open(), "done", "run.elastic");
+  return status;
 }
 
 /// Whether this process computes on the CPU, as far as it can tell alone.
@@ -336,50 +286,29 @@ bool is_of_cpu(const TrainFlags& flags) {
 
 }  // namespace
 
-std::string printed_config(const TrainFlags& flags, int world) {
-  return configured_alone(flags, world).values.dump();
-}
-
-std::string printed_value(const TrainFlags& flags) {
-  ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
-  const Configuration values = Configuration::read(flags.config, flags.overrides);
-  const nlohmann::json value = values.at(canonical_path(flags.print_value)).value;
-  if (value.is_null()) return "";
-  return (value.is_string() ? value.get<std::string>() : value.dump()) + "\n";
-}
-
-PrintedPlan printed_plan(const TrainFlags& flags, int world) {
-  TrainConfig config = configured_alone(flags, world);
-  const BackendKind backend =
-      backend_on(config.run.device, config, planned_backend(flags.start, world));
-  const RankPlans plans = choose_recompute(config, backend);
-  const Plan plan = make_plan(config, backend);
-  PrintedPlan printed{.text = flags.json ? plan.json().dump(2) + "\n" : ""};
-  if (!flags.json) {
-    for (const std::string& line : config.warnings) printed.text += "warning: " + line + "\n";
-    for (const auto& lines : {recompute_lines(config), tier_lines(config)}) {
-      for (const std::string& line : lines) printed.text += line + "\n";
-    }
-    using enum LiveMemory::Labels;
-    printed.text += plan.text(flags.labels ? all : largest, flags.schedule);
-  }
-  try {
-    check_memory_limit(config, backend, plans);
-  } catch (const Error& error) {
-    printed.over_limit = error.what();
-  }
-  return printed;
-}
-
-int train(const TrainFlags& flags, int* argc, char*** argv) {
+int train(const TrainFlags& given, int* argc, char*** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // Console tells of it, and the run goes on
+  TrainFlags flags = given;
+  if (flags.start.by != Start::By::mpirun) {  // whose ranks must all meet
+    const int ranks = ranks_taking_part(given, given.start.world);
+    const bool threads = flags.start.by == Start::By::threads;
+    if (ranks < given.start.world && (threads || flags.start.rank == ranks)) {
+      print_without_waiting(elastic_line(given.start.world, ranks));
+    }
+    if (flags.start.rank >= ranks) return exit_status::kOk;
+    flags.start = of_first_ranks(given.start, ranks);
+  }
   ProcessState state;
   const SignalWatcher watcher([&state, launched = flags.start.rank,
                                by = flags.start.by](int signal) {
     using enum SignalWatcher::AfterSignal;
+    using enum RunFaults::Told;
+    // A launcher ends the others of a rank that has died; the watchdog tells why and ends them.
+    if (state.faults.takes_over()) return go_on;
     const Signals::Answer answer = state.signals.arrived(signal, std::chrono::steady_clock::now());
     if (launched == 0 && !answer.line.empty()) say(answer.line);
     if (!answer.ends_process) return go_on;
+    state.faults.ended_by(signal, launched == 0 ? by_this_rank : by_others);
     // mpirun drops unread output when the last rank ends: the other ranks leave it time to
     // read.
     if (launched != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -394,7 +323,11 @@ int train(const TrainFlags& flags, int* argc, char*** argv) {
   };
   return run_ranks(
       flags.start, of_cpu ? BetweenHosts::mpi : BetweenHosts::nccl, argc, argv,
-      [&](Communicator& communicator) { return train_as(communicator, flags, state); }, report);
+      [&](Communicator& communicator) {
+        if (flags.start.by != Start::By::mpirun) return train_as(communicator, flags, state);
+        return train_elastic(communicator, flags, state);
+      },
+      report);
 }
 
 }  // namespace zero

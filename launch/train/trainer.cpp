@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "architecture/family.h"
 #include "base/host.h"
@@ -15,7 +14,6 @@
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
-#include "device/exact_sum.h"
 #include "engine/engine.h"
 #include "launch/data/batches.h"
 #include "launch/process/quantity.h"
@@ -52,56 +50,14 @@ MemoryUse planned_memory(const TrainerParts& parts) {
   return planned;
 }
 
-double loss_of(TrainingState& training_state, const Batches& batches,
-               const std::vector<std::int64_t>& rows) {
-  batches.validation(rows, training_state.inputs(), training_state.targets());
-  training_state.model().evaluate(training_state.inputs(), training_state.targets(),
-                                  training_state.loss());
-  training_state.engine().device().compute().synchronize();
-  return training_state.loss().as<double>()[0];
-}
-
-/// The mean loss in nats per token over the validation sequences: the same bits for every stage and
-/// world with the same micro-batch. Collective; between optimizer steps. Each rank calls
-/// `goes_on(batch, batches)` after each batch: the loss is nothing once it is false on any rank.
-std::optional<double> validation_loss(
-    TrainingState& training_state, const Batches& batches,
-    const std::function<bool(std::int64_t, std::int64_t)>& goes_on) {
-  Engine& engine = training_state.engine();
-  Communicator& communicator = engine.mesh().data();
-  const std::int64_t rows = training_state.model().shape().batch;
-  const std::int64_t sequences = batches.validation_sequences();
-  const std::int64_t whole = sequences / rows;
-  const std::int64_t left = sequences % rows;
-  // The last, partial batch is filled with copies of its first row. A batch of nothing but copies
-  // gives the loss to subtract: up to two extra batches, on the ranks whose turn it is.
-  const std::int64_t count = whole + (left > 0 ? 2 : 0);
-  const std::int64_t turns = (count + communicator.size() - 1) / communicator.size();
-  ExactSum sum;
-  engine.begin_evaluation();
-  for (std::int64_t turn = 0; turn < turns; ++turn) {
-    const std::int64_t batch = turn * communicator.size() + communicator.rank();
-    std::vector<std::int64_t> taken(static_cast<std::size_t>(rows),
-                                    std::min(batch, whole) * rows % sequences);
-    const std::int64_t real = batch < whole ? rows : batch == whole ? left : 1;
-    std::iota(taken.begin(), taken.begin() + std::max<std::int64_t>(real, 1), taken[0]);
-    const double loss =
-        loss_of(training_state, batches, taken);  // ranks without a batch must take part too
-    if (batch <= whole && batch < count) sum.add(loss);
-    if (batch == whole + 1 && batch < count)
-      sum.add(-loss * static_cast<double>(rows - left) / static_cast<double>(rows));
-    std::int64_t ends = goes_on(turn + 1, turns) ? 0 : 1;
-    host_all_reduce(engine.mesh().world(), engine.device(), View::of(std::span(&ends, 1)),
-                    ReduceOp::sum, {"whether the validation goes on", {}});
-    if (ends > 0) {
-      engine.end_evaluation();
-      return std::nullopt;
-    }
-  }
-  engine.end_evaluation();
-  host_all_reduce(communicator, engine.device(), View::of(std::span<std::int64_t>(sum.limbs())),
-                  ReduceOp::sum, {"validation loss", {}});
-  return sum.value() / static_cast<double>(sequences * training_state.model().shape().sequence);
+/// All that hear of the model's units.
+UnitListeners unit_listeners(const TrainerParts& parts, RunPhases& phases, RunMemory& memory) {
+  UnitListeners all;
+  if (parts.instruments != nullptr) all.add(*parts.instruments);
+  if (UnitListener* const traces = memory.listener()) all.add(*traces);
+  if (!parts.phase_listeners.empty()) all.add(phases);
+  for (UnitListener* const each : parts.unit_listeners) all.add(*each);
+  return all;
 }
 
 }  // namespace
@@ -116,6 +72,7 @@ Trainer::Trainer(const TrainerParts& parts)
       cores_are_shared_(parts.cores_are_shared),
       instruments_(parts.instruments),
       progress_(parts.progress),
+      phases_(parts.phase_listeners),
       planned_(planned_memory(parts)),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
       memory_({.config = config_,
@@ -124,7 +81,9 @@ Trainer::Trainer(const TrainerParts& parts)
                .console = console_,
                .trace = parts.memory_trace,
                .instruments = instruments_}),
-      training_state_(config_, mesh_, device_, memory_.listener()),
+      unit_listeners_(unit_listeners(parts, phases_, memory_)),
+      training_state_(config_, mesh_, device_,
+                      unit_listeners_.empty() ? nullptr : &unit_listeners_),
       log_(config_, parts.log, console_),
       checkpoints_({.config = config_,
                     .batches = batches_,
@@ -134,6 +93,7 @@ Trainer::Trainer(const TrainerParts& parts)
                     .signals = parts.signals,
                     .started = parts.started,
                     .progress = progress_,
+                    .saving = [this] { phases_.at(step_, "save"); },
                     .disk = parts.disk}),
       data_check_(batches_, communicator_, device_, console_, parts.signals),
       loss_scaling_(config_),
@@ -162,6 +122,7 @@ int Trainer::run() {
     console_.line(line);
   }
   memory_.at(0, "load");
+  phases_.at(-1, "load");
   step_ = resumed_at_ = checkpoints_.resume();
   skipped_in_row_ = checkpoints_.kept().skipped_in_row;
   loss_scaling_.restore(checkpoints_.kept().loss_scaler);
@@ -175,8 +136,9 @@ int Trainer::run() {
   checkpoints_.prepare_log();
   if (instruments_ != nullptr) instruments_->begin_after(resumed_at_);
   memory_.at(0, "between steps");
+  phases_.at(resumed_at_ == 0 ? -1 : resumed_at_, "between steps");
   const Decision decision = train();
-  memory_.at(step_, "end");
+  begin_phase(step_, "end");
   if (instruments_ != nullptr) {
     device_.communication().synchronize();
     instruments_->stop();
@@ -188,6 +150,11 @@ int Trainer::run() {
   if (ending.ends()) return end_early(ending);
   finish();
   return log_.failed() ? 1 : 0;
+}
+
+void Trainer::begin_phase(std::int64_t step, std::string_view name) {
+  memory_.at(step, name);
+  phases_.at(step, name);
 }
 
 /// Returns what has ended the run before its last step, or nothing that ends it.
@@ -219,7 +186,7 @@ Decision Trainer::train_step(std::int64_t step) {
   const double scale = loss_scaling_.scale();
   memory_.at(step, "forward");
   train_micro_batches(step, scale);
-  memory_.at(step, "update");
+  begin_phase(step, "update");
   const StepOptions options{.learning_rate = config_.learning_rates.at(
                                 loss_scaling_.schedule_step(step, training_state_.engine())),
                             .loss_scale = scale,
@@ -232,7 +199,7 @@ Decision Trainer::train_step(std::int64_t step) {
   communication_seconds_ = communication_time_.take();
   if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
-  memory_.at(step, "between steps");
+  begin_phase(step, "between steps");
   const std::optional<std::string> grown = memory_.after_step(step);
   log_step(report, options, seconds);
   if (grown) log_.write({{"memory_growth", *grown}, {"after_step", step}});
@@ -242,8 +209,10 @@ Decision Trainer::train_step(std::int64_t step) {
                      communication_seconds_);
   data_check_.after_step(
       report.votes, step == config_.run.steps ? DataCheck::Step::last : DataCheck::Step::middle);
-  return check_memory(checkpoints_.after_step(
-      report, {skipped_in_row_, loss_scaling_.state(), data_check_.agreed()}));
+  const Decision decision = checkpoints_.after_step(
+      report, {skipped_in_row_, loss_scaling_.state(), data_check_.agreed()});
+  if (phases_.name() == "save") phases_.at(step, "between steps");
+  return check_memory(decision);
 }
 
 void Trainer::train_micro_batches(std::int64_t step, double scale) {
@@ -256,6 +225,7 @@ void Trainer::train_micro_batches(std::int64_t step, double scale) {
     if (!trained.complete()) trained.synchronize();
     batches_.train(checkpoints_.order().sequences_of(step - 1, micro_batch),
                    training_state_.inputs(j), training_state_.targets(j));
+    phases_.at(step, "forward");
     const auto submitting = std::chrono::steady_clock::now();
     training_state_.model().train(training_state_.inputs(j), training_state_.targets(j),
                                   static_cast<float>(scale / tokens), training_state_.loss());
@@ -308,33 +278,6 @@ void Trainer::handle_nonfinite(const StepReport& report) {
       skips ? fmt::format(", {} in a row, run.nonfinite_limit", skipped_in_row_) : "",
       config_.loss_scale_rule ? "Lower fp16.loss_scale, or set it to 0 (dynamic), lower"
                               : "Lower"));
-}
-
-std::optional<double> Trainer::validate() {
-  if (batches_.validation_sequences() == 0) return std::nullopt;
-  if (validated_at_ == step_) return validation_;
-  const auto start = std::chrono::steady_clock::now();
-  memory_.at(step_, "validation");
-  const std::optional<double> loss =
-      validation_loss(training_state_, batches_, [&](std::int64_t turn, std::int64_t turns) {
-        const double seconds = seconds_since(start);
-        const double left = seconds / static_cast<double>(turn) * static_cast<double>(turns - turn);
-        const std::string text = fmt::format("step {}: validation, batch {} of {}  {} left", step_,
-                                             turn, turns, duration_text(left));
-        console_.progress(text, start);
-        return !checkpoints_.ending();
-      });
-  validation_seconds_ = seconds_since(start);
-  communication_time_.take();  // these collectives are no step's
-  if (!loss) {
-    console_.line(fmt::format("step {}: the validation is broken off", step_));
-    return std::nullopt;
-  }
-  validation_ = loss;
-  validated_at_ = step_;
-  console_.line(fmt::format("step {}: validation loss {:.4f} nats per token over {} sequences",
-                            step_, *validation_, batches_.validation_sequences()));
-  return validation_;
 }
 
 void Trainer::log_step(const StepReport& report, const StepOptions& options, double seconds) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "collectives/agreement.h"
@@ -19,7 +20,9 @@
 #include "launch/train/loss_scaling.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_checkpoints.h"
+#include "launch/train/run_phases.h"
 #include "launch/train/training_state.h"
+#include "model/unit_listeners.h"
 
 namespace zero {
 
@@ -43,9 +46,11 @@ struct TrainerParts {
   bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
   /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
-  MemoryTraceFile* memory_trace = nullptr;  ///< told of the run's memory; null: none
-  RunProgress* progress = nullptr;          ///< told of steps, weights and checkpoints; null: none
-  Signals* signals = nullptr;               ///< of this process; null: none arrive
+  MemoryTraceFile* memory_trace = nullptr;      ///< told of the run's memory; null: none
+  std::vector<UnitListener*> unit_listeners{};  ///< told of the model's units
+  std::vector<PhaseListener*> phase_listeners{};
+  RunProgress* progress = nullptr;  ///< told of steps, weights and checkpoints; null: none
+  Signals* signals = nullptr;       ///< of this process; null: none arrive
   Signals::Time started = std::chrono::steady_clock::now();  ///< of the program
   files::FileSystem& disk = files::disk();                   ///< asked for room before step 1
 };
@@ -71,6 +76,8 @@ class Trainer {
 
  private:
   bool of_gpu() const { return config_.run.device == DeviceKind::cuda; }
+  /// Tells of a phase, memory's observers too.
+  void begin_phase(std::int64_t step, std::string_view name);
   void show_mesh();
   void load();
   void save();
@@ -99,9 +106,11 @@ class Trainer {
   bool cores_are_shared_;
   Instruments* instruments_;
   RunProgress* progress_;
+  RunPhases phases_;
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   RunMemory memory_;            // ends behind the buffers
+  UnitListeners unit_listeners_;
   TrainingState training_state_;
   TrainingLog log_;
   RunCheckpoints checkpoints_;

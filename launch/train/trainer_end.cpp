@@ -36,6 +36,7 @@ int Trainer::end_early(const Decision& decision) {
 }
 
 void Trainer::save() {
+  phases_.at(step_, "save");
   const std::string& path = config_.run.save_weights;
   if (names_folder(path)) {
     save_hf_folder(training_state_.engine(), path, config_.model, weight_folder_files(config_));
@@ -79,7 +80,7 @@ nlohmann::ordered_json Trainer::finish_profile() {
 void Trainer::finish() {
   console_.end_progress();
   const std::optional<double> loss = validate();
-  memory_.at(step_, "end");
+  begin_phase(step_, "end");
   // Before the hash, whose own memory is no part of training.
   const MemoryReport memory =
       merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
@@ -90,6 +91,7 @@ void Trainer::finish() {
   const std::uint64_t hash = loss_scaling_.hash(training_state_.engine().states().hash());
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
+    phases_.at(step_, "end");
     if (progress_ != nullptr) progress_->weights_due = false;
   }
   nlohmann::ordered_json profile = finish_profile();

@@ -22,7 +22,8 @@ CheckpointOptions checkpoint_options(const TrainConfig& config, const SaveRules&
           .file_bytes = checkpoints.file_bytes,
           .weight_files = weight_folder_files(config),
           .names = file_names(config.model),
-          .rules = &rules};
+          .rules = &rules,
+          .disk = config.checkpoints.disk};
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ class CgroupFiles : public ::testing::Test {
   }
   std::optional<double> quota() const { return cpu_quota(folder_.path()); }
   std::optional<std::int64_t> memory() const { return available_memory(folder_.path()); }
+  std::optional<std::int64_t> kills() const { return out_of_memory_kills(folder_.path()); }
   std::optional<std::int64_t> total() const { return total_memory(folder_.path()); }
 
  private:
@@ -113,6 +114,23 @@ TEST_F(CgroupFiles, MemoryOfVersionOneIsLimitedToo) {
   write("sys/fs/cgroup/memory/job/memory.stat",
         "total_inactive_file 500\ntotal_active_file 2000\n");
   EXPECT_EQ(memory(), 3500);
+}
+
+TEST_F(CgroupFiles, KillsForLackOfMemoryAreThoseOfTheGroupOrTheMachine) {
+  EXPECT_EQ(kills(), std::nullopt);
+  write("proc/vmstat", "oom_kill_other 7\nnr_free_pages 1\noom_kill 3\n");
+  EXPECT_EQ(kills(), 3);
+  write("proc/self/cgroup", "7:cpu,memory:/job\n");
+  write("sys/fs/cgroup/cpu,memory/memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+  EXPECT_EQ(kills(), 5) << "in a container, at the mount";
+  write("sys/fs/cgroup/cpu,memory/job/memory.oom_control", "oom_kill_disable 0\noom_kill 6\n");
+  EXPECT_EQ(kills(), 6);
+  write("proc/self/cgroup", "0::/a/b\n");
+  write("sys/fs/cgroup/memory.events", "oom 1\noom_kill 2\n");
+  EXPECT_EQ(kills(), 2);
+  write("sys/fs/cgroup/a/b/memory.events", "oom 9\noom_kill 0\noom_group_kill 4\n");
+  EXPECT_EQ(kills(), 0);
 }
 
 TEST_F(CgroupFiles, AllMemoryIsTheMachinesOrTheSmallestLimitOfVersionTwo) {

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "collectives/backends.h"
-#include "tests/collectives/forwarding_backend.h"
+#include "collectives/forwarding_backend.h"
 #include "tests/collectives/recorder.h"
 #include "tests/errors.h"
 
@@ -73,7 +75,7 @@ TEST(Communicator, NeitherCountsNorReportsWhatWasRefused) {
 }
 
 TEST(Communicator, NeitherCountsNorReportsWhatTheBackendRefuses) {
-  class Refusing final : public testing::ForwardingBackend {
+  class Refusing final : public ForwardingBackend {
    public:
     using ForwardingBackend::ForwardingBackend;
     void all_reduce(View, ReduceOp, Stream&, const Tag&) override { fail("no such wire"); }
@@ -191,6 +193,85 @@ TEST(Communicator, MarksStandBeforeAndBehindTheCollective) {
     const std::optional<double> seconds = timer.seconds();
     ZERO_CHECK(seconds && *seconds >= 0, "the marks have not been passed");
     ZERO_CHECK(world.rank() == 1 || *seconds > 0.01, "the barrier took {} s", *seconds);
+  });
+}
+
+/// Keeps what it hears before and behind collectives, in order.
+class Order final : public CollectiveListener {
+ public:
+  bool listens() const noexcept override { return true; }
+  void submitting(const CollectiveRecord& record, const CollectiveBackend& group,
+                  Stream& /*stream*/) override {
+    ZERO_CHECK(record.purpose != "refused", "a listener refuses");
+    heard.push_back("submitting " + record.purpose);
+    groups.push_back(&group);
+  }
+  void collective(const CollectiveRecord& record, Mark, Mark) noexcept override {
+    heard.push_back("submitted " + record.purpose);
+  }
+  void host_call(const CollectiveBackend& group, std::string_view name) noexcept override {
+    heard.push_back("begin of " + std::string(name));
+    groups.push_back(&group);
+  }
+  void host_call_ended(const CollectiveBackend& group) noexcept override {
+    heard.push_back("end");
+    groups.push_back(&group);
+  }
+
+  std::vector<std::string> heard{};
+  std::vector<const CollectiveBackend*> groups{};
+};
+
+TEST(Communicator, ListenersHearOfACollectiveBeforeItIsSubmitted) {
+  const auto device = planning::open();
+  const auto comm = planning::communicator(0, 2, BackendKind::mpi);
+  Order order;
+  const Listening listening(*comm, order);
+  comm->barrier(device->communication(), {"a"});
+  EXPECT_EQ(order.heard, (std::vector<std::string>{"submitting a", "submitted a"}));
+  EXPECT_EQ(order.groups.at(0), comm->implementation().get());
+}
+
+TEST(Communicator, ACollectiveThatAListenerRefusesIsNotSubmitted) {
+  const auto device = planning::open();
+  const auto comm = planning::communicator(0, 2, BackendKind::mpi);
+  const Recorder before(*comm);
+  Order order;
+  std::optional<Listening> listening(std::in_place, *comm, order);
+  const Buffer values = device->allocate(10, DType::fp32, MemoryClass::other, "x");
+  EXPECT_EQ(error_of([&] {
+              comm->all_reduce(values.view(), ReduceOp::sum, device->communication(), {"refused"});
+            }),
+            "a listener refuses");
+  EXPECT_TRUE(before.records().empty());
+  EXPECT_EQ(comm->traffic().total(), 0);
+  listening.reset();  // leaves the list, which is not being called any more
+  reduce_ten(*comm, *device);
+  EXPECT_EQ(before.records().size(), 1U);
+  EXPECT_TRUE(order.heard.empty());
+}
+
+TEST(Communicator, ListenersHearOfCallsThatBlockTheHosts) {
+  local::run(2, [](Communicator& world) {
+    const auto device = cpu::open();
+    Order order;
+    const Listening listening(world, order);
+    const auto part = world.split(0, world.rank());
+    world.allocate_shared(*device, 8, DType::fp32, MemoryClass::other, "x");
+    world.allocate_symmetric(*device, 8, DType::fp32, MemoryClass::other, "y");
+    const std::vector<std::string> expected{"begin of split",
+                                            "end",
+                                            "begin of allocate_shared",
+                                            "end",
+                                            "begin of allocate_symmetric",
+                                            "end"};
+    ZERO_CHECK(order.heard == expected, "{} calls were heard", order.heard.size());
+    for (const auto* group : order.groups) {
+      ZERO_CHECK(group == world.implementation().get(), "of another group");
+    }
+    const auto alone = world.split(world.rank(), 0);
+    order.heard.clear();
+    ZERO_CHECK(alone->split(0, 0) && order.heard.empty(), "one rank alone waits for nobody");
   });
 }
 

@@ -7,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <optional>
+#include <thread>
 
 #include "collectives/host/process.h"
 #include "collectives/host/shared_file.h"
@@ -83,6 +85,47 @@ TEST(HostProcess, SaysWhatItDoes) {
   kill(child, SIGCONT);
   waitpid(child, &status, 0);
   EXPECT_EQ(host::described(process), fmt::format("process {} has ended", child));
+}
+
+TEST(HostProcess, SaysWhetherItsThreadsRun) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::raise(SIGSTOP);
+    const volatile bool spins = true;
+    while (spins) {
+    }
+  }
+  int status = 0;
+  waitpid(child, &status, WUNTRACED);
+  const host::Process process = host::process(child);
+  const auto stopped = host::activity(process);
+  ASSERT_TRUE(stopped);
+  EXPECT_TRUE(stopped->stopped);
+  EXPECT_FALSE(stopped->runnable);
+  kill(child, SIGCONT);
+  std::optional<host::Activity> runs;
+  while (!runs || runs->cpu <= stopped->cpu) runs = host::activity(process);
+  EXPECT_TRUE(runs->runnable);
+  EXPECT_FALSE(runs->stopped);
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  EXPECT_FALSE(host::activity(process));
+}
+
+// Of a program with several threads, what any of them does; not what the caller does.
+TEST(HostProcess, DoesWhatItsOtherThreadsDo) {
+  std::atomic<bool> ends{false};
+  std::thread spins([&] {
+    while (!ends) {
+    }
+  });
+  bool runnable = false;
+  while (!runnable) {
+    const auto others = host::activity(host::this_process());
+    runnable = others && others->runnable;
+  }
+  ends = true;
+  spins.join();
 }
 
 TEST(HostProcess, HasEndedOnceItIsGoneOrWaitsToBeReaped) {

@@ -68,6 +68,11 @@ void barrier(Communicator& communicator, Device& device, const std::string& purp
   device.communication().synchronize();
 }
 
+TEST(LongWait, IsKnownByItsMessage) {
+  EXPECT_TRUE(LongWait::is_overdue("[rank 0] barrier(a): waiting for 2 s for rank 1" + kEnd));
+  EXPECT_FALSE(LongWait::is_overdue("[rank 0] barrier(a): rank 1 left"));
+}
+
 TEST(RanksToBlame, AreThoseForWhichNobodyAnswersThatTheyWait) {
   EXPECT_THAT(ranks_to_blame({0}, {}, 2), ElementsAre(0));
   EXPECT_THAT(ranks_to_blame({0}, {{0, {1}}}, 2), ElementsAre(1)) << "rank 0 waits itself";

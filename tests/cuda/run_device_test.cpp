@@ -12,11 +12,11 @@
 
 #include "base/host.h"
 #include "collectives/backends.h"
+#include "collectives/forwarding_backend.h"
 #include "inference/inference_memory.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/plan/machine.h"
 #include "launch/process/device_choice.h"
-#include "tests/collectives/forwarding_backend.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/errors.h"
 #include "tests/launch/tiny_run.h"

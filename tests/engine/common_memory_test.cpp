@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "collectives/backends.h"
+#include "collectives/forwarding_backend.h"
 #include "tests/case_names.h"
-#include "tests/collectives/forwarding_backend.h"
 #include "tests/engine/toy_run.h"
 #include "tests/support/test_device.h"
 
@@ -54,7 +54,7 @@ TEST(CommonMemoryOfWholeUnits, GivesTheBitsOfPrivateMemoryAtStageThree) {
 }
 
 /// Ranks that are late, each time another one: sleeps before and behind each collective.
-class LateBackend final : public testing::ForwardingBackend {
+class LateBackend final : public ForwardingBackend {
  public:
   LateBackend(const Communicator& inner, unsigned seed) : ForwardingBackend(inner), random_(seed) {}
 
@@ -120,7 +120,7 @@ TEST_P(CommonMemory, GivesTheSameBitsWhateverRankIsLate) {
 }
 
 /// Counts the bytes of symmetric memory.
-class CountingBackend final : public testing::ForwardingBackend {
+class CountingBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
   Buffer allocate_symmetric(Device& device, std::int64_t count, DType dtype,

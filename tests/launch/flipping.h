@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "tests/collectives/forwarding_backend.h"
+#include "collectives/forwarding_backend.h"
 
 namespace zero::testing {
 

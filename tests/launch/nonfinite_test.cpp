@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "tests/collectives/forwarding_backend.h"
+#include "collectives/forwarding_backend.h"
 #include "tests/launch/cut_run.h"
 #include "weights/checkpoint_reader.h"
 

@@ -22,18 +22,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using namespace testing;
 
-/// Starts a long job, waits until it trains, and runs `disturb`; gives the job's outcome.
-Outcome disturbed(const TinyRun& run, const std::string& start, const std::string& disturb,
-                  const std::string& arguments = "") {
-  // A shell has what it starts in the background ignore SIGINT; nohup may have started the tests.
-  const std::string script = "env --default-signal=INT,HUP " + start + " --config " + run.config() +
-                             " --set run.steps=1000000 " + arguments + " & job=$!; " +
-                             "until [ -s " + run.folder().path("run.log") +
-                             " ]; do sleep 0.1; done; " + disturb + "; wait $job";
-  run.folder().write("script.sh", script);
-  return shell(run, "bash " + run.folder().path("script.sh"));
-}
-
 TEST(Program, AKilledRankEndsTheJob) {
   const TinyRun run;
   const Outcome outcome =
@@ -87,19 +75,15 @@ TEST(Program, AThreadThatIsStuckIsNamedAndEndsTheProcess) {
   EXPECT_THAT(outcome.errors,
               ContainsRegex("zero_train: .rank [12]. [a-z_]+.[^)]*.*, step [0-9]+: waiting for 2 "
                             "s for rank 0 .a thread., the timeout of collectives"));
+  EXPECT_THAT(outcome.errors, HasSubstr("rank 0 is in \"between steps\" of step"));
 }
 
+// Without a watchdog each rank that waits finds out for itself.
 TEST(Program, AKilledRankIsNamedByTheOthers) {
   const TinyRun run;
-  const std::string common = " WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
-                             std::to_string(30000 + static_cast<int>(::getpid() % 2000)) + " ";
-  const std::string script = "for rank in 2 1; do env RANK=$rank LOCAL_RANK=$rank" + common +
-                             kTrain + " --config " + run.config() +
-                             " --set run.steps=1000000 & done\n" + "exec env RANK=0 LOCAL_RANK=0" +
-                             common + kTrain + " \"$@\"\n";
-  run.folder().write("ranks.sh", script);
-  const Outcome outcome = disturbed(run, "bash " + run.folder().path("ranks.sh"),
-                                    "kill -KILL $(pgrep -P $job | tail -1)");
+  const Outcome outcome =
+      disturbed(run, ranks_without_launcher(run, "run.watchdog=false"),
+                "kill -KILL $(pgrep -P $job | tail -1)", "--set run.watchdog=false");
   EXPECT_NE(outcome.status, 0);
   EXPECT_NE(outcome.status, 124) << "the job hung";
   EXPECT_THAT(outcome.errors, ContainsRegex("[(].*rank [12]"));

@@ -222,14 +222,15 @@ TEST(Resume, CutAnywhereGivesTheBitsOfAnUncutRun) {
 TEST(Resume, RefusalsEndAllRanksWithOneMessage) {
   const TinyRun run;
   ASSERT_EQ(shell(run, configured(run, kTrain) + saving(run, 2)).status, 0);
-  const auto complaint = [&](const std::string& values) {
+  const auto complaint = [&](const std::string& values, int status = exit_status::kFault) {
     const Outcome outcome = job(run, 2, saving(run, 3) + values);
-    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.status, status) << values;
     const auto complaints = outcome.complaints();
     EXPECT_EQ(complaints.size(), 1U) << outcome.errors;
     return complaints.empty() ? "" : complaints[0];
   };
-  EXPECT_THAT(complaint("run.seed=8"), HasSubstr("run.seed is 7 in the checkpoint and 8"));
+  EXPECT_THAT(complaint("run.seed=8", exit_status::kConfiguration),
+              HasSubstr("run.seed is 7 in the checkpoint and 8"));
   EXPECT_THAT(complaint("run.resume=" + run.folder().path("none")),
               HasSubstr("none is no folder; give that of a checkpoint"));
   for (const char* below : {"", "/none/ck"}) {

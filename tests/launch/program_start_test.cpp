@@ -148,7 +148,7 @@ TEST(Program, AJobOfSlurmWithoutSrunIsToldSoAtOnceAndMayBePlanned) {
   const std::string script = "env SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=7 " +
                              kTrain + " --config " + run.config() + " --set train_batch_size=8 ";
   const Outcome outcome = shell(run, script);
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, exit_status::kConfiguration);
   EXPECT_THAT(outcome.complaints(), ::testing::ElementsAre(HasSubstr("srun -n 4")));
   EXPECT_THAT(shell(run, script + "--plan").out, HasSubstr("4 rank"));
   EXPECT_EQ(shell(run, script + "--local-ranks 1").status, 0);
@@ -158,7 +158,7 @@ TEST(Program, FitsItsMemoryLimitOrEndsBeforeItStarts) {
   const TinyRun run;
   const std::string kept = "--local-ranks 2 --set model.layers=4 --set run.memory_limit=";
   const Outcome none = alone(run, kept + "64KiB");
-  EXPECT_EQ(none.status, 1);
+  EXPECT_EQ(none.status, exit_status::kConfiguration);
   ASSERT_EQ(none.complaints().size(), 1U) << none.errors;
   EXPECT_THAT(none.complaints().front(),
               AllOf(HasSubstr("run.memory_limit is 64.00 KiB"), HasSubstr("short by ")));
@@ -200,12 +200,12 @@ TEST(Program, WithoutMpiMistakesAreNamedOnceToo) {
   const TinyRun run;
   for (const Outcome& outcome : {alone(run, "--local-ranks 3 --set run.stepz=3"),
                                  by_variables(run, 3, "--set run.stepz=3")}) {
-    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.status, exit_status::kConfiguration);
     ASSERT_EQ(outcome.complaints().size(), 1U) << outcome.errors;
     EXPECT_THAT(outcome.complaints()[0], HasSubstr("did you mean \"run.steps\""));
   }
   const Outcome half = shell(run, "env RANK=0 " + kTrain + " --config " + run.config());
-  EXPECT_EQ(half.status, 1);
+  EXPECT_EQ(half.status, exit_status::kConfiguration);
   EXPECT_THAT(half.complaints(),
               ::testing::ElementsAre(HasSubstr("WORLD_SIZE is not set, though RANK is")));
   const Outcome both = job(run, 2, "--local-ranks 2");
@@ -235,7 +235,7 @@ TEST(Program, AFileBeyondTheLimitOfSizesIsNamed) {
 TEST(Program, EscapesOfAFileDoNotReachTheTerminal) {
   const TinyRun run;
   const Outcome outcome = alone(run, "--set 'run.nonsense\x1b[31m=1'");
-  EXPECT_EQ(1, outcome.status) << outcome.errors;
+  EXPECT_EQ(outcome.status, exit_status::kConfiguration) << outcome.errors;
   EXPECT_THAT(outcome.errors, AllOf(HasSubstr("run.nonsense?[31m"), Not(HasSubstr("\x1b"))));
 }
 
@@ -255,7 +255,7 @@ TEST(Program, FlagsThatWouldBeIgnoredAreRefused) {
       {"--plan --print-config", "--plan and --print-config are both given; give one of them"}};
   for (const auto& [arguments, complaint] : mistakes) {
     const Outcome outcome = alone(run, arguments);
-    EXPECT_EQ(outcome.status, 1) << arguments;
+    EXPECT_EQ(outcome.status, exit_status::kConfiguration) << arguments;
     EXPECT_THAT(outcome.complaints(),
                 ::testing::ElementsAre("zero_train: " + complaint + "; see zero_train --help"));
   }

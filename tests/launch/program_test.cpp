@@ -56,7 +56,7 @@ TEST(Program, InformsWithoutTraining) {
                     HasSubstr("ZERO_MAX_CPU_ISA"),
                     HasSubstr("zero_optimization.stage3_max_live_parameters")));
   const Outcome unknown = shell(run, "env ZERO_MAX_CPU_ISA=SSE9 " + kTrain + " --version");
-  EXPECT_EQ(unknown.status, 1);
+  EXPECT_EQ(unknown.status, exit_status::kConfiguration);
   EXPECT_THAT(unknown.errors, HasSubstr("ZERO_MAX_CPU_ISA is \"SSE9\"; expected AVX2"));
   const Outcome values = alone(run, "--print-config --world 6 --set run.steps=9");
   EXPECT_EQ(values.status, 0);
@@ -84,7 +84,7 @@ TEST(Program, TellsAValueThatNoWorldChanges) {
   const TinyRun run;
   const std::string value = " --print-value run.checkpoint.folder";
   const std::string job_needs_four = "--set mesh.tensor=4 'run.checkpoint.folder=a \"b\" \\c'";
-  EXPECT_EQ(alone(run, job_needs_four + " --print-config").status, 1);
+  EXPECT_EQ(alone(run, job_needs_four + " --print-config").status, exit_status::kConfiguration);
   const Outcome told = alone(run, job_needs_four + value);
   EXPECT_EQ(told.status, 0) << told.errors;
   EXPECT_EQ(told.out, "a \"b\" \\c\n");
@@ -96,7 +96,7 @@ TEST(Program, TellsAValueThatNoWorldChanges) {
   EXPECT_EQ(lost.status, 1);
   EXPECT_THAT(lost.errors, HasSubstr("standard output: cannot write: No space left"));
   const Outcome unknown = alone(run, "--print-value run.step");
-  EXPECT_EQ(unknown.status, 1);
+  EXPECT_EQ(unknown.status, exit_status::kConfiguration);
   EXPECT_THAT(unknown.errors, HasSubstr("has no key \"run.step\""));
   EXPECT_THAT(alone(run, "--set run.step=1" + value).errors, HasSubstr("did you mean"));
 }
@@ -112,11 +112,11 @@ TEST(Program, OneSetTakesSeveralValuesAndMayBeGivenAgain) {
   EXPECT_THAT(shell(run, kTrain + " --help").out,
               ContainsRegex("--set TEXT \\.\\.\\. +key.path=value \\.\\.\\.: replaces values"));
   const Outcome stray = alone(run, "--set run.steps=9 stray --print-config");
-  EXPECT_EQ(stray.status, 1);
+  EXPECT_EQ(stray.status, exit_status::kConfiguration);
   EXPECT_THAT(stray.complaints(),
               ::testing::ElementsAre(HasSubstr("--set stray: expected key.path=value")));
   const Outcome alone_stray = alone(run, "stray --print-config");
-  EXPECT_EQ(alone_stray.status, 1);
+  EXPECT_EQ(alone_stray.status, exit_status::kConfiguration);
   EXPECT_THAT(alone_stray.complaints(), ::testing::ElementsAre(HasSubstr("not expected: stray")));
 }
 
@@ -140,7 +140,7 @@ TEST(Program, ATraceNamesTheStepsThatItHolds) {
   const std::string trace = "--trace " + run.folder().path("trace.json");
   EXPECT_THAT(alone(run, trace + " --set run.steps=2").out, HasSubstr("trace of step 2: "));
   const Outcome empty = alone(run, trace + " --set run.steps=1");
-  EXPECT_EQ(empty.status, 1);
+  EXPECT_EQ(empty.status, exit_status::kConfiguration);
   EXPECT_THAT(empty.complaints(),
               ::testing::ElementsAre(HasSubstr("run.trace_from is 2, run.steps is 1: no step")));
   EXPECT_EQ(alone(run, trace + " --set run.steps=1 run.trace_from=1").status, 0);
@@ -149,16 +149,16 @@ TEST(Program, ATraceNamesTheStepsThatItHolds) {
 TEST(Program, NamesAMisspeltFlagBeforeAMissingOne) {
   const TinyRun run;
   const Outcome misspelt = shell(run, kTrain + " --confg " + run.config());
-  EXPECT_EQ(misspelt.status, 1);
+  EXPECT_EQ(misspelt.status, exit_status::kConfiguration);
   EXPECT_THAT(misspelt.errors, HasSubstr("--confg"));
   const Outcome bare = shell(run, kTrain + " c.json --plan");
-  EXPECT_EQ(bare.status, 1);
+  EXPECT_EQ(bare.status, exit_status::kConfiguration);
   EXPECT_THAT(
       bare.complaints(),
       ::testing::ElementsAre(HasSubstr("not expected: c.json; write --config c.json; see")));
   EXPECT_THAT(misspelt.errors, Not(HasSubstr("write --config")));
   const Outcome missing = shell(run, kTrain + " --plan");
-  EXPECT_EQ(missing.status, 1);
+  EXPECT_EQ(missing.status, exit_status::kConfiguration);
   EXPECT_THAT(missing.errors, HasSubstr("--config is required; see zero_train --help"));
 }
 

@@ -41,7 +41,8 @@ chmod +x job.sh
 attempt() {  # statuses...
   rm -rf ck starts
   ${before-}
-  "$retry" --checkpoints ck --wait 00 -- ./job.sh "$@" 2>said
+  # shellcheck disable=SC2086
+  "$retry" --checkpoints ck --wait 00 ${flags-} -- ./job.sh "$@" 2>said
   status=$?
   starts=$(wc -l <starts)
 }
@@ -74,6 +75,95 @@ expect "a job that stops saving below such a step" "$status $starts" "1 3"
 expect "how far it was" "$(grep -c 'fault (saved up to step 2): giving up' said)" 1
 attempt ^1 1+ ^1 0
 expect "a job that saves a damaged step once more" "$status $starts" "0 4"
+
+attempt 1+ 78 0
+expect "a job that never will work" "$status $starts" "78 2"
+expect "why it is not started again" \
+  "$(grep -c 'status 78: the command line or the configuration never will work; not started again' said)" 1
+flags="--give-up 3"
+attempt 1 1 1 0
+expect "a job with more patience" "$status $starts" "0 4"
+attempt 1 1 1 1 0
+expect "a job that wears it out" "$status $starts" "1 4"
+attempt 1 1 1+ 1 1 1 1 0
+expect "a step that gives it back" "$status $starts" "1 6"
+flags=
+
+# The next start is told of the fault.
+cat >talks.sh <<'JOB'
+#!/usr/bin/env bash
+echo >>starts
+echo "${ZERO_RESTART-none}" >>causes
+if [ "$(wc -l <starts)" = 1 ]; then
+  echo "zero_train: [rank 0] rank 1 was lost" >&2
+  echo "zero_train: warning: no cause" >&2
+fi
+exit 137
+JOB
+chmod +x talks.sh
+rm -rf ck starts
+"$retry" --checkpoints ck --wait 0 --give-up 2 -- ./talks.sh 2>said
+expect "a job that is killed" $? 137
+expect "the first start's cause" "$(sed -n 1p causes)" none
+expect "the first restart's cause" "$(sed -nE '2s/after [0-9]+ s/after N s/p' causes)" \
+  "1: status 137 after N s, zero_train: [rank 0] rank 1 was lost"
+expect "a cause without words" "$(sed -nE '3s/after [0-9]+ s/after N s/p' causes)" "2: status 137 after N s"
+expect "the job's own words" "$(grep -c '^zero_train: warning: no cause$' said)" 1
+
+# on_hosts.sh HOSTS RANKS: its n-th start says line n of the file "words", and ends with 1, but well without such a line.
+cat >on_hosts.sh <<'JOB'
+#!/usr/bin/env bash
+echo "$1 $2 $ZERO_HOSTS $ZERO_RANKS" >>seen
+n=$(wc -l <seen)
+[ "$n" -le "$(wc -l <words)" ] || exit 0
+sed -n "${n}p" words >&2
+exit 1
+JOB
+# agent.sh HOST COMMAND...: reaches a host unless there is a file down.HOST, whose lines count the times.
+cat >agent.sh <<'JOB'
+#!/usr/bin/env bash
+[ -s "down.$1" ] || exec "${@:2}"
+sed -i 1d "down.$1"
+exit 255
+JOB
+chmod +x on_hosts.sh agent.sh
+printf '# ours\nhost-a slots=4\nhost-b:4\n\nhost-c\n' >hosts
+killed="mpirun noticed that process rank 3 with PID 0 on node host-b exited on signal 9 (Killed)."
+lost="zero_train: [rank 0] rank 3 on host host-b ended by signal 9 (SIGKILL); rank 0 on host host-a waited"
+on_hosts() {  # flags of retry.sh...
+  rm -rf ck seen
+  "$retry" --checkpoints ck --wait 0 --hosts hosts --agent ./agent.sh "$@" -- ./on_hosts.sh '{hosts}' '-np={ranks}' 2>said
+  status=$?
+  seen=$(tr '\n' '|' <seen)
+}
+all="host-a:4,host-b:4,host-c:1 -np=9 host-a:4,host-b:4,host-c:1 9|"
+without_b="host-a:4,host-c:1 -np=5 host-a:4,host-c:1 5|"
+printf '%s\n' "$killed" "$lost" >words
+on_hosts
+expect "a host that two faults name" "$status $seen" "0 $all$all$without_b"
+expect "that it is left out" "$(grep -c 'host host-b was named by 2 faults: left out from here on, for 1800 s' said)" 1
+printf '%s\n' "$killed" "$lost" "another" >words
+on_hosts --back 0 --give-up 2
+expect "a host that is taken back" "$status $seen" "0 $all$all$all$all"
+expect "that it is taken back" "$(grep -c 'host host-b is taken back after' said)" 1
+printf '%s\n' "$killed" "$killed" "$killed" "$killed" >words
+on_hosts --min-ranks 6
+expect "hosts that are needed" "$status $seen" "1 $all$all"
+expect "that they are needed" "$(grep -c 'but without it there are fewer than 6 ranks (--min-ranks)' said)" 1
+: >words
+printf 'x\n' >down.host-b
+on_hosts
+expect "a host that the agent does not reach" "$status $seen" "0 $without_b"
+printf 'x\nx\n' >down.host-b
+on_hosts --min-ranks 9
+expect "a host that comes" "$status $seen" "0 $all"
+expect "that it is waited for" "$(grep -c 'have 5 ranks, expected at least 9 (--min-ranks): trying again in 0 s' said)" 2
+seq 99 >down.host-b
+rm -f seen && : >seen
+"$retry" --checkpoints ck --wait 0 --hosts hosts --agent ./agent.sh --min-ranks 9 -- ./on_hosts.sh 2>said
+expect "a host that does not come" "$? $(wc -l <seen)" "1 0"
+expect "its last words" "$(grep -c 'expected at least 9 (--min-ranks): giving up' said)" 1
+rm down.host-b
 
 for told in 143 130; do
   attempt "$told" 0
@@ -155,6 +245,16 @@ refused "a command is missing behind --"
 refused "unknown option '-x'; write -- before the command" -x
 refused "--wait takes seconds, found 'soon'" --wait soon -- true
 refused "give --checkpoints FOLDER" -- true
+refused "--give-up is 0, expected at least 1" --give-up 0 -- true
+refused "--give-up takes a whole number, found 'soon'" --give-up soon -- true
+refused "--min-ranks is given without --hosts; add --hosts FILE" --min-ranks 2 -- true
+refused "--hosts: none.txt cannot be read" --hosts none.txt -- true
+printf 'a slots=4\na:2\n' >twice
+refused "--hosts: twice names a twice" --hosts twice -- true
+printf 'a, b\n' >odd
+refused "--hosts: odd: found 'a, b', expected NAME, NAME:SLOTS or NAME slots=SLOTS" --hosts odd -- true
+: >empty
+refused "--hosts: empty names no host" --hosts empty -- true
 printf '#!/bin/sh\necho "zero_train: c.json: no such file" >&2\nexit 1\n' >zero_train
 refused "give --checkpoints FOLDER" -- ./zero_train --config c.json
 expect "the command's own error" "$(grep -c 'zero_train: c.json: no such file' said)" 1

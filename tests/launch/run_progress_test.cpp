@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // The lines about that which a run keeps.
+#include "launch/train/run_progress.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "launch/train/run_checkpoints.h"
 
 namespace zero {
 namespace {

@@ -131,6 +131,21 @@ TEST(TrainConfig, RanksWaitAsLongAsTheConfigurationSays) {
               HasSubstr("run.collective_warning: found -1"));
 }
 
+TEST(TrainConfig, RanksAreWatchedAsTheConfigurationSays) {
+  EXPECT_TRUE(config_with({}).run.watchdog);
+  EXPECT_EQ(config_with({}).run.hang_timeout, 0);
+  EXPECT_FALSE(config_with({"run.watchdog=false"}).run.watchdog);
+  EXPECT_EQ(config_with({"run.hang_timeout=2.5"}).run.hang_timeout, 2.5);
+  EXPECT_EQ(config_with({"run.hang_timeout=700", "run.collective_timeout=0"}).run.hang_timeout,
+            700);
+  EXPECT_THAT(refusal_with({"run.watchdog=false", "run.hang_timeout=5"}),
+              HasSubstr("c.json: run.hang_timeout is given, but run.watchdog is false"));
+  EXPECT_THAT(refusal_with({"run.hang_timeout=700"}),
+              HasSubstr("c.json: run.hang_timeout is 700 s, run.collective_timeout 600 s: the job "
+                        "would end before"));
+  EXPECT_THAT(refusal_with({"run.hang_timeout=-1"}), HasSubstr("run.hang_timeout: found -1"));
+}
+
 TEST(TrainConfig, DeepSpeedsNamesOfTheMeshMeanTheSame) {
   EXPECT_EQ(config_with({"tensor_parallel.autotp_size=4"}, 8).mesh.tensor, 4);
   for (const char* key :

@@ -8,14 +8,16 @@
 
 #include "collectives/communicator.h"
 
-namespace zero::testing {
+namespace zero {
 
-/// A backend that passes every call on to another: tests derive ones that delay, fail or alter some
-/// of them. A split gives a part of `inner`.
+/// A backend that passes every call on to another: others derive from it to delay, fail or alter
+/// some of them. A split gives a part of `inner`, about which this object knows nothing.
 class ForwardingBackend : public CollectiveBackend {
  public:
+  explicit ForwardingBackend(std::shared_ptr<CollectiveBackend> inner)
+      : CollectiveBackend(inner->context()), inner_(std::move(inner)) {}
   explicit ForwardingBackend(const Communicator& inner)
-      : CollectiveBackend(inner.implementation()->context()), inner_(inner.implementation()) {}
+      : ForwardingBackend(inner.implementation()) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -66,4 +68,4 @@ class ForwardingBackend : public CollectiveBackend {
   std::shared_ptr<CollectiveBackend> inner_;
 };
 
-}  // namespace zero::testing
+}  // namespace zero

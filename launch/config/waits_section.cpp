@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// How long ranks wait for each other, and what watches them.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "launch/config/answers.h"
+#include "launch/config/train_config.h"
+
+namespace zero {
+
+WaitLimits make_wait_limits(const Configuration& values) {
+  const double warning = values.number("run.collective_warning");
+  const double timeout = values.number("run.collective_timeout");
+  if (timeout != 0 && warning > timeout) {
+    const auto shorter = answer_to_file(values, "run.collective_warning", timeout);
+    throw Refusal(
+        fmt::format("{}: run.collective_warning is {:g} s, run.collective_timeout {:g} s: the job "
+                    "would end before the warning; give the warning the shorter time, or 0 for "
+                    "none",
+                    values.source(), warning, timeout),
+        shorter.empty() ? answer_to_file(values, "run.collective_timeout", warning) : shorter);
+  }
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  };
+  return {.warning = milliseconds(warning), .timeout = milliseconds(timeout)};
+}
+
+void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals) {
+  run.watchdog = values.boolean("run.watchdog");
+  run.hang_timeout = values.number("run.hang_timeout");
+  if (!run.watchdog && values.given("run.hang_timeout")) {
+    refusals.add(
+        fmt::format("{}: run.hang_timeout is given, but run.watchdog is false, and nothing "
+                    "else looks for ranks that hang within it; switch the watchdog on, or "
+                    "leave the time out",
+                    values.source()),
+        answer_to_file(values, "run.hang_timeout", nullptr));
+    return;
+  }
+  const double timeout = values.number("run.collective_timeout");
+  if (timeout == 0 || run.hang_timeout <= timeout) return;
+  refusals.add(fmt::format("{}: run.hang_timeout is {:g} s, run.collective_timeout {:g} s: the job "
+                           "would end before; give the hang the shorter time, or 0 for the usual "
+                           "one",
+                           values.source(), run.hang_timeout, timeout),
+               answer_to_file(values, "run.hang_timeout", nullptr));
+}
+
+}  // namespace zero

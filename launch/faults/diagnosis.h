@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launch/faults/flight_state.h"
+
+namespace zero {
+
+/// A rank whose process has ended.
+struct RankDeath {
+  int rank = 0;
+  std::string how;  ///< "ended by signal 9 (SIGKILL)"
+};
+
+/// The fault that ranks' states show, and its words.
+struct Diagnosis {
+  enum class What : std::uint8_t { nothing, death, hang, mismatch };
+
+  What what = What::nothing;
+  std::vector<int> culprits{};       ///< world ranks, ascending; may be empty for a hang
+  std::vector<std::string> lines{};  ///< as zero_doctor prints them, the culprit's first
+  double waited_seconds = 0;         ///< the longest wait for a culprit
+};
+
+/// Who holds up whom at `now`. Pure. Applies no limit of its own: ranks of a run that goes on wait
+/// too, for an instant, so ask once a run has made no progress for too long. Ranks may be missing,
+/// be in different steps, and their states need not be of one moment. `deaths` are the fault if
+/// there are any. The times of ranks of several hosts must have been moved to one clock.
+Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
+                   std::int64_t now);
+
+/// "ranks 0-2, 4-7", "rank 3", "no rank".
+std::string ranks_text(std::vector<int> ranks);
+
+}  // namespace zero

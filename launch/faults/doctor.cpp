@@ -1,0 +1,326 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/doctor.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/host.h"
+#include "base/message_text.h"
+#include "launch/faults/flight_file.h"
+#include "launch/faults/flight_reader.h"
+
+namespace zero {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kStragglersShown = 5;
+
+bool is_flight_file(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  return name.starts_with("rank_") && name.ends_with(".flight");
+}
+
+std::vector<std::string> files_in(const fs::path& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (is_flight_file(entry)) files.push_back(entry.path().string());
+  }
+  ZERO_CHECK(!error, "{}: cannot be read: {}; give the folder of a run's flight files",
+             folder.string(), error.message());
+  std::ranges::sort(files);
+  return files;
+}
+
+/// The folder's flight files, or those of "flight" in it, as people may name a checkpoint folder.
+std::vector<std::string> find_files(std::string& folder) {
+  std::vector<std::string> files = files_in(folder);
+  const fs::path inner = fs::path(folder) / "flight";
+  std::error_code error;
+  if (files.empty() && fs::is_directory(inner, error)) {
+    folder = inner.string();
+    files = files_in(inner);
+  }
+  ZERO_CHECK(!files.empty(),
+             "{}: has no flight files (rank_00000.flight and so on): they lie elsewhere "
+             "(run.flight_folder), or the run ended well, which removes them",
+             folder);
+  return files;
+}
+
+/// Whether the process that created the file still has it open, on this host.
+bool is_written(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct flock lock {};
+  lock.l_type = F_RDLCK;
+  lock.l_whence = SEEK_SET;
+  return file.get() >= 0 && ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/// Remarkable states of a process of this host, for FlightState::process_state.
+std::string process_state(std::int64_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name = text.rfind(") ");  // a program's name may hold anything
+  if (name == std::string::npos || name + 2 >= text.size()) return "";
+  const char state = text[name + 2];
+  return state == 'T' || state == 't' ? "is stopped (a signal or a debugger)" : "";
+}
+
+/// From the clock of `mine` to that of `first`, as far as their hosts agree on the time of day.
+std::int64_t shift_of(const FlightReader& first, const FlightReader& mine) {
+  const std::int64_t shift = mine.wall_clock_offset() - first.wall_clock_offset();
+  return std::abs(shift) > flight::kLatest ? 0 : shift;  // nobody's clock
+}
+
+void move_clock(FlightState& state, std::int64_t shift) {
+  const auto move = [shift](std::int64_t& time) { time += time == 0 ? 0 : shift; };
+  move(state.changed);
+  move(state.told);
+  for (auto* const all : {&state.open, &state.last}) {
+    for (FlightState::Collective& each : *all) {
+      move(each.enqueued);
+      move(each.started);
+      move(each.ended);
+    }
+  }
+}
+
+void check_one_run(const std::vector<FlightReader>& readers,
+                   const std::vector<FlightState>& states) {
+  std::map<int, std::size_t> files;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const FlightState& first = states.front();
+    const FlightState& each = states[i];
+    ZERO_CHECK(each.run == first.run && each.world == first.world,
+               "{} and {} are of two runs ({:016x} of {} ranks, {:016x} of {}); move the files of "
+               "one of them elsewhere",
+               readers.front().path(), readers[i].path(), first.run, first.world, each.run,
+               each.world);
+    const auto [known, is_new] = files.emplace(each.rank, i);
+    ZERO_CHECK(is_new, "{} and {} are both of rank {}; move one of them elsewhere",
+               readers[known->second].path(), readers[i].path(), each.rank);
+  }
+}
+
+/// What is known of the ranks' processes, if they ran on this host. Some may be gone while others
+/// go on: those have died.
+std::vector<RankDeath> look_at_processes(Examination& found,
+                                         const std::vector<FlightReader>& readers) {
+  const std::string here = boot_id();
+  std::vector<RankDeath> gone;
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    FlightState& state = found.ranks[i];
+    if (here.empty() || state.boot != here) continue;
+    if (is_written(readers[i].path())) {
+      found.goes_on = true;
+      state.process_state = process_state(state.process);
+    } else if (!state.over) {
+      gone.push_back(
+          {state.rank, fmt::format("is gone: its process, {}, runs no more", state.process)});
+    }
+  }
+  return found.goes_on ? gone : std::vector<RankDeath>{};
+}
+
+void judge(Examination& found, const std::vector<RankDeath>& deaths) {
+  if (found.ended_well()) return;
+  std::int64_t now = 0;
+  double mean = 0;
+  for (const FlightState& state : found.ranks) {
+    now = std::max({now, state.changed, state.told});
+    mean = std::max(mean, state.mean_step_seconds);
+  }
+  if (found.goes_on) now = std::max(now, FlightFile::now());
+  Diagnosis diagnosis = diagnose(found.ranks, deaths, now);
+  const bool moves = found.goes_on && diagnosis.what == Diagnosis::What::hang &&
+                     diagnosis.waited_seconds < std::max(3.0, 5 * mean);
+  if (!moves) found.diagnosis = std::move(diagnosis);
+}
+
+/// "step 812 (ranks 0-2), 811 (rank 3)"
+std::string steps_text(const std::vector<FlightState>& states) {
+  std::map<std::int64_t, std::vector<int>, std::greater<>> steps;
+  for (const FlightState& state : states) steps[state.step].push_back(state.rank);
+  std::vector<std::string> parts;
+  for (const auto& [step, ranks] : steps) {
+    const std::string text = step < 0 ? "before step 1" : fmt::format("in step {}", step);
+    parts.push_back(steps.size() == 1 ? text : fmt::format("{} ({})", text, ranks_text(ranks)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string stragglers_text(const Stragglers& stragglers) {
+  if (stragglers.seconds <= 0) return "";
+  std::string text = fmt::format("waits: {:.3f} s in {} collectives, by the rank that came last:\n",
+                                 stragglers.seconds, stragglers.collectives);
+  for (std::size_t i = 0; i < std::min(stragglers.ranks.size(), kStragglersShown); ++i) {
+    const Straggler& each = stragglers.ranks[i];
+    text +=
+        fmt::format("  rank {}: {:.1f} %, last {} times\n", each.rank, 100 * each.share, each.last);
+  }
+  return text;
+}
+
+/// The ranks' last words, each once.
+std::string last_words_text(const std::vector<FlightState>& states) {
+  std::string text;
+  std::set<std::string> said;
+  for (const FlightState& state : states) {
+    if (state.last_words.empty() || !said.insert(state.last_words).second) continue;
+    text += fmt::format("last words of rank {}: {}\n", state.rank, state.last_words);
+  }
+  return text;
+}
+
+std::string_view name_of(Diagnosis::What what) {
+  switch (what) {
+    case Diagnosis::What::death:
+      return "death";
+    case Diagnosis::What::hang:
+      return "hang";
+    case Diagnosis::What::mismatch:
+      return "mismatch";
+    case Diagnosis::What::nothing:
+      break;
+  }
+  return "nothing";
+}
+
+nlohmann::ordered_json collectives_json(const std::vector<FlightState::Collective>& all) {
+  auto json = nlohmann::ordered_json::array();
+  for (const FlightState::Collective& each : all) {
+    json.push_back({{"name", each.name},
+                    {"group", each.group},
+                    {"ranks", each.ranks},
+                    {"number", each.number},
+                    {"bytes", each.bytes},
+                    {"enqueued", each.enqueued},
+                    {"started", each.started},
+                    {"ended", each.ended}});
+  }
+  return json;
+}
+
+nlohmann::ordered_json rank_json(const FlightState& state) {
+  return {{"rank", state.rank},
+          {"host", state.host},
+          {"process", state.process},
+          {"process_state", state.process_state},
+          {"step", state.step},
+          {"mean_step_seconds", state.mean_step_seconds},
+          {"phase", state.phase},
+          {"compute", state.compute},
+          {"changed", state.changed},
+          {"told", state.told},
+          {"over", state.over},
+          {"open", collectives_json(state.open)},
+          {"last", collectives_json(state.last)},
+          {"last_words", state.last_words},
+          {"stack", state.stack}};
+}
+
+}  // namespace
+
+bool Examination::ended_well() const {
+  return std::ranges::all_of(ranks, [](const FlightState& state) { return state.over; });
+}
+
+Examination examine(const std::string& folder) {
+  Examination found{.folder = folder};
+  std::vector<FlightReader> readers;
+  for (const std::string& path : find_files(found.folder)) {
+    try {
+      readers.emplace_back(path);
+    } catch (const Error& error) {
+      found.problems.emplace_back(error.what());
+    }
+  }
+  ZERO_CHECK(!readers.empty(), "{}", found.problems.front());
+  for (const FlightReader& reader : readers) found.ranks.push_back(reader.read());
+  check_one_run(readers, found.ranks);
+  const std::vector<RankDeath> deaths = look_at_processes(found, readers);
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    FlightState& state = found.ranks[i];
+    const bool elsewhere = state.boot != found.ranks.front().boot;
+    const std::int64_t shift = elsewhere ? shift_of(readers.front(), readers[i]) : 0;
+    move_clock(state, shift);
+    found.rings.push_back({state.rank, shift, readers[i].groups(), readers[i].records()});
+  }
+  std::ranges::sort(found.ranks, {}, &FlightState::rank);
+  std::ranges::sort(found.rings, {}, &FlightRing::rank);
+  for (int rank = 0; rank < found.ranks.front().world; ++rank) {
+    if (!std::ranges::binary_search(found.ranks, rank, {}, &FlightState::rank)) {
+      found.missing.push_back(rank);
+    }
+  }
+  found.stragglers = find_stragglers(found.rings);
+  judge(found, deaths);
+  return found;
+}
+
+std::string text_of(const Examination& examination) {
+  const std::vector<FlightState>& ranks = examination.ranks;
+  std::string text = fmt::format("{}: {} of {} ranks, {}\n", examination.folder, ranks.size(),
+                                 ranks.front().world, steps_text(ranks));
+  for (const std::string& problem : examination.problems) text += problem + "\n";
+  if (!examination.missing.empty()) {
+    text += fmt::format(
+        "{} {} no file here that can be read: ended in good order, or on another host\n",
+        ranks_text(examination.missing), examination.missing.size() == 1 ? "has" : "have");
+  }
+  text += last_words_text(ranks);
+  if (examination.ended_well()) {
+    text += "all ranks with a file here have ended in good order\n";
+  } else if (examination.diagnosis.what == Diagnosis::What::nothing) {
+    text += "the run goes on: no rank has waited for long\n";
+  }
+  for (const std::string& line : examination.diagnosis.lines) text += line + "\n";
+  return text + stragglers_text(examination.stragglers);
+}
+
+nlohmann::ordered_json json_of(const Examination& examination) {
+  const Diagnosis& diagnosis = examination.diagnosis;
+  nlohmann::ordered_json json{{"folder", examination.folder},
+                              {"run", fmt::format("{:016x}", examination.ranks.front().run)},
+                              {"world", examination.ranks.front().world},
+                              {"goes_on", examination.goes_on},
+                              {"ended_well", examination.ended_well()},
+                              {"missing", examination.missing},
+                              {"problems", examination.problems},
+                              {"fault",
+                               {{"what", name_of(diagnosis.what)},
+                                {"culprits", diagnosis.culprits},
+                                {"waited_seconds", diagnosis.waited_seconds},
+                                {"lines", diagnosis.lines}}}};
+  auto stragglers = nlohmann::ordered_json::array();
+  for (const Straggler& each : examination.stragglers.ranks) {
+    stragglers.push_back({{"rank", each.rank},
+                          {"last", each.last},
+                          {"seconds", each.seconds},
+                          {"share", each.share}});
+  }
+  json["stragglers"] = std::move(stragglers);
+  auto states = nlohmann::ordered_json::array();
+  for (const FlightState& state : examination.ranks) states.push_back(rank_json(state));
+  json["ranks"] = std::move(states);
+  return json;
+}
+
+}  // namespace zero

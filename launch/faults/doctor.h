@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "launch/faults/diagnosis.h"
+#include "launch/faults/stragglers.h"
+
+namespace zero {
+
+/// What the flight files of a folder tell.
+struct Examination {
+  std::string folder;                   ///< where the files are
+  std::vector<FlightState> ranks{};     ///< by rank; times on one clock
+  std::vector<int> missing{};           ///< ranks of the run without a file that can be read
+  std::vector<std::string> problems{};  ///< files that cannot be read, with the reason
+  bool goes_on = false;                 ///< some process still writes its file
+  Diagnosis diagnosis{};                ///< nothing: the run ended well or goes on
+  Stragglers stragglers{};
+  std::vector<FlightRing> rings{};
+
+  bool ended_well() const;
+};
+
+/// Reads the flight files of `folder`, or of "flight" in it, and judges them. Of a run whose
+/// processes are there it calls a wait a hang after 3 s and 5 mean steps; of one whose processes
+/// are gone, whatever it was in. Throws zero::Error naming the folder or file if the folder is not
+/// there or has no flight file that can be read, or if its files are of several runs.
+Examination examine(const std::string& folder);
+
+/// For people, several lines.
+std::string text_of(const Examination& examination);
+nlohmann::ordered_json json_of(const Examination& examination);
+
+}  // namespace zero

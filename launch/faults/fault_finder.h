@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/faults/host_ranks.h"
+
+namespace zero {
+
+/// What one look at a host's ranks has found.
+struct Finding {
+  enum class What : std::uint8_t {
+    nothing,
+    told,   ///< a rank has ended that has told of the fault itself, in its last words
+    death,  ///< ranks have ended without having told why
+    hang,   ///< ranks wait for others that do not go on
+  };
+  What what = What::nothing;
+  /// Whether this rank tells of the fault: one rank of a host does.
+  bool speaks = false;
+  std::vector<int> culprits{};  ///< indices; of a hang maybe none: nobody is to blame alone
+  std::vector<int> stopped{};   ///< the indices of those culprits that a signal has stopped
+  /// Whether others have waited for this rank for half of the limit, and its stack is worth a look.
+  bool self_suspected = false;
+};
+
+/// The ranks that hold up others, by index in a host's states. A rank that waits elsewhere itself
+/// is not to blame; ranks of other hosts may be, which are not among them.
+struct Blame {
+  std::vector<int> blamed{};
+  std::vector<int> inside{};  ///< the ranks that are in any collective
+  bool elsewhere = false;     ///< whether ranks of other hosts are to blame
+};
+Blame find_blame(std::span<const FlightState> ranks);
+
+/// Whether these last words are of a rank that has told people of its end.
+bool has_told(std::string_view last_words);
+/// Last words of a rank that a signal ends and that leaves it to others to tell so.
+inline constexpr std::string_view kEndedBySignal = "ended by SIG";
+
+/// How a rank has died, as far as others can know: by its last words, or by the number of processes
+/// that were killed for lack of memory some seconds before and now, where those are known.
+std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,
+                       std::optional<std::int64_t> kills_now);
+
+/// Decides, look by look, whether ranks of this host have died or hang. Has no clock of its own.
+///
+/// A rank hangs if others wait for it in a collective, or are in one with it while its process is
+/// stopped, and it publishes nothing for five mean steps, three seconds at least; so do ranks that
+/// are in collectives together for as long, with nobody to blame. Three kinds of time do not count:
+/// time in which this process did not look either (a job that is stopped as a whole), time in which
+/// the rank's threads wait for a core (a busy machine; then the time that they run counts), and
+/// time outside of forward, backward and update or before a mean step is known, where only a
+/// stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
+class FaultFinder {
+ public:
+  /// `hang_seconds`: in place of five mean steps; 0: those. `ranks` must outlive this object.
+  FaultFinder(const HostRanks& ranks, double hang_seconds);
+
+  /// At `now`, nanoseconds, later than the last. Look every kBetweenLooks.
+  Finding look(std::int64_t now);
+
+  static constexpr std::int64_t kBetweenLooks = 200'000'000;
+  /// A rank that does not speak does so after all if the one that should has not ended by then.
+  static constexpr std::int64_t kForSpeaker = 2'000'000'000;
+
+ private:
+  struct Watched {
+    std::int64_t changed = -1;
+    std::int64_t quiet = 0;             // since then, as far as it counts
+    std::int64_t held = 0;              // others have waited for it, as far as it counts
+    std::optional<std::int64_t> cpu{};  // at the last look while others waited
+    bool left = false;                  // ended in good order
+  };
+  void count(std::int64_t passed);
+  Finding find_deaths(std::int64_t passed);
+  Finding find_hangs(std::int64_t passed);
+  /// Adds to the rank's `held` what counts of `passed`. Returns whether its process is stopped.
+  bool hold(int index, std::int64_t passed);
+  void forget(int index);
+  bool first_that_lives() const;
+  /// Shorter waits belong to every run and are not looked into.
+  std::int64_t suspicious() const;
+  Watched& at(int index) { return watched_[static_cast<std::size_t>(index)]; }
+
+  const HostRanks& ranks_;
+  double hang_seconds_;
+  std::vector<Watched> watched_;
+  std::optional<std::int64_t> looked_{};
+  std::int64_t since_death_ = 0;
+};
+
+}  // namespace zero

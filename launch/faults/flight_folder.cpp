@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/flight_folder.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <span>
+#include <system_error>
+
+#include "base/error.h"
+#include "collectives/agreement.h"
+#include "collectives/host_values.h"
+#include "launch/config/train_config.h"
+
+namespace zero {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A number that two runs hardly share; the first rank's, on every rank.
+std::uint64_t draw_run(Communicator& ranks, Device& device) {
+  std::random_device random;
+  auto run = static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random());
+  host_broadcast(ranks, device, View::of(std::span<std::int64_t>(&run, 1)), 0,
+                 {"run.flight_folder", {}});
+  return static_cast<std::uint64_t>(run);
+}
+
+/// Those of ranks from `world` on, which a run of more ranks has left.
+void remove_files_from(const fs::path& folder, int world) {
+  std::error_code gone;
+  for (int rank = world; fs::remove(folder / flight_file_name(rank), gone); ++rank) {
+  }
+}
+
+}  // namespace
+
+std::string flight_folder(const TrainConfig& config) {
+  const std::string& given = config.run.flight_folder;
+  if (given == "none") return "";
+  if (!given.empty()) return given;
+  if (const std::string& checkpoints = config.checkpoints.folder; !checkpoints.empty()) {
+    return (fs::path(checkpoints) / "flight").string();
+  }
+  const std::string& log = config.run.log;
+  std::error_code error;
+  const bool is_file = fs::is_regular_file(log, error) || !fs::exists(log, error);
+  return log.empty() || !is_file ? "" : log + ".flight";
+}
+
+std::string flight_file_name(int rank) { return fmt::format("rank_{:05}.flight", rank); }
+
+FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device) {
+  const std::uint64_t run = draw_run(ranks, device);
+  const std::string folder = flight_folder(config);
+  std::optional<FlightFile> file;
+  agree(ranks, device, "run.flight_folder", [&] {
+    std::string path;
+    if (!folder.empty()) {
+      std::error_code error;
+      fs::create_directories(folder, error);
+      ZERO_CHECK(!error,
+                 "run.flight_folder: cannot create the folder {}: {}; give one that you may write "
+                 "to, or \"none\"",
+                 folder, error.message());
+      path = (fs::path(folder) / flight_file_name(ranks.rank())).string();
+    }
+    file.emplace(FlightFile::create(path, ranks.rank(), ranks.size(), run));
+    if (ranks.rank() == 0 && !folder.empty()) remove_files_from(folder, ranks.size());
+  });
+  return std::move(*file);
+}
+
+}  // namespace zero

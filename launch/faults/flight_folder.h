@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "launch/faults/flight_file.h"
+
+namespace zero {
+
+class Communicator;
+class Device;
+struct TrainConfig;
+
+/// Where the flight files of a run's ranks lie: run.flight_folder; where that is not given,
+/// "flight" in run.checkpoint.folder, or else run.log with ".flight". Empty: the files are in
+/// memory alone, because run.flight_folder is "none", or the run has neither checkpoints nor a log
+/// that is a file.
+std::string flight_folder(const TrainConfig& config);
+
+/// "rank_00003.flight"
+std::string flight_file_name(int rank);
+
+/// Creates this rank's flight file, and its folder. Replaces an older run's; removes those of ranks
+/// that this run does not have. Ranks agree on the number of the run, which their files name.
+/// Collective. Throws AgreedError naming run.flight_folder.
+FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device);
+
+}  // namespace zero

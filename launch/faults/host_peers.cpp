@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/host_peers.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/host.h"
+#include "collectives/agreement.h"
+#include "collectives/communicator.h"
+#include "collectives/host_values.h"
+#include "launch/faults/flight_file.h"
+
+namespace zero {
+namespace {
+
+/// What a rank says of itself. Ranks of one kernel whose process numbers mean the same have one
+/// `host`.
+nlohmann::json introduction(const FlightFile& own) {
+  const host::Process self = host::this_process();
+  const std::string boot = boot_id();
+  const std::string path = own.path().empty()
+                               ? fmt::format("/proc/{}/fd/{}", self.id, own.descriptor())
+                               : std::filesystem::absolute(own.path()).string();
+  return {{"host", (boot.empty() ? host_name() : boot) + " " + host::process_namespace()},
+          {"process", self.id},
+          {"start", self.start},
+          {"file", path}};
+}
+
+}  // namespace
+
+HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own) {
+  std::string mine;
+  std::string failure = failure_of([&] { mine = introduction(own).dump(); });
+  const auto texts = all_gather_texts(world, device, mine, "watchdog");
+  std::vector<bool> here;  // by rank
+  const auto host_in = [](const std::string& text) {
+    return text.empty() ? std::string() : nlohmann::json::parse(text).at("host").dump();
+  };
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const std::string& text = texts[static_cast<std::size_t>(rank)];
+    here.push_back(rank == world.rank() || (!mine.empty() && host_in(text) == host_in(mine)));
+    if (!here.back() || !failure.empty()) continue;
+    const std::string cannot = failure_of([&] {
+      const nlohmann::json peer = nlohmann::json::parse(text);
+      const host::Process process{peer.at("process").get<int>(),
+                                  peer.at("start").get<std::uint64_t>()};
+      if (rank == world.rank()) self_ = count();
+      peers_.push_back(
+          {.rank = rank,
+           .process = process,
+           .watch = process.id == ::getpid() ? nullptr : std::make_unique<host::Watch>(process),
+           .file = std::make_unique<FlightReader>(peer.at("file").get<std::string>())});
+    });
+    if (!cannot.empty())
+      failure = fmt::format("rank {} by rank {}: {}", rank, world.rank(), cannot);
+  }
+  whole_job_ = std::ranges::all_of(here, [](bool is_here) { return is_here; });
+  // Ranks of a host watch each other, or none does: else two might tell of one fault.
+  const auto failures = all_gather_texts(world, device, failure, "watchdog");
+  for (std::size_t rank = 0; rank < failures.size() && obstacle_.empty(); ++rank) {
+    if (here[rank]) obstacle_ = failures[rank];
+  }
+}
+
+std::int64_t HostPeers::changed(int index) const {
+  const std::scoped_lock lock(reading_);
+  return at(index).file->changed();
+}
+
+FlightState HostPeers::read(int index) const {
+  const std::scoped_lock lock(reading_);
+  return at(index).file->read();
+}
+
+bool HostPeers::ended(int index) const { return at(index).watch && at(index).watch->ended(); }
+
+std::optional<host::Activity> HostPeers::activity(int index) const {
+  return host::activity(at(index).process);
+}
+
+std::string HostPeers::described(int index) const { return host::described(at(index).process); }
+
+int HostPeers::descriptor(int index) const {
+  return at(index).watch ? at(index).watch->descriptor() : -1;
+}
+
+void HostPeers::kill(int index) const {
+  if (at(index).watch && !at(index).watch->ended()) ::kill(at(index).process.id, SIGKILL);
+}
+
+}  // namespace zero

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "launch/faults/flight_state.h"
+
+namespace zero {
+
+/// Ranks that are in one collective, and the ranks of its group that have not entered it.
+struct Wait {
+  FlightState::Collective collective{};  ///< of one of `ranks`
+  std::vector<int> ranks{};              ///< ascending
+  std::vector<int> absent{};             ///< ascending; empty: all have come
+  std::int64_t since = 0;                ///< when the first of `ranks` entered
+};
+
+/// Which ranks wait for which, by their states, which must outlive this object. A rank is in the
+/// collectives that have started on its streams and not ended; a rank of the group that is not in
+/// one by that number, nor beyond it, is absent; so is one without a state.
+class Waits {
+ public:
+  explicit Waits(std::span<const FlightState> states);
+
+  /// The waits for absent ranks, the longest first.
+  const std::vector<Wait>& all() const { return waits_; }
+  /// The collectives that all ranks of their group have entered and some have not left, the longest
+  /// first.
+  const std::vector<Wait>& meetings() const { return meetings_; }
+  /// Of each rank that waits, the ranks that it waits for.
+  const std::map<int, std::vector<int>>& absent() const { return absent_; }
+  /// Null: not among the states.
+  const FlightState* state_of(int rank) const;
+
+ private:
+  std::map<int, const FlightState*> states_{};
+  std::vector<Wait> waits_{};
+  std::vector<Wait> meetings_{};
+  std::map<int, std::vector<int>> absent_{};
+};
+
+}  // namespace zero

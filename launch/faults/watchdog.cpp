@@ -1,0 +1,256 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/watchdog.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio.hpp>
+#include <exception>
+
+#include "base/host.h"
+#include "launch/faults/diagnosis.h"
+#include "launch/faults/flight_file.h"
+#include "launch/faults/thread_stack.h"
+
+namespace zero {
+namespace {
+
+namespace asio = boost::asio;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::nanoseconds kBetweenLooks{FaultFinder::kBetweenLooks};
+/// Behind a death: others may have died with that rank.
+constexpr std::chrono::milliseconds kForOthers{20};
+constexpr std::chrono::milliseconds kForStack{200};
+constexpr std::chrono::milliseconds kForSignal{500};
+/// All processes of a host have ended this long after a fault was found.
+constexpr std::chrono::seconds kLastEnd{4};
+/// mpirun drops what it has not read when the last rank ends.
+constexpr std::chrono::milliseconds kForReader{300};
+constexpr std::int64_t kLooksBetweenCounts = 50;
+
+/// Of a rank that a signal ended, whoever tells of it.
+bool is_of_signal(const std::string& words) {
+  return words.find(kEndedBySignal) != std::string::npos;
+}
+
+}  // namespace
+
+/// The thread's timer, and the descriptors that wake it: those of processes, when they end.
+class Watchdog::Loop {
+ public:
+  explicit Loop(Watchdog& watchdog) : watchdog_(watchdog) {
+    for (int i = 0; i < watchdog_.peers_.count(); ++i) {
+      const int own = watchdog_.peers_.descriptor(i);
+      const int copy = own < 0 ? -1 : ::dup(own);
+      if (copy < 0) continue;  // then looks find the death
+      deaths_.emplace_back(io_, copy);
+    }
+    for (auto& death : deaths_) {
+      death.async_wait(asio::posix::stream_descriptor::wait_read,
+                       [this](boost::system::error_code error) {
+                         if (!error) look_after(kForOthers);
+                       });
+    }
+    look_after(kBetweenLooks);
+  }
+
+  void run() { io_.run(); }
+  void stop() { io_.stop(); }
+
+ private:
+  void look_after(std::chrono::nanoseconds time) {
+    timer_.expires_after(time);
+    timer_.async_wait([this](boost::system::error_code error) {
+      if (error) return;  // another look is due earlier
+      watchdog_.look();
+      if (watchdog_.over_) return io_.stop();
+      look_after(kBetweenLooks);
+    });
+  }
+
+  Watchdog& watchdog_;
+  asio::io_context io_{1};
+  asio::steady_timer timer_{io_};
+  std::vector<asio::posix::stream_descriptor> deaths_{};
+};
+
+Watchdog::Watchdog(Communicator& world, Device& device, FlightFile& own, WatchdogOptions options)
+    : peers_(world, device, own),
+      own_(own),
+      options_(std::move(options)),
+      finder_(peers_, options_.hang_seconds) {}
+
+Watchdog::~Watchdog() {
+  over_ = true;
+  if (!thread_.joinable()) return;
+  loop_->stop();
+  thread_.join();
+}
+
+void Watchdog::know_thread(std::string name, pid_t thread) {
+  const std::scoped_lock lock(threads_mutex_);
+  threads_.emplace_back(std::move(name), thread);
+}
+
+void Watchdog::watch() {
+  if (!obstacle().empty()) return;
+  prepare_stacks();
+  loop_ = std::make_unique<Loop>(*this);
+  thread_ = std::thread([this] {
+    try {
+      loop_->run();
+    } catch (const std::exception& error) {
+      over_ = true;
+      if (options_.warn) {
+        options_.warn(
+            fmt::format("rank {} watches no more: {}", peers_.rank(peers_.self()), error.what()));
+      }
+    }
+  });
+}
+
+template <typename Counts>
+bool Watchdog::any_death(const Counts& counts) const {
+  if (over_ || !obstacle().empty()) return false;
+  for (int i = 0; i < peers_.count(); ++i) {
+    if (i == peers_.self() || !peers_.ended(i)) continue;
+    const FlightState state = peers_.read(i);
+    if (!state.over && counts(state.last_words)) return true;
+  }
+  return false;
+}
+
+bool Watchdog::another_died(std::chrono::milliseconds patience) const {
+  const Clock::time_point end = Clock::now() + patience;
+  while (!any_death([](const std::string&) { return true; })) {
+    if (over_ || Clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+bool Watchdog::another_tells() const {
+  if (over_ || !obstacle().empty()) return false;
+  for (int i = 0; i < peers_.count(); ++i) {
+    if (i == peers_.self() || peers_.ended(i)) continue;
+    const std::string words = peers_.read(i).last_words;
+    if (has_told(words) && !is_of_signal(words)) return true;
+  }
+  return false;
+}
+
+bool Watchdog::takes_over() const {
+  return any_death([](const std::string& words) { return !is_of_signal(words); }) ||
+         another_tells();
+}
+
+bool Watchdog::leave_words(std::string_view words) noexcept {
+  if (words_left_.exchange(true)) return false;
+  own_.write_last_words(words);
+  return true;
+}
+
+void Watchdog::look() {
+  if (over_) return;
+  if (options_.refresh) options_.refresh();
+  // Kept young: a death is laid to kills of the last seconds alone.
+  if (looks_++ % kLooksBetweenCounts == 0 && !found_) memory_kills_ = options_.memory_kills();
+  const Finding finding = finder_.look(FlightFile::now());
+  keep_stack(finding.self_suspected);
+  if (finding.what == Finding::What::nothing) {
+    found_.reset();
+  } else {
+    act(finding);
+  }
+}
+
+void Watchdog::act(const Finding& finding) {
+  if (!found_) found_ = Clock::now();
+  const bool late = Clock::now() - *found_ >= kLastEnd;
+  const std::string culprits = ranks_text([&] {
+    std::vector<int> ranks;
+    for (const int index : finding.culprits) ranks.push_back(peers_.rank(index));
+    return ranks;
+  }());
+  if (words_left_) {  // this rank is about to end by itself; the lowest of several tells
+    const bool told =
+        finding.what == Finding::What::told && finding.culprits.front() < peers_.self();
+    if (late || told) end("");
+  } else if (finding.what == Finding::What::told) {
+    // A signal that ended one rank may be on its way to this one, which then answers it.
+    const FlightState teller = peers_.read(finding.culprits.front());
+    if (is_of_signal(teller.last_words) && Clock::now() - *found_ < kForSignal) return;
+    end(fmt::format("ended because {} had ended, which told why", culprits));
+  } else if (finding.speaks && !another_tells()) {
+    speak(finding);
+  } else if (late) {
+    end(fmt::format("ended because of a fault that no rank told of, of {}", culprits));
+  }
+}
+
+void Watchdog::speak(const Finding& finding) {
+  const std::vector<std::string> lines = words_for(finding);
+  if (!leave_words(fmt::format("{}\n", fmt::join(lines, "\n")))) return;
+  if (options_.tell) options_.tell(lines);
+  // A stopped process hears of nothing.
+  for (const int index : finding.stopped) peers_.kill(index);
+  std::this_thread::sleep_for(kForReader);
+  end("");
+}
+
+void Watchdog::end(std::string_view last_words) {
+  if (!last_words.empty()) leave_words(last_words);
+  if (!over_.exchange(true) && options_.end) options_.end();
+}
+
+std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
+  std::vector<FlightState> states;
+  std::vector<RankDeath> deaths;
+  for (int i = 0; i < peers_.count(); ++i) {
+    states.push_back(peers_.read(i));
+    const bool culprit = std::ranges::find(finding.culprits, i) != finding.culprits.end();
+    if (culprit && finding.what == Finding::What::death) {
+      deaths.push_back(
+          {.rank = peers_.rank(i),
+           .how = death_text(states.back().last_words, memory_kills_, options_.memory_kills())});
+    }
+    if (std::ranges::find(finding.stopped, i) != finding.stopped.end()) {
+      states.back().process_state = "is stopped";
+    }
+  }
+  const Diagnosis diagnosis = diagnose(states, deaths, FlightFile::now());
+  std::vector<std::string> lines = diagnosis.lines;
+  for (const int index : finding.culprits) {
+    if (std::ranges::find(diagnosis.culprits, peers_.rank(index)) != diagnosis.culprits.end()) {
+      continue;
+    }
+    lines.push_back(fmt::format("rank {} holds up the others: {}", peers_.rank(index),
+                                peers_.described(index)));
+  }
+  if (lines.empty()) lines.emplace_back("all ranks wait for each other");
+  if (!peers_.whole_job() && !finding.culprits.empty()) {
+    lines.front() +=
+        fmt::format(" (rank {} on host {})", peers_.rank(finding.culprits.front()), host_name());
+  }
+  return lines;
+}
+
+void Watchdog::keep_stack(bool wanted) {
+  if (wanted == stack_kept_) return;
+  stack_kept_ = wanted;
+  std::string text;
+  const std::scoped_lock lock(threads_mutex_);
+  for (const auto& [name, thread] : threads_) {
+    if (!wanted) break;
+    const auto stack = stack_of(thread, kForStack);
+    text +=
+        fmt::format("{}:\n{}", name, stack.value_or("(does not answer: blocked in the kernel)\n"));
+  }
+  own_.write_stack(text);
+}
+
+}  // namespace zero

@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/cgroup.h"
+#include "launch/faults/fault_finder.h"
+#include "launch/faults/host_peers.h"
+
+namespace zero {
+
+struct WatchdogOptions {
+  /// Seconds in which a rank that others wait for must go on; 0: five mean steps, three seconds at
+  /// least.
+  double hang_seconds = 0;
+  // All are called on the watchdog's thread.
+  /// Brings this rank's flight file up to date before each look (FlightRecorder::poll).
+  std::function<void()> refresh{};
+  /// Tells people of a fault, in lines. Called on one rank of the host, once.
+  std::function<void(const std::vector<std::string>&)> tell{};
+  /// Called last, on every rank of the host: ends the process, even if other threads are blocked.
+  std::function<void()> end{};
+  /// Tells people that the watchdog itself has failed, and watches no more.
+  std::function<void(const std::string&)> warn{};
+  /// Processes killed for lack of memory so far, if known.
+  std::function<std::optional<std::int64_t>()> memory_kills = [] { return out_of_memory_kills(); };
+};
+
+/// Watches the ranks of this host from a thread of this rank: deaths, by pidfds, at once; ranks
+/// that hold up others (FaultFinder) by their flight files, five times a second, without a word to
+/// them. On a fault the lowest rank that lives tells what its peers' files show, every rank leaves
+/// last words in its own, and every process ends. A rank that hangs has its own watchdog take the
+/// stacks of its threads before that. Nothing is asked of the host thread, and ranks of other hosts
+/// are not seen.
+class Watchdog {
+ public:
+  /// `own` must outlive this object. Watches nothing before watch(). Collective over `world`, all
+  /// ranks of the job.
+  Watchdog(Communicator& world, Device& device, FlightFile& own, WatchdogOptions options);
+  /// Watches no more.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  /// Why ranks of this host are not watched; empty: they are. The same on all ranks of the host.
+  const std::string& obstacle() const { return peers_.obstacle(); }
+  /// A thread of this rank (thread_number()) whose stack is of interest.
+  void know_thread(std::string name, pid_t thread);
+  void watch();
+
+  /// Whether another rank of this host has died, so that this watchdog is about to end the process;
+  /// waits for that as long. Any thread.
+  bool another_died(std::chrono::milliseconds patience) const;
+  /// Whether another rank of this host that lives has found last words, is about to tell them and
+  /// to end. Any thread.
+  bool another_tells() const;
+  /// Either of them, at once, but for ranks that answered a signal: this one may have been sent it
+  /// too. Any thread.
+  bool takes_over() const;
+  /// Who waits for whom now, in lines: for the error of a wait that took too long. Any thread.
+  std::vector<std::string> picture() const { return words_for({}); }
+  /// This rank ends for a reason of its own. It tells people itself, unless the words begin with
+  /// kEndedBySignal; its watchdog tells nothing any more. Returns false, and leaves nothing, if
+  /// there are last words already. Any thread.
+  bool leave_words(std::string_view words) noexcept;
+  /// From here on nothing is told and the process is not ended: it ends by itself. Any thread.
+  void rest() noexcept { over_ = true; }
+
+ private:
+  class Loop;
+  void look();
+  void act(const Finding& finding);
+  void speak(const Finding& finding);
+  void end(std::string_view last_words);
+  std::vector<std::string> words_for(const Finding& finding) const;
+  void keep_stack(bool wanted);
+  template <typename Counts>
+  bool any_death(const Counts& counts) const;
+
+  HostPeers peers_;
+  FlightFile& own_;
+  WatchdogOptions options_;
+  FaultFinder finder_;
+  std::mutex threads_mutex_;
+  std::vector<std::pair<std::string, pid_t>> threads_{};
+  bool stack_kept_ = false;
+  std::int64_t looks_ = 0;
+  std::optional<std::int64_t> memory_kills_{};                    // some seconds ago
+  std::optional<std::chrono::steady_clock::time_point> found_{};  // when a fault was first found
+  std::atomic<bool> words_left_{false};
+  std::atomic<bool> over_{false};  // nothing is watched any more
+  std::unique_ptr<Loop> loop_;
+  std::thread thread_;  // last: uses all other members
+};
+
+}  // namespace zero

@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/run_faults.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <csignal>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "collectives/agreement.h"
+#include "collectives/long_wait.h"
+#include "collectives/mesh.h"
+#include "device/device.h"
+#include "launch/config/train_config.h"
+#include "launch/faults/flight_folder.h"
+#include "launch/faults/thread_stack.h"
+#include "launch/train/run_device.h"
+
+namespace zero {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A failure may follow from a death that the watchdog has yet to hear of.
+constexpr milliseconds kForDeath{100};
+/// The watchdog has ended the process by then.
+constexpr std::chrono::seconds kForWatchdog{5};
+
+pid_t thread_of(Stream& stream) {
+  pid_t thread = 0;
+  stream.submit_host("thread number", [&thread] { thread = thread_number(); });
+  stream.synchronize();
+  return thread;
+}
+
+std::unique_ptr<FaultInjector> agreed_injector(TrainConfig& config, Communicator& ranks) {
+  std::unique_ptr<FaultInjector> injector;
+  agree(ranks, *cpu::open(), "run.faults", [&] { injector = make_fault_injector(config, ranks); });
+  return injector;
+}
+
+}  // namespace
+
+RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, Answers answers)
+    : ranks_(ranks),
+      file_(create_flight_file(config, ranks, *cpu::open())),
+      recorder_(file_),
+      injector_(agreed_injector(config, ranks)) {
+  if (!config.run.watchdog || ranks.size() == 1) return;
+  watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_,
+                                         WatchdogOptions{.hang_seconds = config.run.hang_timeout,
+                                                         .refresh = [this] { recorder_.poll(); },
+                                                         .tell = std::move(answers.tell),
+                                                         .end = std::move(answers.end),
+                                                         .warn = std::move(answers.warn)});
+  if (!watchdog_->obstacle().empty()) {
+    warning_ = fmt::format("run.watchdog: ranks of one host do not watch each other: {}",
+                           watchdog_->obstacle());
+  }
+  watchdog_->know_thread("host thread", thread_number());
+  watchdog_->watch();
+}
+
+void RunFaults::know(RunDevice& device) {
+  if (injector_) device.meet(*injector_);
+  if (watchdog_ == nullptr || device.device().kind() != DeviceKind::cpu) return;
+  watchdog_->know_thread("compute stream", thread_of(device.device().compute()));
+  watchdog_->know_thread("communication stream", thread_of(device.device().communication()));
+}
+
+void RunFaults::know(const Mesh& mesh, Communicator& world) {
+  recorder_.know_mesh(mesh);
+  listening_.emplace(world, recorder_);
+  if (world.implementation()->context() == ranks_.implementation()->context()) return;
+  std::vector<int> all(static_cast<std::size_t>(ranks_.size()));
+  std::iota(all.begin(), all.end(), 0);
+  recorder_.know_group(ranks_, "hosts", std::move(all));
+  of_hosts_.emplace(ranks_, recorder_);
+}
+
+std::vector<UnitListener*> RunFaults::unit_listeners() {
+  std::vector<UnitListener*> listeners{&recorder_};
+  if (injector_) listeners.push_back(injector_.get());
+  return listeners;
+}
+
+std::vector<PhaseListener*> RunFaults::phase_listeners() {
+  std::vector<PhaseListener*> listeners{&recorder_};
+  if (injector_) listeners.push_back(injector_.get());
+  return listeners;
+}
+
+void RunFaults::end(End how) noexcept {
+  if (watchdog_) watchdog_->rest();
+  if (how == End::well) {
+    file_.end_and_remove();
+  } else {
+    file_.end();
+  }
+}
+
+std::string RunFaults::failing(const std::string& message) {
+  const std::string words = "ended by an error: " + message;
+  if (!watchdog_) {
+    file_.write_last_words(words);
+    return message;
+  }
+  if (watchdog_->another_died(kForDeath) || watchdog_->another_tells() ||
+      !watchdog_->leave_words(words)) {
+    std::this_thread::sleep_for(kForWatchdog);
+  }
+  if (!LongWait::is_overdue(message) || !watchdog_->obstacle().empty()) return message;
+  return fmt::format("{}\n{}", message, fmt::join(watchdog_->picture(), "\n"));
+}
+
+bool RunFaults::takes_over() const { return watchdog_ && watchdog_->takes_over(); }
+
+void RunFaults::ended_by(int signal, Told told) noexcept {
+  const std::string words = fmt::format("{}{}{}", told == Told::by_this_rank ? "told people: " : "",
+                                        kEndedBySignal, signal == SIGINT ? "INT" : "TERM");
+  if (watchdog_) {
+    watchdog_->leave_words(words);
+    watchdog_->rest();
+  } else {
+    file_.write_last_words(words);
+  }
+}
+
+}  // namespace zero

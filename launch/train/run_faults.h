@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/listener.h"
+#include "files/file_system.h"
+#include "launch/faults/fault_injector.h"
+#include "launch/faults/flight_file.h"
+#include "launch/faults/flight_recorder.h"
+#include "launch/faults/watchdog.h"
+
+namespace zero {
+
+class Mesh;
+class RunDevice;
+struct TrainConfig;
+
+/// What notices the faults of a rank's run: its flight recorder, whose file others read, the
+/// watchdog (run.watchdog), and the faults that run.faults asks for. Must outlive the run's device
+/// and trainer.
+class RunFaults {
+ public:
+  /// How the watchdog tells people and ends the process.
+  struct Answers {
+    std::function<void(const std::vector<std::string>&)> tell{};
+    std::function<void()> end{};
+    std::function<void(const std::string&)> warn{};
+  };
+  /// Watches from here on. `ranks` is the communicator through which the ranks met; `config` gets
+  /// the disk of the faults. Collective. Throws zero::Error naming the key.
+  RunFaults(TrainConfig& config, Communicator& ranks, Answers answers);
+  RunFaults(const RunFaults&) = delete;
+  RunFaults& operator=(const RunFaults&) = delete;
+
+  /// For people; empty: nothing to say.
+  const std::string& warning() const { return warning_; }
+
+  /// Has the device's collectives meet the faults. Call before its world() is used.
+  void know(RunDevice& device);
+  /// Records the collectives of the mesh from here on: all ranks count them from the same one.
+  void know(const Mesh& mesh, Communicator& world);
+
+  // For the trainer.
+  std::vector<UnitListener*> unit_listeners();
+  std::vector<PhaseListener*> phase_listeners();
+
+  /// The rank ends in good order. `failed`: its flight file stays, for zero_doctor.
+  enum class End : std::uint8_t { well, failed };
+  void end(End how) noexcept;
+  /// This rank fails for a reason that it is about to tell of. Does not return if the watchdog
+  /// tells of a fault instead and ends the process.
+  void failing(std::string_view message) noexcept;
+
+  // For the thread that answers signals.
+  /// Whether the watchdog is about to end the process, because another rank has died.
+  bool takes_over() const;
+  /// The process ends at once, because of a signal. Others tell of it unless this rank has.
+  enum class Told : std::uint8_t { by_this_rank, by_others };
+  void ended_by(int signal, Told told) noexcept;
+
+ private:
+  Communicator& ranks_;
+  FlightFile file_;
+  FlightRecorder recorder_;
+  std::unique_ptr<FaultInjector> injector_;  // null: run.faults is empty
+  std::string warning_{};
+  std::optional<Listening> listening_{};
+  std::optional<Listening> of_hosts_{};   // nothing: collectives of ranks_ are the mesh's
+  std::unique_ptr<Watchdog> watchdog_{};  // null: none; ends first
+};
+
+}  // namespace zero

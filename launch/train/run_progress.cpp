@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/run_progress.h"
+
+#include <fmt/format.h>
+
+namespace zero {
+
+void RunProgress::saved(std::int64_t step, const std::string& folder) {
+  const std::scoped_lock lock(mutex_);
+  saved_step_ = step;
+  folder_ = folder;
+}
+
+std::string RunProgress::kept() const {
+  const std::scoped_lock lock(mutex_);
+  if (folder_.empty() && !saves) return "";
+  if (folder_.empty()) {
+    return searched ? "; nothing is kept: there is no checkpoint yet"
+                    : "; the checkpoints of earlier starts, if any, are as they were";
+  }
+  if (steps_done <= saved_step_) {
+    return fmt::format("; the newest checkpoint, {}, holds every step done", folder_);
+  }
+  return fmt::format("; nothing of the steps since step {} is kept; the newest checkpoint is {}",
+                     saved_step_, folder_);
+}
+
+}  // namespace zero

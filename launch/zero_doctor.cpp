@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/message_text.h"
+#include "launch/faults/doctor.h"
+#include "launch/faults/flight_trace.h"
+#include "launch/process/command_line.h"
+#include "launch/process/versions.h"
+#include "launch/telemetry/output.h"
+
+namespace {
+
+/// The status of a fault that was found.
+constexpr int kFound = 2;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Tells by the flight files of a run's ranks (run.flight_folder) which rank holds up the "
+      "others, in which collective and unit, while the run hangs or after it has ended: "
+      "docs/flight_files.md.\n"
+      "Status: 0 if the run ended well or goes on; 1 if the files cannot be read; 2 if a fault was "
+      "found.",
+      "zero_doctor"};
+  app.set_version_flag("--version", [] { return zero::version_text(); });
+  std::string folder;
+  std::string trace;
+  bool json = false;
+  app.add_option("DIR", folder, "the folder of the flight files, or the one that \"flight\" is in")
+      ->required();
+  app.add_flag("--json", json, "print everything as one JSON document");
+  app.add_option("--trace", trace,
+                 "write what the files still hold to this file too, for Perfetto or "
+                 "chrome://tracing");
+  return zero::run_program(app, argc, argv, {}, [&] {
+    const zero::Examination found = zero::examine(folder);
+    if (!trace.empty()) zero::write_flight_trace(found.rings, trace);
+    zero::print(
+        json ? zero::json_of(found).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                   "\n"
+             : zero::printable_text(zero::text_of(found)));
+    return found.diagnosis.what == zero::Diagnosis::What::nothing ? 0 : kFound;
+  });
+}

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <vector>
+
+#include "launch/faults/diagnosis.h"
+#include "launch/faults/flight_reader.h"
+#include "launch/faults/flight_trace.h"
+#include "launch/faults/stragglers.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace zero;
+  return fuzz::may_refuse([&] {
+    const fuzz::MemoryFile file(fuzz::text_of(data, size));
+    const FlightReader reader(file.path());
+    FlightState state = reader.read();
+    fuzz::expect(state.rank >= 0 && state.rank < state.world, "a rank of the world");
+    for (const auto& each : state.open) {
+      for (const int rank : each.ranks) {
+        fuzz::expect(rank >= 0 && rank < state.world, "ranks of the world");
+      }
+    }
+    std::vector<FlightState> states{state};
+    state.rank = state.rank == 0 ? 1 : 0;
+    states.push_back(state);
+    const std::int64_t now = std::max(reader.changed(), reader.wall_clock_offset());
+    fuzz::expect(!diagnose(states, {}, now).lines.empty() || state.over, "a diagnosis says why");
+    const std::vector<RankDeath> deaths{{state.rank, "is gone"}};
+    fuzz::expect(!diagnose(states, deaths, now).lines.empty(), "a death is told of");
+    const std::vector<FlightRing> rings{{0, 0, reader.groups(), reader.records()},
+                                        {1, reader.wall_clock_offset(), reader.groups(), {}}};
+    find_stragglers(rings);
+    write_flight_trace(rings, "/dev/null");
+  });
+}

@@ -1,0 +1,317 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/doctor.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "collectives/backends.h"
+#include "collectives/operation.h"
+#include "launch/faults/flight_file.h"
+#include "launch/faults/flight_folder.h"
+#include "launch/faults/flight_trace.h"
+#include "tests/errors.h"
+#include "tests/launch/config_with.h"
+#include "tests/launch/flight_states.h"
+#include "tests/launch/shell.h"
+#include "tests/scratch.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+/// The flight files of a job of three ranks in a folder.
+class Flights {
+ public:
+  explicit Flights(const Scratch& folder, int world = 3, std::uint64_t run = 5) {
+    for (int rank = 0; rank < world; ++rank) {
+      files_.push_back(std::make_unique<FlightFile>(
+          FlightFile::create(folder.path(flight_file_name(rank)), rank, world, run)));
+      ranks_.push_back(rank);
+    }
+    for (auto& file : files_) {
+      file->add_group("shard", ranks_);
+      file->phase(12, "backward");
+      file->compute("h.1", Phase::backward);
+    }
+  }
+
+  FlightFile& of(int rank) { return *files_[static_cast<std::size_t>(rank)]; }
+  /// A collective that the rank enters `seconds` from now, and ends if `ends`.
+  FlightFile::Ticket enter(int rank, std::string_view unit, double seconds) {
+    const auto ticket =
+        of(rank).submit({.operation = static_cast<std::uint8_t>(Operation::reduce_scatter),
+                         .group = 0,
+                         .name = unit,
+                         .bytes = 64});
+    of(rank).started(ticket, began_ + clock_at(seconds));
+    return ticket;
+  }
+  void leave(int rank, FlightFile::Ticket ticket, double seconds) {
+    of(rank).ended(ticket, began_ + clock_at(seconds));
+  }
+  /// The processes are gone.
+  void close() { files_.clear(); }
+  void close(int rank) { files_[static_cast<std::size_t>(rank)].reset(); }
+
+ private:
+  std::vector<std::unique_ptr<FlightFile>> files_{};
+  std::vector<int> ranks_{};
+  std::int64_t began_ = FlightFile::now();
+};
+
+TEST(Doctor, NamesTheRankThatOthersWaitFor) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.enter(0, "h.1", 1);
+  flights.enter(2, "h.1", 1);
+  flights.of(1).write_stack("#0 gelu");
+  flights.of(2).compute("h.0", Phase::backward);
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_FALSE(found.goes_on);
+  EXPECT_FALSE(found.ended_well());
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::hang);
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1));
+  const std::string text = text_of(found);
+  EXPECT_THAT(text, AllOf(HasSubstr(folder.path() + ": 3 of 3 ranks, in step 12\n"),
+                          HasSubstr("rank 1 has not entered reduce_scatter(h.1) #1 of group shard "
+                                    "of step 12, in which ranks 0, 2 have waited for"),
+                          HasSubstr("rank 1 is in \"backward\" of step 12; its last compute was "
+                                    "backward h.1\n"),
+                          HasSubstr("rank 1's stack:\n  #0 gelu\n")));
+  const Json json = json_of(found);
+  EXPECT_EQ(json.at("run"), "0000000000000005");
+  EXPECT_EQ(json.at("fault").at("what"), "hang");
+  EXPECT_EQ(json.at("fault").at("culprits"), Json({1}));
+  EXPECT_EQ(json.at("ranks").size(), 3U);
+  EXPECT_EQ(json.at("ranks").at(0).at("open").at(0).at("name"), "reduce_scatter(h.1)");
+  EXPECT_EQ(json.at("ranks").at(1).at("stack"), "#0 gelu");
+}
+
+TEST(Doctor, ARunThatGoesOnIsNoFault) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(1).mean_step(1e6);  // five of them have not passed in the time of a test
+  flights.enter(0, "h.1", 0);
+  const Examination found = examine(folder.path());
+  EXPECT_TRUE(found.goes_on);
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::nothing);
+  EXPECT_THAT(text_of(found), HasSubstr("the run goes on: no rank has waited for long\n"));
+}
+
+TEST(Doctor, AProcessThatIsGoneWhileOthersRunHasDied) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.close(2);
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::death);
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(2));
+  EXPECT_THAT(text_of(found),
+              HasSubstr(fmt::format("rank 2 is gone: its process, {}, runs no more", ::getpid())));
+}
+
+TEST(Doctor, TellsOfAMismatch) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.enter(0, "h.1", 0);
+  flights.enter(1, "h.0", 0);
+  flights.enter(2, "h.1", 0);
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::mismatch) << "even of a run that goes on";
+  EXPECT_EQ(json_of(found).at("fault").at("what"), "mismatch");
+}
+
+TEST(Doctor, TellsThatAllEndedWell) {
+  const Scratch folder;
+  Flights flights(folder);
+  for (int rank = 0; rank < 3; ++rank) flights.of(rank).end();
+  flights.of(0).write_last_words("good bye");
+  flights.of(1).write_last_words("good bye");
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::nothing);
+  EXPECT_THAT(text_of(found),
+              AllOf(HasSubstr("all ranks with a file here have ended in good order\n"),
+                    HasSubstr("last words of rank 0: good bye\n"), Not(HasSubstr("of rank 1:"))));
+}
+
+TEST(Doctor, NamesStragglers) {
+  const Scratch folder;
+  Flights flights(folder);
+  // Rank 1 is last by 3 s (others wait for 3 s and 2 s), then rank 2 by 1 s (both wait for 1 s).
+  const std::vector<std::vector<double>> starts{{1, 4, 2}, {6, 6, 7}};
+  for (const std::vector<double>& each : starts) {
+    for (int rank = 0; rank < 3; ++rank) {
+      flights.leave(rank, flights.enter(rank, "h.1", each[static_cast<std::size_t>(rank)]), 8);
+    }
+  }
+  flights.enter(0, "h.0", 9);  // which not all have entered
+  for (int rank = 0; rank < 3; ++rank) flights.of(rank).end();
+  flights.close();
+  const Examination found = examine(folder.path());
+  ASSERT_EQ(found.stragglers.ranks.size(), 2U);
+  EXPECT_EQ(found.stragglers.collectives, 2);
+  EXPECT_NEAR(found.stragglers.seconds, 7, 1e-6);
+  EXPECT_EQ(found.stragglers.ranks[0].rank, 1);
+  EXPECT_NEAR(found.stragglers.ranks[0].share, 5.0 / 7, 1e-6);
+  EXPECT_EQ(found.stragglers.ranks[1].rank, 2);
+  EXPECT_EQ(found.stragglers.ranks[1].last, 1);
+  EXPECT_THAT(text_of(found),
+              HasSubstr("waits: 7.000 s in 2 collectives, by the rank that came last:\n"
+                        "  rank 1: 71.4 %, last 1 time\n  rank 2: 28.6 %, last 1 time\n"));
+}
+
+TEST(Doctor, WritesATraceOfAllRanks) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.leave(0, flights.enter(0, "h.1", 1), 2);
+  flights.enter(1, "h.1", 1.5);
+  flights.close();
+  const Examination found = examine(folder.path());
+  write_flight_trace(found.rings, folder.path("trace.json"));
+  const Json trace = Json::parse(folder.read("trace.json"));
+  std::vector<std::string> spans;
+  for (const Json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    EXPECT_GE(event.at("ts").get<double>(), 0);
+    spans.push_back(
+        fmt::format("{} {}", event.at("pid").get<int>(), event.at("name").get<std::string>()));
+  }
+  EXPECT_THAT(spans, AllOf(Contains("0 backward of step 12"), Contains("0 backward h.1"),
+                           Contains("0 reduce_scatter(h.1)"),
+                           Contains("1 reduce_scatter(h.1) (open)"), Contains("2 backward h.1")));
+  EXPECT_THAT(error_of([&] { write_flight_trace(found.rings, folder.path("none/t")); }),
+              HasSubstr("--trace: cannot write"));
+}
+
+TEST(Doctor, FindsTheFilesInACheckpointFolder) {
+  const Scratch folder;
+  std::filesystem::create_directory(folder.path("flight"));
+  FlightFile::create(folder.path("flight/rank_00000.flight"), 0, 1).end();
+  EXPECT_EQ(examine(folder.path()).folder, folder.path("flight"));
+}
+
+TEST(Doctor, NamesWhatItCannotRead) {
+  const Scratch folder;
+  EXPECT_THAT(error_of([&] { examine(folder.path("none")); }),
+              HasSubstr("none: cannot be read: No such file or directory; give the folder of"));
+  EXPECT_THAT(error_of([&] { examine(folder.path()); }), HasSubstr("has no flight files"));
+  folder.write("rank_00001.flight", "cut");
+  EXPECT_THAT(error_of([&] { examine(folder.path()); }),
+              HasSubstr("rank_00001.flight: has 3 bytes, too few for a flight file"));
+  FlightFile::create(folder.path("rank_00000.flight"), 0, 3).end();
+  const Examination found = examine(folder.path());
+  EXPECT_THAT(found.missing, ElementsAre(1, 2));
+  EXPECT_THAT(text_of(found),
+              AllOf(HasSubstr("1 of 3 ranks"), HasSubstr("rank_00001.flight: has 3 bytes"),
+                    HasSubstr("ranks 1-2 have no file here that can be read")));
+}
+
+TEST(Doctor, RefusesFilesOfTwoRuns) {
+  const Scratch folder;
+  FlightFile::create(folder.path("rank_00000.flight"), 0, 2, 1).end();
+  FlightFile::create(folder.path("rank_00001.flight"), 1, 2, 2).end();
+  EXPECT_THAT(error_of([&] { examine(folder.path()); }),
+              AllOf(HasSubstr("are of two runs (0000000000000001 of 2 ranks, 0000000000000002 of "
+                              "2); move the files of one of them elsewhere"),
+                    HasSubstr("rank_00000.flight and "), HasSubstr("rank_00001.flight")));
+  FlightFile::create(folder.path("rank_00001.flight"), 0, 2, 1).end();
+  EXPECT_THAT(error_of([&] { examine(folder.path()); }), HasSubstr("are both of rank 0"));
+}
+
+TEST(Doctor, AsAProgram) {
+  const Scratch folder;
+  {
+    Flights flights(folder, 2);
+    flights.enter(0, "h.1", 1);
+  }
+  const Scratch output;
+  const std::string doctor = ZERO_DOCTOR;
+  const Outcome fault =
+      shell(output, doctor + " " + folder.path() + " --trace " + output.path("t.json"));
+  EXPECT_EQ(fault.status, 2) << fault.errors;
+  EXPECT_THAT(fault.out, HasSubstr("rank 1 has not entered reduce_scatter(h.1) #1"));
+  EXPECT_NO_THROW(Json::parse(output.read("t.json")));
+  const Outcome json = shell(output, doctor + " --json " + folder.path());
+  EXPECT_EQ(json.status, 2);
+  EXPECT_EQ(Json::parse(json.out).at("fault").at("culprits"), Json({1}));
+  const Outcome none = shell(output, doctor + " " + folder.path("none"));
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.complaints("zero_doctor"),
+              ElementsAre(HasSubstr("none: cannot be read: No such file or directory")));
+  Flights well(folder, 2);
+  for (int rank = 0; rank < 2; ++rank) well.of(rank).end();
+  EXPECT_EQ(shell(output, doctor + " " + folder.path()).status, 0);
+}
+
+TEST(FlightFolder, StandsBesideWhatTheRunKeeps) {
+  EXPECT_EQ(flight_folder(config_with({})), "run.log.flight");
+  EXPECT_EQ(flight_folder(config_with({"run.log=a/b.log"})), "a/b.log.flight");
+  EXPECT_EQ(flight_folder(config_with({"run.log=a", "run.checkpoint.folder=runs"})), "runs/flight");
+  EXPECT_EQ(flight_folder(config_with({"run.flight_folder=/dev/shm/f"})), "/dev/shm/f");
+  for (const char* const memory : {"run.log=null", "run.log=/dev/null", "run.flight_folder=none"}) {
+    EXPECT_EQ(flight_folder(config_with({memory})), "") << memory;
+  }
+  EXPECT_EQ(flight_file_name(3), "rank_00003.flight");
+}
+
+TEST(FlightFolder, HasTheFilesOfOneRunAlone) {
+  const Scratch folder;
+  const auto create = [&](int world) {
+    local::run(world, [&](Communicator& ranks) {
+      const TrainConfig config =
+          config_with({"run.flight_folder=" + folder.path("deep/flight")}, world);
+      create_flight_file(config, ranks, *cpu::open()).end();
+    });
+    return examine(folder.path("deep"));
+  };
+  const Examination four = create(4);
+  EXPECT_EQ(four.ranks.size(), 4U);
+  const Examination two = create(2);
+  EXPECT_EQ(two.ranks.size(), 2U) << "files of ranks that are no more are gone";
+  EXPECT_NE(two.ranks[0].run, four.ranks[0].run);
+  EXPECT_THAT(two.missing, IsEmpty());
+}
+
+TEST(FlightFolder, FailsOnAllRanksIfOneCannotHaveItsFile) {
+  const Scratch folder;
+  folder.write("rank_00001.flight", "not theirs");
+  folder.write("file", "");
+  const auto message = [&](const std::string& place) {
+    return error_of([&] {
+      local::run(2, [&](Communicator& ranks) {
+        create_flight_file(config_with({"run.flight_folder=" + place}, 2), ranks, *cpu::open());
+      });
+    });
+  };
+  EXPECT_THAT(message(folder.path()), HasSubstr("exists and is no flight file"));
+  EXPECT_THAT(message(folder.path("file/in")),
+              HasSubstr("run.flight_folder: cannot create the folder " + folder.path("file/in")));
+  EXPECT_EQ(folder.read("rank_00001.flight"), "not theirs");
+}
+
+TEST(FlightFolder, InMemoryAloneLeavesNoFile) {
+  const auto alone = local::single();
+  FlightFile file =
+      create_flight_file(config_with({"run.flight_folder=none"}), *alone, *cpu::open());
+  EXPECT_EQ(file.path(), "");
+  file.end_and_remove();
+}
+
+}  // namespace
+}  // namespace zero::testing

@@ -1,0 +1,278 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/flight_recorder.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+
+#include "collectives/backends.h"
+#include "collectives/host_values.h"
+#include "collectives/mesh.h"
+#include "launch/faults/flight_reader.h"
+#include "tests/errors.h"
+#include "tests/launch/flight_states.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::IsEmpty;
+
+/// Waits, for as long as it takes, until `holds`.
+template <typename Holds>
+void wait_until(const Holds& holds) {
+  while (!holds()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+/// A rank that is recorded.
+struct Recorded {
+  explicit Recorded(Communicator& world)
+      : file(FlightFile::create("", world.rank(), world.size())),
+        recorder(file),
+        listening(world, recorder),
+        reader(own_path(file)) {}
+
+  FlightFile file;
+  FlightRecorder recorder;
+  Listening listening;
+  FlightReader reader;
+  std::unique_ptr<Device> device = cpu::open();  // its streams' work ends first
+};
+
+TEST(FlightRecorder, ShowsACollectiveThatWaitsAndItsEnd) {
+  std::atomic<bool> seen{false};
+  local::run(2, [&](Communicator& world) {
+    Recorded rank(world);
+    rank.recorder.know_group(world, "world", {0, 1});
+    if (world.rank() == 1) wait_until([&] { return seen.load(); });
+    world.barrier(rank.device->communication(), {"late"});
+    if (world.rank() == 0) {
+      wait_until([&] {
+        const FlightState state = rank.reader.read();
+        return state.open.size() == 1 && state.open[0].started != 0;
+      });
+      const FlightState::Collective call = rank.reader.read().open.at(0);
+      ZERO_CHECK(call.name == "barrier(late)" && call.group == "world" && call.number == 1,
+                 "found {} #{} of {}", call.name, call.number, call.group);
+      ZERO_CHECK(call.started >= call.enqueued && call.ended == 0, "times of an open collective");
+      seen = true;
+    }
+    rank.device->communication().synchronize();
+    wait_until([&] { return rank.reader.read().open.empty(); });
+    const FlightState::Collective last = rank.reader.read().last.at(0);
+    ZERO_CHECK(last.number == 1 && last.ended >= last.started && last.started > 0,
+               "a collective that has ended");
+  });
+}
+
+TEST(FlightRecorder, CountsTheCollectivesOfEachGroupAlikeOnAllRanks) {
+  local::run(4, [](Communicator& world) {
+    Recorded rank(world);
+    Mesh mesh(world, {.replicate = 1, .shard = 2, .tensor = 2});
+    rank.recorder.know_mesh(mesh);
+    std::vector<double> values(3, 1);
+    const View view = View::of(std::span<double>(values));
+    host_all_reduce(mesh.shard(), *rank.device, view, ReduceOp::sum, {"a"});
+    host_all_reduce(mesh.tensor(), *rank.device, view, ReduceOp::sum, {"b"});
+    host_all_reduce(mesh.shard(), *rank.device, view, ReduceOp::sum, {"c"});
+    wait_until([&] { return rank.reader.read().open.empty(); });
+    std::map<std::string, FlightState::Collective> last;
+    for (const auto& each : rank.reader.read().last) last[each.group] = each;
+    const int shard = world.rank() % 2;
+    const int tensor = world.rank() / 2 * 2;
+    ZERO_CHECK(last.at("shard").name == "all_reduce(c)" && last.at("shard").number == 2,
+               "shard: {} #{}", last.at("shard").name, last.at("shard").number);
+    ZERO_CHECK((last.at("shard").ranks == std::vector<int>{shard, shard + 2}), "ranks of a shard");
+    ZERO_CHECK(last.at("tensor").number == 1 && last.at("tensor").bytes == 24, "tensor");
+    ZERO_CHECK((last.at("tensor").ranks == std::vector<int>{tensor, tensor + 1}), "of a tensor");
+    // Splits of the world, which the mesh made before its groups had names, block the hosts.
+    ZERO_CHECK(last.at("world").name == "split" && last.at("world").number == 2, "world: {} #{}",
+               last.at("world").name, last.at("world").number);
+    ZERO_CHECK((last.at("world").ranks == std::vector<int>{0, 1, 2, 3}), "ranks of the world");
+  });
+}
+
+TEST(FlightRecorder, OneRankAloneIsNoGroup) {
+  const auto alone = local::single();
+  Recorded rank(*alone);
+  rank.recorder.know_group(*alone, "world", {0});
+  alone->barrier(rank.device->communication(), {"x"});
+  alone->split(0, 0);
+  rank.device->communication().synchronize();
+  EXPECT_THAT(rank.reader.groups(), IsEmpty());
+  EXPECT_THAT(rank.reader.records(), IsEmpty());
+}
+
+TEST(FlightRecorder, AGroupsFirstNameStaysAndAnotherGroupAtItsAddressIsNew) {
+  local::run(2, [](Communicator& world) {
+    Recorded rank(world);
+    world.split(0, world.rank());  // nobody has named the group yet
+    rank.recorder.know_group(world, "world", {0, 1});
+    rank.recorder.know_group(world, "shard", {0, 1});
+    ZERO_CHECK(rank.reader.groups().size() == 1 && rank.reader.groups()[0].name == "world",
+               "the first name stays");
+    ZERO_CHECK(rank.reader.read().last.at(0).group == "world", "an earlier call has the name too");
+    rank.recorder.know_group(world, "other", {1, 0});
+    ZERO_CHECK(rank.reader.groups().size() == 2, "other ranks are another group");
+    world.split(0, world.rank());
+    ZERO_CHECK(rank.reader.read().last.at(1).number == 1, "which counts from 1");
+  });
+}
+
+TEST(FlightRecorder, ShowsUnitsPhasesAndTheMeanStep) {
+  FlightFile file = FlightFile::create("", 0, 1);
+  FlightRecorder recorder(file);
+  const FlightReader reader(own_path(file));
+  EXPECT_FALSE(recorder.hears_operations()) << "passes may be replayed as graphs";
+  recorder.unit("h.3", Phase::recompute);
+  EXPECT_EQ(reader.read().compute, "recompute h.3");
+  recorder.phase(1, "forward");
+  recorder.phase(1, "backward");
+  recorder.phase(1, "forward");  // another micro-batch
+  recorder.phase(1, "between steps");
+  EXPECT_EQ(reader.read().mean_step_seconds, 0) << "the first step does not count";
+  recorder.phase(2, "forward");
+  recorder.phase(2, "validation");
+  const double mean = reader.read().mean_step_seconds;
+  EXPECT_GT(mean, 0);
+  recorder.phase(2, "between steps");
+  EXPECT_EQ(reader.read().mean_step_seconds, mean) << "a validation is no part of a step";
+  EXPECT_EQ(reader.read().step, 2);
+  EXPECT_EQ(reader.read().phase, "between steps");
+}
+
+/// A point on a clock that the test sets.
+class SetMark final : public Mark::State {
+ public:
+  std::optional<double> seconds_since(const State& earlier) const override {
+    const auto& other = dynamic_cast<const SetMark&>(earlier);
+    if (broken) throw Error("the device has failed");
+    if (!at || !other.at) return std::nullopt;
+    return *at - *other.at;
+  }
+  std::optional<double> at{};
+  bool broken = false;
+};
+
+/// A stream whose work the test lets run: only marks matter.
+class Enqueuing final : public Stream {
+ public:
+  bool enqueues() const override { return true; }
+  Event record() override { return {}; }
+  Mark mark() override {
+    marks.push_back(std::make_shared<SetMark>());
+    return Mark(marks.back());
+  }
+  void synchronize() override {}
+  double waited_seconds() const override { return 0; }
+
+  std::vector<std::shared_ptr<SetMark>> marks{};
+
+ private:
+  void do_submit(std::string_view, Work) override { ADD_FAILURE() << "no work was expected"; }
+  void do_wait(const Event&) override {}
+};
+
+/// Submits a collective by the recorder alone.
+void submit_to(FlightRecorder& recorder, const Communicator& group, Stream& stream,
+               const char* purpose) {
+  const CollectiveRecord record{.operation = Operation::all_gather, .purpose = purpose};
+  recorder.submitting(record, *group.implementation(), stream);
+  const Mark begin = stream.mark();
+  recorder.collective(record, begin, stream.mark());
+}
+
+TEST(FlightRecorder, ReadsTheMarksOfStreamsThatEnqueue) {
+  FlightFile file = FlightFile::create("", 0, 2);
+  FlightRecorder recorder(file);
+  const FlightReader reader(own_path(file));
+  const auto group = planning::communicator(0, 2, BackendKind::nccl);
+  recorder.know_group(*group, "world", {0, 1});
+  Enqueuing stream;
+  submit_to(recorder, *group, stream, "a");
+  submit_to(recorder, *group, stream, "b");
+  recorder.poll();
+  EXPECT_EQ(reader.read().open.at(0).started, 0) << "its stream has not come there";
+
+  stream.marks[0]->at = 10;
+  const std::int64_t before = FlightFile::now();
+  recorder.poll();
+  FlightState state = reader.read();
+  ASSERT_EQ(state.open.size(), 2U);
+  EXPECT_GE(state.open[0].started, before);
+  EXPECT_EQ(state.open[0].ended, 0);
+
+  stream.marks[1]->at = 10;
+  stream.marks[2]->at = 10;
+  submit_to(recorder, *group, stream, "c");  // reads marks too
+  state = reader.read();
+  ASSERT_EQ(state.open.size(), 2U);
+  EXPECT_EQ(state.open[0].name, "all_gather(b)");
+  EXPECT_NE(state.open[0].started, 0);
+  EXPECT_EQ(state.last.at(0).name, "all_gather(a)");
+  EXPECT_GE(state.last.at(0).ended, state.last.at(0).started);
+}
+
+TEST(FlightRecorder, TimesOfADeviceLieBetweenSubmissionAndNow) {
+  FlightFile file = FlightFile::create("", 0, 2);
+  FlightRecorder recorder(file);
+  const FlightReader reader(own_path(file));
+  const auto group = planning::communicator(0, 2, BackendKind::nccl);
+  Enqueuing stream;
+  double device_time = 0;
+  for (const double passed : {0.0, 5000.0, -5000.0, 11.0, 1.0}) {  // a clock that runs as it likes
+    submit_to(recorder, *group, stream, "x");
+    device_time += passed;
+    for (const auto& mark : stream.marks) {
+      if (!mark->at) mark->at = device_time;
+    }
+    recorder.poll();
+    const FlightState::Collective last = reader.read().last.at(0);
+    EXPECT_GE(last.started, last.enqueued);
+    EXPECT_GE(last.ended, last.enqueued);
+    EXPECT_LE(last.ended, FlightFile::now());
+  }
+}
+
+TEST(FlightRecorder, AFailedDeviceLeavesItsCollectivesOpen) {
+  FlightFile file = FlightFile::create("", 0, 2);
+  FlightRecorder recorder(file);
+  const auto group = planning::communicator(0, 2, BackendKind::nccl);
+  Enqueuing stream;
+  submit_to(recorder, *group, stream, "x");
+  stream.marks[0]->broken = true;
+  recorder.poll();
+  recorder.poll();
+  EXPECT_EQ(FlightReader(own_path(file)).read().open.size(), 1U);
+}
+
+TEST(FlightRecorder, PollingBesideTheHostThreadLosesNothing) {
+  FlightFile file = FlightFile::create("", 0, 2);
+  FlightRecorder recorder(file);
+  const auto group = planning::communicator(0, 2, BackendKind::nccl);
+  Enqueuing stream;
+  std::atomic<bool> done{false};
+  std::thread watchdog([&] {
+    while (!done) recorder.poll();
+  });
+  for (int i = 0; i < 500; ++i) submit_to(recorder, *group, stream, "x");
+  done = true;
+  watchdog.join();
+  for (const auto& mark : stream.marks) mark->at = 1;
+  submit_to(recorder, *group, stream, "last");  // hands over what another thread was in the way of
+  const FlightReader reader(own_path(file));
+  ASSERT_EQ(reader.read().open.size(), 1U);
+  EXPECT_EQ(reader.read().open[0].name, "all_gather(last)");
+  EXPECT_EQ(reader.read().last.at(0).number, 500U);
+}
+
+}  // namespace
+}  // namespace zero::testing

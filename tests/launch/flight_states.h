@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/faults/flight_file.h"
+#include "launch/faults/flight_state.h"
+
+namespace zero::testing {
+
+/// Where this process finds an open flight file, as others do by its number.
+inline std::string own_path(const FlightFile& file) {
+  return fmt::format("/proc/self/fd/{}", file.descriptor());
+}
+
+/// Seconds of the clock that states made by hand are on.
+constexpr std::int64_t clock_at(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
+
+/// A state made by hand: in backward of step 812.
+class StateMaker {
+ public:
+  explicit StateMaker(int rank, int world = 8) {
+    state_.rank = rank;
+    state_.world = world;
+    state_.step = 812;
+    state_.phase = "backward";
+    state_.compute = "backward h.7";
+    state_.changed = clock_at(100);
+  }
+  StateMaker& step(std::int64_t step) {
+    state_.step = step;
+    return *this;
+  }
+  StateMaker& changed(double seconds) {
+    state_.changed = clock_at(seconds);
+    return *this;
+  }
+  /// A collective that has started and not ended.
+  StateMaker& in(std::string name, std::uint64_t number, double since, std::string group = "shard",
+                 std::vector<int> ranks = {}) {
+    state_.open.push_back(made(std::move(name), number, std::move(group), std::move(ranks)));
+    state_.open.back().started = clock_at(since);
+    return *this;
+  }
+  /// One that its stream has not come to.
+  StateMaker& submitted(std::string name, std::uint64_t number, std::string group = "shard",
+                        std::vector<int> ranks = {}) {
+    state_.open.push_back(made(std::move(name), number, std::move(group), std::move(ranks)));
+    return *this;
+  }
+  StateMaker& ended(std::string name, std::uint64_t number, double when,
+                    std::string group = "shard", std::vector<int> ranks = {}) {
+    state_.last.push_back(made(std::move(name), number, std::move(group), std::move(ranks)));
+    state_.last.back().started = state_.last.back().ended = clock_at(when);
+    return *this;
+  }
+  StateMaker& bytes(std::int64_t bytes) {
+    state_.open.back().bytes = bytes;
+    return *this;
+  }
+  StateMaker& stopped() {
+    state_.process_state = "is stopped (a signal or a debugger)";
+    return *this;
+  }
+  StateMaker& over() {
+    state_.over = true;
+    return *this;
+  }
+  StateMaker& stack(std::string text) {
+    state_.stack = std::move(text);
+    return *this;
+  }
+  operator FlightState() const { return state_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  FlightState::Collective made(std::string name, std::uint64_t number, std::string group,
+                               std::vector<int> ranks) const {
+    if (ranks.empty()) {
+      for (int rank = 0; rank < state_.world; ++rank) ranks.push_back(rank);
+    }
+    return {.name = std::move(name),
+            .group = std::move(group),
+            .ranks = std::move(ranks),
+            .number = number,
+            .enqueued = clock_at(1)};
+  }
+
+  FlightState state_{};
+};
+
+}  // namespace zero::testing

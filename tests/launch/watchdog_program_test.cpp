@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Ranks of zero_train that die or hang beside ranks of the same host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/launch/program.h"
+
+namespace zero {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using namespace testing;
+
+const std::string kKillLast = "kill -KILL $(pgrep -P $job | tail -1)";
+const std::string kStopLast = "kill -STOP $(pgrep -P $job | tail -1)";
+
+std::string started(int count) { return kJob + "-np " + std::to_string(count) + " " + kTrain; }
+
+void expect_fault_status(const Outcome& outcome) {
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.status, 124) << "the job hung";
+}
+
+TEST(ProgramWatchdog, TellsOnceOfAKilledRankWithItsLastCollective) {
+  for (const int count : {2, 4}) {
+    const TinyRun run;
+    const Outcome outcome = disturbed(run, started(count), kKillLast);
+    expect_fault_status(outcome);
+    EXPECT_THAT(
+        outcome.complaints(),
+        ElementsAre(ContainsRegex("zero_train: rank [0-3] ended without a word: by SIGKILL, "
+                                  "a crash or the like.*its last collective, "
+                                  "[a-z_]+.[^)]*. #[0-9]+")))
+        << outcome.errors;
+    EXPECT_THAT(outcome.out, Not(HasSubstr("ended by SIGTERM")));
+  }
+}
+
+TEST(ProgramWatchdog, NeedsNoLauncherToEndAllRanks) {
+  const TinyRun run;
+  const std::string set = "run.watchdog=true";
+  const Outcome outcome =
+      disturbed(run, ranks_without_launcher(run, set), kKillLast, "--set " + set);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.complaints(),
+              ElementsAre(ContainsRegex("zero_train: rank [12] ended without a word")))
+      << outcome.errors;
+}
+
+TEST(ProgramWatchdog, TellsOfARankThatASignalHasEnded) {
+  const TinyRun run;
+  const std::string set = "run.watchdog=true";
+  const Outcome outcome = disturbed(run, ranks_without_launcher(run, set),
+                                    "kill -TERM $(pgrep -P $job | tail -1)", "--set " + set);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.complaints(), ElementsAre(ContainsRegex("rank [12] ended by SIGTERM")))
+      << outcome.errors;
+}
+
+TEST(ProgramWatchdog, TellsOnceOfAStoppedRankAndEndsIt) {
+  for (const int count : {2, 4}) {
+    const TinyRun run;
+    const Outcome outcome = disturbed(run, started(count), kStopLast, "--set run.hang_timeout=1");
+    expect_fault_status(outcome);
+    ASSERT_EQ(outcome.complaints().size(), 1U) << outcome.errors;
+    EXPECT_THAT(outcome.errors, ContainsRegex("rank [0-3] .*is stopped"));
+  }
+  const TinyRun run;
+  const std::string set = "run.hang_timeout=1";
+  const Outcome outcome =
+      disturbed(run, ranks_without_launcher(run, set), kStopLast, "--set " + set);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, ContainsRegex("rank [12] .*is stopped"));
+}
+
+TEST(ProgramWatchdog, NamesAnEndlessLoopWithItsUnitAndItsStack) {
+  const std::string faults =
+      R"( 'run.faults=[{"kind": "loop", "rank": 1, "step": 5, "phase": "backward"}]')";
+  for (const std::string& start : {started(2), kTrain + " --local-ranks 2"}) {
+    const TinyRun run;
+    const Outcome outcome =
+        shell(run, "env ZERO_ALLOW_FAULTS=1 " + start + " --config " + run.config() +
+                       " --set run.steps=1000000 run.hang_timeout=1" + faults);
+    expect_fault_status(outcome);
+    EXPECT_THAT(outcome.errors, ContainsRegex("zero_train: rank 1 has not entered [a-z_]+"));
+    EXPECT_THAT(outcome.errors, ContainsRegex("rank 1 is in .backward. of step 5; its last compute "
+                                              "was backward "));
+    EXPECT_THAT(outcome.errors, ContainsRegex("rank 1's stack:"));
+    EXPECT_THAT(outcome.errors, HasSubstr("zero::Trainer::"));
+  }
+}
+
+// A suspended job or laptop, a frozen container.
+TEST(ProgramWatchdog, AJobThatIsStoppedAsAWholeGoesOn) {
+  const TinyRun run;
+  const std::string log = run.folder().path("run.log");
+  const Outcome outcome = disturbed(
+      run, started(4),
+      "ranks=$(pgrep -P $job); kill -STOP $ranks; sleep 2; kill -CONT $ranks; lines=$(wc -l <" +
+          log + "); until [ $(wc -l <" + log +
+          ") -gt $((lines + 20)) ] || ! kill -0 $job; do sleep 0.1; done; sleep 2; kill -TERM $job",
+      "--set run.hang_timeout=1");
+  EXPECT_THAT(outcome.complaints(), IsEmpty());
+  EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM"));
+}
+
+TEST(ProgramWatchdog, AGoodEndIsNoFault) {
+  const TinyRun run;
+  for (const char* const start : {"-np 4 ", "-np 2 "}) {
+    const Outcome outcome = shell(run, kJob + start + kTrain + " --config " + run.config());
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    EXPECT_THAT(outcome.complaints(), IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Watchdogs of ranks that are threads of this process, and stacks of its threads.
+#include "launch/faults/watchdog.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/backends.h"
+#include "collectives/operation.h"
+#include "device/device.h"
+#include "launch/faults/flight_file.h"
+#include "launch/faults/thread_stack.h"
+#include "tests/scratch.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using namespace std::chrono_literals;
+
+/// What the watchdogs of a job have said.
+struct Told {
+  std::mutex mutex{};
+  std::vector<std::vector<std::string>> texts{};
+  std::atomic<int> ends{0};
+
+  WatchdogOptions options() {
+    return {.hang_seconds = 0.4,
+            .tell =
+                [this](const std::vector<std::string>& lines) {
+                  const std::scoped_lock lock(mutex);
+                  texts.push_back(lines);
+                },
+            .end = [this] { ++ends; }};
+  }
+};
+
+/// Publishes a rank in the third step of a run whose steps have taken a tenth of a second.
+void publish_step(FlightFile& file) {
+  file.mean_step(0.1);
+  file.phase(3, "backward");
+}
+
+FlightFile::Ticket enter(FlightFile& file, std::uint32_t group) {
+  const auto ticket = file.submit(
+      {.operation = static_cast<std::uint8_t>(Operation::barrier), .group = group, .name = "h.7"});
+  file.started(ticket, FlightFile::now());
+  return ticket;
+}
+
+TEST(Watchdog, NamesAThreadThatHangsOnceWithItsStack) {
+  Told told;
+  FlightState hung;
+  local::run(3, [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", world.rank(), world.size());
+    const std::uint32_t group = file.add_group("world", {0, 1, 2});
+    const auto device = cpu::open();
+    publish_step(file);
+    Watchdog watchdog(world, *device, file, told.options());
+    ASSERT_THAT(watchdog.obstacle(), IsEmpty());
+    watchdog.know_thread("host thread", thread_number());
+    watchdog.watch();
+    if (world.rank() != 1) enter(file, group);
+    while (told.ends == 0) std::this_thread::sleep_for(10ms);
+    const FlightReader reader("/proc/self/fd/" + std::to_string(file.descriptor()));
+    while (world.rank() == 1 && hung.stack.empty()) hung = reader.read();
+    world.barrier(device->communication(), {"the end", {}});
+    device->communication().synchronize();
+  });
+  EXPECT_EQ(told.ends.load(), 1);
+  ASSERT_EQ(told.texts.size(), 1U);
+  ASSERT_FALSE(told.texts[0].empty());
+  EXPECT_THAT(told.texts[0][0], AllOf(HasSubstr("rank 1 has not entered barrier(h.7) #1"),
+                                      HasSubstr("ranks 0, 2 have waited")));
+  EXPECT_THAT(hung.stack, HasSubstr("host thread:\n"));
+}
+
+TEST(Watchdog, SaysNothingOfRanksThatGoOn) {
+  Told told;
+  local::run(2, [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", world.rank(), world.size());
+    const std::uint32_t group = file.add_group("world", {0, 1});
+    const auto device = cpu::open();
+    publish_step(file);
+    Watchdog watchdog(world, *device, file, told.options());
+    watchdog.watch();
+    EXPECT_FALSE(watchdog.takes_over());
+    EXPECT_FALSE(watchdog.another_died(0ms));
+    for (int i = 0; i < 20; ++i) {
+      const auto ticket = enter(file, group);
+      world.barrier(device->communication(), {"h.7", {}});
+      device->communication().synchronize();
+      file.ended(ticket, FlightFile::now());
+      std::this_thread::sleep_for(50ms);
+    }
+    file.end();
+    watchdog.rest();
+  });
+  EXPECT_EQ(told.ends.load(), 0);
+  EXPECT_THAT(told.texts, IsEmpty());
+}
+
+TEST(Watchdog, LeavesTheFirstLastWordsAlone) {
+  Told told;
+  local::run(1, [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", 0, 1);
+    Watchdog watchdog(world, *cpu::open(), file, told.options());
+    EXPECT_TRUE(watchdog.leave_words("ended by an error: no room"));
+    EXPECT_FALSE(watchdog.leave_words("another"));
+    const FlightReader reader("/proc/self/fd/" + std::to_string(file.descriptor()));
+    EXPECT_EQ(reader.read().last_words, "ended by an error: no room");
+  });
+}
+
+TEST(Watchdog, OfAHostWhoseFilesCannotBeReadWatchesNobody) {
+  Told told;
+  const testing::Scratch folder;
+  local::run(2, [&](Communicator& world) {
+    const std::string path = folder.path(std::to_string(world.rank()));
+    FlightFile file = FlightFile::create(path, world.rank(), world.size());
+    if (world.rank() == 1) std::filesystem::remove(path);
+    Watchdog watchdog(world, *cpu::open(), file, told.options());
+    EXPECT_THAT(watchdog.obstacle(),
+                AllOf(HasSubstr("rank 1 by rank "), HasSubstr(path.substr(0, path.size() - 1))));
+    watchdog.watch();
+    EXPECT_FALSE(watchdog.takes_over());
+    EXPECT_FALSE(watchdog.another_died(0ms));
+  });
+  EXPECT_EQ(told.ends.load(), 0);
+}
+
+TEST(ThreadStack, NamesTheCallersOfABlockedThread) {
+  ASSERT_TRUE(prepare_stacks());
+  std::atomic<pid_t> number{0};
+  std::atomic<bool> ends{false};
+  std::thread thread([&] {
+    number = thread_number();
+    while (!ends) std::this_thread::sleep_for(10ms);
+  });
+  while (number == 0) std::this_thread::sleep_for(1ms);
+  const auto stack = stack_of(number, 60s);
+  ends = true;
+  thread.join();
+  ASSERT_TRUE(stack);
+  EXPECT_THAT(*stack, HasSubstr("nanosleep"));
+  EXPECT_THAT(*stack, HasSubstr("\n"));
+}
+
+TEST(ThreadStack, OfAThreadThatHasEndedOrAsksItselfIsNotThere) {
+  ASSERT_TRUE(prepare_stacks());
+  pid_t number = 0;
+  std::thread([&] { number = thread_number(); }).join();
+  EXPECT_FALSE(stack_of(number, 10ms));
+  EXPECT_FALSE(stack_of(thread_number(), 10ms));
+}
+
+}  // namespace
+}  // namespace zero
