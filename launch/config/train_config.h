@@ -96,6 +96,8 @@ struct TrainConfig {
     std::int64_t steps_per_print = 1;
     Nonfinite nonfinite = Nonfinite::stop;
     std::int64_t nonfinite_limit = 1;  ///< skipped steps in a row that end the run
+    bool check_collectives = false;
+    std::int64_t check_compute_every = 0;  ///< steps; 0: never
   };
 
   /// The section activation_checkpointing, and the memory that a rank may use.
@@ -163,6 +165,10 @@ std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refu
 /// gets what names keys that contradict each other.
 TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers,
                                       Refusals& refusals);
+
+/// The checks of silent corruption that the device of `run` does not offer.
+void refuse_corruption_checks(const Configuration& values, const TrainConfig::Run& run,
+                              Refusals& refusals);
 
 /// Whether run.device is what "auto" has selected.
 bool chosen_by_auto(const Configuration& values);

@@ -47,12 +47,13 @@ class RunDevice {
   RunDevice(const TrainConfig& config, Communicator& host, Instruments* instruments);
 
   Device& device() { return *device_; }
-  Communicator& world() { return gpus_ ? *gpus_ : host_; }
+  Communicator& world() { return gpus_ ? *gpus_ : checked_ ? *checked_ : host_; }
 
  private:
   Communicator& host_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Communicator> gpus_;  // NCCL's; null if host_ reaches the device's memory
+  std::unique_ptr<Communicator> gpus_;     // NCCL's; null if host_ reaches the device's memory
+  std::unique_ptr<Communicator> checked_;  // host_ with run.check_collectives; else null
 };
 
 }  // namespace zero
