@@ -136,7 +136,7 @@ class CheckedBackend final : public CollectiveBackend {
     for (std::int64_t begin = 0; begin < full.largest(); begin += length) {
       const Slices part = full.part(begin, length);
       const std::int64_t count = part.ranges[static_cast<std::size_t>(rank())].count;
-      const Received received = receive(count, dtype);
+      const Received received = room_for(count, dtype);
       exchange(Operation::reduce_scatter, part, received.slices, stream, tag);
       if (count == 0) continue;
       stream.submit_host("sum of slices", [received, to = epilogue.slice(begin, count)] {
@@ -150,7 +150,7 @@ class CheckedBackend final : public CollectiveBackend {
     const std::int64_t length = length_of_part(values.dtype());
     for (std::int64_t begin = 0; begin < values.count(); begin += length) {
       const View part = values.slice(begin, std::min(length, values.count() - begin));
-      const Received received = receive(part.count(), values.dtype());
+      const Received received = room_for(part.count(), values.dtype());
       gather(Operation::all_reduce, part, received.slices, stream, tag);
       stream.submit_host("sum of values",
                          [received, op, part] { cpu::combine(received.views(), op, part); });
@@ -180,7 +180,7 @@ class CheckedBackend final : public CollectiveBackend {
 
   /// Room for `count` values of each rank. Collectives of a stream run one after the other, so all
   /// have the same memory; calls in flight keep a smaller one that it replaces.
-  Received receive(std::int64_t count, DType dtype) {
+  Received room_for(std::int64_t count, DType dtype) {
     const std::int64_t bytes = checked_mul(checked_mul(count, size()), size_of(dtype));
     const auto words =
         static_cast<std::size_t>(div_ceil(bytes, std::int64_t{sizeof(std::int64_t)}));
@@ -208,27 +208,27 @@ class CheckedBackend final : public CollectiveBackend {
   void exchange(Operation operation, const Slices& send, const Slices& receive, Stream& stream,
                 const Tag& tag) {
     if (size() == 1) return inner_->all_to_all(send, receive, stream, tag);
-    const auto mine = std::make_shared<Checksums>(static_cast<std::size_t>(size()));
-    const auto theirs = std::make_shared<Checksums>(mine->size());
-    stream.submit_host("checksum", [mine, send] {
+    const auto sums = std::make_shared<Checksums>(2 * static_cast<std::size_t>(size()));
+    const View both = View::of(std::span(*sums));  // of what is sent, then of what is received
+    stream.submit_host("checksum", [sums, send] {
       for (int to = 0; to < send.world(); ++to) {
-        (*mine)[static_cast<std::size_t>(to)] = checksum_of(send.of(to));
+        (*sums)[static_cast<std::size_t>(to)] = checksum_of(send.of(to));
       }
     });
     inner_->all_to_all(send, receive, stream, tag);
-    inner_->all_to_all(Slices::even(View::of(std::span(*mine)), size()),
-                       Slices::even(View::of(std::span(*theirs)), size()), stream,
-                       of_checksums(tag));
-    stream.submit_host("checksum", [mine] {});  // they live until they have travelled
-    compare(operation, theirs, receive, stream, tag);
+    inner_->all_to_all(Slices::even(both.slice(0, size()), size()),
+                       Slices::even(both.slice(size(), size()), size()), stream, of_checksums(tag));
+    compare(operation, sums, receive, stream, tag);
   }
 
-  /// Compares slice r of what arrived with checksum r.
+  /// Compares the slices of what arrived with the last of `sums`, one for each.
   void compare(Operation operation, const std::shared_ptr<Checksums>& sums, const Slices& arrived,
                Stream& stream, const Tag& tag) {
     stream.submit_host("checksum", [names = names_, sums, arrived, call = call_of(operation, tag)] {
+      const std::size_t first = sums->size() - static_cast<std::size_t>(arrived.world());
       for (int from = 0; from < arrived.world(); ++from) {
-        names->compare(call, from, arrived.of(from), (*sums)[static_cast<std::size_t>(from)]);
+        names->compare(call, from, arrived.of(from),
+                       (*sums)[first + static_cast<std::size_t>(from)]);
       }
     });
   }

@@ -69,15 +69,16 @@ std::string differs(std::string_view kind, const std::string& name, std::int64_t
 /// The message of a text of differs(); `hosts`: the host of each rank.
 std::string with_hosts(const std::string& text, const std::vector<std::string>& hosts) {
   std::istringstream fields(text);
-  std::size_t rank = 0;
-  std::size_t from = 0;
+  int rank = 0;
+  int from = 0;
   std::string found;
   fields >> rank >> from >> std::ws;
   std::getline(fields, found);
+  const auto host_of = [&](int of) { return hosts.at(static_cast<std::size_t>(of)); };
   return fmt::format(
       "{}; one of the two computed or kept wrong ones: start again from saved weights, and test "
       "the host of rank {}, {}, and that of rank {}, {}",
-      found, rank, hosts.at(rank), from, hosts.at(from));
+      found, rank, host_of(rank), from, host_of(from));
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ Json examined(const NonfiniteStep& step, const std::string& name, StateKind kind
   }
   Json json = examination.json();
   json["shape"] = tensor->shape;
-  json["dtype"] = name_of(tensor->dtype);
+  json["dtype"] = std::string(name_of(tensor->dtype));
   return json;
 }
 
