@@ -82,10 +82,10 @@ std::vector<ComputeFinding> find_wrong_passes(std::span<const CheckedPass> ranks
   const auto at = [](auto& list, int group) -> auto& {
     return list[static_cast<std::size_t>(group)];
   };
-  const auto counts =
-      [&](int group) {  // a group whose own passes differ explains its peers' finding
-        return at(at_peer, group) && !at(again, group) && !at(again, groups.next(group));
-      };
+  // A group whose own passes differ explains why its peers disagree.
+  const auto counts = [&](int group) {
+    return at(at_peer, group) && !at(again, group) && !at(again, groups.next(group));
+  };
   for (int group = 0; group < groups.count(); ++group) {
     if (!counts(group)) continue;
     const int next = groups.next(group);

@@ -28,6 +28,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kName = "nonfinite_step_";
 constexpr std::int64_t kMostTokenBytes = std::int64_t{64} << 20;  // of tokens.bin
+constexpr std::int64_t kMostRows = std::int64_t{1} << 16;
 constexpr std::int64_t kValuesAtOnce = std::int64_t{1} << 18;
 constexpr std::int64_t kValuesAround = 4;  // values before and behind the first bad one
 
@@ -162,7 +163,7 @@ class Rows {
         length_(step.config.data.sequence_length),
         positions_(step.batches),
         writer_(path, positions_.token_bytes()),
-        most_(kMostTokenBytes / positions_.token_bytes() / length_) {}
+        most_(std::min(kMostRows, kMostTokenBytes / positions_.token_bytes() / length_)) {}
 
   Json write() {
     const int ranks = step_.mesh.data().size();
