@@ -68,9 +68,11 @@ class Decoder : public Model {
   void prepare();
   bool tied() const { return decoder_.head == DecoderShape::Head::tied; }
 
-  /// Embedding and blocks; leaves the last norm's input in memory_. Asks `check`, unless null.
-  void forward(View inputs, BlockCheck* check);
-  void forward_block(std::int64_t i, BlockCheck* check);
+  /// Whether a forward pass is followed by backward.
+  enum class Pass : std::uint8_t { training, evaluation };
+  /// Embedding and blocks; leaves the last norm's input in memory_.
+  void forward(View inputs, Pass pass);
+  void forward_block(std::int64_t i, Pass pass);
   /// Calls body(), or replays the work that body() submitted earlier (Stream::repeat).
   template <typename Body>
   void repeat(Lease& unit, const Body& body);
@@ -89,7 +91,7 @@ class Decoder : public Model {
   void by_chunks(const Lease& unit, const NormedColumn& operands, const Then& then);
   /// A block's forward, within its lease.
   void forward_parts(std::int64_t i, const Lease& unit, Statistics statistics);
-  void check_block(std::int64_t i, const Lease& unit, BlockCheck& check);
+  void check_block(std::int64_t i, const Lease& unit);
   // The parts of a block's forward. With computed statistics a norm first adds the branch before.
   void forward_qkv(std::int64_t i, const Lease& unit, Statistics statistics);
   /// q, k and v of block i as attention reads them: normed, if heads are, and turned.

@@ -47,10 +47,10 @@ void Decoder::by_chunks(const Lease& unit, const NormedColumn& o, const Then& th
 
 // From one attention to the next every operation works on single rows: while one chunk is summed
 // over ranks, the others are computed, across layers.
-void Decoder::forward_block(std::int64_t i, BlockCheck* check) {
+void Decoder::forward_block(std::int64_t i, Pass pass) {
   ParameterLease unit = enter(block(i));
   repeat(unit, [&] { forward_parts(i, unit, Statistics::computed); });
-  if (check != nullptr && check->wants(i)) check_block(i, unit, *check);
+  if (pass == Pass::training) check_block(i, unit);
 }
 
 void Decoder::forward_parts(std::int64_t i, const Lease& unit, Statistics statistics) {

@@ -29,12 +29,13 @@ BlockPass Decoder::block_pass(std::int64_t i) const {
 
 // The first pass took its input as a sum of two, of which one is gone: the kept input and the
 // statistics that it had take their place, as in a recompute.
-void Decoder::check_block(std::int64_t i, const Lease& unit, BlockCheck& check) {
+void Decoder::check_block(std::int64_t i, const Lease& unit) {
+  if (check_ == nullptr || !check_->wants(i)) return;
   const auto finish = [&] {
     for (int k = 0; k < tensor_.chunks(); ++k) tensor_.wait(branch_sum(k));
   };
   finish();
-  check.check(block_pass(i), [&] {
+  check_->check(block_pass(i), [&] {
     forward_parts(i, unit, Statistics::kept);
     finish();
   });
