@@ -86,6 +86,8 @@ constexpr std::array kSorted{
     MeasuredKey{"run.memory_trace_bytes", "nothing is traced"},
     MeasuredKey{"run.nonfinite", "steps are counted, whatever their loss"},
     MeasuredKey{"run.nonfinite_limit", "steps are counted, whatever their loss"},
+    MeasuredKey{"run.check_collectives", "`zero_train` measures a run with and without it"},
+    MeasuredKey{"run.check_compute_every", "`zero_train` measures a run with and without it"},
     MeasuredKey{"run.collective_warning", "zero_bench waits without a limit"},
     MeasuredKey{"run.collective_timeout", "zero_bench waits without a limit"},
     MeasuredKey{"run.watchdog", "zero_bench waits without a limit"},

@@ -108,10 +108,10 @@ class EngineStates {
   /// Compares by hashes the values that several ranks hold and that must have the same bits: master
   /// values, moments and compute copies of replicas; parameters without a slice, and ranges that
   /// several ranks hold, along the tensor axis; copies of whole parameters. Throws the same
-  /// ReplicasDiffer on all ranks, naming values, parameter, step, the rank that differs and the one
-  /// it differs from. Waits for the streams; reads each of this rank's values once, and sends 32
-  /// bytes per parameter and rank. Collective; EngineOptions::replica_check_every makes step() call
-  /// it.
+  /// ReplicasDiffer on all ranks, naming values, parameter, step, the rank that differs, the one it
+  /// differs from, and their hosts. Waits for the streams; reads each of this rank's values once,
+  /// and sends 32 bytes per parameter and rank. Collective; EngineOptions::replica_check_every
+  /// makes step() call it.
   void check_replicas();
 
  private:

@@ -6,8 +6,10 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <sstream>
 
 #include "base/checked_math.h"
+#include "base/host.h"
 #include "collectives/host_values.h"
 #include "device/cpu/primitives.h"
 #include "engine/step_report.h"
@@ -55,13 +57,28 @@ void for_range(const TensorSlice& slice, const SharedRange& range, std::int64_t 
   }
 }
 
+/// Begins with the two ranks, for with_hosts().
 std::string differs(std::string_view kind, const std::string& name, std::int64_t step, int rank,
                     int from) {
   return fmt::format(
-      "check_replicas: after step {} the {} of \"{}\" on rank {} differ from those on rank {}, "
-      "which must have the same bits; one of the two computed or kept wrong ones: start again from "
-      "saved weights, and test the hosts of both",
-      step, kind, name, rank, from);
+      "{3} {4} check_replicas: after step {2} the {0} of \"{1}\" on rank {3} differ from those on "
+      "rank {4}, which must have the same bits",
+      kind, name, step, rank, from);
+}
+
+/// The message of a text of differs(); `hosts`: the host of each rank.
+std::string with_hosts(const std::string& text, const std::vector<std::string>& hosts) {
+  std::istringstream fields(text);
+  int rank = 0;
+  int from = 0;
+  std::string found;
+  fields >> rank >> from >> std::ws;
+  std::getline(fields, found);
+  const auto host_of = [&](int of) { return hosts.at(static_cast<std::size_t>(of)); };
+  return fmt::format(
+      "{}; one of the two computed or kept wrong ones: start again from saved weights, and test "
+      "the host of rank {}, {}, and that of rank {}, {}",
+      found, rank, host_of(rank), from, host_of(from));
 }
 
 }  // namespace
@@ -252,9 +269,11 @@ void ReplicaCheck::run(std::int64_t step) const {
   found[2] = compare_tensor_copies(step);
   const auto first = std::ranges::find_if(found, [](const auto& text) { return !text.empty(); });
   const std::string_view mine = first == found.end() ? std::string_view() : *first;
-  for (const std::string& text :
-       all_gather_texts(context_.mesh.world(), context_.device, mine, "check_replicas")) {
-    if (!text.empty()) throw ReplicasDiffer(text);
+  Communicator& world = context_.mesh.world();
+  for (const std::string& text : all_gather_texts(world, context_.device, mine, "check_replicas")) {
+    if (text.empty()) continue;
+    throw ReplicasDiffer(
+        with_hosts(text, all_gather_texts(world, context_.device, host_name(), "hosts of copies")));
   }
 }
 

@@ -212,7 +212,7 @@ TrafficCounter Decoder::tensor_traffic() const {
   return sent;
 }
 
-void Decoder::forward(View inputs) {
+void Decoder::forward(View inputs, Pass pass) {
   {
     const ParameterLease unit = enter(embedding_);
     embedding_layer_.forward(
@@ -220,7 +220,7 @@ void Decoder::forward(View inputs) {
     scale_embedding(memory_.x(0));
   }
   branch_sums_.assign(static_cast<std::size_t>(tensor_.chunks()), Event());
-  for (std::int64_t i = 0; i < decoder_.layers; ++i) forward_block(i);
+  for (std::int64_t i = 0; i < decoder_.layers; ++i) forward_block(i, pass);
 }
 
 void Decoder::scale_embedding(const View& x) {
@@ -310,7 +310,7 @@ void Decoder::train(View inputs, View targets, float gradient_scale, View loss_s
   Stream& stream = engine_.device().compute();
   inputs = inputs_.upload(stream, inputs);
   targets = targets_.upload(stream, targets);
-  forward(inputs);
+  forward(inputs, Pass::training);
   tied() ? train_tied(targets, gradient_scale) : train_separate(targets, gradient_scale);
   sum_losses(loss_sum);
   backward_norm();
@@ -324,7 +324,7 @@ void Decoder::evaluate(View inputs, View targets, View loss_sum) {
   check_tokens("inputs", inputs, rows_, whole_.vocabulary);
   check_tokens("targets", targets, rows_, whole_.vocabulary);
   Stream& stream = engine_.device().compute();
-  forward(inputs_.upload(stream, inputs));
+  forward(inputs_.upload(stream, inputs), Pass::evaluation);
   with_head([&, there = targets_.upload(stream, targets)](View weight) {
     head_.evaluate(*ops_, head_buffers(), weight, there);
   });

@@ -11,6 +11,7 @@
 #include "architecture/decoder_parameters.h"
 #include "architecture/decoder_split.h"
 #include "device/device_mirror.h"
+#include "model/block_check.h"
 #include "model/decoder_memory.h"
 #include "model/layers.h"
 #include "model/model.h"
@@ -53,6 +54,9 @@ class Decoder : public Model {
   /// x width, of the compute dtype, on the device; on every rank the rows of the whole micro-batch.
   View head_input() const { return memory_.gathered_normed(memory_.normed(), Within::head); }
   View activations() const override { return memory_.all(); }
+  std::vector<std::int64_t> blocks_with_input() const override;
+  BlockPass block_pass(std::int64_t i) const override;
+  void check_blocks(BlockCheck* check) override { check_ = check; }
 
  private:
   static constexpr int kTokens = 0;  // in the embedding's unit
@@ -64,9 +68,11 @@ class Decoder : public Model {
   void prepare();
   bool tied() const { return decoder_.head == DecoderShape::Head::tied; }
 
+  /// Whether a forward pass is followed by backward.
+  enum class Pass : std::uint8_t { training, evaluation };
   /// Embedding and blocks; leaves the last norm's input in memory_.
-  void forward(View inputs);
-  void forward_block(std::int64_t i);
+  void forward(View inputs, Pass pass);
+  void forward_block(std::int64_t i, Pass pass);
   /// Calls body(), or replays the work that body() submitted earlier (Stream::repeat).
   template <typename Body>
   void repeat(Lease& unit, const Body& body);
@@ -83,6 +89,9 @@ class Decoder : public Model {
   /// For each chunk k of rows, after the sum of its branch: both forward passes, then then(k).
   template <typename Then>
   void by_chunks(const Lease& unit, const NormedColumn& operands, const Then& then);
+  /// A block's forward, within its lease.
+  void forward_parts(std::int64_t i, const Lease& unit, Statistics statistics);
+  void check_block(std::int64_t i, const Lease& unit);
   // The parts of a block's forward. With computed statistics a norm first adds the branch before.
   void forward_qkv(std::int64_t i, const Lease& unit, Statistics statistics);
   /// q, k and v of block i as attention reads them: normed, if heads are, and turned.
@@ -221,7 +230,8 @@ class Decoder : public Model {
   ColumnParallelLinear qkv_, hidden_;
   RowParallelLinear projection_, output_;
   VocabularyParallelHead head_;
-  UnitListener* listener_;  // may be null
+  UnitListener* listener_;       // may be null
+  BlockCheck* check_ = nullptr;  // may be null
   std::unique_ptr<Ops> ops_;
   const RecomputePlan recompute_;
   DecoderMemory memory_;

@@ -47,18 +47,21 @@ void Decoder::by_chunks(const Lease& unit, const NormedColumn& o, const Then& th
 
 // From one attention to the next every operation works on single rows: while one chunk is summed
 // over ranks, the others are computed, across layers.
-void Decoder::forward_block(std::int64_t i) {
+void Decoder::forward_block(std::int64_t i, Pass pass) {
   ParameterLease unit = enter(block(i));
-  repeat(unit, [&] {
-    forward_qkv(i, unit, Statistics::computed);
-    keep_share(i);
-    forward_attention(i, unit);
-    forward_projection(i, unit);
-    forward_hidden(i, unit, Statistics::computed, [&](int k) { forward_output(i, unit, k); });
-    if (decoder_.branch_norms) {
-      norm_branch(unit, output_norm_, memory_.output(i), memory_.output_statistics(i));
-    }
-  });
+  repeat(unit, [&] { forward_parts(i, unit, Statistics::computed); });
+  if (pass == Pass::training) check_block(i, unit);
+}
+
+void Decoder::forward_parts(std::int64_t i, const Lease& unit, Statistics statistics) {
+  forward_qkv(i, unit, statistics);
+  keep_share(i);
+  forward_attention(i, unit);
+  forward_projection(i, unit);
+  forward_hidden(i, unit, Statistics::computed, [&](int k) { forward_output(i, unit, k); });
+  if (decoder_.branch_norms) {
+    norm_branch(unit, output_norm_, memory_.output(i), memory_.output_statistics(i));
+  }
 }
 
 void Decoder::forward_qkv(std::int64_t i, const Lease& unit, Statistics statistics) {

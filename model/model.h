@@ -12,8 +12,10 @@
 
 namespace zero {
 
+class BlockCheck;
 class LifetimePlan;
 class UnitListener;
+struct BlockPass;
 
 /// The size of one micro-batch: `batch` rows of `sequence` tokens. The ranks of a tensor group
 /// compute the same micro-batches together.
@@ -67,6 +69,15 @@ class Model {
   /// The forward half of train(), with the same loss; between engine.begin_evaluation() and
   /// end_evaluation().
   virtual void evaluate(View inputs, View targets, View loss_sum) = 0;
+
+  /// The blocks whose pass can be computed again behind their forward: those whose input is kept
+  /// whole until backward. The same on all ranks.
+  virtual std::vector<std::int64_t> blocks_with_input() const = 0;
+  /// The views of such a block's pass, from allocate() on.
+  virtual BlockPass block_pass(std::int64_t layer) const = 0;
+  /// `check` is asked behind each block's forward pass in train(); it must outlive the model, or
+  /// stay valid until replaced. Null: none. On devices in host memory.
+  virtual void check_blocks(BlockCheck* check) = 0;
 
   virtual BatchShape shape() const = 0;
   virtual std::int64_t vocabulary() const = 0;

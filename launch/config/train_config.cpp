@@ -173,11 +173,14 @@ TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refu
       .validation_every = values.integer("run.validation_every"),
       .validation_sequences = values.integer("run.validation_sequences"),
       .steps_per_print = values.integer("steps_per_print"),
-      .nonfinite_limit = values.integer("run.nonfinite_limit")};
+      .nonfinite_limit = values.integer("run.nonfinite_limit"),
+      .check_collectives = values.boolean("run.check_collectives"),
+      .check_compute_every = values.integer("run.check_compute_every")};
   refusals.collect([&] { check_trace(values, steps); });
   make_memory_options(values, run, refusals);
   refusals.collect([&] { check_validation(values); });
   refusals.collect([&] { run.device = make_device(values, local_world); });
+  refuse_corruption_checks(values, run, refusals);
   refusals.collect([&] { run.waits = make_wait_limits(values); });
   make_watchdog(values, run, refusals);
   refusals.collect([&] { run.nonfinite = make_nonfinite(values); });

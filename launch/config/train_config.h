@@ -103,6 +103,8 @@ struct TrainConfig {
     Nonfinite nonfinite = Nonfinite::stop;
     std::int64_t nonfinite_limit = 1;  ///< skipped steps in a row that end the run
     FaultOptions faults{};             ///< that the run is to meet; none but in tests
+    bool check_collectives = false;
+    std::int64_t check_compute_every = 0;  ///< steps; 0: never
   };
 
   /// The section activation_checkpointing, and the memory that a rank may use.
@@ -182,6 +184,9 @@ TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers
 WaitLimits make_wait_limits(const Configuration& values);
 /// run.watchdog and run.hang_timeout.
 void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals);
+/// The checks of silent corruption that the device of `run` does not offer.
+void refuse_corruption_checks(const Configuration& values, const TrainConfig::Run& run,
+                              Refusals& refusals);
 
 /// Whether run.device is what "auto" has selected.
 bool chosen_by_auto(const Configuration& values);

@@ -10,6 +10,7 @@
 #include "base/host.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
+#include "collectives/checked_backend.h"
 #include "collectives/host_values.h"
 #include "collectives/nccl/options.h"
 #include "device/cuda/gpus.h"
@@ -162,6 +163,9 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   if (config.run.device == DeviceKind::cpu) {
     device_ = cpu::open({.threads = config.run.threads});
     device_->compute().listen(instruments);
+    if (config.run.check_collectives) {
+      checked_ = std::make_unique<Communicator>(checked_backend(host, host_name()));
+    }
     return;
   }
   const bool shared = share_a_gpu(host.backend(), host.size());
@@ -188,7 +192,10 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
 
 void RunDevice::meet(FaultInjector& faults) {
   if (faults.alters_collectives()) {
-    faulty_ = std::make_unique<Communicator>(with_faults(world().implementation(), faults));
+    faulty_ = std::make_unique<Communicator>(with_faults(unchecked().implementation(), faults));
+    if (checked_) {
+      checked_ = std::make_unique<Communicator>(checked_backend(*faulty_, host_name()));
+    }
   }
   faults_.emplace(world(), faults, Listening::Turn::first);
 }

@@ -49,16 +49,20 @@ class RunDevice {
   RunDevice(const TrainConfig& config, Communicator& host, Instruments* instruments);
 
   Device& device() { return *device_; }
-  Communicator& world() { return faulty_ ? *faulty_ : gpus_ ? *gpus_ : host_; }
+  Communicator& world() { return checked_ ? *checked_ : unchecked(); }
   /// Has the collectives of world() and its splits meet `faults`, which must outlive this object,
-  /// before any other listener hears of them. Call before world() is used.
+  /// before any other listener hears of them; checks of collectives see what faults alter. Call
+  /// before world() is used.
   void meet(FaultInjector& faults);
 
  private:
+  Communicator& unchecked() { return faulty_ ? *faulty_ : gpus_ ? *gpus_ : host_; }
+
   Communicator& host_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Communicator> gpus_;    // NCCL's; null if host_ reaches the device's memory
-  std::unique_ptr<Communicator> faulty_;  // on the backend of the others; null: none fails
+  std::unique_ptr<Communicator> gpus_;     // NCCL's; null if host_ reaches the device's memory
+  std::unique_ptr<Communicator> faulty_;   // on the backend of the others; null: none fails
+  std::unique_ptr<Communicator> checked_;  // with run.check_collectives; else null
   std::optional<Listening> faults_{};
 };
 

@@ -195,6 +195,7 @@ Decision Trainer::train_step(std::int64_t step) {
   const StepReport report =
       with_agreed_failure([&] { return training_state_.engine().step(options); });
   handle_nonfinite(report);
+  tell_findings();
   const double seconds = seconds_since(start);
   communication_seconds_ = communication_time_.take();
   if (instruments_ != nullptr) instruments_->end_step(step);
@@ -254,6 +255,7 @@ void Trainer::handle_nonfinite(const StepReport& report) {
     const std::string overflow = loss_scaling_.after_step(report);
     if (!overflow.empty()) return console_.line(overflow);
   } catch (const AgreedError&) {
+    save_nonfinite(report);
     checkpoints_.give_up(fmt::format("step {} was not finite", report.step));
     throw;
   }
@@ -263,6 +265,7 @@ void Trainer::handle_nonfinite(const StepReport& report) {
     if (!vanished.empty()) console_.line(vanished);
     return;
   }
+  save_nonfinite(report);
   const std::string found = fmt::format(
       "step {}: {} is NaN or infinite, first on rank {} (loss {}); the update was skipped",
       report.step, report.nonfinite ? nonfinite_value(report) : "the gradient norm",

@@ -87,6 +87,9 @@ class Trainer {
   void train_micro_batches(std::int64_t step, double scale);
   Decision check_memory(Decision decision);
   void handle_nonfinite(const StepReport& report);
+  void save_nonfinite(const StepReport& report);
+  /// Tells of what checks of compute have found since the last step, and ends the run if they say.
+  void tell_findings();
   int end_early(const Decision& decision);
   void log_step(const StepReport& report, const StepOptions& options, double seconds);
   void show_progress(const StepReport& report, double seconds);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What a run does behind its last step.
+// What a run does behind its last step, and behind one that is wrong.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,11 +15,38 @@
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
+#include "launch/train/compute_check.h"
+#include "launch/train/nonfinite_report.h"
 #include "launch/train/run_device.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
 
 namespace zero {
+
+void Trainer::save_nonfinite(const StepReport& report) {
+  console_.line(save_nonfinite_step({.config = config_,
+                                     .batches = batches_,
+                                     .order = checkpoints_.order(),
+                                     .mesh = mesh_,
+                                     .device = device_,
+                                     .engine = training_state_.engine(),
+                                     .report = report,
+                                     .losses = losses_,
+                                     .loss_scale = loss_scaling_.scale()}));
+}
+
+void Trainer::tell_findings() {
+  ComputeCheck* const check = training_state_.compute_check();
+  if (check == nullptr) return;
+  const ComputeCheck::Found found = check->take();
+  for (const std::string& line : found.lines) {
+    console_.line("warning: " + line);
+    log_.write({{"computed_wrongly", line}, {"after_step", step_}});
+  }
+  if (!found.over) return;
+  checkpoints_.give_up(*found.over);
+  throw AgreedError(*found.over);
+}
 
 int Trainer::end_early(const Decision& decision) {
   const std::string reason = decision.signal == 0        ? (log_.failed()     ? "run.log"

@@ -7,6 +7,7 @@
 #include "architecture/family.h"
 #include "base/checked_math.h"
 #include "checkpoint/checkpointer.h"
+#include "launch/train/compute_check.h"
 #include "launch/train/tokenizer_files.h"
 #include "model/decoder.h"
 
@@ -48,6 +49,11 @@ TrainingState::TrainingState(const TrainConfig& config, Mesh& mesh, Device& devi
         files::disk().io_description();  // of the newest queue: checkpoints have more
   }
   model_->allocate();
+  if (const std::int64_t every = config.run.check_compute_every; every > 0) {
+    compute_check_ =
+        std::make_unique<ComputeCheck>(every, config.run.seed, *engine_, mesh, *model_);
+    model_->check_blocks(compute_check_.get());
+  }
   if (config.checkpoints.used()) {
     checkpointer_ =
         std::make_unique<Checkpointer>(*engine_, checkpoint_options(config, save_rules_));

@@ -11,6 +11,7 @@
 namespace zero {
 
 class Checkpointer;
+class ComputeCheck;
 class Device;
 class Engine;
 class Mesh;
@@ -33,6 +34,8 @@ class TrainingState {
 
   Engine& engine() { return *engine_; }
   Model& model() { return *model_; }
+  /// Null without run.check_compute_every.
+  ComputeCheck* compute_check() { return compute_check_.get(); }
   /// How a rank's file of model states is moved (FileSystem::io_description()), if there is one.
   const std::string& state_transfers() const { return state_transfers_; }
   /// Null if the run neither saves nor loads checkpoints.
@@ -56,6 +59,7 @@ class TrainingState {
   std::int64_t slots_;   // buffers of token ids
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<ComputeCheck> compute_check_;
   std::string state_transfers_;
   SaveRules save_rules_;
   std::unique_ptr<Checkpointer> checkpointer_;

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/host.h"
 #include "device/host_access.h"
 #include "tests/case_names.h"
 #include "tests/engine/plain.h"
@@ -80,9 +81,10 @@ Flipped flip_one(const plain::Setup& setup, std::string_view name, StateKind kin
 std::string expected(const Flipped& flipped, std::string_view what, std::string_view name) {
   return fmt::format(
       "check_replicas: after step 1 the {} of \"{}\" on rank {} differ from those on rank {}, "
-      "which "
-      "must have the same bits",
-      what, name, *flipped.holders.rbegin(), *flipped.holders.begin());
+      "which must have the same bits; one of the two computed or kept wrong ones: start again from "
+      "saved weights, and test the host of rank {}, {}, and that of rank {}, {}",
+      what, name, *flipped.holders.rbegin(), *flipped.holders.begin(), *flipped.holders.rbegin(),
+      host_name(), *flipped.holders.begin(), host_name());
 }
 
 class Copies : public ::testing::TestWithParam<std::tuple<int, DType>> {
