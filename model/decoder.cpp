@@ -73,11 +73,13 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
       listener_(listener),
       ops_(make_ops(engine.device())),
       recompute_(checked(recompute, whole, engine.device())),
-      memory_(decoder_, rows_of(tensor_, batch, split_, dtype_), dtype_, recompute_) {
+      memory_(decoder_, rows_of(tensor_, batch, split_, dtype_), dtype_, recompute_),
+      kept_inputs_(engine.device(), memory_.windows()) {
   UnitListener* const operations = hears_operations() ? listener_ : nullptr;
   ops_->listen(operations);
   tensor_.listen(operations);
   memory_.listen(operations);
+  kept_inputs_.listen(operations);
   const DecoderParameters parameters(split_);
   make_layers(parameters);
   register_units(parameters);
@@ -142,6 +144,7 @@ void Decoder::prepare() {
 
 void Decoder::allocate() {
   memory_.allocate(engine_.device(), tensor_.group());
+  kept_inputs_.allocate(memory_.kept_input_count(), dtype_);
   tensor_.allocate();
   ops_->allocate_scratch();
   engine_.discard_graphs();
@@ -212,7 +215,8 @@ TrafficCounter Decoder::tensor_traffic() const {
   return sent;
 }
 
-void Decoder::forward(View inputs) {
+void Decoder::forward(View inputs, Pass pass) {
+  kept_inputs_.before_write(0);
   {
     const ParameterLease unit = enter(embedding_);
     embedding_layer_.forward(
@@ -220,7 +224,7 @@ void Decoder::forward(View inputs) {
     scale_embedding(memory_.x(0));
   }
   branch_sums_.assign(static_cast<std::size_t>(tensor_.chunks()), Event());
-  for (std::int64_t i = 0; i < decoder_.layers; ++i) forward_block(i);
+  for (std::int64_t i = 0; i < decoder_.layers; ++i) forward_block(i, pass);
 }
 
 void Decoder::scale_embedding(const View& x) {
@@ -310,7 +314,7 @@ void Decoder::train(View inputs, View targets, float gradient_scale, View loss_s
   Stream& stream = engine_.device().compute();
   inputs = inputs_.upload(stream, inputs);
   targets = targets_.upload(stream, targets);
-  forward(inputs);
+  forward(inputs, Pass::training);
   tied() ? train_tied(targets, gradient_scale) : train_separate(targets, gradient_scale);
   sum_losses(loss_sum);
   backward_norm();
@@ -324,7 +328,7 @@ void Decoder::evaluate(View inputs, View targets, View loss_sum) {
   check_tokens("inputs", inputs, rows_, whole_.vocabulary);
   check_tokens("targets", targets, rows_, whole_.vocabulary);
   Stream& stream = engine_.device().compute();
-  forward(inputs_.upload(stream, inputs));
+  forward(inputs_.upload(stream, inputs), Pass::evaluation);
   with_head([&, there = targets_.upload(stream, targets)](View weight) {
     head_.evaluate(*ops_, head_buffers(), weight, there);
   });

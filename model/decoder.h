@@ -12,6 +12,7 @@
 #include "architecture/decoder_split.h"
 #include "device/device_mirror.h"
 #include "model/decoder_memory.h"
+#include "model/kept_inputs.h"
 #include "model/layers.h"
 #include "model/model.h"
 #include "model/parallel_linear.h"
@@ -64,9 +65,11 @@ class Decoder : public Model {
   void prepare();
   bool tied() const { return decoder_.head == DecoderShape::Head::tied; }
 
+  /// Whether a forward pass is followed by backward.
+  enum class Pass : std::uint8_t { training, evaluation };
   /// Embedding and blocks; leaves the last norm's input in memory_.
-  void forward(View inputs);
-  void forward_block(std::int64_t i);
+  void forward(View inputs, Pass pass);
+  void forward_block(std::int64_t i, Pass pass);
   /// Calls body(), or replays the work that body() submitted earlier (Stream::repeat).
   template <typename Body>
   void repeat(Lease& unit, const Body& body);
@@ -225,6 +228,7 @@ class Decoder : public Model {
   std::unique_ptr<Ops> ops_;
   const RecomputePlan recompute_;
   DecoderMemory memory_;
+  KeptInputs kept_inputs_;
   DeviceMirror inputs_, targets_, loss_;  // of the callers' host memory
   std::vector<Event> branch_sums_;        // of memory_.branch(), one for each chunk of rows
 };

@@ -47,8 +47,9 @@ void Decoder::by_chunks(const Lease& unit, const NormedColumn& o, const Then& th
 
 // From one attention to the next every operation works on single rows: while one chunk is summed
 // over ranks, the others are computed, across layers.
-void Decoder::forward_block(std::int64_t i) {
+void Decoder::forward_block(std::int64_t i, Pass pass) {
   ParameterLease unit = enter(block(i));
+  kept_inputs_.before_write(i);
   repeat(unit, [&] {
     forward_qkv(i, unit, Statistics::computed);
     keep_share(i);
@@ -59,6 +60,9 @@ void Decoder::forward_block(std::int64_t i) {
       norm_branch(unit, output_norm_, memory_.output(i), memory_.output_statistics(i));
     }
   });
+  if (pass == Pass::training && memory_.windows().has(i)) {
+    kept_inputs_.leave(i, memory_.kept_input(i));
+  }
 }
 
 void Decoder::forward_qkv(std::int64_t i, const Lease& unit, Statistics statistics) {
@@ -207,6 +211,7 @@ void Decoder::recompute(std::int64_t i, const Lease& unit) {
 
 void Decoder::recompute_block(std::int64_t i) {
   ParameterLease unit = enter(block(i), Phase::recompute);
+  kept_inputs_.before_use(i);
   repeat(unit, [&] { recompute(i, unit); });
 }
 
@@ -231,6 +236,7 @@ void Decoder::backward_block(std::int64_t i) {
   const bool again = recompute_.block(i).any() && recompute_.last_of_group(i) == i;
   notify(block(i), again ? Phase::recompute : Phase::backward);
   GradientLease unit = engine_.backward(block(i));
+  kept_inputs_.before_use(i);
   repeat(unit, [&] {
     if (again) {
       recompute(i, unit);
@@ -240,6 +246,7 @@ void Decoder::backward_block(std::int64_t i) {
     backward_attention(i, unit);
     finish_norms(unit, block_gradients());
   });
+  if (memory_.windows().has(i)) kept_inputs_.used(i, memory_.kept_input(i));
 }
 
 // Turns dx from the gradient of the block's output into that of its middle.
