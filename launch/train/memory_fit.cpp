@@ -86,6 +86,7 @@ class ActivationBytes {
     }
     each_[kMiddle] = at_head(kept) - at_head(memory({1, 1, 1, 1})) -
                      std::accumulate(each_.begin(), each_.end(), std::int64_t{0});
+    if (!like_.inputs_on_host) return;
     // An input in host memory takes nothing at the head; those in windows do.
     const Counts all{layers_, layers_, layers_, layers_};
     RecomputePlan on_device = plan_of(layers_, all, like_);

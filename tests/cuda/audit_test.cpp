@@ -127,6 +127,7 @@ TEST(Audit, EveryAccessToShardsInHostMemoryIsOrdered) {
     const WorkGraph graph = graph_of(run);
     EXPECT_THAT(reads_of_nothing(graph), IsEmpty());
     EXPECT_THAT(races(graph), IsEmpty());
+    run.copies_parameters = false;
     run.between = AuditedRun::Between::evaluation;
     EXPECT_THAT(races(graph_of(run)), IsEmpty()) << "evaluated between steps";
     for (const WaitSite site : {WaitSite::fetch_before_gather, WaitSite::gather_before_fetch}) {
