@@ -77,12 +77,19 @@ void consider_files(const TrainConfig& config, const Consider& consider) {
   consider(before ? shards : states + " with " + shards, changed);
 }
 
-/// The same with values of a GPU in host memory, unless they are elsewhere already.
+/// The same with values of a GPU in host memory, unless they are elsewhere already, and with kept
+/// inputs there.
 template <typename Consider>
 void consider_host_memory(const TrainConfig& config, const Consider& consider) {
   const std::string states = "zero_optimization.offload_optimizer.device \"cpu\"";
   const std::string shards = "zero_optimization.offload_param.device \"cpu\"";
   TrainConfig changed = config;
+  RecomputePlan& plan = changed.recompute.plan;
+  plan.blocks = RecomputePlan::full(config.model.layers).blocks;
+  if (!std::exchange(plan.inputs_on_host, true)) {
+    consider("activation_checkpointing.recompute \"full\" with cpu_checkpointing", changed);
+  }
+  changed = config;
   TierOptions& tiers = changed.engine.tiers;
   const bool away = tiers.optimizer != Tier::device;
   if (!away) {

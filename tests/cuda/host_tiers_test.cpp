@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "launch/train/memory_fit.h"
 #include "launch/train/run_device.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/engine/small_windows.h"
+#include "tests/errors.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"
 #include "tests/model/outcome.h"
@@ -22,6 +24,9 @@ namespace zero::testing {
 namespace {
 
 using cuda::emulated::Settings;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::int64_t kLayers = 4;
 
@@ -235,6 +240,35 @@ TEST(TiersOfAGpu, OfARunAreAsPlannedAndSavedForAnyTier) {
     EXPECT_EQ(last["state_hash"], expected["state_hash"]);
   }
   EXPECT_THAT(scratch.names(), ::testing::IsEmpty());
+}
+
+TEST(TiersOfAGpu, AreOfferedToARunThatDoesNotFit) {
+  const TinyRun run;
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> keys{"run.device=cuda",
+                                  "run.memory_limit=1MiB",
+                                  "model.width=512",
+                                  "model.layers=8",
+                                  "bf16.enabled=true",
+                                  "train_batch_size=64",
+                                  "train_micro_batch_size_per_gpu=64",
+                                  "zero_optimization.offload_optimizer.buffer_size=4096",
+                                  "zero_optimization.stage3_param_persistence_threshold=0"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    const TrainConfig config = make_train_config(Configuration::read(run.config(), keys), 1);
+    const RankPlans plans = plan_ranks(config, BackendKind::local);
+    return error_of([&] { check_memory_limit(config, BackendKind::local, plans); });
+  };
+  const std::string states = "zero_optimization.offload_optimizer.device";
+  const std::string shards = "zero_optimization.offload_param.device";
+  const std::string inputs = "recompute \"full\" with cpu_checkpointing: ";
+  EXPECT_THAT(refusal({}), AllOf(HasSubstr(states + " \"cpu\": "), HasSubstr(inputs),
+                                 HasSubstr(states + " \"cpu\" with " + shards + " \"cpu\": ")));
+  EXPECT_THAT(refusal({states + "=cpu"}),
+              AllOf(HasSubstr(shards + " \"cpu\": "), Not(HasSubstr(states + " \"cpu\""))));
+  EXPECT_THAT(refusal({states + "=cpu", shards + "=cpu",
+                       "activation_checkpointing.cpu_checkpointing=true"}),
+              AllOf(Not(HasSubstr(shards)), Not(HasSubstr(inputs))));
 }
 
 }  // namespace
