@@ -56,24 +56,39 @@ void CodedMoments::read(const CodedMoment& from, const StateAccess::Visit& visit
 
 void CodedMoments::copy(const CodedMoment& from, const View& to, Stream& stream) {
   if (access_.in_file(from.codes)) {
-    return access_.visit_later(from.codes, stream, [from, to](std::int64_t at, const View& codes) {
+    return access_.visit_later(from.codes, stream, [&](std::int64_t at, const View& codes) {
       CodedMoment part = from.slice(at, codes.count());
       part.codes = codes;
-      cpu::decode_moment(part, to.as<float>().data() + at);
+      copy_from_host(part, to.slice(at, codes.count()), device_.transfer());
     });
   }
-  if (to.device() != nullptr && access_.in_host(from.codes)) {
-    return access_.upload(from.codes, stream, [&](std::int64_t at, const View& codes) {
-      CodedMoment part = from.slice(at, codes.count());
-      part.codes = codes;
-      optimizer_.decode(stream, part, to.slice(at, codes.count()));
-    });
+  if (access_.in_host(from.codes)) {
+    access_.wait_for_host(stream);
+    return copy_from_host(from, to, stream);
   }
   if (to.device() != nullptr || device_.memory() == MemorySpace::host)
     return optimizer_.decode(stream, from, to);
+  copy_to_host(from, to, stream);
+}
+
+/// Of codes in host memory.
+void CodedMoments::copy_from_host(const CodedMoment& from, const View& to, Stream& stream) {
+  if (device_.memory() == MemorySpace::host) {
+    return stream.submit_host("moments of the file",
+                              [from, to] { cpu::decode_moment(from, to.as<float>().data()); });
+  }
+  if (to.device() == nullptr) return copy_to_host(from, to, stream);
+  access_.upload(from.codes, stream, [&](std::int64_t at, const View& codes) {
+    CodedMoment part = from.slice(at, codes.count());
+    part.codes = codes;
+    optimizer_.decode(stream, part, to.slice(at, codes.count()));
+  });
+}
+
+/// Of scales in memory of the device that host code cannot access.
+void CodedMoments::copy_to_host(const CodedMoment& from, const View& to, Stream& stream) {
   if (copying_ != &stream) stream.wait(copied_);
   copying_ = &stream;
-  if (access_.in_host(from.codes)) access_.wait_for_host(stream);
   for (std::int64_t begin = 0; begin < to.count(); begin += kPiece) {
     const std::int64_t count = std::min(kPiece, to.count() - begin);
     copy_piece(from.slice(begin, count), to.slice(begin, count), stream);

@@ -44,6 +44,8 @@ class CodedMoments {
     std::bitset<kMomentBlock> set;
   };
 
+  void copy_from_host(const CodedMoment& from, const View& to, Stream& stream);
+  void copy_to_host(const CodedMoment& from, const View& to, Stream& stream);
   void copy_piece(const CodedMoment& from, const View& to, Stream& stream);
   void encode(const CodedMoment& to, const View& values);
   void set_blocks(const CodedMoment& moment, std::int64_t at, const View& values);

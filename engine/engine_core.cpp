@@ -18,8 +18,9 @@ EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, Engine
       reads_(device, waits_),
       costs_(*mesh_, device, waits_) {
   validate(options_);
-  Tier& states = options_.tiers.optimizer;
-  if (device_.memory() == MemorySpace::host && states == Tier::host) states = Tier::device;
+  for (Tier* tier : {&options_.tiers.optimizer, &options_.tiers.parameters}) {
+    if (device_.memory() == MemorySpace::host && *tier == Tier::host) *tier = Tier::device;
+  }
   for (Communicator* of : {&world_, &mesh_->axis(Axis::replicate), &mesh_->axis(Axis::shard),
                            &mesh_->axis(Axis::tensor), &mesh_->data(), &mesh_->replica_group()})
     claims_.emplace_back(*of, device_, "Engine");

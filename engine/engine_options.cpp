@@ -23,21 +23,19 @@ void validate(const TierOptions& options, int stage) {
              "engine: {} elements of shards of parameters stay in memory, expected 0 or more",
              options.parameters_in_memory);
   ZERO_CHECK(options.fetch_buffers >= 1,
-             "engine: shards of parameters of a file are fetched through {} buffers, expected 1 or "
-             "more",
+             "engine: shards of parameters are fetched through {} buffers, expected 1 or more",
              options.fetch_buffers);
-  if (!uses_file(options) && options.optimizer != Tier::host) return;
+  if (!uses_file(options) && !uses_host(options)) return;
   ZERO_CHECK(windows.buffers >= 1,
              "engine: offloaded states pass through {} buffers, expected 1 or more",
              windows.buffers);
   ZERO_CHECK(windows.buffer_elements >= StateWindowOptions::kGrain,
              "engine: a buffer has the states of {} elements, expected {} or more",
              windows.buffer_elements, StateWindowOptions::kGrain);
+  ZERO_CHECK(options.parameters == Tier::device || stage == 3,
+             "engine: parameters live in {}, as only shards of them can; stage is {}, expected 3",
+             options.parameters == Tier::file ? "a file" : "host memory", stage);
   if (!uses_file(options)) return;
-  ZERO_CHECK(options.parameters != Tier::file || stage == 3,
-             "engine: parameters live in a file, as only shards of them can; stage is {}, expected "
-             "3",
-             stage);
   ZERO_CHECK(!options.file.folder.empty(),
              "engine: states live in a file, but no folder is given for it");
   ZERO_CHECK(options.file.block_bytes > 0 && options.file.block_bytes % TierFile::kBlock == 0,

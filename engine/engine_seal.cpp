@@ -119,22 +119,6 @@ std::vector<KeptBytes> kept_bytes(std::span<const Unit> units, const Sharding& s
   return kept;
 }
 
-/// Throws zero::Error if values of the device would live where they cannot.
-void check_device(const TierOptions& tiers, const Device& device) {
-  if (device.memory() == MemorySpace::host) return;
-  ZERO_CHECK(
-      tiers.optimizer != Tier::file,
-      "seal: the device \"{}\" has memory of its own, in which its optimizer states stay or "
-      "in host memory; they can be in a file on a CPU only: set \"offload_optimizer.device\" "
-      "to \"cpu\" or \"none\"",
-      device.name());
-  ZERO_CHECK(
-      tiers.parameters == Tier::device,
-      "seal: the device \"{}\" has memory of its own, in which its parameters stay; they can "
-      "be offloaded on a CPU only: set \"offload_param.device\" to \"none\"",
-      device.name());
-}
-
 /// The ranges of a slice.
 std::string slice_text(const TensorSlice& slice) {
   std::string text;
@@ -180,9 +164,11 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
   if (t.optimizer == Tier::file) {
     line("optimizer states in a file", fmt::format("ratio={}", t.optimizer_ratio));
   }
-  if (t.parameters == Tier::file) {
-    line("parameters in a file", fmt::format("but for {}, fetched through {} buffers",
-                                             t.parameters_in_memory, t.fetch_buffers));
+  if (t.parameters != Tier::device) {
+    line(t.parameters == Tier::file ? "parameters in a file" : "parameters in host memory",
+         fmt::format("but for {}, fetched through {} buffers, updated in {} windows of {}",
+                     t.parameters_in_memory, t.fetch_buffers, t.windows.buffers,
+                     t.windows.buffer_elements));
   }
   if (uses_file(t)) {
     line("windows of a file", fmt::format("buffers={} of {} requests of {}", t.windows.buffers,
@@ -230,7 +216,6 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
 
 void EngineCore::seal(const SealOptions& options) {
   ZERO_CHECK(!sealed_, "seal: the engine is sealed already");
-  check_device(options_.tiers, device_);
   ZERO_CHECK(!units_.empty(), "seal: no unit is registered");
   ZERO_CHECK(options.accumulation_steps >= 1, "seal: accumulation_steps is {}, expected at least 1",
              options.accumulation_steps);
@@ -284,12 +269,12 @@ void EngineCore::publish_all(Gathers::Kind kind) {
   }
 }
 
-/// Copies this rank's small frozen parameters from shards in the file to the tails from which they
-/// are published. Blocks the host if there are any; nothing may use the tails.
+/// Copies this rank's small frozen parameters from shards that are away to the tails from which
+/// they are published. Blocks the host if there are any; nothing may use the tails.
 void EngineCore::refresh_frozen(const Unit& unit) {
   for (const Segment& segment : unit.segments) {
     const FlatRange small = segment.extent().within(segment.small());
-    if (segment.trainable || !segment.shard_in_file || small.count == 0) continue;
+    if (segment.trainable || !segment.shard_away || small.count == 0) continue;
     const View tail = segment.tail_of(small);
     sealed_->access.read(segment.own.slice(small.begin - segment.own_begin, small.count),
                          [&](std::int64_t begin, const View& values) {

@@ -72,12 +72,12 @@ struct Schedules {
 };
 
 /// Makes the parameters of units present around compute: issues the gathers of a schedule, of
-/// shards in a file behind their fetches, waits for them, and releases their windows. The schedule
-/// is that of training or, during an evaluation, that of the forward uses; the windows of both
-/// share memory, which lives as long as this object.
+/// shards that are away behind their fetches, waits for them, and releases their windows. The
+/// schedule is that of training or, during an evaluation, that of the forward uses; the windows of
+/// both share memory, which lives as long as this object.
 class Gathers {
  public:
-  /// Allocates the windows. `units` have their storage, some of it in `file`. All arguments but
+  /// Allocates the windows. `units` have their storage, some of it in `home`. All arguments but
   /// `schedules` must outlive this.
   Gathers(const EngineResources& resources, Sharding& sharding, Waits& waits,
           std::span<const Unit> units, Schedules schedules, StateHome& home);

@@ -69,7 +69,7 @@ class Lister {
 
   void add_states(const Unit& unit, const Segment& segment) {
     const View& kept = segment.full.empty() ? segment.shard : segment.full;
-    if (!segment.shard_in_file) add(MemoryClass::parameters, unit, "parameters", kept.bytes());
+    if (!home_.in_file(kept)) add(MemoryClass::parameters, unit, "parameters", kept.bytes());
     add(MemoryClass::parameters, unit, "small parameters", segment.tail.bytes());
     if (segment.master.data() != segment.own.data()) add_state(unit, "master", segment.master);
     for (const View& moment : segment.moments) add_state(unit, "moment", moment);

@@ -11,7 +11,7 @@ namespace zero {
 namespace {
 
 bool is_fetched(const Unit& unit) {
-  return std::ranges::any_of(unit.segments, &Segment::shard_in_file);
+  return std::ranges::any_of(unit.segments, &Segment::shard_away);
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ ShardFetches::ShardFetches(Device& device, const Waits& waits, const Sharding& s
 
 /// Bytes of a segment in a slot, whole blocks: the part of rank 0, which no rank's exceeds.
 std::int64_t ShardFetches::room(const Segment& segment) const {
-  if (!segment.shard_in_file) return 0;
+  if (!segment.shard_away) return 0;
   const std::int64_t most = std::min(segment.layout.shard(), sharding_.window_elements(segment));
   return round_up(most * size_of(segment.shard.dtype()), TierFile::kBlock);
 }
@@ -68,14 +68,14 @@ void ShardFetches::start(std::size_t end) {
     Slot& to = slot(started_);
     waits_.wait(device_.transfer(), to.gathered, WaitSite::gather_before_fetch);
     for (const Segment& segment : units_[static_cast<std::size_t>(order_[started_])].segments) {
-      if (!segment.shard_in_file) continue;
+      if (!segment.shard_away) continue;
       const View part = sharding_.gathered_part(segment);
       if (part.empty()) continue;
-      TierFile& file = home_.file();
-      const View blocks = file.around(part);
+      const View from = home_.whole_blocks(part);
       to.moving.push_back(
-          file.start_read(blocks, place(started_, segment).slice(0, blocks.bytes())));
+          home_.start_read(from, place(started_, segment).reinterpret(from.dtype(), from.count())));
     }
+    if (home_.in_order()) to.fetched = device_.transfer().record();
   }
 }
 
@@ -83,8 +83,8 @@ void ShardFetches::start(std::size_t end) {
 void ShardFetches::finish(std::size_t end) {
   for (; finished_ < end; ++finished_) {
     Slot& of = slot(finished_);
-    for (const TierFile::Ticket ticket : std::exchange(of.moving, {})) home_.file().finish(ticket);
-    of.fetched = device_.transfer().record();
+    for (const StateHome::Ticket ticket : std::exchange(of.moving, {})) home_.finish(ticket);
+    if (!home_.in_order()) of.fetched = device_.transfer().record();
   }
 }
 
@@ -112,8 +112,7 @@ Event ShardFetches::before_gather(const Unit& unit) {
 
 View ShardFetches::source(const Segment& segment) const {
   const View part = sharding_.gathered_part(segment);
-  return segment.shard_in_file ? place(next_, segment).reinterpret(part.dtype(), part.count())
-                               : part;
+  return segment.shard_away ? place(next_, segment).reinterpret(part.dtype(), part.count()) : part;
 }
 
 void ShardFetches::after_gather(const Unit& unit, const Event& gathered) {

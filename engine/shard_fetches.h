@@ -15,8 +15,8 @@
 
 namespace zero {
 
-/// Brings this rank's shards of parameters from the file to the gathers of a micro-batch: reads
-/// (fetches) the part that a gather takes to one of a few slots of host memory, in the order of the
+/// Brings this rank's shards of parameters from their home to the gathers of a micro-batch: reads
+/// (fetches) the part that a gather takes to one of a few slots of StateHome, in the order of the
 /// gathers and ahead of them. Work of the transfer stream, which events order against
 /// communication; they wait for work submitted before, so streams cannot wait in a circle. A
 /// micro-batch: begin(), then for each gather before_gather(), source() and after_gather(), and
@@ -49,7 +49,7 @@ class ShardFetches {
 
  private:
   struct Slot {
-    std::vector<TierFile::Ticket> moving;  // of the fetch into it, until that is finished
+    std::vector<StateHome::Ticket> moving;  // of the fetch into it, until that is finished
     Event fetched;
     Event gathered;  // the last gather from it
   };

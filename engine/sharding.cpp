@@ -213,8 +213,8 @@ class ShardedGradients : public ShardedOptimizer {
 };
 
 /// Stage 3: also parameters of the own shard only; gathered per unit around compute. Small ones
-/// stay whole, beside the shards, which may live in a file. Inherits from stage 2: gradients and
-/// states of the own shard; all of a segment of which nothing is gathered.
+/// stay whole, beside the shards, which may live in a StateHome. Inherits from stage 2: gradients
+/// and states of the own shard; all of a segment of which nothing is gathered.
 class ShardedParameters : public ShardedGradients {
  public:
   using ShardedGradients::ShardedGradients;
@@ -223,8 +223,8 @@ class ShardedParameters : public ShardedGradients {
   }
   std::int64_t kept_elements(const Segment& segment) const override {
     if (whole(segment)) return segment.layout.padded();
-    const bool in_file = resources_.options.tiers.parameters == Tier::file;
-    return (in_file ? 0 : segment.layout.shard()) + segment.layout.tail();
+    const bool away = resources_.options.tiers.parameters != Tier::device;
+    return (away ? 0 : segment.layout.shard()) + segment.layout.tail();
   }
   std::int64_t published_elements(const Segment& segment) const override {
     return whole(segment) ? segment.layout.padded() : segment.layout.tail();
@@ -246,8 +246,8 @@ class ShardedParameters : public ShardedGradients {
     if (whole(segment)) return ShardedGradients::publish(segment, tag);
     if (segment.layout.tail() == 0) return;
     const Slices slices = owned_slices(segment.layout, segment.small(), segment.tail);
-    const View mine = segment.shard_in_file ? slices.of(resources_.shards.rank())
-                                            : shard_part(segment, segment.small());
+    const View mine = segment.shard_away ? slices.of(resources_.shards.rank())
+                                         : shard_part(segment, segment.small());
     resources_.shards.all_gather(mine, slices, communication(), tag);
   }
 
@@ -256,9 +256,9 @@ class ShardedParameters : public ShardedGradients {
     if (whole(segment)) return ShardedGradients::place_parameters(segment, unit, home);
     const std::int64_t count = segment.layout.shard();
     const DType compute = resources_.options.compute;
-    segment.shard_in_file = home != nullptr;
+    segment.shard_away = home != nullptr;
     segment.shard =
-        segment.shard_in_file
+        segment.shard_away
             ? home->reserve(count, compute, MemoryClass::parameters, unit)
             : keep(segment, resources_.shards.allocate_symmetric(resources_.device, count, compute,
                                                                  MemoryClass::parameters, unit));

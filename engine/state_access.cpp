@@ -134,7 +134,7 @@ void StateAccess::visit_later(const View& view, Stream& stream, const Visit& use
     const View part = home_.copy_tile()
                           .slice(address(rest) - address(tile), count * size_of(rest.dtype()))
                           .reinterpret(rest.dtype(), count);
-    transfer.submit_host("states of the file", [use, begin, part] { use(begin, part); });
+    use(begin, part);
     begin += count;
   }
   if (&stream != &transfer) stream.wait(transfer.record());
@@ -145,7 +145,6 @@ void StateAccess::wait_for_host(Stream& stream) const {
 }
 
 void StateAccess::upload(const View& view, Stream& stream, const Visit& use) {
-  wait_for_host(stream);
   if (uploading_ != &stream) stream.wait(uploaded_);
   uploading_ = &stream;
   const std::int64_t length = home_.device_tile().bytes() / size_of(view.dtype());
@@ -168,26 +167,29 @@ void StateAccess::set(const View& to, const View& values) {
 
 /// The driver's copies from host memory to host memory would block the host.
 void StateAccess::copy_from_host(const View& from, const View& to, Stream& stream) {
-  if (to.device() != nullptr && from.dtype() != to.dtype()) {
-    return upload(from, stream, [&](std::int64_t begin, const View& values) {
-      device_.kernels().convert(stream, values, to.slice(begin, values.count()));
-    });
-  }
-  wait_for_host(stream);
-  if (to.device() != nullptr) return device_.kernels().convert(stream, from, to);
-  stream.submit_host("states of the host", [from, to] { cpu::convert(from, to); });
+  if (to.device() == nullptr || device_.memory() == MemorySpace::host)
+    return stream.submit_host("states of the host", [from, to] { cpu::convert(from, to); });
+  if (from.dtype() == to.dtype()) return device_.kernels().convert(stream, from, to);
+  upload(from, stream, [&](std::int64_t begin, const View& values) {
+    device_.kernels().convert(stream, values, to.slice(begin, values.count()));
+  });
+}
+
+void StateAccess::copy_from_file(const View& from, const View& to, Stream& stream) {
+  visit_later(from, stream, [&](std::int64_t begin, const View& values) {
+    copy_from_host(values, to.slice(begin, values.count()), device_.transfer());
+  });
 }
 
 /// A kernel converts within the memory of the device only, so host memory gets other dtypes
 /// unchanged, and is widened on the host.
 void StateAccess::copy(const View& from, const View& to, Stream& stream) {
-  if (in_file(from)) {
-    return visit_later(from, stream, [to](std::int64_t begin, const View& values) {
-      cpu::convert(values, to.slice(begin, values.count()));
-    });
-  }
+  if (in_file(from)) return copy_from_file(from, to, stream);
   Kernels& kernels = device_.kernels();
-  if (in_host(from)) return copy_from_host(from, to, stream);
+  if (in_host(from)) {
+    wait_for_host(stream);
+    return copy_from_host(from, to, stream);
+  }
   if (from.dtype() == to.dtype() || to.device() != nullptr)
     return kernels.convert(stream, from, to);
   const std::int64_t most = to.bytes() / size_of(from.dtype());

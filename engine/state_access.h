@@ -40,15 +40,15 @@ class StateAccess {
   /// Whether a view is one of pinned host memory.
   bool in_host(const View& view) const { return home_.in_host(view); }
   bool away(const View& view) const { return home_.holds(view); }
-  /// Submits host work that calls use(begin, values) for pieces that cover `view`, of the file, in
-  /// order: work of the transfer stream, behind `stream` and before its later work. Does not block
-  /// the host, unless write() came before.
+  /// Calls use(begin, values) to submit work of the transfer stream, behind `stream` and before its
+  /// later work, on pieces, in host memory, that cover `view`, of the file, in order. Does not
+  /// block the host, unless write() came before.
   void visit_later(const View& view, Stream& stream, const Visit& use);
   /// Of a view in pinned host memory: `stream` waits until transfers so far are over.
   void wait_for_host(Stream& stream) const;
-  /// Copies pieces that cover `view`, in pinned host memory, to the device as work of `stream`, and
-  /// calls use(begin, values) to submit work of the same stream on each. The values are of another
-  /// type than fp32.
+  /// Copies pieces that cover `view`, in host memory that later work of `stream` may read, to the
+  /// device as work of `stream`, and calls use(begin, values) to submit work of the same stream on
+  /// each. The values are of another type than fp32.
   void upload(const View& view, Stream& stream, const Visit& use);
 
   /// Writes what is left to write, and forgets both tiles. Blocks the host if there is any.
@@ -62,6 +62,7 @@ class StateAccess {
   void flush();
   void visit_here(const View& view, const Visit& visit);
   void copy_from_host(const View& from, const View& to, Stream& stream);
+  void copy_from_file(const View& from, const View& to, Stream& stream);
   View tile_part(const View& rest, bool write);
   void complete();
   void transfer(bool write, const View& there, const View& window);

@@ -151,7 +151,7 @@ PieceStates StateWindows::next() {
 void StateWindows::refresh_tail() {
   const StatePiece& piece = away(number_);
   const Segment& segment = segment_of(piece);
-  if (!segment.shard_in_file) return;
+  if (!segment.shard_away) return;
   const View copy = field(number_, home_.holds(fields_of(segment)[kCopy]) ? kCopy : kMaster);
   const FlatRange range{segment.own_begin + piece.range.begin, piece.range.count};
   const FlatRange small = range.within(segment.small());

@@ -65,8 +65,8 @@ class StateWindows {
   /// The next piece: later work of compute runs behind its read. Of values at home, masters
   /// that the pass does not read and compute copies are zeros, and moments anything.
   PieceStates next();
-  /// After the last compute on that piece: starts to write it, and to read another. Of a shard in
-  /// the file also sets this rank's part of Segment::tail, from which it is published.
+  /// After the last compute on that piece: starts to write it, and to read another. Of a shard
+  /// that is away also sets this rank's part of Segment::tail, from which it is published.
   void changed();
   /// Ends a pass in which no piece was taken.
   void drop();

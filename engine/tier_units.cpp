@@ -38,7 +38,7 @@ TierUnits units_away(std::span<const Unit> units, std::span<const int> order,
     away.states[at] = trained <= states;
     if (away.states[at]) states -= trained;
     const std::int64_t shards = shard_elements(units[at], sharding);
-    if (tiers.parameters != Tier::file || shards == 0) continue;
+    if (tiers.parameters == Tier::device || shards == 0) continue;
     away.parameters[at] = shards > in_memory;
     if (!away.parameters[at]) in_memory -= shards;
   }

@@ -181,14 +181,16 @@ void Unit::initialise_frozen(StateAccess& access, Device& device, std::uint64_t 
       const std::int64_t count = std::min(kScratch, segment.own.count() - begin);
       const View values = scratch.slice(0, count);
       const View own = segment.own.slice(begin, count);
-      if (!segment.shard_in_file) {
+      if (!segment.shard_away) {
         initialise(segment, begin, values, own, device, seed);
         continue;
       }
       device.kernels().zero(device.compute(), values);  // padding
       initialise(segment, begin, values, View(), device, seed);
-      device.compute().synchronize();
-      if (device.has_memory()) access.set(own, values);
+      if (!device.has_memory()) continue;
+      access.memory().read(values, [&](std::int64_t at, const View& piece) {
+        access.set(own.slice(at, piece.count()), piece);
+      });
     }
     device.compute().synchronize();
   }

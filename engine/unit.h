@@ -50,7 +50,7 @@ struct Segment {
 
   View full;   ///< compute dtype, padded(): stages 0 to 2
   View shard;  ///< compute dtype, shard(): this rank's part, within `full` if there is one
-  bool shard_in_file = false;  ///< `shard`, and so `own`, is a range of the StateHome
+  bool shard_away = false;  ///< `shard`, and so `own`, is of the StateHome
   View own;   ///< compute dtype: the part this rank initialises and updates, `full` or `shard`
   View tail;  ///< compute dtype, tail(): every rank's whole copy of the small parameters, stage 3
   std::int64_t own_begin = 0;  ///< flat element at which `own` and the states start

@@ -20,9 +20,9 @@ enum class WaitSite : std::uint8_t {
   update_before_gather,    ///< a gather waits for the update of its unit
   norm_before_update,      ///< the update waits for the global norm, and so for every reduce
   read_before_update,      ///< the update waits until a StateReader has read the unit's states
-  states_before_update,    ///< the update waits until states of a file are in their window
-  update_before_write,     ///< a window is written to the file after the update of its states
-  fetch_before_gather,     ///< a gather, and compute that needs it, wait for the shard of a file
+  states_before_update,    ///< the update waits until states are in their window
+  update_before_write,     ///< a window is written to its home after the update of its states
+  fetch_before_gather,     ///< a gather, and compute that needs it, wait for a shard that is away
   gather_before_fetch,     ///< a shard is fetched to a slot after the last gather from that slot
 };
 
@@ -35,13 +35,13 @@ class Waits {
   void wait(Stream& stream, const Event& event, WaitSite site) const {
     if (skipped_ != site) stream.wait(event);
   }
-  /// The same where compute waits for a file: counts the time.
+  /// The same where compute waits for values that are away: counts the time.
   void wait_for_file(Stream& compute, const Event& event, WaitSite site) {
     const double before = compute.waited_seconds();
     wait(compute, event, site);
     file_seconds_ += compute.waited_seconds() - before;
   }
-  /// Seconds that compute has waited for a file so far.
+  /// Seconds that compute has waited for these so far.
   double file_seconds() const { return file_seconds_; }
   /// Blocks the host until `event`.
   void synchronize(const Event& event, WaitSite site) const {

@@ -33,6 +33,7 @@ class MicroBatchWalk {
     read(Shared::dx);
     if (gathers_) write(Shared::gathered_dx);
     add_tables();
+    lives_.last = step_;
     return std::move(lives_);
   }
 

@@ -78,6 +78,7 @@ struct ActivationLifetimes {
   std::vector<std::array<Spans, kBlockActivations>> blocks{};  ///< of each run
   std::array<std::array<Spans, kWithins>, kSharedActivations> shared{};
   int head = 0;  ///< its step: forward ends before it, backward begins behind it
+  int last = 0;  ///< the last step
 
   /// `plan`: of a device (RecomputePlan::on). No spans: the tensor does not exist, or nothing uses
   /// it.

@@ -47,7 +47,7 @@ std::vector<BlockRun> block_runs(std::int64_t layers, const RecomputePlan& plan,
     return BlockRun{.first = i,
                     .again = again,
                     .grouped = plan.first_of_group(i) != plan.last_of_group(i),
-                    .partitioned = partitions && again.whole() && !again.input};
+                    .partitioned = partitions && plan.keeps_input_alone(i)};
   };
   for (std::int64_t i = 0; i < layers; ++i) {
     const BlockRun own = one(i);

@@ -73,11 +73,13 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
       listener_(listener),
       ops_(make_ops(engine.device())),
       recompute_(checked(recompute, whole, engine.device())),
-      memory_(decoder_, rows_of(tensor_, batch, split_, dtype_), dtype_, recompute_) {
+      memory_(decoder_, rows_of(tensor_, batch, split_, dtype_), dtype_, recompute_),
+      kept_inputs_(engine.device(), memory_.windows()) {
   UnitListener* const operations = hears_operations() ? listener_ : nullptr;
   ops_->listen(operations);
   tensor_.listen(operations);
   memory_.listen(operations);
+  kept_inputs_.listen(operations);
   const DecoderParameters parameters(split_);
   make_layers(parameters);
   register_units(parameters);
@@ -142,6 +144,7 @@ void Decoder::prepare() {
 
 void Decoder::allocate() {
   memory_.allocate(engine_.device(), tensor_.group());
+  kept_inputs_.allocate(memory_.kept_input_count(), dtype_);
   tensor_.allocate();
   ops_->allocate_scratch();
   engine_.discard_graphs();
@@ -213,6 +216,7 @@ TrafficCounter Decoder::tensor_traffic() const {
 }
 
 void Decoder::forward(View inputs, Pass pass) {
+  kept_inputs_.before_write(0);
   {
     const ParameterLease unit = enter(embedding_);
     embedding_layer_.forward(

@@ -13,6 +13,7 @@
 #include "device/device_mirror.h"
 #include "model/block_check.h"
 #include "model/decoder_memory.h"
+#include "model/kept_inputs.h"
 #include "model/layers.h"
 #include "model/model.h"
 #include "model/parallel_linear.h"
@@ -235,6 +236,7 @@ class Decoder : public Model {
   std::unique_ptr<Ops> ops_;
   const RecomputePlan recompute_;
   DecoderMemory memory_;
+  KeptInputs kept_inputs_;
   DeviceMirror inputs_, targets_, loss_;  // of the callers' host memory
   std::vector<Event> branch_sums_;        // of memory_.branch(), one for each chunk of rows
 };

@@ -49,8 +49,11 @@ void Decoder::by_chunks(const Lease& unit, const NormedColumn& o, const Then& th
 // over ranks, the others are computed, across layers.
 void Decoder::forward_block(std::int64_t i, Pass pass) {
   ParameterLease unit = enter(block(i));
+  kept_inputs_.before_write(i);
   repeat(unit, [&] { forward_parts(i, unit, Statistics::computed); });
-  if (pass == Pass::training) check_block(i, unit);
+  if (pass != Pass::training) return;
+  check_block(i, unit);
+  if (memory_.windows().has(i)) kept_inputs_.leave(i, memory_.kept_input(i));
 }
 
 void Decoder::forward_parts(std::int64_t i, const Lease& unit, Statistics statistics) {
@@ -210,6 +213,7 @@ void Decoder::recompute(std::int64_t i, const Lease& unit) {
 
 void Decoder::recompute_block(std::int64_t i) {
   ParameterLease unit = enter(block(i), Phase::recompute);
+  kept_inputs_.before_use(i);
   repeat(unit, [&] { recompute(i, unit); });
 }
 
@@ -234,6 +238,7 @@ void Decoder::backward_block(std::int64_t i) {
   const bool again = recompute_.block(i).any() && recompute_.last_of_group(i) == i;
   notify(block(i), again ? Phase::recompute : Phase::backward);
   GradientLease unit = engine_.backward(block(i));
+  kept_inputs_.before_use(i);
   repeat(unit, [&] {
     if (again) {
       recompute(i, unit);
@@ -243,6 +248,7 @@ void Decoder::backward_block(std::int64_t i) {
     backward_attention(i, unit);
     finish_norms(unit, block_gradients());
   });
+  if (memory_.windows().has(i)) kept_inputs_.used(i, memory_.kept_input(i));
 }
 
 // Turns dx from the gradient of the block's output into that of its middle.

@@ -35,6 +35,16 @@ std::string blocks_text(std::string_view name, const BlockRun& run) {
              : fmt::format("{} of blocks {} to {}", name, run.first, run.first + run.count - 1);
 }
 
+std::string window_text(std::int64_t window) {
+  return fmt::format("kept inputs, window {}", window);
+}
+
+/// What of the blocks' tensors lies in a window, if their input does.
+bool is_kept_input(std::size_t tensor, const BlockRun& run) {
+  return static_cast<BlockActivation>(tensor) ==
+         (run.partitioned ? BlockActivation::x_share : BlockActivation::x);
+}
+
 std::string within_text(std::string_view name, std::size_t within) {
   constexpr std::array<std::string_view, kWithins> kOf{"", " of the head", " of the MLP's backward",
                                                        " of attention's backward"};
@@ -46,6 +56,7 @@ std::string within_text(std::string_view name, std::size_t within) {
 DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& rows, DType dtype,
                              const RecomputePlan& plan)
     : plan_(plan),
+      windows_(plan, decoder.layers),
       partitions_(plan.partition_inputs && rows.ranks > 1 && !rows.sequence_parallel),
       gathers_(rows.sequence_parallel),
       branch_norms_(decoder.branch_norms),
@@ -63,6 +74,7 @@ DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& row
     for (std::size_t t = 0; t < kBlockActivations; ++t) {
       const Slot& tensor = of_block[t];
       if (tensor.count == 0 || lives.blocks[r][t].empty()) continue;
+      if (windows_.has(run.first) && is_kept_input(t, run)) continue;
       const std::int64_t places = run.shares(static_cast<BlockActivation>(t)) ? 1 : run.count;
       places_.add(blocks_text(tensor.name, run),
                   checked_mul(places, padded_bytes(tensor.count, tensor.dtype)),
@@ -76,6 +88,7 @@ DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& row
                   lives.shared[t][w]);
     }
   }
+  place_windows(lives, of_block);
   places_.place();
   place_blocks(lives, of_block);
   place_shared(lives, of_all);
@@ -87,18 +100,30 @@ DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& row
   head_gradients_.name = "head_gradients";
 }
 
+/// Windows live throughout, so the inputs that are in them at the end of forward stay there.
+void DecoderMemory::place_windows(const ActivationLifetimes& lives, const OfBlock<Slot>& tensors) {
+  const BlockActivation kept = partitions_ ? BlockActivation::x_share : BlockActivation::x;
+  const Slot& tensor = tensors[static_cast<std::size_t>(kept)];
+  kept_input_count_ = tensor.count;
+  for (std::int64_t window = 0; window < windows_.windows(); ++window) {
+    places_.add(window_text(window), padded_bytes(tensor.count, tensor.dtype), {{0, lives.last}});
+  }
+}
+
 void DecoderMemory::place_blocks(const ActivationLifetimes& lives, const OfBlock<Slot>& tensors) {
   for (std::size_t r = 0; r < lives.runs.size(); ++r) {
     const BlockRun& run = lives.runs[r];
     for (std::size_t t = 0; t < kBlockActivations; ++t) {
       Slot slot;
       const bool lives_here = tensors[t].count > 0 && !lives.blocks[r][t].empty();
+      const bool in_windows = lives_here && windows_.has(run.first) && is_kept_input(t, run);
       if (lives_here) slot = tensors[t];
-      if (lives_here) slot.offset = places_.at(blocks_text(slot.name, run)).offset;
+      if (lives_here && !in_windows) slot.offset = places_.at(blocks_text(slot.name, run)).offset;
       const bool one = run.shares(static_cast<BlockActivation>(t));
       const std::int64_t apart = one ? 0 : padded_bytes(slot.count, slot.dtype);
       for (std::int64_t i = 0; i < run.count; ++i) {
         slot.layer = run.first + i;
+        if (in_windows) slot.offset = places_.at(window_text(windows_.window(slot.layer))).offset;
         blocks_[t].push_back(slot);
         slot.offset += apart;
       }

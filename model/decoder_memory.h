@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "device/lifetime_plan.h"
 #include "model/activation_lifetimes.h"
+#include "model/input_windows.h"
 #include "model/recompute.h"
 
 namespace zero {
@@ -30,7 +31,8 @@ class UnitListener;
 /// gradient, GELU's in the place of its input, in the pass of its gradient too. What a
 /// RecomputePlan has backward compute again lives in forward while a block uses it, and again from
 /// there to the end of the block's backward. With norms of heads q, k and v are kept as they were
-/// before these.
+/// before these. If the plan has inputs in host memory, x of the blocks that keep it alone lies in
+/// InputWindows, which live throughout.
 class DecoderMemory {
  public:
   /// `decoder`: the part that this rank holds. `plan`: checked, and of a device
@@ -53,11 +55,12 @@ class DecoderMemory {
   /// The residual stream entering layer i; x(layers) enters the last norm.
   View x(std::int64_t i) const { return of(BlockActivation::x, i); }
   /// Whether a rank keeps only its share of x(i). x(i) itself is then gathered again for backward.
-  bool partitioned(std::int64_t i) const {
-    const BlockRecompute again = plan_.block(i);
-    return partitions_ && again.whole() && !again.input;
-  }
+  bool partitioned(std::int64_t i) const { return partitions_ && plan_.keeps_input_alone(i); }
   View x_share(std::int64_t i) const { return of(BlockActivation::x_share, i); }
+  /// What passes through windows, if inputs do: x(i), or this rank's share.
+  View kept_input(std::int64_t i) const { return partitioned(i) ? x_share(i) : x(i); }
+  std::int64_t kept_input_count() const { return kept_input_count_; }  ///< elements
+  const InputWindows& windows() const { return windows_; }
   View middle(std::int64_t i) const { return of(BlockActivation::middle, i); }  ///< after attention
   /// q, k and v: after any rotation of q and k; with norms of heads, before these.
   View qkv(std::int64_t i) const { return of(BlockActivation::qkv, i); }
@@ -164,6 +167,7 @@ class DecoderMemory {
                                      DType dtype, const RecomputePlan& plan);
   static OfShared<Slot> shared_tensors(const DecoderShape& decoder, const DecoderRows& rows,
                                        DType dtype);
+  void place_windows(const ActivationLifetimes& lives, const OfBlock<Slot>& tensors);
   void place_blocks(const ActivationLifetimes& lives, const OfBlock<Slot>& tensors);
   void place_shared(const ActivationLifetimes& lives, const OfShared<Slot>& tensors);
   View view(const Slot& slot) const;
@@ -175,9 +179,11 @@ class DecoderMemory {
   }
 
   const RecomputePlan plan_;
+  const InputWindows windows_;
   const bool partitions_;  // inputs that are kept alone
   const bool gathers_;     // rows, in sequence parallelism
   const bool branch_norms_, gated_;
+  std::int64_t kept_input_count_ = 0;
   LifetimePlan places_;
   int head_ = 0;
   OfBlock<std::vector<Slot>> blocks_;  // by layer; of x and statistics also the last norm's

@@ -60,6 +60,7 @@ void BlockRecompute::set(BlockTensor tensor) { this->*member_of(tensor) = true; 
 
 RecomputePlan RecomputePlan::on(const Device& device) const {
   RecomputePlan plan = *this;
+  plan.inputs_on_host = inputs_on_host && device.memory() == MemorySpace::device;
   if (outputs != BlockOutputs::of_device) return plan;
   const bool gpu = device.piece_sizes().logit_rows >= kGpuPieces.logit_rows;
   plan.outputs = gpu ? BlockOutputs::kept : BlockOutputs::again;

@@ -61,9 +61,13 @@ struct RecomputePlan {
   /// Without sequence parallelism each rank of a tensor group keeps its share of the inputs of
   /// blocks that are computed again whole; backward all-gathers them.
   bool partition_inputs = false;
+  /// Inputs of blocks that are computed again whole, or shares of them, are in pinned host memory
+  /// from the block's forward on until its backward is near; on a GPU only.
+  bool inputs_on_host = false;
   BlockOutputs outputs = BlockOutputs::of_device;
 
-  /// The same plan with the device's choice in place of BlockOutputs::of_device.
+  /// The same plan with the device's choice in place of BlockOutputs::of_device, and inputs in host
+  /// memory only if the device has memory of its own.
   RecomputePlan on(const Device& device) const;
 
   /// Every `interval`-th block, from block 0 on, keeps its input alone; the others keep everything.
@@ -83,6 +87,8 @@ struct RecomputePlan {
   std::int64_t first_of_group(std::int64_t i) const;
   std::int64_t last_of_group(std::int64_t i) const;
   bool any() const;
+  /// Whether the block keeps its input and nothing else of a row's width.
+  bool keeps_input_alone(std::int64_t i) const { return block(i).whole() && !block(i).input; }
   /// "blocks 0 to 11: qkv, attended, middle, hidden"; ranges of equal blocks, "; " between them.
   /// "nothing" if every block keeps everything.
   std::string text() const;

@@ -165,19 +165,28 @@ PYTHON
   ) "$results" "${formats[@]%% *}"
 }
 
-# The same step with optimizer states in pinned host memory: the state without, and the time of each.
-host_memory_changes_no_bit() {
-  local device
-  for device in none cpu; do
-    train_with_cudnn whole "offload_$device.jsonl" "${kOnGpu[@]}" --set run.steps=6 \
-      "zero_optimization.offload_optimizer.device=$device" || return 1
+# The same step with values below the GPU's memory: optimizer states and, at stage 3, shards of parameters in pinned host
+# memory and in a file, kept inputs of blocks in pinned host memory. The state without, and the time of each.
+lower_tiers_change_no_bit() {
+  local zero=zero_optimization name
+  local states="$zero.offload_optimizer" shards="$zero.stage=3 $zero.offload_param"
+  local full=activation_checkpointing.recompute=full
+  local -A keys=([none]="$full" [states]="$states.device=cpu $full" [inputs]="$full ${full%.*}.cpu_checkpointing=true"
+    [shards]="$full $states.device=cpu $shards.device=cpu"
+    [files]="$full $states.device=nvme $shards.device=nvme $states.nvme_path=$work")
+  for name in none states inputs shards files; do
+    # shellcheck disable=SC2086  # each key is a word
+    train_with_cudnn whole "tiers_$name.jsonl" "${kOnGpu[@]}" --set run.steps=6 ${keys[$name]} || return 1
   done
   python3 <(echo "$kReadLog"; cat <<'PYTHON'
-kept, losses, seconds = read("offload_none")
-last, same, taken = read("offload_cpu")
-if last["state_hash"] != kept["state_hash"] or same != losses or not last["plan_exact"]:
-    sys.exit(f"state {last['state_hash']}, without {kept['state_hash']}; exact {last['plan_exact']}")
-print(f"state {last['state_hash']} with and without, {taken / seconds:.3f} times the step")
+kept, losses, seconds = read("tiers_none")
+found = []
+for name in ("states", "inputs", "shards", "files"):
+    last, same, taken = read(f"tiers_{name}")
+    if last["state_hash"] != kept["state_hash"] or same != losses or not last["plan_exact"]:
+        sys.exit(f"{name}: state {last['state_hash']}, without {kept['state_hash']}; exact {last['plan_exact']}")
+    found.append(f"{name} {taken / seconds:.3f}")
+print(f"state {kept['state_hash']} with and without; times the step: {', '.join(found)}")
 PYTHON
   ) "$results"
 }

@@ -130,6 +130,7 @@ TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers
         [&] { recompute.plan = RecomputePlan::selective(layers, chosen_tensors(values)); });
   }
   recompute.plan.partition_inputs = values.boolean(recompute_key("partition_activations"));
+  recompute.plan.inputs_on_host = values.boolean(recompute_key("cpu_checkpointing"));
   if (const std::string keep = recompute_key("keep_outputs"); !values.is_null(keep)) {
     recompute.plan.outputs = values.boolean(keep) ? BlockOutputs::kept : BlockOutputs::again;
   }
@@ -163,8 +164,8 @@ std::vector<Option> recompute_options() {
              "tensor ranks keep a share each of inputs kept alone and all-gather them in backward; "
              "no effect with one tensor rank, or with mesh.sequence_parallel, which does so too"),
       honour(recompute_key("cpu_checkpointing"), boolean, "false",
-             "kept inputs of blocks are in host memory, where a CPU's are already; refused on a "
-             "GPU"),
+             "inputs of blocks that are computed again whole are in pinned host memory from their "
+             "forward until their backward is near; on a CPU they are in its memory anyway"),
       accept(recompute_key("contiguous_memory_optimization"), boolean, "false",
              "all activations have fixed places in one block of memory"),
       accept(recompute_key("synchronize_checkpoint_boundary"), boolean, "false",

@@ -48,49 +48,6 @@ AskedTier asked_device(Configuration& values, const std::string& section, const 
   return {"cpu", old, section};
 }
 
-std::vector<std::string> answer_with_none(const Configuration& values, const AskedTier& asked) {
-  return answer_to_file(values, asked.key,
-                        asked.key.ends_with("device") ? nlohmann::json("none") : nlohmann::json());
-}
-
-/// What to do about a key that a GPU has no use for. The answer that --set gives follows.
-std::string gpu_way_out(const Configuration& values) {
-  return chosen_by_auto(values) ? "set run.device=cpu, or leave it out" : "leave it out";
-}
-
-/// Refuses `key`, whose values a GPU keeps in its memory.
-void refuse_on_gpu(const Configuration& values, const std::string& key, std::string_view why,
-                   std::vector<std::string> sets, Refusals& refusals) {
-  refusals.add(fmt::format("{}: {} is {}, but run.device is \"cuda\": {}; {}", values.source(), key,
-                           values.at(key).value.dump(), why, gpu_way_out(values)),
-               std::move(sets));
-}
-
-void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer,
-                     const AskedTier& parameters, Refusals& refusals) {
-  if (optimizer.device == "nvme") {
-    refusals.add(
-        fmt::format("{}: {} is \"nvme\", but run.device is \"cuda\": optimizer states of a GPU are "
-                    "in its memory, or in host memory; {}give \"cpu\"",
-                    values.source(), optimizer.key,
-                    chosen_by_auto(values) ? "set run.device=cpu, or " : ""),
-        answer_to_file(values, optimizer.key, "cpu"));
-  }
-  if (parameters.device != "none") {
-    refuse_on_gpu(values, parameters.key,
-                  "parameters stay in a GPU's memory, sharded over the ranks at "
-                  "zero_optimization.stage 3",
-                  answer_with_none(values, parameters), refusals);
-  }
-  const std::string key = "activation_checkpointing.cpu_checkpointing";
-  if (values.boolean(key)) {
-    refuse_on_gpu(values, key,
-                  "kept inputs of blocks stay in a GPU's memory, and "
-                  "activation_checkpointing.number_checkpoints keeps fewer of them",
-                  answer_to_file(values, key, nullptr), refusals);
-  }
-}
-
 /// The folder of a rank's file, which has the states of all sections in `asked`: one or two.
 std::string tier_folder(const Configuration& values, const std::vector<AskedTier>& asked,
                         Refusals& refusals) {
@@ -173,7 +130,6 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
   const AskedTier optimizer = asked_device(values, kOffloadOptimizer, "cpu_offload", refusals);
   const AskedTier parameters = asked_device(values, kOffloadParam, "cpu_offload_param", refusals);
   const bool cpu = device == DeviceKind::cpu;
-  if (!cpu) check_gpu_tiers(values, optimizer, parameters, refusals);
   TierOptions tiers;
   tiers.windows.pipeline_read = tier_pipelined(values, "pipeline_read");
   tiers.windows.pipeline_write = tier_pipelined(values, "pipeline_write");
@@ -192,9 +148,11 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
     tiers.optimizer = Tier::host;
   }
   const bool shards = values.integer(kZeroPrefix + "stage") == 3;  // below, a rank has none
-  if (cpu && shards && parameters.device == "nvme") {
+  if (shards && parameters.device == "nvme") {
     tiers.parameters = Tier::file;
     in_file.push_back(parameters);
+  } else if (!cpu && shards && parameters.device == "cpu") {
+    tiers.parameters = Tier::host;
   }
   tiers.file = make_file_options(
       values, in_file.empty() ? std::string() : tier_folder(values, in_file, refusals), refusals);
@@ -212,11 +170,10 @@ std::string tier_folder_key(const Configuration& values) {
 std::vector<Option> tier_options() {
   using enum ValueType;
   std::vector<Option> all{
-      honour(
-          kOffloadOptimizer + "device", text, "\"none\"",
-          "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
-          "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path (on CPUs); "
-          "both are read and written in windows (docs/tiers.md). No bit of a run depends on it")
+      honour(kOffloadOptimizer + "device", text, "\"none\"",
+             "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
+             "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path; "
+             "both are read and written in windows (docs/tiers.md). No bit of a run depends on it")
           .one_of({"none", "cpu", "nvme"}),
       honour(kOffloadOptimizer + kNvmePath, text, "null",
              "with \"nvme\": a folder on a local disk of each host, in which every rank has a "
@@ -253,10 +210,11 @@ std::vector<Option> tier_options() {
       honour(kZeroPrefix + "cpu_offload", boolean, "false",
              "DeepSpeed's older offload_optimizer.device: true is \"cpu\""),
       accept(kZeroPrefix + "cpu_offload_use_pin_memory", boolean, "false", "as pin_memory"),
-      honour(kOffloadParam + "device", text, "\"none\"",
-             "where stage 3 has shards of parameters between uses: \"none\" and \"cpu\" are in a "
-             "rank's memory, \"nvme\" in its file, from which they are read ahead of their "
-             "gathers (docs/tiers.md); on a GPU only \"none\". No bit of a run depends on it")
+      honour(
+          kOffloadParam + "device", text, "\"none\"",
+          "where stage 3 has shards of parameters between uses: \"none\" is in a rank's memory, "
+          "\"cpu\" in pinned host memory (on a CPU the same), \"nvme\" in its file; from both they "
+          "are read ahead of their gathers (docs/tiers.md). No bit of a run depends on it")
           .one_of({"none", "cpu", "nvme"}),
       honour(kZeroPrefix + "cpu_offload_param", boolean, "false",
              "DeepSpeed's older offload_param.device: true is \"cpu\""),
@@ -264,8 +222,8 @@ std::vector<Option> tier_options() {
              "with \"nvme\": as offload_optimizer's, in whose file the shards are too; null: the "
              "same folder"),
       honour(kOffloadParam + "buffer_count", integer, "2",
-             "shares of units in host memory on their way from the file to a gather, each with "
-             "room for the longest; 1: none is read ahead")
+             "shares of units in memory of the device on their way to a gather, each with room for "
+             "the longest; 1: none is read ahead")
           .from(1, 1024),
       honour(kOffloadParam + "max_in_cpu", integer, "0",
              "elements of a rank's shards that stay in memory all the same: of whole units, each "

@@ -273,10 +273,15 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
              config.run.device == DeviceKind::cuda ? "cuda" : "cpu");
   const TierOptions& tiers = config.engine.tiers;
   ZERO_CHECK(
-      tiers.optimizer != Tier::host,
-      "{}: zero_optimization.offload_optimizer.device is \"cpu\", but no copies between a GPU "
-      "and its host are simulated; set it to \"none\"",
-      config.values.source());
+      !uses_host(tiers),
+      "{}: zero_optimization.{}.device is \"cpu\", but no copies between a GPU and its host are "
+      "simulated; set it to \"none\"",
+      config.values.source(),
+      tiers.optimizer == Tier::host ? "offload_optimizer" : "offload_param");
+  ZERO_CHECK(machine.kind == DeviceKind::cpu || !config.recompute.plan.inputs_on_host,
+             "{}: activation_checkpointing.cpu_checkpointing is true, but no copies between a GPU "
+             "and its host are simulated; set it to false",
+             config.values.source());
   ZERO_CHECK(!uses_file(tiers),
              "{}: zero_optimization.{}.device is \"nvme\", but no disk is simulated; set it to "
              "\"none\"",

@@ -181,11 +181,12 @@ class LiveStep {
     live_.phases.push_back({std::move(name), by_class(live)});
   }
 
-  /// Memory of work itself, which may be in use at every moment of a micro-batch.
+  /// Memory of work itself, or beside the device's, in use at any moment of a micro-batch.
   void add_scratch(LiveList& live) const {
     for (const auto& [key, bytes] : device_.ledger().snapshot().labels) {
       const auto [memory_class, what] = MemoryLabel::of_key(key);
-      if (memory_class == MemoryClass::communication || key == "activations/scratch") {
+      if (memory_class == MemoryClass::communication || key == "activations/scratch" ||
+          key == "activations/kept inputs") {
         live.push_back({memory_class, "", what, bytes});
       }
     }

@@ -86,6 +86,14 @@ class ActivationBytes {
     }
     each_[kMiddle] = at_head(kept) - at_head(memory({1, 1, 1, 1})) -
                      std::accumulate(each_.begin(), each_.end(), std::int64_t{0});
+    if (!like_.inputs_on_host) return;
+    // An input in host memory takes nothing at the head; those in windows do.
+    const Counts all{layers_, layers_, layers_, layers_};
+    RecomputePlan on_device = plan_of(layers_, all, like_);
+    on_device.inputs_on_host = false;
+    each_[kMiddle] +=
+        div_ceil(at_head(planned_->model.memory_with(on_device)) - at_head(memory(all)),
+                 std::max<std::int64_t>(1, layers_ - InputWindows::kMost));
   }
 
   /// As planned.
@@ -257,8 +265,21 @@ std::vector<std::string> recompute_lines(const TrainConfig& config) {
   if (plan.any() || config.recompute.automatic) {
     lines.push_back(fmt::format("backward computes again: {}", plan.text()));
   }
-  if (plan.on(*plan_device(config)).outputs == BlockOutputs::kept) {
+  const RecomputePlan on_device = plan.on(*plan_device(config));
+  if (on_device.outputs == BlockOutputs::kept) {
     lines.push_back("backward reads the outputs of norms and GELU that were kept");
+  }
+  if (on_device.inputs_on_host) {
+    const InputWindows windows(on_device, config.model.layers);
+    lines.push_back(
+        windows.count() > 0
+            ? fmt::format("inputs of {} blocks are in pinned host memory between forward and "
+                          "backward, those of the last {} of them in the windows of all",
+                          windows.count(), windows.windows())
+            : fmt::format("activation_checkpointing.cpu_checkpointing has no effect: {} or fewer "
+                          "blocks keep their input alone (activation_checkpointing.recompute "
+                          "\"full\")",
+                          InputWindows::kMost));
   }
   if (plan.blocks.size() > 1 && plan.first_of_group(std::ssize(plan.blocks) - 1) == 0) {
     lines.push_back(

@@ -77,6 +77,30 @@ void consider_files(const TrainConfig& config, const Consider& consider) {
   consider(before ? shards : states + " with " + shards, changed);
 }
 
+/// The same with values of a GPU in host memory, unless they are elsewhere already, and with kept
+/// inputs there.
+template <typename Consider>
+void consider_host_memory(const TrainConfig& config, const Consider& consider) {
+  const std::string states = "zero_optimization.offload_optimizer.device \"cpu\"";
+  const std::string shards = "zero_optimization.offload_param.device \"cpu\"";
+  TrainConfig changed = config;
+  RecomputePlan& plan = changed.recompute.plan;
+  plan.blocks = RecomputePlan::full(config.model.layers).blocks;
+  if (!std::exchange(plan.inputs_on_host, true)) {
+    consider("activation_checkpointing.recompute \"full\" with cpu_checkpointing", changed);
+  }
+  changed = config;
+  TierOptions& tiers = changed.engine.tiers;
+  const bool away = tiers.optimizer != Tier::device;
+  if (!away) {
+    tiers.optimizer = Tier::host;
+    consider(states, changed);
+  }
+  if (config.engine.stage < 3 || tiers.parameters != Tier::device) return;
+  tiers.parameters = Tier::host;
+  consider(away ? shards : states + " with " + shards, changed);
+}
+
 Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t planned) {
   Remedies found;
   const auto consider = [&](const std::string& change, const TrainConfig& changed) {
@@ -119,10 +143,8 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
   }
   if (config.run.device == DeviceKind::cpu) {
     consider_files(config, consider);
-  } else if (config.engine.tiers.optimizer == Tier::device) {
-    changed = config;
-    changed.engine.tiers.optimizer = Tier::host;
-    consider("zero_optimization.offload_optimizer.device \"cpu\"", changed);
+  } else {
+    consider_host_memory(config, consider);
   }
   consider_usual_windows(config, consider);
   return found;

@@ -3,6 +3,10 @@
 #include "launch/train/tier_budget.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
 
 #include "launch/config/train_config.h"
 
@@ -25,10 +29,24 @@ FiledText filed_text(const TierOptions& tiers) {
 /// What takes less host memory.
 std::string less_memory(const TrainConfig& config) {
   const TierOptions& tiers = config.engine.tiers;
-  if (tiers.optimizer == Tier::host) {
-    return "optimizer states of a GPU take it, pinned: more ranks or hosts at a higher stage, a "
-           "smaller optimizer.params.moments, or a lower zero_optimization.offload_optimizer.ratio "
-           "take less";
+  if (config.run.device != DeviceKind::cpu) {
+    const bool states = tiers.optimizer == Tier::host;
+    const bool shards = tiers.parameters == Tier::host;
+    std::vector<std::string> takers;
+    if (states) takers.emplace_back("optimizer states");
+    if (shards) takers.emplace_back("parameters");
+    if (config.recompute.plan.inputs_on_host) takers.emplace_back("kept inputs of blocks");
+    if (takers.empty()) takers.emplace_back("windows of files");
+    return fmt::format(
+        "{} of a GPU take it, pinned: more ranks or hosts at a higher stage, {}{}{}or a smaller "
+        "batch take less",
+        fmt::join(takers, ", "),
+        states ? "a smaller optimizer.params.moments, a lower "
+                 "zero_optimization.offload_optimizer.ratio, "
+               : "",
+        shards ? "\"nvme\" as zero_optimization.offload_param.device, " : "",
+        config.recompute.plan.inputs_on_host ? "no activation_checkpointing.cpu_checkpointing, "
+                                             : "");
   }
   return fmt::format(
       "more ranks or hosts at a higher stage, recompute, {} or a smaller batch take less: --plan "
@@ -49,7 +67,8 @@ TierPlace tier_place(const TrainConfig& config) {
       .waits = "step",
       .advice = fmt::format("use more hosts, or keep a part of the {} in memory ({})", what, keeps),
       .memory_advice = less_memory(config),
-      .counts_memory = config.run.device == DeviceKind::cpu || tiers.optimizer == Tier::host};
+      .counts_memory = config.run.device == DeviceKind::cpu || uses_host(tiers) ||
+                       uses_file(tiers) || config.recompute.plan.inputs_on_host};
 }
 
 std::vector<std::string> check_tier_budget(const TrainConfig& config,

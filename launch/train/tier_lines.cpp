@@ -22,9 +22,10 @@ const std::string kShards = "zero_optimization.offload_param";
 /// Of the first section: used by updates of whatever is in the file.
 const std::vector<std::string> kOfWindows{"buffer_count", "buffer_size", "pipeline_read",
                                           "pipeline_write", "pipeline"};
-/// The same of states in host memory.
+/// Of either section, with values in host memory.
 const std::vector<std::string> kOfHostMemory{"buffer_count",   "buffer_size", "pipeline_read",
-                                             "pipeline_write", "pipeline",    "ratio"};
+                                             "pipeline_write", "pipeline",    "ratio",
+                                             "max_in_cpu"};
 
 /// A line on the given keys of a section without "nvme" that would take effect with it, if there
 /// are any; those in `used` do so anyway.
@@ -72,13 +73,22 @@ std::string states_line(const TierOptions& tiers) {
 }
 
 std::string shards_line(const TierOptions& tiers) {
-  return fmt::format(
-      "shards of parameters{} are in a file of each rank in {}, read into {} before their gathers",
-      tiers.parameters_in_memory > 0
-          ? fmt::format(", but for whole units of {} elements of a rank at most,",
-                        tiers.parameters_in_memory)
-          : "",
-      tiers.file.folder, counted(tiers.fetch_buffers, "buffer"));
+  const bool host = tiers.parameters == Tier::host;
+  return fmt::format("shards of parameters{} are in {}, {} into {} before their gathers",
+                     tiers.parameters_in_memory > 0
+                         ? fmt::format(", but for whole units of {} elements of a rank at most,",
+                                       tiers.parameters_in_memory)
+                         : "",
+                     host ? "pinned host memory" : "a file of each rank in " + tiers.file.folder,
+                     host ? "copied" : "read",
+                     counted(tiers.fetch_buffers, "buffer") + (host ? " of the GPU's" : ""));
+}
+
+/// A device of shards that takes effect at stage 3 alone; empty: none is asked for.
+std::string asked_of_shards(const TrainConfig& config) {
+  const std::string asked = config.values.text(kShards + ".device");
+  const bool on_gpu = config.run.device != DeviceKind::cpu;
+  return asked == "nvme" || (on_gpu && asked == "cpu") ? asked : "";
 }
 
 }  // namespace
@@ -92,16 +102,18 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
     lines.push_back(states_line(tiers));
     if (tiers.optimizer == Tier::host) say_idle(values, kStates, "states", kOfHostMemory, lines);
   } else {
-    const bool updates = tiers.parameters == Tier::file;
+    const bool updates = tiers.parameters != Tier::device;
     say_idle(values, kStates, "states", updates ? kOfWindows : std::vector<std::string>{}, lines);
   }
-  if (tiers.parameters == Tier::file) {
+  const std::string asked = asked_of_shards(config);
+  if (tiers.parameters != Tier::device) {
     lines.push_back(shards_line(tiers));
-  } else if (values.text(kShards + ".device") == "nvme") {
-    lines.push_back(
-        fmt::format("{}.device \"nvme\" changes nothing: ranks have shards of "
-                    "parameters, which files can hold, at stage 3, not at stage {}",
-                    kShards, config.engine.stage));
+    if (tiers.parameters == Tier::host) say_idle(values, kShards, "shards", kOfHostMemory, lines);
+  } else if (!asked.empty()) {
+    lines.push_back(fmt::format(
+        "{}.device \"{}\" changes nothing: ranks have shards of "
+        "parameters, which {} can hold, at stage 3, not at stage {}",
+        kShards, asked, asked == "nvme" ? "files" : "host memory", config.engine.stage));
   } else {
     say_idle(values, kShards, "parameters", {}, lines);
   }

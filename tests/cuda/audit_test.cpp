@@ -118,6 +118,58 @@ TEST(Audit, EveryAccessToStatesInHostMemoryIsOrdered) {
   }
 }
 
+TEST(Audit, EveryAccessToShardsInHostMemoryIsOrdered) {
+  for (const Tier optimizer : {Tier::device, Tier::host}) {
+    AuditedRun run = with_states_in_host_memory(3);
+    run.engine.tiers.optimizer = optimizer;
+    run.engine.tiers.parameters = Tier::host;
+    run.copies_parameters = true;
+    const WorkGraph graph = graph_of(run);
+    EXPECT_THAT(reads_of_nothing(graph), IsEmpty());
+    EXPECT_THAT(races(graph), IsEmpty());
+    run.copies_parameters = false;
+    run.between = AuditedRun::Between::evaluation;
+    EXPECT_THAT(races(graph_of(run)), IsEmpty()) << "evaluated between steps";
+    for (const WaitSite site : {WaitSite::fetch_before_gather, WaitSite::gather_before_fetch}) {
+      AuditedRun without = with_states_in_host_memory(3);
+      without.engine.tiers.optimizer = optimizer;
+      without.engine.tiers.parameters = Tier::host;
+      without.order = Settings::Order::prompt;
+      without.skipped = site;
+      EXPECT_THAT(races(graph_of(without)), Contains(HasSubstr("'s staging/"))) << name_of(site);
+    }
+  }
+}
+
+/// Waits of a rank for its own streams that are neither needed nor implied.
+std::size_t idle_waits(const WorkGraph& graph) {
+  const emulated::WaitUses uses = emulated::wait_uses(graph, emulated::dependences(graph));
+  return static_cast<std::size_t>(std::ranges::count_if(uses.idle, [&](std::int64_t wait) {
+    const std::string& waiting = graph.chains[graph.node(wait).chain];
+    const std::string& awaited = graph.chains[graph.node(graph.node(wait).awaited).chain];
+    return owner_of(waiting) == owner_of(awaited);
+  }));
+}
+
+// A wait of theirs that is needed would be a race if it were left out.
+TEST(Audit, EveryAccessToKeptInputsInHostMemoryIsOrderedAndEachWaitIsNeededOrImplied) {
+  constexpr std::int64_t kLayers = 5;
+  for (const RecomputePlan& plan : {RecomputePlan::full(kLayers), RecomputePlan::full(kLayers, 2),
+                                    RecomputePlan::grouped(kLayers, 3)}) {
+    AuditedRun run{
+        .model = tiny_gpt2({{"layers", kLayers}}), .recompute = plan, .engine = audited_options(3)};
+    run.engine.limits.prefetch_elements = 1 << 20;  // as in EveryWaitOfTheEngineIsNeededOrImplied
+    const std::size_t idle = idle_waits(graph_of(run));
+    run.recompute.inputs_on_host = true;
+    const WorkGraph graph = graph_of(run);
+    EXPECT_THAT(reads_of_nothing(graph), IsEmpty());
+    EXPECT_THAT(races(graph), IsEmpty()) << plan.text();
+    EXPECT_EQ(idle_waits(graph), idle) << plan.text();
+    run.between = AuditedRun::Between::evaluation;
+    EXPECT_THAT(races(graph_of(run)), IsEmpty()) << "evaluated between steps";
+  }
+}
+
 TEST(Audit, EveryAccessIsOrderedAlongSeveralAxes) {
   const auto check = [](const char* what, const AuditedRun& run) {
     EXPECT_THAT(races(graph_of(run)), IsEmpty()) << what;

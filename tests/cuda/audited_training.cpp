@@ -90,7 +90,8 @@ void train(Communicator& host, const AuditedRun& run) {
   const StoreRank self{host.store(), host.rank(), host.size()};
   const auto gpus = run.nccl ? nccl::world(self, *device, *run.nccl) : nullptr;
   Mesh mesh(gpus ? *gpus : host, run.mesh);
-  Training training(mesh, *device, run.engine, run.model, kBatch, run.accumulation, run.tensor);
+  Training training(mesh, *device, run.engine, run.model, kBatch, run.accumulation, run.tensor,
+                    run.recompute);
   EngineParts::of(training.engine).waits().skip(run.skipped);
   const Staging staging(*device);
   const auto data = static_cast<std::uint32_t>(mesh.data().rank());

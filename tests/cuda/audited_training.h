@@ -22,6 +22,7 @@ struct AuditedRun {
   int ranks = 2;
   MeshShape mesh{};
   TensorOptions tensor{};
+  RecomputePlan recompute{};
   EngineOptions engine{};
   cuda::emulated::Settings::Order order = cuda::emulated::Settings::Order::lazy;
   /// Each rank has a GPU of its own, and they talk through NCCL's fake; else they share one.

@@ -52,6 +52,13 @@ TEST(NcclAudit, EveryAccessIsOrderedAlongSeveralAxes) {
   EXPECT_THAT(races(graph_with_calls(run)), IsEmpty());
 }
 
+TEST(NcclAudit, EveryAccessToValuesInHostMemoryIsOrdered) {
+  AuditedRun run = run_of(3);
+  run.engine.tiers.optimizer = run.engine.tiers.parameters = Tier::host;
+  run.engine.tiers.windows = {.buffers = 2, .buffer_elements = StateWindowOptions::kGrain};
+  EXPECT_THAT(races(graph_with_calls(run)), IsEmpty());
+}
+
 class NcclLeftOutWait : public ::testing::TestWithParam<WaitSite> {};
 
 /// Everything runs as soon as it is queued, so that all values are right.

@@ -38,6 +38,15 @@ inline TierOptions with_shards(TierOptions tiers, Tier optimizer = Tier::file, i
   return tiers;
 }
 
+/// The same options with shards of parameters in host memory beside a device's own.
+inline TierOptions with_host_shards(TierOptions tiers, Tier optimizer = Tier::host,
+                                    int buffers = 2) {
+  tiers.optimizer = optimizer;
+  tiers.parameters = Tier::host;
+  tiers.fetch_buffers = buffers;
+  return tiers;
+}
+
 inline constexpr const char* kLateFolder = "/states";
 
 /// A disk in memory with the folder kLateFolder, for any rank. Transfers happen when they are

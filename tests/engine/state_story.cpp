@@ -86,6 +86,13 @@ plain::Setup odd_setup(int stage, const MeshShape& mesh, DType compute, MomentFo
   return setup;
 }
 
+plain::Setup frozen_setup(const MeshShape& mesh, DType compute, MomentFormat moments) {
+  plain::Setup setup = odd_setup(3, mesh, compute, moments);
+  setup.units.back().parameters.push_back({"frozen_bias", {13}, init::normal(1.0F), false});
+  setup.units.push_back({"still", {{"weight", {90, 70}, init::normal(1.0F), false}}});
+  return setup;
+}
+
 plain::Setup with_file(plain::Setup setup) {
   setup.engine.tiers = small_windows(kLateFolder);
   setup.states_disk = late_disk;

@@ -13,6 +13,9 @@ namespace zero::testing {
 /// Units of odd sizes, one of several windows, with frozen parameters and slices.
 plain::Setup odd_setup(int stage, const MeshShape& mesh, DType compute, MomentFormat moments);
 
+/// odd_setup() at stage 3, with small parameters among the frozen ones too.
+plain::Setup frozen_setup(const MeshShape& mesh, DType compute, MomentFormat moments);
+
 /// The same with optimizer states in a file, in small windows on a disk that transfers late.
 plain::Setup with_file(plain::Setup setup);
 

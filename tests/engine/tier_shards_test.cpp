@@ -20,20 +20,11 @@
 namespace zero::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-/// odd_setup() at stage 3, with small parameters among the frozen ones too.
-plain::Setup frozen_setup(const MeshShape& mesh, DType compute, MomentFormat moments) {
-  plain::Setup setup = odd_setup(3, mesh, compute, moments);
-  setup.units.back().parameters.push_back({"frozen_bias", {13}, init::normal(1.0F), false});
-  setup.units.push_back({"still", {{"weight", {90, 70}, init::normal(1.0F), false}}});
-  return setup;
-}
 
 plain::Setup with_shards_in_file(plain::Setup setup, Tier optimizer = Tier::file, int buffers = 2) {
   setup.engine.tiers = with_shards(small_windows(kLateFolder), optimizer, buffers);
@@ -108,7 +99,7 @@ TEST(ShardsInAFile, HaveZerosBetweenParametersWhateverTheirWindowHeldBefore) {
       std::int64_t padding = 0;
       for (const UnitId unit : trainer.units()) {
         for (const Segment& segment : EngineParts::of(engine).unit_at(unit.index).segments) {
-          if (!segment.shard_in_file) continue;
+          if (!segment.shard_away) continue;
           std::vector<std::byte> bytes = bytes_of(engine, segment.shard);
           const std::int64_t size = size_of(segment.shard.dtype());
           for (const Placement& placement : segment.layout.placements()) {
@@ -366,18 +357,21 @@ TEST(TierOptions, OfParametersOutOfRangeAreNamed) {
   EXPECT_THAT(error([](EngineOptions& of) { of.tiers.file.folder.clear(); }),
               HasSubstr("no folder"));
   for (const int stage : {0, 1, 2}) {
-    EXPECT_THAT(error([&](EngineOptions& of) { of.stage = stage; }),
-                HasSubstr(fmt::format("stage is {}, expected 3", stage)));
+    EXPECT_THAT(
+        error([&](EngineOptions& of) { of.stage = stage; }),
+        HasSubstr(fmt::format("in a file, as only shards of them can; stage is {}, expected "
+                              "3",
+                              stage)));
+    EXPECT_THAT(
+        error([&](EngineOptions& of) {
+          of.stage = stage;
+          of.tiers.parameters = Tier::host;
+        }),
+        HasSubstr(fmt::format("in host memory, as only shards of them can; stage is {}", stage)));
   }
 }
 
-TEST(TierOptions, OfParametersAreRefusedOnDevicesWithMemoryOfTheirOwnAndMustBeEqualOnAllRanks) {
-  plain::Setup setup =
-      with_shards_in_file(frozen_setup({1, 1, 1}, DType::bf16, MomentFormat::fp32), Tier::device);
-  setup.memory = MemorySpace::device;
-  EXPECT_THAT(error_of([&] { plain::train(1, setup, 1); }),
-              AllOf(HasSubstr("has memory of its own, in which its parameters stay"),
-                    HasSubstr("set \"offload_param.device\" to \"none\"")));
+TEST(TierOptions, OfParametersMustBeEqualOnAllRanks) {
   for (const Tier others : {Tier::device, Tier::file}) {
     std::vector<std::string> errors(2);
     local::run(2, [&](Communicator& communicator) {

@@ -248,11 +248,7 @@ TEST(TierOptions, OutOfRangeAreNamed) {
               HasSubstr("5000 bytes, expected a multiple of 4096"));
 }
 
-TEST(TierOptions, AreRefusedOnDevicesWithMemoryOfTheirOwnAndMustBeEqualOnAllRanks) {
-  plain::Setup setup = with_file(odd_setup(3, {1, 1, 1}, DType::bf16, MomentFormat::fp32));
-  setup.memory = MemorySpace::device;
-  EXPECT_THAT(error_of([&] { plain::train(1, setup, 1); }),
-              HasSubstr("has memory of its own, in which its optimizer states stay"));
+TEST(TierOptions, MustBeEqualOnAllRanks) {
   std::vector<std::string> errors(2);
   local::run(2, [&](Communicator& communicator) {
     const auto device = cpu::open();

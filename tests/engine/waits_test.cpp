@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <array>
+#include <span>
+
 #include "tests/engine/small_windows.h"
 #include "tests/engine/toy_run.h"
 #include "tests/engine/wait_sites.h"
@@ -49,15 +52,17 @@ std::vector<StreamOrder> orders() {
   return all;
 }
 
-/// Whether some order gives other bits than the run on plain streams, or an error.
-bool noticed(const Job& run) {
+/// Whether some order on a device of such memory gives other bits than the run on plain streams in
+/// host memory, with nothing away, or an error.
+bool noticed(const Job& run, MemorySpace memory = MemorySpace::host) {
   Job plain = run;
   plain.skipped.reset();
+  if (memory == MemorySpace::device) plain.engine.tiers = {};
   const Result expected = train(plain);
   for (const StreamOrder& order : orders()) {
     Job ordered = run;
     ordered.order = order;
-    if (run.engine.tiers.optimizer == Tier::host) ordered.order->memory = MemorySpace::device;
+    ordered.order->memory = memory;
     try {
       if (!train(ordered).same_training(expected)) return true;
     } catch (const Error&) {
@@ -71,16 +76,54 @@ TEST(Waits, CompleteEngineGivesTheSameBitsInEveryOrder) {
   for (const Job& run : runs()) EXPECT_FALSE(noticed(run));
 }
 
-// The run on plain streams, of a CPU, has no windows.
+constexpr std::array kOfStates{WaitSite::states_before_update, WaitSite::update_before_write};
+constexpr std::array kOfShards{WaitSite::fetch_before_gather, WaitSite::gather_before_fetch};
+
 TEST(Waits, OfStatesInHostMemoryAreEnoughAndAllNeeded) {
   Job run{.world = 2, .engine = options(3, DType::bf16), .steps = 2};
   run.shape = {.layers = 1, .width = 136, .vocabulary = 13, .rows = 2};  // several windows
   run.engine.tiers = testing::host_windows(2);
-  EXPECT_FALSE(noticed(run));
-  for (const WaitSite site : {WaitSite::states_before_update, WaitSite::update_before_write}) {
+  EXPECT_FALSE(noticed(run, MemorySpace::device));
+  for (const WaitSite site : kOfStates) {
     run.skipped = site;
-    EXPECT_TRUE(noticed(run)) << name_of(site);
+    EXPECT_TRUE(noticed(run, MemorySpace::device)) << name_of(site);
   }
+}
+
+TEST(Waits, OfShardsInHostMemoryAreEnoughAndAllNeeded) {
+  Job run{.world = 2, .engine = options(3, DType::bf16), .steps = 2};
+  run.shape.layers = 5;  // the slots turn
+  run.engine.limits.prefetch_elements = 1300;
+  for (const Tier optimizer : {Tier::device, Tier::host}) {
+    run.engine.tiers = testing::with_host_shards(testing::host_windows(2), optimizer);
+    run.skipped.reset();
+    EXPECT_FALSE(noticed(run, MemorySpace::device));
+    for (const WaitSite site : kOfShards) {
+      run.skipped = site;
+      EXPECT_TRUE(noticed(run, MemorySpace::device)) << name_of(site);
+    }
+  }
+}
+
+// Values pass through windows in host memory, each with a twin in the device's.
+TEST(Waits, OfAFileBesideADeviceWithMemoryOfItsOwnAreEnoughAndAllNeeded) {
+  Job run{.world = 2, .engine = options(3, DType::bf16), .steps = 2};
+  run.states_disk = testing::late_disk;
+  const auto expect_needed = [&](std::span<const WaitSite> sites) {
+    run.skipped.reset();
+    EXPECT_FALSE(noticed(run, MemorySpace::device));
+    for (const WaitSite site : sites) {
+      run.skipped = site;
+      EXPECT_TRUE(noticed(run, MemorySpace::device)) << name_of(site);
+    }
+  };
+  run.shape = {.layers = 1, .width = 136, .vocabulary = 13, .rows = 2};  // several windows
+  run.engine.tiers = testing::small_windows(testing::kLateFolder, 2);
+  expect_needed(kOfStates);
+  run.shape = {.layers = 5};  // the slots turn
+  run.engine.limits.prefetch_elements = 1300;
+  run.engine.tiers = testing::with_shards(testing::small_windows(testing::kLateFolder, 2));
+  expect_needed(kOfShards);
 }
 
 class EachWait : public ::testing::TestWithParam<WaitSite> {};

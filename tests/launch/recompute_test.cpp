@@ -122,6 +122,13 @@ TEST(RecomputeKeys, SayWhatHasNoEffect) {
   EXPECT_THAT(
       lines({"keep_outputs=true"}, 1),
       ::testing::ElementsAre("backward reads the outputs of norms and GELU that were kept"));
+  const std::vector<std::string> on_gpu{"run.device=cuda", "cpu_checkpointing=true"};
+  EXPECT_THAT(lines(on_gpu, 1),
+              ::testing::Contains(HasSubstr("cpu_checkpointing has no effect: 2 or fewer blocks")));
+  EXPECT_THAT(lines({"run.device=cuda", "cpu_checkpointing=true", "recompute=full"}, 1),
+              ::testing::Contains(HasSubstr("inputs of 3 blocks are in pinned host memory")));
+  EXPECT_THAT(lines({"cpu_checkpointing=true", "recompute=full"}, 1),
+              ::testing::ElementsAre("backward computes again: blocks 0 to 2: whole"));
   const std::string key = "partition_activations=true";
   EXPECT_THAT(lines({key, "recompute=full"}, 1),
               ::testing::ElementsAre("backward computes again: blocks 0 to 2: whole",

@@ -174,6 +174,26 @@ TEST(Simulation, HasNoDiskForStates) {
               HasSubstr("offload_param.device is \"nvme\", but no disk is simulated"));
 }
 
+TEST(Simulation, HasNoCopiesBetweenAGpuAndItsHost) {
+  Machine gpus = cluster(1);
+  gpus.kind = DeviceKind::cuda;
+  const auto refusal = [&](std::vector<std::string> keys) {
+    keys.emplace_back("run.device=cuda");
+    std::vector<std::string> all{"zero_optimization.stage=3", "train_batch_size=null",
+                                 "train_micro_batch_size_per_gpu=1"};
+    all.insert(all.end(), keys.begin(), keys.end());
+    return error_of([&] { simulate(config_with(all, 8), gpus); });
+  };
+  for (const std::string section : {"offload_optimizer", "offload_param"}) {
+    EXPECT_THAT(refusal({"zero_optimization." + section + ".device=cpu"}),
+                HasSubstr(section + ".device is \"cpu\", but no copies between a GPU and its host "
+                                    "are simulated; set it to \"none\""));
+  }
+  EXPECT_THAT(refusal({"activation_checkpointing.cpu_checkpointing=true"}),
+              HasSubstr("activation_checkpointing.cpu_checkpointing is true, but no copies between "
+                        "a GPU and its host are simulated; set it to false"));
+}
+
 TEST(ClusterFile, RefusesBadKeysOfSimulations) {
   const auto refusal = [](const std::string& more) {
     return error_of([&] { cluster(2, "40GB/s", more); });

@@ -92,7 +92,7 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
 }
 
 // A GPU's own memory is its driver's to tell.
-TEST(TierBudget, OfAGpuIsTheHostMemoryOfItsOptimizerStates) {
+TEST(TierBudget, OfAGpuIsTheHostMemoryOfWhatIsThere) {
   MemoryFiles disk;
   const std::vector<TierNeeds> ranks{{.memory_bytes = 1}, {.memory_bytes = std::int64_t{1} << 50}};
   const auto refusal = [&](const std::string& device) {
@@ -103,7 +103,18 @@ TEST(TierBudget, OfAGpuIsTheHostMemoryOfItsOptimizerStates) {
   EXPECT_EQ(refusal("none"), "no error");
   EXPECT_THAT(refusal("cpu"),
               AllOf(HasSubstr("out of memory before the start"), HasSubstr("2 rank(s)"),
+                    HasSubstr("optimizer states of a GPU take it, pinned: "),
                     HasSubstr("a lower zero_optimization.offload_optimizer.ratio")));
+  const auto refusal_of = [&](std::vector<std::string> keys) {
+    keys.emplace_back("run.device=cuda");
+    return error_of([&] { check_tier_budget(config_with(keys), ranks, disk); });
+  };
+  EXPECT_THAT(refusal_of({"zero_optimization.stage=3", "zero_optimization.offload_param.device=cpu",
+                          "activation_checkpointing.cpu_checkpointing=true"}),
+              AllOf(HasSubstr("parameters, kept inputs of blocks of a GPU take it, pinned: "),
+                    HasSubstr("\"nvme\" as zero_optimization.offload_param.device"),
+                    HasSubstr("no activation_checkpointing.cpu_checkpointing"),
+                    Not(HasSubstr("offload_optimizer.ratio"))));
 }
 
 // Beyond the limit the system would end the process with a signal.

@@ -35,14 +35,13 @@ std::string key_refusal(const std::vector<std::string>& keys) {
 }
 
 /// The same keys in the file, whose answers are told.
-std::string file_refusal(const std::string& zero, const std::string& others = "",
-                         const std::string& device = "cpu") {
+std::string file_refusal(const std::string& zero, const std::string& others = "") {
   return error_of([&] {
     const std::string text =
         R"({"model": "gpt2-124m", "data": {"train": "a.bin"}, "train_batch_size": 8)" + others +
         R"(, "zero_optimization": {)" + zero + "}}";
     make_train_config(Configuration::from_json(parse_json_text(text, "c.json"), "c.json",
-                                               {"run.threads=1", "run.device=" + device}),
+                                               {"run.threads=1", "run.device=cpu"}),
                       1);
   });
 }
@@ -222,42 +221,20 @@ TEST(OffloadKeys, NameTheKeyOfTheirFolder) {
   EXPECT_EQ(key(shards({"offload_optimizer.device=nvme"})), zero + "offload_param.nvme_path");
 }
 
-TEST(OffloadKeys, OfAGpuAreRefusedTogether) {
-  const std::string message = file_refusal(
-      R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "nvme", "nvme_path": "/a"})",
-      R"(, "activation_checkpointing": {"cpu_checkpointing": true})", "cuda");
-  EXPECT_THAT(
-      message,
-      AllOf(HasSubstr("c.json: 3 refusals:"),
-            HasSubstr("zero_optimization.offload_optimizer.device is \"nvme\", but "
-                      "run.device is \"cuda\": optimizer states of a GPU are in its memory, "
-                      "or in host memory"),
-            HasSubstr("activation_checkpointing.cpu_checkpointing is true, but"),
-            HasSubstr("offload_param.device is \"cpu\", but run.device is \"cuda\": "
-                      "parameters stay in a GPU's memory, sharded over the ranks"),
-            HasSubstr("zero_optimization.offload_optimizer.device=cpu"),
-            HasSubstr("activation_checkpointing.cpu_checkpointing=null"),
-            HasSubstr("zero_optimization.offload_param.device=none")));
-  EXPECT_THAT(
-      file_refusal(R"("offload_optimizer": {"device": "nvme", "nvme_path": "/fast"})", "", "cuda"),
-      EndsWith("; give \"cpu\": --set zero_optimization.offload_optimizer.device=cpu"));
-  EXPECT_THAT(
-      file_refusal(R"("stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/fast"})", "",
-                   "cuda"),
-      EndsWith("; leave it out: --set zero_optimization.offload_param.device=none"));
+/// Of a GPU.
+TrainConfig gpu_config(const std::string& section) {
+  return make_train_config(
+      Configuration::from_json(
+          parse_json_text(R"({"model": "gpt2-124m", "data": {"train": "a.bin"}, )"
+                          R"("train_batch_size": 8, "zero_optimization": {)" +
+                              section + "}}",
+                          "c.json"),
+          "c.json", {"run.device=cuda"}),
+      1);
 }
 
 TEST(OffloadKeys, OfAGpuPutOptimizerStatesIntoHostMemory) {
-  const auto config = [](const std::string& section) {
-    return make_train_config(
-        Configuration::from_json(
-            parse_json_text(R"({"model": "gpt2-124m", "data": {"train": "a.bin"}, )"
-                            R"("train_batch_size": 8, "zero_optimization": {)" +
-                                section + "}}",
-                            "c.json"),
-            "c.json", {"run.device=cuda"}),
-        1);
-  };
+  const auto config = gpu_config;
   EXPECT_EQ(config("").engine.tiers.optimizer, Tier::device);
   EXPECT_EQ(config(R"("cpu_offload": true)").engine.tiers.optimizer, Tier::host);
   const TrainConfig found = config(
@@ -279,26 +256,42 @@ TEST(OffloadKeys, OfAGpuPutOptimizerStatesIntoHostMemory) {
                   HasSubstr("offload_optimizer.nvme_path changes nothing")));
 }
 
-// The user may not know that "auto" has found a GPU.
-TEST(OffloadKeys, OfAGpuThatAutoHasChosenMayMeanTheCpu) {
-  const auto refused_by_auto = [](const std::string& key, const std::string& value) {
-    const std::string text = R"({"model": "gpt2-124m", "data": {"train": "a.bin"}, )"
-                             R"("train_batch_size": 8, "zero_optimization": {")" +
-                             key + R"(": {"device": ")" + value + R"(", "nvme_path": "/fast"}}})";
-    Configuration values =
-        Configuration::from_json(parse_json_text(text, "c.json"), "c.json", {"run.threads=1"});
-    values.resolve("run.device", "cuda", "auto: 1 GPU for 1 rank of this host");
-    return error_of([&] { make_train_config(values, 1); });
-  };
-  EXPECT_THAT(refused_by_auto("offload_optimizer", "nvme"),
-              EndsWith("; set run.device=cpu, or give \"cpu\": --set "
-                       "zero_optimization.offload_optimizer.device=cpu"));
-  EXPECT_THAT(refused_by_auto("offload_param", "cpu"),
-              EndsWith("; set run.device=cpu, or leave it out: --set "
-                       "zero_optimization.offload_param.device=none"));
-  EXPECT_THAT(refused_by_auto("offload_param", "nvme"),
-              EndsWith("; set run.device=cpu, or leave it out: --set "
-                       "zero_optimization.offload_param.device=none"));
+TEST(OffloadKeys, OfAGpuPutShardsOfParametersIntoHostMemoryAtStage3) {
+  EXPECT_EQ(gpu_config(R"("stage": 3)").engine.tiers.parameters, Tier::device);
+  EXPECT_EQ(gpu_config(R"("stage": 3, "cpu_offload_param": true)").engine.tiers.parameters,
+            Tier::host);
+  const TrainConfig found = gpu_config(
+      R"("stage": 3, "offload_param": {"device": "cpu", "buffer_count": 3, "max_in_cpu": 5,
+                                       "nvme_path": "/a"})");
+  EXPECT_EQ(found.engine.tiers.parameters, Tier::host);
+  EXPECT_EQ(found.engine.tiers.optimizer, Tier::device);
+  EXPECT_EQ(found.engine.tiers.fetch_buffers, 3);
+  EXPECT_EQ(found.engine.tiers.parameters_in_memory, 5);
+  EXPECT_THAT(
+      tier_lines(found),
+      ElementsAre("shards of parameters, but for whole units of 5 elements of a rank at most, are "
+                  "in pinned host memory, copied into 3 buffers of the GPU's before their gathers",
+                  HasSubstr("offload_param.nvme_path changes nothing")));
+  const TrainConfig below = gpu_config(R"("stage": 2, "offload_param": {"device": "cpu"})");
+  EXPECT_EQ(below.engine.tiers.parameters, Tier::device);
+  EXPECT_THAT(tier_lines(below),
+              ElementsAre("zero_optimization.offload_param.device \"cpu\" changes nothing: ranks "
+                          "have shards of parameters, which host memory can hold, at stage 3, not "
+                          "at stage 2"));
+}
+
+TEST(OffloadKeys, OfAGpuPutBothIntoFiles) {
+  const TrainConfig found = gpu_config(
+      R"("stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/a"},
+         "offload_param": {"device": "nvme"})");
+  EXPECT_EQ(found.engine.tiers.optimizer, Tier::file);
+  EXPECT_EQ(found.engine.tiers.parameters, Tier::file);
+  EXPECT_EQ(found.engine.tiers.file.folder, "/a");
+  const TrainConfig mixed = gpu_config(
+      R"("stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/a"},
+         "offload_param": {"device": "cpu"})");
+  EXPECT_EQ(mixed.engine.tiers.optimizer, Tier::file);
+  EXPECT_EQ(mixed.engine.tiers.parameters, Tier::host);
 }
 
 // A run may go on with its states elsewhere.

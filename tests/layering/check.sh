@@ -29,7 +29,7 @@ declare -A below=(
   [inference]="base files device tiers partition architecture collectives ops weights"
   [optim]="base device partition"
   [engine]="base files device tiers partition collectives optim"
-  [model]="base device partition architecture collectives ops engine"
+  [model]="base device tiers partition architecture collectives ops engine"
   [checkpoint]="base files device tiers partition architecture collectives weights engine"
   [launch]="base files device tiers partition architecture collectives ops weights text inference optim engine model checkpoint"
 )

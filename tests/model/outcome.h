@@ -22,7 +22,8 @@ inline Open on_threads(int threads) {
 
 /// Trains `config` on `ranks` ranks of one device each; a step has `micro_batches` over all ranks.
 inline Outcome outcome_of(const DecoderShape& config, std::int64_t micro_batches, int ranks,
-                          const EngineOptions& options, const Open& open_device) {
+                          const EngineOptions& options, const Open& open_device,
+                          const RecomputePlan& recompute = {}) {
   constexpr std::int64_t kSteps = 2;
   Outcome outcome;
   outcome.losses.resize(static_cast<std::size_t>(kSteps * micro_batches));
@@ -30,7 +31,7 @@ inline Outcome outcome_of(const DecoderShape& config, std::int64_t micro_batches
     const auto device = open_device();
     const std::int64_t accumulation = micro_batches / ranks;
     Training training(communicator, *device, options, config, {2, 7},
-                      static_cast<int>(accumulation));
+                      static_cast<int>(accumulation), {}, recompute);
     StepReport report;
     for (std::int64_t step = 0; step < kSteps; ++step) {
       for (std::int64_t j = 0; j < accumulation; ++j) {

@@ -27,6 +27,11 @@ inline RecomputePlan partitioned_plan(RecomputePlan plan) {
   return plan;
 }
 
+inline RecomputePlan on_host(RecomputePlan plan) {
+  plan.inputs_on_host = true;
+  return plan;
+}
+
 inline RecomputePlan with_outputs(RecomputePlan plan) {
   plan.outputs = BlockOutputs::kept;
   return plan;

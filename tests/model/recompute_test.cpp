@@ -139,6 +139,26 @@ TEST_P(Recompute, ChangesNoLossNormOrState) {
   }
 }
 
+/// A plan for each way of a kept input: of every block, of some, of groups, of shares.
+std::vector<RecomputePlan> plans_on_host() {
+  return {on_host(RecomputePlan::full(kBlocks)), on_host(RecomputePlan::full(kBlocks, 2)),
+          on_host(RecomputePlan::grouped(kBlocks, 3)),
+          on_host(partitioned_plan(RecomputePlan::full(kBlocks))),
+          on_host(with_outputs(partitioned_plan(RecomputePlan::full(kBlocks))))};
+}
+
+TEST_P(Recompute, OfInputsInHostMemoryChangesNoLossNormOrState) {
+  Job job = GetParam();
+  Job plain = job;
+  plain.order = {};
+  plain.limits = {};
+  const Course expected = train(plain, {});
+  job.order.memory = MemorySpace::device;
+  for (const RecomputePlan& plan : plans_on_host()) {
+    EXPECT_EQ(train(job, plan), expected) << job.label() << "; " << plan.text();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Pairs, Recompute, ::testing::ValuesIn(jobs()),
                          [](const auto& tested) { return fmt::format("Job{}", tested.index); });
 

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "device/device.h"
+#include "model/input_windows.h"
+#include "model/unit_listener.h"
+#include "tiers/tier_host.h"
+
+namespace zero {
+
+/// Brings a decoder's kept inputs from their windows to pinned host memory behind the forward of
+/// their blocks, and back ahead of their backward: work of the transfer stream, which events order
+/// against compute; none of it is part of a captured pass. A micro-batch: for each block in order
+/// before_write() and, if it is trained, leave(); then in reverse before_use() and used(). Used by
+/// the model's host thread. Destruction waits for the copies.
+class KeptInputs {
+ public:
+  /// Both must outlive this.
+  KeptInputs(Device& device, const InputWindows& windows) : device_(device), windows_(windows) {}
+
+  /// Host memory for the inputs, each of `count` elements, charged to the activations.
+  void allocate(std::int64_t count, DType dtype);
+  /// Tells `listener`, which must outlive this, of each copy. Null: none.
+  void listen(UnitListener* listener) { listener_ = listener; }
+
+  /// Later work of compute may write block i's window, if it has one: what left it has left.
+  void before_write(std::int64_t i);
+  /// Behind the compute submitted so far `window`, block i's, goes to the host, unless the input
+  /// stays there until backward. The block has a window.
+  void leave(std::int64_t i, const View& window);
+  /// Later work of compute may read the input of block i in its window, if it has one.
+  void before_use(std::int64_t i);
+  /// Behind the compute submitted so far, the last that uses block i's `window`, which it has:
+  /// the input that backward needs there next comes into it.
+  void used(std::int64_t i, const View& window);
+
+ private:
+  View home(std::int64_t number) const { return all_.slice(number * count_, count_); }
+  Event& moved(std::int64_t i) { return moved_[static_cast<std::size_t>(windows_.window(i))]; }
+
+  Device& device_;
+  const InputWindows& windows_;
+  UnitListener* listener_ = nullptr;
+  std::optional<TierHost> host_;
+  View all_;  // of host_
+  std::int64_t count_ = 0;
+  std::array<Event, InputWindows::kMost> moved_;  // the last copy from or to each window
+};
+
+}  // namespace zero
