@@ -52,16 +52,4 @@ TierPlace tier_place(const TrainConfig& config) {
       .counts_memory = config.run.device == DeviceKind::cpu || tiers.optimizer == Tier::host};
 }
 
-std::vector<std::string> check_tier_budget(const TrainConfig& config,
-                                           std::span<const TierNeeds> ranks,
-                                           files::FileSystem& disk) {
-  return check_tier_room(tier_place(config), ranks, disk);
-}
-
-std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const TierNeeds& needs,
-                                              Communicator& ranks, Device& device,
-                                              files::FileSystem& disk, const HostIdentity& host) {
-  return agree_on_tier_room(tier_place(config), needs, ranks, device, disk, host);
-}
-
 }  // namespace zero
