@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,6 +22,7 @@ const std::string kZeroPrefix = "zero_optimization.";
 const std::string kOffloadOptimizer = kZeroPrefix + "offload_optimizer.";
 const std::string kOffloadParam = kZeroPrefix + "offload_param.";
 const std::string kNvmePath = "nvme_path";
+const std::string kAuto = "auto";
 const std::string kAioThreads = "aio.intra_op_parallelism";
 const std::string kAioOldThreads = "aio.thread_count";
 
@@ -76,7 +78,7 @@ void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer,
                     chosen_by_auto(values) ? "set run.device=cpu, or " : ""),
         answer_to_file(values, optimizer.key, "cpu"));
   }
-  if (parameters.device != "none") {
+  if (parameters.device != "none" && parameters.device != kAuto) {
     refuse_on_gpu(values, parameters.key,
                   "parameters stay in a GPU's memory, sharded over the ranks at "
                   "zero_optimization.stage 3",
@@ -91,7 +93,8 @@ void check_gpu_tiers(const Configuration& values, const AskedTier& optimizer,
   }
 }
 
-/// The folder of a rank's file, which has the states of all sections in `asked`: one or two.
+/// The folder of a rank's file, which has the states of all sections in `asked`, or may get them;
+/// empty: none is given, and "auto" goes on without.
 std::string tier_folder(const Configuration& values, const std::vector<AskedTier>& asked,
                         Refusals& refusals) {
   std::vector<std::string> keys;
@@ -100,11 +103,12 @@ std::string tier_folder(const Configuration& values, const std::vector<AskedTier
     if (!values.text(key).empty()) keys.push_back(key);
   }
   if (keys.empty()) {
-    const AskedTier& first = asked.front();
+    const auto first = std::ranges::find(asked, "nvme", &AskedTier::device);
+    if (first == asked.end()) return "";
     refusals.add(fmt::format("{}: {} is \"nvme\" without {}{}: give the folder, on a local disk of "
                              "each host, in which every rank has a file",
-                             values.source(), first.key, first.section, kNvmePath),
-                 {first.section + kNvmePath + "=FOLDER"});
+                             values.source(), first->key, first->section, kNvmePath),
+                 {first->section + kNvmePath + "=FOLDER"});
     return "FOLDER";  // as answered
   }
   const std::string folder = values.text(keys.front());
@@ -190,21 +194,31 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
     in_file.push_back(optimizer);
   } else if (!cpu && optimizer.device == "cpu") {
     tiers.optimizer = Tier::host;
+  } else if (cpu && optimizer.device == kAuto) {
+    in_file.push_back(optimizer);
   }
   const bool shards = values.integer(kZeroPrefix + "stage") == 3;  // below, a rank has none
   if (cpu && shards && parameters.device == "nvme") {
     tiers.parameters = Tier::file;
     in_file.push_back(parameters);
+  } else if (cpu && shards && parameters.device == kAuto) {
+    in_file.push_back(parameters);
   }
-  tiers.file = make_file_options(
-      values, in_file.empty() ? std::string() : tier_folder(values, in_file, refusals), refusals);
+  tiers.file = make_file_options(values, tier_folder(values, in_file, refusals), refusals);
   return tiers;
+}
+
+bool tiers_are_auto(const Configuration& values) {
+  return values.text(kOffloadOptimizer + "device") == kAuto ||
+         values.text(kOffloadParam + "device") == kAuto;
 }
 
 std::string tier_folder_key(const Configuration& values) {
   for (const std::string& section : {kOffloadOptimizer, kOffloadParam}) {
     const std::string key = section + kNvmePath;
-    if (values.text(section + "device") == "nvme" && !values.text(key).empty()) return key;
+    const std::string device = values.text(section + "device");
+    const bool by_auto = device == kAuto || chosen_by_auto(values, section + "device");
+    if ((device == "nvme" || by_auto) && !values.text(key).empty()) return key;
   }
   return kOffloadOptimizer + kNvmePath;
 }
@@ -216,8 +230,9 @@ std::vector<Option> tier_options() {
           kOffloadOptimizer + "device", text, "\"none\"",
           "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
           "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path (on CPUs); "
-          "both are read and written in windows (docs/tiers.md). No bit of a run depends on it")
-          .one_of({"none", "cpu", "nvme"}),
+          "both are read and written in windows (docs/tiers.md). \"auto\": what does not fit "
+          "run.memory_limit, or what the machine has, goes there. No bit of a run depends on it")
+          .one_of({"none", "cpu", "nvme", kAuto}),
       honour(kOffloadOptimizer + kNvmePath, text, "null",
              "with \"nvme\": a folder on a local disk of each host, in which every rank has a "
              "file without a name, gone with the rank; null: offload_param's"),
@@ -256,8 +271,9 @@ std::vector<Option> tier_options() {
       honour(kOffloadParam + "device", text, "\"none\"",
              "where stage 3 has shards of parameters between uses: \"none\" and \"cpu\" are in a "
              "rank's memory, \"nvme\" in its file, from which they are read ahead of their "
-             "gathers (docs/tiers.md); on a GPU only \"none\". No bit of a run depends on it")
-          .one_of({"none", "cpu", "nvme"}),
+             "gathers (docs/tiers.md); on a GPU only \"none\". \"auto\": as offload_optimizer's, "
+             "behind these. No bit of a run depends on it")
+          .one_of({"none", "cpu", "nvme", kAuto}),
       honour(kZeroPrefix + "cpu_offload_param", boolean, "false",
              "DeepSpeed's older offload_param.device: true is \"cpu\""),
       honour(kOffloadParam + kNvmePath, text, "null",

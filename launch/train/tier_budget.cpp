@@ -30,11 +30,16 @@ std::string less_memory(const TrainConfig& config) {
            "smaller optimizer.params.moments, or a lower zero_optimization.offload_optimizer.ratio "
            "take less";
   }
+  const std::string states = "zero_optimization.offload_optimizer.";
+  const bool without_folder =
+      chosen_by_auto(config.values, states + "device") && tiers.file.folder.empty();
+  const std::string files =
+      without_folder ? fmt::format("a folder on a disk for \"auto\" ({}nvme_path)", states)
+                     : "optimizer states on NVMe, at stage 3 parameters too,";
   return fmt::format(
       "more ranks or hosts at a higher stage, recompute, {} or a smaller batch take less: --plan "
       "and run.memory_limit tell what would do",
-      uses_file(tiers) ? "smaller windows of states"
-                       : "optimizer states on NVMe, at stage 3 parameters too,");
+      uses_file(tiers) ? "smaller windows of states" : files);
 }
 
 }  // namespace

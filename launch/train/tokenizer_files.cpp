@@ -3,6 +3,7 @@
 #include "launch/train/tokenizer_files.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/json_tree.h"
+#include "checkpoint/weights.h"
 #include "launch/data/batches.h"
 #include "launch/data/token_digest.h"
 #include "text/byte_level.h"
@@ -147,6 +149,16 @@ std::map<std::string, std::string> tokenizer_files(const std::string& folder,
   }
   list_templates(folder, key, files);
   return files;
+}
+
+std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config) {
+  std::map<std::string, std::string> fingerprints;
+  if (!config.checkpoints.used() && !names_folder(config.run.save_weights)) return fingerprints;
+  for (const auto& [name, content] : weight_folder_files(config)) {
+    fingerprints["weights/" + name] = fmt::format("{} bytes, fingerprint {:016x}", content.size(),
+                                                  XXH3_64bits(content.data(), content.size()));
+  }
+  return fingerprints;
 }
 
 std::string check_data_tokenizer(const TrainConfig& config, const Batches& batches) {

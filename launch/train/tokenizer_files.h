@@ -27,6 +27,10 @@ NamedTokenizer saved_tokenizer(const TrainConfig& config);
 /// saved_tokenizer(). Throws zero::Error naming key and file.
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config);
 
+/// For ranks to compare, of weight_folder_files() if the run saves folders of weights; else
+/// nothing.
+std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config);
+
 /// The files of transformers' tokenizers in a model's folder, and its defaults for generating text,
 /// by name and with their content; chat templates in files of their own come in a list within
 /// tokenizer_config.json if the folder has more than one. Throws zero::Error naming `key`, for

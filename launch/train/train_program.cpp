@@ -3,7 +3,6 @@
 #include "launch/train/train_program.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,7 +18,6 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
@@ -38,6 +36,7 @@
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/run_observers.h"
+#include "launch/train/tier_ladder.h"
 #include "launch/train/tier_lines.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
@@ -80,9 +79,14 @@ TrainConfig configured(const TrainFlags& flags, Configuration values, int world)
   return make_train_config(std::move(values), world, ranks_of_host(flags, world));
 }
 
-/// The configuration as one process sees it, without asking the other ranks.
+/// The configuration as one process sees it, without asking the other ranks; tiers that are "auto"
+/// by the memory that it finds.
 TrainConfig configured_alone(const TrainFlags& flags, int world) {
-  return configured(flags, read_values(flags, world), world);
+  TrainConfig config = configured(flags, read_values(flags, world), world);
+  if (!tiers_are_auto(config.values)) return config;
+  const BackendKind host = planned_backend(flags.start, world);
+  fit_memory(config, backend_on(config.run.device, config, host), room_alone(config, flags.start));
+  return config;
 }
 
 /// Everything that can be checked before memory is allocated.
@@ -95,17 +99,6 @@ struct Prepared {
   std::string warning{};  ///< the same on all ranks; empty: none
   std::string note{};     ///< the first rank's; empty: none
 };
-
-/// Of the small files beside the weights that are saved. Throws zero::Error if one cannot be read.
-std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config) {
-  std::map<std::string, std::string> fingerprints;
-  if (!config.checkpoints.used() && !names_folder(config.run.save_weights)) return fingerprints;
-  for (const auto& [name, content] : weight_folder_files(config)) {
-    fingerprints["weights/" + name] = fmt::format("{} bytes, fingerprint {:016x}", content.size(),
-                                                  XXH3_64bits(content.data(), content.size()));
-  }
-  return fingerprints;
-}
 
 /// Agrees on the fewest threads that "auto" found on any rank: hosts may differ in cores and in
 /// ranks. Collective.
@@ -237,8 +230,9 @@ class Run {
   /// Plans alone, so all ranks find the same.
   void plan_memory_limit(TrainConfig& config) {
     const BackendKind backend = backend_on(config.run.device, config, communicator_.backend());
+    const RankRoom room = room_of_all(config, communicator_);
     try {
-      plans_ = choose_recompute(config, backend);
+      plans_ = fit_memory(config, backend, room);
       check_memory_limit(config, backend, plans_);
     } catch (const Error& error) {
       throw AgreedError(error.what());
