@@ -123,9 +123,12 @@ class Descent {
     if (room_.bytes == 0 || fits(least.plans)) return least;
     for (const Rung& rung : kLadder) {
       if (!is_offered(rung, asked_)) continue;
-      PlacedStates all = planned(moved_down(least.tiers, rung, kAllParts, asked_));
-      if (fits(all.plans)) return fewest_parts(rung, least.tiers, std::move(all));
-      if (planned_rank_bytes(all.plans) < planned_rank_bytes(least.plans)) least = std::move(all);
+      PlacedStates moved = planned(moved_down(least.tiers, rung, kAllParts, asked_));
+      if (is_in_room(moved)) moved = fewest_parts(rung, least.tiers, std::move(moved));
+      if (fits(moved.plans)) return moved;
+      if (planned_rank_bytes(moved.plans) < planned_rank_bytes(least.plans)) {
+        least = std::move(moved);
+      }
     }
     return least;
   }
@@ -148,7 +151,12 @@ class Descent {
     return {tiers, plan_ranks(tried_, backend_)};
   }
 
-  /// The fewest parts with which the run fits: all fit, none do not.
+  /// As far as the device's memory goes.
+  bool is_in_room(const PlacedStates& placed) const {
+    return planned_rank_bytes(placed.plans) <= room_.bytes;
+  }
+
+  /// The fewest parts with which the run is in its room: all are, none are not.
   PlacedStates fewest_parts(const Rung& rung, const TierOptions& above, PlacedStates all) {
     PlacedStates found = std::move(all);
     std::int64_t few = 0;
@@ -156,9 +164,12 @@ class Descent {
     while (enough - few > 1) {
       const std::int64_t parts = (few + enough) / 2;
       PlacedStates tried = planned(moved_down(above, rung, parts, asked_));
-      const bool fit = fits(tried.plans);
-      (fit ? enough : few) = parts;
-      if (fit) found = std::move(tried);
+      if (is_in_room(tried)) {
+        enough = parts;
+        found = std::move(tried);
+      } else {
+        few = parts;
+      }
     }
     return found;
   }

@@ -13,6 +13,7 @@
 
 #include "collectives/backends.h"
 #include "launch/train/file_checks.h"
+#include "launch/train/tier_ladder.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/memory_files.h"
 #include "tests/launch/config_with.h"
@@ -89,6 +90,12 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
   EXPECT_THAT(
       error_of([&] { check_tier_room(tier_place(in_memory), std::span(&huge, 1), disk); }),
       HasSubstr("optimizer states on NVMe, at stage 3 parameters too, or a smaller batch take"));
+  TrainConfig no_folder =
+      config_with({"run.device=cpu", "run.threads=1", kOffloadOptimizer + "device=auto"});
+  fit_memory(no_folder, BackendKind::local);
+  EXPECT_THAT(
+      error_of([&] { check_tier_room(tier_place(no_folder), std::span(&huge, 1), disk); }),
+      HasSubstr("a folder on a disk for \"auto\" (zero_optimization.offload_optimizer.nvme_path)"));
 }
 
 // A GPU's own memory is its driver's to tell.
@@ -155,6 +162,13 @@ TEST(TierBudget, FoldersThatAreNotThereEndTheRun) {
               HasSubstr("nvme_path: " + none + " is not there; make it on the disk"));
   EXPECT_THAT(refusal(none), EndsWith("(mkdir -p " + none + "), or give another folder"));
   EXPECT_EQ(error_of([&] { check_files(config_with(nvme_keys(folder.path()))); }), "no error");
+  const auto by_auto = [](const Overrides& path) {
+    return config_with(plus({"run.device=cpu", kOffloadOptimizer + "device=auto"}, path));
+  };
+  EXPECT_THAT(
+      error_of([&] { check_files(by_auto({kOffloadOptimizer + "nvme_path=" + file})); }),
+      HasSubstr("zero_optimization.offload_optimizer.nvme_path: " + file + " is no folder"));
+  EXPECT_EQ(error_of([&] { check_files(by_auto({})); }), "no error") << "there may be no file";
   EXPECT_THAT(error_of([&] { check_files(config_with(shard_keys(file))); }),
               HasSubstr("zero_optimization.offload_param.nvme_path: " + file + " is no folder"));
 }
