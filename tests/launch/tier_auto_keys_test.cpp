@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/launch/config_with.h"
-#include "tests/launch/read_configuration.h"
 #include "tests/launch/tier_keys.h"
 
 // The keys of model states whose place "auto" decides, before it does.
@@ -44,14 +43,16 @@ TEST(AutoTierKeys, MustFitTheOthers) {
 
 // Templates of Hugging Face leave "auto" to their own command line.
 TEST(AutoTierKeys, OfTemplatesAreTheSame) {
-  const std::string body =
-      R"("model": {"layers": 2, "width": 64, "heads": 4, "context": 32, "vocabulary": 256},
-         "train_batch_size": 8,
-         "zero_optimization": {"stage": 3,
-           "offload_optimizer": {"device": "auto", "nvme_path": "auto", "pin_memory": "auto"},
-           "offload_param": {"device": "auto", "nvme_path": "auto", "buffer_count": "auto"}})";
+  const auto file = parse_json_text(
+      R"({"model": {"layers": 2, "width": 64, "heads": 4, "context": 32, "vocabulary": 256},
+          "data": {"train": "a.bin"}, "train_batch_size": 8,
+          "zero_optimization": {"stage": 3,
+            "offload_optimizer": {"device": "auto", "nvme_path": "auto", "pin_memory": "auto"},
+            "offload_param": {"device": "auto", "nvme_path": "auto", "buffer_count": "auto"}}})",
+      "c.json");
   for (const char* const device : {"run.device=cpu", "run.device=cuda"}) {
-    const TrainConfig found = make_train_config(read(body, {device, "run.threads=1"}), 1);
+    const TrainConfig found =
+        make_train_config(Configuration::from_json(file, "c.json", {device, "run.threads=1"}), 1);
     EXPECT_TRUE(tiers_are_auto(found.values)) << device;
     EXPECT_EQ(found.engine.tiers.optimizer, Tier::device) << device;
     EXPECT_EQ(found.engine.tiers.file.folder, "") << device;
