@@ -75,17 +75,17 @@ TierOptions moved_down(TierOptions tiers, const Rung& rung, std::int64_t parts,
   return tiers;
 }
 
-/// Whether "auto" may take a rung.
-bool is_offered(const Rung& rung, const TrainConfig& config) {
+/// Whether "auto" can take a rung.
+bool can_take(const Rung& rung, const TrainConfig& config) {
   return rung.run == config.run.device && is_auto(config.values, moved_states(rung.states)) &&
          (rung.states != MemoryClass::parameters || config.engine.stage == 3) &&
          (rung.tier != Tier::file || !config.engine.tiers.file.folder.empty());
 }
 
-/// Why no rung for states is offered; empty: one is.
-std::string why_none_is_offered(MemoryClass states, const TrainConfig& config) {
+/// Why no rung for states can be taken; empty: one can.
+std::string why_none_can_be_taken(MemoryClass states, const TrainConfig& config) {
   const auto any = [&](const auto& condition) { return std::ranges::any_of(kLadder, condition); };
-  if (any([&](const Rung& rung) { return rung.states == states && is_offered(rung, config); })) {
+  if (any([&](const Rung& rung) { return rung.states == states && can_take(rung, config); })) {
     return "";
   }
   if (!any([&](const Rung& rung) {
@@ -122,7 +122,7 @@ class Descent {
     at_first_ = planned_rank_bytes(least.plans);
     if (room_.bytes == 0 || fits(least.plans)) return least;
     for (const Rung& rung : kLadder) {
-      if (!is_offered(rung, asked_)) continue;
+      if (!can_take(rung, asked_)) continue;
       PlacedStates moved = planned(moved_down(least.tiers, rung, kAllParts, asked_));
       if (is_in_room(moved)) moved = fewest_parts(rung, least.tiers, std::move(moved));
       if (fits(moved.plans)) return moved;
@@ -209,7 +209,7 @@ std::string why_there(const MovedStates& moved, const TierOptions& tiers, const 
                        takes(descent.at_first()), places_text(moved, tier, most));
   }
   if (descent.fits(plans)) return takes(most.bounded());
-  const std::string why = why_none_is_offered(moved.states, asked);
+  const std::string why = why_none_can_be_taken(moved.states, asked);
   return fmt::format("{}; {}", takes(most.bounded()),
                      why.empty() ? "moving them would take no less" : why);
 }
