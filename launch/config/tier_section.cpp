@@ -194,14 +194,14 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
     in_file.push_back(optimizer);
   } else if (!cpu && optimizer.device == "cpu") {
     tiers.optimizer = Tier::host;
-  } else if (cpu && optimizer.device == kAuto) {
+  } else if (optimizer.device == kAuto) {
     in_file.push_back(optimizer);
   }
   const bool shards = values.integer(kZeroPrefix + "stage") == 3;  // below, a rank has none
   if (cpu && shards && parameters.device == "nvme") {
     tiers.parameters = Tier::file;
     in_file.push_back(parameters);
-  } else if (cpu && shards && parameters.device == kAuto) {
+  } else if (shards && parameters.device == kAuto) {
     in_file.push_back(parameters);
   }
   tiers.file = make_file_options(values, tier_folder(values, in_file, refusals), refusals);
