@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/host.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
+#include <limits>
 
 namespace zero {
 
@@ -25,6 +28,13 @@ std::string boot_id() {
 std::int64_t page_bytes() {
   static const std::int64_t bytes = ::sysconf(_SC_PAGESIZE);
   return bytes;
+}
+
+std::int64_t longest_file() {
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return kAny;
+  return static_cast<std::int64_t>(std::min(limit.rlim_cur, static_cast<rlim_t>(kAny)));
 }
 
 }  // namespace zero

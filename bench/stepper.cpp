@@ -5,6 +5,7 @@
 #include "base/checked_math.h"
 #include "bench/timing.h"
 #include "launch/train/memory_fit.h"
+#include "launch/train/tier_ladder.h"
 
 namespace zero::bench {
 TrainConfig make_config(const StepSetup& setup) {
@@ -21,7 +22,7 @@ TrainConfig make_config(const StepSetup& setup) {
       {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-4}, {"weight_decay", 0.1}}}}}};
   TrainConfig config =
       make_train_config(Configuration::from_json(tree, "zero_bench", setup.overrides), setup.world);
-  const RankPlans plans = choose_recompute(config, BackendKind::local);
+  const RankPlans plans = fit_memory(config, BackendKind::local);
   check_memory_limit(config, BackendKind::local, plans);
   return config;
 }

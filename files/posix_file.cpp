@@ -7,31 +7,20 @@
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/host.h"
 #include "base/message_text.h"
 
 namespace zero::files {
 namespace {
-
-/// The length that this process may give a file. Beyond it the system sends a signal (SIGXFSZ),
-/// which ends a process that does not expect it.
-std::int64_t longest_file() {
-  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return kAny;
-  return static_cast<std::int64_t>(std::min(limit.rlim_cur, static_cast<rlim_t>(kAny)));
-}
 
 /// The file's flags, of ioctl_iflags(2); 0 if it has none.
 int flags_of(int descriptor) {

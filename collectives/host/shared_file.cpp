@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -95,11 +94,8 @@ SharedFile::SharedFile(const char* name, std::int64_t bytes)
     : bytes_(bytes), token_(random_token()), file_(create(name)) {
   ZERO_CHECK(file_.get() >= 0, "memfd_create: {}", std::strerror(errno));
   const std::int64_t whole = bytes + page_bytes();
-  rlimit largest{};
-  getrlimit(RLIMIT_FSIZE, &largest);  // beyond it a signal would end the process
-  ZERO_CHECK(
-      largest.rlim_cur == RLIM_INFINITY || static_cast<std::uint64_t>(whole) <= largest.rlim_cur,
-      "files are limited to {} bytes (ulimit -f), {} are needed", largest.rlim_cur, whole);
+  ZERO_CHECK(whole <= longest_file(), "files are limited to {} bytes (ulimit -f), {} are needed",
+             longest_file(), whole);
   ZERO_CHECK(ftruncate(file_.get(), whole) == 0, "ftruncate to {} bytes: {}", whole,
              std::strerror(errno));
   ZERO_CHECK(pwrite(file_.get(), token_.data(), sizeof token_, bytes) == sizeof token_,

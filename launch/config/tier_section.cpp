@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,6 +22,7 @@ const std::string kZeroPrefix = "zero_optimization.";
 const std::string kOffloadOptimizer = kZeroPrefix + "offload_optimizer.";
 const std::string kOffloadParam = kZeroPrefix + "offload_param.";
 const std::string kNvmePath = "nvme_path";
+const std::string kAuto = "auto";
 const std::string kAioThreads = "aio.intra_op_parallelism";
 const std::string kAioOldThreads = "aio.thread_count";
 
@@ -48,7 +50,8 @@ AskedTier asked_device(Configuration& values, const std::string& section, const 
   return {"cpu", old, section};
 }
 
-/// The folder of a rank's file, which has the states of all sections in `asked`: one or two.
+/// The folder of a rank's file, which has the states of all sections in `asked`, or may get them;
+/// empty: none is given, and "auto" goes on without.
 std::string tier_folder(const Configuration& values, const std::vector<AskedTier>& asked,
                         Refusals& refusals) {
   std::vector<std::string> keys;
@@ -57,11 +60,12 @@ std::string tier_folder(const Configuration& values, const std::vector<AskedTier
     if (!values.text(key).empty()) keys.push_back(key);
   }
   if (keys.empty()) {
-    const AskedTier& first = asked.front();
+    const auto first = std::ranges::find(asked, "nvme", &AskedTier::device);
+    if (first == asked.end()) return "";
     refusals.add(fmt::format("{}: {} is \"nvme\" without {}{}: give the folder, on a local disk of "
                              "each host, in which every rank has a file",
-                             values.source(), first.key, first.section, kNvmePath),
-                 {first.section + kNvmePath + "=FOLDER"});
+                             values.source(), first->key, first->section, kNvmePath),
+                 {first->section + kNvmePath + "=FOLDER"});
     return "FOLDER";  // as answered
   }
   const std::string folder = values.text(keys.front());
@@ -146,6 +150,8 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
     in_file.push_back(optimizer);
   } else if (!cpu && optimizer.device == "cpu") {
     tiers.optimizer = Tier::host;
+  } else if (optimizer.device == kAuto) {
+    in_file.push_back(optimizer);
   }
   const bool shards = values.integer(kZeroPrefix + "stage") == 3;  // below, a rank has none
   if (shards && parameters.device == "nvme") {
@@ -153,16 +159,24 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
     in_file.push_back(parameters);
   } else if (!cpu && shards && parameters.device == "cpu") {
     tiers.parameters = Tier::host;
+  } else if (shards && parameters.device == kAuto) {
+    in_file.push_back(parameters);
   }
-  tiers.file = make_file_options(
-      values, in_file.empty() ? std::string() : tier_folder(values, in_file, refusals), refusals);
+  tiers.file = make_file_options(values, tier_folder(values, in_file, refusals), refusals);
   return tiers;
+}
+
+bool tiers_are_auto(const Configuration& values) {
+  return values.text(kOffloadOptimizer + "device") == kAuto ||
+         values.text(kOffloadParam + "device") == kAuto;
 }
 
 std::string tier_folder_key(const Configuration& values) {
   for (const std::string& section : {kOffloadOptimizer, kOffloadParam}) {
     const std::string key = section + kNvmePath;
-    if (values.text(section + "device") == "nvme" && !values.text(key).empty()) return key;
+    const std::string device = values.text(section + "device");
+    const bool by_auto = device == kAuto || chosen_by_auto(values, section + "device");
+    if ((device == "nvme" || by_auto) && !values.text(key).empty()) return key;
   }
   return kOffloadOptimizer + kNvmePath;
 }
@@ -170,11 +184,13 @@ std::string tier_folder_key(const Configuration& values) {
 std::vector<Option> tier_options() {
   using enum ValueType;
   std::vector<Option> all{
-      honour(kOffloadOptimizer + "device", text, "\"none\"",
-             "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
-             "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path; "
-             "both are read and written in windows (docs/tiers.md). No bit of a run depends on it")
-          .one_of({"none", "cpu", "nvme"}),
+      honour(
+          kOffloadOptimizer + "device", text, "\"none\"",
+          "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
+          "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path; "
+          "both are read and written in windows (docs/tiers.md). \"auto\": what does not fit "
+          "run.memory_limit, or what the machine has, goes there. No bit of a run depends on it")
+          .one_of({"none", "cpu", "nvme", kAuto}),
       honour(kOffloadOptimizer + kNvmePath, text, "null",
              "with \"nvme\": a folder on a local disk of each host, in which every rank has a "
              "file without a name, gone with the rank; null: offload_param's"),
@@ -214,8 +230,9 @@ std::vector<Option> tier_options() {
           kOffloadParam + "device", text, "\"none\"",
           "where stage 3 has shards of parameters between uses: \"none\" is in a rank's memory, "
           "\"cpu\" in pinned host memory (on a CPU the same), \"nvme\" in its file; from both they "
-          "are read ahead of their gathers (docs/tiers.md). No bit of a run depends on it")
-          .one_of({"none", "cpu", "nvme"}),
+          "are read ahead of their gathers (docs/tiers.md). \"auto\": as offload_optimizer's, "
+          "behind these. No bit of a run depends on it")
+          .one_of({"none", "cpu", "nvme", kAuto}),
       honour(kZeroPrefix + "cpu_offload_param", boolean, "false",
              "DeepSpeed's older offload_param.device: true is \"cpu\""),
       honour(kOffloadParam + kNvmePath, text, "null",

@@ -304,8 +304,8 @@ std::int64_t divided(std::int64_t train, const char* by_name, std::int64_t by, i
 
 }  // namespace
 
-bool chosen_by_auto(const Configuration& values) {
-  return values.at("run.device").source.starts_with("auto: ");
+bool chosen_by_auto(const Configuration& values, std::string_view key) {
+  return values.at(key).source.starts_with("auto: ");
 }
 
 TrainConfig make_train_config(Configuration values, int world, int local_world, Refusals refusals) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "architecture/decoder_shape.h"
@@ -188,13 +189,16 @@ void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals&
 void refuse_corruption_checks(const Configuration& values, const TrainConfig::Run& run,
                               Refusals& refusals);
 
-/// Whether run.device is what "auto" has selected.
-bool chosen_by_auto(const Configuration& values);
+/// Whether the value of `key` is what "auto" has selected.
+bool chosen_by_auto(const Configuration& values, std::string_view key = "run.device");
 
 /// Where optimizer states and shards of parameters are between uses, and how files of them are read
-/// and written. `refusals` gets what a device of that kind, or the stage, does not offer, and keys
-/// that contradict each other.
+/// and written. Those whose device is "auto" are in the device's memory (fit_memory() moves them);
+/// the folder is then the one that they may go to, if there is one. `refusals` gets what a device
+/// of that kind, or the stage, does not offer, and keys that contradict each other.
 TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refusals);
+/// Whether "auto" is to decide a device of offload_optimizer or offload_param (fit_memory()).
+bool tiers_are_auto(const Configuration& values);
 /// The key that names the folder of those files, or that could.
 std::string tier_folder_key(const Configuration& values);
 

@@ -4,13 +4,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <sstream>
 #include <string_view>
 
@@ -51,23 +52,30 @@ void check_room_in_memory(const TierPlace& place, std::int64_t bytes, std::size_
              size_text(bytes), ranks, size_text(*available), place.memory_advice);
 }
 
+/// The files that the file system of a folder still has room for by their number; the largest
+/// number if there is no bound (btrfs), or if the system does not tell.
+std::int64_t free_inodes(const std::string& folder) {
+  struct statvfs status {};
+  const bool bounded = ::statvfs(folder.c_str(), &status) == 0 && status.f_files > 0;
+  return bounded ? static_cast<std::int64_t>(status.f_favail)
+                 : std::numeric_limits<std::int64_t>::max();
+}
+
 /// Told before anything is allocated, and with what to do; making the file tells too.
 void check_room_in_folder(const TierPlace& place, std::span<const TierNeeds> ranks,
                           files::FileSystem& disk) {
   const std::int64_t longest = std::ranges::max(ranks, {}, &TierNeeds::file_bytes).file_bytes;
-  rlimit limit{};
-  const bool bounded = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  ZERO_CHECK(!bounded || static_cast<rlim_t>(longest) <= limit.rlim_cur,
+  ZERO_CHECK(longest <= longest_file(),
              "{}: a rank's file takes {}, and a process may write files of {} at most "
              "(RLIMIT_FSIZE, ulimit -f); raise that limit, {}",
-             place.key, decimal_bytes(longest),
-             decimal_bytes(static_cast<std::int64_t>(limit.rlim_cur)), place.advice);
+             place.key, decimal_bytes(longest), decimal_bytes(longest_file()), place.advice);
   const WantedRoom wanted{.key = place.key,
                           .folder = place.folder,
                           .what = fmt::format("the {} of {} rank(s)", place.what, ranks.size()),
                           .bytes = needs_of_all(ranks).file_bytes,
                           .advice = ", give another folder, " + place.advice};
-  const std::string missing = missing_room(disk, std::span(&wanted, 1));
+  std::string missing = missing_room(disk, std::span(&wanted, 1));
+  if (missing.empty()) missing = missing_inodes(place, ranks.size(), free_inodes(place.folder));
   ZERO_CHECK(missing.empty(), "{}", missing);
 }
 
@@ -118,6 +126,14 @@ Medium medium_of(const std::string& folder) {
   struct statfs status {};
   if (::statfs(folder.c_str(), &status) != 0) return Medium::disk;
   return files::medium_of_type(status.f_type);
+}
+
+std::string missing_inodes(const TierPlace& place, std::size_t ranks, std::int64_t free) {
+  if (static_cast<std::int64_t>(ranks) <= free) return "";
+  return fmt::format(
+      "{}: the file system of {} has room for {} more file(s), and each of {} rank(s) makes one: "
+      "it is out of inodes (df -i {}); remove files there, or give a folder of another disk",
+      place.key, place.folder, free, ranks, shell_word(place.folder));
 }
 
 void check_tier_folder(const TierPlace& place) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -51,6 +52,10 @@ struct TierPlace {
 
 /// Throws zero::Error unless the folder is there and this process may write to it.
 void check_tier_folder(const TierPlace& place);
+
+/// Why a folder whose file system can have `free` more files has no room for one of each rank;
+/// empty: it has.
+std::string missing_inodes(const TierPlace& place, std::size_t ranks, std::int64_t free);
 
 /// Throws zero::Error if this host has no room for its ranks in memory or for their files, or a
 /// process may not write a file so long. `ranks`: the needs of each rank of this host. Allocates

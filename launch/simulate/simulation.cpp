@@ -23,6 +23,7 @@
 #include "launch/plan/exact_plan.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/train/memory_fit.h"
+#include "launch/train/tier_ladder.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
 
@@ -271,6 +272,10 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
              "{}: kind is \"{}\", and run.device \"{}\"; give both one value", machine.source,
              machine.kind == DeviceKind::cuda ? "gpu" : "cpu",
              config.run.device == DeviceKind::cuda ? "cuda" : "cpu");
+  if (tiers_are_auto(config.values)) {
+    fit_memory(config, backend_of(config, machine),
+               {.bytes = machine.budget(), .source = machine.source});
+  }
   const TierOptions& tiers = config.engine.tiers;
   ZERO_CHECK(
       !uses_host(tiers),

@@ -9,7 +9,9 @@
 #include "launch/process/device_choice.h"
 #include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
+#include "launch/train/rank_room.h"
 #include "launch/train/run_device.h"
+#include "launch/train/tier_ladder.h"
 #include "launch/train/tier_lines.h"
 
 namespace zero {
@@ -28,9 +30,14 @@ void choose_run_device(Configuration& values, const TrainFlags& flags, int world
   values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
 }
 
-/// The configuration as one process sees it, without asking the other ranks.
+/// The configuration as one process sees it, without asking the other ranks; tiers that are "auto"
+/// by the memory that it finds.
 TrainConfig configured_alone(const TrainFlags& flags, int world) {
-  return configured(flags, read_values(flags, world), world);
+  TrainConfig config = configured(flags, read_values(flags, world), world);
+  if (!tiers_are_auto(config.values)) return config;
+  const BackendKind host = planned_backend(flags.start, world);
+  fit_memory(config, backend_on(config.run.device, config, host), room_alone(config, flags.start));
+  return config;
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints) {
 void check_files(const TrainConfig& config) {
   if (!config.run.log.empty()) check_writable(config.run.log, "run.log");
   check_checkpoints(config.checkpoints);
-  if (uses_file(config.engine.tiers)) check_tier_folder(tier_place(config));
+  if (!config.engine.tiers.file.folder.empty()) check_tier_folder(tier_place(config));
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.memory_trace.empty()) {
     check_writable(config.run.memory_trace, "run.memory_trace");

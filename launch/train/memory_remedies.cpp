@@ -21,11 +21,15 @@ std::string with_bytes(std::int64_t bytes) {
   return fmt::format("{} ({} bytes)", size_text(bytes), bytes);
 }
 
-/// Calls `consider(change, changed)` with the usual windows and share of states in files, where
-/// those asked for are larger or less.
+bool is_offloaded(const TierOptions& tiers) {
+  return tiers.optimizer != Tier::device || tiers.parameters != Tier::device;
+}
+
+/// Calls `consider(change, changed)` with the usual windows and shares of states below memory,
+/// where those asked for are larger or less.
 template <typename Consider>
 void consider_usual_windows(const TrainConfig& config, const Consider& consider) {
-  if (!uses_file(config.engine.tiers)) return;
+  if (!is_offloaded(config.engine.tiers)) return;
   const std::string prefix = "zero_optimization.offload_optimizer.";
   const TierOptions usual;
   TrainConfig changed = config;
@@ -39,18 +43,20 @@ void consider_usual_windows(const TrainConfig& config, const Consider& consider)
     tiers.windows.buffer_elements = usual.windows.buffer_elements;
     keys.push_back(fmt::format("{}buffer_size {}", prefix, tiers.windows.buffer_elements));
   }
-  if (tiers.fetch_buffers > usual.fetch_buffers) {
+  if (tiers.parameters != Tier::device && tiers.fetch_buffers > usual.fetch_buffers) {
     tiers.fetch_buffers = usual.fetch_buffers;
     keys.push_back(
         fmt::format("zero_optimization.offload_param.buffer_count {}", tiers.fetch_buffers));
   }
   if (!keys.empty()) consider(fmt::format("{}", fmt::join(keys, " with ")), changed);
   changed = config;
-  if (std::exchange(tiers.optimizer_ratio, usual.optimizer_ratio) != usual.optimizer_ratio) {
+  const double share = std::exchange(tiers.optimizer_ratio, usual.optimizer_ratio);
+  if (tiers.optimizer != Tier::device && share != usual.optimizer_ratio) {
     consider(prefix + "ratio 1.0", changed);
   }
   changed = config;
-  if (std::exchange(tiers.parameters_in_memory, 0) != 0) {
+  const std::int64_t kept = std::exchange(tiers.parameters_in_memory, 0);
+  if (tiers.parameters != Tier::device && kept != 0) {
     consider("zero_optimization.offload_param.max_in_cpu 0", changed);
   }
 }
@@ -61,10 +67,30 @@ struct Remedies {
   bool one_fits = false;  ///< one of them alone
 };
 
+/// Calls `consider(change, changed)` with a folder for what "auto" would move into files. Returns
+/// whether one is missing.
+template <typename Consider>
+bool consider_folder(const TrainConfig& config, const Consider& consider) {
+  const std::string states = "zero_optimization.offload_optimizer.";
+  const std::string shards = "zero_optimization.offload_param.";
+  const bool moves_states = chosen_by_auto(config.values, states + "device");
+  const bool moves_shards =
+      chosen_by_auto(config.values, shards + "device") && config.engine.stage == 3;
+  if (!config.engine.tiers.file.folder.empty() || !(moves_states || moves_shards)) return false;
+  TrainConfig changed = config;
+  TierOptions& tiers = changed.engine.tiers;
+  tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
+  if (moves_states) tiers.optimizer = Tier::file;
+  if (moves_shards) tiers.parameters = Tier::file;
+  consider((moves_states ? states : shards) + "nvme_path with a folder on a disk", changed);
+  return true;
+}
+
 /// Calls `consider(change, changed)` with optimizer states in files, and at stage 3 with parameters
 /// there too.
 template <typename Consider>
 void consider_files(const TrainConfig& config, const Consider& consider) {
+  if (consider_folder(config, consider)) return;
   const std::string states = "zero_optimization.offload_optimizer.device \"nvme\"";
   const std::string shards = "zero_optimization.offload_param.device \"nvme\"";
   TrainConfig changed = config;

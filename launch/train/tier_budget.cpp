@@ -48,11 +48,16 @@ std::string less_memory(const TrainConfig& config) {
         config.recompute.plan.inputs_on_host ? "no activation_checkpointing.cpu_checkpointing, "
                                              : "");
   }
+  const std::string states = "zero_optimization.offload_optimizer.";
+  const bool without_folder =
+      chosen_by_auto(config.values, states + "device") && tiers.file.folder.empty();
+  const std::string files =
+      without_folder ? fmt::format("a folder on a disk for \"auto\" ({}nvme_path)", states)
+                     : "optimizer states on NVMe, at stage 3 parameters too,";
   return fmt::format(
       "more ranks or hosts at a higher stage, recompute, {} or a smaller batch take less: --plan "
       "and run.memory_limit tell what would do",
-      uses_file(tiers) ? "smaller windows of states"
-                       : "optimizer states on NVMe, at stage 3 parameters too,");
+      uses_file(tiers) ? "smaller windows of states" : files);
 }
 
 }  // namespace
@@ -69,18 +74,6 @@ TierPlace tier_place(const TrainConfig& config) {
       .memory_advice = less_memory(config),
       .counts_memory = config.run.device == DeviceKind::cpu || uses_host(tiers) ||
                        uses_file(tiers) || config.recompute.plan.inputs_on_host};
-}
-
-std::vector<std::string> check_tier_budget(const TrainConfig& config,
-                                           std::span<const TierNeeds> ranks,
-                                           files::FileSystem& disk) {
-  return check_tier_room(tier_place(config), ranks, disk);
-}
-
-std::vector<std::string> agree_on_tier_budget(const TrainConfig& config, const TierNeeds& needs,
-                                              Communicator& ranks, Device& device,
-                                              files::FileSystem& disk, const HostIdentity& host) {
-  return agree_on_tier_room(tier_place(config), needs, ranks, device, disk, host);
 }
 
 }  // namespace zero

@@ -45,6 +45,14 @@ void say_idle(const Configuration& values, const std::string& section, std::stri
                   values.text(section + ".device"), what));
 }
 
+/// What "auto" has made of the device of a section, and why.
+void say_auto(const Configuration& values, const std::string& section,
+              std::vector<std::string>& lines) {
+  const Configuration::Value& device = values.at(section + ".device");
+  const std::string why = device.source.substr(device.source.find(' ') + 1);
+  lines.push_back(fmt::format("{}.device \"auto\" is {}: {}", section, device.value.dump(), why));
+}
+
 /// What is in host memory on a CPU in any case.
 void say_host_memory(const Configuration& values, std::vector<std::string>& lines) {
   const auto say = [&](const std::string& key, bool asked, std::string_view what) {
@@ -98,10 +106,14 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
   const Configuration& values = config.values;
   const TierOptions& tiers = config.engine.tiers;
   if (config.run.device == DeviceKind::cpu) say_host_memory(values, lines);
+  const bool states_by_auto = chosen_by_auto(values, kStates + ".device");
+  const bool shards_by_auto = chosen_by_auto(values, kShards + ".device");
+  if (states_by_auto) say_auto(values, kStates, lines);
+  if (shards_by_auto) say_auto(values, kShards, lines);
   if (tiers.optimizer != Tier::device) {
     lines.push_back(states_line(tiers));
     if (tiers.optimizer == Tier::host) say_idle(values, kStates, "states", kOfHostMemory, lines);
-  } else {
+  } else if (!states_by_auto) {
     const bool updates = tiers.parameters != Tier::device;
     say_idle(values, kStates, "states", updates ? kOfWindows : std::vector<std::string>{}, lines);
   }
@@ -114,7 +126,7 @@ std::vector<std::string> tier_lines(const TrainConfig& config) {
         "{}.device \"{}\" changes nothing: ranks have shards of "
         "parameters, which {} can hold, at stage 3, not at stage {}",
         kShards, asked, asked == "nvme" ? "files" : "host memory", config.engine.stage));
-  } else {
+  } else if (!shards_by_auto) {
     say_idle(values, kShards, "parameters", {}, lines);
   }
   if (uses_file(tiers)) return lines;

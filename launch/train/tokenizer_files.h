@@ -27,8 +27,8 @@ NamedTokenizer saved_tokenizer(const TrainConfig& config);
 /// saved_tokenizer(). Throws zero::Error naming key and file.
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config);
 
-/// Fingerprints of weight_folder_files(), by "weights/NAME"; none if the run saves no folder of
-/// weights. Throws as weight_folder_files().
+/// For ranks to compare, of weight_folder_files() if the run saves folders of weights; else
+/// nothing.
 std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config);
 
 /// The files of transformers' tokenizers in a model's folder, and its defaults for generating text,

@@ -40,6 +40,7 @@
 #include "launch/train/run_faults.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/run_observers.h"
+#include "launch/train/tier_ladder.h"
 #include "launch/train/tier_lines.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
@@ -204,8 +205,9 @@ class Run {
   /// Plans alone, so all ranks find the same.
   void plan_memory_limit(TrainConfig& config) {
     const BackendKind backend = backend_on(config.run.device, config, communicator_.backend());
+    const RankRoom room = room_of_all(config, communicator_);
     try {
-      plans_ = choose_recompute(config, backend);
+      plans_ = fit_memory(config, backend, room);
       check_memory_limit(config, backend, plans_);
     } catch (const Error& error) {
       throw ConfigurationError(error.what());

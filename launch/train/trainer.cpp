@@ -42,7 +42,7 @@ MemoryUse planned_memory(const TrainerParts& parts) {
                                         parts.device.memory());
   const TierNeeds needs{.memory_bytes = planned.on_host(), .file_bytes = sum_of(planned.file)};
   for (const std::string& warning :
-       agree_on_tier_budget(parts.config, needs, ranks, parts.device, parts.disk)) {
+       agree_on_tier_room(tier_place(parts.config), needs, ranks, parts.device, parts.disk)) {
     parts.console.line("warning: " + warning);
   }
   parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",

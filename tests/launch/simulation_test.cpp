@@ -172,6 +172,15 @@ TEST(Simulation, HasNoDiskForStates) {
                                         "zero_optimization.offload_param.nvme_path=/fast"};
   EXPECT_THAT(error_of([&] { simulate(config_of(3, 8, shards), cluster(1)); }),
               HasSubstr("offload_param.device is \"nvme\", but no disk is simulated"));
+  std::vector<std::string> automatic{
+      "model.width=512", "zero_optimization.offload_optimizer.device=auto",
+      "zero_optimization.offload_optimizer.nvme_path=/fast",
+      "zero_optimization.offload_optimizer.buffer_size=4096", "aio.block_size=4096"};
+  EXPECT_EQ(error_of([&] { simulate(config_of(3, 8, automatic), cluster(1)); }), "no error")
+      << "the machine has room for all";
+  automatic.emplace_back("run.memory_limit=1");
+  EXPECT_THAT(error_of([&] { simulate(config_of(3, 8, automatic), cluster(1)); }),
+              HasSubstr("offload_optimizer.device is \"nvme\", but no disk is simulated"));
 }
 
 TEST(Simulation, HasNoCopiesBetweenAGpuAndItsHost) {

@@ -13,6 +13,7 @@
 
 #include "collectives/backends.h"
 #include "launch/train/file_checks.h"
+#include "launch/train/tier_ladder.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/memory_files.h"
 #include "tests/launch/config_with.h"
@@ -58,7 +59,7 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
   disk.set_free_bytes(5'000'000);
   const TrainConfig config = config_with(nvme_keys("/fast"));
   const auto refusal = [&](const std::vector<TierNeeds>& ranks) {
-    return error_of([&] { check_tier_budget(config, ranks, disk); });
+    return error_of([&] { check_tier_room(tier_place(config), ranks, disk); });
   };
   const TierNeeds large{.file_bytes = 4'000'000};
   const TierNeeds small{.file_bytes = 300'000};
@@ -70,7 +71,7 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
             "(zero_optimization.offload_optimizer.ratio)");
   const auto refusal_of = [&](const std::vector<std::string>& keys) {
     const std::vector<TierNeeds> one{{.file_bytes = 8'000'000}};
-    return error_of([&] { check_tier_budget(config_with(keys), one, disk); });
+    return error_of([&] { check_tier_room(tier_place(config_with(keys)), one, disk); });
   };
   EXPECT_EQ(refusal_of(shard_keys("/fast")),
             "zero_optimization.offload_param.nvme_path: /fast has room for 5.0 MB, and the "
@@ -87,8 +88,14 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
   const TrainConfig in_memory = config_with({"run.device=cpu", "run.threads=1"});
   const TierNeeds huge{.memory_bytes = std::int64_t{1} << 50};
   EXPECT_THAT(
-      error_of([&] { check_tier_budget(in_memory, std::span(&huge, 1), disk); }),
+      error_of([&] { check_tier_room(tier_place(in_memory), std::span(&huge, 1), disk); }),
       HasSubstr("optimizer states on NVMe, at stage 3 parameters too, or a smaller batch take"));
+  TrainConfig no_folder =
+      config_with({"run.device=cpu", "run.threads=1", kOffloadOptimizer + "device=auto"});
+  fit_memory(no_folder, BackendKind::local);
+  EXPECT_THAT(
+      error_of([&] { check_tier_room(tier_place(no_folder), std::span(&huge, 1), disk); }),
+      HasSubstr("a folder on a disk for \"auto\" (zero_optimization.offload_optimizer.nvme_path)"));
 }
 
 // A GPU's own memory is its driver's to tell.
@@ -98,7 +105,7 @@ TEST(TierBudget, OfAGpuIsTheHostMemoryOfWhatIsThere) {
   const auto refusal = [&](const std::string& device) {
     const TrainConfig config =
         config_with({"run.device=cuda", "zero_optimization.offload_optimizer.device=" + device});
-    return error_of([&] { check_tier_budget(config, ranks, disk); });
+    return error_of([&] { check_tier_room(tier_place(config), ranks, disk); });
   };
   EXPECT_EQ(refusal("none"), "no error");
   EXPECT_THAT(refusal("cpu"),
@@ -124,22 +131,31 @@ TEST(TierBudget, KnowsTheLongestFileThatAProcessMayWrite) {
   const TrainConfig config = config_with(nvme_keys("/fast"));
   const FileSizeLimit limit(3'000'000);
   const std::vector<TierNeeds> ranks(8, {.file_bytes = 3'000'000});
-  EXPECT_THAT(check_tier_budget(config, ranks, disk), IsEmpty());
+  EXPECT_THAT(check_tier_room(tier_place(config), ranks, disk), IsEmpty());
   const std::vector<TierNeeds> one_long{{.file_bytes = 1000}, {.file_bytes = 4'000'000}};
-  EXPECT_THAT(error_of([&] { check_tier_budget(config, one_long, disk); }),
+  EXPECT_THAT(error_of([&] { check_tier_room(tier_place(config), one_long, disk); }),
               HasSubstr("a rank's file takes 4.0 MB, and a process may write files of 3.0 MB at "
                         "most (RLIMIT_FSIZE, ulimit -f); raise that limit"));
+}
+
+TEST(TierBudget, KnowsThatAFileSystemHoldsOnlySoManyFiles) {
+  const TierPlace place = tier_place(config_with(nvme_keys("/fast")));
+  EXPECT_EQ(missing_inodes(place, 8, 8), "");
+  EXPECT_EQ(missing_inodes(place, 8, 7),
+            "zero_optimization.offload_optimizer.nvme_path: the file system of /fast has room for "
+            "7 more file(s), and each of 8 rank(s) makes one: it is out of inodes (df -i /fast); "
+            "remove files there, or give a folder of another disk");
 }
 
 TEST(TierBudget, CountsFilesInMemoryAsMemory) {
   if (!has_memory_folder()) GTEST_SKIP() << "no file system in memory at " << kMemoryFolder;
   const TrainConfig config = config_with(nvme_keys(kMemoryFolder));
   const std::vector<TierNeeds> two(2, {.file_bytes = 4096});
-  EXPECT_THAT(check_tier_budget(config, two, files::disk()),
+  EXPECT_THAT(check_tier_room(tier_place(config), two, files::disk()),
               ElementsAre(AllOf(HasSubstr("nvme_path: /dev/shm is a file system in memory"),
                                 HasSubstr("take 8.00 KiB of this host's memory"))));
   const std::vector<TierNeeds> all{{.file_bytes = std::int64_t{1} << 50}};
-  EXPECT_THAT(error_of([&] { check_tier_budget(config, all, files::disk()); }),
+  EXPECT_THAT(error_of([&] { check_tier_room(tier_place(config), all, files::disk()); }),
               HasSubstr("out of memory before the start"));
 }
 
@@ -157,6 +173,13 @@ TEST(TierBudget, FoldersThatAreNotThereEndTheRun) {
               HasSubstr("nvme_path: " + none + " is not there; make it on the disk"));
   EXPECT_THAT(refusal(none), EndsWith("(mkdir -p " + none + "), or give another folder"));
   EXPECT_EQ(error_of([&] { check_files(config_with(nvme_keys(folder.path()))); }), "no error");
+  const auto by_auto = [](const Overrides& path) {
+    return config_with(plus({"run.device=cpu", kOffloadOptimizer + "device=auto"}, path));
+  };
+  EXPECT_THAT(
+      error_of([&] { check_files(by_auto({kOffloadOptimizer + "nvme_path=" + file})); }),
+      HasSubstr("zero_optimization.offload_optimizer.nvme_path: " + file + " is no folder"));
+  EXPECT_EQ(error_of([&] { check_files(by_auto({})); }), "no error") << "there may be no file";
   EXPECT_THAT(error_of([&] { check_files(config_with(shard_keys(file))); }),
               HasSubstr("zero_optimization.offload_param.nvme_path: " + file + " is no folder"));
 }
@@ -211,7 +234,7 @@ TEST(TierBudget, HostsAreToldApartByTheirBootsAndByNamesWhereThereIsNone) {
   EXPECT_THAT(folder.names(), IsEmpty());
 }
 
-/// What agree_on_tier_budget() says to four ranks of two hosts with a folder each and needs of
+/// What agree_on_tier_room() says to four ranks of two hosts with a folder each and needs of
 /// their own: warnings, or the error.
 std::vector<std::vector<std::string>> agreed(const std::array<std::string, 2>& folders,
                                              const std::array<TierNeeds, 4>& needs,
@@ -222,8 +245,8 @@ std::vector<std::vector<std::string>> agreed(const std::array<std::string, 2>& f
     const std::size_t host = host_of(ranks);
     const TrainConfig config = config_with(nvme_keys(folders[host]));
     const std::string error = error_of([&] {
-      said[rank] =
-          agree_on_tier_budget(config, needs[rank], ranks, *cpu::open(), disk, kNodes[host]);
+      said[rank] = agree_on_tier_room(tier_place(config), needs[rank], ranks, *cpu::open(), disk,
+                                      kNodes[host]);
     });
     if (error != "no error") said[rank] = {error};
   });

@@ -12,6 +12,9 @@
 
 namespace zero::testing {
 
+inline const std::string kOffloadOptimizer = "zero_optimization.offload_optimizer.";
+inline const std::string kOffloadParam = "zero_optimization.offload_param.";
+
 /// Overrides of a run with its optimizer states in files of `folder`.
 inline Overrides nvme_keys(const std::string& folder) {
   return {"run.device=cpu", "run.threads=1", "zero_optimization.offload_optimizer.device=nvme",
@@ -26,6 +29,11 @@ inline Overrides shard_keys(const std::string& folder) {
           "zero_optimization.stage3_param_persistence_threshold=100",
           "zero_optimization.offload_param.device=nvme",
           "zero_optimization.offload_param.nvme_path=" + folder};
+}
+
+/// Windows that are small beside the states of a small model.
+inline Overrides small_windows() {
+  return {"zero_optimization.offload_optimizer.buffer_size=4096", "aio.block_size=4096"};
 }
 
 inline Overrides all_keys(const std::string& folder) {

@@ -144,7 +144,7 @@ TEST(OffloadKeys, OfNvmeNeedAFolder) {
   EXPECT_THAT(key_refusal(nvme({"offload_optimizer.buffer_count=0"})), HasSubstr("from 1 to 1024"));
   EXPECT_THAT(key_refusal(nvme({"offload_optimizer.buffer_size=4095"})), HasSubstr("from 4096"));
   EXPECT_THAT(key_refusal({"offload_optimizer.device=disk"}),
-              HasSubstr("expected one of \"none\", \"cpu\", \"nvme\""));
+              HasSubstr("expected one of \"none\", \"cpu\", \"nvme\", \"auto\""));
 }
 
 TEST(OffloadKeys, OfParametersBecomeATierOfTheirOwn) {

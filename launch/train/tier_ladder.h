@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "device/memory_ledger.h"
+#include "launch/train/plan.h"
+#include "launch/train/rank_room.h"
+#include "tiers/tier.h"
+
+namespace zero {
+
+struct TrainConfig;
+
+/// A move of model states below memory. The ladder of "auto" has its rungs in the order in which
+/// runs take them: a run goes down no further than it must to fit.
+struct Rung {
+  DeviceKind run;      ///< run.device
+  MemoryClass states;  ///< optimizer: optimizer states; parameters: shards of parameters
+  Tier tier;           ///< where they go
+};
+
+/// Makes a run fit run.memory_limit, or without one what `machine` has, by what is "auto":
+///
+/// 1. recompute (choose_recompute()), whose cost has a bound, a third of a step's arithmetic;
+/// 2. if that is not enough, devices of offload_optimizer and offload_param, whose cost has none: a
+///    disk's seconds in each step. Rung by rung, as little as fits with every block computed again,
+///    in thousandths of the optimizer states or shards of parameters (`ratio` at most, `max_in_cpu`
+///    at least); then recompute once more, of what fits there the fewest FLOP.
+///
+/// Fills in `config`, its values with the reasons. If nothing fits: what takes the least. Without a
+/// limit nothing moves. Plans alone: ranks with one configuration and one `machine` find the same.
+/// Returns the ranks' memory with what was chosen; may be empty if nothing was to be chosen.
+RankPlans fit_memory(TrainConfig& config, BackendKind backend, const RankRoom& machine = {});
+
+}  // namespace zero
