@@ -11,7 +11,6 @@
 
 #include "tests/engine/plain.h"
 #include "tests/engine/small_windows.h"
-#include "tests/engine/state_story.h"
 
 namespace zero::testing {
 namespace {
@@ -32,9 +31,10 @@ class ReadCounter final : public StreamListener {
 
 TEST(ShardFetches, RunAheadAsSlotsAllowButNotBeyondTheMicroBatchOrBesideUpdates) {
   for (const int buffers : {1, 2, 4}) {
-    plain::Setup setup = with_shards_in_file(
-        {plain::options(3, DType::bf16), plain::equal_units(6, 5'000)}, Tier::device, buffers);
+    plain::Setup setup{plain::options(3, DType::bf16), plain::equal_units(6, 5'000)};
     setup.engine.limits.prefetch_elements = 0;
+    setup.engine.tiers = with_shards(small_windows(kLateFolder), Tier::device, buffers);
+    setup.states_disk = late_disk;
     plain::run(1, setup, [&](plain::Trainer& trainer, Communicator&) {
       Engine& engine = trainer.engine();
       trainer.step();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <span>
-#include <utility>
 
 #include "engine/value_hash.h"
 #include "tests/engine/small_windows.h"
@@ -90,12 +89,6 @@ plain::Setup odd_setup(int stage, const MeshShape& mesh, DType compute, MomentFo
 plain::Setup with_file(plain::Setup setup) {
   setup.engine.tiers = small_windows(kLateFolder);
   setup.states_disk = late_disk;
-  return setup;
-}
-
-plain::Setup with_shards_in_file(plain::Setup setup, Tier optimizer, int buffers) {
-  setup = with_file(std::move(setup));
-  setup.engine.tiers = with_shards(setup.engine.tiers, optimizer, buffers);
   return setup;
 }
 

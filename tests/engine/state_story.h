@@ -16,9 +16,6 @@ plain::Setup odd_setup(int stage, const MeshShape& mesh, DType compute, MomentFo
 /// The same with optimizer states in a file, in small windows on a disk that transfers late.
 plain::Setup with_file(plain::Setup setup);
 
-/// The same with shards of parameters in it, beside optimizer states where they are.
-plain::Setup with_shards_in_file(plain::Setup setup, Tier optimizer = Tier::file, int buffers = 2);
-
 /// The values that the leases of an evaluation show, one unit after the other.
 std::vector<float> leased_values(plain::Trainer& trainer);
 

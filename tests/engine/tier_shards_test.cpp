@@ -36,6 +36,12 @@ plain::Setup frozen_setup(const MeshShape& mesh, DType compute, MomentFormat mom
   return setup;
 }
 
+plain::Setup with_shards_in_file(plain::Setup setup, Tier optimizer = Tier::file, int buffers = 2) {
+  setup.engine.tiers = with_shards(small_windows(kLateFolder), optimizer, buffers);
+  setup.states_disk = late_disk;
+  return setup;
+}
+
 TEST(ShardsInAFile, AreReadWrittenSetHashedLeasedAndMadeAnewAsThoseInMemory) {
   for (const auto& [mesh, formats] : cases_of(
            {MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 2, 1}, MeshShape{1, 2, 2},
