@@ -208,16 +208,16 @@ bool is_of(const LifetimePlan::Place& place, const LiveRange& range) {
 
 using Places = std::vector<const LifetimePlan::Place*>;
 
-bool may_be_apart(const LifetimePlan::Place& a, const LifetimePlan::Place& b) {
+bool lie_apart(const LifetimePlan::Place& a, const LifetimePlan::Place& b) {
   return &a == &b || std::ranges::any_of(a.spans, [&](const LifeSpan& x) {
     return std::ranges::any_of(
         b.spans, [&](const LifeSpan& y) { return x.first <= y.last && y.first <= x.last; });
   });
 }
 /// Places of one tensor for several parts of a micro-batch may have the same bytes: one is meant.
-bool may_be_apart(const Places& a, const Places& b) {
+bool lie_apart(const Places& a, const Places& b) {
   return std::ranges::any_of(a, [&](const auto* x) {
-    return std::ranges::any_of(b, [&](const auto* y) { return may_be_apart(*x, *y); });
+    return std::ranges::any_of(b, [&](const auto* y) { return lie_apart(*x, *y); });
   });
 }
 
@@ -241,7 +241,7 @@ TEST_P(ActivationLives, HaveStepsInCommonWhereARunHasBothAtATime) {
         const LiveRange& a = life.ranges[i];
         const LiveRange& b = life.ranges[j];
         if (std::max(a.first, b.first) + apart > std::min(a.last, b.last)) continue;
-        EXPECT_TRUE(may_be_apart(places[i], places[j]))
+        EXPECT_TRUE(lie_apart(places[i], places[j]))
             << a.name << " of block " << a.layer << " and " << b.name << " of block " << b.layer
             << "; " << traced.label() << "; " << plan.text();
       }

@@ -2,7 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the operations of a micro-batch of GPT-2 124M, 32 x 1,024 tokens in bf16, read and write at
 // least: docs/gpu.md has the figures.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "tests/model/training_harness.h"
 
