@@ -120,7 +120,7 @@ StepReport EngineCore::step(const StepOptions& options) {
   if (progress.gradients_changed()) parts.reducer.recount_norm(units_);
   const StepSums::Totals sums =
       parts.sums.reduce({options.losses, parts.reducer.norm(), reads_.vote(), options.vote,
-                         given_.hash(report.step, options), !parts.home.failure().empty()});
+                         given_.hash(report.step, options), parts.home});
   require_given(sums.given, report.step, options);
   if (sums.lost > 0) settle_states("step");
   report.votes = sums.votes;

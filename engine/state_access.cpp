@@ -40,29 +40,24 @@ std::int64_t count_in(const View& tile, const View& rest) {
 }  // namespace
 
 void StateAccess::read(const View& view, const Visit& visit) {
-  if (in_host(view)) return visit_here(view, visit);
-  if (!in_file(view)) return memory_.read(view, visit);
-  for (std::int64_t begin = 0; begin < view.count();) {
-    const View part = tile_part(view.slice(begin, view.count() - begin), false);
-    visit(begin, part);
-    begin += part.count();
-  }
+  away(view) ? visit_away(view, visit, false) : memory_.read(view, visit);
 }
 
 void StateAccess::write(const View& view, const Visit& fill) {
-  if (in_host(view)) return visit_here(view, fill);
-  if (!in_file(view)) return memory_.write(view, fill);
-  for (std::int64_t begin = 0; begin < view.count();) {
-    const View part = tile_part(view.slice(begin, view.count() - begin), true);
-    fill(begin, part);
-    begin += part.count();
-  }
+  away(view) ? visit_away(view, fill, true) : memory_.write(view, fill);
 }
 
-/// In place, behind all transfers.
-void StateAccess::visit_here(const View& view, const Visit& visit) {
-  home_.host().moved().synchronize();
-  visit(0, view);
+/// In host memory in place, behind all transfers; of the file tile by tile.
+void StateAccess::visit_away(const View& view, const Visit& visit, bool write) {
+  if (in_host(view)) {
+    home_.host().moved().synchronize();
+    return visit(0, view);
+  }
+  for (std::int64_t begin = 0; begin < view.count();) {
+    const View part = tile_part(view.slice(begin, view.count() - begin), write);
+    visit(begin, part);
+    begin += part.count();
+  }
 }
 
 /// The memory of the first elements of `rest`, as many as are in one tile, which becomes the

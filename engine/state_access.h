@@ -60,7 +60,7 @@ class StateAccess {
  private:
   /// Writes the host's tile, if it was changed.
   void flush();
-  void visit_here(const View& view, const Visit& visit);
+  void visit_away(const View& view, const Visit& visit, bool write);
   void copy_from_host(const View& from, const View& to, Stream& stream);
   void copy_from_file(const View& from, const View& to, Stream& stream);
   View tile_part(const View& rest, bool write);

@@ -131,16 +131,18 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
   communication.wait(device_.compute().record());
   const bool counts_losses = mesh_.mesh().index(Axis::tensor) == 0;
   const std::span<const double> losses = counts_losses ? addends.losses : std::span<const double>();
-  const std::array<std::int64_t, kVotes> votes{addends.reader_vote, addends.vote, addends.given,
-                                               addends.lost ? 1 : 0};
-  communication.submit_host("norm and loss", [sums, losses, votes, &squares = addends.squares] {
+  const std::array<std::int64_t, kVotes - 1> votes{addends.reader_vote, addends.vote,
+                                                   addends.given};
+  communication.submit_host("norm and loss", [sums, losses, votes, &squares = addends.squares,
+                                              &home = addends.home] {
     ExactSum local_loss;
     local_loss.add(losses);
     const std::span<std::int64_t> limbs = sums.as<std::int64_t>();
     std::copy(squares.limbs().begin(), squares.limbs().end(), limbs.begin());
     std::copy(local_loss.limbs().begin(), local_loss.limbs().end(),
               limbs.begin() + ExactSum::kLimbs);
-    std::copy(votes.begin(), votes.end(), limbs.end() - votes.size());
+    std::copy(votes.begin(), votes.end(), limbs.end() - kVotes);
+    limbs.back() = home.failure().empty() ? 0 : 1;  // gradients of what was fetched are complete
     squares.clear();
   });
   const Event read = communication.record();

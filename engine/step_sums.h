@@ -12,6 +12,7 @@
 #include "device/exact_sum.h"
 #include "engine/counted_mesh.h"
 #include "engine/model_state.h"
+#include "engine/state_home.h"
 #include "engine/step_report.h"
 #include "engine/waits.h"
 #include "partition/logical_tensor.h"
@@ -61,7 +62,7 @@ class StepSums {
     std::int64_t reader_vote = 0;
     std::int64_t vote = 0;
     std::int64_t given = 0;  ///< GivenValues::hash()
-    bool lost = false;       ///< StateHome::failure()
+    const StateHome& home;   ///< whose failure() counts: asked behind all submitted compute work
   };
   /// All zero on a planning device.
   struct Totals {
@@ -70,7 +71,7 @@ class StepSums {
     std::int64_t reader_votes = 0;
     std::int64_t votes = 0;
     std::int64_t given = 0;
-    std::int64_t lost = 0;  ///< ranks
+    std::int64_t lost = 0;  ///< ranks whose states are
   };
   /// Sums behind all submitted work; later compute work runs behind the sum. Collective.
   Totals reduce(const Addends& addends);

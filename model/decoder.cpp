@@ -338,10 +338,11 @@ void Decoder::evaluate(View inputs, View targets, View loss_sum) {
 void Decoder::backward_norm() {
   const GradientLease unit = enter_backward(last_);
   clear(memory_.dx());
-  last_norm_.backward(*ops_, unit,
-                      norm_gradient({0, memory_.x(decoder_.layers),
-                                     memory_.statistics(decoder_.layers), Within::head},
-                                    last_norm_));
+  last_norm_.backward(
+      *ops_, unit,
+      norm_gradient({0, memory_.x(decoder_.layers), memory_.statistics(decoder_.layers),
+                     memory_.branch(Within::head), memory_.dx()},
+                    last_norm_));
   finish_norms(unit, last_gradients());
 }
 

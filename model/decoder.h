@@ -133,18 +133,18 @@ class Decoder : public Model {
   void train_separate(View targets, float gradient_scale);
   /// Sums the micro-batch's loss and copies it to the host's `loss_sum`.
   void sum_losses(View loss_sum);
-  /// A norm's index in its unit, its input and its forward's statistics, and whose backward it is
-  /// a part of.
+  /// A norm's index in its unit, its input and its forward's statistics, and the gradients of its
+  /// output and, added to, of its input.
   struct NormPlace {
     int index = 0;
     View x, statistics;
-    Within within = Within::head;
+    View dy, dx;
   };
   void backward_norm();
   void backward_block(std::int64_t i);
   void backward_mlp(std::int64_t i, const GradientLease& unit);
   void backward_attention(std::int64_t i, const GradientLease& unit);
-  /// The norm's gradient from dx, in dbranch().
+  /// The norm's gradient; that of its input is this norm's alone.
   void backward_branch(const GradientLease& unit, const NormLayer& norm, const NormPlace& place);
   void backward_heads(std::int64_t i, const GradientLease& unit);
   void backward_embedding(View inputs);

@@ -257,7 +257,8 @@ void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
   const bool gated = decoder_.gated();
   const View dbias = hidden_.bias_gradient(unit);
   if (decoder_.branch_norms) {
-    backward_branch(unit, output_norm_, {3, m.output(i), m.output_statistics(i), Within::mlp});
+    backward_branch(unit, output_norm_,
+                    {3, m.output(i), m.output_statistics(i), m.dx(), m.dbranch(Within::mlp)});
   }
   const View dhidden = gated ? m.hidden(i) : m.dhidden();
   const View activated = m.activated(i, Within::mlp);
@@ -288,16 +289,19 @@ void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
                     .partial = m.partial(Within::mlp),
                     .dx = m.branch(Within::mlp),
                     .dbias = gated ? dbias : View()});
-  norm2_.backward(*ops_, unit,
-                  norm_gradient({1, m.middle(i), m.middle_statistics(i), Within::mlp}, norm2_));
+  norm2_.backward(
+      *ops_, unit,
+      norm_gradient({1, m.middle(i), m.middle_statistics(i), m.branch(Within::mlp), m.dx()},
+                    norm2_));
 }
 
 // Turns dx from the gradient of the block's middle into that of its input.
 void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
   if (decoder_.branch_norms) {
-    backward_branch(unit, projection_norm_,
-                    {2, m.projected(i), m.projected_statistics(i), Within::attention});
+    backward_branch(
+        unit, projection_norm_,
+        {2, m.projected(i), m.projected_statistics(i), m.dx(), m.dbranch(Within::attention)});
   }
   const View dy = m.gathered_dbranch(Within::attention);
   projection_.backward_input(
@@ -319,17 +323,15 @@ void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
                  .partial = m.partial(Within::attention),
                  .dx = m.branch(Within::attention),
                  .dbias = qkv_.bias_gradient(unit)});
-  norm1_.backward(*ops_, unit,
-                  norm_gradient({0, m.x(i), m.statistics(i), Within::attention}, norm1_));
+  norm1_.backward(
+      *ops_, unit,
+      norm_gradient({0, m.x(i), m.statistics(i), m.branch(Within::attention), m.dx()}, norm1_));
 }
 
 void Decoder::backward_branch(const GradientLease& unit, const NormLayer& norm,
                               const NormPlace& place) {
-  clear(memory_.dbranch(place.within));
-  NormLayer::Gradient gradient = norm_gradient(place, norm);
-  gradient.dy = memory_.dx();
-  gradient.dx = memory_.dbranch(place.within);
-  norm.backward(*ops_, unit, gradient);
+  clear(place.dx);
+  norm.backward(*ops_, unit, norm_gradient(place, norm));
 }
 
 // Every head is one rank's, but for copies of keys, whose gradients are of that rank's queries:
@@ -348,10 +350,8 @@ void Decoder::backward_heads(std::int64_t i, const GradientLease& unit) {
 // Gradients of norms over a share of the rows are partial sums, kept in fp32 until the unit is
 // done.
 NormLayer::Gradient Decoder::norm_gradient(const NormPlace& norm, const NormLayer& layer) const {
-  NormLayer::Gradient gradient{.x = norm.x,
-                               .statistics = norm.statistics,
-                               .dy = memory_.branch(norm.within),
-                               .dx = memory_.dx()};
+  NormLayer::Gradient gradient{
+      .x = norm.x, .statistics = norm.statistics, .dy = norm.dy, .dx = norm.dx};
   if (!tensor_.sequence_parallel()) return gradient;
   const View sums = memory_.norm_gradients();
   const std::int64_t at = norm.index * layer.parameters() * decoder_.width;

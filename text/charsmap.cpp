@@ -24,9 +24,9 @@ constexpr std::size_t kMostTextBytes = 256;  // that stand for a match; Unicode'
 constexpr int kMostPrefixes = 32;            // matches that the library keeps at a place of a text
 
 /// A unit of a double array: an edge from a node to another, or a leaf.
-class Unit {
+class TrieUnit {
  public:
-  explicit Unit(std::uint32_t bits) : bits_(bits) {}
+  explicit TrieUnit(std::uint32_t bits) : bits_(bits) {}
   /// The byte of the edge; a leaf's is no byte.
   std::uint32_t label() const { return bits_ & (kLeaf | 0xffU); }
   std::uint32_t offset() const { return bits_ >> 10U << ((bits_ & 0x200U) >> 6U); }
@@ -58,7 +58,7 @@ class TrieWalk {
         continue;
       }
       const std::uint32_t at = top.node ^ top.byte;
-      if (Unit(units_[at]).label() != top.byte++) continue;
+      if (TrieUnit(units_[at]).label() != top.byte++) continue;
       const std::uint32_t child = child_of(at);
       if (prefixes_[child] == kUnseen) {
         --top.byte;  // looked at again when the child's prefixes are known
@@ -67,7 +67,7 @@ class TrieWalk {
       }
       ZERO_CHECK(prefixes_[child] != kOpen,
                  "{}: unit {} of the trie leads back to a unit above; {}", place_, at, kAdvice);
-      count(top, Unit(units_[at]).ends_key(), child);
+      count(top, TrieUnit(units_[at]).ends_key(), child);
     }
   }
 
@@ -83,7 +83,7 @@ class TrieWalk {
   /// The node that the edge in unit `at` leads to: the place of its leaf and, XOR a byte, its
   /// edges.
   std::uint32_t child_of(std::uint32_t at) const {
-    const std::uint32_t child = at ^ Unit(units_[at]).offset();
+    const std::uint32_t child = at ^ TrieUnit(units_[at]).offset();
     ZERO_CHECK(child < units_.size(),
                "{}: unit {} of the trie leads to unit {}, expected one of {}; {}", place_, at,
                child, units_.size(), kAdvice);
@@ -101,7 +101,7 @@ class TrieWalk {
   }
 
   void count(Visit& parent, bool ends_key, std::uint32_t child) {
-    if (ends_key) check_text(Unit(units_[child]).value());
+    if (ends_key) check_text(TrieUnit(units_[child]).value());
     parent.prefixes = std::max(parent.prefixes, prefixes_[child] + (ends_key ? 1 : 0));
     ZERO_CHECK(parent.prefixes <= kMostPrefixes,
                "{}: the trie has a text with more than {} prefixes; {}", place_, kMostPrefixes,

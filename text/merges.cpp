@@ -10,14 +10,14 @@ namespace {
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
 /// A pair that could be merged when it was put into the queue.
-struct Candidate {
+struct MergeCandidate {
   std::uint32_t rank;
   std::uint32_t left;  // index into the symbols
   std::uint32_t merged;
   std::uint32_t left_token;
   std::uint32_t right_token;
 
-  bool operator<(const Candidate& other) const {  // the queue's top is the greatest
+  bool operator<(const MergeCandidate& other) const {  // the queue's top is the greatest
     return rank != other.rank ? rank > other.rank : left > other.left;
   }
 };
@@ -47,7 +47,7 @@ void Merges::apply(std::vector<std::uint32_t>& tokens) const {
   for (std::uint32_t i = 0; i < count; ++i) {
     symbols.push_back({tokens[i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1});
   }
-  std::priority_queue<Candidate> queue;
+  std::priority_queue<MergeCandidate> queue;
   const auto consider = [&](std::uint32_t left) {
     if (left == kNone || symbols[left].next == kNone) return;
     const std::uint32_t a = symbols[left].token;
@@ -56,7 +56,7 @@ void Merges::apply(std::vector<std::uint32_t>& tokens) const {
   };
   for (std::uint32_t i = 0; i < count; ++i) consider(i);
   while (!queue.empty()) {
-    const Candidate best = queue.top();
+    const MergeCandidate best = queue.top();
     queue.pop();
     Symbol& left = symbols[best.left];
     // Older candidates whose symbols have merged with others since are passed over.

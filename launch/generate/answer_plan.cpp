@@ -22,7 +22,7 @@ namespace zero {
 namespace {
 
 /// A choice of what "auto" leaves open.
-struct Candidate {
+struct WeightChoice {
   DType dtype = DType::fp32;
   WeightFormat weights = WeightFormat::plain;
   int tensor = 1;
@@ -72,10 +72,10 @@ class AnswerPlanner {
 
  private:
   void open_draft();
-  std::vector<Candidate> candidates() const;
+  std::vector<WeightChoice> candidates() const;
   AnswerPlan chosen();
-  AnswerPlan planned(const Candidate& candidate) const;
-  InferenceOptions options_of(const Candidate& candidate, const AnswerPlan& plan) const;
+  AnswerPlan planned(const WeightChoice& candidate) const;
+  InferenceOptions options_of(const WeightChoice& candidate, const AnswerPlan& plan) const;
   void check_codes(const std::string& folder, WeightFormat stored, MatrixRoles keep) const;
   std::int64_t windows_of(const AnswerPlan& plan) const;
   void give_demand(AnswerPlan& plan) const;
@@ -133,7 +133,7 @@ void AnswerPlanner::check_codes(const std::string& folder, WeightFormat stored,
 
 // In the order in which they are tried: better answers first, then fewer tensor ranks, whose
 // answers have the bits of one rank.
-std::vector<Candidate> AnswerPlanner::candidates() const {
+std::vector<WeightChoice> AnswerPlanner::candidates() const {
   const DType dtype = dtype_from_name(flags_.dtype);
   std::vector<std::pair<DType, WeightFormat>> formats;
   if (flags_.weights != "auto") {
@@ -162,7 +162,7 @@ std::vector<Candidate> AnswerPlanner::candidates() const {
       }
     }
   }
-  std::vector<Candidate> all;
+  std::vector<WeightChoice> all;
   for (const auto& [of, format] : formats) {
     for (const int tensor : degrees) all.push_back({of, format, tensor});
   }
@@ -176,7 +176,7 @@ std::vector<Candidate> AnswerPlanner::candidates() const {
 AnswerPlan AnswerPlanner::chosen() {
   std::vector<AnswerPlan> all;
   std::string shortage;
-  for (const Candidate& each : candidates()) {
+  for (const WeightChoice& each : candidates()) {
     AnswerPlan plan = planned(each);
     shortage = cache_shortage(plan, flags_, needs_.available.value_or(0));
     if (shortage.empty()) all.push_back(std::move(plan));
@@ -196,7 +196,7 @@ AnswerPlan AnswerPlanner::chosen() {
   return *std::move(smallest);
 }
 
-AnswerPlan AnswerPlanner::planned(const Candidate& candidate) const {
+AnswerPlan AnswerPlanner::planned(const WeightChoice& candidate) const {
   AnswerPlan plan{.decoder = decoder_, .limit = limit_};
   const int replicate = replicas_of(flags_, needs_.world, candidate.tensor);
   plan.ranks = {
@@ -248,7 +248,7 @@ void AnswerPlanner::give_demand(AnswerPlan& plan) const {
   }
 }
 
-InferenceOptions AnswerPlanner::options_of(const Candidate& candidate,
+InferenceOptions AnswerPlanner::options_of(const WeightChoice& candidate,
                                            const AnswerPlan& plan) const {
   const MeshShape& shape = plan.ranks.shape;
   const auto groups =

@@ -4,9 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 
+#include "base/message_text.h"
 #include "inference/inference_options.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/process/quantity.h"
@@ -21,7 +24,9 @@ std::string hiding_text(double disk, const PassTimes& times) {
   if (!rows) return "no pass computed";
   const double requests = std::ceil(*rows);
   const auto most = static_cast<double>(InferenceOptions::kMostRows);
-  return fmt::format("about {:.0f} requests at once would hide the disk ({})", requests,
+  constexpr double kMostTold = 1e15;
+  return fmt::format("about {} at once would hide the disk ({})",
+                     counted(static_cast<std::int64_t>(std::min(requests, kMostTold)), "request"),
                      requests <= most
                          ? "--requests"
                          : fmt::format("more than the {:.0f} that --requests takes", most));

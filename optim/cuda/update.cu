@@ -21,7 +21,7 @@ constexpr std::int64_t kTile = std::int64_t{kThreads} * kElements * kAccesses;
 using Values = Floats<kElements>;
 
 /// The data of one access: kElements elements of every array that a rule works on.
-struct Access {
+struct LaneAccess {
   ThreadElements own;
   Values master;
   Values gradient;
@@ -30,7 +30,7 @@ struct Access {
 };
 
 template <bool kWide, int kMoments>
-__device__ __forceinline__ void read_access(const UpdateMemory& memory, Access& access) {
+__device__ __forceinline__ void read_access(const UpdateMemory& memory, LaneAccess& access) {
   access.master = read<float, kElements, kWide>(memory.master, access.own);
   if constexpr (kMoments > 0) {
     access.moment0 = read<float, kElements, kWide>(memory.moment0, access.own);
@@ -42,7 +42,7 @@ __device__ __forceinline__ void read_access(const UpdateMemory& memory, Access& 
 }
 
 template <bool kWide, int kMoments>
-__device__ __forceinline__ void write_access(const UpdateMemory& memory, const Access& access) {
+__device__ __forceinline__ void write_access(const UpdateMemory& memory, const LaneAccess& access) {
   if constexpr (kMoments > 0) write<float, kWide>(access.moment0, memory.moment0, access.own);
   if constexpr (kMoments > 1) write<float, kWide>(access.moment1, memory.moment1, access.own);
   write_master<kWide>(access.master, memory, access.own);
@@ -52,7 +52,7 @@ template <class Rule, bool kWide>
 __device__ __forceinline__ void update_tile(const Rule& rule, const UpdateMemory& memory,
                                             std::int64_t count) {
   constexpr int kMoments = Rule::kMoments;
-  Access accesses[kAccesses] = {};
+  LaneAccess accesses[kAccesses] = {};
 #pragma unroll
   for (int i = 0; i < kAccesses; ++i) {
     const auto thread = i * static_cast<std::int64_t>(kThreads) + threadIdx.x;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void update_tile(const Rule& rule, const UpdateMemory
     read_access<kWide, kMoments>(memory, accesses[i]);
   }
 #pragma unroll
-  for (Access& access : accesses) {
+  for (LaneAccess& access : accesses) {
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
       apply(rule, access.master.at[i], access.gradient.at[i], access.moment0.at[i],

@@ -181,10 +181,10 @@ class MemoryFiles::Queue final : public files::TransferQueue {
 
   Ticket write(files::OutputFile& file, std::int64_t offset,
                std::span<const std::byte> bytes) override {
-    return add([=, &file] { file.write(offset, bytes); });
+    return add({[=, &file] { file.write(offset, bytes); }, bytes, false});
   }
   Ticket read(files::InputFile& file, std::int64_t offset, std::span<std::byte> out) override {
-    return add([=, &file] { file.read(offset, out); });
+    return add({[=, &file] { file.read(offset, out); }, out, true});
   }
   void wait(Ticket ticket) override {
     ZERO_CHECK(ticket < transfers_.size(), "ticket {} was never given", ticket);
@@ -196,11 +196,24 @@ class MemoryFiles::Queue final : public files::TransferQueue {
  private:
   struct Transfer {
     std::function<void()> work;  // none: it is over
-    std::string error;
+    std::span<const std::byte> memory;
+    bool fills;  // that memory
+    std::string error{};
+
+    bool meets(const Transfer& other) const {
+      return (fills || other.fills) && !memory.empty() && !other.memory.empty() &&
+             memory.data() < other.memory.data() + other.memory.size() &&
+             other.memory.data() < memory.data() + memory.size();
+    }
   };
 
-  Ticket add(std::function<void()> work) {
-    transfers_.push_back({std::move(work), ""});
+  Ticket add(Transfer transfer) {
+    while (over_ < transfers_.size() && !transfers_[over_].work) ++over_;
+    for (std::size_t i = over_; i < transfers_.size(); ++i) {
+      ZERO_CHECK(!transfers_[i].work || !transfers_[i].meets(transfer),
+                 "a transfer has the memory of one that is not over");
+    }
+    transfers_.push_back(std::move(transfer));
     if (!late_) run(transfers_.back());
     return transfers_.size() - 1;
   }
@@ -216,6 +229,7 @@ class MemoryFiles::Queue final : public files::TransferQueue {
 
   std::optional<std::chrono::microseconds> late_;
   std::vector<Transfer> transfers_;
+  std::size_t over_ = 0;  // those before it are
 };
 
 void MemoryFiles::change(const std::string& path, Change change) {

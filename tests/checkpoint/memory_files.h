@@ -93,7 +93,9 @@ class MemoryFiles final : public files::FileSystem {
   bool failed() const { return failed_; }
   /// Files whose path begins like this cannot be opened for reading; empty: all can be.
   void refuse_reads(const std::string& start) { unreadable_ = start; }
-  /// Transfers of queues happen when they are waited for, and no sooner; each takes that long.
+  /// Transfers of queues happen when they are waited for, and no sooner; each takes that long. As a
+  /// disk may as well end them in any other order, one that fills memory fails unless it has that
+  /// memory to itself until then.
   void transfer_late(std::chrono::microseconds takes = {}) { late_ = takes; }
   void set_free_bytes(std::int64_t bytes) { free_bytes_ = bytes; }
 

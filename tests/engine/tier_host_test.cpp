@@ -17,6 +17,7 @@
 #include "tests/engine/state_story.h"
 #include "tests/engine/toy_run.h"
 #include "tests/errors.h"
+#include "tests/support/combinations.h"
 
 namespace zero::testing {
 namespace {
@@ -36,17 +37,13 @@ plain::Setup beside_device(plain::Setup setup) {
 }
 
 TEST(StatesInHostMemory, AreReadWrittenSetHashedAndMadeAnewAsThoseOfTheDevice) {
-  for (const MeshShape& mesh :
-       {MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 1, 1}, MeshShape{1, 2, 2}}) {
-    for (const int stage : {0, 2, 3}) {
-      for (const MomentFormat moments :
-           {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
-        const DType compute = stage == 2 ? DType::fp32 : DType::bf16;
-        const plain::Setup setup = odd_setup(stage, mesh, compute, moments);
-        EXPECT_EQ(stories(beside_device(setup)), stories(setup))
-            << plain::text(mesh) << ", stage " << stage << ", moments " << name_of(moments);
-      }
-    }
+  for (const auto& [mesh, stage, moments] :
+       cases_of({MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 1, 1}, MeshShape{1, 2, 2}},
+                {0, 2, 3}, {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit})) {
+    const DType compute = stage == 2 ? DType::fp32 : DType::bf16;
+    const plain::Setup setup = odd_setup(stage, mesh, compute, moments);
+    EXPECT_EQ(stories(beside_device(setup)), stories(setup))
+        << plain::text(mesh) << ", stage " << stage << ", moments " << name_of(moments);
   }
 }
 

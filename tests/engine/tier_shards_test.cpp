@@ -16,6 +16,7 @@
 #include "tests/engine/snapshot.h"
 #include "tests/engine/state_story.h"
 #include "tests/errors.h"
+#include "tests/support/combinations.h"
 
 namespace zero::testing {
 namespace {
@@ -33,18 +34,18 @@ plain::Setup with_shards_in_file(plain::Setup setup, Tier optimizer = Tier::file
 }
 
 TEST(ShardsInAFile, AreReadWrittenSetHashedLeasedAndMadeAnewAsThoseInMemory) {
-  for (const MeshShape& mesh : {MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 2, 1},
-                                MeshShape{1, 2, 2}, MeshShape{1, 1, 2}}) {
-    for (const auto& [compute, moments] :
-         {std::pair{DType::bf16, MomentFormat::fp32}, std::pair{DType::fp32, MomentFormat::bf16},
-          std::pair{DType::fp16, MomentFormat::eight_bit}}) {
-      const plain::Setup setup = frozen_setup(mesh, compute, moments);
-      const auto expected = stories(setup);
-      for (const Tier optimizer : {Tier::device, Tier::file}) {
-        EXPECT_EQ(stories(with_shards_in_file(setup, optimizer)), expected)
-            << plain::text(mesh) << ", " << name_of(compute) << ", optimizer "
-            << (optimizer == Tier::file ? "in the file" : "in memory");
-      }
+  for (const auto& [mesh, formats] : cases_of(
+           {MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 2, 1}, MeshShape{1, 2, 2},
+            MeshShape{1, 1, 2}},
+           {std::pair{DType::bf16, MomentFormat::fp32}, std::pair{DType::fp32, MomentFormat::bf16},
+            std::pair{DType::fp16, MomentFormat::eight_bit}})) {
+    const auto& [compute, moments] = formats;
+    const plain::Setup setup = frozen_setup(mesh, compute, moments);
+    const auto expected = stories(setup);
+    for (const Tier optimizer : {Tier::device, Tier::file}) {
+      EXPECT_EQ(stories(with_shards_in_file(setup, optimizer)), expected)
+          << plain::text(mesh) << ", " << name_of(compute) << ", optimizer "
+          << (optimizer == Tier::file ? "in the file" : "in memory");
     }
   }
 }
@@ -113,56 +114,6 @@ TEST(ShardsInAFile, HaveZerosBetweenParametersWhateverTheirWindowHeldBefore) {
         }
       }
       EXPECT_GT(padding, 0);
-    });
-  }
-}
-
-/// Counts the transfers that a stream starts to read.
-class ReadCounter final : public StreamListener {
- public:
-  bool listens() const noexcept override { return true; }
-  void ran(std::string_view what, Mark /*begin*/, Mark /*end*/) noexcept override {
-    if (what == "read of a file tier") ++reads_;
-  }
-  void waited(Mark /*begin*/, Mark /*end*/) noexcept override {}
-  std::size_t reads() const { return reads_; }
-
- private:
-  std::size_t reads_ = 0;
-};
-
-TEST(ShardsInAFile, AreFetchedAheadAsSlotsAllowButNotBeyondTheMicroBatchOrBesideUpdates) {
-  for (const int buffers : {1, 2, 4}) {
-    plain::Setup setup = with_shards_in_file(
-        {plain::options(3, DType::bf16), plain::equal_units(6, 5'000)}, Tier::device, buffers);
-    setup.engine.limits.prefetch_elements = 0;
-    plain::run(1, setup, [&](plain::Trainer& trainer, Communicator&) {
-      Engine& engine = trainer.engine();
-      trainer.step();
-      ReadCounter counter;
-      engine.device().transfer().listen(&counter);
-      const Schedule& schedule = engine.schedule();
-      const std::size_t begun = schedule.begin.size();  // behind the update
-      const auto all = static_cast<std::size_t>(schedule.gathers);
-      std::size_t gathers = begun;
-      std::size_t at = 0;
-      const auto expect_fetches = [&] {
-        gathers += schedule.steps[at++].gathers.size();
-        const std::size_t ahead = gathers + static_cast<std::size_t>(buffers) - 1;
-        EXPECT_EQ(begun + counter.reads(), std::min(ahead, all)) << "compute step " << at;
-      };
-      for (const UnitId unit : trainer.units()) {
-        const ParameterLease lease = engine.forward(unit);
-        expect_fetches();
-      }
-      for (std::size_t unit = trainer.units().size(); unit-- > 0;) {
-        const GradientLease lease = engine.backward(trainer.units()[unit]);
-        engine.device().kernels().zero(engine.device().compute(), lease.gradient(0));
-        expect_fetches();
-      }
-      engine.step({});
-      EXPECT_EQ(counter.reads(), all);
-      engine.device().transfer().listen(nullptr);
     });
   }
 }

@@ -14,6 +14,7 @@
 #include "tests/engine/snapshot.h"
 #include "tests/engine/state_story.h"
 #include "tests/errors.h"
+#include "tests/support/combinations.h"
 
 namespace zero::testing {
 namespace {
@@ -27,17 +28,13 @@ using ::testing::HasSubstr;
 using ::testing::Ne;
 
 TEST(StatesInAFile, AreReadWrittenSetHashedAndMadeAnewAsThoseInMemory) {
-  for (const MeshShape& mesh :
-       {MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 1, 1}, MeshShape{1, 2, 2}}) {
-    for (const int stage : {0, 2, 3}) {
-      for (const MomentFormat moments :
-           {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
-        const DType compute = stage == 2 ? DType::fp32 : DType::bf16;
-        const plain::Setup setup = odd_setup(stage, mesh, compute, moments);
-        EXPECT_EQ(stories(with_file(setup)), stories(setup))
-            << plain::text(mesh) << ", stage " << stage << ", moments " << name_of(moments);
-      }
-    }
+  for (const auto& [mesh, stage, moments] :
+       cases_of({MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 1, 1}, MeshShape{1, 2, 2}},
+                {0, 2, 3}, {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit})) {
+    const DType compute = stage == 2 ? DType::fp32 : DType::bf16;
+    const plain::Setup setup = odd_setup(stage, mesh, compute, moments);
+    EXPECT_EQ(stories(with_file(setup)), stories(setup))
+        << plain::text(mesh) << ", stage " << stage << ", moments " << name_of(moments);
   }
 }
 

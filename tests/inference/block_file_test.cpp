@@ -167,6 +167,19 @@ TEST(BlockFile, IsForDevicesThatComputeInHostMemory) {
               HasSubstr("blocks of weights in a file are read into host memory"));
 }
 
+TEST(BlockFile, KnowsAllFailuresOfItsDiskOnceAllIsStored) {
+  for (const int block : {0, 1, 2}) {
+    Faults faults("disk on fire");
+    faults.fail_at("queue write", block);
+    HookedDisk disk(std::ref(faults));
+    const Scratch scratch;
+    const auto device = testing::open({.policy = StreamOrder::Policy::lazy});
+    const auto file = stored(*device, {.folder = scratch.path(), .disk = &disk},
+                             {.blocks = 3, .bytes = kDiskBlock});
+    EXPECT_THAT(file->failure(), HasSubstr("disk on fire")) << block;
+  }
+}
+
 TEST(BlockFile, KeepsAFailureOfItsDisk) {
   for (const auto& [call, number] : {std::pair("queue write", 2), std::pair("queue read", 5)}) {
     Faults faults("disk on fire");

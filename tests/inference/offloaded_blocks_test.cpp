@@ -211,6 +211,35 @@ class OffloadedBlocksFaults : public OffloadedBlocks {
   }
 };
 
+// On streams that run as late as they may, so that the last write is still to come.
+TEST_F(OffloadedBlocksFaults, EndTheLoad) {
+  save(three_blocks_of_gpt2());
+  const auto said_by_load = [&](Faults& faults) {
+    std::vector<std::string> all(2);
+    local::run(2, [&](Communicator& world) {
+      Mesh mesh(world, {.shard = 2});
+      Faults none("");
+      HookedDisk disk(std::ref(world.rank() == 1 ? faults : none));
+      InferenceOptions with = offloaded(rank_options());
+      with.block_file.disk = &disk;
+      const auto device = open_device(StreamOrder{.policy = StreamOrder::Policy::lazy});
+      all[static_cast<std::size_t>(world.rank())] =
+          error_of([&] { open_inference_model(*device, folder_, with, &mesh); });
+    });
+    return all;
+  };
+  Faults counts("");
+  EXPECT_THAT(said_by_load(counts), Each("no error"));
+  const int writes = counts.calls().at("queue write");
+  for (const int number : {0, writes - 1}) {
+    Faults faults("disk on fire");
+    faults.fail_at("queue write", number);
+    EXPECT_THAT(said_by_load(faults), Each(AllOf(HasSubstr("[rank 1] "), HasSubstr("disk on fire"),
+                                                 HasSubstr("weights in that file are lost"))))
+        << "write " << number << " of " << writes;
+  }
+}
+
 TEST_F(OffloadedBlocksFaults, EndEveryRankWithTheSameMessage) {
   save(three_blocks_of_gpt2());
   for (const auto& [call, number] :

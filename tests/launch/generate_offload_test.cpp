@@ -195,6 +195,10 @@ TEST(OffloadText, SaysHowManyRequestsHideTheDisk) {
   EXPECT_THAT(offload_text(slow, times, ""),
               HasSubstr("about 990 requests at once would hide the disk (more than the 512 that "
                         "--requests takes)"));
+  // A pass that computes nearly nothing: more requests than any count holds.
+  PassTimes idle;
+  idle.add(1, 1e-300, 1);
+  EXPECT_THAT(offload_text(slow, idle, ""), HasSubstr("; about 1000000000000000 requests at once"));
   const BlockReads fast{.pass_bytes = 1'000'000, .bytes = 1'000'000, .seconds = 0.001};
   EXPECT_THAT(offload_text(fast, times, ""), HasSubstr("computing hides the disk"));
 }

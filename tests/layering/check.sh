@@ -7,6 +7,7 @@
 #   - a room includes only rooms below it; only tests include tests
 #   - foreign interfaces stay where they belong: CUDA, NCCL, MPI, Boost.Asio, Boost.Beast, OpenSSL and io_uring
 #   - no circles: what a component (a source with its headers) includes does not lead back to it
+#   - a type of a header has its name to itself in its namespace, unnamed ones in it too
 #   - every source file begins with the two SPDX lines and has at most 400 lines
 set -euo pipefail
 cd "${1:?usage: check.sh ROOT}"
@@ -152,6 +153,41 @@ find_circles() {
   }'
 }
 
+# One line per type, of a room, that has the name of a type of another file's header in its namespace. In an unnamed
+# namespace it would be ambiguous, and elsewhere another type of one name, wherever both are seen.
+find_namesakes() {
+  awk '
+  FNR == 1 { depth = 0 }
+  /^namespace .*\{/ {
+    name = $0
+    sub(/^namespace */, "", name)
+    sub(/ *\{.*/, "", name)
+    space[++depth] = name
+  }
+  /^\}  \/\/ namespace/ { --depth }
+  /^(class|struct|union|enum class|enum) [A-Za-z0-9_]+( final)?( :.*)?( \{.*)?$/ && !/[^}];$/ {
+    name = $0
+    sub(/^(class|struct|union|enum class|enum) /, "", name)
+    sub(/[^A-Za-z0-9_].*/, "", name)
+    unnamed = 0
+    for (i = depth; i > 0; --i) {
+      if (space[i] == "") unnamed = 1
+      else name = space[i] "::" name
+    }
+    types[++count] = name
+    file[count] = FILENAME
+    place[count] = FILENAME ":" FNR
+    if (FILENAME ~ /\.(h|cuh)$/ && !unnamed && !(name in header)) header[name] = FILENAME
+  }
+  END {
+    for (i = 1; i <= count; ++i) {
+      owner = header[types[i]]
+      if (owner != "" && owner != file[i])
+        print place[i] ": " types[i] " is a type of " owner " too; give one of them another name"
+    }
+  }' "$@"
+}
+
 include='^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]([^">]+)[">]'
 while IFS=: read -r file line text; do
   [[ $text =~ $include ]] && check_include "$file" "$line" "${BASH_REMATCH[1]}"
@@ -159,6 +195,11 @@ done < <(grep -HnE "$include" "${files[@]}" || true)
 
 while IFS= read -r text; do breach "$text"; done < <(
   printf '%s\n' "${files[@]}" | grep -v '^tests/' | xargs -r grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' | find_circles)
+
+mapfile -t of_rooms < <(printf '%s\n' "${files[@]}" | grep -E "^($(IFS='|'; echo "${rooms[*]}"))/.*\.(h|cpp|cu|cuh|inc)$")
+if ((${#of_rooms[@]})); then
+  while IFS= read -r text; do breach "$text"; done < <(find_namesakes "${of_rooms[@]}")
+fi
 
 if ((breaches > 0)); then
   echo "$breaches breaches in ${#files[@]} files"

@@ -85,6 +85,15 @@ refuses 'optim/one.h:3: includes lead in a circle through optim/three, optim/two
 put tests/one.h '#include "tests/two.h"'
 put tests/two.cpp '#include "tests/one.h"'
 bash "$check" "$tree" >/dev/null || { echo "a circle of tests is refused"; failures=$((failures + 1)); }
+put base/trie.h 'namespace zero {' 'class Unit {' '};' '}  // namespace zero'
+put engine/unit.cpp 'namespace zero {' 'namespace {' 'struct Unit final : Base {' '};' '}  // namespace' '}  // namespace zero'
+refuses 'engine/unit.cpp:5: zero::Unit is a type of base/trie.h too; give one of them another name'
+put base/trie.h 'namespace zero {' 'class Unit {' '};' '}  // namespace zero'
+put engine/unit.h 'namespace zero {' 'class Unit;' 'enum class Other : int {' '};' '}  // namespace zero'
+put engine/cuda/unit.cpp 'namespace zero::cuda {' 'class Unit {' '};' '}  // namespace zero::cuda'
+put tests/unit.cpp 'namespace zero {' 'struct Unit {' '};' '}  // namespace zero'
+bash "$check" "$tree" >/dev/null || { echo "types of other namespaces and declarations are refused"; failures=$((failures + 1)); }
+good_tree
 printf '#include <string>\n' >"$tree/base/bare.cpp"
 refuses 'base/bare.cpp:1: does not begin with the two SPDX lines'
 printf '#!/bin/sh\n' >"$tree/tests/run.sh"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -12,6 +13,7 @@
 #include <ostream>
 #include <set>
 
+#include "device/lifetime_plan.h"
 #include "tests/model/recompute_plans.h"
 
 // Which activations are alive when: found on a device without memory, proven by what a run does
@@ -63,6 +65,7 @@ struct Life {
   std::vector<LiveRange> ranges;
   std::vector<ActivationTrace::Moment> moments;
   std::int64_t bytes = 0;  // of all activations
+  std::vector<LifetimePlan::Place> places;
 };
 
 /// As a rank without memory foretells it.
@@ -79,6 +82,7 @@ Life foretold(const Traced& traced, const RecomputePlan& plan, int rank = 0) {
   life.ranges = trace.ranges();
   life.moments = trace.moments();
   life.bytes = heard.model.activations().bytes();
+  life.places = heard.model.activation_places().places();
   return life;
 }
 
@@ -183,6 +187,65 @@ TEST_P(ActivationLives, AreAllThatARunReads) {
     const TwoSteps expected = trained(traced, plan, [&](int rank) { return of_rank(rank, false); });
     EXPECT_EQ(trained(traced, plan, [&](int rank) { return of_rank(rank, true); }), expected)
         << traced.label() << "; " << plan.text();
+  }
+}
+
+/// Whether a place is of the tensor whose values a range has: "qkv of blocks 1 to 3", "normed of
+/// the head", "dx".
+bool is_of(const LifetimePlan::Place& place, const LiveRange& range) {
+  const std::string name(range.name == "head_gradients" ? "norm_gradients" : range.name);
+  if (place.name != name && !place.name.starts_with(name + " of ")) return false;
+  if (range.offset < place.offset || range.offset + range.bytes > place.offset + place.bytes)
+    return false;
+  const char* const rest = place.name.c_str() + name.size();
+  long first = -1;
+  long last = -1;
+  if (std::sscanf(rest, " of blocks %ld to %ld", &first, &last) == 2)
+    return first <= range.layer && range.layer <= last;
+  if (std::sscanf(rest, " of block %ld", &first) == 1) return first == range.layer;
+  return range.layer < 0;
+}
+
+using Places = std::vector<const LifetimePlan::Place*>;
+
+bool lie_apart(const LifetimePlan::Place& a, const LifetimePlan::Place& b) {
+  return &a == &b || std::ranges::any_of(a.spans, [&](const LifeSpan& x) {
+    return std::ranges::any_of(
+        b.spans, [&](const LifeSpan& y) { return x.first <= y.last && y.first <= x.last; });
+  });
+}
+/// Places of one tensor for several parts of a micro-batch may have the same bytes: one is meant.
+bool lie_apart(const Places& a, const Places& b) {
+  return std::ranges::any_of(a, [&](const auto* x) {
+    return std::ranges::any_of(b, [&](const auto* y) { return lie_apart(*x, *y); });
+  });
+}
+
+// Then no order in which places are chosen, and no sizes, lay one over the other. On several ranks
+// a collective has ended before the work that uses its result begins.
+TEST_P(ActivationLives, HaveStepsInCommonWhereARunHasBothAtATime) {
+  const Traced& traced = GetParam();
+  const int apart = traced.ranks == 1 ? 0 : 1;
+  for (const RecomputePlan& plan : plans_of(traced)) {
+    const Life life = foretold(traced, plan);
+    std::vector<Places> places;
+    for (const LiveRange& range : life.ranges) {
+      Places& own = places.emplace_back();
+      for (const LifetimePlan::Place& each : life.places) {
+        if (is_of(each, range)) own.push_back(&each);
+      }
+      EXPECT_FALSE(own.empty()) << range.name << " of block " << range.layer;
+    }
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        const LiveRange& a = life.ranges[i];
+        const LiveRange& b = life.ranges[j];
+        if (std::max(a.first, b.first) + apart > std::min(a.last, b.last)) continue;
+        EXPECT_TRUE(lie_apart(places[i], places[j]))
+            << a.name << " of block " << a.layer << " and " << b.name << " of block " << b.layer
+            << "; " << traced.label() << "; " << plan.text();
+      }
+    }
   }
 }
 
