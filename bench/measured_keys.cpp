@@ -80,6 +80,7 @@ constexpr std::array kSorted{
     MeasuredKey{"scheduler", "all steps have one learning rate"},
     MeasuredKey{"data", "tokens are random"},
     MeasuredKey{"run.init", "initial values are drawn"},
+    MeasuredKey{"run.flight_folder", "`zero_bench faults` measures the flight recorder"},
     MeasuredKey{"run.memory_growth", kNoTime},
     MeasuredKey{"run.memory_growth_action", kNoTime},
     MeasuredKey{"run.memory_trace", "nothing is traced"},

@@ -82,6 +82,7 @@ std::vector<std::unique_ptr<Section>> all_sections() {
   sections.push_back(optimizer_section());
   sections.push_back(overlap_section());
   sections.push_back(chunks_section());
+  sections.push_back(faults_section());
   sections.push_back(train_section());
   sections.push_back(memory_section());
   sections.push_back(inference_section());

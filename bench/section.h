@@ -84,6 +84,7 @@ std::unique_ptr<Section> collectives_section();
 std::unique_ptr<Section> optimizer_section();
 std::unique_ptr<Section> overlap_section();
 std::unique_ptr<Section> chunks_section();
+std::unique_ptr<Section> faults_section();
 std::unique_ptr<Section> train_section();
 std::unique_ptr<Section> memory_section();
 std::unique_ptr<Section> inference_section();

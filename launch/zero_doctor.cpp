@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
                  "chrome://tracing");
   return zero::run_program(app, argc, argv, {}, [&] {
     const zero::Examination found = zero::examine(folder);
-    if (!trace.empty()) zero::write_flight_trace(found.rings, trace);
+    if (!trace.empty()) zero::write_flight_trace(zero::rings_of(found), trace);
     zero::print(
         json ? zero::json_of(found).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
                    "\n"

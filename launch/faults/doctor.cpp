@@ -12,7 +12,6 @@
 #include <functional>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -102,33 +101,35 @@ void move_clock(FlightState& state, std::int64_t shift) {
   }
 }
 
-void check_one_run(const std::vector<FlightReader>& readers,
-                   const std::vector<FlightState>& states) {
-  std::map<int, std::size_t> files;
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    const FlightState& first = states.front();
-    const FlightState& each = states[i];
+void check_one_run(const Examination& found) {
+  const FlightState& first = found.ranks.front();
+  for (std::size_t i = 1; i < found.ranks.size(); ++i) {
+    const FlightState& each = found.ranks[i];
     ZERO_CHECK(each.run == first.run && each.world == first.world,
                "{} and {} are of two runs ({:016x} of {} ranks, {:016x} of {}); move the files of "
                "one of them elsewhere",
-               readers.front().path(), readers[i].path(), first.run, first.world, each.run,
+               found.files.front().path(), found.files[i].path(), first.run, first.world, each.run,
                each.world);
-    const auto [known, is_new] = files.emplace(each.rank, i);
-    ZERO_CHECK(is_new, "{} and {} are both of rank {}; move one of them elsewhere",
-               readers[known->second].path(), readers[i].path(), each.rank);
+    ZERO_CHECK(each.rank != found.ranks[i - 1].rank,
+               "{} and {} are both of rank {}; move one of them elsewhere",
+               found.files[i - 1].path(), found.files[i].path(), each.rank);
   }
+}
+
+FlightRing ring_of(const Examination& found, std::size_t i) {
+  const FlightReader& file = found.files[i];
+  return {file.rank(), found.shifts[i], file.groups(), file.records()};
 }
 
 /// What is known of the ranks' processes, if they ran on this host. Some may be gone while others
 /// go on: those have died.
-std::vector<RankDeath> look_at_processes(Examination& found,
-                                         const std::vector<FlightReader>& readers) {
+std::vector<RankDeath> look_at_processes(Examination& found) {
   const std::string here = boot_id();
   std::vector<RankDeath> gone;
-  for (std::size_t i = 0; i < readers.size(); ++i) {
+  for (std::size_t i = 0; i < found.files.size(); ++i) {
     FlightState& state = found.ranks[i];
     if (here.empty() || state.boot != here) continue;
-    if (is_written(readers[i].path())) {
+    if (is_written(found.files[i].path())) {
       found.goes_on = true;
       state.process_state = process_state(state.process);
     } else if (!state.over) {
@@ -244,35 +245,41 @@ bool Examination::ended_well() const {
 
 Examination examine(const std::string& folder) {
   Examination found{.folder = folder};
-  std::vector<FlightReader> readers;
   for (const std::string& path : find_files(found.folder)) {
     try {
-      readers.emplace_back(path);
+      found.files.emplace_back(path);
     } catch (const Error& error) {
       found.problems.emplace_back(error.what());
     }
   }
-  ZERO_CHECK(!readers.empty(), "{}", found.problems.front());
-  for (const FlightReader& reader : readers) found.ranks.push_back(reader.read());
-  check_one_run(readers, found.ranks);
-  const std::vector<RankDeath> deaths = look_at_processes(found, readers);
-  for (std::size_t i = 0; i < readers.size(); ++i) {
-    FlightState& state = found.ranks[i];
-    const bool elsewhere = state.boot != found.ranks.front().boot;
-    const std::int64_t shift = elsewhere ? shift_of(readers.front(), readers[i]) : 0;
-    move_clock(state, shift);
-    found.rings.push_back({state.rank, shift, readers[i].groups(), readers[i].records()});
+  ZERO_CHECK(!found.files.empty(), "{}", found.problems.front());
+  std::ranges::stable_sort(found.files, {}, &FlightReader::rank);
+  for (const FlightReader& file : found.files) found.ranks.push_back(file.read());
+  check_one_run(found);
+  const std::vector<RankDeath> deaths = look_at_processes(found);
+  StragglerFinder stragglers;
+  for (std::size_t i = 0; i < found.files.size(); ++i) {
+    const bool elsewhere = found.ranks[i].boot != found.ranks.front().boot;
+    found.shifts.push_back(elsewhere ? shift_of(found.files.front(), found.files[i]) : 0);
+    move_clock(found.ranks[i], found.shifts[i]);
+    stragglers.add(ring_of(found, i));
   }
-  std::ranges::sort(found.ranks, {}, &FlightState::rank);
-  std::ranges::sort(found.rings, {}, &FlightRing::rank);
+  found.stragglers = stragglers.find();
   for (int rank = 0; rank < found.ranks.front().world; ++rank) {
     if (!std::ranges::binary_search(found.ranks, rank, {}, &FlightState::rank)) {
       found.missing.push_back(rank);
     }
   }
-  found.stragglers = find_stragglers(found.rings);
   judge(found, deaths);
   return found;
+}
+
+std::vector<FlightRing> rings_of(const Examination& examination) {
+  std::vector<FlightRing> rings;
+  for (std::size_t i = 0; i < examination.files.size(); ++i) {
+    rings.push_back(ring_of(examination, i));
+  }
+  return rings;
 }
 
 std::string text_of(const Examination& examination) {

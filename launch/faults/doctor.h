@@ -21,7 +21,8 @@ struct Examination {
   bool goes_on = false;                 ///< some process still writes its file
   Diagnosis diagnosis{};                ///< nothing: the run ended well or goes on
   Stragglers stragglers{};
-  std::vector<FlightRing> rings{};
+  std::vector<FlightReader> files{};   ///< of `ranks`
+  std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing
 
   bool ended_well() const;
 };
@@ -31,6 +32,9 @@ struct Examination {
 /// are gone, whatever it was in. Throws zero::Error naming the folder or file if the folder is not
 /// there or has no flight file that can be read, or if its files are of several runs.
 Examination examine(const std::string& folder);
+
+/// All that the files hold, for write_flight_trace(): some MiB a rank.
+std::vector<FlightRing> rings_of(const Examination& examination);
 
 /// For people, several lines.
 std::string text_of(const Examination& examination);

@@ -48,6 +48,7 @@ class FlightReader {
   std::vector<FlightGroup> groups() const;
 
   const std::string& path() const { return path_; }
+  int rank() const { return fixed_.rank; }
   /// Of the clock on the wall over CLOCK_MONOTONIC when the file was created, in nanoseconds.
   std::int64_t wall_clock_offset() const;
 

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/faults/flight_reader.h"
@@ -32,8 +35,26 @@ struct Stragglers {
   double seconds = 0;              ///< of waits in them
 };
 
-/// Who held up whom in the collectives that the rings of all their ranks still have. A rank waits
-/// from its own start until the last one's; the transfer that follows is no wait.
-Stragglers find_stragglers(std::span<const FlightRing> rings);
+/// Finds who held up whom in the collectives that the rings of all their ranks still have. A rank
+/// waits from its own start until the last one's; the transfer that follows is no wait.
+class StragglerFinder {
+ public:
+  /// Each rank's ring once, in any order.
+  void add(const FlightRing& ring);
+  Stragglers find() const;
+
+ private:
+  /// A collective as far as rings were added.
+  struct Meeting {
+    std::size_t ranks = 0;  // of its group
+    std::size_t come = 0;
+    std::int64_t first = 0;  // start that was added first
+    double starts = 0;       // sum, in seconds since `first`
+    std::int64_t last = 0;   // latest start
+    int last_rank = 0;
+  };
+  std::map<std::pair<std::string, std::vector<int>>, std::uint64_t> groups_{};
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Meeting> meetings_{};  // by group and number
+};
 
 }  // namespace zero

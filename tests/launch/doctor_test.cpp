@@ -94,10 +94,10 @@ TEST(Doctor, NamesTheRankThatOthersWaitFor) {
                           HasSubstr("rank 1 is in \"backward\" of step 12; its last compute was "
                                     "backward h.1\n"),
                           HasSubstr("rank 1's stack:\n  #0 gelu\n")));
-  const Json json = json_of(found);
+  const nlohmann::ordered_json json = json_of(found);
   EXPECT_EQ(json.at("run"), "0000000000000005");
   EXPECT_EQ(json.at("fault").at("what"), "hang");
-  EXPECT_EQ(json.at("fault").at("culprits"), Json({1}));
+  EXPECT_EQ(json.at("fault").at("culprits"), nlohmann::ordered_json::array({1}));
   EXPECT_EQ(json.at("ranks").size(), 3U);
   EXPECT_EQ(json.at("ranks").at(0).at("open").at(0).at("name"), "reduce_scatter(h.1)");
   EXPECT_EQ(json.at("ranks").at(1).at("stack"), "#0 gelu");
@@ -183,7 +183,7 @@ TEST(Doctor, WritesATraceOfAllRanks) {
   flights.enter(1, "h.1", 1.5);
   flights.close();
   const Examination found = examine(folder.path());
-  write_flight_trace(found.rings, folder.path("trace.json"));
+  write_flight_trace(rings_of(found), folder.path("trace.json"));
   const Json trace = Json::parse(folder.read("trace.json"));
   std::vector<std::string> spans;
   for (const Json& event : trace.at("traceEvents")) {
@@ -195,7 +195,7 @@ TEST(Doctor, WritesATraceOfAllRanks) {
   EXPECT_THAT(spans, AllOf(Contains("0 backward of step 12"), Contains("0 backward h.1"),
                            Contains("0 reduce_scatter(h.1)"),
                            Contains("1 reduce_scatter(h.1) (open)"), Contains("2 backward h.1")));
-  EXPECT_THAT(error_of([&] { write_flight_trace(found.rings, folder.path("none/t")); }),
+  EXPECT_THAT(error_of([&] { write_flight_trace(rings_of(found), folder.path("none/t")); }),
               HasSubstr("--trace: cannot write"));
 }
 
@@ -249,7 +249,7 @@ TEST(Doctor, AsAProgram) {
   EXPECT_NO_THROW(Json::parse(output.read("t.json")));
   const Outcome json = shell(output, doctor + " --json " + folder.path());
   EXPECT_EQ(json.status, 2);
-  EXPECT_EQ(Json::parse(json.out).at("fault").at("culprits"), Json({1}));
+  EXPECT_EQ(Json::parse(json.out).at("fault").at("culprits"), Json::array({1}));
   const Outcome none = shell(output, doctor + " " + folder.path("none"));
   EXPECT_EQ(none.status, 1);
   EXPECT_THAT(none.complaints("zero_doctor"),
