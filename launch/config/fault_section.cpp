@@ -311,7 +311,7 @@ std::vector<Option> fault_options() {
       honour(kFaults, anything, "null",
              "for tests of faults alone, and only where ZERO_ALLOW_FAULTS is 1 in the environment: "
              "a list of faults that ranks are made to meet, or {\"seed\": N, \"every\": SECONDS} "
-             "for drawn ones (docs/faults.md)"),
+             "for drawn ones (docs/injecting_faults.md)"),
       honour(kMarks, text, "null",
              "with run.faults: a folder in which each fault that acts leaves a file, so that the "
              "attempt after a restart does not meet it again; null: run.checkpoint.folder with "
