@@ -26,7 +26,7 @@ using nlohmann::json;
 
 constexpr const char* kFaults = "run.faults";
 constexpr const char* kMarks = "run.fault_marks";
-constexpr double kLongest = 1e6;
+constexpr double kMostFaultSeconds = 1e6;
 
 /// One object of run.faults, its members read one by one. Every error names it.
 class Entry {
@@ -197,8 +197,8 @@ Fault listed_fault(const std::string& name, const json& object, const FaultSetti
   check_values(entry, fault);
   check_place(entry, fault);
   if (entry.has("factor")) fault.factor = entry.number("factor", 1, 1000);
-  if (entry.has("delay")) fault.delay = entry.number("delay", 0, kLongest);
-  if (entry.has("seconds")) fault.seconds = entry.number("seconds", 0, kLongest);
+  if (entry.has("delay")) fault.delay = entry.number("delay", 0, kMostFaultSeconds);
+  if (entry.has("seconds")) fault.seconds = entry.number("seconds", 0, kMostFaultSeconds);
   if (fault.phase && comes_once(*fault.phase)) return fault;
   entry.need("step", fmt::format("an optimizer step from 1 to run.steps, {}", steps));
   fault.step = entry.whole("step", 1, std::max<std::int64_t>(steps, 1));
@@ -211,7 +211,7 @@ DrawnFaults drawn_faults(const json& object, const FaultSetting& setting, bool s
   entry.need("seed", "a whole number, from which the faults follow");
   entry.need("every", "the seconds from one fault to the next");
   DrawnFaults drawn{.seed = static_cast<std::uint64_t>(entry.whole("seed", 0, 1LL << 53)),
-                    .every = entry.number("every", 0.001, kLongest),
+                    .every = entry.number("every", 0.001, kMostFaultSeconds),
                     .saves = saves};
   if (!entry.has("kinds")) {
     for (std::size_t i = 0; i < kFaultKinds.size(); ++i) {
@@ -311,7 +311,7 @@ std::vector<Option> fault_options() {
       honour(kFaults, anything, "null",
              "for tests of faults alone, and only where ZERO_ALLOW_FAULTS is 1 in the environment: "
              "a list of faults that ranks are made to meet, or {\"seed\": N, \"every\": SECONDS} "
-             "for drawn ones (docs/faults.md)"),
+             "for drawn ones (docs/injecting_faults.md)"),
       honour(kMarks, text, "null",
              "with run.faults: a folder in which each fault that acts leaves a file, so that the "
              "attempt after a restart does not meet it again; null: run.checkpoint.folder with "

@@ -157,6 +157,43 @@ TEST(Communicator, ListenersMayComeAndGoWhileTheyAreCalled) {
   EXPECT_FALSE(acting || behind) << "neither hears of the second collective";
 }
 
+TEST(Communicator, AListenerMayHaveTheFirstTurnAndKeepACollectiveFromTheOthers) {
+  class Refusing final : public CollectiveListener {
+   public:
+    bool listens() const noexcept override { return true; }
+    void submitting(const CollectiveRecord&, const CollectiveBackend&, Stream&) override {
+      if (refuses) fail("not this one");
+    }
+    void collective(const CollectiveRecord&, Mark, Mark) noexcept override {}
+    bool refuses = true;
+  };
+  class Hearing final : public CollectiveListener {
+   public:
+    bool listens() const noexcept override { return true; }
+    void submitting(const CollectiveRecord&, const CollectiveBackend&, Stream&) override {
+      ++heard;
+    }
+    void collective(const CollectiveRecord&, Mark, Mark) noexcept override {}
+    int heard = 0;
+  };
+  const auto device = planning::open();
+  const auto comm = planning::communicator(0, 2, BackendKind::mpi);
+  Hearing others;
+  Refusing refusing;
+  const Listening earlier(*comm, others);
+  std::optional<Listening> first;
+  first.emplace(*comm, refusing, Listening::Turn::first);
+  EXPECT_EQ(error_of([&] { reduce_ten(*comm, *device); }), "not this one");
+  EXPECT_EQ(others.heard, 0);
+  refusing.refuses = false;
+  reduce_ten(*comm, *device);
+  EXPECT_EQ(others.heard, 1);
+  first.emplace(*comm, refusing);
+  refusing.refuses = true;
+  EXPECT_EQ(error_of([&] { reduce_ten(*comm, *device); }), "not this one");
+  EXPECT_EQ(others.heard, 2) << "its turn is behind those of earlier ones";
+}
+
 TEST(Communicator, AListenerMayCallACollectiveOfItsOwn) {
   const auto device = planning::open();
   const auto comm = planning::communicator(0, 2, BackendKind::mpi);

@@ -18,13 +18,25 @@ begin() {  # folder of programs
   export ZERO_ALLOW_FAULTS=1
 }
 
-# By their numbers, and only those that still are children of this script.
+# Ends what `started` names: told to, so that launchers end their ranks, and killed ten seconds later.
 end_started() {
-  local each
-  for each in "${started[@]}"; do
-    [ "$(ps -o ppid= -p "$each" 2>/dev/null | tr -d ' ')" = $$ ] && kill -KILL "$each" 2>/dev/null
-  done
+  local each end=$((SECONDS + 10))
+  for each in $(living); do kill -TERM "$each" 2>/dev/null; done
+  while [ "$SECONDS" -lt "$end" ] && living >/dev/null; do sleep 0.1; done
+  for each in $(living); do kill -KILL "$each" 2>/dev/null; done
   wait 2>/dev/null
+  started=()
+}
+
+# Those of `started` that have not ended: children of this script, whose numbers are theirs until they are waited for.
+# The status says whether there is one.
+living() {
+  local each state found=1
+  for each in "${started[@]}"; do
+    state=$(sed 's/.*) //' "/proc/$each/stat" 2>/dev/null | cut -d' ' -f1,2)
+    [ "${state#* }" = $$ ] && [ "${state% *}" != Z ] && { echo "$each"; found=0; }
+  done
+  return "$found"
 }
 
 # A model that takes milliseconds a step: two blocks, 8 sequences and more a step.

@@ -92,16 +92,6 @@ run_job() {  # folder, arguments...
   started=()
 }
 
-# The ranks that have not ended; the status says whether there is one.
-living() {
-  local each state found=1
-  for each in "${started[@]}"; do
-    state=$(sed 's/.*) //' "/proc/$each/stat" 2>/dev/null | cut -d' ' -f1)
-    [ -z "$state" ] || [ "$state" = Z ] || { echo "$each"; found=0; }
-  done
-  return "$found"
-}
-
 since() {  # time, earlier time
   awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f", a - b }'
 }

@@ -57,9 +57,9 @@ train() {  # folder, retry's command..., --, arguments...
     "run.checkpoint.folder=$folder/saved" "$@" >"$folder/out" 2>"$folder/said" &
   started=($!)
   wait "${started[0]}"
-}
+}  # the status of the job
 
-# Seconds of half of the steps in a log, of those that took least.
+# The median of the steps' seconds in a log.
 usual_step() {  # log
   grep -o '"step_seconds":[0-9.e-]*' "$1" | cut -d: -f2 | sort -g | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
 }
@@ -88,7 +88,7 @@ restarts=$(grep -c '^retry: .*starting again' "$work/tortured/said")
 goodput=$(awk -v s="$(usual_step "$work/reference/run.log")" -v n="$steps" -v t="$took" \
   'BEGIN { printf "%.1f", 100 * s * n / t }')
 
-sort -V < <(cat "$work"/tortured/saved.faults/drawn_*) | sed -E 's/run.faults: rank [0-9]+: ([a-z_]+).*/\1/' | sort |
+cat "$work"/tortured/saved.faults/drawn_* | sed -E 's/run.faults: rank [0-9]+: ([a-z_]+).*/\1/' | sort |
   uniq -c | awk '{ printf "  %s x %s\n", $1, $2 }'
 echo "$faults faults, $restarts restarts; status $status; $took s beside $alone s without faults; goodput $goodput %"
 echo "state hash $hash, without faults $reference"

@@ -104,6 +104,15 @@ TEST(FaultyBackend, PassesEverythingOnAsItIs) {
     const SharedBuffer other =
         plain.allocate_shared(device, 8, DType::fp32, MemoryClass::other, "shared");
     ZERO_CHECK(shared.shared == other.shared, "shared memory");
+    const Slices slices = Slices::even(shared.buffer.view(), kRanks);
+    ZERO_CHECK(faulty.reduce_scatter_workspace(slices) == plain.reduce_scatter_workspace(slices),
+               "the workspace");
+    const auto charged = [&](Communicator& by) {
+      const Buffer one = by.allocate(device, 8, DType::fp32, MemoryClass::other, "one");
+      const Buffer two = by.allocate_symmetric(device, 8, DType::fp32, MemoryClass::other, "two");
+      return device.ledger().snapshot().current_of(MemoryClass::other);
+    };
+    ZERO_CHECK(charged(faulty) == charged(plain), "the buffers");
     ZERO_CHECK(faulty.split(-1, 0) == nullptr, "no part");
   });
 }
