@@ -184,12 +184,11 @@ std::string tier_folder_key(const Configuration& values) {
 std::vector<Option> tier_options() {
   using enum ValueType;
   std::vector<Option> all{
-      honour(
-          kOffloadOptimizer + "device", text, "\"none\"",
-          "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
-          "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path; "
-          "both are read and written in windows (docs/tiers.md). \"auto\": what does not fit "
-          "run.memory_limit, or what the machine has, goes there. No bit of a run depends on it")
+      honour(kOffloadOptimizer + "device", text, "\"none\"",
+             "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
+             "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path; "
+             "both are read and written in windows (docs/tiers.md). \"auto\": what does not fit "
+             "run.memory_limit, or what the machine has, goes there. No bit of a run depends on it")
           .one_of({"none", "cpu", "nvme", kAuto}),
       honour(kOffloadOptimizer + kNvmePath, text, "null",
              "with \"nvme\": a folder on a local disk of each host, in which every rank has a "
