@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "collectives/long_wait.h"
-#include "launch/faults/waits.h"
+#include "launch/faults/wait_graph.h"
 
 namespace zero {
 namespace {
@@ -62,7 +62,7 @@ std::string place_text(const FlightState& state, std::int64_t now) {
 }
 
 /// The places of ranks to blame, and their stacks.
-void add_places(std::vector<std::string>& lines, const Waits& waits, const std::vector<int>& ranks,
+void add_places(std::vector<std::string>& lines, const WaitGraph& waits, const std::vector<int>& ranks,
                 std::int64_t now) {
   for (const int rank : ranks) {
     const FlightState* const state = waits.state_of(rank);
@@ -102,7 +102,7 @@ double longest(const std::vector<Wait>& all, std::int64_t now) {
 }
 
 /// The first sentence about ranks that others wait for.
-std::string blame_text(const std::vector<int>& culprits, const Waits& waits, std::int64_t now) {
+std::string blame_text(const std::vector<int>& culprits, const WaitGraph& waits, std::int64_t now) {
   const std::vector<Wait>& all = waits.all();
   const auto direct = std::ranges::find_if(all, [&](const Wait& wait) {
     return std::ranges::find_first_of(wait.absent, culprits) != wait.absent.end();
@@ -121,7 +121,7 @@ std::string blame_text(const std::vector<int>& culprits, const Waits& waits, std
                      seconds(direct->since, now));
 }
 
-Diagnosis of_deaths(std::span<const RankDeath> deaths, const Waits& waits, std::int64_t now) {
+Diagnosis of_deaths(std::span<const RankDeath> deaths, const WaitGraph& waits, std::int64_t now) {
   Diagnosis found{.what = What::death, .waited_seconds = longest(waits.all(), now)};
   for (const RankDeath& death : deaths) {
     found.culprits.push_back(death.rank);
@@ -161,7 +161,7 @@ std::vector<int> minority(const Calls& calls) {
 }
 
 /// The first number of a group by which ranks call different collectives.
-Diagnosis of_mismatch(std::span<const FlightState> states, const Waits& waits, std::int64_t now) {
+Diagnosis of_mismatch(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
   std::map<std::tuple<std::string, std::vector<int>, std::uint64_t>, Calls> all;
   for (const FlightState& state : states) {
     std::set<std::tuple<std::string, std::vector<int>, std::uint64_t>> counted;
@@ -213,7 +213,7 @@ std::vector<int> unusual(std::span<const FlightState> states) {
 }
 
 /// All ranks of a group are in one collective, which does not end.
-Diagnosis of_meeting(std::span<const FlightState> states, const Waits& waits, std::int64_t now) {
+Diagnosis of_meeting(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
   const Wait& meeting = waits.meetings().front();
   Diagnosis found{.what = What::hang,
                   .culprits = unusual(states),
@@ -237,7 +237,7 @@ Diagnosis of_meeting(std::span<const FlightState> states, const Waits& waits, st
   return found;
 }
 
-Diagnosis of_waits(std::span<const FlightState> states, const Waits& waits, std::int64_t now) {
+Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
   Diagnosis found{.what = What::hang, .waited_seconds = longest(waits.all(), now)};
   std::set<int> blamed;
   std::vector<int> waiting;
@@ -262,7 +262,7 @@ Diagnosis of_waits(std::span<const FlightState> states, const Waits& waits, std:
 }
 
 /// No rank waits for another.
-Diagnosis of_compute(std::span<const FlightState> states, const Waits& waits, std::int64_t now) {
+Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
   std::vector<int> all;
   for (const FlightState& state : states) all.push_back(state.rank);
   std::vector<int> culprits = unusual(states);
@@ -296,7 +296,7 @@ std::string ranks_text(std::vector<int> ranks) {
 
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
                    std::int64_t now) {
-  const Waits waits(ranks);
+  const WaitGraph waits(ranks);
   if (!deaths.empty()) return of_deaths(deaths, waits, now);
   if (Diagnosis found = of_mismatch(ranks, waits, now); found.what != What::nothing) return found;
   if (!waits.all().empty()) return of_waits(ranks, waits, now);

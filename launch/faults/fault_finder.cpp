@@ -7,7 +7,7 @@
 #include <set>
 
 #include "collectives/long_wait.h"
-#include "launch/faults/waits.h"
+#include "launch/faults/wait_graph.h"
 
 namespace zero {
 namespace {
@@ -28,7 +28,7 @@ bool has_usual_time(const FlightState& state) {
 }  // namespace
 
 Blame find_blame(std::span<const FlightState> ranks) {
-  const Waits waits(ranks);
+  const WaitGraph waits(ranks);
   std::map<int, std::vector<int>> answers = waits.absent();
   for (const Wait& meeting : waits.meetings()) {  // these wait for nobody in particular
     for (const int rank : meeting.ranks) answers.try_emplace(rank);

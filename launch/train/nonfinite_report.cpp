@@ -39,7 +39,7 @@ Json json_number(double value) {
 }
 
 /// Counts the values of a tensor in this rank's shard.
-class Examination {
+class TensorExamination {
  public:
   void add(std::int64_t begin, std::span<const float> values) {
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -90,7 +90,7 @@ Json examined(const NonfiniteStep& step, const std::string& name, StateKind kind
   const std::vector<LogicalTensor> tensors = states.tensors(kind);
   const auto tensor = std::ranges::find(tensors, name, &LogicalTensor::name);
   if (tensor == tensors.end()) return {};
-  Examination examination;
+  TensorExamination examination;
   std::vector<float> values;
   for (const StateRun& run : states.runs(*tensor)) {
     for (std::int64_t at = 0; at < run.count; at += kValuesAtOnce) {

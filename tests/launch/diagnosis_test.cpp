@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/faults/waits.h"
+#include "launch/faults/wait_graph.h"
 #include "tests/launch/flight_states.h"
 
 namespace zero::testing {
@@ -285,11 +285,11 @@ TEST(Diagnosis, TellsHowLongTheLongestHasWaited) {
   EXPECT_NEAR(diagnose(ranks, {}, clock_at(103.2)).waited_seconds, 3.7, 1e-9);
 }
 
-TEST(Waits, GroupsThatNobodyNamedAreNotJudged) {
+TEST(WaitGraph, GroupsThatNobodyNamedAreNotJudged) {
   FlightState state = StateMaker(0, 2).in("split", 1, 100);
   state.open[0].ranks.clear();
   const std::vector<FlightState> states{state};
-  const Waits waits(states);
+  const WaitGraph waits(states);
   EXPECT_THAT(waits.all(), IsEmpty());
   EXPECT_THAT(waits.meetings(), IsEmpty());
   EXPECT_EQ(waits.state_of(1), nullptr);

@@ -22,9 +22,9 @@ struct Wait {
 /// Which ranks wait for which, by their states, which must outlive this object. A rank is in the
 /// collectives that have started on its streams and not ended; a rank of the group that is not in
 /// one by that number, nor beyond it, is absent; so is one without a state.
-class Waits {
+class WaitGraph {
  public:
-  explicit Waits(std::span<const FlightState> states);
+  explicit WaitGraph(std::span<const FlightState> states);
 
   /// The waits for absent ranks, the longest first.
   const std::vector<Wait>& all() const { return waits_; }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/waits.h"
+#include "launch/faults/wait_graph.h"
 
 #include <algorithm>
 #include <string>
@@ -32,7 +32,7 @@ std::map<GroupName, std::uint64_t> entered(const FlightState& state) {
 
 }  // namespace
 
-Waits::Waits(std::span<const FlightState> states) {
+WaitGraph::WaitGraph(std::span<const FlightState> states) {
   std::map<int, std::map<GroupName, std::uint64_t>> numbers;
   for (const FlightState& state : states) {
     states_[state.rank] = &state;
@@ -67,7 +67,7 @@ Waits::Waits(std::span<const FlightState> states) {
   std::ranges::stable_sort(meetings_, {}, &Wait::since);
 }
 
-const FlightState* Waits::state_of(int rank) const {
+const FlightState* WaitGraph::state_of(int rank) const {
   const auto found = states_.find(rank);
   return found == states_.end() ? nullptr : found->second;
 }
