@@ -161,16 +161,6 @@ std::map<std::string, std::string> tokenizer_files(const std::string& folder,
   return files;
 }
 
-std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config) {
-  std::map<std::string, std::string> fingerprints;
-  if (!config.checkpoints.used() && !names_folder(config.run.save_weights)) return fingerprints;
-  for (const auto& [name, content] : weight_folder_files(config)) {
-    fingerprints["weights/" + name] = fmt::format("{} bytes, fingerprint {:016x}", content.size(),
-                                                  XXH3_64bits(content.data(), content.size()));
-  }
-  return fingerprints;
-}
-
 std::string check_data_tokenizer(const TrainConfig& config, const Batches& batches) {
   const std::vector<DataFile> files = batches.files();
   const auto named = [](const DataFile& each) {
