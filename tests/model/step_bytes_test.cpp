@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#include "model/unit_listener.h"
 #include "tests/model/training_harness.h"
 
 namespace zero::testing {
