@@ -55,9 +55,10 @@ class RunFaults {
   /// The rank ends in good order. `failed`: its flight file stays, for zero_doctor.
   enum class End : std::uint8_t { well, failed };
   void end(End how) noexcept;
-  /// This rank fails for a reason that it is about to tell of. Does not return if the watchdog
-  /// tells of a fault instead and ends the process.
-  void failing(std::string_view message) noexcept;
+  /// This rank fails for a reason that it is about to tell of, `message`. Returns the text to tell:
+  /// of a wait that took too long also who waits for whom. Does not return if the watchdog tells of
+  /// a fault instead and ends the process.
+  std::string failing(const std::string& message);
 
   // For the thread that answers signals.
   /// Whether the watchdog is about to end the process, because another rank has died.
