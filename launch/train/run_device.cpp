@@ -193,10 +193,10 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
 void RunDevice::meet(FaultInjector& faults) {
   if (faults.alters_collectives()) {
     faulty_ = std::make_unique<Communicator>(with_faults(unchecked().implementation(), faults));
-    if (checked_) {
-      checked_ = std::make_unique<Communicator>(checked_backend(*faulty_, host_name()));
-    }
   }
+  // On all ranks, as it is collective, whichever of them meet faults.
+  if (checked_)
+    checked_ = std::make_unique<Communicator>(checked_backend(unchecked(), host_name()));
   faults_.emplace(world(), faults, Listening::Turn::first);
 }
 

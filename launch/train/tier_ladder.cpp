@@ -119,14 +119,17 @@ class Descent {
     PlacedStates least = planned(asked_.engine.tiers);
     at_first_ = planned_rank_bytes(least.plans);
     if (room_.bytes == 0 || fits(least.plans)) return least;
+    TierOptions above = asked_.engine.tiers;
     for (const Rung& rung : kLadder) {
       if (!can_take(rung, asked_)) continue;
-      PlacedStates moved = planned(moved_down(least.tiers, rung, kAllParts, asked_));
-      if (is_in_room(moved)) moved = fewest_parts(rung, least.tiers, std::move(moved));
+      PlacedStates moved = planned(moved_down(above, rung, kAllParts, asked_));
+      if (is_in_room(moved)) moved = fewest_parts(rung, above, std::move(moved));
       if (fits(moved.plans)) return moved;
-      if (planned_rank_bytes(moved.plans) < planned_rank_bytes(least.plans)) {
-        least = std::move(moved);
-      }
+      if (planned_rank_bytes(moved.plans) >= planned_rank_bytes(least.plans)) continue;
+      // All has moved, and the device is still short: the next rung moves more. Where its host is
+      // short, the next one moves the same elsewhere.
+      if (!is_in_room(moved)) above = moved.tiers;
+      least = std::move(moved);
     }
     return least;
   }

@@ -112,6 +112,24 @@ TEST(GpuLadder, MovesNoMoreWhereTheHostIsShort) {
   EXPECT_EQ(scarce.engine.tiers.optimizer_ratio, enough.engine.tiers.optimizer_ratio);
 }
 
+TEST(GpuLadder, TakesAFileWhereTheHostIsShort) {
+  const std::string folder = ::testing::TempDir();
+  const Overrides keys = plus(plus(kGpuAuto, {kOffloadOptimizer + "nvme_path=" + folder}),
+                              gpu_limit((gpu_bytes({}) + gpu_bytes(kOnHost)) / 2));
+  TrainConfig on_host = gpu_config(keys);
+  fit_memory(on_host, kNccl);
+  EXPECT_EQ(on_host.engine.tiers.optimizer, Tier::host);
+  const RankPlans in_file = plan_ranks(
+      gpu_config({kOffloadOptimizer + "device=nvme", kOffloadOptimizer + "nvme_path=" + folder}),
+      kNccl);
+  const std::int64_t twins = in_file.begin()->second.on_host();
+  TrainConfig config = gpu_config(keys);
+  const RankPlans plans = fit_memory(config, kNccl, {.host = twins});
+  EXPECT_EQ(config.engine.tiers.optimizer, Tier::file);
+  EXPECT_EQ(config.engine.tiers.parameters, Tier::device);
+  EXPECT_LE(plans.begin()->second.on_host(), twins);
+}
+
 TEST(GpuLadder, OffersUsualWindowsOfHostMemory) {
   const std::int64_t usual = gpu_bytes(kOnHost);
   const TrainConfig config =
