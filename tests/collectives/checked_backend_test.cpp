@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "collectives/backends.h"
+#include "collectives/forwarding_backend.h"
 #include "tests/collectives/body.h"
-#include "tests/collectives/forwarding_backend.h"
 #include "tests/collectives/messages.h"
 #include "tests/support/test_device.h"
 
@@ -60,7 +60,7 @@ TEST(CheckedBackend, HoldsInEveryLegalOrderOfStreams) {
 
 /// Flips the lowest bit of a byte of what rank 1 receives from rank 0 in call `number` of the
 /// collectives that move values, from 0.
-class Flipping final : public testing::ForwardingBackend {
+class Flipping final : public ForwardingBackend {
  public:
   Flipping(const Communicator& inner, int number) : ForwardingBackend(inner), left_(number) {}
 
@@ -155,7 +155,7 @@ TEST(CheckedBackend, NamesCollectiveSenderReceiverAndHostsOfEachFlip) {
 
 TEST(CheckedBackend, ChecksSplitsAndNamesRanksOfTheWorldThere) {
   const auto messages = messages_of(4, [](Communicator& below, Device& device) {
-    class Splitting final : public testing::ForwardingBackend {
+    class Splitting final : public ForwardingBackend {
      public:
       using ForwardingBackend::ForwardingBackend;
       std::shared_ptr<CollectiveBackend> split(int color, int key) override {

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "base/host.h"
+#include "collectives/forwarding_backend.h"
 #include "engine/engine.h"
 #include "launch/train/run_device.h"
 #include "model/model.h"
-#include "tests/collectives/forwarding_backend.h"
 #include "tests/launch/cut_run.h"
 #include "tests/launch/train_rank.h"
 

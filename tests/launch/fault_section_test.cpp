@@ -75,24 +75,24 @@ TEST(FaultSection, AFileIsRefusedWithItsAnswer) {
 
 TEST(FaultSection, AFaultHasItsPlaceAndItsDefaults) {
   const FaultOptions options =
-      made(R"([{"kind": "kill", "rank": 3, "step": 7, "phase": "backward", "unit": "h.1"},
+      made(R"json([{"kind": "kill", "rank": 3, "step": 7, "phase": "backward", "unit": "h.1"},
                {"kind": "slow", "rank": 0, "step": 2, "phase": "forward"},
                {"kind": "skip", "rank": 1, "step": 4, "collective": "reduce_scatter(h.0)"},
-               {"kind": "throw", "rank": 7, "phase": "load"}])");
+               {"kind": "throw", "rank": 7, "phase": "load"}])json");
   ASSERT_EQ(options.listed.size(), 4U);
-const Fault& first = options.listed[0];
-EXPECT_EQ(first.kind, FaultKind::kill);
-EXPECT_EQ(first.rank, 3);
-EXPECT_EQ(first.step, 7);
-EXPECT_EQ(first.phase, FaultPhase::backward);
-EXPECT_EQ(first.unit, "h.1");
-EXPECT_EQ(options.listed[1].factor, 2);
-EXPECT_EQ(options.listed[1].seconds, 0);
-EXPECT_EQ(options.listed[2].collective, "reduce_scatter(h.0)");
-EXPECT_FALSE(options.listed[2].phase.has_value());
-EXPECT_EQ(options.listed[3].step, 0);
-EXPECT_EQ(options.listed[3].kind, FaultKind::error);
-EXPECT_FALSE(options.drawn.has_value());
+  const Fault& first = options.listed[0];
+  EXPECT_EQ(first.kind, FaultKind::kill);
+  EXPECT_EQ(first.rank, 3);
+  EXPECT_EQ(first.step, 7);
+  EXPECT_EQ(first.phase, FaultPhase::backward);
+  EXPECT_EQ(first.unit, "h.1");
+  EXPECT_EQ(options.listed[1].factor, 2);
+  EXPECT_EQ(options.listed[1].seconds, 0);
+  EXPECT_EQ(options.listed[2].collective, "reduce_scatter(h.0)");
+  EXPECT_FALSE(options.listed[2].phase.has_value());
+  EXPECT_EQ(options.listed[3].step, 0);
+  EXPECT_EQ(options.listed[3].kind, FaultKind::error);
+  EXPECT_FALSE(options.drawn.has_value());
 }
 
 TEST(FaultSection, FactorDelayAndSecondsAreOfTheirKinds) {
@@ -161,9 +161,10 @@ TEST(FaultSection, ThePlaceFitsTheKind) {
               HasSubstr("unit is \"h.0\", and the phase \"save\" is of no unit; leave it out"));
   EXPECT_THAT(refused(fault(R"("kind": "skip", "step": 1, "collective": "h.0")")),
               HasSubstr("collective is \"h.0\", expected a call as errors name it"));
-  EXPECT_THAT(refused(fault(R"("kind": "resize", "step": 1, "collective": "barrier(end)")")),
-              HasSubstr("kind \"resize\" needs values, and a barrier has none"));
-  EXPECT_EQ(refused(fault(R"("kind": "skip", "step": 1, "collective": "barrier(end)")")),
+  EXPECT_THAT(
+      refused(fault(R"json("kind": "resize", "step": 1, "collective": "barrier(end)")json")),
+      HasSubstr("kind \"resize\" needs values, and a barrier has none"));
+  EXPECT_EQ(refused(fault(R"json("kind": "skip", "step": 1, "collective": "barrier(end)")json")),
             "no error");
 }
 

@@ -10,7 +10,7 @@
 
 #include "base/host.h"
 #include "launch/data/token_file.h"
-#include "tests/collectives/forwarding_backend.h"
+#include "collectives/forwarding_backend.h"
 #include "tests/launch/cut_run.h"
 
 namespace zero::testing {

@@ -59,14 +59,14 @@ TEST(Preflight, AllIsWell) {
   EXPECT_EQ(line_of(judge(facts(), kGpus), "GPUs").text, "4 x H100");
 }
 
-struct Fault {
+struct NamedFault {
   const char* name;
   std::function<void(RankFacts& last)> make;
   const char* text;
 };
 
 TEST(Preflight, EachFaultIsNamedByItsLineAlone) {
-  const std::vector<Fault> faults{
+  const std::vector<NamedFault> faults{
       {"hosts", [](RankFacts& last) { last.host = "a"; }, "expected as many ranks on each host"},
       {"program", [](RankFacts& last) { last.build = "60"; }, "rank 3 on host b runs zero 1.2"},
       {"MPI", [](RankFacts& last) { last.mpi = "Open MPI v5"; },
@@ -81,7 +81,7 @@ TEST(Preflight, EachFaultIsNamedByItsLineAlone) {
       {"GPUs", [](RankFacts& last) { last.gpu = "GPU-2"; }, "has GPU-2, which rank 2 has too"},
       {"GPUs", [](RankFacts& last) { last.kind = "A100"; }, "has a A100, expected H100"},
   };
-  for (const Fault& fault : faults) {
+  for (const NamedFault& fault : faults) {
     auto ranks = facts();
     fault.make(ranks.back());
     for (const PreflightLine& line : judge(ranks, kGpus)) {

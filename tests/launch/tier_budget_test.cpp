@@ -114,7 +114,7 @@ TEST(TierBudget, OfAGpuIsTheHostMemoryOfWhatIsThere) {
                     HasSubstr("a lower zero_optimization.offload_optimizer.ratio")));
   const auto refusal_of = [&](std::vector<std::string> keys) {
     keys.emplace_back("run.device=cuda");
-    return error_of([&] { check_tier_budget(config_with(keys), ranks, disk); });
+    return error_of([&] { check_tier_room(tier_place(config_with(keys)), ranks, disk); });
   };
   EXPECT_THAT(refusal_of({"zero_optimization.stage=3", "zero_optimization.offload_param.device=cpu",
                           "activation_checkpointing.cpu_checkpointing=true"}),
