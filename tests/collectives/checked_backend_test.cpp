@@ -145,7 +145,7 @@ TEST(CheckedBackend, NamesCollectiveSenderReceiverAndHostsOfEachFlip) {
                          static std::array<std::array<float, 8>, 2> received{};
                          auto& mine = received.at(static_cast<std::size_t>(communicator.rank()));
                          communicator.all_to_all(Slices::even(values, 2),
-                                                 Slices::even(View::of(std::span(mine)), 2), stream,
+                                                 Slices::even(View::of(std::span<float>(mine)), 2), stream,
                                                  {"tokens"});
                        }),
                "all_to_all(tokens)", "4");

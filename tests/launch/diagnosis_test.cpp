@@ -241,7 +241,9 @@ TEST(Diagnosis, OfEveryKindOfFault) {
                                           << text;
       if (place != std::string::npos) from = place;
     }
-    if (each.lines.empty()) EXPECT_THAT(found.lines, IsEmpty());
+    if (each.lines.empty()) {
+      EXPECT_THAT(found.lines, IsEmpty());
+    }
   }
 }
 

@@ -104,7 +104,9 @@ TEST(Elastic, EightFourAndEightRanksHaveTheBitsOfAnUndisturbedRun) {
     const Overrides more = last ? elastic : plus(elastic, {"run.stop_after=1"});
     const Ended ended = cut.start({.world = world, .overrides = more, .started = kLongAgo});
     EXPECT_EQ(ended.status, 0);
-    if (!last) EXPECT_THAT(ended.out, HasSubstr("ended by run.stop_after after step"));
+    if (!last) {
+      EXPECT_THAT(ended.out, HasSubstr("ended by run.stop_after after step"));
+    }
   }
   EXPECT_EQ(cut.results(), whole.results());
 }

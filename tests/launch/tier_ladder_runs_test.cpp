@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/backends.h"
+#include "launch/train/configured_run.h"
 #include "launch/train/memory_fit.h"
 #include "launch/train/run_device.h"
 #include "launch/train/tier_ladder.h"
