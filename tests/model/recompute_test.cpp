@@ -144,7 +144,7 @@ std::vector<RecomputePlan> plans_on_host() {
   return {on_host(RecomputePlan::full(kBlocks)), on_host(RecomputePlan::full(kBlocks, 2)),
           on_host(RecomputePlan::grouped(kBlocks, 3)),
           on_host(partitioned_plan(RecomputePlan::full(kBlocks))),
-          on_host(with_outputs(partitioned_plan(RecomputePlan::full(kBlocks))))};
+          on_host(testing::with_outputs(partitioned_plan(RecomputePlan::full(kBlocks))))};
 }
 
 TEST_P(Recompute, OfInputsInHostMemoryChangesNoLossNormOrState) {
