@@ -173,8 +173,8 @@ std::string stragglers_text(const Stragglers& stragglers) {
                                  stragglers.seconds, stragglers.collectives);
   for (std::size_t i = 0; i < std::min(stragglers.ranks.size(), kStragglersShown); ++i) {
     const Straggler& each = stragglers.ranks[i];
-    text +=
-        fmt::format("  rank {}: {:.1f} %, last {} times\n", each.rank, 100 * each.share, each.last);
+    text += fmt::format("  rank {}: {:.1f} %, last {}\n", each.rank, 100 * each.share,
+                        counted(each.last, "time"));
   }
   return text;
 }

@@ -206,7 +206,9 @@ TEST(CheckedRun, HasTheSameResultsOverCollectivesThatAreChecked) {
     const TinyRun run;
     local::run(world, [&](Communicator& communicator) {
       const TrainConfig config = make_train_config(
-          Configuration::read(run.config(), plus(overrides, {"run.device=cpu"})), world);
+          Configuration::read(run.config(),
+                              plus(overrides, {"run.device=cpu", "train_batch_size=24"})),
+          world);
       RunDevice device(config, communicator, nullptr);
       EXPECT_EQ(device.world().implementation() == communicator.implementation(),
                 !config.run.check_collectives);

@@ -73,7 +73,7 @@ class CutRun {
       Console console(stream, first ? Console::Mode::lines : Console::Mode::silent);
       std::unique_ptr<RunLog> log;
       if (first) log = std::make_unique<RunLog>(config.run.log);
-      const auto device = cpu::open();
+      const auto device = cpu::open({.threads = config.run.threads});
       Communicator wrapped(start.wrap(communicator));
       Mesh mesh(wrapped, config.mesh);
       Trainer trainer({.config = config,

@@ -50,6 +50,7 @@ std::vector<float> values_of(Communicator& communicator, Device& device) {
     std::vector<float> received(full.size());
     communicator.all_to_all(slices, Slices::even(View::of(std::span(received)), world), stream,
                             {unit});
+    stream.synchronize();
     std::vector<float> reduced = full;
     communicator.all_reduce(View::of(std::span(reduced)), ReduceOp::sum, stream, {unit});
     std::vector<float> sent{static_cast<float>(rank), 7};
