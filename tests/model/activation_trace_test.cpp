@@ -222,7 +222,8 @@ bool lie_apart(const Places& a, const Places& b) {
 }
 
 // Then no order in which places are chosen, and no sizes, lay one over the other. On several ranks
-// a collective has ended before the work that uses its result begins.
+// a collective has ended before the work that uses its result begins, and so has the reading of the
+// partial sums that collectives alone read.
 TEST_P(ActivationLives, HaveStepsInCommonWhereARunHasBothAtATime) {
   const Traced& traced = GetParam();
   const int apart = traced.ranks == 1 ? 0 : 1;
@@ -241,6 +242,7 @@ TEST_P(ActivationLives, HaveStepsInCommonWhereARunHasBothAtATime) {
         const LiveRange& a = life.ranges[i];
         const LiveRange& b = life.ranges[j];
         if (std::max(a.first, b.first) + apart > std::min(a.last, b.last)) continue;
+        if (apart > 0 && (a.name.starts_with("partial") || b.name.starts_with("partial"))) continue;
         EXPECT_TRUE(lie_apart(places[i], places[j]))
             << a.name << " of block " << a.layer << " and " << b.name << " of block " << b.layer
             << "; " << traced.label() << "; " << plan.text();
