@@ -66,8 +66,11 @@ void take_room(int file, std::uint64_t bytes, const std::string& path) {
   while (failure == EINTR) failure = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   if (failure == 0) return;
   if (!path.empty()) ::unlink(path.c_str());
-  fail("{}: {}: no room for {} bytes: {}; give another {}", kFlightFolder,
-       path.empty() ? "a file in memory" : path, bytes, std::strerror(failure), kFlightFolder);
+  const std::string remedy =
+      failure == EFBIG ? "raise the limit of file sizes (ulimit -f), which files in memory have too"
+                       : fmt::format("give another {}", kFlightFolder);
+  fail("{}: {}: no room for {} bytes: {}; {}", kFlightFolder,
+       path.empty() ? "a file in memory" : path, bytes, std::strerror(failure), remedy);
 }
 
 flight::Header head_of(int rank, int world, std::uint64_t run, const flight::Sizes& sizes) {

@@ -37,7 +37,7 @@ inline Outcome disturbed(const TinyRun& run, const std::string& start, const std
   const std::string script = "env --default-signal=INT,HUP " + start + " --config " + run.config() +
                              " --set run.steps=1000000 " + arguments + " & job=$!; " +
                              "until [ -s " + run.folder().path("run.log") +
-                             " ]; do sleep 0.1; done; " + disturb + "; wait $job";
+                             " ] || ! kill -0 $job; do sleep 0.1; done; " + disturb + "; wait $job";
   run.folder().write("script.sh", script);
   return shell(run, "bash " + run.folder().path("script.sh"));
 }

@@ -226,8 +226,8 @@ TEST(Program, NeedsNoLog) {
 TEST(Program, AFileBeyondTheLimitOfSizesIsNamed) {
   const TinyRun run;
   const Outcome outcome =
-      shell(run, "bash -c 'ulimit -f 8; " + kTrain + " --config " + run.config() +
-                     " --set run.steps=1 run.save_weights=w.safetensors'");
+      shell(run, "bash -c 'ulimit -f 1024; " + kTrain + " --config " + run.config() +
+                     " --set run.steps=1 model.width=256 run.save_weights=w.safetensors'");
   EXPECT_EQ(1, outcome.status) << outcome.errors;
   EXPECT_THAT(outcome.errors, AllOf(HasSubstr("w.safetensors"), HasSubstr("File too large")));
 }

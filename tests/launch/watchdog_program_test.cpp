@@ -29,7 +29,7 @@ void expect_fault_status(const Outcome& outcome) {
 }
 
 TEST(ProgramWatchdog, TellsOnceOfAKilledRankWithItsLastCollective) {
-  for (const int count : {2, 4}) {
+  for (const int count : {2, 3}) {
     const TinyRun run;
     const Outcome outcome = disturbed(run, started(count), kKillLast);
     expect_fault_status(outcome);
@@ -65,7 +65,7 @@ TEST(ProgramWatchdog, TellsOfARankThatASignalHasEnded) {
 }
 
 TEST(ProgramWatchdog, TellsOnceOfAStoppedRankAndEndsIt) {
-  for (const int count : {2, 4}) {
+  for (const int count : {2, 3}) {
     const TinyRun run;
     const Outcome outcome = disturbed(run, started(count), kStopLast, "--set run.hang_timeout=1");
     expect_fault_status(outcome);
@@ -102,7 +102,7 @@ TEST(ProgramWatchdog, AJobThatIsStoppedAsAWholeGoesOn) {
   const TinyRun run;
   const std::string log = run.folder().path("run.log");
   const Outcome outcome = disturbed(
-      run, started(4),
+      run, started(3),
       "ranks=$(pgrep -P $job); kill -STOP $ranks; sleep 2; kill -CONT $ranks; lines=$(wc -l <" +
           log + "); until [ $(wc -l <" + log +
           ") -gt $((lines + 20)) ] || ! kill -0 $job; do sleep 0.1; done; sleep 2; kill -TERM $job",
@@ -113,7 +113,7 @@ TEST(ProgramWatchdog, AJobThatIsStoppedAsAWholeGoesOn) {
 
 TEST(ProgramWatchdog, AGoodEndIsNoFault) {
   const TinyRun run;
-  for (const char* const start : {"-np 4 ", "-np 2 "}) {
+  for (const char* const start : {"-np 3 ", "-np 2 "}) {
     const Outcome outcome = shell(run, kJob + start + kTrain + " --config " + run.config());
     EXPECT_EQ(outcome.status, 0) << outcome.errors;
     EXPECT_THAT(outcome.complaints(), IsEmpty());
