@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "collectives/communicator.h"
 #include "collectives/mesh.h"

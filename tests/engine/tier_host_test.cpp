@@ -78,34 +78,6 @@ TEST(StatesInHostMemory, GoOnFromStatesOfTheDeviceAndTheReverse) {
   }
 }
 
-// A save exchanges values of other ranks' blocks through buffers of the device.
-TEST(StatesInHostMemory, AreCopiedToTheDevice) {
-  for (const MomentFormat moments :
-       {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
-    plain::Setup setup{plain::options(3, DType::bf16),
-                       {{"wide", {{"weight", {130, 100}, init::normal(0.02F)}}}}};
-    setup.engine.optimizer.moments = moments;
-    plain::run(1, beside_device(setup), [&](plain::Trainer& trainer, Communicator&) {
-      trainer.step();
-      Engine& engine = trainer.engine();
-      Device& device = engine.device();
-      for (const StateKind kind : kKeptKinds) {
-        for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
-          const std::vector<float> all = plain::read(engine, tensor.name, kind);
-          constexpr std::int64_t kBegin = 4000;
-          constexpr std::int64_t kCount = 777;
-          const Buffer copied =
-              device.allocate(kCount, DType::fp32, MemoryClass::communication, "copied");
-          engine.states().copy(tensor, kBegin, copied.view(), device.compute());
-          EXPECT_EQ(plain::seen(engine, copied.view()),
-                    std::vector<float>(all.begin() + kBegin, all.begin() + kBegin + kCount))
-              << name_of(kind) << ", moments " << name_of(moments);
-        }
-      }
-    });
-  }
-}
-
 TEST(StatesInHostMemory, HaveTheBitsOfTheDevicesHoweverTheyPassThroughItsMemory) {
   toy::Job run{.world = 2, .engine = toy::options(2, DType::bf16), .accumulation_steps = 2};
   run.shape = {.layers = 2, .width = 136, .vocabulary = 13, .rows = 2};

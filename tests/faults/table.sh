@@ -90,7 +90,7 @@ run_job() {  # folder, arguments...
     [ "$status" -ne 0 ] || status=$ended
   done
   started=()
-}
+} 2>/dev/null  # the shell would tell there of each rank that was killed
 
 since() {  # time, earlier time
   awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f", a - b }'
