@@ -38,6 +38,7 @@ read_flags() {
     esac
   done
   [ $# -eq 1 ] && [[ $1 != --* ]] || fail "give one folder of programs: tests/faults/table.sh build/bin"
+  [ -z "$only" ] || rows | grep "^$only\(:\|$\)" >/dev/null || fail "--only is '$only', which is no kind or KIND:PHASE of a row"
   begin "$1"
 }
 
@@ -182,7 +183,7 @@ row() {  # kind, phase
   fi
   read_words
   out=$(since "$out_at" "$fault_at")
-  echo "$words" | grep -qE "$(place_of "$phase")" && named=yes
+  grep -qE "$(place_of "$phase")" <<<"$words" && named=yes
   local first_status=$status first_left=$left
   cp "$work/said" "$folder/said"
   if [ "$status" -ne 0 ]; then
