@@ -96,7 +96,8 @@ class FlightRecorder final : public CollectiveListener,
   std::int64_t steps_ = 0;       // timed so far
   double mean_step_ = 0;         // seconds
 
-  std::vector<Marked> fresh_{};  // submitted while another thread held the mutex
+  std::mutex fresh_mutex_;       // held for moments
+  std::vector<Marked> fresh_{};  // submitted, and not in marked_ yet
   std::mutex mutex_;             // of the two below; the host thread never waits for it
   std::map<std::uint16_t, std::deque<Marked>> marked_{};  // by stream
   std::optional<Anchor> anchor_{};
