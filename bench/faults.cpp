@@ -27,16 +27,13 @@ namespace {
 constexpr int kRecords = 200'000;
 
 /// Passes units on to the recorder while that is asked for.
-class Switch final : public UnitListener {
+class Switch final : public UnitsOnlyListener {
  public:
   explicit Switch(FlightRecorder& recorder) : recorder_(recorder) {}
   void turn(bool on) { on_ = on; }
   void unit(std::string_view name, Phase phase) override {
     if (on_) recorder_.unit(name, phase);
   }
-  bool hears_operations() const override { return false; }
-  void begin(const OpCost& /*cost*/) override {}
-  void end() noexcept override {}
 
  private:
   FlightRecorder& recorder_;

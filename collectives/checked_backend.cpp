@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/checked_math.h"
+#include "collectives/forwarding_backend.h"
 #include "collectives/store.h"
 #include "device/cpu/primitives.h"
 #include "device/exact_sum.h"
@@ -68,38 +69,14 @@ class Names {
   std::string who_;
 };
 
-class CheckedBackend final : public CollectiveBackend {
+class CheckedBackend final : public ForwardingBackend {
  public:
   CheckedBackend(const std::shared_ptr<CollectiveBackend>& inner, std::string who)
-      : CollectiveBackend(inner->context()),
-        inner_(inner),
-        names_(std::make_shared<const Names>(inner, std::move(who))) {}
+      : ForwardingBackend(inner), names_(std::make_shared<const Names>(inner, std::move(who))) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  int local_rank() const override { return inner_->local_rank(); }
-  int local_size() const override { return inner_->local_size(); }
-  BackendKind kind() const override { return inner_->kind(); }
-  std::string_view description() const override { return inner_->description(); }
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
-    const auto part = inner_->split(color, key);
+    const auto part = ForwardingBackend::split(color, key);
     return part ? std::make_shared<CheckedBackend>(part, names_->who()) : nullptr;
-  }
-  Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
-                  std::string_view label) override {
-    return inner_->allocate(device, count, dtype, memory_class, label);
-  }
-  Buffer allocate_symmetric(Device& device, std::int64_t count, DType dtype,
-                            MemoryClass memory_class, std::string_view label) override {
-    return inner_->allocate_symmetric(device, count, dtype, memory_class, label);
-  }
-  SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
-                               MemoryClass memory_class, std::string_view label) override {
-    return inner_->allocate_shared(device, count, dtype, memory_class, label);
-  }
-  Store& store() override { return inner_->store(); }
-  std::int64_t reduce_scatter_workspace(const Slices& full) const override {
-    return inner_->reduce_scatter_workspace(full);
   }
 
   void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override {
@@ -112,25 +89,25 @@ class CheckedBackend final : public CollectiveBackend {
   }
 
   void broadcast(View values, int root, Stream& stream, const Tag& tag) override {
-    if (size() == 1) return inner_->broadcast(values, root, stream, tag);
+    if (size() == 1) return ForwardingBackend::broadcast(values, root, stream, tag);
     const auto sum = std::make_shared<Checksums>(1);
     if (rank() == root) {
       stream.submit_host("checksum", [sum, values] { (*sum)[0] = checksum_of(values); });
     }
-    inner_->broadcast(values, root, stream, tag);
-    inner_->broadcast(View::of(std::span(*sum)), root, stream, of_checksums(tag));
+    ForwardingBackend::broadcast(values, root, stream, tag);
+    ForwardingBackend::broadcast(View::of(std::span(*sum)), root, stream, of_checksums(tag));
     stream.submit_host(
         "checksum", [names = names_, sum, values, root, call = call_of(Operation::broadcast, tag)] {
           names->compare(call, root, values, (*sum)[0]);
         });
   }
 
-  void barrier(Stream& stream, const Tag& tag) override { inner_->barrier(stream, tag); }
-
   /// Parts of the slices, each exchanged, compared and summed before the next.
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                       Stream& stream, const Tag& tag) override {
-    if (size() == 1) return inner_->reduce_scatter(full, epilogue, workspace, stream, tag);
+    if (size() == 1) {
+      return ForwardingBackend::reduce_scatter(full, epilogue, workspace, stream, tag);
+    }
     const DType dtype = full.buffer.dtype();
     const std::int64_t length = round_up(length_of_part(dtype), kNormBlock);
     for (std::int64_t begin = 0; begin < full.largest(); begin += length) {
@@ -146,7 +123,7 @@ class CheckedBackend final : public CollectiveBackend {
   }
 
   void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override {
-    if (size() == 1) return inner_->all_reduce(values, op, stream, tag);
+    if (size() == 1) return ForwardingBackend::all_reduce(values, op, stream, tag);
     const std::int64_t length = length_of_part(values.dtype());
     for (std::int64_t begin = 0; begin < values.count(); begin += length) {
       const View part = values.slice(begin, std::min(length, values.count() - begin));
@@ -193,21 +170,21 @@ class CheckedBackend final : public CollectiveBackend {
 
   /// As all_gather(); errors name `operation`, of which this is a part.
   void gather(Operation operation, View mine, const Slices& full, Stream& stream, const Tag& tag) {
-    if (size() == 1) return inner_->all_gather(mine, full, stream, tag);
+    if (size() == 1) return ForwardingBackend::all_gather(mine, full, stream, tag);
     const auto sums = std::make_shared<Checksums>(static_cast<std::size_t>(size()));
     const Slices travelling = Slices::even(View::of(std::span(*sums)), size());
     stream.submit_host("checksum", [sums, mine, self = static_cast<std::size_t>(rank())] {
       (*sums)[self] = checksum_of(mine);
     });
-    inner_->all_gather(mine, full, stream, tag);
-    inner_->all_gather(travelling.of(rank()), travelling, stream, of_checksums(tag));
+    ForwardingBackend::all_gather(mine, full, stream, tag);
+    ForwardingBackend::all_gather(travelling.of(rank()), travelling, stream, of_checksums(tag));
     compare(operation, sums, full, stream, tag);
   }
 
   /// As all_to_all(); likewise.
   void exchange(Operation operation, const Slices& send, const Slices& receive, Stream& stream,
                 const Tag& tag) {
-    if (size() == 1) return inner_->all_to_all(send, receive, stream, tag);
+    if (size() == 1) return ForwardingBackend::all_to_all(send, receive, stream, tag);
     const auto sums = std::make_shared<Checksums>(2 * static_cast<std::size_t>(size()));
     const View both = View::of(std::span(*sums));  // of what is sent, then of what is received
     stream.submit_host("checksum", [sums, send] {
@@ -215,9 +192,10 @@ class CheckedBackend final : public CollectiveBackend {
         (*sums)[static_cast<std::size_t>(to)] = checksum_of(send.of(to));
       }
     });
-    inner_->all_to_all(send, receive, stream, tag);
-    inner_->all_to_all(Slices::even(both.slice(0, size()), size()),
-                       Slices::even(both.slice(size(), size()), size()), stream, of_checksums(tag));
+    ForwardingBackend::all_to_all(send, receive, stream, tag);
+    ForwardingBackend::all_to_all(Slices::even(both.slice(0, size()), size()),
+                                  Slices::even(both.slice(size(), size()), size()), stream,
+                                  of_checksums(tag));
     compare(operation, sums, receive, stream, tag);
   }
 
@@ -233,7 +211,6 @@ class CheckedBackend final : public CollectiveBackend {
     });
   }
 
-  std::shared_ptr<CollectiveBackend> inner_;
   std::shared_ptr<const Names> names_;
   std::shared_ptr<std::vector<std::int64_t>> memory_;
 };

@@ -8,23 +8,17 @@
 #include "launch/faults/doctor.h"
 #include "launch/faults/flight_trace.h"
 #include "launch/process/command_line.h"
+#include "launch/process/exit_status.h"
 #include "launch/process/versions.h"
 #include "launch/telemetry/output.h"
-
-namespace {
-
-/// The status of a fault that was found.
-constexpr int kFound = 2;
-
-}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{
       "Tells by the flight files of a run's ranks (run.flight_folder) which rank holds up the "
       "others, in which collective and unit, while the run hangs or after it has ended: "
       "docs/flight_files.md.\n"
-      "Status: 0 if the run ended well or goes on; 1 if the files cannot be read; 2 if a fault was "
-      "found.",
+      "Status: 0 if the run ended well or goes on; 1 if a fault was found; 2 if the files cannot "
+      "be read.",
       "zero_doctor"};
   app.set_version_flag("--version", [] { return zero::version_text(); });
   std::string folder;
@@ -36,13 +30,14 @@ int main(int argc, char** argv) {
   app.add_option("--trace", trace,
                  "write what the files still hold to this file too, for Perfetto or "
                  "chrome://tracing");
-  return zero::run_program(app, argc, argv, {}, [&] {
+  return zero::run_program(app, argc, argv, {.trouble = zero::exit_status::kTrouble}, [&] {
     const zero::Examination found = zero::examine(folder);
     if (!trace.empty()) zero::write_flight_trace(zero::rings_of(found), trace);
     zero::print(
         json ? zero::json_of(found).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
                    "\n"
              : zero::printable_text(zero::text_of(found)));
-    return found.diagnosis.what == zero::Diagnosis::What::nothing ? 0 : kFound;
+    return found.diagnosis.what == zero::Diagnosis::What::nothing ? zero::exit_status::kOk
+                                                                  : zero::exit_status::kNo;
   });
 }

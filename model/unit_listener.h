@@ -25,4 +25,12 @@ class UnitListener : public OpListener {
   virtual bool hears_operations() const { return true; }
 };
 
+/// Is notified of units, phases and tensors alone.
+class UnitsOnlyListener : public UnitListener {
+ public:
+  bool hears_operations() const final { return false; }
+  void begin(const OpCost& /*cost*/) final {}
+  void end() noexcept final {}
+};
+
 }  // namespace zero

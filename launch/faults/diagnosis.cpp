@@ -62,8 +62,8 @@ std::string place_text(const FlightState& state, std::int64_t now) {
 }
 
 /// The places of ranks to blame, and their stacks.
-void add_places(std::vector<std::string>& lines, const WaitGraph& waits, const std::vector<int>& ranks,
-                std::int64_t now) {
+void add_places(std::vector<std::string>& lines, const WaitGraph& waits,
+                const std::vector<int>& ranks, std::int64_t now) {
   for (const int rank : ranks) {
     const FlightState* const state = waits.state_of(rank);
     if (state == nullptr) {
@@ -161,7 +161,8 @@ std::vector<int> minority(const Calls& calls) {
 }
 
 /// The first number of a group by which ranks call different collectives.
-Diagnosis of_mismatch(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
+Diagnosis of_mismatch(std::span<const FlightState> states, const WaitGraph& waits,
+                      std::int64_t now) {
   std::map<std::tuple<std::string, std::vector<int>, std::uint64_t>, Calls> all;
   for (const FlightState& state : states) {
     std::set<std::tuple<std::string, std::vector<int>, std::uint64_t>> counted;
@@ -213,7 +214,8 @@ std::vector<int> unusual(std::span<const FlightState> states) {
 }
 
 /// All ranks of a group are in one collective, which does not end.
-Diagnosis of_meeting(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
+Diagnosis of_meeting(std::span<const FlightState> states, const WaitGraph& waits,
+                     std::int64_t now) {
   const Wait& meeting = waits.meetings().front();
   Diagnosis found{.what = What::hang,
                   .culprits = unusual(states),
@@ -262,7 +264,8 @@ Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, 
 }
 
 /// No rank waits for another.
-Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
+Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits,
+                     std::int64_t now) {
   std::vector<int> all;
   for (const FlightState& state : states) all.push_back(state.rank);
   std::vector<int> culprits = unusual(states);

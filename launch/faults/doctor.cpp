@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <set>
 #include <system_error>
@@ -20,6 +18,9 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/message_text.h"
+#include "collectives/agreement.h"
+#include "collectives/host/process.h"
+#include "launch/faults/fault_finder.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_reader.h"
 
@@ -72,14 +73,15 @@ bool is_written(const std::string& path) {
   return file.get() >= 0 && ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/// Remarkable states of a process of this host, for FlightState::process_state.
+/// What is remarkable of a process of this host, for FlightState::process_state.
 std::string process_state(std::int64_t process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t name = text.rfind(") ");  // a program's name may hold anything
-  if (name == std::string::npos || name + 2 >= text.size()) return "";
-  const char state = text[name + 2];
-  return state == 'T' || state == 't' ? "is stopped (a signal or a debugger)" : "";
+  bool stopped = false;
+  // It may just have ended.
+  failure_of([&] {
+    const auto activity = host::activity(host::process(static_cast<int>(process)));
+    stopped = activity && activity->stopped;
+  });
+  return stopped ? "is stopped (a signal or a debugger)" : "";
 }
 
 /// From the clock of `mine` to that of `first`, as far as their hosts agree on the time of day.
@@ -151,7 +153,7 @@ void judge(Examination& found, const std::vector<RankDeath>& deaths) {
   if (found.goes_on) now = std::max(now, FlightFile::now());
   Diagnosis diagnosis = diagnose(found.ranks, deaths, now);
   const bool moves = found.goes_on && diagnosis.what == Diagnosis::What::hang &&
-                     diagnosis.waited_seconds < std::max(3.0, 5 * mean);
+                     diagnosis.waited_seconds < hang_limit(mean);
   if (!moves) found.diagnosis = std::move(diagnosis);
 }
 

@@ -12,8 +12,6 @@
 namespace zero {
 namespace {
 
-constexpr double kLeastSeconds = 3;
-constexpr double kMeanSteps = 5;
 /// The part of the limit up to which a wait is not looked into.
 constexpr std::int64_t kUnsuspicious = 4;
 
@@ -59,6 +57,8 @@ std::string death_text(std::string_view last_words, std::optional<std::int64_t> 
   }
   return "ended without a word: by SIGKILL, a crash or the like";
 }
+
+double hang_limit(double mean_step_seconds) { return std::max(3.0, 5 * mean_step_seconds); }
 
 FaultFinder::FaultFinder(const HostRanks& ranks, double hang_seconds)
     : ranks_(ranks),
@@ -122,7 +122,7 @@ bool FaultFinder::first_that_lives() const {
 }
 
 std::int64_t FaultFinder::suspicious() const {
-  return to_nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : kLeastSeconds) / kUnsuspicious;
+  return to_nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : hang_limit(0)) / kUnsuspicious;
 }
 
 bool FaultFinder::hold(int index, std::int64_t passed) {
@@ -152,8 +152,7 @@ Finding FaultFinder::find_hangs(std::int64_t passed) {
     states.push_back(ranks_.read(i));
     mean = std::max(mean, states.back().mean_step_seconds);
   }
-  const std::int64_t limit = to_nanoseconds(
-      hang_seconds_ > 0 ? hang_seconds_ : std::max(kLeastSeconds, kMeanSteps * mean));
+  const std::int64_t limit = to_nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : hang_limit(mean));
   const Blame blame = find_blame(states);
   const auto among = [](const std::vector<int>& some, int i) {
     return std::ranges::find(some, i) != some.end();

@@ -49,18 +49,21 @@ inline constexpr std::string_view kEndedBySignal = "ended by SIG";
 std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,
                        std::optional<std::int64_t> kills_now);
 
+/// A rank for which others wait so many seconds hangs: five mean steps, three seconds at least.
+double hang_limit(double mean_step_seconds);
+
 /// Decides, look by look, whether ranks of this host have died or hang. Has no clock of its own.
 ///
 /// A rank hangs if others wait for it in a collective, or are in one with it while its process is
-/// stopped, and it publishes nothing for five mean steps, three seconds at least; so do ranks that
-/// are in collectives together for as long, with nobody to blame. Three kinds of time do not count:
+/// stopped, and it publishes nothing for hang_limit(); so do ranks that are in collectives together
+/// for as long, with nobody to blame. Three kinds of time do not count:
 /// time in which this process did not look either (a job that is stopped as a whole), time in which
 /// the rank's threads wait for a core (a busy machine; then the time that they run counts), and
 /// time outside of forward, backward and update or before a mean step is known, where only a
 /// stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
 class FaultFinder {
  public:
-  /// `hang_seconds`: in place of five mean steps; 0: those. `ranks` must outlive this object.
+  /// `hang_seconds`: in place of hang_limit(); 0: that. `ranks` must outlive this object.
   FaultFinder(const HostRanks& ranks, double hang_seconds);
 
   /// At `now`, nanoseconds, later than the last. Look every kBetweenLooks.

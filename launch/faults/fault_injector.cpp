@@ -57,7 +57,15 @@ FaultInjector::FaultInjector(const FaultOptions& options, int rank, int world, F
   for (std::size_t i = 0; i < options.listed.size(); ++i) {
     const Fault& fault = options.listed[i];
     const std::string mark = fmt::format("fault_{}", i);
-    if (fault.rank == rank && !marks_.has(mark)) armed_.push_back({.fault = fault, .mark = mark});
+    if (fault.rank != rank) continue;
+    if (marks_.has(mark)) {
+      actions_.say(fmt::format(
+          "run.faults: rank {}: {} acts no more: an earlier attempt has left {}; remove that file, "
+          "or give another run.fault_marks, for a fault that is to act",
+          rank, text_of(fault), marks_.path(mark)));
+    } else {
+      armed_.push_back({.fault = fault, .mark = mark});
+    }
   }
   const auto any = [&](const auto& is_such) {
     return std::ranges::any_of(armed_, [&](const Armed& armed) { return is_such(armed.fault); });

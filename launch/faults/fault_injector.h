@@ -15,7 +15,7 @@
 #include "launch/faults/fault_marks.h"
 #include "launch/faults/fault_options.h"
 #include "launch/faults/full_disk.h"
-#include "launch/train/phase_listener.h"
+#include "launch/faults/phase_listener.h"
 #include "model/unit_listener.h"
 
 namespace zero {
@@ -27,7 +27,9 @@ struct TrainConfig;
 /// phases, the model's units and the rank's collectives, and acts on the host thread that tells it,
 /// before what it is told of; it alters collectives through with_faults(). Each fault acts once
 /// (FaultMarks). Says which fault acts, and when a run is over, which did not.
-class FaultInjector final : public CollectiveListener, public UnitListener, public PhaseListener {
+class FaultInjector final : public CollectiveListener,
+                            public UnitsOnlyListener,
+                            public PhaseListener {
  public:
   /// A collective that this rank gives to its backend.
   struct Collective {
@@ -47,9 +49,6 @@ class FaultInjector final : public CollectiveListener, public UnitListener, publ
 
   void phase(std::int64_t step, std::string_view name) override;
   void unit(std::string_view name, Phase phase) override;
-  bool hears_operations() const override { return false; }
-  void begin(const OpCost& /*cost*/) override {}
-  void end() noexcept override {}
   /// Whether a fault waits for a collective, or slows them.
   bool listens() const noexcept override { return hears_collectives_; }
   void submitting(const CollectiveRecord& record, const CollectiveBackend& group,

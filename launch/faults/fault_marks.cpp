@@ -54,12 +54,16 @@ FaultMarks::FaultMarks(std::string folder) : folder_(std::move(folder)) {
 
 bool FaultMarks::has(const std::string& name) const {
   std::error_code ignored;
-  return !folder_.empty() && fs::exists(fs::path(folder_) / name, ignored);
+  return !folder_.empty() && fs::exists(path(name), ignored);
+}
+
+std::string FaultMarks::path(const std::string& name) const {
+  return (fs::path(folder_) / name).string();
 }
 
 bool FaultMarks::leave(const std::string& name, const std::string& text) const {
   if (folder_.empty()) return true;
-  const std::string path = (fs::path(folder_) / name).string();
+  const std::string path = this->path(name);
   const Descriptor file(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644));
   if (file.get() < 0 && errno == EEXIST) return false;
   if (file.get() < 0) refuse_marks(path, "cannot be made", std::strerror(errno));

@@ -18,6 +18,8 @@ class FaultMarks {
   explicit FaultMarks(std::string folder);
 
   bool has(const std::string& name) const;
+  /// Of the file of a mark.
+  std::string path(const std::string& name) const;
   /// Leaves a mark that says `text`. Returns whether it was not there before. Throws zero::Error
   /// naming file and reason if it cannot be written: the fault would act again and again.
   bool leave(const std::string& name, const std::string& text) const;

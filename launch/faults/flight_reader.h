@@ -39,10 +39,8 @@ class FlightReader {
 
   /// The rank now.
   FlightState read() const;
-  /// When the rank last published anything. Much cheaper than read(), like progress().
+  /// When the rank last published anything. Much cheaper than read().
   std::int64_t changed() const;
-  /// Records written so far: grows whenever the rank does anything.
-  std::uint64_t progress() const { return flight::read(head().records); }
   /// The whole ring, the oldest first; torn records are left out.
   std::vector<FlightRecord> records() const;
   std::vector<FlightGroup> groups() const;

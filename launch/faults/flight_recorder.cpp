@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "collectives/communicator.h"
 #include "collectives/mesh.h"
@@ -83,12 +84,12 @@ void FlightRecorder::collective(const CollectiveRecord& /*record*/, Mark begin, 
       stream_->note([file = &file_, ticket] { file->ended(ticket, FlightFile::now()); });
       return;
     }
-    fresh_.push_back({number_of(*stream_), ticket, std::move(begin), std::move(end)});
+    {
+      const std::lock_guard fresh(fresh_mutex_);
+      fresh_.push_back({number_of(*stream_), ticket, std::move(begin), std::move(end)});
+    }
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return;
-    for (Marked& each : fresh_) marked_[each.stream].push_back(std::move(each));
-    fresh_.clear();
-    read_marks();
+    if (lock.owns_lock()) read_marks();
   });
 }
 
@@ -126,6 +127,11 @@ void FlightRecorder::poll() noexcept {
 }
 
 void FlightRecorder::read_marks() {
+  {
+    const std::lock_guard fresh(fresh_mutex_);
+    for (Marked& each : fresh_) marked_[each.stream].push_back(std::move(each));
+    fresh_.clear();
+  }
   for (auto& [stream, all] : marked_) {
     while (!all.empty() && settle(all.front())) all.pop_front();
   }

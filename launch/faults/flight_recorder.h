@@ -9,12 +9,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "collectives/listener.h"
 #include "launch/faults/flight_file.h"
-#include "launch/train/phase_listener.h"
+#include "launch/faults/phase_listener.h"
 #include "model/unit_listener.h"
 
 namespace zero {
@@ -27,7 +26,9 @@ class Mesh;
 ///
 /// Streams that run their work themselves stamp a collective's begin and end as they happen. On
 /// streams that enqueue (CUDA) marks tell, which later calls and poll() read.
-class FlightRecorder final : public CollectiveListener, public UnitListener, public PhaseListener {
+class FlightRecorder final : public CollectiveListener,
+                             public UnitsOnlyListener,
+                             public PhaseListener {
  public:
   /// `file` must outlive this object and all work of the streams whose collectives this hears of.
   explicit FlightRecorder(FlightFile& file) : file_(file) {}
@@ -53,9 +54,6 @@ class FlightRecorder final : public CollectiveListener, public UnitListener, pub
   void host_call_ended(const CollectiveBackend& group) noexcept override;
 
   void unit(std::string_view name, Phase phase) override { file_.compute(name, phase); }
-  bool hears_operations() const override { return false; }
-  void begin(const OpCost& /*cost*/) override {}
-  void end() noexcept override {}
 
   void phase(std::int64_t step, std::string_view name) override;
 
@@ -98,7 +96,8 @@ class FlightRecorder final : public CollectiveListener, public UnitListener, pub
   std::int64_t steps_ = 0;       // timed so far
   double mean_step_ = 0;         // seconds
 
-  std::vector<Marked> fresh_{};  // submitted while another thread held the mutex
+  std::mutex fresh_mutex_;       // held for moments
+  std::vector<Marked> fresh_{};  // submitted, and not in marked_ yet
   std::mutex mutex_;             // of the two below; the host thread never waits for it
   std::map<std::uint16_t, std::deque<Marked>> marked_{};  // by stream
   std::optional<Anchor> anchor_{};

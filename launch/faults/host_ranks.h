@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "collectives/host/process.h"
 #include "launch/faults/flight_state.h"

@@ -30,7 +30,7 @@ struct TrainConfig;
 /// In the trace an event stands when it is charged, a phase a tenth of a second later at most if
 /// anything follows. A trace that cannot be written is told of on standard error, once; the run
 /// goes on.
-class RunMemory final : public UnitListener {
+class RunMemory final : public UnitsOnlyListener {
  public:
   /// All must outlive the object; the last two may be null.
   struct Parts {
@@ -63,9 +63,6 @@ class RunMemory final : public UnitListener {
   bool stops() const { return stops_; }
 
   void unit(std::string_view name, Phase phase) override;
-  bool hears_operations() const override { return false; }
-  void begin(const OpCost& /*cost*/) override {}
-  void end() noexcept override {}
 
  private:
   void hear(const MemoryEvent& event) noexcept;

@@ -24,9 +24,10 @@ inline constexpr int kConfiguration = 78;
 /// Told to end by a signal: behind the save that is due then (docs/checkpoints.md), or at once.
 constexpr int after_signal(int signal) { return 128 + signal; }
 
-// Of a program that answers a question, as diff and grep do: zero_ckpt, zero_plan, --plan.
+// Of a program that answers a question, as diff and grep do: zero_ckpt, zero_doctor, zero_plan,
+// --plan.
 
-/// The answer is no: a checkpoint is damaged, two differ, nothing fits.
+/// The answer is no: a checkpoint is damaged, two differ, a run has met a fault, nothing fits.
 inline constexpr int kNo = 1;
 
 /// There is no answer.

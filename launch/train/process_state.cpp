@@ -42,7 +42,7 @@ void say_warning(const std::string& line) {
 
 void say(const std::string& line) { print_without_waiting(fmt::format("\n{}\n", line)); }
 
-RunFaults::Answers watchdog_answers(ProcessState& state) {
+WatchdogOptions watchdog_options(ProcessState& state) {
   return {.tell =
               [&state](const std::vector<std::string>& lines) {
                 state.reported = true;

@@ -49,7 +49,7 @@ void say(const std::string& line);
 
 /// How the watchdogs of this process tell of a fault and end it: on standard error, with the status
 /// of a fault.
-RunFaults::Answers watchdog_answers(ProcessState& state);
+WatchdogOptions watchdog_options(ProcessState& state);
 
 /// Standard output of a rank. A run whose output is full waits for its reader, but not with its
 /// end; one whose reader is gone, or whose disk is full, trains on, since its figures are in its

@@ -190,13 +190,14 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
       nccl::world({host.store(), host.rank(), host.size()}, *device_, {.sums = config.run.sums});
 }
 
-void RunDevice::meet(FaultInjector& faults) {
+void RunDevice::attach(FaultInjector& faults) {
   if (faults.alters_collectives()) {
     faulty_ = std::make_unique<Communicator>(with_faults(unchecked().implementation(), faults));
   }
-  // On all ranks, as it is collective, whichever of them meet faults.
-  if (checked_)
+  // On all ranks, as it is collective, whichever of them have faults.
+  if (checked_) {
     checked_ = std::make_unique<Communicator>(checked_backend(unchecked(), host_name()));
+  }
   faults_.emplace(world(), faults, Listening::Turn::first);
 }
 

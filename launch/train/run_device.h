@@ -50,10 +50,10 @@ class RunDevice {
 
   Device& device() { return *device_; }
   Communicator& world() { return checked_ ? *checked_ : unchecked(); }
-  /// Has the collectives of world() and its splits meet `faults`, which must outlive this object,
-  /// before any other listener hears of them; checks of collectives see what faults alter. Call
-  /// before world() is used.
-  void meet(FaultInjector& faults);
+  /// Lets `faults`, which must outlive this object, act on the collectives of world() and its
+  /// splits before any other listener hears of them; checks of collectives see what faults alter.
+  /// Call before world() is used.
+  void attach(FaultInjector& faults);
 
  private:
   Communicator& unchecked() { return faulty_ ? *faulty_ : gpus_ ? *gpus_ : host_; }

@@ -45,18 +45,15 @@ std::unique_ptr<FaultInjector> agreed_injector(TrainConfig& config, Communicator
 
 }  // namespace
 
-RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, Answers answers)
+RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions options)
     : ranks_(ranks),
       file_(create_flight_file(config, ranks, *cpu::open())),
       recorder_(file_),
       injector_(agreed_injector(config, ranks)) {
   if (!config.run.watchdog || ranks.size() == 1) return;
-  watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_,
-                                         WatchdogOptions{.hang_seconds = config.run.hang_timeout,
-                                                         .refresh = [this] { recorder_.poll(); },
-                                                         .tell = std::move(answers.tell),
-                                                         .end = std::move(answers.end),
-                                                         .warn = std::move(answers.warn)});
+  options.hang_seconds = config.run.hang_timeout;
+  options.refresh = [this] { recorder_.poll(); };
+  watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(options));
   if (!watchdog_->obstacle().empty()) {
     warning_ = fmt::format("run.watchdog: ranks of one host do not watch each other: {}",
                            watchdog_->obstacle());
@@ -65,14 +62,14 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, Answers answers)
   watchdog_->watch();
 }
 
-void RunFaults::know(RunDevice& device) {
-  if (injector_) device.meet(*injector_);
+void RunFaults::attach_to(RunDevice& device) {
+  if (injector_) device.attach(*injector_);
   if (watchdog_ == nullptr || device.device().kind() != DeviceKind::cpu) return;
   watchdog_->know_thread("compute stream", thread_of(device.device().compute()));
   watchdog_->know_thread("communication stream", thread_of(device.device().communication()));
 }
 
-void RunFaults::know(const Mesh& mesh, Communicator& world) {
+void RunFaults::record(const Mesh& mesh, Communicator& world) {
   recorder_.know_mesh(mesh);
   listening_.emplace(world, recorder_);
   if (world.implementation()->context() == ranks_.implementation()->context()) return;

@@ -3,15 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "collectives/listener.h"
-#include "files/file_system.h"
 #include "launch/faults/fault_injector.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_recorder.h"
@@ -28,25 +25,21 @@ struct TrainConfig;
 /// and trainer.
 class RunFaults {
  public:
-  /// How the watchdog tells people and ends the process.
-  struct Answers {
-    std::function<void(const std::vector<std::string>&)> tell{};
-    std::function<void()> end{};
-    std::function<void(const std::string&)> warn{};
-  };
   /// Watches from here on. `ranks` is the communicator through which the ranks met; `config` gets
-  /// the disk of the faults. Collective. Throws zero::Error naming the key.
-  RunFaults(TrainConfig& config, Communicator& ranks, Answers answers);
+  /// the disk of the faults, and gives hang_seconds; refresh() is the flight recorder's.
+  /// Collective. Throws zero::Error naming the key.
+  RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions options);
   RunFaults(const RunFaults&) = delete;
   RunFaults& operator=(const RunFaults&) = delete;
 
   /// For people; empty: nothing to say.
   const std::string& warning() const { return warning_; }
 
-  /// Has the device's collectives meet the faults. Call before its world() is used.
-  void know(RunDevice& device);
+  /// Lets faults act on the device's collectives, and the watchdog look at the threads of its
+  /// streams. Call before its world() is used.
+  void attach_to(RunDevice& device);
   /// Records the collectives of the mesh from here on: all ranks count them from the same one.
-  void know(const Mesh& mesh, Communicator& world);
+  void record(const Mesh& mesh, Communicator& world);
 
   // For the trainer.
   std::vector<UnitListener*> unit_listeners();

@@ -7,14 +7,14 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/train/phase_listener.h"
+#include "launch/faults/phase_listener.h"
 #include "model/unit_listener.h"
 
 namespace zero {
 
 /// Tells a run's phase listeners of its phases. Hears of the model's units, by which it tells
 /// backward from forward. Used by the rank's host thread.
-class RunPhases final : public UnitListener {
+class RunPhases final : public UnitsOnlyListener {
  public:
   /// Tells of "start". The listeners must outlive this object.
   explicit RunPhases(std::vector<PhaseListener*> listeners);
@@ -24,9 +24,6 @@ class RunPhases final : public UnitListener {
   const std::string& name() const { return name_; }  ///< of the newest phase
 
   void unit(std::string_view name, Phase phase) override;
-  bool hears_operations() const override { return false; }
-  void begin(const OpCost& /*cost*/) override {}
-  void end() noexcept override {}
 
  private:
   std::vector<PhaseListener*> listeners_;

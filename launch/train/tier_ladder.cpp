@@ -18,6 +18,13 @@
 namespace zero {
 namespace {
 
+/// A move of model states below memory. The ladder of "auto" has its rungs in the order in which
+/// runs take them: a run goes down no further than it must to fit.
+struct Rung {
+  DeviceKind run;      ///< run.device
+  MemoryClass states;  ///< optimizer: optimizer states; parameters: shards of parameters
+  Tier tier;           ///< where they go
+};
 constexpr std::array kLadder{
     Rung{DeviceKind::cpu, MemoryClass::optimizer, Tier::file},
     Rung{DeviceKind::cpu, MemoryClass::parameters, Tier::file},

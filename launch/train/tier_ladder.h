@@ -2,24 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-
-#include "device/memory_ledger.h"
 #include "launch/train/plan.h"
 #include "launch/train/rank_room.h"
-#include "tiers/tier.h"
 
 namespace zero {
 
 struct TrainConfig;
-
-/// A move of model states below memory. The ladder of "auto" has its rungs in the order in which
-/// runs take them: a run goes down no further than it must to fit.
-struct Rung {
-  DeviceKind run;      ///< run.device
-  MemoryClass states;  ///< optimizer: optimizer states; parameters: shards of parameters
-  Tier tier;           ///< where they go
-};
 
 /// Makes a run fit run.memory_limit, or without one what `machine` has, by what is "auto":
 ///

@@ -152,7 +152,7 @@ class Run {
     }
     for (const std::string& line : prepared_.batches->lines()) console_.line(line);
     if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
-    faults_.emplace(*prepared_.config, communicator_, watchdog_answers(state_));
+    faults_.emplace(*prepared_.config, communicator_, watchdog_options(state_));
     state_.faults.join(*faults_);
     if (!faults_->warning().empty() && communicator_.local_rank() == 0) {
       say_warning(faults_->warning());
@@ -161,7 +161,7 @@ class Run {
           [&] { observers_.emplace(config, communicator_.rank()); });
     for (const std::string& line : observers_->lines()) console_.line(line);
     device_ = std::make_unique<RunDevice>(config, communicator_, observers_->instruments());
-    faults_->know(*device_);
+    faults_->attach_to(*device_);
     device_->world().set_wait_limits(wait_limits(config));
     const PlacementReport placement = judge_placements(
         gather_placements(communicator_, *cpu::open(), config.run.threads), process_environment());
@@ -169,7 +169,7 @@ class Run {
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
     if (auto* const own = observers_->instruments()) listening_.emplace(device_->world(), *own);
     mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh);
-    faults_->know(*mesh_, device_->world());
+    faults_->record(*mesh_, device_->world());
     trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
                                                       .batches = *prepared_.batches,
                                                       .mesh = *mesh_,

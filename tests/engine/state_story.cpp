@@ -2,12 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/state_story.h"
 
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <span>
 
 #include "engine/value_hash.h"
 #include "tests/engine/small_windows.h"
 #include "tests/engine/snapshot.h"
+#include "tests/support/combinations.h"
 
 namespace zero::testing {
 namespace {
@@ -121,6 +125,43 @@ std::vector<std::vector<std::uint64_t>> stories(const plain::Setup& setup) {
     all[static_cast<std::size_t>(communicator.rank())] = story(trainer);
   });
   return all;
+}
+
+void expect_stories_of_memory(const Placing& away) {
+  for (const auto& [mesh, stage, moments] :
+       cases_of({MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 1, 1}, MeshShape{1, 2, 2}},
+                {0, 2, 3}, {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit})) {
+    const DType compute = stage == 2 ? DType::fp32 : DType::bf16;
+    const plain::Setup setup = odd_setup(stage, mesh, compute, moments);
+    EXPECT_EQ(stories(away(setup)), stories(setup))
+        << plain::text(mesh) << ", stage " << stage << ", moments " << name_of(moments);
+  }
+}
+
+void expect_runs_to_go_on(const Placing& here, const Placing& away) {
+  for (const auto& [stage, moments] : combinations(
+           false, {0, 3}, {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit})) {
+    SCOPED_TRACE(fmt::format("stage {}, moments {}", stage, name_of(moments)));
+    const plain::Setup setup = odd_setup(stage, {1, 2, 1}, DType::bf16, moments);
+    const std::uint64_t expected = plain::train(2, setup, 3);
+    for (const auto& [leaves, on_transfer] : combinations(false, {true, false}, {true, false})) {
+      plain::Snapshot snapshot;
+      plain::run(2, leaves ? here(setup) : away(setup),
+                 [&, transfers = on_transfer](plain::Trainer& trainer, Communicator&) {
+                   for (int i = 0; i < 2; ++i) trainer.step();
+                   Device& device = trainer.engine().device();
+                   snapshot.add(trainer.engine(), transfers ? device.transfer() : device.compute());
+                 });
+      plain::run(2, leaves ? away(setup) : here(setup),
+                 [&](plain::Trainer& trainer, Communicator&) {
+                   trainer.step();
+                   snapshot.restore(trainer.engine(), 57);
+                   trainer.resume_at(2);
+                   trainer.step();
+                   EXPECT_EQ(trainer.engine().states().hash(), expected);
+                 });
+    }
+  }
 }
 
 }  // namespace zero::testing

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tests/engine/plain.h"
@@ -25,5 +26,12 @@ std::vector<float> leased_values(plain::Trainer& trainer);
 /// What each rank sees of the states, in hashes, while they are trained, read, written, set, made
 /// anew, and used by evaluations.
 std::vector<std::vector<std::uint64_t>> stories(const plain::Setup& setup);
+
+/// A setup with its states elsewhere.
+using Placing = std::function<plain::Setup(plain::Setup)>;
+/// Expects the stories of setups `away` to be those of memory.
+void expect_stories_of_memory(const Placing& away);
+/// Expects a run whose states are placed one way to go on with them placed the other way.
+void expect_runs_to_go_on(const Placing& here, const Placing& away);
 
 }  // namespace zero::testing

@@ -17,7 +17,6 @@
 #include "tests/engine/state_story.h"
 #include "tests/engine/toy_run.h"
 #include "tests/errors.h"
-#include "tests/support/combinations.h"
 
 namespace zero::testing {
 namespace {
@@ -37,73 +36,11 @@ plain::Setup beside_device(plain::Setup setup) {
 }
 
 TEST(StatesInHostMemory, AreReadWrittenSetHashedAndMadeAnewAsThoseOfTheDevice) {
-  for (const auto& [mesh, stage, moments] :
-       cases_of({MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 1, 1}, MeshShape{1, 2, 2}},
-                {0, 2, 3}, {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit})) {
-    const DType compute = stage == 2 ? DType::fp32 : DType::bf16;
-    const plain::Setup setup = odd_setup(stage, mesh, compute, moments);
-    EXPECT_EQ(stories(beside_device(setup)), stories(setup))
-        << plain::text(mesh) << ", stage " << stage << ", moments " << name_of(moments);
-  }
+  expect_stories_of_memory(beside_device);
 }
 
 TEST(StatesInHostMemory, GoOnFromStatesOfTheDeviceAndTheReverse) {
-  for (const int stage : {0, 3}) {
-    for (const MomentFormat moments :
-         {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
-      SCOPED_TRACE(fmt::format("stage {}, moments {}", stage, name_of(moments)));
-      const plain::Setup setup = odd_setup(stage, {1, 2, 1}, DType::bf16, moments);
-      const std::uint64_t expected = plain::train(2, setup, 3);
-      for (const bool to_host : {true, false}) {
-        for (const bool on_transfer : {true, false}) {
-          plain::Snapshot snapshot;
-          plain::run(2, to_host ? on_device(setup) : beside_device(setup),
-                     [&](plain::Trainer& trainer, Communicator&) {
-                       for (int i = 0; i < 2; ++i) trainer.step();
-                       Device& device = trainer.engine().device();
-                       snapshot.add(trainer.engine(),
-                                    on_transfer ? device.transfer() : device.compute());
-                     });
-          plain::run(2, to_host ? beside_device(setup) : on_device(setup),
-                     [&](plain::Trainer& trainer, Communicator&) {
-                       trainer.step();
-                       snapshot.restore(trainer.engine(), 57);
-                       trainer.resume_at(2);
-                       trainer.step();
-                       EXPECT_EQ(trainer.engine().states().hash(), expected);
-                     });
-        }
-      }
-    }
-  }
-}
-
-// A save exchanges values of other ranks' blocks through buffers of the device.
-TEST(StatesInHostMemory, AreCopiedToTheDevice) {
-  for (const MomentFormat moments :
-       {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
-    plain::Setup setup{plain::options(3, DType::bf16),
-                       {{"wide", {{"weight", {130, 100}, init::normal(0.02F)}}}}};
-    setup.engine.optimizer.moments = moments;
-    plain::run(1, beside_device(setup), [&](plain::Trainer& trainer, Communicator&) {
-      trainer.step();
-      Engine& engine = trainer.engine();
-      Device& device = engine.device();
-      for (const StateKind kind : kKeptKinds) {
-        for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
-          const std::vector<float> all = plain::read(engine, tensor.name, kind);
-          constexpr std::int64_t kBegin = 4000;
-          constexpr std::int64_t kCount = 777;
-          const Buffer copied =
-              device.allocate(kCount, DType::fp32, MemoryClass::communication, "copied");
-          engine.states().copy(tensor, kBegin, copied.view(), device.compute());
-          EXPECT_EQ(plain::seen(engine, copied.view()),
-                    std::vector<float>(all.begin() + kBegin, all.begin() + kBegin + kCount))
-              << name_of(kind) << ", moments " << name_of(moments);
-        }
-      }
-    });
-  }
+  expect_runs_to_go_on(on_device, beside_device);
 }
 
 TEST(StatesInHostMemory, HaveTheBitsOfTheDevicesHoweverTheyPassThroughItsMemory) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,7 +15,6 @@
 #include "tests/engine/snapshot.h"
 #include "tests/engine/state_story.h"
 #include "tests/errors.h"
-#include "tests/support/combinations.h"
 
 namespace zero::testing {
 namespace {
@@ -28,44 +28,11 @@ using ::testing::HasSubstr;
 using ::testing::Ne;
 
 TEST(StatesInAFile, AreReadWrittenSetHashedAndMadeAnewAsThoseInMemory) {
-  for (const auto& [mesh, stage, moments] :
-       cases_of({MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 1, 1}, MeshShape{1, 2, 2}},
-                {0, 2, 3}, {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit})) {
-    const DType compute = stage == 2 ? DType::fp32 : DType::bf16;
-    const plain::Setup setup = odd_setup(stage, mesh, compute, moments);
-    EXPECT_EQ(stories(with_file(setup)), stories(setup))
-        << plain::text(mesh) << ", stage " << stage << ", moments " << name_of(moments);
-  }
+  expect_stories_of_memory(with_file);
 }
 
 TEST(StatesInAFile, GoOnFromStatesOfMemoryAndTheReverse) {
-  for (const int stage : {0, 3}) {
-    for (const MomentFormat moments :
-         {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
-      SCOPED_TRACE(fmt::format("stage {}, moments {}", stage, name_of(moments)));
-      const plain::Setup memory = odd_setup(stage, {1, 2, 1}, DType::bf16, moments);
-      const std::uint64_t expected = plain::train(2, memory, 3);
-      for (const bool to_file : {true, false}) {
-        for (const bool on_transfer : {true, false}) {
-          plain::Snapshot snapshot;
-          plain::run(
-              2, to_file ? memory : with_file(memory), [&](plain::Trainer& trainer, Communicator&) {
-                for (int i = 0; i < 2; ++i) trainer.step();
-                Device& device = trainer.engine().device();
-                snapshot.add(trainer.engine(), on_transfer ? device.transfer() : device.compute());
-              });
-          plain::run(2, to_file ? with_file(memory) : memory,
-                     [&](plain::Trainer& trainer, Communicator&) {
-                       trainer.step();
-                       snapshot.restore(trainer.engine(), 57);
-                       trainer.resume_at(2);
-                       trainer.step();
-                       EXPECT_EQ(trainer.engine().states().hash(), expected);
-                     });
-        }
-      }
-    }
-  }
+  expect_runs_to_go_on(std::identity(), with_file);
 }
 
 TEST(StatesInAFile, ThatDifferBetweenReplicasAreFound) {

@@ -38,6 +38,7 @@ read_flags() {
     esac
   done
   [ $# -eq 1 ] && [[ $1 != --* ]] || fail "give one folder of programs: tests/faults/table.sh build/bin"
+  [ -z "$only" ] || rows | grep "^$only\(:\|$\)" >/dev/null || fail "--only is '$only', which is no kind or KIND:PHASE of a row"
   begin "$1"
 }
 
@@ -90,7 +91,7 @@ run_job() {  # folder, arguments...
     [ "$status" -ne 0 ] || status=$ended
   done
   started=()
-}
+} 2>/dev/null  # the shell would tell there of each rank that was killed
 
 since() {  # time, earlier time
   awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f", a - b }'
@@ -117,6 +118,8 @@ read_words() {
   words=$(grep -v 'run\.faults: rank ' "$work/said" | cut -d' ' -f2- | head -40)
   blamed=$(echo "${line#* }" | sed -E 's/\[rank [0-9]+\]//' | grep -oE '\brank [0-9]+' | head -1 | cut -d' ' -f2)
   [ -n "$blamed" ] || blamed=$(echo "$line" | grep -oE 'rank [0-9]+' | head -1 | cut -d' ' -f2)
+  # "[rank 3] X met Y of rank 0": their calls differ, and the faster of the two tells.
+  [[ ! $line =~ \[rank\ $victim\].*\ met\  ]] || blamed=$victim
 }
 
 # What a row must come to: "told" ends the job with words, "harmless" goes on to the same states, "silent" may change
@@ -182,7 +185,7 @@ row() {  # kind, phase
   fi
   read_words
   out=$(since "$out_at" "$fault_at")
-  echo "$words" | grep -qE "$(place_of "$phase")" && named=yes
+  grep -qE "$(place_of "$phase")" <<<"$words" && named=yes
   local first_status=$status first_left=$left
   cp "$work/said" "$folder/said"
   if [ "$status" -ne 0 ]; then

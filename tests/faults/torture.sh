@@ -44,7 +44,7 @@ begin "$1"
 
 # Open MPI's of a container's root, and of more ranks than cores.
 mpirun=(mpirun -np "$ranks" --bind-to none)
-mpirun --version | grep -q 'Open MPI\|OpenRTE' && mpirun+=(--oversubscribe)
+[[ $(mpirun --version) =~ Open\ MPI|OpenRTE ]] && mpirun+=(--oversubscribe)
 [ "$(id -u)" -ne 0 ] || mpirun+=(--allow-run-as-root)
 
 train() {  # folder, retry's command..., --, arguments...

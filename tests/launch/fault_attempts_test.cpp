@@ -33,6 +33,10 @@ TEST(FaultAttempts, AFaultActsOnceOverThem) {
     FaultInjector faults(options, kFaultyRank, 8, record.actions());
     ToldFaults(faults).run(2, 4);
     EXPECT_EQ(record.take().size(), attempt == 0 ? 1U : 0U);
+    const std::string said = attempt == 0 ? "kill at step 3, update"
+                                          : "kill acts no more: an earlier attempt has left " +
+                                                folder.path("marks/fault_0");
+    EXPECT_THAT(record.said(), ElementsAre(HasSubstr("rank 3: " + said)));
   }
   EXPECT_EQ(folder.read("marks/fault_0"), "run.faults: rank 3: kill at step 3, update\n");
 }

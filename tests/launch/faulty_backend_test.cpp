@@ -229,7 +229,7 @@ TEST(RunDevice, ItsWorldMeetsFaultsBeforeOthersHearOfTheCollective) {
     skip.rank = error.rank = 0;
     FaultInjector faults({.listed = {skip, error}}, host.rank(), 2, record.actions());
     RunDevice device(config, host, nullptr);
-    device.meet(faults);
+    device.attach(faults);
     const bool is_plain = device.world().implementation() == host.implementation();
     ZERO_CHECK(is_plain == (host.rank() != 0), "rank {}", host.rank());
     faults.phase(1, "forward");

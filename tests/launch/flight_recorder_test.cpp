@@ -8,11 +8,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <latch>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
@@ -154,12 +157,14 @@ class SetMark final : public Mark::State {
  public:
   std::optional<double> seconds_since(const State& earlier) const override {
     const auto& other = dynamic_cast<const SetMark&>(earlier);
+    if (asked) asked();
     if (broken) throw Error("the device has failed");
     if (!at || !other.at) return std::nullopt;
     return *at - *other.at;
   }
   std::optional<double> at{};
   bool broken = false;
+  std::function<void()> asked{};
 };
 
 /// A stream whose work the test lets run: only marks matter.
@@ -267,11 +272,34 @@ TEST(FlightRecorder, PollingBesideTheHostThreadLosesNothing) {
   done = true;
   watchdog.join();
   for (const auto& mark : stream.marks) mark->at = 1;
-  submit_to(recorder, *group, stream, "last");  // hands over what another thread was in the way of
+  recorder.poll();
   const FlightReader reader(own_path(file));
-  ASSERT_EQ(reader.read().open.size(), 1U);
-  EXPECT_EQ(reader.read().open[0].name, "all_gather(last)");
+  EXPECT_EQ(reader.read().open.size(), 0U);
   EXPECT_EQ(reader.read().last.at(0).number, 500U);
+}
+
+// The host thread may be stuck in what follows, and never submit again.
+TEST(FlightRecorder, PollingReadsWhatWasSubmittedDuringAnotherPoll) {
+  FlightFile file = FlightFile::create("", 0, 2);
+  FlightRecorder recorder(file);
+  const auto group = planning::communicator(0, 2, BackendKind::nccl);
+  Enqueuing stream;
+  submit_to(recorder, *group, stream, "a");
+  std::latch polls(1);
+  std::latch submitted(1);
+  stream.marks[0]->asked = [&, first = true]() mutable {
+    if (!std::exchange(first, false)) return;
+    polls.count_down();
+    submitted.wait();
+  };
+  std::thread watchdog([&] { recorder.poll(); });
+  polls.wait();
+  submit_to(recorder, *group, stream, "b");
+  submitted.count_down();
+  watchdog.join();
+  for (const auto& mark : stream.marks) mark->at = 1;
+  recorder.poll();
+  EXPECT_EQ(FlightReader(own_path(file)).read().last.at(0).name, "all_gather(b)");
 }
 
 }  // namespace
