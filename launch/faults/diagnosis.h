@@ -21,7 +21,7 @@ struct RankDeath {
 struct Diagnosis {
   enum class What : std::uint8_t { nothing, death, error, hang, mismatch };
 
-  What what = What::nothing;          ///< `error`: of examine() alone, by the ranks' last words
+  What what = What::nothing;         ///< `error`: of examine() alone, by the ranks' last words
   std::vector<int> culprits{};       ///< world ranks, ascending; may be empty for a hang
   std::vector<std::string> lines{};  ///< as zero_doctor prints them, the culprit's first
   double waited_seconds = 0;         ///< the longest wait for a culprit
