@@ -165,7 +165,9 @@ Diagnosis of_errors(const std::vector<FlightState>& ranks, std::int64_t now) {
 /// why: what is open says where they were and no more.
 void doubt(Diagnosis& diagnosis, const std::vector<FlightState>& ranks) {
   const bool signal = std::ranges::any_of(ranks, tells);
-  if (diagnosis.culprits.empty() || signal) diagnosis.lines.clear();
+  if (diagnosis.culprits.empty() || signal) {
+    diagnosis = {.what = Diagnosis::What::death, .waited_seconds = diagnosis.waited_seconds};
+  }
   diagnosis.lines.push_back(fmt::format(
       "no rank {}, and none has waited for longer than {}: the job was probably ended from "
       "outside{}",

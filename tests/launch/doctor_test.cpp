@@ -223,7 +223,9 @@ TEST(Doctor, AJobThatWasEndedFromOutsideIsNoHang) {
     for (int rank = 0; rank < 3; ++rank) flights.enter(rank, "h.1", 0);
     if (signal) flights.of(0).write_last_words("told people: ended by SIGTERM");
     flights.close();
-    const std::string text = text_of(examine(folder.path()));
+    const Examination found = examine(folder.path());
+    EXPECT_EQ(found.diagnosis.what, Diagnosis::What::death);
+    const std::string text = text_of(found);
     EXPECT_THAT(text, AllOf(HasSubstr("the job was probably ended from outside"),
                             Not(HasSubstr("does not end"))));
     EXPECT_THAT(text, HasSubstr(signal ? "last words of rank 0: ended by SIGTERM\n"
