@@ -301,6 +301,7 @@ main() {
   [ -z "$host_file" ] || read_hosts
   if [ -z "$checkpoints" ]; then
     checkpoints=$(folder_of "$@")
+    [ $? -ne 78 ] || exit 78  # zero_train has said why no start would work
     [ -n "$checkpoints" ] ||
       fail "the command has no zero_train that tells a run.checkpoint.folder; give --checkpoints FOLDER"
     [[ $checkpoints == /* ]] || ! moves "$@" ||

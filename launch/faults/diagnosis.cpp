@@ -50,12 +50,12 @@ std::string place_text(const FlightState& state, std::int64_t now) {
   if (!state.compute.empty()) text += fmt::format("; its last compute was {}", state.compute);
   for (const FlightState::Collective& open : state.open) {
     if (open.started == 0) continue;
-    text += fmt::format("; it has been in {} for {:.1f} s", call_text(open),
-                        seconds(open.started, now));
+    text += fmt::format("; it has been in {} for {}", call_text(open),
+                        duration_text(seconds(open.started, now)));
   }
   if (const auto* const last = newest_ended(state)) {
-    text += fmt::format("; its last collective, {}, ended {:.1f} s ago", call_text(*last),
-                        seconds(last->ended, now));
+    text += fmt::format("; its last collective, {}, ended {} ago", call_text(*last),
+                        duration_text(seconds(last->ended, now)));
   }
   if (!state.process_state.empty()) text += "; its process " + state.process_state;
   return text;
@@ -88,9 +88,10 @@ void add_places(std::vector<std::string>& lines, const WaitGraph& waits,
 void add_waits(std::vector<std::string>& lines, const std::vector<Wait>& all, std::int64_t now) {
   for (std::size_t i = 0; i < std::min(all.size(), kMostLines); ++i) {
     const Wait& wait = all[i];
-    lines.push_back(fmt::format("{} {} waited for {:.1f} s in {}, for {}", ranks_text(wait.ranks),
-                                wait.ranks.size() == 1 ? "has" : "have", seconds(wait.since, now),
-                                call_text(wait.collective), ranks_text(wait.absent)));
+    lines.push_back(fmt::format("{} {} waited for {} in {}, for {}", ranks_text(wait.ranks),
+                                wait.ranks.size() == 1 ? "has" : "have",
+                                duration_text(seconds(wait.since, now)), call_text(wait.collective),
+                                ranks_text(wait.absent)));
   }
   if (all.size() > kMostLines) {
     lines.push_back(fmt::format("and {} more waits", all.size() - kMostLines));
@@ -101,24 +102,27 @@ double longest(const std::vector<Wait>& all, std::int64_t now) {
   return all.empty() ? 0 : seconds(all.front().since, now);
 }
 
-/// The first sentence about ranks that others wait for.
-std::string blame_text(const std::vector<int>& culprits, const WaitGraph& waits, std::int64_t now) {
-  const std::vector<Wait>& all = waits.all();
-  const auto direct = std::ranges::find_if(all, [&](const Wait& wait) {
+/// The first sentence about ranks that others wait for. Takes the wait that it tells whole out of
+/// `all`.
+std::string blame_text(const std::vector<int>& culprits, const WaitGraph& waits,
+                       std::vector<Wait>& all, std::int64_t now) {
+  const auto found = std::ranges::find_if(all, [&](const Wait& wait) {
     return std::ranges::find_first_of(wait.absent, culprits) != wait.absent.end();
   });
-  if (direct == all.end())
+  if (found == all.end())
     return ranks_text(culprits) + (culprits.size() == 1 ? " holds" : " hold") + " up others";
-  std::vector<int> absent = direct->absent;
+  const Wait direct = *found;
+  std::vector<int> absent = direct.absent;
   std::erase_if(absent,
                 [&](int rank) { return std::ranges::find(culprits, rank) == culprits.end(); });
+  if (absent.size() == direct.absent.size()) all.erase(found);
   const std::string who = ranks_text(absent);
   const char* const have = absent.size() == 1 ? "has" : "have";
-  const FlightState* const waiting = waits.state_of(direct->ranks.front());
-  return fmt::format("{} {} not entered {} {}, in which {} {} waited for {:.1f} s", who, have,
-                     call_text(direct->collective), step_text(waiting->step),
-                     ranks_text(direct->ranks), direct->ranks.size() == 1 ? "has" : "have",
-                     seconds(direct->since, now));
+  const FlightState* const waiting = waits.state_of(direct.ranks.front());
+  return fmt::format("{} {} not entered {} {}, in which {} {} waited for {}", who, have,
+                     call_text(direct.collective), step_text(waiting->step),
+                     ranks_text(direct.ranks), direct.ranks.size() == 1 ? "has" : "have",
+                     duration_text(seconds(direct.since, now)));
 }
 
 Diagnosis of_deaths(std::span<const RankDeath> deaths, const WaitGraph& waits, std::int64_t now) {
@@ -229,18 +233,19 @@ Diagnosis of_meeting(std::span<const FlightState> states, const WaitGraph& waits
       fmt::format("{} {}", call_text(meeting.collective), step_text(one.step));
   found.lines.push_back(
       found.culprits.empty()
-          ? fmt::format("{} are in {} and have been for {:.1f} s: all have come, and it does not "
+          ? fmt::format("{} are in {} and have been for {}: all have come, and it does not "
                         "end; look at the ways between them (network, shared memory)",
-                        ranks_text(meeting.ranks), where, found.waited_seconds)
-          : fmt::format("{} {} in {}, {} {} waited in it for {:.1f} s", ranks_text(found.culprits),
+                        ranks_text(meeting.ranks), where, duration_text(found.waited_seconds))
+          : fmt::format("{} {} in {}, {} {} waited in it for {}", ranks_text(found.culprits),
                         found.culprits.size() == 1 ? "is" : "are", where, ranks_text(others),
-                        others.size() == 1 ? "has" : "have", found.waited_seconds));
+                        others.size() == 1 ? "has" : "have", duration_text(found.waited_seconds)));
   add_places(found.lines, waits, found.culprits, now);
   return found;
 }
 
 Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
   Diagnosis found{.what = What::hang, .waited_seconds = longest(waits.all(), now)};
+  std::vector<Wait> others = waits.all();
   std::set<int> blamed;
   std::vector<int> waiting;
   for (const auto& [rank, absent] : waits.absent()) {
@@ -250,7 +255,7 @@ Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, 
   found.culprits = unusual(states);  // whatever else is true, a stopped process holds up others
   if (found.culprits.empty()) found.culprits.assign(blamed.begin(), blamed.end());
   if (!found.culprits.empty()) {
-    found.lines.push_back(blame_text(found.culprits, waits, now));
+    found.lines.push_back(blame_text(found.culprits, waits, others, now));
   } else {
     found.culprits = quietest(states, waiting);
     found.lines.push_back(fmt::format(
@@ -259,7 +264,7 @@ Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, 
         ranks_text(waiting), ranks_text(found.culprits)));
   }
   add_places(found.lines, waits, found.culprits, now);
-  add_waits(found.lines, waits.all(), now);
+  add_waits(found.lines, others, now);
   return found;
 }
 
@@ -274,14 +279,18 @@ Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits
   const std::int64_t changed = waits.state_of(culprits.front())->changed;
   Diagnosis found{
       .what = What::hang, .culprits = culprits, .waited_seconds = seconds(changed, now)};
-  found.lines.push_back(fmt::format("no rank waits for another; {} {} done nothing for {:.1f} s",
+  found.lines.push_back(fmt::format("no rank waits for another; {} {} done nothing for {}",
                                     ranks_text(culprits), culprits.size() == 1 ? "has" : "have",
-                                    found.waited_seconds));
+                                    duration_text(found.waited_seconds)));
   add_places(found.lines, waits, culprits, now);
   return found;
 }
 
 }  // namespace
+
+std::string duration_text(double seconds) {
+  return seconds < 0.1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds);
+}
 
 std::string ranks_text(std::vector<int> ranks) {
   if (ranks.empty()) return "no rank";

@@ -19,9 +19,9 @@ struct RankDeath {
 
 /// The fault that ranks' states show, and its words.
 struct Diagnosis {
-  enum class What : std::uint8_t { nothing, death, hang, mismatch };
+  enum class What : std::uint8_t { nothing, death, error, hang, mismatch };
 
-  What what = What::nothing;
+  What what = What::nothing;         ///< `error`: of examine() alone, by the ranks' last words
   std::vector<int> culprits{};       ///< world ranks, ascending; may be empty for a hang
   std::vector<std::string> lines{};  ///< as zero_doctor prints them, the culprit's first
   double waited_seconds = 0;         ///< the longest wait for a culprit
@@ -33,6 +33,9 @@ struct Diagnosis {
 /// there are any. The times of ranks of several hosts must have been moved to one clock.
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
                    std::int64_t now);
+
+/// "3.2 s"; "40 ms" below 0.1 s.
+std::string duration_text(double seconds);
 
 /// "ranks 0-2, 4-7", "rank 3", "no rank".
 std::string ranks_text(std::vector<int> ranks);

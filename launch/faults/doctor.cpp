@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -23,6 +22,7 @@
 #include "launch/faults/fault_finder.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_reader.h"
+#include "launch/faults/last_words.h"
 
 namespace zero {
 namespace {
@@ -142,6 +142,43 @@ std::vector<RankDeath> look_at_processes(Examination& found) {
   return found.goes_on ? gone : std::vector<RankDeath>{};
 }
 
+/// Ranks that have ended by one error: all alike, or each by its own, which others then wait for.
+Diagnosis of_errors(const std::vector<FlightState>& ranks, std::int64_t now) {
+  std::map<std::string, std::vector<int>> alike;
+  std::vector<RankDeath> alone;
+  for (const FlightState& state : ranks) {
+    if (!is_own_error(state)) continue;
+    if (state.over) {
+      alike[state.last_words].push_back(state.rank);
+    } else {
+      alone.push_back({state.rank, state.last_words});
+    }
+  }
+  Diagnosis found;
+  if (!alone.empty()) found = diagnose(ranks, alone, now);
+  for (const auto& [words, same] : alike) {
+    found.lines.push_back(fmt::format("{} {}", ranks_text(same), words));
+  }
+  found.what = found.lines.empty() ? Diagnosis::What::nothing : Diagnosis::What::error;
+  return found;
+}
+
+/// Of processes that are gone, whose waits were too short for a hang and of which none has told
+/// why: what is open says where they were and no more.
+void doubt(Diagnosis& diagnosis, const std::vector<FlightState>& ranks) {
+  const bool signal = std::ranges::any_of(ranks, tells);
+  if (diagnosis.culprits.empty() || signal) {
+    diagnosis = {.what = Diagnosis::What::death, .waited_seconds = diagnosis.waited_seconds};
+  }
+  diagnosis.lines.push_back(fmt::format(
+      "no rank {}, and none has waited for longer than {}: the job was probably ended from "
+      "outside{}",
+      signal ? "tells of a fault" : "left last words", duration_text(diagnosis.waited_seconds),
+      signal ? ""
+             : " (SIGKILL by a launcher, a scheduler or for lack of memory: see their logs and "
+               "dmesg), or its host went down"));
+}
+
 void judge(Examination& found, const std::vector<RankDeath>& deaths) {
   if (found.ended_well()) return;
   std::int64_t now = 0;
@@ -151,10 +188,14 @@ void judge(Examination& found, const std::vector<RankDeath>& deaths) {
     mean = std::max(mean, state.mean_step_seconds);
   }
   if (found.goes_on) now = std::max(now, FlightFile::now());
+  found.diagnosis = of_errors(found.ranks, now);
+  if (found.diagnosis.what != Diagnosis::What::nothing) return;
   Diagnosis diagnosis = diagnose(found.ranks, deaths, now);
-  const bool moves = found.goes_on && diagnosis.what == Diagnosis::What::hang &&
-                     diagnosis.waited_seconds < hang_limit(mean);
-  if (!moves) found.diagnosis = std::move(diagnosis);
+  const bool short_wait =
+      diagnosis.what == Diagnosis::What::hang && diagnosis.waited_seconds < hang_limit(mean);
+  if (short_wait && found.goes_on) return;
+  if (short_wait && std::ranges::none_of(found.ranks, has_judged)) doubt(diagnosis, found.ranks);
+  found.diagnosis = std::move(diagnosis);
 }
 
 /// "step 812 (ranks 0-2), 811 (rank 3)"
@@ -181,21 +222,12 @@ std::string stragglers_text(const Stragglers& stragglers) {
   return text;
 }
 
-/// The ranks' last words, each once.
-std::string last_words_text(const std::vector<FlightState>& states) {
-  std::string text;
-  std::set<std::string> said;
-  for (const FlightState& state : states) {
-    if (state.last_words.empty() || !said.insert(state.last_words).second) continue;
-    text += fmt::format("last words of rank {}: {}\n", state.rank, state.last_words);
-  }
-  return text;
-}
-
 std::string_view name_of(Diagnosis::What what) {
   switch (what) {
     case Diagnosis::What::death:
       return "death";
+    case Diagnosis::What::error:
+      return "error";
     case Diagnosis::What::hang:
       return "hang";
     case Diagnosis::What::mismatch:
@@ -242,7 +274,8 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
 }  // namespace
 
 bool Examination::ended_well() const {
-  return std::ranges::all_of(ranks, [](const FlightState& state) { return state.over; });
+  return std::ranges::all_of(
+      ranks, [](const FlightState& state) { return state.over && !is_own_error(state); });
 }
 
 Examination examine(const std::string& folder) {
@@ -300,7 +333,10 @@ std::string text_of(const Examination& examination) {
   } else if (examination.diagnosis.what == Diagnosis::What::nothing) {
     text += "the run goes on: no rank has waited for long\n";
   }
-  for (const std::string& line : examination.diagnosis.lines) text += line + "\n";
+  // A watchdog's words are the same judgement, of the moment itself.
+  if (std::ranges::none_of(ranks, has_judged)) {
+    for (const std::string& line : examination.diagnosis.lines) text += line + "\n";
+  }
   return text + stragglers_text(examination.stragglers);
 }
 

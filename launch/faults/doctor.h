@@ -24,6 +24,7 @@ struct Examination {
   std::vector<FlightReader> files{};   ///< of `ranks`
   std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing
 
+  /// All ranks with a file have ended in good order, and by no error.
   bool ended_well() const;
 };
 

@@ -43,6 +43,12 @@ Blame find_blame(std::span<const FlightState> ranks);
 bool has_told(std::string_view last_words);
 /// Last words of a rank that a signal ends and that leaves it to others to tell so.
 inline constexpr std::string_view kEndedBySignal = "ended by SIG";
+/// Before those of a rank that has told people of that signal.
+inline constexpr std::string_view kToldPeople = "told people: ";
+/// Of a rank that ends by an error of its own, with the message behind.
+inline constexpr std::string_view kEndedByError = "ended by an error: ";
+/// Of a rank that ends since another has, and has nothing to tell.
+inline constexpr std::string_view kEndedBecause = "ended because ";
 
 /// How a rank has died, as far as others can know: by its last words, or by the number of processes
 /// that were killed for lack of memory some seconds before and now, where those are known.

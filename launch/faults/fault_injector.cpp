@@ -149,7 +149,10 @@ FaultInjector::Place FaultInjector::place_of(const Collective& collective) const
   const bool computes =
       phase_ == name_of(FaultPhase::forward) || phase_ == name_of(FaultPhase::backward);
   if (collective.operation == Operation::all_gather) place.phase = FaultPhase::gather;
-  if (collective.operation == Operation::reduce_scatter ||
+  // A reduce_scatter that run.check_collectives takes apart first exchanges what it sums.
+  const bool is_part =
+      collective.operation == Operation::all_to_all && phase_ == name_of(FaultPhase::backward);
+  if (collective.operation == Operation::reduce_scatter || is_part ||
       (collective.operation == Operation::all_reduce && computes)) {
     place.phase = FaultPhase::reduce;
   }

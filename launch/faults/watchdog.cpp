@@ -93,7 +93,13 @@ Watchdog::~Watchdog() {
 
 void Watchdog::know_thread(std::string name, pid_t thread) {
   const std::scoped_lock lock(threads_mutex_);
-  threads_.emplace_back(std::move(name), thread);
+  // On a CPU the host's thread may be the compute stream's: one stack, with both names.
+  const auto known = std::ranges::find(threads_, thread, &std::pair<std::string, pid_t>::second);
+  if (known != threads_.end()) {
+    known->first += " and " + name;
+  } else {
+    threads_.emplace_back(std::move(name), thread);
+  }
 }
 
 void Watchdog::watch() {
@@ -137,8 +143,9 @@ bool Watchdog::another_tells() const {
   if (over_ || !obstacle().empty()) return false;
   for (int i = 0; i < peers_.count(); ++i) {
     if (i == peers_.self() || peers_.ended(i)) continue;
-    const std::string words = peers_.read(i).last_words;
-    if (has_told(words) && !is_of_signal(words)) return true;
+    const FlightState state = peers_.read(i);
+    if (state.over) continue;  // by an error that all ranks know of
+    if (has_told(state.last_words) && !is_of_signal(state.last_words)) return true;
   }
   return false;
 }
@@ -184,11 +191,11 @@ void Watchdog::act(const Finding& finding) {
     // A signal that ended one rank may be on its way to this one, which then answers it.
     const FlightState teller = peers_.read(finding.culprits.front());
     if (is_of_signal(teller.last_words) && Clock::now() - *found_ < kForSignal) return;
-    end(fmt::format("ended because {} had ended, which told why", culprits));
+    end(fmt::format("{}{} had ended, which told why", kEndedBecause, culprits));
   } else if (finding.speaks && !another_tells()) {
     speak(finding);
   } else if (late) {
-    end(fmt::format("ended because of a fault that no rank told of, of {}", culprits));
+    end(fmt::format("{}of a fault that no rank told of, of {}", kEndedBecause, culprits));
   }
 }
 

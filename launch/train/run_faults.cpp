@@ -91,17 +91,19 @@ std::vector<PhaseListener*> RunFaults::phase_listeners() {
   return listeners;
 }
 
-void RunFaults::end(End how) noexcept {
+void RunFaults::end_well() noexcept {
   if (watchdog_) watchdog_->rest();
-  if (how == End::well) {
-    file_.end_and_remove();
-  } else {
-    file_.end();
-  }
+  file_.end_and_remove();
+}
+
+void RunFaults::failed_alike(std::string_view message) noexcept {
+  if (watchdog_) watchdog_->rest();
+  file_.end();
+  file_.write_last_words(fmt::format("{}{}", kEndedByError, message));
 }
 
 std::string RunFaults::failing(const std::string& message) {
-  const std::string words = "ended by an error: " + message;
+  const std::string words = fmt::format("{}{}", kEndedByError, message);
   if (!watchdog_) {
     file_.write_last_words(words);
     return message;
@@ -117,7 +119,7 @@ std::string RunFaults::failing(const std::string& message) {
 bool RunFaults::takes_over() const { return watchdog_ && watchdog_->takes_over(); }
 
 void RunFaults::ended_by(int signal, Told told) noexcept {
-  const std::string words = fmt::format("{}{}{}", told == Told::by_this_rank ? "told people: " : "",
+  const std::string words = fmt::format("{}{}{}", told == Told::by_this_rank ? kToldPeople : "",
                                         kEndedBySignal, signal == SIGINT ? "INT" : "TERM");
   if (watchdog_) {
     watchdog_->leave_words(words);

@@ -45,9 +45,11 @@ class RunFaults {
   std::vector<UnitListener*> unit_listeners();
   std::vector<PhaseListener*> phase_listeners();
 
-  /// The rank ends in good order. `failed`: its flight file stays, for zero_doctor.
-  enum class End : std::uint8_t { well, failed };
-  void end(End how) noexcept;
+  /// The rank ends in good order, and its flight file with it.
+  void end_well() noexcept;
+  /// The rank ends in good order, by an error that all ranks know of: its flight file stays and
+  /// has the message, for zero_doctor.
+  void failed_alike(std::string_view message) noexcept;
   /// This rank fails for a reason that it is about to tell of: returns the message, of a wait that
   /// took too long with who waits for whom. Does not return if the watchdog tells of a fault
   /// instead and ends the process.

@@ -102,7 +102,7 @@ std::string why_none_can_be_taken(MemoryClass states, const TrainConfig& config)
     return fmt::format("ranks have shards of them, which can move, at stage 3, not at stage {}",
                        config.engine.stage);
   }
-  return fmt::format("they could move into files alone, and {}nvme_path names no folder for these",
+  return fmt::format("they could move only into files: give {}nvme_path a folder on a local disk",
                      moved_states(states).section);
 }
 

@@ -187,13 +187,13 @@ class Run {
                                                       .signals = &state_.signals,
                                                       .started = state_.started});
     const int status = trainer_->run();
-    faults_->end(RunFaults::End::well);
+    faults_->end_well();
     return status;
   }
 
   /// All ranks know of a failure.
-  void failed_alike() noexcept {
-    if (faults_) faults_->end(RunFaults::End::failed);
+  void failed_alike(std::string_view message) noexcept {
+    if (faults_) faults_->failed_alike(message);
   }
   /// Perhaps only this rank does: returns what it is to tell. Does not return if the failure only
   /// follows from the fault of another, of which the watchdog tells.
@@ -243,7 +243,7 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
         "zero_train: the run is done, but its report is not whole: standard output: {}{}\n",
         std::strerror(state.output_error), state.progress.logs ? "; its log has the figures" : ""));
   } catch (const AgreedError& error) {
-    run.failed_alike();
+    run.failed_alike(error.what());
     state.reported = true;
     console.end_progress();
     if (first) print_to_stderr(fmt::format("zero_train: {}\n", error.what()));

@@ -60,6 +60,11 @@ UnitListeners unit_listeners(const TrainerParts& parts, RunPhases& phases, RunMe
   return all;
 }
 
+/// Why a save in flight is not committed.
+std::string given_up(std::int64_t step) {
+  return fmt::format("step {} was not finite, and the states before it may be bad already", step);
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerParts& parts)
@@ -256,7 +261,7 @@ void Trainer::handle_nonfinite(const StepReport& report) {
     if (!overflow.empty()) return console_.line(overflow);
   } catch (const AgreedError&) {
     save_nonfinite(report);
-    checkpoints_.give_up(fmt::format("step {} was not finite", report.step));
+    checkpoints_.give_up(given_up(report.step));
     throw;
   }
   if (!report.nonfinite && std::isfinite(report.loss) && std::isfinite(report.gradient_norm)) {
@@ -275,7 +280,7 @@ void Trainer::handle_nonfinite(const StepReport& report) {
   if (skips && skipped_in_row_ < config_.run.nonfinite_limit) {
     return console_.line(fmt::format("{}, {} in a row", found, skipped_in_row_));
   }
-  checkpoints_.give_up(fmt::format("step {} was not finite", report.step));
+  checkpoints_.give_up(given_up(report.step));
   throw AgreedError(fmt::format(
       "{}{}. {} optimizer.params.lr, lengthen the warm-up, or check the weights of run.init", found,
       skips ? fmt::format(", {} in a row, run.nonfinite_limit", skipped_in_row_) : "",

@@ -278,7 +278,7 @@ TEST(Diagnosis, ManyWaitsAreCounted) {
   for (int rank = 0; rank < 40; rank += 2) {
     ranks.push_back(StateMaker(rank, 40).in("all_reduce(x)", 1, 100, "tensor", {rank, rank + 1}));
   }
-  EXPECT_THAT(diagnose(ranks, {}, clock_at(103)).lines, Contains("and 8 more waits"));
+  EXPECT_THAT(diagnose(ranks, {}, clock_at(103)).lines, Contains("and 7 more waits"));
 }
 
 TEST(Diagnosis, TellsHowLongTheLongestHasWaited) {
@@ -295,6 +295,18 @@ TEST(WaitGraph, GroupsThatNobodyNamedAreNotJudged) {
   EXPECT_THAT(waits.all(), IsEmpty());
   EXPECT_THAT(waits.meetings(), IsEmpty());
   EXPECT_EQ(waits.state_of(1), nullptr);
+}
+
+TEST(Diagnosis, TellsNoWaitTwice) {
+  const Diagnosis found = diagnose(all_waiting_but(3, StateMaker(3)), {}, clock_at(103.2));
+  EXPECT_EQ(found.lines.size(), 2U) << joined(found);
+}
+
+TEST(DurationText, IsOfUseForShortOnesToo) {
+  EXPECT_EQ(duration_text(3.21), "3.2 s");
+  EXPECT_EQ(duration_text(0.1), "0.1 s");
+  EXPECT_EQ(duration_text(0.04), "40 ms");
+  EXPECT_EQ(duration_text(0), "0 ms");
 }
 
 TEST(RanksText, JoinsRanksThatFollowEachOther) {

@@ -150,6 +150,89 @@ TEST(Doctor, TellsThatAllEndedWell) {
                     HasSubstr("last words of rank 0: good bye\n"), Not(HasSubstr("of rank 1:"))));
 }
 
+TEST(Doctor, AnErrorThatAllRanksKnowIsAFault) {
+  const Scratch folder;
+  Flights flights(folder);
+  for (int rank = 0; rank < 3; ++rank) {
+    flights.of(rank).end();
+    flights.of(rank).write_last_words("ended by an error: step 12: the loss is NaN");
+  }
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_FALSE(found.ended_well());
+  EXPECT_THAT(found.diagnosis.culprits, IsEmpty());
+  EXPECT_EQ(json_of(found).at("fault").at("what"), "error");
+  EXPECT_EQ(text_of(found), folder.path() +
+                                ": 3 of 3 ranks, in step 12\n"
+                                "ranks 0-2 ended by an error: step 12: the loss is NaN\n");
+}
+
+TEST(Doctor, AnErrorOfOneRankIsToldOnceWithItsPlace) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.enter(0, "h.1", 0);
+  flights.of(0).write_last_words("ended because rank 1 had ended, which told why");
+  flights.of(1).write_last_words("ended by an error: no room");
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::error);
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1));
+  EXPECT_THAT(text_of(found), AllOf(HasSubstr("\nrank 1 ended by an error: no room; until then it "
+                                              "was in \"backward\" of step 12"),
+                                    Not(HasSubstr("last words")), Not(HasSubstr("told why"))));
+}
+
+TEST(Doctor, ARankThatWaitedForTooLongIsNotToBlame) {
+  const Scratch folder;
+  Flights flights(folder);
+  for (const int rank : {0, 2}) {
+    flights.enter(rank, "h.1", -20);
+    flights.of(rank).write_last_words(fmt::format(
+        "ended by an error: [rank {}] all_gather(h.1): waiting for 12 s for rank 1 (a thread), the "
+        "timeout of collectives; find out what holds each of them up",
+        rank));
+  }
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::hang);
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1));
+  EXPECT_THAT(text_of(found),
+              AllOf(HasSubstr("last words of rank 0: ended by an error: [rank 0] all_gather(h.1)"),
+                    Not(HasSubstr("last words of rank 2")), HasSubstr("rank 1 has not entered")));
+}
+
+TEST(Doctor, WhatAWatchdogToldIsNotToldTwice) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.enter(0, "h.1", 0);
+  flights.enter(2, "h.1", 0);
+  flights.of(0).write_last_words("rank 1 has not entered X\n");
+  flights.of(1).write_last_words("ended because rank 0 had ended, which told why");
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1)) << "for programs";
+  EXPECT_EQ(text_of(found), folder.path() +
+                                ": 3 of 3 ranks, in step 12\n"
+                                "last words of rank 0: rank 1 has not entered X\n");
+}
+
+TEST(Doctor, AJobThatWasEndedFromOutsideIsNoHang) {
+  for (const bool signal : {false, true}) {
+    const Scratch folder;
+    Flights flights(folder);
+    for (int rank = 0; rank < 3; ++rank) flights.enter(rank, "h.1", 0);
+    if (signal) flights.of(0).write_last_words("told people: ended by SIGTERM");
+    flights.close();
+    const Examination found = examine(folder.path());
+    EXPECT_EQ(found.diagnosis.what, Diagnosis::What::death);
+    const std::string text = text_of(found);
+    EXPECT_THAT(text, AllOf(HasSubstr("the job was probably ended from outside"),
+                            Not(HasSubstr("does not end"))));
+    EXPECT_THAT(text, HasSubstr(signal ? "last words of rank 0: ended by SIGTERM\n"
+                                       : "no rank left last words, and none has waited"));
+  }
+}
+
 TEST(Doctor, NamesStragglers) {
   const Scratch folder;
   Flights flights(folder);

@@ -89,8 +89,10 @@ TEST(Elastic, AStartHasItsFirstRanksAlone) {
   EXPECT_EQ(start.local_world, 3);
   EXPECT_EQ(of_first_ranks(start, 2).local_world, 2);
   EXPECT_EQ(of_first_ranks(start, 4).world, 4);
-  EXPECT_EQ(elastic_line(6, 4),
-            "run.elastic: 6 ranks came, and the first 4 take part; the others end with status 0\n");
+  EXPECT_EQ(
+      elastic_line(6, 4),
+      "run.elastic: 6 ranks came, and the first 4 take part, the most that are a power of two "
+      "and fit train_batch_size and the mesh; the others end with status 0\n");
 }
 
 /// Steps on 8 ranks, then 4, then 8, as after faults that take hosts and give them back.

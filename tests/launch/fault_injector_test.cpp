@@ -140,6 +140,18 @@ TEST(FaultInjector, CollectivesAreAnswered) {
               ElementsAre("flip brought all_gather(h.0)"));
 }
 
+// As run.check_collectives sums: the ranks exchange what is to be summed.
+TEST(FaultInjector, AReductionThatIsTakenApartIsMetInItsExchange) {
+  Fault fault = kill_at(FaultPhase::reduce, 2, "h.0");
+  fault.kind = FaultKind::flip_wire;
+  RecordedActions record;
+  FaultInjector faults({.listed = {fault}}, kFaultyRank, 8, record.actions());
+  faults.phase(2, "forward");
+  EXPECT_EQ(faults.alter(backend_call(Operation::all_to_all, "h.0")), Answer::pass);
+  faults.phase(2, "backward");
+  EXPECT_EQ(faults.alter(backend_call(Operation::all_to_all, "h.0")), Answer::flip_brought);
+}
+
 TEST(FaultInjector, AnEmptyShareWaitsForOneWithValues) {
   Fault fault = kill_at(FaultPhase::gather, 1);
   fault.kind = FaultKind::flip_memory;

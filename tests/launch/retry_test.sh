@@ -258,6 +258,9 @@ refused "--hosts: empty names no host" --hosts empty -- true
 printf '#!/bin/sh\necho "zero_train: c.json: no such file" >&2\nexit 1\n' >zero_train
 refused "give --checkpoints FOLDER" -- ./zero_train --config c.json
 expect "the command's own error" "$(grep -c 'zero_train: c.json: no such file' said)" 1
+printf '#!/bin/sh\necho "zero_train: unknown key" >&2\nexit 78\n' >zero_train
+"$retry" -- ./zero_train --config c.json 2>said
+expect "a configuration that never works" "$? $(cat said)" "78 zero_train: unknown key"
 refused "--checkpoints takes a folder" --checkpoints
 
 exit $((failures > 0))

@@ -190,8 +190,8 @@ TEST(TierLadder, NeedsAFolderForFiles) {
   const Chosen chosen = chosen_with(plus(no_folder, limit_of(all - 1)));
   EXPECT_FALSE(uses_file(chosen.config.engine.tiers));
   EXPECT_THAT(chosen.config.values.at(kOffloadOptimizer + "device").source,
-              HasSubstr("could move into files alone, and zero_optimization.offload_optimizer."
-                        "nvme_path names no folder"));
+              HasSubstr("could move only into files: give zero_optimization.offload_optimizer."
+                        "nvme_path a folder on a local disk"));
   EXPECT_THAT(error_of([&] { check_memory_limit(chosen.config, kThreads, chosen.plans); }),
               AllOf(HasSubstr(kOffloadOptimizer + "nvme_path with a folder on a disk: "),
                     HasSubstr(", which fits"), Not(HasSubstr("device \"nvme\""))));

@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "launch/faults/doctor.h"
+#include "launch/faults/flight_reader.h"
 #include "tests/launch/program.h"
 
 namespace zero {
@@ -93,8 +95,24 @@ TEST(ProgramWatchdog, NamesAnEndlessLoopWithItsUnitAndItsStack) {
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 1 is in .backward. of step 5; its last compute "
                                               "was backward "));
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 1's stack:"));
+    EXPECT_THAT(outcome.errors, HasSubstr("  host thread and compute stream:"));
     EXPECT_THAT(outcome.errors, HasSubstr("zero::Trainer::"));
   }
+}
+
+TEST(ProgramWatchdog, AnErrorOfAllRanksIsAFaultInTheirFlightFiles) {
+  const TinyRun run;
+  const std::string flight = run.folder().path("flight");
+  const Outcome outcome =
+      shell(run, started(2) + " --config " + run.config() +
+                     " --set optimizer.type=SGD optimizer.params.lr=1e6 gradient_clipping=0 "
+                     "run.steps=10 run.flight_folder=" +
+                     flight);
+  EXPECT_EQ(outcome.status, 1) << outcome.errors;
+  const Examination found = examine(flight);
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::error);
+  EXPECT_THAT(found.diagnosis.lines,
+              ElementsAre(ContainsRegex("ranks 0-1 ended by an error: step [0-9]+: .*NaN")));
 }
 
 // A suspended job or laptop, a frozen container.

@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/faults/flight_state.h"
+
+namespace zero {
+
+/// Whether the rank's last words say more than that others have ended.
+bool tells(const FlightState& state);
+
+/// Whether they are a watchdog's, which has judged all ranks while they lived.
+bool has_judged(const FlightState& state);
+
+/// Whether they are an error, other than that the rank has waited for others for too long.
+bool is_own_error(const FlightState& state);
+
+/// The last words of the ranks, each once, in lines. Leaves out errors of a rank's own, which a
+/// diagnosis tells with their place, and of ranks that have only waited or followed all but what
+/// the first says, if anybody says more.
+std::string last_words_text(const std::vector<FlightState>& states);
+
+}  // namespace zero
