@@ -300,7 +300,11 @@ main() {
   [ -z "$of_hosts" ] || [ -n "$host_file" ] || fail "$of_hosts is given without --hosts; add --hosts FILE"
   [ -z "$host_file" ] || read_hosts
   if [ -z "$checkpoints" ]; then
-    checkpoints=$(folder_of "$@")
+    checkpoints=$(folder_of "$@") || status=$?
+    if [ "$status" -eq $never ]; then
+      say "status $status: the command line or the configuration never will work; not started"
+      exit "$status"
+    fi
     [ -n "$checkpoints" ] ||
       fail "the command has no zero_train that tells a run.checkpoint.folder; give --checkpoints FOLDER"
     [[ $checkpoints == /* ]] || ! moves "$@" ||

@@ -258,6 +258,9 @@ refused "--hosts: empty names no host" --hosts empty -- true
 printf '#!/bin/sh\necho "zero_train: c.json: no such file" >&2\nexit 1\n' >zero_train
 refused "give --checkpoints FOLDER" -- ./zero_train --config c.json
 expect "the command's own error" "$(grep -c 'zero_train: c.json: no such file' said)" 1
+sed -i 's/exit 1/exit 78/' zero_train
+"$retry" --wait 0 -- ./zero_train --config c.json 2>said
+expect "a configuration that tells no folder" "$? $(grep -c 'status 78: .* never will work; not started$' said)" "78 1"
 refused "--checkpoints takes a folder" --checkpoints
 
 exit $((failures > 0))
