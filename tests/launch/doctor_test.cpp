@@ -32,6 +32,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 using Json = nlohmann::json;
 
 /// The flight files of a job of three ranks in a folder.
@@ -286,6 +287,18 @@ TEST(FlightFolder, HasTheFilesOfOneRunAlone) {
   EXPECT_EQ(two.ranks.size(), 2U) << "files of ranks that are no more are gone";
   EXPECT_NE(two.ranks[0].run, four.ranks[0].run);
   EXPECT_THAT(two.missing, IsEmpty());
+}
+
+TEST(FlightFolder, FilesOfOthersStay) {
+  const Scratch folder;
+  folder.write(flight_file_name(1), "not theirs");
+  FlightFile::create(folder.path(flight_file_name(2)), 2, 4, 1).end();
+  const FlightFile lives = FlightFile::create(folder.path(flight_file_name(3)), 3, 4, 1);
+  const auto alone = local::single();
+  create_flight_file(config_with({"run.flight_folder=" + folder.path()}), *alone, *cpu::open())
+      .end_and_remove();
+  EXPECT_EQ(folder.read(flight_file_name(1)), "not theirs");
+  EXPECT_THAT(folder.names(), UnorderedElementsAre(flight_file_name(1), flight_file_name(3)));
 }
 
 TEST(FlightFolder, FailsOnAllRanksIfOneCannotHaveItsFile) {
