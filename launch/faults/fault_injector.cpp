@@ -157,6 +157,10 @@ void FaultInjector::submitting(const CollectiveRecord& record, const CollectiveB
 FaultInjector::Answer FaultInjector::alter(const Collective& collective) {
   Place place = place_of(collective);
   place.alters = true;
+  // Of a reduction that is checked (run.check_collectives), the backend gets an exchange.
+  const bool computes =
+      phase_ == name_of(FaultPhase::forward) || phase_ == name_of(FaultPhase::backward);
+  if (collective.operation == Operation::all_to_all && computes) place.phase = FaultPhase::reduce;
   return meet(place);
 }
 

@@ -140,6 +140,19 @@ TEST(FaultInjector, CollectivesAreAnswered) {
               ElementsAre("flip brought all_gather(h.0)"));
 }
 
+// run.check_collectives sums behind an exchange, below which faults lie.
+TEST(FaultInjector, AnExchangeBackwardIsAReduction) {
+  Fault fault = kill_at(FaultPhase::reduce, 1, "h.1");
+  fault.kind = FaultKind::flip_wire;
+  RecordedActions record;
+  FaultInjector faults({.listed = {fault}}, kFaultyRank, 8, record.actions());
+  faults.phase(1, "backward");
+  EXPECT_EQ(faults.alter(backend_call(Operation::all_to_all, "h.0")), Answer::pass);
+  EXPECT_EQ(faults.alter(backend_call(Operation::all_to_all, "h.1")), Answer::flip_brought);
+  EXPECT_THAT(record.said(),
+              ElementsAre("run.faults: rank 3: flip_wire at step 1, all_to_all(h.1)"));
+}
+
 TEST(FaultInjector, AnEmptyShareWaitsForOneWithValues) {
   Fault fault = kill_at(FaultPhase::gather, 1);
   fault.kind = FaultKind::flip_memory;
