@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/checked_backend.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -148,8 +149,10 @@ class CheckedBackend final : public ForwardingBackend {
   };
 
   static Tag of_checksums(const Tag& tag) { return {tag.purpose + ", checksums", {}}; }
+  /// "[rank 3] all_gather(h.3)": this rank is the world's, as those in the error, of any group.
   std::string call_of(Operation operation, const Tag& tag) const {
-    return call_name(rank(), operation, tag.purpose);
+    const std::string& who = names_->who();
+    return fmt::format("[{}] {}", who.substr(0, who.find(" (")), call_name(operation, tag.purpose));
   }
   std::int64_t length_of_part(DType dtype) const {
     return std::max<std::int64_t>(1, kMemory / size_of(dtype) / size());

@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -38,6 +40,16 @@ bool is_in_use(const std::string& path) {
   return old.get() >= 0 && lock_file(old.get()) == EAGAIN;
 }
 
+/// Whether a flight file's room at `path` holds nothing: its rank had not begun, or its host lost
+/// what was not on the disk yet.
+bool is_blank(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  std::array<char, sizeof(flight::Header)> begin{};
+  const bool whole =
+      file.get() >= 0 && ::pread(file.get(), begin.data(), begin.size(), 0) == std::ssize(begin);
+  return whole && std::ranges::count(begin, '\0') == std::ssize(begin);
+}
+
 /// A new, locked file.
 Descriptor open_new(const std::string& path) {
   if (path.empty()) {
@@ -46,8 +58,10 @@ Descriptor open_new(const std::string& path) {
                std::strerror(errno));
     return file;
   }
-  check_replaceable(path, {flight::kMagic.data(), flight::kMagic.size()},
-                    std::string(kFlightFolder), "flight file");
+  if (!is_blank(path)) {
+    check_replaceable(path, {flight::kMagic.data(), flight::kMagic.size()},
+                      std::string(kFlightFolder), "flight file");
+  }
   ZERO_CHECK(!is_in_use(path),
              "{}: {} is the file of a run that goes on; end that run or wait for its end, or give "
              "this one another {}",
@@ -100,6 +114,16 @@ constexpr std::uint64_t what_of(flight::Kind kind, std::uint8_t detail, std::uin
 }
 
 }  // namespace
+
+bool FlightFile::remove_ended(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file.get() < 0) return false;
+  std::array<char, flight::kMagic.size()> begin{};
+  const bool is_one = ::pread(file.get(), begin.data(), begin.size(), 0) == std::ssize(begin) &&
+                      begin == flight::kMagic;
+  if (is_one && lock_file(file.get()) != EAGAIN) ::unlink(path.c_str());
+  return true;
+}
 
 std::int64_t FlightFile::now() noexcept {
   return std::chrono::steady_clock::now().time_since_epoch().count();

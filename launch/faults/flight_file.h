@@ -33,6 +33,10 @@ class FlightFile {
   static FlightFile create(const std::string& path, int rank, int world, std::uint64_t run = 0,
                            const flight::Sizes& sizes = {});
 
+  /// Removes the flight file of a run that has ended; leaves anything else that is there. False if
+  /// no file can be opened there.
+  static bool remove_ended(const std::string& path);
+
   /// Of the open file, for /proc/PID/fd/N.
   int descriptor() const { return file_.get(); }
   const std::string& path() const { return path_; }  ///< empty: a file in memory

@@ -31,9 +31,8 @@ std::uint64_t draw_run(Communicator& ranks, Device& device) {
 
 /// Those of ranks from `world` on, which a run of more ranks has left.
 void remove_files_from(const fs::path& folder, int world) {
-  std::error_code gone;
-  for (int rank = world; fs::remove(folder / flight_file_name(rank), gone); ++rank) {
-  }
+  int rank = world;
+  while (FlightFile::remove_ended((folder / flight_file_name(rank)).string())) ++rank;
 }
 
 }  // namespace

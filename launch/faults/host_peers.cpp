@@ -58,6 +58,12 @@ HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own)
            .process = process,
            .watch = process.id == ::getpid() ? nullptr : std::make_unique<host::Watch>(process),
            .file = std::make_unique<FlightReader>(peer.at("file").get<std::string>())});
+      // Another container may have an earlier run's file under that name.
+      const FlightState found = peers_.back().file->read();
+      ZERO_CHECK(found.rank == rank && found.process == process.id,
+                 "{} is the flight file of rank {}, process {}, expected process {}: ranks that "
+                 "see each other's processes see other files",
+                 peers_.back().file->path(), found.rank, found.process, process.id);
     });
     if (!cannot.empty())
       failure = fmt::format("rank {} by rank {}: {}", rank, world.rank(), cannot);

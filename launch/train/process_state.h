@@ -35,6 +35,7 @@ class ProcessFaults {
 /// The state of the process that its signal handling reads.
 struct ProcessState {
   std::atomic<bool> reported{false};  ///< a failure was reported
+  std::atomic<bool> ends{false};      ///< a signal is about to end the process
   std::atomic<int> output_error{0};   ///< for which standard output lacks a text; 0: none
   RunProgress progress{};
   Signals signals{};

@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <thread>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -250,6 +251,8 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
     failed = exit_status_of(error);
   } catch (const std::exception& error) {
     const std::string message = run.failing(error.what());
+    // Ranks that the same signal has ended already are no fault: it gives the status.
+    if (state.ends) std::this_thread::sleep_for(std::chrono::seconds(1));
     state.reported = true;
     console.end_progress();
     end_job("zero_train", message, communicator.rank(), communicator.size());
@@ -310,6 +313,7 @@ int train(const TrainFlags& given, int* argc, char*** argv) {
     const Signals::Answer answer = state.signals.arrived(signal, std::chrono::steady_clock::now());
     if (launched == 0 && !answer.line.empty()) say(answer.line);
     if (!answer.ends_process) return go_on;
+    state.ends = true;
     state.faults.ended_by(signal, launched == 0 ? by_this_rank : by_others);
     // mpirun drops unread output when the last rank ends: the other ranks leave it time to
     // read.

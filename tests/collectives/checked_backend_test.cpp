@@ -145,8 +145,8 @@ TEST(CheckedBackend, NamesCollectiveSenderReceiverAndHostsOfEachFlip) {
                          static std::array<std::array<float, 8>, 2> received{};
                          auto& mine = received.at(static_cast<std::size_t>(communicator.rank()));
                          communicator.all_to_all(Slices::even(values, 2),
-                                                 Slices::even(View::of(std::span<float>(mine)), 2), stream,
-                                                 {"tokens"});
+                                                 Slices::even(View::of(std::span<float>(mine)), 2),
+                                                 stream, {"tokens"});
                        }),
                "all_to_all(tokens)", "4");
   // A checksum that was changed on its way is a finding too.
@@ -172,6 +172,7 @@ TEST(CheckedBackend, ChecksSplitsAndNamesRanksOfTheWorldThere) {
   });
   EXPECT_THAT(messages[2], HasSubstr("values of rank 0 (host of 0) had checksum"));
   EXPECT_THAT(messages[2], HasSubstr("on rank 2 (host of 2)"));
+  EXPECT_THAT(messages[2], HasSubstr("[rank 2] ")) << "the second of its group";
   EXPECT_THAT(messages[3], HasSubstr("values of rank 1 (host of 1) had checksum"));
 }
 

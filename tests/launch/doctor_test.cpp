@@ -12,13 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "collectives/backends.h"
 #include "collectives/operation.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_trace.h"
 #include "tests/errors.h"
-#include "tests/launch/config_with.h"
 #include "tests/launch/flight_states.h"
 #include "tests/launch/shell.h"
 #include "tests/scratch.h"
@@ -340,60 +338,6 @@ TEST(Doctor, AsAProgram) {
   Flights well(folder, 2);
   for (int rank = 0; rank < 2; ++rank) well.of(rank).end();
   EXPECT_EQ(shell(output, doctor + " " + folder.path()).status, 0);
-}
-
-TEST(FlightFolder, StandsBesideWhatTheRunKeeps) {
-  EXPECT_EQ(flight_folder(config_with({})), "run.log.flight");
-  EXPECT_EQ(flight_folder(config_with({"run.log=a/b.log"})), "a/b.log.flight");
-  EXPECT_EQ(flight_folder(config_with({"run.log=a", "run.checkpoint.folder=runs"})), "runs/flight");
-  EXPECT_EQ(flight_folder(config_with({"run.flight_folder=/dev/shm/f"})), "/dev/shm/f");
-  for (const char* const memory : {"run.log=null", "run.log=/dev/null", "run.flight_folder=none"}) {
-    EXPECT_EQ(flight_folder(config_with({memory})), "") << memory;
-  }
-  EXPECT_EQ(flight_file_name(3), "rank_00003.flight");
-}
-
-TEST(FlightFolder, HasTheFilesOfOneRunAlone) {
-  const Scratch folder;
-  const auto create = [&](int world) {
-    local::run(world, [&](Communicator& ranks) {
-      const TrainConfig config =
-          config_with({"run.flight_folder=" + folder.path("deep/flight")}, world);
-      create_flight_file(config, ranks, *cpu::open()).end();
-    });
-    return examine(folder.path("deep"));
-  };
-  const Examination four = create(4);
-  EXPECT_EQ(four.ranks.size(), 4U);
-  const Examination two = create(2);
-  EXPECT_EQ(two.ranks.size(), 2U) << "files of ranks that are no more are gone";
-  EXPECT_NE(two.ranks[0].run, four.ranks[0].run);
-  EXPECT_THAT(two.missing, IsEmpty());
-}
-
-TEST(FlightFolder, FailsOnAllRanksIfOneCannotHaveItsFile) {
-  const Scratch folder;
-  folder.write("rank_00001.flight", "not theirs");
-  folder.write("file", "");
-  const auto message = [&](const std::string& place) {
-    return error_of([&] {
-      local::run(2, [&](Communicator& ranks) {
-        create_flight_file(config_with({"run.flight_folder=" + place}, 2), ranks, *cpu::open());
-      });
-    });
-  };
-  EXPECT_THAT(message(folder.path()), HasSubstr("exists and is no flight file"));
-  EXPECT_THAT(message(folder.path("file/in")),
-              HasSubstr("run.flight_folder: cannot create the folder " + folder.path("file/in")));
-  EXPECT_EQ(folder.read("rank_00001.flight"), "not theirs");
-}
-
-TEST(FlightFolder, InMemoryAloneLeavesNoFile) {
-  const auto alone = local::single();
-  FlightFile file =
-      create_flight_file(config_with({"run.flight_folder=none"}), *alone, *cpu::open());
-  EXPECT_EQ(file.path(), "");
-  file.end_and_remove();
 }
 
 }  // namespace

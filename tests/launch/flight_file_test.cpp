@@ -314,6 +314,15 @@ TEST(FlightFile, RefusesPlacesThatItMayNotTake) {
                         ": No such file or directory"));
 }
 
+// As a host leaves it that loses its power before the pages are on the disk.
+TEST(FlightFile, ReplacesOneThatHoldsNothing) {
+  const Scratch folder;
+  const std::string path = folder.path("rank_00000.flight");
+  folder.write("rank_00000.flight", std::string(flight::Places({}).end, '\0'));
+  const FlightFile file = FlightFile::create(path, 0, 1, 5);
+  EXPECT_EQ(FlightReader(path).read().run, 5U);
+}
+
 TEST(FlightFile, TakesItsRoomAtOnce) {
   const Scratch folder;
   const FileSizeLimit limit(4096);

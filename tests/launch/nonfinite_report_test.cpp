@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "base/host.h"
-#include "launch/data/token_file.h"
 #include "collectives/forwarding_backend.h"
+#include "launch/data/token_file.h"
 #include "tests/launch/cut_run.h"
 
 namespace zero::testing {

@@ -139,6 +139,21 @@ TEST(Watchdog, OfAHostWhoseFilesCannotBeReadWatchesNobody) {
   EXPECT_EQ(told.ends.load(), 0);
 }
 
+TEST(Watchdog, TakesNoOtherRanksFileForAPeers) {
+  Told told;
+  const testing::Scratch folder;
+  local::run(2, [&](Communicator& world) {
+    const std::string path = folder.path(std::to_string(world.rank()));
+    FlightFile file = FlightFile::create(path, world.rank(), world.size());
+    if (world.rank() == 1) {
+      std::filesystem::remove(path);
+      FlightFile::create(path, 0, 8);
+    }
+    Watchdog watchdog(world, *cpu::open(), file, told.options());
+    EXPECT_THAT(watchdog.obstacle(), HasSubstr("is the flight file of rank 0, process "));
+  });
+}
+
 TEST(ThreadStack, NamesTheCallersOfABlockedThread) {
   ASSERT_TRUE(prepare_stacks());
   std::atomic<pid_t> number{0};

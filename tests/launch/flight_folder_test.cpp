@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/flight_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "collectives/backends.h"
+#include "launch/faults/doctor.h"
+#include "launch/faults/flight_file.h"
+#include "tests/errors.h"
+#include "tests/launch/config_with.h"
+#include "tests/scratch.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+TEST(FlightFolder, StandsBesideWhatTheRunKeeps) {
+  EXPECT_EQ(flight_folder(config_with({})), "run.log.flight");
+  EXPECT_EQ(flight_folder(config_with({"run.log=a/b.log"})), "a/b.log.flight");
+  EXPECT_EQ(flight_folder(config_with({"run.log=a", "run.checkpoint.folder=runs"})), "runs/flight");
+  EXPECT_EQ(flight_folder(config_with({"run.flight_folder=/dev/shm/f"})), "/dev/shm/f");
+  for (const char* const memory : {"run.log=null", "run.log=/dev/null", "run.flight_folder=none"}) {
+    EXPECT_EQ(flight_folder(config_with({memory})), "") << memory;
+  }
+  EXPECT_EQ(flight_file_name(3), "rank_00003.flight");
+}
+
+TEST(FlightFolder, HasTheFilesOfOneRunAlone) {
+  const Scratch folder;
+  const auto create = [&](int world) {
+    local::run(world, [&](Communicator& ranks) {
+      const TrainConfig config =
+          config_with({"run.flight_folder=" + folder.path("deep/flight")}, world);
+      create_flight_file(config, ranks, *cpu::open()).end();
+    });
+    return examine(folder.path("deep"));
+  };
+  const Examination four = create(4);
+  EXPECT_EQ(four.ranks.size(), 4U);
+  const Examination two = create(2);
+  EXPECT_EQ(two.ranks.size(), 2U) << "files of ranks that are no more are gone";
+  EXPECT_NE(two.ranks[0].run, four.ranks[0].run);
+  EXPECT_THAT(two.missing, IsEmpty());
+}
+
+TEST(FlightFolder, FilesOfOthersStay) {
+  const Scratch folder;
+  folder.write(flight_file_name(1), "not theirs");
+  FlightFile::create(folder.path(flight_file_name(2)), 2, 4, 1).end();
+  const FlightFile lives = FlightFile::create(folder.path(flight_file_name(3)), 3, 4, 1);
+  const auto alone = local::single();
+  create_flight_file(config_with({"run.flight_folder=" + folder.path()}), *alone, *cpu::open())
+      .end_and_remove();
+  EXPECT_EQ(folder.read(flight_file_name(1)), "not theirs");
+  EXPECT_THAT(folder.names(), UnorderedElementsAre(flight_file_name(1), flight_file_name(3)));
+}
+
+TEST(FlightFolder, FailsOnAllRanksIfOneCannotHaveItsFile) {
+  const Scratch folder;
+  folder.write("rank_00001.flight", "not theirs");
+  folder.write("file", "");
+  const auto message = [&](const std::string& place) {
+    return error_of([&] {
+      local::run(2, [&](Communicator& ranks) {
+        create_flight_file(config_with({"run.flight_folder=" + place}, 2), ranks, *cpu::open());
+      });
+    });
+  };
+  EXPECT_THAT(message(folder.path()), HasSubstr("exists and is no flight file"));
+  EXPECT_THAT(message(folder.path("file/in")),
+              HasSubstr("run.flight_folder: cannot create the folder " + folder.path("file/in")));
+  EXPECT_EQ(folder.read("rank_00001.flight"), "not theirs");
+}
+
+TEST(FlightFolder, InMemoryAloneLeavesNoFile) {
+  const auto alone = local::single();
+  FlightFile file =
+      create_flight_file(config_with({"run.flight_folder=none"}), *alone, *cpu::open());
+  EXPECT_EQ(file.path(), "");
+  file.end_and_remove();
+}
+
+}  // namespace
+}  // namespace zero::testing
