@@ -3,6 +3,7 @@
 #include "launch/train/train_program.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -260,6 +261,17 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
   return failed;
 }
 
+/// Waits until all ranks that came are done. A rank that took no part says nothing of a fault:
+/// those that did have told of it.
+void meet_at_end(Communicator& came, bool idle) {
+  try {
+    all_gather_texts(came, *cpu::open(), "done", "run.elastic");
+  } catch (const std::exception&) {
+    if (idle) ::_exit(exit_status::kFault);
+    throw;
+  }
+}
+
 /// As a rank that mpirun started, which ends with all others: one that takes no part waits for
 /// them, and a signal to all ranks does not end it before they have saved.
 int train_elastic(Communicator& came, TrainFlags flags, ProcessState& state) {
@@ -276,7 +288,7 @@ int train_elastic(Communicator& came, TrainFlags flags, ProcessState& state) {
     flags.start = of_first_ranks(flags.start, part.ranks->size());
     status = train_as(*part.ranks, flags, state);
   }
-  all_gather_texts(came, *cpu::open(), "done", "run.elastic");
+  meet_at_end(came, part.idle);
   return status;
 }
 

@@ -152,6 +152,23 @@ TEST(FlightRecorder, ShowsUnitsPhasesAndTheMeanStep) {
   EXPECT_EQ(reader.read().phase, "between steps");
 }
 
+// A limit follows from it: one short step must not make the next ones late.
+TEST(FlightRecorder, OneStepMovesTheMeanALittle) {
+  FlightFile file = FlightFile::create("", 0, 1);
+  FlightRecorder recorder(file);
+  const FlightReader reader(own_path(file));
+  for (const int step : {1, 2}) {
+    recorder.phase(step, "forward");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    recorder.phase(step, "between steps");
+  }
+  const double mean = reader.read().mean_step_seconds;
+  recorder.phase(3, "forward");
+  recorder.phase(3, "between steps");
+  EXPECT_NE(reader.read().mean_step_seconds, mean);
+  EXPECT_GT(reader.read().mean_step_seconds, 0.8 * mean);
+}
+
 /// A point on a clock that the test sets.
 class SetMark final : public Mark::State {
  public:

@@ -87,6 +87,19 @@ TEST(ElasticProgram, ThreeAndSixRanksOfMpirunAreTwoAndFour) {
   }
 }
 
+// Its words would come last, of a rank that is not to blame.
+TEST(ElasticProgram, ARankThatTakesNoPartTellsOfNoFault) {
+  const TinyRun run;
+  const Outcome outcome = shell(
+      run,
+      fmt::format("env ZERO_ALLOW_FAULTS=1 {} -np 3 {} --config {}{}run.steps=6 "
+                  R"('run.faults=[{{"kind": "stop", "rank": 1, "step": 3, "phase": "update"}}]')",
+                  kJob, kTrain, run.config(), kElasticSteps));
+  EXPECT_NE(outcome.status, exit_status::kOk);
+  EXPECT_THAT(outcome.errors,
+              AllOf(HasSubstr("rank 1 has not entered"), Not(HasSubstr("[rank 2]"))));
+}
+
 /// Each rank's status, of ranks that torchrun's variables number.
 TEST(ElasticProgram, RanksByVariablesThatHaveNoPlaceEndWellAtOnce) {
   const TinyRun run;
