@@ -19,9 +19,10 @@ bool prepare_stacks();
 pid_t thread_number();
 
 /// The callers of what thread `thread` of this process does, a line each, innermost first; nothing
-/// if it does not answer within `patience`: it has ended, or is blocked in the kernel. Interrupts
-/// the thread by a signal, whose handler stores addresses and nothing else; system calls that can
-/// be restarted are. Call from another thread, after prepare_stacks().
+/// if it does not answer within `patience`: it has ended, or is blocked in the kernel; or if its
+/// answer takes longer still, and from then on until that is there. Interrupts the thread by a
+/// signal, whose handler stores addresses and nothing else; system calls that can be restarted are.
+/// Call from another thread, after prepare_stacks().
 std::optional<std::string> stack_of(pid_t thread, std::chrono::milliseconds patience);
 
 }  // namespace zero
