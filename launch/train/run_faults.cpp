@@ -53,7 +53,6 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, Answers answers)
   if (!config.run.watchdog || ranks.size() == 1) return;
   watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_,
                                          WatchdogOptions{.hang_seconds = config.run.hang_timeout,
-                                                         .refresh = [this] { recorder_.poll(); },
                                                          .tell = std::move(answers.tell),
                                                          .end = std::move(answers.end),
                                                          .warn = std::move(answers.warn)});
@@ -67,7 +66,10 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, Answers answers)
 
 void RunFaults::know(RunDevice& device) {
   if (injector_) device.meet(*injector_);
-  if (watchdog_ == nullptr || device.device().kind() != DeviceKind::cpu) return;
+  if (watchdog_ == nullptr) return;
+  if (device.device().kind() != DeviceKind::cpu) {
+    return watchdog_->keep_fresh([this] { recorder_.poll(); });
+  }
   watchdog_->know_thread("compute stream", thread_of(device.device().compute()));
   watchdog_->know_thread("communication stream", thread_of(device.device().communication()));
 }
