@@ -58,6 +58,9 @@ HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own)
            .process = process,
            .watch = process.id == ::getpid() ? nullptr : std::make_unique<host::Watch>(process),
            .file = std::make_unique<FlightReader>(peer.at("file").get<std::string>())});
+      // Behind the pidfd: the number may be another's by now. Or that of another host, if both were
+      // started from one snapshot and have one boot ID.
+      ZERO_CHECK(!host::ended(process), "process {} of this host is not there", process.id);
     });
     if (!cannot.empty())
       failure = fmt::format("rank {} by rank {}: {}", rank, world.rank(), cannot);
