@@ -54,6 +54,14 @@ int free_signal() {
   return 0;
 }
 
+/// For the calling thread and those that it makes: a launcher may have blocked all signals.
+bool unblock(int signal) {
+  sigset_t one{};
+  ::sigemptyset(&one);
+  ::sigaddset(&one, signal);
+  return ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr) == 0;
+}
+
 /// "zero::WorkerStream::run()", or "libmpi.so.40+0x1234" where symbols have no names.
 std::string frame_text(void* address) {
   Dl_info found{};
@@ -75,7 +83,7 @@ pid_t thread_number() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
 
 bool prepare_stacks() {
   const std::scoped_lock lock(stack_mutex);
-  if (stack_signal != 0) return true;
+  if (stack_signal != 0) return unblock(stack_signal);
   ::backtrace(stack_frames.data(), kMostFrames);  // loads the unwinder
   const int signal = free_signal();
   struct sigaction action {};
@@ -84,7 +92,7 @@ bool prepare_stacks() {
   ::sigemptyset(&action.sa_mask);
   if (signal == 0 || ::sigaction(signal, &action, nullptr) != 0) return false;
   stack_signal = signal;
-  return true;
+  return unblock(signal);
 }
 
 std::optional<std::string> stack_of(pid_t thread, std::chrono::milliseconds patience) {

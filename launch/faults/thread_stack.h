@@ -11,8 +11,9 @@
 namespace zero {
 
 /// Readies this process for stack_of(): chooses a real-time signal that nobody handles, and loads
-/// what names callers, which a signal handler may not. Any thread, any number of calls. Returns
-/// whether there is such a signal.
+/// what names callers, which a signal handler may not; the calling thread, and those that it makes
+/// later, no longer block that signal. Any thread, any number of calls. Returns whether there is
+/// such a signal.
 bool prepare_stacks();
 
 /// The number of the calling thread, as stack_of() takes it.

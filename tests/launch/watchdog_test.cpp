@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <atomic>
 #include <filesystem>
@@ -192,6 +193,25 @@ TEST(ThreadStack, NamesTheCallersOfABlockedThread) {
   ASSERT_TRUE(stack);
   EXPECT_THAT(*stack, HasSubstr("nanosleep"));
   EXPECT_THAT(*stack, HasSubstr("\n"));
+}
+
+// Some launchers start their programs so.
+TEST(ThreadStack, AThreadThatBlockedAllSignalsAnswers) {
+  std::atomic<pid_t> number{0};
+  std::atomic<bool> ends{false};
+  std::thread thread([&] {
+    sigset_t all{};
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    EXPECT_TRUE(prepare_stacks());
+    number = thread_number();
+    while (!ends) std::this_thread::sleep_for(10ms);
+  });
+  while (number == 0) std::this_thread::sleep_for(1ms);
+  const auto stack = stack_of(number, 60s);
+  ends = true;
+  thread.join();
+  EXPECT_TRUE(stack);
 }
 
 TEST(ThreadStack, AnUnwinderThatWaitsIsNotWaitedFor) {
