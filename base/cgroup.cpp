@@ -178,6 +178,21 @@ std::optional<std::int64_t> total_memory(const std::string& root) {
   return memory_of_host("MemTotal:", memory_limit_in, root);
 }
 
+namespace {
+
+/// The group at `path`, or the nearest one above it that limits memory: those below a limit share
+/// it (Slurm has a group for each task), and kills of all of them are counted there.
+std::string limited_group(const std::filesystem::path& mount, const std::string& path) {
+  std::filesystem::path inside = std::filesystem::path(path).relative_path();
+  while (!number_of(mount / inside / "memory.max")) {
+    if (inside.empty()) return path;
+    inside = inside.parent_path();
+  }
+  return inside.string();
+}
+
+}  // namespace
+
 std::optional<std::int64_t> out_of_memory_kills(const std::string& root) {
   const std::string text = file_text(root + "/proc/self/cgroup");
   const std::filesystem::path mounts = root + "/sys/fs/cgroup";
@@ -188,7 +203,7 @@ std::optional<std::int64_t> out_of_memory_kills(const std::string& root) {
     files.push_back(mount / name);  // in a container that sees its own group alone
   };
   if (const auto place = cgroup_place(text, "")) {
-    add(mounts, place->path, "memory.events");
+    add(mounts, limited_group(mounts, place->path), "memory.events");
     add(mounts / "unified", place->path, "memory.events");
   }
   if (const auto place = cgroup_place(text, "memory")) {

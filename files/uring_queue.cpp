@@ -272,8 +272,11 @@ UringQueue open_uring_queue(std::span<std::byte> memory, const QueueOptions& opt
   if (memory.empty()) return {std::move(queue), ""};
   const int error = queue->register_memory(memory);
   if (error == 0) return {std::move(queue), "registered buffers"};
-  return {std::move(queue), fmt::format("buffers not registered: {}{}", reason_of(error),
-                                        error == ENOMEM ? " (ulimit -l bounds them)" : "")};
+  // An older kernel registers no memory of a file, as that is which CUDA pins: of /dev/nvidiactl.
+  const char* const advice = error == ENOMEM       ? " (ulimit -l bounds them)"
+                             : error == EOPNOTSUPP ? " (a newer kernel registers a GPU's too)"
+                                                   : "";
+  return {std::move(queue), fmt::format("buffers not registered: {}{}", reason_of(error), advice)};
 }
 
 }  // namespace zero::files

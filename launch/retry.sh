@@ -123,7 +123,8 @@ rest() {  # seconds
 # The line of the last words that says what went wrong; one that names a host before one that names none.
 cause_line() {
   local pattern line
-  for pattern in '^zero_train: .*\brank [0-9]+ on host ' '^mpirun noticed that process rank [0-9]+ .* on node ' \
+  for pattern in '^zero_train: .*\brank [0-9]+ on host ' \
+    '^(mpirun|mpiexec|prterun) noticed that process rank [0-9]+ .* on node ' \
     'Remote daemon: .* on node ' '^ssh: (connect to host|Could not resolve hostname) ' '^zero_train: '; do
     line=$(grep -aE -- "$pattern" "$words" 2>/dev/null | grep -av '^zero_train: warning: ' | tail -n 1)
     [ -z "$line" ] || break

@@ -51,11 +51,11 @@ std::string place_text(const FlightState& state, std::int64_t now) {
   for (const FlightState::Collective& open : state.open) {
     if (open.started == 0) continue;
     text += fmt::format("; it has been in {} for {}", call_text(open),
-                        duration_text(seconds(open.started, now)));
+                        wait_text(seconds(open.started, now)));
   }
   if (const auto* const last = newest_ended(state)) {
     text += fmt::format("; its last collective, {}, ended {} ago", call_text(*last),
-                        duration_text(seconds(last->ended, now)));
+                        wait_text(seconds(last->ended, now)));
   }
   if (!state.process_state.empty()) text += "; its process " + state.process_state;
   return text;
@@ -90,7 +90,7 @@ void add_waits(std::vector<std::string>& lines, const std::vector<Wait>& all, st
     const Wait& wait = all[i];
     lines.push_back(fmt::format("{} {} waited for {} in {}, for {}", ranks_text(wait.ranks),
                                 wait.ranks.size() == 1 ? "has" : "have",
-                                duration_text(seconds(wait.since, now)), call_text(wait.collective),
+                                wait_text(seconds(wait.since, now)), call_text(wait.collective),
                                 ranks_text(wait.absent)));
   }
   if (all.size() > kMostLines) {
@@ -122,7 +122,7 @@ std::string blame_text(const std::vector<int>& culprits, const WaitGraph& waits,
   return fmt::format("{} {} not entered {} {}, in which {} {} waited for {}", who, have,
                      call_text(direct.collective), step_text(waiting->step),
                      ranks_text(direct.ranks), direct.ranks.size() == 1 ? "has" : "have",
-                     duration_text(seconds(direct.since, now)));
+                     wait_text(seconds(direct.since, now)));
 }
 
 Diagnosis of_deaths(std::span<const RankDeath> deaths, const WaitGraph& waits, std::int64_t now) {
@@ -235,10 +235,10 @@ Diagnosis of_meeting(std::span<const FlightState> states, const WaitGraph& waits
       found.culprits.empty()
           ? fmt::format("{} are in {} and have been for {}: all have come, and it does not "
                         "end; look at the ways between them (network, shared memory)",
-                        ranks_text(meeting.ranks), where, duration_text(found.waited_seconds))
+                        ranks_text(meeting.ranks), where, wait_text(found.waited_seconds))
           : fmt::format("{} {} in {}, {} {} waited in it for {}", ranks_text(found.culprits),
                         found.culprits.size() == 1 ? "is" : "are", where, ranks_text(others),
-                        others.size() == 1 ? "has" : "have", duration_text(found.waited_seconds)));
+                        others.size() == 1 ? "has" : "have", wait_text(found.waited_seconds)));
   add_places(found.lines, waits, found.culprits, now);
   return found;
 }
@@ -281,14 +281,14 @@ Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits
       .what = What::hang, .culprits = culprits, .waited_seconds = seconds(changed, now)};
   found.lines.push_back(fmt::format("no rank waits for another; {} {} done nothing for {}",
                                     ranks_text(culprits), culprits.size() == 1 ? "has" : "have",
-                                    duration_text(found.waited_seconds)));
+                                    wait_text(found.waited_seconds)));
   add_places(found.lines, waits, culprits, now);
   return found;
 }
 
 }  // namespace
 
-std::string duration_text(double seconds) {
+std::string wait_text(double seconds) {
   return seconds < 0.1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds);
 }
 

@@ -35,7 +35,7 @@ Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath
                    std::int64_t now);
 
 /// "3.2 s"; "40 ms" below 0.1 s.
-std::string duration_text(double seconds);
+std::string wait_text(double seconds);
 
 /// "ranks 0-2, 4-7", "rank 3", "no rank".
 std::string ranks_text(std::vector<int> ranks);

@@ -173,7 +173,7 @@ void doubt(Diagnosis& diagnosis, const std::vector<FlightState>& ranks) {
   diagnosis.lines.push_back(fmt::format(
       "no rank {}, and none has waited for longer than {}: the job was probably ended from "
       "outside{}",
-      signal ? "tells of a fault" : "left last words", duration_text(diagnosis.waited_seconds),
+      signal ? "tells of a fault" : "left last words", wait_text(diagnosis.waited_seconds),
       signal ? ""
              : " (SIGKILL by a launcher, a scheduler or for lack of memory: see their logs and "
                "dmesg), or its host went down"));

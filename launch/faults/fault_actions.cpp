@@ -31,11 +31,17 @@ namespace {
 
 void signal_itself(int number) {
   if (number != SIGSEGV) {
+    ZERO_CHECK(::getpid() != 1,
+               "run.faults: the system keeps signals that a container's first process sends itself "
+               "from it; start the container with an init process (docker run --init)");
     ::kill(::getpid(), number);
     return;
   }
-  // A handler that reports the fault and restores the default meets it once more.
-  for (;;) std::raise(SIGSEGV);
+  // No raise(), which a container's first process ignores: a store where none is allowed. A handler
+  // that reports the fault and restores the default meets it once more.
+  void* const page = ::mmap(nullptr, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ZERO_CHECK(page != MAP_FAILED, "run.faults: segv: {}", std::strerror(errno));
+  for (;;) *static_cast<volatile char*>(page) = 1;
 }
 
 void compute_for_ever() {

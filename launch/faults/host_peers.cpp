@@ -64,6 +64,9 @@ HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own)
                  "{} is the flight file of rank {}, process {}, expected process {}: ranks that "
                  "see each other's processes see other files",
                  peers_.back().file->path(), found.rank, found.process, process.id);
+      // Behind the pidfd: the number may be another's by now. Or that of another host, if both were
+      // started from one snapshot and have one boot ID.
+      ZERO_CHECK(!host::ended(process), "process {} of this host is not there", process.id);
     });
     if (!cannot.empty())
       failure = fmt::format("rank {} by rank {}: {}", rank, world.rank(), cannot);

@@ -33,6 +33,7 @@ int stack_signal = 0;                // 0: not prepared
 std::atomic<pid_t> stack_thread{0};  // the thread that is to answer; 0: none
 std::atomic<int> stack_depth{0};     // 0: not yet
 std::array<void*, kMostFrames> stack_frames{};
+bool stack_blocked = false;  // a handler has not come back, and may still write the frames
 
 void store_frames(int /*signal*/) {
   const int error = errno;
@@ -51,6 +52,14 @@ int free_signal() {
     if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) return signal;
   }
   return 0;
+}
+
+/// For the calling thread and those that it makes: a launcher may have blocked all signals.
+bool unblock(int signal) {
+  sigset_t one{};
+  ::sigemptyset(&one);
+  ::sigaddset(&one, signal);
+  return ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr) == 0;
 }
 
 /// "zero::WorkerStream::run()", or "libmpi.so.40+0x1234" where symbols have no names.
@@ -74,7 +83,7 @@ pid_t thread_number() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
 
 bool prepare_stacks() {
   const std::scoped_lock lock(stack_mutex);
-  if (stack_signal != 0) return true;
+  if (stack_signal != 0) return unblock(stack_signal);
   ::backtrace(stack_frames.data(), kMostFrames);  // loads the unwinder
   const int signal = free_signal();
   struct sigaction action {};
@@ -83,19 +92,28 @@ bool prepare_stacks() {
   ::sigemptyset(&action.sa_mask);
   if (signal == 0 || ::sigaction(signal, &action, nullptr) != 0) return false;
   stack_signal = signal;
-  return true;
+  return unblock(signal);
 }
 
 std::optional<std::string> stack_of(pid_t thread, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   const std::scoped_lock lock(stack_mutex);
   if (stack_signal == 0 || thread == thread_number()) return std::nullopt;
+  if (stack_blocked && stack_depth.load(std::memory_order_acquire) == 0) return std::nullopt;
+  stack_blocked = false;
   stack_depth = 0;
   stack_thread = thread;
   const Clock::time_point end = Clock::now() + patience;
   bool sent = ::syscall(SYS_tgkill, ::getpid(), thread, stack_signal) == 0;
   while (sent && stack_depth.load(std::memory_order_acquire) == 0) {
-    if (Clock::now() >= end && stack_thread.exchange(0) != 0) sent = false;
+    const Clock::time_point now = Clock::now();
+    if (now >= end && stack_thread.exchange(0) != 0) sent = false;
+    // The unwinder may wait as well: for the loader's lock (glibc before 2.35), which a thread that
+    // hangs in dlopen() holds, or for pages of a library on a file server that does not answer.
+    if (now >= end + patience) {
+      stack_blocked = sent;
+      sent = false;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   stack_thread = 0;

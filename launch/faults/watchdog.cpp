@@ -85,7 +85,12 @@ Watchdog::Watchdog(Communicator& world, Device& device, FlightFile& own, Watchdo
       finder_(peers_, options_.hang_seconds) {}
 
 Watchdog::~Watchdog() {
-  over_ = true;
+  {
+    const std::scoped_lock lock(fresh_mutex_);
+    over_ = true;
+  }
+  ends_.notify_all();
+  if (refresher_.joinable()) refresher_.join();
   if (!thread_.joinable()) return;
   loop_->stop();
   thread_.join();
@@ -115,6 +120,19 @@ void Watchdog::watch() {
         options_.warn(
             fmt::format("rank {} watches no more: {}", peers_.rank(peers_.self()), error.what()));
       }
+    }
+  });
+}
+
+void Watchdog::keep_fresh(std::function<void()> refresh) {
+  if (!obstacle().empty()) return;
+  refresher_ = std::thread([this, refresh = std::move(refresh)] {
+    std::unique_lock lock(fresh_mutex_);
+    while (!over_) {
+      lock.unlock();
+      refresh();
+      lock.lock();
+      ends_.wait_for(lock, kBetweenLooks, [this] { return over_.load(); });
     }
   });
 }
@@ -163,7 +181,6 @@ bool Watchdog::leave_words(std::string_view words) noexcept {
 
 void Watchdog::look() {
   if (over_) return;
-  if (options_.refresh) options_.refresh();
   // Kept young: a death is laid to kills of the last seconds alone.
   if (looks_++ % kLooksBetweenCounts == 0 && !found_) memory_kills_ = options_.memory_kills();
   const Finding finding = finder_.look(FlightFile::now());

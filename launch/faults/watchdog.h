@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,8 +28,6 @@ struct WatchdogOptions {
   /// least.
   double hang_seconds = 0;
   // All are called on the watchdog's thread.
-  /// Brings this rank's flight file up to date before each look (FlightRecorder::poll).
-  std::function<void()> refresh{};
   /// Tells people of a fault, in lines. Called on one rank of the host, once.
   std::function<void(const std::vector<std::string>&)> tell{};
   /// Called last, on every rank of the host: ends the process, even if other threads are blocked.
@@ -60,6 +59,10 @@ class Watchdog {
   /// A thread of this rank (thread_number()) whose stack is of interest.
   void know_thread(std::string name, pid_t thread);
   void watch();
+  /// Calls `refresh`, which brings this rank's flight file up to date, as often as the watchdog
+  /// looks, on a thread of its own: it may call a GPU's driver, which blocks all threads while one
+  /// is stuck in it. Once. Destruction waits for a call that runs.
+  void keep_fresh(std::function<void()> refresh);
 
   /// Whether another rank of this host has died, so that this watchdog is about to end the process;
   /// waits for that as long. Any thread.
@@ -103,7 +106,10 @@ class Watchdog {
   std::atomic<bool> words_left_{false};
   std::atomic<bool> over_{false};  // nothing is watched any more
   std::unique_ptr<Loop> loop_;
-  std::thread thread_;  // last: uses all other members
+  std::mutex fresh_mutex_;
+  std::condition_variable ends_{};
+  std::thread refresher_{};
+  std::thread thread_;  // last: both use all other members
 };
 
 }  // namespace zero

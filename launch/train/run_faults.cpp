@@ -52,7 +52,6 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions o
       injector_(agreed_injector(config, ranks)) {
   if (!config.run.watchdog || ranks.size() == 1) return;
   options.hang_seconds = config.run.hang_timeout;
-  options.refresh = [this] { recorder_.poll(); };
   watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(options));
   if (!watchdog_->obstacle().empty()) {
     warning_ = fmt::format("run.watchdog: ranks of one host do not watch each other: {}",
@@ -64,7 +63,10 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions o
 
 void RunFaults::attach_to(RunDevice& device) {
   if (injector_) device.attach(*injector_);
-  if (watchdog_ == nullptr || device.device().kind() != DeviceKind::cpu) return;
+  if (watchdog_ == nullptr) return;
+  if (device.device().kind() != DeviceKind::cpu) {
+    return watchdog_->keep_fresh([this] { recorder_.poll(); });
+  }
   watchdog_->know_thread("compute stream", thread_of(device.device().compute()));
   watchdog_->know_thread("communication stream", thread_of(device.device().communication()));
 }

@@ -133,6 +133,19 @@ TEST_F(CgroupFiles, KillsForLackOfMemoryAreThoseOfTheGroupOrTheMachine) {
   EXPECT_EQ(kills(), 0);
 }
 
+TEST_F(CgroupFiles, KillsOfTheGroupsThatShareALimitAreCounted) {
+  write("proc/self/cgroup", "0::/job_7/step_0/task_1\n");
+  write("sys/fs/cgroup/job_7/step_0/task_1/memory.max", "max\n");
+  write("sys/fs/cgroup/job_7/step_0/task_1/memory.events", "oom 0\noom_kill 0\n");
+  write("sys/fs/cgroup/job_7/step_0/memory.events", "oom 1\noom_kill 2\n");
+  EXPECT_EQ(kills(), 0);
+  write("sys/fs/cgroup/job_7/step_0/memory.max", "1000\n");
+  EXPECT_EQ(kills(), 2);
+  write("sys/fs/cgroup/job_7/memory.max", "2000\n");
+  write("sys/fs/cgroup/job_7/memory.events", "oom 1\noom_kill 9\n");
+  EXPECT_EQ(kills(), 2) << "the nearest limit";
+}
+
 TEST_F(CgroupFiles, AllMemoryIsTheMachinesOrTheSmallestLimitOfVersionTwo) {
   EXPECT_EQ(total(), std::nullopt);
   write("proc/meminfo", "MemTotal:       90 kB\nMemFree: 1 kB\nMemAvailable:      50 kB\n");

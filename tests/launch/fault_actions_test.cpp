@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -17,9 +18,11 @@
 #include <csignal>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "base/descriptor.h"
+#include "base/error.h"
 #include "launch/faults/full_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
@@ -87,6 +90,56 @@ TEST(FaultActions, SegvOutlivesAHandlerThatReturns) {
   });
   const int status = child.wait();
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
+}
+
+/// How a process that is the first one of a PID namespace, as a container's is, ends with `work`;
+/// no value where this system has no such namespaces for us.
+std::optional<int> status_of_first_process(const std::function<void()>& work) {
+  const auto descriptors = [] {
+    std::array<int, 2> both{};
+    ZERO_CHECK(::pipe(both.data()) == 0, "pipe");
+    return both;
+  }();
+  const Descriptor from(descriptors[0]);
+  const Descriptor to(descriptors[1]);
+  Child child([&] {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) return;
+    const ::pid_t first = ::fork();
+    if (first == 0) {
+      const rlimit seconds{2, 2};
+      ::setrlimit(RLIMIT_CPU, &seconds);
+      work();
+      ::_exit(7);
+    }
+    int status = 0;
+    ::waitpid(first, &status, 0);
+    if (::write(to.get(), &status, sizeof status) != sizeof status) ::_exit(1);
+    ::_exit(0);
+  });
+  if (child.wait() != 0) return std::nullopt;
+  int status = 0;
+  ZERO_CHECK(::read(from.get(), &status, sizeof status) == sizeof status, "read");
+  return status;
+}
+
+TEST(FaultActions, SegvEndsAContainersFirstProcess) {
+  const auto status = status_of_first_process([] { process_actions().signal(SIGSEGV); });
+  if (!status) GTEST_SKIP() << "no namespaces";
+  EXPECT_TRUE(WIFSIGNALED(*status) && WTERMSIG(*status) == SIGSEGV) << *status;
+}
+
+TEST(FaultActions, SignalsThatAContainersFirstProcessIgnoresAreRefused) {
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    const auto status = status_of_first_process([signal] {
+      try {
+        process_actions().signal(signal);
+      } catch (const Error&) {
+        ::_exit(3);
+      }
+    });
+    if (!status) GTEST_SKIP() << "no namespaces";
+    EXPECT_TRUE(WIFEXITED(*status) && WEXITSTATUS(*status) == 3) << *status;
+  }
 }
 
 TEST(FaultActions, StopStopsTheProcessWhichGoesOnWhenTold) {

@@ -142,6 +142,9 @@ printf '%s\n' "$killed" "$lost" >words
 on_hosts
 expect "a host that two faults name" "$status $seen" "0 $all$all$without_b"
 expect "that it is left out" "$(grep -c 'host host-b was named by 2 faults: left out from here on, for 1800 s' said)" 1
+printf '%s\n' "$killed" "${killed/mpirun/prterun}" >words  # Open MPI 5
+on_hosts
+expect "a host that two launchers name" "$status $seen" "0 $all$all$without_b"
 printf '%s\n' "$killed" "$lost" "another" >words
 on_hosts --back 0 --give-up 2
 expect "a host that is taken back" "$status $seen" "0 $all$all$all$all"

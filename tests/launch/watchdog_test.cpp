@@ -3,12 +3,15 @@
 // Watchdogs of ranks that are threads of this process, and stacks of its threads.
 #include "launch/faults/watchdog.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <atomic>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +22,18 @@
 #include "launch/faults/flight_file.h"
 #include "launch/faults/thread_stack.h"
 #include "tests/scratch.h"
+
+namespace zero::testing {
+std::atomic<bool> unwinder_waits{false};
+}  // namespace zero::testing
+
+/// The system's, in its place in this program: it waits when a test asks for that.
+extern "C" int backtrace(void** frames, int most) {
+  static const auto real = reinterpret_cast<int (*)(void**, int)>(::dlsym(RTLD_NEXT, "backtrace"));
+  while (zero::testing::unwinder_waits) {
+  }
+  return real(frames, most);
+}
 
 namespace zero {
 namespace {
@@ -83,6 +98,30 @@ TEST(Watchdog, NamesAThreadThatHangsOnceWithItsStack) {
   EXPECT_THAT(told.texts[0][0], AllOf(HasSubstr("rank 1 has not entered barrier(h.7) #1"),
                                       HasSubstr("ranks 0, 2 have waited")));
   EXPECT_THAT(hung.stack, HasSubstr("host thread:\n"));
+}
+
+// As a call of a GPU's driver does while another thread is stuck in one.
+TEST(Watchdog, LooksWhileWhatKeepsItsFileFreshIsStuck) {
+  Told told;
+  local::run(2, [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", world.rank(), world.size());
+    const std::uint32_t group = file.add_group("world", {0, 1});
+    const auto device = cpu::open();
+    publish_step(file);
+    std::atomic<int> calls{0};
+    Watchdog watchdog(world, *device, file, told.options());
+    watchdog.keep_fresh([&] {
+      ++calls;
+      while (told.ends == 0) std::this_thread::sleep_for(10ms);
+    });
+    watchdog.watch();
+    if (world.rank() == 0) enter(file, group);
+    while (told.ends == 0 || calls == 0) std::this_thread::sleep_for(10ms);
+    world.barrier(device->communication(), {"the end", {}});
+    device->communication().synchronize();
+  });
+  ASSERT_EQ(told.texts.size(), 1U);
+  EXPECT_THAT(told.texts[0][0], HasSubstr("rank 1 has not entered barrier(h.7) #1"));
 }
 
 TEST(Watchdog, SaysNothingOfRanksThatGoOn) {
@@ -169,6 +208,46 @@ TEST(ThreadStack, NamesTheCallersOfABlockedThread) {
   ASSERT_TRUE(stack);
   EXPECT_THAT(*stack, HasSubstr("nanosleep"));
   EXPECT_THAT(*stack, HasSubstr("\n"));
+}
+
+// Some launchers start their programs so.
+TEST(ThreadStack, AThreadThatBlockedAllSignalsAnswers) {
+  std::atomic<pid_t> number{0};
+  std::atomic<bool> ends{false};
+  std::thread thread([&] {
+    sigset_t all{};
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    EXPECT_TRUE(prepare_stacks());
+    number = thread_number();
+    while (!ends) std::this_thread::sleep_for(10ms);
+  });
+  while (number == 0) std::this_thread::sleep_for(1ms);
+  const auto stack = stack_of(number, 60s);
+  ends = true;
+  thread.join();
+  EXPECT_TRUE(stack);
+}
+
+TEST(ThreadStack, AnUnwinderThatWaitsIsNotWaitedFor) {
+  ASSERT_TRUE(prepare_stacks());
+  std::atomic<pid_t> number{0};
+  std::atomic<bool> ends{false};
+  std::thread thread([&] {
+    number = thread_number();
+    while (!ends) std::this_thread::sleep_for(10ms);
+  });
+  while (number == 0) std::this_thread::sleep_for(1ms);
+  testing::unwinder_waits = true;
+  EXPECT_FALSE(stack_of(number, 50ms));
+  EXPECT_FALSE(stack_of(number, 50ms));
+  testing::unwinder_waits = false;
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  std::optional<std::string> stack;
+  while (!stack && std::chrono::steady_clock::now() < end) stack = stack_of(number, 50ms);
+  ends = true;
+  thread.join();
+  EXPECT_TRUE(stack);
 }
 
 TEST(ThreadStack, OfAThreadThatHasEndedOrAsksItselfIsNotThere) {
