@@ -303,10 +303,10 @@ TEST(Diagnosis, TellsNoWaitTwice) {
 }
 
 TEST(DurationText, IsOfUseForShortOnesToo) {
-  EXPECT_EQ(duration_text(3.21), "3.2 s");
-  EXPECT_EQ(duration_text(0.1), "0.1 s");
-  EXPECT_EQ(duration_text(0.04), "40 ms");
-  EXPECT_EQ(duration_text(0), "0 ms");
+  EXPECT_EQ(wait_text(3.21), "3.2 s");
+  EXPECT_EQ(wait_text(0.1), "0.1 s");
+  EXPECT_EQ(wait_text(0.04), "40 ms");
+  EXPECT_EQ(wait_text(0), "0 ms");
 }
 
 TEST(RanksText, JoinsRanksThatFollowEachOther) {
