@@ -257,20 +257,6 @@ TEST(ShardsInHostMemory, AreChargedAsSuchAndTheirSlotsToTheDevice) {
   }
 }
 
-TEST(ShardsInHostMemory, AreOnACpuWhereTheyAre) {
-  const auto totals = [](const TierOptions& tiers) {
-    const auto device = planning::open();
-    const auto ranks = planning::communicator(0, 1, BackendKind::local);
-    EngineOptions options = plain::options(3, DType::bf16);
-    options.tiers = tiers;
-    Engine engine(*ranks, *device, options);
-    engine.add_unit("unit", {{"weight", {100, 100}}});
-    engine.seal();
-    return device->ledger().snapshot().labels;
-  };
-  EXPECT_EQ(totals(with_host_shards(host_windows())), totals({}));
-}
-
 TEST(ShardsInHostMemory, AreWantedByAllRanksOrNone) {
   std::vector<std::string> errors(2);
   local::run(2, [&](Communicator& communicator) {

@@ -119,7 +119,7 @@ TEST(StatesInHostMemory, AreChargedAsSuchAndTheirWindowsToTheDevice) {
 }
 
 // On a CPU its memory is host memory already.
-TEST(StatesInHostMemory, AreOnACpuWhereTheyAre) {
+TEST(ValuesInHostMemory, AreOnACpuWhereTheyAre) {
   const auto totals = [](const TierOptions& tiers) {
     const auto device = planning::open();
     const auto ranks = planning::communicator(0, 1, BackendKind::local);
@@ -131,6 +131,7 @@ TEST(StatesInHostMemory, AreOnACpuWhereTheyAre) {
     return device->ledger().snapshot().labels;
   };
   EXPECT_EQ(totals(host_windows()), totals({}));
+  EXPECT_EQ(totals(with_host_shards(host_windows())), totals({}));
 }
 
 TEST(StatesInHostMemory, AreWantedByAllRanksOrNone) {

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -193,18 +194,36 @@ TEST(Watchdog, TakesNoOtherRanksFileForAPeers) {
   });
 }
 
+/// A thread that sleeps, behind `first`, until this object ends.
+class SleepingThread {
+ public:
+  explicit SleepingThread(const std::function<void()>& first = [] {})
+      : thread_([this, first] {
+          first();
+          number_ = thread_number();
+          while (!ends_) std::this_thread::sleep_for(10ms);
+        }) {
+    while (number_ == 0) std::this_thread::sleep_for(1ms);
+  }
+  SleepingThread(const SleepingThread&) = delete;
+  SleepingThread& operator=(const SleepingThread&) = delete;
+  ~SleepingThread() {
+    ends_ = true;
+    thread_.join();
+  }
+
+  pid_t number() const { return number_; }
+
+ private:
+  std::atomic<pid_t> number_{0};
+  std::atomic<bool> ends_{false};
+  std::thread thread_;  // last: uses all other members
+};
+
 TEST(ThreadStack, NamesTheCallersOfABlockedThread) {
   ASSERT_TRUE(prepare_stacks());
-  std::atomic<pid_t> number{0};
-  std::atomic<bool> ends{false};
-  std::thread thread([&] {
-    number = thread_number();
-    while (!ends) std::this_thread::sleep_for(10ms);
-  });
-  while (number == 0) std::this_thread::sleep_for(1ms);
-  const auto stack = stack_of(number, 60s);
-  ends = true;
-  thread.join();
+  const SleepingThread thread;
+  const auto stack = stack_of(thread.number(), 60s);
   ASSERT_TRUE(stack);
   EXPECT_THAT(*stack, HasSubstr("nanosleep"));
   EXPECT_THAT(*stack, HasSubstr("\n"));
@@ -212,41 +231,26 @@ TEST(ThreadStack, NamesTheCallersOfABlockedThread) {
 
 // Some launchers start their programs so.
 TEST(ThreadStack, AThreadThatBlockedAllSignalsAnswers) {
-  std::atomic<pid_t> number{0};
-  std::atomic<bool> ends{false};
-  std::thread thread([&] {
+  const SleepingThread thread([] {
     sigset_t all{};
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
     EXPECT_TRUE(prepare_stacks());
-    number = thread_number();
-    while (!ends) std::this_thread::sleep_for(10ms);
   });
-  while (number == 0) std::this_thread::sleep_for(1ms);
-  const auto stack = stack_of(number, 60s);
-  ends = true;
-  thread.join();
+  const auto stack = stack_of(thread.number(), 60s);
   EXPECT_TRUE(stack);
 }
 
 TEST(ThreadStack, AnUnwinderThatWaitsIsNotWaitedFor) {
   ASSERT_TRUE(prepare_stacks());
-  std::atomic<pid_t> number{0};
-  std::atomic<bool> ends{false};
-  std::thread thread([&] {
-    number = thread_number();
-    while (!ends) std::this_thread::sleep_for(10ms);
-  });
-  while (number == 0) std::this_thread::sleep_for(1ms);
+  const SleepingThread thread;
   testing::unwinder_waits = true;
-  EXPECT_FALSE(stack_of(number, 50ms));
-  EXPECT_FALSE(stack_of(number, 50ms));
+  EXPECT_FALSE(stack_of(thread.number(), 50ms));
+  EXPECT_FALSE(stack_of(thread.number(), 50ms));
   testing::unwinder_waits = false;
   const auto end = std::chrono::steady_clock::now() + 60s;
   std::optional<std::string> stack;
-  while (!stack && std::chrono::steady_clock::now() < end) stack = stack_of(number, 50ms);
-  ends = true;
-  thread.join();
+  while (!stack && std::chrono::steady_clock::now() < end) stack = stack_of(thread.number(), 50ms);
   EXPECT_TRUE(stack);
 }
 
