@@ -36,7 +36,7 @@ void copy_name(flight::Name& to, std::string_view name) {
 /// A new, locked file.
 Descriptor open_new(const std::string& path, mode_t mode) {
   if (!path.empty()) clear_flight_place(path);
-  Descriptor file(path.empty() ? ::memfd_create("zero_flight", MFD_CLOEXEC)
+  Descriptor file(path.empty() ? ::memfd_create("zero_flight", MFD_CLOEXEC | MFD_ALLOW_SEALING)
                                : ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   ZERO_CHECK(file.get() >= 0 || !path.empty(), "{}: cannot create a file in memory: {}",
              kFlightFolder, std::strerror(errno));
@@ -50,7 +50,11 @@ Descriptor open_new(const std::string& path, mode_t mode) {
 void take_room(int file, std::uint64_t bytes, const std::string& path) {
   int failure = EINTR;
   while (failure == EINTR) failure = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
-  if (failure == 0) return;
+  if (failure == 0) {
+    // Who cut it would end all that have it mapped. Files with a name have no seals.
+    if (path.empty()) ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK);
+    return;
+  }
   if (!path.empty()) ::unlink(path.c_str());
   const std::string remedy =
       failure == EFBIG ? "raise the limit of file sizes (ulimit -f), which files in memory have too"

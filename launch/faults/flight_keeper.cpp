@@ -18,7 +18,8 @@
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_place.h"
-#include "launch/faults/host_peers.h"
+#include "launch/faults/flight_reader.h"
+#include "launch/faults/host_ranks.h"
 #include "launch/process/open_files.h"
 
 namespace zero {
@@ -72,18 +73,19 @@ bool keep_copies(std::vector<FlightCopy> copies, std::chrono::milliseconds patie
   }
 }
 
-void keep_flight_files(const FlightFile& own, const HostPeers* peers) noexcept {
+void keep_flight_files(const FlightFile& own, const HostRanks* peers) noexcept {
   try {
     std::vector<FlightCopy> copies;
     if (auto copy = own.copy()) copies.push_back(std::move(*copy));
     const auto folder = std::filesystem::path(own.place()).parent_path();
-    const bool linked = !copies.empty() && peers != nullptr && peers->obstacle().empty();
+    const bool linked = !copies.empty() && peers != nullptr;
     for (int i = 0; linked && i < peers->count(); ++i) {
-      if (i == peers->self() || !peers->ended(i) || peers->read(i).over) continue;
-      const FlightReader& file = peers->file(i);
-      copies.push_back({.place = (folder / flight_file_name(file.rank())).string(),
-                        .of = file.path(),
-                        .bytes = file.whole()});
+      const FlightReader* const file = peers->file(i);
+      if (file == nullptr || i == peers->self() || !peers->ended(i) || peers->read(i).over)
+        continue;
+      copies.push_back({.place = (folder / flight_file_name(file->rank())).string(),
+                        .of = file->path(),
+                        .bytes = file->whole()});
     }
     keep_copies(std::move(copies), kForCopies);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: the links stay

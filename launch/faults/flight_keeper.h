@@ -8,7 +8,7 @@
 namespace zero {
 
 class FlightFile;
-class HostPeers;
+class HostRanks;
 struct FlightCopy;
 
 /// For these seconds the end of a process waits for its copies.
@@ -21,6 +21,6 @@ bool keep_copies(std::vector<FlightCopy> copies, std::chrono::milliseconds patie
 
 /// keep_copies() of this rank's own flight file and those of ranks of this host that died. `peers`
 /// may be null. For the end of a process that does not end well; any thread.
-void keep_flight_files(const FlightFile& own, const HostPeers* peers) noexcept;
+void keep_flight_files(const FlightFile& own, const HostRanks* peers) noexcept;
 
 }  // namespace zero

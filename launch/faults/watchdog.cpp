@@ -180,7 +180,9 @@ bool Watchdog::leave_words(std::string_view words) noexcept {
   return true;
 }
 
-void Watchdog::keep_files() const noexcept { keep_flight_files(own_, &peers_); }
+void Watchdog::keep_files() const noexcept {
+  keep_flight_files(own_, obstacle().empty() ? &peers_ : nullptr);
+}
 
 void Watchdog::look() {
   if (over_) return;

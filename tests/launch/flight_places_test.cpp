@@ -14,6 +14,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -28,6 +29,7 @@
 #include "launch/faults/flight_keeper.h"
 #include "launch/faults/flight_place.h"
 #include "launch/faults/flight_reader.h"
+#include "launch/faults/host_ranks.h"
 #include "launch/train/plan.h"
 #include "tests/device/supervised_thread.h"
 #include "tests/errors.h"
@@ -163,6 +165,48 @@ TEST_F(FlightPlaces, ACopyReplacesTheLinkAndWhatItNamed) {
   file.end_and_remove();
   EXPECT_EQ(file_bytes(place(0)), copy.bytes) << "it is no link of this file any more";
   EXPECT_FALSE(std::filesystem::exists(part_of(place(0))));
+}
+
+/// This rank, 0, and rank 1 as rank 0 sees it.
+class Pair final : public HostRanks {
+ public:
+  Pair(const std::string& other, bool ended) : other_(other), ended_(ended) {}
+  int count() const override { return 2; }
+  int rank(int index) const override { return index; }
+  int self() const override { return 0; }
+  std::int64_t changed(int /*index*/) const override { return other_.changed(); }
+  FlightState read(int /*index*/) const override { return other_.read(); }
+  bool ended(int index) const override { return index == 1 && ended_; }
+  const FlightReader* file(int index) const override { return index == 1 ? &other_ : nullptr; }
+  std::optional<host::Activity> activity(int /*index*/) const override { return std::nullopt; }
+
+ private:
+  FlightReader other_;
+  bool ended_;
+};
+
+TEST_F(FlightPlaces, ASurvivorCopiesWhatADeadRankLeft) {
+  const auto copied = [&](bool ended, bool over) {
+    bool copied = false;
+    local::run(2, [&](Communicator& ranks) {
+      FlightFile file = create(ranks, memory_on());
+      if (ranks.rank() == 1 && over) file.end();
+      meet(ranks);
+      if (ranks.rank() == 0) {
+        const Pair pair(flight_file_at(place(1)), ended);
+        keep_flight_files(file, &pair);
+        EXPECT_EQ(flight_file_at(place(0)), place(0)) << "its own too";
+        copied = !FlightLink::read(place(1));
+        EXPECT_THAT(memory_.names(), SizeIs(copied ? 0 : 1));
+        EXPECT_THAT(examine(folder()).ranks, SizeIs(2));
+      }
+      meet(ranks);
+    });
+    return copied;
+  };
+  EXPECT_TRUE(copied(true, false));
+  EXPECT_FALSE(copied(false, false)) << "it copies its file itself";
+  EXPECT_FALSE(copied(true, true)) << "it ended well, or has copied its file";
 }
 
 TEST_F(FlightPlaces, FilesInTheirPlacesNeedNoCopy) {
