@@ -331,12 +331,6 @@ TEST(FlightFile, TakesItsRoomAtOnce) {
   EXPECT_THAT(folder.names(), IsEmpty());
 }
 
-TEST(FlightFile, WithoutANameItCannotBeCut) {
-  const FlightFile file = FlightFile::create("", 0, 1);
-  EXPECT_NE(::truncate(own_path(file).c_str(), 0), 0);
-  EXPECT_EQ(std::filesystem::file_size(own_path(file)), file.bytes());
-}
-
 /// What a reader says to `bytes`.
 std::string refusal_of(const Scratch& folder, const std::string& bytes) {
   write_bytes(folder.path("changed"), bytes);

@@ -267,6 +267,12 @@ TEST_F(FlightPlaces, AFullMemoryIsToldOfOnceAndLeavesTheFileWithoutAName) {
   EXPECT_EQ(supervised, "no error");
 }
 
+TEST(FlightPlace, AFileWithoutANameCannotBeCut) {
+  const FlightFile file = FlightFile::create("", 0, 1);
+  EXPECT_NE(::truncate(file.address().c_str(), 0), 0);
+  EXPECT_EQ(std::filesystem::file_size(file.address()), file.bytes());
+}
+
 TEST_F(FlightPlaces, WithoutAFileSystemInMemoryToo) {
   FlightMemory none = memory_on();
   none.folder = memory_.path("none");
