@@ -21,6 +21,7 @@
 #include "collectives/host/process.h"
 #include "launch/faults/fault_finder.h"
 #include "launch/faults/flight_file.h"
+#include "launch/faults/flight_place.h"
 #include "launch/faults/flight_reader.h"
 #include "launch/faults/last_words.h"
 
@@ -282,7 +283,7 @@ Examination examine(const std::string& folder) {
   Examination found{.folder = folder};
   for (const std::string& path : find_files(found.folder)) {
     try {
-      found.files.emplace_back(path);
+      found.files.emplace_back(flight_file_at(path));
     } catch (const Error& error) {
       found.problems.emplace_back(error.what());
     }

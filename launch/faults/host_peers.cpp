@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -25,13 +24,10 @@ namespace {
 nlohmann::json introduction(const FlightFile& own) {
   const host::Process self = host::this_process();
   const std::string boot = boot_id();
-  const std::string path = own.path().empty()
-                               ? fmt::format("/proc/{}/fd/{}", self.id, own.descriptor())
-                               : std::filesystem::absolute(own.path()).string();
   return {{"host", (boot.empty() ? host_name() : boot) + " " + host::process_namespace()},
           {"process", self.id},
           {"start", self.start},
-          {"file", path}};
+          {"file", own.address()}};
 }
 
 }  // namespace

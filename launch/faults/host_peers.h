@@ -37,6 +37,7 @@ class HostPeers final : public HostRanks {
   FlightState read(int index) const override;
   bool ended(int index) const override;
   std::optional<host::Activity> activity(int index) const override;
+  const FlightReader* file(int index) const override { return at(index).file.get(); }
 
   /// "process 4711 is stopped"
   std::string described(int index) const;

@@ -10,6 +10,8 @@
 
 namespace zero {
 
+class FlightReader;
+
 /// The ranks of one host as its watchdogs see them, by index: in order of ranks of the world. This
 /// rank is one of them.
 class HostRanks {
@@ -31,6 +33,8 @@ class HostRanks {
   virtual FlightState read(int index) const = 0;
   /// Whether the rank's process has ended. Ranks that are threads of this process have not.
   virtual bool ended(int index) const = 0;
+  /// Its flight file as this process maps it, for what any thread may ask of it; null: none.
+  virtual const FlightReader* file(int /*index*/) const { return nullptr; }
   /// What the rank's process does, by /proc; nothing if that does not tell.
   virtual std::optional<host::Activity> activity(int index) const = 0;
 };

@@ -13,6 +13,7 @@
 #include "base/host.h"
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_file.h"
+#include "launch/faults/flight_keeper.h"
 #include "launch/faults/thread_stack.h"
 
 namespace zero {
@@ -179,6 +180,10 @@ bool Watchdog::leave_words(std::string_view words) noexcept {
   return true;
 }
 
+void Watchdog::keep_files() const noexcept {
+  keep_flight_files(own_, obstacle().empty() ? &peers_ : nullptr);
+}
+
 void Watchdog::look() {
   if (over_) return;
   // Kept young: a death is laid to kills of the last seconds alone.
@@ -228,7 +233,9 @@ void Watchdog::speak(const Finding& finding) {
 
 void Watchdog::end(std::string_view last_words) {
   if (!last_words.empty()) leave_words(last_words);
-  if (!over_.exchange(true) && options_.end) options_.end();
+  if (over_.exchange(true) || !options_.end) return;
+  keep_files();
+  options_.end();
 }
 
 std::vector<std::string> Watchdog::words_for(const Finding& finding) const {

@@ -79,6 +79,8 @@ class Watchdog {
   /// kEndedBySignal; its watchdog tells nothing any more. Returns false, and leaves nothing, if
   /// there are last words already. Any thread.
   bool leave_words(std::string_view words) noexcept;
+  /// keep_flight_files() of this rank and its peers. Any thread.
+  void keep_files() const noexcept;
   /// From here on nothing is told and the process is not ended: it ends by itself. Any thread.
   void rest() noexcept { over_ = true; }
 

@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "launch/config/train_config.h"
 #include "launch/faults/flight_folder.h"
+#include "launch/faults/flight_keeper.h"
 #include "launch/faults/thread_stack.h"
 #include "launch/train/run_device.h"
 
@@ -50,12 +51,13 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions o
       file_(create_flight_file(config, ranks, *cpu::open())),
       recorder_(file_),
       injector_(agreed_injector(config, ranks)) {
+  warning_ = flight_warning(file_, ranks, *cpu::open());
   if (!config.run.watchdog || ranks.size() == 1) return;
   options.hang_seconds = config.run.hang_timeout;
   watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(options));
   if (!watchdog_->obstacle().empty()) {
-    warning_ = fmt::format("run.watchdog: ranks of one host do not watch each other: {}",
-                           watchdog_->obstacle());
+    warning_ += fmt::format("{}run.watchdog: ranks of one host do not watch each other: {}",
+                            warning_.empty() ? "" : "; ", watchdog_->obstacle());
   }
   watchdog_->know_thread("host thread", thread_number());
   watchdog_->watch();
@@ -102,18 +104,21 @@ void RunFaults::failed_alike(std::string_view message) noexcept {
   if (watchdog_) watchdog_->rest();
   file_.end();
   file_.write_last_words(fmt::format("{}{}", kEndedByError, message));
+  keep_files();
 }
 
 std::string RunFaults::failing(const std::string& message) {
   const std::string words = fmt::format("{}{}", kEndedByError, message);
   if (!watchdog_) {
     file_.write_last_words(words);
+    keep_files();
     return message;
   }
   if (watchdog_->another_died(kForDeath) || watchdog_->another_tells() ||
       !watchdog_->leave_words(words)) {
     std::this_thread::sleep_for(kForWatchdog);
   }
+  keep_files();
   if (!LongWait::is_overdue(message) || !watchdog_->obstacle().empty()) return message;
   return fmt::format("{}\n{}", message, fmt::join(watchdog_->picture(), "\n"));
 }
@@ -129,6 +134,12 @@ void RunFaults::ended_by(int signal, Told told) noexcept {
   } else {
     file_.write_last_words(words);
   }
+  keep_files();
+}
+
+void RunFaults::keep_files() const noexcept {
+  if (watchdog_) return watchdog_->keep_files();
+  keep_flight_files(file_, nullptr);
 }
 
 }  // namespace zero

@@ -63,6 +63,9 @@ class RunFaults {
   void ended_by(int signal, Told told) noexcept;
 
  private:
+  /// Copies the flight file to its place, if it lies elsewhere: the process is about to end.
+  void keep_files() const noexcept;
+
   Communicator& ranks_;
   FlightFile file_;
   FlightRecorder recorder_;
