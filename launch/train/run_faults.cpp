@@ -25,8 +25,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A failure may follow from a death that the watchdog has yet to hear of.
+/// A failure may follow from a death that the watchdog has yet to hear of, of another host too.
 constexpr milliseconds kForDeath{100};
+constexpr milliseconds kForDeathElsewhere{500};
 /// The watchdog has ended the process by then.
 constexpr std::chrono::seconds kForWatchdog{5};
 
@@ -52,10 +53,13 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions o
       injector_(agreed_injector(config, ranks)) {
   if (!config.run.watchdog || ranks.size() == 1) return;
   options.hang_seconds = config.run.hang_timeout;
+  options.hosts = config.run.watchdog_hosts;
   watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(options));
   if (!watchdog_->obstacle().empty()) {
     warning_ = fmt::format("run.watchdog: ranks of one host do not watch each other: {}",
                            watchdog_->obstacle());
+  } else if (ranks.rank() == 0) {
+    warning_ = watchdog_->warning();
   }
   watchdog_->know_thread("host thread", thread_number());
   watchdog_->watch();
@@ -94,12 +98,12 @@ std::vector<PhaseListener*> RunFaults::phase_listeners() {
 }
 
 void RunFaults::end_well() noexcept {
-  if (watchdog_) watchdog_->rest();
+  if (watchdog_) watchdog_->leave();
   file_.end_and_remove();
 }
 
 void RunFaults::failed_alike(std::string_view message) noexcept {
-  if (watchdog_) watchdog_->rest();
+  if (watchdog_) watchdog_->leave();
   file_.end();
   file_.write_last_words(fmt::format("{}{}", kEndedByError, message));
 }
@@ -110,7 +114,8 @@ std::string RunFaults::failing(const std::string& message) {
     file_.write_last_words(words);
     return message;
   }
-  if (watchdog_->another_died(kForDeath) || watchdog_->another_tells() ||
+  const milliseconds patience = watchdog_->sees_other_hosts() ? kForDeathElsewhere : kForDeath;
+  if (watchdog_->another_died(patience) || watchdog_->another_tells() ||
       !watchdog_->leave_words(words)) {
     std::this_thread::sleep_for(kForWatchdog);
   }
