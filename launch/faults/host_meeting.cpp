@@ -148,10 +148,9 @@ class Meeting {
   void introduce() {
     const auto texts = gather([this] {
       job_secret_ = read_job_secret(process_environment());
-      return nlohmann::json{{"name", host_name()}, {"secret", job_secret_.has_value()}};
+      return nlohmann::json{{"secret", job_secret_.has_value()}};
     });
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      members_[i].name = texts[i].value("name", "");
       members_[i].has_secret = texts[i].value("secret", false);
     }
   }
@@ -160,7 +159,7 @@ class Meeting {
     const bool drawn = !std::ranges::all_of(members_, &Member::has_secret);
     std::string secret;
     const auto texts = gather([&] {
-      if (place_ != 0U) return nlohmann::json::object();
+      if (place_ != 0U || !members_[0].failure.empty()) return nlohmann::json::object();
       if (drawn) secret = random_hex(kSecretDigits);
       hub_.secret = drawn ? JobSecret(secret, kSecretsName) : job_secret_;
       StoreOptions options = store_options(hub_, members_.size(), 0);
@@ -223,7 +222,7 @@ class Meeting {
     if (place_) {
       nlohmann::json said = nlohmann::json::object();
       const std::string failure = failure_of([&] { said = say(); });
-      mine = {{"said", said}, {"failure", failure}};
+      mine = {{"said", said}, {"failure", failure}, {"name", host_name()}};
     }
     const auto texts = all_gather_texts(
         world_, device_,
@@ -234,6 +233,7 @@ class Meeting {
       const int rank = peers_.hosts().first_rank(member.host);
       const auto text = nlohmann::json::parse(texts[static_cast<std::size_t>(rank)]);
       if (member.failure.empty()) member.failure = text.at("failure").get<std::string>();
+      member.name = text.at("name").get<std::string>();
       all.push_back(text.at("said"));
     }
     return all;
@@ -251,7 +251,8 @@ class Meeting {
         "run.watchdog_hosts=false";
     if (!members_[0].failure.empty()) {
       return fmt::format(
-          "run.watchdog: the hosts do not watch each other, since {} cannot listen: "
+          "run.watchdog: the hosts do not watch each other, since {}, where they would meet, "
+          "cannot: "
           "{}; {}",
           host_text(members_[0]), members_[0].failure, kFollows);
     }
