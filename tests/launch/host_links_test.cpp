@@ -167,6 +167,14 @@ TEST(HostLinks, ALossIsToldWithTheLastWords) {
     if (world.rank() == 1) {
       self.file.write_last_words("ended by SIGTERM");
       self.met.link->hurry();
+    } else {
+      EXPECT_TRUE(comes([&] {
+        self.ranks.look(FlightFile::now());
+        return !self.ranks.read(1).last_words.empty();
+      }));
+    }
+    all_meet(world, *self.device);
+    if (world.rank() == 1) {
       self.met.link.reset();
     } else {
       EXPECT_TRUE(comes([&] {
@@ -292,6 +300,7 @@ void watched(
     EXPECT_THAT(watchdog->warning(), IsEmpty());
     watchdog->watch();
     body(world, file, watchdog);
+    if (watchdog) watchdog->rest();
     all_meet(world, *device);
   });
 }
@@ -354,7 +363,6 @@ TEST(HostWatchdogs, AnErrorOfOneHostsOwnEndsTheOthersInSilence) {
           [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
             if (world.rank() == 1) {
               EXPECT_TRUE(watchdog->leave_words("ended by an error: no room on the disk"));
-              watchdog.reset();
             }
             EXPECT_TRUE(comes([&] { return told.ends >= 1; }));
           });
