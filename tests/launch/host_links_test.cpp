@@ -95,7 +95,7 @@ TEST(HostLinks, TheHubHearsAllAndTheOthersHearTheHub) {
     self.file.phase(7, "backward");
     all_meet(world, *self.device);
     self.start();
-    if (world.rank() == 1) EXPECT_EQ(self.met.link, nullptr);
+    EXPECT_EQ(self.met.link == nullptr, world.rank() == 1);
     if (self.met.link) {
       EXPECT_EQ(self.met.link->is_hub(), world.rank() == 0);
       const std::vector<int> expected =
