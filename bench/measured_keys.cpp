@@ -93,6 +93,7 @@ constexpr std::array kSorted{
     MeasuredKey{"run.collective_warning", "zero_bench waits without a limit"},
     MeasuredKey{"run.collective_timeout", "zero_bench waits without a limit"},
     MeasuredKey{"run.watchdog", "zero_bench waits without a limit"},
+    MeasuredKey{"run.watchdog_hosts", "zero_bench waits without a limit"},
     MeasuredKey{"run.hang_timeout", "zero_bench waits without a limit"},
     MeasuredKey{"run.faults", "no rank fails on purpose"},
     MeasuredKey{"run.fault_marks", "no rank fails on purpose"},

@@ -84,7 +84,8 @@ struct TrainConfig {
     int threads = 1;
     WaitLimits waits;  ///< the callback is not set
     bool watchdog = true;
-    double hang_timeout = 0;  ///< seconds; 0: of steps' usual time
+    bool watchdog_hosts = true;  ///< see each other
+    double hang_timeout = 0;     ///< seconds; 0: of steps' usual time
     std::string log;
     bool profile = false;
     std::string trace;  ///< empty: none
@@ -183,7 +184,7 @@ TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers
 
 /// How long ranks wait in collectives. Throws Refusal if the warning would come behind the end.
 WaitLimits make_wait_limits(const Configuration& values);
-/// run.watchdog and run.hang_timeout.
+/// run.watchdog, run.watchdog_hosts and run.hang_timeout.
 void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals);
 /// The checks of silent corruption that the device of `run` does not offer.
 void refuse_corruption_checks(const Configuration& values, const TrainConfig::Run& run,

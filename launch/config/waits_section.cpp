@@ -31,7 +31,14 @@ WaitLimits make_wait_limits(const Configuration& values) {
 
 void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals) {
   run.watchdog = values.boolean("run.watchdog");
+  run.watchdog_hosts = values.boolean("run.watchdog_hosts");
   run.hang_timeout = values.number("run.hang_timeout");
+  if (!run.watchdog && values.given("run.watchdog_hosts")) {
+    refusals.add(fmt::format("{}: run.watchdog_hosts is given, but run.watchdog is false, and "
+                             "nobody watches; switch the watchdog on, or leave the key out",
+                             values.source()),
+                 answer_to_file(values, "run.watchdog_hosts", nullptr));
+  }
   if (!run.watchdog && values.given("run.hang_timeout")) {
     refusals.add(
         fmt::format("{}: run.hang_timeout is given, but run.watchdog is false, and nothing "

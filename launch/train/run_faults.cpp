@@ -26,8 +26,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A failure may follow from a death that the watchdog has yet to hear of.
+/// A failure may follow from a death that the watchdog has yet to hear of, of another host too.
 constexpr milliseconds kForDeath{100};
+constexpr milliseconds kForDeathElsewhere{500};
 /// The watchdog has ended the process by then.
 constexpr std::chrono::seconds kForWatchdog{5};
 
@@ -51,13 +52,20 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions o
       file_(create_flight_file(config, ranks, *cpu::open())),
       recorder_(file_),
       injector_(agreed_injector(config, ranks)) {
-  warning_ = flight_warning(file_, ranks, *cpu::open());
+  const auto add = [this](const std::string& warning) {
+    if (!warning_.empty() && !warning.empty()) warning_ += "; ";
+    warning_ += warning;
+  };
+  add(flight_warning(file_, ranks, *cpu::open()));
   if (!config.run.watchdog || ranks.size() == 1) return;
   options.hang_seconds = config.run.hang_timeout;
+  options.hosts = config.run.watchdog_hosts;
   watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(options));
   if (!watchdog_->obstacle().empty()) {
-    warning_ += fmt::format("{}run.watchdog: ranks of one host do not watch each other: {}",
-                            warning_.empty() ? "" : "; ", watchdog_->obstacle());
+    add(fmt::format("run.watchdog: ranks of one host do not watch each other: {}",
+                    watchdog_->obstacle()));
+  } else if (ranks.rank() == 0) {
+    add(watchdog_->warning());
   }
   watchdog_->know_thread("host thread", thread_number());
   watchdog_->watch();
@@ -96,12 +104,12 @@ std::vector<PhaseListener*> RunFaults::phase_listeners() {
 }
 
 void RunFaults::end_well() noexcept {
-  if (watchdog_) watchdog_->rest();
+  if (watchdog_) watchdog_->leave();
   file_.end_and_remove();
 }
 
 void RunFaults::failed_alike(std::string_view message) noexcept {
-  if (watchdog_) watchdog_->rest();
+  if (watchdog_) watchdog_->leave();
   file_.end();
   file_.write_last_words(fmt::format("{}{}", kEndedByError, message));
   keep_files();
@@ -114,7 +122,8 @@ std::string RunFaults::failing(const std::string& message) {
     keep_files();
     return message;
   }
-  if (watchdog_->another_died(kForDeath) || watchdog_->another_tells() ||
+  const milliseconds patience = watchdog_->sees_other_hosts() ? kForDeathElsewhere : kForDeath;
+  if (watchdog_->another_died(patience) || watchdog_->another_tells() ||
       !watchdog_->leave_words(words)) {
     std::this_thread::sleep_for(kForWatchdog);
   }

@@ -58,10 +58,11 @@ TEST(StoreState, ARankIsThereOnce) {
   EXPECT_THAT(obeyed(state, {"hello"}, client), ElementsAre("ok"));
   EXPECT_THAT(obeyed(state, {"hello"}, client), ElementsAre("refused", HasSubstr("is there")));
   EXPECT_THAT(obeyed(state, {"hello"}, twin), ElementsAre("refused", HasSubstr("is there")));
-  state.gone(twin);
+  state.gone(twin, PeerLoss::ended);
   EXPECT_THAT(obeyed(state, {"lost?"}, client), ElementsAre("ok"));
-  state.gone(client);
-  EXPECT_THAT(obeyed(state, {"lost?"}, twin), ElementsAre("lost", HasSubstr("rank 1 is gone")));
+  state.gone(client, PeerLoss::unreachable);
+  EXPECT_THAT(obeyed(state, {"lost?"}, twin),
+              ElementsAre("lost", HasSubstr("rank 1 is gone"), "1", "unreachable"));
 }
 
 TEST(StoreState, RanksThatNeverCameAreNamed) {

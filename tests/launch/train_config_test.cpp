@@ -135,6 +135,10 @@ TEST(TrainConfig, RanksAreWatchedAsTheConfigurationSays) {
   EXPECT_TRUE(config_with({}).run.watchdog);
   EXPECT_EQ(config_with({}).run.hang_timeout, 0);
   EXPECT_FALSE(config_with({"run.watchdog=false"}).run.watchdog);
+  EXPECT_TRUE(config_with({}).run.watchdog_hosts);
+  EXPECT_FALSE(config_with({"run.watchdog_hosts=false"}).run.watchdog_hosts);
+  EXPECT_THAT(refusal_with({"run.watchdog=false", "run.watchdog_hosts=true"}),
+              HasSubstr("c.json: run.watchdog_hosts is given, but run.watchdog is false"));
   EXPECT_EQ(config_with({"run.hang_timeout=2.5"}).run.hang_timeout, 2.5);
   EXPECT_EQ(config_with({"run.hang_timeout=700", "run.collective_timeout=0"}).run.hang_timeout,
             700);

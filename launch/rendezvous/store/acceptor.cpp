@@ -150,7 +150,7 @@ void StoreAcceptor::accept(Acceptor& acceptor, asio::steady_timer& rest) {
 }
 
 void StoreAcceptor::accepted(tcp::socket socket) {
-  watch_peer(socket.native_handle());
+  watch_peer(socket.native_handle(), vanished_);
   boost::system::error_code error;
   const auto from = socket.remote_endpoint(error);
   if (error) return;  // the client has left again

@@ -43,8 +43,10 @@ class StoreAcceptor {
  public:
   using Accept = std::function<void(StoreSocket socket, const std::string& peer)>;
 
-  StoreAcceptor(boost::asio::io_context& io, ConnectionLog& log, Accept on_accept)
-      : io_(io), log_(log), on_accept_(std::move(on_accept)) {}
+  /// `vanished`: as in StoreOptions.
+  StoreAcceptor(boost::asio::io_context& io, ConnectionLog& log, std::chrono::milliseconds vanished,
+                Accept on_accept)
+      : io_(io), log_(log), vanished_(vanished), on_accept_(std::move(on_accept)) {}
 
   /// `port` 0: any free port. Throws zero::Error if the store cannot listen.
   void open_local(int port);
@@ -64,6 +66,7 @@ class StoreAcceptor {
 
   boost::asio::io_context& io_;
   ConnectionLog& log_;
+  std::chrono::milliseconds vanished_;
   Accept on_accept_;
   boost::asio::ip::tcp::acceptor network_{io_};
   boost::asio::local::stream_protocol::acceptor local_{io_};

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <boost/system/error_code.hpp>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -35,6 +36,8 @@ struct StoreOptions {
   std::function<void(const std::string&)> report{};
   std::chrono::milliseconds silence{10'000};
   std::string hint{};  ///< ends the message that rank 0 does not answer
+  /// A rank whose host has vanished, or is cut off, is lost after about so long; at least a second.
+  std::chrono::milliseconds vanished{8'000};
 };
 
 /// The reason why `host`, rank 0's, has no address here, for a message with what to do; nothing if
@@ -62,9 +65,16 @@ struct PeerProcess {
 /// zero::Error if the kernel does not report one.
 PeerProcess peer_process(int descriptor);
 
-/// Sets a TCP socket to send small messages at once, and to detect within about 8 seconds that a
-/// peer's host has vanished, even if no data is sent.
-void watch_peer(int descriptor);
+/// Sets a TCP socket to send small messages at once, and to detect within about `vanished` that a
+/// peer's host has vanished, even if no data is sent. A process that is stopped has not.
+void watch_peer(int descriptor, std::chrono::milliseconds vanished);
+
+/// How a connection has ended that its peer did not end in good order.
+enum class PeerLoss {
+  ended,        ///< the peer's system has ended it: its process is gone
+  unreachable,  ///< the peer's system answers no more
+};
+PeerLoss peer_loss_of(const boost::system::error_code& error);
 
 /// Raises this process's soft limit of open files to its hard limit. Throws zero::Error if that is
 /// too low for a store of `ranks` ranks: each has a connection for itself and one for each of its

@@ -84,7 +84,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     outgoing_ = store_wire::framed(message);
     asio::async_write(stream_, asio::buffer(outgoing_),
                       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-                        if (error || self->refused_) return self->end();
+                        if (error || self->refused_) return self->end(error);
                         self->outgoing_.clear();
                         self->guard([&] { self->read(); });
                       });
@@ -102,7 +102,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
         asio::buffer(piece_),
         [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
           self->receiving_ = false;
-          if (error) return self->end();
+          if (error) return self->end(error);
           self->guard([&] {
             ZERO_CHECK(!self->wait_, "a request before the answer to the one before");
             self->incoming_.append({self->piece_.data(), size});
@@ -156,7 +156,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     if (wait_ && !receiving_) receive();
   }
 
-  void end() {
+  void end(boost::system::error_code error = {}) {
     if (ended_) return;
     ended_ = true;
     const auto self = shared_from_this();
@@ -168,7 +168,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     server_.unproven_.erase(arrival_);
     server_.clients_.erase(self);
     if (!client_ || !client_->is_rank) return;
-    server_.state_.gone(*client_);
+    server_.state_.gone(*client_, peer_loss_of(error));
     server_.rank_lost();
   }
 
@@ -192,7 +192,7 @@ StoreServer::StoreServer(const StoreOptions& options)
     : tls_(options.secret.value_or(JobSecret::known_to_all()), StoreTls::End::server),
       log_(options.report),
       state_(options.world, options.job),
-      acceptor_(io_, log_, [this](StoreSocket socket, const std::string& peer) {
+      acceptor_(io_, log_, options.vanished, [this](StoreSocket socket, const std::string& peer) {
         accept(std::move(socket), peer);
       }) {
   allow_connections(options.world);

@@ -18,7 +18,7 @@
 ///   set KEY VALUE                      ok | refused WHY
 ///   wait MILLISECONDS KEY...           ok | missing ABSENT KEY... | lost HOW KEY...
 ///   get MILLISECONDS KEY...            values VALUE... | missing ABSENT KEY... | lost HOW KEY...
-///   lost?                              ok | lost HOW
+///   lost?                              ok | lost HOW RANK ended | lost HOW RANK unreachable
 ///   bye                                ok                   the rank ends in good order
 ///
 /// ABSENT lists the ranks that never came; empty if all did. A long list of values is cut short:
@@ -67,7 +67,7 @@ class FrameReader {
 };
 
 /// The version of the messages; ranks of another are told so.
-inline constexpr std::string_view kVersion = "zero-store-5";
+inline constexpr std::string_view kVersion = "zero-store-6";
 inline constexpr int kMostRanks = 1 << 20;
 /// The longest job name, in bytes.
 inline constexpr std::size_t kMostJobBytes = 256;
