@@ -85,10 +85,12 @@ StoreConnection::StoreConnection(const StoreOptions& options, Clock::time_point 
 }
 
 void StoreConnection::connect_with_secret(const StoreOptions& options, Clock::time_point deadline) {
+  const bool here = meets_on_loopback(options.host, options.spread);
+  const std::string host = here && !is_loopback(options.host) ? "127.0.0.1" : options.host;
   try {
-    connect_network(options.host, options.port, deadline);
+    connect_network(host, options.port, deadline);
   } catch (const boost::system::system_error& error) {
-    if (error.code() != asio::error::connection_refused || why_elsewhere(options.host)) throw;
+    if (error.code() != asio::error::connection_refused || why_elsewhere(host)) throw;
     // Rank 0 may have been started without a secret: its refusal on the local socket tells more.
     try {
       connect_locally(options.port, deadline);
