@@ -274,7 +274,8 @@ TEST(StoreSecurity, AnotherUsersProcessIsDropped) {
     const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
     char byte = 0;
     const bool dropped = ::setuid(Squatter::kUser) == 0 &&
-                         ::connect(socket, at.address(), at.length) == 0 && ::read(socket, &byte, 1) <= 0;
+                         ::connect(socket, at.address(), at.length) == 0 &&
+                         ::read(socket, &byte, 1) <= 0;
     ::_exit(dropped ? 0 : 1);
   }
   int status = -1;
