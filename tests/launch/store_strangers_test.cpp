@@ -8,6 +8,7 @@
 #include <charconv>
 #include <chrono>
 
+#include "launch/rendezvous/store/acceptor.h"
 #include "tests/case_names.h"
 #include "tests/launch/store_visits.h"
 #include "tests/support/long_tests.h"
