@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <netinet/tcp.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -28,9 +29,14 @@ inline std::optional<JobSecret> secret_at(Door door) {
   return door == Door::network ? std::optional(secret_of(kSecret)) : std::nullopt;
 }
 
-/// A connection to the store with that port.
+/// A connection to the store with that port, which sends each piece at once.
 inline RawClient knock(Door door, int port) {
-  if (door == Door::network) return RawClient(port);
+  if (door == Door::network) {
+    RawClient client(port);
+    const int yes = 1;
+    ::setsockopt(client.descriptor(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    return client;
+  }
   const LocalAddress at(port);
   const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
   EXPECT_EQ(::connect(socket, at.address(), at.length), 0);
