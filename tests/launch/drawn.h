@@ -24,6 +24,11 @@ class Draw {
     fmt::print("ZERO_TEST_SEED={}\n", seed_);
     ::testing::Test::RecordProperty("seed", std::to_string(seed_));
   }
+  /// The choices of one of many inputs by a seed that has been printed.
+  Draw(unsigned seed, std::int64_t input) : seed_(seed) {
+    std::seed_seq both{seed, static_cast<unsigned>(input)};
+    random_.seed(both);
+  }
 
   unsigned seed() const { return seed_; }
   std::int64_t number(std::int64_t low, std::int64_t high) {

@@ -128,6 +128,10 @@ TEST(ConnectionLog, SayTheFirstAndCountTheRest) {
   EXPECT_THAT(told,
               ElementsAre("[rank 0] rendezvous: a connection from 10.0.0.1:5 was dropped: it is "
                           "a stranger"));
+  reports.end();
+  EXPECT_EQ(told.back(), "[rank 0] rendezvous: 1000 more connections were dropped or not taken");
+  reports.end();
+  EXPECT_EQ(told.size(), 2U) << "each is counted once";
   ConnectionLog failing([](const std::string&) { throw std::runtime_error("disk full"); });
   failing.dropped("10.0.0.1:5", "it is a stranger");
 }

@@ -13,8 +13,8 @@
 
 namespace zero {
 
-/// Reports connections that were dropped or not accepted, at most one line per kBetween, so that
-/// strangers cannot fill a log. Used by one thread.
+/// Reports connections that were dropped or not accepted, at most one line per kBetween and one at
+/// the end, so that strangers cannot fill a log. Used by one thread at a time.
 class ConnectionLog {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,6 +27,8 @@ class ConnectionLog {
   void dropped(const std::string& peer, const std::string& why);
   /// Reports that connections cannot be accepted at the moment.
   void cannot_accept(const std::string& why);
+  /// Reports the number of those that no line has counted, if any.
+  void end();
 
  private:
   void tell(const std::string& text);
@@ -50,8 +52,8 @@ class StoreAcceptor {
 
   /// `port` 0: any free port. Throws zero::Error if the store cannot listen.
   void open_local(int port);
-  /// The same on TCP: on the loopback if `host` is the loopback and no rank is on another host, on
-  /// all addresses otherwise. Also accepts this user's processes on this host that have no secret,
+  /// The same on TCP: on the loopback if ranks meet there (meets_on_loopback), on all addresses
+  /// otherwise. Also accepts this user's processes on this host that have no secret,
   /// to refuse them with a message.
   void open_network(const std::string& host, int port, Spread spread);
   int port() const { return port_; }

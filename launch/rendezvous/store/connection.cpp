@@ -38,9 +38,10 @@ std::size_t StoreConnection::run(const Patience& patience, AnySocket& socket, co
   return moved;
 }
 
-void StoreConnection::connect_network(const StoreOptions& options, const Patience& patience) {
+void StoreConnection::connect_network(const std::string& host, const StoreOptions& options,
+                                      const Patience& patience) {
   tcp::resolver resolver(io_);
-  const auto places = resolver.resolve(options.host, std::to_string(options.port));
+  const auto places = resolver.resolve(host, std::to_string(options.port));
   tcp::socket socket(io_);
   run(patience, socket, [&](const auto& done) {
     asio::async_connect(
@@ -86,10 +87,12 @@ StoreConnection::StoreConnection(const StoreOptions& options, Clock::time_point 
 }
 
 void StoreConnection::connect_with_secret(const StoreOptions& options, const Patience& patience) {
+  const bool here = meets_on_loopback(options.host, options.spread);
+  const std::string host = here && !is_loopback(options.host) ? "127.0.0.1" : options.host;
   try {
-    connect_network(options, patience);
+    connect_network(host, options, patience);
   } catch (const boost::system::system_error& error) {
-    if (error.code() != asio::error::connection_refused || why_elsewhere(options.host)) throw;
+    if (error.code() != asio::error::connection_refused || why_elsewhere(host)) throw;
     // Rank 0 may have been started without a secret: its refusal on the local socket tells more.
     try {
       connect_locally(options.port, patience);

@@ -41,7 +41,8 @@ class StoreConnection {
     return [deadline] { return Clock::now() < deadline; };
   }
   void connect_with_secret(const StoreOptions& options, const Patience& patience);
-  void connect_network(const StoreOptions& options, const Patience& patience);
+  void connect_network(const std::string& host, const StoreOptions& options,
+                       const Patience& patience);
   void connect_locally(int port, const Patience& patience);
   void shake_hands(bool has_secret, const Patience& patience);
   template <typename AnySocket, typename Start>

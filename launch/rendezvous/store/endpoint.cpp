@@ -38,6 +38,11 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
+bool meets_on_loopback(const std::string& host, Spread spread) {
+  // Some launchers call rank 0's host "localhost" on that host and by its name on others.
+  return spread == Spread::one_host || (is_loopback(host) && spread != Spread::several_hosts);
+}
+
 std::optional<std::string> why_unknown(const std::string& host) {
   asio::io_context io;
   boost::system::error_code error;

@@ -20,6 +20,16 @@ bool is_loopback(const std::string& host);
 /// The spread of a job's ranks over hosts, according to its launcher.
 enum class Spread { unsaid, one_host, several_hosts };
 
+/// The limits of the connections to a store's server. A connection beyond one is dropped and
+/// reported.
+struct StoreLimits {
+  std::chrono::milliseconds handshake{5'000};  ///< until a client has introduced itself
+  /// From the first byte of a request to its last, and for a client to take an answer.
+  std::chrono::milliseconds message{30'000};
+  /// Connections that have not introduced themselves; a newer one replaces the oldest.
+  std::size_t unproven = 128;
+};
+
 /// The options of a job's store, for one rank.
 struct StoreOptions {
   std::string host;  ///< of rank 0
@@ -38,6 +48,7 @@ struct StoreOptions {
   std::string hint{};  ///< ends the message that rank 0 does not answer
   /// A rank whose host has vanished, or is cut off, is lost after about so long; at least a second.
   std::chrono::milliseconds vanished{8'000};
+  StoreLimits limits{};  ///< rank 0's server's
 };
 
 /// The reason why `host`, rank 0's, has no address here, for a message with what to do; nothing if
@@ -47,6 +58,10 @@ std::optional<std::string> why_unknown(const std::string& host);
 /// The reason why `host` is not this host, for a message; nothing if one of its addresses belongs
 /// to this host. Asks the name service.
 std::optional<std::string> why_elsewhere(const std::string& host);
+
+/// Whether ranks that meet by TCP meet on the loopback: if the launcher reports one host, or if
+/// rank 0's host is the loopback and the launcher does not report several.
+bool meets_on_loopback(const std::string& host, Spread spread);
 
 /// The name of the Unix socket of this user's store with `port` on this host: an abstract name,
 /// which has no file and disappears with its socket.
