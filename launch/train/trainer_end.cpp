@@ -17,6 +17,7 @@
 #include "launch/telemetry/run_report.h"
 #include "launch/train/compute_check.h"
 #include "launch/train/nonfinite_report.h"
+#include "launch/train/process_state.h"
 #include "launch/train/run_device.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
@@ -40,7 +41,7 @@ void Trainer::tell_findings() {
   if (check == nullptr) return;
   const ComputeCheck::Found found = check->take();
   for (const std::string& line : found.lines) {
-    console_.line("warning: " + line);
+    if (mesh_.world().rank() == 0) say_warning(line);  // launch/retry.sh counts these by host
     log_.write({{"computed_wrongly", line}, {"after_step", step_}});
   }
   if (!found.over) return;

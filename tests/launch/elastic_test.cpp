@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -120,14 +121,36 @@ Environment only_variable(const std::string& variable, const std::string& value)
 }
 
 TEST(Restart, IsToldByTheLauncherThatCountsIt) {
-  EXPECT_EQ(restart_text(only_variable("ZERO_RESTART", "2: status 137 after 41 s")),
+  const TinyRun run;
+  const std::string folder = run.folder().path();
+  const auto told = [&](const std::string& variable, const std::string& value) {
+    return restart_text(only_variable(variable, value), folder);
+  };
+  EXPECT_EQ(told("ZERO_RESTART", "2: status 137 after 41 s\t" + folder),
             "restart 2: status 137 after 41 s");
-  EXPECT_EQ(restart_text(only_variable("ZERO_RESTART", "1: a\nb\x1b[31m")), "restart 1: a?b?[31m");
-  EXPECT_EQ(restart_text(only_variable("TORCHELASTIC_RESTART_COUNT", "3")),
-            "restart 3 by torchrun");
-  EXPECT_EQ(restart_text(only_variable("SLURM_RESTART_COUNT", "1")), "restart 1 by Slurm");
-  EXPECT_EQ(restart_text(only_variable("TORCHELASTIC_RESTART_COUNT", "0")), "");
-  EXPECT_EQ(restart_text(only_variable("ZERO_OTHER", "1")), "");
+  EXPECT_EQ(told("ZERO_RESTART", "1: a\nb\x1b[31m\t" + folder), "restart 1: a?b?[31m");
+  EXPECT_EQ(told("TORCHELASTIC_RESTART_COUNT", "3"), "restart 3 by torchrun");
+  EXPECT_EQ(told("SLURM_RESTART_COUNT", "1"), "restart 1 by Slurm");
+  EXPECT_EQ(told("TORCHELASTIC_RESTART_COUNT", "0"), "");
+  EXPECT_EQ(told("ZERO_OTHER", "1"), "");
+}
+
+// A shell or a job hands its variables down to whatever it starts.
+TEST(Restart, OfAnotherFolderIsNoneOfThisRun) {
+  const TinyRun run;
+  const TinyRun other;
+  const std::string folder = run.folder().path();
+  const auto told = [&](const std::string& of, const std::string& mine) {
+    return restart_text(only_variable("ZERO_RESTART", "1: a\t" + of), mine);
+  };
+  EXPECT_EQ(told(folder, folder), "restart 1: a");
+  std::filesystem::create_directory_symlink(folder, other.folder().path("link"));
+  EXPECT_EQ(told(other.folder().path("link"), folder), "restart 1: a");
+  EXPECT_EQ(told(other.folder().path(), folder), "");
+  EXPECT_EQ(told(folder + "/none", folder), "");
+  EXPECT_EQ(told(folder, ""), "");
+  EXPECT_EQ(told("", ""), "");
+  EXPECT_EQ(restart_text(only_variable("ZERO_RESTART", "1: a"), folder), "");
 }
 
 TEST(ConfigurationErrors, AreTheOnesThatComeAgain) {
