@@ -24,6 +24,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const Overrides kElastic{"run.elastic=true", "train_batch_size=24",
                          "train_micro_batch_size_per_gpu=1"};
@@ -82,6 +83,33 @@ TEST(Elastic, KeysThatWouldTieARunToItsRanksAreRefused) {
                         "ranks alone; give one of them -1"));
   EXPECT_THAT(refusal_with({"elasticity.enabled=true"}),
               HasSubstr("run.elastic has any number of ranks take part"));
+}
+
+/// What a start of 7 ranks, of which 4 would take part, says of a file that has `body` too.
+std::string refusal_of_seven(const std::string& body) {
+  const std::string text =
+      R"({"data": {"train": "a.bin"}, "run": {"elastic": true}, "train_batch_size": 24, )";
+  return error_of([&] {
+    Refusals refusals;
+    Configuration values = Configuration::from_json(parse_json_text(text + body + "}", "c.json"),
+                                                    "c.json", {}, refusals);
+    make_train_config(std::move(values), 7, 0, std::move(refusals));
+  });
+}
+
+// All ranks that came read it, and 24 sequences fit neither 7 ranks nor their mesh.
+TEST(Elastic, AWrongKeyIsTheOnlyRefusal) {
+  const std::string micro = R"("train_micro_batch_size_per_gpu": 1, )";
+  EXPECT_THAT(refusal_of_seven(micro + R"("colour": 3)"),
+              AllOf(HasSubstr("c.json: unknown key \"colour\""), Not(HasSubstr("refusals"))));
+  EXPECT_THAT(refusal_of_seven(micro + R"("mesh": {"tensor": 2, "check_every": -1})"),
+              AllOf(HasSubstr("c.json: mesh.check_every: found -1"), Not(HasSubstr("refusals"))));
+  // What does not fit the ranks that would take part is refused along.
+  EXPECT_THAT(refusal_of_seven(micro + R"("mesh": {"tensor": 3, "check_every": -1})"),
+              HasSubstr("c.json: 2 refusals"));
+  // Without run.elastic, as the answer has it, all ranks would take part.
+  EXPECT_THAT(refusal_of_seven(R"("gradient_accumulation_steps": 1)"),
+              AllOf(HasSubstr("run.elastic=false"), HasSubstr("world 7")));
 }
 
 TEST(Elastic, AStartHasItsFirstRanksAlone) {
