@@ -13,6 +13,7 @@
 #include "base/host.h"
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_file.h"
+#include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
 
 namespace zero {
@@ -173,9 +174,22 @@ bool Watchdog::takes_over() const {
          another_tells();
 }
 
+void Watchdog::know_error(std::string_view message) {
+  const std::scoped_lock lock(words_mutex_);
+  own_error_ = fmt::format("{}{}", kFailedItself, message);
+  if (!words_left_) own_.write_last_words(own_error_);
+}
+
+/// The words of an error are those of know_error() already.
+std::string Watchdog::with_own_error(std::string_view words) {
+  const bool behind = !own_error_.empty() && !words.starts_with(kEndedByError);
+  return behind ? fmt::format("{}\n{}", words, own_error_) : std::string(words);
+}
+
 bool Watchdog::leave_words(std::string_view words) noexcept {
+  const std::scoped_lock lock(words_mutex_);
   if (words_left_.exchange(true)) return false;
-  own_.write_last_words(words);
+  own_.write_last_words(with_own_error(words));
   return true;
 }
 
@@ -238,9 +252,9 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
     states.push_back(peers_.read(i));
     const bool culprit = std::ranges::find(finding.culprits, i) != finding.culprits.end();
     if (culprit && finding.what == Finding::What::death) {
-      deaths.push_back(
-          {.rank = peers_.rank(i),
-           .how = death_text(states.back().last_words, memory_kills_, options_.memory_kills())});
+      deaths.push_back({.rank = peers_.rank(i),
+                        .how = death_text(without_own_error(states.back().last_words),
+                                          memory_kills_, options_.memory_kills())});
     }
     if (std::ranges::find(finding.stopped, i) != finding.stopped.end()) {
       states.back().process_state = "is stopped";
@@ -256,6 +270,10 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
                                 peers_.described(index)));
   }
   if (lines.empty()) lines.emplace_back("all ranks wait for each other");
+  for (const FlightState& state : states) {
+    std::string error = own_error_text(state.rank, state.last_words);
+    if (!error.empty()) lines.push_back(std::move(error));
+  }
   if (!peers_.whole_job() && !finding.culprits.empty()) {
     lines.front() +=
         fmt::format(" (rank {} on host {})", peers_.rank(finding.culprits.front()), host_name());

@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "launch/config/train_config.h"
 #include "launch/faults/flight_folder.h"
+#include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
 #include "launch/train/run_device.h"
 
@@ -105,6 +106,7 @@ void RunFaults::failed_alike(std::string_view message) noexcept {
 }
 
 std::string RunFaults::failing(const std::string& message) {
+  if (watchdog_ && !is_of_collective(message)) watchdog_->know_error(message);
   const std::string words = fmt::format("{}{}", kEndedByError, message);
   if (!watchdog_) {
     file_.write_last_words(words);

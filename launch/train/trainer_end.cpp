@@ -17,7 +17,6 @@
 #include "launch/telemetry/run_report.h"
 #include "launch/train/compute_check.h"
 #include "launch/train/nonfinite_report.h"
-#include "launch/train/process_state.h"
 #include "launch/train/run_device.h"
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/trainer.h"
@@ -41,7 +40,8 @@ void Trainer::tell_findings() {
   if (check == nullptr) return;
   const ComputeCheck::Found found = check->take();
   for (const std::string& line : found.lines) {
-    if (mesh_.world().rank() == 0) say_warning(line);  // launch/retry.sh counts these by host
+    if (mesh_.world().rank() == 0)
+      print_error("zero_train: warning: {}\n", line);  // for launch/retry.sh too
     log_.write({{"computed_wrongly", line}, {"after_step", step_}});
   }
   if (!found.over) return;
