@@ -23,8 +23,8 @@
 #                         that two findings of wrong values have named is never taken back
 #   --agent COMMAND       with --hosts: ssh -o BatchMode=yes -o ConnectTimeout=5
 #
-# A restart finds its number, the cause and, behind a tab, the checkpoint folder in ZERO_RESTART, which the zero_train of
-# that folder prints and writes to its log. Signals are passed on to COMMAND, SIGHUP as SIGTERM. A job that is told to
+# A restart finds its number, the cause and, behind a tab, the checkpoint folder in ZERO_RESTART, which the zero_train
+# of that folder prints and writes to its log. Signals are passed on to COMMAND, SIGHUP as SIGTERM. A job that is told to
 # end (by any of them but SIGUSR1, or with status 143 or 130) is not started again. The status is that of the last
 # COMMAND.
 set -uo pipefail
@@ -32,7 +32,7 @@ set -uo pipefail
 checkpoints="" pause=5 patience=1 job="" status=0 asked="" ran=0 restarts=0
 host_file="" least=1 back=1800 agent="ssh -o BatchMode=yes -o ConnectTimeout=5"
 hosts=() reached=() names="" ranks=0 of_hosts=""  # of --hosts
-# By host: ranks; what named it; findings of wrong values among these; SECONDS when it was left out; whether it ever was.
+# By host: ranks; what named it; findings of wrong values among that; SECONDS when it was left out; if it ever was.
 declare -A slots=() blamed=() wrong=() left_out=() excused=()
 never=78  # launch/process/exit_status.h
 words="" scratch=""  # the last ones of the last job on standard error; a folder
@@ -122,7 +122,7 @@ rest() {  # seconds
   done
 }
 
-# Of values that changed (run.check_collectives, mesh.check_every) and of hosts that run.check_compute_every found wrong.
+# Of values that changed (run.check_collectives, mesh.check_every), of hosts that run.check_compute_every found wrong.
 changed_values='had checksum [0-9a-f]+ when they were sent|check_replicas: after step [0-9]+ '
 wrong_twice='hosts? [^ ]+(, [^ ]+)* computed wrongly twice'
 

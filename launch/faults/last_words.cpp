@@ -23,12 +23,12 @@ bool begins(const FlightState& state, std::string_view words) {
 
 }  // namespace
 
-bool tells(const FlightState& state) {
+bool says_why(const FlightState& state) {
   return !without_own_error(state.last_words).empty() && !begins(state, kEndedBecause);
 }
 
 bool has_judged(const FlightState& state) {
-  return tells(state) && !state.over && !begins(state, kEndedByError) &&
+  return says_why(state) && !state.over && !begins(state, kEndedByError) &&
          !begins(state, kEndedBySignal) && !begins(state, kToldPeople);
 }
 
@@ -68,12 +68,12 @@ bool is_of_collective(std::string_view message) {
 }
 
 std::string last_words_text(const std::vector<FlightState>& states) {
-  const bool told = std::ranges::any_of(states, tells);
+  const bool told = std::ranges::any_of(states, says_why);
   bool waited = false;
   std::string text;
   std::set<std::string> said;
   for (const FlightState& state : states) {
-    if (state.last_words.empty() || is_own_error(state) || (told && !tells(state))) continue;
+    if (state.last_words.empty() || is_own_error(state) || (told && !says_why(state))) continue;
     // Each rank that waits says so for itself.
     if (begins(state, kEndedByError) && std::exchange(waited, true)) continue;
     std::string_view words = without_own_error(state.last_words);

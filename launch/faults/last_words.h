@@ -11,7 +11,7 @@
 namespace zero {
 
 /// Whether the rank's last words say more than that others have ended.
-bool tells(const FlightState& state);
+bool says_why(const FlightState& state);
 
 /// Whether they are a watchdog's, which has judged all ranks while they lived.
 bool has_judged(const FlightState& state);
@@ -31,8 +31,8 @@ std::string own_error_text(int rank, std::string_view last_words);
 bool is_of_collective(std::string_view message);
 
 /// The last words of the ranks, each once, in lines. Leaves out errors of a rank's own, which a
-/// diagnosis tells with their place, and of ranks that have only waited or followed all but what
-/// the first says, if anybody says more.
+/// diagnosis tells with where the rank was, and of ranks that have only waited or followed all but
+/// what the first says, if anybody says more.
 std::string last_words_text(const std::vector<FlightState>& states);
 
 }  // namespace zero
