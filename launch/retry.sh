@@ -24,8 +24,8 @@
 #   --agent COMMAND       with --hosts: ssh -o BatchMode=yes -o ConnectTimeout=5
 #
 # A restart finds its number, the cause and, behind a tab, the checkpoint folder in ZERO_RESTART, which the zero_train
-# of that folder prints and writes to its log. Signals are passed on to COMMAND, SIGHUP as SIGTERM. A job that is told to
-# end (by any of them but SIGUSR1, or with status 143 or 130) is not started again. The status is that of the last
+# of that folder prints and writes to its log. Signals are passed on to COMMAND, SIGHUP as SIGTERM. A job that is told
+# to end (by any of them but SIGUSR1, or with status 143 or 130) is not started again. The status is that of the last
 # COMMAND.
 set -uo pipefail
 
