@@ -151,7 +151,7 @@ MeshShape make_mesh_shape(Configuration& values, int world);
 /// steps, or fit at no other number. Before make_mesh_shape(), which fills them in.
 void check_elastic(const Configuration& values);
 /// How many of `came` ranks take part in the run: all; with run.elastic the largest power of two
-/// that batch and mesh have a place for. Throws as check_elastic().
+/// that batch and mesh have a place for, or, if they have for none, the largest.
 int elastic_ranks(const Configuration& values, int came);
 
 /// The options of the tensor axis: the other keys of the section `mesh`.
@@ -218,7 +218,7 @@ FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Ref
 
 /// Fills in values that depend on several keys or on the world; `local_world` is the number of
 /// ranks on this host (0: all). Throws zero::Error naming the keys and numbers that do not fit
-/// together, and `refusals`, what reading has refused.
+/// together, and `refusals`, what reading has refused; these of the ranks that would take part.
 TrainConfig make_train_config(Configuration values, int world, int local_world = 0,
                               Refusals refusals = {});
 

@@ -167,7 +167,7 @@ Diagnosis of_errors(const std::vector<FlightState>& ranks, std::int64_t now) {
 /// Of processes that are gone, whose waits were too short for a hang and of which none has told
 /// why: what is open says where they were and no more.
 void doubt(Diagnosis& diagnosis, const std::vector<FlightState>& ranks) {
-  const bool signal = std::ranges::any_of(ranks, tells);
+  const bool signal = std::ranges::any_of(ranks, says_why);
   if (diagnosis.culprits.empty() || signal) {
     diagnosis = {.what = Diagnosis::What::death, .waited_seconds = diagnosis.waited_seconds};
   }

@@ -46,7 +46,8 @@ Blame find_blame(std::span<const FlightState> ranks) {
 }
 
 bool has_told(std::string_view last_words) {
-  return !last_words.empty() && !last_words.starts_with(kEndedBySignal);
+  return !last_words.empty() && !last_words.starts_with(kEndedBySignal) &&
+         !last_words.starts_with(kFailedItself);
 }
 
 std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,

@@ -47,6 +47,9 @@ inline constexpr std::string_view kEndedBySignal = "ended by SIG";
 inline constexpr std::string_view kToldPeople = "told people: ";
 /// Of a rank that ends by an error of its own, with the message behind.
 inline constexpr std::string_view kEndedByError = "ended by an error: ";
+/// Before the error of its own of a rank that another fault's end may outrun: nobody has told it.
+/// Alone, or in a line behind the words with which that end had come.
+inline constexpr std::string_view kFailedItself = "failed itself: ";
 /// Of a rank that ends since another has, and has nothing to tell.
 inline constexpr std::string_view kEndedBecause = "ended because ";
 

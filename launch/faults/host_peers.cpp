@@ -3,7 +3,6 @@
 #include "launch/faults/host_peers.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -110,7 +109,7 @@ int HostPeers::descriptor(int index) const {
 }
 
 void HostPeers::kill(int index) const {
-  if (at(index).watch && !at(index).watch->ended()) ::kill(at(index).process.id, SIGKILL);
+  if (at(index).watch) at(index).watch->kill();
 }
 
 }  // namespace zero

@@ -14,6 +14,7 @@
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_keeper.h"
+#include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
 
 namespace zero {
@@ -187,9 +188,22 @@ bool Watchdog::takes_over() const {
          another_tells();
 }
 
+void Watchdog::know_error(std::string_view message) {
+  const std::scoped_lock lock(words_mutex_);
+  own_error_ = fmt::format("{}{}", kFailedItself, message);
+  if (!words_left_) own_.write_last_words(own_error_);
+}
+
+/// The words of an error are those of know_error() already.
+std::string Watchdog::with_own_error(std::string_view words) {
+  const bool behind = !own_error_.empty() && !words.starts_with(kEndedByError);
+  return behind ? fmt::format("{}\n{}", words, own_error_) : std::string(words);
+}
+
 bool Watchdog::write_words(std::string_view words) noexcept {
+  const std::scoped_lock lock(words_mutex_);
   if (words_left_.exchange(true)) return false;
-  own_.write_last_words(words);
+  own_.write_last_words(with_own_error(words));
   return true;
 }
 
@@ -298,11 +312,11 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
     states.push_back(ranks_.read(i));
     const bool culprit = std::ranges::find(finding.culprits, i) != finding.culprits.end();
     if (culprit && finding.what == Finding::What::death) {
-      deaths.push_back(
-          {.rank = ranks_.rank(i),
-           .how = i < ranks_.count_here()
-                      ? death_text(states.back().last_words, memory_kills_, options_.memory_kills())
-                      : ranks_.end_of(i)});
+      deaths.push_back({.rank = ranks_.rank(i),
+                        .how = i < ranks_.count_here()
+                                   ? death_text(without_own_error(states.back().last_words),
+                                                memory_kills_, options_.memory_kills())
+                                   : ranks_.end_of(i)});
     }
     const bool stopped = std::ranges::find(finding.stopped, i) != finding.stopped.end();
     if (stopped && states.back().process_state.empty()) states.back().process_state = "is stopped";
@@ -318,6 +332,10 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
         index < ranks_.count_here() ? peers_.described(index) : "it is on another host"));
   }
   if (lines.empty()) lines.emplace_back("all ranks wait for each other");
+  for (const FlightState& state : states) {
+    std::string error = own_error_text(state.rank, state.last_words);
+    if (!error.empty()) lines.push_back(std::move(error));
+  }
   if (!peers_.whole_job() && !finding.culprits.empty()) {
     const int first = finding.culprits.front();
     const std::string& host = states[static_cast<std::size_t>(first)].host;

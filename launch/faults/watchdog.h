@@ -89,6 +89,10 @@ class Watchdog {
   bool takes_over() const;
   /// Who waits for whom now, in lines: for the error of a wait that took too long. Any thread.
   std::vector<std::string> picture() const { return words_for({}); }
+  /// This rank has failed by an error of its own, of which it is to tell unless another fault ends
+  /// it first: whoever tells of that one then tells of this error too, and it stands behind the
+  /// last words. Any thread.
+  void know_error(std::string_view message);
   /// This rank ends for a reason of its own. It tells people itself, unless the words begin with
   /// kEndedBySignal; its watchdog tells nothing any more. Returns false, and leaves nothing, if
   /// there are last words already. Any thread.
@@ -111,6 +115,7 @@ class Watchdog {
   bool write_words(std::string_view words) noexcept;
   void speak(const Finding& finding);
   void end(std::string_view last_words);
+  std::string with_own_error(std::string_view words);
   std::vector<std::string> words_for(const Finding& finding) const;
   void keep_stack(bool wanted);
   template <typename Counts>
@@ -128,6 +133,8 @@ class Watchdog {
   std::int64_t looks_ = 0;
   std::optional<std::int64_t> memory_kills_{};                    // some seconds ago
   std::optional<std::chrono::steady_clock::time_point> found_{};  // when a fault was first found
+  std::mutex words_mutex_;
+  std::string own_error_{};  // of know_error(), behind kFailedItself
   std::atomic<bool> words_left_{false};
   std::atomic<bool> over_{false};  // nothing is watched any more
   std::unique_ptr<Loop> loop_;

@@ -18,6 +18,7 @@
 #include "launch/config/train_config.h"
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_keeper.h"
+#include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
 #include "launch/train/run_device.h"
 
@@ -116,6 +117,7 @@ void RunFaults::failed_alike(std::string_view message) noexcept {
 }
 
 std::string RunFaults::failing(const std::string& message) {
+  if (watchdog_ && !is_of_collective(message)) watchdog_->know_error(message);
   const std::string words = fmt::format("{}{}", kEndedByError, message);
   if (!watchdog_) {
     file_.write_last_words(words);

@@ -116,10 +116,8 @@ read_words() {
   [ -n "$line" ] || return
   first=$(since "${line%% *}" "$fault_at")
   words=$(grep -v 'run\.faults: rank ' "$work/said" | cut -d' ' -f2- | head -40)
-  blamed=$(echo "${line#* }" | sed -E 's/\[rank [0-9]+\]//' | grep -oE '\brank [0-9]+' | head -1 | cut -d' ' -f2)
+  blamed=$(echo "${line#* }" | sed -E 's/\[rank [0-9]+\]//g' | grep -oE '\brank [0-9]+' | head -1 | cut -d' ' -f2)
   [ -n "$blamed" ] || blamed=$(echo "$line" | grep -oE 'rank [0-9]+' | head -1 | cut -d' ' -f2)
-  # "[rank 3] X met Y of rank 0": their calls differ, and the faster of the two tells.
-  [[ ! $line =~ \[rank\ $victim\].*\ met\  ]] || blamed=$victim
 }
 
 # What a row must come to: "told" ends the job with words, "harmless" goes on to the same states, "silent" may change

@@ -299,6 +299,14 @@ TEST(FaultFinder, ARankThatHasToldIsNotToldOfAgain) {
   EXPECT_THAT(found.culprits, ElementsAre(1));
 }
 
+TEST(FaultFinder, AnErrorThatIsNotToldYetIsADeath) {
+  FakeRanks ranks;
+  Looks looks(ranks);
+  ranks.at(1).last_words = "failed itself: no room on the disk";
+  ranks.end(1);
+  EXPECT_EQ(looks.once().what, What::death);
+}
+
 TEST(FaultFinder, AnotherTellsOfARankThatASignalHasEnded) {
   FakeRanks ranks;
   Looks looks(ranks);

@@ -147,6 +147,10 @@ TEST(TrainConfig, RanksAreWatchedAsTheConfigurationSays) {
   EXPECT_THAT(refusal_with({"run.hang_timeout=700"}),
               HasSubstr("c.json: run.hang_timeout is 700 s, run.collective_timeout 600 s: the job "
                         "would end before"));
+  EXPECT_EQ(config_with({"run.hang_timeout=1"}).run.hang_timeout, 1);
+  EXPECT_THAT(refusal_with({"run.hang_timeout=0.99"}),
+              HasSubstr("c.json: run.hang_timeout is 0.99 s, expected at least 1 s, or 0 for the "
+                        "usual time: the watchdog looks five times a second"));
   EXPECT_THAT(refusal_with({"run.hang_timeout=-1"}), HasSubstr("run.hang_timeout: found -1"));
 }
 
