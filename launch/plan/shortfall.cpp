@@ -166,7 +166,7 @@ std::string missing_text(const TrainingQuestion& question, const PlannedRow& lea
   }
   if (shortage.of_host == 0) return text;
   return text + fmt::format("{} the {} of a host pin {} of its {}, short by {}",
-                            shortage.of_device > 0 ? ";" : ": of the least",
+                            shortage.of_device > 0 ? ";" : ": of the least,",
                             counted(machine.devices, "rank"),
                             size_text(host_bytes(least.exact.memory, machine)),
                             size_text(machine.host_memory), size_text(shortage.of_host));

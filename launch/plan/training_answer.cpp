@@ -33,7 +33,10 @@ std::string what_is_in(Tier tier, const Candidate& candidate) {
   if (tier == Tier::host && candidate.kept_inputs == KeptInputPlace::host) {
     what.emplace_back("kept inputs of blocks");
   }
-  return fmt::format("{}", fmt::join(what, " and "));
+  if (what.size() < 2) return what.empty() ? "" : what.front();
+  const std::string last = std::exchange(what.back(), "");
+  what.pop_back();
+  return fmt::format("{} and {}", fmt::join(what, ", "), last);
 }
 
 /// What of a row is below the memory of its device, and how much of it a step moves.
@@ -44,21 +47,22 @@ void note_tiers(const Machine& machine, PlannedRow& row) {
   const std::string filed = what_is_in(Tier::file, c);
   if (!filed.empty()) {
     row.notes.push_back(
-        fmt::format("{} are in a rank's file of {}, of which a step reads and writes {}; no "
+        fmt::format("{} are in a rank's file of {}; a step reads and writes {}; no "
                     "estimate of time counts that",
                     filed, size_text(sum_of(memory.file)), bytes(row.ranked.work.filed)));
   }
   if (machine.kind == DeviceKind::cpu) return;
   const std::string hosted = what_is_in(Tier::host, c);
   if (filed.empty() && hosted.empty()) return;
-  row.notes.push_back(fmt::format(
-      "{} in pinned host memory: {} of a rank, {} of a host's ranks{}; a step copies {} between a "
-      "GPU and its host; no estimate of time counts that",
-      hosted.empty() ? "windows of files are" : hosted + " are", size_text(memory.on_host()),
-      size_text(host_bytes(memory, machine)),
-      machine.host_memory == 0 ? ", which limits no row without --host-memory"
-                               : " of " + size_text(machine.host_memory),
-      bytes(row.ranked.work.copied)));
+  row.notes.push_back(
+      fmt::format("{} in pinned host memory: {} of a rank, {} of all ranks of a host{}; a step "
+                  "copies {} between a "
+                  "GPU and its host; no estimate of time counts that",
+                  hosted.empty() ? "windows of files are" : hosted + " are",
+                  size_text(memory.on_host()), size_text(host_bytes(memory, machine)),
+                  machine.host_memory == 0 ? ", which limits no row without --host-memory"
+                                           : " that has " + size_text(machine.host_memory),
+                  bytes(row.ranked.work.copied)));
 }
 
 PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, ClosedForms& forms) {
