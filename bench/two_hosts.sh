@@ -64,7 +64,11 @@ done)
 scratch=$(mktemp -d)
 clean_up() {
   end_hosts
-  [[ ! -e $scratch/munged.pid ]] || kill "$(cat "$scratch/munged.pid")" 2>/dev/null || true
+  if [[ -e $scratch/munged.pid ]]; then  # its last files are in the folder
+    local munged
+    munged=$(cat "$scratch/munged.pid")
+    kill "$munged" 2>/dev/null && timeout 10 tail --pid "$munged" -f /dev/null || true
+  fi
   rm -rf "$scratch"
 }
 trap clean_up EXIT
