@@ -65,8 +65,8 @@ double hang_limit(double mean_step_seconds);
 /// for as long, with nobody to blame. Three kinds of time do not count:
 /// time in which this process did not look either (a job that is stopped as a whole), time in which
 /// the rank's threads wait for a core (a busy machine; then the time that they run counts), and
-/// time outside of forward, backward and update or before a mean step is known, where only a
-/// stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
+/// time outside of forward, backward, update and decode or before a mean step is known, where only
+/// a stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
 class FaultFinder {
  public:
   /// `hang_seconds`: in place of hang_limit(); 0: that. `ranks` must outlive this object.

@@ -21,12 +21,21 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A number that two runs hardly share; the first rank's, on every rank.
-std::uint64_t draw_run(Communicator& ranks, Device& device) {
+std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
   std::random_device random;
   auto run = static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random());
-  host_broadcast(ranks, device, View::of(std::span<std::int64_t>(&run, 1)), 0,
-                 {"run.flight_folder", {}});
+  host_broadcast(ranks, device, View::of(std::span<std::int64_t>(&run, 1)), 0, {folder.option, {}});
   return static_cast<std::uint64_t>(run);
+}
+
+/// A message of FlightFile, which names zero_train's key, for a program with another option.
+std::string named(std::string message, const std::string& option) {
+  const std::string key = FlightFolder().option;
+  for (std::size_t at = message.find(key); at != std::string::npos;
+       at = message.find(key, at + option.size())) {
+    message.replace(at, key.size(), option);
+  }
+  return message;
 }
 
 /// Those of ranks from `world` on, which a run of more ranks has left.
@@ -52,25 +61,30 @@ std::string flight_folder(const TrainConfig& config) {
 
 std::string flight_file_name(int rank) { return fmt::format("rank_{:05}.flight", rank); }
 
-FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device) {
-  const std::uint64_t run = draw_run(ranks, device);
-  const std::string folder = flight_folder(config);
+FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device) {
+  const std::uint64_t run = draw_run(folder, ranks, device);
   std::optional<FlightFile> file;
-  agree(ranks, device, "run.flight_folder", [&] {
+  agree(ranks, device, folder.option, [&] {
     std::string path;
-    if (!folder.empty()) {
+    if (!folder.path.empty()) {
       std::error_code error;
-      fs::create_directories(folder, error);
-      ZERO_CHECK(!error,
-                 "run.flight_folder: cannot create the folder {}: {}; give one that you may write "
-                 "to, or \"none\"",
-                 folder, error.message());
-      path = (fs::path(folder) / flight_file_name(ranks.rank())).string();
+      fs::create_directories(folder.path, error);
+      ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
+                 folder.option, folder.path, error.message(), folder.without);
+      path = (fs::path(folder.path) / flight_file_name(ranks.rank())).string();
     }
-    file.emplace(FlightFile::create(path, ranks.rank(), ranks.size(), run));
-    if (ranks.rank() == 0 && !folder.empty()) remove_files_from(folder, ranks.size());
+    try {
+      file.emplace(FlightFile::create(path, ranks.rank(), ranks.size(), run));
+    } catch (const Error& error) {
+      fail("{}", named(error.what(), folder.option));
+    }
+    if (ranks.rank() == 0 && !folder.path.empty()) remove_files_from(folder.path, ranks.size());
   });
   return std::move(*file);
+}
+
+FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device) {
+  return create_flight_file({flight_folder(config)}, ranks, device);
 }
 
 }  // namespace zero

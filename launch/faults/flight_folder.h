@@ -21,9 +21,18 @@ std::string flight_folder(const TrainConfig& config);
 /// "rank_00003.flight"
 std::string flight_file_name(int rank);
 
+/// A folder of flight files, and how its program asks for it.
+struct FlightFolder {
+  std::string path{};  ///< empty: the files are in memory alone
+  std::string option = "run.flight_folder";
+  std::string without = ", or \"none\"";  ///< ends the advice to give another folder
+};
+
 /// Creates this rank's flight file, and its folder. Replaces an older run's; removes those of ranks
 /// that this run does not have. Ranks agree on the number of the run, which their files name.
-/// Collective. Throws AgreedError naming run.flight_folder.
+/// Collective. Throws AgreedError naming the option.
+FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device);
+/// That of flight_folder().
 FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device);
 
 }  // namespace zero
