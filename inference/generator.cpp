@@ -177,7 +177,7 @@ void Generator::State::guess() {
                       .sampling = &request.request.sampling,
                       .most = most});
   }
-  tell("draft");
+  if (!drafts.empty()) tell("draft");
   try {
     options.drafter->propose(drafts);
   } catch (const std::exception& error) {

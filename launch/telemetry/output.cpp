@@ -94,9 +94,10 @@ void print(std::string_view text) {
   if (text.empty()) return;
   const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (good && std::fflush(stdout) == 0) return;
+  const int error = errno;
   const std::string message =
-      fmt::format("standard output: cannot write: {}", std::strerror(errno));
-  if (errno == EPIPE) throw OutputClosed(message);
+      fmt::format("standard output: cannot write: {}", std::strerror(error));
+  if (error == EPIPE) throw OutputClosed(message);
   throw Error(message);
 }
 
