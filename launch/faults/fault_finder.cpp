@@ -19,8 +19,8 @@ std::int64_t to_nanoseconds(double seconds) { return static_cast<std::int64_t>(s
 
 /// Whether steps of the rank take a known time where it is.
 bool has_usual_time(const FlightState& state) {
-  return state.mean_step_seconds > 0 &&
-         (state.phase == "forward" || state.phase == "backward" || state.phase == "update");
+  return state.mean_step_seconds > 0 && (state.phase == "forward" || state.phase == "backward" ||
+                                         state.phase == "update" || state.phase == "decode");
 }
 
 }  // namespace

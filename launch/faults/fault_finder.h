@@ -72,8 +72,8 @@ double suspicious_seconds(double hang_seconds);
 /// for as long, with nobody to blame. Three kinds of time do not count:
 /// time in which this process did not look either (a job that is stopped as a whole), time in which
 /// the rank's threads wait for a core (a busy machine; then the time that they run counts), and
-/// time outside of forward, backward and update or before a mean step is known, where only a
-/// stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
+/// time outside of forward, backward, update and decode or before a mean step is known, where only
+/// a stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
 ///
 /// Where it sees ranks of other hosts too, a fault that a host would find by its own ranks alone is
 /// that host's to tell, and one that no host finds alone that of the host that decides for all. The

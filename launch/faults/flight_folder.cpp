@@ -27,11 +27,10 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A number that two runs hardly share; the first rank's, on every rank.
-std::uint64_t draw_run(Communicator& ranks, Device& device) {
+std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
   std::random_device random;
   auto run = static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random());
-  host_broadcast(ranks, device, View::of(std::span<std::int64_t>(&run, 1)), 0,
-                 {"run.flight_folder", {}});
+  host_broadcast(ranks, device, View::of(std::span<std::int64_t>(&run, 1)), 0, {folder.option, {}});
   return static_cast<std::uint64_t>(run);
 }
 
@@ -71,6 +70,16 @@ FlightFile create_in_memory(const FlightMemory& memory, const std::string& place
   return std::move(*file);
 }
 
+/// A message of FlightFile, which names zero_train's key, for a program with another option.
+std::string named(std::string message, const std::string& option) {
+  const std::string key = FlightFolder().option;
+  for (std::size_t at = message.find(key); at != std::string::npos;
+       at = message.find(key, at + option.size())) {
+    message.replace(at, key.size(), option);
+  }
+  return message;
+}
+
 /// Those of ranks from `world` on, which a run of more ranks has left.
 void remove_files_from(const fs::path& folder, int world) {
   int rank = world;
@@ -94,27 +103,28 @@ std::string flight_folder(const TrainConfig& config) {
 
 std::string flight_file_name(int rank) { return fmt::format("rank_{:05}.flight", rank); }
 
-FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device,
+FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
                               const FlightMemory& memory) {
-  const std::uint64_t run = draw_run(ranks, device);
-  const std::string folder = flight_folder(config);
+  const std::uint64_t run = draw_run(folder, ranks, device);
   std::optional<FlightFile> file;
-  agree(ranks, device, "run.flight_folder", [&] {
-    if (folder.empty()) {
+  agree(ranks, device, folder.option, [&] {
+    if (folder.path.empty()) {
       file.emplace(FlightFile::create("", ranks.rank(), ranks.size(), run));
       return;
     }
     std::error_code error;
-    fs::create_directories(folder, error);
-    ZERO_CHECK(!error,
-               "run.flight_folder: cannot create the folder {}: {}; give one that you may write "
-               "to, or \"none\"",
-               folder, error.message());
-    const std::string place = (fs::path(folder) / flight_file_name(ranks.rank())).string();
-    file.emplace(files::may_need_server(memory.type_of(folder))
-                     ? create_in_memory(memory, place, ranks.rank(), ranks.size(), run)
-                     : FlightFile::create(place, ranks.rank(), ranks.size(), run));
-    if (ranks.rank() == 0) remove_files_from(folder, ranks.size());
+    fs::create_directories(folder.path, error);
+    ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
+               folder.option, folder.path, error.message(), folder.without);
+    const std::string place = (fs::path(folder.path) / flight_file_name(ranks.rank())).string();
+    try {
+      file.emplace(files::may_need_server(memory.type_of(folder.path))
+                       ? create_in_memory(memory, place, ranks.rank(), ranks.size(), run)
+                       : FlightFile::create(place, ranks.rank(), ranks.size(), run));
+    } catch (const Error& failure) {
+      fail("{}", named(failure.what(), folder.option));
+    }
+    if (ranks.rank() == 0) remove_files_from(folder.path, ranks.size());
   });
   return std::move(*file);
 }
@@ -129,6 +139,11 @@ std::string flight_warning(const FlightFile& own, Communicator& ranks, Device& d
       "ranks of a host are killed at once, they are lost (rank {}: {})",
       std::ranges::count_if(obstacles, [](const std::string& text) { return !text.empty(); }),
       obstacles.size(), first - obstacles.begin(), *first);
+}
+
+FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device,
+                              const FlightMemory& memory) {
+  return create_flight_file(FlightFolder{flight_folder(config)}, ranks, device, memory);
 }
 
 }  // namespace zero

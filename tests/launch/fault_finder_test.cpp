@@ -185,10 +185,21 @@ TEST(FaultFinder, ARankThatGoesOnBeforeTheLimitIsForgiven) {
   }
 }
 
-// The first step, saves and validations take what they take; run.collective_timeout ends them.
+TEST(FaultFinder, EachPhaseOfUsualLengthHasTheLimit) {
+  for (const char* const phase : {"forward", "backward", "update", "decode"}) {
+    FakeRanks ranks;
+    ranks.wait_for_2();
+    ranks.at(2).phase = phase;
+    Looks looks(ranks);
+    EXPECT_THAT(looks.during(4).culprits, ElementsAre(2)) << phase;
+  }
+}
+
+// The first step, saves and validations take what they take; run.collective_timeout ends them. So
+// do those who write prompts, and prompts of any length.
 TEST(FaultFinder, PhasesOfUnknownLengthKeepTheirLimits) {
-  for (const char* const phase :
-       {"", "start", "load", "save", "validation", "between steps", "end"}) {
+  for (const char* const phase : {"", "start", "load", "save", "validation", "between steps", "end",
+                                  "prompts", "draft", "prefill"}) {
     FakeRanks ranks;
     ranks.wait_for_2();
     ranks.at(2).phase = phase;

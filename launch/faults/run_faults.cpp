@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/train/run_faults.h"
+#include "launch/faults/run_faults.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,16 +11,13 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/agreement.h"
 #include "collectives/long_wait.h"
 #include "collectives/mesh.h"
 #include "device/device.h"
-#include "launch/config/train_config.h"
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_keeper.h"
 #include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
-#include "launch/train/run_device.h"
 
 namespace zero {
 namespace {
@@ -40,30 +37,24 @@ pid_t thread_of(Stream& stream) {
   return thread;
 }
 
-std::unique_ptr<FaultInjector> agreed_injector(TrainConfig& config, Communicator& ranks) {
-  std::unique_ptr<FaultInjector> injector;
-  agree(ranks, *cpu::open(), "run.faults", [&] { injector = make_fault_injector(config, ranks); });
-  return injector;
+std::string_view name_of_signal(int signal) {
+  return signal == SIGINT ? "INT" : signal == SIGPIPE ? "PIPE" : "TERM";
 }
 
 }  // namespace
 
-RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions options)
-    : ranks_(ranks),
-      file_(create_flight_file(config, ranks, *cpu::open())),
-      recorder_(file_),
-      injector_(agreed_injector(config, ranks)) {
+RunFaults::RunFaults(Communicator& ranks, FlightFile file, std::optional<WatchdogOptions> watchdog,
+                     std::unique_ptr<FaultInjector> injector)
+    : ranks_(ranks), file_(std::move(file)), recorder_(file_), injector_(std::move(injector)) {
   const auto add = [this](const std::string& warning) {
     if (!warning_.empty() && !warning.empty()) warning_ += "; ";
     warning_ += warning;
   };
   add(flight_warning(file_, ranks, *cpu::open()));
-  if (!config.run.watchdog || ranks.size() == 1) return;
-  options.hang_seconds = config.run.hang_timeout;
-  options.hosts = config.run.watchdog_hosts;
-  watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(options));
+  if (!watchdog || ranks.size() == 1) return;
+  watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(*watchdog));
   if (!watchdog_->obstacle().empty()) {
-    add(fmt::format("run.watchdog: ranks of one host do not watch each other: {}",
+    add(fmt::format("watchdog: ranks of one host do not watch each other: {}",
                     watchdog_->obstacle()));
   } else if (ranks.rank() == 0) {
     add(watchdog_->warning());
@@ -72,14 +63,13 @@ RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions o
   watchdog_->watch();
 }
 
-void RunFaults::attach_to(RunDevice& device) {
-  if (injector_) device.attach(*injector_);
+void RunFaults::attach_to(Device& device) {
   if (watchdog_ == nullptr) return;
-  if (device.device().kind() != DeviceKind::cpu) {
+  if (device.kind() != DeviceKind::cpu) {
     return watchdog_->keep_fresh([this] { recorder_.poll(); });
   }
-  watchdog_->know_thread("compute stream", thread_of(device.device().compute()));
-  watchdog_->know_thread("communication stream", thread_of(device.device().communication()));
+  watchdog_->know_thread("compute stream", thread_of(device.compute()));
+  watchdog_->know_thread("communication stream", thread_of(device.communication()));
 }
 
 void RunFaults::record(const Mesh& mesh, Communicator& world) {
@@ -138,7 +128,7 @@ bool RunFaults::takes_over() const { return watchdog_ && watchdog_->takes_over()
 
 void RunFaults::ended_by(int signal, Told told) noexcept {
   const std::string words = fmt::format("{}{}{}", told == Told::by_this_rank ? kToldPeople : "",
-                                        kEndedBySignal, signal == SIGINT ? "INT" : "TERM");
+                                        kEndedBySignal, name_of_signal(signal));
   if (watchdog_) {
     watchdog_->leave_words(words);
     watchdog_->rest();
