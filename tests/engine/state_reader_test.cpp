@@ -22,15 +22,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using toy::CopyingReader;
 
-std::vector<StreamOrder> orders() {
-  std::vector<StreamOrder> all{
-      {.policy = StreamOrder::Policy::lazy},
-      {.policy = StreamOrder::Policy::lazy, .memory = MemorySpace::device}};
-  for (std::uint64_t seed = 0; seed < 3; ++seed)
-    all.push_back({.policy = StreamOrder::Policy::seeded, .seed = seed});
-  return all;
-}
-
 TEST(Reader, SeesTheSameStatesInEveryNumberOfRoundsAndOrderAndChangesNoBit) {
   for (const DType compute : {DType::fp32, DType::bf16}) {
     for (int stage = 0; stage <= 3; ++stage) {
@@ -45,7 +36,7 @@ TEST(Reader, SeesTheSameStatesInEveryNumberOfRoundsAndOrderAndChangesNoBit) {
       for (const int rounds : {3, 40}) {
         run.read_rounds = rounds;
         EXPECT_EQ(toy::train(run), expected);
-        for (const StreamOrder& order : orders()) {
+        for (const StreamOrder& order : stream_orders(3)) {
           run.order = order;
           EXPECT_TRUE(toy::train(run).same_training(expected));
         }
