@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "device/view.h"
 #include "engine/schedule.h"
@@ -31,6 +32,28 @@ class UnitsOnlyListener : public UnitListener {
   bool hears_operations() const final { return false; }
   void begin(const OpCost& /*cost*/) final {}
   void end() noexcept final {}
+};
+
+/// Several listeners as one: tells each of them, in order. Those that do not hear operations are
+/// told of units and tensors alone.
+class UnitListeners final : public UnitListener {
+ public:
+  /// Must outlive this object.
+  void add(UnitListener& listener);
+  bool empty() const { return all_.empty(); }
+
+  void unit(std::string_view name, Phase phase) override;
+  void tensor(std::string_view name, std::int64_t layer, const View& values) override;
+  bool hears_operations() const override { return !hearing_.empty(); }
+  void begin(const OpCost& cost) override;
+  void end() noexcept override;
+  void touches(const View& values, Access access) override;
+  void copies(const View& from, const View& to) override;
+  void moves(const View& from, const View& to) override;
+
+ private:
+  std::vector<UnitListener*> all_{};
+  std::vector<UnitListener*> hearing_{};  // those of them that hear operations
 };
 
 }  // namespace zero

@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/close_descriptors.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/random_hex.h"
 #include "collectives/backends.h"

@@ -9,7 +9,7 @@
 #include "base/message_text.h"
 #include "base/whole_number.h"
 #include "launch/data/new_file.h"
-#include "launch/simulate/simulation_report.h"
+#include "launch/simulate/simulation.h"
 
 namespace zero {
 TrainConfig config_on(const Machine& machine, Configuration values, int ranks, Refusals refusals) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,5 +63,10 @@ struct Simulation {
 /// `config` computes on the machine's kind of device; recompute "auto" is chosen as the run does.
 /// Throws zero::Error, naming the file of the machine and the key, if the machine lacks a figure.
 Simulation simulate(const TrainConfig& config, const Machine& machine);
+
+/// The simulated step for people: time, FLOP share, exposed communication, bytes, memory, goodput.
+std::string text_of(const Simulation& simulation);
+/// The same for programs; times in seconds.
+nlohmann::ordered_json json_of(const Simulation& simulation);
 
 }  // namespace zero

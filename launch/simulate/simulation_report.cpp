@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/simulate/simulation_report.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 
 #include "launch/process/quantity.h"
+#include "launch/simulate/simulation.h"
 
 namespace zero {
 namespace {

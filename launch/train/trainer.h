@@ -22,7 +22,7 @@
 #include "launch/train/plan.h"
 #include "launch/train/run_checkpoints.h"
 #include "launch/train/training_state.h"
-#include "model/unit_listeners.h"
+#include "model/unit_listener.h"
 
 namespace zero {
 

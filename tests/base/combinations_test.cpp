@@ -27,7 +27,16 @@ TEST(Combinations, OfADiagonalHaveEachValueOfEachList) {
   const auto all = combinations(true, {1, 2}, {'a', 'b', 'c', 'd'},
                                 {std::string("x"), std::string("y"), std::string("z")});
   EXPECT_THAT(all, UnorderedElementsAre(Case(1, 'a', "x"), Case(2, 'b', "y"), Case(1, 'c', "z"),
-                                        Case(2, 'd', "x")));
+                                        Case(2, 'd', "z")));
+}
+
+TEST(Combinations, OfADiagonalDoNotKeepListsOfOneLengthInStep) {
+  using Case = std::tuple<bool, int, bool>;
+  EXPECT_THAT(combinations(true, {true, false}, {1, 2, 3}, {true, false}),
+              ElementsAre(Case(true, 1, true), Case(false, 2, false), Case(true, 3, true)));
+  using Pair = std::tuple<int, bool, bool>;
+  EXPECT_THAT(combinations(true, {1, 2, 3}, {true, false}, {true, false}),
+              ElementsAre(Pair(1, true, true), Pair(2, false, false), Pair(3, false, true)));
 }
 
 }  // namespace

@@ -30,15 +30,6 @@ using ::testing::Field;
 
 using Files = std::map<std::string, std::string>;
 
-std::vector<StreamOrder> orders(std::uint64_t seeds) {
-  std::vector<StreamOrder> all{
-      {.policy = StreamOrder::Policy::lazy},
-      {.policy = StreamOrder::Policy::lazy, .memory = MemorySpace::device}};
-  for (std::uint64_t seed = 0; seed < seeds; ++seed)
-    all.push_back({.policy = StreamOrder::Policy::seeded, .seed = seed});
-  return all;
-}
-
 struct Outcome {
   std::uint64_t hash = 0;
   Files files;
@@ -57,7 +48,7 @@ Outcome outcome_of(SavedRun with) {
 
 /// Whether some order gives other files or bits than plain streams, or an error.
 bool noticed(const SavedRun& with, const Outcome& expected, std::uint64_t seeds) {
-  for (const StreamOrder& order : orders(seeds)) {
+  for (const StreamOrder& order : stream_orders(seeds)) {
     SavedRun ordered = with;
     ordered.job.order = order;
     try {
@@ -119,7 +110,7 @@ TEST_P(EachWriteWait, IsNoticedWhenLeftOut) {
   const Files expected = saved_at_once({}, {});
   ASSERT_FALSE(expected.empty());
   bool noticed = false;
-  for (const StreamOrder& order : orders(40)) {
+  for (const StreamOrder& order : stream_orders(40)) {
     noticed = noticed || saved_at_once(order, GetParam()) != expected;
   }
   EXPECT_TRUE(noticed) << "wait " << static_cast<int>(GetParam())

@@ -3,7 +3,6 @@
 #include "tests/collectives/body.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <memory>
@@ -136,12 +135,6 @@ Plan plan(Cut cut, std::int64_t total, int world) {
     }
   }
   return result;
-}
-
-float tree(std::span<const float> values) {
-  if (values.size() == 1) return values.front();
-  const std::size_t half = std::bit_floor(values.size() - 1);
-  return tree(values.first(half)) + tree(values.subspan(half));
 }
 
 std::int64_t check_step(std::int64_t count) { return count > 4000 ? 37 : 1; }

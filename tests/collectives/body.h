@@ -52,8 +52,6 @@ struct Plan {
 };
 Plan plan(Cut cut, std::int64_t total, int world);
 
-/// The scalar tree of the design: split at the largest power of two below the length.
-float tree(std::span<const float> values);
 /// Numbers whose fp32 sum depends on the order.
 double wild(int rank, std::int64_t index);
 double rounded(double value, DType dtype);

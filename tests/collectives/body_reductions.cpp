@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tests/collectives/body.h"
+#include "tests/support/reference_sums.h"
 
 namespace zero::test {
 namespace {
@@ -32,7 +33,7 @@ double expected_element(const ReduceCase& c, int world, std::int64_t begin, std:
     values.at(static_cast<std::size_t>(peer)) =
         static_cast<float>(rounded(wild(peer, begin + i), c.wire));
   }
-  float sum = tree(std::span(values).first(static_cast<std::size_t>(world)));
+  float sum = testing::tree_sum(std::span(values).first(static_cast<std::size_t>(world)));
   for (int a = 0; a < c.addends; ++a) sum += static_cast<float>(addend_value(a, i));
   return rounded(sum, c.result);
 }

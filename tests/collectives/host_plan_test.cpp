@@ -11,6 +11,7 @@
 
 #include "device/cpu/primitives.h"
 #include "tests/collectives/body.h"
+#include "tests/support/reference_sums.h"
 
 namespace zero::test {
 namespace {
@@ -45,7 +46,7 @@ std::vector<Hosts> layouts() {
 
 // What a host's memory gives: the tree over a sub-tree's ranks.
 float sum_of(RankRange range, std::span<const float> values) {
-  return tree(values.subspan(at(range.begin), at(range.count())));
+  return testing::tree_sum(values.subspan(at(range.begin), at(range.count())));
 }
 
 TEST(HostPlan, SumsOfSubTreesFoldToTheBitsOfTheWholeTree) {
@@ -61,10 +62,10 @@ TEST(HostPlan, SumsOfSubTreesFoldToTheBitsOfTheWholeTree) {
       for (const HostPlan::Fold& fold : plan.folds()) {
         std::vector<float> inputs;
         for (const int input : fold) inputs.push_back(sums.at(at(input)));
-        sums.push_back(tree(inputs));
+        sums.push_back(testing::tree_sum(inputs));
       }
       EXPECT_EQ(std::bit_cast<std::uint32_t>(sums.back()),
-                std::bit_cast<std::uint32_t>(tree(values)));
+                std::bit_cast<std::uint32_t>(testing::tree_sum(values)));
     }
   }
 }

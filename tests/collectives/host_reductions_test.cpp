@@ -11,6 +11,7 @@
 #include "tests/case_names.h"
 #include "tests/collectives/body.h"
 #include "tests/collectives/host_ranks.h"
+#include "tests/support/reference_sums.h"
 
 namespace zero::test {
 namespace {
@@ -62,7 +63,7 @@ float sum_at(int world, std::int64_t element) {
   for (int rank = 0; rank < world; ++rank) {
     values.push_back(static_cast<float>(wild(rank, element)));
   }
-  return tree(values);
+  return testing::tree_sum(values);
 }
 
 void expect_sums(std::span<const float> sums, std::int64_t begin, int world) {
@@ -134,7 +135,7 @@ TEST(HostReductionsTest, HaveValuesWhoseSumShowsItsOrder) {
       }
       std::ranges::rotate(values, values.begin() + 1);
       if (sum != sum_at(world, i)) ++in_rank_order;
-      if (tree(values) != sum_at(world, i)) ++from_rank_1;
+      if (testing::tree_sum(values) != sum_at(world, i)) ++from_rank_1;
     }
     EXPECT_GT(from_rank_1, 0) << world;
     EXPECT_TRUE(world == 3 || in_rank_order > 0) << world;  // of three, it is the tree's

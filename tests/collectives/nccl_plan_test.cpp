@@ -8,6 +8,7 @@
 #include "collectives/nccl/plan.h"
 #include "tests/collectives/body.h"
 #include "tests/errors.h"
+#include "tests/support/reference_sums.h"
 
 namespace zero::test {
 namespace {
@@ -90,7 +91,8 @@ TEST(NcclHalving, GivesTheBitsOfTheTree) {
       for (int rank = 0; rank < world; ++rank) {
         values.push_back(static_cast<float>(wild(rank, slice)));
       }
-      EXPECT_EQ(sums[static_cast<std::size_t>(slice)], tree(values)) << world << " ranks";
+      EXPECT_EQ(sums[static_cast<std::size_t>(slice)], testing::tree_sum(values))
+          << world << " ranks";
     }
   }
 }

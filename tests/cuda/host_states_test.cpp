@@ -8,24 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include "launch/train/run_device.h"
-#include "tests/cuda/emulator/emulator.h"
+#include "tests/cuda/tiered_runs.h"
 #include "tests/engine/small_windows.h"
-#include "tests/launch/tiny_run.h"
-#include "tests/launch/train_rank.h"
 #include "tests/model/outcome.h"
 
 namespace zero::testing {
 namespace {
 
 using cuda::emulated::Settings;
-
-EngineOptions states_of_gpu(int stage, DType compute, MomentFormat moments) {
-  EngineOptions options{.stage = stage, .compute = compute, .gradient_clipping = 1.0};
-  options.limits.persistence_threshold = 0;
-  options.optimizer.moments = moments;
-  return options;
-}
 
 EngineOptions states_of_host(EngineOptions options, int buffers = 2) {
   options.tiers = host_windows(buffers);
@@ -46,12 +36,12 @@ class StatesInPinnedMemory : public ::testing::TestWithParam<Types> {};
 
 TEST_P(StatesInPinnedMemory, ChangeNoBit) {
   const auto& [dtype, moments] = GetParam();
-  const Outcome expected = outcome_in_order(1, states_of_gpu(0, dtype, moments), {});
+  const Outcome expected = outcome_in_order(1, gpu_options(0, dtype, moments), {});
   for (const auto& [stage, ranks] : {std::pair(0, 2), {1, 2}, {2, 1}, {3, 2}}) {
     const Settings settings{
         .order = stage % 2 == 0 ? Settings::Order::seeded : Settings::Order::lazy,
         .seed = static_cast<std::uint64_t>(stage)};
-    const EngineOptions engine = states_of_host(states_of_gpu(stage, dtype, moments), 1 + stage);
+    const EngineOptions engine = states_of_host(gpu_options(stage, dtype, moments), 1 + stage);
     EXPECT_EQ(outcome_in_order(ranks, engine, settings), expected)
         << "stage " << stage << ", " << ranks << " ranks";
   }
@@ -72,7 +62,7 @@ TEST(PinnedStates, TakeTheMemoryThatWasPlanned) {
     for (const double ratio : {1.0, 0.5}) {
       cuda::emulated::reset({});
       local::run(2, [&](Communicator& ranks) {
-        EngineOptions engine = states_of_host(states_of_gpu(3, DType::bf16, moments));
+        EngineOptions engine = states_of_host(gpu_options(3, DType::bf16, moments));
         engine.tiers.optimizer_ratio = ratio;
         const auto none = planning::open(1, MemorySpace::device, DeviceKind::cuda);
         const auto nobody = planning::communicator(ranks.rank(), ranks.size(), ranks.backend());
@@ -96,34 +86,18 @@ TEST(PinnedStates, TakeTheMemoryThatWasPlanned) {
   }
 }
 
-/// The last line of the log of a run on two ranks.
-nlohmann::json last_of(const TinyRun& run, const std::vector<std::string>& more) {
-  std::vector<std::string> overrides{"run.device=cuda",      "model.width=16",
-                                     "bf16.enabled=true",    "train_batch_size=8",
-                                     "data.validation=null", "optimizer.params.moments=8bit"};
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  cuda::emulated::reset({});
-  local::run(2, [&](Communicator& ranks) {
-    const TrainConfig config = make_train_config(Configuration::read(run.config(), overrides), 2);
-    RunDevice device(config, ranks, nullptr);
-    train_rank(config, device.world(), device.device());
-  });
-  cuda::emulated::reset();
-  return run.log().back();
-}
-
 // Ranks of a save send each other values of their states through buffers of the GPU.
 TEST(PinnedStates, OfARunAreAsPlannedAndSavedForAnyTier) {
   const std::string on_host = "zero_optimization.offload_optimizer.device=cpu";
-  const std::string stage = "zero_optimization.stage=2";
+  const std::vector<std::string> keys{"zero_optimization.stage=2", "optimizer.params.moments=8bit"};
   const TinyRun whole;
-  const nlohmann::json expected = last_of(whole, {stage, "run.steps=4"});
+  const nlohmann::json expected = last_of(whole, {keys[0], keys[1], "run.steps=4"});
   for (const bool first : {true, false}) {
     const TinyRun run;
-    std::vector<std::string> keys{stage, "run.checkpoint.folder=" + run.folder().path("ck"),
-                                  "run.checkpoint.every_steps=1"};
     for (const bool second_half : {false, true}) {
       std::vector<std::string> half = keys;
+      half.push_back("run.checkpoint.folder=" + run.folder().path("ck"));
+      half.emplace_back("run.checkpoint.every_steps=1");
       half.emplace_back(second_half ? "run.steps=4" : "run.steps=2");
       if (first != second_half) half.push_back(on_host);
       const nlohmann::json last = last_of(run, half);
@@ -154,7 +128,7 @@ TEST(PinnedStates, AreInNoGraph) {
     cuda::emulated::reset();
     return counted;
   };
-  const EngineOptions engine = states_of_gpu(3, DType::bf16, MomentFormat::fp32);
+  const EngineOptions engine = gpu_options(3, DType::bf16, MomentFormat::fp32);
   EXPECT_EQ(graphs(states_of_host(engine)), graphs(engine));
 }
 

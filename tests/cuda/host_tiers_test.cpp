@@ -11,12 +11,9 @@
 #include <vector>
 
 #include "launch/train/memory_fit.h"
-#include "launch/train/run_device.h"
-#include "tests/cuda/emulator/emulator.h"
+#include "tests/cuda/tiered_runs.h"
 #include "tests/engine/small_windows.h"
 #include "tests/errors.h"
-#include "tests/launch/tiny_run.h"
-#include "tests/launch/train_rank.h"
 #include "tests/model/outcome.h"
 #include "tests/scratch.h"
 
@@ -29,13 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::int64_t kLayers = 4;
-
-EngineOptions gpu_options(int stage, DType compute, MomentFormat moments) {
-  EngineOptions options{.stage = stage, .compute = compute, .gradient_clipping = 1.0};
-  options.limits.persistence_threshold = 0;
-  options.optimizer.moments = moments;
-  return options;
-}
 
 /// Where states and shards are.
 struct Homes {
@@ -189,28 +179,6 @@ TEST(TiersOfAGpu, AreInNoGraph) {
   EXPECT_EQ(graphs(away, plan), expected);
 }
 
-/// The last line of the log of a run on two ranks.
-nlohmann::json last_of(const TinyRun& run, const std::vector<std::string>& more) {
-  std::vector<std::string> overrides{"run.device=cuda",
-                                     "model.width=16",
-                                     "model.layers=4",
-                                     "bf16.enabled=true",
-                                     "train_batch_size=8",
-                                     "data.validation=null",
-                                     "zero_optimization.stage=3",
-                                     "zero_optimization.stage3_param_persistence_threshold=0",
-                                     "activation_checkpointing.recompute=full"};
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  cuda::emulated::reset({});
-  local::run(2, [&](Communicator& ranks) {
-    const TrainConfig config = make_train_config(Configuration::read(run.config(), overrides), 2);
-    RunDevice device(config, ranks, nullptr);
-    train_rank(config, device.world(), device.device());
-  });
-  cuda::emulated::reset();
-  return run.log().back();
-}
-
 // A run is resumed with its values elsewhere.
 TEST(TiersOfAGpu, OfARunAreAsPlannedAndSavedForAnyTier) {
   const Scratch scratch;
@@ -222,7 +190,12 @@ TEST(TiersOfAGpu, OfARunAreAsPlannedAndSavedForAnyTier) {
   const std::vector<std::string> file{zero + "offload_optimizer.device=nvme",
                                       zero + "offload_param.device=nvme",
                                       zero + "offload_param.nvme_path=" + scratch.path()};
-  const auto with = [](std::vector<std::string> keys, const std::vector<std::string>& more) {
+  const auto with = [&](const std::vector<std::string>& places,
+                        const std::vector<std::string>& more) {
+    std::vector<std::string> keys{"model.layers=4", zero + "stage=3",
+                                  zero + "stage3_param_persistence_threshold=0",
+                                  "activation_checkpointing.recompute=full"};
+    keys.insert(keys.end(), places.begin(), places.end());
     keys.insert(keys.end(), more.begin(), more.end());
     return keys;
   };
@@ -231,11 +204,12 @@ TEST(TiersOfAGpu, OfARunAreAsPlannedAndSavedForAnyTier) {
   for (const auto& [first, second] :
        {std::pair{none, host}, std::pair{host, file}, std::pair{file, none}}) {
     const TinyRun run;
-    const std::vector<std::string> saves{"run.checkpoint.folder=" + run.folder().path("ck"),
-                                         "run.checkpoint.every_steps=1"};
-    const nlohmann::json half = last_of(run, with(with(first, saves), {"run.steps=2"}));
+    std::vector<std::string> saves{"run.steps=2", "run.checkpoint.every_steps=1",
+                                   "run.checkpoint.folder=" + run.folder().path("ck")};
+    const nlohmann::json half = last_of(run, with(first, saves));
     EXPECT_EQ(half["plan_exact"], true) << half["device"];
-    const nlohmann::json last = last_of(run, with(with(second, saves), {"run.steps=4"}));
+    saves[0] = "run.steps=4";
+    const nlohmann::json last = last_of(run, with(second, saves));
     EXPECT_EQ(last["plan_exact"], true) << last["device"];
     EXPECT_EQ(last["state_hash"], expected["state_hash"]);
   }

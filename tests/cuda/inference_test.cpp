@@ -88,18 +88,6 @@ class GpuInference : public ::testing::TestWithParam<const char*> {
   const std::string folder_ = scratch_.path("model/");
 };
 
-// The root of the mean square of differences, beside that of the logits.
-double distance(std::span<const float> found, std::span<const float> expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double squares = 0;
-  double all = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    squares += std::pow(static_cast<double>(found[i]) - expected[i], 2);
-    all += std::pow(static_cast<double>(expected[i]), 2);
-  }
-  return std::sqrt(squares / all);
-}
-
 TEST_P(GpuInference, GivesTheCpusLogits) {
   const Tokens tokens = tokens_of(140, vocabulary(), 3);
   for (const Kind& kind : kKinds) {
@@ -112,9 +100,9 @@ TEST_P(GpuInference, GivesTheCpusLogits) {
     // Sums in another order round other activations up, in 8 or 11 bits; processors with
     // instructions of bf16 round the values of codes too.
     const double bf16 = kind.format == WeightFormat::plain ? 8e-3 : 3e-2;
-    EXPECT_LT(distance(found, expected), kind.dtype == DType::fp32   ? 2e-6
-                                         : kind.dtype == DType::fp16 ? 1e-3
-                                                                     : bf16);
+    EXPECT_LT(relative_distance(found, expected), kind.dtype == DType::fp32   ? 2e-6
+                                                  : kind.dtype == DType::fp16 ? 1e-3
+                                                                              : bf16);
     for (std::size_t i = 0; kind.dtype == DType::fp32 && i < found.size(); ++i) {
       ASSERT_NEAR(found[i], expected[i], 5e-5) << i;
     }

@@ -14,6 +14,7 @@
 #include "device/cpu/primitives.h"
 #include "device/device.h"
 #include "tests/errors.h"
+#include "tests/support/reference_sums.h"
 
 namespace zero {
 namespace {
@@ -28,25 +29,13 @@ float read(const View& view, std::int64_t i) {
   return value;
 }
 
-float rounded(float value, DType dtype) {
-  if (dtype == DType::bf16) return to_float(to_bfloat16(value));
-  if (dtype == DType::fp16) return to_float(to_float16(value));
-  return value;
-}
-
-float tree(std::span<const float> values) {
-  if (values.size() == 1) return values[0];
-  const std::size_t left = std::bit_floor(values.size() - 1);
-  return tree(values.first(left)) + tree(values.subspan(left));
-}
-
 /// What tree_reduce should leave in destination[i], as fp32.
 float expected_at(std::span<const View> inputs, const ReduceEpilogue& epilogue, std::int64_t i) {
   std::vector<float> values;
   for (const View& input : inputs) values.push_back(read(input, i));
-  float value = tree(values);
+  float value = testing::tree_sum(values);
   for (const View& addend : epilogue.addends) value += read(addend, i);
-  return rounded(value, epilogue.destination.dtype());
+  return testing::rounded_to(epilogue.destination.dtype(), value);
 }
 
 std::vector<float> expected(std::span<const View> inputs, const ReduceEpilogue& epilogue) {

@@ -8,6 +8,7 @@
 #include "engine/step_sums.h"
 #include "partition/flat_layout.h"
 #include "tests/engine/plain.h"
+#include "tests/support/combinations.h"
 
 namespace zero {
 namespace {
@@ -92,17 +93,14 @@ TEST(Memory, OfModelStatesIsTheTableForEveryStageWorldAndType) {
 }
 
 TEST(Memory, OfSmallMomentsIsTheTableAndThePlanToTheByte) {
-  for (const MomentFormat moments : {MomentFormat::bf16, MomentFormat::eight_bit}) {
-    for (int stage = 0; stage <= 3; ++stage) {
-      for (const int world : {1, 3, 4}) {
-        for (const Types types : kTypes) {
-          plain::Setup run = setup(stage, types);
-          run.engine.optimizer.moments = moments;
-          run.engine.limits.persistence_threshold = 30;
-          expect_table(planned(world - 1, world, run), run, world);
-          expect_as_planned(world, run);
-        }
-      }
+  for (const auto& [moments, stage, world] :
+       testing::cases_of({MomentFormat::eight_bit, MomentFormat::bf16}, {3, 2, 1, 0}, {3, 4, 1})) {
+    for (const Types types : kTypes) {
+      plain::Setup run = setup(stage, types);
+      run.engine.optimizer.moments = moments;
+      run.engine.limits.persistence_threshold = 30;
+      expect_table(planned(world - 1, world, run), run, world);
+      expect_as_planned(world, run);
     }
   }
 }
@@ -157,29 +155,25 @@ void expect_as_planned(int world, const plain::Setup& run) {
 }
 
 TEST(Memory, OfARunIsThePlanInEveryClassToTheByte) {
-  for (int stage = 0; stage <= 3; ++stage) {
-    for (const int world : {1, 3, 16}) {
-      for (const Types types : kTypes) {
-        plain::Setup run = setup(stage, types, world == 3 ? 5 : 1);
-        expect_as_planned(world, run);
-        if (world != 3) continue;
-        run.memory = MemorySpace::device;
-        expect_as_planned(world, run);
-      }
+  for (const auto& [stage, world] : testing::cases_of({3, 2, 1, 0}, {3, 16, 1})) {
+    for (const Types types : kTypes) {
+      plain::Setup run = setup(stage, types, world == 3 ? 5 : 1);
+      expect_as_planned(world, run);
+      if (world != 3) continue;
+      run.memory = MemorySpace::device;
+      expect_as_planned(world, run);
     }
   }
 }
 
 TEST(Memory, OfARunOnAMeshIsThePlanToo) {
-  for (const MeshShape& mesh : {MeshShape{2, 2, 1}, MeshShape{3, 1, 1}, MeshShape{2, 2, 2}}) {
-    for (int stage = 0; stage <= 3; ++stage) {
-      for (const Types types : kTypes) {
-        plain::Setup run = setup(stage, types, 3);
-        run.mesh = mesh;
-        if (mesh.tensor > 1) run.slicing = plain::odd_slices;
-        const int world = mesh.replicate * mesh.shard * mesh.tensor;
-        expect_as_planned(world, run);
-      }
+  for (const auto& [mesh, stage] : testing::cases_of(
+           {MeshShape{2, 2, 2}, MeshShape{3, 1, 1}, MeshShape{2, 2, 1}}, {3, 2, 1, 0})) {
+    for (const Types types : kTypes) {
+      plain::Setup run = setup(stage, types, 3);
+      run.mesh = mesh;
+      if (mesh.tensor > 1) run.slicing = plain::odd_slices;
+      expect_as_planned(plain::ranks_of(mesh), run);
     }
   }
 }

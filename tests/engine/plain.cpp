@@ -5,31 +5,19 @@
 #include <fmt/format.h>
 
 #include "device/host_access.h"
+#include "tests/engine/elements.h"
 #include "tests/support/test_device.h"
 
 namespace zero::plain {
 namespace {
 
-float value_of(const View& view, std::size_t i) {
-  if (view.dtype() == DType::fp32) return view.as<const float>()[i];
-  return view.dtype() == DType::fp16 ? to_float(view.as<const float16>()[i])
-                                     : to_float(view.as<const bfloat16>()[i]);
-}
-
 void write_gradient(const View& gradient, const View& parameter, std::int64_t place,
                     std::int64_t number) {
-  for (std::size_t i = 0; i < static_cast<std::size_t>(gradient.count()); ++i) {
-    const std::uint64_t mixed = ((static_cast<std::size_t>(place) + i) * 0x9e3779b97f4a7c15ULL) ^
+  for (std::int64_t i = 0; i < gradient.count(); ++i) {
+    const std::uint64_t mixed = (static_cast<std::uint64_t>(place + i) * 0x9e3779b97f4a7c15ULL) ^
                                 (static_cast<std::uint64_t>(number) * 0xff51afd7ed558ccdULL);
     const float noise = static_cast<float>(mixed >> 48) / 65536.0F - 0.5F;
-    const float value = 0.125F * value_of(parameter, i) + noise;
-    if (gradient.dtype() == DType::fp32) {
-      gradient.as<float>()[i] = value;
-    } else if (gradient.dtype() == DType::fp16) {
-      gradient.as<float16>()[i] = to_float16(value);
-    } else {
-      gradient.as<bfloat16>()[i] = to_bfloat16(value);
-    }
+    toy::put(gradient, i, 0.125F * toy::get(parameter, i) + noise);
   }
 }
 
@@ -162,8 +150,7 @@ std::uint64_t train(int world, const Setup& setup, int steps) {
 std::vector<float> seen(Engine& engine, const View& values) {
   std::vector<float> all;
   engine.states().host_access().read(values, [&](std::int64_t, const View& piece) {
-    for (std::size_t i = 0; i < static_cast<std::size_t>(piece.count()); ++i)
-      all.push_back(value_of(piece, i));
+    for (std::int64_t i = 0; i < piece.count(); ++i) all.push_back(toy::get(piece, i));
   });
   return all;
 }

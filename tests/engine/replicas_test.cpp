@@ -14,6 +14,7 @@
 #include "tests/case_names.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
+#include "tests/support/combinations.h"
 
 namespace zero {
 namespace {
@@ -95,8 +96,8 @@ class Copies : public ::testing::TestWithParam<std::tuple<int, DType>> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Stages, Copies,
-                         ::testing::Combine(::testing::Range(0, 4),
-                                            ::testing::Values(DType::fp32, DType::bf16)),
+                         ::testing::ValuesIn(testing::cases_of({3, 2, 1, 0},
+                                                               {DType::bf16, DType::fp32})),
                          zero::testing::kCaseName);
 
 TEST_P(Copies, OfReplicasAreComparedAndTheRankThatDiffersIsNamed) {

@@ -10,6 +10,7 @@
 #include "tests/case_names.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
+#include "tests/support/combinations.h"
 
 namespace zero {
 namespace {
@@ -83,20 +84,18 @@ TEST_P(Slices, GiveTheSameBitsAtOneTensorDegreeWhateverElseIsSet) {
       EXPECT_EQ(found.hash, expected.hash);
       EXPECT_EQ(found.norms, expected.norms);
     };
-    for (const int stage : {1, 3}) {
-      for (const int replicate : {1, 2, 4}) {
-        run.engine.stage = stage;
-        run.mesh = {replicate, 4 / replicate, tensor};
-        same(run);
-        run.engine.limits.reduce_bucket_elements = 300;
-        run.engine.overlap = false;
-        same(run);
-        run.engine.limits.persistence_threshold = 100;
-        run.engine.limits.prefetch_elements = 0;
-        run.engine.overlap = true;
-        same(run);
-        run.engine.limits = plain::options(0).limits;
-      }
+    for (const auto& [stage, replicate] : testing::cases_of({3, 1}, {2, 1, 4})) {
+      run.engine.stage = stage;
+      run.mesh = {replicate, 4 / replicate, tensor};
+      same(run);
+      run.engine.limits.reduce_bucket_elements = 300;
+      run.engine.overlap = false;
+      same(run);
+      run.engine.limits.persistence_threshold = 100;
+      run.engine.limits.prefetch_elements = 0;
+      run.engine.overlap = true;
+      same(run);
+      run.engine.limits = plain::options(0).limits;
     }
   }
 }

@@ -138,29 +138,35 @@ void expect_stories_of_memory(const Placing& away) {
   }
 }
 
+void expect_to_go_on(const plain::Setup& memory, const Move& move) {
+  const int world = plain::ranks_of(memory.mesh);
+  const std::uint64_t expected = plain::train(world, memory, 3);
+  plain::Snapshot snapshot;
+  plain::run(world, move.from, [&](plain::Trainer& trainer, Communicator&) {
+    for (int i = 0; i < 2; ++i) trainer.step();
+    Device& device = trainer.engine().device();
+    snapshot.add(trainer.engine(), move.on_transfer ? device.transfer() : device.compute());
+  });
+  std::vector<std::uint64_t> found(static_cast<std::size_t>(world));
+  plain::run(world, move.to, [&](plain::Trainer& trainer, Communicator& communicator) {
+    trainer.step();
+    snapshot.restore(trainer.engine(), 57);
+    trainer.resume_at(2);
+    trainer.step();
+    found[static_cast<std::size_t>(communicator.rank())] = trainer.engine().states().hash();
+  });
+  for (const std::uint64_t hash : found) EXPECT_EQ(hash, expected);
+}
+
 void expect_runs_to_go_on(const Placing& here, const Placing& away) {
-  for (const auto& [stage, moments] : combinations(
-           false, {0, 3}, {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit})) {
-    SCOPED_TRACE(fmt::format("stage {}, moments {}", stage, name_of(moments)));
+  for (const auto& [stage, moments, leaves, on_transfer] :
+       cases_of({3, 0}, {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit},
+                {true, false}, {true, false})) {
+    SCOPED_TRACE(fmt::format("stage {}, moments {}, {}, copied on {}", stage, name_of(moments),
+                             leaves ? "leaves" : "comes", on_transfer ? "transfer" : "compute"));
     const plain::Setup setup = odd_setup(stage, {1, 2, 1}, DType::bf16, moments);
-    const std::uint64_t expected = plain::train(2, setup, 3);
-    for (const auto& [leaves, on_transfer] : combinations(false, {true, false}, {true, false})) {
-      plain::Snapshot snapshot;
-      plain::run(2, leaves ? here(setup) : away(setup),
-                 [&, transfers = on_transfer](plain::Trainer& trainer, Communicator&) {
-                   for (int i = 0; i < 2; ++i) trainer.step();
-                   Device& device = trainer.engine().device();
-                   snapshot.add(trainer.engine(), transfers ? device.transfer() : device.compute());
-                 });
-      plain::run(2, leaves ? away(setup) : here(setup),
-                 [&](plain::Trainer& trainer, Communicator&) {
-                   trainer.step();
-                   snapshot.restore(trainer.engine(), 57);
-                   trainer.resume_at(2);
-                   trainer.step();
-                   EXPECT_EQ(trainer.engine().states().hash(), expected);
-                 });
-    }
+    expect_to_go_on(setup, {leaves ? here(setup) : away(setup), leaves ? away(setup) : here(setup),
+                            on_transfer});
   }
 }
 

@@ -31,7 +31,15 @@ std::vector<std::vector<std::uint64_t>> stories(const plain::Setup& setup);
 using Placing = std::function<plain::Setup(plain::Setup)>;
 /// Expects the stories of setups `away` to be those of memory.
 void expect_stories_of_memory(const Placing& away);
-/// Expects a run whose states are placed one way to go on with them placed the other way.
+/// A run that ends with its values in one place and goes on with them in another.
+struct Move {
+  plain::Setup from;
+  plain::Setup to;
+  bool on_transfer = true;  ///< the stream that copies its states; else that of compute
+};
+/// Expects such a run to come to the bits of one in `memory` that does not end between.
+void expect_to_go_on(const plain::Setup& memory, const Move& move);
+/// Expects runs whose states are placed one way to go on with them placed the other way.
 void expect_runs_to_go_on(const Placing& here, const Placing& away);
 
 }  // namespace zero::testing

@@ -11,6 +11,7 @@
 #include "device/host_access.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
+#include "tests/support/combinations.h"
 
 namespace zero {
 namespace {
@@ -38,13 +39,12 @@ std::vector<float> ramp(std::size_t count, float from) {
 /// see.
 void everywhere(const std::function<void(plain::Trainer&, Communicator&)>& body,
                 DType compute = DType::fp32) {
+  for (const auto& [stage, world, threshold] :
+       testing::cases_of({3, 2, 1, 0}, {3, 8, 1}, {0, 20})) {
+    SCOPED_TRACE(fmt::format("stage {} world {} threshold {}", stage, world, threshold));
+    plain::run(world, setup(stage, compute, threshold), body);
+  }
   for (int stage = 0; stage <= 3; ++stage) {
-    for (const int world : {1, 3, 8}) {
-      for (const std::int64_t threshold : {0, 20}) {
-        SCOPED_TRACE(fmt::format("stage {} world {} threshold {}", stage, world, threshold));
-        plain::run(world, setup(stage, compute, threshold), body);
-      }
-    }
     SCOPED_TRACE(fmt::format("stage {}, memory apart", stage));
     plain::Setup apart = setup(stage, compute, 20);
     apart.memory = MemorySpace::device;

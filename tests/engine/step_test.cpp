@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "tests/engine/elements.h"
 #include "tests/engine/host_device.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
@@ -33,16 +34,7 @@ struct Hand {
       const GradientLease lease = engine.backward(units[static_cast<std::size_t>(unit)]);
       for (int parameter = 0; parameter < 2; ++parameter) {
         const View view = lease.gradient(parameter);
-        for (std::int64_t i = 0; i < view.count(); ++i) {
-          const auto at = static_cast<std::size_t>(i);
-          if (view.dtype() == DType::fp32) {
-            view.as<float>()[at] = value(unit, parameter);
-          } else if (view.dtype() == DType::fp16) {
-            view.as<float16>()[at] = to_float16(value(unit, parameter));
-          } else {
-            view.as<bfloat16>()[at] = to_bfloat16(value(unit, parameter));
-          }
-        }
+        for (std::int64_t i = 0; i < view.count(); ++i) toy::put(view, i, value(unit, parameter));
       }
     }
     return engine.step(options);

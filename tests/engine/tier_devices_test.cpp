@@ -23,6 +23,7 @@
 #include "tests/engine/state_story.h"
 #include "tests/engine/toy_run.h"
 #include "tests/errors.h"
+#include "tests/support/combinations.h"
 
 namespace zero::testing {
 namespace {
@@ -66,38 +67,22 @@ plain::Setup beside_device(plain::Setup setup, const Places& places, int buffers
 class EachPlace : public ::testing::TestWithParam<Places> {};
 
 TEST_P(EachPlace, IsReadWrittenSetHashedLeasedAndMadeAnewAsTheDevicesMemory) {
-  for (const MeshShape& mesh : {MeshShape{1, 3, 1}, MeshShape{1, 2, 2}}) {
-    for (const auto& [compute, moments] : {std::pair{DType::fp32, MomentFormat::bf16},
-                                           std::pair{DType::fp16, MomentFormat::eight_bit}}) {
-      const plain::Setup setup = frozen_setup(mesh, compute, moments);
-      EXPECT_EQ(stories(beside_device(setup, GetParam())), stories(setup))
-          << plain::text(mesh) << ", " << name_of(compute);
-    }
+  for (const auto& [mesh, formats] : cases_of({MeshShape{1, 2, 2}, MeshShape{1, 3, 1}},
+                                              {std::pair{DType::fp32, MomentFormat::bf16},
+                                               std::pair{DType::fp16, MomentFormat::eight_bit}})) {
+    const plain::Setup setup = frozen_setup(mesh, formats.first, formats.second);
+    EXPECT_EQ(stories(beside_device(setup, GetParam())), stories(setup))
+        << plain::text(mesh) << ", " << name_of(formats.first);
   }
 }
 
 TEST_P(EachPlace, GoesOnFromTheDevicesMemoryAndTheReverse) {
-  for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::eight_bit}) {
+  for (const auto& [moments, to_place, on_transfer] :
+       cases_of({MomentFormat::eight_bit, MomentFormat::fp32}, {true, false}, {true, false})) {
+    SCOPED_TRACE(fmt::format("moments {}, {}", name_of(moments), to_place ? "to" : "from"));
     const plain::Setup memory = frozen_setup({1, 2, 1}, DType::bf16, moments);
     const plain::Setup away = beside_device(memory, GetParam());
-    const std::uint64_t expected = plain::train(2, memory, 3);
-    for (const bool to_place : {true, false}) {
-      for (const bool on_transfer : {true, false}) {
-        plain::Snapshot snapshot;
-        plain::run(2, to_place ? memory : away, [&](plain::Trainer& trainer, Communicator&) {
-          for (int i = 0; i < 2; ++i) trainer.step();
-          Device& device = trainer.engine().device();
-          snapshot.add(trainer.engine(), on_transfer ? device.transfer() : device.compute());
-        });
-        plain::run(2, to_place ? away : memory, [&](plain::Trainer& trainer, Communicator&) {
-          trainer.step();
-          snapshot.restore(trainer.engine(), 57);
-          trainer.resume_at(2);
-          trainer.step();
-          EXPECT_EQ(trainer.engine().states().hash(), expected) << name_of(moments);
-        });
-      }
-    }
+    expect_to_go_on(memory, {to_place ? memory : away, to_place ? away : memory, on_transfer});
   }
 }
 
@@ -134,23 +119,21 @@ TEST_P(EachPlace, IsCopiedToTheDevice) {
 }
 
 TEST_P(EachPlace, TakesThePlanToTheByteInEveryTier) {
-  for (const DType compute : {DType::fp32, DType::bf16}) {
-    for (const int buffers : {1, 2, 50}) {
-      const plain::Setup setup =
-          beside_device(frozen_setup({1, 3, 1}, compute, MomentFormat::fp32), GetParam(), buffers);
-      plain::run(3, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
-        Device& device = trainer.engine().device();
-        trainer.step();
-        static_cast<void>(leased_values(trainer));
-        const auto ranks = planning::communicator(communicator.rank(), 3, BackendKind::local);
-        const auto plan = planning::open(1, MemorySpace::device);
-        const plain::Trainer planned(*ranks, *plan, setup);
-        EXPECT_EQ(device.ledger().snapshot().current, plan->ledger().snapshot().current);
-        EXPECT_EQ(device.ledger().snapshot().peak, plan->ledger().snapshot().peak);
-        EXPECT_EQ(device.host_bytes(), plan->host_bytes());
-        EXPECT_EQ(device.file_ledger().snapshot().current, plan->file_ledger().snapshot().current);
-      });
-    }
+  for (const auto& [compute, buffers] : cases_of({DType::bf16, DType::fp32}, {2, 1, 50})) {
+    const plain::Setup setup =
+        beside_device(frozen_setup({1, 3, 1}, compute, MomentFormat::fp32), GetParam(), buffers);
+    plain::run(3, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
+      Device& device = trainer.engine().device();
+      trainer.step();
+      static_cast<void>(leased_values(trainer));
+      const auto ranks = planning::communicator(communicator.rank(), 3, BackendKind::local);
+      const auto plan = planning::open(1, MemorySpace::device);
+      const plain::Trainer planned(*ranks, *plan, setup);
+      EXPECT_EQ(device.ledger().snapshot().current, plan->ledger().snapshot().current);
+      EXPECT_EQ(device.ledger().snapshot().peak, plan->ledger().snapshot().peak);
+      EXPECT_EQ(device.host_bytes(), plan->host_bytes());
+      EXPECT_EQ(device.file_ledger().snapshot().current, plan->file_ledger().snapshot().current);
+    });
   }
 }
 

@@ -13,7 +13,6 @@
 #include "partition/flat_layout.h"
 #include "tests/engine/engine_parts.h"
 #include "tests/engine/small_windows.h"
-#include "tests/engine/snapshot.h"
 #include "tests/engine/state_story.h"
 #include "tests/errors.h"
 #include "tests/support/combinations.h"
@@ -51,27 +50,12 @@ TEST(ShardsInAFile, AreReadWrittenSetHashedLeasedAndMadeAnewAsThoseInMemory) {
 }
 
 TEST(ShardsInAFile, GoOnFromThoseInMemoryAndTheReverse) {
-  for (const DType compute : {DType::fp32, DType::bf16}) {
+  for (const auto& [compute, to_file, on_transfer] :
+       cases_of({DType::bf16, DType::fp32}, {true, false}, {true, false})) {
+    SCOPED_TRACE(fmt::format("{}, {} the file", name_of(compute), to_file ? "to" : "from"));
     const plain::Setup memory = frozen_setup({1, 2, 1}, compute, MomentFormat::fp32);
-    const std::uint64_t expected = plain::train(2, memory, 3);
-    for (const bool to_file : {true, false}) {
-      for (const bool on_transfer : {true, false}) {
-        const plain::Setup file = with_shards_in_file(memory);
-        plain::Snapshot snapshot;
-        plain::run(2, to_file ? memory : file, [&](plain::Trainer& trainer, Communicator&) {
-          for (int i = 0; i < 2; ++i) trainer.step();
-          Device& device = trainer.engine().device();
-          snapshot.add(trainer.engine(), on_transfer ? device.transfer() : device.compute());
-        });
-        plain::run(2, to_file ? file : memory, [&](plain::Trainer& trainer, Communicator&) {
-          trainer.step();
-          snapshot.restore(trainer.engine(), 57);
-          trainer.resume_at(2);
-          trainer.step();
-          EXPECT_EQ(trainer.engine().states().hash(), expected) << name_of(compute);
-        });
-      }
-    }
+    const plain::Setup file = with_shards_in_file(memory);
+    expect_to_go_on(memory, {to_file ? memory : file, to_file ? file : memory, on_transfer});
   }
 }
 
@@ -198,14 +182,16 @@ std::int64_t shard_bytes(const plain::Setup& setup, int world) {
 }
 
 TEST(ShardsInAFile, AndTheirSlotsTakeThePlanToTheByte) {
-  for (const DType compute : {DType::fp32, DType::bf16}) {
-    for (const Tier optimizer : {Tier::device, Tier::file}) {
-      for (const int buffers : {1, 2, 50}) {
-        const plain::Setup setup = with_shards_in_file(
-            frozen_setup({1, 3, 1}, compute, MomentFormat::fp32), optimizer, buffers);
-        plain::Setup one = setup;
-        one.engine.tiers.fetch_buffers = 1;
-        plain::run(3, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
+  for (const auto& [compute, optimizer, buffers] :
+       cases_of({DType::bf16, DType::fp32}, {Tier::file, Tier::device}, {2, 1, 50})) {
+    const plain::Setup setup = with_shards_in_file(
+        frozen_setup({1, 3, 1}, compute, MomentFormat::fp32), optimizer, buffers);
+    plain::Setup one = setup;
+    one.engine.tiers.fetch_buffers = 1;
+    plain::run(
+        3, setup,
+        [&, e = size_of(compute), in_file = optimizer == Tier::file,
+         of_each = std::min(buffers, 6)](plain::Trainer& trainer, Communicator& communicator) {
           Device& device = trainer.engine().device();
           const std::int64_t allocations = device.ledger().allocations();
           trainer.step();
@@ -220,19 +206,16 @@ TEST(ShardsInAFile, AndTheirSlotsTakeThePlanToTheByte) {
           const MemorySnapshot file = device.file_ledger().snapshot();
           EXPECT_EQ(file.current, plan->file_ledger().snapshot().current);
           EXPECT_EQ(file.current_of(MemoryClass::parameters), shard_bytes(setup, 3));
-          EXPECT_EQ(file.current_of(MemoryClass::optimizer) > 0, optimizer == Tier::file);
+          EXPECT_EQ(file.current_of(MemoryClass::optimizer) > 0, in_file);
           const auto with_one = planning::open();
           const plain::Trainer least(*ranks, *with_one, one);
           const std::int64_t slots = real.current_of(MemoryClass::staging) -
                                      with_one->ledger().snapshot().current_of(MemoryClass::staging);
           // Each of the longest share, that of "wide" and its frozen part; one a unit is enough.
-          const std::int64_t e = size_of(compute);
           const std::int64_t slot =
               round_up(4352 * e, TierFile::kBlock) + round_up(64 * e, TierFile::kBlock);
-          EXPECT_EQ(slots, (std::min(buffers, 6) - 1) * slot);
+          EXPECT_EQ(slots, (of_each - 1) * slot);
         });
-      }
-    }
   }
 }
 

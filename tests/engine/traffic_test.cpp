@@ -9,6 +9,7 @@
 #include "tests/collectives/recorder.h"
 #include "tests/engine/plain.h"
 #include "tests/engine/toy_run.h"
+#include "tests/support/combinations.h"
 
 namespace zero {
 namespace {
@@ -34,16 +35,12 @@ struct Case {
 
 std::vector<Case> cases(int stage) {
   std::vector<Case> all;
-  for (const int world : {1, 2, 3, 8}) {
-    for (const int steps : {1, 2, 4}) {
-      for (const std::optional<std::int64_t> threshold :
-           {std::optional<std::int64_t>(0), std::optional<std::int64_t>(),
-            std::optional<std::int64_t>(400)}) {
-        all.push_back({world, ReductionPolicy::every_micro_batch, steps, threshold, DType::bf16});
-        if (stage <= 1)
-          all.push_back({world, ReductionPolicy::boundary, steps, threshold, DType::fp32});
-      }
-    }
+  using Threshold = std::optional<std::int64_t>;
+  for (const auto& [world, steps, threshold] :
+       testing::cases_of({3, 2, 8, 1}, {2, 1, 4}, {Threshold(0), Threshold(), Threshold(400)})) {
+    all.push_back({world, ReductionPolicy::every_micro_batch, steps, threshold, DType::bf16});
+    if (stage <= 1)
+      all.push_back({world, ReductionPolicy::boundary, steps, threshold, DType::fp32});
   }
   return all;
 }

@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,7 +44,8 @@ inline void with_saved_model(
 }
 
 /// The root of the mean square of differences, beside that of the values.
-inline double relative_distance(const std::vector<float>& found, const std::vector<float>& exact) {
+inline double relative_distance(std::span<const float> found, std::span<const float> exact) {
+  EXPECT_EQ(found.size(), exact.size());
   double squares = 0;
   double all = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) {

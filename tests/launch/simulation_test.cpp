@@ -9,7 +9,6 @@
 #include "engine/step_sums.h"
 #include "launch/config/configuration.h"
 #include "launch/simulate/simulate_program.h"
-#include "launch/simulate/simulation_report.h"
 #include "launch/train/memory_fit.h"
 #include "tests/errors.h"
 #include "tests/launch/config_with.h"

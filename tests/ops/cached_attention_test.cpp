@@ -16,17 +16,13 @@
 #include "ops/inference_ops.h"
 #include "tests/only_target.h"
 #include "tests/ops/cached_layer.h"
+#include "tests/support/reference_sums.h"
 
 namespace zero::testing {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-float rounded(DType dtype, float value) {
-  if (dtype == DType::bf16) return to_float(to_bfloat16(value));
-  return dtype == DType::fp16 ? to_float(to_float16(value)) : value;
-}
 
 /// What CacheFormat::int8 makes of a key or value, written down once more and plainly.
 struct Quantized {
@@ -116,7 +112,7 @@ class CachedAttentions : public ::testing::TestWithParam<Heads> {
       for (std::int64_t head = 0; head < heads_.heads + 2 * heads_.kv_heads; ++head) {
         const float scale = head < heads_.heads ? 1 : std::exp2(exponent(random_));
         for (std::int64_t i = 0; i < heads_.width; ++i) {
-          rows.push_back(rounded(heads_.dtype, scale * normal(random_)));
+          rows.push_back(rounded_to(heads_.dtype, scale * normal(random_)));
         }
       }
     }
@@ -186,12 +182,12 @@ TEST_P(CachedAttentions, IsThatOfWhatTheCacheHolds) {
 
 TEST_P(CachedAttentions, TakesVectorsOfZerosAndOfHugeAndTinyNumbers) {
   std::vector<float> rows = random_rows(40);
-  const float huge = heads_.dtype == DType::fp16 ? 65504 : rounded(DType::bf16, 1e37F);
+  const float huge = heads_.dtype == DType::fp16 ? 65504 : rounded_to(DType::bf16, 1e37F);
   for (const std::int64_t row : {0, 7, 15, 16, 33}) {
     std::ranges::fill(vector(rows, row, key(0)), 0.0F);
     std::ranges::fill(vector(rows, row + 1, value(0)), 0.0F);
     std::ranges::fill(vector(rows, row + 2, value(0)), huge);
-    std::ranges::fill(vector(rows, row + 3, key(0)), rounded(heads_.dtype, 1e-7F));
+    std::ranges::fill(vector(rows, row + 3, key(0)), rounded_to(heads_.dtype, 1e-7F));
     std::ranges::fill(vector(rows, row + 3, value(0)), std::numeric_limits<float>::denorm_min());
   }
   expect_near(rows, CacheFormat::int8, 40);
@@ -354,7 +350,7 @@ TEST_P(CachedAttentions, CodesAndScalesAreTheSameOnAllInstructionSets) {
       const auto made = vector(rows, row, head);
       for (std::size_t i = 0; i < made.size(); ++i) {
         const float step = steps[(i + static_cast<std::size_t>(row)) % std::size(steps)];
-        made[i] = rounded(heads_.dtype, row < 4 ? step : 1.5F * step * 0x1p-149F);
+        made[i] = rounded_to(heads_.dtype, row < 4 ? step : 1.5F * step * 0x1p-149F);
       }
       if (row == 2) made.back() = kNaN;
       if (row == 3) std::ranges::fill(made, -0.0F);

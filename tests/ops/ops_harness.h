@@ -18,16 +18,11 @@
 #include "device/device.h"
 #include "ops/ops.h"
 #include "tests/ops/reference.h"
+#include "tests/support/reference_sums.h"
 
 namespace zero::testing {
 
 using reference::Values;
-
-/// `value` rounded to bf16 or fp16, or as it is.
-inline float rounded_to(DType dtype, float value) {
-  if (dtype == DType::bf16) return to_float(to_bfloat16(value));
-  return dtype == DType::fp16 ? to_float(to_float16(value)) : value;
-}
 
 /// Values in [-1, 1] that `dtype` holds exactly.
 inline Values random_values(std::int64_t count, std::uint32_t seed, DType dtype = DType::fp32) {

@@ -95,6 +95,15 @@ class TestDevice final : public Device {
 
 }  // namespace
 
+std::vector<StreamOrder> stream_orders(std::uint64_t seeded) {
+  std::vector<StreamOrder> all{
+      {.policy = StreamOrder::Policy::lazy},
+      {.policy = StreamOrder::Policy::lazy, .memory = MemorySpace::device}};
+  for (std::uint64_t seed = 0; seed < seeded; ++seed)
+    all.push_back({.policy = StreamOrder::Policy::seeded, .seed = seed});
+  return all;
+}
+
 std::unique_ptr<Device> open(const StreamOrder& order) {
   return std::make_unique<TestDevice>(order);
 }

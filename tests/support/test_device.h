@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "device/device.h"
 
@@ -23,6 +24,10 @@ struct StreamOrder {
   MemorySpace memory = MemorySpace::host;
   PieceSizes pieces{};  ///< of the device: others than its own show a stride that is wrong
 };
+
+/// Orders that show a forgotten wait: all work late, the same with memory apart, and `seeded`
+/// random ones.
+std::vector<StreamOrder> stream_orders(std::uint64_t seeded);
 
 /// A CPU device whose three streams queue their work and run it on the calling thread in the given
 /// order. A forgotten wait between any two then gives wrong values deterministically.

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/unit_listeners.h"
+#include "model/unit_listener.h"
 
 namespace zero {
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "base/close_descriptors.h"
+#include "base/descriptor.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
