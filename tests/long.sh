@@ -7,24 +7,36 @@
 # bench/results.md, with their date.
 #
 #   tests/long.sh [--gtest_filter=PATTERN]
+#
+# Or 100,000 connections of strangers and faulty clients, drawn from a printed seed, to the store of a job that works on. Builds with
+# AddressSanitizer into build-asan/:
+#
+#   tests/long.sh --strangers
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case ${1-} in -h | --help) sed -n '5,10s/^# \{0,1\}//p' tests/long.sh; exit 0 ;; esac
-
-# What reads ZERO_LONG_TESTS.
-programs=(checkpoint_folder_test checkpoint_run_test launch_program_test)
-filter=${1---gtest_filter=Crash*:Corruption*:CheckpointFaults.AnyCall*:Resume.CutAnywhere*}
+case ${1-} in -h | --help) sed -n '5,15s/^# \{0,1\}//p' tests/long.sh; exit 0 ;; esac
 
 launch/install_packages.sh run test
-cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DZERO_WERROR=ON -DZERO_TESTS=ON
-cmake --build build --parallel "$(nproc)" --target "${programs[@]}"
+if [ "${1-}" = --strangers ]; then
+  build=build-asan
+  programs=(launch_store_test)
+  filter=--gtest_filter=*StoreStrangers.*
+  cmake --preset asan -DZERO_TESTS=ON
+else
+  # What reads ZERO_LONG_TESTS.
+  build=build
+  programs=(checkpoint_folder_test checkpoint_run_test launch_program_test)
+  filter=${1---gtest_filter=Crash*:Corruption*:CheckpointFaults.AnyCall*:Resume.CutAnywhere*}
+  cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DZERO_WERROR=ON -DZERO_TESTS=ON
+fi
+cmake --build "$build" --parallel "$(nproc)" --target "${programs[@]}"
 
 export ZERO_LONG_TESTS=1
 failures=0
 echo "$(date -u +'%Y-%m-%d %H:%M UTC'), $(nproc) cores"
 for program in "${programs[@]}"; do
   began=$SECONDS
-  "build/bin/$program" "$filter" || failures=$((failures + 1))
+  "$build/bin/$program" "$filter" || failures=$((failures + 1))
   echo "--- $program: $((SECONDS - began)) s"
 done
 exit $((failures > 0))

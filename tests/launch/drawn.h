@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -23,6 +24,7 @@ class Draw {
  public:
   Draw() : seed_(chosen_seed()), random_(seed_) {
     fmt::print("ZERO_TEST_SEED={}\n", seed_);
+    std::fflush(stdout);  // what ends the process at once must not take the seed along
     ::testing::Test::RecordProperty("seed", std::to_string(seed_));
   }
   /// The choices of one of many inputs by a seed that has been printed.
