@@ -105,7 +105,7 @@ place_of() {  # phase
 # Sets `blamed`, `first`, `named`, `host` and `words` from what the job said behind the fault: the first line that names
 # a rank, and not the fault itself. A rank in brackets is the one that speaks.
 read_words() {  # phase
-  local line of_victim
+  local line of_victim whose
   blamed="-" first="-" named=no host=$([ "$hosts" -eq 1 ] && echo - || echo no) words=""
   line=$(grep -E '\brank [0-9]+|\bhost host' "$work/said" | grep -v 'run\.faults: rank ' | head -1)
   [ -n "$line" ] || return
@@ -117,9 +117,11 @@ read_words() {  # phase
   # Between hosts two calls are known: "[rank 3] X met Y of rank 0", and the faster of the two tells.
   [[ $hosts -eq 1 || ! $line =~ \[rank\ $victim\].*\ met\  ]] || blamed=$victim
   [ "$hosts" -gt 1 ] || return
+  whose=$(host_of "$victim")
+  [ "$kind" != network_cut ] || whose='host[12]'  # each end may tell of the other
   of_victim=$(grep -oE "\brank $victim on host [A-Za-z0-9._-]+" <<<"$words" | sort -u)
   if [ "$of_victim" = "rank $victim on host $(host_of "$victim")" ] ||
-    { is_of_hosts "$kind" && grep -q "\bhost $(host_of "$victim")\b" <<<"$words"; }; then
+    { is_of_hosts "$kind" && grep -q "\bhost $whose\b" <<<"$words"; }; then
     host=yes
   elif [ -n "$of_victim" ]; then
     host=other
