@@ -29,7 +29,7 @@ std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& 
 }
 
 /// A message of FlightFile, which names zero_train's key, for a program with another option.
-std::string named(std::string message, const std::string& option) {
+std::string under_option(std::string message, const std::string& option) {
   const std::string key = FlightFolder().option;
   for (std::size_t at = message.find(key); at != std::string::npos;
        at = message.find(key, at + option.size())) {
@@ -76,7 +76,7 @@ FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, D
     try {
       file.emplace(FlightFile::create(path, ranks.rank(), ranks.size(), run));
     } catch (const Error& error) {
-      fail("{}", named(error.what(), folder.option));
+      fail("{}", under_option(error.what(), folder.option));
     }
     if (ranks.rank() == 0 && !folder.path.empty()) remove_files_from(folder.path, ranks.size());
   });
