@@ -71,7 +71,7 @@ FlightFile create_in_memory(const FlightMemory& memory, const std::string& place
 }
 
 /// A message of FlightFile, which names zero_train's key, for a program with another option.
-std::string named(std::string message, const std::string& option) {
+std::string under_option(std::string message, const std::string& option) {
   const std::string key = FlightFolder().option;
   for (std::size_t at = message.find(key); at != std::string::npos;
        at = message.find(key, at + option.size())) {
@@ -122,7 +122,7 @@ FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, D
                        ? create_in_memory(memory, place, ranks.rank(), ranks.size(), run)
                        : FlightFile::create(place, ranks.rank(), ranks.size(), run));
     } catch (const Error& failure) {
-      fail("{}", named(failure.what(), folder.option));
+      fail("{}", under_option(failure.what(), folder.option));
     }
     if (ranks.rank() == 0) remove_files_from(folder.path, ranks.size());
   });

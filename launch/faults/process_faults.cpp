@@ -17,9 +17,9 @@ namespace zero {
 namespace {
 
 /// mpirun drops unread output when the last rank ends.
-constexpr std::chrono::milliseconds kForReader{300};
+constexpr std::chrono::milliseconds kForUnread{300};
 /// The signal has ended the process by then.
-constexpr std::chrono::seconds kForSignal{1};
+constexpr std::chrono::seconds kForEnd{1};
 
 }  // namespace
 
@@ -50,7 +50,7 @@ WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
 std::string ProcessFaults::failing(RunFaults* rank, const std::string& message) {
   std::string words = rank == nullptr ? message : rank->failing(message);
   // Ranks that the same signal has ended already are no fault: it gives the status.
-  if (ends_) std::this_thread::sleep_for(kForSignal);
+  if (ends_) std::this_thread::sleep_for(kForEnd);
   told();
   return words;
 }
@@ -75,7 +75,7 @@ void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
     }
   }
   if (!first) {
-    std::this_thread::sleep_for(kForReader);
+    std::this_thread::sleep_for(kForUnread);
   } else if (!told_) {
     tell();
   }

@@ -161,6 +161,7 @@ TEST(FlightRecorder, TheMeanStepOfAnswersIsThatOfPassesThatDecode) {
   const auto pass = [&](const char* phase) {
     recorder.phase(++step, "draft");
     recorder.phase(step, phase);
+    std::this_thread::sleep_for(std::chrono::milliseconds(step));
     recorder.phase(step, "between steps");
     return reader.read().mean_step_seconds;
   };
