@@ -3,59 +3,120 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/host.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
+#include "collectives/checked_backend.h"
 #include "collectives/host_values.h"
 #include "collectives/operation.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_recorder.h"
+#include "launch/faults/watchdog.h"
 
 namespace zero::bench {
 namespace {
 
 constexpr int kRecords = 200'000;
 
-/// Passes units on to the recorder while that is asked for.
+constexpr double kMostNanoseconds = 100;  // a record
+constexpr double kMostPercent = 1;        // of a step, recorder and watchdog
+constexpr double kMostMiB = 16;           // a rank
+
+/// Memory of this process with its share of pages that several map, in MiB; 0 if the system does
+/// not tell.
+double proportional_mib() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(rollup, line);) {
+    if (line.starts_with("Pss:")) return std::strtod(line.c_str() + 4, nullptr) / 1024;
+  }
+  return 0;
+}
+
+/// Passes units on to the recorder while there is one.
 class Switch final : public UnitsOnlyListener {
  public:
-  explicit Switch(FlightRecorder& recorder) : recorder_(recorder) {}
-  void turn(bool on) { on_ = on; }
+  void turn(FlightRecorder* recorder) { recorder_ = recorder; }
   void unit(std::string_view name, Phase phase) override {
-    if (on_) recorder_.unit(name, phase);
+    if (recorder_ != nullptr) recorder_->unit(name, phase);
   }
 
  private:
-  FlightRecorder& recorder_;
-  bool on_ = false;
+  FlightRecorder* recorder_ = nullptr;
 };
 
-/// Training with and without the flight recorder, step by step in turns.
+/// What zero_train has beside a rank's steps: flight file, recorder and, with peers, the watchdog.
+class Watched {
+ public:
+  Watched(Communicator& ranks, Device& device)
+      : ranks_(ranks),
+        device_(device),
+        file_(FlightFile::create("", ranks.rank(), ranks.size())),
+        recorder_(file_) {
+    std::vector<int> all(static_cast<std::size_t>(ranks.size()));
+    std::iota(all.begin(), all.end(), 0);
+    recorder_.know_group(ranks, "world", std::move(all));
+  }
+
+  /// Begins a step. Collective.
+  void begin(std::int64_t step, Switch& units) {
+    listening_.emplace(ranks_, recorder_);
+    units.turn(&recorder_);
+    if (ranks_.size() > 1) {
+      watchdog_.emplace(ranks_, device_, file_, WatchdogOptions{});
+      watchdog_->watch();
+    }
+    recorder_.phase(step, "forward");
+  }
+  void end(std::int64_t step, Switch& units) {
+    recorder_.phase(step, "between steps");
+    watchdog_.reset();
+    units.turn(nullptr);
+    listening_.reset();
+  }
+  std::int64_t bytes() const { return static_cast<std::int64_t>(file_.bytes()); }
+
+ private:
+  Communicator& ranks_;
+  Device& device_;
+  FlightFile file_;
+  FlightRecorder recorder_;
+  std::optional<Listening> listening_{};
+  std::optional<Watchdog> watchdog_{};
+};
+
+/// Training with and without what notices faults, step by step in turns.
 class Faults final : public Section {
  public:
   std::string name() const override { return "faults"; }
   std::string summary() const override {
-    return "what the flight recorder costs: of a record, and of a step with many short units";
+    return "what noticing faults costs: of a record, of a step with many short units, in memory";
   }
   void add_options(CLI::App& command) override {
-    command.add_option("--recorded-steps", steps_, "steps with and without the recorder, each")
+    command.add_option("--recorded-steps", steps_, "steps with and without what is measured, each")
         ->capture_default_str()
         ->check(CLI::Range(1, 1 << 20));
   }
 
   void run(Context& context) override {
     context.alone([&] { measure_records(context.report()); });
-    measure_steps(context);
+    measure_watched(context);
+    measure_collectives(context);
+    measure_compute(context);
   }
 
  private:
@@ -82,46 +143,134 @@ class Faults final : public Section {
                   .bytes = static_cast<std::int64_t>(file.bytes()),
                   .value = 1e9 * times[i].median / kRecords,
                   .best = 1e9 * times[i].best / kRecords,
-                  .unit = "ns"});
+                  .unit = "ns",
+                  .limit = kMostNanoseconds});
     }
   }
 
-  void measure_steps(Context& context) const {
-    Communicator& ranks = context.communicator();
-    FlightFile file = FlightFile::create("", ranks.rank(), ranks.size());
-    FlightRecorder recorder(file);
-    Switch units(recorder);
-    const TrainConfig config = make_config(
+  /// A step of many short units: the worst for what each unit costs.
+  static TrainConfig config_of(const Context& context, std::vector<std::string> overrides = {}) {
+    return make_config(
         {.model =
              {{"layers", 12}, {"width", 128}, {"heads", 2}, {"context", 128}, {"vocabulary", 1024}},
-         .batch = ranks.size(),
+         .batch = context.size(),
          .sequence = 128,
          .stage = 3,
-         .world = ranks.size()});
-    const auto device = cpu::open({.threads = 1});
-    Stepper stepper(config, ranks, *device, &units);
-    std::vector<double> with;
-    std::vector<double> without;
-    for (int step = -2; step < 2 * steps_; ++step) {
-      const bool records = step % 2 != 0;
-      std::optional<Listening> listening;
-      if (records) listening.emplace(ranks, recorder);
-      units.turn(records);
-      double seconds = stepper.seconds(1);
+         .world = context.size(),
+         .overrides = std::move(overrides)});
+  }
+
+  /// Times steps in turn, each pair in the other order than the one before. Collective.
+  void compare(Context& context, const std::string& what, double limit,
+               const std::function<double(bool guarded)>& step) const {
+    Communicator& ranks = context.communicator();
+    const auto device = cpu::open();
+    const auto slowest = [&](bool guarded) {
+      double seconds = step(guarded);
       host_all_reduce(ranks, *device, View::of(std::span(&seconds, 1)), ReduceOp::max,
                       {.purpose = "seconds of a step"});
-      if (step >= 0) (records ? with : without).push_back(seconds);
+      return seconds;
+    };
+    for (const bool guarded : {false, true}) slowest(guarded);
+    std::vector<double> with;
+    std::vector<double> without;
+    std::vector<double> percent;
+    for (int pair = 0; pair < steps_; ++pair) {
+      for (const bool guarded : {pair % 2 != 0, pair % 2 == 0}) {
+        (guarded ? with : without).push_back(slowest(guarded));
+      }
+      percent.push_back(100 * (with.back() / without.back() - 1));
     }
-    const Timing recorded = bench::summary(with);
+    std::ranges::sort(percent);
+    const auto quantile = [&](double part) {
+      return percent[static_cast<std::size_t>(part * static_cast<double>(percent.size() - 1))];
+    };
+    const Timing guarded = bench::summary(with);
     const Timing plain = bench::summary(without);
     context.report().add({.section = name(),
-                          .name = "a step of 14 units with the recorder, beside one without",
+                          .name = "a step of 14 units with " + what + ", beside one without",
                           .ranks = ranks.size(),
-                          .dtype = std::string(name_of(config.engine.compute)),
-                          .value = 1e3 * recorded.median,
-                          .best = 1e3 * recorded.best,
+                          .value = 1e3 * guarded.median,
+                          .best = 1e3 * guarded.best,
                           .unit = "ms",
                           .limit = 1e3 * plain.median});
+    context.report().add({.section = name(),
+                          .name = "of a step that " + what + " costs",
+                          .ranks = ranks.size(),
+                          .value = quantile(0.5),
+                          .best = percent.front(),
+                          .unit = "%",
+                          .limit = limit});
+    context.report().note(fmt::format(
+        "{}: half of {} pairs of steps lie between {:+.2f} % and {:+.2f} %, all between {:+.2f} % "
+        "and {:+.2f} %",
+        what, steps_, quantile(0.25), quantile(0.75), percent.front(), percent.back()));
+  }
+
+  void measure_watched(Context& context) const {
+    Communicator& ranks = context.communicator();
+    const TrainConfig config = config_of(context);
+    const auto device = cpu::open({.threads = 1});
+    Switch units;
+    Stepper stepper(config, ranks, *device, &units);
+    stepper.seconds(2);  // takes what memory steps take
+    const auto memory = [&] {
+      const auto meet = [&] {
+        ranks.barrier(device->communication(), {.purpose = "memory of ranks"});
+        device->communication().synchronize();
+      };
+      meet();
+      const double mib = proportional_mib();
+      meet();
+      return mib;
+    };
+    const double before = memory();
+    Watched watched(ranks, *device);
+    double most = 0;
+    std::int64_t step = 0;
+    compare(context, "recorder and watchdog", kMostPercent, [&](bool guarded) {
+      if (!guarded) return stepper.seconds(1);
+      watched.begin(++step, units);
+      const double seconds = stepper.seconds(1);
+      if (step == 1) most = memory();
+      watched.end(step, units);
+      return seconds;
+    });
+    const int in_process = ranks.backend() == BackendKind::local ? ranks.size() : 1;
+    if (before == 0 || most == 0) {
+      return context.report().note("memory of a rank: the system has no /proc/self/smaps_rollup");
+    }
+    context.report().add({.section = name(),
+                          .name = "memory of a rank's recorder and watchdog; bytes: mapped",
+                          .ranks = ranks.size(),
+                          .bytes = watched.bytes(),
+                          .value = (most - before) / in_process,
+                          .best = (most - before) / in_process,
+                          .unit = "MiB",
+                          .limit = kMostMiB});
+  }
+
+  void measure_collectives(Context& context) const {
+    Communicator& ranks = context.communicator();
+    if (ranks.size() == 1) return;
+    const TrainConfig config = config_of(context);
+    const auto device = cpu::open({.threads = 1});
+    Communicator checked(checked_backend(ranks, host_name()));
+    Stepper plain(config, ranks, *device);
+    Stepper guarded(config, checked, *device);
+    compare(context, "run.check_collectives", 0,
+            [&](bool checks) { return (checks ? guarded : plain).seconds(1); });
+  }
+
+  void measure_compute(Context& context) const {
+    Communicator& ranks = context.communicator();
+    const TrainConfig config = config_of(context);
+    const TrainConfig checking = config_of(context, {"run.check_compute_every=1"});
+    const auto device = cpu::open({.threads = 1});
+    Stepper plain(config, ranks, *device);
+    Stepper guarded(checking, ranks, *device);
+    compare(context, "run.check_compute_every=1", 0,
+            [&](bool checks) { return (checks ? guarded : plain).seconds(1); });
   }
 
   int steps_ = 20;

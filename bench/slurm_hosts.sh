@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Starts Slurm on hosts that `ssh` reaches and that see one file system: munge, a controller on the first host, a daemon
-# on each. Its files, keys and logs are in FOLDER; FOLDER/slurm.conf is for SLURM_CONF. bench/two_hosts.sh uses it.
+# on each. Its files, keys and logs are in FOLDER; FOLDER/slurm.conf is for SLURM_CONF, with SLURM_LINES as its last
+# lines. bench/two_hosts.sh uses it.
 #
 #   bench/slurm_hosts.sh FOLDER HOST...
 set -euo pipefail
@@ -54,6 +55,7 @@ KillWait=5
 SlurmdParameters=config_overrides
 $(for host; do echo "NodeName=$host CPUs=8 State=UNKNOWN"; done)
 PartitionName=all Nodes=$(IFS=,; echo "$*") Default=YES MaxTime=INFINITE OverSubscribe=NO State=UP
+${SLURM_LINES-}
 CONF
 echo "CgroupPlugin=cgroup/v1
 CgroupAutomount=no" >"$folder/cgroup.conf"

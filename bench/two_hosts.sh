@@ -18,12 +18,15 @@
 # one: every folder is a shared one. srun needs Debian's slurmctld, slurmd, slurm-client and munge, torchrun PyTorch
 # (TORCHRUN names the program). Namespaces, link and processes are gone when it ends, after an error or a signal too.
 set -euo pipefail
+here=$(realpath "$(dirname "$0")")
 case ${1-} in -h | --help) sed -n '5,22s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 fail() {
   echo "two_hosts: $1" >&2
   exit 1
 }
+
+. "$here/namespaces.sh"
 
 ranks=1 launcher=mpirun
 while [[ ${1-} == --* && $# -ge 2 ]]; do
@@ -47,8 +50,7 @@ case $launcher in
   none) needed=() packages="" ;;
   *) fail "--launcher \"$launcher\" is not one of mpirun, srun, torchrun, slurm, none" ;;
 esac
-[[ $(id -u) -eq 0 ]] || fail "network namespaces need root; run it as root"
-for tool in ip tc taskset unshare; do
+for tool in tc taskset; do
   command -v "$tool" >/dev/null || fail "$tool is missing; install iproute2 and util-linux"
 done
 for tool in "${needed[@]}"; do
@@ -59,39 +61,28 @@ mapfile -t cores < <(taskset -cp $$ | sed 's/.*: //' | tr ',' '\n' | sed 's/-/ /
 done)
 [[ ${#cores[@]} -ge 2 ]] || fail "two hosts need two cores, this process may use ${#cores[@]}"
 
-id=zero$$
 scratch=$(mktemp -d)
-hosts=("${id}a" "${id}b")
 clean_up() {
-  for host in "${hosts[@]}"; do
-    ip netns pids "$host" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
-    ip netns delete "$host" 2>/dev/null || true
-  done
-  [[ ! -e $scratch/munged.pid ]] || kill "$(cat "$scratch/munged.pid")" 2>/dev/null || true
+  end_hosts
+  if [[ -e $scratch/munged.pid ]]; then  # its last files are in the folder
+    local munged
+    munged=$(cat "$scratch/munged.pid")
+    kill "$munged" 2>/dev/null && timeout 10 tail --pid "$munged" -f /dev/null || true
+  fi
   rm -rf "$scratch"
 }
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-for host in "${hosts[@]}"; do
-  ip netns add "$host" 2>"$scratch/error" ||
-    fail "cannot make a network namespace: $(cat "$scratch/error"); it needs CAP_SYS_ADMIN and CAP_NET_ADMIN"
-  ip -n "$host" link set lo up
-done
-ip link add "eth0" netns "${hosts[0]}" type veth peer name "eth0" netns "${hosts[1]}" 2>"$scratch/error" ||
-  fail "cannot make a veth pair: $(cat "$scratch/error")"
-for i in 0 1; do
-  ip -n "${hosts[i]}" address add "10.77.0.$((i + 1))/24" dev eth0
-  ip -n "${hosts[i]}" link set eth0 up
-  tc -n "${hosts[i]}" qdisc add dev eth0 root handle 1: htb default 1 2>"$scratch/error" ||
+make_hosts "$scratch"
+for space in "${spaces[@]}"; do
+  tc -n "$space" qdisc add dev eth0 root handle 1: htb default 1 2>"$scratch/error" ||
     fail "cannot limit the rate: $(cat "$scratch/error")"
-  tc -n "${hosts[i]}" class add dev eth0 parent 1: classid 1:1 htb rate "$rate" burst 64k cburst 64k quantum 60000
+  tc -n "$space" class add dev eth0 parent 1: classid 1:1 htb rate "$rate" burst 64k cburst 64k quantum 60000
 done
 
-# A host has a name of its own (MPI takes ranks for neighbours by the names of their hosts), knows the other's name, and
-# has its core. `ssh HOST COMMAND` enters it, for mpirun and for the user; options of the real one are passed over.
-printf '127.0.0.1 localhost\n10.77.0.1 host1\n10.77.0.2 host2\n' >"$scratch/hosts"
+# A host has its core. `ssh HOST COMMAND` enters it, for mpirun and for the user; options of the real one are passed over.
 for i in 1 2; do echo "host$i slots=$ranks"; done >"$scratch/hostfile"
 mkdir "$scratch/bin"
 cat >"$scratch/bin/ssh" <<SSH
@@ -103,12 +94,13 @@ done
 host=\${1:?usage: ssh HOST COMMAND}
 shift
 case \$host in
-  host1 | 10.77.0.1) name=host1 space=${hosts[0]} core=${cores[0]} ;;
-  host2 | 10.77.0.2) name=host2 space=${hosts[1]} core=${cores[1]} ;;
+  host1 | 10.77.0.1) number=1 core=${cores[0]} ;;
+  host2 | 10.77.0.2) number=2 core=${cores[1]} ;;
   *) echo "ssh: Could not resolve hostname \$host: the hosts are host1 and host2" >&2; exit 255 ;;
 esac
-exec ip netns exec \$space unshare --uts --mount taskset -c \$core bash -c \\
-  "hostname \$name && mount --bind $scratch/hosts /etc/hosts && cd '\$PWD' && { \$*
+. "$here/namespaces.sh"
+$(declare -p spaces hosts_file)
+become_on \$number -- taskset -c \$core bash -c "cd '\$PWD' && { \$*
 }"
 SSH
 chmod +x "$scratch/bin/ssh"
@@ -116,7 +108,7 @@ export PATH="$scratch/bin:$PATH" HOSTFILE="$scratch/hostfile"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 if [[ $launcher == srun || $launcher == slurm ]]; then
-  "$(dirname "$0")/slurm_hosts.sh" "$scratch" host1 host2
+  "$here/slurm_hosts.sh" "$scratch" host1 host2
   export SLURM_CONF="$scratch/slurm.conf"
 fi
 case $launcher in
@@ -131,7 +123,7 @@ case $launcher in
     fi
     # The ranks meet at a free port of rank 0's host, whichever host the endpoint is on.
     start=(env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "$torchrun" --no-python --nnodes 2 --nproc-per-node "$ranks" --rdzv-backend c10d
-      --rdzv-endpoint host1:29400 --rdzv-id "$id") ;;
+      --rdzv-endpoint host1:29400 --rdzv-id "${spaces[0]}") ;;
   none | slurm) start=() ;;
 esac
 command=$(printf '%q ' "${start[@]}" "$@")

@@ -2,6 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/message_text.h"
+
 namespace zero {
 namespace {
 
@@ -24,6 +32,38 @@ std::optional<std::string> pairwise_mismatch(const Call& mine, int me, const Cal
                        theirs.receive_counts[i], them, mine.counts[j]);
   }
   return std::nullopt;
+}
+
+/// The calls in words that tell apart those that differ in the first property in which any do.
+std::vector<std::string> words_apart(std::span<const Call> calls) {
+  const Call& one = calls.front();
+  const auto differ = [&](const auto& property) {
+    return std::ranges::any_of(calls, [&](const Call& other) {
+      return std::invoke(property, other) != std::invoke(property, one);
+    });
+  };
+  const auto words = [&](const auto& text) {
+    std::vector<std::string> all;
+    for (const Call& call : calls) all.push_back(text(call));
+    return all;
+  };
+  if (differ(&Call::name)) return words([](const Call& call) { return call.name; });
+  if (differ(&Call::details)) {
+    return words([](const Call& call) { return fmt::format("{} ({})", call.name, call.details); });
+  }
+  const auto slices = [](const Call& call) { return call.counts.size(); };
+  if (differ(slices)) {
+    return words([&](const Call& call) {
+      return fmt::format("{} with {}", call.name, counted(std::ssize(call.counts), "slice"));
+    });
+  }
+  std::size_t slice = 0;
+  const auto count = [&](const Call& call) { return call.counts[slice]; };
+  while (slice < one.counts.size() && !differ(count)) ++slice;
+  if (slice == one.counts.size()) return words([](const Call& call) { return call.name; });
+  return words([&](const Call& call) {
+    return fmt::format("{} with {} elements in slice {}", call.name, count(call), slice);
+  });
 }
 
 }  // namespace
@@ -52,6 +92,31 @@ std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs
     }
   }
   return std::nullopt;
+}
+
+std::optional<std::string> odd_calls(std::span<const Call> calls, std::span<const int> names) {
+  struct Alike {
+    std::string words;
+    std::vector<int> ranks{};
+  };
+  std::vector<Alike> all;  // in the order of the ranks
+  int rank = 0;
+  for (std::string& words : words_apart(calls)) {
+    auto alike = std::ranges::find(all, words, &Alike::words);
+    if (alike == all.end()) alike = all.insert(alike, Alike{.words = std::move(words)});
+    alike->ranks.push_back(name_of(rank++, names));
+  }
+  const auto ranks = [](const Alike& alike) { return alike.ranks.size(); };
+  const auto most = std::ranges::max_element(all, {}, ranks);
+  if (all.size() == 1 || std::ranges::count(all, ranks(*most), ranks) > 1) return std::nullopt;
+  std::string text;
+  for (const Alike& alike : all) {
+    if (&alike == &*most) continue;
+    const bool one = ranks(alike) == 1;
+    text += fmt::format("rank{} {} call{} {}, ", one ? "" : "s", fmt::join(alike.ranks, ", "),
+                        one ? "s" : "", alike.words);
+  }
+  return text + fmt::format("the other {} ranks {}", ranks(*most), most->words);
 }
 
 }  // namespace zero

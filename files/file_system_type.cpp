@@ -3,6 +3,7 @@
 #include "files/file_system_type.h"
 
 #include <fmt/format.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <array>
@@ -57,7 +58,17 @@ KnownType known_type(std::int64_t type) {
 
 }  // namespace
 
+std::int64_t type_of_path(const std::string& path) {
+  struct statfs holder {};
+  return ::statfs(path.c_str(), &holder) == 0 ? static_cast<std::uint32_t>(holder.f_type) : 0;
+}
+
 Medium medium_of_type(std::int64_t type) { return known_type(type).medium; }
+
+bool may_need_server(std::int64_t type) {
+  const KnownType known = known_type(type);
+  return known.name == nullptr || known.medium == Medium::network;
+}
 
 std::string name_of_type(std::int64_t type) {
   const KnownType known = known_type(type);

@@ -15,9 +15,14 @@ enum class Medium : std::uint8_t {
             ///< FUSE, which may be one
 };
 
-// Each takes the type of a file system as statfs(2) gives it, sign or not.
+/// The type of the file system that `path` lies on, as statfs(2) gives it; 0 if that cannot tell.
+std::int64_t type_of_path(const std::string& path);
+
+// Each takes such a type, sign or not.
 
 Medium medium_of_type(std::int64_t type);
+/// Whether a page of a file may wait for a server: also where the type is not known here.
+bool may_need_server(std::int64_t type);
 /// "ext4", or "file system 0x1234" if the type is not known here.
 std::string name_of_type(std::int64_t type);
 /// Whether io_uring runs direct transfers of one file side by side. It runs one at a time where a

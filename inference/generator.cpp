@@ -54,6 +54,9 @@ struct Generator::State {
   DraftStats draft_stats;
   std::string pass_error;
 
+  void tell(std::string_view phase) const {
+    if (options.on_phase) options.on_phase(phase);
+  }
   void check(const GenerationRequest& request) const;
   void admit_submitted();
   void guess();
@@ -174,6 +177,7 @@ void Generator::State::guess() {
                       .sampling = &request.request.sampling,
                       .most = most});
   }
+  if (!drafts.empty()) tell("draft");
   try {
     options.drafter->propose(drafts);
   } catch (const std::exception& error) {
@@ -187,6 +191,11 @@ void Generator::State::guess() {
 std::string Generator::State::pass(const std::vector<Scheduler::Part>& plan) {
   std::vector<InferenceModel::Part> parts;
   for (const Scheduler::Part& each : plan) parts.push_back(each.part);
+  // A request that generates asks for the logits of all its tokens.
+  const bool reads = std::ranges::any_of(parts, [](const InferenceModel::Part& part) {
+    return std::ssize(part.tokens) > part.logits;
+  });
+  tell(reads ? "prefill" : "decode");
   try {
     model.forward(parts);
     return {};

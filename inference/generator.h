@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "inference/drafter.h"
 #include "inference/generation_request.h"
@@ -16,6 +18,9 @@ struct GeneratorOptions {
   std::int64_t aging = 1024;      ///< steps that one level of priority is worth
   Drafter* drafter = nullptr;     ///< must outlive the generator; null: no guesses
   std::int64_t draft_tokens = 3;  ///< to guess for a request in a step, at most
+  /// Told of what a step is about to do, on the thread in step(): "draft", then "prefill", a pass
+  /// that reads parts of prompts, or "decode", one that does not. Null: nobody is. Must not throw.
+  std::function<void(std::string_view)> on_phase{};
 };
 
 /// Continues prompts. Requests wait, join the running ones between two steps, may be preempted and

@@ -16,28 +16,30 @@
 #   --give-up K           after K restarts in a row without a further step (1)
 #   --hosts FILE          lines "NAME", "NAME:SLOTS" or "NAME slots=SLOTS". {hosts} in COMMAND is then "a:8,b:8" and
 #                         {ranks} the slots of these, as the variables ZERO_HOSTS and ZERO_RANKS are: hosts that AGENT
-#                         reaches, but for those that two faults have named, which are left out. Leaving one out is
-#                         no restart for --give-up
+#                         reaches, but for those that two faults have named, or two findings of wrong values, which
+#                         are left out. Leaving one out is no restart for --give-up
 #   --min-ranks M         with --hosts: start no fewer (1); before that, take back hosts that were left out
-#   --back SECONDS        with --hosts: take a host back at the first restart so long after it was left out (1800)
+#   --back SECONDS        with --hosts: take a host back at the first restart so long after it was left out (1800). One
+#                         that two findings of wrong values have named is never taken back
 #   --agent COMMAND       with --hosts: ssh -o BatchMode=yes -o ConnectTimeout=5
 #
-# A restart finds its number and the cause in ZERO_RESTART, which zero_train prints and writes to its log. Signals are
-# passed on to COMMAND, SIGHUP as SIGTERM. A job that is told to end (by any of them but SIGUSR1, or with status 143 or
-# 130) is not started again. The status is that of the last COMMAND.
+# A restart finds its number, the cause and, behind a tab, the checkpoint folder in ZERO_RESTART, which the zero_train
+# of that folder prints and writes to its log. Signals are passed on to COMMAND, SIGHUP as SIGTERM. A job that is told
+# to end (by any of them but SIGUSR1, or with status 143 or 130) is not started again. The status is that of the last
+# COMMAND.
 set -uo pipefail
 
 checkpoints="" pause=5 patience=1 job="" status=0 asked="" ran=0 restarts=0
 host_file="" least=1 back=1800 agent="ssh -o BatchMode=yes -o ConnectTimeout=5"
 hosts=() reached=() names="" ranks=0 of_hosts=""  # of --hosts
-# By host: ranks; faults that named it; SECONDS when it was left out; whether it was left out before.
-declare -A slots=() blamed=() left_out=() excused=()
+# By host: ranks; what named it; findings of wrong values among that; SECONDS when it was left out; if it ever was.
+declare -A slots=() blamed=() wrong=() left_out=() excused=()
 never=78  # launch/process/exit_status.h
 words="" scratch=""  # the last ones of the last job on standard error; a folder
 
 say() { echo "retry: $1" >&2; }
 fail() { say "$1"; exit 2; }
-usage() { sed -n '5,28s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '5,30s/^# \{0,1\}//p' "$0"; }
 
 # The folder that the zero_train in the command is given, with whatever launcher.
 folder_of() {  # command...
@@ -120,10 +122,16 @@ rest() {  # seconds
   done
 }
 
-# The line of the last words that says what went wrong; one that names a host before one that names none.
+# Of values that changed (run.check_collectives, mesh.check_every), of hosts that run.check_compute_every found wrong.
+changed_values='had checksum [0-9a-f]+ when they were sent|check_replicas: after step [0-9]+ '
+wrong_twice='hosts? [^ ]+(, [^ ]+)* computed wrongly twice'
+
+# The line of the last words that says what went wrong: wrong values first, which others may only follow from, then one
+# that names a host before one that names none.
 cause_line() {
   local pattern line
-  for pattern in '^zero_train: .*\brank [0-9]+ on host ' \
+  for pattern in "^zero_train: .*($changed_values|$wrong_twice)" \
+    '^zero_train: .*\brank [0-9]+ on host ' \
     '^(mpirun|mpiexec|prterun) noticed that process rank [0-9]+ .* on node ' \
     'Remote daemon: .* on node ' '^ssh: (connect to host|Could not resolve hostname) ' '^zero_train: '; do
     line=$(grep -aE -- "$pattern" "$words" 2>/dev/null | grep -av '^zero_train: warning: ' | tail -n 1)
@@ -132,14 +140,37 @@ cause_line() {
   tr -cd '[:print:]' <<<"${line:0:400}"
 }
 
+# The hosts of FILE among names, one a line.
+listed() {  # "names"
+  local name each
+  for name in $1; do
+    for each in "${hosts[@]}"; do
+      if [ "${each%%.*}" = "${name%%.*}" ]; then echo "$each"; break; fi
+    done
+  done
+}
+
 # The host of FILE that a line names; nothing if it names none of them.
 host_in() {  # line
-  local name each
+  local name
   name=$(grep -oE '(on host|on node|to host|resolve hostname) [A-Za-z0-9._-]*[A-Za-z0-9]' <<<"$1" | head -n 1)
-  name=${name##* }
-  [ -n "$name" ] || return
-  for each in "${hosts[@]}"; do
-    if [ "${each%%.*}" = "${name%%.*}" ]; then echo "$each"; return; fi
+  [ -z "$name" ] || listed "${name##* }"
+}
+
+# The hosts of FILE that findings of wrong values in the last words name, one a line; some name two, of which one is
+# wrong. The sentence that ends a run counts for both of its findings, which are warnings above it.
+wrong_hosts() {
+  local line names
+  names=$(grep -aoE "^zero_train: .*$wrong_twice" "$words" 2>/dev/null | tail -n 1 |
+    sed -E 's/^.*hosts? ([^ ]+(, [^ ]+)*) computed wrongly twice$/\1/; s/,//g')
+  if [ -n "$names" ]; then listed "$names $names"; return; fi
+  {
+    grep -aE '^zero_train: warning: step [0-9]+: .* computed or kept (it|them) wrongly' "$words" | sort -u
+    grep -aE "^zero_train: .*($changed_values)" "$words" | tail -n 1
+  } 2>/dev/null | while IFS= read -r line; do
+    names=$(grep -oE '\(host [^ )]+\)|of rank [0-9]+, [A-Za-z0-9._-]*[A-Za-z0-9]' <<<"$line" |
+      sed -E 's/^.* //; s/\)$//' | sort -u)
+    listed "$names"
   done
 }
 
@@ -186,11 +217,11 @@ reach() {
   done
 }
 
-# Takes back hosts that were left out: all whose time is over, then, if the others are too few, all.
-take_back() {
+# Takes hosts back that were left out so long ago, but for those with wrong values.
+take_back() {  # seconds
   local each
   for each in "${!left_out[@]}"; do
-    [ $((SECONDS - left_out[$each])) -ge "$back" ] || continue
+    [[ ${wrong[$each]-0} -lt 2 && $((SECONDS - left_out[$each])) -ge $1 ]] || continue
     say "host $each is taken back after $((SECONDS - left_out[$each])) s"
     unset "left_out[$each]"
     blamed[$each]=1
@@ -211,14 +242,10 @@ count_ranks() {  # sets `names` and `ranks` from what was reached and is not lef
 choose_hosts() {
   local tries too_few pause_now=$pause
   for tries in {1..12}; do
-    take_back
+    take_back "$back"
     reach
     count_ranks
-    if [ "$ranks" -lt "$least" ] && [ ${#left_out[@]} -gt 0 ]; then
-      say "without ${!left_out[*]} there are $ranks ranks, fewer than --min-ranks $least: taken back"
-      left_out=()
-      count_ranks
-    fi
+    if [ "$ranks" -lt "$least" ]; then take_back 0; count_ranks; fi
     [ "$ranks" -lt "$least" ] || break
     too_few="the hosts that $agent reaches (${reached[*]-}) have $ranks ranks, expected at least $least (--min-ranks)"
     if [ "$tries" -eq 12 ]; then
@@ -233,20 +260,33 @@ choose_hosts() {
   export ZERO_HOSTS=$names ZERO_RANKS=$ranks
 }
 
-# Counts a fault against the host that its line names. True if that leaves the host out for the first time, so that the
-# next start has a chance that this one had not.
+# Counts a fault against the host that its line names, and findings of wrong values against theirs. True if that leaves
+# a host out for the first time, so that the next start has a chance that this one had not.
 blame() {  # line
-  local host
-  host=$(host_in "$1")
-  [ -n "$host" ] && [ -z "${left_out[$host]-}" ] || return 1
-  blamed[$host]=$((${blamed[$host]-0} + 1))
+  local host count better=1
+  for host in $(host_in "$1"); do ! name_again "$host" 1 || better=0; done
+  while read -r count host; do
+    wrong[$host]=$((${wrong[$host]-0} + count))
+    ! name_again "$host" "$count" || better=0
+  done < <(wrong_hosts | sort | uniq -c)
+  return $better
+}
+
+# Counts what names a host, and leaves it out at the second time. True if that is the first time.
+name_again() {  # host, count
+  local host=$1 by how_long="for $back s"
+  [ -z "${left_out[$host]-}" ] || return 1
+  blamed[$host]=$((${blamed[$host]-0} + $2))
   [ "${blamed[$host]}" -ge 2 ] || return 1
+  by="${blamed[$host]} faults"
+  [ "${wrong[$host]-0}" -lt 2 ] || by="${wrong[$host]} findings of wrong values" how_long="for good"
   if [ $((ranks - slots[$host])) -lt "$least" ]; then
-    say "host $host was named by ${blamed[$host]} faults, but without it there are fewer than $least ranks (--min-ranks)"
+    say "host $host was named by $by, but without it there are fewer than $least ranks (--min-ranks)"
     return 1
   fi
   left_out[$host]=$SECONDS
-  say "host $host was named by ${blamed[$host]} faults: left out from here on, for $back s"
+  ranks=$((ranks - slots[$host]))
+  say "host $host was named by $by: left out from here on, $how_long"
   [ -z "${excused[$host]-}" ] || return 1
   excused[$host]=yes
 }
@@ -317,6 +357,7 @@ working directory; or give --checkpoints FOLDER"
   trap 'pass_on USR2' USR2
 
   local there newest=-1 step further fruitless=0 line wait=$pause
+  unset ZERO_RESTART  # of a job around this one: the first start is none of its restarts
   local -A saves=()
   while :; do
     there=$(committed)
@@ -345,7 +386,8 @@ working directory; or give --checkpoints FOLDER"
       exit "$status"
     fi
     restarts=$((restarts + 1))
-    export ZERO_RESTART="$restarts: status $status after $ran s${line:+, $line}"
+    ZERO_RESTART="$restarts: status $status after $ran s${line:+, $line}"$'\t'$(realpath -m -- "$checkpoints")
+    export ZERO_RESTART
     [ "$ran" -lt 600 ] || wait=$pause
     say "status $status after $ran s; $(so_far "$newest"); starting again in $wait s"
     rest "$wait"

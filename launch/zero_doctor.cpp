@@ -14,8 +14,9 @@
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Tells by the flight files of a run's ranks (run.flight_folder) which rank holds up the "
-      "others, in which collective and unit, while the run hangs or after it has ended: "
+      "Tells by the flight files of a run's ranks (run.flight_folder; --flight-folder of "
+      "zero_generate) which rank holds up the others, in which collective and unit, while the run "
+      "hangs or after it has ended: "
       "docs/flight_files.md.\n"
       "Status: 0 if the run ended well or goes on; 1 if a fault was found; 2 if the files cannot "
       "be read.",

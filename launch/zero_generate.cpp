@@ -230,6 +230,21 @@ void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
                  "wait on; 0: never")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+  CLI::Option* const none = app.add_flag_callback(
+      "--no-watchdog", [&flags] { flags.watchdog = false; },
+      "of several ranks: do not look for ranks of the same host that die, which are else named at "
+      "once, or hang; both end the job with status 1");
+  app.add_option("--hang-timeout", flags.hang_timeout,
+                 "of several ranks: seconds in which a rank that others wait for while it decodes "
+                 "must go on; 0: five mean steps, 3 s at least. A wait for standard input, or for "
+                 "who reads the answers, is no hang")
+      ->excludes(none)
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--flight-folder", flags.flight_folder,
+                 "of several ranks: a folder for the files in which each writes what it does, for "
+                 "zero_doctor; they go with a job that ends well; by default in memory alone")
+      ->check(has_name);
 }
 
 void add_run(CLI::App& app, zero::GenerateFlags& flags, std::string& config) {

@@ -28,6 +28,7 @@ struct Flags {
   std::string gpus{};
   std::string memory{};
   std::string reserve{};
+  std::string host_memory{};
   std::string cluster{};
   std::string machine{};
   int ranks = 0;
@@ -141,8 +142,15 @@ void add_training(CLI::App& app, Flags& flags) {
                  "of fp32,bf16,8bit (all)");
   training.names(
       "--offload", axes.offloads, zero::Offload::from, zero::kOffloads,
-      "what CPUs have on NVMe: of none, nvme (optimizer states) and nvme-all (these, and "
-      "parameters at stage 3) (none)");
+      "what is below the device's memory: of none, cpu (of GPUs: optimizer states, in pinned host "
+      "memory), cpu-all (these, and parameters at stage 3), nvme and nvme-all (the same in files) "
+      "(none)");
+  training.names("--kept-inputs", axes.kept_inputs, zero::kept_input_place_from, {"device", "host"},
+                 "of GPUs: inputs of blocks that are computed again whole are in the device's "
+                 "memory, or in pinned host memory: of device,host (device)");
+  training.one("--host-memory", flags.host_memory,
+               "of one host of GPUs, with its unit: what all ranks there may pin; default: of "
+               "--machine this what is available, less a sixteenth; else it limits no row");
   training
       .list("--shard", axes.shards,
             "ranks along the shard axis (all); at stage 0 this is the number of data ranks")
@@ -233,6 +241,10 @@ zero::Machine machine_of(const Flags& flags) {
   if (!flags.reserve.empty()) {
     machine.reserve = zero::bytes_or_none(flags.reserve, "--reserve");
     machine.source = "--reserve";
+  }
+  if (!flags.host_memory.empty()) {
+    machine.host_memory = zero::bytes_with_unit(flags.host_memory, "--host-memory");
+    machine.source = "--host-memory";
   }
   if (!flags.compute.empty()) machine.compute = zero::compute_rate(flags.compute, "--compute");
   return machine;

@@ -102,10 +102,16 @@ void HostTransport::throw_mismatch(const CallArguments& call) {
   const auto room = static_cast<std::size_t>(control_.body_bytes());
   write_call(call_of(call.signature), {control_.body(membership_.rank), room});
   pass_barrier(call);
-  const Call mine = read_call(control_.body(membership_.rank));  // cut as theirs are
+  std::vector<Call> calls;  // all are cut alike
   for (int rank = 0; rank < membership_.size; ++rank) {
-    const auto message =
-        mismatch(mine, membership_.rank, read_call(control_.body(rank)), rank, membership_.names);
+    calls.push_back(read_call(control_.body(rank)));
+  }
+  const auto odd = odd_calls(calls, membership_.names);
+  if (odd) fail("[rank {}] {}", membership_.name(), *odd);
+  const Call& mine = calls[static_cast<std::size_t>(membership_.rank)];
+  for (int rank = 0; rank < membership_.size; ++rank) {
+    const auto message = mismatch(mine, membership_.rank, calls[static_cast<std::size_t>(rank)],
+                                  rank, membership_.names);
     if (message) throw Error(*message);
   }
   fail("{}: the ranks' calls differ; check that all ranks make the same calls", error_prefix(call));

@@ -19,6 +19,9 @@
 
 #include "base/error.h"
 
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434  // the same on every architecture; older headers lack the name
 #endif
@@ -161,6 +164,13 @@ bool Watch::ended() const {
   pollfd one{.fd = handle_.get(), .events = POLLIN, .revents = 0};
   if (handle_.get() < 0 || poll(&one, 1, 0) < 0) return host::ended(process_);
   return one.revents != 0;
+}
+
+void Watch::kill() const {
+  const bool sent =
+      handle_.get() >= 0 &&
+      (syscall(SYS_pidfd_send_signal, handle_.get(), SIGKILL, nullptr, 0) == 0 || errno == ESRCH);
+  if (!sent && !ended()) ::kill(process_.id, SIGKILL);  // a sandbox may know the first call alone
 }
 
 }  // namespace zero::host

@@ -60,6 +60,9 @@ class Watch {
 
   const Process& process() const { return process_; }
   bool ended() const;
+  /// Ends the process (SIGKILL) if it still runs: by the pidfd, so that no later process with its
+  /// number is hit. Without a pidfd, one that gets the number at that very moment would be.
+  void kill() const;
   /// Readable once the process has ended; negative: there is none. Owned by this object.
   int descriptor() const { return handle_.get(); }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <optional>
 #include <string_view>
 
 #include "base/error.h"
@@ -14,11 +15,14 @@ namespace {
 
 /// Whether the batch and the mesh have a place for each of `ranks` ranks.
 bool fits(Configuration values, int ranks) {
+  const auto size = [&](const char* key) {
+    return values.is_null(key) ? std::nullopt : std::optional(values.integer(key));
+  };
   try {
     const MeshShape mesh = make_mesh_shape(values, ranks);
-    infer_batch({.train = values.integer("train_batch_size"),
-                 .micro = values.integer("train_micro_batch_size_per_gpu")},
-                mesh.replicate * mesh.shard);
+    infer_batch(
+        {.train = size("train_batch_size"), .micro = size("train_micro_batch_size_per_gpu")},
+        mesh.replicate * mesh.shard);
     return true;
   } catch (const Error&) {
     return false;
@@ -61,7 +65,6 @@ void check_elastic(const Configuration& values) {
 
 int elastic_ranks(const Configuration& values, int came) {
   if (!values.boolean("run.elastic")) return came;
-  check_elastic(values);
   const int most = static_cast<int>(std::bit_floor(static_cast<unsigned>(came)));
   for (int ranks = most; ranks > 0; ranks /= 2) {
     if (fits(values, ranks)) return ranks;

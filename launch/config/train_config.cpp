@@ -309,6 +309,10 @@ bool chosen_by_auto(const Configuration& values, std::string_view key) {
 }
 
 TrainConfig make_train_config(Configuration values, int world, int local_world, Refusals refusals) {
+  const bool elastic = refusals.collect([&] { check_elastic(values); });
+  // All ranks that came read what is refused; what else is wrong is so for those that it would have
+  // take part.
+  if (elastic && !refusals.empty()) world = elastic_ranks(values, world);
   TrainConfig config;
   config.world = world;
   const bool has_model = refusals.collect([&] { config.model = make_model_shape(values); });
@@ -326,7 +330,6 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
                    .memory_is_limited = !values.is_null("run.faults") && memory_is_limited(),
                    .environment = process_environment()},
                   refusals);
-  refusals.collect([&] { check_elastic(values); });
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
   if (has_model && has_mesh)

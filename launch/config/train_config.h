@@ -84,7 +84,8 @@ struct TrainConfig {
     int threads = 1;
     WaitLimits waits;  ///< the callback is not set
     bool watchdog = true;
-    double hang_timeout = 0;  ///< seconds; 0: of steps' usual time
+    bool watchdog_hosts = true;  ///< see each other
+    double hang_timeout = 0;     ///< seconds; 0: of steps' usual time
     std::string log;
     bool profile = false;
     std::string trace;  ///< empty: none
@@ -150,7 +151,7 @@ MeshShape make_mesh_shape(Configuration& values, int world);
 /// steps, or fit at no other number. Before make_mesh_shape(), which fills them in.
 void check_elastic(const Configuration& values);
 /// How many of `came` ranks take part in the run: all; with run.elastic the largest power of two
-/// that batch and mesh have a place for. Throws as check_elastic().
+/// that batch and mesh have a place for, or, if they have for none, the largest.
 int elastic_ranks(const Configuration& values, int came);
 
 /// The options of the tensor axis: the other keys of the section `mesh`.
@@ -183,7 +184,7 @@ TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers
 
 /// How long ranks wait in collectives. Throws Refusal if the warning would come behind the end.
 WaitLimits make_wait_limits(const Configuration& values);
-/// run.watchdog and run.hang_timeout.
+/// run.watchdog, run.watchdog_hosts and run.hang_timeout.
 void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals);
 /// The checks of silent corruption that the device of `run` does not offer.
 void refuse_corruption_checks(const Configuration& values, const TrainConfig::Run& run,
@@ -217,7 +218,7 @@ FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Ref
 
 /// Fills in values that depend on several keys or on the world; `local_world` is the number of
 /// ranks on this host (0: all). Throws zero::Error naming the keys and numbers that do not fit
-/// together, and `refusals`, what reading has refused.
+/// together, and `refusals`, what reading has refused; these of the ranks that would take part.
 TrainConfig make_train_config(Configuration values, int world, int local_world = 0,
                               Refusals refusals = {});
 

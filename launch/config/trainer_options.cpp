@@ -49,6 +49,9 @@ std::vector<Option> trainer_options() {
       honour("run.watchdog", boolean, "true",
              "each rank watches the ranks of its host: one that dies is named at once, one that "
              "hangs after run.hang_timeout, and the job ends"),
+      honour("run.watchdog_hosts", boolean, "true",
+             "the watchdogs of several hosts tell each other of their ranks, by connections from "
+             "the first rank of each to that of the first; false: each host is on its own"),
       honour("run.hang_timeout", number, "0",
              "seconds within a step in which a rank that others wait for must go on; 0: five mean "
              "steps, 3 s at least")

@@ -29,15 +29,35 @@ WaitLimits make_wait_limits(const Configuration& values) {
   return {.warning = milliseconds(warning), .timeout = milliseconds(timeout)};
 }
 
+/// Of run.hang_timeout, seconds: a wait is looked into from a quarter of it on, and looks are 0.2 s
+/// apart.
+constexpr double kLeastHang = 1;
+
 void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals) {
   run.watchdog = values.boolean("run.watchdog");
+  run.watchdog_hosts = values.boolean("run.watchdog_hosts");
   run.hang_timeout = values.number("run.hang_timeout");
+  if (!run.watchdog && values.given("run.watchdog_hosts")) {
+    refusals.add(fmt::format("{}: run.watchdog_hosts is given, but run.watchdog is false, and "
+                             "nobody watches; switch the watchdog on, or leave the key out",
+                             values.source()),
+                 answer_to_file(values, "run.watchdog_hosts", nullptr));
+  }
   if (!run.watchdog && values.given("run.hang_timeout")) {
     refusals.add(
         fmt::format("{}: run.hang_timeout is given, but run.watchdog is false, and nothing "
                     "else looks for ranks that hang within it; switch the watchdog on, or "
                     "leave the time out",
                     values.source()),
+        answer_to_file(values, "run.hang_timeout", nullptr));
+    return;
+  }
+  if (run.hang_timeout > 0 && run.hang_timeout < kLeastHang) {
+    refusals.add(
+        fmt::format("{}: run.hang_timeout is {:g} s, expected at least {:g} s, or 0 for the usual "
+                    "time: the watchdog looks five times a second, and would take a busy rank for "
+                    "one that hangs",
+                    values.source(), run.hang_timeout, kLeastHang),
         answer_to_file(values, "run.hang_timeout", nullptr));
     return;
   }

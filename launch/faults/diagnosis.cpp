@@ -43,7 +43,7 @@ const FlightState::Collective* newest_ended(const FlightState& state) {
 /// "in "backward" of step 812; its last compute was backward h.7; it has been in all_gather(h.6)
 /// #1840 of group shard for 5.2 s; its last collective, barrier(x) #3, ended 6.0 s ago; its process
 /// is stopped"
-std::string place_text(const FlightState& state, std::int64_t now) {
+std::string whereabouts_text(const FlightState& state, std::int64_t now) {
   std::string text =
       fmt::format("in {} {}", state.phase.empty() ? "no phase" : '"' + state.phase + '"',
                   step_text(state.step));
@@ -61,18 +61,18 @@ std::string place_text(const FlightState& state, std::int64_t now) {
   return text;
 }
 
-/// The places of ranks to blame, and their stacks.
-void add_places(std::vector<std::string>& lines, const WaitGraph& waits,
-                const std::vector<int>& ranks, std::int64_t now) {
+/// Where ranks to blame are, and their stacks.
+void add_whereabouts(std::vector<std::string>& lines, const WaitGraph& waits,
+                     const std::vector<int>& ranks, std::int64_t now) {
   for (const int rank : ranks) {
     const FlightState* const state = waits.state_of(rank);
     if (state == nullptr) {
       lines.push_back(fmt::format("rank {} has no flight file here", rank));
       continue;
     }
-    lines.push_back(
-        fmt::format("rank {} {}", rank,
-                    state->over ? "has ended in good order" : "is " + place_text(*state, now)));
+    lines.push_back(fmt::format(
+        "rank {} {}", rank,
+        state->over ? "has ended in good order" : "is " + whereabouts_text(*state, now)));
     if (state->stack.empty()) continue;
     lines.push_back(fmt::format("rank {}'s stack:", rank));
     for (std::size_t begin = 0; begin < state->stack.size();) {
@@ -131,7 +131,7 @@ Diagnosis of_deaths(std::span<const RankDeath> deaths, const WaitGraph& waits, s
     found.culprits.push_back(death.rank);
     std::string line = fmt::format("rank {} {}", death.rank, death.how);
     if (const FlightState* const state = waits.state_of(death.rank)) {
-      line += "; until then it was " + place_text(*state, now);
+      line += "; until then it was " + whereabouts_text(*state, now);
     }
     found.lines.push_back(std::move(line));
   }
@@ -192,7 +192,7 @@ Diagnosis of_mismatch(std::span<const FlightState> states, const WaitGraph& wait
     }
     found.lines.push_back(fmt::format("collective #{} of group {} differs: {}", number, group,
                                       fmt::join(parts, ", ")));
-    add_places(found.lines, waits, found.culprits, now);
+    add_whereabouts(found.lines, waits, found.culprits, now);
     add_waits(found.lines, waits.all(), now);
     return found;
   }
@@ -218,28 +218,26 @@ std::vector<int> unusual(std::span<const FlightState> states) {
 }
 
 /// All ranks of a group are in one collective, which does not end.
-Diagnosis of_meeting(std::span<const FlightState> states, const WaitGraph& waits,
+Diagnosis of_unended(std::span<const FlightState> states, const WaitGraph& waits,
                      std::int64_t now) {
-  const Wait& meeting = waits.meetings().front();
-  Diagnosis found{.what = What::hang,
-                  .culprits = unusual(states),
-                  .waited_seconds = seconds(meeting.since, now)};
-  const FlightState& one = *waits.state_of(meeting.ranks.front());
-  std::vector<int> others = meeting.ranks;
+  const Wait& wait = waits.meetings().front();
+  Diagnosis found{
+      .what = What::hang, .culprits = unusual(states), .waited_seconds = seconds(wait.since, now)};
+  const FlightState& one = *waits.state_of(wait.ranks.front());
+  std::vector<int> others = wait.ranks;
   std::erase_if(others, [&](int rank) {
     return std::ranges::find(found.culprits, rank) != found.culprits.end();
   });
-  const std::string where =
-      fmt::format("{} {}", call_text(meeting.collective), step_text(one.step));
+  const std::string where = fmt::format("{} {}", call_text(wait.collective), step_text(one.step));
   found.lines.push_back(
       found.culprits.empty()
           ? fmt::format("{} are in {} and have been for {}: all have come, and it does not "
                         "end; look at the ways between them (network, shared memory)",
-                        ranks_text(meeting.ranks), where, wait_text(found.waited_seconds))
+                        ranks_text(wait.ranks), where, wait_text(found.waited_seconds))
           : fmt::format("{} {} in {}, {} {} waited in it for {}", ranks_text(found.culprits),
                         found.culprits.size() == 1 ? "is" : "are", where, ranks_text(others),
                         others.size() == 1 ? "has" : "have", wait_text(found.waited_seconds)));
-  add_places(found.lines, waits, found.culprits, now);
+  add_whereabouts(found.lines, waits, found.culprits, now);
   return found;
 }
 
@@ -263,7 +261,7 @@ Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, 
         "one order; {} has done nothing for the longest",
         ranks_text(waiting), ranks_text(found.culprits)));
   }
-  add_places(found.lines, waits, found.culprits, now);
+  add_whereabouts(found.lines, waits, found.culprits, now);
   add_waits(found.lines, others, now);
   return found;
 }
@@ -282,7 +280,7 @@ Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits
   found.lines.push_back(fmt::format("no rank waits for another; {} {} done nothing for {}",
                                     ranks_text(culprits), culprits.size() == 1 ? "has" : "have",
                                     wait_text(found.waited_seconds)));
-  add_places(found.lines, waits, culprits, now);
+  add_whereabouts(found.lines, waits, culprits, now);
   return found;
 }
 
@@ -312,7 +310,7 @@ Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath
   if (!deaths.empty()) return of_deaths(deaths, waits, now);
   if (Diagnosis found = of_mismatch(ranks, waits, now); found.what != What::nothing) return found;
   if (!waits.all().empty()) return of_waits(ranks, waits, now);
-  if (!waits.meetings().empty()) return of_meeting(ranks, waits, now);
+  if (!waits.meetings().empty()) return of_unended(ranks, waits, now);
   return of_compute(ranks, waits, now);
 }
 

@@ -21,6 +21,7 @@
 #include "collectives/host/process.h"
 #include "launch/faults/fault_finder.h"
 #include "launch/faults/flight_file.h"
+#include "launch/faults/flight_place.h"
 #include "launch/faults/flight_reader.h"
 #include "launch/faults/last_words.h"
 
@@ -166,7 +167,7 @@ Diagnosis of_errors(const std::vector<FlightState>& ranks, std::int64_t now) {
 /// Of processes that are gone, whose waits were too short for a hang and of which none has told
 /// why: what is open says where they were and no more.
 void doubt(Diagnosis& diagnosis, const std::vector<FlightState>& ranks) {
-  const bool signal = std::ranges::any_of(ranks, tells);
+  const bool signal = std::ranges::any_of(ranks, says_why);
   if (diagnosis.culprits.empty() || signal) {
     diagnosis = {.what = Diagnosis::What::death, .waited_seconds = diagnosis.waited_seconds};
   }
@@ -282,7 +283,7 @@ Examination examine(const std::string& folder) {
   Examination found{.folder = folder};
   for (const std::string& path : find_files(found.folder)) {
     try {
-      found.files.emplace_back(path);
+      found.files.emplace_back(flight_file_at(path));
     } catch (const Error& error) {
       found.problems.emplace_back(error.what());
     }

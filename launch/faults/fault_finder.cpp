@@ -13,14 +13,14 @@ namespace zero {
 namespace {
 
 /// The part of the limit up to which a wait is not looked into.
-constexpr std::int64_t kUnsuspicious = 4;
+constexpr double kUnsuspicious = 4;
 
 std::int64_t to_nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
 /// Whether steps of the rank take a known time where it is.
 bool has_usual_time(const FlightState& state) {
-  return state.mean_step_seconds > 0 &&
-         (state.phase == "forward" || state.phase == "backward" || state.phase == "update");
+  return state.mean_step_seconds > 0 && (state.phase == "forward" || state.phase == "backward" ||
+                                         state.phase == "update" || state.phase == "decode");
 }
 
 }  // namespace
@@ -46,7 +46,8 @@ Blame find_blame(std::span<const FlightState> ranks) {
 }
 
 bool has_told(std::string_view last_words) {
-  return !last_words.empty() && !last_words.starts_with(kEndedBySignal);
+  return !last_words.empty() && !last_words.starts_with(kEndedBySignal) &&
+         !last_words.starts_with(kFailedItself);
 }
 
 std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,
@@ -59,6 +60,10 @@ std::string death_text(std::string_view last_words, std::optional<std::int64_t> 
 }
 
 double hang_limit(double mean_step_seconds) { return std::max(3.0, 5 * mean_step_seconds); }
+
+double suspicious_seconds(double hang_seconds) {
+  return (hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious;
+}
 
 FaultFinder::FaultFinder(const HostRanks& ranks, double hang_seconds)
     : ranks_(ranks),
@@ -91,6 +96,7 @@ void FaultFinder::count(std::int64_t passed) {
 void FaultFinder::forget(int index) {
   at(index).held = 0;
   at(index).cpu.reset();
+  at(index).due = 0;
 }
 
 Finding FaultFinder::find_deaths(std::int64_t passed) {
@@ -121,49 +127,96 @@ bool FaultFinder::first_that_lives() const {
   return true;
 }
 
-std::int64_t FaultFinder::suspicious() const {
-  return to_nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : hang_limit(0)) / kUnsuspicious;
-}
-
 bool FaultFinder::hold(int index, std::int64_t passed) {
   const auto activity = ranks_.activity(index);
   Watched& one = at(index);
   // What came before was not looked into, and others may not have waited yet.
-  if (one.held == 0) one.held = std::min(one.quiet - passed, suspicious());
+  if (one.held == 0) {
+    one.held = std::min(one.quiet - passed, to_nanoseconds(suspicious_seconds(hang_seconds_)));
+  }
   if (!activity) {
     one.held += passed;
     return false;
   }
   const std::int64_t ran = one.cpu ? activity->cpu - *one.cpu : 0;
   one.cpu = activity->cpu;
-  one.held += activity->runnable ? std::clamp<std::int64_t>(ran, 0, passed) : passed;
+  // News of another host may come late, and then tells of two looks.
+  one.due = std::min(one.due + passed, 2 * kBetweenLooks);
+  const std::int64_t counts =
+      activity->runnable ? std::clamp<std::int64_t>(ran, 0, one.due) : passed;
+  one.due = std::max<std::int64_t>(0, one.due - counts);
+  one.held += counts;
   return activity->stopped;
 }
 
-Finding FaultFinder::find_hangs(std::int64_t passed) {
-  Finding found;
-  const std::int64_t shortest = suspicious();
-  if (std::ranges::none_of(watched_, [&](const Watched& one) { return one.quiet >= shortest; })) {
-    return found;
+FaultFinder::Host FaultFinder::only(int host, const Host& all) const {
+  Host some;
+  for (std::size_t i = 0; i < all.indices.size(); ++i) {
+    if (ranks_.host_of(all.indices[i]) != host) continue;
+    some.indices.push_back(all.indices[i]);
+    some.states.push_back(all.states[i]);
   }
-  std::vector<FlightState> states;
-  double mean = 0;
-  for (int i = 0; i < ranks_.count(); ++i) {
-    states.push_back(ranks_.read(i));
-    mean = std::max(mean, states.back().mean_step_seconds);
+  some.blame = find_blame(some.states);
+  return some;
+}
+
+std::int64_t FaultFinder::patience_with(int index, bool stopped, const Host& all) const {
+  const int host = ranks_.host_of(index);
+  const Host there = only(host, all);
+  const bool has_others = there.indices.size() > 1;
+  if (ranks_.is_silent(index)) return has_others ? kForSpeaker : 0;
+  const bool found_there =
+      stopped ? has_others : std::ranges::any_of(there.blame.blamed, [&](int i) {
+        return there.indices[static_cast<std::size_t>(i)] == index;
+      });
+  const bool first = found_there ? host == ranks_.host_of(ranks_.self()) : ranks_.decides_for_all();
+  return first ? 0 : kForSpeaker;
+}
+
+bool FaultFinder::all_held(const Host& ranks, std::int64_t time) const {
+  return std::ranges::all_of(ranks.blame.inside, [&](int i) {
+    const int index = ranks.indices[static_cast<std::size_t>(i)];
+    return watched_[static_cast<std::size_t>(index)].held >= time;
+  });
+}
+
+bool FaultFinder::others_wait(const Host& all, std::int64_t time) const {
+  return std::ranges::any_of(all.blame.inside, [&](int index) {
+    return !ranks_.is_silent(index) && watched_[static_cast<std::size_t>(index)].quiet >= time;
+  });
+}
+
+bool FaultFinder::is_stuck(const Host& all, std::int64_t limit) const {
+  std::set<int> hosts;
+  for (const int index : all.indices) hosts.insert(ranks_.host_of(index));
+  bool others_tell = !ranks_.decides_for_all();
+  for (const int host : hosts) {
+    const Host one = only(host, all);
+    if (!one.is_stuck()) continue;
+    if (host != ranks_.host_of(ranks_.self())) {
+      others_tell = true;
+    } else if (all_held(one, limit)) {
+      return true;
+    }
   }
-  const std::int64_t limit = to_nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : hang_limit(mean));
-  const Blame blame = find_blame(states);
+  return all.is_stuck() && all_held(all, limit + (others_tell ? kForSpeaker : 0));
+}
+
+void FaultFinder::find_culprits(const Host& all, std::int64_t passed, std::int64_t limit,
+                                Finding& found) {
+  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
   const auto among = [](const std::vector<int>& some, int i) {
     return std::ranges::find(some, i) != some.end();
   };
-  const bool decides = !blame.inside.empty() && first_that_lives();
+  const bool decides = !all.blame.inside.empty() && first_that_lives();
   for (int i = 0; i < ranks_.count(); ++i) {
-    const FlightState& state = states[static_cast<std::size_t>(i)];
-    const bool blamed = among(blame.blamed, i);
-    const bool may_be_stopped = blame.blamed.empty() && !state.over;
+    const FlightState& state = all.states[static_cast<std::size_t>(i)];
+    const bool silent = ranks_.is_silent(i);
+    const bool blamed = among(all.blame.blamed, i);
+    const bool may_be_stopped = (all.blame.blamed.empty() || silent) && !state.over;
     const bool examined = decides || (blamed && i == ranks_.self());
-    if (at(i).quiet < shortest || !(blamed || may_be_stopped) || !examined) {
+    const bool unseen = silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i);
+    if (at(i).quiet < shortest || !(blamed || may_be_stopped) || !examined || unseen) {
       forget(i);
       continue;
     }
@@ -172,20 +225,37 @@ Finding FaultFinder::find_hangs(std::int64_t passed) {
       const std::int64_t time = has_usual_time(state) ? at(i).held : at(i).quiet;
       found.self_suspected = time >= limit / 2;
     }
-    if (!stopped && !((blamed || among(blame.inside, i)) && has_usual_time(state))) {
+    if (!stopped && !((blamed || among(all.blame.inside, i)) && has_usual_time(state))) {
       forget(i);
       continue;
     }
     if (!decides || at(i).held < limit || !(blamed || stopped)) continue;
+    if (silent && !others_wait(all, limit)) continue;
+    if (at(i).held < limit + patience_with(i, stopped, all)) continue;
     found.culprits.push_back(i);
     if (stopped) found.stopped.push_back(i);
   }
-  const bool all_stuck =
-      decides && blame.blamed.empty() && !blame.elsewhere &&
-      std::ranges::all_of(blame.inside, [&](int i) { return at(i).held >= limit; });
-  if (found.culprits.empty() && !all_stuck) return found;
+  if (found.culprits.empty() && !(decides && is_stuck(all, limit))) return;
   found.what = Finding::What::hang;
   found.speaks = true;
+}
+
+Finding FaultFinder::find_hangs(std::int64_t passed) {
+  Finding found;
+  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
+  if (std::ranges::none_of(watched_, [&](const Watched& one) { return one.quiet >= shortest; })) {
+    return found;
+  }
+  Host all;
+  double mean = 0;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    all.indices.push_back(i);
+    all.states.push_back(ranks_.read(i));
+    mean = std::max(mean, all.states.back().mean_step_seconds);
+  }
+  all.blame = find_blame(all.states);
+  const double limit = hang_seconds_ > 0 ? hang_seconds_ : hang_limit(mean);
+  find_culprits(all, passed, to_nanoseconds(limit), found);
   return found;
 }
 

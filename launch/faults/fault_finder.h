@@ -47,6 +47,9 @@ inline constexpr std::string_view kEndedBySignal = "ended by SIG";
 inline constexpr std::string_view kToldPeople = "told people: ";
 /// Of a rank that ends by an error of its own, with the message behind.
 inline constexpr std::string_view kEndedByError = "ended by an error: ";
+/// Before the error of its own of a rank that another fault's end may outrun: nobody has told it.
+/// Alone, or in a line behind the words with which that end had come.
+inline constexpr std::string_view kFailedItself = "failed itself: ";
 /// Of a rank that ends since another has, and has nothing to tell.
 inline constexpr std::string_view kEndedBecause = "ended because ";
 
@@ -58,18 +61,26 @@ std::string death_text(std::string_view last_words, std::optional<std::int64_t> 
 /// A rank for which others wait so many seconds hangs: five mean steps, three seconds at least.
 double hang_limit(double mean_step_seconds);
 
-/// Decides, look by look, whether ranks of this host have died or hang. Has no clock of its own.
+/// Shorter waits belong to every run and are not looked into. `hang_seconds`: in place of
+/// hang_limit(); 0: that.
+double suspicious_seconds(double hang_seconds);
+
+/// Decides, look by look, whether ranks have died or hang. Has no clock of its own.
 ///
 /// A rank hangs if others wait for it in a collective, or are in one with it while its process is
 /// stopped, and it publishes nothing for hang_limit(); so do ranks that are in collectives together
 /// for as long, with nobody to blame. Three kinds of time do not count:
 /// time in which this process did not look either (a job that is stopped as a whole), time in which
 /// the rank's threads wait for a core (a busy machine; then the time that they run counts), and
-/// time outside of forward, backward and update or before a mean step is known, where only a
-/// stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
+/// time outside of forward, backward, update and decode or before a mean step is known, where only
+/// a stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
+///
+/// Where it sees ranks of other hosts too, a fault that a host would find by its own ranks alone is
+/// that host's to tell, and one that no host finds alone that of the host that decides for all. The
+/// others tell only if nobody has for kForSpeaker longer.
 class FaultFinder {
  public:
-  /// `hang_seconds`: in place of hang_limit(); 0: that. `ranks` must outlive this object.
+  /// `hang_seconds`: as in suspicious_seconds(). `ranks` must outlive this object.
   FaultFinder(const HostRanks& ranks, double hang_seconds);
 
   /// At `now`, nanoseconds, later than the last. Look every kBetweenLooks.
@@ -80,22 +91,42 @@ class FaultFinder {
   static constexpr std::int64_t kForSpeaker = 2'000'000'000;
 
  private:
+  /// Ranks of a host, or of all.
+  struct Host {
+    std::vector<int> indices{};
+    std::vector<FlightState> states{};
+    Blame blame{};  ///< by place in these
+
+    /// Whether they are in collectives together, with nobody to blame.
+    bool is_stuck() const {
+      return blame.blamed.empty() && !blame.elsewhere && !blame.inside.empty();
+    }
+  };
   struct Watched {
     std::int64_t changed = -1;
     std::int64_t quiet = 0;             // since then, as far as it counts
     std::int64_t held = 0;              // others have waited for it, as far as it counts
     std::optional<std::int64_t> cpu{};  // at the last look while others waited
-    bool left = false;                  // ended in good order
+    std::int64_t due = 0;  // time that passed and that it has not run, a little at most
+    bool left = false;     // ended in good order
   };
   void count(std::int64_t passed);
   Finding find_deaths(std::int64_t passed);
   Finding find_hangs(std::int64_t passed);
+  /// Adds the culprits, and what this rank is suspected of.
+  void find_culprits(const Host& all, std::int64_t passed, std::int64_t limit, Finding& found);
+  /// Whether ranks that are in collectives together have been for too long.
+  bool is_stuck(const Host& all, std::int64_t limit) const;
   /// Adds to the rank's `held` what counts of `passed`. Returns whether its process is stopped.
   bool hold(int index, std::int64_t passed);
   void forget(int index);
   bool first_that_lives() const;
-  /// Shorter waits belong to every run and are not looked into.
-  std::int64_t suspicious() const;
+  /// How much longer than the limit this rank lets others tell of the rank.
+  std::int64_t patience_with(int index, bool stopped, const Host& all) const;
+  Host only(int host, const Host& all) const;
+  bool all_held(const Host& ranks, std::int64_t time) const;
+  /// Whether a rank of a host that is not silent has been in a collective for so long.
+  bool others_wait(const Host& all, std::int64_t time) const;
   Watched& at(int index) { return watched_[static_cast<std::size_t>(index)]; }
 
   const HostRanks& ranks_;

@@ -12,6 +12,7 @@
 #include "collectives/communicator.h"
 #include "files/file_system.h"
 #include "launch/config/train_config.h"
+#include "launch/process/configuration_error.h"
 
 namespace zero {
 namespace {
@@ -293,10 +294,12 @@ std::unique_ptr<FaultInjector> make_fault_injector(TrainConfig& config, const Co
     std::vector<FaultKind> kinds = faults.drawn ? faults.drawn->kinds : std::vector<FaultKind>{};
     for (const Fault& fault : faults.listed) kinds.push_back(fault.kind);
     const auto found = std::ranges::find_if(kinds, takes_the_process);
-    ZERO_CHECK(found == kinds.end(),
-               "run.faults: {} is of a whole process, and this one has all {} ranks as threads; "
-               "start them as processes: mpirun -np {} zero_train",
-               name_of(*found), host.size(), host.size());
+    if (found != kinds.end()) {
+      throw ConfigurationError(fmt::format(
+          "run.faults: {} is of a whole process, and this one has all {} ranks as threads; start "
+          "them as processes: mpirun -np {} zero_train",
+          name_of(*found), host.size(), host.size()));
+    }
   }
   auto injector = std::make_unique<FaultInjector>(faults, host.rank(), host.size());
   if (files::FileSystem* const disk = injector->disk()) {

@@ -9,14 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <filesystem>
-#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -34,40 +33,13 @@ void copy_name(flight::Name& to, std::string_view name) {
   to[length] = '\0';
 }
 
-/// Whether another open file holds the lock of the one at `path`.
-bool is_in_use(const std::string& path) {
-  const Descriptor old(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  return old.get() >= 0 && lock_file(old.get()) == EAGAIN;
-}
-
-/// Whether a flight file's room at `path` holds nothing: its rank had not begun, or its host lost
-/// what was not on the disk yet.
-bool is_blank(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  std::array<char, sizeof(flight::Header)> begin{};
-  const bool whole =
-      file.get() >= 0 && ::pread(file.get(), begin.data(), begin.size(), 0) == std::ssize(begin);
-  return whole && std::ranges::count(begin, '\0') == std::ssize(begin);
-}
-
 /// A new, locked file.
-Descriptor open_new(const std::string& path) {
-  if (path.empty()) {
-    Descriptor file(::memfd_create("zero_flight", MFD_CLOEXEC));
-    ZERO_CHECK(file.get() >= 0, "{}: cannot create a file in memory: {}", kFlightFolder,
-               std::strerror(errno));
-    return file;
-  }
-  if (!is_blank(path)) {
-    check_replaceable(path, {flight::kMagic.data(), flight::kMagic.size()},
-                      std::string(kFlightFolder), "flight file");
-  }
-  ZERO_CHECK(!is_in_use(path),
-             "{}: {} is the file of a run that goes on; end that run or wait for its end, or give "
-             "this one another {}",
-             kFlightFolder, path, kFlightFolder);
-  ::unlink(path.c_str());  // whoever reads the old one keeps it
-  Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+Descriptor open_new(const std::string& path, mode_t mode) {
+  if (!path.empty()) clear_flight_place(path);
+  Descriptor file(path.empty() ? ::memfd_create("zero_flight", MFD_CLOEXEC | MFD_ALLOW_SEALING)
+                               : ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  ZERO_CHECK(file.get() >= 0 || !path.empty(), "{}: cannot create a file in memory: {}",
+             kFlightFolder, std::strerror(errno));
   ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to",
              kFlightFolder, path, std::strerror(errno));
   lock_file(file.get());
@@ -78,7 +50,11 @@ Descriptor open_new(const std::string& path) {
 void take_room(int file, std::uint64_t bytes, const std::string& path) {
   int failure = EINTR;
   while (failure == EINTR) failure = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
-  if (failure == 0) return;
+  if (failure == 0) {
+    // Who cut it would end all that have it mapped. Files with a name have no seals.
+    if (path.empty()) ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK);
+    return;
+  }
   if (!path.empty()) ::unlink(path.c_str());
   const std::string remedy =
       failure == EFBIG ? "raise the limit of file sizes (ulimit -f), which files in memory have too"
@@ -115,23 +91,13 @@ constexpr std::uint64_t what_of(flight::Kind kind, std::uint8_t detail, std::uin
 
 }  // namespace
 
-bool FlightFile::remove_ended(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.get() < 0) return false;
-  std::array<char, flight::kMagic.size()> begin{};
-  const bool is_one = ::pread(file.get(), begin.data(), begin.size(), 0) == std::ssize(begin) &&
-                      begin == flight::kMagic;
-  if (is_one && lock_file(file.get()) != EAGAIN) ::unlink(path.c_str());
-  return true;
-}
-
 std::int64_t FlightFile::now() noexcept {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
 
 FlightFile FlightFile::create(const std::string& path, int rank, int world, std::uint64_t run,
-                              const flight::Sizes& sizes) {
-  Descriptor file = open_new(path);
+                              const flight::Sizes& sizes, mode_t mode) {
+  Descriptor file = open_new(path, mode);
   const flight::Places places(sizes);
   take_room(file.get(), places.end, path);
   MappedFile map(file.get(), places.end, MappedFile::Access::write,
@@ -153,6 +119,7 @@ FlightFile::FlightFile(Descriptor file, MappedFile map, std::string path,
     : file_(std::move(file)),
       map_(std::move(map)),
       path_(std::move(path)),
+      place_(path_),
       sizes_(sizes),
       places_(sizes),
       header_(reinterpret_cast<flight::Header*>(map_.begin())) {
@@ -228,20 +195,48 @@ void FlightFile::end() noexcept {
   publish(now());
 }
 
+std::string FlightFile::address() const {
+  if (path_.empty()) return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.get());
+  return std::filesystem::absolute(path_).string();
+}
+
+void FlightFile::link_at(const std::string& place, std::string obstacle) {
+  try {
+    FlightLink{.path = address(), .host = host_name(), .boot = boot_id()}.write(place);
+  } catch (...) {
+    if (!path_.empty()) ::unlink(path_.c_str());
+    throw;
+  }
+  place_ = place;
+  obstacle_ = std::move(obstacle);
+}
+
+std::optional<FlightCopy> FlightFile::copy() const {
+  if (place_ == path_) return std::nullopt;
+  return FlightCopy{.place = place_, .of = address(), .bytes = map_.copy()};
+}
+
 void FlightFile::end_and_remove() noexcept {
   end();
-  if (path_.empty()) return;
   struct stat mine {};
   struct stat there {};
   // A later run may have replaced the file.
-  if (::fstat(file_.get(), &mine) != 0 || ::stat(path_.c_str(), &there) != 0) return;
-  if (mine.st_dev != there.st_dev || mine.st_ino != there.st_ino) return;
-  ::unlink(path_.c_str());
-  const std::size_t slash = path_.rfind('/');
-  if (slash == std::string::npos || slash == 0) return;
-  path_[slash] = '\0';
-  ::rmdir(path_.c_str());  // fails while other files are there
-  path_[slash] = '/';
+  const bool is_there = !path_.empty() && ::fstat(file_.get(), &mine) == 0 &&
+                        ::stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+                        mine.st_ino == there.st_ino;
+  if (is_there) ::unlink(path_.c_str());
+  try {
+    if (place_ != path_) {
+      const auto link = FlightLink::read(place_);
+      if (!link || link->path != address()) return;
+      ::unlink(place_.c_str());
+    } else if (!is_there) {
+      return;
+    }
+    const std::string folder = std::filesystem::path(place_).parent_path().string();
+    if (!folder.empty()) ::rmdir(folder.c_str());  // fails while other files are there
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: the link stays
+  }
 }
 
 flight::Group& FlightFile::group_at(std::uint32_t group) const {

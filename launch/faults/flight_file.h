@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,7 +15,7 @@
 #include "base/descriptor.h"
 #include "engine/schedule.h"
 #include "launch/faults/flight_layout.h"
-#include "launch/faults/mapped_file.h"
+#include "launch/faults/flight_place.h"
 
 namespace zero {
 
@@ -31,16 +34,23 @@ class FlightFile {
   /// run.flight_folder, if the file cannot be written, is no flight file, or is that of a run that
   /// goes on.
   static FlightFile create(const std::string& path, int rank, int world, std::uint64_t run = 0,
-                           const flight::Sizes& sizes = {});
+                           const flight::Sizes& sizes = {}, mode_t mode = 0644);
 
-  /// Removes the flight file of a run that has ended; leaves anything else that is there. False if
-  /// no file can be opened there.
-  static bool remove_ended(const std::string& path);
+  /// Has people find the file at `place` (flight_place.h), where nothing is: leaves a link to it.
+  /// `obstacle`: why the file is without a name, if it was to have one. Throws zero::Error, and
+  /// removes the file, if the link cannot be written.
+  void link_at(const std::string& place, std::string obstacle);
 
   /// Of the open file, for /proc/PID/fd/N.
   int descriptor() const { return file_.get(); }
-  const std::string& path() const { return path_; }  ///< empty: a file in memory
+  const std::string& path() const { return path_; }    ///< empty: a file in memory
+  const std::string& place() const { return place_; }  ///< path(), or that of the link
+  const std::string& obstacle() const { return obstacle_; }
+  /// The file's name for other processes of this host.
+  std::string address() const;
   std::size_t bytes() const { return map_.bytes(); }
+  /// As it is now, to be put in place of the link to it; nothing if it is in its place.
+  std::optional<FlightCopy> copy() const;
 
   /// Later records are of this step; -1: before the first.
   void phase(std::int64_t step, std::string_view name);
@@ -48,7 +58,7 @@ class FlightFile {
   void mean_step(double seconds);
   /// The rank has ended in good order.
   void end() noexcept;
-  /// end(), and removes the file and, once that is empty, its folder.
+  /// end(), and removes the file, the link to it and, once that is empty, its place's folder.
   void end_and_remove() noexcept;
 
   static constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
@@ -104,6 +114,8 @@ class FlightFile {
   Descriptor file_;
   MappedFile map_;
   std::string path_;
+  std::string place_;
+  std::string obstacle_{};
   flight::Sizes sizes_;
   flight::Places places_;
   flight::Header* header_;

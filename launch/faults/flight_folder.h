@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
+#include "files/file_system_type.h"
 #include "launch/faults/flight_file.h"
 
 namespace zero {
@@ -21,9 +24,33 @@ std::string flight_folder(const TrainConfig& config);
 /// "rank_00003.flight"
 std::string flight_file_name(int rank);
 
+/// A folder of flight files, and how its program asks for it.
+struct FlightFolder {
+  std::string path{};  ///< empty: the files are in memory alone
+  std::string option = "run.flight_folder";
+  std::string without = ", or \"none\"";  ///< ends the advice to give another folder
+};
+
+/// What decides where flight files are mapped.
+struct FlightMemory {
+  std::string folder = "/dev/shm";  ///< for those whose own folder may need a server
+  /// The type of a path's file system.
+  std::function<std::int64_t(const std::string&)> type_of = files::type_of_path;
+};
+
 /// Creates this rank's flight file, and its folder. Replaces an older run's; removes those of ranks
-/// that this run does not have. Ranks agree on the number of the run, which their files name.
-/// Collective. Throws AgreedError naming run.flight_folder.
-FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device);
+/// that this run does not have. If a page of the folder's files may wait for a server
+/// (files::may_need_server()), the file lies in `memory`, or has no name where that has no room for
+/// it, and its place has a link. Ranks agree on the number of the run, which their files name.
+/// Collective. Throws AgreedError naming the option.
+FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
+                              const FlightMemory& memory = {});
+/// That of flight_folder().
+FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device,
+                              const FlightMemory& memory = {});
+
+/// On the first rank what people are to know of the ranks' files that should have a name in memory
+/// and have none; else empty. Collective.
+std::string flight_warning(const FlightFile& own, Communicator& ranks, Device& device);
 
 }  // namespace zero

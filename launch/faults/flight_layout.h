@@ -6,8 +6,31 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
-namespace zero::flight {
+namespace zero {
+
+/// The first bytes of an open file as memory that all who map the file share; unmapped at the end.
+class MappedFile {
+ public:
+  enum class Access : std::uint8_t { read, write };
+  /// Throws zero::Error naming `path`. The file may be closed afterwards.
+  MappedFile(int file, std::size_t bytes, Access access, const std::string& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::byte* begin() const { return begin_; }
+  std::size_t bytes() const { return bytes_; }
+  /// As they are now, for who copies the file.
+  std::string copy() const { return {reinterpret_cast<const char*>(begin_), bytes_}; }
+
+ private:
+  std::byte* begin_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+namespace flight {
 
 // A flight file: header, groups, ranks of groups (i32), names, records, last words, stack, without
 // gaps. Numbers are in the host's byte order. Fields that change while other processes read are
@@ -113,4 +136,5 @@ void write(T& field, T value) {
   std::atomic_ref<T>(field).store(value, std::memory_order_release);
 }
 
-}  // namespace zero::flight
+}  // namespace flight
+}  // namespace zero

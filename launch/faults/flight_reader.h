@@ -8,7 +8,6 @@
 
 #include "launch/faults/flight_layout.h"
 #include "launch/faults/flight_state.h"
-#include "launch/faults/mapped_file.h"
 
 namespace zero {
 
@@ -46,6 +45,8 @@ class FlightReader {
   std::vector<FlightGroup> groups() const;
 
   const std::string& path() const { return path_; }
+  /// The whole file as it is now. Any thread.
+  std::string whole() const { return map_.copy(); }
   int rank() const { return fixed_.rank; }
   /// Of the clock on the wall over CLOCK_MONOTONIC when the file was created, in nanoseconds.
   std::int64_t wall_clock_offset() const;

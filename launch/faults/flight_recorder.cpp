@@ -26,6 +26,9 @@ void try_to(const Work& work) noexcept {
   }
 }
 
+/// Begins the timing of a step. One that reads prompts has no usual time.
+bool begins_step(std::string_view phase) { return phase == "forward" || phase == "decode"; }
+
 /// Ends the timing of a step.
 bool ends_step(std::string_view phase) {
   return phase == "validation" || phase == "between steps" || phase == "save" || phase == "end";
@@ -107,7 +110,7 @@ void FlightRecorder::host_call_ended(const CollectiveBackend& /*group*/) noexcep
 
 void FlightRecorder::phase(std::int64_t step, std::string_view name) {
   file_.phase(step, name);
-  if (name == "forward" && step != timed_step_) {
+  if (begins_step(name) && step != timed_step_) {
     timed_step_ = step;
     step_began_ = FlightFile::now();
   } else if (step_began_ != 0 && ends_step(name)) {

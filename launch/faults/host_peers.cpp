@@ -3,11 +3,8 @@
 #include "launch/faults/host_peers.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -20,34 +17,43 @@
 namespace zero {
 namespace {
 
-/// What a rank says of itself. Ranks of one kernel whose process numbers mean the same have one
-/// `host`.
-nlohmann::json introduction(const FlightFile& own) {
-  const host::Process self = host::this_process();
+/// Ranks of one kernel whose process numbers mean the same have one.
+std::string this_host() {
   const std::string boot = boot_id();
-  const std::string path = own.path().empty()
-                               ? fmt::format("/proc/{}/fd/{}", self.id, own.descriptor())
-                               : std::filesystem::absolute(own.path()).string();
-  return {{"host", (boot.empty() ? host_name() : boot) + " " + host::process_namespace()},
+  return (boot.empty() ? host_name() : boot) + " " + host::process_namespace();
+}
+
+/// What a rank says of itself.
+nlohmann::json introduction(const FlightFile& own, const std::string& key) {
+  const host::Process self = host::this_process();
+  return {{"host", key.empty() ? this_host() : key},
           {"process", self.id},
           {"start", self.start},
-          {"file", path}};
+          {"file", own.address()}};
+}
+
+/// The host of each rank; one that cannot say is alone.
+std::vector<std::string> hosts_in(const std::vector<std::string>& introductions) {
+  std::vector<std::string> hosts;
+  for (const std::string& text : introductions) {
+    hosts.push_back(text.empty() ? fmt::format("rank {}", hosts.size())
+                                 : nlohmann::json::parse(text).at("host").dump());
+  }
+  return hosts;
 }
 
 }  // namespace
 
-HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own) {
+HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own,
+                     const std::string& key) {
   std::string mine;
-  std::string failure = failure_of([&] { mine = introduction(own).dump(); });
+  std::string failure = failure_of([&] { mine = introduction(own, key).dump(); });
   const auto texts = all_gather_texts(world, device, mine, "watchdog");
-  std::vector<bool> here;  // by rank
-  const auto host_in = [](const std::string& text) {
-    return text.empty() ? std::string() : nlohmann::json::parse(text).at("host").dump();
-  };
-  for (int rank = 0; rank < world.size(); ++rank) {
+  hosts_ = RanksOfHosts(hosts_in(texts));
+  host_ = hosts_.host_of(world.rank());
+  for (const int rank : hosts_.ranks_of(host_)) {
     const std::string& text = texts[static_cast<std::size_t>(rank)];
-    here.push_back(rank == world.rank() || (!mine.empty() && host_in(text) == host_in(mine)));
-    if (!here.back() || !failure.empty()) continue;
+    if (!failure.empty()) continue;
     const std::string cannot = failure_of([&] {
       const nlohmann::json peer = nlohmann::json::parse(text);
       const host::Process process{peer.at("process").get<int>(),
@@ -71,11 +77,12 @@ HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own)
     if (!cannot.empty())
       failure = fmt::format("rank {} by rank {}: {}", rank, world.rank(), cannot);
   }
-  whole_job_ = std::ranges::all_of(here, [](bool is_here) { return is_here; });
   // Ranks of a host watch each other, or none does: else two might tell of one fault.
   const auto failures = all_gather_texts(world, device, failure, "watchdog");
-  for (std::size_t rank = 0; rank < failures.size() && obstacle_.empty(); ++rank) {
-    if (here[rank]) obstacle_ = failures[rank];
+  obstacles_.resize(static_cast<std::size_t>(hosts_.hosts()));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    std::string& obstacle = obstacles_[static_cast<std::size_t>(hosts_.host_of(rank))];
+    if (obstacle.empty()) obstacle = failures[static_cast<std::size_t>(rank)];
   }
 }
 
@@ -102,7 +109,7 @@ int HostPeers::descriptor(int index) const {
 }
 
 void HostPeers::kill(int index) const {
-  if (at(index).watch && !at(index).watch->ended()) ::kill(at(index).process.id, SIGKILL);
+  if (at(index).watch) at(index).watch->kill();
 }
 
 }  // namespace zero

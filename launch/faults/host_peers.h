@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/ranks_of_hosts.h"
 #include "launch/faults/flight_reader.h"
 #include "launch/faults/host_ranks.h"
 
@@ -20,15 +21,25 @@ class FlightFile;
 /// which it holds by pidfds. Any thread may use it.
 class HostPeers final : public HostRanks {
  public:
-  /// `own` is the flight file of this rank. Collective over `world`, all ranks of the job.
-  HostPeers(Communicator& world, Device& device, const FlightFile& own);
+  /// `own` is the flight file of this rank. Ranks of one host give one `key`; empty: what the
+  /// system says, for which ranks must see each other's processes. Collective over `world`, all
+  /// ranks of the job.
+  HostPeers(Communicator& world, Device& device, const FlightFile& own,
+            const std::string& key = "");
 
   /// Why the ranks of this host cannot watch each other; empty: they can. The same on all ranks of
-  /// the host.
-  const std::string& obstacle() const { return obstacle_; }
+  /// the job.
+  const std::string& obstacle() const { return obstacle_of(host_); }
+  const std::string& obstacle_of(int host) const {
+    return obstacles_[static_cast<std::size_t>(host)];
+  }
 
+  /// All ranks of the job. Hosts have keys for names, which are not for people.
+  const RanksOfHosts& hosts() const { return hosts_; }
+  /// The number of this host among them.
+  int host() const { return host_; }
   /// Whether the ranks of this host are all of the job.
-  bool whole_job() const { return whole_job_; }
+  bool whole_job() const { return hosts_.hosts() == 1; }
 
   int count() const override { return static_cast<int>(peers_.size()); }
   int rank(int index) const override { return at(index).rank; }
@@ -37,6 +48,7 @@ class HostPeers final : public HostRanks {
   FlightState read(int index) const override;
   bool ended(int index) const override;
   std::optional<host::Activity> activity(int index) const override;
+  const FlightReader* file(int index) const override { return at(index).file.get(); }
 
   /// "process 4711 is stopped"
   std::string described(int index) const;
@@ -57,9 +69,10 @@ class HostPeers final : public HostRanks {
 
   std::vector<Peer> peers_{};
   int self_ = 0;
-  bool whole_job_ = false;
-  std::string obstacle_{};
-  mutable std::mutex reading_;  // a reader is used by one thread at a time
+  int host_ = 0;
+  RanksOfHosts hosts_{};
+  std::vector<std::string> obstacles_{};  // by host
+  mutable std::mutex reading_;            // a reader is used by one thread at a time
 };
 
 }  // namespace zero

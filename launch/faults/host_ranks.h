@@ -10,8 +10,10 @@
 
 namespace zero {
 
-/// The ranks of one host as its watchdogs see them, by index: in order of ranks of the world. This
-/// rank is one of them.
+class FlightReader;
+
+/// The ranks that a watchdog sees, by index: those of its host first, each host's in order of ranks
+/// of the world. This rank is one of them.
 class HostRanks {
  public:
   virtual ~HostRanks() = default;
@@ -25,14 +27,26 @@ class HostRanks {
   /// The index of this rank.
   virtual int self() const = 0;
 
-  /// When the rank last published anything: a look at mapped memory, no more.
+  /// When the rank last published anything, by a clock of its host: a look at memory, no more.
   virtual std::int64_t changed(int index) const = 0;
   /// Also of a rank that has ended.
   virtual FlightState read(int index) const = 0;
   /// Whether the rank's process has ended. Ranks that are threads of this process have not.
   virtual bool ended(int index) const = 0;
+  /// Its flight file as this process maps it, for what any thread may ask of it; null: none.
+  virtual const FlightReader* file(int /*index*/) const { return nullptr; }
   /// What the rank's process does, by /proc; nothing if that does not tell.
   virtual std::optional<host::Activity> activity(int index) const = 0;
+
+  // Where ranks of other hosts are seen, by what the first rank of each says.
+
+  /// The rank's host, as a number.
+  virtual int host_of(int) const { return 0; }
+  /// Whether that host has said nothing for a while. Then nothing is known of its ranks but that
+  /// the first, which speaks for it, seems to be stopped.
+  virtual bool is_silent(int) const { return false; }
+  /// Whether this rank tells of faults that no host finds alone.
+  virtual bool decides_for_all() const { return true; }
 };
 
 }  // namespace zero

@@ -25,27 +25,27 @@ void StragglerFinder::add(const FlightRing& ring) {
     const std::size_t ranks = ring.groups[record.group].ranks.size();
     if (ranks < 2) continue;
     const std::int64_t start = call.started + ring.shift;
-    Meeting& meeting = meetings_[{known[record.group], call.number}];
-    if (meeting.come == 0) meeting = {.ranks = ranks, .first = start};
-    meeting.starts += seconds_between(meeting.first, start);
-    if (++meeting.come > 1 && start < meeting.last) continue;
-    meeting.last = start;
-    meeting.last_rank = ring.rank;
+    Arrivals& arrivals = arrivals_[{known[record.group], call.number}];
+    if (arrivals.come == 0) arrivals = {.ranks = ranks, .first = start};
+    arrivals.starts += seconds_between(arrivals.first, start);
+    if (++arrivals.come > 1 && start < arrivals.last) continue;
+    arrivals.last = start;
+    arrivals.last_rank = ring.rank;
   }
 }
 
 Stragglers StragglerFinder::find() const {
   std::map<int, Straggler> found;
   Stragglers result;
-  for (const auto& [key, meeting] : meetings_) {
-    if (meeting.come != meeting.ranks) continue;
+  for (const auto& [key, arrivals] : arrivals_) {
+    if (arrivals.come != arrivals.ranks) continue;
     ++result.collectives;
     const double all =
-        seconds_between(meeting.first, meeting.last) * static_cast<double>(meeting.come);
-    const double waited = std::max(0.0, all - meeting.starts);
+        seconds_between(arrivals.first, arrivals.last) * static_cast<double>(arrivals.come);
+    const double waited = std::max(0.0, all - arrivals.starts);
     result.seconds += waited;
-    Straggler& straggler = found[meeting.last_rank];
-    straggler.rank = meeting.last_rank;
+    Straggler& straggler = found[arrivals.last_rank];
+    straggler.rank = arrivals.last_rank;
     straggler.seconds += waited;
     ++straggler.last;
   }

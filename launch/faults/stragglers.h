@@ -44,8 +44,8 @@ class StragglerFinder {
   Stragglers find() const;
 
  private:
-  /// A collective as far as rings were added.
-  struct Meeting {
+  /// Ranks that have come to a collective, as far as rings were added.
+  struct Arrivals {
     std::size_t ranks = 0;  // of its group
     std::size_t come = 0;
     std::int64_t first = 0;  // start that was added first
@@ -54,7 +54,7 @@ class StragglerFinder {
     int last_rank = 0;
   };
   std::map<std::pair<std::string, std::vector<int>>, std::uint64_t> groups_{};
-  std::map<std::pair<std::uint64_t, std::uint64_t>, Meeting> meetings_{};  // by group and number
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Arrivals> arrivals_{};  // by group and number
 };
 
 }  // namespace zero

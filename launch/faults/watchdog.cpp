@@ -13,6 +13,8 @@
 #include "base/host.h"
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_file.h"
+#include "launch/faults/flight_keeper.h"
+#include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
 
 namespace zero {
@@ -26,6 +28,8 @@ constexpr std::chrono::nanoseconds kBetweenLooks{FaultFinder::kBetweenLooks};
 constexpr std::chrono::milliseconds kForOthers{20};
 constexpr std::chrono::milliseconds kForStack{200};
 constexpr std::chrono::milliseconds kForSignal{500};
+/// A rank of another host that has told people has been read by then, and answered its own signal.
+constexpr std::chrono::milliseconds kForTeller{1000};
 /// All processes of a host have ended this long after a fault was found.
 constexpr std::chrono::seconds kLastEnd{4};
 /// mpirun drops what it has not read when the last rank ends.
@@ -79,10 +83,14 @@ class Watchdog::Loop {
 };
 
 Watchdog::Watchdog(Communicator& world, Device& device, FlightFile& own, WatchdogOptions options)
-    : peers_(world, device, own),
+    : peers_(world, device, own, options.host_key),
       own_(own),
       options_(std::move(options)),
-      finder_(peers_, options_.hang_seconds) {}
+      meeting_(options_.hosts && !peers_.whole_job()
+                   ? meet_hosts(world, device, peers_, options_.addresses)
+                   : HostMeeting{}),
+      ranks_(peers_, meeting_.link.get(), options_.hang_seconds),
+      finder_(ranks_, options_.hang_seconds) {}
 
 Watchdog::~Watchdog() {
   {
@@ -91,9 +99,11 @@ Watchdog::~Watchdog() {
   }
   ends_.notify_all();
   if (refresher_.joinable()) refresher_.join();
-  if (!thread_.joinable()) return;
-  loop_->stop();
-  thread_.join();
+  if (thread_.joinable()) {
+    loop_->stop();
+    thread_.join();
+  }
+  meeting_.link.reset();  // before what its thread uses
 }
 
 void Watchdog::know_thread(std::string name, pid_t thread) {
@@ -122,6 +132,10 @@ void Watchdog::watch() {
       }
     }
   });
+  if (!meeting_.link) return;
+  meeting_.link->start(
+      [this](bool in_a_hurry) { return ranks_.heartbeat(FlightFile::now(), in_a_hurry); },
+      options_.warn);
 }
 
 void Watchdog::keep_fresh(std::function<void()> refresh) {
@@ -140,9 +154,9 @@ void Watchdog::keep_fresh(std::function<void()> refresh) {
 template <typename Counts>
 bool Watchdog::any_death(const Counts& counts) const {
   if (over_ || !obstacle().empty()) return false;
-  for (int i = 0; i < peers_.count(); ++i) {
-    if (i == peers_.self() || !peers_.ended(i)) continue;
-    const FlightState state = peers_.read(i);
+  for (int i = 0; i < ranks_.count(); ++i) {
+    if (i == ranks_.self() || !ranks_.ended(i)) continue;
+    const FlightState state = ranks_.read(i);
     if (!state.over && counts(state.last_words)) return true;
   }
   return false;
@@ -165,7 +179,8 @@ bool Watchdog::another_tells() const {
     if (state.over) continue;  // by an error that all ranks know of
     if (has_told(state.last_words) && !is_of_signal(state.last_words)) return true;
   }
-  return false;
+  const auto told = meeting_.link ? meeting_.link->told() : std::nullopt;
+  return told && !told->of_signal;
 }
 
 bool Watchdog::takes_over() const {
@@ -173,17 +188,62 @@ bool Watchdog::takes_over() const {
          another_tells();
 }
 
-bool Watchdog::leave_words(std::string_view words) noexcept {
+void Watchdog::know_error(std::string_view message) {
+  const std::scoped_lock lock(words_mutex_);
+  own_error_ = fmt::format("{}{}", kFailedItself, message);
+  if (!words_left_) own_.write_last_words(own_error_);
+}
+
+/// The words of an error are those of know_error() already.
+std::string Watchdog::with_own_error(std::string_view words) {
+  const bool behind = !own_error_.empty() && !words.starts_with(kEndedByError);
+  return behind ? fmt::format("{}\n{}", words, own_error_) : std::string(words);
+}
+
+bool Watchdog::write_words(std::string_view words) noexcept {
+  const std::scoped_lock lock(words_mutex_);
   if (words_left_.exchange(true)) return false;
-  own_.write_last_words(words);
+  own_.write_last_words(with_own_error(words));
   return true;
+}
+
+void Watchdog::keep_files() const noexcept {
+  keep_flight_files(own_, obstacle().empty() ? &peers_ : nullptr);
+}
+
+bool Watchdog::leave_words(std::string_view words) noexcept {
+  if (!write_words(words)) return false;
+  if (has_told(words)) {
+    tell_hosts(peers_.rank(peers_.self()), words);
+  } else if (meeting_.link) {
+    meeting_.link->hurry();
+  }
+  return true;
+}
+
+void Watchdog::tell_hosts(int rank, std::string_view words) noexcept {
+  if (!meeting_.link) return;
+  try {
+    meeting_.link->tell(
+        {.rank = rank, .host = host_name(), .of_signal = is_of_signal(std::string(words))});
+  } catch (const std::exception&) {
+    // Then other hosts see a loss.
+  }
+}
+
+void Watchdog::leave() noexcept {
+  rest();
+  if (meeting_.link) meeting_.link->leave();
 }
 
 void Watchdog::look() {
   if (over_) return;
   // Kept young: a death is laid to kills of the last seconds alone.
   if (looks_++ % kLooksBetweenCounts == 0 && !found_) memory_kills_ = options_.memory_kills();
-  const Finding finding = finder_.look(FlightFile::now());
+  const std::int64_t now = FlightFile::now();
+  ranks_.look(now);
+  if (const auto told = meeting_.link ? meeting_.link->told() : std::nullopt) return follow(*told);
+  const Finding finding = finder_.look(now);
   keep_stack(finding.self_suspected);
   if (finding.what == Finding::What::nothing) {
     found_.reset();
@@ -192,22 +252,30 @@ void Watchdog::look() {
   }
 }
 
+void Watchdog::follow(const HeartbeatLink::Told& told) {
+  if (!found_) found_ = Clock::now();
+  // This rank may be about to end by itself.
+  if (Clock::now() - *found_ < (words_left_ ? kLastEnd : kForTeller)) return;
+  end(fmt::format("{}rank {} on host {} told why", kEndedBecause, told.rank, told.host));
+}
+
 void Watchdog::act(const Finding& finding) {
   if (!found_) found_ = Clock::now();
   const bool late = Clock::now() - *found_ >= kLastEnd;
   const std::string culprits = ranks_text([&] {
     std::vector<int> ranks;
-    for (const int index : finding.culprits) ranks.push_back(peers_.rank(index));
+    for (const int index : finding.culprits) ranks.push_back(ranks_.rank(index));
     return ranks;
   }());
   if (words_left_) {  // this rank is about to end by itself; the lowest of several tells
-    const bool told =
-        finding.what == Finding::What::told && finding.culprits.front() < peers_.self();
+    const bool told = finding.what == Finding::What::told &&
+                      ranks_.rank(finding.culprits.front()) < peers_.rank(peers_.self());
     if (late || told) end("");
   } else if (finding.what == Finding::What::told) {
     // A signal that ended one rank may be on its way to this one, which then answers it.
-    const FlightState teller = peers_.read(finding.culprits.front());
+    const FlightState teller = ranks_.read(finding.culprits.front());
     if (is_of_signal(teller.last_words) && Clock::now() - *found_ < kForSignal) return;
+    tell_hosts(teller.rank, teller.last_words);
     end(fmt::format("{}{} had ended, which told why", kEndedBecause, culprits));
   } else if (finding.speaks && !another_tells()) {
     speak(finding);
@@ -218,47 +286,61 @@ void Watchdog::act(const Finding& finding) {
 
 void Watchdog::speak(const Finding& finding) {
   const std::vector<std::string> lines = words_for(finding);
-  if (!leave_words(fmt::format("{}\n", fmt::join(lines, "\n")))) return;
+  const std::string words = fmt::format("{}\n", fmt::join(lines, "\n"));
+  if (!write_words(words)) return;
   if (options_.tell) options_.tell(lines);
   // A stopped process hears of nothing.
-  for (const int index : finding.stopped) peers_.kill(index);
+  for (const int index : finding.stopped) {
+    if (index < ranks_.count_here()) peers_.kill(index);
+  }
+  tell_hosts(peers_.rank(peers_.self()), words);
   std::this_thread::sleep_for(kForReader);
   end("");
 }
 
 void Watchdog::end(std::string_view last_words) {
-  if (!last_words.empty()) leave_words(last_words);
-  if (!over_.exchange(true) && options_.end) options_.end();
+  if (!last_words.empty()) write_words(last_words);
+  if (over_.exchange(true) || !options_.end) return;
+  keep_files();
+  options_.end();
 }
 
 std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
   std::vector<FlightState> states;
   std::vector<RankDeath> deaths;
-  for (int i = 0; i < peers_.count(); ++i) {
-    states.push_back(peers_.read(i));
+  for (int i = 0; i < ranks_.count(); ++i) {
+    states.push_back(ranks_.read(i));
     const bool culprit = std::ranges::find(finding.culprits, i) != finding.culprits.end();
     if (culprit && finding.what == Finding::What::death) {
-      deaths.push_back(
-          {.rank = peers_.rank(i),
-           .how = death_text(states.back().last_words, memory_kills_, options_.memory_kills())});
+      deaths.push_back({.rank = ranks_.rank(i),
+                        .how = i < ranks_.count_here()
+                                   ? death_text(without_own_error(states.back().last_words),
+                                                memory_kills_, options_.memory_kills())
+                                   : ranks_.end_of(i)});
     }
-    if (std::ranges::find(finding.stopped, i) != finding.stopped.end()) {
-      states.back().process_state = "is stopped";
-    }
+    const bool stopped = std::ranges::find(finding.stopped, i) != finding.stopped.end();
+    if (stopped && states.back().process_state.empty()) states.back().process_state = "is stopped";
   }
   const Diagnosis diagnosis = diagnose(states, deaths, FlightFile::now());
   std::vector<std::string> lines = diagnosis.lines;
   for (const int index : finding.culprits) {
-    if (std::ranges::find(diagnosis.culprits, peers_.rank(index)) != diagnosis.culprits.end()) {
+    if (std::ranges::find(diagnosis.culprits, ranks_.rank(index)) != diagnosis.culprits.end()) {
       continue;
     }
-    lines.push_back(fmt::format("rank {} holds up the others: {}", peers_.rank(index),
-                                peers_.described(index)));
+    lines.push_back(fmt::format(
+        "rank {} holds up the others: {}", ranks_.rank(index),
+        index < ranks_.count_here() ? peers_.described(index) : "it is on another host"));
   }
   if (lines.empty()) lines.emplace_back("all ranks wait for each other");
+  for (const FlightState& state : states) {
+    std::string error = own_error_text(state.rank, state.last_words);
+    if (!error.empty()) lines.push_back(std::move(error));
+  }
   if (!peers_.whole_job() && !finding.culprits.empty()) {
-    lines.front() +=
-        fmt::format(" (rank {} on host {})", peers_.rank(finding.culprits.front()), host_name());
+    const int first = finding.culprits.front();
+    const std::string& host = states[static_cast<std::size_t>(first)].host;
+    lines.front() += fmt::format(" (rank {} on host {})", ranks_.rank(first),
+                                 first < ranks_.count_here() ? host_name() : host);
   }
   return lines;
 }

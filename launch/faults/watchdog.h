@@ -19,7 +19,10 @@
 
 #include "base/cgroup.h"
 #include "launch/faults/fault_finder.h"
+#include "launch/faults/heartbeat_link.h"
+#include "launch/faults/host_meeting.h"
 #include "launch/faults/host_peers.h"
+#include "launch/faults/job_ranks.h"
 
 namespace zero {
 
@@ -27,6 +30,11 @@ struct WatchdogOptions {
   /// Seconds in which a rank that others wait for must go on; 0: five mean steps, three seconds at
   /// least.
   double hang_seconds = 0;
+  /// Whether the hosts of a job on several watch each other.
+  bool hosts = true;
+  /// As HostPeers takes it, and meet_hosts(): empty, but where one machine stands for several.
+  std::string host_key{};
+  std::vector<std::string> addresses{};
   // All are called on the watchdog's thread.
   /// Tells people of a fault, in lines. Called on one rank of the host, once.
   std::function<void(const std::vector<std::string>&)> tell{};
@@ -42,8 +50,10 @@ struct WatchdogOptions {
 /// that hold up others (FaultFinder) by their flight files, five times a second, without a word to
 /// them. On a fault the lowest rank that lives tells what its peers' files show, every rank leaves
 /// last words in its own, and every process ends. A rank that hangs has its own watchdog take the
-/// stacks of its threads before that. Nothing is asked of the host thread, and ranks of other hosts
-/// are not seen.
+/// stacks of its threads before that. Nothing is asked of the host thread.
+///
+/// The first rank of each host also sees ranks of other hosts, by heartbeats (HeartbeatLink), and
+/// tells other hosts of faults here, so that they end in silence; its host's ranks end behind it.
 class Watchdog {
  public:
   /// `own` must outlive this object. Watches nothing before watch(). Collective over `world`, all
@@ -56,6 +66,8 @@ class Watchdog {
 
   /// Why ranks of this host are not watched; empty: they are. The same on all ranks of the host.
   const std::string& obstacle() const { return peers_.obstacle(); }
+  /// Which hosts do not watch each other, and why; empty: all do. The same on all ranks.
+  const std::string& warning() const { return meeting_.warning; }
   /// A thread of this rank (thread_number()) whose stack is of interest.
   void know_thread(std::string name, pid_t thread);
   void watch();
@@ -64,30 +76,46 @@ class Watchdog {
   /// is stuck in it. Once. Destruction waits for a call that runs.
   void keep_fresh(std::function<void()> refresh);
 
-  /// Whether another rank of this host has died, so that this watchdog is about to end the process;
-  /// waits for that as long. Any thread.
+  /// Whether another rank that is seen from here has died, so that this watchdog is about to end
+  /// the process; waits for that as long. Any thread.
   bool another_died(std::chrono::milliseconds patience) const;
+  /// Whether ranks of other hosts are, which takes longer. Any thread.
+  bool sees_other_hosts() const { return meeting_.link != nullptr; }
   /// Whether another rank of this host that lives has found last words, is about to tell them and
-  /// to end. Any thread.
+  /// to end, or a rank of another host has. Any thread.
   bool another_tells() const;
   /// Either of them, at once, but for ranks that answered a signal: this one may have been sent it
   /// too. Any thread.
   bool takes_over() const;
   /// Who waits for whom now, in lines: for the error of a wait that took too long. Any thread.
   std::vector<std::string> picture() const { return words_for({}); }
+  /// This rank has failed by an error of its own, of which it is to tell unless another fault ends
+  /// it first: whoever tells of that one then tells of this error too, and it stands behind the
+  /// last words. Any thread.
+  void know_error(std::string_view message);
   /// This rank ends for a reason of its own. It tells people itself, unless the words begin with
   /// kEndedBySignal; its watchdog tells nothing any more. Returns false, and leaves nothing, if
   /// there are last words already. Any thread.
   bool leave_words(std::string_view words) noexcept;
+  /// keep_flight_files() of this rank and its peers. Any thread.
+  void keep_files() const noexcept;
   /// From here on nothing is told and the process is not ended: it ends by itself. Any thread.
   void rest() noexcept { over_ = true; }
+  /// The same, in good order: other hosts hear so. Any thread.
+  void leave() noexcept;
 
  private:
   class Loop;
   void look();
   void act(const Finding& finding);
+  /// A rank of another host has told of a fault.
+  void follow(const HeartbeatLink::Told& told);
+  /// Other hosts hear that `rank` of this one has told people.
+  void tell_hosts(int rank, std::string_view words) noexcept;
+  bool write_words(std::string_view words) noexcept;
   void speak(const Finding& finding);
   void end(std::string_view last_words);
+  std::string with_own_error(std::string_view words);
   std::vector<std::string> words_for(const Finding& finding) const;
   void keep_stack(bool wanted);
   template <typename Counts>
@@ -96,6 +124,8 @@ class Watchdog {
   HostPeers peers_;
   FlightFile& own_;
   WatchdogOptions options_;
+  HostMeeting meeting_;
+  JobRanks ranks_;
   FaultFinder finder_;
   std::mutex threads_mutex_;
   std::vector<std::pair<std::string, pid_t>> threads_{};
@@ -103,6 +133,8 @@ class Watchdog {
   std::int64_t looks_ = 0;
   std::optional<std::int64_t> memory_kills_{};                    // some seconds ago
   std::optional<std::chrono::steady_clock::time_point> found_{};  // when a fault was first found
+  std::mutex words_mutex_;
+  std::string own_error_{};  // of know_error(), behind kFailedItself
   std::atomic<bool> words_left_{false};
   std::atomic<bool> over_{false};  // nothing is watched any more
   std::unique_ptr<Loop> loop_;

@@ -57,8 +57,10 @@ AnswerModels::AnswerModels(const Parts& parts) {
   } else if (!flags.draft.empty()) {
     drafter_ = std::make_unique<NgramDrafter>();
   }
-  generator_ = std::make_unique<Generator>(
-      *model_, GeneratorOptions{.drafter = drafter_.get(), .draft_tokens = flags.draft_tokens});
+  generator_ =
+      std::make_unique<Generator>(*model_, GeneratorOptions{.drafter = drafter_.get(),
+                                                            .draft_tokens = flags.draft_tokens,
+                                                            .on_phase = parts.on_phase});
 }
 
 AnswerModels::~AnswerModels() = default;

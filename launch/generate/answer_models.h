@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace zero {
 
@@ -30,6 +31,7 @@ class AnswerModels {
     std::optional<std::int64_t> available{};           ///< bytes that a rank can take, if known
     Device* device = nullptr;                          ///< null: one is opened
     std::function<void(const std::string& text)> say;  ///< as it is
+    std::function<void(std::string_view)> on_phase{};  ///< GeneratorOptions::on_phase
   };
   /// Collective; `flags` and `ranks` must outlive the object. Throws zero::Error, before any memory
   /// is taken, if the machine has not enough.

@@ -10,6 +10,7 @@
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
+#include "launch/faults/run_faults.h"
 #include "launch/process/tier_room.h"
 
 namespace zero {
@@ -22,8 +23,9 @@ View view_of(std::string& text) {
 
 }  // namespace
 
-AnswerRanks::AnswerRanks(Communicator& world, Device* device, int replicate, int tensor)
-    : world_(world), device_(device) {
+AnswerRanks::AnswerRanks(Communicator& world, Device* device, int replicate, int tensor,
+                         RunFaults* faults)
+    : world_(world), device_(device), faults_(faults) {
   lay_out(replicate, tensor);
 }
 
@@ -36,7 +38,9 @@ void AnswerRanks::lay_out(int replicate, int tensor) {
              replicate, tensor, together, world.size(), together, together);
   shape_ = MeshShape{.replicate = replicate, .tensor = tensor}.resolved(world.size());
   mesh_.reset();
-  if (world.size() > 1) mesh_ = std::make_unique<Mesh>(world, shape_);
+  if (world.size() == 1) return;
+  mesh_ = std::make_unique<Mesh>(world, shape_);
+  if (faults_ != nullptr) faults_->record(*mesh_, world);
 }
 
 AnswerRanks::~AnswerRanks() = default;
@@ -51,6 +55,8 @@ bool AnswerRanks::computes(std::size_t number) const {
   const int group = mesh_->index(Axis::replicate) * shape_.shard + mesh_->index(Axis::shard);
   return static_cast<int>(number % static_cast<std::size_t>(groups())) == group;
 }
+
+void AnswerRanks::set_step(std::int64_t step) { world_.set_step(step); }
 
 std::string AnswerRanks::share(std::string text) {
   if (!mesh_) return text;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ namespace zero {
 class Communicator;
 class Device;
 class Mesh;
+class RunFaults;
 struct TierNeeds;
 struct TierPlace;
 
@@ -25,9 +27,11 @@ class AnswerRanks {
  public:
   /// Lays `world` out as a mesh of `replicate` copies of the model and tensor groups of `tensor`
   /// ranks; the ranks between them each keep a part of the weights. References must outlive the
-  /// ranks. `device`: of several ranks; null on one. Throws zero::Error if the world does not have
+  /// ranks. `device`: of several ranks; null on one. `faults`, if any, records their collectives.
+  /// Throws zero::Error if the world does not have
   /// a multiple of their product.
-  AnswerRanks(Communicator& world, Device* device, int replicate, int tensor);
+  AnswerRanks(Communicator& world, Device* device, int replicate, int tensor,
+              RunFaults* faults = nullptr);
   ~AnswerRanks();
   /// Lays the same ranks out anew, likewise.
   void lay_out(int replicate, int tensor);
@@ -46,6 +50,8 @@ class AnswerRanks {
   /// Whether this rank tells the first what its group has computed.
   bool speaks() const;
 
+  /// The step of later collectives, for messages about long waits.
+  void set_step(std::int64_t step);
   /// The first rank's text.
   std::string share(std::string text);
   /// Whether it is so on any rank.
@@ -58,6 +64,7 @@ class AnswerRanks {
  private:
   Communicator& world_;
   Device* device_;
+  RunFaults* faults_;
   std::unique_ptr<Mesh> mesh_;
   MeshShape shape_{.replicate = 1, .shard = 1, .tensor = 1};
 };

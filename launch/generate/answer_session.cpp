@@ -19,6 +19,8 @@
 #include "collectives/agreement.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
+#include "launch/faults/process_faults.h"
+#include "launch/faults/run_faults.h"
 #include "launch/generate/answer_models.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/offload_text.h"
@@ -69,11 +71,16 @@ SignalWatcher::AfterSignal Interrupts::arrived(int signal) {
     report_ = true;
     return SignalWatcher::AfterSignal::go_on;
   }
+  if (ranks_ != nullptr && ranks_->takes_over()) return SignalWatcher::AfterSignal::go_on;
   constexpr auto kOneSignal = std::chrono::milliseconds(200);
   const auto now = std::chrono::steady_clock::now();
   if (signal_.exchange(signal) == 0) first_ = now;
-  return answering_ && now - first_ < kOneSignal ? SignalWatcher::AfterSignal::go_on
-                                                 : SignalWatcher::AfterSignal::end;
+  if (answering_ && now - first_ < kOneSignal) return SignalWatcher::AfterSignal::go_on;
+  if (ranks_ != nullptr && ranks_->any()) {
+    ranks_->end_by(signal,
+                   [&] { say_line(signal == SIGINT ? "ended by SIGINT" : "ended by SIGTERM"); });
+  }
+  return SignalWatcher::AfterSignal::end;
 }
 
 namespace {
@@ -89,17 +96,21 @@ int first_replicas(const GenerateFlags& flags, int world) {
 }  // namespace
 
 AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
-                             Communicator& world)
+                             Communicator& world, RunFaults* faults)
     : flags_(flags),
       interrupts_(interrupts),
+      phases_(faults == nullptr ? std::vector<PhaseListener*>{} : faults->phase_listeners()),
       device_kind_(device_kind(flags, world.size())),
       threads_(threads_of(flags, world.local_size())),
       device_(world.size() > 1 ? open_device(device_kind_, threads_) : nullptr),
-      ranks_(world, device_.get(), first_replicas(flags, world.size()), first_tensor(flags)),
+      ranks_(world, device_.get(), first_replicas(flags, world.size()), first_tensor(flags),
+             faults),
       folder_(find_model_folder(files::disk(), flags.model,
                                 [this](const std::string& line) { tell(line); })),
       encoder_(folder_, flags.tokenizer),
-      printer_(flags.json ? AnswerPrinter::Form::json : AnswerPrinter::Form::text) {}
+      printer_(flags.json ? AnswerPrinter::Form::json : AnswerPrinter::Form::text) {
+  if (faults != nullptr && device_) faults->attach_to(*device_);
+}
 
 AnswerSession::~AnswerSession() = default;
 
@@ -181,12 +192,14 @@ void AnswerSession::touch(Own& own) {
 
 // One pass of the model, in which all ranks take part.
 void AnswerSession::step() {
+  ranks_.set_step(++steps_);
   within_copy([&] {
     if (models_->generator().step()) {
       // The other ranks cannot go on without this one.
       ZERO_CHECK(ranks_.count() == 1 || models_->generator().pass_error().empty(), "{}",
                  models_->generator().pass_error());
     } else if (ranks_.count() > 1) {
+      phase("decode");
       models_->model().forward({});
     }
   });
@@ -225,7 +238,9 @@ void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
     if (ranks_.count() == 1) {
       printer_.apply(updates());
     } else {
-      for (const std::string& of_rank : ranks_.gather(encoded(updates()))) {
+      const std::vector<std::string> all = ranks_.gather(encoded(updates()));
+      phase("between steps");  // a reader may take its time
+      for (const std::string& of_rank : all) {
         if (ranks_.first()) printer_.apply(decoded_updates(of_rank));
       }
     }
@@ -283,6 +298,7 @@ void AnswerSession::print_totals() {
 }
 
 int AnswerSession::finish() {
+  phase("end");
   const AnswerPrinter::Totals& totals = printer_.totals();
   if (totals.tokens > 0) {
     say("{} tokens in {:.1f} s ({:.1f} tokens/s), first token after {:.2f} s{}\n", totals.tokens,

@@ -15,6 +15,7 @@
 
 #include "collectives/agreement.h"
 #include "inference/generation_request.h"
+#include "launch/faults/run_phases.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/answer_printer.h"
@@ -27,6 +28,8 @@
 namespace zero {
 
 class AnswerModels;
+class ProcessFaults;
+class RunFaults;
 struct GenerateFlags;
 
 /// A prompt that can be answered.
@@ -46,7 +49,10 @@ std::vector<AcceptedPrompt> decoded_prompts(std::string_view bytes);
 /// launcher too. SIGUSR1 asks for a line about the cache.
 class Interrupts {
  public:
-  Interrupts() : watcher_([this](int signal) { return arrived(signal); }) {}
+  /// `ranks`: of several, whose watchdogs are told, and take over where a rank has died. Must
+  /// outlive this object.
+  explicit Interrupts(ProcessFaults* ranks = nullptr)
+      : ranks_(ranks), watcher_([this](int signal) { return arrived(signal); }) {}
   void answering(bool yes) { answering_ = yes; }
   int signal() const { return signal_; }  ///< 0: none
   /// Whether SIGUSR1 has come since the last call.
@@ -55,6 +61,7 @@ class Interrupts {
  private:
   SignalWatcher::AfterSignal arrived(int signal);
 
+  ProcessFaults* ranks_;
   std::atomic<bool> answering_{false};
   std::atomic<bool> report_{false};
   std::atomic<int> signal_{0};
@@ -67,12 +74,16 @@ class Interrupts {
 /// all calls but accept() and refuse() are collective.
 class AnswerSession {
  public:
-  /// References must outlive the session. Throws zero::Error if there is no model or tokenizer.
-  AnswerSession(const GenerateFlags& flags, Interrupts& interrupts, Communicator& world);
+  /// References must outlive the session, and `faults`, which may be null. Throws zero::Error if
+  /// there is no model or tokenizer.
+  AnswerSession(const GenerateFlags& flags, Interrupts& interrupts, Communicator& world,
+                RunFaults* faults = nullptr);
   ~AnswerSession();
 
   PromptEncoder& encoder() { return encoder_; }
   AnswerRanks& ranks() { return ranks_; }
+  /// A phase begins (PhaseListener).
+  void phase(std::string_view name) { phases_.at(steps_ == 0 ? -1 : steps_, name); }
   /// Settings of prompts that have none of their own: the flags', then those of the model's
   /// generation_config.json, which a line tells.
   PromptSettings usual_settings() const;
@@ -135,6 +146,7 @@ class AnswerSession {
 
   const GenerateFlags& flags_;
   Interrupts& interrupts_;
+  RunPhases phases_;
   const DeviceKind device_kind_;
   const int threads_;
   std::unique_ptr<Device> device_;  // of several ranks
@@ -149,6 +161,7 @@ class AnswerSession {
   bool failed_ = false;
   bool told_end_ = false;    // PromptEncoder::end_note
   bool told_words_ = false;  // PromptEncoder::words_note
+  std::int64_t steps_ = 0;   // begun
   double seconds_ = 0;
   std::int64_t prompt_tokens_ = 0;  // of those answered
 };

@@ -67,6 +67,7 @@ void AnswerSession::open_for_terminal() {
 }
 
 void AnswerSession::open(const AnswerNeeds& needs) {
+  phase("load");
   AnswerNeeds all = needs;
   const std::optional<std::int64_t> available = least_available();
   all.available = device_kind_ == DeviceKind::cpu ? available : available_on(device_kind_, 1);
@@ -82,7 +83,8 @@ void AnswerSession::open(const AnswerNeeds& needs) {
                             .ranks = ranks_,
                             .available = available,
                             .device = device_.get(),
-                            .say = [this](const std::string& text) { say("{}", text); }});
+                            .say = [this](const std::string& text) { say("{}", text); },
+                            .on_phase = [this](std::string_view name) { phase(name); }});
   });
 }
 

@@ -71,7 +71,11 @@ struct GenerateFlags {
   TierFileOptions offload{.folder = {}, .queue = {.depth = 8, .one_by_one = false}};
   int local_ranks = kNoLocalRanks;
   double collective_warning = 30;  ///< seconds until a rank that others wait for is named; 0: never
-  Start start{};                   ///< how the program was started
+  // Of several ranks.
+  bool watchdog = true;
+  double hang_timeout = 0;      ///< seconds; 0: as WatchdogOptions::hang_seconds says
+  std::string flight_folder{};  ///< empty: flight files are in memory alone
+  Start start{};                ///< how the program was started
   LogProbabilities log_probabilities = LogProbabilities::left_out;
   bool plan = false;  ///< what memory would be taken, instead of answers
   bool json = false;

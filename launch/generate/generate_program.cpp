@@ -11,14 +11,19 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "launch/data/new_file.h"
+#include "launch/faults/flight_folder.h"
+#include "launch/faults/process_faults.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/plan/model_choice.h"
+#include "launch/process/exit_status.h"
 #include "launch/process/process.h"
 #include "launch/process/temporary.h"
 #include "launch/rendezvous/same_build.h"
@@ -122,11 +127,21 @@ void run_interactive(const GenerateFlags& flags, AnswerSession& session,
   }
 }
 
-/// The first rank's prompts, answered by all.
-int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& interrupts) {
-  AnswerSession session(flags, interrupts, world);
+WaitLimits wait_limits(const GenerateFlags& flags) {
+  const auto seconds = std::chrono::duration<double>(flags.collective_warning);
+  return {.warning = std::chrono::duration_cast<std::chrono::milliseconds>(seconds),
+          .warn = [](const std::string& line) { say_line("warning: " + line); }};
+}
+
+/// The first rank's prompts, answered by all. `faults`: null, if this rank is alone.
+int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& interrupts,
+              RunFaults* faults = nullptr) {
+  AnswerSession session(flags, interrupts, world, faults);
   AnswerRanks& ranks = session.ranks();
   std::vector<AcceptedPrompt> prompts;
+  session.phase("prompts");
+  // Who writes standard input may take any time.
+  if (!flags.has_prompts()) world.set_wait_limits({.warning = {}, .timeout = {}});
   if (ranks.first()) {
     if (is_interactive(flags)) {
       ZERO_CHECK(ranks.count() == 1, "{} ranks answer --prompt, --file or a pipe; found a terminal",
@@ -138,7 +153,10 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
     check_texts(flags, given);
     prompts = session.accept(std::move(given));
   }
-  if (ranks.count() > 1) prompts = decoded_prompts(ranks.share(encoded(prompts)));
+  if (ranks.count() > 1) {
+    prompts = decoded_prompts(ranks.share(encoded(prompts)));
+    world.set_wait_limits(wait_limits(flags));
+  }
   if (!prompts.empty()) {
     session.open(prompts);
     session.answer(prompts);
@@ -203,21 +221,44 @@ int print_plan(GenerateFlags flags) {
 }
 
 /// answer_as(), once the ranks have met. A failure that all ranks know is reported once.
-int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& interrupts) {
+int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& interrupts,
+              ProcessFaults& process) {
   if (world.size() == 1) return answer_as(world, flags, interrupts);
+  ::signal(SIGPIPE, SIG_IGN);  // OutputClosed tells of it
+  std::optional<RunFaults> faults;
+  std::optional<ProcessFaults::Joined> joined;
   try {
-    const auto seconds = std::chrono::duration<double>(flags.collective_warning);
-    world.set_wait_limits(
-        {.warning = std::chrono::duration_cast<std::chrono::milliseconds>(seconds),
-         .warn = [](const std::string& line) { say_line("warning: " + line); }});
+    world.set_wait_limits(wait_limits(flags));
     require_same_build(world);
     check_cpu_ranks_can_talk(world);
-    return answer_as(world, flags, interrupts);
+    require_agreement(world, *cpu::open(),
+                      {{"--no-watchdog", flags.watchdog ? "left out" : "given"}});
+    FlightFile file = create_flight_file(
+        {.path = flags.flight_folder, .option = "--flight-folder", .without = ""}, world,
+        *cpu::open());
+    std::optional<WatchdogOptions> watchdog;
+    if (flags.watchdog) watchdog = process.watchdog(flags.hang_timeout);
+    faults.emplace(world, std::move(file), std::move(watchdog));
+    joined.emplace(process, *faults);
+    if (!faults->warning().empty() && world.local_rank() == 0) {
+      say_line("warning: " + faults->warning());
+    }
+    const int status = answer_as(world, flags, interrupts, &*faults);
+    faults->end_well();
+    return status;
   } catch (const AgreedError& error) {
+    if (faults) faults->failed_alike(error.what());
+    process.told();
     if (world.rank() == 0) say_line(error.what());
     return 1;
+  } catch (const OutputClosed&) {  // the first rank ends as cat does
+    process.end_by(SIGPIPE, [] {});
+    ::signal(SIGPIPE, SIG_DFL);
+    ::raise(SIGPIPE);
+    ::_exit(exit_status::after_signal(SIGPIPE));  // where it is blocked
   } catch (const std::exception& error) {
-    end_job("zero_generate", error.what(), world.rank(), world.size());
+    end_job("zero_generate", process.failing(faults ? &*faults : nullptr, error.what()),
+            world.rank(), world.size());
   }
 }
 
@@ -251,11 +292,12 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
                flags.start.world);
     return save_quantized(flags, files::disk());
   }
-  Interrupts interrupts;
+  ProcessFaults process("zero_generate", flags.start.rank);
+  Interrupts interrupts(&process);
   check_cpu_ranks_can_talk(flags.start);
   return run_ranks(
       flags.start, BetweenHosts::mpi, argc, argv,
-      [&](Communicator& world) { return answer_in(world, flags, interrupts); }, say_line);
+      [&](Communicator& world) { return answer_in(world, flags, interrupts, process); }, say_line);
 }
 
 }  // namespace zero

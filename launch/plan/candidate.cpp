@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "engine/sharding.h"
+#include "model/input_windows.h"
 
 namespace zero {
 namespace {
@@ -74,13 +75,22 @@ std::vector<MeshShape> meshes(const TrainingQuestion& question) {
   return all;
 }
 
-/// Whether a stage goes with the mesh and the tiers: shards of one rank are no shards, but in a
-/// file they take no memory. Stage 0 has its ranks along the shard axis, as a run without a mesh
-/// has.
+/// Whether a stage goes with the mesh and the tiers: shards of one rank are no shards, but below
+/// the device's memory they take none of it. Stage 0 has its ranks along the shard axis, as a run
+/// without a mesh has.
 bool stage_fits(const Candidate& candidate) {
   const MeshShape& mesh = candidate.mesh;
-  if (candidate.offload.parameters == Tier::file) return candidate.stage == 3;
+  if (candidate.offload.parameters != Tier::device) return candidate.stage == 3;
   return candidate.stage == 0 ? mesh.replicate == 1 : mesh.shard > 1;
+}
+
+/// Whether kept inputs can be where the candidate has them: on a GPU, and more than its windows
+/// hold.
+bool inputs_fit(const Candidate& candidate, const TrainingQuestion& question) {
+  if (candidate.kept_inputs == KeptInputPlace::device) return true;
+  const std::int64_t layers = question.model.layers;
+  return question.machine.kind == DeviceKind::cuda &&
+         InputWindows(candidate.recompute_plan(layers), layers).on_host() > 0;
 }
 
 /// Each of `all` with each of the values.
@@ -89,7 +99,7 @@ void extend(std::vector<Candidate>& all, const std::vector<Value>& values,
             Value Candidate::*member) {
   ZERO_CHECK(std::ssize(all) * std::ssize(values) <= kMostCandidates,
              "more than {} candidates; give fewer values, of --stage, --micro, --accumulation, "
-             "--recompute, --moments, --dtype, --offload, --tensor or --shard",
+             "--recompute, --kept-inputs, --moments, --dtype, --offload, --tensor or --shard",
              kMostCandidates);
   std::vector<Candidate> longer;
   longer.reserve(all.size() * values.size());
@@ -123,15 +133,27 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
              "of a mesh of {} devices, with accumulation of {} at most; change one of them",
              axes.batch.value_or(0), fmt::join(axes.micros, ", "), machine.world(),
              kMostAccumulation);
+  const bool cpu = machine.kind == DeviceKind::cpu;
+  open.axes.kept_inputs = {KeptInputPlace::device};
+  ZERO_CHECK(
+      possible_candidates(open).empty(),
+      "no candidate: inputs of blocks are kept in host memory {}; give --kept-inputs device{}",
+      cpu ? "of a CPU anyway"
+          : fmt::format("where more than {} blocks are computed again from theirs alone",
+                        InputWindows::kMost),
+      cpu ? "" : ", or --recompute full");
   open.axes.offloads = {Offload{}};
   if (!possible_candidates(open).empty()) {
-    const bool cpu = machine.kind == DeviceKind::cpu;
-    const bool only_host = std::ranges::all_of(axes.offloads, &Offload::in_host_memory);
-    fail("no candidate: {}",
-         !cpu ? "no file has states of a GPU; give --offload cpu, or none"
-         : only_host
-             ? "states of a CPU are in host memory anyway; give --offload none, or nvme"
-             : "parameters are in files at stage 3 only; give --stage 3, or --offload nvme");
+    const auto in_host = [](const Offload& each) { return each.uses(Tier::host); };
+    const bool only_host = std::ranges::all_of(axes.offloads, in_host);
+    ZERO_CHECK(
+        !cpu || !only_host,
+        "no candidate: states of a CPU are in host memory anyway; give --offload none, or nvme");
+    fail(
+        "no candidate: parameters are in {} at stage 3 only; give --stage 3, or --offload {} in "
+        "place of {}-all",
+        only_host ? "host memory" : "files", only_host ? "cpu" : "nvme",
+        only_host ? "cpu" : "nvme");
   }
   open.axes.moments = {MomentFormat::fp32};
   ZERO_CHECK(possible_candidates(open).empty(),
@@ -197,9 +219,23 @@ RecomputeChoice RecomputeChoice::from(std::string_view text, std::int64_t layers
 }
 
 Offload Offload::from(std::string_view name) {
-  if (name == "cpu") return {.optimizer = Tier::host};
-  return {.optimizer = name == "none" ? Tier::device : Tier::file,
-          .parameters = name == "nvme-all" ? Tier::file : Tier::device};
+  if (name == "none") return {};
+  const Tier tier = name.starts_with("cpu") ? Tier::host : Tier::file;
+  return {.optimizer = tier, .parameters = name.ends_with("-all") ? tier : Tier::device};
+}
+
+std::string name_of(KeptInputPlace place) {
+  return place == KeptInputPlace::host ? "host" : "device";
+}
+
+KeptInputPlace kept_input_place_from(std::string_view name) {
+  return name == "host" ? KeptInputPlace::host : KeptInputPlace::device;
+}
+
+RecomputePlan Candidate::recompute_plan(std::int64_t layers) const {
+  RecomputePlan plan = recompute.plan(layers);
+  plan.inputs_on_host = kept_inputs == KeptInputPlace::host;
+  return plan;
 }
 
 int Candidate::partial_sums() const {
@@ -228,9 +264,7 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
   extend(all, axes.moments, &Candidate::moments);
   extend(all, axes.offloads, &Candidate::offload);
   const bool cpu = question.machine.kind == DeviceKind::cpu;
-  std::erase_if(all, [&](const Candidate& each) {
-    return cpu ? each.offload.in_host_memory() : each.offload.in_files();
-  });
+  std::erase_if(all, [&](const Candidate& each) { return cpu && each.offload.uses(Tier::host); });
   extend(all, meshes(question), &Candidate::mesh);
   std::map<int, bool> kept;  // by tensor ranks
   std::erase_if(all, [&](const Candidate& each) {
@@ -242,6 +276,8 @@ std::vector<Candidate> possible_candidates(const TrainingQuestion& question) {
   extend(all, axes.stages, &Candidate::stage);
   std::erase_if(all, [](const Candidate& each) { return !stage_fits(each); });
   extend(all, recomputes, &Candidate::recompute);
+  extend(all, axes.kept_inputs, &Candidate::kept_inputs);
+  std::erase_if(all, [&](const Candidate& each) { return !inputs_fit(each, question); });
   extend(all, axes.micros, &Candidate::micro);
   std::erase_if(all, [&](const Candidate& each) {  // a row of the residual stream for each rank
     return each.micro * question.sequence < each.mesh.tensor;

@@ -38,21 +38,30 @@ struct RecomputeChoice {
   friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
 };
 
-/// Where model states are between uses: in the device's memory, in a rank's file on NVMe (CPUs), or
-/// in pinned host memory (GPUs, optimizer states alone).
+/// Where model states are between uses: in the device's memory, in pinned host memory (GPUs), or in
+/// a rank's file on NVMe.
 struct Offload {
   Tier optimizer = Tier::device;
   Tier parameters = Tier::device;  ///< shards, of stage 3
 
-  bool in_files() const { return optimizer == Tier::file || parameters == Tier::file; }
-  bool in_host_memory() const { return optimizer == Tier::host; }
-  /// Of "none", "cpu" (optimizer states, of a GPU), "nvme" (the same, of a CPU) or "nvme-all"
-  /// (these and parameters).
+  bool uses(Tier tier) const { return optimizer == tier || parameters == tier; }
+  /// Of "none", "cpu" (optimizer states, in host memory), "nvme" (the same, in a file), and
+  /// "cpu-all" and "nvme-all" (these and parameters).
   static Offload from(std::string_view name);
   friend bool operator==(const Offload&, const Offload&) = default;
 };
 /// The names that Offload::from() takes.
-inline const std::vector<std::string> kOffloads{"none", "cpu", "nvme", "nvme-all"};
+inline const std::vector<std::string> kOffloads{"none", "cpu", "cpu-all", "nvme", "nvme-all"};
+
+/// Where inputs of blocks that are computed again whole are between forward and backward.
+enum class KeptInputPlace : std::uint8_t {
+  device,
+  host,  ///< in pinned memory of a GPU's host, but for those in windows
+};
+/// "device", "host".
+std::string name_of(KeptInputPlace place);
+/// Of the names above.
+KeptInputPlace kept_input_place_from(std::string_view name);
 
 /// One way to train a model on a machine: a row of the table.
 struct Candidate {
@@ -64,7 +73,10 @@ struct Candidate {
   MomentFormat moments = MomentFormat::fp32;
   DType compute = DType::bf16;
   Offload offload{};
+  KeptInputPlace kept_inputs = KeptInputPlace::device;
 
+  /// What backward computes again, of a model of so many layers, and where it keeps inputs.
+  RecomputePlan recompute_plan(std::int64_t layers) const;
   int data_ranks() const { return mesh.replicate * mesh.shard; }
   /// Of an optimizer step.
   std::int64_t sequences() const { return micro * accumulation * data_ranks(); }
@@ -85,6 +97,7 @@ struct CandidateAxes {
                                     MomentFormat::eight_bit};
   std::vector<DType> computes{DType::bf16, DType::fp32};
   std::vector<Offload> offloads{Offload{}};
+  std::vector<KeptInputPlace> kept_inputs{KeptInputPlace::device};
   std::vector<int>
       tensors{};  ///< ranks of the tensor axis; empty: all that the model and a host have
   std::vector<int> shards{};  ///< ranks of the shard axis; empty: all that divide the rest
@@ -112,9 +125,9 @@ struct TrainingQuestion {
 
 /// All combinations that the engine accepts: a mesh multiplies to the world, the tensor axis stays
 /// within a host and has a share of every layer and row on each rank, stage 0 shards nothing and so
-/// has one mesh for a tensor degree, a batch is whole micro-batches, states of CPUs alone are in
-/// files, those of GPUs alone in host memory beside the device's, and parameters only at stage 3,
-/// of one shard rank too. May be empty.
+/// has one mesh for a tensor degree, a batch is whole micro-batches, GPUs alone have host memory
+/// beside the device's, parameters are moved at stage 3 only, of one shard rank too, and inputs of
+/// blocks where more are kept than there are windows for them. May be empty.
 std::vector<Candidate> possible_candidates(const TrainingQuestion& question);
 /// The same; throws zero::Error naming the axes if there are none, or the flag and limit above.
 std::vector<Candidate> candidates(const TrainingQuestion& question);

@@ -87,7 +87,9 @@ class ClosedForms::Account {
     at(use.ledger, of) += bytes;
     if (gpu_) use.host += bytes;
   }
-  void take_file(MemoryClass of, std::int64_t bytes, std::int64_t count) {
+  /// Of values below the device's memory.
+  void take_away(Tier tier, MemoryClass of, std::int64_t bytes, std::int64_t count) {
+    if (tier == Tier::host) return take_host(of, bytes * count);
     at(use.file, of) += round_up(bytes, TierFile::kBlock) * count;
   }
   bool gpu() const { return gpu_; }
@@ -110,9 +112,9 @@ ClosedForms::ClosedForms(const TrainConfig& base, Machine machine)
 /// Asks a Decoder of the tensor rank on a planning device.
 const ClosedForms::OfModel& ClosedForms::of_model(const Candidate& candidate) {
   const int tensor = candidate.mesh.tensor;
-  const auto [found, made] =
-      of_model_.try_emplace({tensor, rank_, candidate.micro, candidate.compute,
-                             candidate.recompute.kind, candidate.recompute.count});
+  const auto [found, made] = of_model_.try_emplace(
+      {tensor, rank_, candidate.micro, candidate.compute, candidate.recompute.kind,
+       candidate.recompute.count, candidate.kept_inputs});
   OfModel& model = found->second;
   if (!made) return model;
   const auto device = planned_device(base_);
@@ -126,7 +128,7 @@ const ClosedForms::OfModel& ClosedForms::of_model(const Candidate& candidate) {
   add(model.memory, MemoryUse::of(*device), -1);
   TensorOptions cut = base_.tensor;
   cut.sequence_parallel = candidate.sequence_parallel();
-  RecomputePlan plan = candidate.recompute.plan(base_.model.layers);
+  RecomputePlan plan = candidate.recompute_plan(base_.model.layers);
   plan.outputs = base_.recompute.plan.outputs;
   Decoder decoder(engine, base_.model, {candidate.micro, base_.data.sequence_length}, nullptr, cut,
                   plan);
@@ -134,6 +136,10 @@ const ClosedForms::OfModel& ClosedForms::of_model(const Candidate& candidate) {
   add(model.memory, MemoryUse::of(*device));
   model.sent = static_cast<double>(decoder.tensor_traffic().total());
   model.order = decoder.order();
+  if (!plan.inputs_on_host) return model;
+  const DecoderMemory memory = decoder.memory_with(plan);
+  model.copied = 2.0 * static_cast<double>(memory.windows().on_host() * memory.kept_input_count() *
+                                           size_of(candidate.compute));
   return model;
 }
 
@@ -162,104 +168,16 @@ const ClosedForms::Kinds& ClosedForms::kinds(const Candidate& candidate) {
   return found->second;
 }
 
-/// schedule_input() of engine_seal.cpp.
-UnitSize ClosedForms::size_of_unit(const Candidate& candidate, const UnitKind& kind) const {
-  UnitSize size;
-  const std::int64_t e = size_of(candidate.compute);
-  if (candidate.stage == 3) size.gathered_elements = kind.layout.tail_begin();
-  size.gathered_bytes = size.gathered_elements * e;
-  const bool fp32 = candidate.compute == DType::fp32;
-  const bool rounded_first = kind.sums_uses && !fp32;
-  const bool direct = candidate.stage <= 1 && !rounded_first &&
-                      (candidate.accumulation == 1 || !fp32);  // Sharding::direct_gradients
-  if (direct) return size;
-  size.gradient_elements = kind.layout.padded();
-  size.gradient_bytes = size.gradient_elements * (kind.sums_uses ? kFp32 : e);
-  return size;
-}
-
-/// The inputs of both schedules, with every unit gathered that has large parameters.
-ScheduleInputs ClosedForms::schedule_inputs(const Candidate& candidate) {
-  ScheduleInput training{of_model(candidate).order, {}, base_.engine.limits};
-  for (const UnitKind& kind : kinds(candidate)) {
-    training.units.insert(training.units.end(), static_cast<std::size_t>(kind.count),
-                          size_of_unit(candidate, kind));
-  }
-  return with_evaluation(std::move(training));
-}
-
-/// EngineCore::lay_out_units(): stage 3 keeps units whole that are cheaper so.
-void ClosedForms::keep_whole_units(const Candidate& candidate, ScheduleInputs& inputs,
-                                   Windows& windows) {
-  const ScheduleLimits& limits = base_.engine.limits;
-  const std::int64_t e = size_of(candidate.compute);
-  std::vector<KeptBytes> kept;
-  std::vector<std::size_t> kind_of;
-  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
-    const UnitKind& kind = kinds(candidate)[k];
-    const FlatLayout& l = kind.layout;
-    const bool small = l.tail_begin() == 0;
-    const std::int64_t shard = candidate.offload.parameters == Tier::file ? 0 : l.shard();
-    const std::int64_t sharded = small ? l.padded() : shard + l.tail();
-    kept.insert(kept.end(), static_cast<std::size_t>(kind.count), {e * sharded, e * l.padded()});
-    kind_of.insert(kind_of.end(), static_cast<std::size_t>(kind.count), k);
-    if (small) windows.whole[k] = kind.count;
-  }
-  if (limits.prefetch_elements || limits.persistence_threshold) return;
-  const std::vector<bool> whole = choose_whole_units(inputs, kept);
-  for (std::size_t unit = 0; unit < whole.size(); ++unit) {
-    if (!whole[unit] || inputs.training.units[unit].gathered_elements == 0) continue;
-    ++windows.whole[kind_of[unit]];
-    for (ScheduleInput* input : {&inputs.training, &inputs.evaluation}) {
-      input->units[unit].gathered_elements = input->units[unit].gathered_bytes = 0;
-    }
-  }
-}
-
-/// The sharded units but those that fit into TierOptions::parameters_in_memory.
-void ClosedForms::put_in_file(const Candidate& candidate, Windows& windows) {
-  std::int64_t room = base_.engine.tiers.parameters_in_memory;
-  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
-    const UnitKind& kind = kinds(candidate)[k];
-    const std::int64_t shard = kind.layout.shard();
-    const std::int64_t fitting = std::min(kind.count - windows.whole[k], room / shard);
-    room -= fitting * shard;
-    windows.in_file[k] = kind.count - windows.whole[k] - fitting;
-  }
-}
-
-const ClosedForms::Windows& ClosedForms::windows(const Candidate& candidate) {
-  const bool grouped = candidate.recompute.kind == RecomputeChoice::Kind::groups;
-  const auto [found, made] = windows_.try_emplace(
-      {candidate.stage, candidate.mesh.tensor, rank_, candidate.mesh.shard, candidate.compute,
-       candidate.accumulation == 1, grouped ? candidate.recompute.count : 0,
-       moment_block(candidate.moments), candidate.offload.parameters});
-  Windows& windows = found->second;
-  if (!made) return windows;
-  ScheduleInputs inputs = schedule_inputs(candidate);
-  if (candidate.stage == 3) keep_whole_units(candidate, inputs, windows);
-  if (candidate.offload.parameters == Tier::file) put_in_file(candidate, windows);
-  const Schedule training = make_schedule(inputs.training);
-  windows.parameters =
-      std::max(training.gradients_begin, make_schedule(inputs.evaluation).gradients_begin);
-  windows.gradients = std::max<std::int64_t>(training.arena_bytes - training.gradients_begin, 0);
-  for (const Window& window : training.windows) {
-    if (window.kind == Window::Kind::gradients) continue;
-    windows.gathered_elements +=
-        inputs.training.units[static_cast<std::size_t>(window.unit)].gathered_elements;
-  }
-  return windows;
-}
-
 void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   const int shards = candidate.mesh.shard;
   const std::int64_t e = size_of(candidate.compute);
   const bool fp32 = candidate.compute == DType::fp32;
-  const Tier tier = candidate.offload.optimizer;
+  const Offload& offload = candidate.offload;
   const auto take_state = [&](std::int64_t bytes, std::int64_t count) {
-    if (tier == Tier::file) return account.take_file(MemoryClass::optimizer, bytes, count);
-    if (tier == Tier::host) return account.take_host(MemoryClass::optimizer, bytes * count);
-    account.take(MemoryClass::optimizer, bytes, count);
+    if (offload.optimizer == Tier::device) {
+      return account.take(MemoryClass::optimizer, bytes, count);
+    }
+    account.take_away(offload.optimizer, MemoryClass::optimizer, bytes, count);
   };
   const Windows& arena = windows(candidate);
   for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
@@ -270,9 +188,9 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     };
     const std::int64_t whole = candidate.stage < 3 ? kind.count : arena.whole[k];
     take_of(MemoryClass::parameters, e * l.padded(), whole);
-    const std::int64_t filed = arena.in_file[k];
-    take_of(MemoryClass::parameters, e * l.shard(), kind.count - whole - filed);
-    account.take_file(MemoryClass::parameters, e * l.shard(), filed);
+    const std::int64_t away = arena.away[k];
+    take_of(MemoryClass::parameters, e * l.shard(), kind.count - whole - away);
+    account.take_away(offload.parameters, MemoryClass::parameters, e * l.shard(), away);
     take_of(MemoryClass::parameters, e * l.tail(), kind.count - whole);
     take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()), kind.count);
     take_of(MemoryClass::gradients, kFp32 * l.shard(), kind.count * candidate.partial_sums());
@@ -283,51 +201,57 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     account.take(MemoryClass::optimizer, moment_bytes(candidate.moments, own) - codes,
                  2 * kind.count);
   }
-  if (candidate.offload.in_host_memory() || sum_of(account.use.file) > 0)
-    add_windows(candidate, account);
+  add_windows(candidate, account);
   account.take_of(shards, MemoryClass::gathered, arena.parameters);
   account.take_of(shards, MemoryClass::gathered, arena.gradients);
 }
 
-/// The ring of StateWindows, the slots of ShardFetches, and the tiles of StateHome.
+/// The ring of StateWindows, the slots of ShardFetches, and the tiles of StateHome, if any values
+/// are below the device's memory.
 void ClosedForms::add_windows(const Candidate& candidate, Account& account) {
   const TierOptions& tiers = base_.engine.tiers;
   const bool states = candidate.offload.optimizer != Tier::device;
   const std::int64_t window =
       tiers.windows.buffer_elements / StateWindowOptions::kGrain * StateWindowOptions::kGrain;
   std::int64_t pieces = 0;
-  std::int64_t shards = 0;   // in the file
+  std::int64_t shards = 0;   // that are away
   std::int64_t fetched = 0;  // elements of the longest one's large parameters
   std::int64_t longest = 0;  // piece with states there
   std::int64_t longest_shard = 0;
   for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
     const FlatLayout& l = kinds(candidate)[k].layout;
     const std::int64_t own = candidate.stage == 0 ? l.padded() : l.shard();
-    const std::int64_t filed = windows(candidate).in_file[k];
-    shards += filed;
-    pieces += div_ceil(own, window) * (states ? kinds(candidate)[k].count : filed);
+    const std::int64_t away = windows(candidate).away[k];
+    shards += away;
+    pieces += div_ceil(own, window) * (states ? kinds(candidate)[k].count : away);
     if (states) longest = std::max(longest, std::min(own, window));
-    if (filed == 0) continue;
+    if (away == 0) continue;
     longest_shard = std::max(longest_shard, std::min(own, window));
     fetched = std::max(fetched, std::min(own, l.tail_begin()));
   }
+  if (pieces == 0) return;
   const auto room = [](std::int64_t elements, DType dtype) {
     return round_up(elements * size_of(dtype), TierFile::kBlock);
   };
-  const std::int64_t slot = room(longest_shard, candidate.compute) +
-                            2 * room(longest, moment_dtype(candidate.moments)) +
-                            (candidate.compute == DType::fp32 ? 0 : room(longest, DType::fp32));
-  const std::int64_t buffers =
-      std::min<std::int64_t>(tiers.windows.buffers, pieces) * slot +
+  const bool fp32 = candidate.compute == DType::fp32;
+  const std::int64_t piece = room(longest_shard, candidate.compute) +
+                             2 * room(longest, moment_dtype(candidate.moments)) +
+                             (fp32 ? 0 : room(longest, DType::fp32));
+  const std::int64_t ring = std::min<std::int64_t>(tiers.windows.buffers, pieces) * piece;
+  const std::int64_t slots =
       std::min<std::int64_t>(tiers.fetch_buffers, shards) * room(fetched, candidate.compute);
-  if (candidate.offload.in_host_memory()) {
-    const bool narrow = candidate.moments != MomentFormat::fp32;
-    return account.take(MemoryClass::staging, buffers + (narrow ? StateHome::kDeviceTile : 0));
+  if (account.gpu()) {
+    const bool narrow =
+        (states && candidate.moments != MomentFormat::fp32) || (shards > 0 && !fp32);
+    account.take(MemoryClass::staging, ring + slots + (narrow ? StateHome::kDeviceTile : 0));
   }
-  const std::int64_t tile =
-      std::min(StateHome::kTileRequests * tiers.file.block_bytes, sum_of(account.use.file));
+  const std::int64_t filed = sum_of(account.use.file);
+  if (filed == 0) return;
+  // Of a GPU the twins of windows that pass to the file.
+  const std::int64_t passing = ring + (candidate.offload.parameters == Tier::file ? slots : 0);
+  const std::int64_t tile = std::min(StateHome::kTileRequests * tiers.file.block_bytes, filed);
   account.take_host(MemoryClass::staging,
-                    round_up(buffers + 2 * tile, TierFile::kBlock) + TierFile::kBlock);
+                    round_up(passing + 2 * tile, TierFile::kBlock) + TierFile::kBlock);
 }
 
 /// The scratch of each group of several of NCCL's ranks: those that Mesh makes.

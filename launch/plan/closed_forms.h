@@ -23,6 +23,8 @@ struct StepWork {
   double flop = 0;                   ///< of a rank, with what is repeated
   double repeated = 0;               ///< of these, by recompute
   std::array<double, kAxes> sent{};  ///< bytes along each axis
+  double copied = 0;                 ///< bytes that pass between a GPU and its host, both ways
+  double filed = 0;                  ///< bytes that its file is read and written
   double along(Axis axis) const { return sent[static_cast<std::size_t>(axis)]; }
 };
 
@@ -45,11 +47,11 @@ struct StepWork {
 /// m: bytes of a moment (4, 2, 1 + 4/256). In fp32 parameters are their own masters: 2m alone, and
 /// one partial sum fewer. With states in files the class optimizer is of a rank's file, in whole
 /// blocks of each unit's, or of host memory, but for the scales of 8-bit moments; with parameters
-/// there so is e P/N of the units that TierOptions::parameters_in_memory leaves. W: parameters that
-/// stage 3 keeps whole beside their shards (at most stage3_param_persistence_threshold elements);
-/// units that choose_whole_units() keeps take e P. What the model takes (activations, scratch, a
-/// tensor group's workspace) is asked of a Decoder on a planning device, once for all candidates
-/// that are equal in it.
+/// below the device's memory so is e P/N of the units that TierOptions::parameters_in_memory
+/// leaves. W: parameters that stage 3 keeps whole beside their shards (at most
+/// stage3_param_persistence_threshold elements); units that choose_whole_units() keeps take e P.
+/// What the model takes (activations, scratch, a tensor group's workspace) is asked of a Decoder on
+/// a planning device, once for all candidates that are equal in it.
 class ClosedForms {
  public:
   /// `base`: any candidate's configuration, for what all have in common: model, sequence, limits,
@@ -76,12 +78,14 @@ class ClosedForms {
     std::int64_t gathered_elements = 0;
     /// Of stage 3: units of each kind that are never gathered.
     std::array<std::int64_t, 3> whole{};
-    std::array<std::int64_t, 3> in_file{};  ///< those whose shards a rank's file has
+    std::array<std::int64_t, 3> away{};  ///< those whose shards are below the device's memory
+    std::int64_t fetched_elements = 0;   ///< of them, that a micro-batch's gathers take
   };
   /// What the model takes beside the engine's states, sends and asks of the engine.
   struct OfModel {
     MemoryUse memory{};
-    double sent = 0;  ///< bytes of the tensor rank in a micro-batch
+    double sent = 0;    ///< bytes of the tensor rank in a micro-batch
+    double copied = 0;  ///< of kept inputs, to the host and back
     std::vector<Use> order{};
   };
   class Account;
@@ -91,8 +95,12 @@ class ClosedForms {
   const Kinds& kinds(const Candidate& candidate);
   ScheduleInputs schedule_inputs(const Candidate& candidate);
   void keep_whole_units(const Candidate& candidate, ScheduleInputs& inputs, Windows& windows);
-  void put_in_file(const Candidate& candidate, Windows& windows);
+  void put_away(const Candidate& candidate, Windows& windows);
+  void count_gathers(const Candidate& candidate, const ScheduleInput& input,
+                     const Schedule& training, Windows& windows);
   const Windows& windows(const Candidate& candidate);
+  double updated_bytes(const Candidate& candidate, Tier tier);
+  double fetched_bytes(const Candidate& candidate, Tier tier);
   UnitSize size_of_unit(const Candidate& candidate, const UnitKind& kind) const;
   void add_states(const Candidate& candidate, Account& account);
   void add_windows(const Candidate& candidate, Account& account);
@@ -109,9 +117,11 @@ class ClosedForms {
   // What many candidates share, by what decides it.
   std::map<int, std::vector<int>> ranks_;  // of unlike shares, by the number of tensor ranks
   std::map<std::tuple<int, int, int, std::int64_t>, Kinds> kinds_;
-  std::map<std::tuple<int, int, int, int, DType, bool, std::int64_t, std::int64_t, Tier>, Windows>
+  std::map<std::tuple<int, int, int, int, DType, bool, std::int64_t, std::int64_t, bool>, Windows>
       windows_;
-  std::map<std::tuple<int, int, std::int64_t, DType, RecomputeChoice::Kind, std::int64_t>, OfModel>
+  std::map<std::tuple<int, int, std::int64_t, DType, RecomputeChoice::Kind, std::int64_t,
+                      KeptInputPlace>,
+           OfModel>
       of_model_;
   int rank_ = 0;  // the tensor rank that is asked about
 };

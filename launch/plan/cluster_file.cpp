@@ -87,6 +87,7 @@ std::vector<ClusterKey> cluster_keys(Machine& machine) {
       {"devices", count_into(machine.devices, Machine::kMostDevices), true},
       {"kind", text_into(machine.kind, kind_from, R"("gpu" or "cpu")")},
       {"memory", figure_into(machine.memory, bytes_with_unit, R"("80GB" (of one device))"), true},
+      {"host_memory", figure_into(machine.host_memory, bytes_with_unit, R"("1.5TiB" (of a host))")},
       {"reserve", figure_into(machine.reserve, bytes_or_none, R"("2GiB")")},
       {"compute", figure_into(machine.compute, compute_rate, R"("400TFLOP/s")")},
       {"compute_fp32", figure_into(machine.compute_fp32, compute_rate, R"("50TFLOP/s")")},

@@ -54,11 +54,14 @@ double Machine::peak(DType dtype) const {
 
 std::string Machine::text() const {
   return fmt::format(
-      "{} x {} of {}{}{}{}", counted(hosts, "host"),
+      "{} x {} of {}{}{}{}{}", counted(hosts, "host"),
       counted(devices, kind == DeviceKind::cuda ? "GPU" : "rank"),
       both_units(static_cast<double>(memory)), memory_source.empty() ? "" : ", ", memory_source,
       reserve == 0 ? ""
-                   : fmt::format(", {} of it kept free", both_units(static_cast<double>(reserve))));
+                   : fmt::format(", {} of it kept free", both_units(static_cast<double>(reserve))),
+      host_memory == 0
+          ? ""
+          : fmt::format("; {} of a host", both_units(static_cast<double>(host_memory))));
 }
 
 std::int64_t usual_reserve(const Machine& machine) {
@@ -84,6 +87,14 @@ void take_gpus(Machine& machine, std::string_view text, std::string_view flag) {
   machine.source = flag;
 }
 
+std::int64_t part_of_host(int ranks) {
+  const auto available = available_memory();
+  if (!available) return 0;
+  constexpr std::int64_t kNotCounted = 16;  // one part of so many
+  const std::int64_t part = *available / ranks;
+  return std::max<std::int64_t>(1, part - part / kNotCounted);
+}
+
 Machine this_machine(int ranks) {
   Machine machine{.source = "--machine this"};
   if (const int gpus = cuda::visible_devices(); gpus > 0 && ranks == 0) {
@@ -96,6 +107,7 @@ Machine this_machine(int ranks) {
           fmt::format("free on GPU {}{}", gpu, gpus == 1 ? "" : ", the least of all");
     }
     machine.reserve = usual_reserve(machine);
+    machine.host_memory = part_of_host(1);
     return machine;
   }
   machine.kind = DeviceKind::cpu;
@@ -110,6 +122,10 @@ Machine this_machine(int ranks) {
 }
 
 void check(const Machine& machine) {
+  ZERO_CHECK(machine.kind == DeviceKind::cuda || machine.host_memory == 0,
+             "{}: host memory of {} is given, expected none for CPUs, whose memory is the host's; "
+             "leave it out",
+             machine.source, both_units(static_cast<double>(machine.host_memory)));
   ZERO_CHECK(machine.budget() > 0,
              "{}: all of {} is kept free ({}): nothing is left to plan; keep less free, such as "
              "--reserve 0B",
@@ -148,7 +164,9 @@ nlohmann::ordered_json json_of(const Machine& machine) {
           {"kind", machine.kind == DeviceKind::cuda ? "gpu" : "cpu"},
           {"memory", machine.memory},
           {"memory_source", machine.memory_source.empty() ? "given" : machine.memory_source},
-          {"reserve", machine.reserve}};
+          {"reserve", machine.reserve},
+          {"host_memory", machine.host_memory > 0 ? nlohmann::ordered_json(machine.host_memory)
+                                                  : nlohmann::ordered_json()}};
 }
 
 }  // namespace zero

@@ -19,10 +19,11 @@ struct Machine {
   int hosts = 1;
   int devices = 1;  ///< of a host
   DeviceKind kind = DeviceKind::cuda;
-  std::int64_t memory = 0;      ///< bytes of a device
-  std::int64_t reserve = 0;     ///< of them, kept free for what no plan knows
-  std::string source{};         ///< for messages: "--gpus", a file
-  std::string memory_source{};  ///< what `memory` is, if it was asked: "free on GPU 1, the least"
+  std::int64_t memory = 0;       ///< bytes of a device
+  std::int64_t reserve = 0;      ///< of them, kept free for what no plan knows
+  std::int64_t host_memory = 0;  ///< bytes of a host that its GPUs' ranks may take; 0: not known
+  std::string source{};          ///< for messages: "--gpus", a file
+  std::string memory_source{};   ///< what `memory` is, if it was asked: "free on GPU 1, the least"
 
   /// Rates, as given; 0: unknown, and no time is estimated.
   double compute = 0;        ///< FLOP/s of a device in half precision
@@ -68,7 +69,7 @@ void take_gpus(Machine& machine, std::string_view text, std::string_view flag);
 /// A cluster file:
 ///
 ///     {"hosts": 8, "devices": 8, "kind": "gpu", "memory": "80GB", "reserve": "2GiB",
-///      "compute": "400TFLOP/s", "compute_fp32": "50TFLOP/s",
+///      "host_memory": "1.5TiB", "compute": "400TFLOP/s", "compute_fp32": "50TFLOP/s",
 ///      "links": {"within_host": "300GB/s", "between_hosts": "40GB/s"}}
 ///
 /// and, for simulations, the keys of MachineTimes. Without `reserve`: usual_reserve(). A link may
@@ -79,11 +80,16 @@ Machine machine_of(const nlohmann::json& cluster, const std::string& source);
 /// That of the file `path`, which `flag` names in messages.
 Machine read_cluster(const std::string& path, std::string_view flag);
 
-/// This machine: its GPUs, each with the least that is free on any, less usual_reserve(); or
-/// `ranks` ranks on its CPU, which share evenly what is available.
+/// Bytes that this host has available for each of so many ranks, less a sixteenth for what no plan
+/// counts (programs, their libraries, pages of files); 0 if the system does not tell.
+std::int64_t part_of_host(int ranks);
+
+/// This machine: its GPUs, each with the least that is free on any, less usual_reserve(), and
+/// part_of_host() of all; or `ranks` ranks on its CPU, which share evenly what is available.
 Machine this_machine(int ranks);
 
-/// Throws zero::Error if nothing of the memory is left to plan.
+/// Throws zero::Error if nothing of the memory is left to plan, or if host memory is given for
+/// CPUs, whose memory it is.
 void check(const Machine& machine);
 
 /// What plans of the machine's memory do not count, and what is kept free for that.

@@ -24,15 +24,20 @@ SentBytes sent_bytes(const StepWork& work, const Candidate& candidate, const Mac
   return sum;
 }
 
-/// Of optimizer states and parameters, outside of the memory of their device.
-std::int64_t away_bytes(const Ranked& row) {
-  constexpr MemoryClass kClass = MemoryClass::optimizer;
-  const MemoryUse& use = row.memory;
-  if (!row.candidate.offload.in_host_memory()) return sum_of(use.file);
-  return at(use.ledger, kClass) - at(use.device.arenas, kClass);
+}  // namespace
+
+std::int64_t host_bytes(const MemoryUse& fullest, const Machine& machine) {
+  return machine.kind == DeviceKind::cuda ? fullest.on_host() * machine.devices : 0;
 }
 
-}  // namespace
+Shortage Shortage::of(const MemoryUse& fullest, const Machine& machine) {
+  const auto above = [](std::int64_t bytes, std::int64_t most) {
+    return std::max<std::int64_t>(0, bytes - most);
+  };
+  const std::int64_t host = machine.host_memory;
+  return {.of_device = above(fullest.bounded(), machine.budget()),
+          .of_host = host == 0 ? 0 : above(host_bytes(fullest, machine), host)};
+}
 
 double step_seconds(const StepWork& work, const Candidate& candidate, const Machine& machine) {
   if (!machine.has_rates(candidate.compute)) return 0;
@@ -50,6 +55,7 @@ Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, Clos
   Ranked row{
       .candidate = candidate, .memory = forms.memory(candidate), .work = forms.work(candidate)};
   row.bytes = row.memory.bounded();
+  row.shortage = Shortage::of(row.memory, question.machine);
   row.step_seconds = step_seconds(row.work, candidate, question.machine);
   const double tokens = row.tokens = static_cast<double>(candidate.sequences() * question.sequence);
   const double ranks = question.machine.world();
@@ -61,7 +67,8 @@ Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, Clos
                       recomputed_flop(question.model, question.sequence,
                                       candidate.recompute.plan(question.model.layers)),
               .fp32 = candidate.compute == DType::fp32,
-              .in_files = static_cast<double>(away_bytes(row)) * ranks / tokens,
+              .filed = row.work.filed * ranks / tokens,
+              .copied = row.work.copied * ranks / tokens,
               .between_hosts = bytes.between * ranks / tokens,
               .within_hosts = bytes.within * ranks / tokens};
   return row;
@@ -71,11 +78,12 @@ Ranking rank_candidates(const TrainingQuestion& question, ClosedForms& forms) {
   Ranking ranking;
   for (const Candidate& candidate : candidates(question)) {
     Ranked row = ranked(question, candidate, forms);
-    (row.bytes <= question.machine.budget() ? ranking.fitting : ranking.missing).push_back(row);
+    (row.shortage.none() ? ranking.fitting : ranking.missing).push_back(row);
   }
   std::ranges::stable_sort(ranking.fitting,
                            [](const Ranked& a, const Ranked& b) { return a.cost < b.cost; });
-  std::ranges::stable_sort(ranking.missing, {}, &Ranked::bytes);
+  std::ranges::stable_sort(ranking.missing, {},
+                           [](const Ranked& row) { return row.shortage.sum(); });
   return ranking;
 }
 
@@ -87,9 +95,9 @@ std::string order_text(const Machine& machine) {
            "without a rate stand last";
   }
   return "order: fewest FLOP a token, of as many 16 bits before fp32, then fewest bytes a token "
-         "in files or host memory (--offload), then that leave a host, then within hosts; equal "
-         "rows stand in the "
-         "order in which their values were listed. No rates are given and none is assumed: with "
+         "that files are read and written, then that pass between GPUs and their hosts, then that "
+         "leave a host, then within hosts; equal rows stand in the order in which their values "
+         "were listed. No rates are given and none is assumed: with "
          "--compute and links (--cluster FILE) the order is by estimated time";
 }
 
@@ -99,6 +107,7 @@ Candidate plain_of(const Candidate& candidate) {
   plain.recompute = {};
   plain.moments = MomentFormat::fp32;
   plain.offload = {};
+  plain.kept_inputs = KeptInputPlace::device;
   plain.mesh.shard *= plain.mesh.replicate;
   plain.mesh.replicate = 1;
   return plain;

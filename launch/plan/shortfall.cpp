@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/message_text.h"
 #include "launch/plan/training_answer.h"
 #include "launch/plan/written_config.h"
 #include "launch/process/quantity.h"
@@ -36,7 +37,7 @@ bool fits(const TrainingQuestion& whole) {
   if (all.empty()) return false;
   ClosedForms forms(config_of(whole, all.front()), whole.machine);
   return std::ranges::any_of(all, [&](const Candidate& each) {
-    return forms.memory(each).bounded() <= whole.machine.budget();
+    return Shortage::of(forms.memory(each), whole.machine).none();
   });
 }
 
@@ -108,58 +109,83 @@ std::optional<bool> fits_with(TrainingQuestion question, const Offload& offload)
   std::vector<Offload>& offloads = question.axes.offloads;
   if (std::ranges::count(offloads, offload) > 0) return std::nullopt;
   offloads = {offload};
-  if (offload.parameters == Tier::file) question.axes.stages = {3};
+  if (offload.parameters != Tier::device) question.axes.stages = {3};
   return fits(question);
 }
 
-/// Of GPUs.
-std::string about_host_memory(const TrainingQuestion& question) {
-  if (question.machine.kind == DeviceKind::cpu) return "";
-  const std::optional<bool> states = fits_with(question, {.optimizer = Tier::host});
-  if (states.value_or(false)) {
-    return "optimizer states in host memory help: --offload cpu "
-           "(zero_optimization.offload_optimizer) fits by the closed forms";
+/// Model states below the memory of the device: the first that fits. Files of a GPU's states take
+/// as much of its memory as host memory does, and are asked about if that is known, and so bounded.
+std::string about_tiers(const TrainingQuestion& question) {
+  const bool gpu = question.machine.kind == DeviceKind::cuda;
+  const std::optional<Tier> left_out = !gpu ? std::optional(Tier::host)
+                                       : question.machine.host_memory == 0
+                                           ? std::optional(Tier::file)
+                                           : std::nullopt;
+  std::string not_enough;
+  for (const std::string& name : kOffloads) {
+    const Offload offload = Offload::from(name);
+    if (offload == Offload{} || (left_out && offload.uses(*left_out))) continue;
+    const std::optional<bool> enough = fits_with(question, offload);
+    if (!enough) continue;
+    const bool all = offload.parameters != Tier::device;
+    const std::string what = fmt::format("optimizer states{} in {}", all ? " and parameters" : "",
+                                         offload.uses(Tier::host) ? "host memory" : "files");
+    if (*enough) {
+      return fmt::format(
+          "{} help: --offload {}{} (zero_optimization.offload_optimizer{}) fits by "
+          "the closed forms",
+          what, name, all ? " --stage 3" : "", all ? ", offload_param" : "");
+    }
+    not_enough = fmt::format("{} (--offload {}) are not enough{}", what, name, all ? "" : " alone");
   }
-  return states ? "optimizer states in host memory (--offload cpu) are not enough alone" : "";
+  return not_enough;
 }
 
-/// Where the machine has a file for them: on CPUs.
-std::string about_files(const TrainingQuestion& question) {
-  if (question.machine.kind != DeviceKind::cpu) return "";
-  const std::optional<bool> states = fits_with(question, {.optimizer = Tier::file});
-  if (states.value_or(false)) {
-    return "optimizer states in files help: --offload nvme (zero_optimization.offload_optimizer) "
-           "fits by the closed forms";
+/// Of GPUs: inputs of blocks, every one computed again whole.
+std::string about_kept_inputs(const TrainingQuestion& question) {
+  if (std::ranges::count(question.axes.kept_inputs, KeptInputPlace::host) > 0) return "";
+  TrainingQuestion moved = question;
+  moved.axes.kept_inputs = {KeptInputPlace::host};
+  moved.axes.recomputes = {{RecomputeChoice::Kind::interval, 1}};
+  return fits(moved) ? "kept inputs in host memory help: --kept-inputs host --recompute full "
+                       "(activation_checkpointing.cpu_checkpointing) fits by the closed forms"
+                     : "";
+}
+
+/// What the least candidate takes, and misses.
+std::string missing_text(const TrainingQuestion& question, const PlannedRow& least) {
+  const Machine& machine = question.machine;
+  const Shortage& shortage = least.shortage;
+  std::string text = "no candidate fits";
+  if (shortage.of_device > 0) {
+    const MemoryClass largest = least.largest_class();
+    text += fmt::format(": the least takes {} of {}, short by {}; most of it is {} ({})",
+                        size_text(least.bytes), size_text(machine.budget()),
+                        size_text(shortage.of_device), name_of(largest),
+                        size_text(at(least.exact.memory.ledger, largest)));
   }
-  const std::optional<bool> all =
-      fits_with(question, {.optimizer = Tier::file, .parameters = Tier::file});
-  if (all.value_or(false)) {
-    return "optimizer states and parameters in files help: --offload nvme-all --stage 3 (and "
-           "zero_optimization.offload_param) fits by the closed forms";
-  }
-  if (all) return "optimizer states and parameters in files (--offload nvme-all) are not enough";
-  return states ? "optimizer states in files (--offload nvme) are not enough alone" : "";
+  if (shortage.of_host == 0) return text;
+  return text + fmt::format("{} the {} of a host pin {} of its {}, short by {}",
+                            shortage.of_device > 0 ? ";" : ": of the least,",
+                            counted(machine.devices, "rank"),
+                            size_text(host_bytes(least.exact.memory, machine)),
+                            size_text(machine.host_memory), size_text(shortage.of_host));
 }
 
 }  // namespace
 
 std::vector<std::string> shortfall_lines(const TrainingQuestion& question,
                                          const PlannedRow& least) {
-  const std::int64_t budget = question.machine.budget();
   const BytesByClass& ledger = least.exact.memory.ledger;
-  const MemoryClass largest = least.largest_class();
   std::vector<std::string> lines{
-      fmt::format("no candidate fits: the least takes {} of {}, short by {}; most of it is {} ({})",
-                  size_text(least.bytes), size_text(budget), size_text(least.bytes - budget),
-                  name_of(largest), size_text(at(ledger, largest))),
+      missing_text(question, least),
       fmt::format(
           "optimizer states are {} of it, all model states {}, activations {}; not offered "
-          "here: tiers below memory, of {}; LoRA, of gradients and optimizer states; "
+          "here: tiers below memory, of gradients; LoRA, of gradients and optimizer states; "
           "pipeline stages, of all; ring attention over long sequences, of activations",
           size_text(at(ledger, MemoryClass::optimizer)), size_text(model_state_bytes(ledger)),
-          size_text(at(ledger, MemoryClass::activations)),
-          question.machine.kind == DeviceKind::cpu ? "gradients" : "parameters and gradients")};
-  for (const auto& about : {about_host_memory, about_files, about_stages, about_hosts,
+          size_text(at(ledger, MemoryClass::activations)))};
+  for (const auto& about : {about_tiers, about_kept_inputs, about_stages, about_hosts,
                             about_sequence, about_micro_batches}) {
     if (std::string line = about(question); !line.empty()) lines.push_back(std::move(line));
   }

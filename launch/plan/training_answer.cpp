@@ -3,8 +3,10 @@
 #include "launch/plan/training_answer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/message_text.h"
@@ -23,19 +25,44 @@ std::int64_t exact_bytes(const TrainingQuestion& question, const Candidate& cand
   return exact_plan(config, question.machine.backend()).memory.bounded();
 }
 
-/// Of a row with states in files.
-std::string file_note(const Offload& offload, std::int64_t bytes) {
-  const std::string size = size_text(bytes);
-  if (offload.parameters == Tier::device) {
-    return fmt::format(
-        "optimizer states are in a rank's file of {}, which each step reads and "
-        "writes; no estimate of time counts that",
-        size);
+/// "optimizer states and parameters": what a row has in a tier; empty: nothing.
+std::string what_is_in(Tier tier, const Candidate& candidate) {
+  std::vector<std::string> what;
+  if (candidate.offload.optimizer == tier) what.emplace_back("optimizer states");
+  if (candidate.offload.parameters == tier) what.emplace_back("parameters");
+  if (tier == Tier::host && candidate.kept_inputs == KeptInputPlace::host) {
+    what.emplace_back("kept inputs of blocks");
   }
-  return fmt::format(
-      "{}parameters are in a rank's file of {}, which each step reads and writes, "
-      "and of which each gather reads a share; no estimate of time counts that",
-      offload.optimizer == Tier::file ? "optimizer states and " : "", size);
+  if (what.size() < 2) return what.empty() ? "" : what.front();
+  const std::string last = std::exchange(what.back(), "");
+  what.pop_back();
+  return fmt::format("{} and {}", fmt::join(what, ", "), last);
+}
+
+/// What of a row is below the memory of its device, and how much of it a step moves.
+void note_tiers(const Machine& machine, PlannedRow& row) {
+  const Candidate& c = row.ranked.candidate;
+  const MemoryUse& memory = row.exact.memory;
+  const auto bytes = [](double figure) { return size_text(std::llround(figure)); };
+  const std::string filed = what_is_in(Tier::file, c);
+  if (!filed.empty()) {
+    row.notes.push_back(
+        fmt::format("{} are in a rank's file of {}; a step reads and writes {}; no "
+                    "estimate of time counts that",
+                    filed, size_text(sum_of(memory.file)), bytes(row.ranked.work.filed)));
+  }
+  if (machine.kind == DeviceKind::cpu) return;
+  const std::string hosted = what_is_in(Tier::host, c);
+  if (filed.empty() && hosted.empty()) return;
+  row.notes.push_back(
+      fmt::format("{} in pinned host memory: {} of a rank, {} of all ranks of a host{}; a step "
+                  "copies {} between a "
+                  "GPU and its host; no estimate of time counts that",
+                  hosted.empty() ? "windows of files are" : hosted + " are",
+                  size_text(memory.on_host()), size_text(host_bytes(memory, machine)),
+                  machine.host_memory == 0 ? ", which limits no row without --host-memory"
+                                           : " that has " + size_text(machine.host_memory),
+                  bytes(row.ranked.work.copied)));
 }
 
 PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, ClosedForms& forms) {
@@ -43,15 +70,9 @@ PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, Clos
   const Candidate& c = row.candidate;
   planned.exact = exact_plan(config_of(question, c), question.machine.backend());
   planned.bytes = planned.exact.memory.bounded();
+  planned.shortage = Shortage::of(planned.exact.memory, question.machine);
   planned.plain = forms.memory(plain_of(c)).bounded();
-  if (c.offload.in_files())
-    planned.notes.push_back(file_note(c.offload, sum_of(planned.exact.memory.file)));
-  if (c.offload.in_host_memory()) {
-    planned.notes.push_back(
-        fmt::format("optimizer states are in pinned host memory, {} of a rank, which each step "
-                    "copies to the GPU and back; neither limits nor estimates count that",
-                    size_text(planned.exact.memory.on_host())));
-  }
+  note_tiers(question.machine, planned);
   if (const int sums = c.partial_sums(); sums > 0) {
     planned.notes.push_back(
         fmt::format("accumulation of {} keeps {} of each gradient, {} B a parameter "
@@ -101,7 +122,7 @@ void plan_best(const Ranking& ranking, ClosedForms& forms, std::size_t top, Trai
     if (!answer.rows.empty() && answer.rows.back().ranked.cost == each.cost) continue;
     say(fmt::format("planning row {} of {}", answer.rows.size() + 1, top));
     PlannedRow row = planned_row(answer.question, each, forms);
-    if (row.bytes > answer.question.machine.budget()) {
+    if (!row.shortage.none()) {
       answer.too_large.push_back(std::move(row));
       continue;
     }
@@ -123,7 +144,8 @@ void plan_too_large(const Ranking& ranking, ClosedForms& forms, TrainingAnswer& 
     say(fmt::format("planning {} that do not fit", kTooLarge));
     answer.too_large.push_back(planned_row(answer.question, each, forms));
   }
-  std::ranges::stable_sort(answer.too_large, {}, &PlannedRow::bytes);
+  std::ranges::stable_sort(answer.too_large, {},
+                           [](const PlannedRow& row) { return row.shortage.sum(); });
   answer.too_large.resize(std::min(answer.too_large.size(), kTooLarge));
 }
 

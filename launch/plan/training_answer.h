@@ -17,9 +17,10 @@ namespace zero {
 struct PlannedRow {
   Ranked ranked{};
   ExactPlan exact{};
-  std::int64_t bytes = 0;            ///< that the machine's memory bounds, of the fullest rank
+  std::int64_t bytes = 0;  ///< that the machine's memory bounds, of the fullest rank
+  Shortage shortage{};
   std::int64_t plain = 0;            ///< the same of plain_of(), by closed forms
-  std::vector<std::string> notes{};  ///< sentences: of a lower stage that takes less
+  std::vector<std::string> notes{};  ///< sentences: what is below the device's memory, ...
   std::string written{};             ///< the file of its configuration; empty: none
 
   /// By how much the closed form misses the plan, as a part of it.

@@ -19,7 +19,9 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kRowFormat =
     "{:>3} {:>5} {:>5} x {:<5} {:<11} {:<13} {:<7} {:<5} {:>10}  {:<32} {:>17}  {:<34} {:>9} "
-    "{:>8}\n";
+    "{:>8}";
+/// Behind that, where rows have values below the device's memory.
+constexpr const char* kBelowFormat = "  {:>23} {:>10}";
 
 constexpr const char* kStagingNotCounted = "the staging of checkpoints (run.checkpoint)";
 
@@ -35,29 +37,63 @@ std::string sent_text(const PlannedRow& row) {
   return fmt::format("{}", fmt::join(texts, " / "));
 }
 
-std::string row_line(const PlannedRow& row, std::size_t number, std::int64_t budget) {
-  const Candidate& c = row.ranked.candidate;
-  const double saved = 1 - static_cast<double>(row.bytes) / static_cast<double>(row.plain);
-  const std::int64_t of_largest = at(row.exact.memory.ledger, row.largest_class());
-  return fmt::format(kRowFormat, number, c.stage, c.micro, c.accumulation, c.recompute.text(),
-                     c.mesh.text(), name_of(c.moments), name_of(c.compute), size_text(row.bytes),
-                     row.bytes <= budget
-                         ? fmt::format("fits, {} free", size_text(budget - row.bytes))
-                         : fmt::format("short {}; {} {}", size_text(row.bytes - budget),
-                                       name_of(row.largest_class()), size_text(of_largest)),
-                     fmt::format("{} {}", size_text(row.plain - row.bytes), percent_text(saved)),
-                     sent_text(row), count_text(row.ranked.work.flop),
-                     percent_text(row.ranked.work.repeated / row.ranked.work.flop));
+/// Whether it fits, and by how much, or what it is short of.
+std::string fits_text(const PlannedRow& row, const Machine& machine) {
+  if (row.shortage.none())
+    return fmt::format("fits, {} free", size_text(machine.budget() - row.bytes));
+  const std::string of_host = row.shortage.of_host == 0
+                                  ? ""
+                                  : "short " + size_text(row.shortage.of_host) + " of the host's";
+  if (row.shortage.of_device == 0) return of_host;
+  const MemoryClass largest = row.largest_class();
+  return fmt::format("short {}; {} {}{}{}", size_text(row.shortage.of_device), name_of(largest),
+                     size_text(at(row.exact.memory.ledger, largest)), of_host.empty() ? "" : "; ",
+                     of_host);
 }
 
-std::string rows_text(const std::vector<PlannedRow>& rows, std::int64_t budget) {
+/// Of a rank, and of all ranks of a host: "12.00 GiB / 96.00 GiB".
+std::string host_text(const PlannedRow& row, const Machine& machine) {
+  const MemoryUse& memory = row.exact.memory;
+  if (machine.kind == DeviceKind::cpu) return "-";
+  return fmt::format("{} / {}", size_text(memory.on_host()),
+                     size_text(host_bytes(memory, machine)));
+}
+
+/// Whether the question asks for values below the memory of the device.
+bool asks_below(const TrainingQuestion& question) {
+  const auto is_below = [](const Offload& each) { return each != Offload{}; };
+  return std::ranges::any_of(question.axes.offloads, is_below) ||
+         std::ranges::count(question.axes.kept_inputs, KeptInputPlace::host) > 0;
+}
+
+std::string row_line(const PlannedRow& row, std::size_t number, const TrainingQuestion& question) {
+  const Candidate& c = row.ranked.candidate;
+  const double saved = 1 - static_cast<double>(row.bytes) / static_cast<double>(row.plain);
+  std::string line =
+      fmt::format(kRowFormat, number, c.stage, c.micro, c.accumulation, c.recompute.text(),
+                  c.mesh.text(), name_of(c.moments), name_of(c.compute), size_text(row.bytes),
+                  fits_text(row, question.machine),
+                  fmt::format("{} {}", size_text(row.plain - row.bytes), percent_text(saved)),
+                  sent_text(row), count_text(row.ranked.work.flop),
+                  percent_text(row.ranked.work.repeated / row.ranked.work.flop));
+  if (!asks_below(question)) return line + "\n";
+  const std::int64_t filed = sum_of(row.exact.memory.file);
+  return line +
+         fmt::format(kBelowFormat, host_text(row, question.machine),
+                     filed == 0 ? "-" : size_text(filed)) +
+         "\n";
+}
+
+std::string rows_text(const std::vector<PlannedRow>& rows, const TrainingQuestion& question) {
   std::string text = fmt::format(kRowFormat, "", "stage", "micro", "accum", "recompute",
                                  "mesh r x s x t", "moments", "dtype", "memory", "", "saved",
                                  "sent a step, r / s / t", "FLOP", "repeated");
+  if (asks_below(question)) text += fmt::format(kBelowFormat, "pinned, rank / host", "in a file");
+  text += "\n";
   std::string below;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const PlannedRow& row = rows[i];
-    text += row_line(row, i + 1, budget);
+    text += row_line(row, i + 1, question);
     const auto add = [&](const std::string& line) {
       below += fmt::format("row {}: {}\n", i + 1, line);
     };
@@ -94,7 +130,7 @@ std::string tier_name(Tier tier) {
   return tier == Tier::file ? "nvme" : "none";
 }
 
-OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
+OrderedJson row_json(const PlannedRow& row, const Machine& machine) {
   const Candidate& c = row.ranked.candidate;
   OrderedJson classes = OrderedJson::object();
   for (const MemoryClass each : all_memory_classes()) {
@@ -110,13 +146,19 @@ OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
                   {"dtype", name_of(c.compute)},
                   {"offload_optimizer", tier_name(c.offload.optimizer)},
                   {"offload_param", tier_name(c.offload.parameters)},
+                  {"kept_inputs", name_of(c.kept_inputs)},
                   {"bytes", row.bytes},
                   {"closed_form_bytes", row.ranked.bytes},
-                  {"fits", row.bytes <= budget},
-                  {"short_bytes", std::max<std::int64_t>(0, row.bytes - budget)},
+                  {"fits", row.shortage.none()},
+                  {"short_bytes", row.shortage.of_device},
                   {"largest_class", name_of(row.largest_class())},
                   {"memory", classes},
                   {"file", listed_json(row.exact.memory.file)},
+                  {"pinned_bytes", row.exact.memory.host},
+                  {"host_bytes", host_bytes(row.exact.memory, machine)},
+                  {"host_short_bytes", row.shortage.of_host},
+                  {"file_bytes_a_step", std::llround(row.ranked.work.filed)},
+                  {"copied_bytes_a_step", std::llround(row.ranked.work.copied)},
                   {"plain_bytes", row.plain},
                   {"communication", axes_json(row.exact.traffic, c.mesh)},
                   {"flop", row.ranked.work.flop},
@@ -128,9 +170,9 @@ OrderedJson row_json(const PlannedRow& row, std::int64_t budget) {
   return all;
 }
 
-OrderedJson rows_json(const std::vector<PlannedRow>& rows, std::int64_t budget) {
+OrderedJson rows_json(const std::vector<PlannedRow>& rows, const Machine& machine) {
   OrderedJson all = OrderedJson::array();
-  for (const PlannedRow& row : rows) all.push_back(row_json(row, budget));
+  for (const PlannedRow& row : rows) all.push_back(row_json(row, machine));
   return all;
 }
 
@@ -144,11 +186,11 @@ std::string text_of(const TrainingAnswer& answer) {
       "forms\n{}\n\n",
       question.model_text, question.model.parameter_count(), counted(question.sequence, "token"),
       machine.text(), counted(answer.candidates, "candidate"), answer.fitting, order_text(machine));
-  if (!answer.rows.empty()) text += rows_text(answer.rows, machine.budget());
+  if (!answer.rows.empty()) text += rows_text(answer.rows, question);
   if (!answer.too_large.empty()) {
     text +=
         answer.rows.empty() ? "those that miss least\n" : "these would cost less, and miss least\n";
-    text += rows_text(answer.too_large, machine.budget());
+    text += rows_text(answer.too_large, question);
   }
   for (const std::string& line : answer.shortfall) text += line + "\n";
   if (!answer.shortfall.empty()) text += "\n";
@@ -167,8 +209,8 @@ OrderedJson json_of(const TrainingAnswer& answer) {
           {"order", order_text(machine)},
           {"planned_with", planned_with_text(machine)},
           {"not_counted", OrderedJson::array({not_counted_text(machine), kStagingNotCounted})},
-          {"rows", rows_json(answer.rows, machine.budget())},
-          {"too_large", rows_json(answer.too_large, machine.budget())},
+          {"rows", rows_json(answer.rows, machine)},
+          {"too_large", rows_json(answer.too_large, machine)},
           {"shortfall", answer.shortfall}};
 }
 

@@ -33,10 +33,18 @@ nlohmann::ordered_json recompute_section(const RecomputeChoice& recompute) {
 
 nlohmann::ordered_json zero_section(const Candidate& candidate) {
   nlohmann::ordered_json section{{"stage", candidate.stage}};
-  const nlohmann::ordered_json in_file{{"device", "nvme"}, {"nvme_path", kFolderToName}};
-  if (candidate.offload.optimizer == Tier::file) section["offload_optimizer"] = in_file;
-  if (candidate.offload.in_host_memory()) section["offload_optimizer"] = {{"device", "cpu"}};
-  if (candidate.offload.parameters == Tier::file) section["offload_param"] = in_file;
+  const auto put = [&](const char* name, Tier tier) {
+    if (tier == Tier::host) section[name] = {{"device", "cpu"}};
+    if (tier == Tier::file) section[name] = {{"device", "nvme"}, {"nvme_path", kFolderToName}};
+  };
+  put("offload_optimizer", candidate.offload.optimizer);
+  put("offload_param", candidate.offload.parameters);
+  return section;
+}
+
+nlohmann::ordered_json activation_section(const Candidate& candidate) {
+  nlohmann::ordered_json section = recompute_section(candidate.recompute);
+  if (candidate.kept_inputs == KeptInputPlace::host) section["cpu_checkpointing"] = true;
   return section;
 }
 
@@ -71,7 +79,7 @@ nlohmann::ordered_json written_configuration(const TrainingQuestion& question,
       {"gradient_accumulation_steps", candidate.accumulation},
       {"zero_optimization", zero_section(candidate)},
       {"mesh", mesh},
-      {"activation_checkpointing", recompute_section(candidate.recompute)},
+      {"activation_checkpointing", activation_section(candidate)},
       {"optimizer", {{"type", "AdamW"}, {"params", {{"moments", name_of(candidate.moments)}}}}}};
   if (candidate.compute != DType::fp32) file[name_of(candidate.compute)] = {{"enabled", true}};
   file["run"] = {{"device", question.machine.kind == DeviceKind::cuda ? "cuda" : "cpu"},

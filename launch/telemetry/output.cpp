@@ -93,8 +93,12 @@ Output::Result Output::write(std::string_view text,
 void print(std::string_view text) {
   if (text.empty()) return;
   const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  ZERO_CHECK(good && std::fflush(stdout) == 0, "standard output: cannot write: {}",
-             std::strerror(errno));
+  if (good && std::fflush(stdout) == 0) return;
+  const int error = errno;
+  const std::string message =
+      fmt::format("standard output: cannot write: {}", std::strerror(error));
+  if (error == EPIPE) throw OutputClosed(message);
+  throw Error(message);
 }
 
 void print_without_waiting(std::string_view text) noexcept {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/error.h"
 
 namespace zero {
 
@@ -43,8 +44,14 @@ class Output {
   Descriptor twin_;  // the same pipe or terminal, opened not to block; -1 where that fails
 };
 
+/// Nobody reads standard output any more. Only a process that ignores SIGPIPE meets it.
+class OutputClosed : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Writes an answer to standard output, which may be a pipe or a full disk, and waits for room.
-/// Throws zero::Error if `text` cannot be written whole.
+/// Throws zero::Error if `text` cannot be written whole, of which OutputClosed is one.
 void print(std::string_view text);
 
 /// Writes what has room on standard output, else on standard error, else nowhere: for a thread that

@@ -3,6 +3,9 @@
 #include "launch/telemetry/restart_text.h"
 
 #include <array>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 
 #include "base/message_text.h"
 
@@ -18,11 +21,22 @@ struct Counter {
 constexpr std::array kCounters{Counter{"TORCHELASTIC_RESTART_COUNT", "torchrun"},
                                Counter{"SLURM_RESTART_COUNT", "Slurm"}};
 
+/// The number and the cause that retry.sh says, if it does so of the run in `folder`:
+/// "CAUSE<tab>FOLDER".
+std::optional<std::string> cause_of_run_in(const std::string& folder, const std::string& told) {
+  const std::size_t tab = told.find('\t');
+  if (tab == std::string::npos) return std::nullopt;
+  std::error_code error;  // a folder that is not there is another one
+  if (!std::filesystem::equivalent(told.substr(tab + 1), folder, error)) return std::nullopt;
+  return told.substr(0, tab);
+}
+
 }  // namespace
 
-std::string restart_text(const Environment& environment) {
-  if (const auto cause = environment("ZERO_RESTART")) {
-    return "restart " + printable_line(*cause, kMostCause);
+std::string restart_text(const Environment& environment, const std::string& folder) {
+  if (const auto told = environment("ZERO_RESTART")) {
+    const auto cause = cause_of_run_in(folder, *told);
+    if (cause) return "restart " + printable_line(*cause, kMostCause);
   }
   for (const auto& [variable, by] : kCounters) {
     const auto count = environment(variable);

@@ -19,7 +19,9 @@ namespace zero {
 int ranks_taking_part(const TrainFlags& flags, int came) {
   if (!flags.error.empty()) return came;
   try {
-    return elastic_ranks(Configuration::read(flags.config, flags.overrides), came);
+    const Configuration values = Configuration::read(flags.config, flags.overrides);
+    check_elastic(values);
+    return elastic_ranks(values, came);
   } catch (const Error&) {
     return came;
   }

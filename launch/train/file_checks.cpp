@@ -24,7 +24,7 @@
 #include "launch/memory/memory_trace_file.h"
 #include "launch/process/open_files.h"
 #include "launch/telemetry/run_log.h"
-#include "launch/train/tier_budget.h"
+#include "launch/train/tier_lines.h"
 #include "weights/hf/advice.h"
 #include "weights/model_files.h"
 

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/ownership.h"
 #include "launch/config/train_config.h"
+#include "launch/faults/flight_layout.h"
 #include "launch/process/quantity.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
@@ -229,6 +230,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   plan.live = plan_live(config, largest, config.world, backend);
   plan.traffic = step_traffic(training_state, config.batch.accumulation);
   plan.mesh = config.mesh;
+  plan.flight_file = static_cast<std::int64_t>(flight::Places({}).end);
   plan.recompute = config.recompute.plan.text();
   plan.keeps_outputs = config.recompute.plan.on(*device).outputs == BlockOutputs::kept;
   if (plan.mesh.replicate > 1 || plan.mesh.tensor > 1) {
@@ -257,6 +259,7 @@ nlohmann::json Plan::json() const {
           {"memory", classes},
           {"device", device_json(memory.device)},
           {"file", listed_json(memory.file)},
+          {"flight_file", flight_file},
           {"live", live.json()},
           {"mesh", mesh_json(mesh)},
           {"communication", traffic_json(traffic.total())},
@@ -301,6 +304,7 @@ std::string Plan::memory_text() const {
     if (bytes != 0) row(name_of(c), bytes);
   }
   row("sum", sum_of(memory.ledger));
+  row("flight file", flight_file, " beside the sum, mapped by the host's ranks");
   if (memory.file != BytesByClass{}) {
     out += "\nin files, beside memory\n";
     for (const MemoryClass c : all_memory_classes()) {

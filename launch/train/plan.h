@@ -85,8 +85,9 @@ struct Plan {
   std::uint64_t schedule_hash = 0;
   std::vector<std::string> schedule;  ///< one line per action
   MeshShape mesh;
-  std::string recompute;       ///< what backward computes again, by block
-  bool keeps_outputs = false;  ///< of norms and GELU, for backward
+  std::int64_t flight_file = 0;  ///< its bytes, mapped by all ranks of a host, beside `memory`
+  std::string recompute;         ///< what backward computes again, by block
+  bool keeps_outputs = false;    ///< of norms and GELU, for backward
   std::string ownership;  ///< the part of every parameter on each axis; empty if there is one axis
 
   nlohmann::json json() const;

@@ -7,7 +7,6 @@
 #include <limits>
 #include <span>
 
-#include "base/cgroup.h"
 #include "base/error.h"
 #include "collectives/host_values.h"
 #include "device/cuda/gpus.h"
@@ -24,15 +23,6 @@ struct RankOfHost {
   int ranks = 1;
   bool are_threads = false;  // of one process
 };
-
-/// Bytes of the host for each of its ranks; 0 if the system does not tell.
-std::int64_t part_of_host(int ranks) {
-  const auto available = available_memory();
-  if (!available) return 0;
-  constexpr std::int64_t kNotCounted = 16;  // one part of so many
-  const std::int64_t part = *available / ranks;
-  return std::max<std::int64_t>(1, part - part / kNotCounted);
-}
 
 /// Bytes of the GPU of a rank that plans may take; 0 if there is no such GPU, as its run will tell.
 std::int64_t part_of_gpu(int world, const RankOfHost& rank) {

@@ -19,9 +19,8 @@ struct RankRoom {
   std::string source{};    ///< of `bytes`: "free on its GPU"
 };
 
-/// What this machine has for a rank, as a process finds it that asks no other: an even part of the
-/// memory that the host has available, less a sixteenth for what no plan counts (programs, their
-/// libraries, pages of files); of a GPU what is free on it, less usual_reserve(). `start`: how the
+/// What this machine has for a rank, as a process finds it that asks no other: part_of_host(); of a
+/// GPU what is free on it, less usual_reserve(). `start`: how the
 /// process was started; if that is another world than the one of `config`, all its ranks are taken
 /// to be on this host. Looks for nothing unless tiers_are_auto(); a GPU that is looked at becomes
 /// current on the calling thread. What the system does not tell is not known.

@@ -259,7 +259,7 @@ void RunCheckpoints::prepare_log() {
                 {"checkpoint", resumed_->folder},
                 {"run", values_.log.run}});
   }
-  log_.tell_restart(restart_text(process_environment()), values_.log.run);
+  log_.tell_restart(restart_text(process_environment(), options_.folder), values_.log.run);
 }
 
 void RunCheckpoints::listen() {

@@ -6,10 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/process/tier_room.h"
+
 namespace zero {
 
 struct MemoryUse;
 struct TrainConfig;
+
+/// The folder of the files of states, in words of a run.
+TierPlace tier_place(const TrainConfig& config);
 
 /// Lines for people on where model states are, if a key asks for a place other than the default.
 std::vector<std::string> tier_lines(const TrainConfig& config);

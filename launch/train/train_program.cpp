@@ -16,7 +16,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -25,6 +25,9 @@
 #include "collectives/host_values.h"
 #include "files/file_system.h"
 #include "launch/data/batches.h"
+#include "launch/faults/fault_injector.h"
+#include "launch/faults/flight_folder.h"
+#include "launch/faults/process_faults.h"
 #include "launch/process/configuration_error.h"
 #include "launch/process/exit_status.h"
 #include "launch/process/process.h"
@@ -37,14 +40,13 @@
 #include "launch/train/elastic_ranks.h"
 #include "launch/train/file_checks.h"
 #include "launch/train/memory_fit.h"
-#include "launch/train/process_state.h"
 #include "launch/train/run_device.h"
-#include "launch/train/run_faults.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/run_observers.h"
 #include "launch/train/tier_ladder.h"
 #include "launch/train/tier_lines.h"
 #include "launch/train/tokenizer_files.h"
+#include "launch/train/train_process.h"
 #include "launch/train/trainer.h"
 
 namespace zero {
@@ -130,22 +132,19 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
 /// destroyed: its threads may wait for ranks that will not come.
 class Run {
  public:
-  Run(Communicator& communicator, Console& console, ProcessState& state)
-      : communicator_(communicator), console_(console), state_(state) {}
+  Run(Communicator& communicator, Console& console, TrainProcess& process)
+      : communicator_(communicator), console_(console), process_(process) {}
 
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
-  ~Run() {
-    if (faults_) state_.faults.leave(*faults_);
-  }
 
   int operator()(const TrainFlags& flags) {
     prepared_ = prepare_run(flags, communicator_);
     plan_memory_limit(*prepared_.config);
     const TrainConfig& config = *prepared_.config;
-    state_.progress.saves = !config.checkpoints.folder.empty();
-    state_.progress.logs = !config.run.log.empty();
-    state_.progress.weights_due = !config.run.save_weights.empty();
+    process_.progress.saves = !config.checkpoints.folder.empty();
+    process_.progress.logs = !config.run.log.empty();
+    process_.progress.weights_due = !config.run.save_weights.empty();
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     for (const std::string& warning : config.warnings) console_.line("warning: " + warning);
     if (!prepared_.warning.empty()) console_.line("warning: " + prepared_.warning);
@@ -154,16 +153,13 @@ class Run {
     }
     for (const std::string& line : prepared_.batches->lines()) console_.line(line);
     if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
-    faults_.emplace(*prepared_.config, communicator_, watchdog_options(state_));
-    state_.faults.join(*faults_);
-    if (!faults_->warning().empty() && communicator_.local_rank() == 0) {
-      say_warning(faults_->warning());
-    }
+    notice_faults(*prepared_.config);
     agree(communicator_, *cpu::open(), "run.memory_trace",
           [&] { observers_.emplace(config, communicator_.rank()); });
     for (const std::string& line : observers_->lines()) console_.line(line);
     device_ = std::make_unique<RunDevice>(config, communicator_, observers_->instruments());
-    faults_->attach_to(*device_);
+    if (faults_->injector() != nullptr) device_->attach(*faults_->injector());
+    faults_->attach_to(device_->device());
     device_->world().set_wait_limits(wait_limits(config));
     const PlacementReport placement = judge_placements(
         gather_placements(communicator_, *cpu::open(), config.run.threads), process_environment());
@@ -185,9 +181,9 @@ class Run {
                                                       .memory_trace = observers_->memory_trace(),
                                                       .unit_listeners = faults_->unit_listeners(),
                                                       .phase_listeners = faults_->phase_listeners(),
-                                                      .progress = &state_.progress,
-                                                      .signals = &state_.signals,
-                                                      .started = state_.started});
+                                                      .progress = &process_.progress,
+                                                      .signals = &process_.signals,
+                                                      .started = process_.started});
     const int status = trainer_->run();
     faults_->end_well();
     return status;
@@ -200,10 +196,27 @@ class Run {
   /// Perhaps only this rank does: returns what it is to tell. Does not return if the failure only
   /// follows from the fault of another, of which the watchdog tells.
   std::string failing(const std::string& message) {
-    return faults_ ? faults_->failing(message) : message;
+    return process_.faults.failing(faults_ ? &*faults_ : nullptr, message);
   }
 
  private:
+  /// From here on. `config` gets the disk of the faults that the run is made to meet.
+  void notice_faults(TrainConfig& config) {
+    FlightFile file = create_flight_file(config, communicator_, *cpu::open());
+    std::unique_ptr<FaultInjector> injector;
+    agree(communicator_, *cpu::open(), "run.faults",
+          [&] { injector = make_fault_injector(config, communicator_); });
+    std::optional<WatchdogOptions> watchdog;
+    if (config.run.watchdog) {
+      watchdog = process_.faults.watchdog(config.run.hang_timeout);
+      watchdog->hosts = config.run.watchdog_hosts;
+    }
+    faults_.emplace(communicator_, std::move(file), std::move(watchdog), std::move(injector));
+    joined_.emplace(process_.faults, *faults_);
+    if (!faults_->warning().empty() && communicator_.local_rank() == 0) {
+      say_warning(faults_->warning());
+    }
+  }
   /// Plans alone, so all ranks find the same.
   void plan_memory_limit(TrainConfig& config) {
     const BackendKind backend = backend_on(config.run.device, config, communicator_.backend());
@@ -221,10 +234,11 @@ class Run {
 
   Communicator& communicator_;
   Console& console_;
-  ProcessState& state_;
+  TrainProcess& process_;
   Prepared prepared_;
   RankPlans plans_;
   std::optional<RunFaults> faults_;
+  std::optional<ProcessFaults::Joined> joined_;
   std::optional<RunObservers> observers_;
   std::unique_ptr<RunDevice> device_;
   std::optional<Listening> listening_;
@@ -232,29 +246,27 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
 };
 
-int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& state) {
+int train_as(Communicator& communicator, const TrainFlags& flags, TrainProcess& process) {
   const bool first = communicator.rank() == 0;
   const Console::Mode mode = on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
-  Console console = make_console(first ? mode : Console::Mode::silent, state);
-  Run run(communicator, console, state);
+  Console console = make_console(first ? mode : Console::Mode::silent, process);
+  Run run(communicator, console, process);
   int failed = exit_status::kFault;
   try {
     const int status = run(flags);
-    if (status != exit_status::kOk || !first || state.output_error == 0) return status;
+    if (status != exit_status::kOk || !first || process.output_error == 0) return status;
     print_to_stderr(fmt::format(
         "zero_train: the run is done, but its report is not whole: standard output: {}{}\n",
-        std::strerror(state.output_error), state.progress.logs ? "; its log has the figures" : ""));
+        std::strerror(process.output_error),
+        process.progress.logs ? "; its log has the figures" : ""));
   } catch (const AgreedError& error) {
     run.failed_alike(error.what());
-    state.reported = true;
+    process.faults.told();
     console.end_progress();
     if (first) print_to_stderr(fmt::format("zero_train: {}\n", error.what()));
     failed = exit_status_of(error);
   } catch (const std::exception& error) {
     const std::string message = run.failing(error.what());
-    // Ranks that the same signal has ended already are no fault: it gives the status.
-    if (state.ends) std::this_thread::sleep_for(std::chrono::seconds(1));
-    state.reported = true;
     console.end_progress();
     end_job("zero_train", message, communicator.rank(), communicator.size());
   }
@@ -274,19 +286,19 @@ void meet_at_end(Communicator& came, bool idle) {
 
 /// As a rank that mpirun started, which ends with all others: one that takes no part waits for
 /// them, and a signal to all ranks does not end it before they have saved.
-int train_elastic(Communicator& came, TrainFlags flags, ProcessState& state) {
+int train_elastic(Communicator& came, TrainFlags flags, TrainProcess& process) {
   const ElasticPart part = elastic_part(came, flags);
-  if (!part.ranks) return train_as(came, flags, state);
+  if (!part.ranks) return train_as(came, flags, process);
   int status = exit_status::kOk;
   if (part.idle) {
     if (part.ranks->rank() == 0) {
       print_without_waiting(elastic_line(came.size(), came.size() - part.ranks->size()));
     }
-    state.signals.listen();
+    process.signals.listen();
     came.set_wait_limits({.warning = {}, .timeout = {}});
   } else {
     flags.start = of_first_ranks(flags.start, part.ranks->size());
-    status = train_as(*part.ranks, flags, state);
+    status = train_as(*part.ranks, flags, process);
   }
   meet_at_end(came, part.idle);
   return status;
@@ -315,24 +327,19 @@ int train(const TrainFlags& given, int* argc, char*** argv) {
     if (flags.start.rank >= ranks) return exit_status::kOk;
     flags.start = of_first_ranks(given.start, ranks);
   }
-  ProcessState state;
-  const SignalWatcher watcher([&state, launched = flags.start.rank,
-                               by = flags.start.by](int signal) {
-    using enum SignalWatcher::AfterSignal;
-    using enum RunFaults::Told;
-    // A launcher ends the others of a rank that has died; the watchdog tells why and ends them.
-    if (state.faults.takes_over()) return go_on;
-    const Signals::Answer answer = state.signals.arrived(signal, std::chrono::steady_clock::now());
-    if (launched == 0 && !answer.line.empty()) say(answer.line);
-    if (!answer.ends_process) return go_on;
-    state.ends = true;
-    state.faults.ended_by(signal, launched == 0 ? by_this_rank : by_others);
-    // mpirun drops unread output when the last rank ends: the other ranks leave it time to
-    // read.
-    if (launched != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    if (launched == 0 && !state.reported) say(ended_by(signal, by, state.progress));
-    return end;
-  });
+  TrainProcess process(flags.start.rank);
+  const SignalWatcher watcher(
+      [&process, first = flags.start.rank == 0, by = flags.start.by](int signal) {
+        using enum SignalWatcher::AfterSignal;
+        // A launcher ends the others of a rank that has died; the watchdog tells why and ends them.
+        if (process.faults.takes_over()) return go_on;
+        const auto now = std::chrono::steady_clock::now();
+        const Signals::Answer answer = process.signals.arrived(signal, now);
+        if (first && !answer.line.empty()) say(answer.line);
+        if (!answer.ends_process) return go_on;
+        process.faults.end_by(signal, [&] { say(ended_by(signal, by, process.progress)); });
+        return end;
+      });
   // Before the ranks are asked for what they need to meet.
   const bool of_cpu = is_of_cpu(flags);
   if (of_cpu) check_cpu_ranks_can_talk(flags.start);
@@ -342,8 +349,8 @@ int train(const TrainFlags& given, int* argc, char*** argv) {
   return run_ranks(
       flags.start, of_cpu ? BetweenHosts::mpi : BetweenHosts::nccl, argc, argv,
       [&](Communicator& communicator) {
-        if (flags.start.by != Start::By::mpirun) return train_as(communicator, flags, state);
-        return train_elastic(communicator, flags, state);
+        if (flags.start.by != Start::By::mpirun) return train_as(communicator, flags, process);
+        return train_elastic(communicator, flags, process);
       },
       report);
 }

@@ -23,7 +23,6 @@
 #include "launch/telemetry/run_report.h"
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
-#include "launch/train/tier_budget.h"
 #include "launch/train/tier_lines.h"
 #include "launch/train/tokenizer_files.h"
 #include "model/model.h"

@@ -12,6 +12,7 @@
 #include "collectives/listener.h"
 #include "device/stream.h"
 #include "engine/step_report.h"
+#include "launch/faults/run_phases.h"
 #include "launch/memory/run_memory.h"
 #include "launch/telemetry/communication_time.h"
 #include "launch/telemetry/run_log.h"
@@ -20,7 +21,6 @@
 #include "launch/train/loss_scaling.h"
 #include "launch/train/plan.h"
 #include "launch/train/run_checkpoints.h"
-#include "launch/train/run_phases.h"
 #include "launch/train/training_state.h"
 #include "model/unit_listener.h"
 

@@ -40,7 +40,8 @@ void Trainer::tell_findings() {
   if (check == nullptr) return;
   const ComputeCheck::Found found = check->take();
   for (const std::string& line : found.lines) {
-    console_.line("warning: " + line);
+    if (mesh_.world().rank() == 0)
+      print_error("zero_train: warning: {}\n", line);  // for launch/retry.sh too
     log_.write({{"computed_wrongly", line}, {"after_step", step_}});
   }
   if (!found.over) return;

@@ -95,65 +95,32 @@ class Queue final : public files::TransferQueue {
 
 }  // namespace
 
-/// The path that the call really uses.
-std::string HookedDisk::hooked(const std::string& call, const std::string& path) const {
-  hook_(call, path);
+std::string HookedDisk::inner_path(std::string_view call, const std::string& path) const {
+  hook_(std::string(call), path);
   return !from_.empty() && path.starts_with(from_) ? to_ + path.substr(from_.size()) : path;
 }
 
 std::unique_ptr<files::OutputFile> HookedDisk::create(const std::string& path, std::int64_t bytes) {
-  return std::make_unique<Output>(*this, files::disk().create(hooked("create", path), bytes));
+  return std::make_unique<Output>(*this, ForwardingFileSystem::create(path, bytes));
 }
 
 std::unique_ptr<files::OutputFile> HookedDisk::open_write(const std::string& path) {
-  return std::make_unique<Output>(*this, files::disk().open_write(hooked("open_write", path)));
+  return std::make_unique<Output>(*this, ForwardingFileSystem::open_write(path));
 }
 
 std::unique_ptr<files::InputFile> HookedDisk::open_read(const std::string& path) {
-  return std::make_unique<Input>(*this, files::disk().open_read(hooked("open_read", path)));
+  return std::make_unique<Input>(*this, ForwardingFileSystem::open_read(path));
 }
 
 files::ScratchFile HookedDisk::create_scratch(const std::string& folder, std::int64_t bytes) {
-  files::ScratchFile file = files::disk().create_scratch(hooked("create_scratch", folder), bytes);
+  files::ScratchFile file = ForwardingFileSystem::create_scratch(folder, bytes);
   return {std::make_unique<Output>(*this, std::move(file.output)),
           std::make_unique<Input>(*this, std::move(file.input))};
 }
 
-files::PathKind HookedDisk::kind_of(const std::string& path) {
-  return files::disk().kind_of(hooked("kind_of", path));
-}
-
-std::vector<std::string> HookedDisk::list(const std::string& folder) {
-  return files::disk().list(hooked("list", folder));
-}
-
-void HookedDisk::make_folder(const std::string& path) {
-  files::disk().make_folder(hooked("make_folder", path));
-}
-
-void HookedDisk::rename(const std::string& from, const std::string& to) {
-  files::disk().rename(hooked("rename", from), to);
-}
-
-void HookedDisk::remove_file(const std::string& path) {
-  files::disk().remove_file(hooked("remove_file", path));
-}
-
-void HookedDisk::remove_folder(const std::string& path) {
-  files::disk().remove_folder(hooked("remove_folder", path));
-}
-
-void HookedDisk::sync_folder(const std::string& path) {
-  files::disk().sync_folder(hooked("sync_folder", path));
-}
-
-std::int64_t HookedDisk::free_bytes(const std::string& folder) {
-  return files::disk().free_bytes(hooked("free_bytes", folder));
-}
-
 std::unique_ptr<files::TransferQueue> HookedDisk::queue(std::span<std::byte> memory,
                                                         const files::QueueOptions& options) {
-  return std::make_unique<Queue>(*this, files::disk().queue(memory, options));
+  return std::make_unique<Queue>(*this, ForwardingFileSystem::queue(memory, options));
 }
 
 void Faults::operator()(const std::string& call, const std::string& path) {

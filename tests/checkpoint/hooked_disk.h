@@ -6,19 +6,21 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <utility>
 
-#include "files/file_system.h"
+#include "files/forwarding_file_system.h"
 
 namespace zero::testing {
 
 /// The disk of this machine, with a hook before every call, which may throw, as a disk that fails
 /// does, or take its time. Used by the threads of one rank.
-class HookedDisk final : public files::FileSystem {
+class HookedDisk final : public files::ForwardingFileSystem {
  public:
   /// `call`: the name of the function; "write", "sync" and "read" of files, "queue write" and
   /// "queue read" of queues.
   using Hook = std::function<void(const std::string& call, const std::string& path)>;
-  explicit HookedDisk(Hook hook) : hook_(std::move(hook)) {}
+  explicit HookedDisk(Hook hook) : ForwardingFileSystem(files::disk()), hook_(std::move(hook)) {}
 
   /// The folder `from` is another one for this rank.
   void move_folder(const std::string& from, const std::string& to) { from_ = from, to_ = to; }
@@ -31,21 +33,16 @@ class HookedDisk final : public files::FileSystem {
   std::unique_ptr<files::OutputFile> open_write(const std::string& path) override;
   std::unique_ptr<files::InputFile> open_read(const std::string& path) override;
   files::ScratchFile create_scratch(const std::string& folder, std::int64_t bytes) override;
-  files::PathKind kind_of(const std::string& path) override;
-  bool is_link(const std::string& path) override { return files::disk().is_link(path); }
-  std::vector<std::string> list(const std::string& folder) override;
-  void make_folder(const std::string& path) override;
-  void rename(const std::string& from, const std::string& to) override;
-  void remove_file(const std::string& path) override;
-  void remove_folder(const std::string& path) override;
-  void sync_folder(const std::string& path) override;
-  std::int64_t free_bytes(const std::string& folder) override;
+  bool is_link(const std::string& path) override { return inner().is_link(path); }
+  /// By paths, so that the hook hears of what is done in it.
+  std::unique_ptr<files::OpenFolder> open_folder(const std::string& path) override {
+    return FileSystem::open_folder(path);
+  }
   std::unique_ptr<files::TransferQueue> queue(std::span<std::byte> memory,
                                               const files::QueueOptions& options) override;
-  std::string io_description() override { return files::disk().io_description(); }
 
  private:
-  std::string hooked(const std::string& call, const std::string& path) const;
+  std::string inner_path(std::string_view call, const std::string& path) const override;
 
   Hook hook_;
   std::string from_;

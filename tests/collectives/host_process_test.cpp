@@ -164,6 +164,37 @@ TEST(HostProcess, EndsBeforeAWatcherWithoutDescriptors) {
   EXPECT_TRUE(watch.ended());
 }
 
+// Also through a watcher that has no pidfd.
+TEST(HostProcess, IsKilledAndNotTwice) {
+  for (const bool has_descriptor : {true, false}) {
+    const Child child;
+    const host::Process process = child.process();
+    std::optional<NoDescriptors> none;
+    if (!has_descriptor) none.emplace();
+    const host::Watch watch(process);
+    none.reset();
+    EXPECT_EQ(watch.descriptor() >= 0, has_descriptor);
+    kill(process.id, SIGSTOP);
+    watch.kill();
+    int status = 0;
+    EXPECT_EQ(waitpid(process.id, &status, 0), process.id);
+    EXPECT_EQ(WTERMSIG(status), SIGKILL);
+    watch.kill();
+    EXPECT_TRUE(watch.ended());
+  }
+}
+
+// A process whose number is this one's, and which started at another time, has ended.
+TEST(HostProcess, IsNotKilledInPlaceOfAnEarlierOneOfItsNumber) {
+  const Child child;
+  const host::Process process = child.process();
+  std::optional<NoDescriptors> none(std::in_place);
+  const host::Watch watch({process.id, process.start + 1});
+  none.reset();
+  watch.kill();
+  EXPECT_FALSE(host::ended(process));
+}
+
 TEST(HostProcess, SaysWhyItCannotSayWhoItIs) {
   const NoDescriptors none;
   EXPECT_THAT(error_of([] { host::this_process(); }),

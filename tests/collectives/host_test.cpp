@@ -238,9 +238,8 @@ TEST(HostMismatch, NamesBothCallsOnEveryRank) {
       transport.all_gather(full.of(rank), full, "h.8");
     }
   });
-  EXPECT_THAT(ends, ElementsAre("[rank 0] all_gather(h.8) met reduce_scatter(h.7) of rank 2",
-                                "[rank 1] all_gather(h.8) met reduce_scatter(h.7) of rank 2",
-                                "[rank 2] reduce_scatter(h.7) met all_gather(h.8) of rank 0"));
+  const std::string odd = "rank 2 calls reduce_scatter(h.7), the other 2 ranks all_gather(h.8)";
+  EXPECT_THAT(ends, ElementsAre("[rank 0] " + odd, "[rank 1] " + odd, "[rank 2] " + odd));
 }
 
 TEST(HostMismatch, NamesDtypesOpsRootsAndCounts) {

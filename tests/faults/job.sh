@@ -2,17 +2,22 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# What table.sh and torture.sh share: a tiny run in a folder that is gone when the script ends. To be sourced, with
-# `name` the script's for messages.
+# What table.sh, torture.sh and calm.sh share: a tiny run in a folder that is gone when the script ends. To be sourced,
+# with `name` the script's for messages.
 fail() { echo "${name-}: $1" >&2; exit 2; }
 
-# Sets `bin` and `work`; the folder and what `started` names are gone at the end, after a signal too.
-started=()
+number() {  # flag, value
+  [[ ${2-} =~ ^[0-9]{1,6}$ ]] && [ "$((10#$2))" -gt 0 ] || fail "$1 is '${2-}', expected a whole number from 1"
+  echo "$((10#$2))"
+}
+
+# Sets `bin` and `work`; the folder, hosts and what `started` names are gone at the end, after a signal too.
+started=() spaces=()
 begin() {  # folder of programs
   bin=$(cd "$1" 2>/dev/null && pwd) || fail "'$1' is no folder; give that of zero_train and zero_prepare: build/bin"
   [ -x "$bin/zero_train" ] && [ -x "$bin/zero_prepare" ] || fail "$bin lacks zero_train or zero_prepare: build them"
   work=$(mktemp -d) || fail "no temporary folder can be made"
-  trap 'end_started; rm -rf "$work"' EXIT
+  trap 'end_started; [ ${#spaces[@]} -eq 0 ] || end_hosts; rm -rf "$work"' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
   export ZERO_ALLOW_FAULTS=1
@@ -21,12 +26,12 @@ begin() {  # folder of programs
 # Ends what `started` names: told to, so that launchers end their ranks, and killed ten seconds later.
 end_started() {
   local each end=$((SECONDS + 10))
-  for each in $(living); do kill -TERM "$each" 2>/dev/null; done
+  for each in $(living); do kill -TERM "$each"; done
   while [ "$SECONDS" -lt "$end" ] && living >/dev/null; do sleep 0.1; done
-  for each in $(living); do kill -KILL "$each" 2>/dev/null; done
-  wait 2>/dev/null
+  for each in $(living); do kill -KILL "$each"; done
+  [ ${#started[@]} -eq 0 ] || wait "${started[@]}"
   started=()
-}
+} 2>/dev/null  # the shell tells there of what was killed
 
 # Those of `started` that have not ended: children of this script, whose numbers are theirs until they are waited for.
 # The status says whether there is one.
@@ -53,6 +58,74 @@ write_run() {  # name, width
  "zero_optimization": {"stage": 3},
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
 JSON
+}
+
+free_port() {
+  local port
+  while :; do
+    port=$((20000 + RANDOM % 12000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+  done
+}
+
+# The ranks of one host, children of a shell of their own, which ends with them; told to end, it kills them first. Each
+# leaves its status in FOLDER/status.RANK.
+run_ranks() {  # folder, first rank, ranks, command...
+  local folder=$1 first=$2 i each ended said
+  local -A rank_of=()
+  exec {said}>&2 2>/dev/null  # the shell would tell there of each rank that was killed
+  trap 'kill -KILL "${!rank_of[@]}"; exit 143' TERM
+  for ((i = 0; i < $3; ++i)); do
+    RANK=$((first + i)) LOCAL_RANK=$i "${@:4}" >"$folder/out.$((first + i))" 2>&"$said" {said}>&- &
+    rank_of[$!]=$((first + i))
+  done
+  exec {said}>&-
+  while wait -n -p each; ended=$?; [ -n "${each-}" ]; do echo "$ended" >"$folder/status.${rank_of[$each]}"; done
+}
+
+# Starts `ranks` without a launcher, which would end the others by itself, on this host or in halves on those of
+# `spaces`. Sets `started`, a process for each host. Lines of standard error go to $work/said with the time before them.
+start_job() {  # folder, arguments of zero_train...
+  local folder=$1 hosts=${#spaces[@]} i each command
+  local here=$((ranks / (hosts > 0 ? hosts : 1)))
+  mkdir -p "$folder"
+  rm -f "$folder"/status.*
+  : >"$work/said"
+  MASTER_PORT=$(free_port)
+  export MASTER_PORT MASTER_ADDR=127.0.0.1 WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$here
+  command=("$bin/zero_train" --config "$work/c.json" --set "run.log=$folder/run.log"
+    "run.checkpoint.folder=$folder/saved" "${@:2}")
+  started=()
+  if [ "$hosts" -eq 0 ]; then
+    run_ranks "$folder" 0 "$ranks" "${command[@]}" 2> >(with_times) &
+    started=($!)
+    return
+  fi
+  MASTER_ADDR=10.77.0.1
+  for each in "${spaces[@]}"; do ip -n "$each" link set eth0 up; done
+  for ((i = 0; i < hosts; ++i)); do  # process numbers and shared memory are each host's own, as they are elsewhere
+    become_on $((i + 1)) --pid --fork --kill-child --mount-proc -- bash -c \
+      "$(declare -f run_ranks)"'; mount -t tmpfs tmpfs /dev/shm && run_ranks "$@"' \
+      bash "$folder" $((i * here)) "$here" "${command[@]}" 2> >(with_times) &
+    started+=($!)
+  done
+}
+
+with_times() {
+  local line
+  while IFS= read -r line; do echo "$EPOCHREALTIME $line"; done >>"$work/said"
+}
+
+# Waits for the job for so long at most. Sets `status`, the lowest rank's that is not 0, `out_at`, the time, and `left`,
+# how many ranks had to be killed.
+end_job() {  # folder, seconds
+  local end=$((SECONDS + $2))
+  while [ "$SECONDS" -lt "$end" ] && living >/dev/null; do sleep 0.05; done
+  out_at=$EPOCHREALTIME left=0
+  living >/dev/null && left=$((ranks - $(find "$1" -name 'status.*' | wc -l)))
+  end_started
+  status=$(find "$1" -name 'status.*' | sort -V | xargs -r cat | grep -vx 0 | head -1)
+  status=${status:-0}
 }
 
 # The hash of the states at the end of a run that ended well; empty: it did not.

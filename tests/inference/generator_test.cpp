@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "tests/errors.h"
 #include "tests/inference/generator_fixture.h"
@@ -71,6 +75,36 @@ TEST_F(Generators, RequestsEndAtLengthEndTokenStopAndCancel) {
   EXPECT_EQ(answers_[3].end.reason, FinishReason::cancelled);
   EXPECT_EQ(answers_[3].end.generated, 0);
   EXPECT_EQ(model->cache().free_slots(), 2);
+}
+
+/// Has no guess.
+class SilentDrafter final : public Drafter {
+ public:
+  void propose(std::span<Draft> /*drafts*/) override {}
+  void end(RequestId /*request*/) override {}
+};
+
+TEST_F(Generators, AStepTellsWhetherItGuessesReadsPromptsOrContinuesThem) {
+  using ::testing::ElementsAre;
+  const auto model = open({.requests = 2, .request_tokens = 100, .rows = 20});
+  SilentDrafter drafter;
+  std::vector<std::string> phases;
+  Generator generator(*model, {.drafter = &drafter, .on_phase = [&](std::string_view phase) {
+                                 phases.emplace_back(phase);
+                               }});
+  const GenerationRequest asked{.prompt = {5, 100, 7}, .max_tokens = 4, .sampling = {}};
+  generator.submit(asked, recording(0));
+  run(generator);
+  // Behind the last token but one there is nothing to guess.
+  EXPECT_THAT(phases, ElementsAre("prefill", "draft", "decode", "draft", "decode", "decode"));
+  generator.step();
+  EXPECT_EQ(phases.size(), 6U) << "nothing is done";
+  phases.clear();
+  generator.submit(asked, recording(1));
+  generator.step();
+  generator.submit({.prompt = {1, 2}, .max_tokens = 1, .sampling = {}}, recording(2));
+  generator.step();
+  EXPECT_THAT(phases, ElementsAre("prefill", "draft", "prefill")) << "beside one that goes on";
 }
 
 // One slot: whoever keeps it stops all that follow.

@@ -16,6 +16,7 @@
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_trace.h"
+#include "launch/faults/last_words.h"
 #include "tests/errors.h"
 #include "tests/launch/flight_states.h"
 #include "tests/launch/shell.h"
@@ -30,6 +31,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 using Json = nlohmann::json;
 
 /// The flight files of a job of three ranks in a folder.
@@ -178,6 +180,42 @@ TEST(Doctor, AnErrorOfOneRankIsToldOnceWithItsPlace) {
   EXPECT_THAT(text_of(found), AllOf(HasSubstr("\nrank 1 ended by an error: no room; until then it "
                                               "was in \"backward\" of step 12"),
                                     Not(HasSubstr("last words")), Not(HasSubstr("told why"))));
+}
+
+/// What the doctor says of three ranks that are gone, behind the first line.
+std::string text_behind_words(std::string_view of_first, std::string_view of_last) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(0).write_last_words(of_first);
+  flights.of(2).write_last_words(of_last);
+  flights.close();
+  const std::string text = text_of(examine(folder.path()));
+  return text.substr(text.find('\n') + 1);
+}
+
+TEST(Doctor, AnErrorThatAnotherFaultHasOutrunIsToldOnce) {
+  const std::string died = "rank 1 ended without a word\n";
+  const std::string outrun = "rank 2 had failed itself: no room\n";
+  const std::string followed =
+      "ended because rank 0 had ended, which told why\nfailed itself: no room";
+  EXPECT_EQ(text_behind_words(died + "\nfailed itself: no disk", followed),
+            "last words of rank 0: " + died + "rank 0 had failed itself: no disk\n" + outrun);
+  EXPECT_EQ(text_behind_words(died + outrun, followed), "last words of rank 0: " + died + outrun);
+  // Of a process that was killed before its watchdog left words.
+  EXPECT_THAT(text_behind_words("", "failed itself: no room"), StartsWith(outrun));
+}
+
+TEST(LastWords, TellAnErrorOfTheRanksOwnFromOneOfACollective) {
+  EXPECT_FALSE(is_of_collective("[rank 2] /ck/step_4: No space left on device"));
+  EXPECT_FALSE(is_of_collective("[rank 2] run.faults: thrown on purpose at step 4, update"));
+  EXPECT_FALSE(is_of_collective("std::bad_alloc"));
+  EXPECT_TRUE(is_of_collective("[rank 2] all_gather(h.1): rank 1 (process 7) has ended"));
+  EXPECT_TRUE(is_of_collective("[rank 2] rank 1 calls barrier(x), the other 7 ranks barrier(y)"));
+  EXPECT_TRUE(is_of_collective("[rank 2] step: the group has failed: rank 1 has left"));
+  EXPECT_EQ(own_error("ended by an error: a\nfailed itself: b"), "") << "its message";
+  EXPECT_EQ(own_error("ended because x\nfailed itself: a\nfailed itself: b"),
+            "a\nfailed itself: b");
+  EXPECT_EQ(without_own_error("rank 1 hangs\n\nfailed itself: a"), "rank 1 hangs");
 }
 
 TEST(Doctor, ARankThatWaitedForTooLongIsNotToBlame) {

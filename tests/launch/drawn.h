@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "architecture/family.h"
+#include "launch/plan/candidate.h"
 
 namespace zero::testing {
 
@@ -23,6 +24,11 @@ class Draw {
   Draw() : seed_(chosen_seed()), random_(seed_) {
     fmt::print("ZERO_TEST_SEED={}\n", seed_);
     ::testing::Test::RecordProperty("seed", std::to_string(seed_));
+  }
+  /// The choices of one of many inputs by a seed that has been printed.
+  Draw(unsigned seed, std::int64_t input) : seed_(seed) {
+    std::seed_seq both{seed, static_cast<unsigned>(input)};
+    random_.seed(both);
   }
 
   unsigned seed() const { return seed_; }
@@ -73,6 +79,32 @@ inline DecoderShape drawn_model(Draw& draw) {
     section[draw.one_of<std::string>({"qkv_bias", "head_norms"})] = true;
   }
   return decoder_shape(section);
+}
+
+/// Keys of values below the device's memory, which closed forms know too.
+inline std::vector<std::string> drawn_tier_keys(Draw& draw, const Candidate& candidate) {
+  const std::string states = "zero_optimization.offload_optimizer.";
+  const std::string shards = "zero_optimization.offload_param.";
+  std::vector<std::string> keys;
+  // Most parameters of drawn models are small by default, so that no unit has a shard.
+  if (candidate.offload.parameters != Tier::device && !draw.once_in(4)) {
+    keys.push_back(fmt::format("zero_optimization.stage3_param_persistence_threshold={}",
+                               draw.number(0, 10'000)));
+  }
+  if (draw.once_in(2)) keys.push_back(fmt::format("{}buffer_count={}", shards, draw.number(1, 6)));
+  if (candidate.mesh.tensor == 1 &&
+      draw.once_in(3)) {  // otherwise other units may fit on each rank
+    keys.push_back(fmt::format("{}max_in_cpu={}", shards, draw.number(0, 300'000)));
+  }
+  if (draw.once_in(2)) keys.push_back(fmt::format("{}buffer_count={}", states, draw.number(1, 6)));
+  if (draw.once_in(2)) {
+    keys.push_back(fmt::format("{}buffer_size={}", states, draw.number(4096, 20'000)));
+  }
+  if (draw.once_in(3)) keys.push_back(fmt::format("aio.block_size={}", 4096 * draw.number(1, 64)));
+  for (const char* const key : {"pipeline_read", "pipeline_write"}) {
+    if (draw.once_in(3)) keys.push_back(states + key + "=false");
+  }
+  return keys;
 }
 
 }  // namespace zero::testing

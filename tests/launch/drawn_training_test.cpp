@@ -31,7 +31,7 @@ TrainingQuestion drawn_question(Draw& draw, const std::string& data) {
 }
 
 /// Keys beside those of a candidate, which the closed forms know too.
-std::vector<std::string> drawn_keys(Draw& draw, const TinyRun& run, const Offload& offload) {
+std::vector<std::string> drawn_keys(Draw& draw, const TinyRun& run) {
   std::vector<std::string> keys{"run.steps=2", "run.threads=1",
                                 "run.log=" + run.folder().path("run.log")};
   if (draw.once_in(2)) keys.push_back("data.validation=" + run.folder().path("validation.bin"));
@@ -41,11 +41,6 @@ std::vector<std::string> drawn_keys(Draw& draw, const TinyRun& run, const Offloa
     if (draw.once_in(5)) {
       keys.push_back(fmt::format("zero_optimization.{}={}", key, draw.number(0, 50'000)));
     }
-  }
-  // Most of such models' parameters are small by default, so that no unit has a shard.
-  if (offload.parameters == Tier::file && !draw.once_in(4)) {
-    keys.push_back(fmt::format("zero_optimization.stage3_param_persistence_threshold={}",
-                               draw.number(0, 10'000)));
   }
   if (draw.once_in(4)) keys.push_back("activation_checkpointing.keep_outputs=true");
   if (draw.once_in(4)) keys.push_back(fmt::format("mesh.chunks={}", draw.number(1, 3)));
@@ -72,25 +67,13 @@ std::vector<std::string> drawn_foreign_keys(Draw& draw, const TinyRun& run, int 
   return {key};
 }
 
-/// Keys of values in a file, which the closed forms know too.
+/// Keys of values in a file.
 void add_file_keys(Draw& draw, const TinyRun& run, const Candidate& candidate,
                    std::vector<std::string>& keys) {
-  const std::string offload = "zero_optimization.offload_optimizer.";
-  const std::string shards = "zero_optimization.offload_param.";
-  for (const std::string& section : {offload, shards}) {
-    keys.push_back(section + "nvme_path=" + run.folder().path());
+  for (const char* const section : {"offload_optimizer", "offload_param"}) {
+    keys.push_back(fmt::format("zero_optimization.{}.nvme_path={}", section, run.folder().path()));
   }
-  if (draw.once_in(2)) keys.push_back(fmt::format("{}buffer_count={}", shards, draw.number(1, 6)));
-  if (candidate.mesh.tensor == 1 && draw.once_in(3))  // otherwise other units may fit on each rank
-    keys.push_back(fmt::format("{}max_in_cpu={}", shards, draw.number(0, 300'000)));
-  if (draw.once_in(2)) keys.push_back(fmt::format("{}buffer_count={}", offload, draw.number(1, 6)));
-  if (draw.once_in(2)) {
-    keys.push_back(fmt::format("{}buffer_size={}", offload, draw.number(4096, 20'000)));
-  }
-  if (draw.once_in(3)) keys.push_back(fmt::format("aio.block_size={}", 4096 * draw.number(1, 64)));
-  for (const char* const key : {"pipeline_read", "pipeline_write"}) {
-    if (draw.once_in(3)) keys.push_back(offload + key + "=false");
-  }
+  for (const std::string& key : drawn_tier_keys(draw, candidate)) keys.push_back(key);
 }
 
 /// What differs between closed forms and a plan.
@@ -114,8 +97,8 @@ TEST(DrawnTraining, TakesTheBytesOfEveryPlan) {
     const std::string data = write_tokens(run.folder(), "tokens.bin", tokens);
     const TrainingQuestion question = drawn_question(draw, data);
     const Candidate candidate = draw.one_of(candidates(question));
-    std::vector<std::string> keys = drawn_keys(draw, run, candidate.offload);
-    if (candidate.offload.in_files()) add_file_keys(draw, run, candidate, keys);
+    std::vector<std::string> keys = drawn_keys(draw, run);
+    if (candidate.offload.uses(Tier::file)) add_file_keys(draw, run, candidate, keys);
     const std::vector<std::string> foreign = drawn_foreign_keys(draw, run, candidate.stage);
     keys.insert(keys.end(), foreign.begin(), foreign.end());
     const auto file = written_configuration(question, candidate);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const Overrides kElastic{"run.elastic=true", "train_batch_size=24",
                          "train_micro_batch_size_per_gpu=1"};
@@ -83,6 +85,33 @@ TEST(Elastic, KeysThatWouldTieARunToItsRanksAreRefused) {
               HasSubstr("run.elastic has any number of ranks take part"));
 }
 
+/// What a start of 7 ranks, of which 4 would take part, says of a file that has `body` too.
+std::string refusal_of_seven(const std::string& body) {
+  const std::string text =
+      R"({"data": {"train": "a.bin"}, "run": {"elastic": true}, "train_batch_size": 24, )";
+  return error_of([&] {
+    Refusals refusals;
+    Configuration values = Configuration::from_json(parse_json_text(text + body + "}", "c.json"),
+                                                    "c.json", {}, refusals);
+    make_train_config(std::move(values), 7, 0, std::move(refusals));
+  });
+}
+
+// All ranks that came read it, and 24 sequences fit neither 7 ranks nor their mesh.
+TEST(Elastic, AWrongKeyIsTheOnlyRefusal) {
+  const std::string micro = R"("train_micro_batch_size_per_gpu": 1, )";
+  EXPECT_THAT(refusal_of_seven(micro + R"("colour": 3)"),
+              AllOf(HasSubstr("c.json: unknown key \"colour\""), Not(HasSubstr("refusals"))));
+  EXPECT_THAT(refusal_of_seven(micro + R"("mesh": {"tensor": 2, "check_every": -1})"),
+              AllOf(HasSubstr("c.json: mesh.check_every: found -1"), Not(HasSubstr("refusals"))));
+  // What does not fit the ranks that would take part is refused along.
+  EXPECT_THAT(refusal_of_seven(micro + R"("mesh": {"tensor": 3, "check_every": -1})"),
+              HasSubstr("c.json: 2 refusals"));
+  // Without run.elastic, as the answer has it, all ranks would take part.
+  EXPECT_THAT(refusal_of_seven(R"("gradient_accumulation_steps": 1)"),
+              AllOf(HasSubstr("run.elastic=false"), HasSubstr("world 7")));
+}
+
 TEST(Elastic, AStartHasItsFirstRanksAlone) {
   const Start start = of_first_ranks({.rank = 1, .world = 6, .local_world = 3, .address = {}}, 4);
   EXPECT_EQ(start.world, 4);
@@ -120,14 +149,36 @@ Environment only_variable(const std::string& variable, const std::string& value)
 }
 
 TEST(Restart, IsToldByTheLauncherThatCountsIt) {
-  EXPECT_EQ(restart_text(only_variable("ZERO_RESTART", "2: status 137 after 41 s")),
+  const TinyRun run;
+  const std::string folder = run.folder().path();
+  const auto told = [&](const std::string& variable, const std::string& value) {
+    return restart_text(only_variable(variable, value), folder);
+  };
+  EXPECT_EQ(told("ZERO_RESTART", "2: status 137 after 41 s\t" + folder),
             "restart 2: status 137 after 41 s");
-  EXPECT_EQ(restart_text(only_variable("ZERO_RESTART", "1: a\nb\x1b[31m")), "restart 1: a?b?[31m");
-  EXPECT_EQ(restart_text(only_variable("TORCHELASTIC_RESTART_COUNT", "3")),
-            "restart 3 by torchrun");
-  EXPECT_EQ(restart_text(only_variable("SLURM_RESTART_COUNT", "1")), "restart 1 by Slurm");
-  EXPECT_EQ(restart_text(only_variable("TORCHELASTIC_RESTART_COUNT", "0")), "");
-  EXPECT_EQ(restart_text(only_variable("ZERO_OTHER", "1")), "");
+  EXPECT_EQ(told("ZERO_RESTART", "1: a\nb\x1b[31m\t" + folder), "restart 1: a?b?[31m");
+  EXPECT_EQ(told("TORCHELASTIC_RESTART_COUNT", "3"), "restart 3 by torchrun");
+  EXPECT_EQ(told("SLURM_RESTART_COUNT", "1"), "restart 1 by Slurm");
+  EXPECT_EQ(told("TORCHELASTIC_RESTART_COUNT", "0"), "");
+  EXPECT_EQ(told("ZERO_OTHER", "1"), "");
+}
+
+// A shell or a job hands its variables down to whatever it starts.
+TEST(Restart, OfAnotherFolderIsNoneOfThisRun) {
+  const TinyRun run;
+  const TinyRun other;
+  const std::string folder = run.folder().path();
+  const auto told = [&](const std::string& of, const std::string& mine) {
+    return restart_text(only_variable("ZERO_RESTART", "1: a\t" + of), mine);
+  };
+  EXPECT_EQ(told(folder, folder), "restart 1: a");
+  std::filesystem::create_directory_symlink(folder, other.folder().path("link"));
+  EXPECT_EQ(told(other.folder().path("link"), folder), "restart 1: a");
+  EXPECT_EQ(told(other.folder().path(), folder), "");
+  EXPECT_EQ(told(folder + "/none", folder), "");
+  EXPECT_EQ(told(folder, ""), "");
+  EXPECT_EQ(told("", ""), "");
+  EXPECT_EQ(restart_text(only_variable("ZERO_RESTART", "1: a"), folder), "");
 }
 
 TEST(ConfigurationErrors, AreTheOnesThatComeAgain) {

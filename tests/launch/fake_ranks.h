@@ -53,6 +53,23 @@ class FakeRanks final : public HostRanks {
     return found == activities_.end() ? host::Activity{} : found->second;
   }
 
+  int host_of(int index) const override { return hosts_[static_cast<std::size_t>(index)]; }
+  bool is_silent(int index) const override { return silent_.contains(host_of(index)); }
+  bool decides_for_all() const override { return decides_; }
+
+  /// The hosts of the ranks, those of one together, this rank's first; and whether this one decides
+  /// for all.
+  void spread(std::vector<int> hosts, bool decides) {
+    hosts_ = std::move(hosts);
+    decides_ = decides;
+  }
+  void silence(int host) {
+    silent_.insert(host);
+    for (int i = 3; i >= 0; --i) {
+      if (host_of(i) == host) activity_of(i).stopped = i == 0 || host_of(i - 1) != host;
+    }
+  }
+
   FlightState& at(int index) { return states_[static_cast<std::size_t>(index)]; }
   const FlightState& at(int index) const { return states_[static_cast<std::size_t>(index)]; }
   void end(int index) { ended_.insert(index); }
@@ -70,6 +87,9 @@ class FakeRanks final : public HostRanks {
   std::vector<FlightState> states_{};
   std::set<int> ended_{};
   std::map<int, host::Activity> activities_{};
+  std::vector<int> hosts_{0, 0, 0, 0};
+  std::set<int> silent_{};
+  bool decides_ = true;
   mutable int examined_ = 0;
 };
 

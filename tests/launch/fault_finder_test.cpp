@@ -185,10 +185,21 @@ TEST(FaultFinder, ARankThatGoesOnBeforeTheLimitIsForgiven) {
   }
 }
 
-// The first step, saves and validations take what they take; run.collective_timeout ends them.
+TEST(FaultFinder, EachPhaseOfUsualLengthHasTheLimit) {
+  for (const char* const phase : {"forward", "backward", "update", "decode"}) {
+    FakeRanks ranks;
+    ranks.wait_for_2();
+    ranks.at(2).phase = phase;
+    Looks looks(ranks);
+    EXPECT_THAT(looks.during(4).culprits, ElementsAre(2)) << phase;
+  }
+}
+
+// The first step, saves and validations take what they take; run.collective_timeout ends them. So
+// do those who write prompts, and prompts of any length.
 TEST(FaultFinder, PhasesOfUnknownLengthKeepTheirLimits) {
-  for (const char* const phase :
-       {"", "start", "load", "save", "validation", "between steps", "end"}) {
+  for (const char* const phase : {"", "start", "load", "save", "validation", "between steps", "end",
+                                  "prompts", "draft", "prefill"}) {
     FakeRanks ranks;
     ranks.wait_for_2();
     ranks.at(2).phase = phase;
@@ -297,6 +308,14 @@ TEST(FaultFinder, ARankThatHasToldIsNotToldOfAgain) {
   EXPECT_EQ(found.what, What::told);
   EXPECT_FALSE(found.speaks);
   EXPECT_THAT(found.culprits, ElementsAre(1));
+}
+
+TEST(FaultFinder, AnErrorThatIsNotToldYetIsADeath) {
+  FakeRanks ranks;
+  Looks looks(ranks);
+  ranks.at(1).last_words = "failed itself: no room on the disk";
+  ranks.end(1);
+  EXPECT_EQ(looks.once().what, What::death);
 }
 
 TEST(FaultFinder, AnotherTellsOfARankThatASignalHasEnded) {

@@ -152,6 +152,26 @@ TEST(FlightRecorder, ShowsUnitsPhasesAndTheMeanStep) {
   EXPECT_EQ(reader.read().phase, "between steps");
 }
 
+// A pass that reads prompts has no usual time, nor have guesses.
+TEST(FlightRecorder, TheMeanStepOfAnswersIsThatOfPassesThatDecode) {
+  FlightFile file = FlightFile::create("", 0, 1);
+  FlightRecorder recorder(file);
+  const FlightReader reader(own_path(file));
+  std::int64_t step = 0;
+  const auto pass = [&](const char* phase) {
+    recorder.phase(++step, "draft");
+    recorder.phase(step, phase);
+    recorder.phase(step, "between steps");
+    return reader.read().mean_step_seconds;
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pass("prefill"), 0);
+  EXPECT_EQ(pass("decode"), 0) << "the first one does not count";
+  const double mean = pass("decode");
+  EXPECT_GT(mean, 0);
+  EXPECT_EQ(pass("prefill"), mean);
+  EXPECT_NE(pass("decode"), mean);
+}
+
 // A limit follows from it: one short step must not make the next ones late.
 TEST(FlightRecorder, OneStepMovesTheMeanALittle) {
   FlightFile file = FlightFile::create("", 0, 1);

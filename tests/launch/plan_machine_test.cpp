@@ -103,6 +103,13 @@ TEST(Machines, KeepPartOfAGpuFreeUnlessItIsSaid) {
   EXPECT_EQ(reserve(R"("devices": 2, "kind": "cpu")"), 0);
   EXPECT_EQ(reserve(R"("devices": 2, "reserve": "0B")"), 0);
   EXPECT_EQ(reserve(R"("devices": 2, "kind": "cpu", "reserve": "1GiB")"), kGib);
+  EXPECT_EQ(cluster(R"({"devices": 1, "memory": "8GiB", "host_memory": "1TiB"})").host_memory,
+            1024 * kGib);
+  EXPECT_THAT(
+      error_of([] {
+        check(cluster(R"({"devices": 1, "memory": "8GiB", "kind": "cpu", "host_memory": "1GiB"})"));
+      }),
+      HasSubstr("c.json: host memory of 1.07 GB (1.00 GiB) is given, expected none for CPUs"));
   EXPECT_THAT(error_of([] { check(cluster(R"({"devices": 1, "memory": "1GiB"})")); }),
               AllOf(HasSubstr("kept free (1.07 GB (1.00 GiB))"), HasSubstr("--reserve 0B")));
 }

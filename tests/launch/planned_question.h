@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "launch/config/configuration.h"
 #include "launch/plan/candidate.h"
 #include "launch/plan/closed_forms.h"
 #include "launch/plan/model_choice.h"
@@ -22,6 +25,14 @@ inline TrainingQuestion question_about(const std::string& text, int hosts, int d
 }
 
 inline constexpr const char* kSmallModel = "layers=4,width=256,heads=8,context=256,vocabulary=5000";
+
+/// What zero_train makes of a candidate's configuration with other keys beside it.
+inline TrainConfig config_with_keys(const TrainingQuestion& question, const Candidate& candidate,
+                                    const std::vector<std::string>& keys) {
+  const nlohmann::json file = written_configuration(question, candidate);
+  return make_train_config(Configuration::from_json(file, "the written configuration", keys),
+                           question.machine.world(), question.machine.devices);
+}
 
 /// All candidates of a question, by their closed forms.
 inline Ranking ranking_of(const TrainingQuestion& question) {

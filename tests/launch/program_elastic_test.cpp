@@ -140,8 +140,9 @@ TEST(ElasticProgram, KeysThatTieItToItsRanksNeverWork) {
 TEST(ElasticProgram, ARestartIsToldInTheLogWithItsCause) {
   const TinyRun run;
   EXPECT_EQ(alone(run, up_to(run, 2)).status, exit_status::kOk);
-  const Outcome again = shell(run, "env 'ZERO_RESTART=1: status 137 after 12 s' " + kTrain +
-                                       " --config " + run.config() + up_to(run, 4));
+  const Outcome again =
+      shell(run, "env 'ZERO_RESTART=1: status 137 after 12 s\t" + run.folder().path("ck") + "' " +
+                     kTrain + " --config " + run.config() + up_to(run, 4));
   EXPECT_EQ(again.status, exit_status::kOk) << again.errors;
   EXPECT_THAT(again.out, HasSubstr("restart 1: status 137 after 12 s\n"));
   int told = 0;
@@ -151,11 +152,17 @@ TEST(ElasticProgram, ARestartIsToldInTheLogWithItsCause) {
   EXPECT_EQ(told, 1);
   // A restart before the first save begins the log, which a later start knows for the run's.
   const TinyRun first;
-  EXPECT_EQ(shell(first, "env ZERO_RESTART=1:x " + kTrain + " --config " + first.config() +
-                             up_to(first, 2))
+  EXPECT_EQ(shell(first, "env 'ZERO_RESTART=1:x\t" + first.folder().path("ck") + "' " + kTrain +
+                             " --config " + first.config() + up_to(first, 2))
                 .status,
             exit_status::kOk);
   EXPECT_EQ(first.log().front().value("restart", ""), "restart 1:x");
+  // Of that run: one in another folder, which has the variable from somewhere, is a first start.
+  const TinyRun other;
+  EXPECT_THAT(shell(other, "env 'ZERO_RESTART=1:x\t" + first.folder().path("ck") + "' " + kTrain +
+                               " --config " + other.config() + up_to(other, 1))
+                  .out,
+              Not(HasSubstr("restart")));
   const Outcome later = alone(first, up_to(first, 4));
   EXPECT_EQ(later.status, exit_status::kOk) << later.errors;
 }

@@ -93,7 +93,7 @@ flags=
 cat >talks.sh <<'JOB'
 #!/usr/bin/env bash
 echo >>starts
-echo "${ZERO_RESTART-none}" >>causes
+echo "${ZERO_RESTART-none}" | sed "s|\t$PWD/ck$| of ck|" >>causes
 if [ "$(wc -l <starts)" = 1 ]; then
   echo "zero_train: [rank 0] rank 1 was lost" >&2
   echo "zero_train: warning: no cause" >&2
@@ -102,12 +102,12 @@ exit 137
 JOB
 chmod +x talks.sh
 rm -rf ck starts
-"$retry" --checkpoints ck --wait 0 --give-up 2 -- ./talks.sh 2>said
+ZERO_RESTART="7: of a job around this one" "$retry" --checkpoints ck --wait 0 --give-up 2 -- ./talks.sh 2>said
 expect "a job that is killed" $? 137
 expect "the first start's cause" "$(sed -n 1p causes)" none
 expect "the first restart's cause" "$(sed -nE '2s/after [0-9]+ s/after N s/p' causes)" \
-  "1: status 137 after N s, zero_train: [rank 0] rank 1 was lost"
-expect "a cause without words" "$(sed -nE '3s/after [0-9]+ s/after N s/p' causes)" "2: status 137 after N s"
+  "1: status 137 after N s, zero_train: [rank 0] rank 1 was lost of ck"
+expect "a cause without words" "$(sed -nE '3s/after [0-9]+ s/after N s/p' causes)" "2: status 137 after N s of ck"
 expect "the job's own words" "$(grep -c '^zero_train: warning: no cause$' said)" 1
 
 # on_hosts.sh HOSTS RANKS: its n-th start says line n of the file "words", and ends with 1, but well without such a line.
@@ -153,6 +153,40 @@ printf '%s\n' "$killed" "$killed" "$killed" "$killed" >words
 on_hosts --min-ranks 6
 expect "hosts that are needed" "$status $seen" "1 $all$all"
 expect "that they are needed" "$(grep -c 'but without it there are fewer than 6 ranks (--min-ranks)' said)" 1
+
+# Wrong values: two findings of a host leave it out for good, whatever names it along.
+restarted() { grep -c "host $1 was named by $2 findings of wrong values: left out from here on, for good" said; }
+twice="zero_train: host host-b.cluster computed wrongly twice, in steps 4 and 12: take it out (run.check_compute_every)"
+changed() {  # sender receiver
+  echo "zero_train: [rank 5] reduce_scatter(h.7) in step 8: 98 bf16 values of rank 2 (host $1) had checksum 6b1f when" \
+    "they were sent, and have 09c2 on rank 5 (host $2): memory, or the way between the two, has changed them"
+}
+printf '%s\n' "$twice" another >words
+on_hosts --back 0 --give-up 2
+expect "a host that computed wrongly twice" "$status $seen" "0 $all$without_b$without_b"
+expect "that it is left out for good" "$(restarted host-b 2)" 1
+printf '%s\n' "$(changed host-a host-b)" "$(changed host-b host-c)" another >words
+on_hosts --back 0 --give-up 2
+expect "a host that changed values with two partners" "$status $seen" "0 $all$all$without_b$without_b"
+printf '%s\n' "$(changed host-a host-c)" "$(changed host-a host-c)" >words
+on_hosts
+expect "two hosts of which one changes values" "$status $seen" "0 $all$all""host-b:4 -np=4 host-b:4 4|"
+differ="zero_train: [rank 0] check_replicas: after step 9 the master values of \"x\" on rank 3 differ from those on rank 0, \
+which must have the same bits; one of the two computed or kept wrong ones: test the host of rank 3, host-b, and that of \
+rank 0, host-a"
+printf '%s\n' "$differ" "$(changed host-c host-b)" >words
+on_hosts
+expect "a host whose copies differ" "$status $seen" "0 $all$all$without_b"
+warned="zero_train: warning: step 4: block 3 computed again from the same input has other bits of q, k and v than before: \
+rank 2 (host host-b) computed or kept it wrongly (run.check_compute_every)"
+printf '%s\n' "$warned" "${warned/step 4/step 6}" >words
+on_hosts
+expect "findings of two starts" "$status $seen" "0 $all$all$without_b"
+printf '%s\n' "${twice/host host-b.cluster/one of the hosts host-a, host-b}" >words
+on_hosts --min-ranks 5
+expect "two hosts of which one is needed" "$status $seen" "0 $all""host-b:4,host-c:1 -np=5 host-b:4,host-c:1 5|"
+expect "that it is needed" \
+  "$(grep -c 'named by 2 findings of wrong values, but without it there are fewer than 5 ranks' said)" 1
 : >words
 printf 'x\n' >down.host-b
 on_hosts

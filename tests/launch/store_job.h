@@ -7,11 +7,16 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
+#include "launch/rendezvous/store/endpoint.h"
 #include "launch/rendezvous/store/tcp_store.h"
 #include "launch/rendezvous/store/tls.h"
 #include "launch/rendezvous/store/wire.h"
@@ -26,7 +31,7 @@ inline const std::string kSecret = "a secret of this test alone";
 /// Rank 0's store, at a port that was free, and what it reported.
 struct Job {
   explicit Job(int ranks, std::optional<JobSecret> job_secret = std::nullopt,
-               std::chrono::milliseconds silence = kPatience)
+               std::chrono::milliseconds silence = kPatience, StoreLimits limits = {})
       : world(ranks),
         secret(std::move(job_secret)),
         first({.host = "127.0.0.1",
@@ -35,7 +40,8 @@ struct Job {
                .world = ranks,
                .secret = secret,
                .report = [this](const std::string& text) { note(text); },
-               .silence = silence}) {}
+               .silence = silence,
+               .limits = limits}) {}
 
   TcpStore::Options options(int rank) const {
     return {.host = "127.0.0.1",
@@ -78,6 +84,25 @@ inline void check_completes(Job& job) {
   job.first.set("b", "2");
   EXPECT_EQ(second.get("b", kPatience), "2");
   EXPECT_EQ(job.first.lost(), std::nullopt);
+}
+
+/// The address of this user's store with `port`, without the network.
+struct LocalAddress {
+  explicit LocalAddress(int port) {
+    const std::string name = unix_socket_name(port);
+    at.sun_family = AF_UNIX;
+    name.copy(at.sun_path, sizeof at.sun_path);
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  }
+  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&at); }
+
+  sockaddr_un at{};
+  socklen_t length = 0;
+};
+
+/// Descriptors of this process, and one.
+inline std::ptrdiff_t open_files() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
 inline sockaddr_in loopback(int port, in_addr_t address = INADDR_LOOPBACK) {

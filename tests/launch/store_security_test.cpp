@@ -3,13 +3,11 @@
 // Strangers at the door of a store, and a stranger in its place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <thread>
 
 #include "launch/rendezvous/job_secret.h"
-#include "launch/rendezvous/store/endpoint.h"
 #include "launch/rendezvous/store/wire.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
@@ -223,9 +221,9 @@ class Squatter {
   explicit Squatter(int port) {
     std::array<int, 2> ready{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ready.data()), 0);
-    const std::string name = unix_socket_name(port);
+    const LocalAddress at(port);
     child_ = ::fork();
-    if (child_ == 0) squat(name, ready[1]);
+    if (child_ == 0) squat(at, ready[1]);
     ::close(ready[1]);
     char sign = 0;
     EXPECT_EQ(::read(ready[0], &sign, 1), 1);
@@ -241,14 +239,9 @@ class Squatter {
   static constexpr uid_t kUser = 65'534;
 
  private:
-  [[noreturn]] static void squat(const std::string& name, int ready) {
-    sockaddr_un at{};
-    at.sun_family = AF_UNIX;
-    name.copy(at.sun_path, sizeof at.sun_path);
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  [[noreturn]] static void squat(const LocalAddress& at, int ready) {
     const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
-    const bool done = ::setuid(kUser) == 0 &&
-                      ::bind(socket, reinterpret_cast<const sockaddr*>(&at), length) == 0 &&
+    const bool done = ::setuid(kUser) == 0 && ::bind(socket, at.address(), at.length) == 0 &&
                       ::listen(socket, 8) == 0 && ::write(ready, "r", 1) == 1;
     if (done) ::pause();
     ::_exit(1);
@@ -274,18 +267,14 @@ TEST(StoreSecurity, AnotherUserWhoTakesTheNameIsNamed) {
 TEST(StoreSecurity, AnotherUsersProcessIsDropped) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   Job job(2);
-  const std::string name = unix_socket_name(job.first.port());
+  const LocalAddress at(job.first.port());
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    sockaddr_un at{};
-    at.sun_family = AF_UNIX;
-    name.copy(at.sun_path, sizeof at.sun_path);
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
     const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
     char byte = 0;
     const bool dropped = ::setuid(Squatter::kUser) == 0 &&
-                         ::connect(socket, reinterpret_cast<const sockaddr*>(&at), length) == 0 &&
+                         ::connect(socket, at.address(), at.length) == 0 &&
                          ::read(socket, &byte, 1) <= 0;
     ::_exit(dropped ? 0 : 1);
   }

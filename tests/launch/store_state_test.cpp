@@ -58,10 +58,11 @@ TEST(StoreState, ARankIsThereOnce) {
   EXPECT_THAT(obeyed(state, {"hello"}, client), ElementsAre("ok"));
   EXPECT_THAT(obeyed(state, {"hello"}, client), ElementsAre("refused", HasSubstr("is there")));
   EXPECT_THAT(obeyed(state, {"hello"}, twin), ElementsAre("refused", HasSubstr("is there")));
-  state.gone(twin);
+  state.gone(twin, PeerLoss::ended);
   EXPECT_THAT(obeyed(state, {"lost?"}, client), ElementsAre("ok"));
-  state.gone(client);
-  EXPECT_THAT(obeyed(state, {"lost?"}, twin), ElementsAre("lost", HasSubstr("rank 1 is gone")));
+  state.gone(client, PeerLoss::unreachable);
+  EXPECT_THAT(obeyed(state, {"lost?"}, twin),
+              ElementsAre("lost", HasSubstr("rank 1 is gone"), "1", "unreachable"));
 }
 
 TEST(StoreState, RanksThatNeverCameAreNamed) {
@@ -127,6 +128,10 @@ TEST(ConnectionLog, SayTheFirstAndCountTheRest) {
   EXPECT_THAT(told,
               ElementsAre("[rank 0] rendezvous: a connection from 10.0.0.1:5 was dropped: it is "
                           "a stranger"));
+  reports.end();
+  EXPECT_EQ(told.back(), "[rank 0] rendezvous: 1000 more connections were dropped or not taken");
+  reports.end();
+  EXPECT_EQ(told.size(), 2U) << "each is counted once";
   ConnectionLog failing([](const std::string&) { throw std::runtime_error("disk full"); });
   failing.dropped("10.0.0.1:5", "it is a stranger");
 }

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <vector>
 
-#include "launch/train/tier_budget.h"
+#include "launch/train/tier_lines.h"
 #include "tests/launch/cut_run.h"
 
 namespace zero::testing {

@@ -135,6 +135,10 @@ TEST(TrainConfig, RanksAreWatchedAsTheConfigurationSays) {
   EXPECT_TRUE(config_with({}).run.watchdog);
   EXPECT_EQ(config_with({}).run.hang_timeout, 0);
   EXPECT_FALSE(config_with({"run.watchdog=false"}).run.watchdog);
+  EXPECT_TRUE(config_with({}).run.watchdog_hosts);
+  EXPECT_FALSE(config_with({"run.watchdog_hosts=false"}).run.watchdog_hosts);
+  EXPECT_THAT(refusal_with({"run.watchdog=false", "run.watchdog_hosts=true"}),
+              HasSubstr("c.json: run.watchdog_hosts is given, but run.watchdog is false"));
   EXPECT_EQ(config_with({"run.hang_timeout=2.5"}).run.hang_timeout, 2.5);
   EXPECT_EQ(config_with({"run.hang_timeout=700", "run.collective_timeout=0"}).run.hang_timeout,
             700);
@@ -143,6 +147,10 @@ TEST(TrainConfig, RanksAreWatchedAsTheConfigurationSays) {
   EXPECT_THAT(refusal_with({"run.hang_timeout=700"}),
               HasSubstr("c.json: run.hang_timeout is 700 s, run.collective_timeout 600 s: the job "
                         "would end before"));
+  EXPECT_EQ(config_with({"run.hang_timeout=1"}).run.hang_timeout, 1);
+  EXPECT_THAT(refusal_with({"run.hang_timeout=0.99"}),
+              HasSubstr("c.json: run.hang_timeout is 0.99 s, expected at least 1 s, or 0 for the "
+                        "usual time: the watchdog looks five times a second"));
   EXPECT_THAT(refusal_with({"run.hang_timeout=-1"}), HasSubstr("run.hang_timeout: found -1"));
 }
 

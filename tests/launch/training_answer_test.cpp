@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "launch/plan/written_config.h"
 #include "tests/errors.h"
@@ -202,120 +205,6 @@ TEST(TrainingAnswers, TellTheirSteps) {
   answer_training(question_about(kSmallModel, 1, 2, 400'000'000, 64), 1,
                   [&](const std::string& step) { steps.push_back(step); });
   EXPECT_THAT(steps, ::testing::Contains("planning row 1 of 1"));
-}
-
-TEST(TrainingAnswers, OfferHostMemoryForTheStatesOfGpus) {
-  TrainingQuestion question = question_about("gpt2-124m", 1, 1, 2'500'000'000, 64);
-  question.machine.reserve = 0;
-  question.axes.micros = {1};
-  question.axes.recomputes = {{}};
-  question.axes.moments = {MomentFormat::fp32};
-  question.axes.computes = {DType::bf16};
-  question.axes.offloads = {Offload::from("none"), Offload::from("cpu")};
-  const Ranking ranking = ranking_of(question);
-  ASSERT_EQ(ranking.count(), 2U);
-  std::vector<Ranked> all = ranking.fitting;
-  all.insert(all.end(), ranking.missing.begin(), ranking.missing.end());
-  const auto row = [&](Tier tier) {
-    return *std::ranges::find_if(
-        all, [&](const Ranked& each) { return each.candidate.offload.optimizer == tier; });
-  };
-  const std::int64_t states = 12 * question.model.parameter_count();
-  EXPECT_LT(row(Tier::host).bytes, row(Tier::device).bytes - states + (std::int64_t{64} << 20));
-  EXPECT_GT(row(Tier::host).cost.in_files, row(Tier::device).cost.in_files);
-  const auto written =
-      written_configuration(question, row(Tier::host).candidate)["zero_optimization"];
-  EXPECT_EQ(written["offload_optimizer"]["device"], "cpu");
-  EXPECT_FALSE(written["offload_optimizer"].contains("nvme_path"));
-}
-
-// 124M parameters: 1.5 GB of optimizer states, 0.5 of parameters and gradients.
-TEST(TrainingAnswers, OfferFilesForTheStatesOfCpus) {
-  TrainingQuestion question = question_about("gpt2-124m", 1, 1, 1'500'000'000, 64);
-  question.axes.micros = {1};
-  question.axes.recomputes = {{}};
-  question.axes.moments = {MomentFormat::fp32};
-  question.axes.computes = {DType::bf16};
-  question.axes.offloads = {Offload::from("nvme")};
-  EXPECT_THAT(error_of([&] { candidates(question); }),
-              HasSubstr("no file has states of a GPU; give --offload cpu, or none"));
-  question.machine.kind = DeviceKind::cpu;
-  question.axes.offloads = {Offload::from("cpu")};
-  EXPECT_THAT(error_of([&] { candidates(question); }),
-              HasSubstr("states of a CPU are in host memory anyway; give --offload none, or nvme"));
-  question.axes.offloads = {Offload::from("none")};
-  EXPECT_THAT(answer_training(question, 1).shortfall,
-              ::testing::Contains(HasSubstr("optimizer states in files help: --offload nvme")));
-  question.axes.offloads = {Offload::from("none"), Offload::from("nvme")};
-  const TrainingAnswer answer = answer_training(question, 1);
-  ASSERT_EQ(answer.rows.size(), 1U);
-  const Candidate& best = answer.rows.front().ranked.candidate;
-  EXPECT_EQ(best.offload, Offload{.optimizer = Tier::file});
-  EXPECT_THAT(text_of(answer),
-              HasSubstr("row 1: optimizer states are in a rank's file of 1.39 GiB"));
-  const auto row = json_of(answer)["rows"][0];
-  EXPECT_EQ(row["offload_optimizer"], "nvme");
-  EXPECT_EQ(row["offload_param"], "none");
-  EXPECT_GE(row["file"]["optimizer"].get<std::int64_t>(), 12 * question.model.parameter_count());
-  EXPECT_EQ(row["memory"]["optimizer"], 0);
-  const auto written = written_configuration(question, best)["zero_optimization"];
-  EXPECT_EQ(written["offload_optimizer"]["device"], "nvme");
-  EXPECT_EQ(written["offload_optimizer"]["nvme_path"], kFolderToName);
-  EXPECT_FALSE(written.contains("offload_param"));
-}
-
-// 0.25 GB of gradients, and windows of full parameters, stay in memory.
-TEST(TrainingAnswers, OfferFilesForTheParametersOfCpusAtStage3) {
-  TrainingQuestion question = question_about("gpt2-124m", 1, 1, 1'000'000'000, 64);
-  question.machine.kind = DeviceKind::cpu;
-  question.axes.micros = {1};
-  question.axes.recomputes = {{}};
-  question.axes.moments = {MomentFormat::fp32};
-  question.axes.computes = {DType::bf16};
-  const Offload all = Offload::from("nvme-all");
-  EXPECT_EQ(all, (Offload{Tier::file, Tier::file}));
-  question.axes.offloads = {all};
-  const TrainingAnswer answer = answer_training(question, 1);
-  ASSERT_EQ(answer.rows.size(), 1U);
-  const PlannedRow& best = answer.rows.front();
-  EXPECT_EQ(best.ranked.candidate.stage, 3) << "of one rank too";
-  EXPECT_EQ(answer.candidates, 1);
-  EXPECT_LE(std::abs(best.closed_error()), 0.01);
-  EXPECT_THAT(text_of(answer), HasSubstr("row 1: optimizer states and parameters are in a rank's "
-                                         "file of "));
-  const auto row = json_of(answer)["rows"][0];
-  EXPECT_EQ(row["offload_param"], "nvme");
-  // All blocks: the embedding stays whole, for its window would take as much.
-  EXPECT_GE(row["file"]["parameters"].get<std::int64_t>(),
-            2 * 6 * question.model.parameter_count() / 10);
-  const auto written = written_configuration(question, best.ranked.candidate)["zero_optimization"];
-  EXPECT_EQ(written["offload_param"]["device"], "nvme");
-  EXPECT_EQ(written["offload_param"]["nvme_path"], kFolderToName);
-  EXPECT_TRUE(written.contains("offload_optimizer"));
-  // Where states in files are not enough, parameters there are what is advised.
-  question.axes.offloads = {Offload{}};
-  question.machine.memory = best.bytes + (std::int64_t{10} << 20);
-  EXPECT_THAT(answer_training(question, 1).shortfall,
-              ::testing::Contains(HasSubstr(
-                  "optimizer states and parameters in files help: --offload nvme-all --stage 3")));
-  question.machine.memory = 100'000'000;
-  EXPECT_THAT(answer_training(question, 1).shortfall,
-              ::testing::Contains(HasSubstr("(--offload nvme-all) are not enough")));
-  question.axes.offloads = {all};
-  question.axes.stages = {0, 2};
-  EXPECT_THAT(error_of([&] { candidates(question); }),
-              HasSubstr("parameters are in files at stage 3 only; give --stage 3"));
-}
-
-// States in memory cost nothing, so they stand first where they fit.
-TEST(Ranking, TakesFilesLast) {
-  TrainingQuestion question = question_about(kSmallModel, 1, 1, 4'000'000'000, 64);
-  question.machine.kind = DeviceKind::cpu;
-  question.axes.offloads = {Offload::from("nvme"), Offload::from("none")};
-  const Ranking ranking = ranking_of(question);
-  EXPECT_FALSE(ranking.fitting.front().candidate.offload.in_files());
-  EXPECT_TRUE(std::ranges::any_of(
-      ranking.fitting, [](const Ranked& each) { return each.candidate.offload.in_files(); }));
 }
 
 TEST(TrainingAnswers, NameTheFlagsOfTheSmallestAtTheSameCost) {

@@ -4,6 +4,7 @@
 #include "launch/faults/watchdog.h"
 
 #include <dlfcn.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -159,6 +160,45 @@ TEST(Watchdog, LeavesTheFirstLastWordsAlone) {
     EXPECT_FALSE(watchdog.leave_words("another"));
     const FlightReader reader("/proc/self/fd/" + std::to_string(file.descriptor()));
     EXPECT_EQ(reader.read().last_words, "ended by an error: no room");
+  });
+}
+
+TEST(Watchdog, TellsAnErrorThatAnotherFaultHasOutrun) {
+  Told told;
+  local::run(3, [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", world.rank(), world.size());
+    const auto device = cpu::open();
+    Watchdog watchdog(world, *device, file, told.options());
+    const auto meet = [&](const std::string& purpose) {
+      world.barrier(device->communication(), {purpose, {}});
+      device->communication().synchronize();
+    };
+    const FlightReader reader("/proc/self/fd/" + std::to_string(file.descriptor()));
+    const auto words = [&] { return reader.read().last_words; };
+    if (world.rank() == 1) watchdog.know_error("no room");
+    if (world.rank() == 2) watchdog.know_error("no disk");
+    meet("errors");
+    // Nobody takes one for an error that has been told.
+    ZERO_CHECK(!watchdog.another_tells(), "rank {}", world.rank());
+    const std::string picture = fmt::format("{}", fmt::join(watchdog.picture(), "\n"));
+    ZERO_CHECK(
+        picture.find("rank 1 had failed itself: no room\nrank 2 had failed itself: no disk") !=
+            std::string::npos,
+        "found: {}", picture);
+    meet("looks");
+    if (world.rank() == 1) {
+      ZERO_CHECK(words() == "failed itself: no room", "found: {}", words());
+      watchdog.leave_words("ended because rank 0 had ended, which told why");
+      ZERO_CHECK(
+          words() == "ended because rank 0 had ended, which told why\nfailed itself: no room",
+          "found: {}", words());
+      watchdog.know_error("later");
+      ZERO_CHECK(words().ends_with("no room"), "found: {}", words());
+    } else if (world.rank() == 2) {
+      watchdog.leave_words("ended by an error: no disk");
+      ZERO_CHECK(words() == "ended by an error: no disk", "found: {}", words());
+    }
+    meet("end");
   });
 }
 

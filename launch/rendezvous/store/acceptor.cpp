@@ -3,6 +3,7 @@
 #include "launch/rendezvous/store/acceptor.h"
 
 #include <random>
+#include <utility>
 
 #include "base/error.h"
 #include "launch/rendezvous/store/endpoint.h"
@@ -45,6 +46,13 @@ void ConnectionLog::dropped(const std::string& peer, const std::string& why) {
 
 void ConnectionLog::cannot_accept(const std::string& why) {
   tell(fmt::format("no connection can be taken for now: {}", why));
+}
+
+void ConnectionLog::end() {
+  if (untold_ == 0) return;
+  next_ = {};
+  const std::uint64_t rest = std::exchange(untold_, 0);
+  tell(fmt::format("{} more connections were dropped or not taken", rest));
 }
 
 void ConnectionLog::tell(const std::string& text) {
@@ -95,8 +103,7 @@ void StoreAcceptor::open_network(const std::string& host, int port, Spread sprea
 }
 
 void StoreAcceptor::listen_on_tcp(const std::string& host, int port, Spread spread) {
-  // Some launchers call rank 0's host "localhost" on that host and by its name on others.
-  const bool inside = is_loopback(host) && spread != Spread::several_hosts;
+  const bool inside = meets_on_loopback(host, spread);
   const auto number = static_cast<std::uint16_t>(port);
   const auto open = [&](const tcp::endpoint& at) {
     network_.open(at.protocol());
@@ -150,7 +157,7 @@ void StoreAcceptor::accept(Acceptor& acceptor, asio::steady_timer& rest) {
 }
 
 void StoreAcceptor::accepted(tcp::socket socket) {
-  watch_peer(socket.native_handle());
+  watch_peer(socket.native_handle(), vanished_);
   boost::system::error_code error;
   const auto from = socket.remote_endpoint(error);
   if (error) return;  // the client has left again

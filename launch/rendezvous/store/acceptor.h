@@ -13,8 +13,8 @@
 
 namespace zero {
 
-/// Reports connections that were dropped or not accepted, at most one line per kBetween, so that
-/// strangers cannot fill a log. Used by one thread.
+/// Reports connections that were dropped or not accepted, at most one line per kBetween and one at
+/// the end, so that strangers cannot fill a log. Used by one thread at a time.
 class ConnectionLog {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,6 +27,8 @@ class ConnectionLog {
   void dropped(const std::string& peer, const std::string& why);
   /// Reports that connections cannot be accepted at the moment.
   void cannot_accept(const std::string& why);
+  /// Reports the number of those that no line has counted, if any.
+  void end();
 
  private:
   void tell(const std::string& text);
@@ -43,13 +45,15 @@ class StoreAcceptor {
  public:
   using Accept = std::function<void(StoreSocket socket, const std::string& peer)>;
 
-  StoreAcceptor(boost::asio::io_context& io, ConnectionLog& log, Accept on_accept)
-      : io_(io), log_(log), on_accept_(std::move(on_accept)) {}
+  /// `vanished`: as in StoreOptions.
+  StoreAcceptor(boost::asio::io_context& io, ConnectionLog& log, std::chrono::milliseconds vanished,
+                Accept on_accept)
+      : io_(io), log_(log), vanished_(vanished), on_accept_(std::move(on_accept)) {}
 
   /// `port` 0: any free port. Throws zero::Error if the store cannot listen.
   void open_local(int port);
-  /// The same on TCP: on the loopback if `host` is the loopback and no rank is on another host, on
-  /// all addresses otherwise. Also accepts this user's processes on this host that have no secret,
+  /// The same on TCP: on the loopback if ranks meet there (meets_on_loopback), on all addresses
+  /// otherwise. Also accepts this user's processes on this host that have no secret,
   /// to refuse them with a message.
   void open_network(const std::string& host, int port, Spread spread);
   int port() const { return port_; }
@@ -64,6 +68,7 @@ class StoreAcceptor {
 
   boost::asio::io_context& io_;
   ConnectionLog& log_;
+  std::chrono::milliseconds vanished_;
   Accept on_accept_;
   boost::asio::ip::tcp::acceptor network_{io_};
   boost::asio::local::stream_protocol::acceptor local_{io_};

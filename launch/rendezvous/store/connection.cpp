@@ -14,10 +14,9 @@ using local = asio::local::stream_protocol;
 
 }  // namespace
 
-// No operation is pending on return: the socket is closed at the deadline.
+// No operation is pending on return: the socket is closed once the patience is over.
 template <typename AnySocket, typename Start>
-std::size_t StoreConnection::run(Clock::time_point deadline, AnySocket& socket,
-                                 const Start& start) {
+std::size_t StoreConnection::run(const Patience& patience, AnySocket& socket, const Start& start) {
   boost::system::error_code result = asio::error::timed_out;
   std::size_t moved = 0;
   bool late = false;
@@ -26,7 +25,9 @@ std::size_t StoreConnection::run(Clock::time_point deadline, AnySocket& socket,
     moved = size;
   });
   io_.restart();
-  io_.run_until(deadline);
+  do {
+    io_.run_for(kBetweenLooks);
+  } while (!io_.stopped() && patience());
   if (!io_.stopped()) {
     late = true;
     boost::system::error_code ignored;
@@ -37,23 +38,23 @@ std::size_t StoreConnection::run(Clock::time_point deadline, AnySocket& socket,
   return moved;
 }
 
-void StoreConnection::connect_network(const std::string& host, int port,
-                                      Clock::time_point deadline) {
+void StoreConnection::connect_network(const std::string& host, const StoreOptions& options,
+                                      const Patience& patience) {
   tcp::resolver resolver(io_);
-  const auto places = resolver.resolve(host, std::to_string(port));
+  const auto places = resolver.resolve(host, std::to_string(options.port));
   tcp::socket socket(io_);
-  run(deadline, socket, [&](const auto& done) {
+  run(patience, socket, [&](const auto& done) {
     asio::async_connect(
         socket, places,
         [done](boost::system::error_code error, const tcp::endpoint&) { done(error, 0); });
   });
-  watch_peer(socket.native_handle());
+  watch_peer(socket.native_handle(), options.vanished);
   stream_.next_layer() = StoreSocket(std::move(socket));
 }
 
-void StoreConnection::connect_locally(int port, Clock::time_point deadline) {
+void StoreConnection::connect_locally(int port, const Patience& patience) {
   local::socket socket(io_);
-  run(deadline, socket, [&](const auto& done) {
+  run(patience, socket, [&](const auto& done) {
     socket.async_connect(local::endpoint(unix_socket_name(port)),
                          [done](boost::system::error_code error) { done(error, 0); });
   });
@@ -72,36 +73,39 @@ void StoreConnection::connect_locally(int port, Clock::time_point deadline) {
 StoreConnection::StoreConnection(const StoreOptions& options, Clock::time_point deadline)
     : tls_(options.secret.value_or(JobSecret::known_to_all()), StoreTls::End::client),
       stream_(io_, tls_.context()) {
+  const Patience patience = until(deadline);
   if (options.secret) {
-    connect_with_secret(options, deadline);
+    connect_with_secret(options, patience);
   } else {
-    connect_locally(options.port, deadline);
+    connect_locally(options.port, patience);
   }
-  shake_hands(options.secret.has_value(), deadline);
+  shake_hands(options.secret.has_value(), patience);
   const Message reply = ask(store_wire::introduction_of(
                                 {.rank = options.rank, .world = options.world, .job = options.job}),
-                            deadline);
+                            patience);
   ZERO_CHECK(reply.at(0) == "ok", "rank 0 refuses this process: {}", reply.back());
 }
 
-void StoreConnection::connect_with_secret(const StoreOptions& options, Clock::time_point deadline) {
+void StoreConnection::connect_with_secret(const StoreOptions& options, const Patience& patience) {
+  const bool here = meets_on_loopback(options.host, options.spread);
+  const std::string host = here && !is_loopback(options.host) ? "127.0.0.1" : options.host;
   try {
-    connect_network(options.host, options.port, deadline);
+    connect_network(host, options, patience);
   } catch (const boost::system::system_error& error) {
-    if (error.code() != asio::error::connection_refused || why_elsewhere(options.host)) throw;
+    if (error.code() != asio::error::connection_refused || why_elsewhere(host)) throw;
     // Rank 0 may have been started without a secret: its refusal on the local socket tells more.
     try {
-      connect_locally(options.port, deadline);
+      connect_locally(options.port, patience);
     } catch (const std::exception&) {
       throw boost::system::system_error(error.code());
     }
   }
 }
 
-void StoreConnection::shake_hands(bool has_secret, Clock::time_point deadline) {
+void StoreConnection::shake_hands(bool has_secret, const Patience& patience) {
   boost::system::error_code failed;
   try {
-    run(deadline, stream_.next_layer(), [&](const auto& done) {
+    run(patience, stream_.next_layer(), [&](const auto& done) {
       stream_.async_handshake(asio::ssl::stream_base::client,
                               [done](boost::system::error_code error) { done(error, 0); });
     });
@@ -128,13 +132,13 @@ void StoreConnection::shake_hands(bool has_secret, Clock::time_point deadline) {
       "all ranks the same ZERO_JOB_SECRET, or ZERO_JOB_SECRET_FILE");
 }
 
-StoreConnection::Message StoreConnection::ask(const Message& request, Clock::time_point deadline) {
+StoreConnection::Message StoreConnection::ask(const Message& request, const Patience& patience) {
   const std::string frame = store_wire::framed(request);
-  run(deadline, stream_.next_layer(),
+  run(patience, stream_.next_layer(),
       [&](const auto& done) { asio::async_write(stream_, asio::buffer(frame), done); });
   for (;;) {
     if (const auto body = incoming_.next()) return store_wire::unframed(*body);
-    const std::size_t size = run(deadline, stream_.next_layer(), [&](const auto& done) {
+    const std::size_t size = run(patience, stream_.next_layer(), [&](const auto& done) {
       stream_.async_read_some(asio::buffer(piece_), done);
     });
     incoming_.append({piece_.data(), size});

@@ -7,9 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio.hpp>
 #include <cstdint>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 #include "base/host.h"
 #include "launch/process/open_files.h"
@@ -34,6 +36,11 @@ bool is_own(asio::io_context& io, const asio::ip::address& address) {
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+bool meets_on_loopback(const std::string& host, Spread spread) {
+  // Some launchers call rank 0's host "localhost" on that host and by its name on others.
+  return spread == Spread::one_host || (is_loopback(host) && spread != Spread::several_hosts);
 }
 
 std::optional<std::string> why_unknown(const std::string& host) {
@@ -79,21 +86,28 @@ PeerProcess peer_process(int descriptor) {
   return {.user = found.uid, .process = found.pid};
 }
 
-void watch_peer(int descriptor) {
-  constexpr int kIdleSeconds = 3;
+void watch_peer(int descriptor, std::chrono::milliseconds vanished) {
   constexpr int kSecondsBetween = 1;
-  constexpr int kProbes = 5;
-  constexpr int kUnansweredMilliseconds = 8000;
+  const int unanswered = narrow<int>(vanished.count());
+  const int idle_seconds = std::max(1, unanswered * 3 / 8000);
+  const int probes = std::max(1, unanswered / 1000 - idle_seconds);
   // The store works without these options, which some systems lack.
   const auto set = [&](int level, int name, int value) {
     ::setsockopt(descriptor, level, name, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, idle_seconds);
   set(IPPROTO_TCP, TCP_KEEPINTVL, kSecondsBetween);
-  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUnansweredMilliseconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, probes);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered);
+}
+
+PeerLoss peer_loss_of(const boost::system::error_code& error) {
+  const bool no_answer =
+      error == asio::error::timed_out || error == asio::error::host_unreachable ||
+      error == asio::error::network_unreachable || error == asio::error::network_down;
+  return no_answer ? PeerLoss::unreachable : PeerLoss::ended;
 }
 
 void allow_connections(int ranks) {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <boost/system/error_code.hpp>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -18,6 +19,16 @@ bool is_loopback(const std::string& host);
 
 /// The spread of a job's ranks over hosts, according to its launcher.
 enum class Spread { unsaid, one_host, several_hosts };
+
+/// The limits of the connections to a store's server. A connection beyond one is dropped and
+/// reported.
+struct StoreLimits {
+  std::chrono::milliseconds handshake{5'000};  ///< until a client has introduced itself
+  /// From the first byte of a request to its last, and for a client to take an answer.
+  std::chrono::milliseconds message{30'000};
+  /// Connections that have not introduced themselves; a newer one replaces the oldest.
+  std::size_t unproven = 128;
+};
 
 /// The options of a job's store, for one rank.
 struct StoreOptions {
@@ -35,6 +46,9 @@ struct StoreOptions {
   std::function<void(const std::string&)> report{};
   std::chrono::milliseconds silence{10'000};
   std::string hint{};  ///< ends the message that rank 0 does not answer
+  /// A rank whose host has vanished, or is cut off, is lost after about so long; at least a second.
+  std::chrono::milliseconds vanished{8'000};
+  StoreLimits limits{};  ///< rank 0's server's
 };
 
 /// The reason why `host`, rank 0's, has no address here, for a message with what to do; nothing if
@@ -44,6 +58,10 @@ std::optional<std::string> why_unknown(const std::string& host);
 /// The reason why `host` is not this host, for a message; nothing if one of its addresses belongs
 /// to this host. Asks the name service.
 std::optional<std::string> why_elsewhere(const std::string& host);
+
+/// Whether ranks that meet by TCP meet on the loopback: if the launcher reports one host, or if
+/// rank 0's host is the loopback and the launcher does not report several.
+bool meets_on_loopback(const std::string& host, Spread spread);
 
 /// The name of the Unix socket of this user's store with `port` on this host: an abstract name,
 /// which has no file and disappears with its socket.
@@ -62,9 +80,16 @@ struct PeerProcess {
 /// zero::Error if the kernel does not report one.
 PeerProcess peer_process(int descriptor);
 
-/// Sets a TCP socket to send small messages at once, and to detect within about 8 seconds that a
-/// peer's host has vanished, even if no data is sent.
-void watch_peer(int descriptor);
+/// Sets a TCP socket to send small messages at once, and to detect within about `vanished` that a
+/// peer's host has vanished, even if no data is sent. A process that is stopped has not.
+void watch_peer(int descriptor, std::chrono::milliseconds vanished);
+
+/// How a connection has ended that its peer did not end in good order.
+enum class PeerLoss {
+  ended,        ///< the peer's system has ended it: its process is gone
+  unreachable,  ///< the peer's system answers no more
+};
+PeerLoss peer_loss_of(const boost::system::error_code& error);
 
 /// Raises this process's soft limit of open files to its hard limit. Throws zero::Error if that is
 /// too low for a store of `ranks` ranks: each has a connection for itself and one for each of its

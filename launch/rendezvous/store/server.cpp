@@ -13,14 +13,11 @@ namespace {
 namespace asio = boost::asio;
 using store_wire::Message;
 
-constexpr std::chrono::seconds kHandshakeTime{5};
-/// The most connections that have proven nothing yet; a newer one replaces the oldest.
-constexpr std::size_t kMostUnproven = 128;
-
 }  // namespace
 
 /// One connection: a handshake, an introduction, then one request after another. An error ends only
-/// this connection.
+/// this connection. It is at rest between an answer and the first byte of the next request; all
+/// else has a limit of time.
 class StoreServer::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(StoreServer& server, StoreSocket socket, std::string peer, std::uint64_t arrival)
@@ -32,10 +29,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
 
   void start() {
     guard([&] {
-      timer_.expires_after(kHandshakeTime);
-      timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-        if (!error && !self->client_) self->drop("no handshake within 5 seconds");
-      });
+      drop_after(server_.limits_.handshake, "no handshake");
       stream_.async_handshake(asio::ssl::stream_base::server,
                               [self = shared_from_this()](boost::system::error_code error) {
                                 self->guard([&] { self->shaken(error); });
@@ -54,7 +48,6 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
         return;
       }
       wait_.reset();
-      timer_.cancel();
       send(*reply);
     });
   }
@@ -75,6 +68,28 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     }
   }
 
+  /// Calls `late` after `time`, unless it is in_time() or has another limit before.
+  template <typename Late>
+  void within(std::chrono::milliseconds time, Late late) {
+    const std::uint64_t limit = ++limit_;
+    timer_.expires_after(time);
+    timer_.async_wait([self = shared_from_this(), limit, late](boost::system::error_code error) {
+      if (!error && limit == self->limit_) late(*self);
+    });
+  }
+
+  void in_time() {
+    ++limit_;
+    timer_.cancel();
+  }
+
+  /// Drops the connection, for lack of `what`, unless it is in_time().
+  void drop_after(std::chrono::milliseconds time, const char* what) {
+    within(time, [time, what](Connection& late) {
+      late.drop(fmt::format("{} within {} ms", what, time.count()));
+    });
+  }
+
   void leave_waits() {
     if (at_) server_.waits_.erase(*at_);
     at_.reset();
@@ -82,16 +97,28 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
 
   void send(const Message& message) {
     outgoing_ = store_wire::framed(message);
+    if (client_) drop_after(server_.limits_.message, "it does not take its answer");
     asio::async_write(stream_, asio::buffer(outgoing_),
                       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
+                        self->loss_ = peer_loss_of(error);
                         if (error || self->refused_) return self->end();
                         self->outgoing_.clear();
-                        self->guard([&] { self->read(); });
+                        self->guard([&] {
+                          self->in_time();
+                          self->read();
+                        });
                       });
   }
 
   void read() {
-    if (const auto body = incoming_.next()) return client_ ? obey(*body) : meet(*body);
+    if (const auto body = incoming_.next()) {
+      begun_ = false;
+      return client_ ? obey(*body) : meet(*body);
+    }
+    if (client_ && !begun_ && !incoming_.empty()) {
+      begun_ = true;
+      drop_after(server_.limits_.message, "no whole message");
+    }
     if (!receiving_) receive();
   }
 
@@ -102,7 +129,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
         asio::buffer(piece_),
         [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
           self->receiving_ = false;
-          if (error) return self->end();
+          if (error) return self->left(error);
           self->guard([&] {
             ZERO_CHECK(!self->wait_, "a request before the answer to the one before");
             self->incoming_.append({self->piece_.data(), size});
@@ -124,6 +151,17 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     }
   }
 
+  /// The stream has ended: in good order only between two messages.
+  void left(boost::system::error_code error) {
+    loss_ = peer_loss_of(error);
+    if (error.category() == asio::error::get_ssl_category()) {
+      return drop(fmt::format("its bytes were changed on their way ({})", error.message()));
+    }
+    if (!client_) return drop("it left before it said which rank it is");
+    if (!incoming_.empty()) return drop("it left in the middle of a message");
+    end();
+  }
+
   /// The introduction of a client, which knows the secret.
   void meet(const std::string& body) {
     try {
@@ -133,7 +171,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
       server_.log_.dropped(peer_, error.what());
       return send({"refused", error.what()});
     }
-    timer_.cancel();
+    incoming_.allow(store_wire::kLargest);
     server_.unproven_.erase(arrival_);
     server_.clients_.insert(shared_from_this());
     send({"ok"});
@@ -148,10 +186,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
       return;
     }
     wait_ = std::get<StoreState::Wait>(std::move(outcome));
-    timer_.expires_after(wait_->patience);
-    timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (!error) self->look(StoreState::Time::over);
-    });
+    within(wait_->patience, [](Connection& late) { late.look(StoreState::Time::over); });
     look(StoreState::Time::left);
     if (wait_ && !receiving_) receive();
   }
@@ -168,19 +203,22 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     server_.unproven_.erase(arrival_);
     server_.clients_.erase(self);
     if (!client_ || !client_->is_rank) return;
-    server_.state_.gone(*client_);
+    server_.state_.gone(*client_, loss_);
     server_.rank_lost();
   }
 
   StoreServer& server_;
   StoreStream stream_;
-  asio::steady_timer timer_;  // of the handshake, then of a wait
+  asio::steady_timer timer_;  // of the handshake, then of a request, a wait or an answer
+  std::uint64_t limit_ = 0;   // how many limits of time there were; the last one counts
   std::string peer_;
   std::uint64_t arrival_;
   std::array<char, 4096> piece_{};
-  store_wire::FrameReader incoming_{store_wire::kLargest};
+  store_wire::FrameReader incoming_{store_wire::kLargestIntroduction};
   std::string outgoing_;
   bool receiving_ = false;
+  PeerLoss loss_ = PeerLoss::ended;
+  bool begun_ = false;  // a request of which a part has come
   bool refused_ = false;
   bool ended_ = false;
   std::optional<StoreState::Client> client_;  // once it has introduced itself
@@ -189,10 +227,11 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
 };
 
 StoreServer::StoreServer(const StoreOptions& options)
-    : tls_(options.secret.value_or(JobSecret::known_to_all()), StoreTls::End::server),
+    : limits_(options.limits),
+      tls_(options.secret.value_or(JobSecret::known_to_all()), StoreTls::End::server),
       log_(options.report),
       state_(options.world, options.job),
-      acceptor_(io_, log_, [this](StoreSocket socket, const std::string& peer) {
+      acceptor_(io_, log_, options.vanished, [this](StoreSocket socket, const std::string& peer) {
         accept(std::move(socket), peer);
       }) {
   allow_connections(options.world);
@@ -205,7 +244,7 @@ StoreServer::StoreServer(const StoreOptions& options)
 }
 
 void StoreServer::accept(StoreSocket socket, const std::string& peer) {
-  if (unproven_.size() >= kMostUnproven) {
+  if (unproven_.size() >= limits_.unproven) {
     const auto oldest = unproven_.begin()->second;
     oldest->drop("newer connections took its place before its handshake");
   }
@@ -242,6 +281,7 @@ void StoreServer::run() {
 StoreServer::~StoreServer() {
   io_.stop();
   thread_.join();
+  log_.end();
 }
 
 }  // namespace zero

@@ -25,8 +25,8 @@ namespace zero {
 class StoreServer {
  public:
   /// Listens for this user's processes on this host and, if there is a secret, on TCP: on the
-  /// loopback if `host` is the loopback and no rank is on another host, on all addresses otherwise.
-  /// Throws zero::Error if the system refuses.
+  /// loopback if the ranks meet there (meets_on_loopback), on all addresses otherwise. Throws
+  /// zero::Error if the system refuses.
   explicit StoreServer(const StoreOptions& options);
   /// Stops at once.
   ~StoreServer();
@@ -49,6 +49,7 @@ class StoreServer {
   void rank_lost();
   void run();
 
+  StoreLimits limits_;
   StoreTls tls_;
   boost::asio::io_context io_;
   ConnectionLog log_;

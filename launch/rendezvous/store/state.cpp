@@ -55,7 +55,7 @@ std::variant<StoreState::Message, StoreState::Wait> StoreState::obey(const Messa
   }
   check_parts(request, 1);
   if (verb == "hello") return hello(client);
-  if (verb == "lost?") return lost_ ? Message{"lost", *lost_} : Message{"ok"};
+  if (verb == "lost?") return lost_.value_or(Message{"ok"});
   ZERO_CHECK(verb == "bye", "a request that rank 0 does not know");
   if (client.is_rank) mark(client.identity.rank, Presence::left);
   client.is_rank = false;
@@ -78,19 +78,22 @@ std::optional<StoreState::Message> StoreState::answer(Wait& wait, Time time) con
     return reply;
   }
   if (!lost_ && time == Time::left) return std::nullopt;
-  reply = lost_ ? Message{"lost", *lost_} : Message{"missing", absent_ranks()};
+  reply = lost_ ? Message{"lost", lost_->at(1)} : Message{"missing", absent_ranks()};
   std::ranges::copy_if(wait.keys, std::back_inserter(reply),
                        [&](const std::string& key) { return !values_.contains(key); });
   return reply;
 }
 
-void StoreState::gone(Client& client) {
+void StoreState::gone(Client& client, PeerLoss loss) {
   if (!client.is_rank) return;
   client.is_rank = false;
   mark(client.identity.rank, Presence::lost);
   if (lost_) return;
-  lost_ = fmt::format("rank {} is gone: its process has ended, or its host cannot be reached",
-                      client.identity.rank);
+  const int rank = client.identity.rank;
+  lost_ = Message{
+      "lost",
+      fmt::format("rank {} is gone: its process has ended, or its host cannot be reached", rank),
+      std::to_string(rank), loss == PeerLoss::ended ? "ended" : "unreachable"};
 }
 
 void StoreState::wait_for_goodbyes(std::chrono::milliseconds patience) {

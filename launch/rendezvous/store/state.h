@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "launch/rendezvous/store/endpoint.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero {
@@ -51,8 +52,8 @@ class StoreState {
   /// The answer to a wait; nothing as long as there is none. Another call is needed only once
   /// wait.missing() is set, a rank is lost, or the wait's time is over: keys are never removed.
   std::optional<Message> answer(Wait& wait, Time time) const;
-  /// The client's connection has ended.
-  void gone(Client& client);
+  /// The client's connection has ended, without a goodbye if it was its rank's.
+  void gone(Client& client, PeerLoss loss);
 
   /// Returns once every rank that came has said goodbye or is lost, or after `patience`.
   /// Thread-safe.
@@ -72,7 +73,7 @@ class StoreState {
   std::uint64_t most_bytes_;
   std::uint64_t bytes_ = 0;
   std::map<std::string, std::string, std::less<>> values_;
-  std::optional<std::string> lost_;
+  std::optional<Message> lost_;  // the answer to "lost?"
 
   mutable std::mutex mutex_;  // guards ranks_
   std::condition_variable changed_;

@@ -129,11 +129,11 @@ struct TcpStore::State {
   }
 
   std::string reason_for_silence() const {
-    const bool by_name = options.secret || options.spread != Spread::one_host;
+    const bool by_name = options.spread != Spread::one_host;
     if (const auto unknown = by_name ? why_unknown(options.host) : std::nullopt) {
       return "; " + *unknown;
     }
-    if (options.secret) {
+    if (options.secret && by_name) {
       return "; a rank 0 that was given no secret listens on its own host alone";
     }
     const auto why = why_elsewhere(options.host);

@@ -18,7 +18,7 @@
 ///   set KEY VALUE                      ok | refused WHY
 ///   wait MILLISECONDS KEY...           ok | missing ABSENT KEY... | lost HOW KEY...
 ///   get MILLISECONDS KEY...            values VALUE... | missing ABSENT KEY... | lost HOW KEY...
-///   lost?                              ok | lost HOW
+///   lost?                              ok | lost HOW RANK ended | lost HOW RANK unreachable
 ///   bye                                ok                   the rank ends in good order
 ///
 /// ABSENT lists the ranks that never came; empty if all did. A long list of values is cut short:
@@ -34,6 +34,8 @@ std::int64_t number(std::string_view text, std::int64_t least, std::int64_t most
 
 /// The largest message, in bytes; a larger one is not from this protocol.
 inline constexpr std::uint32_t kLargest = 64U << 20U;
+/// The largest first message of a connection, whose client has not said which rank it is.
+inline constexpr std::uint32_t kLargestIntroduction = 4096;
 /// The most strings in a message: as many ranks as a job may have, and a few.
 inline constexpr std::size_t kMostParts = (std::size_t{1} << 20U) + 8;
 /// Keys of a get or a wait at most, and their bytes with their lengths: the answer repeats those
@@ -56,7 +58,11 @@ class FrameReader {
   /// `largest`: the limit of a body in bytes.
   explicit FrameReader(std::uint32_t largest) : largest_(largest) {}
 
+  /// Changes the limit.
+  void allow(std::uint32_t largest) { largest_ = largest; }
   void append(std::string_view bytes) { pending_ += bytes; }
+  /// Whether all bytes have been given out: the stream stands between two bodies.
+  bool empty() const { return pending_.empty(); }
   /// The next body, once complete. Throws zero::Error as soon as the announced length exceeds the
   /// limit.
   std::optional<std::string> next();
@@ -67,7 +73,7 @@ class FrameReader {
 };
 
 /// The version of the messages; ranks of another are told so.
-inline constexpr std::string_view kVersion = "zero-store-5";
+inline constexpr std::string_view kVersion = "zero-store-6";
 inline constexpr int kMostRanks = 1 << 20;
 /// The longest job name, in bytes.
 inline constexpr std::size_t kMostJobBytes = 256;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/train/run_faults.h"
+#include "launch/faults/run_faults.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,22 +11,22 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/agreement.h"
 #include "collectives/long_wait.h"
 #include "collectives/mesh.h"
 #include "device/device.h"
-#include "launch/config/train_config.h"
 #include "launch/faults/flight_folder.h"
+#include "launch/faults/flight_keeper.h"
+#include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
-#include "launch/train/run_device.h"
 
 namespace zero {
 namespace {
 
 using std::chrono::milliseconds;
 
-/// A failure may follow from a death that the watchdog has yet to hear of.
+/// A failure may follow from a death that the watchdog has yet to hear of, of another host too.
 constexpr milliseconds kForDeath{100};
+constexpr milliseconds kForDeathElsewhere{500};
 /// The watchdog has ended the process by then.
 constexpr std::chrono::seconds kForWatchdog{5};
 
@@ -37,38 +37,39 @@ pid_t thread_of(Stream& stream) {
   return thread;
 }
 
-std::unique_ptr<FaultInjector> agreed_injector(TrainConfig& config, Communicator& ranks) {
-  std::unique_ptr<FaultInjector> injector;
-  agree(ranks, *cpu::open(), "run.faults", [&] { injector = make_fault_injector(config, ranks); });
-  return injector;
+std::string_view name_of_signal(int signal) {
+  return signal == SIGINT ? "INT" : signal == SIGPIPE ? "PIPE" : "TERM";
 }
 
 }  // namespace
 
-RunFaults::RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions options)
-    : ranks_(ranks),
-      file_(create_flight_file(config, ranks, *cpu::open())),
-      recorder_(file_),
-      injector_(agreed_injector(config, ranks)) {
-  if (!config.run.watchdog || ranks.size() == 1) return;
-  options.hang_seconds = config.run.hang_timeout;
-  watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(options));
+RunFaults::RunFaults(Communicator& ranks, FlightFile file, std::optional<WatchdogOptions> watchdog,
+                     std::unique_ptr<FaultInjector> injector)
+    : ranks_(ranks), file_(std::move(file)), recorder_(file_), injector_(std::move(injector)) {
+  const auto add = [this](const std::string& warning) {
+    if (!warning_.empty() && !warning.empty()) warning_ += "; ";
+    warning_ += warning;
+  };
+  add(flight_warning(file_, ranks, *cpu::open()));
+  if (!watchdog || ranks.size() == 1) return;
+  watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(*watchdog));
   if (!watchdog_->obstacle().empty()) {
-    warning_ = fmt::format("run.watchdog: ranks of one host do not watch each other: {}",
-                           watchdog_->obstacle());
+    add(fmt::format("watchdog: ranks of one host do not watch each other: {}",
+                    watchdog_->obstacle()));
+  } else if (ranks.rank() == 0) {
+    add(watchdog_->warning());
   }
   watchdog_->know_thread("host thread", thread_number());
   watchdog_->watch();
 }
 
-void RunFaults::attach_to(RunDevice& device) {
-  if (injector_) device.attach(*injector_);
+void RunFaults::attach_to(Device& device) {
   if (watchdog_ == nullptr) return;
-  if (device.device().kind() != DeviceKind::cpu) {
+  if (device.kind() != DeviceKind::cpu) {
     return watchdog_->keep_fresh([this] { recorder_.poll(); });
   }
-  watchdog_->know_thread("compute stream", thread_of(device.device().compute()));
-  watchdog_->know_thread("communication stream", thread_of(device.device().communication()));
+  watchdog_->know_thread("compute stream", thread_of(device.compute()));
+  watchdog_->know_thread("communication stream", thread_of(device.communication()));
 }
 
 void RunFaults::record(const Mesh& mesh, Communicator& world) {
@@ -94,26 +95,31 @@ std::vector<PhaseListener*> RunFaults::phase_listeners() {
 }
 
 void RunFaults::end_well() noexcept {
-  if (watchdog_) watchdog_->rest();
+  if (watchdog_) watchdog_->leave();
   file_.end_and_remove();
 }
 
 void RunFaults::failed_alike(std::string_view message) noexcept {
-  if (watchdog_) watchdog_->rest();
+  if (watchdog_) watchdog_->leave();
   file_.end();
   file_.write_last_words(fmt::format("{}{}", kEndedByError, message));
+  keep_files();
 }
 
 std::string RunFaults::failing(const std::string& message) {
+  if (watchdog_ && !is_of_collective(message)) watchdog_->know_error(message);
   const std::string words = fmt::format("{}{}", kEndedByError, message);
   if (!watchdog_) {
     file_.write_last_words(words);
+    keep_files();
     return message;
   }
-  if (watchdog_->another_died(kForDeath) || watchdog_->another_tells() ||
+  const milliseconds patience = watchdog_->sees_other_hosts() ? kForDeathElsewhere : kForDeath;
+  if (watchdog_->another_died(patience) || watchdog_->another_tells() ||
       !watchdog_->leave_words(words)) {
     std::this_thread::sleep_for(kForWatchdog);
   }
+  keep_files();
   if (!LongWait::is_overdue(message) || !watchdog_->obstacle().empty()) return message;
   return fmt::format("{}\n{}", message, fmt::join(watchdog_->picture(), "\n"));
 }
@@ -122,13 +128,19 @@ bool RunFaults::takes_over() const { return watchdog_ && watchdog_->takes_over()
 
 void RunFaults::ended_by(int signal, Told told) noexcept {
   const std::string words = fmt::format("{}{}{}", told == Told::by_this_rank ? kToldPeople : "",
-                                        kEndedBySignal, signal == SIGINT ? "INT" : "TERM");
+                                        kEndedBySignal, name_of_signal(signal));
   if (watchdog_) {
     watchdog_->leave_words(words);
     watchdog_->rest();
   } else {
     file_.write_last_words(words);
   }
+  keep_files();
+}
+
+void RunFaults::keep_files() const noexcept {
+  if (watchdog_) return watchdog_->keep_files();
+  keep_flight_files(file_, nullptr);
 }
 
 }  // namespace zero

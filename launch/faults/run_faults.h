@@ -17,31 +17,31 @@
 namespace zero {
 
 class Mesh;
-class RunDevice;
-struct TrainConfig;
 
-/// What notices the faults of a rank's run: its flight recorder, whose file others read, the
-/// watchdog (run.watchdog), and the faults that run.faults asks for. Must outlive the run's device
-/// and trainer.
+/// What notices the faults of a rank's run: its flight recorder, whose file others read, a
+/// watchdog, and the faults that the run is made to meet. Must outlive the run's device, and what
+/// computes there.
 class RunFaults {
  public:
-  /// Watches from here on. `ranks` is the communicator through which the ranks met; `config` gets
-  /// the disk of the faults, and gives hang_seconds; refresh() is the flight recorder's.
-  /// Collective. Throws zero::Error naming the key.
-  RunFaults(TrainConfig& config, Communicator& ranks, WatchdogOptions options);
+  /// Watches from here on. `ranks` is the communicator through which the ranks met. `watchdog`:
+  /// nothing, of no rank: none; one rank alone has none either. `injector` may be null. Collective.
+  RunFaults(Communicator& ranks, FlightFile file, std::optional<WatchdogOptions> watchdog,
+            std::unique_ptr<FaultInjector> injector = nullptr);
   RunFaults(const RunFaults&) = delete;
   RunFaults& operator=(const RunFaults&) = delete;
 
   /// For people; empty: nothing to say.
   const std::string& warning() const { return warning_; }
 
-  /// Lets faults act on the device's collectives, and the watchdog look at the threads of its
-  /// streams. Call before its world() is used.
-  void attach_to(RunDevice& device);
-  /// Records the collectives of the mesh from here on: all ranks count them from the same one.
+  /// Null: the run is made to meet no fault.
+  FaultInjector* injector() { return injector_.get(); }
+  /// Lets the watchdog look at the threads of the device's streams.
+  void attach_to(Device& device);
+  /// Records the collectives of the mesh from here on: all ranks count them from the same one. May
+  /// be called again, if the same world is laid out anew.
   void record(const Mesh& mesh, Communicator& world);
 
-  // For the trainer.
+  // For what tells of units and phases.
   std::vector<UnitListener*> unit_listeners();
   std::vector<PhaseListener*> phase_listeners();
 
@@ -58,15 +58,19 @@ class RunFaults {
   // For the thread that answers signals.
   /// Whether the watchdog is about to end the process, because another rank has died.
   bool takes_over() const;
-  /// The process ends at once, because of a signal. Others tell of it unless this rank has.
+  /// The process ends at once, because of a signal: SIGINT, SIGTERM or SIGPIPE. Others tell of it
+  /// unless this rank has.
   enum class Told : std::uint8_t { by_this_rank, by_others };
   void ended_by(int signal, Told told) noexcept;
 
  private:
+  /// Copies the flight file to its place, if it lies elsewhere: the process is about to end.
+  void keep_files() const noexcept;
+
   Communicator& ranks_;
   FlightFile file_;
   FlightRecorder recorder_;
-  std::unique_ptr<FaultInjector> injector_;  // null: run.faults is empty
+  std::unique_ptr<FaultInjector> injector_;
   std::string warning_{};
   std::optional<Listening> listening_{};
   std::optional<Listening> of_hosts_{};   // nothing: collectives of ranks_ are the mesh's

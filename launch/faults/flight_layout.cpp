@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/mapped_file.h"
+#include "launch/faults/flight_layout.h"
 
 #include <sys/mman.h>
 

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/train/tier_budget.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/magic.h>
@@ -14,6 +12,7 @@
 #include "collectives/backends.h"
 #include "launch/train/file_checks.h"
 #include "launch/train/tier_ladder.h"
+#include "launch/train/tier_lines.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/memory_files.h"
 #include "tests/launch/config_with.h"
@@ -35,7 +34,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-TEST(TierBudget, KnowsWhatFoldersLieOn) {
+TEST(TierRoom, KnowsWhatFoldersLieOn) {
   EXPECT_EQ(medium_of_type(TMPFS_MAGIC), Medium::memory);
   EXPECT_EQ(medium_of_type(RAMFS_MAGIC), Medium::memory);
   EXPECT_EQ(medium_of_type(NFS_SUPER_MAGIC), Medium::network);
@@ -53,7 +52,7 @@ TEST(TierBudget, KnowsWhatFoldersLieOn) {
   EXPECT_EQ(medium_of("/nowhere/at/all"), Medium::disk);
 }
 
-TEST(TierBudget, IsThatOfAllRanksOfAHost) {
+TEST(TierRoom, IsThatOfAllRanksOfAHost) {
   MemoryFiles disk;
   disk.make_folder("/fast");
   disk.set_free_bytes(5'000'000);
@@ -99,7 +98,7 @@ TEST(TierBudget, IsThatOfAllRanksOfAHost) {
 }
 
 // A GPU's own memory is its driver's to tell.
-TEST(TierBudget, OfAGpuIsTheHostMemoryOfWhatIsThere) {
+TEST(TierRoom, OfAGpuIsTheHostMemoryOfWhatIsThere) {
   MemoryFiles disk;
   const std::vector<TierNeeds> ranks{{.memory_bytes = 1}, {.memory_bytes = std::int64_t{1} << 50}};
   const auto refusal = [&](const std::string& device) {
@@ -125,7 +124,7 @@ TEST(TierBudget, OfAGpuIsTheHostMemoryOfWhatIsThere) {
 }
 
 // Beyond the limit the system would end the process with a signal.
-TEST(TierBudget, KnowsTheLongestFileThatAProcessMayWrite) {
+TEST(TierRoom, KnowsTheLongestFileThatAProcessMayWrite) {
   MemoryFiles disk;
   disk.make_folder("/fast");
   const TrainConfig config = config_with(nvme_keys("/fast"));
@@ -138,7 +137,7 @@ TEST(TierBudget, KnowsTheLongestFileThatAProcessMayWrite) {
                         "most (RLIMIT_FSIZE, ulimit -f); raise that limit"));
 }
 
-TEST(TierBudget, KnowsThatAFileSystemHoldsOnlySoManyFiles) {
+TEST(TierRoom, KnowsThatAFileSystemHoldsOnlySoManyFiles) {
   const TierPlace place = tier_place(config_with(nvme_keys("/fast")));
   EXPECT_EQ(missing_inodes(place, 8, 8), "");
   EXPECT_EQ(missing_inodes(place, 8, 7),
@@ -147,7 +146,7 @@ TEST(TierBudget, KnowsThatAFileSystemHoldsOnlySoManyFiles) {
             "remove files there, or give a folder of another disk");
 }
 
-TEST(TierBudget, CountsFilesInMemoryAsMemory) {
+TEST(TierRoom, CountsFilesInMemoryAsMemory) {
   if (!has_memory_folder()) GTEST_SKIP() << "no file system in memory at " << kMemoryFolder;
   const TrainConfig config = config_with(nvme_keys(kMemoryFolder));
   const std::vector<TierNeeds> two(2, {.file_bytes = 4096});
@@ -159,7 +158,7 @@ TEST(TierBudget, CountsFilesInMemoryAsMemory) {
               HasSubstr("out of memory before the start"));
 }
 
-TEST(TierBudget, FoldersThatAreNotThereEndTheRun) {
+TEST(TierRoom, FoldersThatAreNotThereEndTheRun) {
   const Scratch folder;
   const std::string file = folder.write("a", "b");
   const auto refusal = [](const std::string& path) {
@@ -204,7 +203,7 @@ std::vector<std::string> apart(const std::string& first, const std::string& seco
   return said;
 }
 
-TEST(TierBudget, FoldersThatHostsShareEndEveryRank) {
+TEST(TierRoom, FoldersThatHostsShareEndEveryRank) {
   const Scratch one;
   const Scratch two;
   const auto all = [](const auto& what) { return ElementsAre(what, what, what, what); };
@@ -221,7 +220,7 @@ TEST(TierBudget, FoldersThatHostsShareEndEveryRank) {
 }
 
 // Clones of a machine have its name; containers on one machine have names of their own.
-TEST(TierBudget, HostsAreToldApartByTheirBootsAndByNamesWhereThereIsNone) {
+TEST(TierRoom, HostsAreToldApartByTheirBootsAndByNamesWhereThereIsNone) {
   const Scratch folder;
   const auto said = [&](const HostIdentity& one, const HostIdentity& other) {
     return apart(folder.path(), folder.path(), files::disk(), {one, other});
@@ -253,7 +252,7 @@ std::vector<std::vector<std::string>> agreed(const std::array<std::string, 2>& f
   return said;
 }
 
-TEST(TierBudget, IsThatOfTheRanksOfEachHost) {
+TEST(TierRoom, IsThatOfTheRanksOfEachHost) {
   MemoryFiles disk;
   for (const char* const folder : {"/one", "/two"}) disk.make_folder(folder);
   disk.set_free_bytes(20'000);
@@ -267,7 +266,7 @@ TEST(TierBudget, IsThatOfTheRanksOfEachHost) {
                                      HasSubstr("states of 2 rank(s) take 20.5 kB")))));
 }
 
-TEST(TierBudget, WarnsEveryRankOfEachHostOnce) {
+TEST(TierRoom, WarnsEveryRankOfEachHostOnce) {
   if (!has_memory_folder()) GTEST_SKIP() << "no file system in memory at " << kMemoryFolder;
   const Scratch one;
   const TierNeeds needs{.file_bytes = 4096};
@@ -284,7 +283,7 @@ TEST(TierBudget, WarnsEveryRankOfEachHostOnce) {
 }
 
 // Hosts without a file wait for nothing.
-TEST(TierBudget, FoldersWithoutAFileMayBeShared) {
+TEST(TierRoom, FoldersWithoutAFileMayBeShared) {
   const Scratch shared;
   EXPECT_THAT(agreed({shared.path(), shared.path()}, {}, files::disk()), Each(IsEmpty()));
   EXPECT_THAT(
@@ -293,7 +292,7 @@ TEST(TierBudget, FoldersWithoutAFileMayBeShared) {
 }
 
 // Nor do they leave a rank waiting where a disk fails.
-TEST(TierBudget, DisksThatFailWhileFoldersAreComparedEndEveryRank) {
+TEST(TierRoom, DisksThatFailWhileFoldersAreComparedEndEveryRank) {
   for (const char* const call : {"create", "list"}) {
     const Scratch one;
     const Scratch two;

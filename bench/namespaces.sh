@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Two "hosts" of this machine, host1 and host2, for scripts that source this file: network namespaces joined by a veth
+# pair, 10.77.0.1 and 10.77.0.2. As root. The caller has `fail MESSAGE`, and calls `end_hosts` when it ends.
+
+# Makes them. Sets `spaces`, the names of their namespaces, and `hosts_file`, in FOLDER.
+make_hosts() {  # folder
+  [[ $(id -u) -eq 0 ]] || fail "network namespaces need root; run it as root"
+  local tool i
+  for tool in ip unshare; do
+    command -v "$tool" >/dev/null || fail "$tool is missing; install iproute2 and util-linux"
+  done
+  spaces=("zero$$a" "zero$$b") hosts_file=$1/hosts
+  printf '127.0.0.1 localhost\n10.77.0.1 host1\n10.77.0.2 host2\n' >"$hosts_file"
+  for i in 0 1; do
+    ip netns add "${spaces[i]}" 2>"$1/error" ||
+      fail "cannot make a network namespace: $(cat "$1/error"); it needs CAP_SYS_ADMIN and CAP_NET_ADMIN"
+    ip -n "${spaces[i]}" link set lo up
+  done
+  ip link add eth0 netns "${spaces[0]}" type veth peer name eth0 netns "${spaces[1]}" 2>"$1/error" ||
+    fail "cannot make a veth pair: $(cat "$1/error")"
+  for i in 0 1; do
+    ip -n "${spaces[i]}" address add "10.77.0.$((i + 1))/24" dev eth0
+    ip -n "${spaces[i]}" link set eth0 up
+  done
+}
+
+# Ends their processes, and removes them.
+end_hosts() {
+  local space
+  for space in "${spaces[@]-}"; do
+    ip netns pids "$space" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+    ip netns delete "$space" 2>/dev/null || true
+  done
+}
+
+# Becomes a command on a host, which has a name of its own (MPI takes ranks for neighbours by the names of their hosts)
+# and knows the other's.
+become_on() {  # 1 or 2, more options of unshare..., --, command...
+  local number=$1 options=()
+  shift
+  while [[ $1 != -- ]]; do options+=("$1"); shift; done
+  shift
+  # shellcheck disable=SC2016
+  exec ip netns exec "${spaces[number - 1]}" unshare --uts --mount "${options[@]}" bash -c \
+    'hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"' bash "host$number" "$hosts_file" "$@"
+}

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/flight_place.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/host.h"
+#include "base/message_text.h"
+#include "launch/faults/flight_layout.h"
+#include "launch/process/open_files.h"
+
+namespace zero {
+namespace {
+
+constexpr std::string_view kFlightFolder = "run.flight_folder";
+constexpr std::string_view kLinkBegin = "ZERO flight link\n";
+constexpr std::size_t kLongestLink = 8192;
+constexpr std::string_view kMagic{flight::kMagic.data(), flight::kMagic.size()};
+
+/// Never waits: a pipe may be there.
+Descriptor open_there(const std::string& path, int access) {
+  // What a process has open is a link by itself.
+  const int follow = path.starts_with("/proc/") ? 0 : O_NOFOLLOW;
+  return Descriptor(::open(path.c_str(), access | follow | O_CLOEXEC | O_NONBLOCK));
+}
+
+/// The first bytes, `most` or as many as there are.
+std::string begin_of(const Descriptor& file, std::size_t most) {
+  std::string begin(most, '\0');
+  const ssize_t read = file.get() < 0 ? 0 : ::pread(file.get(), begin.data(), most, 0);
+  begin.resize(static_cast<std::size_t>(std::max<ssize_t>(read, 0)));
+  return begin;
+}
+
+/// Whether another open file holds the lock of the one at `path`.
+bool is_in_use(const std::string& path) {
+  const Descriptor old = open_there(path, O_RDWR);
+  // The number may be that of another process by now, which has anything open.
+  const bool may_be_one = !path.starts_with("/proc/") || begin_of(old, kMagic.size()) == kMagic;
+  return may_be_one && lock_file(old.get()) == EAGAIN;
+}
+
+/// Whether a flight file's room at `path` holds nothing: its rank had not begun, or its host lost
+/// what was not on the disk yet.
+bool is_blank(const std::string& path) {
+  const std::string begin = begin_of(open_there(path, O_RDONLY), sizeof(flight::Header));
+  return begin.size() == sizeof(flight::Header) &&
+         std::ranges::count(begin, '\0') == std::ssize(begin);
+}
+
+std::string prefix_in_memory() { return fmt::format("zero_flight.{}.", ::geteuid()); }
+
+/// Removes the file if it is a flight file that nobody writes.
+void remove_if_ended(const std::string& path, const Descriptor& file) {
+  if (begin_of(file, kMagic.size()) != kMagic || lock_file(file.get()) == EAGAIN) return;
+  ::unlink(path.c_str());
+}
+
+void remove_linked(const FlightLink& link) {
+  if (!link.is_here() || !is_path_in_memory(link.path)) return;
+  remove_if_ended(link.path, open_there(link.path, O_RDWR));
+}
+
+void check_ended(const std::string& path, const std::string& place) {
+  ZERO_CHECK(!is_in_use(path),
+             "{}: {} is the file of a run that goes on; end that run or wait for its end, or give "
+             "this one another {}",
+             kFlightFolder, place, kFlightFolder);
+}
+
+}  // namespace
+
+std::optional<FlightLink> FlightLink::read(const std::string& place) {
+  const std::string text = begin_of(open_there(place, O_RDONLY), kLongestLink);
+  if (!text.starts_with(kLinkBegin)) return std::nullopt;
+  const auto json = nlohmann::json::parse(text.substr(kLinkBegin.size()), nullptr, false);
+  const auto field = [&](const char* name) {
+    const bool there = json.is_object() && json.contains(name) && json[name].is_string();
+    return there ? json[name].get<std::string>() : "";
+  };
+  FlightLink link{.path = field("path"), .host = field("host"), .boot = field("boot")};
+  if (link.path.empty()) return std::nullopt;
+  return link;
+}
+
+void FlightLink::write(const std::string& place) const {
+  const nlohmann::json json{{"path", path}, {"host", host}, {"boot", boot}};
+  const Descriptor file(::open(place.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to",
+             kFlightFolder, place, std::strerror(errno));
+  write_whole(file.get(), fmt::format("{}{}\n", kLinkBegin, json.dump()), kFlightFolder, place);
+}
+
+bool FlightLink::is_here() const { return !boot.empty() && boot == boot_id(); }
+
+std::string flight_file_at(const std::string& place) {
+  const auto link = FlightLink::read(place);
+  if (!link) return place;
+  const std::string host = printable_line(link->host);
+  const std::string path = printable_line(link->path);
+  ZERO_CHECK(
+      link->is_here() || link->host != host_name(),
+      "{}: the file was in memory of this host, {}, which has started anew since: it is lost",
+      place, path);
+  ZERO_CHECK(link->is_here(), "{}: the file is in memory of host {}, {}: run zero_doctor there",
+             place, host, path);
+  ZERO_CHECK(::access(link->path.c_str(), R_OK) == 0,
+             "{}: the file in memory of this host, {}, cannot be read: {}; a container has "
+             "/dev/shm of its own, and a file without a name ends with its process",
+             place, path, std::strerror(errno));
+  return link->path;
+}
+
+std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank) {
+  return fmt::format("{}/{}{:016x}.rank_{:05}", memory, prefix_in_memory(), run, rank);
+}
+
+bool is_path_in_memory(const std::string& path) {
+  return std::filesystem::path(path).filename().string().starts_with(prefix_in_memory());
+}
+
+void clear_flight_place(const std::string& place) {
+  if (const auto link = FlightLink::read(place)) {
+    if (link->is_here()) check_ended(link->path, place);
+    remove_linked(*link);
+  } else {
+    if (!is_blank(place)) {
+      check_replaceable(place, kMagic, std::string(kFlightFolder), "flight file");
+    }
+    check_ended(place, place);
+  }
+  ::unlink(place.c_str());  // whoever reads the old one keeps it
+  ::unlink(part_of(place).c_str());
+}
+
+bool remove_ended_flight(const std::string& place) {
+  if (const auto link = FlightLink::read(place)) {
+    if (link->is_here() && is_in_use(link->path)) return true;
+    remove_linked(*link);
+    ::unlink(place.c_str());
+    ::unlink(part_of(place).c_str());
+    return true;
+  }
+  const Descriptor file = open_there(place, O_RDWR);
+  if (file.get() < 0) return false;
+  remove_if_ended(place, file);
+  return true;
+}
+
+}  // namespace zero

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace zero {
+
+// The place of a flight file is where people look for it: "runs/a/flight/rank_00003.flight". The
+// file itself is there, or a link to it: a small text file, since not every file system has
+// symbolic links, that names a flight file in the memory of a host.
+
+struct FlightLink {
+  std::string path{};  ///< for processes of that host
+  std::string host{};
+  std::string boot{};  ///< boot_id() of that host: its memory ends with it
+
+  /// The link at `place`; nothing if anything else, or nothing, is there.
+  static std::optional<FlightLink> read(const std::string& place);
+  /// Throws zero::Error naming run.flight_folder and `place` if something is there, or if it cannot
+  /// be written.
+  void write(const std::string& place) const;
+  /// Whether the file is in this host's memory, as far as its boot tells.
+  bool is_here() const;
+};
+
+/// A flight file as it was at one moment, to be put in place of the link to it.
+struct FlightCopy {
+  std::string place{};
+  std::string of{};  ///< where the link leads; removed if it is in the host's memory by name
+  std::string bytes{};
+};
+
+/// The path of the flight file of a place: `place`, or where the link there leads. Throws
+/// zero::Error naming both if that is another host's memory.
+std::string flight_file_at(const std::string& place);
+
+/// "/dev/shm/zero_flight.1000.0123456789abcdef.rank_00003": of this user, run and rank.
+std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank);
+/// Whether path_in_memory() may have made the path, for this user.
+bool is_path_in_memory(const std::string& path);
+
+/// Removes what an ended run, or a host that lost its power, has left at `place`, with the file in
+/// memory that it links to. Throws zero::Error naming run.flight_folder if anything else is there:
+/// a file of the user's, or that of a run that goes on.
+void clear_flight_place(const std::string& place);
+
+/// Removes the flight file of a run that has ended, with the link to it; leaves anything else that
+/// is there. False if no file can be opened there.
+bool remove_ended_flight(const std::string& place);
+
+/// Of a copy on its way to `place`.
+inline std::string part_of(const std::string& place) { return place + ".part"; }
+
+}  // namespace zero

@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/job_ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "launch/faults/diagnosis.h"
+#include "launch/faults/fault_finder.h"
+
+namespace zero {
+namespace {
+
+/// A host that has said nothing for so long is silent; the others miss five of its heartbeats.
+constexpr std::int64_t kSilent = 1'000'000'000;
+/// While ranks go on, every fifth heartbeat has their states.
+constexpr std::int64_t kBetweenStates = 5;
+
+/// A time of another host on this one's clock. 0 stays: not yet.
+void move(std::int64_t& time, std::int64_t ahead) {
+  if (time != 0) time = std::max<std::int64_t>(1, time + ahead);
+}
+
+void move(FlightState& state, std::int64_t ahead) {
+  move(state.changed, ahead);
+  move(state.told, ahead);
+  for (auto* const some : {&state.open, &state.last}) {
+    for (FlightState::Collective& each : *some) {
+      move(each.enqueued, ahead);
+      move(each.started, ahead);
+      move(each.ended, ahead);
+    }
+  }
+}
+
+}  // namespace
+
+bool JobRanks::Other::is_silent() const { return !has_left() && silence >= kSilent; }
+
+JobRanks::JobRanks(const HostRanks& here, const HeartbeatLink* link, double hang_seconds)
+    : here_(here),
+      link_(link),
+      suspicious_(static_cast<std::int64_t>(suspicious_seconds(hang_seconds) * 1e9)),
+      count_(here.count()),
+      shown_(static_cast<std::size_t>(here.count())) {
+  if (link == nullptr) return;
+  host_ = link->host();
+  for (const int host : link->heard_hosts()) {
+    Other other{.host = host, .ranks = link->hosts().ranks_of(host), .first = count_};
+    for (const int rank : other.ranks) {
+      FlightState state;
+      state.rank = rank;
+      state.world = link->hosts().ranks();
+      other.states.push_back(std::move(state));
+    }
+    count_ += static_cast<int>(other.ranks.size());
+    others_.push_back(std::move(other));
+  }
+}
+
+void JobRanks::hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_t now) {
+  other.loss = heard.loss;
+  if (heard.heartbeat == other.heartbeat) return;
+  other.heartbeat = heard.heartbeat;
+  other.silence = 0;
+  for (std::size_t i = 0; i < other.states.size(); ++i) {
+    const auto& state = other.heartbeat->ranks[i].state;
+    if (!state) continue;
+    other.states[i] = *state;
+    move(other.states[i], now - other.heartbeat->now);
+  }
+}
+
+void JobRanks::look(std::int64_t now) {
+  const std::scoped_lock lock(mutex_);
+  // Time in which this rank did not look either does not count.
+  const std::int64_t passed =
+      looked_ == 0 ? 0 : std::clamp<std::int64_t>(now - looked_, 0, 2 * FaultFinder::kBetweenLooks);
+  looked_ = now;
+  for (Other& other : others_) {
+    other.silence += passed;
+    hear(other, link_->heard(other.host), now);
+  }
+}
+
+Heartbeat JobRanks::heartbeat(std::int64_t now, bool in_a_hurry) {
+  Heartbeat beat{.now = now};
+  bool is_quiet = false;
+  for (int i = 0; i < here_.count(); ++i) {
+    Shown& shown = shown_[static_cast<std::size_t>(i)];
+    beat.ranks.push_back({.changed = here_.changed(i)});
+    if (std::exchange(shown.changed, beat.ranks.back().changed) != beat.ranks.back().changed) {
+      shown.since = now;
+    }
+    is_quiet = is_quiet || now - shown.since >= suspicious_ / 2;
+    if (now - shown.since >= suspicious_) beat.ranks.back().activity = here_.activity(i);
+  }
+  if (heartbeats_++ % kBetweenStates != 0 && !is_quiet && !in_a_hurry) return beat;
+  for (int i = 0; i < here_.count(); ++i) {
+    beat.ranks[static_cast<std::size_t>(i)].state = here_.read(i);
+  }
+  return beat;
+}
+
+const JobRanks::Other& JobRanks::other_of(int index) const {
+  return *std::ranges::find_if(others_, [&](const Other& other) {
+    return index < other.first + static_cast<int>(other.ranks.size());
+  });
+}
+
+int JobRanks::rank(int index) const {
+  if (is_here(index)) return here_.rank(index);
+  const Other& other = other_of(index);
+  return other.ranks[static_cast<std::size_t>(index - other.first)];
+}
+
+int JobRanks::host_of(int index) const { return is_here(index) ? host_ : other_of(index).host; }
+
+std::int64_t JobRanks::changed(int index) const {
+  if (is_here(index)) return here_.changed(index);
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  if (!other.heartbeat) return 0;
+  return other.heartbeat->ranks[static_cast<std::size_t>(index - other.first)].changed;
+}
+
+FlightState JobRanks::read(int index) const {
+  if (is_here(index)) return here_.read(index);
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  FlightState state = other.states[static_cast<std::size_t>(index - other.first)];
+  state.over = state.over || other.has_left();
+  if (other.is_silent() && index == other.first) {
+    state.process_state =
+        fmt::format("has given no sign of life for {}: it is stopped, or its host hangs",
+                    wait_text(static_cast<double>(other.silence) * 1e-9));
+  }
+  return state;
+}
+
+bool JobRanks::ended(int index) const {
+  if (is_here(index)) return here_.ended(index);
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  return index == other.first && other.loss && !other.has_left();
+}
+
+std::string JobRanks::end_of(int index) const {
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  const std::string silence =
+      other.is_silent() ? fmt::format(", {} after its last sign of life",
+                                      wait_text(static_cast<double>(other.silence) * 1e-9))
+                        : "";
+  if (other.loss == PeerLoss::unreachable) {
+    return fmt::format(
+        "answers no more, nor does its host, that of {}: the host or its network "
+        "has failed",
+        ranks_text(other.ranks));
+  }
+  const std::string& words = other.states.front().last_words;
+  return death_text(words, {}, {}) + silence;
+}
+
+std::optional<host::Activity> JobRanks::activity(int index) const {
+  if (is_here(index)) return here_.activity(index);
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  if (other.is_silent() && index == other.first) return host::Activity{.stopped = true};
+  if (!other.heartbeat) return std::nullopt;
+  return other.heartbeat->ranks[static_cast<std::size_t>(index - other.first)].activity;
+}
+
+bool JobRanks::is_silent(int index) const {
+  if (is_here(index)) return false;
+  const std::scoped_lock lock(mutex_);
+  return other_of(index).is_silent();
+}
+
+}  // namespace zero

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/process_faults.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "launch/process/exit_status.h"
+#include "launch/telemetry/output.h"
+
+namespace zero {
+namespace {
+
+/// mpirun drops unread output when the last rank ends.
+constexpr std::chrono::milliseconds kForReader{300};
+/// The signal has ended the process by then.
+constexpr std::chrono::seconds kForSignal{1};
+
+}  // namespace
+
+ProcessFaults::Joined::Joined(ProcessFaults& process, RunFaults& rank)
+    : process_(process), rank_(rank) {
+  const std::scoped_lock lock(process_.mutex_);
+  process_.ranks_.push_back(&rank_);
+}
+
+ProcessFaults::Joined::~Joined() {
+  const std::scoped_lock lock(process_.mutex_);
+  std::erase(process_.ranks_, &rank_);
+}
+
+WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
+  return {
+      .hang_seconds = hang_seconds,
+      .tell =
+          [this](const std::vector<std::string>& lines) {
+            told();
+            print_error("{}: {}\n", program_, fmt::join(lines, "\n"));
+          },
+      .end = [] { ::_exit(exit_status::kFault); },
+      .warn =
+          [this](const std::string& line) { print_error("{}: warning: {}\n", program_, line); }};
+}
+
+std::string ProcessFaults::failing(RunFaults* rank, const std::string& message) {
+  std::string words = rank == nullptr ? message : rank->failing(message);
+  // Ranks that the same signal has ended already are no fault: it gives the status.
+  if (ends_) std::this_thread::sleep_for(kForSignal);
+  told();
+  return words;
+}
+
+bool ProcessFaults::any() const {
+  const std::scoped_lock lock(mutex_);
+  return !ranks_.empty();
+}
+
+bool ProcessFaults::takes_over() const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(ranks_, [](const RunFaults* each) { return each->takes_over(); });
+}
+
+void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
+  ends_ = true;
+  const bool first = launched_ == 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (RunFaults* const each : ranks_) {
+      each->ended_by(signal, first ? RunFaults::Told::by_this_rank : RunFaults::Told::by_others);
+    }
+  }
+  if (!first) {
+    std::this_thread::sleep_for(kForReader);
+  } else if (!told_) {
+    tell();
+  }
+}
+
+}  // namespace zero

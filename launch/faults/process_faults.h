@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "launch/faults/run_faults.h"
+
+namespace zero {
+
+/// The process of a rank, or of several as threads, in the face of faults: how their watchdogs tell
+/// people and end it, and how it answers a signal that ends it. Any thread may use it.
+class ProcessFaults {
+ public:
+  /// `program`: the name under which it tells; `launched`: the rank, or the first one, of this
+  /// process.
+  ProcessFaults(std::string program, int launched)
+      : program_(std::move(program)), launched_(launched) {}
+
+  /// A rank of this process, while this object lives. `process` and `rank` must outlive it.
+  class Joined {
+   public:
+    Joined(ProcessFaults& process, RunFaults& rank);
+    ~Joined();
+    Joined(const Joined&) = delete;
+    Joined& operator=(const Joined&) = delete;
+
+   private:
+    ProcessFaults& process_;
+    RunFaults& rank_;
+  };
+
+  /// For the watchdogs of this process, which tell on standard error and end it with the status of
+  /// a fault.
+  WatchdogOptions watchdog(double hang_seconds);
+
+  /// A rank fails for a reason that it is about to tell of: RunFaults::failing(), if it has come so
+  /// far. Returns what it is to tell.
+  std::string failing(RunFaults* rank, const std::string& message);
+  /// A failure was told of: a signal that follows from it is not.
+  void told() { told_ = true; }
+
+  // For the thread that answers signals.
+  /// Whether any rank has joined.
+  bool any() const;
+  /// Whether a watchdog is about to end the process: launchers end the others of a rank that died.
+  bool takes_over() const;
+  /// The process is about to end by `signal`. The job's first process calls `tell`, unless a
+  /// failure was told of; the others leave it time.
+  void end_by(int signal, const std::function<void()>& tell);
+
+ private:
+  const std::string program_;
+  const int launched_;
+  std::atomic<bool> told_{false};
+  std::atomic<bool> ends_{false};  // by a signal
+  mutable std::mutex mutex_;
+  std::vector<RunFaults*> ranks_{};
+};
+
+}  // namespace zero

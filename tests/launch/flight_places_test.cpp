@@ -1,0 +1,356 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Flight files whose folder needs a server: they lie in memory, and their places have links.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/host.h"
+#include "collectives/backends.h"
+#include "launch/faults/doctor.h"
+#include "launch/faults/flight_file.h"
+#include "launch/faults/flight_folder.h"
+#include "launch/faults/flight_keeper.h"
+#include "launch/faults/flight_place.h"
+#include "launch/faults/flight_reader.h"
+#include "launch/faults/host_ranks.h"
+#include "launch/train/plan.h"
+#include "tests/device/supervised_thread.h"
+#include "tests/errors.h"
+#include "tests/launch/config_with.h"
+#include "tests/scratch.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+constexpr std::chrono::milliseconds kLong{600'000};
+
+void meet(Communicator& ranks) {
+  const auto device = cpu::open();
+  ranks.barrier(device->communication(), {"both"});
+  device->communication().synchronize();
+}
+
+/// A server's folder, and a folder that stands for the host's memory.
+class FlightPlaces : public ::testing::Test {
+ protected:
+  FlightMemory memory_on(std::int64_t type = NFS_SUPER_MAGIC) const {
+    return {.folder = memory_.path(), .type_of = [own = memory_.path(), type](const auto& path) {
+              return path == own ? std::int64_t{TMPFS_MAGIC} : type;
+            }};
+  }
+  std::string folder() const { return server_.path("flight"); }
+  std::string place(int rank) const { return folder() + "/" + flight_file_name(rank); }
+  FlightFile create(Communicator& ranks, const FlightMemory& memory) const {
+    return create_flight_file(config_with({"run.flight_folder=" + folder()}, ranks.size()), ranks,
+                              *cpu::open(), memory);
+  }
+  FlightFile create_alone(const FlightMemory& memory) const {
+    const auto alone = local::single();
+    return create(*alone, memory);
+  }
+  /// As a job of two ranks whose launcher kills all of it.
+  void run_and_kill() const {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      local::run(2, [&](Communicator& ranks) {
+        FlightFile file = create(ranks, memory_on());
+        file.phase(7, "backward");
+        meet(ranks);
+        ::raise(SIGKILL);
+      });
+      ::_exit(1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+  }
+
+  const Scratch server_;
+  const Scratch memory_;
+};
+
+TEST_F(FlightPlaces, AreInMemoryWhereAPageMayWaitForAServer) {
+  constexpr std::int64_t kCeph = 0x00c36400;
+  constexpr std::int64_t kLustre = 0x0bd00bd0;
+  constexpr std::int64_t kUnknown = 0x12345678;
+  for (const std::int64_t type : {std::int64_t{NFS_SUPER_MAGIC}, std::int64_t{SMB_SUPER_MAGIC},
+                                  std::int64_t{FUSE_SUPER_MAGIC}, std::int64_t{V9FS_MAGIC}, kCeph,
+                                  kLustre, kUnknown, std::int64_t{0}}) {
+    FlightFile file = create_alone(memory_on(type));
+    EXPECT_THAT(file.path(), StartsWith(memory_.path("zero_flight."))) << type;
+    EXPECT_EQ(file.place(), place(0));
+    struct stat status {};
+    ASSERT_EQ(::stat(file.path().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600U);
+    EXPECT_LT(std::filesystem::file_size(place(0)), 1024U) << "a link";
+    EXPECT_EQ(flight_file_at(place(0)), file.path());
+    file.end_and_remove();
+    EXPECT_THAT(memory_.names(), IsEmpty()) << "nothing is left after a good end";
+    EXPECT_FALSE(std::filesystem::exists(folder()));
+  }
+  for (const std::int64_t type : {std::int64_t{EXT4_SUPER_MAGIC}, std::int64_t{XFS_SUPER_MAGIC},
+                                  std::int64_t{BTRFS_SUPER_MAGIC}, std::int64_t{TMPFS_MAGIC},
+                                  std::int64_t{OVERLAYFS_SUPER_MAGIC}}) {
+    FlightFile file = create_alone(memory_on(type));
+    EXPECT_EQ(file.path(), place(0)) << type;
+    EXPECT_THAT(memory_.names(), IsEmpty());
+    file.end_and_remove();
+  }
+}
+
+TEST_F(FlightPlaces, TheDoctorFindsTheFilesOfAJobThatWasKilledWhole) {
+  run_and_kill();
+  const Examination found = examine(server_.path());
+  ASSERT_THAT(found.ranks, SizeIs(2));
+  EXPECT_EQ(found.ranks[1].step, 7);
+  EXPECT_FALSE(found.goes_on);
+  EXPECT_THAT(memory_.names(), SizeIs(2)) << "examining changes nothing";
+  local::run(2, [&](Communicator& ranks) {
+    FlightFile file = create(ranks, memory_on());
+    meet(ranks);
+    if (ranks.rank() == 0) {
+      EXPECT_THAT(memory_.names(), SizeIs(2)) << "the next start replaces them";
+      EXPECT_NE(FlightReader(file.address()).read().run, found.ranks[0].run);
+    }
+    meet(ranks);
+    file.end_and_remove();
+  });
+  EXPECT_THAT(memory_.names(), IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+}
+
+TEST_F(FlightPlaces, ALaterRunOfFewerRanksClearsAllThatAKilledOneLeft) {
+  run_and_kill();
+  create_alone(memory_on()).end_and_remove();
+  EXPECT_THAT(memory_.names(), IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+}
+
+TEST_F(FlightPlaces, ACopyReplacesTheLinkAndWhatItNamed) {
+  FlightFile file = create_alone(memory_on());
+  file.write_last_words("rank 1 hangs");
+  const FlightCopy copy = file.copy().value();
+  EXPECT_EQ(FlightReader(file.address()).whole(), copy.bytes) << "what a peer copies";
+  keep_flight_files(file, nullptr);
+  EXPECT_EQ(file_bytes(place(0)), copy.bytes);
+  EXPECT_THAT(memory_.names(), IsEmpty());
+  EXPECT_THAT(examine(folder()).ranks, SizeIs(1));
+  file.write_last_words("later");
+  EXPECT_TRUE(keep_copies({file.copy().value()}, kLong));
+  EXPECT_EQ(file_bytes(place(0)), copy.bytes) << "the first copy stays";
+  file.end_and_remove();
+  EXPECT_EQ(file_bytes(place(0)), copy.bytes) << "it is no link of this file any more";
+  EXPECT_FALSE(std::filesystem::exists(part_of(place(0))));
+}
+
+/// This rank, 0, and rank 1 as rank 0 sees it.
+class Pair final : public HostRanks {
+ public:
+  Pair(const std::string& other, bool ended) : other_(other), ended_(ended) {}
+  int count() const override { return 2; }
+  int rank(int index) const override { return index; }
+  int self() const override { return 0; }
+  std::int64_t changed(int /*index*/) const override { return other_.changed(); }
+  FlightState read(int /*index*/) const override { return other_.read(); }
+  bool ended(int index) const override { return index == 1 && ended_; }
+  const FlightReader* file(int index) const override { return index == 1 ? &other_ : nullptr; }
+  std::optional<host::Activity> activity(int /*index*/) const override { return std::nullopt; }
+
+ private:
+  FlightReader other_;
+  bool ended_;
+};
+
+TEST_F(FlightPlaces, ASurvivorCopiesWhatADeadRankLeft) {
+  const auto copied = [&](bool ended, bool over) {
+    bool copied = false;
+    local::run(2, [&](Communicator& ranks) {
+      FlightFile file = create(ranks, memory_on());
+      if (ranks.rank() == 1 && over) file.end();
+      meet(ranks);
+      if (ranks.rank() == 0) {
+        const Pair pair(flight_file_at(place(1)), ended);
+        keep_flight_files(file, &pair);
+        EXPECT_EQ(flight_file_at(place(0)), place(0)) << "its own too";
+        copied = !FlightLink::read(place(1));
+        EXPECT_THAT(memory_.names(), SizeIs(copied ? 0 : 1));
+        EXPECT_THAT(examine(folder()).ranks, SizeIs(2));
+      }
+      meet(ranks);
+    });
+    return copied;
+  };
+  EXPECT_TRUE(copied(true, false));
+  EXPECT_FALSE(copied(false, false)) << "it copies its file itself";
+  EXPECT_FALSE(copied(true, true)) << "it ended well, or has copied its file";
+}
+
+TEST_F(FlightPlaces, FilesInTheirPlacesNeedNoCopy) {
+  FlightFile file = create_alone(memory_on(EXT4_SUPER_MAGIC));
+  EXPECT_FALSE(file.copy());
+  keep_flight_files(file, nullptr);
+  EXPECT_EQ(flight_file_at(place(0)), place(0));
+  EXPECT_TRUE(keep_copies({}, kLong));
+}
+
+TEST_F(FlightPlaces, WithoutRoomForACopyTheLinkStays) {
+  FlightFile file = create_alone(memory_on());
+  {
+    const FileSizeLimit limit(4096);
+    EXPECT_FALSE(keep_copies({file.copy().value()}, kLong));
+  }
+  EXPECT_EQ(flight_file_at(place(0)), file.path());
+  EXPECT_FALSE(std::filesystem::exists(part_of(place(0))));
+}
+
+// A server that does not answer.
+TEST_F(FlightPlaces, ACopyThatBlocksDoesNotHoldUpTheEnd) {
+  std::atomic<bool> ended{false};
+  FlightFile file = create_alone(memory_on());
+  const auto blocks = [&](const SystemCall& asked) {
+    const std::string_view path(reinterpret_cast<const char*>(asked.arguments[1]));  // NOLINT
+    while (path.ends_with(".part") && !ended) std::this_thread::yield();
+    return asked.run();
+  };
+  bool kept = true;
+  const std::string supervised = on_supervised_thread(SYS_openat, blocks, [&] {
+    kept = keep_copies({file.copy().value()}, std::chrono::milliseconds(1));
+    ended = true;
+    while (FlightLink::read(place(0))) std::this_thread::yield();  // the thread goes on alone
+  });
+  if (supervised == kNoSupervision) GTEST_SKIP() << supervised;
+  EXPECT_EQ(supervised, "no error");
+  EXPECT_FALSE(kept);
+  EXPECT_THAT(examine(folder()).ranks, SizeIs(1));
+}
+
+TEST_F(FlightPlaces, AFullMemoryIsToldOfOnceAndLeavesTheFileWithoutAName) {
+  const std::string supervised =
+      on_supervised_thread(SYS_fallocate, first_calls_end_with(ENOSPC), [&] {
+        const auto alone = local::single();
+        FlightFile file = create(*alone, memory_on());
+        EXPECT_EQ(file.path(), "");
+        EXPECT_THAT(memory_.names(), IsEmpty());
+        EXPECT_THAT(flight_warning(file, *alone, *cpu::open()),
+                    AllOf(HasSubstr("run.flight_folder: 1 of 1 flight files are without a name"),
+                          HasSubstr("No space left on device")));
+        const Examination found = examine(folder());
+        EXPECT_TRUE(found.goes_on) << "found by the link to the process's open file";
+        keep_flight_files(file, nullptr);
+        EXPECT_EQ(flight_file_at(place(0)), place(0)) << "a copy outlasts the process";
+      });
+  if (supervised == kNoSupervision) GTEST_SKIP() << supervised;
+  EXPECT_EQ(supervised, "no error");
+}
+
+TEST(FlightPlace, AFileWithoutANameCannotBeCut) {
+  const FlightFile file = FlightFile::create("", 0, 1);
+  EXPECT_NE(::truncate(file.address().c_str(), 0), 0);
+  EXPECT_EQ(std::filesystem::file_size(file.address()), file.bytes());
+}
+
+TEST_F(FlightPlaces, WithoutAFileSystemInMemoryToo) {
+  FlightMemory none = memory_on();
+  none.folder = memory_.path("none");
+  const auto alone = local::single();
+  FlightFile file = create(*alone, none);
+  EXPECT_THAT(file.obstacle(), HasSubstr("none is no file system in memory"));
+  file.end_and_remove();
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+  EXPECT_EQ(flight_warning(create(*alone, memory_on()), *alone, *cpu::open()), "");
+}
+
+TEST_F(FlightPlaces, OfARunThatGoesOnAreRefused) {
+  for (const bool named : {true, false}) {
+    FlightMemory memory = memory_on();
+    if (!named) memory.folder = "/none";
+    const FlightFile file = create_alone(memory);
+    EXPECT_THAT(error_of([&] { create_alone(memory_on()); }),
+                HasSubstr(place(0) + " is the file of a run that goes on"))
+        << named;
+  }
+}
+
+TEST_F(FlightPlaces, ALinkNamesTheHostWhereTheFileIs) {
+  std::filesystem::create_directory(folder());
+  const auto refusal = [&](const FlightLink& link) {
+    std::filesystem::remove(place(0));
+    link.write(place(0));
+    return error_of([&] { examine(folder()); });
+  };
+  EXPECT_THAT(refusal({.path = "/dev/shm/a", .host = "nid7", .boot = "b"}),
+              HasSubstr("the file is in memory of host nid7, /dev/shm/a: run zero_doctor there"));
+  EXPECT_THAT(refusal({.path = "/dev/shm/a", .host = host_name(), .boot = "b"}),
+              HasSubstr("which has started anew since: it is lost"));
+  EXPECT_THAT(refusal({.path = "/none/a", .host = host_name(), .boot = boot_id()}),
+              HasSubstr("/none/a, cannot be read: No such file"));
+  for (const char* const text : {"", "[1]", "{\"path\": 3}", "{\"pa"}) {
+    write_bytes(place(0), "ZERO flight link\n" + std::string(text));
+    EXPECT_FALSE(FlightLink::read(place(0))) << text;
+    EXPECT_THAT(error_of([&] { create_alone(memory_on()); }),
+                HasSubstr("exists and is no flight file"));
+  }
+}
+
+TEST_F(FlightPlaces, NoLinkHasAnotherFileRemoved) {
+  std::filesystem::create_directory(folder());
+  const std::string notes = server_.write("notes", "mine");
+  FlightFile::create(server_.path("other.flight"), 0, 1).end();
+  for (const std::string& path : {notes, server_.path("other.flight")}) {
+    FlightLink{.path = path, .host = host_name(), .boot = boot_id()}.write(place(0));
+    create_alone(memory_on()).end_and_remove();
+    EXPECT_TRUE(std::filesystem::exists(path)) << path;
+    std::filesystem::create_directory(folder());
+  }
+}
+
+TEST_F(FlightPlaces, FilesThatNobodyAsksForGoAfterAWeek) {
+  const auto made_days_ago = [&](std::uint64_t run, int days) {
+    const std::string path = path_in_memory(memory_.path(), run, 0);
+    const FlightFile file = FlightFile::create(path, 0, 1, run);
+    const MappedFile map(file.descriptor(), file.bytes(), MappedFile::Access::write, "file");
+    reinterpret_cast<flight::Header*>(map.begin())->created -=
+        std::int64_t{days} * 24 * 3600 * 1'000'000'000;
+    return path;
+  };
+  const std::string young = made_days_ago(1, 6);
+  const std::string old = made_days_ago(2, 8);
+  create_alone(memory_on()).end_and_remove();
+  EXPECT_TRUE(std::filesystem::exists(young));
+  EXPECT_FALSE(std::filesystem::exists(old));
+}
+
+TEST_F(FlightPlaces, AndTheirBytesAreInThePlan) {
+  const FlightFile file = create_alone(memory_on());
+  const Plan plan = make_plan(config_with({}), BackendKind::local);
+  EXPECT_EQ(plan.flight_file, static_cast<std::int64_t>(file.bytes()));
+  EXPECT_EQ(plan.json().at("flight_file"), plan.flight_file);
+  EXPECT_THAT(plan.text(), HasSubstr("flight file"));
+}
+
+}  // namespace
+}  // namespace zero::testing

@@ -1,0 +1,389 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Hosts that see each other by heartbeats. Ranks are threads; one machine stands for all hosts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/backends.h"
+#include "collectives/operation.h"
+#include "device/device.h"
+#include "launch/faults/flight_file.h"
+#include "launch/faults/host_meeting.h"
+#include "launch/faults/host_peers.h"
+#include "launch/faults/job_ranks.h"
+#include "launch/faults/watchdog.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using namespace std::chrono_literals;
+
+const std::vector<std::string> kLoopback{"127.0.0.1"};
+
+/// Whether that comes to be.
+bool comes(const std::function<bool()>& what) {
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (!what()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(10ms);
+  }
+  return true;
+}
+
+void all_meet(Communicator& world, Device& device) {
+  world.barrier(device.communication(), {"meeting", {}});
+  device.communication().synchronize();
+}
+
+/// A rank as its watchdog has it, with a link but without a watchdog.
+struct LinkedRank {
+  LinkedRank(Communicator& world, const std::string& key,
+             const std::vector<std::string>& addresses = kLoopback)
+      : device(cpu::open()),
+        file(FlightFile::create("", world.rank(), world.size())),
+        peers(world, *device, file, key),
+        met(meet_hosts(world, *device, peers, addresses)),
+        ranks(peers, met.link.get(), 0) {}
+
+  LinkedRank(const LinkedRank&) = delete;
+  LinkedRank& operator=(const LinkedRank&) = delete;
+  ~LinkedRank() { met.link.reset(); }  // its thread uses the ranks
+
+  void start() {
+    if (!met.link) return;
+    met.link->start([this](bool hurry) { return ranks.heartbeat(FlightFile::now(), hurry); },
+                    [](const std::string& text) { ADD_FAILURE() << text; });
+  }
+  std::shared_ptr<const Heartbeat> heard(int host) const { return met.link->heard(host).heartbeat; }
+
+  std::unique_ptr<Device> device;
+  FlightFile file;
+  HostPeers peers;
+  HostMeeting met;
+  JobRanks ranks;
+};
+
+/// Runs `body` on the rank of each of these hosts, threads of this process.
+void on_hosts(const std::vector<std::string>& keys,
+              const std::function<void(Communicator&, LinkedRank&)>& body,
+              const std::vector<std::string>& addresses = kLoopback) {
+  local::run(static_cast<int>(keys.size()), [&](Communicator& world) {
+    const std::string& key = keys[static_cast<std::size_t>(world.rank())];
+    LinkedRank rank(world, key, addresses);
+    body(world, rank);
+  });
+}
+
+TEST(HostLinks, TheHubHearsAllAndTheOthersHearTheHub) {
+  on_hosts({"a", "a", "b", "c"}, [](Communicator& world, LinkedRank& self) {
+    EXPECT_THAT(self.met.warning, IsEmpty());
+    self.file.phase(7, "backward");
+    all_meet(world, *self.device);
+    self.start();
+    EXPECT_EQ(self.met.link == nullptr, world.rank() == 1);
+    if (self.met.link) {
+      EXPECT_EQ(self.met.link->is_hub(), world.rank() == 0);
+      const std::vector<int> expected =
+          world.rank() == 0 ? std::vector<int>{1, 2} : std::vector<int>{0};
+      EXPECT_EQ(self.met.link->heard_hosts(), expected);
+      for (const int host : expected) {
+        ASSERT_TRUE(comes([&] { return self.heard(host) != nullptr; }));
+        EXPECT_EQ(self.heard(host)->ranks.size(), host == 0 ? 2U : 1U);
+      }
+      ASSERT_TRUE(comes([&] {
+        self.ranks.look(FlightFile::now());
+        return self.ranks.read(self.ranks.count_here()).phase == "backward";
+      }));
+      EXPECT_EQ(self.ranks.count(), world.rank() == 0 ? 4 : 3);
+      EXPECT_EQ(self.ranks.rank(self.ranks.count() - 1), world.rank() == 0 ? 3 : 1);
+      EXPECT_EQ(self.ranks.decides_for_all(), world.rank() == 0);
+    }
+    all_meet(world, *self.device);
+    if (self.met.link) self.met.link->leave();
+  });
+}
+
+TEST(HostLinks, OnOneHostNobodyListens) {
+  on_hosts({"a", "a"}, [](Communicator&, LinkedRank& self) {
+    EXPECT_EQ(self.met.link, nullptr);
+    EXPECT_THAT(self.met.warning, IsEmpty());
+    EXPECT_EQ(self.ranks.count(), 2);
+  });
+}
+
+TEST(HostLinks, AnAddressThatDoesNotAnswerIsNotTheLast) {
+  on_hosts({"a", "b"},
+           [](Communicator& world, LinkedRank& self) {
+             EXPECT_THAT(self.met.warning, IsEmpty());
+             ASSERT_NE(self.met.link, nullptr);
+             self.start();
+             EXPECT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
+             all_meet(world, *self.device);
+             self.met.link->leave();
+           },
+           {"127.0.0.1", "192.0.2.1"});
+}
+
+TEST(HostLinks, ALinkThatEndsWithoutAGoodbyeIsALoss) {
+  for (const int lost : {0, 1}) {
+    on_hosts({"a", "b"}, [&](Communicator& world, LinkedRank& self) {
+      self.start();
+      ASSERT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
+      all_meet(world, *self.device);
+      if (world.rank() == lost) {
+        self.met.link.reset();
+      } else {
+        EXPECT_TRUE(comes([&] {
+          self.ranks.look(FlightFile::now());
+          return self.ranks.ended(1);
+        }));
+        EXPECT_THAT(self.ranks.end_of(1), HasSubstr("ended without a word"));
+      }
+      all_meet(world, *self.device);
+      if (self.met.link) self.met.link->leave();
+    });
+  }
+}
+
+// Words that a signal leaves go out before the process ends.
+TEST(HostLinks, ALossIsToldWithTheLastWords) {
+  on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
+    self.start();
+    if (world.rank() == 1) {
+      self.file.write_last_words("ended by SIGTERM");
+      self.met.link->hurry();
+    } else {
+      EXPECT_TRUE(comes([&] {
+        self.ranks.look(FlightFile::now());
+        return !self.ranks.read(1).last_words.empty();
+      }));
+    }
+    all_meet(world, *self.device);
+    if (world.rank() == 1) {
+      self.met.link.reset();
+    } else {
+      EXPECT_TRUE(comes([&] {
+        self.ranks.look(FlightFile::now());
+        return self.ranks.ended(1);
+      }));
+      EXPECT_EQ(self.ranks.end_of(1), "ended by SIGTERM");
+    }
+    all_meet(world, *self.device);
+    if (self.met.link) self.met.link->leave();
+  });
+}
+
+TEST(HostLinks, AGoodEndIsNoLossWhoeverEndsFirst) {
+  for (const int first : {0, 1}) {
+    on_hosts({"a", "b", "c"}, [&](Communicator& world, LinkedRank& self) {
+      self.start();
+      all_meet(world, *self.device);
+      if (world.rank() == first) self.met.link->leave();
+      all_meet(world, *self.device);
+      if (world.rank() == first) {
+        self.met.link.reset();
+      } else if (first == 0 || world.rank() == 0) {
+        EXPECT_TRUE(comes([&] {
+          const auto last = self.heard(first);
+          return last && last->leaves;
+        }));
+      }
+      all_meet(world, *self.device);
+      if (self.met.link) {
+        self.ranks.look(FlightFile::now());
+        for (int i = 0; i < self.ranks.count(); ++i) EXPECT_FALSE(self.ranks.ended(i)) << i;
+        self.met.link->leave();
+      }
+    });
+  }
+}
+
+TEST(HostLinks, WhatOneHostHasToldAllOthersHear) {
+  for (const int teller : {0, 2}) {
+    on_hosts({"a", "b", "c"}, [&](Communicator& world, LinkedRank& self) {
+      self.start();
+      all_meet(world, *self.device);
+      const Heartbeat::Told told{.rank = teller, .host = "somewhere", .of_signal = false};
+      if (world.rank() == teller) {
+        self.met.link->tell(told);
+        EXPECT_EQ(self.met.link->told(), std::nullopt) << "it need not hear of itself";
+      } else {
+        EXPECT_TRUE(comes([&] { return self.met.link->told() == told; }));
+      }
+      all_meet(world, *self.device);
+      self.met.link->leave();
+    });
+  }
+}
+
+/// A variable of this process while the object lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(HostLinks, TheJobsSecretIsTheirs) {
+  const Variable secret("ZERO_JOB_SECRET", "a secret of this test alone");
+  on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
+    ASSERT_NE(self.met.link, nullptr) << self.met.warning;
+    self.start();
+    EXPECT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
+    all_meet(world, *self.device);
+    self.met.link->leave();
+  });
+}
+
+TEST(HostLinks, HostsThatCannotBeLinkedAreAWarningOfAllRanks) {
+  const Variable secret("ZERO_JOB_SECRET", "short");
+  on_hosts({"a", "b", "b"}, [](Communicator&, LinkedRank& self) {
+    EXPECT_EQ(self.met.link, nullptr);
+    EXPECT_THAT(self.met.warning,
+                AllOf(HasSubstr("do not watch each other"), HasSubstr("ZERO_JOB_SECRET"),
+                      HasSubstr("the job's secret has 5 bytes"), HasSubstr("rank 0")));
+    EXPECT_EQ(self.ranks.count(), self.peers.count());
+  });
+}
+
+/// What the watchdogs of a job have said.
+struct ToldByHosts {
+  std::mutex mutex{};
+  std::vector<std::string> texts{};  // first lines
+  std::atomic<int> ends{0};
+
+  WatchdogOptions options(const std::string& key) {
+    return {.hang_seconds = 0.4,
+            .host_key = key,
+            .addresses = kLoopback,
+            .tell =
+                [this](const std::vector<std::string>& lines) {
+                  const std::scoped_lock lock(mutex);
+                  texts.push_back(lines.at(0));
+                },
+            .end = [this] { ++ends; },
+            .warn = [](const std::string& text) { ADD_FAILURE() << text; }};
+  }
+};
+
+/// Ranks of these hosts in a step, with their watchdogs.
+void watched(
+    ToldByHosts& told, const std::vector<std::string>& keys,
+    const std::function<void(Communicator&, FlightFile&, std::unique_ptr<Watchdog>&)>& body) {
+  local::run(static_cast<int>(keys.size()), [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", world.rank(), world.size());
+    const auto device = cpu::open();
+    file.mean_step(0.1);
+    file.phase(3, "backward");
+    auto watchdog = std::make_unique<Watchdog>(
+        world, *device, file, told.options(keys[static_cast<std::size_t>(world.rank())]));
+    EXPECT_THAT(watchdog->obstacle(), IsEmpty());
+    EXPECT_THAT(watchdog->warning(), IsEmpty());
+    watchdog->watch();
+    body(world, file, watchdog);
+    if (watchdog) watchdog->rest();
+    all_meet(world, *device);
+  });
+}
+
+void enter_barrier(FlightFile& file, int ranks) {
+  std::vector<int> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
+  const auto group = file.add_group("world", all);
+  file.started(file.submit({.operation = static_cast<std::uint8_t>(Operation::barrier),
+                            .group = group,
+                            .name = "h.7"}),
+               FlightFile::now());
+}
+
+// Nobody of its host waits for it.
+TEST(HostWatchdogs, ARankThatHangsAloneOnItsHostIsNamedOnceAndBothHostsEnd) {
+  for (const std::vector<std::string>& keys :
+       {std::vector<std::string>{"a", "a", "b"}, {"a", "b", "b"}}) {
+    const int hung = keys[1] == "a" ? 2 : 0;
+    ToldByHosts told;
+    watched(told, keys, [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>&) {
+      if (world.rank() != hung) enter_barrier(file, world.size());
+      EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
+    });
+    EXPECT_THAT(told.texts,
+                ElementsAre(AllOf(HasSubstr("rank " + std::to_string(hung) +
+                                            " has not entered barrier(h.7) #1 of group world"),
+                                  HasSubstr("(rank " + std::to_string(hung) + " on host "))));
+  }
+}
+
+TEST(HostWatchdogs, AHostTellsOfItsOwnHangAndTheOtherEndsInSilence) {
+  ToldByHosts told;
+  watched(told, {"a", "a", "b", "b"},
+          [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>&) {
+            if (world.rank() != 3) enter_barrier(file, world.size());
+            EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
+          });
+  EXPECT_THAT(told.texts, ElementsAre(HasSubstr("rank 3 has not entered barrier(h.7)")));
+}
+
+TEST(HostWatchdogs, ALossIsToldAndEndsTheOtherHosts) {
+  for (const int lost : {0, 2}) {
+    ToldByHosts told;
+    watched(told, {"a", "b", "c"},
+            [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
+              if (world.rank() == lost) watchdog.reset();
+              EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
+            });
+    const std::string words = "rank " + std::to_string(lost) + " ended without a word";
+    // Of the hub's loss each host tells: they hear of no other.
+    for (const std::string& text : told.texts) EXPECT_THAT(text, HasSubstr(words));
+    EXPECT_EQ(told.texts.size(), lost == 0 ? 2U : 1U);
+  }
+}
+
+TEST(HostWatchdogs, AnErrorOfOneHostsOwnEndsTheOthersInSilence) {
+  ToldByHosts told;
+  watched(told, {"a", "b"},
+          [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
+            if (world.rank() == 1) {
+              EXPECT_TRUE(watchdog->leave_words("ended by an error: no room on the disk"));
+            }
+            EXPECT_TRUE(comes([&] { return told.ends >= 1; }));
+          });
+  EXPECT_THAT(told.texts, IsEmpty());
+}
+
+TEST(HostWatchdogs, AGoodEndIsNoFault) {
+  for (const int first : {0, 1}) {
+    ToldByHosts told;
+    watched(told, {"a", "b"},
+            [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>& watchdog) {
+              std::this_thread::sleep_for(600ms);
+              if (world.rank() != first) std::this_thread::sleep_for(1s);
+              watchdog->leave();
+              file.end();
+              watchdog.reset();
+            });
+    EXPECT_EQ(told.ends.load(), 0);
+    EXPECT_THAT(told.texts, IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace zero
