@@ -33,7 +33,7 @@ struct Optimizer {
   OptimizerConfig config;
   friend void PrintTo(const Optimizer& of, std::ostream* out) { *out << of.name; }
 };
-constexpr std::initializer_list<Optimizer> kOptimizers = {
+const std::initializer_list<Optimizer> kOptimizers = {
     {"adamw", {.kind = OptimizerConfig::Kind::adamw, .weight_decay = 0.1}},
     {"adam", {.kind = OptimizerConfig::Kind::adam}},
     {"momentum", {.kind = OptimizerConfig::Kind::sgd, .momentum = 0.9}},
