@@ -53,12 +53,21 @@ void Stream::submit_host(std::string_view what, Work work) {
   run(what, [&] { do_submit_host(what, std::move(work)); });
 }
 
-void Stream::wait(const Event& event) {
+template <typename Wait>
+void Stream::run_wait(const Event& event, const Wait& wait) {
   StreamListener* const listener = active_listener();
-  if (listener == nullptr || event.complete()) return do_wait(event);
+  if (listener == nullptr || event.complete()) return wait();
   const Mark begin = mark();
-  do_wait(event);
+  wait();
   if (listener_ == listener) listener->waited(begin, mark());
+}
+
+void Stream::wait(const Event& event) {
+  run_wait(event, [&] { do_wait(event); });
+}
+
+void Stream::wait(const Event& event, const WaitMeter& meter) {
+  run_wait(event, [&] { do_wait_metered(event, meter); });
 }
 
 Mark Stream::mark() {

@@ -63,6 +63,18 @@ class Mark {
   std::shared_ptr<State> state_;
 };
 
+/// Adds up the seconds of those waits of a stream that it is passed to (Stream::wait). A wait
+/// counts once it counts in the stream's waited_seconds(), so that is asked first. A value; copies
+/// share the sum. Used by the host thread of the stream.
+class WaitMeter {
+ public:
+  double seconds() const { return *seconds_; }
+  void add(double seconds) const { *seconds_ += seconds; }
+
+ private:
+  std::shared_ptr<double> seconds_ = std::make_shared<double>(0);
+};
+
 /// Work of a stream captured as a graph, which is submitted again as a whole (Stream::repeat).
 /// Backends derive from this class. May be destroyed while its work runs.
 class CapturedGraph {
@@ -128,6 +140,8 @@ class Stream {
   /// Later work of this stream runs only after `event`. Does not block the host, except on the
   /// inline CPU stream, where the caller is the stream.
   void wait(const Event& event);
+  /// The same, of a wait that `meter` counts too.
+  void wait(const Event& event, const WaitMeter& meter);
   /// Blocks the host until all submitted work has run.
   virtual void synchronize() = 0;
   /// Total seconds this stream has waited for events of other streams: on the compute stream, the
@@ -148,11 +162,19 @@ class Stream {
     body();
   }
   virtual void do_wait(const Event& event) = 0;
+  /// This default suits streams whose waited_seconds() has a wait once do_wait() returns.
+  virtual void do_wait_metered(const Event& event, const WaitMeter& meter) {
+    const double before = waited_seconds();
+    do_wait(event);
+    meter.add(waited_seconds() - before);
+  }
 
   /// The listener, if it wants a report of the next piece of work or wait; else null.
   StreamListener* active_listener() const;
   template <typename Call>
   void run(std::string_view what, const Call& call);
+  template <typename Wait>
+  void run_wait(const Event& event, const Wait& wait);
 
   StreamListener* listener_ = nullptr;
 };

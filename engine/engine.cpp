@@ -36,6 +36,8 @@ Communicator& Engine::communicator() { return core_->mesh_->world(); }
 CountedMesh& Engine::mesh() { return *core_->mesh_; }
 void Engine::require_same(std::string key, std::string value) { core_->require_same(key, value); }
 Device& Engine::device() { return core_->device_; }
+
+const WaitMeter& Engine::waits_for_tiers() const { return core_->waits_.of_tiers(); }
 const Schedule& Engine::schedule() const { return core_->sealed("schedule").gathers.training(); }
 std::vector<std::string> Engine::unit_names() const {
   std::vector<std::string> names;

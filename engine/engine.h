@@ -84,6 +84,9 @@ class Engine {
   /// The mesh's communicators, counted; tensor-parallel layers use these.
   CountedMesh& mesh();
   Device& device();
+  /// For a model that moves values of its own below the device's memory: compute's waits for them
+  /// that this counts are in StepReport::tier_seconds, and not in exposed_seconds.
+  const WaitMeter& waits_for_tiers() const;
   const Schedule& schedule() const;
   /// Unit names, in registration order.
   std::vector<std::string> unit_names() const;

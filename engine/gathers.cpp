@@ -105,7 +105,7 @@ void Gathers::issue(int window) {
 void Gathers::wait_for_fetch(int window) {
   const Event& fetched = windows().fetched(window);
   if (fetched.state() == nullptr) return;
-  waits_.wait_for_file(resources_.device.compute(), fetched, WaitSite::fetch_before_gather);
+  waits_.wait_for_tier(resources_.device.compute(), fetched, WaitSite::fetch_before_gather);
 }
 
 void Gathers::publish(Unit& unit, Kind kind) {

@@ -132,7 +132,7 @@ PieceStates StateWindows::next() {
   const FlatRange& range = piece.range;
   std::array<View, kFields> fields = fields_of(segment);
   if (piece.away) {
-    waits_.wait_for_file(device_.compute(), ready_, WaitSite::states_before_update);
+    waits_.wait_for_tier(device_.compute(), ready_, WaitSite::states_before_update);
     for (const std::size_t i : {kMaster, kCopy}) {  // padding too
       const bool begins_anew = !moves(i, pass_.read, false) && home_.holds(fields[i]);
       if (begins_anew) device_.kernels().zero(device_.compute(), field(number_, i));

@@ -14,7 +14,8 @@
 namespace zero {
 
 /// What an optimizer step costs in bytes sent and in time that compute waited. Traffic and waits of
-/// evaluations, and traffic and waits for a file of other calls between steps, belong to no step.
+/// evaluations, and traffic and waits for tiers of other calls between steps, belong to no step.
+/// Where the device runs behind the host, a wait belongs to the step in which it has ended.
 class StepCosts {
  public:
   /// All must outlive this.
@@ -24,7 +25,7 @@ class StepCosts {
   /// The first step starts here, with that many compute steps in a micro-batch.
   void begin(std::size_t compute_steps) {
     exposed_.assign(compute_steps, 0.0);
-    file_mark_ = waits_.file_seconds();
+    tier_mark_ = for_tiers();
     mesh_.clear();
   }
   /// What is sent from here on belongs to the next step.
@@ -37,15 +38,15 @@ class StepCosts {
   /// StateReader, from the exposed seconds.
   void end_time(StepReport& report, const StateReads::Cost& reading) {
     report.save_seconds = reading.seconds;
-    report.tier_seconds = waits_.file_seconds() - file_mark_;
+    report.tier_seconds = for_tiers() - tier_mark_;
     report.exposed_seconds = waited() - waited_mark_ - reading.waited;
     waited_mark_ = waited();
-    file_mark_ = waits_.file_seconds();
+    tier_mark_ = for_tiers();
     last_exposed_ = exposed_;
     std::ranges::fill(exposed_, 0.0);
   }
 
-  /// Calls `work`, and counts the compute stream's waits in it, but for those for a file, as
+  /// Calls `work`, and counts the compute stream's waits in it, but for those for tiers, as
   /// exposed by a compute step.
   template <typename Work>
   void expose(int compute_step, const Work& work) {
@@ -56,14 +57,14 @@ class StepCosts {
   /// Seconds per compute step in the last step.
   const std::vector<double>& exposed_by_use() const { return last_exposed_; }
 
-  /// Excludes the traffic, and the waits for a file, during its lifetime.
+  /// Excludes the traffic, and the waits for tiers, during its lifetime.
   class OutsideStep {
    public:
     explicit OutsideStep(StepCosts& costs)
-        : costs_(costs), pending_(costs.pending()), file_(costs.waits_.file_seconds()) {}
+        : costs_(costs), pending_(costs.pending()), for_tiers_(costs.for_tiers()) {}
     ~OutsideStep() {
       costs_.mark_ = costs_.mesh_.traffic().since(pending_);
-      costs_.file_mark_ += costs_.waits_.file_seconds() - file_;
+      costs_.tier_mark_ += costs_.for_tiers() - for_tiers_;
     }
     OutsideStep(const OutsideStep&) = delete;
     OutsideStep& operator=(const OutsideStep&) = delete;
@@ -71,24 +72,32 @@ class StepCosts {
    private:
     StepCosts& costs_;
     MeshTraffic pending_;
-    double file_;
+    double for_tiers_;
   };
   void begin_evaluation() {
     before_evaluation_ = pending();
     waited_before_ = waited();
-    file_before_ = waits_.file_seconds();
+    tiers_before_ = for_tiers();
   }
   /// Call after the gathers that are repeated because of the evaluation.
   void end_evaluation() {
     mark_ = mesh_.traffic().since(before_evaluation_);
     waited_mark_ += waited() - waited_before_;
-    file_mark_ += waits_.file_seconds() - file_before_;
+    tier_mark_ += for_tiers() - tiers_before_;
   }
 
  private:
   MeshTraffic pending() const { return mesh_.traffic().since(mark_); }
-  /// Seconds that compute has waited, but for a file.
-  double waited() const { return device_.compute().waited_seconds() - waits_.file_seconds(); }
+  /// Seconds that compute has waited, but for tiers.
+  double waited() const {
+    const double all = device_.compute().waited_seconds();
+    return all - waits_.of_tiers().seconds();
+  }
+  /// Those for tiers, of the waits that the stream has counted.
+  double for_tiers() const {
+    static_cast<void>(device_.compute().waited_seconds());
+    return waits_.of_tiers().seconds();
+  }
 
   CountedMesh& mesh_;
   Device& device_;
@@ -97,8 +106,8 @@ class StepCosts {
   MeshTraffic before_evaluation_;  ///< of the pending step
   double waited_mark_ = 0;         ///< seconds that belong to no pending step
   double waited_before_ = 0;       ///< seconds at begin_evaluation()
-  double file_mark_ = 0;           ///< the same of waits for a file
-  double file_before_ = 0;
+  double tier_mark_ = 0;           ///< the same of waits for tiers
+  double tiers_before_ = 0;
   std::vector<double> exposed_;       ///< per compute step, of the pending step
   std::vector<double> last_exposed_;  ///< of the last step
 };

@@ -55,7 +55,8 @@ struct StepReport {
   /// Time that an attached StateReader held training up since the last step: calls of it on the
   /// host, and updates that waited until it had read.
   double save_seconds = 0;
-  /// Time that compute waited for values of a file (TierOptions) since the last step.
+  /// Time that compute waited for values below the device's memory (TierOptions, and those of
+  /// Engine::waits_for_tiers()) since the last step.
   double tier_seconds = 0;
   TrafficCounter traffic{};  ///< bytes this step used, per kind of collective
   MeshTraffic axes{};        ///< the same bytes, by axis of the mesh

@@ -36,13 +36,11 @@ class Waits {
     if (skipped_ != site) stream.wait(event);
   }
   /// The same where compute waits for values that are away: counts the time.
-  void wait_for_file(Stream& compute, const Event& event, WaitSite site) {
-    const double before = compute.waited_seconds();
-    wait(compute, event, site);
-    file_seconds_ += compute.waited_seconds() - before;
+  void wait_for_tier(Stream& compute, const Event& event, WaitSite site) const {
+    if (skipped_ != site) compute.wait(event, of_tiers_);
   }
-  /// Seconds that compute has waited for these so far.
-  double file_seconds() const { return file_seconds_; }
+  /// Of compute's waits for values that are away, here and elsewhere.
+  const WaitMeter& of_tiers() const { return of_tiers_; }
   /// Blocks the host until `event`.
   void synchronize(const Event& event, WaitSite site) const {
     if (skipped_ != site) event.synchronize();
@@ -50,7 +48,7 @@ class Waits {
 
  private:
   std::optional<WaitSite> skipped_;
-  double file_seconds_ = 0;
+  WaitMeter of_tiers_;
 };
 
 }  // namespace zero

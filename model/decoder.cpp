@@ -74,7 +74,7 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
       ops_(make_ops(engine.device())),
       recompute_(checked(recompute, whole, engine.device())),
       memory_(decoder_, rows_of(tensor_, batch, split_, dtype_), dtype_, recompute_),
-      kept_inputs_(engine.device(), memory_.windows()) {
+      kept_inputs_(engine.device(), memory_.windows(), engine.waits_for_tiers()) {
   UnitListener* const operations = hears_operations() ? listener_ : nullptr;
   ops_->listen(operations);
   tensor_.listen(operations);

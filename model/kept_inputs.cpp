@@ -17,7 +17,7 @@ void KeptInputs::allocate(std::int64_t count, DType dtype) {
 }
 
 void KeptInputs::before_write(std::int64_t i) {
-  if (windows_.has(i)) device_.compute().wait(moved(i));
+  if (windows_.has(i)) device_.compute().wait(moved(i), waits_);
 }
 
 void KeptInputs::leave(std::int64_t i, const View& window) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "device/device.h"
 #include "model/input_windows.h"
@@ -21,8 +22,9 @@ namespace zero {
 /// the model's host thread. Destruction waits for the copies.
 class KeptInputs {
  public:
-  /// Both must outlive this.
-  KeptInputs(Device& device, const InputWindows& windows) : device_(device), windows_(windows) {}
+  /// `device` and `windows` must outlive this. `waits` counts compute's waits for copies.
+  KeptInputs(Device& device, const InputWindows& windows, WaitMeter waits = {})
+      : device_(device), windows_(windows), waits_(std::move(waits)) {}
 
   /// Host memory for the inputs, each of `count` elements, charged to the activations.
   void allocate(std::int64_t count, DType dtype);
@@ -46,6 +48,7 @@ class KeptInputs {
 
   Device& device_;
   const InputWindows& windows_;
+  WaitMeter waits_;
   UnitListener* listener_ = nullptr;
   std::optional<TierHost> host_;
   View all_;  // of host_

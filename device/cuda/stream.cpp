@@ -222,7 +222,7 @@ Event CudaStream::record() {
   return latest_;
 }
 
-void CudaStream::do_wait(const Event& event) {
+void CudaStream::enqueue_wait(const Event& event, const std::optional<WaitMeter>& meter) {
   rethrow();
   if (event.state() == nullptr) return;
   refuse_in_capture("wait");
@@ -237,7 +237,7 @@ void CudaStream::do_wait(const Event& event) {
   }
   remember(point->failure(), point->item());
   if (point->complete()) return rethrow();
-  PendingWait pending{mark(), {}};
+  PendingWait pending{mark(), {}, meter};
   check(cudaStreamWaitEvent(stream_.get(), point->event(), 0), "wait for an event");
   pending.end = mark();
   waits_.push_back(std::move(pending));
@@ -274,6 +274,7 @@ void CudaStream::fold() const {
     const std::optional<double> spent = waits_.front().end.seconds_since(waits_.front().begin);
     if (!spent) return;
     waited_seconds_ += *spent;
+    if (waits_.front().meter) waits_.front().meter->add(*spent);
     waits_.pop_front();
   }
 }

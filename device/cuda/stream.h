@@ -76,13 +76,18 @@ class CudaStream final : public Stream {
   /// Captures and launches a CudaGraph.
   void do_repeat(std::unique_ptr<CapturedGraph>& graph, std::string_view what,
                  CapturedGraph::Check check, const Work& body) override;
-  void do_wait(const Event& event) override;
+  void do_wait(const Event& event) override { enqueue_wait(event, std::nullopt); }
+  void do_wait_metered(const Event& event, const WaitMeter& meter) override {
+    enqueue_wait(event, meter);
+  }
+  void enqueue_wait(const Event& event, const std::optional<WaitMeter>& meter);
 
   friend cudaStream_t native(Stream& stream);
 
   struct PendingWait {
     Mark begin;
     Mark end;
+    std::optional<WaitMeter> meter;
   };
 
   /// The running body of a repeat.

@@ -301,7 +301,7 @@ void Trainer::log_step(const StepReport& report, const StepOptions& options, dou
       {"communication_seconds", communication_seconds_},
       {"communication", traffic_json(report.traffic)}};
   if (of_gpu()) line["submit_seconds"] = submit_seconds_;
-  if (sum_of(planned_.file) > 0) line["tier_seconds"] = report.tier_seconds;
+  if (has_tiers()) line["tier_seconds"] = report.tier_seconds;
   if (mesh_.size(Axis::replicate) > 1 || mesh_.size(Axis::tensor) > 1) {
     line["communication_by_axis"] = axes_json(report.axes, mesh_.shape());
   }
@@ -335,7 +335,8 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
                         100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
   }
   if (report.tier_seconds > 0) {
-    text += fmt::format("  waited for the file {:.1f} %", 100.0 * report.tier_seconds / seconds);
+    text += fmt::format("  waited for {} {:.1f} %", of_gpu() ? "tiers" : "the file",
+                        100.0 * report.tier_seconds / seconds);
   }
   console_.refresh(text);
   const bool due = here == 1 || report.step == config_.run.steps ||

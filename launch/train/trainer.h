@@ -75,6 +75,11 @@ class Trainer {
   int run();
 
  private:
+  /// Whether values are below the device's memory.
+  bool has_tiers() const {
+    return sum_of(planned_.file) > 0 ||
+           (of_gpu() && (uses_host(config_.engine.tiers) || config_.recompute.plan.inputs_on_host));
+  }
   bool of_gpu() const { return config_.run.device == DeviceKind::cuda; }
   /// Tells of a phase, memory's observers too.
   void begin_phase(std::int64_t step, std::string_view name);

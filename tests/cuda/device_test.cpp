@@ -307,6 +307,24 @@ TEST_F(CudaDevice, CountsTheTimeOfWaitsThatHadToWait) {
   EXPECT_EQ(waited, device_->compute().waited_seconds());
 }
 
+// They end long after wait() has returned.
+TEST_F(CudaDevice, CountsSomeWaitsOnAMeterToo) {
+  const WaitMeter meter;
+  const auto slow = [&] {
+    device_->communication().submit_host(
+        "slow", [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+    return device_->communication().record();
+  };
+  device_->compute().wait(slow());
+  device_->compute().wait(slow(), meter);
+  EXPECT_EQ(0.0, meter.seconds());
+  device_->compute().synchronize();
+  EXPECT_EQ(0.0, meter.seconds()) << "until waited_seconds() is asked";
+  const double waited = device_->compute().waited_seconds();
+  EXPECT_GT(meter.seconds(), 0.0);
+  EXPECT_LT(meter.seconds(), waited);
+}
+
 TEST_F(CudaDevice, MarksNeitherRunAnythingNorStopTheHost) {
   Stream& stream = device_->compute();
   const std::int64_t synchronizations = emulated::synchronizations();

@@ -126,10 +126,12 @@ TEST(CpuStreams, CountOnlyRealWaits) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     gate->open();
   });
-  device->compute().wait(held);
+  const WaitMeter meter;
+  device->compute().wait(held, meter);
   opener.join();
   const double waited = device->compute().waited_seconds();
   EXPECT_GT(waited, 0.0);
+  EXPECT_EQ(waited, meter.seconds());
   device->compute().wait(held);
   EXPECT_EQ(waited, device->compute().waited_seconds());
   EXPECT_GE(communication.waited_seconds(), 0.005);

@@ -158,18 +158,18 @@ TEST(TierRuns, CountWaitsOutsideOfStepsForNoStep) {
   with_engine(run, [&](Engine& engine, Model& model, Communicator& communicator) {
     const Waits& waits = EngineParts::of(engine).waits();
     const auto seconds_outside = [&](int step_index) {
-      const double before = waits.file_seconds();
+      const double before = waits.of_tiers().seconds();
       const StepReport report = step(engine, model, communicator, run, step_index);
-      EXPECT_NEAR(report.tier_seconds, waits.file_seconds() - before, 1e-9);
+      EXPECT_NEAR(report.tier_seconds, waits.of_tiers().seconds() - before, 1e-9);
       EXPECT_GT(report.tier_seconds, 0);
       EXPECT_GE(report.exposed_seconds, -1e-9);
       return before;
     };
     EXPECT_GT(seconds_outside(0), 0) << "of the first values";
-    const double first = waits.file_seconds();
+    const double first = waits.of_tiers().seconds();
     engine.states().publish_parameters();
     EXPECT_GT(seconds_outside(1), first) << "of publish_parameters";
-    const double second = waits.file_seconds();
+    const double second = waits.of_tiers().seconds();
     engine.states().initialise();
     EXPECT_GT(seconds_outside(0), second) << "of initialise";
   });
