@@ -100,7 +100,8 @@ void add_shared(CLI::App& app, Flags& flags) {
       "are several; of CPUs nothing");
   shared.one("--cluster", flags.cluster,
              "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
-             "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"compute\": \"400TFLOP/s\", "
+             "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"host_memory\": \"1.5TiB\", "
+             "\"compute\": \"400TFLOP/s\", "
              "\"links\": {\"within_host\": \"300GB/s\", \"between_hosts\": \"40GB/s\"}}");
   shared
       .one("--machine", flags.machine,

@@ -274,7 +274,9 @@ Simulation simulate(const TrainConfig& given, const Machine& whole) {
              config.run.device == DeviceKind::cuda ? "cuda" : "cpu");
   if (tiers_are_auto(config.values)) {
     fit_memory(config, backend_of(config, machine),
-               {.bytes = machine.budget(), .source = machine.source});
+               {.bytes = machine.budget(),
+                .host = machine.host_memory / machine.devices,
+                .source = machine.source});
   }
   const TierOptions& tiers = config.engine.tiers;
   ZERO_CHECK(

@@ -301,6 +301,7 @@ TEST(PlannedMachine, HasTheLeastThatIsFreeOnAnyGpu) {
     EXPECT_EQ(machine.devices, 3);
     EXPECT_EQ(machine.memory, second->capacity().free);
     EXPECT_EQ(machine.reserve, std::int64_t{2} << 30);
+    EXPECT_GT(machine.host_memory, 0);
     EXPECT_THAT(machine.text(), AllOf(HasSubstr(", free on GPU 1, the least of all, "),
                                       HasSubstr("2.15 GB (2.00 GiB) of it kept free")));
   }
