@@ -91,19 +91,6 @@ std::int64_t shift_of(const FlightReader& first, const FlightReader& mine) {
   return std::abs(shift) > flight::kLatest ? 0 : shift;  // nobody's clock
 }
 
-void move_clock(FlightState& state, std::int64_t shift) {
-  const auto move = [shift](std::int64_t& time) { time += time == 0 ? 0 : shift; };
-  move(state.changed);
-  move(state.told);
-  for (auto* const all : {&state.open, &state.last}) {
-    for (FlightState::Collective& each : *all) {
-      move(each.enqueued);
-      move(each.started);
-      move(each.ended);
-    }
-  }
-}
-
 void check_one_run(const Examination& found) {
   const FlightState& first = found.ranks.front();
   for (std::size_t i = 1; i < found.ranks.size(); ++i) {
@@ -185,7 +172,7 @@ void judge(Examination& found, const std::vector<RankDeath>& deaths) {
   std::int64_t now = 0;
   double mean = 0;
   for (const FlightState& state : found.ranks) {
-    now = std::max({now, state.changed, state.told});
+    now = std::max({now, state.changed, state.last_words_time});
     mean = std::max(mean, state.mean_step_seconds);
   }
   if (found.goes_on) now = std::max(now, FlightFile::now());
@@ -264,11 +251,11 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
           {"phase", state.phase},
           {"compute", state.compute},
           {"changed", state.changed},
-          {"told", state.told},
           {"over", state.over},
           {"open", collectives_json(state.open)},
           {"last", collectives_json(state.last)},
           {"last_words", state.last_words},
+          {"last_words_time", state.last_words_time},
           {"stack", state.stack}};
 }
 
@@ -297,7 +284,7 @@ Examination examine(const std::string& folder) {
   for (std::size_t i = 0; i < found.files.size(); ++i) {
     const bool elsewhere = found.ranks[i].boot != found.ranks.front().boot;
     found.shifts.push_back(elsewhere ? shift_of(found.files.front(), found.files[i]) : 0);
-    move_clock(found.ranks[i], found.shifts[i]);
+    found.ranks[i].move_clock(found.shifts[i]);
     stragglers.add(ring_of(found, i));
   }
   found.stragglers = stragglers.find();

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "collectives/long_wait.h"
+#include "launch/faults/last_words.h"
 #include "launch/faults/wait_graph.h"
 
 namespace zero {
@@ -43,20 +44,6 @@ Blame find_blame(std::span<const FlightState> ranks) {
   }
   blame.elsewhere = !blamed.empty();
   return blame;
-}
-
-bool has_told(std::string_view last_words) {
-  return !last_words.empty() && !last_words.starts_with(kEndedBySignal) &&
-         !last_words.starts_with(kFailedItself);
-}
-
-std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,
-                       std::optional<std::int64_t> kills_now) {
-  if (!last_words.empty()) return std::string(last_words);
-  if (kills_before && kills_now && *kills_now > *kills_before) {
-    return "ended by the kernel's out-of-memory killer";
-  }
-  return "ended without a word: by SIGKILL, a crash or the like";
 }
 
 double hang_limit(double mean_step_seconds) { return std::max(3.0, 5 * mean_step_seconds); }

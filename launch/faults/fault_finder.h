@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "launch/faults/host_ranks.h"
@@ -39,30 +37,11 @@ struct Blame {
 };
 Blame find_blame(std::span<const FlightState> ranks);
 
-/// Whether these last words are of a rank that has told people of its end.
-bool has_told(std::string_view last_words);
-/// Last words of a rank that a signal ends and that leaves it to others to tell so.
-inline constexpr std::string_view kEndedBySignal = "ended by SIG";
-/// Before those of a rank that has told people of that signal.
-inline constexpr std::string_view kToldPeople = "told people: ";
-/// Of a rank that ends by an error of its own, with the message behind.
-inline constexpr std::string_view kEndedByError = "ended by an error: ";
-/// Before the error of its own of a rank that another fault's end may outrun: nobody has told it.
-/// Alone, or in a line behind the words with which that end had come.
-inline constexpr std::string_view kFailedItself = "failed itself: ";
-/// Of a rank that ends since another has, and has nothing to tell.
-inline constexpr std::string_view kEndedBecause = "ended because ";
-
-/// How a rank has died, as far as others can know: by its last words, or by the number of processes
-/// that were killed for lack of memory some seconds before and now, where those are known.
-std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,
-                       std::optional<std::int64_t> kills_now);
-
 /// A rank for which others wait so many seconds hangs: five mean steps, three seconds at least.
 double hang_limit(double mean_step_seconds);
 
-/// Shorter waits belong to every run and are not looked into. `hang_seconds`: in place of
-/// hang_limit(); 0: that.
+/// Shorter waits belong to every run and are not looked into: a quarter of `hang_seconds`, or,
+/// where that is 0, of the least hang_limit().
 double suspicious_seconds(double hang_seconds);
 
 /// Decides, look by look, whether ranks have died or hang. Has no clock of its own.

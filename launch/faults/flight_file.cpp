@@ -313,7 +313,7 @@ void FlightFile::write_text(std::uint64_t place, std::uint32_t room, std::uint32
   flight::write(length, std::uint32_t{0});
   std::memcpy(map_.begin() + place, text.data(), bytes);
   flight::write(length, bytes);
-  flight::write(header_->told, now());
+  flight::write(header_->last_words_time, now());
 }
 
 void FlightFile::write_last_words(std::string_view text) noexcept {

@@ -81,12 +81,12 @@ struct Header {
   std::uint32_t words;    // bytes in use
   std::uint32_t stack;    // bytes in use
   std::int64_t step;
-  std::int64_t mean_step;  // nanoseconds; 0: unknown
-  std::uint64_t phase;     // name
-  std::uint64_t compute;   // name << 8 | Phase
-  std::int64_t changed;    // by the rank itself
-  std::int64_t told;       // when last words or a stack were written
-  std::uint64_t over;      // 1: ended in good order
+  std::int64_t mean_step;        // nanoseconds; 0: unknown
+  std::uint64_t phase;           // name
+  std::uint64_t compute;         // name << 8 | Phase
+  std::int64_t changed;          // by the rank itself
+  std::int64_t last_words_time;  // or that of the stack, if that is later
+  std::uint64_t over;            // 1: ended in good order
 };
 static_assert(sizeof(Header) % 8 == 0);
 

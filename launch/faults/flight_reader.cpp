@@ -236,7 +236,7 @@ FlightState FlightReader::read() const {
   const std::uint64_t compute = flight::read(head().compute);
   if (compute != 0) state.compute = compute_text(compute & 0xff, name_of(compute >> 8));
   state.changed = changed();
-  state.told = time_in(flight::read(head().told));
+  state.last_words_time = time_in(flight::read(head().last_words_time));
   state.over = flight::read(head().over) != 0;
   find_collectives(state);
   state.last_words = text(places_.words, sizes_.words, flight::read(head().words));

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,10 +35,26 @@ struct FlightState {
   bool over = false;                  ///< ended in good order
   std::vector<Collective> open{};     ///< submitted and not ended, oldest first
   std::vector<Collective> last{};     ///< newest ended one of each group
-  std::int64_t told = 0;              ///< when last_words or stack was written
   std::string stack{}, last_words{};  ///< written when a fault was found; empty: none
+  std::int64_t last_words_time = 0;   ///< when the later of these was written; 0: neither
   /// What the system says of the process: "is stopped"; empty: nothing remarkable, or not asked.
   std::string process_state{};
+
+  /// Moves the times to a clock that is `ahead` of theirs. 0 stays, and no other becomes 0 or less.
+  void move_clock(std::int64_t ahead) {
+    const auto move = [ahead](std::int64_t& time) {
+      if (time != 0) time = std::max<std::int64_t>(1, time + ahead);
+    };
+    move(changed);
+    move(last_words_time);
+    for (auto* const some : {&open, &last}) {
+      for (Collective& each : *some) {
+        move(each.enqueued);
+        move(each.started);
+        move(each.ended);
+      }
+    }
+  }
 };
 
 }  // namespace zero

@@ -53,9 +53,9 @@ json to_json(const FlightState& state) {
           {"over", state.over},
           {"open", to_json(state.open)},
           {"last", to_json(state.last)},
-          {"told", state.told},
           {"stack", state.stack},
-          {"words", state.last_words}};
+          {"words", state.last_words},
+          {"words_time", state.last_words_time}};
 }
 
 json to_json(const Heartbeat::Rank& rank) {
@@ -141,9 +141,9 @@ FlightState state_in(const json& value, int rank, int world) {
   state.over = value.at("over").get<bool>();
   state.open = collectives_in(value.at("open"), world);
   state.last = collectives_in(value.at("last"), world);
-  state.told = time_in(value.at("told"));
   state.stack = text_in(value.at("stack"));
   state.last_words = text_in(value.at("words"));
+  state.last_words_time = time_in(value.at("words_time"));
   return state;
 }
 

@@ -9,6 +9,7 @@
 
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/fault_finder.h"
+#include "launch/faults/last_words.h"
 
 namespace zero {
 namespace {
@@ -17,23 +18,6 @@ namespace {
 constexpr std::int64_t kSilent = 1'000'000'000;
 /// While ranks go on, every fifth heartbeat has their states.
 constexpr std::int64_t kBetweenStates = 5;
-
-/// A time of another host on this one's clock. 0 stays: not yet.
-void move(std::int64_t& time, std::int64_t ahead) {
-  if (time != 0) time = std::max<std::int64_t>(1, time + ahead);
-}
-
-void move(FlightState& state, std::int64_t ahead) {
-  move(state.changed, ahead);
-  move(state.told, ahead);
-  for (auto* const some : {&state.open, &state.last}) {
-    for (FlightState::Collective& each : *some) {
-      move(each.enqueued, ahead);
-      move(each.started, ahead);
-      move(each.ended, ahead);
-    }
-  }
-}
 
 }  // namespace
 
@@ -69,7 +53,7 @@ void JobRanks::hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_
     const auto& state = other.heartbeat->ranks[i].state;
     if (!state) continue;
     other.states[i] = *state;
-    move(other.states[i], now - other.heartbeat->now);
+    other.states[i].move_clock(now - other.heartbeat->now);
   }
 }
 

@@ -12,7 +12,6 @@
 
 #include "collectives/long_wait.h"
 #include "collectives/operation.h"
-#include "launch/faults/fault_finder.h"
 
 namespace zero {
 namespace {
@@ -22,6 +21,20 @@ bool begins(const FlightState& state, std::string_view words) {
 }
 
 }  // namespace
+
+bool has_told(std::string_view last_words) {
+  return !last_words.empty() && !last_words.starts_with(kEndedBySignal) &&
+         !last_words.starts_with(kFailedItself);
+}
+
+std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,
+                       std::optional<std::int64_t> kills_now) {
+  if (!last_words.empty()) return std::string(last_words);
+  if (kills_before && kills_now && *kills_now > *kills_before) {
+    return "ended by the kernel's out-of-memory killer";
+  }
+  return "ended without a word: by SIGKILL, a crash or the like";
+}
 
 bool says_why(const FlightState& state) {
   return !without_own_error(state.last_words).empty() && !begins(state, kEndedBecause);

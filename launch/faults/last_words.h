@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +11,28 @@
 #include "launch/faults/flight_state.h"
 
 namespace zero {
+
+// What last words begin with, by how their rank ends.
+
+/// Of a rank that a signal ends and that leaves it to others to tell so.
+inline constexpr std::string_view kEndedBySignal = "ended by SIG";
+/// Before those of a rank that has told people of that signal.
+inline constexpr std::string_view kToldPeople = "told people: ";
+/// Of a rank that ends by an error of its own, with the message behind.
+inline constexpr std::string_view kEndedByError = "ended by an error: ";
+/// Before the error of its own of a rank that another fault's end may outrun: nobody has told it.
+/// Alone, or in a line behind the words with which that end had come.
+inline constexpr std::string_view kFailedItself = "failed itself: ";
+/// Of a rank that ends since another has, and has nothing to tell.
+inline constexpr std::string_view kEndedBecause = "ended because ";
+
+/// Whether these are of a rank that has told people of its end.
+bool has_told(std::string_view last_words);
+
+/// How a rank has died, as far as others can know: by its last words, or by the number of processes
+/// that were killed for lack of memory some seconds before and now, where those are known.
+std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,
+                       std::optional<std::int64_t> kills_now);
 
 /// Whether the rank's last words say more than that others have ended.
 bool says_why(const FlightState& state);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launch/faults/last_words.h"
 #include "tests/launch/fake_ranks.h"
 
 namespace zero {

@@ -127,7 +127,7 @@ TEST(FlightFile, PublishesWhenItChanged) {
   EXPECT_EQ(reader.changed(), later) << "never goes back";
   file.write_last_words("rank 1 hangs");
   EXPECT_EQ(reader.changed(), later) << "words are not the rank's own progress";
-  EXPECT_GE(reader.read().told, before);
+  EXPECT_GE(reader.read().last_words_time, before);
 }
 
 TEST(FlightFile, KeepsTheNewestRecordsInOrder) {

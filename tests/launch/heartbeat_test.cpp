@@ -35,7 +35,7 @@ FlightState busy(int rank) {
   state.last[0].ended = 9;
   state.stack = "host thread:\n  zero::loop()\n";
   state.last_words = "ended by SIGTERM";
-  state.told = 10;
+  state.last_words_time = 10;
   return state;
 }
 
@@ -90,6 +90,7 @@ TEST(Heartbeat, ArrivesAsItWasSent) {
   EXPECT_EQ(state.changed, 11);
   EXPECT_EQ(state.stack, expected.stack);
   EXPECT_EQ(state.last_words, expected.last_words);
+  EXPECT_EQ(state.last_words_time, 10);
   ASSERT_THAT(state.open, SizeIs(2));
   EXPECT_THAT(state.open[0].ranks, ElementsAre(1, 3, 5, 7));
   EXPECT_THAT(state.open[1].ranks, ElementsAre(4, 5, 7, 0, 1));
