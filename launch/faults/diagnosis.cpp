@@ -220,7 +220,7 @@ std::vector<int> unusual(std::span<const FlightState> states) {
 /// All ranks of a group are in one collective, which does not end.
 Diagnosis of_unended(std::span<const FlightState> states, const WaitGraph& waits,
                      std::int64_t now) {
-  const Wait& wait = waits.meetings().front();
+  const Wait& wait = waits.unended().front();
   Diagnosis found{
       .what = What::hang, .culprits = unusual(states), .waited_seconds = seconds(wait.since, now)};
   const FlightState& one = *waits.state_of(wait.ranks.front());
@@ -310,7 +310,7 @@ Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath
   if (!deaths.empty()) return of_deaths(deaths, waits, now);
   if (Diagnosis found = of_mismatch(ranks, waits, now); found.what != What::nothing) return found;
   if (!waits.all().empty()) return of_waits(ranks, waits, now);
-  if (!waits.meetings().empty()) return of_unended(ranks, waits, now);
+  if (!waits.unended().empty()) return of_unended(ranks, waits, now);
   return of_compute(ranks, waits, now);
 }
 

@@ -29,8 +29,8 @@ bool has_usual_time(const FlightState& state) {
 Blame find_blame(std::span<const FlightState> ranks) {
   const WaitGraph waits(ranks);
   std::map<int, std::vector<int>> answers = waits.absent();
-  for (const Wait& meeting : waits.meetings()) {  // these wait for nobody in particular
-    for (const int rank : meeting.ranks) answers.try_emplace(rank);
+  for (const Wait& wait : waits.unended()) {  // these wait for nobody in particular
+    for (const int rank : wait.ranks) answers.try_emplace(rank);
   }
   std::set<int> blamed;
   for (const auto& [rank, absent] : waits.absent()) {

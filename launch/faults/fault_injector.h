@@ -15,7 +15,7 @@
 #include "launch/faults/fault_marks.h"
 #include "launch/faults/fault_options.h"
 #include "launch/faults/full_disk.h"
-#include "launch/faults/phase_listener.h"
+#include "launch/faults/run_phases.h"
 #include "model/unit_listener.h"
 
 namespace zero {

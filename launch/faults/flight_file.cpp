@@ -98,13 +98,13 @@ std::int64_t FlightFile::now() noexcept {
 FlightFile FlightFile::create(const std::string& path, int rank, int world, std::uint64_t run,
                               const flight::Sizes& sizes, mode_t mode) {
   Descriptor file = open_new(path, mode);
-  const flight::Places places(sizes);
-  take_room(file.get(), places.end, path);
-  MappedFile map(file.get(), places.end, MappedFile::Access::write,
+  const flight::Offsets offsets(sizes);
+  take_room(file.get(), offsets.end, path);
+  MappedFile map(file.get(), offsets.end, MappedFile::Access::write,
                  path.empty() ? "the flight file in memory" : path);
   flight::Header header = head_of(rank, world, run, sizes);
   header.names = 1;
-  std::memcpy(map.begin() + places.names, "others", 7);
+  std::memcpy(map.begin() + offsets.names, "others", 7);
   // The magic is written last: a file without it is no flight file yet.
   constexpr std::size_t kMagicBytes = sizeof(header.magic);
   std::memcpy(map.begin() + kMagicBytes, reinterpret_cast<std::byte*>(&header) + kMagicBytes,
@@ -121,7 +121,7 @@ FlightFile::FlightFile(Descriptor file, MappedFile map, std::string path,
       path_(std::move(path)),
       place_(path_),
       sizes_(sizes),
-      places_(sizes),
+      offsets_(sizes),
       header_(reinterpret_cast<flight::Header*>(map_.begin())) {
   names_.emplace("others", 1);
 }
@@ -135,7 +135,7 @@ std::uint64_t FlightFile::name_number(std::string_view name) {
   if (const auto known = names_.find(name); known != names_.end()) return known->second;
   const std::uint32_t used = header_->names;
   if (used >= sizes_.names) return 1;
-  auto* const all = reinterpret_cast<flight::Name*>(map_.begin() + places_.names);
+  auto* const all = reinterpret_cast<flight::Name*>(map_.begin() + offsets_.names);
   copy_name(all[used], name);
   flight::write(header_->names, used + 1);
   names_.emplace(name, used + 1);
@@ -143,7 +143,7 @@ std::uint64_t FlightFile::name_number(std::string_view name) {
 }
 
 flight::Record& FlightFile::slot(Ticket ticket) const {
-  auto* const all = reinterpret_cast<flight::Record*>(map_.begin() + places_.records);
+  auto* const all = reinterpret_cast<flight::Record*>(map_.begin() + offsets_.records);
   return all[(ticket - 1) % sizes_.records];
 }
 
@@ -164,7 +164,7 @@ FlightFile::Ticket FlightFile::add(const flight::Record& record) {
   flight::write(to.enqueued, record.enqueued);
   flight::write(to.started, record.started);
   flight::write(to.ended, record.ended);
-  flight::write(to.place, record.place | static_cast<std::uint64_t>(step_ + 1) << 16);
+  flight::write(to.where, record.where | static_cast<std::uint64_t>(step_ + 1) << 16);
   flight::write(to.ticket, ticket);
   flight::write(header_->records, ticket);
   publish(record.enqueued);
@@ -240,12 +240,12 @@ void FlightFile::end_and_remove() noexcept {
 }
 
 flight::Group& FlightFile::group_at(std::uint32_t group) const {
-  return reinterpret_cast<flight::Group*>(map_.begin() + places_.groups)[group];
+  return reinterpret_cast<flight::Group*>(map_.begin() + offsets_.groups)[group];
 }
 
 void FlightFile::set_ranks(flight::Group& group, const std::vector<int>& ranks) {
   if (ranks.size() > sizes_.group_ranks - ranks_used_) return;
-  auto* const all = reinterpret_cast<std::int32_t*>(map_.begin() + places_.group_ranks);
+  auto* const all = reinterpret_cast<std::int32_t*>(map_.begin() + offsets_.group_ranks);
   for (std::size_t i = 0; i < ranks.size(); ++i) flight::write(all[ranks_used_ + i], ranks[i]);
   group.first_rank = ranks_used_;
   flight::write(group.size, static_cast<std::uint32_t>(ranks.size()));
@@ -279,7 +279,7 @@ FlightFile::Ticket FlightFile::submit(const Submission& submission) {
                              .number = number,
                              .bytes = submission.bytes,
                              .enqueued = now(),
-                             .place = submission.stream});
+                             .where = submission.stream});
   flight::write(group.submitted, number);
   return ticket;
 }
@@ -307,21 +307,21 @@ std::int64_t FlightFile::enqueued(Ticket ticket) const noexcept {
   return record == nullptr ? 0 : flight::read(record->enqueued);
 }
 
-void FlightFile::write_text(std::uint64_t place, std::uint32_t room, std::uint32_t& length,
+void FlightFile::write_text(std::uint64_t offset, std::uint32_t room, std::uint32_t& length,
                             std::string_view text) noexcept {
   const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(room, text.size()));
   flight::write(length, std::uint32_t{0});
-  std::memcpy(map_.begin() + place, text.data(), bytes);
+  std::memcpy(map_.begin() + offset, text.data(), bytes);
   flight::write(length, bytes);
   flight::write(header_->last_words_time, now());
 }
 
 void FlightFile::write_last_words(std::string_view text) noexcept {
-  write_text(places_.words, sizes_.words, header_->words, text);
+  write_text(offsets_.words, sizes_.words, header_->words, text);
 }
 
 void FlightFile::write_stack(std::string_view text) noexcept {
-  write_text(places_.stack, sizes_.stack, header_->stack, text);
+  write_text(offsets_.stack, sizes_.stack, header_->stack, text);
 }
 
 }  // namespace zero

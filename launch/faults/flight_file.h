@@ -107,7 +107,7 @@ class FlightFile {
   flight::Record* find(Ticket ticket) const noexcept;
   Ticket add(const flight::Record& record);
   void set_ranks(flight::Group& group, const std::vector<int>& ranks);
-  void write_text(std::uint64_t place, std::uint32_t room, std::uint32_t& length,
+  void write_text(std::uint64_t offset, std::uint32_t room, std::uint32_t& length,
                   std::string_view text) noexcept;
   void publish(std::int64_t time) noexcept;
 
@@ -117,7 +117,7 @@ class FlightFile {
   std::string place_;
   std::string obstacle_{};
   flight::Sizes sizes_;
-  flight::Places places_;
+  flight::Offsets offsets_;
   flight::Header* header_;
   std::unordered_map<std::string, std::uint64_t, Hash, std::equal_to<>> names_{};
   std::uint32_t ranks_used_ = 0;

@@ -109,13 +109,13 @@ struct Record {
   std::int64_t enqueued = 0;  // of a collective; else when it was written
   std::int64_t started = 0;
   std::int64_t ended = 0;
-  std::uint64_t place = 0;  // stream | (step + 1) << 16
+  std::uint64_t where = 0;  // stream | (step + 1) << 16
 };
 static_assert(sizeof(Record) == 64);
 
 /// Where the parts begin, in bytes.
-struct Places {
-  explicit constexpr Places(const Sizes& sizes)
+struct Offsets {
+  explicit constexpr Offsets(const Sizes& sizes)
       : groups(sizeof(Header)),
         group_ranks(groups + std::uint64_t{sizes.groups} * sizeof(Group)),
         names(group_ranks + (std::uint64_t{sizes.group_ranks} + 1) / 2 * 8),

@@ -84,7 +84,7 @@ flight::Sizes checked_sizes(const MappedFile& map, const std::string& path) {
     ZERO_CHECK(each <= flight::kMost, "{}: is damaged: room for {} entries, expected {} at most",
                path, each, flight::kMost);
   }
-  const std::uint64_t expected = flight::Places(sizes).end;
+  const std::uint64_t expected = flight::Offsets(sizes).end;
   ZERO_CHECK(map.bytes() >= expected, "{}: is cut short: has {} bytes, expected {}", path,
              map.bytes(), expected);
   ZERO_CHECK(sizes.records > 0 && sizes.names > 0,
@@ -97,7 +97,7 @@ flight::Sizes checked_sizes(const MappedFile& map, const std::string& path) {
 }  // namespace
 
 FlightReader::FlightReader(const std::string& path)
-    : path_(path), map_(map_whole(path)), sizes_(checked_sizes(map_, path)), places_(sizes_) {
+    : path_(path), map_(map_whole(path)), sizes_(checked_sizes(map_, path)), offsets_(sizes_) {
   fixed_.rank = static_cast<int>(head().rank);
   fixed_.world = static_cast<int>(head().world);
   fixed_.run = head().run;
@@ -116,19 +116,19 @@ std::int64_t FlightReader::changed() const { return time_in(flight::read(head().
 std::string FlightReader::name_of(std::uint64_t number) const {
   if (number == 0) return "";
   const std::uint64_t in_use = std::min(flight::read(head().names), sizes_.names);
-  const auto* const all = reinterpret_cast<const flight::Name*>(map_.begin() + places_.names);
+  const auto* const all = reinterpret_cast<const flight::Name*>(map_.begin() + offsets_.names);
   const flight::Name& name = all[number <= in_use ? number - 1 : 0];
   return printable_name(name.data(), name.size());
 }
 
-std::string FlightReader::text(std::uint64_t place, std::uint32_t room,
+std::string FlightReader::text(std::uint64_t offset, std::uint32_t room,
                                std::uint32_t length) const {
   return printable_text(
-      {reinterpret_cast<const char*>(map_.begin() + place), std::min(room, length)});
+      {reinterpret_cast<const char*>(map_.begin() + offset), std::min(room, length)});
 }
 
 const flight::Group& FlightReader::group_at(std::uint32_t group) const {
-  return reinterpret_cast<const flight::Group*>(map_.begin() + places_.groups)[group];
+  return reinterpret_cast<const flight::Group*>(map_.begin() + offsets_.groups)[group];
 }
 
 std::uint32_t FlightReader::group_count() const {
@@ -140,7 +140,8 @@ std::vector<int> FlightReader::ranks_of(const flight::Group& group) const {
   const std::uint64_t first = group.first_rank;
   if (size > static_cast<std::uint64_t>(fixed_.world) || first + size > sizes_.group_ranks)
     return {};
-  const auto* const all = reinterpret_cast<const std::int32_t*>(map_.begin() + places_.group_ranks);
+  const auto* const all =
+      reinterpret_cast<const std::int32_t*>(map_.begin() + offsets_.group_ranks);
   std::vector<int> ranks;
   for (std::uint64_t i = first; i < first + size; ++i) {
     const std::int32_t rank = flight::read(all[i]);
@@ -151,7 +152,7 @@ std::vector<int> FlightReader::ranks_of(const flight::Group& group) const {
 }
 
 bool FlightReader::copy(std::uint64_t ticket, flight::Record& record) const {
-  const auto* const all = reinterpret_cast<const flight::Record*>(map_.begin() + places_.records);
+  const auto* const all = reinterpret_cast<const flight::Record*>(map_.begin() + offsets_.records);
   const flight::Record& from = all[(ticket - 1) % sizes_.records];
   if (flight::read(from.ticket) != ticket) return false;
   record = {.ticket = ticket,
@@ -161,7 +162,7 @@ bool FlightReader::copy(std::uint64_t ticket, flight::Record& record) const {
             .enqueued = time_in(flight::read(from.enqueued)),
             .started = time_in(flight::read(from.started)),
             .ended = time_in(flight::read(from.ended)),
-            .place = flight::read(from.place)};
+            .where = flight::read(from.where)};
   return flight::read(from.ticket) == ticket;
 }
 
@@ -239,8 +240,8 @@ FlightState FlightReader::read() const {
   state.last_words_time = time_in(flight::read(head().last_words_time));
   state.over = flight::read(head().over) != 0;
   find_collectives(state);
-  state.last_words = text(places_.words, sizes_.words, flight::read(head().words));
-  state.stack = text(places_.stack, sizes_.stack, flight::read(head().stack));
+  state.last_words = text(offsets_.words, sizes_.words, flight::read(head().words));
+  state.stack = text(offsets_.stack, sizes_.stack, flight::read(head().stack));
   return state;
 }
 
@@ -252,9 +253,9 @@ std::vector<FlightRecord> FlightReader::records() const {
     flight::Record record{};
     if (!copy(++ticket, record)) continue;
     FlightRecord next{.kind = kind_of(record),
-                      .step = static_cast<std::int64_t>(record.place >> 16) - 1,
+                      .step = static_cast<std::int64_t>(record.where >> 16) - 1,
                       .time = record.enqueued,
-                      .stream = static_cast<std::uint16_t>(record.place & 0xffff)};
+                      .stream = static_cast<std::uint16_t>(record.where & 0xffff)};
     if (is_collective(record)) {
       if (group_of(record) >= group_count()) continue;
       next.collective = collective_of(record);

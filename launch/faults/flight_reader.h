@@ -59,7 +59,7 @@ class FlightReader {
   std::uint32_t group_count() const;
   /// `number`: stored plus 1.
   std::string name_of(std::uint64_t number) const;
-  std::string text(std::uint64_t place, std::uint32_t room, std::uint32_t length) const;
+  std::string text(std::uint64_t offset, std::uint32_t room, std::uint32_t length) const;
   /// Copies the record; false if it is gone or torn.
   bool copy(std::uint64_t ticket, flight::Record& record) const;
   FlightState::Collective collective_of(const flight::Record& record) const;  // without ranks
@@ -69,7 +69,7 @@ class FlightReader {
   std::string path_;
   MappedFile map_;
   flight::Sizes sizes_{};
-  flight::Places places_;
+  flight::Offsets offsets_;
   FlightState fixed_{};  // what does not change
 };
 

@@ -13,7 +13,7 @@
 
 #include "collectives/listener.h"
 #include "launch/faults/flight_file.h"
-#include "launch/faults/phase_listener.h"
+#include "launch/faults/run_phases.h"
 #include "model/unit_listener.h"
 
 namespace zero {

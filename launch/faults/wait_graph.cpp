@@ -61,10 +61,10 @@ WaitGraph::WaitGraph(std::span<const FlightState> states) {
       std::vector<int>& ranks = absent_[rank];
       ranks.insert(ranks.end(), wait.absent.begin(), wait.absent.end());
     }
-    (wait.absent.empty() ? meetings_ : waits_).push_back(std::move(wait));
+    (wait.absent.empty() ? unended_ : waits_).push_back(std::move(wait));
   }
   std::ranges::stable_sort(waits_, {}, &Wait::since);
-  std::ranges::stable_sort(meetings_, {}, &Wait::since);
+  std::ranges::stable_sort(unended_, {}, &Wait::since);
 }
 
 const FlightState* WaitGraph::state_of(int rank) const {

@@ -30,7 +30,7 @@ class WaitGraph {
   const std::vector<Wait>& all() const { return waits_; }
   /// The collectives that all ranks of their group have entered and some have not left, the longest
   /// first.
-  const std::vector<Wait>& meetings() const { return meetings_; }
+  const std::vector<Wait>& unended() const { return unended_; }
   /// Of each rank that waits, the ranks that it waits for.
   const std::map<int, std::vector<int>>& absent() const { return absent_; }
   /// Null: not among the states.
@@ -39,7 +39,7 @@ class WaitGraph {
  private:
   std::map<int, const FlightState*> states_{};
   std::vector<Wait> waits_{};
-  std::vector<Wait> meetings_{};
+  std::vector<Wait> unended_{};
   std::map<int, std::vector<int>> absent_{};
 };
 

@@ -230,7 +230,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   plan.live = plan_live(config, largest, config.world, backend);
   plan.traffic = step_traffic(training_state, config.batch.accumulation);
   plan.mesh = config.mesh;
-  plan.flight_file = static_cast<std::int64_t>(flight::Places({}).end);
+  plan.flight_file = static_cast<std::int64_t>(flight::Offsets({}).end);
   plan.recompute = config.recompute.plan.text();
   plan.keeps_outputs = config.recompute.plan.on(*device).outputs == BlockOutputs::kept;
   if (plan.mesh.replicate > 1 || plan.mesh.tensor > 1) {

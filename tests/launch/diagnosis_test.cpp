@@ -293,7 +293,7 @@ TEST(WaitGraph, GroupsThatNobodyNamedAreNotJudged) {
   const std::vector<FlightState> states{state};
   const WaitGraph waits(states);
   EXPECT_THAT(waits.all(), IsEmpty());
-  EXPECT_THAT(waits.meetings(), IsEmpty());
+  EXPECT_THAT(waits.unended(), IsEmpty());
   EXPECT_EQ(waits.state_of(1), nullptr);
 }
 

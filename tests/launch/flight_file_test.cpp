@@ -214,7 +214,7 @@ TEST(FlightFile, ARecordThatIsBeingWrittenIsLeftOut) {
   // What a rank killed in the middle of a record leaves.
   const MappedFile map(file.descriptor(), file.bytes(), MappedFile::Access::write, "file");
   auto* const records =
-      reinterpret_cast<flight::Record*>(map.begin() + flight::Places(flight::Sizes()).records);
+      reinterpret_cast<flight::Record*>(map.begin() + flight::Offsets(flight::Sizes()).records);
   flight::write(records[1].ticket, std::uint64_t{0});
   const FlightReader reader(own_path(file));
   const std::vector<FlightRecord> kept = reader.records();
@@ -318,7 +318,7 @@ TEST(FlightFile, RefusesPlacesThatItMayNotTake) {
 TEST(FlightFile, ReplacesOneThatHoldsNothing) {
   const Scratch folder;
   const std::string path = folder.path("rank_00000.flight");
-  folder.write("rank_00000.flight", std::string(flight::Places({}).end, '\0'));
+  folder.write("rank_00000.flight", std::string(flight::Offsets({}).end, '\0'));
   const FlightFile file = FlightFile::create(path, 0, 1, 5);
   EXPECT_EQ(FlightReader(path).read().run, 5U);
 }
