@@ -232,8 +232,8 @@ void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
       ->capture_default_str();
   CLI::Option* const none = app.add_flag_callback(
       "--no-watchdog", [&flags] { flags.watchdog = false; },
-      "of several ranks: do not look for ranks of the same host that die, which are else named at "
-      "once, or hang; both end the job with status 1");
+      "of several ranks: do not look for ranks that die or hang, of this host and of others, which "
+      "are else named within seconds and end the job with status 1");
   app.add_option("--hang-timeout", flags.hang_timeout,
                  "of several ranks: seconds in which a rank that others wait for while it decodes "
                  "must go on; 0: five mean steps, 3 s at least. A wait for standard input, or for "

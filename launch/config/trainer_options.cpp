@@ -51,7 +51,7 @@ std::vector<Option> trainer_options() {
              "hangs after run.hang_timeout, and the job ends"),
       honour("run.watchdog_hosts", boolean, "true",
              "the watchdogs of several hosts tell each other of their ranks, by connections from "
-             "the first rank of each to that of the first; false: each host is on its own"),
+             "each host's first rank to the first host's; false: each host is on its own"),
       honour("run.hang_timeout", number, "0",
              "seconds within a step in which a rank that others wait for must go on; 0: five mean "
              "steps, 3 s at least")

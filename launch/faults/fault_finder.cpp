@@ -136,8 +136,8 @@ bool FaultFinder::hold(int index, std::int64_t passed) {
   return activity->stopped;
 }
 
-FaultFinder::Host FaultFinder::only(int host, const Host& all) const {
-  Host some;
+FaultFinder::RankSet FaultFinder::only(int host, const RankSet& all) const {
+  RankSet some;
   for (std::size_t i = 0; i < all.indices.size(); ++i) {
     if (ranks_.host_of(all.indices[i]) != host) continue;
     some.indices.push_back(all.indices[i]);
@@ -147,9 +147,9 @@ FaultFinder::Host FaultFinder::only(int host, const Host& all) const {
   return some;
 }
 
-std::int64_t FaultFinder::patience_with(int index, bool stopped, const Host& all) const {
+std::int64_t FaultFinder::patience_with(int index, bool stopped, const RankSet& all) const {
   const int host = ranks_.host_of(index);
-  const Host there = only(host, all);
+  const RankSet there = only(host, all);
   const bool has_others = there.indices.size() > 1;
   if (ranks_.is_silent(index)) return has_others ? kForSpeaker : 0;
   const bool found_there =
@@ -160,25 +160,25 @@ std::int64_t FaultFinder::patience_with(int index, bool stopped, const Host& all
   return first ? 0 : kForSpeaker;
 }
 
-bool FaultFinder::all_held(const Host& ranks, std::int64_t time) const {
+bool FaultFinder::all_held(const RankSet& ranks, std::int64_t time) const {
   return std::ranges::all_of(ranks.blame.inside, [&](int i) {
     const int index = ranks.indices[static_cast<std::size_t>(i)];
     return watched_[static_cast<std::size_t>(index)].held >= time;
   });
 }
 
-bool FaultFinder::others_wait(const Host& all, std::int64_t time) const {
+bool FaultFinder::others_wait(const RankSet& all, std::int64_t time) const {
   return std::ranges::any_of(all.blame.inside, [&](int index) {
     return !ranks_.is_silent(index) && watched_[static_cast<std::size_t>(index)].quiet >= time;
   });
 }
 
-bool FaultFinder::is_stuck(const Host& all, std::int64_t limit) const {
+bool FaultFinder::is_stuck(const RankSet& all, std::int64_t limit) const {
   std::set<int> hosts;
   for (const int index : all.indices) hosts.insert(ranks_.host_of(index));
   bool others_tell = !ranks_.decides_for_all();
   for (const int host : hosts) {
-    const Host one = only(host, all);
+    const RankSet one = only(host, all);
     if (!one.is_stuck()) continue;
     if (host != ranks_.host_of(ranks_.self())) {
       others_tell = true;
@@ -189,7 +189,7 @@ bool FaultFinder::is_stuck(const Host& all, std::int64_t limit) const {
   return all.is_stuck() && all_held(all, limit + (others_tell ? kForSpeaker : 0));
 }
 
-void FaultFinder::find_culprits(const Host& all, std::int64_t passed, std::int64_t limit,
+void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::int64_t limit,
                                 Finding& found) {
   const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
   const auto among = [](const std::vector<int>& some, int i) {
@@ -233,7 +233,7 @@ Finding FaultFinder::find_hangs(std::int64_t passed) {
   if (std::ranges::none_of(watched_, [&](const Watched& one) { return one.quiet >= shortest; })) {
     return found;
   }
-  Host all;
+  RankSet all;
   double mean = 0;
   for (int i = 0; i < ranks_.count(); ++i) {
     all.indices.push_back(i);

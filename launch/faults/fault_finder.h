@@ -71,10 +71,10 @@ class FaultFinder {
 
  private:
   /// Ranks of a host, or of all.
-  struct Host {
+  struct RankSet {
     std::vector<int> indices{};
     std::vector<FlightState> states{};
-    Blame blame{};  ///< by place in these
+    Blame blame{};  ///< by index in `states`
 
     /// Whether they are in collectives together, with nobody to blame.
     bool is_stuck() const {
@@ -93,19 +93,19 @@ class FaultFinder {
   Finding find_deaths(std::int64_t passed);
   Finding find_hangs(std::int64_t passed);
   /// Adds the culprits, and what this rank is suspected of.
-  void find_culprits(const Host& all, std::int64_t passed, std::int64_t limit, Finding& found);
+  void find_culprits(const RankSet& all, std::int64_t passed, std::int64_t limit, Finding& found);
   /// Whether ranks that are in collectives together have been for too long.
-  bool is_stuck(const Host& all, std::int64_t limit) const;
+  bool is_stuck(const RankSet& all, std::int64_t limit) const;
   /// Adds to the rank's `held` what counts of `passed`. Returns whether its process is stopped.
   bool hold(int index, std::int64_t passed);
   void forget(int index);
   bool first_that_lives() const;
   /// How much longer than the limit this rank lets others tell of the rank.
-  std::int64_t patience_with(int index, bool stopped, const Host& all) const;
-  Host only(int host, const Host& all) const;
-  bool all_held(const Host& ranks, std::int64_t time) const;
+  std::int64_t patience_with(int index, bool stopped, const RankSet& all) const;
+  RankSet only(int host, const RankSet& all) const;
+  bool all_held(const RankSet& ranks, std::int64_t time) const;
   /// Whether a rank of a host that is not silent has been in a collective for so long.
-  bool others_wait(const Host& all, std::int64_t time) const;
+  bool others_wait(const RankSet& all, std::int64_t time) const;
   Watched& at(int index) { return watched_[static_cast<std::size_t>(index)]; }
 
   const HostRanks& ranks_;
