@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
@@ -24,6 +25,17 @@
 namespace zero::testing {
 
 constexpr std::chrono::seconds kPatience{20};
+
+/// Whether it comes true within kPatience.
+template <typename Condition>
+bool soon(const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
 
 inline JobSecret secret_of(const std::string& words) { return {words, "the test"}; }
 inline const std::string kSecret = "a secret of this test alone";
@@ -57,12 +69,7 @@ struct Job {
   }
   /// Whether it reports such a line, now or soon.
   bool reports(std::string_view words) {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (reported().find(words) == std::string::npos) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
+    return soon([&] { return reported().find(words) != std::string::npos; });
   }
   std::string reported() {
     const std::scoped_lock lock(mutex);

@@ -41,17 +41,6 @@ std::int64_t live_bytes() {
   return static_cast<std::int64_t>(now.uordblks + now.hblkhd);
 }
 
-/// Whether it comes true.
-template <typename Condition>
-bool soon(const Condition& condition) {
-  const auto end = Clock::now() + kPatience;
-  while (!condition()) {
-    if (Clock::now() > end) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
-}
-
 /// The number before " more " in a line; 0 if there is none.
 std::int64_t more_in(std::string_view line) {
   const std::size_t end = line.find(" more ");
