@@ -6,6 +6,7 @@
 #include <string>
 
 #include "collectives/agreement.h"
+#include "launch/process/exit_status.h"
 
 namespace zero {
 
@@ -28,7 +29,10 @@ auto checking_configuration(const Work& work) {
   }
 }
 
-/// The status with which a program ends for `error` (launch/process/exit_status.h).
-int exit_status_of(const std::exception& error);
+/// The status with which a program ends for `error`.
+inline int exit_status_of(const std::exception& error) {
+  return dynamic_cast<const ConfigurationError*>(&error) != nullptr ? exit_status::kConfiguration
+                                                                    : exit_status::kFault;
+}
 
 }  // namespace zero
