@@ -128,9 +128,7 @@ read_words() {  # phase
   fi
 }
 
-host_of() {  # rank
-  [ "$hosts" -eq 1 ] && uname -n || echo "host$(($1 / per_host + 1))"
-}
+host_of() { echo "host$(($1 / per_host + 1))"; }  # rank
 
 is_of_hosts() { case $1 in network_cut | host_*) return 0 ;; *) return 1 ;; esac }  # kind
 
