@@ -135,7 +135,7 @@ std::string flight_warning(const FlightFile& own, Communicator& ranks, Device& d
       std::ranges::find_if(obstacles, [](const std::string& text) { return !text.empty(); });
   if (ranks.rank() != 0 || first == obstacles.end()) return "";
   return fmt::format(
-      "run.flight_folder: {} of {} flight files are without a name in their hosts' memory: if all "
+      "flight files: {} of {} are without a name in their hosts' memory: if all "
       "ranks of a host are killed at once, they are lost (rank {}: {})",
       std::ranges::count_if(obstacles, [](const std::string& text) { return !text.empty(); }),
       obstacles.size(), first - obstacles.begin(), *first);

@@ -117,14 +117,13 @@ std::optional<bool> fits_with(TrainingQuestion question, const Offload& offload)
 /// as much of its memory as host memory does, and are asked about if that is known, and so bounded.
 std::string about_tiers(const TrainingQuestion& question) {
   const bool gpu = question.machine.kind == DeviceKind::cuda;
-  const std::optional<Tier> left_out = !gpu ? std::optional(Tier::host)
-                                       : question.machine.host_memory == 0
-                                           ? std::optional(Tier::file)
-                                           : std::nullopt;
+  std::vector<Tier> asked_about;
+  if (gpu) asked_about.push_back(Tier::host);
+  if (!gpu || question.machine.host_memory != 0) asked_about.push_back(Tier::file);
   std::string not_enough;
   for (const std::string& name : kOffloads) {
     const Offload offload = Offload::from(name);
-    if (offload == Offload{} || (left_out && offload.uses(*left_out))) continue;
+    if (std::ranges::none_of(asked_about, [&](Tier tier) { return offload.uses(tier); })) continue;
     const std::optional<bool> enough = fits_with(question, offload);
     if (!enough) continue;
     const bool all = offload.parameters != Tier::device;

@@ -102,6 +102,11 @@ place_of() {  # phase
   esac
 }
 
+# What was said, without what Open MPI puts between two lines of dashes.
+without_banners() {  # file
+  awk '/^[0-9.]* -----+$/ { banner = !banner; next } !banner' "$1"
+}
+
 # Sets `blamed`, `first`, `named`, `host` and `words` from what the job said behind the fault: the first line that names
 # a rank, and not the fault itself. A rank in brackets is the one that speaks.
 read_words() {  # phase
@@ -110,7 +115,7 @@ read_words() {  # phase
   line=$(grep -E '\brank [0-9]+|\bhost host' "$work/said" | grep -v 'run\.faults: rank ' | head -1)
   [ -n "$line" ] || return
   first=$(since "${line%% *}" "$fault_at")
-  words=$(grep -v 'run\.faults: rank ' "$work/said" | cut -d' ' -f2- | head -40)
+  words=$(without_banners "$work/said" | grep -v 'run\.faults: rank ' | cut -d' ' -f2- | head -40)
   grep -qE "$(place_of "$1")" <<<"$words" && named=yes
   blamed=$(echo "${line#* }" | sed -E 's/\[rank [0-9]+\]//g' | grep -oE '\branks? [0-9]+' | head -1 | cut -d' ' -f2)
   [ -n "$blamed" ] || blamed=$(echo "$line" | grep -oE '\brank [0-9]+' | head -1 | cut -d' ' -f2)
@@ -128,9 +133,7 @@ read_words() {  # phase
   fi
 }
 
-host_of() {  # rank
-  [ "$hosts" -eq 1 ] && uname -n || echo "host$(($1 / per_host + 1))"
-}
+host_of() { echo "host$(($1 / per_host + 1))"; }  # rank
 
 is_of_hosts() { case $1 in network_cut | host_*) return 0 ;; *) return 1 ;; esac }  # kind
 
@@ -272,7 +275,7 @@ row() {  # kind, phase, victim
   # shellcheck disable=SC2059
   printf "$columns" "$kind" "$phase" "$victim" "$blamed" "$first" "$named" "$host" "$out" "$status" "$next" "$verdict"
   case $verdict in
-    WRONG*) wrong=$((wrong + 1)); sed 's/^/    /' "$folder/said" | head -30 >&2 ;;
+    WRONG*) wrong=$((wrong + 1)); without_banners "$folder/said" | sed 's/^/    /' | head -30 >&2 ;;
   esac
   rm -rf "$folder"
 }

@@ -74,7 +74,7 @@ class Session {
     ended_ = true;
     if (!client_) return;
     if (client_->is_rank) model_->may_have_lost = true;
-    model_->state.gone(*client_);
+    model_->state.gone(*client_, PeerLoss::ended);
   }
 
  private:

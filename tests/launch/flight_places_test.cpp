@@ -256,7 +256,7 @@ TEST_F(FlightPlaces, AFullMemoryIsToldOfOnceAndLeavesTheFileWithoutAName) {
         EXPECT_EQ(file.path(), "");
         EXPECT_THAT(memory_.names(), IsEmpty());
         EXPECT_THAT(flight_warning(file, *alone, *cpu::open()),
-                    AllOf(HasSubstr("run.flight_folder: 1 of 1 flight files are without a name"),
+                    AllOf(HasSubstr("flight files: 1 of 1 are without a name"),
                           HasSubstr("No space left on device")));
         const Examination found = examine(folder());
         EXPECT_TRUE(found.goes_on) << "found by the link to the process's open file";

@@ -12,6 +12,7 @@
 #include "tests/collectives/body.h"
 #include "tests/errors.h"
 #include "tests/nccl/ranks.h"
+#include "tests/support/reference_sums.h"
 #include "tests/support/test_device.h"
 
 namespace zero::test {
@@ -94,7 +95,7 @@ void check_tree(const Rank& rank, Cut cut, DType dtype) {
     for (int peer = 0; peer < rank.world(); ++peer) {
       inputs.push_back(static_cast<float>(rounded(wild(peer, begin + i), dtype)));
     }
-    expect(static_cast<float>(sums[static_cast<std::size_t>(i)]) == tree(inputs),
+    expect(static_cast<float>(sums[static_cast<std::size_t>(i)]) == testing::tree_sum(inputs),
            "the tree's bits");
   }
 }
