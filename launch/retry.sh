@@ -140,13 +140,18 @@ cause_line() {
   tr -cd '[:print:]' <<<"${line:0:400}"
 }
 
-# The hosts of FILE among names, one a line.
+# The hosts of FILE among names, one a line: of that name, or else the only one whose first label it has. All of an
+# address counts.
 listed() {  # "names"
-  local name each
+  local name each address='^[0-9]+(\.[0-9]+){3}$'
+  local -a found
   for name in $1; do
+    found=()
     for each in "${hosts[@]}"; do
-      if [ "${each%%.*}" = "${name%%.*}" ]; then echo "$each"; break; fi
+      if [ "$each" = "$name" ]; then found=("$each"); break; fi
+      [[ $name =~ $address || $each =~ $address || ${each%%.*} != "${name%%.*}" ]] || found+=("$each")
     done
+    [ ${#found[@]} -ne 1 ] || echo "${found[0]}"
   done
 }
 
@@ -158,20 +163,21 @@ host_in() {  # line
 }
 
 # The hosts of FILE that findings of wrong values in the last words name, one a line; some name two, of which one is
-# wrong. The sentence that ends a run counts for both of its findings, which are warnings above it.
+# wrong. A step counts once, as for the sentence that ends a run, which counts for both of its findings: warnings above.
 wrong_hosts() {
-  local line names
+  local line names step host
   names=$(grep -aoE "^zero_train: .*$wrong_twice" "$words" 2>/dev/null | tail -n 1 |
     sed -E 's/^.*hosts? ([^ ]+(, [^ ]+)*) computed wrongly twice$/\1/; s/,//g')
   if [ -n "$names" ]; then listed "$names $names"; return; fi
   {
-    grep -aE '^zero_train: warning: step [0-9]+: .* computed or kept (it|them) wrongly' "$words" | sort -u
+    grep -aE '^zero_train: warning: step [0-9]+: .* computed or kept (it|them) wrongly' "$words"
     grep -aE "^zero_train: .*($changed_values)" "$words" | tail -n 1
   } 2>/dev/null | while IFS= read -r line; do
     names=$(grep -oE '\(host [^ )]+\)|of rank [0-9]+, [A-Za-z0-9._-]*[A-Za-z0-9]' <<<"$line" |
       sed -E 's/^.* //; s/\)$//' | sort -u)
-    listed "$names"
-  done
+    step=$(sed -nE 's/^zero_train: warning: step ([0-9]+): .*/\1/p' <<<"$line")
+    listed "$names" | while IFS= read -r host; do echo "$host ${step:-end}"; done
+  done | sort -u | cut -d ' ' -f 1
 }
 
 read_hosts() {
