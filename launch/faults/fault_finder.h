@@ -61,6 +61,10 @@ std::string death_text(std::string_view last_words, std::optional<std::int64_t> 
 /// A rank for which others wait so many seconds hangs: five mean steps, three seconds at least.
 double hang_limit(double mean_step_seconds);
 
+/// The least that people may give in place of hang_limit(): looks are 0.2 s apart, and a wait is
+/// looked into from a quarter of it on.
+inline constexpr double kLeastHangSeconds = 1;
+
 /// Shorter waits belong to every run and are not looked into. `hang_seconds`: in place of
 /// hang_limit(); 0: that.
 double suspicious_seconds(double hang_seconds);
