@@ -69,9 +69,7 @@ steps_since() {  # committed
   LC_ALL=C comm -13 <(echo "$1") <(committed) | sed -nE 's|.*/step_0*([0-9]+)/COMMIT$|\1|p'
 }
 
-so_far() {  # step, -1: none
-  [ "$1" -ge 0 ] && echo "saved up to step $1" || echo "nothing saved yet"
-}
+so_far() { [ "$1" -ge 0 ] && echo "saved up to step $1" || echo "nothing saved yet"; }  # step, -1: none
 
 pass_on() {  # signal
   interrupted=yes
@@ -86,7 +84,7 @@ pass_on() {  # signal
 # Sets `status`, `ran` (seconds) and `words`. Job control gives the job a process group of its own, so that a terminal's
 # Ctrl-C reaches it once, through pass_on; what passes its standard error on ignores signals, and ends with it.
 run() {  # command...
-  local errors began=$SECONDS
+  local errors tries began=$SECONDS
   words=$scratch/words.$restarts
   exec {errors}> >(
     trap '' INT TERM HUP USR1 USR2
@@ -106,7 +104,6 @@ run() {  # command...
   done
   job=""
   ran=$((SECONDS - began))
-  local tries
   for tries in {1..20}; do  # until the last words are there; a process that was left behind may hold them back
     [ ! -e "$words" ] || break
     sleep 0.1
@@ -140,13 +137,17 @@ cause_line() {
   tr -cd '[:print:]' <<<"${line:0:400}"
 }
 
-# The hosts of FILE among names, one a line.
+# The hosts of FILE among names, one a line: of that name, or else the only one whose first label it has. All of an
+# address counts.
 listed() {  # "names"
-  local name each
+  local name each found address='^[0-9]+(\.[0-9]+){3}$'
   for name in $1; do
+    found=()
     for each in "${hosts[@]}"; do
-      if [ "${each%%.*}" = "${name%%.*}" ]; then echo "$each"; break; fi
+      if [ "$each" = "$name" ]; then found=("$each"); break; fi
+      [[ $name =~ $address || $each =~ $address || ${each%%.*} != "${name%%.*}" ]] || found+=("$each")
     done
+    [ ${#found[@]} -ne 1 ] || echo "${found[0]}"
   done
 }
 
@@ -158,20 +159,21 @@ host_in() {  # line
 }
 
 # The hosts of FILE that findings of wrong values in the last words name, one a line; some name two, of which one is
-# wrong. The sentence that ends a run counts for both of its findings, which are warnings above it.
+# wrong. A step counts once, as for the sentence that ends a run, which counts for both of its findings: warnings above.
 wrong_hosts() {
-  local line names
+  local line names step
   names=$(grep -aoE "^zero_train: .*$wrong_twice" "$words" 2>/dev/null | tail -n 1 |
     sed -E 's/^.*hosts? ([^ ]+(, [^ ]+)*) computed wrongly twice$/\1/; s/,//g')
   if [ -n "$names" ]; then listed "$names $names"; return; fi
   {
-    grep -aE '^zero_train: warning: step [0-9]+: .* computed or kept (it|them) wrongly' "$words" | sort -u
+    grep -aE '^zero_train: warning: step [0-9]+: .* computed or kept (it|them) wrongly' "$words"
     grep -aE "^zero_train: .*($changed_values)" "$words" | tail -n 1
   } 2>/dev/null | while IFS= read -r line; do
     names=$(grep -oE '\(host [^ )]+\)|of rank [0-9]+, [A-Za-z0-9._-]*[A-Za-z0-9]' <<<"$line" |
       sed -E 's/^.* //; s/\)$//' | sort -u)
-    listed "$names"
-  done
+    step=$(sed -nE 's/^zero_train: warning: step ([0-9]+): .*/\1/p' <<<"$line")
+    listed "$names" | sed "s/\$/ $step/"
+  done | sort -u | cut -d ' ' -f 1
 }
 
 read_hosts() {
@@ -229,8 +231,7 @@ take_back() {  # seconds
 }
 
 count_ranks() {  # sets `names` and `ranks` from what was reached and is not left out
-  local each
-  names="" ranks=0
+  local each; names="" ranks=0
   for each in "${reached[@]}"; do
     [ -z "${left_out[$each]-}" ] || continue
     names+=${names:+,}$each:${slots[$each]}

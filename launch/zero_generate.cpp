@@ -14,6 +14,7 @@
 #include "base/message_text.h"
 #include "base/whole_number.h"
 #include "inference/inference_options.h"
+#include "launch/faults/fault_finder.h"
 #include "launch/generate/deepspeed_inference.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"
@@ -39,6 +40,18 @@ std::string whole_chunks(const std::string& value) {
              ? ""
              : fmt::format("is {}; expected a multiple of {} up to the model's context",
                            zero::printable_line(value), zero::kCacheChunk);
+}
+/// Of seconds up to `most`, 0 for none; CLI::Range takes what is no number too.
+CLI::Validator seconds_of(double least, double most) {
+  return {[=](const std::string& value) {
+            double seconds = -1;
+            const bool good = CLI::detail::lexical_cast(value, seconds) &&
+                              (seconds == 0 || (seconds >= least && seconds <= most));
+            return good ? ""
+                        : fmt::format("is {}; expected {:g} to {:g} s, or 0",
+                                      zero::printable_line(value), least, most);
+          },
+          "SECONDS"};
 }
 std::string has_name(const std::string& value) { return value.empty() ? "expected a name" : ""; }
 
@@ -228,7 +241,7 @@ void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--collective-warning", flags.collective_warning,
                  "of several ranks: name a rank for which others wait after so many seconds, and "
                  "wait on; 0: never")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(seconds_of(0.001, 86400))
       ->capture_default_str();
   CLI::Option* const none = app.add_flag_callback(
       "--no-watchdog", [&flags] { flags.watchdog = false; },
@@ -236,10 +249,10 @@ void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
       "are else named within seconds and end the job with status 1");
   app.add_option("--hang-timeout", flags.hang_timeout,
                  "of several ranks: seconds in which a rank that others wait for while it decodes "
-                 "must go on; 0: five mean steps, 3 s at least. A wait for standard input, or for "
-                 "who reads the answers, is no hang")
+                 "must go on, 1 at least; 0: five mean steps, 3 s at least. A wait for standard "
+                 "input, or for who reads the answers, is no hang")
       ->excludes(none)
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(seconds_of(zero::kLeastHangSeconds, 1e6))
       ->capture_default_str();
   app.add_option("--flight-folder", flags.flight_folder,
                  "of several ranks: a folder for the files in which each writes what it does, for "

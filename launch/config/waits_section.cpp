@@ -8,6 +8,7 @@
 
 #include "launch/config/answers.h"
 #include "launch/config/train_config.h"
+#include "launch/faults/fault_finder.h"
 
 namespace zero {
 
@@ -29,10 +30,6 @@ WaitLimits make_wait_limits(const Configuration& values) {
   return {.warning = milliseconds(warning), .timeout = milliseconds(timeout)};
 }
 
-/// Of run.hang_timeout, seconds: a wait is looked into from a quarter of it on, and looks are 0.2 s
-/// apart.
-constexpr double kLeastHang = 1;
-
 void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals) {
   run.watchdog = values.boolean("run.watchdog");
   run.watchdog_hosts = values.boolean("run.watchdog_hosts");
@@ -52,12 +49,12 @@ void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals&
         answer_to_file(values, "run.hang_timeout", nullptr));
     return;
   }
-  if (run.hang_timeout > 0 && run.hang_timeout < kLeastHang) {
+  if (run.hang_timeout > 0 && run.hang_timeout < kLeastHangSeconds) {
     refusals.add(
         fmt::format("{}: run.hang_timeout is {:g} s, expected at least {:g} s, or 0 for the usual "
                     "time: the watchdog looks five times a second, and would take a busy rank for "
                     "one that hangs",
-                    values.source(), run.hang_timeout, kLeastHang),
+                    values.source(), run.hang_timeout, kLeastHangSeconds),
         answer_to_file(values, "run.hang_timeout", nullptr));
     return;
   }

@@ -40,6 +40,10 @@ Blame find_blame(std::span<const FlightState> ranks);
 /// A rank for which others wait so many seconds hangs: five mean steps, three seconds at least.
 double hang_limit(double mean_step_seconds);
 
+/// The least that people may give in place of hang_limit(): looks are 0.2 s apart, and a wait is
+/// looked into from a quarter of it on.
+inline constexpr double kLeastHangSeconds = 1;
+
 /// Shorter waits belong to every run and are not looked into: a quarter of `hang_seconds`, or,
 /// where that is 0, of the least hang_limit().
 double suspicious_seconds(double hang_seconds);

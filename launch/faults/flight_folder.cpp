@@ -3,6 +3,8 @@
 #include "launch/faults/flight_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -37,6 +39,13 @@ std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& 
 /// Flight files of ended runs stay in memory for so long, for a doctor.
 constexpr std::int64_t kKept = std::int64_t{7} * 24 * 3600 * 1'000'000'000;
 
+/// Others may name files of theirs as this user's, and cut them while they are read.
+bool is_own_file(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         status.st_uid == ::geteuid();
+}
+
 /// Those in memory that no link may lead to any more: their folder was removed, or later runs of
 /// that were on other hosts.
 void remove_old_files(const std::string& memory) {
@@ -46,28 +55,12 @@ void remove_old_files(const std::string& memory) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(memory, error)) {
     const std::string path = entry.path().string();
-    if (!is_path_in_memory(path)) continue;
+    if (!is_path_in_memory(path) || !is_own_file(path)) continue;
     failure_of([&] {  // another rank may have removed it, or is about to write it
       const FlightReader file(path);
       if (now - file.changed() - file.wall_clock_offset() > kKept) remove_ended_flight(path);
     });
   }
-}
-
-FlightFile create_in_memory(const FlightMemory& memory, const std::string& place, int rank,
-                            int world, std::uint64_t run) {
-  clear_flight_place(place);
-  remove_old_files(memory.folder);
-  std::optional<FlightFile> file;
-  std::string obstacle = failure_of([&] {
-    ZERO_CHECK(files::medium_of_type(memory.type_of(memory.folder)) == files::Medium::memory,
-               "{} is no file system in memory", memory.folder);
-    file.emplace(
-        FlightFile::create(path_in_memory(memory.folder, run, rank), rank, world, run, {}, 0600));
-  });
-  if (!file) file.emplace(FlightFile::create("", rank, world, run));
-  file->link_at(place, std::move(obstacle));
-  return std::move(*file);
 }
 
 /// A message of FlightFile, which names zero_train's key, for a program with another option.
@@ -78,6 +71,22 @@ std::string under_option(std::string message, const std::string& option) {
     message.replace(at, key.size(), option);
   }
   return message;
+}
+
+FlightFile create_in_memory(const FlightMemory& memory, const std::string& place,
+                            const std::string& option, int rank, int world, std::uint64_t run) {
+  clear_flight_place(place);
+  remove_old_files(memory.folder);
+  std::optional<FlightFile> file;
+  std::string obstacle = failure_of([&] {
+    ZERO_CHECK(files::medium_of_type(memory.type_of(memory.folder)) == files::Medium::memory,
+               "{} is no file system in memory", memory.folder);
+    file.emplace(
+        FlightFile::create(path_in_memory(memory.folder, run, rank), rank, world, run, {}, 0600));
+  });
+  if (!file) file.emplace(FlightFile::create("", rank, world, run));
+  file->link_at(place, under_option(std::move(obstacle), option));
+  return std::move(*file);
 }
 
 /// Those of ranks from `world` on, which a run of more ranks has left.
@@ -107,7 +116,7 @@ FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, D
                               const FlightMemory& memory) {
   const std::uint64_t run = draw_run(folder, ranks, device);
   std::optional<FlightFile> file;
-  agree(ranks, device, folder.option, [&] {
+  const auto create = [&] {
     if (folder.path.empty()) {
       file.emplace(FlightFile::create("", ranks.rank(), ranks.size(), run));
       return;
@@ -118,14 +127,21 @@ FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, D
                folder.option, folder.path, error.message(), folder.without);
     const std::string place = (fs::path(folder.path) / flight_file_name(ranks.rank())).string();
     try {
-      file.emplace(files::may_need_server(memory.type_of(folder.path))
-                       ? create_in_memory(memory, place, ranks.rank(), ranks.size(), run)
-                       : FlightFile::create(place, ranks.rank(), ranks.size(), run));
+      file.emplace(
+          files::may_need_server(memory.type_of(folder.path))
+              ? create_in_memory(memory, place, folder.option, ranks.rank(), ranks.size(), run)
+              : FlightFile::create(place, ranks.rank(), ranks.size(), run));
     } catch (const Error& failure) {
       fail("{}", under_option(failure.what(), folder.option));
     }
     if (ranks.rank() == 0) remove_files_from(folder.path, ranks.size());
-  });
+  };
+  try {
+    agree(ranks, device, folder.option, create);
+  } catch (...) {  // another rank has none: nothing has begun that a file could tell of
+    if (file) file->end_and_remove();
+    throw;
+  }
   return std::move(*file);
 }
 

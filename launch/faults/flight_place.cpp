@@ -26,6 +26,7 @@ namespace {
 
 constexpr std::string_view kFlightFolder = "run.flight_folder";
 constexpr std::string_view kLinkBegin = "ZERO flight link\n";
+constexpr std::string_view kNameInMemory = "zero_flight.";
 constexpr std::size_t kLongestLink = 8192;
 constexpr std::string_view kMagic{flight::kMagic.data(), flight::kMagic.size()};
 
@@ -60,7 +61,15 @@ bool is_blank(const std::string& path) {
          std::ranges::count(begin, '\0') == std::ssize(begin);
 }
 
-std::string prefix_in_memory() { return fmt::format("zero_flight.{}.", ::geteuid()); }
+/// Whether a run of this host writes the file that the link leads to. Opens nothing that a run
+/// cannot have linked to: a text file may name anything, a device or what somebody has locked.
+bool is_in_use(const FlightLink& link) {
+  const std::string name = std::filesystem::path(link.path).filename().string();
+  const bool may_be_one = name.starts_with(kNameInMemory) || link.path.starts_with("/proc/");
+  return link.is_here() && may_be_one && is_in_use(link.path);
+}
+
+std::string prefix_in_memory() { return fmt::format("{}{}.", kNameInMemory, ::geteuid()); }
 
 /// Removes the file if it is a flight file that nobody writes.
 void remove_if_ended(const std::string& path, const Descriptor& file) {
@@ -73,8 +82,8 @@ void remove_linked(const FlightLink& link) {
   remove_if_ended(link.path, open_there(link.path, O_RDWR));
 }
 
-void check_ended(const std::string& path, const std::string& place) {
-  ZERO_CHECK(!is_in_use(path),
+void check_ended(bool in_use, const std::string& place) {
+  ZERO_CHECK(!in_use,
              "{}: {} is the file of a run that goes on; end that run or wait for its end, or give "
              "this one another {}",
              kFlightFolder, place, kFlightFolder);
@@ -133,13 +142,13 @@ bool is_path_in_memory(const std::string& path) {
 
 void clear_flight_place(const std::string& place) {
   if (const auto link = FlightLink::read(place)) {
-    if (link->is_here()) check_ended(link->path, place);
+    check_ended(is_in_use(*link), place);
     remove_linked(*link);
   } else {
     if (!is_blank(place)) {
       check_replaceable(place, kMagic, std::string(kFlightFolder), "flight file");
     }
-    check_ended(place, place);
+    check_ended(is_in_use(place), place);
   }
   ::unlink(place.c_str());  // whoever reads the old one keeps it
   ::unlink(part_of(place).c_str());
@@ -147,7 +156,7 @@ void clear_flight_place(const std::string& place) {
 
 bool remove_ended_flight(const std::string& place) {
   if (const auto link = FlightLink::read(place)) {
-    if (link->is_here() && is_in_use(link->path)) return true;
+    if (is_in_use(*link)) return true;
     remove_linked(*link);
     ::unlink(place.c_str());
     ::unlink(part_of(place).c_str());

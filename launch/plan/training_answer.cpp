@@ -83,8 +83,9 @@ PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, Clos
 }
 
 /// Of the same candidate at a lower sharded stage, if that takes less: small models gather windows
-/// of all of their parameters.
+/// of all of their parameters. One rank of the shard axis sends nothing at any stage.
 void note_lower_stage(const TrainingQuestion& question, PlannedRow& row) {
+  if (row.ranked.candidate.mesh.shard == 1) return;
   for (int stage = row.ranked.candidate.stage - 1; stage >= 1; --stage) {
     Candidate lower = row.ranked.candidate;
     lower.stage = stage;

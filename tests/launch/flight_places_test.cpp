@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Flight files whose folder needs a server: they lie in memory, and their places have links.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/magic.h>
@@ -21,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/host.h"
 #include "collectives/backends.h"
 #include "launch/faults/doctor.h"
@@ -30,6 +32,7 @@
 #include "launch/faults/flight_place.h"
 #include "launch/faults/flight_reader.h"
 #include "launch/faults/host_ranks.h"
+#include "launch/process/open_files.h"
 #include "launch/train/plan.h"
 #include "tests/device/supervised_thread.h"
 #include "tests/errors.h"
@@ -322,10 +325,40 @@ TEST_F(FlightPlaces, NoLinkHasAnotherFileRemoved) {
   FlightFile::create(server_.path("other.flight"), 0, 1).end();
   for (const std::string& path : {notes, server_.path("other.flight")}) {
     FlightLink{.path = path, .host = host_name(), .boot = boot_id()}.write(place(0));
-    create_alone(memory_on()).end_and_remove();
+    const Descriptor used(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    ASSERT_EQ(lock_file(used.get()), 0);
+    create_alone(memory_on()).end_and_remove();  // whoever locks what is no flight file's memory
     EXPECT_TRUE(std::filesystem::exists(path)) << path;
     std::filesystem::create_directory(folder());
   }
+}
+
+TEST_F(FlightPlaces, ARankThatHasNoneLeavesNoneOfTheOthers) {
+  std::filesystem::create_directory(folder());
+  write_bytes(place(1), "mine");
+  for (const std::int64_t type : {std::int64_t{NFS_SUPER_MAGIC}, std::int64_t{EXT4_SUPER_MAGIC}}) {
+    local::run(2, [&](Communicator& ranks) {
+      EXPECT_THAT(error_of([&] { create(ranks, memory_on(type)); }),
+                  HasSubstr("exists and is no flight file"));
+    });
+    EXPECT_THAT(memory_.names(), IsEmpty());
+    EXPECT_FALSE(std::filesystem::exists(place(0))) << type;
+    EXPECT_TRUE(std::filesystem::exists(place(1)));
+  }
+}
+
+// Who may write to /dev/shm may give a file this user's name, and cut it while it is read.
+TEST_F(FlightPlaces, AnotherUsersFileInMemoryIsNotRead) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root gives a file away";
+  const std::string path = path_in_memory(memory_.path(), 1, 0);
+  {
+    const FlightFile file = FlightFile::create(path, 0, 1, 1);
+    const MappedFile map(file.descriptor(), file.bytes(), MappedFile::Access::write, "file");
+    reinterpret_cast<flight::Header*>(map.begin())->created = 0;
+  }
+  ASSERT_EQ(::chown(path.c_str(), 1, 1), 0);
+  create_alone(memory_on()).end_and_remove();
+  EXPECT_TRUE(std::filesystem::exists(path)) << "an old one of this user would go";
 }
 
 TEST_F(FlightPlaces, FilesThatNobodyAsksForGoAfterAWeek) {

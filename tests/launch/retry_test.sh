@@ -182,6 +182,37 @@ rank 2 (host host-b) computed or kept it wrongly (run.check_compute_every)"
 printf '%s\n' "$warned" "${warned/step 4/step 6}" >words
 on_hosts
 expect "findings of two starts" "$status $seen" "0 $all$all$without_b"
+# say.sh: as on_hosts.sh, a start that says all lines up to an empty one.
+cat >say.sh <<'JOB'
+#!/usr/bin/env bash
+echo "$1" >>seen
+n=$(wc -l <seen)
+awk -v n="$n" 'BEGIN { RS = "" } NR == n' words >&2
+exit 1
+JOB
+chmod +x say.sh
+say() {  # flags of retry.sh...
+  rm -rf ck seen
+  "$retry" --checkpoints ck --wait 0 --hosts "$@" --agent true -- ./say.sh '{hosts}' 2>said
+  seen=$(tr '\n' '|' <seen)
+}
+printf '%s\n' "$warned" "${warned/block 3/block 7}" "" "${warned/step 4/step 6}" "" >words
+say hosts --give-up 2
+expect "two findings of one step" "$seen" "host-a:4,host-b:4,host-c:1|host-a:4,host-b:4,host-c:1|host-a:4,host-c:1|host-a:4,host-c:1|"
+expect "that they are one" "$(restarted host-b 2)" 1
+# Hosts whose names begin alike are told apart, and so are addresses.
+refused_by() { printf 'ssh: connect to host %s port 22: Connection refused\n\n' "$1"; }
+printf '10.0.0.1\n10.0.0.2\n' >addresses
+{ refused_by 10.0.0.2; refused_by 10.0.0.2; } >words
+say addresses
+expect "a host that is an address" "$seen" "10.0.0.1:1,10.0.0.2:1|10.0.0.1:1,10.0.0.2:1|10.0.0.1:1|"
+printf 'n1.east\nn1.west\n' >twins
+{ refused_by n1.west; refused_by n1.west; } >words
+say twins
+expect "a host whose first label another has" "$seen" "n1.east:1,n1.west:1|n1.east:1,n1.west:1|n1.east:1|"
+{ refused_by n1; refused_by n1; } >words
+say twins
+expect "a name that two hosts may have" "$seen" "n1.east:1,n1.west:1|n1.east:1,n1.west:1|"
 printf '%s\n' "${twice/host host-b.cluster/one of the hosts host-a, host-b}" >words
 on_hosts --min-ranks 5
 expect "two hosts of which one is needed" "$status $seen" "0 $all""host-b:4,host-c:1 -np=5 host-b:4,host-c:1 5|"

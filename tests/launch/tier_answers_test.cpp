@@ -19,7 +19,9 @@ namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(TrainingAnswers, OfferHostMemoryForTheStatesOfGpus) {
   TrainingQuestion question = question_about("gpt2-124m", 1, 1, 2'500'000'000, 64);
@@ -55,6 +57,21 @@ TrainingQuestion question_of_tiers(const std::string& model, int gpus, std::int6
   question.axes.computes = {DType::bf16};
   question.axes.tensors = {1};
   return question;
+}
+
+// Lower stages are offered to several shard ranks alone, and one sends nothing.
+TEST(TrainingAnswers, NameNoLowerStageForOneShardRank) {
+  TrainingQuestion question = question_about(
+      "family=llama,layers=2,width=64,heads=4,intermediate=128,vocabulary=256,context=128", 1, 1,
+      8'000'000'000, 128);
+  question.axes.micros = {32};
+  question.axes.offloads = {Offload::from("cpu-all")};
+  const TrainingAnswer answer = answer_training(question, 2);
+  ASSERT_EQ(answer.rows.size(), 2U);
+  for (const PlannedRow& row : answer.rows) {
+    EXPECT_EQ(row.ranked.candidate.stage, 3);
+    EXPECT_THAT(row.notes, Each(Not(HasSubstr("the lower stage sends less"))));
+  }
 }
 
 TEST(TrainingAnswers, RankAllTiersOfAGpu) {
