@@ -61,8 +61,8 @@ Signals::Answer Signals::arrived(int signal, Time now) {
                                 name_of(signal), kEndsAtOnce)};
   }
   if (now - ending_since_ < kOneSignal) return {};
-  // Only people send SIGINT twice. A SIGTERM behind another signal is a scheduler's, which kills the
-  // process when it thinks fit, or the same one, passed on by each program around this one.
+  // Only people send SIGINT twice. A SIGTERM behind another signal is a scheduler's, which kills
+  // the process when it thinks fit, or the same one, passed on by each program around this one.
   if (signal == SIGINT) return {.ends_process = true};
   return {.line = fmt::format("{} again: the save goes on; {}", name_of(signal), kEndsAtOnce)};
 }
