@@ -24,12 +24,12 @@
 #   --agent COMMAND       with --hosts: ssh -o BatchMode=yes -o ConnectTimeout=5
 #
 # A restart finds its number, the cause and, behind a tab, the checkpoint folder in ZERO_RESTART, which the zero_train
-# of that folder prints and writes to its log. Signals are passed on to COMMAND, SIGHUP as SIGTERM. A job that is told
-# to end (by any of them but SIGUSR1, or with status 143 or 130) is not started again. The status is that of the last
-# COMMAND.
+# of that folder prints and writes to its log. Signals are passed on to COMMAND, SIGHUP as SIGTERM, and to srun, which
+# would kill the ranks, as SIGUSR2. A job that is told to end (by any of them but SIGUSR1, or with status 143 or 130) is
+# not started again. The status is that of the last COMMAND.
 set -uo pipefail
 
-checkpoints="" pause=5 patience=1 job="" status=0 asked="" ran=0 restarts=0
+checkpoints="" pause=5 patience=1 job="" of_srun="" status=0 asked="" ran=0 restarts=0
 host_file="" least=1 back=1800 agent="ssh -o BatchMode=yes -o ConnectTimeout=5"
 hosts=() reached=() names="" ranks=0 of_hosts=""  # of --hosts
 # By host: ranks; what named it; findings of wrong values among that; SECONDS when it was left out; if it ever was.
@@ -48,14 +48,12 @@ folder_of() {  # command...
   "$@" --print-value run.checkpoint.folder </dev/null
 }
 
-# Whether the launcher changes the working directory.
-moves() {  # command...
-  local each
-  for each; do
-    case $each in
-      -wd | -wdir | --wd | --wdir | --chdir | -wdir=* | --wdir=* | --chdir=*) return 0 ;;
-      zero_train | */zero_train) return 1 ;;
-    esac
+# Whether a word of the command, up to its zero_train, is as the pattern says.
+has() {  # pattern, command...
+  local each pattern=$1
+  for each in "${@:2}"; do
+    [[ ! $each =~ ^($pattern)$ ]] || return 0
+    [ "${each##*/}" != zero_train ] || return 1
   done
   return 1
 }
@@ -71,9 +69,11 @@ steps_since() {  # committed
 
 so_far() { [ "$1" -ge 0 ] && echo "saved up to step $1" || echo "nothing saved yet"; }  # step, -1: none
 
+# An srun that is told to end kills its ranks at once. SIGUSR2, which asks them for the same, it passes on.
 pass_on() {  # signal
   interrupted=yes
   if [ "$1" != USR1 ]; then
+    [ -z "$of_srun" ] || set -- USR2
     asked=$1
   elif [ -z "$job" ]; then
     say "SIGUSR1: no job runs, and nothing is to be saved; the next start goes on from the newest checkpoint"
@@ -346,10 +346,11 @@ main() {
     [ $? -ne 78 ] || exit 78  # zero_train has said why no start would work
     [ -n "$checkpoints" ] ||
       fail "the command has no zero_train that tells a run.checkpoint.folder; give --checkpoints FOLDER"
-    [[ $checkpoints == /* ]] || ! moves "$@" ||
+    [[ $checkpoints == /* ]] || ! has '--?wd|--?wdir(=.*)?|--chdir(=.*)?' "$@" ||
       fail "run.checkpoint.folder: found '$checkpoints', expected an absolute path under a launcher that changes the \
 working directory; or give --checkpoints FOLDER"
   fi
+  ! has '(.*/)?srun' "$@" || of_srun=yes
   scratch=$(mktemp -d) || fail "no folder for temporary files; set TMPDIR to one"
   trap 'rm -rf "$scratch"' EXIT
   trap 'pass_on TERM' TERM HUP

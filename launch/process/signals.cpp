@@ -17,6 +17,7 @@ namespace {
 constexpr std::chrono::milliseconds kOneSignal{200};
 
 constexpr const char* kSaving = "SIGUSR1: saving a checkpoint after this step";
+constexpr const char* kEndsAtOnce = "from now on SIGINT (Ctrl-C) ends at once";
 constexpr const char* kRefused = "SIGUSR1: no run.checkpoint.folder; nothing is saved";
 
 const char* name_of(int signal) { return signal == SIGINT ? "SIGINT" : "SIGTERM"; }
@@ -56,11 +57,14 @@ Signals::Answer Signals::arrived(int signal, Time now) {
   if (asked_.ending == 0) {
     asked_.ending = signal;
     ending_since_ = now;
-    return {.line = fmt::format(
-                "{}: saving a checkpoint after this step, then ending; once more ends at once",
-                name_of(signal))};
+    return {.line = fmt::format("{}: saving a checkpoint after this step, then ending; {}",
+                                name_of(signal), kEndsAtOnce)};
   }
-  return {.ends_process = now - ending_since_ >= kOneSignal};
+  if (now - ending_since_ < kOneSignal) return {};
+  // Only people send SIGINT twice. A SIGTERM behind another signal is a scheduler's, which kills
+  // the process when it thinks fit, or the same one, passed on by each program around this one.
+  if (signal == SIGINT) return {.ends_process = true};
+  return {.line = fmt::format("{} again: the save goes on; {}", name_of(signal), kEndsAtOnce)};
 }
 
 std::string Signals::listen() {

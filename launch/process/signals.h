@@ -13,9 +13,10 @@
 namespace zero {
 
 /// The signals that this process was sent, and what becomes of them. While ranks listen, SIGUSR1
-/// asks for a checkpoint, and the first SIGTERM or SIGINT for a checkpoint and a good end; any
-/// other SIGTERM or SIGINT ends the process at once. A SIGUSR1 that comes before waits until ranks
-/// listen. Any thread may use it.
+/// asks for a checkpoint, and the first SIGTERM or SIGINT for a checkpoint and a good end; SIGTERM
+/// behind it asks for the same, and SIGINT behind it ends the process at once, as SIGTERM and
+/// SIGINT do while no rank listens. A SIGUSR1 that comes before waits until ranks listen. Any
+/// thread may use it.
 class Signals {
  public:
   using Time = std::chrono::steady_clock::time_point;

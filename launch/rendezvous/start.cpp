@@ -193,8 +193,10 @@ Start of_threads(const Environment& environment, int local_ranks) {
                local_ranks, launcher, start->world);
   };
   refuse(of_mpirun(environment), "mpirun");
-  if (environment("RANK"))
-    refuse(of_variables(environment), "RANK and WORLD_SIZE say that a launcher");
+  if (environment("RANK")) {  // also of a pod, whose operator numbers pods and not processes
+    const int world = needed(environment, "WORLD_SIZE", kAnyRanks, "RANK is");
+    refuse(Start{.world = world, .address = {}}, "RANK and WORLD_SIZE say that a launcher");
+  }
   refuse(of_slurm(environment), "srun");
   Start start{.by = Start::By::threads, .world = local_ranks, .address = {}};
   start.local_world = local_ranks;

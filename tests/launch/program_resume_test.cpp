@@ -108,13 +108,13 @@ TEST(Resume, ASignalSavesAndEndsInGoodOrder) {
   }
 }
 
-TEST(Resume, TwoSignalsEndTheRunAtOnce) {
+TEST(Resume, SIGINTBehindAnotherSignalEndsTheRunAtOnce) {
   const TinyRun run;
   const Outcome outcome =
       disturbed(run, configured(run, kTrain) + saving(run, 1000000) + "--set run.stop_after=60", 2,
                 "kill -STOP $job; kill -TERM $job; kill -CONT $job; sleep 0.3; "
-                "kill -TERM $job 2>/dev/null; true");
-  EXPECT_EQ(outcome.status, 143);
+                "kill -INT $job 2>/dev/null; true");
+  EXPECT_THAT(outcome.status, ::testing::AnyOf(130, 143));  // 143: the save was faster
   EXPECT_THAT(outcome.out, ::testing::AnyOf(HasSubstr("; nothing is kept: there is no checkpoint"),
                                             HasSubstr("; the newest checkpoint")));
 }
@@ -140,7 +140,7 @@ TEST(Resume, IgnoredSignalsStayIgnored) {
       "kill -INT $job; kill -USR2 $job; sleep 0.5; kill -HUP $job");
   EXPECT_EQ(background.status, 143) << background.errors;
   for (const Outcome& outcome : {nohup, background}) {
-    EXPECT_THAT(outcome.out, HasSubstr("; once more ends at once"));
+    EXPECT_THAT(outcome.out, HasSubstr("; from now on SIGINT (Ctrl-C) ends at once"));
   }
 }
 

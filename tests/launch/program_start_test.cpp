@@ -208,6 +208,11 @@ TEST(Program, WithoutMpiMistakesAreNamedOnceToo) {
   EXPECT_EQ(half.status, exit_status::kConfiguration);
   EXPECT_THAT(half.complaints(),
               ::testing::ElementsAre(HasSubstr("WORLD_SIZE is not set, though RANK is")));
+  // As in a pod that is alone in its job: operators number pods, and LOCAL_RANK is no word of
+  // theirs.
+  const Outcome pod =
+      shell(run, "env RANK=0 WORLD_SIZE=1 " + kTrain + " --local-ranks 2 --config " + run.config());
+  EXPECT_EQ(pod.status, 0) << pod.errors;
   const Outcome both = job(run, 2, "--local-ranks 2");
   EXPECT_NE(both.status, 0);
   EXPECT_THAT(both.errors, HasSubstr("--local-ranks 2 makes all ranks in one process, but mpirun "

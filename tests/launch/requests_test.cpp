@@ -53,7 +53,7 @@ TEST(Signals, SayThatARunWithoutAFolderSavesNothing) {
   EXPECT_EQ(Signals().listen(), "");
 }
 
-TEST(Signals, TheFirstOneAsksAndTheSecondEnds) {
+TEST(Signals, TheFirstOneAsksAndASIGINTBehindItEnds) {
   Signals signals;
   signals.listen();
   const Signals::Answer first = signals.arrived(SIGINT, kStart);
@@ -62,7 +62,28 @@ TEST(Signals, TheFirstOneAsksAndTheSecondEnds) {
   EXPECT_EQ(signals.asked().ending, SIGINT);
   // timeout(1) sends a process and its group the signal.
   EXPECT_FALSE(signals.arrived(SIGINT, kStart + milliseconds(5)).ends_process);
-  EXPECT_TRUE(signals.arrived(SIGTERM, kStart + seconds(1)).ends_process);
+  EXPECT_TRUE(signals.arrived(SIGINT, kStart + seconds(1)).ends_process);
+}
+
+// LSF sends SIGINT, SIGTERM and SIGKILL, 10 s apart; Slurm SIGTERM when it announces the end of a
+// job, and again before SIGKILL: what is left of the time between is the save's.
+TEST(Signals, ASIGTERMBehindAnotherSignalCutsNoSave) {
+  for (const int first : {SIGINT, SIGTERM}) {
+    Signals signals;
+    signals.listen();
+    EXPECT_FALSE(signals.arrived(first, kStart).ends_process);
+    const Signals::Answer same = signals.arrived(SIGTERM, kStart + milliseconds(5));
+    EXPECT_FALSE(same.ends_process);
+    EXPECT_EQ(same.line, "");
+    for (const int later : {1, 10, 180}) {
+      const Signals::Answer again = signals.arrived(SIGTERM, kStart + seconds(later));
+      EXPECT_FALSE(again.ends_process);
+      EXPECT_EQ(again.line,
+                "SIGTERM again: the save goes on; from now on SIGINT (Ctrl-C) ends at once");
+    }
+    EXPECT_EQ(signals.asked().ending, first);
+    EXPECT_TRUE(signals.arrived(SIGINT, kStart + seconds(181)).ends_process);
+  }
 }
 
 TEST(Signals, EndTheProcessAgainOnceRanksStopListening) {

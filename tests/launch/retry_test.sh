@@ -249,10 +249,13 @@ while :; do sleep 0.05; done
 JOB
 chmod +x told.sh
 until_there() { until [ -s "$1" ]; do sleep 0.02; done; }
-for each in "TERM 3 TERM" "HUP 3 TERM" "USR2 4 USR2"; do
-  read -r signal code heard <<<"$each"
+cp told.sh srun  # which would kill its ranks
+for each in "TERM 3 TERM ./told.sh" "HUP 3 TERM ./told.sh" "USR2 4 USR2 ./told.sh" "TERM 4 USR2 ./srun" \
+  "HUP 4 USR2 env A=1 ./srun -n 2 zero_train" "TERM 3 TERM ./told.sh zero_train srun"; do
+  read -r signal code heard command <<<"$each"
   rm -f ready heard
-  "$retry" --checkpoints ck --wait 30 -- ./told.sh 2>said &
+  # shellcheck disable=SC2086
+  "$retry" --checkpoints ck --wait 30 -- $command 2>said &
   pid=$!
   until_there ready
   kill -USR1 $pid
