@@ -218,7 +218,7 @@ TEST(HostLinks, ALinkThatCannotGoOnIsNoFault) {
       EXPECT_FALSE(self.ranks.ended(1));
       EXPECT_FALSE(self.ranks.is_silent(1));
       all_meet(world, *self.device);
-      EXPECT_EQ(warnings, world.rank() == failing ? 1 : 0);
+      EXPECT_EQ(warnings.load(), world.rank() == failing ? 1 : 0);
       self.met.link.reset();  // uses what is here
       all_meet(world, *self.device);
     });

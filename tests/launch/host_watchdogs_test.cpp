@@ -131,7 +131,7 @@ TEST(HostWatchdogs, AnErrorOfOneHostsOwnEndsTheOthersInSilenceOnceItIsTold) {
               EXPECT_TRUE(watchdog->leave_words("ended by an error: no room on the disk"));
               left = true;
               std::this_thread::sleep_for(1500ms);
-              EXPECT_EQ(told.ends, 0) << "it may not have told people yet";
+              EXPECT_EQ(told.ends.load(), 0) << "it may not have told people yet";
               watchdog.reset();
             } else {
               EXPECT_TRUE(comes([&] { return left.load(); }));
