@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -192,6 +193,43 @@ TEST(HostLinks, AGoodEndIsNoLossWhoeverEndsFirst) {
       }
     });
   }
+}
+
+// As in a job that is stopped as a whole.
+TEST(HostLinks, TimeInWhichNobodyLooksIsNoSilence) {
+  constexpr std::int64_t kOneSecond = 1'000'000'000;
+  on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
+    ASSERT_NE(self.met.link, nullptr);  // none begins
+    self.ranks.look(kOneSecond);
+    self.ranks.look(61 * kOneSecond);
+    EXPECT_FALSE(self.ranks.is_silent(1));
+    for (int tenth = 2; tenth <= 10; tenth += 2)
+      self.ranks.look(61 * kOneSecond + tenth * kOneSecond / 10);
+    EXPECT_TRUE(self.ranks.is_silent(1));
+    EXPECT_THAT(self.ranks.read(1).process_state, HasSubstr("no sign of life for 1.4 s"));
+    all_meet(world, *self.device);
+  });
+}
+
+TEST(HostLinks, TimesOfAnotherHostAreOnItsOwnClock) {
+  on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
+    Heartbeat beat{.now = 5'000'000'000};
+    beat.ranks.push_back({.changed = 4'000'000'000, .state = FlightState{}});
+    FlightState& state = *beat.ranks.front().state;
+    state.open.push_back({.name = "h.0", .group = "world", .ranks = {0, 1}, .number = 1});
+    state.open.front().enqueued = 3'000'000'000;
+    self.met.link->start([beat](bool) { return beat; },
+                         [](const std::string& text) { ADD_FAILURE() << text; });
+    EXPECT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
+    self.ranks.look(100'000'000'000);
+    const FlightState seen = self.ranks.read(1);
+    EXPECT_EQ(seen.changed, 99'000'000'000);
+    ASSERT_EQ(seen.open.size(), 1U);
+    EXPECT_EQ(seen.open.front().enqueued, 98'000'000'000);
+    EXPECT_EQ(seen.open.front().started, 0) << "not yet";
+    all_meet(world, *self.device);
+    self.met.link->leave();
+  });
 }
 
 // Its silence is none of the host.
