@@ -118,6 +118,7 @@ void HeartbeatLink::run() {
     }
   } catch (const std::exception& error) {
     if (warn_) warn_(fmt::format("run.watchdog: other hosts are seen no more: {}", error.what()));
+    part();
   }
   const std::scoped_lock lock(mutex_);
   done_ = true;
@@ -128,11 +129,11 @@ bool HeartbeatLink::exchange() {
   const int hub = parts_.linked.front();
   try {
     if (!send_own()) return false;
+    // Before what the lost have said last: that has come by then.
+    const std::vector<Loss> losses = is_hub() ? find_losses() : std::vector<Loss>{};
     hear_others();
-    if (is_hub()) {
-      find_losses();
-      return true;
-    }
+    for (const auto& [host, loss] : losses) note_loss(host, loss);
+    if (is_hub()) return true;
     // The hub's word is passed on no further, and its end is no loss any more.
     const auto last = heard(hub).heartbeat;
     if (!last || !(last->leaves || last->told)) return true;
@@ -147,6 +148,26 @@ bool HeartbeatLink::exchange() {
     // Its own server is there; another connection will do.
     std::this_thread::sleep_for(kBetweenHeartbeats);
     return true;
+  }
+}
+
+/// Silence would be taken for a fault, there and here.
+void HeartbeatLink::part() {
+  const auto farewell = [this](int host) {
+    Heartbeat last{.leaves = true};
+    last.ranks.resize(parts_.hosts.ranks_of(host).size());
+    return last;
+  };
+  try {
+    for (const int host : heard_hosts_) {
+      auto last = std::make_shared<const Heartbeat>(farewell(host));
+      const std::scoped_lock lock(mutex_);
+      heard_[host].heartbeat = std::move(last);
+    }
+    ask({"set", key_of(parts_.self), heartbeat_text(farewell(parts_.self))});
+    say_goodbye();
+  } catch (const std::exception&) {
+    // Then others see a loss.
   }
 }
 
@@ -204,14 +225,17 @@ void HeartbeatLink::hear(int host, const std::string& text) {
   }
 }
 
-void HeartbeatLink::find_losses() {
+std::vector<HeartbeatLink::Loss> HeartbeatLink::find_losses() {
+  std::vector<Loss> losses;
   const Message reply = ask({"lost?"});
-  if (reply.at(0) != "lost" || reply.size() < 4) return;
-  const auto rank = whole_number(reply[2], 0, store_wire::kMostRanks);
-  const auto at = std::ranges::find(parts_.store_ranks, rank.value_or(-1));
-  if (at == parts_.store_ranks.end()) return;
-  note_loss(parts_.linked[static_cast<std::size_t>(at - parts_.store_ranks.begin())],
-            reply[3] == "ended" ? PeerLoss::ended : PeerLoss::unreachable);
+  for (std::size_t i = 3; i < reply.size(); i += 2) {
+    const auto rank = whole_number(reply[i - 1], 0, store_wire::kMostRanks);
+    const auto at = std::ranges::find(parts_.store_ranks, rank.value_or(-1));
+    if (at == parts_.store_ranks.end()) continue;  // it came to the store, but got no link
+    losses.emplace_back(parts_.linked[static_cast<std::size_t>(at - parts_.store_ranks.begin())],
+                        reply[i] == "ended" ? PeerLoss::ended : PeerLoss::unreachable);
+  }
+  return losses;
 }
 
 void HeartbeatLink::note_loss(int host, PeerLoss loss) {

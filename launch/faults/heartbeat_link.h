@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/ranks_of_hosts.h"
@@ -58,7 +59,8 @@ class HeartbeatLink {
   HeartbeatLink& operator=(const HeartbeatLink&) = delete;
 
   /// Begins. `own` gives this host's heartbeat; of one in a hurry, with all that is known. `warn`
-  /// tells people that something is wrong with the link. Both are called on the link's thread.
+  /// tells people that something is wrong with the link. Both are called on the link's thread. If
+  /// `own` throws, the link ends as if all hosts had left in good order.
   void start(std::function<Heartbeat(bool in_a_hurry)> own,
              std::function<void(const std::string&)> warn);
 
@@ -83,14 +85,16 @@ class HeartbeatLink {
 
  private:
   using Message = std::vector<std::string>;
+  using Loss = std::pair<int, PeerLoss>;  // of a host
 
   void run();
   bool exchange();
   bool send_own();
   void hear_others();
   void hear(int host, const std::string& text);
-  void find_losses();
+  std::vector<Loss> find_losses();
   void say_goodbye();
+  void part();
   Message ask(const Message& request);
   void note_loss(int host, PeerLoss loss);
   std::uint64_t wanted();

@@ -108,8 +108,9 @@ StoreOptions store_options(const Hub& hub, std::size_t members, std::size_t self
 }
 
 /// A connection that has said hello. Throws zero::Error that names the addresses.
-std::unique_ptr<StoreConnection> reach(const Hub& hub, StoreOptions& options) {
-  const Clock::time_point end = Clock::now() + kForAddresses;
+std::unique_ptr<StoreConnection> reach(const Hub& hub, StoreOptions& options,
+                                       milliseconds patience) {
+  const Clock::time_point end = Clock::now() + patience;
   std::vector<std::string> addresses = in_order(hub.addresses);
   if (hub.boot == boot_id()) addresses.emplace_back("127.0.0.1");
   std::vector<std::string> failures;
@@ -165,6 +166,8 @@ class Meeting {
       StoreOptions options = store_options(hub_, members_.size(), 0);
       options.host = addresses.empty() ? "" : addresses.front();
       options.spread = addresses.empty() ? Spread::several_hosts : Spread::unsaid;
+      // All come at once, and each once.
+      options.limits.unproven = std::max(options.limits.unproven, members_.size());
       server_ = std::make_unique<StoreServer>(options);
       return nlohmann::json{{"port", server_->port()},
                             {"addresses", addresses.empty() ? own_addresses() : addresses},
@@ -187,7 +190,7 @@ class Meeting {
       options_ = store_options(hub_, members_.size(), *place_);
       connection_ = *place_ == 0
                         ? std::make_unique<StoreConnection>(options_, Clock::now() + kForAddress)
-                        : reach(hub_, options_);
+                        : reach(hub_, options_, patience());
       // Until the first heartbeat.
       const auto reply = connection_->ask(
           {"set", HeartbeatLink::key_of(members_[*place_].host), ""}, Clock::now() + kForAddress);
@@ -215,6 +218,12 @@ class Meeting {
   }
 
  private:
+  /// The others wait meanwhile, in a collective.
+  milliseconds patience() const {
+    const milliseconds limit = world_.wait_limits()->timeout;
+    return limit == milliseconds(0) ? kForAddresses : std::min(kForAddresses, limit / 2);
+  }
+
   /// What the first ranks say, by member; notes their failures. Collective.
   template <typename Say>
   std::vector<nlohmann::json> gather(const Say& say) {

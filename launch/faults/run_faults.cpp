@@ -56,9 +56,8 @@ RunFaults::RunFaults(Communicator& ranks, FlightFile file, std::optional<Watchdo
   if (!watchdog_->obstacle().empty()) {
     add(fmt::format("watchdog: ranks of one host do not watch each other: {}",
                     watchdog_->obstacle()));
-  } else if (ranks.rank() == 0) {
-    add(watchdog_->warning());
   }
+  if (ranks.rank() == 0) add(watchdog_->warning());
   watchdog_->know_thread("host thread", thread_number());
   watchdog_->watch();
 }

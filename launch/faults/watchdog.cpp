@@ -173,9 +173,9 @@ bool Watchdog::another_died(std::chrono::milliseconds patience) const {
 
 bool Watchdog::another_tells() const {
   if (over_ || !obstacle().empty()) return false;
-  for (int i = 0; i < peers_.count(); ++i) {
-    if (i == peers_.self() || peers_.ended(i)) continue;
-    const FlightState state = peers_.read(i);
+  for (int i = 0; i < ranks_.count(); ++i) {
+    if (i == ranks_.self() || ranks_.ended(i)) continue;
+    const FlightState state = ranks_.read(i);
     if (state.over) continue;  // by an error that all ranks know of
     if (has_told(state.last_words) && !is_of_signal(state.last_words)) return true;
   }
@@ -213,9 +213,12 @@ void Watchdog::keep_files() const noexcept {
 
 bool Watchdog::leave_words(std::string_view words) noexcept {
   if (!write_words(words)) return false;
-  if (has_told(words)) {
+  if (!meeting_.link) return true;
+  // People may not have been told yet. The hub reads these words, and waits until this rank ends;
+  // but what the hub says last, the others must hear before it ends.
+  if (has_told(words) && meeting_.link->is_hub()) {
     tell_hosts(peers_.rank(peers_.self()), words);
-  } else if (meeting_.link) {
+  } else {
     meeting_.link->hurry();
   }
   return true;

@@ -81,8 +81,8 @@ class Watchdog {
   bool another_died(std::chrono::milliseconds patience) const;
   /// Whether ranks of other hosts are, which takes longer. Any thread.
   bool sees_other_hosts() const { return meeting_.link != nullptr; }
-  /// Whether another rank of this host that lives has found last words, is about to tell them and
-  /// to end, or a rank of another host has. Any thread.
+  /// Whether another rank that is seen from here and lives has found last words, is about to tell
+  /// them and to end, or a rank of another host has told. Any thread.
   bool another_tells() const;
   /// Either of them, at once, but for ranks that answered a signal: this one may have been sent it
   /// too. Any thread.

@@ -7,48 +7,30 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "collectives/backends.h"
-#include "collectives/operation.h"
 #include "device/device.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/host_meeting.h"
 #include "launch/faults/host_peers.h"
 #include "launch/faults/job_ranks.h"
-#include "launch/faults/watchdog.h"
+#include "tests/launch/host_jobs.h"
 
-namespace zero {
+namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using namespace std::chrono_literals;
-
-const std::vector<std::string> kLoopback{"127.0.0.1"};
-
-/// Whether that comes to be.
-bool comes(const std::function<bool()>& what) {
-  const auto end = std::chrono::steady_clock::now() + 60s;
-  while (!what()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(10ms);
-  }
-  return true;
-}
-
-void all_meet(Communicator& world, Device& device) {
-  world.barrier(device.communication(), {"meeting", {}});
-  device.communication().synchronize();
-}
 
 /// A rank as its watchdog has it, with a link but without a watchdog.
 struct LinkedRank {
@@ -213,6 +195,74 @@ TEST(HostLinks, AGoodEndIsNoLossWhoeverEndsFirst) {
   }
 }
 
+// As in a job that is stopped as a whole.
+TEST(HostLinks, TimeInWhichNobodyLooksIsNoSilence) {
+  constexpr std::int64_t kOneSecond = 1'000'000'000;
+  on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
+    ASSERT_NE(self.met.link, nullptr);  // none begins
+    self.ranks.look(kOneSecond);
+    self.ranks.look(61 * kOneSecond);
+    EXPECT_FALSE(self.ranks.is_silent(1));
+    for (int tenth = 2; tenth <= 10; tenth += 2)
+      self.ranks.look(61 * kOneSecond + tenth * kOneSecond / 10);
+    EXPECT_TRUE(self.ranks.is_silent(1));
+    EXPECT_THAT(self.ranks.read(1).process_state, HasSubstr("no sign of life for 1.4 s"));
+    all_meet(world, *self.device);
+  });
+}
+
+TEST(HostLinks, TimesOfAnotherHostAreOnItsOwnClock) {
+  on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
+    Heartbeat beat{.now = 5'000'000'000};
+    beat.ranks.push_back({.changed = 4'000'000'000, .state = FlightState{}});
+    FlightState& state = *beat.ranks.front().state;
+    state.open.push_back({.name = "h.0", .group = "world", .ranks = {0, 1}, .number = 1});
+    state.open.front().enqueued = 3'000'000'000;
+    self.met.link->start([beat](bool) { return beat; },
+                         [](const std::string& text) { ADD_FAILURE() << text; });
+    EXPECT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
+    self.ranks.look(100'000'000'000);
+    const FlightState seen = self.ranks.read(1);
+    EXPECT_EQ(seen.changed, 99'000'000'000);
+    ASSERT_EQ(seen.open.size(), 1U);
+    EXPECT_EQ(seen.open.front().enqueued, 98'000'000'000);
+    EXPECT_EQ(seen.open.front().started, 0) << "not yet";
+    all_meet(world, *self.device);
+    self.met.link->leave();
+  });
+}
+
+// Its silence is none of the host.
+TEST(HostLinks, ALinkThatCannotGoOnIsNoFault) {
+  for (const int failing : {0, 1}) {
+    on_hosts({"a", "b"}, [&](Communicator& world, LinkedRank& self) {
+      std::atomic<int> warnings{0};
+      std::atomic<bool> fails{false};
+      self.met.link->start(
+          [&](bool hurry) {
+            if (fails) fail("out of memory");
+            return self.ranks.heartbeat(FlightFile::now(), hurry);
+          },
+          [&](const std::string& text) {
+            EXPECT_THAT(text, HasSubstr("other hosts are seen no more: out of memory"));
+            ++warnings;
+          });
+      ASSERT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
+      all_meet(world, *self.device);
+      fails = world.rank() == failing;
+      EXPECT_TRUE(comes([&] { return self.heard(1 - world.rank())->leaves; }));
+      self.ranks.look(FlightFile::now());
+      EXPECT_TRUE(self.ranks.read(1).over);
+      EXPECT_FALSE(self.ranks.ended(1));
+      EXPECT_FALSE(self.ranks.is_silent(1));
+      all_meet(world, *self.device);
+      EXPECT_EQ(warnings.load(), world.rank() == failing ? 1 : 0);
+      self.met.link.reset();  // uses what is here
+      all_meet(world, *self.device);
+    });
+  }
+}
+
 TEST(HostLinks, WhatOneHostHasToldAllOthersHear) {
   for (const int teller : {0, 2}) {
     on_hosts({"a", "b", "c"}, [&](Communicator& world, LinkedRank& self) {
@@ -265,125 +315,5 @@ TEST(HostLinks, HostsThatCannotBeLinkedAreAWarningOfAllRanks) {
   });
 }
 
-/// What the watchdogs of a job have said.
-struct ToldByHosts {
-  std::mutex mutex{};
-  std::vector<std::string> texts{};  // first lines
-  std::atomic<int> ends{0};
-
-  WatchdogOptions options(const std::string& key) {
-    return {.hang_seconds = 0.4,
-            .host_key = key,
-            .addresses = kLoopback,
-            .tell =
-                [this](const std::vector<std::string>& lines) {
-                  const std::scoped_lock lock(mutex);
-                  texts.push_back(lines.at(0));
-                },
-            .end = [this] { ++ends; },
-            .warn = [](const std::string& text) { ADD_FAILURE() << text; }};
-  }
-};
-
-/// Ranks of these hosts in a step, with their watchdogs.
-void watched(
-    ToldByHosts& told, const std::vector<std::string>& keys,
-    const std::function<void(Communicator&, FlightFile&, std::unique_ptr<Watchdog>&)>& body) {
-  local::run(static_cast<int>(keys.size()), [&](Communicator& world) {
-    FlightFile file = FlightFile::create("", world.rank(), world.size());
-    const auto device = cpu::open();
-    file.mean_step(0.1);
-    file.phase(3, "backward");
-    auto watchdog = std::make_unique<Watchdog>(
-        world, *device, file, told.options(keys[static_cast<std::size_t>(world.rank())]));
-    EXPECT_THAT(watchdog->obstacle(), IsEmpty());
-    EXPECT_THAT(watchdog->warning(), IsEmpty());
-    watchdog->watch();
-    body(world, file, watchdog);
-    if (watchdog) watchdog->rest();
-    all_meet(world, *device);
-  });
-}
-
-void enter_barrier(FlightFile& file, int ranks) {
-  std::vector<int> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
-  const auto group = file.add_group("world", all);
-  file.started(file.submit({.operation = static_cast<std::uint8_t>(Operation::barrier),
-                            .group = group,
-                            .name = "h.7"}),
-               FlightFile::now());
-}
-
-// Nobody of its host waits for it.
-TEST(HostWatchdogs, ARankThatHangsAloneOnItsHostIsNamedOnceAndBothHostsEnd) {
-  for (const std::vector<std::string>& keys :
-       {std::vector<std::string>{"a", "a", "b"}, {"a", "b", "b"}}) {
-    const int hung = keys[1] == "a" ? 2 : 0;
-    ToldByHosts told;
-    watched(told, keys, [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>&) {
-      if (world.rank() != hung) enter_barrier(file, world.size());
-      EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
-    });
-    EXPECT_THAT(told.texts,
-                ElementsAre(AllOf(HasSubstr("rank " + std::to_string(hung) +
-                                            " has not entered barrier(h.7) #1 of group world"),
-                                  HasSubstr("(rank " + std::to_string(hung) + " on host "))));
-  }
-}
-
-TEST(HostWatchdogs, AHostTellsOfItsOwnHangAndTheOtherEndsInSilence) {
-  ToldByHosts told;
-  watched(told, {"a", "a", "b", "b"},
-          [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>&) {
-            if (world.rank() != 3) enter_barrier(file, world.size());
-            EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
-          });
-  EXPECT_THAT(told.texts, ElementsAre(HasSubstr("rank 3 has not entered barrier(h.7)")));
-}
-
-TEST(HostWatchdogs, ALossIsToldAndEndsTheOtherHosts) {
-  for (const int lost : {0, 2}) {
-    ToldByHosts told;
-    watched(told, {"a", "b", "c"},
-            [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
-              if (world.rank() == lost) watchdog.reset();
-              EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
-            });
-    const std::string words = "rank " + std::to_string(lost) + " ended without a word";
-    // Of the hub's loss each host tells: they hear of no other.
-    for (const std::string& text : told.texts) EXPECT_THAT(text, HasSubstr(words));
-    EXPECT_EQ(told.texts.size(), lost == 0 ? 2U : 1U);
-  }
-}
-
-TEST(HostWatchdogs, AnErrorOfOneHostsOwnEndsTheOthersInSilence) {
-  ToldByHosts told;
-  watched(told, {"a", "b"},
-          [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
-            if (world.rank() == 1) {
-              EXPECT_TRUE(watchdog->leave_words("ended by an error: no room on the disk"));
-            }
-            EXPECT_TRUE(comes([&] { return told.ends >= 1; }));
-          });
-  EXPECT_THAT(told.texts, IsEmpty());
-}
-
-TEST(HostWatchdogs, AGoodEndIsNoFault) {
-  for (const int first : {0, 1}) {
-    ToldByHosts told;
-    watched(told, {"a", "b"},
-            [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>& watchdog) {
-              std::this_thread::sleep_for(600ms);
-              if (world.rank() != first) std::this_thread::sleep_for(1s);
-              watchdog->leave();
-              file.end();
-              watchdog.reset();
-            });
-    EXPECT_EQ(told.ends.load(), 0);
-    EXPECT_THAT(told.texts, IsEmpty());
-  }
-}
-
 }  // namespace
-}  // namespace zero
+}  // namespace zero::testing

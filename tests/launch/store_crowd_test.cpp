@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <fstream>
 #include <list>
 
@@ -183,14 +184,58 @@ int store_without_descriptors() {
              : 7;
 }
 
-/// Runs `body` in a process of its own; its exit status.
+/// Runs `body` in a process of its own, which goes on `pause` after it has stopped itself; its exit
+/// status.
 template <typename Body>
-int status_of_process(const Body& body) {
+int status_of_process(const Body& body, std::chrono::milliseconds pause = 0ms) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
-  int status = -1;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  for (int status = -1; child > 0 && ::waitpid(child, &status, WUNTRACED) == child;) {
+    if (!WIFSTOPPED(status)) return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    std::this_thread::sleep_for(pause);
+    ::kill(child, SIGCONT);
+  }
+  return -1;
+}
+
+/// What a process does that keeps a store and is stopped while a client is in the middle of a
+/// message, for longer than a message may take: 0 if the client may go on.
+int store_that_is_stopped() {
+  Job job(2, secret_of(kSecret), kPatience, {.message = 500ms});
+  ProvenClient client(job.first.port());
+  client.introduce();
+  const std::string message = store_wire::framed({"lost?"});
+  client.send(message.substr(0, 6));
+  std::this_thread::sleep_for(100ms);
+  ::raise(SIGSTOP);
+  std::this_thread::sleep_for(100ms);
+  client.send(message.substr(6));
+  return client.answer() == store_wire::Message{"ok"} ? 0 : 2;
+}
+
+TEST(StoreCrowd, TimeInWhichAJobIsStoppedCountsForNoMessage) {
+  EXPECT_EQ(status_of_process(store_that_is_stopped, 3s), 0) << "see store_that_is_stopped";
+}
+
+// A heartbeat of a host of many ranks, to a process that is stopped. Only the network's end would
+// end the connection.
+TEST(StoreCrowd, APeerThatReadsNothingIsThere) {
+  ForeignListener listener;
+  const RawClient sends(listener.port());
+  const RawClient sleeps = listener.accepted();
+  for (const RawClient* each : {&sends, &sleeps}) watch_peer(each->descriptor(), 1000ms);
+  const std::string message(180'000, 'x');
+  EXPECT_EQ(::send(sends.descriptor(), message.data(), message.size(), MSG_NOSIGNAL),
+            std::ssize(message));
+  std::this_thread::sleep_for(3s);
+  EXPECT_FALSE(sends.is_closed_already());
+  std::string got;
+  while (got.size() < message.size()) {
+    const std::string piece = sleeps.received();
+    ASSERT_FALSE(piece.empty());
+    got += piece;
+  }
+  EXPECT_EQ(got, message);
 }
 
 TEST(StoreCrowd, WithoutDescriptorsTheStoreRestsAndGoesOn) {

@@ -65,6 +65,18 @@ TEST(StoreState, ARankIsThereOnce) {
               ElementsAre("lost", HasSubstr("rank 1 is gone"), "1", "unreachable"));
 }
 
+TEST(StoreState, AllRanksThatAreLostAreToldTheFirstFirst) {
+  StoreState state(3);
+  for (const int rank : {2, 1}) {
+    StoreState::Client client{.identity = {.rank = rank, .world = 3}};
+    obeyed(state, {"hello"}, client);
+    state.gone(client, rank == 2 ? PeerLoss::unreachable : PeerLoss::ended);
+  }
+  StoreState::Client asks;
+  EXPECT_THAT(obeyed(state, {"lost?"}, asks),
+              ElementsAre("lost", HasSubstr("rank 2 is gone"), "2", "unreachable", "1", "ended"));
+}
+
 TEST(StoreState, RanksThatNeverCameAreNamed) {
   StoreState state(12);
   StoreState::Client client{.identity = {.rank = 3, .world = 12}};

@@ -88,6 +88,9 @@ PeerProcess peer_process(int descriptor) {
 
 void watch_peer(int descriptor, std::chrono::milliseconds vanished) {
   constexpr int kSecondsBetween = 1;
+  // A message that waits for a stopped process. The kernel drops the connection of one for which
+  // the peer has no room, even though the peer's kernel answers (TCP_USER_TIMEOUT).
+  constexpr int kRoom = 1 << 20;
   const int unanswered = narrow<int>(vanished.count());
   const int idle_seconds = std::max(1, unanswered * 3 / 8000);
   const int probes = std::max(1, unanswered / 1000 - idle_seconds);
@@ -101,6 +104,7 @@ void watch_peer(int descriptor, std::chrono::milliseconds vanished) {
   set(IPPROTO_TCP, TCP_KEEPINTVL, kSecondsBetween);
   set(IPPROTO_TCP, TCP_KEEPCNT, probes);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered);
+  set(SOL_SOCKET, SO_RCVBUF, kRoom);  // less, where the system allows less (net.core.rmem_max)
 }
 
 PeerLoss peer_loss_of(const boost::system::error_code& error) {

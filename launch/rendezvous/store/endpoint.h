@@ -81,7 +81,8 @@ struct PeerProcess {
 PeerProcess peer_process(int descriptor);
 
 /// Sets a TCP socket to send small messages at once, and to detect within about `vanished` that a
-/// peer's host has vanished, even if no data is sent. A process that is stopped has not.
+/// peer's host has vanished, even if no data is sent. A process that is stopped has not, as long as
+/// its system has room for what is sent to it: some 200 kB as systems come.
 void watch_peer(int descriptor, std::chrono::milliseconds vanished);
 
 /// How a connection has ended that its peer did not end in good order.

@@ -3,6 +3,7 @@
 #include "launch/rendezvous/store/server.h"
 
 #include <array>
+#include <chrono>
 
 #include "base/error.h"
 #include "launch/rendezvous/store/wire.h"
@@ -12,6 +13,10 @@ namespace {
 
 namespace asio = boost::asio;
 using store_wire::Message;
+using Clock = std::chrono::steady_clock;
+
+/// A limit of time that is noticed so much later has passed while this process did not run.
+constexpr std::chrono::seconds kUnwatched{1};
 
 }  // namespace
 
@@ -83,9 +88,11 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     timer_.cancel();
   }
 
-  /// Drops the connection, for lack of `what`, unless it is in_time().
+  /// Drops the connection, for lack of `what`, unless it is in_time(). A job that was stopped as a
+  /// whole, and goes on, is not late: what its ranks have sent has yet to be read.
   void drop_after(std::chrono::milliseconds time, const char* what) {
-    within(time, [time, what](Connection& late) {
+    within(time, [time, what, due = Clock::now() + time](Connection& late) {
+      if (Clock::now() - due > kUnwatched) return late.drop_after(time, what);
       late.drop(fmt::format("{} within {} ms", what, time.count()));
     });
   }

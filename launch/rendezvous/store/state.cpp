@@ -87,13 +87,15 @@ std::optional<StoreState::Message> StoreState::answer(Wait& wait, Time time) con
 void StoreState::gone(Client& client, PeerLoss loss) {
   if (!client.is_rank) return;
   client.is_rank = false;
-  mark(client.identity.rank, Presence::lost);
-  if (lost_) return;
   const int rank = client.identity.rank;
-  lost_ = Message{
-      "lost",
-      fmt::format("rank {} is gone: its process has ended, or its host cannot be reached", rank),
-      std::to_string(rank), loss == PeerLoss::ended ? "ended" : "unreachable"};
+  mark(rank, Presence::lost);
+  if (!lost_) {
+    lost_ = Message{"lost", fmt::format("rank {} is gone: its process has ended, or its host "
+                                        "cannot be reached",
+                                        rank)};
+  }
+  lost_->push_back(std::to_string(rank));
+  lost_->emplace_back(loss == PeerLoss::ended ? "ended" : "unreachable");
 }
 
 void StoreState::wait_for_goodbyes(std::chrono::milliseconds patience) {

@@ -18,11 +18,12 @@
 ///   set KEY VALUE                      ok | refused WHY
 ///   wait MILLISECONDS KEY...           ok | missing ABSENT KEY... | lost HOW KEY...
 ///   get MILLISECONDS KEY...            values VALUE... | missing ABSENT KEY... | lost HOW KEY...
-///   lost?                              ok | lost HOW RANK ended | lost HOW RANK unreachable
+///   lost?                              ok | lost HOW RANK ended|unreachable ...
 ///   bye                                ok                   the rank ends in good order
 ///
-/// ABSENT lists the ranks that never came; empty if all did. A long list of values is cut short:
-/// the client asks for the rest.
+/// ABSENT lists the ranks that never came; empty if all did. HOW tells of the rank that was lost
+/// first; those behind it are in the order of their losses. A long list of values is cut short: the
+/// client asks for the rest.
 /// A client asks once the answer to its last request has come; its wait ends if it leaves.
 namespace zero::store_wire {
 

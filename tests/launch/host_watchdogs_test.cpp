@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Watchdogs of hosts that see each other. Ranks are threads; one machine stands for all hosts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/backends.h"
+#include "collectives/operation.h"
+#include "device/device.h"
+#include "launch/faults/flight_file.h"
+#include "launch/faults/watchdog.h"
+#include "tests/launch/host_jobs.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using namespace std::chrono_literals;
+
+/// What the watchdogs of a job have said.
+struct ToldByHosts {
+  std::mutex mutex{};
+  std::vector<std::string> texts{};  // first lines
+  std::atomic<int> ends{0};
+
+  WatchdogOptions options(const std::string& key) {
+    return {.hang_seconds = 0.4,
+            .host_key = key,
+            .addresses = kLoopback,
+            .tell =
+                [this](const std::vector<std::string>& lines) {
+                  const std::scoped_lock lock(mutex);
+                  texts.push_back(lines.at(0));
+                },
+            .end = [this] { ++ends; },
+            .warn = [](const std::string& text) { ADD_FAILURE() << text; }};
+  }
+};
+
+/// Ranks of these hosts in a step, with their watchdogs.
+void watched(
+    ToldByHosts& told, const std::vector<std::string>& keys,
+    const std::function<void(Communicator&, FlightFile&, std::unique_ptr<Watchdog>&)>& body) {
+  local::run(static_cast<int>(keys.size()), [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", world.rank(), world.size());
+    const auto device = cpu::open();
+    file.mean_step(0.1);
+    file.phase(3, "backward");
+    auto watchdog = std::make_unique<Watchdog>(
+        world, *device, file, told.options(keys[static_cast<std::size_t>(world.rank())]));
+    EXPECT_THAT(watchdog->obstacle(), IsEmpty());
+    EXPECT_THAT(watchdog->warning(), IsEmpty());
+    watchdog->watch();
+    body(world, file, watchdog);
+    if (watchdog) watchdog->rest();
+    all_meet(world, *device);
+  });
+}
+
+void enter_barrier(FlightFile& file, int ranks) {
+  std::vector<int> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
+  const auto group = file.add_group("world", all);
+  file.started(file.submit({.operation = static_cast<std::uint8_t>(Operation::barrier),
+                            .group = group,
+                            .name = "h.7"}),
+               FlightFile::now());
+}
+
+// Nobody of its host waits for it.
+TEST(HostWatchdogs, ARankThatHangsAloneOnItsHostIsNamedOnceAndBothHostsEnd) {
+  for (const std::vector<std::string>& keys :
+       {std::vector<std::string>{"a", "a", "b"}, {"a", "b", "b"}}) {
+    const int hung = keys[1] == "a" ? 2 : 0;
+    ToldByHosts told;
+    watched(told, keys, [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>&) {
+      if (world.rank() != hung) enter_barrier(file, world.size());
+      EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
+    });
+    EXPECT_THAT(told.texts,
+                ElementsAre(AllOf(HasSubstr("rank " + std::to_string(hung) +
+                                            " has not entered barrier(h.7) #1 of group world"),
+                                  HasSubstr("(rank " + std::to_string(hung) + " on host "))));
+  }
+}
+
+TEST(HostWatchdogs, AHostTellsOfItsOwnHangAndTheOtherEndsInSilence) {
+  ToldByHosts told;
+  watched(told, {"a", "a", "b", "b"},
+          [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>&) {
+            if (world.rank() != 3) enter_barrier(file, world.size());
+            EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
+          });
+  EXPECT_THAT(told.texts, ElementsAre(HasSubstr("rank 3 has not entered barrier(h.7)")));
+}
+
+TEST(HostWatchdogs, ALossIsToldAndEndsTheOtherHosts) {
+  for (const int lost : {0, 2}) {
+    ToldByHosts told;
+    watched(told, {"a", "b", "c"},
+            [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
+              if (world.rank() == lost) watchdog.reset();
+              EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
+            });
+    const std::string words = "rank " + std::to_string(lost) + " ended without a word";
+    // Of the hub's loss each host tells: they hear of no other.
+    for (const std::string& text : told.texts) EXPECT_THAT(text, HasSubstr(words));
+    EXPECT_EQ(told.texts.size(), lost == 0 ? 2U : 1U);
+  }
+}
+
+// An end of another rank might have a launcher end this one before it has told people.
+TEST(HostWatchdogs, AnErrorOfOneHostsOwnEndsTheOthersInSilenceOnceItIsTold) {
+  ToldByHosts told;
+  std::atomic<bool> left{false};
+  watched(told, {"a", "b", "c"},
+          [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>& watchdog) {
+            if (world.rank() == 1) {
+              EXPECT_TRUE(watchdog->leave_words("ended by an error: no room on the disk"));
+              left = true;
+              std::this_thread::sleep_for(1500ms);
+              EXPECT_EQ(told.ends.load(), 0) << "it may not have told people yet";
+              watchdog.reset();
+            } else {
+              EXPECT_TRUE(comes([&] { return left.load(); }));
+              enter_barrier(file, world.size());
+            }
+            EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
+          });
+  EXPECT_THAT(told.texts, IsEmpty());
+}
+
+// Who hears the hub sees its end, and must have heard why.
+TEST(HostWatchdogs, AnErrorOfTheHubIsHeardBeforeItEnds) {
+  ToldByHosts told;
+  watched(told, {"a", "b", "c"},
+          [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
+            if (world.rank() == 0) {
+              EXPECT_TRUE(watchdog->leave_words("ended by an error: no room on the disk"));
+              watchdog.reset();
+            }
+            EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
+          });
+  EXPECT_THAT(told.texts, IsEmpty());
+}
+
+TEST(HostWatchdogs, AGoodEndIsNoFault) {
+  for (const int first : {0, 1}) {
+    ToldByHosts told;
+    watched(told, {"a", "b"},
+            [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>& watchdog) {
+              std::this_thread::sleep_for(600ms);
+              if (world.rank() != first) std::this_thread::sleep_for(1s);
+              watchdog->leave();
+              file.end();
+              watchdog.reset();
+            });
+    EXPECT_EQ(told.ends.load(), 0);
+    EXPECT_THAT(told.texts, IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace zero::testing
