@@ -65,8 +65,8 @@ TEST(Signals, TheFirstOneAsksAndASIGINTBehindItEnds) {
   EXPECT_TRUE(signals.arrived(SIGINT, kStart + seconds(1)).ends_process);
 }
 
-// LSF sends SIGINT, SIGTERM and SIGKILL, 10 s apart; Slurm SIGTERM when it announces the end of a
-// job, and again before SIGKILL: what is left of the time between is the save's.
+// LSF sends SIGINT, SIGTERM and SIGKILL, 10 s apart; Slurm the signal of --signal a second before a
+// requeue's SIGTERM, and SIGTERM again before SIGKILL: the time that is left is the save's.
 TEST(Signals, ASIGTERMBehindAnotherSignalCutsNoSave) {
   for (const int first : {SIGINT, SIGTERM}) {
     Signals signals;

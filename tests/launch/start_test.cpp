@@ -387,9 +387,7 @@ TEST(Start, ContradictionsAndHalvesAreNamed) {
       {{{"OMPI_COMM_WORLD_SIZE", "2"}},
        "--local-ranks 3 makes all ranks in one process, but mpirun started 2 of them",
        3},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}},
-       "RANK and WORLD_SIZE say that a launcher started 2",
-       3},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "that a launcher started 2 of them", 3},
       {kSlurm, "but srun started 8 of them", 3},
   };
   for (const Mistake& mistake : mistakes) {
