@@ -278,6 +278,22 @@ void check_cpu_ranks_can_talk(const Communicator& ranks) {
   if (ranks.backend() == BackendKind::store) throw AgreedError(std::string(kTalkThroughMpi));
 }
 
+namespace {
+
+/// The job's secret. Slurm knows the hosts: where there are several, every rank refuses to start
+/// without one, as no other start of the job would do better.
+std::optional<JobSecret> needed_job_secret(const Start& start) {
+  auto secret = read_job_secret(process_environment());
+  const bool by_slurm = start.by == Start::By::slurm;
+  ZERO_CHECK(secret || !by_slurm || start.spread != Spread::several_hosts,
+             "[rank {}] srun started the ranks on several hosts, and this job has no secret, which "
+             "they need to meet there: {}",
+             start.rank, kMakeJobSecret);
+  return secret;
+}
+
+}  // namespace
+
 int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report) {
@@ -298,20 +314,20 @@ int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
     });
     return status;
   }
+  auto secret = checking_configuration([&] { return needed_job_secret(start); });
   std::shared_ptr<mpi::JobServer> server;
   if (between == BetweenHosts::mpi && mpi::can_form_job()) server = mpi::start_job_server();
   // Two ranks a host tell of long waits: one that is missing cannot, and all need not.
   const bool reports = start.local_rank <= 1;
-  TcpStore store(
-      {.host = start.address,
-       .port = start.port,
-       .rank = start.rank,
-       .world = start.world,
-       .job = start.job,
-       .spread = start.spread,
-       .secret = checking_configuration([] { return read_job_secret(process_environment()); }),
-       .report = reports ? report : nullptr,
-       .hint = start.hint});
+  TcpStore store({.host = start.address,
+                  .port = start.port,
+                  .rank = start.rank,
+                  .world = start.world,
+                  .job = start.job,
+                  .spread = start.spread,
+                  .secret = std::move(secret),
+                  .report = reports ? report : nullptr,
+                  .hint = start.hint});
   const StoreRank self{store, start.rank, start.world};
   const std::vector<std::string> hosts = all_gather_texts(self, "start/host", host_name());
   const bool on_one_host = std::ranges::count(hosts, hosts.front()) == start.world;
