@@ -11,8 +11,7 @@
 #
 #   --checkpoints FOLDER  where the job saves; by default run.checkpoint.folder of the zero_train in COMMAND, which
 #                         must be absolute if the launcher changes the working directory (-wdir, --chdir)
-#   --wait SECONDS        before the first restart (5); doubled with each fault within 10 minutes of a start, to at
-#                         most 300
+#   --wait SECONDS        before the first restart (5); doubled with each fault within 10 minutes of a start, to 300
 #   --give-up K           after K restarts in a row without a further step (1)
 #   --hosts FILE          lines "NAME", "NAME:SLOTS" or "NAME slots=SLOTS". {hosts} in COMMAND is then "a:8,b:8" and
 #                         {ranks} the slots of these, as the variables ZERO_HOSTS and ZERO_RANKS are: hosts that AGENT
@@ -39,7 +38,7 @@ words="" scratch=""  # the last ones of the last job on standard error; a folder
 
 say() { echo "retry: $1" >&2; }
 fail() { say "$1"; exit 2; }
-usage() { sed -n '5,30s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '5,28s/^# \{0,1\}//p' "$0"; }
 
 # The folder that the zero_train in the command is given, with whatever launcher.
 folder_of() {  # command...

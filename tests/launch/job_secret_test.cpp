@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/rendezvous/job_secret.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -12,7 +13,7 @@
 #include <thread>
 
 #include "collectives/communicator.h"
-#include "launch/rendezvous/job_secret.h"
+#include "launch/process/configuration_error.h"
 #include "launch/rendezvous/start.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
@@ -133,6 +134,26 @@ void check_starts(int ranks) {
     }
   }
   EXPECT_EQ(sum, 3 + 4 + 5);
+}
+
+TEST(JobSecret, SlurmsRanksOnSeveralHostsNeedOne) {
+  for (const int rank : {0, 3}) {
+    const Start start{.by = Start::By::slurm,
+                      .rank = rank,
+                      .world = 4,
+                      .local_rank = rank % 2,
+                      .local_world = 2,
+                      .spread = Spread::several_hosts,
+                      .address = "no-such-host.invalid",
+                      .port = 1};
+    try {
+      run_ranks(start, BetweenHosts::nccl, nullptr, nullptr, {});
+      FAIL() << "expected a refusal";
+    } catch (const ConfigurationError& error) {  // no wait for the other ranks, and status 78
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("[rank {}] srun started", rank)),
+                                      HasSubstr("ZERO_JOB_SECRET=$(openssl rand -hex 32)")));
+    }
+  }
 }
 
 TEST(JobSecret, RanksStartWithOneAndWithout) {

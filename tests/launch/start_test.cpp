@@ -2,14 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/rendezvous/start.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "collectives/backends.h"
-#include "launch/process/configuration_error.h"
 #include "launch/rendezvous/same_build.h"
 #include "tests/errors.h"
 
@@ -272,26 +270,6 @@ TEST(Start, ProcessesOfASlurmJobThatSrunDidNotStartAreAlone) {
   const Start one = started(without(without(script, "SLURM_NTASKS"), "SLURM_NNODES"));
   EXPECT_EQ(one.tasks_to_start, 1);
   EXPECT_EQ(error_of([&] { check_started(one); }), "no error");
-}
-
-TEST(Start, SlurmsRanksOnSeveralHostsWithoutASecretNeverWill) {
-  for (const int rank : {0, 3}) {
-    const Start start{.by = Start::By::slurm,
-                      .rank = rank,
-                      .world = 4,
-                      .local_rank = rank % 2,
-                      .local_world = 2,
-                      .spread = Spread::several_hosts,
-                      .address = "no-such-host.invalid",
-                      .port = 1};
-    try {
-      run_ranks(start, BetweenHosts::nccl, nullptr, nullptr, {});
-      FAIL() << "expected a refusal";
-    } catch (const ConfigurationError& error) {  // no wait for the other ranks, and status 78
-      EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("[rank {}] srun started", rank)),
-                                      HasSubstr("ZERO_JOB_SECRET=$(openssl rand -hex 32)")));
-    }
-  }
 }
 
 TEST(Start, RanksOfCpusOnSeveralHostsFormAJobOfMpiOrAreToldThatTheyNeedIt) {
