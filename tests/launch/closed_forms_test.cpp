@@ -143,6 +143,7 @@ TEST(ClosedForms, KnowInputsInHostMemory) {
   Candidate candidate{.micro = 2,
                       .accumulation = 3,
                       .recompute = {RecomputeChoice::Kind::interval, 1},
+                      .mesh = {1, 1, 1},
                       .compute = DType::bf16};
   const auto planned = [&](KeptInputPlace place) {
     candidate.kept_inputs = place;
