@@ -304,7 +304,9 @@ std::string Plan::memory_text() const {
     if (bytes != 0) row(name_of(c), bytes);
   }
   row("sum", sum_of(memory.ledger));
-  row("flight file", flight_file, " beside the sum, mapped by the host's ranks");
+  if (flight_file != 0) {
+    row("flight file", flight_file, " beside the sum, mapped by the host's ranks");
+  }
   if (memory.file != BytesByClass{}) {
     out += "\nin files, beside memory\n";
     for (const MemoryClass c : all_memory_classes()) {

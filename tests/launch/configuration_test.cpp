@@ -86,7 +86,7 @@ TEST(Configuration, UnknownKeysAreRefusedAtEveryLevelWithASuggestion) {
   // A name of another section is told only where it is nearly that.
   EXPECT_THAT(refusal(R"("fp16": {"opt_level": "O3"})"), HasSubstr("fp16 has the keys enabled"));
   EXPECT_THAT(refusal(R"("run": {"qqqqqqqqqq": 1})"),
-              HasSubstr("zero_train --help lists the 38 keys of run"));
+              HasSubstr("zero_train --help lists the 39 keys of run"));
   EXPECT_THAT(
       refusal(R"("qqqqqqqqqqqqqqqq": 1)"),
       HasSubstr("keys of the top level; correct it or leave it out: --set qqqqqqqqqqqqqqqq"));

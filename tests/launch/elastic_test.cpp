@@ -88,7 +88,7 @@ TEST(Elastic, KeysThatWouldTieARunToItsRanksAreRefused) {
 /// What a start of 7 ranks, of which 4 would take part, says of a file that has `body` too.
 std::string refusal_of_seven(const std::string& body) {
   const std::string text =
-      R"({"data": {"train": "a.bin"}, "run": {"elastic": true}, "train_batch_size": 24, )";
+      R"({"model": "gpt2-124m", "data": {"train": "a.bin"}, "run": {"elastic": true}, "train_batch_size": 24, )";
   return error_of([&] {
     Refusals refusals;
     Configuration values = Configuration::from_json(parse_json_text(text + body + "}", "c.json"),

@@ -13,6 +13,7 @@
 namespace zero {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -104,7 +105,8 @@ TEST_F(GenerateWatchdog, AReaderThatLeavesEndsAllRanksInSilence) {
       script(rank(1, prompts) + " & r1=$!\n(" + rank(0, prompts) + "; echo $? >" +
              folder_.path("first") + ") | head -c 3\nwait $r1; echo $(cat " +
              folder_.path("first") + ") $? >" + folder_.path("status"));
-  EXPECT_EQ(statuses(), "141 1\n") << outcome.errors;
+  // The other rank is through, and ends well, if the first writes only then.
+  EXPECT_THAT(statuses(), AnyOf("141 1\n", "141 0\n")) << outcome.errors;
   EXPECT_THAT(outcome.errors, Not(HasSubstr("ended")));
   EXPECT_THAT(outcome.errors, Not(HasSubstr("standard output")));
 }
