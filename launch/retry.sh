@@ -133,7 +133,7 @@ cause_line() {
     line=$(grep -aE -- "$pattern" "$words" 2>/dev/null | grep -av '^zero_train: warning: ' | tail -n 1)
     [ -z "$line" ] || break
   done
-  tr -cd '[:print:]' <<<"${line:0:400}"
+  LC_ALL=C sed -E 's/^(.{200}).{5,}(.{200})$/\1 ... \2/' <<<"$line" | tr -cd '[:print:]'  # a host may be at its end
 }
 
 # The hosts of FILE among names, one a line: of that name, or else the only one whose first label it has. All of an

@@ -141,6 +141,9 @@ without_b="host-a:4,host-c:1 -np=5 host-a:4,host-c:1 5|"
 printf '%s\n' "$killed" "$lost" >words
 on_hosts
 expect "a host that two faults name" "$status $seen" "0 $all$all$without_b"
+printf 'zero_train: [rank 3] %0450d (rank 3 on host host-b)\n' 1 2 >words
+on_hosts
+expect "a host at the end of long lines" "$status $seen" "0 $all$all$without_b"
 expect "that it is left out" "$(grep -c 'host host-b was named by 2 faults: left out from here on, for 1800 s' said)" 1
 printf '%s\n' "$killed" "${killed/mpirun/prterun}" >words  # Open MPI 5
 on_hosts
