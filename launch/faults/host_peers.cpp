@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/host.h"
+#include "base/message_text.h"
 #include "collectives/agreement.h"
 #include "collectives/communicator.h"
 #include "collectives/host_values.h"
@@ -27,6 +28,7 @@ std::string this_host() {
 nlohmann::json introduction(const FlightFile& own, const std::string& key) {
   const host::Process self = host::this_process();
   return {{"host", key.empty() ? this_host() : key},
+          {"name", printable_line(host_name())},
           {"process", self.id},
           {"start", self.start},
           {"file", own.address()}};
@@ -42,6 +44,15 @@ std::vector<std::string> hosts_in(const std::vector<std::string>& introductions)
   return hosts;
 }
 
+/// Their names for people.
+std::vector<std::string> names_in(const std::vector<std::string>& introductions) {
+  std::vector<std::string> names;
+  for (const std::string& text : introductions) {
+    names.push_back(text.empty() ? "" : nlohmann::json::parse(text).at("name").get<std::string>());
+  }
+  return names;
+}
+
 }  // namespace
 
 HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own,
@@ -50,6 +61,7 @@ HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own,
   std::string failure = failure_of([&] { mine = introduction(own, key).dump(); });
   const auto texts = all_gather_texts(world, device, mine, "watchdog");
   hosts_ = RanksOfHosts(hosts_in(texts));
+  names_ = names_in(texts);
   host_ = hosts_.host_of(world.rank());
   for (const int rank : hosts_.ranks_of(host_)) {
     const std::string& text = texts[static_cast<std::size_t>(rank)];

@@ -38,6 +38,8 @@ class HostPeers final : public HostRanks {
   const RanksOfHosts& hosts() const { return hosts_; }
   /// The number of this host among them.
   int host() const { return host_; }
+  /// The name of a rank's host for people; empty: that rank could not say.
+  const std::string& host_name_of(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   /// Whether the ranks of this host are all of the job.
   bool whole_job() const { return hosts_.hosts() == 1; }
 
@@ -71,6 +73,7 @@ class HostPeers final : public HostRanks {
   int self_ = 0;
   int host_ = 0;
   RanksOfHosts hosts_{};
+  std::vector<std::string> names_{};      // of hosts, by rank
   std::vector<std::string> obstacles_{};  // by host
   mutable std::mutex reading_;            // a reader is used by one thread at a time
 };

@@ -50,9 +50,9 @@ class RunFaults {
   /// The rank ends in good order, by an error that all ranks know of: its flight file stays and
   /// has the message, for zero_doctor.
   void failed_alike(std::string_view message) noexcept;
-  /// This rank fails for a reason that it is about to tell of: returns the message, of a wait that
-  /// took too long with who waits for whom. Does not return if the watchdog tells of a fault
-  /// instead and ends the process.
+  /// This rank fails for a reason that it is about to tell of: returns the message as people are to
+  /// be told of it (Watchdog::in_full()). Does not return if the watchdog tells of a fault instead,
+  /// or another rank of the same, and the watchdog ends the process.
   std::string failing(const std::string& message);
 
   // For the thread that answers signals.

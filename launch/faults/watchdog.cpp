@@ -11,6 +11,7 @@
 #include <exception>
 
 #include "base/host.h"
+#include "collectives/long_wait.h"
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_keeper.h"
@@ -308,21 +309,52 @@ void Watchdog::end(std::string_view last_words) {
   options_.end();
 }
 
+int Watchdog::hops_from_hub() const {
+  if (peers_.whole_job() || !options_.hosts) return 0;
+  if (!meeting_.link) return 2;
+  return meeting_.link->is_hub() ? 0 : 1;
+}
+
+std::string Watchdog::in_full(const std::string& message) const {
+  if (!obstacle().empty()) return message;
+  if (!LongWait::is_overdue(message)) {
+    return is_of_collective(message) ? message : with_host(message, peers_.rank(peers_.self()));
+  }
+  const std::vector<int> blamed = find_blame(read_ranks()).blamed;
+  return fmt::format("{}\n{}",
+                     blamed.empty() ? message : with_host(message, ranks_.rank(blamed.front())),
+                     fmt::join(words_for({}), "\n"));
+}
+
+/// Behind the first line, in the form that launch/retry.sh reads.
+std::string Watchdog::with_host(std::string text, int rank) const {
+  const std::string& host = peers_.host_name_of(rank);
+  if (peers_.whole_job() || host.empty()) return text;
+  return text.insert(std::min(text.find('\n'), text.size()),
+                     fmt::format(" (rank {} on host {})", rank, host));
+}
+
+std::vector<FlightState> Watchdog::read_ranks() const {
+  std::vector<FlightState> all;
+  for (int i = 0; i < ranks_.count(); ++i) all.push_back(ranks_.read(i));
+  return all;
+}
+
 std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
-  std::vector<FlightState> states;
+  std::vector<FlightState> states = read_ranks();
   std::vector<RankDeath> deaths;
   for (int i = 0; i < ranks_.count(); ++i) {
-    states.push_back(ranks_.read(i));
+    FlightState& state = states[static_cast<std::size_t>(i)];
     const bool culprit = std::ranges::find(finding.culprits, i) != finding.culprits.end();
     if (culprit && finding.what == Finding::What::death) {
       deaths.push_back({.rank = ranks_.rank(i),
                         .how = i < ranks_.count_here()
-                                   ? death_text(without_own_error(states.back().last_words),
-                                                memory_kills_, options_.memory_kills())
+                                   ? death_text(without_own_error(state.last_words), memory_kills_,
+                                                options_.memory_kills())
                                    : ranks_.end_of(i)});
     }
     const bool stopped = std::ranges::find(finding.stopped, i) != finding.stopped.end();
-    if (stopped && states.back().process_state.empty()) states.back().process_state = "is stopped";
+    if (stopped && state.process_state.empty()) state.process_state = "is stopped";
   }
   const Diagnosis diagnosis = diagnose(states, deaths, FlightFile::now());
   std::vector<std::string> lines = diagnosis.lines;
@@ -339,11 +371,8 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
     std::string error = own_error_text(state.rank, state.last_words);
     if (!error.empty()) lines.push_back(std::move(error));
   }
-  if (!peers_.whole_job() && !finding.culprits.empty()) {
-    const int first = finding.culprits.front();
-    const std::string& host = states[static_cast<std::size_t>(first)].host;
-    lines.front() += fmt::format(" (rank {} on host {})", ranks_.rank(first),
-                                 first < ranks_.count_here() ? host_name() : host);
+  if (!finding.culprits.empty()) {
+    lines.front() = with_host(lines.front(), ranks_.rank(finding.culprits.front()));
   }
   return lines;
 }

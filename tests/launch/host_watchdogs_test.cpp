@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Watchdogs of hosts that see each other. Ranks are threads; one machine stands for all hosts.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,12 +12,15 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "base/host.h"
 #include "collectives/backends.h"
 #include "collectives/operation.h"
 #include "device/device.h"
 #include "launch/faults/flight_file.h"
+#include "launch/faults/run_faults.h"
 #include "launch/faults/watchdog.h"
 #include "tests/launch/host_jobs.h"
 
@@ -27,6 +31,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using namespace std::chrono_literals;
 
 /// What the watchdogs of a job have said.
@@ -154,6 +159,58 @@ TEST(HostWatchdogs, AnErrorOfTheHubIsHeardBeforeItEnds) {
             EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
           });
   EXPECT_THAT(told.texts, IsEmpty());
+}
+
+TEST(HostWatchdogs, AnErrorOfARanksOwnNamesItsHostBehindTheFirstLine) {
+  ToldByHosts told;
+  watched(told, {"a", "b"},
+          [](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
+            EXPECT_EQ(
+                watchdog->in_full("no room\nread this"),
+                fmt::format("no room (rank {} on host {})\nread this", world.rank(), host_name()));
+            const std::string another_ones = "[rank 0] barrier(h.7): rank 1 left";
+            EXPECT_EQ(watchdog->in_full(another_ones), another_ones);
+          });
+}
+
+// All ranks reach the limit at one time. Neither rank 1 nor rank 2, the first of its host, sees the
+// host of rank 4.
+TEST(HostWatchdogs, OfAWaitThatTookTooLongTheHubTellsWithWhereTheAbsentRankIs) {
+  constexpr int kAbsent = 4;
+  const std::vector<std::string> keys{"a", "a", "b", "c", "c"};
+  const int ranks = static_cast<int>(keys.size());
+  ToldByHosts told;
+  std::mutex mutex;
+  std::vector<std::string> texts;  // in the order of telling
+  const auto all_have_told = [&] {
+    const std::scoped_lock lock(mutex);
+    return static_cast<int>(texts.size()) == ranks - 1;
+  };
+  local::run(ranks, [&](Communicator& world) {
+    const auto device = cpu::open();
+    FlightFile file = FlightFile::create("", world.rank(), ranks);
+    file.phase(-1, "start");
+    if (world.rank() != kAbsent) enter_barrier(file, ranks);
+    RunFaults faults(world, std::move(file),
+                     told.options(keys[static_cast<std::size_t>(world.rank())]));
+    std::this_thread::sleep_for(1s);  // heartbeats
+    all_meet(world, *device);
+    if (world.rank() != kAbsent) {
+      std::string text = faults.failing(
+          fmt::format("[rank {}] barrier(h.7): waiting for 30 s for rank {} (unknown), the timeout "
+                      "of collectives; find out what holds it up",
+                      world.rank(), kAbsent));
+      const std::scoped_lock lock(mutex);
+      texts.push_back(std::move(text));
+    }
+    EXPECT_TRUE(comes(all_have_told));
+    all_meet(world, *device);
+  });
+  ASSERT_FALSE(texts.empty());
+  EXPECT_THAT(texts.front(),
+              AllOf(StartsWith("[rank 0] barrier(h.7): waiting for 30 s for rank 4"),
+                    HasSubstr("what holds it up (rank 4 on host " + host_name() + ")\n"),
+                    HasSubstr("rank 4 is in \"start\" before the first step")));
 }
 
 TEST(HostWatchdogs, AGoodEndIsNoFault) {

@@ -4,7 +4,6 @@
 #include "launch/faults/watchdog.h"
 
 #include <dlfcn.h>
-#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -163,6 +162,15 @@ TEST(Watchdog, LeavesTheFirstLastWordsAlone) {
   });
 }
 
+TEST(Watchdog, OfOneHostNamesNoneInErrors) {
+  Told told;
+  local::run(2, [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", world.rank(), world.size());
+    Watchdog watchdog(world, *cpu::open(), file, told.options());
+    EXPECT_EQ(watchdog.in_full("no room"), "no room");
+  });
+}
+
 TEST(Watchdog, TellsAnErrorThatAnotherFaultHasOutrun) {
   Told told;
   local::run(3, [&](Communicator& world) {
@@ -180,11 +188,12 @@ TEST(Watchdog, TellsAnErrorThatAnotherFaultHasOutrun) {
     meet("errors");
     // Nobody takes one for an error that has been told.
     ZERO_CHECK(!watchdog.another_tells(), "rank {}", world.rank());
-    const std::string picture = fmt::format("{}", fmt::join(watchdog.picture(), "\n"));
+    const std::string told_so =
+        watchdog.in_full("barrier(h.7): waiting for 2 s for rank 1, the timeout of collectives");
     ZERO_CHECK(
-        picture.find("rank 1 had failed itself: no room\nrank 2 had failed itself: no disk") !=
+        told_so.find("rank 1 had failed itself: no room\nrank 2 had failed itself: no disk") !=
             std::string::npos,
-        "found: {}", picture);
+        "found: {}", told_so);
     meet("looks");
     if (world.rank() == 1) {
       ZERO_CHECK(words() == "failed itself: no room", "found: {}", words());
