@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <set>
-#include <span>
+#include <string>
 #include <vector>
 
 #include "files/file_system.h"
