@@ -45,13 +45,16 @@ class RankStatuses {
 std::string first_failure(std::span<const RankStatus> statuses);
 
 /// While one lives, this rank waits for the others without a timeout; warnings stay. For waits that
-/// a disk decides: the files of a checkpoint may take longer than any rank should.
+/// a disk decides: the files of a checkpoint may take longer than any rank should. A rank that
+/// hangs meanwhile is a watchdog's to find, which sees whether the rank uses its disk
+/// (FaultFinder).
 class NoTimeout {
  public:
   explicit NoTimeout(const Communicator& world)
       : world_(world.implementation()), before_(world_.wait_limits()) {
     WaitLimits limits = *before_;
     limits.timeout = std::chrono::milliseconds(0);
+    limits.disk_decides = true;
     world_.set_wait_limits(limits);
   }
   ~NoTimeout() {

@@ -24,6 +24,8 @@ class CallContext {
   /// Throws zero::Error if a limit is negative, or the timeout comes before the warning.
   void set_limits(WaitLimits limits);
   std::shared_ptr<const WaitLimits> limits() const;
+  /// WaitLimits::disk_decides, without a lock.
+  bool disk_decides() const { return disk_decides_.load(std::memory_order_relaxed); }
 
   void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
@@ -46,6 +48,7 @@ class CallContext {
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<const WaitLimits> limits_ = std::make_shared<const WaitLimits>();
+  std::atomic<bool> disk_decides_{false};
   std::atomic<std::int64_t> step_{kNoStep};
   /// Calls call(listener) for each of the listeners, until it returns true; returns whether it did.
   template <typename Call>

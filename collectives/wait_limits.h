@@ -15,6 +15,8 @@ struct WaitLimits {
   std::chrono::milliseconds timeout{600'000};  ///< then the wait throws that line as zero::Error
   /// Called on waiting threads (a stream's, a watch's), possibly several at once. Must not throw.
   std::function<void(const std::string&)> warn{};
+  /// Whether a disk decides how long ranks take: no time alone tells that one of them hangs.
+  bool disk_decides = false;
 };
 
 }  // namespace zero

@@ -21,6 +21,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/random_hex.h"
+#include "files/disk_calls.h"
 #include "files/disk_file.h"
 #include "files/file_system.h"
 #include "files/posix_file.h"
@@ -32,6 +33,7 @@ namespace {
 
 /// Device and inode number of the file or folder at `path`; nothing if there is none.
 std::optional<std::pair<dev_t, ino_t>> node_at(const std::string& path) {
+  const DiskCall counted;
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
   return std::pair(status.st_dev, status.st_ino);
@@ -97,6 +99,7 @@ PosixFolder::PosixFolder(int parent, const std::string& name, std::string path)
 }
 
 std::vector<std::string> PosixFolder::list() {
+  const DiskCall counted;
   // A description of its own, whose place in the folder is the start.
   const int own = uninterrupted(
       [&] { return ::openat(descriptor_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
@@ -122,6 +125,7 @@ std::vector<std::string> PosixFolder::list() {
 }
 
 PathKind PosixFolder::kind_of(const std::string& name) {
+  const DiskCall counted;
   struct stat status {};
   if (::fstatat(descriptor_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
     ZERO_CHECK(errno == ENOENT, "{}: cannot look there: {}", in(name), reason_of(errno));
@@ -136,11 +140,13 @@ std::unique_ptr<OpenFolder> PosixFolder::open(const std::string& name) {
 }
 
 void PosixFolder::remove_file(const std::string& name) {
+  const DiskCall counted;
   ZERO_CHECK(::unlinkat(descriptor_.get(), name.c_str(), 0) == 0 || errno == ENOENT,
              "{}: cannot remove the file: {}", in(name), reason_of(errno));
 }
 
 void PosixFolder::remove_folder(const std::string& name) {
+  const DiskCall counted;
   ZERO_CHECK(::unlinkat(descriptor_.get(), name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT,
              "{}: cannot remove the folder: {}", in(name), reason_of(errno));
 }
@@ -269,6 +275,7 @@ ScratchFile Disk::create_scratch(const std::string& folder, std::int64_t bytes) 
 }
 
 PathKind Disk::kind_of(const std::string& path) {
+  const DiskCall counted;
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
     ZERO_CHECK(errno == ENOENT || errno == ENOTDIR, "{}: cannot look there: {}", path,
@@ -280,11 +287,13 @@ PathKind Disk::kind_of(const std::string& path) {
 }
 
 bool Disk::is_link(const std::string& path) {
+  const DiskCall counted;
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
 }
 
 std::vector<std::string> Disk::list(const std::string& folder) {
+  const DiskCall counted;
   std::vector<std::string> names;
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
@@ -297,6 +306,7 @@ std::vector<std::string> Disk::list(const std::string& folder) {
 }
 
 void Disk::make_folder(const std::string& path) {
+  const DiskCall counted;
   if (::mkdir(path.c_str(), 0777) == 0) return;
   const int error = errno;
   ZERO_CHECK(error != EEXIST || !is_link(path),
@@ -306,6 +316,7 @@ void Disk::make_folder(const std::string& path) {
 }
 
 void Disk::rename(const std::string& from, const std::string& to) {
+  const DiskCall counted;
   ZERO_CHECK(kind_of(from) != PathKind::folder || kind_of(to) == PathKind::missing,
              "{}: cannot rename folder {} to it: {}", to, from, reason_of(EEXIST));
   const auto node = node_at(from);
@@ -317,11 +328,13 @@ void Disk::rename(const std::string& from, const std::string& to) {
 }
 
 void Disk::remove_file(const std::string& path) {
+  const DiskCall counted;
   ZERO_CHECK(::unlink(path.c_str()) == 0 || errno == ENOENT, "{}: cannot remove the file: {}", path,
              reason_of(errno));
 }
 
 void Disk::remove_folder(const std::string& path) {
+  const DiskCall counted;
   ZERO_CHECK(::rmdir(path.c_str()) == 0 || errno == ENOENT, "{}: cannot remove the folder: {}",
              path, reason_of(errno));
 }
@@ -334,6 +347,7 @@ void Disk::sync_folder(const std::string& path) {
 }
 
 std::int64_t Disk::free_bytes(const std::string& folder) {
+  const DiskCall counted;
   struct statvfs status {};
   ZERO_CHECK(::statvfs(folder.c_str(), &status) == 0, "{}: cannot read its free space: {}", folder,
              reason_of(errno));

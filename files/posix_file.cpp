@@ -107,6 +107,7 @@ PosixFile::PosixFile(const std::string& path, int flags, TransferCounts& counts)
 
 PosixFile::PosixFile(std::string path, Descriptor open_file, int access, TransferCounts& counts)
     : path_(std::move(path)), counts_(&counts), access_(access), descriptor_(std::move(open_file)) {
+  const DiskCall counted;
   struct stat status {};
   ZERO_CHECK(::fstat(descriptor(), &status) == 0 && S_ISREG(status.st_mode),
              "{}: is not a regular file", path_);
@@ -117,6 +118,13 @@ PosixFile::PosixFile(std::string path, Descriptor open_file, int access, Transfe
     file_system_ = static_cast<std::uint32_t>(holder.f_type);
   }
   copies_ = file_system_ == BTRFS_SUPER_MAGIC && (flags_of(descriptor()) & FS_NOCOW_FL) == 0;
+}
+
+// A server may have to hear of it.
+PosixFile::~PosixFile() {
+  const DiskCall counted;
+  direct_ = Descriptor(-1);
+  descriptor_ = Descriptor(-1);
 }
 
 void PosixFile::write_in_place() {
@@ -133,6 +141,7 @@ int PosixFile::direct_descriptor() {
 // Opened through the descriptor: the file may have been renamed. A second description of the file,
 // because O_DIRECT is a property of the description.
 void PosixFile::open_direct() {
+  const DiskCall counted;
   direct_block_ = direct_block_of(descriptor());
   const std::string cached =
       cached_because(medium_of_type(file_system_), copies_ && access_ != O_RDONLY, direct_block_);
@@ -157,6 +166,7 @@ void PosixFile::refuse_direct_because(std::string reason) {
 }
 
 std::int64_t PosixFile::size() const {
+  const DiskCall counted;
   struct stat status {};
   ZERO_CHECK(::fstat(descriptor(), &status) == 0, "{}: cannot read its size: {}", path_,
              reason_of(errno));

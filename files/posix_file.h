@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/descriptor.h"
+#include "files/disk_calls.h"
 #include "files/file_system_type.h"
 
 namespace zero::files {
@@ -21,6 +22,7 @@ std::string reason_of(int error);
 /// returns its result.
 template <typename Call>
 auto uninterrupted(const Call& call) {
+  const DiskCall counted;
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
@@ -72,6 +74,9 @@ class PosixFile {
   PosixFile(const std::string& path, int flags, TransferCounts& counts);
   /// A file that is open. `path` is for messages, `access` the access mode of later descriptors.
   PosixFile(std::string path, Descriptor open_file, int access, TransferCounts& counts);
+  PosixFile(const PosixFile&) = delete;
+  PosixFile& operator=(const PosixFile&) = delete;
+  ~PosixFile();
 
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_.get(); }

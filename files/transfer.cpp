@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "files/disk_calls.h"
 
 namespace zero::files {
 namespace {
@@ -92,6 +93,7 @@ void Transfer::count(std::int64_t moved) {
 }
 
 std::string error_of(Transfer transfer) {
+  const DiskCall counted;
   int pauses = 0;
   while (transfer.wants_call()) {
     const Transfer::Call call = transfer.next_call();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "files/disk_calls.h"
 #include "files/disk_file.h"
 #include "files/transfer.h"
 
@@ -199,6 +200,7 @@ void Queue::prepare(io_uring_sqe* entry, const Transfer::Call& call) const {
 }
 
 void Queue::flush() {
+  const DiskCall counted;  // the kernel may transfer while it takes them
   std::int64_t pauses = 0;
   while (!prepared_.empty() && !refused_) {
     const int result = io_uring_submit(ring_->get());
@@ -234,6 +236,7 @@ void Queue::take_one() {
 }
 
 io_uring_cqe* Queue::next_end(int& error) {
+  const DiskCall counted;
   io_uring_cqe* ended = nullptr;
   for (std::int64_t pauses = 0; pauses <= most_pauses_;) {
     error = -io_uring_wait_cqe(ring_->get(), &ended);

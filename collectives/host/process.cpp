@@ -137,6 +137,7 @@ std::optional<Activity> activity(const Process& process) {
     any = true;
     all.stopped = all.stopped && (status->state == 'T' || status->state == 't');
     all.runnable = all.runnable || status->state == 'R';
+    all.in_device = all.in_device || status->state == 'D';
     all.cpu += static_cast<std::int64_t>(status->cpu) * nanoseconds_a_tick;
   }
   return any ? std::optional(all) : std::nullopt;

@@ -251,6 +251,7 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
           {"phase", state.phase},
           {"compute", state.compute},
           {"changed", state.changed},
+          {"disk_calls", {{"begun", state.disk_calls.begun}, {"ended", state.disk_calls.ended}}},
           {"over", state.over},
           {"open", collectives_json(state.open)},
           {"last", collectives_json(state.last)},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "collectives/long_wait.h"
 #include "launch/faults/last_words.h"
@@ -17,6 +18,19 @@ namespace {
 constexpr double kUnsuspicious = 4;
 
 std::int64_t to_nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
+
+/// Whether the rank is in a collective for which a disk decides how long others take.
+bool waits_for_disks(const FlightState& state) {
+  return std::ranges::any_of(state.open, [](const FlightState::Collective& each) {
+    return each.started != 0 && each.disk_decides;
+  });
+}
+
+/// Whether the rank may be waited for so. Elsewhere others wait behind its computing, or behind the
+/// reader of what it prints.
+bool may_use_disk(const FlightState& state) {
+  return state.phase == "load" || state.phase == "save" || state.phase == "end";
+}
 
 /// Whether steps of the rank take a known time where it is.
 bool has_usual_time(const FlightState& state) {
@@ -114,16 +128,23 @@ bool FaultFinder::first_that_lives() const {
   return true;
 }
 
-bool FaultFinder::hold(int index, std::int64_t passed) {
-  const auto activity = ranks_.activity(index);
+bool FaultFinder::uses_disk(int index, const FlightState& state,
+                            const std::optional<host::Activity>& activity) {
+  const files::DiskCalls before = std::exchange(at(index).disk_calls, state.disk_calls);
+  return state.disk_calls != before || before.begun != before.ended ||
+         (activity && activity->in_device);
+}
+
+void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
+                       std::int64_t passed) {
   Watched& one = at(index);
   // What came before was not looked into, and others may not have waited yet.
-  if (one.held == 0) {
+  if (one.held == 0 && !one.by_disk) {
     one.held = std::min(one.quiet - passed, to_nanoseconds(suspicious_seconds(hang_seconds_)));
   }
   if (!activity) {
     one.held += passed;
-    return false;
+    return;
   }
   const std::int64_t ran = one.cpu ? activity->cpu - *one.cpu : 0;
   one.cpu = activity->cpu;
@@ -133,7 +154,6 @@ bool FaultFinder::hold(int index, std::int64_t passed) {
       activity->runnable ? std::clamp<std::int64_t>(ran, 0, one.due) : passed;
   one.due = std::max<std::int64_t>(0, one.due - counts);
   one.held += counts;
-  return activity->stopped;
 }
 
 FaultFinder::RankSet FaultFinder::only(int host, const RankSet& all) const {
@@ -189,13 +209,14 @@ bool FaultFinder::is_stuck(const RankSet& all, std::int64_t limit) const {
   return all.is_stuck() && all_held(all, limit + (others_tell ? kForSpeaker : 0));
 }
 
-void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::int64_t limit,
+void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::int64_t usual,
                                 Finding& found) {
   const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
   const auto among = [](const std::vector<int>& some, int i) {
     return std::ranges::find(some, i) != some.end();
   };
   const bool decides = !all.blame.inside.empty() && first_that_lives();
+  const bool disk_decides = std::ranges::any_of(all.states, waits_for_disks);
   for (int i = 0; i < ranks_.count(); ++i) {
     const FlightState& state = all.states[static_cast<std::size_t>(i)];
     const bool silent = ranks_.is_silent(i);
@@ -207,22 +228,29 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
       forget(i);
       continue;
     }
-    const bool stopped = hold(i, passed);
+    const std::optional<host::Activity> activity = ranks_.activity(i);
+    const bool stopped = activity && activity->stopped;
+    const bool by_disk = disk_decides && blamed && !stopped && may_use_disk(state);
+    const bool uses = uses_disk(i, state, activity);
+    if (std::exchange(at(i).by_disk, by_disk) != by_disk || (by_disk && uses)) forget(i);
+    hold(i, activity, passed);
+    const std::int64_t limit =
+        by_disk ? std::max(usual, to_nanoseconds(kLeastDiskHangSeconds)) : usual;
+    const bool timed = by_disk || has_usual_time(state);
     if (blamed && i == ranks_.self()) {
-      const std::int64_t time = has_usual_time(state) ? at(i).held : at(i).quiet;
-      found.self_suspected = time >= limit / 2;
+      found.self_suspected = (timed ? at(i).held : at(i).quiet) >= limit / 2;
     }
-    if (!stopped && !((blamed || among(all.blame.inside, i)) && has_usual_time(state))) {
+    if (!stopped && !((blamed || among(all.blame.inside, i)) && timed)) {
       forget(i);
       continue;
     }
     if (!decides || at(i).held < limit || !(blamed || stopped)) continue;
-    if (silent && !others_wait(all, limit)) continue;
+    if (silent && !others_wait(all, usual)) continue;
     if (at(i).held < limit + patience_with(i, stopped, all)) continue;
     found.culprits.push_back(i);
     if (stopped) found.stopped.push_back(i);
   }
-  if (found.culprits.empty() && !(decides && is_stuck(all, limit))) return;
+  if (found.culprits.empty() && !(decides && is_stuck(all, usual))) return;
   found.what = Finding::What::hang;
   found.speaks = true;
 }

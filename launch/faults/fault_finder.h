@@ -44,6 +44,11 @@ double hang_limit(double mean_step_seconds);
 /// looked into from a quarter of it on.
 inline constexpr double kLeastHangSeconds = 1;
 
+/// The least limit of a rank that loads, saves or ends. Between two calls to the disk it copies and
+/// verifies a few blocks of a MiB, parses an index or ends a step: parts of a second, and on a slow
+/// or busy host not this long.
+inline constexpr double kLeastDiskHangSeconds = 10;
+
 /// Shorter waits belong to every run and are not looked into: a quarter of `hang_seconds`, or,
 /// where that is 0, of the least hang_limit().
 double suspicious_seconds(double hang_seconds);
@@ -57,6 +62,11 @@ double suspicious_seconds(double hang_seconds);
 /// the rank's threads wait for a core (a busy machine; then the time that they run counts), and
 /// time outside of forward, backward, update and decode or before a mean step is known, where only
 /// a stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
+///
+/// While a rank waits where a disk decides, without a timeout (WaitLimits::disk_decides), one that
+/// it waits for may hang in load, save and end too: if for kLeastDiskHangSeconds and hang_limit()
+/// it publishes nothing, begins and ends no call to the disk and is in none (files::DiskCall), and
+/// none of its threads waits for a device. A call to a disk that never answers is no hang.
 ///
 /// Where it sees ranks of other hosts too, a fault that a host would find by its own ranks alone is
 /// that host's to tell, and one that no host finds alone that of the host that decides for all. The
@@ -91,17 +101,22 @@ class FaultFinder {
     std::int64_t held = 0;              // others have waited for it, as far as it counts
     std::optional<std::int64_t> cpu{};  // at the last look while others waited
     std::int64_t due = 0;  // time that passed and that it has not run, a little at most
+    files::DiskCalls disk_calls{};
+    bool by_disk = false;  // `held` is time in which it should have used its disk
     bool left = false;     // ended in good order
   };
   void count(std::int64_t passed);
   Finding find_deaths(std::int64_t passed);
   Finding find_hangs(std::int64_t passed);
   /// Adds the culprits, and what this rank is suspected of.
-  void find_culprits(const RankSet& all, std::int64_t passed, std::int64_t limit, Finding& found);
+  void find_culprits(const RankSet& all, std::int64_t passed, std::int64_t usual, Finding& found);
   /// Whether ranks that are in collectives together have been for too long.
   bool is_stuck(const RankSet& all, std::int64_t limit) const;
-  /// Adds to the rank's `held` what counts of `passed`. Returns whether its process is stopped.
-  bool hold(int index, std::int64_t passed);
+  /// Adds to the rank's `held` what counts of `passed`.
+  void hold(int index, const std::optional<host::Activity>& activity, std::int64_t passed);
+  /// Whether the rank uses its disk, or has since the last call.
+  bool uses_disk(int index, const FlightState& state,
+                 const std::optional<host::Activity>& activity);
   void forget(int index);
   bool first_that_lives() const;
   /// How much longer than the limit this rank lets others tell of the rank.

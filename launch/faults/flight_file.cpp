@@ -274,12 +274,14 @@ FlightFile::Ticket FlightFile::submit(const Submission& submission) {
   if (submission.group == kNoGroup) return 0;
   flight::Group& group = group_at(submission.group);
   const std::uint64_t number = group.submitted + 1;
-  const Ticket ticket = add({.what = what_of(submission.kind, submission.operation,
-                                             submission.group, name_number(submission.name)),
-                             .number = number,
-                             .bytes = submission.bytes,
-                             .enqueued = now(),
-                             .where = submission.stream});
+  const auto detail = static_cast<std::uint8_t>(
+      submission.operation | (submission.disk_decides ? flight::kDiskDecides : 0));
+  const Ticket ticket =
+      add({.what = what_of(submission.kind, detail, submission.group, name_number(submission.name)),
+           .number = number,
+           .bytes = submission.bytes,
+           .enqueued = now(),
+           .where = submission.stream});
   flight::write(group.submitted, number);
   return ticket;
 }
@@ -305,6 +307,15 @@ void FlightFile::ended(Ticket ticket, std::int64_t time) noexcept {
 std::int64_t FlightFile::enqueued(Ticket ticket) const noexcept {
   const flight::Record* const record = find(ticket);
   return record == nullptr ? 0 : flight::read(record->enqueued);
+}
+
+void FlightFile::disk_calls(const files::DiskCalls& calls) noexcept {
+  // A store would have the disk write the page again.
+  const auto set = [](std::int64_t& field, std::int64_t value) {
+    if (flight::read(field) != value) flight::write(field, value);
+  };
+  set(header_->disk_calls_begun, calls.begun);  // first: a reader reads it last
+  set(header_->disk_calls_ended, calls.ended);
 }
 
 void FlightFile::write_text(std::uint64_t offset, std::uint32_t room, std::uint32_t& length,

@@ -14,6 +14,7 @@
 
 #include "base/descriptor.h"
 #include "engine/schedule.h"
+#include "files/disk_calls.h"
 #include "launch/faults/flight_layout.h"
 #include "launch/faults/flight_place.h"
 
@@ -75,6 +76,7 @@ class FlightFile {
     std::string_view name{};  ///< purpose of a collective, or name of a host call
     std::int64_t bytes = 0;
     std::uint16_t stream = 0;
+    bool disk_decides = false;  ///< as CallContext has it
   };
   /// The next collective of its group. 0 if that is kNoGroup.
   Ticket submit(const Submission& submission);
@@ -84,6 +86,9 @@ class FlightFile {
   void ended(Ticket ticket, std::int64_t time) noexcept;
   /// When the collective was submitted; 0 once newer records have taken its place. Any thread.
   std::int64_t enqueued(Ticket ticket) const noexcept;
+
+  /// Of this process. Publishes nothing, in that changed() stays. Any thread, one at a time.
+  void disk_calls(const files::DiskCalls& calls) noexcept;
 
   /// Texts for people who read the file later, cut where there is no room. Any thread, one at a
   /// time; also in a signal handler.

@@ -37,7 +37,7 @@ namespace flight {
 // accessed through read() and write() alone.
 
 inline constexpr std::array<char, 8> kMagic{'Z', 'E', 'R', 'O', 'F', 'L', 'T', '\n'};
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 /// The most of anything that a reader believes in.
 inline constexpr std::uint32_t kMost = 1U << 16;
 /// The latest times, of CLOCK_MONOTONIC and of the wall, that a reader believes in: sums of a few
@@ -81,12 +81,14 @@ struct Header {
   std::uint32_t words;    // bytes in use
   std::uint32_t stack;    // bytes in use
   std::int64_t step;
-  std::int64_t mean_step;        // nanoseconds; 0: unknown
-  std::uint64_t phase;           // name
-  std::uint64_t compute;         // name << 8 | Phase
-  std::int64_t changed;          // by the rank itself
-  std::int64_t last_words_time;  // or that of the stack, if that is later
-  std::uint64_t over;            // 1: ended in good order
+  std::int64_t mean_step;         // nanoseconds; 0: unknown
+  std::uint64_t phase;            // name
+  std::uint64_t compute;          // name << 8 | Phase
+  std::int64_t changed;           // by the rank itself
+  std::int64_t last_words_time;   // or that of the stack, if that is later
+  std::uint64_t over;             // 1: ended in good order
+  std::int64_t disk_calls_begun;  // files::DiskCalls
+  std::int64_t disk_calls_ended;
 };
 static_assert(sizeof(Header) % 8 == 0);
 
@@ -100,6 +102,9 @@ struct Group {
 static_assert(sizeof(Group) == 32);
 
 enum class Kind : std::uint8_t { none, collective, host_call, phase, compute };
+
+/// Added to the Operation of a collective: a disk decides how long its ranks wait.
+inline constexpr std::uint8_t kDiskDecides = 0x80;
 
 struct Record {
   std::uint64_t ticket = 0;   // its number from 1, written last; 0: being written

@@ -173,8 +173,10 @@ FlightState::Collective FlightReader::collective_of(const flight::Record& record
                                  .started = record.started,
                                  .ended = record.ended};
   const std::string name = name_of(name_in(record));
-  const bool known = kind_of(record) == flight::Kind::collective && detail_of(record) < kOperations;
-  result.name = known ? call_name(static_cast<Operation>(detail_of(record)), name) : name;
+  result.disk_decides = (detail_of(record) & flight::kDiskDecides) != 0;
+  const std::uint64_t operation = detail_of(record) & ~std::uint64_t{flight::kDiskDecides};
+  const bool known = kind_of(record) == flight::Kind::collective && operation < kOperations;
+  result.name = known ? call_name(static_cast<Operation>(operation), name) : name;
   if (group_of(record) >= group_count()) return result;
   const flight::Group& group = group_at(group_of(record));
   result.group = name_of(flight::read(group.name));
@@ -237,6 +239,8 @@ FlightState FlightReader::read() const {
   const std::uint64_t compute = flight::read(head().compute);
   if (compute != 0) state.compute = compute_text(compute & 0xff, name_of(compute >> 8));
   state.changed = changed();
+  state.disk_calls.ended = std::max<std::int64_t>(0, flight::read(head().disk_calls_ended));
+  state.disk_calls.begun = std::max<std::int64_t>(0, flight::read(head().disk_calls_begun));
   state.last_words_time = time_in(flight::read(head().last_words_time));
   state.over = flight::read(head().over) != 0;
   find_collectives(state);

@@ -74,7 +74,8 @@ void FlightRecorder::submitting(const CollectiveRecord& record, const Collective
                              .group = group_of(group),
                              .name = record.purpose,
                              .bytes = record.total_bytes,
-                             .stream = number_of(stream)});
+                             .stream = number_of(stream),
+                             .disk_decides = group.context()->disk_decides()});
   if (stream.enqueues()) return;
   stream.note([file = &file_, ticket = submitted_] { file->started(ticket, FlightFile::now()); });
 }
@@ -98,8 +99,10 @@ void FlightRecorder::collective(const CollectiveRecord& /*record*/, Mark begin, 
 
 void FlightRecorder::host_call(const CollectiveBackend& group, std::string_view name) noexcept {
   try_to([&] {
-    host_call_ =
-        file_.submit({.kind = flight::Kind::host_call, .group = group_of(group), .name = name});
+    host_call_ = file_.submit({.kind = flight::Kind::host_call,
+                               .group = group_of(group),
+                               .name = name,
+                               .disk_decides = group.context()->disk_decides()});
     file_.started(host_call_, FlightFile::now());
   });
 }

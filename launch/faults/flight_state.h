@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "files/disk_calls.h"
+
 namespace zero {
 
 /// A rank as its flight file shows it at one moment. Times: nanoseconds of CLOCK_MONOTONIC of its
@@ -19,6 +21,7 @@ struct FlightState {
     std::uint64_t number = 0;  ///< of the group's collectives, from 1: equal on all its ranks
     std::int64_t bytes = 0;    ///< over all slices
     std::int64_t enqueued = 0, started = 0, ended = 0;  ///< 0: not yet
+    bool disk_decides = false;  ///< WaitLimits::disk_decides, when it was submitted
   };
 
   int rank = 0;
@@ -32,6 +35,7 @@ struct FlightState {
   std::string phase{};                ///< as PhaseListener names it; empty: none yet
   std::string compute{};              ///< last unit of compute: "backward h.7"; empty: none yet
   std::int64_t changed = 0;           ///< when it last published anything
+  files::DiskCalls disk_calls{};      ///< of its process, as its watchdog last saw them
   bool over = false;                  ///< ended in good order
   std::vector<Collective> open{};     ///< submitted and not ended, oldest first
   std::vector<Collective> last{};     ///< newest ended one of each group

@@ -34,8 +34,8 @@ json runs_of(const std::vector<int>& ranks) {
 }
 
 json to_json(const Collective& one) {
-  return {one.name,  one.group,    runs_of(one.ranks), one.number,
-          one.bytes, one.enqueued, one.started,        one.ended};
+  return {one.name,     one.group,   runs_of(one.ranks), one.number,      one.bytes,
+          one.enqueued, one.started, one.ended,          one.disk_decides};
 }
 
 json to_json(const std::vector<Collective>& some) {
@@ -51,6 +51,7 @@ json to_json(const FlightState& state) {
           {"phase", state.phase},
           {"compute", state.compute},
           {"over", state.over},
+          {"disk", {state.disk_calls.begun, state.disk_calls.ended}},
           {"open", to_json(state.open)},
           {"last", to_json(state.last)},
           {"stack", state.stack},
@@ -61,7 +62,8 @@ json to_json(const FlightState& state) {
 json to_json(const Heartbeat::Rank& rank) {
   json one = {{"changed", rank.changed}};
   if (rank.activity) {
-    one["activity"] = {rank.activity->stopped, rank.activity->runnable, rank.activity->cpu};
+    one["activity"] = {rank.activity->stopped, rank.activity->runnable, rank.activity->in_device,
+                       rank.activity->cpu};
   }
   if (rank.state) one["state"] = to_json(*rank.state);
   return one;
@@ -118,7 +120,8 @@ Collective collective_in(const json& value, int world) {
           .bytes = whole(value.at(4), 0, kMost),
           .enqueued = time_in(value.at(5)),
           .started = time_in(value.at(6)),
-          .ended = time_in(value.at(7))};
+          .ended = time_in(value.at(7)),
+          .disk_decides = value.at(8).get<bool>()};
 }
 
 std::vector<Collective> collectives_in(const json& values, int world) {
@@ -139,6 +142,8 @@ FlightState state_in(const json& value, int rank, int world) {
   state.phase = name_in(value.at("phase"));
   state.compute = name_in(value.at("compute"));
   state.over = value.at("over").get<bool>();
+  state.disk_calls = {.begun = whole(value.at("disk").at(0), 0, kMost),
+                      .ended = whole(value.at("disk").at(1), 0, kMost)};
   state.open = collectives_in(value.at("open"), world);
   state.last = collectives_in(value.at("last"), world);
   state.stack = text_in(value.at("stack"));
@@ -152,7 +157,8 @@ Heartbeat::Rank rank_in(const json& value, int rank, int world) {
   if (const auto activity = value.find("activity"); activity != value.end()) {
     one.activity = host::Activity{.stopped = activity->at(0).get<bool>(),
                                   .runnable = activity->at(1).get<bool>(),
-                                  .cpu = whole(activity->at(2), 0, kMost)};
+                                  .in_device = activity->at(2).get<bool>(),
+                                  .cpu = whole(activity->at(3), 0, kMost)};
   }
   if (const auto state = value.find("state"); state != value.end()) {
     one.state = state_in(*state, rank, world);

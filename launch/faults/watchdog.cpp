@@ -242,6 +242,7 @@ void Watchdog::leave() noexcept {
 
 void Watchdog::look() {
   if (over_) return;
+  own_.disk_calls(files::disk_calls());
   // Kept young: a death is laid to kills of the last seconds alone.
   if (looks_++ % kLooksBetweenCounts == 0 && !found_) memory_kills_ = options_.memory_kills();
   const std::int64_t now = FlightFile::now();

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "files/disk_calls.h"
 #include "launch/config/train_config.h"
 #include "launch/process/open_files.h"
 #include "launch/telemetry/output.h"
@@ -170,6 +171,7 @@ void RunLog::write(const nlohmann::ordered_json& line) {
 
 void RunLog::sync() {
   if (!regular()) return;
+  const files::DiskCall counted;  // a save waits for it
   while (::fdatasync(file_.get()) != 0) {
     ZERO_CHECK(errno == EINTR, "run.log: {} may not be on the disk: {}", path_,
                std::strerror(errno));

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/message_text.h"
+#include "files/disk_calls.h"
 #include "launch/process/open_files.h"
 #include "launch/telemetry/run_log.h"
 
@@ -101,6 +102,7 @@ RunLock::Attempt RunLock::attempt() {
 
 /// Whether the path still leads to the open file.
 bool RunLock::is_file() const {
+  const files::DiskCall counted;  // a save waits for it
   struct stat open {};
   struct stat named {};
   return ::fstat(file_.get(), &open) == 0 && ::lstat(place_.file.c_str(), &named) == 0 &&

@@ -142,12 +142,13 @@ int Trainer::run() {
   memory_.at(0, "between steps");
   phases_.at(resumed_at_ == 0 ? -1 : resumed_at_, "between steps");
   const Decision decision = train();
-  begin_phase(step_, "end");
   if (instruments_ != nullptr) {
     device_.communication().synchronize();
     instruments_->stop();
   }
   console_.end_progress();
+  // From here on ranks wait for disks, and for neither a trace nor a reader of output.
+  begin_phase(step_, "end");
   Decision ending{.signal = checkpoints_.finish()};
   if (decision.signal != 0) ending.signal = decision.signal;
   ending.time_is_up = decision.time_is_up && step_ < config_.run.steps;

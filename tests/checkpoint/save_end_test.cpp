@@ -129,8 +129,10 @@ TEST(SaveEnd, RanksHaveNoTimeoutWhileADiskDecidesHowASaveEndsInAStep) {
   Faults faults("Input/output error");
   faults.fail_at("queue write", 0);
   HookedDisk failing([&](const std::string& call, const std::string& path) {
-    if (call == "rename" && path.ends_with(".partial"))
+    if (call == "rename" && path.ends_with(".partial")) {
       timeouts.push_back(first->wait_limits()->timeout.count());
+      EXPECT_TRUE(first->wait_limits()->disk_decides);
+    }
     faults(call, path);
   });
   const SavedRun with = run_of(2, 3, scratch.path("run"));
@@ -151,6 +153,7 @@ TEST(SaveEnd, RanksHaveNoTimeoutWhileADiskDecidesHowASaveEndsInAStep) {
     EXPECT_THAT(report->error, HasSubstr("Input/output error"));
     EXPECT_GT(before->timeout.count(), 0);
     EXPECT_EQ(communicator.wait_limits()->timeout, before->timeout);
+    EXPECT_FALSE(communicator.wait_limits()->disk_decides);
   });
   EXPECT_EQ(timeouts, std::vector<std::int64_t>{0});
 }

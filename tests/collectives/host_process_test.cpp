@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,6 +112,28 @@ TEST(HostProcess, SaysWhetherItsThreadsRun) {
   kill(child, SIGKILL);
   waitpid(child, &status, 0);
   EXPECT_FALSE(host::activity(process));
+}
+
+// As behind a server that hangs.
+TEST(HostProcess, SaysWhetherAThreadWaitsForADevice) {
+  const pid_t child = fork();
+  if (child == 0) {
+    setpgid(0, 0);
+    // The parent sleeps so until its child ends.
+    if (syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0L, 0L, 0L, 0L) == 0) {
+      for (;;) pause();
+    }
+    for (;;) pause();
+  }
+  const host::Process process = host::process(child);
+  std::optional<host::Activity> waits;
+  while (!waits || !waits->in_device) waits = host::activity(process);
+  EXPECT_FALSE(waits->stopped);
+  EXPECT_FALSE(waits->runnable);
+  EXPECT_FALSE(host::activity(host::this_process()).value_or(host::Activity{}).in_device);
+  kill(-child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
 }
 
 // Of a program with several threads, what any of them does; not what the caller does.

@@ -81,6 +81,15 @@ class FakeRanks final : public HostRanks {
     for (const int index : {0, 1, 3}) at(index).open = {collective(5, {0, 1, 2, 3})};
     at(2).last = {collective(4, {0, 1, 2, 3})};
   }
+  /// The same where a disk decides how long they wait; no step has been timed.
+  void wait_for_2_and_its_disk(const std::string& phase) {
+    wait_for_2();
+    for (FlightState& state : states_) {
+      state.phase = phase;
+      state.mean_step_seconds = 0;
+      for (FlightState::Collective& each : state.open) each.disk_decides = true;
+    }
+  }
 
  private:
   int self_;

@@ -197,7 +197,7 @@ TEST(FaultFinder, EachPhaseOfUsualLengthHasTheLimit) {
 }
 
 // The first step, saves and validations take what they take; run.collective_timeout ends them. So
-// do those who write prompts, and prompts of any length.
+// do those who write prompts, and prompts of any length. Where a disk decides: DiskHangs.
 TEST(FaultFinder, PhasesOfUnknownLengthKeepTheirLimits) {
   for (const char* const phase : {"", "start", "load", "save", "validation", "between steps", "end",
                                   "prompts", "draft", "prefill"}) {

@@ -358,8 +358,8 @@ TEST(FlightReader, NamesWhatIsNoFlightFile) {
     std::memcpy(bytes.data() + place, &value, sizeof(value));
     return bytes;
   };
-  EXPECT_THAT(refusal_of(folder, with(offsetof(flight::Header, version), 2)),
-              HasSubstr("is a flight file of version 2; this program reads version 1"));
+  EXPECT_THAT(refusal_of(folder, with(offsetof(flight::Header, version), 1)),
+              HasSubstr("is a flight file of version 1; this program reads version 2"));
   EXPECT_THAT(refusal_of(folder, with(offsetof(flight::Header, rank), 2)),
               HasSubstr("is damaged: of rank 2 of 2 ranks"));
   const std::size_t sizes = offsetof(flight::Header, sizes);

@@ -103,6 +103,24 @@ TEST(FlightRecorder, CountsTheCollectivesOfEachGroupAlikeOnAllRanks) {
   });
 }
 
+TEST(FlightRecorder, TellsTheCollectivesInWhichADiskDecidesHowLongRanksWait) {
+  local::run(2, [](Communicator& world) {
+    Recorded rank(world);
+    const auto newest = [&] {
+      rank.device->communication().synchronize();
+      wait_until([&] { return rank.reader.read().open.empty(); });
+      return rank.reader.read().last.at(0);
+    };
+    for (const bool disk : {false, true, false}) {
+      world.set_wait_limits({.disk_decides = disk});
+      world.barrier(rank.device->communication(), {"x"});
+      ZERO_CHECK(newest().disk_decides == disk && newest().name == "barrier(x)", "of a stream");
+      world.split(0, world.rank());
+      ZERO_CHECK(newest().disk_decides == disk && newest().name == "split", "of the host");
+    }
+  });
+}
+
 TEST(FlightRecorder, OneRankAloneIsNoGroup) {
   const auto alone = local::single();
   Recorded rank(*alone);

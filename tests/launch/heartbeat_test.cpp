@@ -30,9 +30,11 @@ FlightState busy(int rank) {
   state.phase = "backward";
   state.compute = "backward h.7";
   state.changed = 11;
+  state.disk_calls = {.begun = 9, .ended = 7};
   state.open = {collective(1841, {1, 3, 5, 7}), collective(7, {4, 5, 7, 0, 1}, "odd")};
   state.last = {collective(1840, {0, 1, 2, 3, 4, 5, 6, 7})};
   state.last[0].ended = 9;
+  state.open[1].disk_decides = true;
   state.stack = "host thread:\n  zero::loop()\n";
   state.last_words = "ended by SIGTERM";
   state.last_words_time = 10;
@@ -43,7 +45,7 @@ Heartbeat whole() {
   Heartbeat heartbeat{.now = 12, .leaves = true};
   heartbeat.told = Heartbeat::Told{.rank = 5, .host = "b", .of_signal = true};
   heartbeat.ranks = {{.changed = 11,
-                      .activity = host::Activity{.stopped = true, .runnable = false, .cpu = 13},
+                      .activity = host::Activity{.stopped = true, .in_device = true, .cpu = 13},
                       .state = busy(4)},
                      {.changed = 7}};
   return heartbeat;
@@ -77,6 +79,7 @@ TEST(Heartbeat, ArrivesAsItWasSent) {
   ASSERT_TRUE(got.ranks[0].activity);
   EXPECT_TRUE(got.ranks[0].activity->stopped);
   EXPECT_FALSE(got.ranks[0].activity->runnable);
+  EXPECT_TRUE(got.ranks[0].activity->in_device);
   EXPECT_EQ(got.ranks[0].activity->cpu, 13);
   ASSERT_TRUE(got.ranks[0].state);
   const FlightState& state = *got.ranks[0].state;
@@ -88,6 +91,7 @@ TEST(Heartbeat, ArrivesAsItWasSent) {
   EXPECT_EQ(state.phase, "backward");
   EXPECT_EQ(state.compute, "backward h.7");
   EXPECT_EQ(state.changed, 11);
+  EXPECT_EQ(state.disk_calls, expected.disk_calls);
   EXPECT_EQ(state.stack, expected.stack);
   EXPECT_EQ(state.last_words, expected.last_words);
   EXPECT_EQ(state.last_words_time, 10);
@@ -97,6 +101,8 @@ TEST(Heartbeat, ArrivesAsItWasSent) {
   EXPECT_EQ(state.open[0].number, 1841U);
   EXPECT_EQ(state.open[0].name, "all_gather(h.0)");
   EXPECT_EQ(state.open[0].started, 2);
+  EXPECT_FALSE(state.open[0].disk_decides);
+  EXPECT_TRUE(state.open[1].disk_decides);
   ASSERT_THAT(state.last, SizeIs(1));
   EXPECT_THAT(state.last[0].ranks, SizeIs(kWorld));
   EXPECT_EQ(state.last[0].ended, 9);
@@ -127,6 +133,8 @@ TEST(Heartbeat, WhatNoHostSaysIsRefused) {
            {"[[1,2,4]]", "[1,2,4]"},
            {"\"phase\":\"backward\"", "\"phase\":7"},
            {"\"over\":false", "\"over\":0"},
+           {"\"disk\":[9,7]", "\"disk\":[9,-7]"},
+           {"\"disk\":[9,7]", "\"disk\":[9]"},
            {"\"open\":[", "\"open\":7,\"more\":["},
            {"\"ranks\":[{", "\"ranks\":[{},{"},
            {"\"changed\":7", "\"other\":7"}}) {

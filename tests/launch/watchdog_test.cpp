@@ -150,6 +150,30 @@ TEST(Watchdog, SaysNothingOfRanksThatGoOn) {
   EXPECT_THAT(told.texts, IsEmpty());
 }
 
+// Of a disk that does not answer, as other ranks see it.
+TEST(Watchdog, ShowsCallsToTheDiskThatGoOn) {
+  Told told;
+  local::run(1, [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", 0, 1);
+    Watchdog watchdog(world, *cpu::open(), file, told.options());
+    watchdog.watch();
+    const FlightReader reader("/proc/self/fd/" + std::to_string(file.descriptor()));
+    const std::int64_t published = reader.changed();
+    const auto wait_until_shown = [&](bool going_on) {
+      for (files::DiskCalls calls; calls.begun == 0 || (calls.begun > calls.ended) != going_on;) {
+        std::this_thread::sleep_for(10ms);
+        calls = reader.read().disk_calls;
+      }
+    };
+    {
+      const files::DiskCall call;
+      wait_until_shown(true);
+    }
+    wait_until_shown(false);
+    EXPECT_EQ(reader.changed(), published) << "the rank itself has done nothing";
+  });
+}
+
 TEST(Watchdog, LeavesTheFirstLastWordsAlone) {
   Told told;
   local::run(1, [&](Communicator& world) {

@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "files/disk_calls.h"
+
+#include <atomic>
+
+namespace zero::files {
+namespace {
+
+std::atomic<std::int64_t> calls_begun{0};
+std::atomic<std::int64_t> calls_ended{0};
+
+}  // namespace
+
+DiskCalls disk_calls() noexcept {
+  const std::int64_t ended = calls_ended;  // read first: these have begun
+  return {.begun = calls_begun, .ended = ended};
+}
+
+DiskCall::DiskCall() noexcept { ++calls_begun; }
+
+DiskCall::~DiskCall() { ++calls_ended; }
+
+}  // namespace zero::files

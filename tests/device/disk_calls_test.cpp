@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Calls whose time a disk decides, as another thread sees them while they go on.
+#include "files/disk_calls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "files/file_system.h"
+#include "files/pwrite_queue.h"
+#include "files/uring_queue.h"
+#include "tests/device/supervised_thread.h"
+#include "tests/scratch.h"
+
+namespace zero::files {
+namespace {
+
+using testing::on_supervised_thread;
+using testing::Scratch;
+using testing::SystemCall;
+using ::testing::UnorderedElementsAreArray;
+
+bool one_goes_on() {
+  const DiskCalls calls = disk_calls();
+  return calls.begun > calls.ended;
+}
+
+/// The numbers of those of these system calls that `body` makes while one_goes_on().
+std::set<long> seen_during(const std::vector<long>& numbers, const std::function<void()>& body) {
+  std::set<long> seen;
+  std::set<long> missed;
+  const auto look = [&](const SystemCall& call) {
+    (one_goes_on() ? seen : missed).insert(call.number);
+    return testing::kCallerCalls;
+  };
+  const std::string ended = on_supervised_thread(numbers, look, body);
+  if (ended == testing::kNoSupervision) return {numbers.begin(), numbers.end()};
+  EXPECT_EQ(ended, "no error");
+  for (const long each : missed) seen.erase(each);
+  return seen;
+}
+
+TEST(DiskCalls, AreSeenWhileTheSystemIsAtThem) {
+  const Scratch scratch;
+  const std::vector<long> numbers{SYS_openat,  SYS_fallocate, SYS_pwrite64,
+                                  SYS_pread64, SYS_fsync,     SYS_statfs};
+  const DiskCalls before = disk_calls();
+  EXPECT_EQ(before.begun, before.ended);
+  std::array<std::byte, 512> bytes{};
+  EXPECT_THAT(seen_during(numbers,
+                          [&] {
+                            const auto file = disk().create(scratch.path("file"), 512);
+                            file->write(0, bytes);
+                            file->sync();
+                            disk().open_read(scratch.path("file"))->read(0, bytes);
+                            disk().sync_folder(scratch.path());
+                            disk().free_bytes(scratch.path());
+                          }),
+              UnorderedElementsAreArray(numbers));
+  EXPECT_FALSE(one_goes_on());
+}
+
+TEST(DiskCalls, OfAQueuesThreadsAreSeen) {
+  const Scratch scratch;
+  const std::vector<long> numbers{SYS_pwrite64};
+  const std::array<std::byte, 512> bytes{};
+  EXPECT_THAT(seen_during(numbers,
+                          [&] {
+                            const auto file = disk().create(scratch.path("file"), 512);
+                            PwriteQueue queue({.depth = 2});
+                            queue.wait(queue.write(*file, 0, bytes));
+                          }),
+              UnorderedElementsAreArray(numbers));
+  EXPECT_FALSE(one_goes_on());
+}
+
+// A rank may hang beside transfers that it has begun.
+TEST(DiskCalls, OfIoUringAreThoseOfWhoSubmitsOrWaits) {
+  if (!open_uring_queue({}, {}).queue) GTEST_SKIP() << open_uring_queue({}, {}).note;
+  const Scratch scratch;
+  const std::vector<long> numbers{SYS_io_uring_enter};
+  const std::array<std::byte, 512> bytes{};
+  EXPECT_THAT(seen_during(numbers,
+                          [&] {
+                            const auto file = disk().create(scratch.path("file"), 512);
+                            const auto queue = open_uring_queue({}, {}).queue;
+                            const auto ticket = queue->write(*file, 0, bytes);
+                            EXPECT_FALSE(one_goes_on());
+                            const DiskCalls before = disk_calls();
+                            queue->wait(ticket);
+                            EXPECT_GT(disk_calls().begun, before.begun);
+                          }),
+              UnorderedElementsAreArray(numbers));
+  EXPECT_FALSE(one_goes_on());
+}
+
+}  // namespace
+}  // namespace zero::files

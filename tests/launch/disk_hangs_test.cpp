@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Ranks for which others wait where a disk decides for how long: what is a hang there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launch/fake_ranks.h"
+
+namespace zero {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using namespace testing;
+using What = Finding::What;
+
+TEST(DiskHangs, ARankThatDoesNothingIsNamedAfterTenSeconds) {
+  for (const char* const phase : {"load", "save", "end"}) {
+    FakeRanks ranks;
+    ranks.wait_for_2_and_its_disk(phase);
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(10).what, What::nothing) << phase;
+    const Finding found = looks.during(2);
+    EXPECT_EQ(found.what, What::hang) << phase;
+    EXPECT_TRUE(found.speaks);
+    EXPECT_THAT(found.culprits, ElementsAre(2)) << phase;
+    EXPECT_THAT(found.stopped, IsEmpty());
+  }
+}
+
+// Others wait there behind its computing, or behind the reader of what it prints.
+TEST(DiskHangs, InOtherPhasesNothingIsFound) {
+  for (const char* const phase : {"", "start", "validation", "between steps", "prompts"}) {
+    FakeRanks ranks;
+    ranks.wait_for_2_and_its_disk("save");
+    ranks.at(2).phase = phase;
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(600).what, What::nothing) << phase;
+  }
+}
+
+TEST(DiskHangs, TheLimitOfStepsHoldsIfItIsLonger) {
+  FakeRanks ranks;
+  ranks.wait_for_2_and_its_disk("save");
+  ranks.at(0).mean_step_seconds = 4;
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(20).what, What::nothing);
+  EXPECT_THAT(looks.during(2).culprits, ElementsAre(2));
+
+  FakeRanks others;
+  others.wait_for_2_and_its_disk("save");
+  Looks hasty(others, 1);
+  EXPECT_EQ(hasty.during(10).what, What::nothing);
+  EXPECT_THAT(hasty.during(2).culprits, ElementsAre(2));
+  Looks patient(others, 60);
+  EXPECT_EQ(patient.during(60).what, What::nothing);
+  EXPECT_THAT(patient.during(20).culprits, ElementsAre(2));
+}
+
+TEST(DiskHangs, ASlowDiskIsNone) {
+  FakeRanks ranks;
+  ranks.wait_for_2_and_its_disk("save");
+  Looks looks(ranks);
+  int round = 0;
+  const auto write_now_and_then = [&] {
+    if (++round % 40 != 0) return;  // every eight seconds
+    ++ranks.at(2).disk_calls.begun;
+    ++ranks.at(2).disk_calls.ended;
+  };
+  EXPECT_EQ(looks.during(600, write_now_and_then).what, What::nothing);
+  EXPECT_EQ(looks.during(8).what, What::nothing);
+  EXPECT_THAT(looks.during(4).culprits, ElementsAre(2));
+}
+
+// It may sleep as if it had nothing to do: io_uring, FUSE.
+TEST(DiskHangs, ADiskThatDoesNotAnswerIsNone) {
+  FakeRanks ranks;
+  ranks.wait_for_2_and_its_disk("save");
+  ranks.at(2).disk_calls = {.begun = 8, .ended = 7};
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(3600).what, What::nothing);
+  EXPECT_FALSE(looks.suspected());
+  ++ranks.at(2).disk_calls.ended;
+  EXPECT_EQ(looks.during(9).what, What::nothing);
+  EXPECT_THAT(looks.during(2).culprits, ElementsAre(2));
+}
+
+// A log, a page of a file that is mapped, memory from a swap file.
+TEST(DiskHangs, AThreadThatWaitsForADeviceIsNone) {
+  FakeRanks ranks;
+  ranks.wait_for_2_and_its_disk("load");
+  ranks.activity_of(2).in_device = true;
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(3600).what, What::nothing);
+  ranks.activity_of(2).in_device = false;
+  EXPECT_EQ(looks.during(9).what, What::nothing);
+  EXPECT_THAT(looks.during(2).culprits, ElementsAre(2));
+}
+
+TEST(DiskHangs, ARankThatWaitsForACoreIsHeldToTheTimeThatItRuns) {
+  FakeRanks ranks;
+  ranks.wait_for_2_and_its_disk("end");
+  ranks.activity_of(2).runnable = true;
+  Looks looks(ranks);
+  const auto run = [&] { ranks.activity_of(2).cpu += FaultFinder::kBetweenLooks / 10; };
+  EXPECT_EQ(looks.during(90, run).what, What::nothing);
+  EXPECT_THAT(looks.during(20, run).culprits, ElementsAre(2));
+}
+
+TEST(DiskHangs, AStoppedRankIsNamedSoonerAndNotForTheTimeBefore) {
+  FakeRanks ranks;
+  ranks.wait_for_2_and_its_disk("save");
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(8).what, What::nothing);
+  ranks.activity_of(2).stopped = true;
+  EXPECT_EQ(looks.during(2).what, What::nothing);
+  const Finding found = looks.during(2);
+  EXPECT_THAT(found.culprits, ElementsAre(2));
+  EXPECT_THAT(found.stopped, ElementsAre(2));
+}
+
+// A first exchange of GPUs makes their connections.
+TEST(DiskHangs, ACollectiveThatAllHaveEnteredIsNone) {
+  FakeRanks ranks;
+  ranks.wait_for_2_and_its_disk("load");
+  ranks.at(2).open = ranks.at(0).open;
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(600).what, What::nothing);
+}
+
+// Its stack is taken once it does nothing: not where its disk held it up before.
+TEST(DiskHangs, ARankThatHangsKnowsBeforeTheLimit) {
+  FakeRanks ranks(2);
+  ranks.wait_for_2_and_its_disk("save");
+  ranks.at(2).disk_calls = {.begun = 1, .ended = 0};
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(20).what, What::nothing);
+  ++ranks.at(2).disk_calls.ended;
+  looks.during(4);
+  EXPECT_FALSE(looks.suspected());
+  looks.during(3);
+  EXPECT_TRUE(looks.suspected());
+}
+
+// What heartbeats say of another host's rank: the same.
+TEST(DiskHangs, HostsAgree) {
+  for (const bool decides : {true, false}) {
+    FakeRanks ranks;
+    ranks.wait_for_2_and_its_disk("save");
+    ranks.spread({0, 0, 1, 2}, decides);
+    ranks.at(2).disk_calls = {.begun = 1, .ended = 0};
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(600).what, What::nothing);
+    ++ranks.at(2).disk_calls.ended;
+    EXPECT_EQ(looks.during(decides ? 9 : 11).what, What::nothing);
+    EXPECT_THAT(looks.during(2).culprits, ElementsAre(2)) << decides;
+  }
+}
+
+}  // namespace
+}  // namespace zero
