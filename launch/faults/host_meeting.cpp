@@ -20,10 +20,10 @@
 #include "collectives/host_values.h"
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/host_peers.h"
+#include "launch/rendezvous/host_addresses.h"
 #include "launch/rendezvous/start.h"
 #include "launch/rendezvous/store/connection.h"
 #include "launch/rendezvous/store/server.h"
-#include "launch/scale/host_addresses.h"
 
 namespace zero {
 namespace {
