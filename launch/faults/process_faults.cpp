@@ -16,8 +16,6 @@
 namespace zero {
 namespace {
 
-/// mpirun drops unread output when the last rank ends.
-constexpr std::chrono::milliseconds kForUnread{300};
 /// The signal has ended the process by then.
 constexpr std::chrono::seconds kForEnd{1};
 
@@ -75,7 +73,7 @@ void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
     }
   }
   if (!first) {
-    std::this_thread::sleep_for(kForUnread);
+    std::this_thread::sleep_for(kForReader);
   } else if (!told_) {
     tell();
   }
