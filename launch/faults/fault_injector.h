@@ -14,7 +14,6 @@
 #include "launch/faults/fault_actions.h"
 #include "launch/faults/fault_marks.h"
 #include "launch/faults/fault_options.h"
-#include "launch/faults/full_disk.h"
 #include "launch/faults/run_phases.h"
 #include "model/unit_listener.h"
 

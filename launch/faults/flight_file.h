@@ -19,6 +19,13 @@
 
 namespace zero {
 
+/// How a flight file is made.
+struct FlightFileOptions {
+  flight::Sizes sizes{};
+  mode_t mode = 0644;
+  std::string option{kFlightFolderOption};  ///< names the folder: for messages
+};
+
 /// A rank's flight file: what the rank does, in memory that other processes map and that outlasts
 /// a kill. Holds published facts (step, phase, last unit of compute), a ring of records, the names
 /// in use, last words and a stack. Written by the rank's host thread, except where a function says
@@ -30,11 +37,10 @@ class FlightFile {
 
   /// Creates the file in place of a flight file that is there. An empty path: a file in memory,
   /// without a name, which other processes find as /proc/PID/fd/N. `run` is the same for all ranks
-  /// of a run. Takes all its room on the disk at once. Throws zero::Error, naming
-  /// run.flight_folder, if the file cannot be written, is no flight file, or is that of a run that
-  /// goes on.
+  /// of a run. Takes all its room on the disk at once. Throws zero::Error, naming the option, if
+  /// the file cannot be written, is no flight file, or is that of a run that goes on.
   static FlightFile create(const std::string& path, int rank, int world, std::uint64_t run = 0,
-                           const flight::Sizes& sizes = {}, mode_t mode = 0644);
+                           const FlightFileOptions& options = {});
 
   /// Has people find the file at `place` (flight_place.h), where nothing is: leaves a link to it.
   /// `obstacle`: why the file is without a name, if it was to have one. Throws zero::Error, and
@@ -98,7 +104,7 @@ class FlightFile {
     using is_transparent = void;
   };
 
-  FlightFile(Descriptor file, MappedFile map, std::string path, const flight::Sizes& sizes);
+  FlightFile(Descriptor file, MappedFile map, std::string path, const FlightFileOptions& options);
   /// Stored plus 1.
   std::uint64_t name_number(std::string_view name);
   flight::Group& group_at(std::uint32_t group) const;
@@ -116,6 +122,7 @@ class FlightFile {
   std::string path_;
   std::string place_;
   std::string obstacle_{};
+  std::string option_;
   flight::Sizes sizes_;
   flight::Offsets offsets_;
   flight::Header* header_;

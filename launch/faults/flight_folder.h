@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "files/file_system_type.h"
 #include "launch/faults/flight_file.h"
@@ -13,6 +15,7 @@ namespace zero {
 
 class Communicator;
 class Device;
+class HostRanks;
 struct TrainConfig;
 
 /// Where the flight files of a run's ranks lie: run.flight_folder; where that is not given,
@@ -27,7 +30,7 @@ std::string flight_file_name(int rank);
 /// A folder of flight files, and how its program asks for it.
 struct FlightFolder {
   std::string path{};  ///< empty: the files are in memory alone
-  std::string option = "run.flight_folder";
+  std::string option{kFlightFolderOption};
   std::string without = ", or \"none\"";  ///< ends the advice to give another folder
 };
 
@@ -52,5 +55,17 @@ FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, De
 /// On the first rank what people are to know of the ranks' files that should have a name in memory
 /// and have none; else empty. Collective.
 std::string flight_warning(const FlightFile& own, Communicator& ranks, Device& device);
+
+/// For these seconds the end of a process waits for its copies.
+inline constexpr std::chrono::milliseconds kForCopies{1000};
+
+/// Puts the copies in their places, on a thread of its own, as the server of a network's file
+/// system may not answer: after `patience` that thread goes on alone. What another rank has copied,
+/// or a later run has replaced, stays. Whether all copies were made, or needed none.
+bool keep_copies(std::vector<FlightCopy> copies, std::chrono::milliseconds patience) noexcept;
+
+/// keep_copies() of this rank's own flight file and those of ranks of this host that died. `peers`
+/// may be null. For the end of a process that does not end well; any thread.
+void keep_flight_files(const FlightFile& own, const HostRanks* peers) noexcept;
 
 }  // namespace zero

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <thread>
 
 #include "launch/process/exit_status.h"
@@ -68,8 +69,16 @@ void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
   const bool first = launched_ == 0;
   {
     const std::scoped_lock lock(mutex_);
+    const auto told_by = first ? RunFaults::Told::by_this_rank : RunFaults::Told::by_others;
+    // Side by side: each may wait for a server that takes the copy of its flight file.
+    std::vector<std::jthread> ends;
     for (RunFaults* const each : ranks_) {
-      each->ended_by(signal, first ? RunFaults::Told::by_this_rank : RunFaults::Told::by_others);
+      const auto end = [=] { each->ended_by(signal, told_by); };
+      try {
+        ends.emplace_back(end);
+      } catch (const std::system_error&) {  // there is no room for a thread
+        end();
+      }
     }
   }
   if (!first) {

@@ -13,7 +13,7 @@
 #include "base/host.h"
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_file.h"
-#include "launch/faults/flight_keeper.h"
+#include "launch/faults/flight_folder.h"
 #include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
 #include "launch/telemetry/output.h"
