@@ -49,7 +49,7 @@ void compute_for_ever() {
   for (;;) turns.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// The system's first choice when the group's memory is gone.
+/// Makes this process the system's first choice when the group's memory is gone.
 void volunteer_to_be_killed() { std::ofstream("/proc/self/oom_score_adj") << 1000; }
 
 void fill_until_killed() {

@@ -26,7 +26,7 @@ struct FaultActions {
   std::function<void(const std::string&)> say;  ///< a line for people
 };
 
-/// The real ones; lines go to standard error.
+/// The actions of a run; lines go to standard error.
 FaultActions process_actions();
 
 /// Shuts down, in both directions, every connected TCP socket that this process has, its peers on
@@ -38,9 +38,9 @@ int cut_tcp_connections();
 /// prefix of /proc and /sys.
 bool memory_is_limited(const std::string& root = "");
 
-/// Another file system that can be made to look full: then no file or folder can be made, as where
-/// the space of a file is reserved when it is made. Files that are there are read and written on.
-/// Thread-safe.
+/// A file system that passes calls on to another, and can be made to look full: then no file or
+/// folder can be made, as on disks that reserve a file's space when the file is made. Files that
+/// are there are read and written as before. Thread-safe.
 class FullDisk final : public files::ForwardingFileSystem {
  public:
   /// `inner` must outlive this.

@@ -50,7 +50,7 @@ void take_room(int file, std::uint64_t bytes, const std::string& path, const std
   int failure = EINTR;
   while (failure == EINTR) failure = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   if (failure == 0) {
-    // Who cut it would end all that have it mapped. Files with a name have no seals.
+    // A process that cut the file would end all that map it. Files with a name have no seals.
     if (path.empty()) ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK);
     return;
   }
@@ -156,7 +156,7 @@ flight::Record* FlightFile::find(Ticket ticket) const noexcept {
 FlightFile::Ticket FlightFile::add(const flight::Record& record) {
   const Ticket ticket = header_->records + 1;
   flight::Record& to = slot(ticket);
-  // Each store is a release: whoever reads a new field reads this 0, or the new ticket, after it.
+  // Each store is a release: a reader that reads a new field then reads this 0 or the new ticket.
   flight::write(to.ticket, std::uint64_t{0});
   flight::write(to.what, record.what);
   flight::write(to.number, record.number);
@@ -254,7 +254,7 @@ void FlightFile::set_ranks(flight::Group& group, const std::vector<int>& ranks) 
 
 std::uint32_t FlightFile::add_group(std::string_view name, const std::vector<int>& ranks) {
   const std::uint32_t used = header_->groups;
-  // Records have 16 bits for it.
+  // Records have 16 bits for a group's number.
   if (used >= std::min<std::uint32_t>(sizes_.groups, 0xffff)) return kNoGroup;
   flight::Group& group = group_at(used);
   set_ranks(group, ranks);

@@ -42,12 +42,12 @@ class FlightFile {
   static FlightFile create(const std::string& path, int rank, int world, std::uint64_t run = 0,
                            const FlightFileOptions& options = {});
 
-  /// Has people find the file at `place` (flight_place.h), where nothing is: leaves a link to it.
-  /// `obstacle`: why the file is without a name, if it was to have one. Throws zero::Error, and
+  /// Leaves a link to the file at `place` (flight_place.h), where people look for it and nothing
+  /// is. `obstacle`: why the file is without a name, if it was to have one. Throws zero::Error, and
   /// removes the file, if the link cannot be written.
   void link_at(const std::string& place, std::string obstacle);
 
-  /// Of the open file, for /proc/PID/fd/N.
+  /// The open file: N of /proc/PID/fd/N.
   int descriptor() const { return file_.get(); }
   const std::string& path() const { return path_; }    ///< empty: a file in memory
   const std::string& place() const { return place_; }  ///< path(), or that of the link
@@ -55,10 +55,10 @@ class FlightFile {
   /// The file's name for other processes of this host.
   std::string address() const;
   std::size_t bytes() const { return map_.bytes(); }
-  /// As it is now, to be put in place of the link to it; nothing if it is in its place.
+  /// A copy of the file as it is now, to replace the link; nothing if the file is in its place.
   std::optional<FlightCopy> copy() const;
 
-  /// Later records are of this step; -1: before the first.
+  /// A phase begins. Later records are of this step; -1: before the first.
   void phase(std::int64_t step, std::string_view name);
   void compute(std::string_view unit, Phase phase);
   void mean_step(double seconds);
@@ -68,8 +68,8 @@ class FlightFile {
   void end_and_remove() noexcept;
 
   static constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
-  /// A new group, whose collectives are counted from 1; kNoGroup: there is no room. `ranks`: of the
-  /// world, in the group's order; empty: unknown.
+  /// Adds a group, whose collectives are counted from 1; returns kNoGroup if there is no room.
+  /// `ranks`: of the world, in the group's order; empty: unknown.
   std::uint32_t add_group(std::string_view name, const std::vector<int>& ranks);
   /// Names a group that was added without a name.
   void name_group(std::uint32_t group, std::string_view name, const std::vector<int>& ranks);
@@ -82,10 +82,10 @@ class FlightFile {
     std::int64_t bytes = 0;
     std::uint16_t stream = 0;
   };
-  /// The next collective of its group. 0 if that is kNoGroup.
+  /// Records the next collective of its group; returns 0 if that is kNoGroup.
   Ticket submit(const Submission& submission);
-  /// The collective began, or ended, at `time`. Any thread; nothing once newer records have taken
-  /// its place.
+  /// The collective began, or ended, at `time`. Does nothing once newer records have taken its
+  /// place. Any thread.
   void started(Ticket ticket, std::int64_t time) noexcept;
   void ended(Ticket ticket, std::int64_t time) noexcept;
   /// When the collective was submitted; 0 once newer records have taken its place. Any thread.
@@ -105,7 +105,7 @@ class FlightFile {
   };
 
   FlightFile(Descriptor file, MappedFile map, std::string path, const FlightFileOptions& options);
-  /// Stored plus 1.
+  /// The number of a name, plus 1, as records store it.
   std::uint64_t name_number(std::string_view name);
   flight::Group& group_at(std::uint32_t group) const;
   flight::Record& slot(Ticket ticket) const;

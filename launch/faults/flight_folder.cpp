@@ -37,7 +37,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A number that two runs hardly share; the first rank's, on every rank.
+/// Draws a number that two runs hardly share: the first rank's, on every rank. Collective.
 std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
   std::random_device random;
   auto run = static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random());
@@ -45,18 +45,18 @@ std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& 
   return static_cast<std::uint64_t>(run);
 }
 
-/// Flight files of ended runs stay in memory for so long, for a doctor.
+/// Flight files of ended runs stay in memory for so long, for zero_doctor.
 constexpr std::int64_t kKept = std::int64_t{7} * 24 * 3600 * 1'000'000'000;
 
-/// Others may name files of theirs as this user's, and cut them while they are read.
+/// Whether the file is this user's. Another user's may have the name, and be cut while it is read.
 bool is_own_file(const std::string& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
          status.st_uid == ::geteuid();
 }
 
-/// Those in memory that no link may lead to any more: their folder was removed, or later runs of
-/// that were on other hosts.
+/// Removes files in memory to which no link may lead: their folder was removed, or later runs in it
+/// were on other hosts.
 void remove_old_files(const std::string& memory) {
   std::timespec wall{};
   std::timespec_get(&wall, TIME_UTC);
@@ -98,26 +98,26 @@ FlightFile create_in_memory(const FlightMemory& memory, const std::string& place
   return std::move(*file);
 }
 
-/// Those of ranks from `world` on, which a run of more ranks has left.
+/// Removes the files of ranks from `world` on, which a run of more ranks has left.
 void remove_files_from(const fs::path& folder, int world) {
   int rank = world;
   while (remove_ended_flight((folder / flight_file_name(rank)).string())) ++rank;
 }
 
-/// Whether the place needs no copy any more.
+/// Puts the copy in its place. Returns whether it is there, or not needed.
 bool put(const FlightCopy& copy) {
   const auto link = FlightLink::read(copy.place);
   if (!link || link->path != copy.of) return true;
   const std::string part = part_of(copy.place);
   const Descriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (file.get() < 0) return false;  // another rank may be at it
+  if (file.get() < 0) return false;  // another rank may be writing it
   try {
     write_whole(file.get(), copy.bytes, kFlightFolderOption, part);
   } catch (const std::exception&) {
     ::unlink(part.c_str());
     return false;
   }
-  // A server says here that it has no room.
+  // A server without room says so here.
   if (::fsync(file.get()) != 0 || std::rename(part.c_str(), copy.place.c_str()) != 0) {
     ::unlink(part.c_str());
     return false;

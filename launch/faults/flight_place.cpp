@@ -29,9 +29,9 @@ constexpr std::string_view kNameInMemory = "zero_flight.";
 constexpr std::size_t kLongestLink = 8192;
 constexpr std::string_view kMagic{flight::kMagic.data(), flight::kMagic.size()};
 
-/// Never waits: a pipe may be there.
+/// Opens a file, and never waits: a pipe may be there.
 Descriptor open_there(const std::string& path, int access) {
-  // What a process has open is a link by itself.
+  // Entries of /proc/PID/fd are links.
   const int follow = path.starts_with("/proc/") ? 0 : O_NOFOLLOW;
   return Descriptor(::open(path.c_str(), access | follow | O_CLOEXEC | O_NONBLOCK));
 }
@@ -61,7 +61,7 @@ bool is_blank(const std::string& path) {
 }
 
 /// Whether a run of this host writes the file that the link leads to. Opens nothing that a run
-/// cannot have linked to: a text file may name anything, a device or what somebody has locked.
+/// cannot have linked to: a text file may name anything, such as a device or another's locked file.
 bool is_in_use(const FlightLink& link) {
   const std::string name = std::filesystem::path(link.path).filename().string();
   const bool may_be_one = name.starts_with(kNameInMemory) || link.path.starts_with("/proc/");
@@ -147,7 +147,7 @@ void clear_flight_place(const std::string& place, std::string_view option) {
     if (!is_blank(place)) check_replaceable(place, kMagic, option, "flight file");
     check_ended(is_in_use(place), place, option);
   }
-  ::unlink(place.c_str());  // whoever reads the old one keeps it
+  ::unlink(place.c_str());  // a process that reads the old file keeps it
   ::unlink(part_of(place).c_str());
 }
 

@@ -55,7 +55,7 @@ void clear_flight_place(const std::string& place, std::string_view option);
 /// is there. False if no file can be opened there.
 bool remove_ended_flight(const std::string& place);
 
-/// Of a copy on its way to `place`.
+/// The path of a copy on its way to `place`.
 inline std::string part_of(const std::string& place) { return place + ".part"; }
 
 }  // namespace zero

@@ -48,7 +48,7 @@ WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
 
 std::string ProcessFaults::failing(RunFaults* rank, const std::string& message) {
   std::string words = rank == nullptr ? message : rank->failing(message);
-  // Ranks that the same signal has ended already are no fault: it gives the status.
+  // Ranks that the same signal has ended already are no fault: the signal gives the status.
   if (ends_) std::this_thread::sleep_for(kForEnd);
   told();
   return words;

@@ -24,8 +24,8 @@
 #include "launch/faults/process_faults.h"
 #include "launch/faults/run_faults.h"
 #include "tests/device/supervised_thread.h"
-#include "tests/errors.h"
 #include "tests/launch/flight_places.h"
+#include "tests/scratch.h"
 
 namespace zero::testing {
 namespace {
