@@ -61,7 +61,7 @@ std::string whereabouts_text(const FlightState& state, std::int64_t now) {
   return text;
 }
 
-/// Where ranks to blame are, and their stacks.
+/// Adds where ranks to blame are, and their stacks.
 void add_whereabouts(std::vector<std::string>& lines, const WaitGraph& waits,
                      const std::vector<int>& ranks, std::int64_t now) {
   for (const int rank : ranks) {
@@ -83,8 +83,8 @@ void add_whereabouts(std::vector<std::string>& lines, const WaitGraph& waits,
   }
 }
 
-/// "ranks 0-2, 4-7 have waited for 3.2 s in reduce_scatter(h.7) #1841 of group shard, for rank 3",
-/// the longest first.
+/// Adds lines, the longest wait first: "ranks 0-2, 4-7 have waited for 3.2 s in
+/// reduce_scatter(h.7) #1841 of group shard, for rank 3".
 void add_waits(std::vector<std::string>& lines, const std::vector<Wait>& all, std::int64_t now) {
   for (std::size_t i = 0; i < std::min(all.size(), kMostLines); ++i) {
     const Wait& wait = all[i];
@@ -102,8 +102,8 @@ double longest(const std::vector<Wait>& all, std::int64_t now) {
   return all.empty() ? 0 : seconds(all.front().since, now);
 }
 
-/// The first sentence about ranks that others wait for. Takes the wait that it tells whole out of
-/// `all`.
+/// The first sentence about ranks that others wait for. Removes from `all` the wait that the
+/// sentence tells whole.
 std::string blame_text(const std::vector<int>& culprits, const WaitGraph& waits,
                        std::vector<Wait>& all, std::int64_t now) {
   const auto found = std::ranges::find_if(all, [&](const Wait& wait) {
@@ -140,7 +140,7 @@ Diagnosis of_deaths(std::span<const RankDeath> deaths, const WaitGraph& waits, s
   return found;
 }
 
-/// Collectives that ranks call by one number of one group.
+/// The ranks by the collective that they call for one number of one group.
 using Calls = std::map<std::string, std::vector<int>>;
 
 /// The call in words that equal calls share.
@@ -199,7 +199,7 @@ Diagnosis of_mismatch(std::span<const FlightState> states, const WaitGraph& wait
   return {};
 }
 
-/// The ranks that have published nothing for the longest, of some.
+/// The rank of these that has published nothing for the longest; none if all are over.
 std::vector<int> quietest(std::span<const FlightState> states, const std::vector<int>& among) {
   const FlightState* found = nullptr;
   for (const FlightState& state : states) {

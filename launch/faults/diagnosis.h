@@ -21,16 +21,16 @@ struct RankDeath {
 struct Diagnosis {
   enum class What : std::uint8_t { nothing, death, error, hang, mismatch };
 
-  What what = What::nothing;         ///< `error`: of examine() alone, by the ranks' last words
+  What what = What::nothing;         ///< `error`: only examine() finds one, by last words
   std::vector<int> culprits{};       ///< world ranks, ascending; may be empty for a hang
   std::vector<std::string> lines{};  ///< as zero_doctor prints them, the culprit's first
   double waited_seconds = 0;         ///< the longest wait for a culprit
 };
 
-/// Who holds up whom at `now`. Pure. Applies no limit of its own: ranks of a run that goes on wait
-/// too, for an instant, so ask once a run has made no progress for too long. Ranks may be missing,
-/// be in different steps, and their states need not be of one moment. `deaths` are the fault if
-/// there are any. The times of ranks of several hosts must have been moved to one clock.
+/// Finds who holds up whom at `now`. Pure. Applies no limit of its own: ranks of a run that goes on
+/// wait too, for an instant, so ask once a run has made no progress for too long. Ranks may be
+/// missing and be in different steps; their states need not be of one moment, but their times must
+/// be of one clock (FlightState::move_clock()). `deaths` are the fault if there are any.
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
                    std::int64_t now);
 

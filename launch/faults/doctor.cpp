@@ -77,7 +77,7 @@ bool is_written(const std::string& path) {
 /// What is remarkable of a process of this host, for FlightState::process_state.
 std::string process_state(std::int64_t process) {
   bool stopped = false;
-  // It may just have ended.
+  // The process may end meanwhile.
   failure_of([&] {
     const auto activity = host::activity(host::process(static_cast<int>(process)));
     stopped = activity && activity->stopped;
@@ -88,7 +88,7 @@ std::string process_state(std::int64_t process) {
 /// From the clock of `mine` to that of `first`, as far as their hosts agree on the time of day.
 std::int64_t shift_of(const FlightReader& first, const FlightReader& mine) {
   const std::int64_t shift = mine.wall_clock_offset() - first.wall_clock_offset();
-  return std::abs(shift) > flight::kLatest ? 0 : shift;  // nobody's clock
+  return std::abs(shift) > flight::kLatest ? 0 : shift;  // no clock is so far off
 }
 
 void check_one_run(const Examination& found) {
@@ -111,8 +111,8 @@ FlightRing ring_of(const Examination& found, std::size_t i) {
   return {file.rank(), found.shifts[i], file.groups(), file.records()};
 }
 
-/// What is known of the ranks' processes, if they ran on this host. Some may be gone while others
-/// go on: those have died.
+/// Notes what the ranks' processes on this host do. Returns those that are gone while others go on:
+/// they have died.
 std::vector<RankDeath> look_at_processes(Examination& found) {
   const std::string here = boot_id();
   std::vector<RankDeath> gone;
@@ -130,7 +130,8 @@ std::vector<RankDeath> look_at_processes(Examination& found) {
   return found.goes_on ? gone : std::vector<RankDeath>{};
 }
 
-/// Ranks that have ended by one error: all alike, or each by its own, which others then wait for.
+/// The fault of ranks that ended by errors: of one that all ranks know, or of errors of single
+/// ranks, for which others then wait.
 Diagnosis of_errors(const std::vector<FlightState>& ranks, std::int64_t now) {
   std::map<std::string, std::vector<int>> alike;
   std::vector<RankDeath> alone;
@@ -151,8 +152,8 @@ Diagnosis of_errors(const std::vector<FlightState>& ranks, std::int64_t now) {
   return found;
 }
 
-/// Of processes that are gone, whose waits were too short for a hang and of which none has told
-/// why: what is open says where they were and no more.
+/// Weakens the diagnosis of processes that are gone, have not waited long enough for a hang and
+/// have not told why: open collectives say where they were, and no more.
 void doubt(Diagnosis& diagnosis, const std::vector<FlightState>& ranks) {
   const bool signal = std::ranges::any_of(ranks, says_why);
   if (diagnosis.culprits.empty() || signal) {
@@ -322,7 +323,7 @@ std::string text_of(const Examination& examination) {
   } else if (examination.diagnosis.what == Diagnosis::What::nothing) {
     text += "the run goes on: no rank has waited for long\n";
   }
-  // A watchdog's words are the same judgement, of the moment itself.
+  // A watchdog's words are the same judgement, made when the fault was found.
   if (std::ranges::none_of(ranks, has_judged)) {
     for (const std::string& line : examination.diagnosis.lines) text += line + "\n";
   }

@@ -24,14 +24,14 @@ struct Examination {
   std::vector<FlightReader> files{};   ///< of `ranks`
   std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing
 
-  /// All ranks with a file have ended in good order, and by no error.
+  /// Whether all ranks with a file have ended in good order, and by no error.
   bool ended_well() const;
 };
 
-/// Reads the flight files of `folder`, or of "flight" in it, and judges them. Of a run whose
-/// processes are there it calls a wait a hang after 3 s and 5 mean steps; of one whose processes
-/// are gone, whatever it was in. Throws zero::Error naming the folder or file if the folder is not
-/// there or has no flight file that can be read, or if its files are of several runs.
+/// Reads the flight files of `folder`, or of "flight" in it, and judges them. While processes of
+/// the run are there, a wait is a hang after 3 s and 5 mean steps; once all are gone, any wait is.
+/// Throws zero::Error naming the folder or file if the folder is not there or has no flight file
+/// that can be read, or if its files are of several runs.
 Examination examine(const std::string& folder);
 
 /// All that the files hold, for write_flight_trace(): some MiB a rank.

@@ -49,7 +49,7 @@ void compute_for_ever() {
   for (;;) turns.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// The system's first choice when the group's memory is gone.
+/// Makes this process the system's first choice when the group's memory is gone.
 void volunteer_to_be_killed() { std::ofstream("/proc/self/oom_score_adj") << 1000; }
 
 void fill_until_killed() {
@@ -118,6 +118,30 @@ bool memory_is_limited(const std::string& root) {
   while (file >> word && word != "MemTotal:") {
   }
   return group && file >> kilobytes && *group < kilobytes * 1024;
+}
+
+void FullDisk::need_room(const std::string& path, const char* what) const {
+  ZERO_CHECK(!is_full(), "{}: cannot {}: {} (run.faults: disk_full)", path, what,
+             std::strerror(ENOSPC));
+}
+
+std::unique_ptr<files::OutputFile> FullDisk::create(const std::string& path, std::int64_t bytes) {
+  need_room(path, "create");
+  return ForwardingFileSystem::create(path, bytes);
+}
+
+files::ScratchFile FullDisk::create_scratch(const std::string& folder, std::int64_t bytes) {
+  need_room(folder, "create a file in it");
+  return ForwardingFileSystem::create_scratch(folder, bytes);
+}
+
+void FullDisk::make_folder(const std::string& path) {
+  need_room(path, "create");
+  ForwardingFileSystem::make_folder(path);
+}
+
+std::int64_t FullDisk::free_bytes(const std::string& folder) {
+  return is_full() ? 0 : ForwardingFileSystem::free_bytes(folder);
 }
 
 }  // namespace zero

@@ -35,7 +35,7 @@ bool of_collectives(const Fault& fault) {
          fault.phase == FaultPhase::reduce;
 }
 
-/// A save and a validation come when they are due.
+/// Whether the phase comes only in steps in which it is due: a save, a validation.
 bool comes_late(const Fault& fault) {
   return fault.phase == FaultPhase::save || fault.phase == FaultPhase::validation;
 }
@@ -103,13 +103,13 @@ void FaultInjector::phase(std::int64_t step, std::string_view name) {
   phase_ = name;
   if (name == name_of(FaultPhase::forward) && !trains_) forget_earlier_steps();
   const std::optional<FaultPhase> phase = phase_named(name);
-  // Forward and backward are the units'.
+  // Units tell of forward and backward.
   if (phase && phase != FaultPhase::forward && phase != FaultPhase::backward) {
     meet({.phase = phase});
   }
 }
 
-/// An attempt that resumes behind a fault's step does not meet it.
+/// Faults of steps before the first one of this attempt do not act.
 void FaultInjector::forget_earlier_steps() {
   trains_ = true;
   for (Armed& armed : armed_) {
@@ -222,7 +222,7 @@ std::string FaultInjector::where(const Place& place) const {
 
 FaultInjector::Answer FaultInjector::act(Armed& armed, const Place& place) {
   armed.done = true;
-  const Armed now = armed;  // the next drawn one may move it
+  const Armed now = armed;  // arming the next drawn fault may move it
   const Fault& fault = now.fault;
   if (now.due) arm_drawn(now.number + 1);
   const std::string what =
@@ -279,7 +279,7 @@ Clock::time_point FaultInjector::end_of(const Fault& fault) const {
   return fault.seconds > 0 ? actions_.now() + duration_of(fault.seconds) : Clock::time_point::max();
 }
 
-/// All that the rank did from one unit to the next takes `slowness_` times as long.
+/// Sleeps: all that the rank does from one unit to the next takes `slowness_` times as long.
 void FaultInjector::slow_down() {
   if (actions_.now() >= slow_until_) return;
   const std::chrono::duration<double> worked = actions_.now() - worked_from_;

@@ -14,7 +14,6 @@
 #include "launch/faults/fault_actions.h"
 #include "launch/faults/fault_marks.h"
 #include "launch/faults/fault_options.h"
-#include "launch/faults/full_disk.h"
 #include "launch/faults/run_phases.h"
 #include "model/unit_listener.h"
 
@@ -24,9 +23,9 @@ class Communicator;
 struct TrainConfig;
 
 /// Makes one rank fail as run.faults asks, for tests of what happens then. Hears the trainer's
-/// phases, the model's units and the rank's collectives, and acts on the host thread that tells it,
-/// before what it is told of; it alters collectives through with_faults(). Each fault acts once
-/// (FaultMarks). Says which fault acts, and when a run is over, which did not.
+/// phases, the model's units and the rank's collectives on the rank's host thread, and acts there
+/// before they begin; alters collectives through with_faults(). Each fault acts once (FaultMarks).
+/// Says which fault acts and, when the run is over, which did not.
 class FaultInjector final : public CollectiveListener,
                             public UnitsOnlyListener,
                             public PhaseListener {
@@ -38,7 +37,7 @@ class FaultInjector final : public CollectiveListener,
     std::int64_t given = 0;    ///< elements that this rank gives
     std::int64_t brought = 0;  ///< elements that it gets from others
   };
-  /// What is to be done to it.
+  /// What is to be done to the collective.
   enum class Answer : std::uint8_t { pass, skip, resize, flip_given, flip_brought };
 
   FaultInjector(const FaultOptions& options, int rank, int world,
@@ -58,9 +57,9 @@ class FaultInjector final : public CollectiveListener,
   /// Call before the backend gets a collective of several ranks.
   Answer alter(const Collective& collective);
 
-  /// Whether any fault of this rank may need alter(); otherwise the backend need not be another.
+  /// Whether a fault of this rank may need alter(); if none does, with_faults() changes no backend.
   bool alters_collectives() const { return alters_collectives_; }
-  /// For checkpoints and tiers; null if no fault fills the disk.
+  /// The disk for checkpoints and tiers; null if no fault fills it.
   files::FileSystem* disk() { return disk_.get(); }
 
  private:
@@ -77,7 +76,7 @@ class FaultInjector final : public CollectiveListener,
     bool both = false;  // forward and backward at once
     std::string_view unit{};
     const Collective* collective = nullptr;
-    bool alters = false;  // the backend asks: else it is about to be given the collective
+    bool alters = false;  // in alter(); else in submitting()
   };
   void arm_drawn(std::int64_t from);
   void forget_earlier_steps();
@@ -113,7 +112,7 @@ class FaultInjector final : public CollectiveListener,
   FaultActions::Clock::time_point worked_from_{};
 };
 
-/// The injector of a run's rank, whose checkpoints and tiers it takes over in `config`; null if no
+/// Makes the injector of a run's rank; checkpoints and tiers of `config` get its disk. Null if no
 /// faults are asked for. `host` is the communicator through which the ranks met. Throws zero::Error
 /// if a fault would end a process that has several ranks.
 std::unique_ptr<FaultInjector> make_fault_injector(TrainConfig& config, const Communicator& host);

@@ -18,7 +18,7 @@ class FaultMarks {
   explicit FaultMarks(std::string folder);
 
   bool has(const std::string& name) const;
-  /// Of the file of a mark.
+  /// The path of a mark's file.
   std::string path(const std::string& name) const;
   /// Leaves a mark that says `text`. Returns whether it was not there before. Throws zero::Error
   /// naming file and reason if it cannot be written: the fault would act again and again.

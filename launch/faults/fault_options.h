@@ -25,15 +25,16 @@ enum class FaultKind : std::uint8_t {
   slow_link,      ///< waits for `delay` before each collective
   disk_full,      ///< finds no room for new files
   out_of_memory,  ///< takes memory until the system kills it
-  flip_memory,    ///< flips a bit of what it gives to a collective: its shard, its gradient
-  flip_wire,      ///< flips a bit of what a collective brings
+  flip_memory,    ///< flips a bit of the values that it gives to a collective: shard, gradient
+  flip_wire,      ///< flips a bit of the values that a collective brings
 };
 inline constexpr std::array<std::string_view, 14> kFaultKinds{
     "kill", "stop", "segv",      "throw",     "loop",          "skip",        "resize",
     "slow", "cut",  "slow_link", "disk_full", "out_of_memory", "flip_memory", "flip_wire"};
 
-/// Where in a run. A gather is an all_gather, a reduction a reduce_scatter or an all_reduce of a
-/// unit, as the rank submits it; forward and backward are a unit's; the others are the trainer's.
+/// Where in a run a fault acts. A gather is an all_gather, a reduction a reduce_scatter or an
+/// all_reduce of a unit, as the rank submits it; forward and backward are a unit's; the others are
+/// the trainer's.
 enum class FaultPhase : std::uint8_t {
   start,
   load,

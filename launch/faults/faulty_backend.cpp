@@ -19,7 +19,7 @@ int next_with_values(const Slices& slices, int rank) {
   return rank;
 }
 
-/// What another rank's slice has; an empty view if all have nothing.
+/// The next slice of another rank that has values; an empty view if none has.
 View of_another(const Slices& slices, int rank) {
   const int other = next_with_values(slices, rank);
   return other == rank ? slices.of(rank).slice(0, 0) : slices.of(other);

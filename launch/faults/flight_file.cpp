@@ -25,8 +25,6 @@
 namespace zero {
 namespace {
 
-constexpr std::string_view kFlightFolder = "run.flight_folder";
-
 void copy_name(flight::Name& to, std::string_view name) {
   const std::size_t length = std::min(name.size(), to.size() - 1);
   std::memcpy(to.data(), name.data(), length);
@@ -34,33 +32,34 @@ void copy_name(flight::Name& to, std::string_view name) {
 }
 
 /// A new, locked file.
-Descriptor open_new(const std::string& path, mode_t mode) {
-  if (!path.empty()) clear_flight_place(path);
-  Descriptor file(path.empty() ? ::memfd_create("zero_flight", MFD_CLOEXEC | MFD_ALLOW_SEALING)
-                               : ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+Descriptor open_new(const std::string& path, const FlightFileOptions& options) {
+  if (!path.empty()) clear_flight_place(path, options.option);
+  Descriptor file(path.empty()
+                      ? ::memfd_create("zero_flight", MFD_CLOEXEC | MFD_ALLOW_SEALING)
+                      : ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, options.mode));
   ZERO_CHECK(file.get() >= 0 || !path.empty(), "{}: cannot create a file in memory: {}",
-             kFlightFolder, std::strerror(errno));
+             options.option, std::strerror(errno));
   ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to",
-             kFlightFolder, path, std::strerror(errno));
+             options.option, path, std::strerror(errno));
   lock_file(file.get());
   return file;
 }
 
 /// A page that the disk cannot take later would end the process.
-void take_room(int file, std::uint64_t bytes, const std::string& path) {
+void take_room(int file, std::uint64_t bytes, const std::string& path, const std::string& option) {
   int failure = EINTR;
   while (failure == EINTR) failure = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   if (failure == 0) {
-    // Who cut it would end all that have it mapped. Files with a name have no seals.
+    // A process that cut the file would end all that map it. Files with a name have no seals.
     if (path.empty()) ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK);
     return;
   }
   if (!path.empty()) ::unlink(path.c_str());
   const std::string remedy =
       failure == EFBIG ? "raise the limit of file sizes (ulimit -f), which files in memory have too"
-                       : fmt::format("give another {}", kFlightFolder);
-  fail("{}: {}: no room for {} bytes: {}; {}", kFlightFolder,
-       path.empty() ? "a file in memory" : path, bytes, std::strerror(failure), remedy);
+                       : fmt::format("give another {}", option);
+  fail("{}: {}: no room for {} bytes: {}; {}", option, path.empty() ? "a file in memory" : path,
+       bytes, std::strerror(failure), remedy);
 }
 
 flight::Header head_of(int rank, int world, std::uint64_t run, const flight::Sizes& sizes) {
@@ -96,13 +95,13 @@ std::int64_t FlightFile::now() noexcept {
 }
 
 FlightFile FlightFile::create(const std::string& path, int rank, int world, std::uint64_t run,
-                              const flight::Sizes& sizes, mode_t mode) {
-  Descriptor file = open_new(path, mode);
-  const flight::Offsets offsets(sizes);
-  take_room(file.get(), offsets.end, path);
+                              const FlightFileOptions& options) {
+  Descriptor file = open_new(path, options);
+  const flight::Offsets offsets(options.sizes);
+  take_room(file.get(), offsets.end, path, options.option);
   MappedFile map(file.get(), offsets.end, MappedFile::Access::write,
                  path.empty() ? "the flight file in memory" : path);
-  flight::Header header = head_of(rank, world, run, sizes);
+  flight::Header header = head_of(rank, world, run, options.sizes);
   header.names = 1;
   std::memcpy(map.begin() + offsets.names, "others", 7);
   // The magic is written last: a file without it is no flight file yet.
@@ -111,17 +110,18 @@ FlightFile FlightFile::create(const std::string& path, int rank, int world, std:
               sizeof(flight::Header) - kMagicBytes);
   flight::write(*reinterpret_cast<std::uint64_t*>(map.begin()),
                 std::bit_cast<std::uint64_t>(flight::kMagic));
-  return {std::move(file), std::move(map), path, sizes};
+  return {std::move(file), std::move(map), path, options};
 }
 
 FlightFile::FlightFile(Descriptor file, MappedFile map, std::string path,
-                       const flight::Sizes& sizes)
+                       const FlightFileOptions& options)
     : file_(std::move(file)),
       map_(std::move(map)),
       path_(std::move(path)),
       place_(path_),
-      sizes_(sizes),
-      offsets_(sizes),
+      option_(options.option),
+      sizes_(options.sizes),
+      offsets_(sizes_),
       header_(reinterpret_cast<flight::Header*>(map_.begin())) {
   names_.emplace("others", 1);
 }
@@ -156,7 +156,7 @@ flight::Record* FlightFile::find(Ticket ticket) const noexcept {
 FlightFile::Ticket FlightFile::add(const flight::Record& record) {
   const Ticket ticket = header_->records + 1;
   flight::Record& to = slot(ticket);
-  // Each store is a release: whoever reads a new field reads this 0, or the new ticket, after it.
+  // Each store is a release: a reader that reads a new field then reads this 0 or the new ticket.
   flight::write(to.ticket, std::uint64_t{0});
   flight::write(to.what, record.what);
   flight::write(to.number, record.number);
@@ -202,7 +202,7 @@ std::string FlightFile::address() const {
 
 void FlightFile::link_at(const std::string& place, std::string obstacle) {
   try {
-    FlightLink{.path = address(), .host = host_name(), .boot = boot_id()}.write(place);
+    FlightLink{.path = address(), .host = host_name(), .boot = boot_id()}.write(place, option_);
   } catch (...) {
     if (!path_.empty()) ::unlink(path_.c_str());
     throw;
@@ -254,7 +254,7 @@ void FlightFile::set_ranks(flight::Group& group, const std::vector<int>& ranks) 
 
 std::uint32_t FlightFile::add_group(std::string_view name, const std::vector<int>& ranks) {
   const std::uint32_t used = header_->groups;
-  // Records have 16 bits for it.
+  // Records have 16 bits for a group's number.
   if (used >= std::min<std::uint32_t>(sizes_.groups, 0xffff)) return kNoGroup;
   flight::Group& group = group_at(used);
   set_ranks(group, ranks);

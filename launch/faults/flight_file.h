@@ -20,6 +20,13 @@
 
 namespace zero {
 
+/// How a flight file is made.
+struct FlightFileOptions {
+  flight::Sizes sizes{};
+  mode_t mode = 0644;
+  std::string option{kFlightFolderOption};  ///< names the folder: for messages
+};
+
 /// A rank's flight file: what the rank does, in memory that other processes map and that outlasts
 /// a kill. Holds published facts (step, phase, last unit of compute), a ring of records, the names
 /// in use, last words and a stack. Written by the rank's host thread, except where a function says
@@ -31,18 +38,17 @@ class FlightFile {
 
   /// Creates the file in place of a flight file that is there. An empty path: a file in memory,
   /// without a name, which other processes find as /proc/PID/fd/N. `run` is the same for all ranks
-  /// of a run. Takes all its room on the disk at once. Throws zero::Error, naming
-  /// run.flight_folder, if the file cannot be written, is no flight file, or is that of a run that
-  /// goes on.
+  /// of a run. Takes all its room on the disk at once. Throws zero::Error, naming the option, if
+  /// the file cannot be written, is no flight file, or is that of a run that goes on.
   static FlightFile create(const std::string& path, int rank, int world, std::uint64_t run = 0,
-                           const flight::Sizes& sizes = {}, mode_t mode = 0644);
+                           const FlightFileOptions& options = {});
 
-  /// Has people find the file at `place` (flight_place.h), where nothing is: leaves a link to it.
-  /// `obstacle`: why the file is without a name, if it was to have one. Throws zero::Error, and
+  /// Leaves a link to the file at `place` (flight_place.h), where people look for it and nothing
+  /// is. `obstacle`: why the file is without a name, if it was to have one. Throws zero::Error, and
   /// removes the file, if the link cannot be written.
   void link_at(const std::string& place, std::string obstacle);
 
-  /// Of the open file, for /proc/PID/fd/N.
+  /// The open file: N of /proc/PID/fd/N.
   int descriptor() const { return file_.get(); }
   const std::string& path() const { return path_; }    ///< empty: a file in memory
   const std::string& place() const { return place_; }  ///< path(), or that of the link
@@ -50,10 +56,10 @@ class FlightFile {
   /// The file's name for other processes of this host.
   std::string address() const;
   std::size_t bytes() const { return map_.bytes(); }
-  /// As it is now, to be put in place of the link to it; nothing if it is in its place.
+  /// A copy of the file as it is now, to replace the link; nothing if the file is in its place.
   std::optional<FlightCopy> copy() const;
 
-  /// Later records are of this step; -1: before the first.
+  /// A phase begins. Later records are of this step; -1: before the first.
   void phase(std::int64_t step, std::string_view name);
   void compute(std::string_view unit, Phase phase);
   void mean_step(double seconds);
@@ -63,8 +69,8 @@ class FlightFile {
   void end_and_remove() noexcept;
 
   static constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
-  /// A new group, whose collectives are counted from 1; kNoGroup: there is no room. `ranks`: of the
-  /// world, in the group's order; empty: unknown.
+  /// Adds a group, whose collectives are counted from 1; returns kNoGroup if there is no room.
+  /// `ranks`: of the world, in the group's order; empty: unknown.
   std::uint32_t add_group(std::string_view name, const std::vector<int>& ranks);
   /// Names a group that was added without a name.
   void name_group(std::uint32_t group, std::string_view name, const std::vector<int>& ranks);
@@ -78,10 +84,10 @@ class FlightFile {
     std::uint16_t stream = 0;
     bool disk_decides = false;  ///< as CallContext has it
   };
-  /// The next collective of its group. 0 if that is kNoGroup.
+  /// Records the next collective of its group; returns 0 if that is kNoGroup.
   Ticket submit(const Submission& submission);
-  /// The collective began, or ended, at `time`. Any thread; nothing once newer records have taken
-  /// its place.
+  /// The collective began, or ended, at `time`. Does nothing once newer records have taken its
+  /// place. Any thread.
   void started(Ticket ticket, std::int64_t time) noexcept;
   void ended(Ticket ticket, std::int64_t time) noexcept;
   /// When the collective was submitted; 0 once newer records have taken its place. Any thread.
@@ -103,8 +109,8 @@ class FlightFile {
     using is_transparent = void;
   };
 
-  FlightFile(Descriptor file, MappedFile map, std::string path, const flight::Sizes& sizes);
-  /// Stored plus 1.
+  FlightFile(Descriptor file, MappedFile map, std::string path, const FlightFileOptions& options);
+  /// The number of a name, plus 1, as records store it.
   std::uint64_t name_number(std::string_view name);
   flight::Group& group_at(std::uint32_t group) const;
   flight::Record& slot(Ticket ticket) const;
@@ -121,6 +127,7 @@ class FlightFile {
   std::string path_;
   std::string place_;
   std::string obstacle_{};
+  std::string option_;
   flight::Sizes sizes_;
   flight::Offsets offsets_;
   flight::Header* header_;

@@ -10,7 +10,8 @@
 
 namespace zero {
 
-/// The first bytes of an open file as memory that all who map the file share; unmapped at the end.
+/// The first bytes of an open file, as memory that all processes which map the file share. Unmaps
+/// them at its end.
 class MappedFile {
  public:
   enum class Access : std::uint8_t { read, write };
@@ -22,7 +23,7 @@ class MappedFile {
 
   std::byte* begin() const { return begin_; }
   std::size_t bytes() const { return bytes_; }
-  /// As they are now, for who copies the file.
+  /// The bytes as they are now.
   std::string copy() const { return {reinterpret_cast<const char*>(begin_), bytes_}; }
 
  private:
@@ -55,7 +56,7 @@ struct Sizes {
   std::uint32_t stack = 1U << 16;     ///< bytes of the stack
 };
 
-/// A name's bytes; a longer one is cut, and has a 0 at its end in any case.
+/// Bytes of a name with the 0 at its end; a longer name is cut.
 inline constexpr std::size_t kNameBytes = 64;
 using Name = std::array<char, kNameBytes>;
 

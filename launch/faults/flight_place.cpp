@@ -24,15 +24,14 @@
 namespace zero {
 namespace {
 
-constexpr std::string_view kFlightFolder = "run.flight_folder";
 constexpr std::string_view kLinkBegin = "ZERO flight link\n";
 constexpr std::string_view kNameInMemory = "zero_flight.";
 constexpr std::size_t kLongestLink = 8192;
 constexpr std::string_view kMagic{flight::kMagic.data(), flight::kMagic.size()};
 
-/// Never waits: a pipe may be there.
+/// Opens a file, and never waits: a pipe may be there.
 Descriptor open_there(const std::string& path, int access) {
-  // What a process has open is a link by itself.
+  // Entries of /proc/PID/fd are links.
   const int follow = path.starts_with("/proc/") ? 0 : O_NOFOLLOW;
   return Descriptor(::open(path.c_str(), access | follow | O_CLOEXEC | O_NONBLOCK));
 }
@@ -62,7 +61,7 @@ bool is_blank(const std::string& path) {
 }
 
 /// Whether a run of this host writes the file that the link leads to. Opens nothing that a run
-/// cannot have linked to: a text file may name anything, a device or what somebody has locked.
+/// cannot have linked to: a text file may name anything, such as a device or another's locked file.
 bool is_in_use(const FlightLink& link) {
   const std::string name = std::filesystem::path(link.path).filename().string();
   const bool may_be_one = name.starts_with(kNameInMemory) || link.path.starts_with("/proc/");
@@ -82,11 +81,11 @@ void remove_linked(const FlightLink& link) {
   remove_if_ended(link.path, open_there(link.path, O_RDWR));
 }
 
-void check_ended(bool in_use, const std::string& place) {
+void check_ended(bool in_use, const std::string& place, std::string_view option) {
   ZERO_CHECK(!in_use,
              "{}: {} is the file of a run that goes on; end that run or wait for its end, or give "
              "this one another {}",
-             kFlightFolder, place, kFlightFolder);
+             option, place, option);
 }
 
 }  // namespace
@@ -104,12 +103,12 @@ std::optional<FlightLink> FlightLink::read(const std::string& place) {
   return link;
 }
 
-void FlightLink::write(const std::string& place) const {
+void FlightLink::write(const std::string& place, std::string_view option) const {
   const nlohmann::json json{{"path", path}, {"host", host}, {"boot", boot}};
   const Descriptor file(::open(place.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to",
-             kFlightFolder, place, std::strerror(errno));
-  write_whole(file.get(), fmt::format("{}{}\n", kLinkBegin, json.dump()), kFlightFolder, place);
+             option, place, std::strerror(errno));
+  write_whole(file.get(), fmt::format("{}{}\n", kLinkBegin, json.dump()), option, place);
 }
 
 bool FlightLink::is_here() const { return !boot.empty() && boot == boot_id(); }
@@ -140,17 +139,15 @@ bool is_path_in_memory(const std::string& path) {
   return std::filesystem::path(path).filename().string().starts_with(prefix_in_memory());
 }
 
-void clear_flight_place(const std::string& place) {
+void clear_flight_place(const std::string& place, std::string_view option) {
   if (const auto link = FlightLink::read(place)) {
-    check_ended(is_in_use(*link), place);
+    check_ended(is_in_use(*link), place, option);
     remove_linked(*link);
   } else {
-    if (!is_blank(place)) {
-      check_replaceable(place, kMagic, std::string(kFlightFolder), "flight file");
-    }
-    check_ended(is_in_use(place), place);
+    if (!is_blank(place)) check_replaceable(place, kMagic, option, "flight file");
+    check_ended(is_in_use(place), place, option);
   }
-  ::unlink(place.c_str());  // whoever reads the old one keeps it
+  ::unlink(place.c_str());  // a process that reads the old file keeps it
   ::unlink(part_of(place).c_str());
 }
 

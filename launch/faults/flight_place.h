@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace zero {
 
 // The place of a flight file is where people look for it: "runs/a/flight/rank_00003.flight". The
 // file itself is there, or a link to it: a small text file, since not every file system has
 // symbolic links, that names a flight file in the memory of a host.
+
+/// The option of zero_train that names the folder; other programs have their own.
+inline constexpr std::string_view kFlightFolderOption = "run.flight_folder";
 
 struct FlightLink {
   std::string path{};  ///< for processes of that host
@@ -19,9 +23,9 @@ struct FlightLink {
 
   /// The link at `place`; nothing if anything else, or nothing, is there.
   static std::optional<FlightLink> read(const std::string& place);
-  /// Throws zero::Error naming run.flight_folder and `place` if something is there, or if it cannot
-  /// be written.
-  void write(const std::string& place) const;
+  /// Throws zero::Error naming `option` and `place` if something is there, or if the link cannot be
+  /// written.
+  void write(const std::string& place, std::string_view option = kFlightFolderOption) const;
   /// Whether the file is in this host's memory, as far as its boot tells.
   bool is_here() const;
 };
@@ -43,15 +47,15 @@ std::string path_in_memory(const std::string& memory, std::uint64_t run, int ran
 bool is_path_in_memory(const std::string& path);
 
 /// Removes what an ended run, or a host that lost its power, has left at `place`, with the file in
-/// memory that it links to. Throws zero::Error naming run.flight_folder if anything else is there:
-/// a file of the user's, or that of a run that goes on.
-void clear_flight_place(const std::string& place);
+/// memory that it links to. Throws zero::Error naming `option` if anything else is there: a file of
+/// the user's, or that of a run that goes on.
+void clear_flight_place(const std::string& place, std::string_view option);
 
 /// Removes the flight file of a run that has ended, with the link to it; leaves anything else that
 /// is there. False if no file can be opened there.
 bool remove_ended_flight(const std::string& place);
 
-/// Of a copy on its way to `place`.
+/// The path of a copy on its way to `place`.
 inline std::string part_of(const std::string& place) { return place + ".part"; }
 
 }  // namespace zero

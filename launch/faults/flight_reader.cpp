@@ -31,7 +31,7 @@ constexpr std::uint32_t group_of(const flight::Record& record) {
 }
 constexpr std::uint64_t name_in(const flight::Record& record) { return record.what >> 32; }
 
-/// The oldest open collectives that a state names: those behind them wait for these.
+/// The most open collectives that a state names: the oldest, for which later ones wait.
 constexpr std::ptrdiff_t kMostOpen = 1024;
 
 bool is_collective(const flight::Record& record) {
@@ -43,7 +43,7 @@ std::string printable_name(const char* begin, std::size_t most) {
   return printable_line({begin, ::strnlen(begin, most)}, most);
 }
 
-/// A time as a file holds it, 0 if nobody can have written it.
+/// A time of a file; 0 if no rank can have written it.
 constexpr std::int64_t time_in(std::int64_t time) {
   return time < 0 || time > flight::kLatest ? 0 : time;
 }
@@ -183,8 +183,8 @@ FlightState::Collective FlightReader::collective_of(const flight::Record& record
   return result;
 }
 
-// From the newest record back, until all that is open and the newest ended one of each group are
-// found.
+// Goes back from the newest record until all open collectives and the newest ended one of each
+// group are found.
 void FlightReader::find_collectives(FlightState& state) const {
   const std::uint32_t count = group_count();
   std::vector<std::uint64_t> ended(count);

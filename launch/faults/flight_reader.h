@@ -36,7 +36,7 @@ class FlightReader {
   /// read, is no flight file, is cut short, or has another version.
   explicit FlightReader(const std::string& path);
 
-  /// The rank now.
+  /// The rank as it is now.
   FlightState read() const;
   /// When the rank last published anything. Much cheaper than read().
   std::int64_t changed() const;
@@ -48,7 +48,7 @@ class FlightReader {
   /// The whole file as it is now. Any thread.
   std::string whole() const { return map_.copy(); }
   int rank() const { return fixed_.rank; }
-  /// Of the clock on the wall over CLOCK_MONOTONIC when the file was created, in nanoseconds.
+  /// The time of day less CLOCK_MONOTONIC when the file was created; nanoseconds.
   std::int64_t wall_clock_offset() const;
 
  private:

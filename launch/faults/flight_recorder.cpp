@@ -17,7 +17,7 @@ constexpr double kAnchorSeconds = 10;
 /// The weight of the newest step in the mean.
 constexpr double kNewest = 0.125;
 
-/// Does what must not fail a run: what cannot be recorded is lost.
+/// Calls `work`, whose errors must not fail a run: that record is lost.
 template <typename Work>
 void try_to(const Work& work) noexcept {
   try {
@@ -26,10 +26,10 @@ void try_to(const Work& work) noexcept {
   }
 }
 
-/// Begins the timing of a step. One that reads prompts has no usual time.
+/// Whether the timing of a step begins. A pass that reads prompts has no usual time.
 bool begins_step(std::string_view phase) { return phase == "forward" || phase == "decode"; }
 
-/// Ends the timing of a step.
+/// Whether the timing of a step ends.
 bool ends_step(std::string_view phase) {
   return phase == "validation" || phase == "between steps" || phase == "save" || phase == "end";
 }

@@ -24,8 +24,8 @@ class Mesh;
 /// and steps. Register it with Listening, TrainerParts::unit_listeners and phase_listeners. Used by
 /// the rank's host thread, except poll().
 ///
-/// Streams that run their work themselves stamp a collective's begin and end as they happen. On
-/// streams that enqueue (CUDA) marks tell, which later calls and poll() read.
+/// Streams that run their work themselves stamp a collective's begin and end as they happen. Of
+/// streams that enqueue (CUDA), later calls and poll() read marks.
 class FlightRecorder final : public CollectiveListener,
                              public UnitsOnlyListener,
                              public PhaseListener {

@@ -20,10 +20,10 @@
 #include "collectives/host_values.h"
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/host_peers.h"
+#include "launch/rendezvous/host_addresses.h"
 #include "launch/rendezvous/start.h"
 #include "launch/rendezvous/store/connection.h"
 #include "launch/rendezvous/store/server.h"
-#include "launch/scale/host_addresses.h"
 
 namespace zero {
 namespace {
@@ -55,7 +55,7 @@ struct Hub {
   std::optional<JobSecret> secret{};
 };
 
-/// Those at which other hosts may find this one.
+/// The addresses at which other hosts may find this one.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> texts;
   for (const HostAddress& each : host_addresses(process_environment())) {
@@ -85,7 +85,7 @@ int alike(const std::string& left, const std::string& right) {
                      : bits(one.to_v6().to_bytes(), other.to_v6().to_bytes());
 }
 
-/// In the order of trying them from this host.
+/// The addresses in the order in which this host tries them.
 std::vector<std::string> in_order(std::vector<std::string> addresses) {
   const std::vector<std::string> own = own_addresses();
   const auto likeness = [&own](const std::string& address) {
@@ -98,7 +98,7 @@ std::vector<std::string> in_order(std::vector<std::string> addresses) {
 }
 
 StoreOptions store_options(const Hub& hub, std::size_t members, std::size_t self) {
-  return {.host = "127.0.0.1",  // the hub's own way
+  return {.host = "127.0.0.1",  // where the hub itself connects
           .port = hub.port,
           .rank = static_cast<int>(self),
           .world = static_cast<int>(members),
@@ -166,7 +166,7 @@ class Meeting {
       StoreOptions options = store_options(hub_, members_.size(), 0);
       options.host = addresses.empty() ? "" : addresses.front();
       options.spread = addresses.empty() ? Spread::several_hosts : Spread::unsaid;
-      // All come at once, and each once.
+      // All first ranks come at once.
       options.limits.unproven = std::max(options.limits.unproven, members_.size());
       server_ = std::make_unique<StoreServer>(options);
       return nlohmann::json{{"port", server_->port()},
@@ -218,7 +218,7 @@ class Meeting {
   }
 
  private:
-  /// The others wait meanwhile, in a collective.
+  /// For so long this rank tries to connect. The others wait meanwhile, in a collective.
   milliseconds patience() const {
     const milliseconds limit = world_.wait_limits()->timeout;
     return limit == milliseconds(0) ? kForAddresses : std::min(kForAddresses, limit / 2);

@@ -14,7 +14,7 @@ class Communicator;
 class Device;
 class HostPeers;
 
-/// What came of linking the hosts of a job.
+/// The outcome of linking the hosts of a job.
 struct HostMeeting {
   std::unique_ptr<HeartbeatLink> link{};  ///< null: this rank has none
   /// Which hosts have no link, and why; empty: all have, or the job is on one host. The same on all

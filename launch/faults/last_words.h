@@ -14,7 +14,7 @@ namespace zero {
 
 // What last words begin with, by how their rank ends.
 
-/// Of a rank that a signal ends and that leaves it to others to tell so.
+/// Of a rank that a signal ends and that leaves it to others to tell people.
 inline constexpr std::string_view kEndedBySignal = "ended by SIG";
 /// Before those of a rank that has told people of that signal.
 inline constexpr std::string_view kToldPeople = "told people: ";
@@ -23,7 +23,7 @@ inline constexpr std::string_view kEndedByError = "ended by an error: ";
 /// Before the error of its own of a rank that another fault's end may outrun: nobody has told it.
 /// Alone, or in a line behind the words with which that end had come.
 inline constexpr std::string_view kFailedItself = "failed itself: ";
-/// Of a rank that ends since another has, and has nothing to tell.
+/// Of a rank that ends because another has ended, and has nothing to tell.
 inline constexpr std::string_view kEndedBecause = "ended because ";
 
 /// Whether these are of a rank that has told people of its end.
@@ -55,8 +55,8 @@ std::string own_error_text(int rank, std::string_view last_words);
 bool is_of_collective(std::string_view message);
 
 /// The last words of the ranks, each once, in lines. Leaves out errors of a rank's own, which a
-/// diagnosis tells with where the rank was, and of ranks that have only waited or followed all but
-/// what the first says, if anybody says more.
+/// diagnosis tells with where the rank was. If a rank says why the job ended, leaves out those of
+/// ranks that only followed; of ranks that only waited, the first one's stand for all.
 std::string last_words_text(const std::vector<FlightState>& states);
 
 }  // namespace zero

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <thread>
 
 #include "launch/process/exit_status.h"
@@ -16,8 +17,6 @@
 namespace zero {
 namespace {
 
-/// mpirun drops unread output when the last rank ends.
-constexpr std::chrono::milliseconds kForUnread{300};
 /// The signal has ended the process by then.
 constexpr std::chrono::seconds kForEnd{1};
 
@@ -49,7 +48,7 @@ WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
 
 std::string ProcessFaults::failing(RunFaults* rank, const std::string& message) {
   std::string words = rank == nullptr ? message : rank->failing(message);
-  // Ranks that the same signal has ended already are no fault: it gives the status.
+  // Ranks that the same signal has ended already are no fault: the signal gives the status.
   if (ends_) std::this_thread::sleep_for(kForEnd);
   told();
   return words;
@@ -70,12 +69,20 @@ void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
   const bool first = launched_ == 0;
   {
     const std::scoped_lock lock(mutex_);
+    const auto told_by = first ? RunFaults::Told::by_this_rank : RunFaults::Told::by_others;
+    // Side by side: each may wait for a server that takes the copy of its flight file.
+    std::vector<std::jthread> ends;
     for (RunFaults* const each : ranks_) {
-      each->ended_by(signal, first ? RunFaults::Told::by_this_rank : RunFaults::Told::by_others);
+      const auto end = [=] { each->ended_by(signal, told_by); };
+      try {
+        ends.emplace_back(end);
+      } catch (const std::system_error&) {  // there is no room for a thread
+        end();
+      }
     }
   }
   if (!first) {
-    std::this_thread::sleep_for(kForUnread);
+    std::this_thread::sleep_for(kForReader);
   } else if (!told_) {
     tell();
   }

@@ -38,10 +38,10 @@ class ProcessFaults {
   /// a fault.
   WatchdogOptions watchdog(double hang_seconds);
 
-  /// A rank fails for a reason that it is about to tell of: RunFaults::failing(), if it has come so
-  /// far. Returns what it is to tell.
+  /// A rank fails for a reason that it is about to tell of: RunFaults::failing(); `rank` is null if
+  /// nothing notices its faults yet. Returns the message that the rank is to tell.
   std::string failing(RunFaults* rank, const std::string& message);
-  /// A failure was told of: a signal that follows from it is not.
+  /// A failure was told of; a signal that follows from it is not told.
   void told() { told_ = true; }
 
   // For the thread that answers signals.
@@ -49,8 +49,9 @@ class ProcessFaults {
   bool any() const;
   /// Whether a watchdog is about to end the process: launchers end the others of a rank that died.
   bool takes_over() const;
-  /// The process is about to end by `signal`. The job's first process calls `tell`, unless a
-  /// failure was told of; the others leave it time.
+  /// The process is about to end by `signal`: all its ranks do so side by side
+  /// (RunFaults::ended_by()). The job's first process calls `tell`, unless a failure was told of;
+  /// the others give it time.
   void end_by(int signal, const std::function<void()>& tell);
 
  private:

@@ -14,7 +14,6 @@
 #include "collectives/mesh.h"
 #include "device/device.h"
 #include "launch/faults/flight_folder.h"
-#include "launch/faults/flight_keeper.h"
 #include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
 

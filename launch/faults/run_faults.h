@@ -41,7 +41,7 @@ class RunFaults {
   /// be called again, if the same world is laid out anew.
   void record(const Mesh& mesh, Communicator& world);
 
-  // For what tells of units and phases.
+  // Listeners for the run's units and phases.
   std::vector<UnitListener*> unit_listeners();
   std::vector<PhaseListener*> phase_listeners();
 

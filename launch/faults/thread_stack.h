@@ -19,11 +19,11 @@ bool prepare_stacks();
 /// The number of the calling thread, as stack_of() takes it.
 pid_t thread_number();
 
-/// The callers of what thread `thread` of this process does, a line each, innermost first; nothing
-/// if it does not answer within `patience`: it has ended, or is blocked in the kernel; or if its
-/// answer takes longer still, and from then on until that is there. Interrupts the thread by a
-/// signal, whose handler stores addresses and nothing else; system calls that can be restarted are.
-/// Call from another thread, after prepare_stacks().
+/// The stack of thread `thread` of this process, a line a function, the innermost first. Nothing if
+/// the thread does not answer within `patience`: it has ended, or is blocked in the kernel. Nothing
+/// either if an answer has begun and takes longer; then later calls give nothing until it is there.
+/// Interrupts the thread by a signal, whose handler stores addresses and nothing else; the kernel
+/// restarts system calls where it can. Call from another thread, after prepare_stacks().
 std::optional<std::string> stack_of(pid_t thread, std::chrono::milliseconds patience);
 
 }  // namespace zero

@@ -14,9 +14,10 @@
 #include "collectives/long_wait.h"
 #include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_file.h"
-#include "launch/faults/flight_keeper.h"
+#include "launch/faults/flight_folder.h"
 #include "launch/faults/last_words.h"
 #include "launch/faults/thread_stack.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {
@@ -33,8 +34,6 @@ constexpr std::chrono::milliseconds kForSignal{500};
 constexpr std::chrono::milliseconds kForTeller{1000};
 /// All processes of a host have ended this long after a fault was found.
 constexpr std::chrono::seconds kLastEnd{4};
-/// mpirun drops what it has not read when the last rank ends.
-constexpr std::chrono::milliseconds kForReader{300};
 constexpr std::int64_t kLooksBetweenCounts = 50;
 
 /// Of a rank that a signal ended, whoever tells of it.

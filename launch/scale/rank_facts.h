@@ -10,7 +10,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/ranks_of_hosts.h"
-#include "launch/scale/host_addresses.h"
+#include "launch/rendezvous/host_addresses.h"
 #include "launch/scale/preflight_line.h"
 
 namespace zero {

@@ -54,6 +54,10 @@ class OutputClosed : public Error {
 /// Throws zero::Error if `text` cannot be written whole, of which OutputClosed is one.
 void print(std::string_view text);
 
+/// mpirun drops what it has not read when the last rank ends: ranks stay for so long once one of
+/// them has told people why the job ends.
+inline constexpr std::chrono::milliseconds kForReader{300};
+
 /// Writes what has room on standard output, else on standard error, else nowhere: for a thread that
 /// must not wait.
 void print_without_waiting(std::string_view text) noexcept;

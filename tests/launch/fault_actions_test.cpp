@@ -23,7 +23,6 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
-#include "launch/faults/full_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 

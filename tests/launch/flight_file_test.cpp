@@ -131,7 +131,7 @@ TEST(FlightFile, PublishesWhenItChanged) {
 }
 
 TEST(FlightFile, KeepsTheNewestRecordsInOrder) {
-  FlightFile file = FlightFile::create("", 0, 2, 0, kSmall);
+  FlightFile file = FlightFile::create("", 0, 2, 0, {.sizes = kSmall});
   const FlightReader reader(own_path(file));
   const std::uint32_t group = file.add_group("shard", {0, 1});
   file.phase(1, "forward");
@@ -176,7 +176,7 @@ TEST(FlightFile, TellsMarksFromCollectives) {
 }
 
 TEST(FlightFile, WithoutRoomNamesAreOthersAndGroupsAreLeftOut) {
-  FlightFile file = FlightFile::create("", 0, 8, 0, kSmall);
+  FlightFile file = FlightFile::create("", 0, 8, 0, {.sizes = kSmall});
   const std::uint32_t first = file.add_group("", {});
   const std::uint32_t second = file.add_group("b", {0, 1, 2, 3});
   EXPECT_EQ(file.add_group("c", {0, 1}), FlightFile::kNoGroup);
@@ -197,7 +197,7 @@ TEST(FlightFile, WithoutRoomNamesAreOthersAndGroupsAreLeftOut) {
 }
 
 TEST(FlightFile, CutsTextsAndMakesThemPrintable) {
-  FlightFile file = FlightFile::create("", 0, 1, 0, kSmall);
+  FlightFile file = FlightFile::create("", 0, 1, 0, {.sizes = kSmall});
   const FlightReader reader(own_path(file));
   file.write_last_words("a\033[2Jb");
   file.write_stack("#0 main\n#1 start\n");
@@ -225,7 +225,7 @@ TEST(FlightFile, ARecordThatIsBeingWrittenIsLeftOut) {
 }
 
 TEST(FlightFile, ReadersNeverSeePartsOfTwoRecords) {
-  FlightFile file = FlightFile::create("", 0, 2, 0, kSmall);
+  FlightFile file = FlightFile::create("", 0, 2, 0, {.sizes = kSmall});
   const FlightReader reader(own_path(file));
   const std::uint32_t group = file.add_group("shard", {0, 1});
   std::atomic<bool> done{false};
@@ -343,7 +343,7 @@ TEST(FlightReader, NamesWhatIsNoFlightFile) {
               HasSubstr("none: cannot be read: No such file or directory"));
   EXPECT_THAT(error_of([&] { FlightReader(folder.path()); }), HasSubstr("is no regular file"));
   {
-    FlightFile file = FlightFile::create(folder.path("good"), 1, 2, 0, kSmall);
+    FlightFile file = FlightFile::create(folder.path("good"), 1, 2, 0, {.sizes = kSmall});
     file.phase(1, "forward");
   }
   const std::string good = folder.read("good");
@@ -371,7 +371,7 @@ TEST(FlightReader, NamesWhatIsNoFlightFile) {
 TEST(FlightReader, SurvivesAnyDamageBehindTheHeader) {
   const Scratch folder;
   {
-    FlightFile file = FlightFile::create(folder.path("good"), 1, 2, 0, kSmall);
+    FlightFile file = FlightFile::create(folder.path("good"), 1, 2, 0, {.sizes = kSmall});
     file.phase(1, "forward");
     file.compute("h.0", Phase::forward);
     file.started(file.submit(gather_of(file.add_group("shard", {0, 1}), "h.0")), 5);

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/backends.h"
@@ -19,8 +20,11 @@
 namespace zero::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 TEST(FlightFolder, StandsBesideWhatTheRunKeeps) {
@@ -79,6 +83,23 @@ TEST(FlightFolder, FailsOnAllRanksIfOneCannotHaveItsFile) {
   EXPECT_THAT(message(folder.path("file/in")),
               HasSubstr("run.flight_folder: cannot create the folder " + folder.path("file/in")));
   EXPECT_EQ(folder.read("rank_00001.flight"), "not theirs");
+}
+
+TEST(FlightFolder, MessagesHaveTheProgramsOptionAndThePathAsItIs) {
+  const Scratch scratch;
+  const FlightFolder folder{.path = scratch.path("run.flight_folder"), .option = "--flight-folder"};
+  std::filesystem::create_directory(folder.path);
+  const std::string place = folder.path + "/" + flight_file_name(0);
+  const auto message = [&] {
+    const auto alone = local::single();
+    return error_of([&] { create_flight_file(folder, *alone, *cpu::open()); });
+  };
+  write_bytes(place, "not theirs");
+  EXPECT_THAT(message(), StartsWith("--flight-folder: " + place + " exists and is no flight file"));
+  std::filesystem::remove(place);
+  const FlightFile lives = FlightFile::create(place, 0, 1);
+  EXPECT_THAT(message(), AllOf(StartsWith("--flight-folder: " + place + " is the file of a run"),
+                               EndsWith("give this one another --flight-folder")));
 }
 
 TEST(FlightFolder, InMemoryAloneLeavesNoFile) {

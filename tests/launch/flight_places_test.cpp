@@ -1,25 +1,19 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Flight files whose folder needs a server: they lie in memory, and their places have links.
+#include "tests/launch/flight_places.h"
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <filesystem>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
@@ -28,12 +22,11 @@
 #include "launch/faults/doctor.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_folder.h"
-#include "launch/faults/flight_keeper.h"
 #include "launch/faults/flight_place.h"
 #include "launch/faults/flight_reader.h"
-#include "launch/faults/host_ranks.h"
 #include "launch/process/open_files.h"
 #include "launch/train/plan.h"
+#include "tests/collectives/recorder.h"
 #include "tests/device/supervised_thread.h"
 #include "tests/errors.h"
 #include "tests/launch/config_with.h"
@@ -48,53 +41,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
-
-constexpr std::chrono::milliseconds kLong{600'000};
-
-void meet(Communicator& ranks) {
-  const auto device = cpu::open();
-  ranks.barrier(device->communication(), {"both"});
-  device->communication().synchronize();
-}
-
-/// A server's folder, and a folder that stands for the host's memory.
-class FlightPlaces : public ::testing::Test {
- protected:
-  FlightMemory memory_on(std::int64_t type = NFS_SUPER_MAGIC) const {
-    return {.folder = memory_.path(), .type_of = [own = memory_.path(), type](const auto& path) {
-              return path == own ? std::int64_t{TMPFS_MAGIC} : type;
-            }};
-  }
-  std::string folder() const { return server_.path("flight"); }
-  std::string place(int rank) const { return folder() + "/" + flight_file_name(rank); }
-  FlightFile create(Communicator& ranks, const FlightMemory& memory) const {
-    return create_flight_file(config_with({"run.flight_folder=" + folder()}, ranks.size()), ranks,
-                              *cpu::open(), memory);
-  }
-  FlightFile create_alone(const FlightMemory& memory) const {
-    const auto alone = local::single();
-    return create(*alone, memory);
-  }
-  /// As a job of two ranks whose launcher kills all of it.
-  void run_and_kill() const {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      local::run(2, [&](Communicator& ranks) {
-        FlightFile file = create(ranks, memory_on());
-        file.phase(7, "backward");
-        meet(ranks);
-        ::raise(SIGKILL);
-      });
-      ::_exit(1);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
-  }
-
-  const Scratch server_;
-  const Scratch memory_;
-};
 
 TEST_F(FlightPlaces, AreInMemoryWhereAPageMayWaitForAServer) {
   constexpr std::int64_t kCeph = 0x00c36400;
@@ -153,104 +99,6 @@ TEST_F(FlightPlaces, ALaterRunOfFewerRanksClearsAllThatAKilledOneLeft) {
   EXPECT_FALSE(std::filesystem::exists(folder()));
 }
 
-TEST_F(FlightPlaces, ACopyReplacesTheLinkAndWhatItNamed) {
-  FlightFile file = create_alone(memory_on());
-  file.write_last_words("rank 1 hangs");
-  const FlightCopy copy = file.copy().value();
-  EXPECT_EQ(FlightReader(file.address()).whole(), copy.bytes) << "what a peer copies";
-  keep_flight_files(file, nullptr);
-  EXPECT_EQ(file_bytes(place(0)), copy.bytes);
-  EXPECT_THAT(memory_.names(), IsEmpty());
-  EXPECT_THAT(examine(folder()).ranks, SizeIs(1));
-  file.write_last_words("later");
-  EXPECT_TRUE(keep_copies({file.copy().value()}, kLong));
-  EXPECT_EQ(file_bytes(place(0)), copy.bytes) << "the first copy stays";
-  file.end_and_remove();
-  EXPECT_EQ(file_bytes(place(0)), copy.bytes) << "it is no link of this file any more";
-  EXPECT_FALSE(std::filesystem::exists(part_of(place(0))));
-}
-
-/// This rank, 0, and rank 1 as rank 0 sees it.
-class Pair final : public HostRanks {
- public:
-  Pair(const std::string& other, bool ended) : other_(other), ended_(ended) {}
-  int count() const override { return 2; }
-  int rank(int index) const override { return index; }
-  int self() const override { return 0; }
-  std::int64_t changed(int /*index*/) const override { return other_.changed(); }
-  FlightState read(int /*index*/) const override { return other_.read(); }
-  bool ended(int index) const override { return index == 1 && ended_; }
-  const FlightReader* file(int index) const override { return index == 1 ? &other_ : nullptr; }
-  std::optional<host::Activity> activity(int /*index*/) const override { return std::nullopt; }
-
- private:
-  FlightReader other_;
-  bool ended_;
-};
-
-TEST_F(FlightPlaces, ASurvivorCopiesWhatADeadRankLeft) {
-  const auto copied = [&](bool ended, bool over) {
-    bool copied = false;
-    local::run(2, [&](Communicator& ranks) {
-      FlightFile file = create(ranks, memory_on());
-      if (ranks.rank() == 1 && over) file.end();
-      meet(ranks);
-      if (ranks.rank() == 0) {
-        const Pair pair(flight_file_at(place(1)), ended);
-        keep_flight_files(file, &pair);
-        EXPECT_EQ(flight_file_at(place(0)), place(0)) << "its own too";
-        copied = !FlightLink::read(place(1));
-        EXPECT_THAT(memory_.names(), SizeIs(copied ? 0 : 1));
-        EXPECT_THAT(examine(folder()).ranks, SizeIs(2));
-      }
-      meet(ranks);
-    });
-    return copied;
-  };
-  EXPECT_TRUE(copied(true, false));
-  EXPECT_FALSE(copied(false, false)) << "it copies its file itself";
-  EXPECT_FALSE(copied(true, true)) << "it ended well, or has copied its file";
-}
-
-TEST_F(FlightPlaces, FilesInTheirPlacesNeedNoCopy) {
-  FlightFile file = create_alone(memory_on(EXT4_SUPER_MAGIC));
-  EXPECT_FALSE(file.copy());
-  keep_flight_files(file, nullptr);
-  EXPECT_EQ(flight_file_at(place(0)), place(0));
-  EXPECT_TRUE(keep_copies({}, kLong));
-}
-
-TEST_F(FlightPlaces, WithoutRoomForACopyTheLinkStays) {
-  FlightFile file = create_alone(memory_on());
-  {
-    const FileSizeLimit limit(4096);
-    EXPECT_FALSE(keep_copies({file.copy().value()}, kLong));
-  }
-  EXPECT_EQ(flight_file_at(place(0)), file.path());
-  EXPECT_FALSE(std::filesystem::exists(part_of(place(0))));
-}
-
-// A server that does not answer.
-TEST_F(FlightPlaces, ACopyThatBlocksDoesNotHoldUpTheEnd) {
-  std::atomic<bool> ended{false};
-  FlightFile file = create_alone(memory_on());
-  const auto blocks = [&](const SystemCall& asked) {
-    const std::string_view path(reinterpret_cast<const char*>(asked.arguments[1]));  // NOLINT
-    while (path.ends_with(".part") && !ended) std::this_thread::yield();
-    return asked.run();
-  };
-  bool kept = true;
-  const std::string supervised = on_supervised_thread(SYS_openat, blocks, [&] {
-    kept = keep_copies({file.copy().value()}, std::chrono::milliseconds(1));
-    ended = true;
-    while (FlightLink::read(place(0))) std::this_thread::yield();  // the thread goes on alone
-  });
-  if (supervised == kNoSupervision) GTEST_SKIP() << supervised;
-  EXPECT_EQ(supervised, "no error");
-  EXPECT_FALSE(kept);
-  EXPECT_THAT(examine(folder()).ranks, SizeIs(1));
-}
-
 TEST_F(FlightPlaces, AFullMemoryIsToldOfOnceAndLeavesTheFileWithoutAName) {
   const std::string supervised =
       on_supervised_thread(SYS_fallocate, first_calls_end_with(ENOSPC), [&] {
@@ -284,7 +132,34 @@ TEST_F(FlightPlaces, WithoutAFileSystemInMemoryToo) {
   EXPECT_THAT(file.obstacle(), HasSubstr("none is no file system in memory"));
   file.end_and_remove();
   EXPECT_FALSE(std::filesystem::exists(folder()));
-  EXPECT_EQ(flight_warning(create(*alone, memory_on()), *alone, *cpu::open()), "");
+}
+
+TEST_F(FlightPlaces, RanksWithNothingToTellExchangeNoTexts) {
+  local::run(2, [&](Communicator& ranks) {
+    FlightFile file = create(ranks, memory_on());
+    const Recorder recorder(ranks);
+    EXPECT_EQ(flight_warning(file, ranks, *cpu::open()), "");
+    std::vector<Operation> operations;
+    for (const CollectiveRecord& each : recorder.records()) operations.push_back(each.operation);
+    EXPECT_THAT(operations, ElementsAre(Operation::all_reduce));
+    meet(ranks);
+    file.end_and_remove();
+  });
+}
+
+TEST_F(FlightPlaces, TheFirstRankTellsOfAFileWithoutANameOnAnother) {
+  local::run(2, [&](Communicator& ranks) {
+    FlightFile file =
+        create(ranks, ranks.rank() == 0 ? memory_on() : memory_in(memory_.path("none")));
+    const std::string warning = flight_warning(file, ranks, *cpu::open());
+    if (ranks.rank() == 0) {
+      EXPECT_THAT(warning, AllOf(HasSubstr("1 of 2 are without a name"), HasSubstr("(rank 1: ")));
+    } else {
+      EXPECT_EQ(warning, "");
+    }
+    meet(ranks);
+    file.end_and_remove();
+  });
 }
 
 TEST_F(FlightPlaces, OfARunThatGoesOnAreRefused) {
@@ -361,20 +236,53 @@ TEST_F(FlightPlaces, AnotherUsersFileInMemoryIsNotRead) {
   EXPECT_TRUE(std::filesystem::exists(path)) << "an old one of this user would go";
 }
 
+/// The path of a file that a run has left in `memory`.
+std::string left_days_ago(const Scratch& memory, std::uint64_t run, int days) {
+  const std::string path = path_in_memory(memory.path(), run, 0);
+  const FlightFile file = FlightFile::create(path, 0, 1, run);
+  const MappedFile map(file.descriptor(), file.bytes(), MappedFile::Access::write, "file");
+  reinterpret_cast<flight::Header*>(map.begin())->created -=
+      std::int64_t{days} * 24 * 3600 * 1'000'000'000;
+  return path;
+}
+
 TEST_F(FlightPlaces, FilesThatNobodyAsksForGoAfterAWeek) {
-  const auto made_days_ago = [&](std::uint64_t run, int days) {
-    const std::string path = path_in_memory(memory_.path(), run, 0);
-    const FlightFile file = FlightFile::create(path, 0, 1, run);
-    const MappedFile map(file.descriptor(), file.bytes(), MappedFile::Access::write, "file");
-    reinterpret_cast<flight::Header*>(map.begin())->created -=
-        std::int64_t{days} * 24 * 3600 * 1'000'000'000;
-    return path;
-  };
-  const std::string young = made_days_ago(1, 6);
-  const std::string old = made_days_ago(2, 8);
+  const std::string young = left_days_ago(memory_, 1, 6);
+  const std::string old = left_days_ago(memory_, 2, 8);
   create_alone(memory_on()).end_and_remove();
   EXPECT_TRUE(std::filesystem::exists(young));
   EXPECT_FALSE(std::filesystem::exists(old));
+}
+
+TEST_F(FlightPlaces, TheFirstRankOfAHostRemovesThemForAll) {
+  const Scratch of_second;
+  const std::string old = left_days_ago(memory_, 1, 8);
+  const std::string other = left_days_ago(of_second, 1, 8);
+  local::run(2, [&](Communicator& ranks) {
+    create(ranks, ranks.rank() == 0 ? memory_on() : memory_in(of_second.path())).end_and_remove();
+  });
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(other)) << "the second has looked for none";
+}
+
+// The first rank may not have removed them yet.
+TEST_F(FlightPlaces, ARankThatTheyLeaveNoRoomRemovesThemItself) {
+  const std::string can = on_supervised_thread(SYS_fallocate, first_calls_end_with(ENOSPC), [] {});
+  if (can == kNoSupervision) GTEST_SKIP() << can;
+  const Scratch of_second;
+  const std::string old = left_days_ago(of_second, 1, 8);
+  const auto create_second = [&](Communicator& ranks) {
+    FlightFile file = create(ranks, memory_in(of_second.path()));
+    EXPECT_THAT(file.path(), StartsWith(of_second.path("zero_flight.")));
+    EXPECT_FALSE(std::filesystem::exists(old));
+    file.end_and_remove();
+  };
+  local::run(2, [&](Communicator& ranks) {
+    if (ranks.rank() == 0) return create(ranks, memory_on()).end_and_remove();
+    EXPECT_EQ(on_supervised_thread(SYS_fallocate, first_calls_end_with(ENOSPC),
+                                   [&] { create_second(ranks); }),
+              "no error");
+  });
 }
 
 TEST_F(FlightPlaces, AndTheirBytesAreInThePlan) {

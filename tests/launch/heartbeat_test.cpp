@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <vector>
+
 #include "base/error.h"
 #include "tests/launch/fake_ranks.h"
 
@@ -146,6 +149,37 @@ TEST(Heartbeat, WhatNoHostSaysIsRefused) {
         std::string(kMostHeartbeatBytes + 1, ' ')}) {
     EXPECT_NE(refusal_of(other), "") << other.size();
   }
+}
+
+// The figures of docs/watchdog.md.
+TEST(Heartbeat, OfEightRanksIsShort) {
+  constexpr std::int64_t kNow = 123'456'789'012'345;  // a host that runs for 34 hours
+  Heartbeat heartbeat{.now = kNow};
+  heartbeat.ranks.resize(8, {.changed = kNow});
+  EXPECT_EQ(heartbeat_text(heartbeat).size(), 272U);
+  FlightState::Collective call{.name = "reduce_scatter(h.7)",
+                               .group = "shard",
+                               .ranks = std::vector<int>(16),
+                               .number = 1841,
+                               .bytes = 14'174'208,
+                               .enqueued = kNow,
+                               .started = kNow};
+  std::iota(call.ranks.begin(), call.ranks.end(), 0);
+  FlightState state;
+  state.host = "node-17";
+  state.step = 812;
+  state.mean_step_seconds = 0.8125;
+  state.phase = "backward";
+  state.compute = "backward h.7";
+  const auto bytes = [&] {
+    for (Heartbeat::Rank& rank : heartbeat.ranks) rank.state = state;
+    return heartbeat_text(heartbeat).size();
+  };
+  EXPECT_EQ(bytes(), 1600U);
+  state.open = {call};
+  call.ended = kNow;
+  state.last = {call};
+  EXPECT_EQ(bytes(), 3152U);
 }
 
 TEST(Heartbeat, TextsOfOthersAreSafeToShow) {

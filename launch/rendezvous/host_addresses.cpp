@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/scale/host_addresses.h"
+#include "launch/rendezvous/host_addresses.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

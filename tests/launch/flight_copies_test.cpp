@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Copies of flight files from memory to the folder that needs a server, at a bad end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "collectives/backends.h"
+#include "launch/faults/doctor.h"
+#include "launch/faults/flight_file.h"
+#include "launch/faults/flight_folder.h"
+#include "launch/faults/flight_place.h"
+#include "launch/faults/flight_reader.h"
+#include "launch/faults/host_ranks.h"
+#include "launch/faults/process_faults.h"
+#include "launch/faults/run_faults.h"
+#include "tests/device/supervised_thread.h"
+#include "tests/launch/flight_places.h"
+#include "tests/scratch.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using FlightCopies = FlightPlaces;
+
+constexpr std::chrono::milliseconds kLong{600'000};
+
+TEST_F(FlightCopies, ACopyReplacesTheLinkAndWhatItNamed) {
+  FlightFile file = create_alone(memory_on());
+  file.write_last_words("rank 1 hangs");
+  const FlightCopy copy = file.copy().value();
+  EXPECT_EQ(FlightReader(file.address()).whole(), copy.bytes) << "what a peer copies";
+  keep_flight_files(file, nullptr);
+  EXPECT_EQ(file_bytes(place(0)), copy.bytes);
+  EXPECT_THAT(memory_.names(), IsEmpty());
+  EXPECT_THAT(examine(folder()).ranks, SizeIs(1));
+  file.write_last_words("later");
+  EXPECT_TRUE(keep_copies({file.copy().value()}, kLong));
+  EXPECT_EQ(file_bytes(place(0)), copy.bytes) << "the first copy stays";
+  file.end_and_remove();
+  EXPECT_EQ(file_bytes(place(0)), copy.bytes) << "it is no link of this file any more";
+  EXPECT_FALSE(std::filesystem::exists(part_of(place(0))));
+}
+
+/// This rank, 0, and rank 1 as rank 0 sees it.
+class Pair final : public HostRanks {
+ public:
+  Pair(const std::string& other, bool ended) : other_(other), ended_(ended) {}
+  int count() const override { return 2; }
+  int rank(int index) const override { return index; }
+  int self() const override { return 0; }
+  std::int64_t changed(int /*index*/) const override { return other_.changed(); }
+  FlightState read(int /*index*/) const override { return other_.read(); }
+  bool ended(int index) const override { return index == 1 && ended_; }
+  const FlightReader* file(int index) const override { return index == 1 ? &other_ : nullptr; }
+  std::optional<host::Activity> activity(int /*index*/) const override { return std::nullopt; }
+
+ private:
+  FlightReader other_;
+  bool ended_;
+};
+
+TEST_F(FlightCopies, ASurvivorCopiesWhatADeadRankLeft) {
+  const auto copied = [&](bool ended, bool over) {
+    bool copied = false;
+    local::run(2, [&](Communicator& ranks) {
+      FlightFile file = create(ranks, memory_on());
+      if (ranks.rank() == 1 && over) file.end();
+      meet(ranks);
+      if (ranks.rank() == 0) {
+        const Pair pair(flight_file_at(place(1)), ended);
+        keep_flight_files(file, &pair);
+        EXPECT_EQ(flight_file_at(place(0)), place(0)) << "its own too";
+        copied = !FlightLink::read(place(1));
+        EXPECT_THAT(memory_.names(), SizeIs(copied ? 0 : 1));
+        EXPECT_THAT(examine(folder()).ranks, SizeIs(2));
+      }
+      meet(ranks);
+    });
+    return copied;
+  };
+  EXPECT_TRUE(copied(true, false));
+  EXPECT_FALSE(copied(false, false)) << "it copies its file itself";
+  EXPECT_FALSE(copied(true, true)) << "it ended well, or has copied its file";
+}
+
+TEST_F(FlightCopies, FilesInTheirPlacesNeedNoCopy) {
+  FlightFile file = create_alone(memory_on(EXT4_SUPER_MAGIC));
+  EXPECT_FALSE(file.copy());
+  keep_flight_files(file, nullptr);
+  EXPECT_EQ(flight_file_at(place(0)), place(0));
+  EXPECT_TRUE(keep_copies({}, kLong));
+}
+
+TEST_F(FlightCopies, WithoutRoomForACopyTheLinkStays) {
+  FlightFile file = create_alone(memory_on());
+  {
+    const FileSizeLimit limit(4096);
+    EXPECT_FALSE(keep_copies({file.copy().value()}, kLong));
+  }
+  EXPECT_EQ(flight_file_at(place(0)), file.path());
+  EXPECT_FALSE(std::filesystem::exists(part_of(place(0))));
+}
+
+// A server that does not answer.
+TEST_F(FlightCopies, ACopyThatBlocksDoesNotHoldUpTheEnd) {
+  std::atomic<bool> ended{false};
+  FlightFile file = create_alone(memory_on());
+  const auto blocks = [&](const SystemCall& asked) {
+    const std::string_view path(reinterpret_cast<const char*>(asked.arguments[1]));  // NOLINT
+    while (path.ends_with(".part") && !ended) std::this_thread::yield();
+    return asked.run();
+  };
+  bool kept = true;
+  const std::string supervised = on_supervised_thread(SYS_openat, blocks, [&] {
+    kept = keep_copies({file.copy().value()}, std::chrono::milliseconds(1));
+    ended = true;
+    while (FlightLink::read(place(0))) std::this_thread::yield();  // the thread goes on alone
+  });
+  if (supervised == kNoSupervision) GTEST_SKIP() << supervised;
+  EXPECT_EQ(supervised, "no error");
+  EXPECT_FALSE(kept);
+  EXPECT_THAT(examine(folder()).ranks, SizeIs(1));
+}
+
+TEST_F(FlightCopies, ASignalHasAllRanksOfAProcessMakeTheirs) {
+  ProcessFaults process("zero_train", 0);
+  local::run(2, [&](Communicator& ranks) {
+    RunFaults faults(ranks, create(ranks, memory_on()), std::nullopt);
+    const ProcessFaults::Joined joined(process, faults);
+    meet(ranks);
+    if (ranks.rank() == 0) process.end_by(SIGTERM, [] {});
+    meet(ranks);
+    EXPECT_EQ(flight_file_at(place(ranks.rank())), place(ranks.rank()));
+  });
+  EXPECT_THAT(memory_.names(), IsEmpty());
+  const Examination found = examine(folder());
+  EXPECT_THAT(found.ranks, SizeIs(2));
+  EXPECT_THAT(found.ranks, Each(Field(&FlightState::last_words, HasSubstr("ended by SIGTERM"))));
+}
+
+}  // namespace
+}  // namespace zero::testing

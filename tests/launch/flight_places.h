@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <string>
+
+#include "collectives/backends.h"
+#include "launch/faults/flight_folder.h"
+#include "launch/faults/flight_place.h"
+#include "tests/launch/config_with.h"
+#include "tests/scratch.h"
+
+namespace zero::testing {
+
+/// Returns once all ranks have come.
+inline void meet(Communicator& ranks) {
+  const auto device = cpu::open();
+  ranks.barrier(device->communication(), {"both"});
+  device->communication().synchronize();
+}
+
+/// A server's folder, and a folder that stands for the host's memory.
+class FlightPlaces : public ::testing::Test {
+ protected:
+  FlightMemory memory_on(std::int64_t type = NFS_SUPER_MAGIC) const {
+    return memory_in(memory_.path(), type);
+  }
+  /// Every other folder has that type.
+  static FlightMemory memory_in(const std::string& folder, std::int64_t type = NFS_SUPER_MAGIC) {
+    return {.folder = folder, .type_of = [folder, type](const auto& path) {
+              return path == folder ? std::int64_t{TMPFS_MAGIC} : type;
+            }};
+  }
+  std::string folder() const { return server_.path("flight"); }
+  std::string place(int rank) const { return folder() + "/" + flight_file_name(rank); }
+  FlightFile create(Communicator& ranks, const FlightMemory& memory) const {
+    return create_flight_file(config_with({"run.flight_folder=" + folder()}, ranks.size()), ranks,
+                              *cpu::open(), memory);
+  }
+  FlightFile create_alone(const FlightMemory& memory) const {
+    const auto alone = local::single();
+    return create(*alone, memory);
+  }
+  /// As a job of two ranks whose launcher kills all of it.
+  void run_and_kill() const {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      local::run(2, [&](Communicator& ranks) {
+        FlightFile file = create(ranks, memory_on());
+        file.phase(7, "backward");
+        meet(ranks);
+        ::raise(SIGKILL);
+      });
+      ::_exit(1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+  }
+
+  const Scratch server_;
+  const Scratch memory_;
+};
+
+}  // namespace zero::testing
