@@ -175,11 +175,11 @@ TEST(Heartbeat, OfEightRanksIsShort) {
     for (Heartbeat::Rank& rank : heartbeat.ranks) rank.state = state;
     return heartbeat_text(heartbeat).size();
   };
-  EXPECT_EQ(bytes(), 1600U);
+  EXPECT_EQ(bytes(), 1704U);
   state.open = {call};
   call.ended = kNow;
   state.last = {call};
-  EXPECT_EQ(bytes(), 3152U);
+  EXPECT_EQ(bytes(), 3352U);
 }
 
 TEST(Heartbeat, TextsOfOthersAreSafeToShow) {
