@@ -4,6 +4,8 @@
 
 #include <sys/mman.h>
 
+#include <cstring>
+
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "base/host.h"
@@ -29,8 +31,12 @@ void* ClosedMemory::take(std::int64_t bytes) {
   const std::int64_t length = round_up(bytes, page_bytes());
   if (length > kRange - used_) return nullptr;
   std::byte* const data = begin_ + used_;
+  const auto size = static_cast<std::size_t>(length);
+  if (::mprotect(data, size, PROT_READ | PROT_WRITE) != 0) return nullptr;
+  std::memset(data, 0xff, size);
+  if (open_ == 0) ::mprotect(data, size, PROT_NONE);
   used_ += length;
-  return open_ == 0 || protect(PROT_READ | PROT_WRITE) ? data : nullptr;
+  return data;
 }
 
 void ClosedMemory::give_back(void* data, std::int64_t bytes) noexcept {

@@ -17,7 +17,7 @@ class ClosedMemory {
   ClosedMemory(const ClosedMemory&) = delete;
   ClosedMemory& operator=(const ClosedMemory&) = delete;
 
-  /// Aligned to pages; null if the range is exhausted.
+  /// Aligned to pages, with all bits set; null if the range is exhausted.
   void* take(std::int64_t bytes);
   void give_back(void* data, std::int64_t bytes) noexcept;
 
