@@ -64,7 +64,7 @@ done)
 
 scratch=$(mktemp -d)
 clean_up() {
-  [[ -z ${server-} ]] || kill "$server" || true
+  { kill "${server-}" && wait "$server"; } 2>/dev/null || true  # the shell tells there of what was killed
   end_hosts
   rm -rf "$scratch"
 }
