@@ -159,12 +159,11 @@ worlds() { grep -o ', [0-9]* rank(s) x' out | tr -dc '0-9\n' | uniq | tr '\n' ' 
 \$agent &
 first=\$!
 until [[ \$(steps) -ge 5 ]]; do sleep 0.1; done
-ssh host2 "exec \$agent" &
-second=\$!
+ssh host2 "echo \\\$\\\$ >agent; exec \$agent" &
 until [[ \$(worlds) == "$ranks $((2 * ranks)) " ]]; do sleep 0.1; done
 before=\$(steps)
 until [[ \$(steps) -ge \$((before + 30)) ]]; do sleep 0.1; done
-kill -TERM \$second
+ssh host2 "kill -TERM \$(cat agent)"
 wait \$first
 echo "ranks: \$(worlds)"
 [[ \$(worlds) == "$ranks $((2 * ranks)) $ranks " ]]

@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Starts Slurm on hosts that `ssh` reaches and that see one file system: munge, a controller on the first host, a daemon
-# on each. Its files, keys and logs are in FOLDER; FOLDER/slurm.conf is for SLURM_CONF, with SLURM_LINES as its last
-# lines. bench/two_hosts.sh uses it.
+# Starts Slurm on hosts that `ssh` reaches and that see one file system: munge and a controller on the first host, a
+# daemon on each. Its files, keys and logs are in FOLDER; FOLDER/slurm.conf is for SLURM_CONF, with SLURM_LINES as its
+# last lines. bench/two_hosts.sh uses it.
 #
 #   bench/slurm_hosts.sh FOLDER HOST...
 set -euo pipefail
@@ -23,8 +23,8 @@ mkdir -p "$munge_folder" "$folder/state"
 chmod 755 "$folder" "$munge_folder"
 dd if=/dev/urandom of="$munge_folder/key" bs=128 count=1 status=none
 chmod 400 "$munge_folder/key"
-munged --force --socket "$munge_folder/socket" --key-file "$munge_folder/key" --pid-file "$folder/munged.pid" \
-  --log-file "$munge_folder/log" --seed-file "$munge_folder/seed" >"$munge_folder/out" 2>&1 ||
+ssh "$1" "munged --force --socket '$munge_folder/socket' --key-file '$munge_folder/key' --pid-file '$munge_folder/pid' \
+  --log-file '$munge_folder/log' --seed-file '$munge_folder/seed' >'$munge_folder/out' 2>&1" ||
   fail "munged does not start: $(tail -n 2 "$munge_folder/out" "$munge_folder/log" | tr '\n' ' ')"
 
 cat >"$folder/slurm.conf" <<CONF

@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs a command on two "hosts", host1 and host2: network namespaces joined by a link of a given rate, one core each.
+# Runs a command on two "hosts", host1 and host2: namespaces joined by a link of a given rate, with process numbers,
+# /dev/shm and a core of their own.
 #
 #   bench/two_hosts.sh [--ranks N] [--launcher L] RATE COMMAND...     as root; RATE as tc has it: 1gbit, 400mbit, ...
 #   bench/two_hosts.sh 1gbit build/bin/zero_bench overlap
@@ -19,7 +20,7 @@
 # (TORCHRUN names the program). Namespaces, link and processes are gone when it ends, after an error or a signal too.
 set -euo pipefail
 here=$(realpath "$(dirname "$0")")
-case ${1-} in -h | --help) sed -n '5,22s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1-} in -h | --help) sed -n '5,23s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 fail() {
   echo "two_hosts: $1" >&2
@@ -63,12 +64,8 @@ done)
 
 scratch=$(mktemp -d)
 clean_up() {
+  { kill "${server-}" && wait "$server"; } 2>/dev/null || true  # the shell tells there of what was killed
   end_hosts
-  if [[ -e $scratch/munged.pid ]]; then  # its last files are in the folder
-    local munged
-    munged=$(cat "$scratch/munged.pid")
-    kill "$munged" 2>/dev/null && timeout 10 tail --pid "$munged" -f /dev/null || true
-  fi
   rm -rf "$scratch"
 }
 trap clean_up EXIT
@@ -82,28 +79,40 @@ for space in "${spaces[@]}"; do
   tc -n "$space" class add dev eth0 parent 1: classid 1:1 htb rate "$rate" burst 64k cburst 64k quantum 60000
 done
 
-# A host has its core. `ssh HOST COMMAND` enters it, for mpirun and for the user; options of the real one are passed over.
+# A host has its core.
+on_host() {  # 1 or 2, command...
+  become_on "$1" taskset -c "${cores[$1 - 1]}" "${@:2}"
+}
+
+# `ssh HOST COMMAND`, for mpirun and for the user, gives the command no input; options of the real one are passed over. A
+# process cannot enter another host's process numbers: `ssh` calls this script, which can, and is answered through pipes.
 for i in 1 2; do echo "host$i slots=$ranks"; done >"$scratch/hostfile"
 mkdir "$scratch/bin"
-cat >"$scratch/bin/ssh" <<SSH
+cat >"$scratch/bin/ssh" <<'SSH'
 #!/bin/bash
-while [[ \${1-} == -* ]]; do
-  case \$1 in -o | -p | -l | -i | -F) shift ;; esac
+while [[ ${1-} == -* ]]; do
+  case $1 in -o | -p | -l | -i | -F) shift ;; esac
   shift
 done
-host=\${1:?usage: ssh HOST COMMAND}
+scratch=${0%/bin/ssh}
+[[ ${1:?usage: ssh HOST COMMAND} =~ ^(host|10\.77\.0\.)([12])$ ]] ||
+  { echo "ssh: Could not resolve hostname $1: the hosts are host1 and host2" >&2; exit 255; }
 shift
-case \$host in
-  host1 | 10.77.0.1) number=1 core=${cores[0]} ;;
-  host2 | 10.77.0.2) number=2 core=${cores[1]} ;;
-  *) echo "ssh: Could not resolve hostname \$host: the hosts are host1 and host2" >&2; exit 255 ;;
-esac
-. "$here/namespaces.sh"
-$(declare -p spaces hosts_file)
-become_on \$number -- taskset -c \$core bash -c "cd '\$PWD' && { \$*
-}"
+call=$(mktemp -d "$scratch/call.XXXXXX")
+mkfifo "$call/out" "$call/err"
+{ declare -px; printf 'cd %q; bash -c %q; echo $? >%q' "$PWD" "$*" "$call/status"; } >"$call/command"
+echo "${BASH_REMATCH[2]} $call" >"$scratch/calls"
+cat "$call/err" >&2 &
+cat "$call/out"
+wait
+exit "$(cat "$call/status" 2>/dev/null || echo 255)"
 SSH
 chmod +x "$scratch/bin/ssh"
+mkfifo "$scratch/calls"
+while read -r number call; do
+  on_host "$number" bash "$call/command" </dev/null >"$call/out" 2>"$call/err" &
+done <>"$scratch/calls" &
+server=$!
 export PATH="$scratch/bin:$PATH" HOSTFILE="$scratch/hostfile"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
@@ -126,13 +135,12 @@ case $launcher in
       --rdzv-endpoint host1:29400 --rdzv-id "${spaces[0]}") ;;
   none | slurm) start=() ;;
 esac
-command=$(printf '%q ' "${start[@]}" "$@")
 others=()
 if [[ $launcher == torchrun ]]; then
-  ssh host2 "$command" &
+  on_host 2 "${start[@]}" "$@" &
   others=($!)
 fi
 # A signal ends a wait, and then clean_up runs.
-ssh host1 "$command" &
+on_host 1 "${start[@]}" "$@" <&0 &
 wait $!
 [[ ${#others[@]} -eq 0 ]] || wait "${others[@]}"

@@ -16,6 +16,14 @@ if(ZERO_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${ZERO_CCACHE})
 endif()
 
+# g++ collects its garbage at 128 MiB, and takes a fifth longer for it; without, a compilation takes up to 1.7 GiB in place of 1.2.
+cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY)
+cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+math(EXPR memory_per_core "${memory} / ${cores}")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND memory_per_core GREATER 3000)  # MiB
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1048576>")
+endif()
+
 # Flags of every target of the project; not exported to users.
 add_library(zero_flags INTERFACE)
 # -ffp-contract=off: the same arithmetic however a loop is vectorised. What nvcc takes is in ZeroCuda. Of sources that are compiled several at once,

@@ -103,9 +103,8 @@ start_job() {  # folder, arguments of zero_train...
   fi
   MASTER_ADDR=10.77.0.1
   for each in "${spaces[@]}"; do ip -n "$each" link set eth0 up; done
-  for ((i = 0; i < hosts; ++i)); do  # process numbers and shared memory are each host's own, as they are elsewhere
-    become_on $((i + 1)) --pid --fork --kill-child --mount-proc -- bash -c \
-      "$(declare -f run_ranks)"'; mount -t tmpfs tmpfs /dev/shm && run_ranks "$@"' \
+  for ((i = 0; i < hosts; ++i)); do
+    become_on $((i + 1)) bash -c "$(declare -f run_ranks)"'; run_ranks "$@"' \
       bash "$folder" $((i * here)) "$here" "${command[@]}" 2> >(with_times) &
     started+=($!)
   done

@@ -12,8 +12,7 @@
 #   --quick     some rows, in a minute or two; all rows take about half an hour
 #   --only      the rows of a kind, or one row: stop:reduce
 #   --ranks N   ranks (8)
-#   --hosts 2   half of the ranks each on two hosts: network namespaces of this machine (bench/namespaces.sh), with
-#               process numbers and shared memory of their own. As root
+#   --hosts 2   half of the ranks each on two hosts: namespaces of this machine (bench/namespaces.sh). As root
 #   --victim N  the rank that fails (3; on two hosts 5, and some rows have the first rank of the second host, 4). A full
 #               disk is always rank 0's, which makes the files of a save: others write to files that have their room
 #
@@ -215,7 +214,8 @@ strike() {  # kind, folder
     network_cut) ip -n "${spaces[at]}" link set eth0 down ;;
     host_lost)  # the link first: it says no goodbye
       ip -n "${spaces[at]}" link set eth0 down
-      kill -KILL "${started[at]}" && wait "${started[at]}"
+      kill -KILL "${inits[at]}" && wait "${started[at]}"
+      start_host $((at + 1))
       for ((rank = at * per_host; rank < (at + 1) * per_host; ++rank)); do echo 137 >"$2/status.$rank"; done
       ;;
     host_frozen)
@@ -223,7 +223,7 @@ strike() {  # kind, folder
       kill -STOP $frozen
       while [ "$(living)" != "${started[at]}" ] && [ "${EPOCHREALTIME%.*}" -lt $((${fault_at%.*} + patience)) ]; do sleep 0.05; done
       others_out=$(since "$EPOCHREALTIME" "$fault_at")
-      kill -CONT $frozen
+      kill -CONT $frozen "${started[at]}"  # nsenter stops with its child, and has to go on after it
       ;;
   esac
 } 2>/dev/null  # the shell tells there of what was killed
