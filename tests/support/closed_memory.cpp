@@ -15,6 +15,15 @@ namespace {
 
 constexpr std::int64_t kRange = std::int64_t{1} << 34;  // bytes of address space
 
+/// The key of all closed memory, which threads cannot access at first. Negative: there are none
+/// here, and each Open changes the protection of all pages, which takes most of a test's time.
+int memory_key() {
+  static const int key = ::pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  return key;
+}
+
+thread_local int opened_here = 0;  // number of live Opens of this thread, with keys
+
 }  // namespace
 
 ClosedMemory::ClosedMemory() {
@@ -34,7 +43,11 @@ void* ClosedMemory::take(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(length);
   if (::mprotect(data, size, PROT_READ | PROT_WRITE) != 0) return nullptr;
   std::memset(data, 0xff, size);
-  if (open_ == 0) ::mprotect(data, size, PROT_NONE);
+  if (memory_key() >= 0) {
+    if (::pkey_mprotect(data, size, PROT_READ | PROT_WRITE, memory_key()) != 0) return nullptr;
+  } else if (open_ == 0 && ::mprotect(data, size, PROT_NONE) != 0) {
+    return nullptr;
+  }
   used_ += length;
   return data;
 }
@@ -48,13 +61,22 @@ bool ClosedMemory::protect(int protection) const noexcept {
 }
 
 ClosedMemory::Open::Open(ClosedMemory* memory) : memory_(memory) {
-  if (memory_ == nullptr || memory_->open_++ > 0) return;
-  ZERO_CHECK(memory_->protect(PROT_READ | PROT_WRITE), "test device: cannot open {} bytes",
-             memory_->used_);
+  if (memory_ == nullptr) return;
+  if (memory_key() >= 0) {
+    if (opened_here++ == 0) ::pkey_set(memory_key(), 0);
+  } else if (memory_->open_++ == 0) {
+    ZERO_CHECK(memory_->protect(PROT_READ | PROT_WRITE), "test device: cannot open {} bytes",
+               memory_->used_);
+  }
 }
 
 ClosedMemory::Open::~Open() {
-  if (memory_ != nullptr && --memory_->open_ == 0) memory_->protect(PROT_NONE);
+  if (memory_ == nullptr) return;
+  if (memory_key() >= 0) {
+    if (--opened_here == 0) ::pkey_set(memory_key(), PKEY_DISABLE_ACCESS);
+  } else if (--memory_->open_ == 0) {
+    memory_->protect(PROT_NONE);
+  }
 }
 
 }  // namespace zero::testing

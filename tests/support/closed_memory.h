@@ -9,7 +9,8 @@ namespace zero::testing {
 
 /// Device memory that host code cannot access: one address range that faults on access except while
 /// an Open lives. Addresses are never reused; freed pages are returned immediately. Used by one
-/// thread; others may read open memory, as ranks do in a meeting.
+/// thread; others may read open memory, as ranks do in a meeting, where they have an Open too:
+/// where the processor has keys of memory, an Open concerns one thread, and all closed memory.
 class ClosedMemory {
  public:
   ClosedMemory();
@@ -21,7 +22,7 @@ class ClosedMemory {
   void* take(std::int64_t bytes);
   void give_back(void* data, std::int64_t bytes) noexcept;
 
-  /// Opens the memory during its own lifetime; null: no effect.
+  /// Opens the memory during its own lifetime, on one thread; null: no effect.
   class Open {
    public:
     explicit Open(ClosedMemory* memory);
@@ -38,7 +39,7 @@ class ClosedMemory {
 
   std::byte* begin_ = nullptr;
   std::int64_t used_ = 0;
-  int open_ = 0;  // number of live Opens
+  int open_ = 0;  // number of live Opens, without keys
 };
 
 }  // namespace zero::testing

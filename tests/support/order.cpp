@@ -72,11 +72,6 @@ void Order::rethrow(int stream) const {
 }
 
 void Order::run_until(int stream, std::int64_t item) {
-  // The host's code goes on behind it. Work that waits has the memory open by itself.
-  struct Closes {
-    std::optional<ClosedMemory::Open>& opened;
-    ~Closes() { opened.reset(); }
-  } const closes{opened_};
   while (queue(stream).done < item) {
     ZERO_CHECK(!queue(stream).running,
                "test device: work waits for its own stream, which would never end");
@@ -155,11 +150,6 @@ void Order::run_head(int stream) {
     try {
       if (item.work) {
         const ClosedMemory::Open open(item.opens);
-        if (item.opens == nullptr) {
-          opened_.reset();
-        } else if (!opened_) {
-          opened_.emplace(item.opens);
-        }
         item.work();
       } else {
         item.event.synchronize();

@@ -7,7 +7,6 @@
 #include <deque>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 
@@ -24,8 +23,7 @@ class Order : public std::enable_shared_from_this<Order> {
 
   explicit Order(const StreamOrder& policy);
 
-  /// `opens`: memory that is open only while the work runs, and such work behind which it runs at
-  /// once, since to open and close it takes long; may be null.
+  /// `opens`: memory that is open only while the work runs; may be null.
   void submit(int stream, std::string_view what, Stream::Work work, ClosedMemory* opens);
   void wait(int stream, const Event& event);
   Event record(int stream);
@@ -69,7 +67,6 @@ class Order : public std::enable_shared_from_this<Order> {
   /// Tries each stream once, from `first` on, until one runs its head.
   bool try_any_from(int first);
   bool eligible(int stream) const;
-  /// Leaves open what the work opened.
   void run_head(int stream);
   /// Runs the head of `stream`, after the work that it waits for.
   void force_head(int stream);
@@ -81,7 +78,6 @@ class Order : public std::enable_shared_from_this<Order> {
   std::mt19937_64 random_;
   std::int64_t choices_ = 0;
   bool choosing_ = false;
-  std::optional<ClosedMemory::Open> opened_;  // between two items that run_until() runs
   std::array<Queue, kStreams> queues_;
 };
 
