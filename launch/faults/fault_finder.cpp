@@ -19,6 +19,12 @@ constexpr double kUnsuspicious = 4;
 
 std::int64_t to_nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
+/// Whether the rank is in a collective, also of a group whose ranks nobody knows.
+bool is_in_collective(const FlightState& state) {
+  return std::ranges::any_of(state.open,
+                             [](const FlightState::Collective& each) { return each.started != 0; });
+}
+
 /// Whether the rank is in a collective for which a disk decides how long others take.
 bool waits_for_disks(const FlightState& state) {
   return std::ranges::any_of(state.open, [](const FlightState::Collective& each) {
@@ -26,16 +32,17 @@ bool waits_for_disks(const FlightState& state) {
   });
 }
 
-/// Whether the rank may be waited for so. Elsewhere others wait behind its computing, or behind the
-/// reader of what it prints.
-bool may_use_disk(const FlightState& state) {
-  return state.phase == "load" || state.phase == "save" || state.phase == "end";
-}
-
 /// Whether steps of the rank take a known time where it is.
 bool has_usual_time(const FlightState& state) {
   return state.mean_step_seconds > 0 && (state.phase == "forward" || state.phase == "backward" ||
                                          state.phase == "update" || state.phase == "decode");
+}
+
+/// Whether the rank may be waited for so; within a step too, where a save fails or is given up.
+/// Elsewhere others wait behind its computing, or behind the reader of what it prints.
+bool may_use_disk(const FlightState& state) {
+  return state.phase == "load" || state.phase == "save" || state.phase == "end" ||
+         has_usual_time(state);
 }
 
 }  // namespace
@@ -128,11 +135,9 @@ bool FaultFinder::first_that_lives() const {
   return true;
 }
 
-bool FaultFinder::uses_disk(int index, const FlightState& state,
-                            const std::optional<host::Activity>& activity) {
+bool FaultFinder::calls_disk(int index, const FlightState& state) {
   const files::DiskCalls before = std::exchange(at(index).disk_calls, state.disk_calls);
-  return state.disk_calls != before || before.begun != before.ended ||
-         (activity && activity->in_device);
+  return state.disk_calls != before || before.begun != before.ended;
 }
 
 void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
@@ -230,13 +235,15 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     }
     const std::optional<host::Activity> activity = ranks_.activity(i);
     const bool stopped = activity && activity->stopped;
-    const bool by_disk = disk_decides && blamed && !stopped && may_use_disk(state);
-    const bool uses = uses_disk(i, state, activity);
+    const bool of_disk = disk_decides && blamed && !stopped;
+    const bool by_disk = of_disk && may_use_disk(state) && !is_in_collective(state);
+    const bool calls = calls_disk(i, state);
+    const bool uses = calls || (activity && activity->in_device);
     if (std::exchange(at(i).by_disk, by_disk) != by_disk || (by_disk && uses)) forget(i);
-    hold(i, activity, passed);
+    if (by_disk || stopped || !blamed || !calls) hold(i, activity, passed);
     const std::int64_t limit =
         by_disk ? std::max(usual, to_nanoseconds(kLeastDiskHangSeconds)) : usual;
-    const bool timed = by_disk || has_usual_time(state);
+    const bool timed = by_disk || (!of_disk && has_usual_time(state));
     if (blamed && i == ranks_.self()) {
       found.self_suspected = (timed ? at(i).held : at(i).quiet) >= limit / 2;
     }

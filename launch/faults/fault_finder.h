@@ -57,16 +57,19 @@ double suspicious_seconds(double hang_seconds);
 ///
 /// A rank hangs if others wait for it in a collective, or are in one with it while its process is
 /// stopped, and it publishes nothing for hang_limit(); so do ranks that are in collectives together
-/// for as long, with nobody to blame. Three kinds of time do not count:
+/// for as long, with nobody to blame. Four kinds of time do not count:
 /// time in which this process did not look either (a job that is stopped as a whole), time in which
-/// the rank's threads wait for a core (a busy machine; then the time that they run counts), and
-/// time outside of forward, backward, update and decode or before a mean step is known, where only
-/// a stopped process is a hang. The lowest rank that lives and is not stopped decides for its host.
+/// the rank's threads wait for a core (a busy machine; then the time that they run counts), that
+/// before a look at which the rank is in a call to the disk (files::DiskCall) or has begun or ended
+/// one since the last, where it is blamed and not stopped, and time outside of forward, backward,
+/// update and decode or before a mean step is known, where only a stopped process is a hang. The
+/// lowest rank that lives and is not stopped decides for its host.
 ///
-/// While a rank waits where a disk decides, without a timeout (WaitLimits::disk_decides), one that
-/// it waits for may hang in load, save and end too: if for kLeastDiskHangSeconds and hang_limit()
-/// it publishes nothing, begins and ends no call to the disk and is in none (files::DiskCall), and
-/// none of its threads waits for a device. A call to a disk that never answers is no hang.
+/// While a rank waits where a disk decides, without a timeout (WaitLimits::disk_decides), another
+/// rule holds for one that it waits for, in load, save and end too: it hangs if for
+/// kLeastDiskHangSeconds and hang_limit() it publishes nothing, begins and ends no call to the disk
+/// and is in none, none of its threads waits for a device, and it is in no collective. A call to a
+/// disk that never answers is no hang.
 ///
 /// Where it sees ranks of other hosts too, a fault that a host would find by its own ranks alone is
 /// that host's to tell, and one that no host finds alone that of the host that decides for all. The
@@ -114,9 +117,9 @@ class FaultFinder {
   bool is_stuck(const RankSet& all, std::int64_t limit) const;
   /// Adds to the rank's `held` what counts of `passed`.
   void hold(int index, const std::optional<host::Activity>& activity, std::int64_t passed);
-  /// Whether the rank uses its disk, or has since the last call.
-  bool uses_disk(int index, const FlightState& state,
-                 const std::optional<host::Activity>& activity);
+  /// Whether the rank is in a call to the disk, or has begun or ended one since this was asked
+  /// last.
+  bool calls_disk(int index, const FlightState& state);
   void forget(int index);
   bool first_that_lives() const;
   /// How much longer than the limit this rank lets others tell of the rank.

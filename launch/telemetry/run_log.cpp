@@ -113,6 +113,7 @@ void RunLog::lock(std::chrono::milliseconds patience) const {
 }
 
 bool RunLog::regular() const {
+  const files::DiskCall counted;
   struct stat status {};
   return ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode) &&
          standard_stream(file_.get()) < 0;

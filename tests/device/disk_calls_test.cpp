@@ -50,8 +50,14 @@ std::set<long> seen_during(const std::vector<long>& numbers, const std::function
 
 TEST(DiskCalls, AreSeenWhileTheSystemIsAtThem) {
   const Scratch scratch;
-  const std::vector<long> numbers{SYS_openat,  SYS_fallocate, SYS_pwrite64,
-                                  SYS_pread64, SYS_fsync,     SYS_statfs};
+#ifdef SYS_rename
+  const std::vector<long> names{SYS_mkdir, SYS_rename, SYS_unlink, SYS_rmdir};
+#else
+  const std::vector<long> names{SYS_mkdirat, SYS_renameat, SYS_unlinkat};
+#endif
+  std::vector<long> numbers{SYS_openat,  SYS_fallocate, SYS_pwrite64,
+                            SYS_pread64, SYS_fsync,     SYS_statfs};
+  numbers.insert(numbers.end(), names.begin(), names.end());
   const DiskCalls before = disk_calls();
   EXPECT_EQ(before.begun, before.ended);
   std::array<std::byte, 512> bytes{};
@@ -63,6 +69,10 @@ TEST(DiskCalls, AreSeenWhileTheSystemIsAtThem) {
                             disk().open_read(scratch.path("file"))->read(0, bytes);
                             disk().sync_folder(scratch.path());
                             disk().free_bytes(scratch.path());
+                            disk().make_folder(scratch.path("folder"));
+                            disk().rename(scratch.path("file"), scratch.path("other"));
+                            disk().remove_file(scratch.path("other"));
+                            disk().remove_folder(scratch.path("folder"));
                           }),
               UnorderedElementsAreArray(numbers));
   EXPECT_FALSE(one_goes_on());

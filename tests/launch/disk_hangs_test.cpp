@@ -20,8 +20,9 @@ TEST(DiskHangs, ARankThatDoesNothingIsNamedAfterTenSeconds) {
     FakeRanks ranks;
     ranks.wait_for_2_and_its_disk(phase);
     Looks looks(ranks);
-    EXPECT_EQ(looks.during(10).what, What::nothing) << phase;
-    const Finding found = looks.during(2);
+    // It is looked at after 0.8 s, and what came before does not count.
+    EXPECT_EQ(looks.during(10.6).what, What::nothing) << phase;
+    const Finding found = looks.during(0.2);
     EXPECT_EQ(found.what, What::hang) << phase;
     EXPECT_TRUE(found.speaks);
     EXPECT_THAT(found.culprits, ElementsAre(2)) << phase;
@@ -82,8 +83,73 @@ TEST(DiskHangs, ADiskThatDoesNotAnswerIsNone) {
   EXPECT_EQ(looks.during(3600).what, What::nothing);
   EXPECT_FALSE(looks.suspected());
   ++ranks.at(2).disk_calls.ended;
-  EXPECT_EQ(looks.during(9).what, What::nothing);
+  EXPECT_EQ(looks.during(9.8).what, What::nothing);
+  EXPECT_THAT(looks.during(0.2).culprits, ElementsAre(2));
+}
+
+// Within a step nothing is said of how long a disk takes: of an update, whose states a save still
+// writes, or which reads files of tiers.
+TEST(DiskHangs, TheLimitOfAStepDoesNotHoldForADisk) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  ranks.at(2).phase = "update";
+  ranks.at(2).disk_calls = {.begun = 8, .ended = 7};
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(600).what, What::nothing);
+  const auto write = [&] {
+    ++ranks.at(2).disk_calls.begun;
+    ++ranks.at(2).disk_calls.ended;
+  };
+  EXPECT_EQ(looks.during(600, write).what, What::nothing);
+  ranks.at(2).disk_calls.ended = ranks.at(2).disk_calls.begun;
+  EXPECT_EQ(looks.during(2).what, What::nothing);
   EXPECT_THAT(looks.during(2).culprits, ElementsAre(2));
+}
+
+// Its counters stand still as it does.
+TEST(DiskHangs, AStoppedRankIsNamedThoughItIsInACallToTheDisk) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  ranks.at(2).disk_calls = {.begun = 8, .ended = 7};
+  ranks.activity_of(2).stopped = true;
+  Looks looks(ranks);
+  EXPECT_THAT(looks.during(5).stopped, ElementsAre(2));
+}
+
+// Ranks stuck together wait beside a save that goes on.
+TEST(DiskHangs, RanksThatNobodyWaitsForAreHeldToTheLimitOfAStep) {
+  FakeRanks ranks;
+  ranks.wait_for_2();
+  ranks.at(2).open = ranks.at(0).open;
+  ranks.at(0).disk_calls = {.begun = 8, .ended = 7};
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(5).what, What::hang);
+}
+
+// As where a save fails: the first rank removes its files while the others wait.
+TEST(DiskHangs, WithinAStepTheRuleOfDisksHoldsWhereADiskDecides) {
+  FakeRanks ranks;
+  ranks.wait_for_2_and_its_disk("update");
+  for (const int index : {0, 1, 2, 3}) ranks.at(index).mean_step_seconds = 0.1;
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(10.6).what, What::nothing);
+  EXPECT_THAT(looks.during(0.2).culprits, ElementsAre(2));
+  ranks.activity_of(2).in_device = true;
+  EXPECT_EQ(looks.during(600).what, What::nothing);
+}
+
+// Whom it waits for there nobody knows.
+TEST(DiskHangs, ARankInACollectiveOfAnUnknownGroupIsNone) {
+  for (const char* const phase : {"load", "update"}) {
+    FakeRanks ranks;
+    ranks.wait_for_2_and_its_disk(phase);
+    ranks.at(2).mean_step_seconds = 0.5;
+    ranks.at(2).open = {collective(7, {}, "")};
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(600).what, What::nothing) << phase;
+    ranks.at(2).open.at(0).started = 0;  // only submitted
+    EXPECT_THAT(looks.during(12).culprits, ElementsAre(2)) << phase;
+  }
 }
 
 // A log, a page of a file that is mapped, memory from a swap file.

@@ -13,6 +13,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -171,6 +172,26 @@ TEST(Watchdog, ShowsCallsToTheDiskThatGoOn) {
     }
     wait_until_shown(false);
     EXPECT_EQ(reader.changed(), published) << "the rank itself has done nothing";
+  });
+}
+
+// Else a save that goes on would look like a hang.
+TEST(Watchdog, ShowsACallThatDoesNotEndOnceItWatchesNoMore) {
+  Told told;
+  std::atomic<bool> warned{false};
+  local::run(1, [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", 0, 1);
+    WatchdogOptions options = told.options();
+    options.warn = [&](const std::string&) { warned = true; };
+    options.memory_kills = []() -> std::optional<std::int64_t> {
+      throw std::runtime_error("no room");
+    };
+    Watchdog watchdog(world, *cpu::open(), file, std::move(options));
+    watchdog.watch();
+    while (!warned) std::this_thread::sleep_for(10ms);
+    const FlightReader reader("/proc/self/fd/" + std::to_string(file.descriptor()));
+    const files::DiskCalls calls = reader.read().disk_calls;
+    EXPECT_EQ(calls.begun, calls.ended + 1);
   });
 }
 
