@@ -3,6 +3,7 @@
 #include "collectives/long_wait.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "base/error.h"
@@ -13,6 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::string_view kOverdue = ", the timeout of collectives";
+constexpr std::string_view kForRank = " s for rank ";
+constexpr std::string_view kOnHost = "on host ";
 constexpr std::size_t kNamed = 8;  // most ranks named in a message
 
 // "rank 2 (process 4711 is stopped), rank 3 (a thread) and rank 5 (process 4714 runs)"
@@ -36,6 +39,11 @@ std::string line_of(const Waiting& waiting, milliseconds limit) {
 }
 
 }  // namespace
+
+std::string AbsentRank::host() const {
+  if (!state.starts_with(kOnHost)) return "";
+  return state.substr(kOnHost.size(), state.find(':') - kOnHost.size());
+}
 
 std::vector<int> ranks_to_blame(const std::vector<int>& absent,
                                 const std::map<int, std::vector<int>>& answers, int self) {
@@ -97,6 +105,20 @@ std::string LongWait::overdue(const Waiting& waiting) const {
 
 bool LongWait::is_overdue(std::string_view message) {
   return message.find(kOverdue) != std::string_view::npos;
+}
+
+// As list_of() and line_of() write it.
+std::optional<AbsentRank> LongWait::first_absent(std::string_view message) {
+  const std::size_t at = message.find(kForRank);
+  if (at == std::string_view::npos || !is_overdue(message)) return std::nullopt;
+  message.remove_prefix(at + kForRank.size());
+  AbsentRank first;
+  const auto [end, error] =
+      std::from_chars(message.data(), message.data() + message.size(), first.rank);
+  if (error != std::errc() || first.rank < 0) return std::nullopt;
+  message.remove_prefix(static_cast<std::size_t>(end - message.data()));
+  if (message.starts_with(" (")) first.state = message.substr(2, message.find(')') - 2);
+  return first;
 }
 
 void LongWait::look(const std::function<Waiting()>& waiting) {

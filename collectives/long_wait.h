@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,10 @@ namespace zero {
 /// A rank that others wait for.
 struct AbsentRank {
   int rank = 0;
-  std::string state;  ///< as far as known: "process 4711 is stopped"
+  std::string state;  ///< as far as known: "process 4711 is stopped", "on host b: unknown"
+
+  /// The name of the rank's host, if the state has it; else empty.
+  std::string host() const;
 };
 
 /// A rank's wait: the call, its step and the absent ranks.
@@ -57,6 +61,9 @@ class LongWait {
   std::string overdue(const Waiting& waiting) const;
   /// Whether a message, of any backend, is overdue()'s.
   static bool is_overdue(std::string_view message);
+  /// The first of the absent ranks in overdue()'s message, which are in ascending order; nothing:
+  /// it is none. Errors reach other threads and ranks as text alone.
+  static std::optional<AbsentRank> first_absent(std::string_view message);
 
   /// Checks the limits; must be called repeatedly while waiting. Warns, and throws zero::Error at
   /// the timeout, unless `waiting()` finds no rank absent.

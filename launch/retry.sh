@@ -16,7 +16,7 @@
 #   --hosts FILE          lines "NAME", "NAME:SLOTS" or "NAME slots=SLOTS". {hosts} in COMMAND is then "a:8,b:8" and
 #                         {ranks} the slots of these, as the variables ZERO_HOSTS and ZERO_RANKS are: hosts that AGENT
 #                         reaches, but for those that two faults have named, or two findings of wrong values, which
-#                         are left out. Leaving one out is no restart for --give-up
+#                         are left out. Leaving one out is no restart for --give-up, unless by a rank's own error
 #   --min-ranks M         with --hosts: start no fewer (1); before that, take back hosts that were left out
 #   --back SECONDS        with --hosts: take a host back at the first restart so long after it was left out (1800). One
 #                         that two findings of wrong values have named is never taken back
@@ -150,10 +150,12 @@ listed() {  # "names"
   done
 }
 
-# The host of FILE that a line names; nothing if it names none of them.
+# The host of FILE that a line names; nothing if it names none of them. An error may quote another host before its own.
 host_in() {  # line
   local name
-  name=$(grep -oE '(on host|on node|to host|resolve hostname) [A-Za-z0-9._-]*[A-Za-z0-9]' <<<"$1" | head -n 1)
+  name=$(grep -oE '\(rank [0-9]+ on host [A-Za-z0-9._-]*[A-Za-z0-9]\)' <<<"$1" | tail -n 1 | tr -d ')')
+  [ -n "$name" ] ||
+    name=$(grep -oE '(on host|on node|to host|resolve hostname) [A-Za-z0-9._-]*[A-Za-z0-9]' <<<"$1" | head -n 1)
   [ -z "$name" ] || listed "${name##* }"
 }
 
@@ -248,10 +250,7 @@ choose_hosts() {
     if [ "$ranks" -lt "$least" ]; then take_back 0; count_ranks; fi
     [ "$ranks" -lt "$least" ] || break
     too_few="the hosts that $agent reaches (${reached[*]-}) have $ranks ranks, expected at least $least (--min-ranks)"
-    if [ "$tries" -eq 12 ]; then
-      say "$too_few: giving up"
-      exit 1
-    fi
+    [ "$tries" -lt 12 ] || { say "$too_few: giving up"; exit 1; }
     say "$too_few: trying again in $pause_now s"
     rest "$pause_now"
     [ -z "$asked" ] || break
@@ -261,10 +260,12 @@ choose_hosts() {
 }
 
 # Counts a fault against the host that its line names, and findings of wrong values against theirs. True if that leaves
-# a host out for the first time, so that the next start has a chance that this one had not.
+# a host out for the first time, so that the next start has a chance that this one had not; but not because of an error
+# of a rank's own work: a file that all hosts share would take out one after the other.
 blame() {  # line
-  local host count better=1
-  for host in $(host_in "$1"); do ! name_again "$host" 1 || better=0; done
+  local host count better=1 own=""
+  [[ ! $1 =~ \(rank\ [0-9]+\ on\ host\  || $1 =~ ^zero_train:\ ranks?\ |or\ raise\ run.collective_timeout ]] || own=yes
+  for host in $(host_in "$1"); do ! name_again "$host" 1 $own || better=0; done
   while read -r count host; do
     wrong[$host]=$((${wrong[$host]-0} + count))
     ! name_again "$host" "$count" || better=0
@@ -272,8 +273,8 @@ blame() {  # line
   return $better
 }
 
-# Counts what names a host, and leaves it out at the second time. True if that is the first time.
-name_again() {  # host, count
+# Counts what names a host, and leaves it out at the second time. True if that is the first time, and no own error.
+name_again() {  # host, count[, "yes": by an own error]
   local host=$1 by how_long="for $back s"
   [ -z "${left_out[$host]-}" ] || return 1
   blamed[$host]=$((${blamed[$host]-0} + $2))
@@ -284,11 +285,9 @@ name_again() {  # host, count
     say "host $host was named by $by, but without it there are fewer than $least ranks (--min-ranks)"
     return 1
   fi
-  left_out[$host]=$SECONDS
-  ranks=$((ranks - slots[$host]))
+  left_out[$host]=$SECONDS ranks=$((ranks - slots[$host]))
   say "host $host was named by $by: left out from here on, $how_long"
-  [ -z "${excused[$host]-}" ] || return 1
-  excused[$host]=yes
+  [ -z "${excused[$host]-}${3-}" ] && excused[$host]=yes
 }
 
 # Runs the command with the hosts of the moment.

@@ -55,19 +55,30 @@ bool is_own_file(const std::string& path) {
          status.st_uid == ::geteuid();
 }
 
+/// Nanoseconds since the rank of a flight file last published anything. Of a file that cannot be
+/// read, such as one of another version: since the file was made or last written.
+std::int64_t age_of(const std::string& path) {
+  std::timespec wall{};
+  std::timespec_get(&wall, TIME_UTC);
+  std::int64_t age = std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec;
+  const std::string obstacle = failure_of([&] {
+    const FlightReader file(path);
+    age -= file.changed() + file.wall_clock_offset();
+  });
+  if (obstacle.empty()) return age;
+  const auto written = fs::file_time_type::clock::now() - fs::last_write_time(path);
+  return std::chrono::nanoseconds(written).count();
+}
+
 /// Removes files in memory to which no link may lead: their folder was removed, or later runs in it
 /// were on other hosts.
 void remove_old_files(const std::string& memory) {
-  std::timespec wall{};
-  std::timespec_get(&wall, TIME_UTC);
-  const std::int64_t now = std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(memory, error)) {
     const std::string path = entry.path().string();
     if (!is_path_in_memory(path) || !is_own_file(path)) continue;
-    failure_of([&] {  // another rank may have removed it, or is about to write it
-      const FlightReader file(path);
-      if (now - file.changed() - file.wall_clock_offset() > kKept) remove_ended_flight(path);
+    failure_of([&] {  // another rank may have removed it
+      if (age_of(path) > kKept) remove_ended_flight(path);
     });
   }
 }

@@ -25,8 +25,6 @@ using std::chrono::milliseconds;
 /// A failure may follow from a death that the watchdog has yet to hear of, of another host too.
 constexpr milliseconds kForDeath{100};
 constexpr milliseconds kForDeathElsewhere{500};
-/// Others have heard by then that a rank that sees more of the job tells of a wait.
-constexpr milliseconds kForHub{2000};
 /// The watchdog has ended the process by then.
 constexpr std::chrono::seconds kForWatchdog{5};
 
@@ -115,7 +113,7 @@ std::string RunFaults::failing(const std::string& message) {
   }
   milliseconds patience = watchdog_->sees_other_hosts() ? kForDeathElsewhere : kForDeath;
   // All ranks of all hosts wait too long at one time.
-  if (LongWait::is_overdue(message)) patience += watchdog_->hops_from_hub() * kForHub;
+  if (LongWait::is_overdue(message)) patience += watchdog_->patience_with_others();
   const bool others_tell = watchdog_->another_died(patience) || watchdog_->another_tells();
   std::string in_full = watchdog_->in_full(message);  // other hosts end once they hear the words
   if (others_tell || !watchdog_->leave_words(words)) std::this_thread::sleep_for(kForWatchdog);

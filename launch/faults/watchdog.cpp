@@ -35,6 +35,8 @@ constexpr std::chrono::milliseconds kForTeller{1000};
 /// All processes of a host have ended this long after a fault was found.
 constexpr std::chrono::seconds kLastEnd{4};
 constexpr std::int64_t kLooksBetweenCounts = 50;
+/// Others have heard by then that a rank that sees more tells of a wait; or one of the host before.
+constexpr std::chrono::milliseconds kForHub{2000}, kForHost{500};
 
 /// Of a rank that a signal ended, whoever tells of it.
 bool is_of_signal(const std::string& words) {
@@ -312,10 +314,10 @@ void Watchdog::end(std::string_view last_words) {
   options_.end();
 }
 
-int Watchdog::hops_from_hub() const {
-  if (peers_.whole_job() || !options_.hosts) return 0;
-  if (!meeting_.link) return 2;
-  return meeting_.link->is_hub() ? 0 : 1;
+std::chrono::milliseconds Watchdog::patience_with_others() const {
+  if (peers_.whole_job() || !options_.hosts) return {};
+  const int hops = !meeting_.link ? 2 : meeting_.link->is_hub() ? 0 : 1;
+  return hops * kForHub + std::min(peers_.host() * kForHost, kForHub);
 }
 
 std::string Watchdog::in_full(const std::string& message) const {
@@ -324,14 +326,16 @@ std::string Watchdog::in_full(const std::string& message) const {
     return is_of_collective(message) ? message : with_host(message, peers_.rank(peers_.self()));
   }
   const std::vector<int> blamed = find_blame(read_ranks()).blamed;
-  return fmt::format("{}\n{}",
-                     blamed.empty() ? message : with_host(message, ranks_.rank(blamed.front())),
-                     fmt::join(words_for({}), "\n"));
+  const auto absent = LongWait::first_absent(message);
+  const std::string first = !blamed.empty() ? with_host(message, ranks_.rank(blamed.front()))
+                            : absent        ? with_host(message, absent->rank, absent->host())
+                                            : message;
+  return fmt::format("{}\n{}", first, fmt::join(words_for({}), "\n"));
 }
 
-/// Behind the first line, in the form that launch/retry.sh reads.
-std::string Watchdog::with_host(std::string text, int rank) const {
-  const std::string& host = peers_.host_name_of(rank);
+/// Behind the first line, in the form that launch/retry.sh reads. An empty `host`: looked up.
+std::string Watchdog::with_host(std::string text, int rank, std::string host) const {
+  if (host.empty() && rank < peers_.hosts().ranks()) host = peers_.host_name_of(rank);
   if (peers_.whole_job() || host.empty()) return text;
   return text.insert(std::min(text.find('\n'), text.size()),
                      fmt::format(" (rank {} on host {})", rank, host));

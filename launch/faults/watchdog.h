@@ -87,13 +87,15 @@ class Watchdog {
   /// Either of them, at once, but for ranks that answered a signal: this one may have been sent it
   /// too. Any thread.
   bool takes_over() const;
-  /// How far this rank is from the one that sees most of the job. 0: it is the hub, or the hosts do
-  /// not watch each other; 1: it hears the hub; 2: it sees its own host alone. Any thread.
-  int hops_from_hub() const;
+  /// How long this rank leaves it to others to tell of a wait that took too long for all of them.
+  /// 0: it is the hub, which sees most of the job, or the hosts do not watch each other. A rank
+  /// that hears the hub is the next, then one that sees its own host alone, host by host. Any
+  /// thread.
+  std::chrono::milliseconds patience_with_others() const;
   /// This rank's error as people are to be told of it. Its first line names a host, if the job is
   /// on several: this rank's, unless the error is a collective's; of a wait that took too long that
-  /// of the rank that holds it up, as far as this rank sees, with who waits for whom in lines
-  /// behind. Any thread.
+  /// of the rank that holds it up, as far as this rank sees, or else of the first that the message
+  /// names, with who waits for whom in lines behind. Any thread.
   std::string in_full(const std::string& message) const;
   /// This rank has failed by an error of its own, of which it is to tell unless another fault ends
   /// it first: whoever tells of that one then tells of this error too, and it stands behind the
@@ -124,7 +126,8 @@ class Watchdog {
   std::string with_own_error(std::string_view words);
   std::vector<FlightState> read_ranks() const;
   std::vector<std::string> words_for(const Finding& finding) const;
-  std::string with_host(std::string text, int rank) const;
+  /// `host`: for a rank whose number may be one of a group; empty: that of the job's rank.
+  std::string with_host(std::string text, int rank, std::string host = "") const;
   void keep_stack(bool wanted);
   template <typename Counts>
   bool any_death(const Counts& counts) const;

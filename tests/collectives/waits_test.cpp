@@ -73,6 +73,25 @@ TEST(LongWait, IsKnownByItsMessage) {
   EXPECT_FALSE(LongWait::is_overdue("[rank 0] barrier(a): rank 1 left"));
 }
 
+TEST(LongWait, IsReadFromItsMessageWithTheFirstAbsentRank) {
+  const CallContext context;
+  const auto first_of = [&](const std::vector<AbsentRank>& absent) {
+    return LongWait::first_absent(
+        "[rank 3] barrier(a): the group has failed: " +
+        LongWait(context).overdue({.who = "[rank 0] barrier(a)", .step = 12, .absent = absent}));
+  };
+  const auto elsewhere = first_of({{12, "on host b.c-7: unknown"}, {13, "a thread"}});
+  ASSERT_TRUE(elsewhere);
+  EXPECT_EQ(elsewhere->rank, 12);
+  EXPECT_EQ(elsewhere->host(), "b.c-7");
+  const auto here = first_of({{0, "process 4711 runs"}, {1, "on host b: unknown"}});
+  ASSERT_TRUE(here);
+  EXPECT_EQ(here->rank, 0);
+  EXPECT_EQ(here->host(), "");
+  EXPECT_FALSE(
+      LongWait::first_absent("[rank 0] barrier(a): waiting for 2 s for rank 1 (a thread)"));
+}
+
 TEST(RanksToBlame, AreThoseForWhichNobodyAnswersThatTheyWait) {
   EXPECT_THAT(ranks_to_blame({0}, {}, 2), ElementsAre(0));
   EXPECT_THAT(ranks_to_blame({0}, {{0, {1}}}, 2), ElementsAre(1)) << "rank 0 waits itself";

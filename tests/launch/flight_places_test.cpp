@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -252,6 +253,31 @@ TEST_F(FlightPlaces, FilesThatNobodyAsksForGoAfterAWeek) {
   create_alone(memory_on()).end_and_remove();
   EXPECT_TRUE(std::filesystem::exists(young));
   EXPECT_FALSE(std::filesystem::exists(old));
+}
+
+/// Makes the file one of a version that this build does not read, last written so many days ago.
+void make_unreadable(const std::string& path, int days) {
+  {
+    const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    const MappedFile map(file.get(), sizeof(flight::Header), MappedFile::Access::write, "file");
+    reinterpret_cast<flight::Header*>(map.begin())->version += 1;
+  }
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::filesystem::last_write_time(path, now - std::chrono::hours(24 * days));
+}
+
+TEST_F(FlightPlaces, FilesOfAnotherVersionGoAWeekAfterTheyWereWritten) {
+  const std::string young = left_days_ago(memory_, 1, 8);
+  const std::string old = left_days_ago(memory_, 2, 6);
+  const FlightFile of_run = FlightFile::create(path_in_memory(memory_.path(), 3, 0), 0, 1, 3);
+  make_unreadable(young, 6);
+  make_unreadable(old, 8);
+  make_unreadable(of_run.path(), 8);
+  EXPECT_THAT(error_of([&] { FlightReader reader(old); }), HasSubstr(old));
+  create_alone(memory_on()).end_and_remove();
+  EXPECT_TRUE(std::filesystem::exists(young));
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(of_run.path())) << "its run goes on";
 }
 
 TEST_F(FlightPlaces, TheFirstRankOfAHostRemovesThemForAll) {

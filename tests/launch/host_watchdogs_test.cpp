@@ -173,6 +173,38 @@ TEST(HostWatchdogs, AnErrorOfARanksOwnNamesItsHostBehindTheFirstLine) {
           });
 }
 
+TEST(HostWatchdogs, OfAWaitThatTookTooLongTheRankThatSeesMostIsTheFirstToTell) {
+  const std::vector<std::chrono::milliseconds> expected{0ms, 4000ms, 2500ms, 3000ms, 5000ms};
+  ToldByHosts told;
+  watched(told, {"a", "a", "b", "c", "c"},
+          [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
+            EXPECT_EQ(watchdog->patience_with_others(),
+                      expected[static_cast<std::size_t>(world.rank())])
+                << world.rank();
+          });
+}
+
+// Rank 2 sees no rank but those of its own host, which have come.
+TEST(HostWatchdogs, OfAWaitForARankThatIsNotSeenTheHostOfTheFirstAbsentOneIsNamed) {
+  ToldByHosts told;
+  watched(told, {"a", "b", "b"},
+          [](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>& watchdog) {
+            if (world.rank() != 0) enter_barrier(file, world.size());
+            all_meet(world, *cpu::open());
+            if (world.rank() != 2) return;
+            const auto words_of = [&](const std::string& absent) {
+              return watchdog->in_full(fmt::format(
+                  "[rank 2] barrier(h.7): waiting for 30 s for {}, the timeout of collectives",
+                  absent));
+            };
+            EXPECT_THAT(words_of("rank 0 (a thread)"),
+                        HasSubstr("collectives (rank 0 on host " + host_name() + ")\n"));
+            EXPECT_THAT(words_of("rank 0 (on host far: unknown) and rank 7 (a thread)"),
+                        HasSubstr("collectives (rank 0 on host far)\n"));
+            EXPECT_THAT(words_of("rank 7 (a thread)"), HasSubstr("collectives\n")) << "of no job";
+          });
+}
+
 // All ranks reach the limit at one time. Neither rank 1 nor rank 2, the first of its host, sees the
 // host of rank 4.
 TEST(HostWatchdogs, OfAWaitThatTookTooLongTheHubTellsWithWhereTheAbsentRankIs) {

@@ -141,7 +141,7 @@ without_b="host-a:4,host-c:1 -np=5 host-a:4,host-c:1 5|"
 printf '%s\n' "$killed" "$lost" >words
 on_hosts
 expect "a host that two faults name" "$status $seen" "0 $all$all$without_b"
-printf 'zero_train: [rank 3] %0450d (rank 3 on host host-b)\n' 1 2 >words
+printf 'zero_train: rank 3 %0450d (rank 3 on host host-b)\n' 1 2 >words
 on_hosts
 expect "a host at the end of long lines" "$status $seen" "0 $all$all$without_b"
 expect "that it is left out" "$(grep -c 'host host-b was named by 2 faults: left out from here on, for 1800 s' said)" 1
@@ -156,6 +156,23 @@ printf '%s\n' "$killed" "$killed" "$killed" "$killed" >words
 on_hosts --min-ranks 6
 expect "hosts that are needed" "$status $seen" "1 $all$all"
 expect "that they are needed" "$(grep -c 'but without it there are fewer than 6 ranks (--min-ranks)' said)" 1
+
+# Errors of a rank's own work count against its host, and bring no further try: all hosts may share what fails.
+late="zero_train: [rank 0] barrier(h.7): waiting for 600 s for rank 3 (on host host-b: unknown), the timeout of \
+collectives; find out what holds each of them up, or raise run.collective_timeout (WaitLimits::timeout)"
+printf '%s (rank 3 on host host-b)\n' "$late" "zero_train: rank 3 has not entered barrier(h.7) #1" >words
+on_hosts
+expect "a host whose rank hangs" "$status $seen" "0 $all$all$without_b"
+own="zero_train: cannot read the token file /data/train.bin: Input/output error (rank 3 on host"
+printf '%s host-%s)\n' "$own" b "$own" b "$own" c "$own" c >words
+on_hosts
+expect "an error of a rank's own" "$status $seen" "1 $all$all"
+on_hosts --give-up 3
+expect "an error on one host after the other" "$status $seen" "1 $all$all$without_b$without_b"
+quotes="zero_train: cannot connect to host host-a port 29400 (rank 1 on host host-c): refused (rank 3 on host host-b)"
+printf '%s\n' "$quotes" "$quotes" >words
+on_hosts --give-up 2
+expect "an error that quotes another host" "$status $seen" "0 $all$all$without_b"
 
 # Wrong values: two findings of a host leave it out for good, whatever names it along.
 restarted() { grep -c "host $1 was named by $2 findings of wrong values: left out from here on, for good" said; }
