@@ -128,8 +128,7 @@ void Watchdog::watch() {
       loop_->run();
     } catch (const std::exception& error) {
       over_ = true;
-      // Nobody writes this rank's calls from here on: others see one that does not end.
-      const std::int64_t ended = files::disk_calls().ended;
+      const std::int64_t ended = files::disk_calls().ended;  // others see a call that goes on
       own_.disk_calls({.begun = ended + 1, .ended = ended});
       if (options_.warn) {
         options_.warn(
