@@ -108,13 +108,17 @@ without_banners() {  # file
 }
 
 # Sets `blamed`, `first`, `named`, `host` and `words` from what the job said behind the fault: the first line that names
-# a rank, and not the fault itself. A rank in brackets is the one that speaks.
+# a rank, and not the fault itself; `blamed` from the first that is no warning. A rank in brackets is the one that speaks.
 read_words() {  # phase
   local line of_victim whose
   blamed="-" first="-" named=no host=$([ "$hosts" -eq 1 ] && echo - || echo no) words=""
-  line=$(grep -E '\brank [0-9]+|\bhost host' "$work/said" | grep -v 'run\.faults: rank ' | head -1)
-  [ -n "$line" ] || return
+  grep -E '\brank [0-9]+|\bhost host' "$work/said" | grep -v 'run\.faults: rank ' >"$work/naming"
+  [ -s "$work/naming" ] || return
+  line=$(head -1 "$work/naming")
   first=$(since "${line%% *}" "$fault_at")
+  # A warning has all ranks that a rank does not see.
+  line=$(grep -v ' warning: ' "$work/naming" || echo "$line")
+  line=${line%%$'\n'*}
   words=$(without_banners "$work/said" | grep -v 'run\.faults: rank ' | cut -d' ' -f2- | head -40)
   grep -qE "$(place_of "$1")" <<<"$words" && named=yes
   blamed=$(echo "${line#* }" | sed -E 's/\[rank [0-9]+\]//g' | grep -oE '\branks? [0-9]+' | head -1 | cut -d' ' -f2)
