@@ -19,7 +19,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 TOLERANCE = 0.03  # between two published figures, beyond their rounding
 KEYS = ("name publication where model cluster hosts devices stage mesh sequence micro_batch accumulation dtype "
         "recompute published expressible").split()
-OPTIONAL = "reduction batch memory_gib assumed differs open".split()
+OPTIONAL = "program reduction batch memory_gib assumed differs open".split()
 FIGURES = "step_seconds tokens_per_second_per_gpu tflops_per_gpu mfu training_days".split()
 AXES = "replicate shard tensor sequence_parallel pipeline context".split()
 
@@ -143,7 +143,8 @@ def check_row(row, files, wrong):
     share = rate * flop_per_token("palm", model, row["sequence"]) / peak
     expect(0.05 < share < 0.9, f"published: {share:.2f} of peak is out of range")
     return {"name": row["name"], "by": key, "step_seconds": seconds, "rounding": half, "ranks": world,
-            "tokens_per_second_per_gpu": rate, "share_of_peak": share, "expressible": row["expressible"] is True,
+            "tokens_per_second_per_gpu": rate, "share_of_peak": share, "parameters": sizes(model)[0],
+            "expressible": row["expressible"] is True,
             "group": f"{row['publication']}, {row['cluster']}"}
 
 
