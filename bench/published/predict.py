@@ -11,11 +11,11 @@ Rows are those whose name begins with one of NAME; all unless given. Exits with 
 Nothing is fitted to the rows. What a device reaches is in SHARES, with where it is from; links reach the shares that
 devices.json has under "measured", and take the time that NCCL's own model gives a collective and a hop.
 
---from-smallest adds two columns that answer another question: whether a program's larger runs follow from one smaller
-one. Of each group the run with the fewest ranks gives one number: the factor on the shares of products and attention at
-which its simulated step is the published one. The others of the group are simulated with that factor. A group is what
-one program ran on one cluster, or, in the last column, what it ran there of one model. Runs that give the number have
-no error and are in no pair.
+--from-smallest adds columns that answer another question: whether a program's larger runs follow from one smaller one.
+Of each group the run with the fewest ranks gives one number: the factor on the rates of products and attention at which
+its simulated step is the published one. The others of the group are simulated with that factor. A group is what one
+program ran on one cluster; of that, the runs of one model; of these, the runs whose GPUs have the same work. Runs that
+give the number have no error and are in no pair; "none": no factor that a device could have gives it.
 """
 
 import argparse
@@ -47,10 +47,21 @@ NETWORK = 0.77
 # reads (2), one writes (2), dropout reads and writes (5), softmax reads two and writes one (6), two products read (4).
 SCORE_BYTES = {"forward": 13, "backward": 19}
 
+PIECE_BYTES = 64 * 2**20
+
+MOST = 1.1  # of a device's peak, which is for a clock that GeForce cards exceed
+
 GROUPINGS = {
-    "program": lambda row: (row["publication"], row["cluster"], row.get("program")),
-    "model": lambda row: (row["publication"], row["cluster"], row.get("program"), row["model"]),
+    "program": "publication cluster program".split(),
+    "model": "publication cluster program model".split(),
+    "work": "publication cluster program model sequence micro_batch recompute dtype".split(),
 }
+
+
+def group_of(row, grouping):
+    """Tensor ranks share the work of a model."""
+    of_tensor = row["mesh"].get("tensor", 1) if grouping == "work" else None
+    return json.dumps([*(row.get(key) for key in GROUPINGS[grouping]), of_tensor])
 
 
 def shares_of(device):
@@ -70,28 +81,49 @@ def attention_of_scores(row, model, device, products):
     return (forwards * 2 + 5) * width / (peak * seconds)
 
 
+def hops_share(row, model):
+    """What one hop takes so that all hops of a block's collectives take as long as the program's.
+
+    This engine reduces the gradient of a block in pieces of which a rank receives 64 MiB in all (device/device.h); FSDP
+    and Megatron reduce it at once. DeepSpeed of 2021 gathers each of a block's four weights by itself, forward, again
+    and backward, and reduces 500 million elements at once, or a larger weight."""
+    ranks = row["mesh"].get("shard", 1)
+    elements = check.block_parameters(model) / row["mesh"].get("tensor", 1)
+    piece = min(PIECE_BYTES / 2 / max(1, ranks - 1), PIECE_BYTES / 4) * ranks
+    gathers = 2 if row["stage"] == 3 else 1
+    collectives = 16 if row.get("program") == "DeepSpeed" else gathers + 1
+    return min(1.0, collectives / (gathers + math.ceil(elements / piece)))
+
+
 def cluster_of(row, files, factor=1.0):
-    """The cluster file of a row; products and attention reach `factor` times the shares above."""
+    """The cluster file of a row; products and attention reach `factor` times the rates that follow from the above."""
     cluster = files["clusters"][row["cluster"]]
     device = files["devices"][cluster["device"]]
+    publication, mesh = files["publications"][row["publication"]], row["mesh"]
     shares, nccl = shares_of(cluster["device"]), files["nccl"]
     attention = shares["attention"]
-    if files["publications"][row["publication"]].get("attention") == "scores":
+    if publication.get("attention") == "scores":
         attention = attention_of_scores(row, files["models"][row["model"]], device, shares["products"])
+    within = cluster["within_host_gb_s"] * shares["links"]
+    if publication.get("tensor_overlap"):  # a collective in a chunk for each rank, all but one beside products
+        within *= mesh.get("tensor", 1)
 
-    def link(gb_s, hop):
-        return {"bandwidth": f"{gb_s:g}GB/s", "latency": f"{nccl['hop_us'][hop]}us"}
+    hops = hops_share(row, files["models"][row["model"]])
+
+    def link(gb_s, hop, share):
+        return {"bandwidth": f"{gb_s:g}GB/s", "latency": f"{nccl['hop_us'][hop] * share:.4g}us"}
 
     hop = "nvlink" if device["nvlink_gb_s"] else "pcie"
-    links = {"within_host": link(cluster["within_host_gb_s"] * shares["links"], hop),
+    links = {"within_host": link(within, hop, hops if mesh.get("tensor", 1) == 1 else 1),
              "collective": f"{nccl['collective_us']}us"}
     if cluster["between_hosts_gb_s"]:
-        links["between_hosts"] = link(cluster["between_hosts_gb_s"] * NETWORK, "network")
+        halves = mesh.get("replicate", 1) > 1 and publication.get("sums_of_replicas") == "bf16"  # here fp32
+        links["between_hosts"] = link(cluster["between_hosts_gb_s"] * NETWORK * (2 if halves else 1), "network", hops)
     return {"hosts": row["hosts"], "devices": row["devices"], "kind": "gpu", "memory": f"{device['memory_gib']}GiB",
-            "peak": f"{device['bf16_tflops']}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
+            "peak": f"{device['bf16_tflops'] * factor:.9g}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
             "memory_bandwidth": f"{device['memory_gb_s']}GB/s",
-            "shares": {"products": min(1.0, shares["products"] * factor), "attention": min(1.0, attention * factor),
-                       "memory": MEMORY, "beside_communication": BESIDE_COMMUNICATION},
+            "shares": {"products": shares["products"], "attention": attention, "memory": MEMORY,
+                       "beside_communication": BESIDE_COMMUNICATION},
             "submit": "3us", "least_time": "3us", "links": links}
 
 
@@ -125,7 +157,8 @@ class Simulator:
     """Runs zero_train --simulate, once for a row and factor."""
 
     def __init__(self, program, files, folder):
-        self.program, self.files, self.folder, self.said = program, files, pathlib.Path(folder), {}
+        self.program, self.files, self.folder = program, files, pathlib.Path(folder)
+        self.said, self.factors = {}, {}
 
     def run(self, row, factor=1.0):
         """What zero_train printed; RuntimeError with its last line if it failed."""
@@ -142,118 +175,116 @@ class Simulator:
             self.said[key] = json.loads(done.stdout)
         return self.said[key]
 
-    def seconds(self, row, factor=1.0):
-        return self.run(row, factor)["step_seconds"]
-
     def factor(self, row, published):
-        """At which the step is the published one, within 0.1 %; None where the device's peak gives none so short."""
-        high = 1 / shares_of(self.files["clusters"][row["cluster"]]["device"])["products"]
-        low = high / 32
-        if not self.seconds(row, high) <= published <= self.seconds(row, low):
-            return None
-        while high / low > 1.001:
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if self.seconds(row, middle) > published else (low, middle)
-        return high
+        """At which the step is the published one, within 0.1 %; None if no rate up to MOST gives one so short."""
+        if row["name"] not in self.factors:
+            self.factors[row["name"]] = self.find_factor(row, published)
+        return self.factors[row["name"]]
+
+    def find_factor(self, row, published):
+        def step(slowness):
+            return self.run(row, 1 / slowness)["step_seconds"]
+
+        least = shares_of(self.files["clusters"][row["cluster"]]["device"])["products"] / MOST
+        last, last_step = 1.0, step(1.0)
+        slowness = max(least, published / last_step)
+        for _ in range(30):  # a step is nearly linear in the slowness: secants
+            seconds = step(slowness)
+            if abs(seconds / published - 1) < 0.001:
+                return 1 / slowness
+            if slowness == least and seconds > published:
+                return None
+            if seconds == last_step:  # communication hides all of it
+                nearer = slowness * (2 if seconds < published else 0.5)
+            else:
+                nearer = slowness + (published - seconds) * (slowness - last) / (seconds - last_step)
+            last, last_step = slowness, seconds
+            slowness = min(max(nearer, least), 32)
+        return None
 
 
-def smallest(rows, results, group):
+def smallest(rows, results, grouping):
     """The row of each group of at least two that has the fewest ranks, of these the fewest parameters."""
     members = {}
     for row in rows:
-        members.setdefault(group(row), []).append(row)
+        members.setdefault(group_of(row, grouping), []).append(row)
     return {key: min(those, key=lambda row: (results[row["name"]]["ranks"], results[row["name"]]["parameters"]))
             for key, those in members.items() if len(those) > 1}
 
 
 class Column:
-    """Errors of one way to predict."""
+    """One way to predict, and its errors; with a grouping, one run of each group gives the factor of the others."""
 
-    def __init__(self, title):
-        self.title, self.errors, self.shares, self.giving = title, {}, {}, {}
+    def __init__(self, simulator, results, rows, grouping=None):
+        self.title = f"from one run of the same {grouping}" if grouping else "nothing fitted"
+        self.simulator, self.results, self.grouping = simulator, results, grouping
+        self.giving = smallest(rows, results, grouping) if grouping else {}
+        self.errors, self.shares = {}, {}
 
-    def add(self, result, seconds):
-        self.errors[result["name"]] = seconds / result["step_seconds"] - 1
-        self.shares[result["name"]] = result["share_of_peak"] * result["step_seconds"] / seconds
+    def predict(self, row):
+        """The error of the row's step, as text; what the row gives, if others of its group follow from it."""
+        result, factor = self.results[row["name"]], 1.0
+        if self.grouping:
+            giver = self.giving.get(group_of(row, self.grouping))
+            if giver is None:
+                return "-"
+            factor = self.simulator.factor(giver, self.results[giver["name"]]["step_seconds"])
+            if factor is None:
+                return "none"
+            if giver is row:
+                return f"x {factor:.2f}"
+        seconds = self.simulator.run(row, factor)["step_seconds"]
+        self.errors[row["name"]] = seconds / result["step_seconds"] - 1
+        self.shares[row["name"]] = result["share_of_peak"] * result["step_seconds"] / seconds
+        return f"{self.errors[row['name']]:+.1%}"
 
-    def text(self, name):
-        if name in self.errors:
-            return f"{self.errors[name]:+8.1%}"
-        return f"{self.giving[name]:>8}" if name in self.giving else f"{'-':>8}"
-
-    def summary(self, results):
+    def summary(self):
         if not self.errors:
             return f"{self.title}: 0 rows"
-        off = {name: abs(error) for name, error in self.errors.items()}
-        worst = max(off, key=lambda name: abs(math.log1p(self.errors[name])))
-        pairs = check.pairs([result for result in results if result["name"] in self.errors])
+        worst = max(self.errors, key=lambda name: abs(math.log1p(self.errors[name])))
+        pairs = check.pairs([result for result in self.results.values() if result["name"] in self.errors])
         ordered = [(a["share_of_peak"] < b["share_of_peak"]) == (self.shares[a["name"]] < self.shares[b["name"]])
                    for a, b in pairs]
-        return (f"{self.title}: {len(off)} rows: mean error {sum(off.values()) / len(off):.1%}, worst "
-                f"{self.errors[worst]:+.1%} ({worst}); order right in {sum(ordered)} of {len(ordered)} pairs")
-
-
-def predict_from_smallest(simulator, rows, results, chosen, name):
-    """The column in which one run of each group gives the factor of the others."""
-    group = GROUPINGS[name]
-    column = Column(f"from one run of the {name}")
-    giving = smallest(rows, results, group)
-    for row in chosen:
-        giver = giving.get(group(row))
-        if giver is None:
-            continue
-        try:
-            factor = simulator.factor(giver, results[giver["name"]]["step_seconds"])
-        except RuntimeError:
-            factor = None
-        if factor is None:
-            column.giving[row["name"]] = "none"
-        elif row is giver:
-            column.giving[row["name"]] = f"x {factor:.2f}"
-        else:
-            column.add(results[row["name"]], simulator.seconds(row, factor))
-    return column
+        return (f"{self.title}: {len(self.errors)} rows: mean error "
+                f"{sum(map(abs, self.errors.values())) / len(self.errors):.1%}, worst {self.errors[worst]:+.1%} "
+                f"({worst}); order right in {sum(ordered)} of {len(ordered)} pairs")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", metavar="ZERO_TRAIN")
     parser.add_argument("names", metavar="NAME", nargs="*")
-    parser.add_argument("--from-smallest", action="store_true", help="predict the rows of a group from its smallest")
+    parser.add_argument("--from-smallest", action="store_true", help="also predict from a group's smallest run")
     arguments = parser.parse_args()
     files = {**check.load("publications"), **check.load("models"), **check.load("devices")}
-    wrong, failed = [], {}
+    wrong, failed = [], 0
     rows = [row for row in check.load("runs")["runs"] if row["expressible"] is True]
     results = {row["name"]: result for row in rows if (result := check.check_row(row, files, wrong))}
     rows = [row for row in rows if row["name"] in results]
-    chosen = [row for row in rows if not arguments.names or row["name"].startswith(tuple(arguments.names))]
-    columns = [Column("nothing fitted")]
     with tempfile.TemporaryDirectory() as scratch:
         simulator = Simulator(arguments.program, files, scratch)
-        for row in chosen:
-            try:
-                columns[0].add(results[row["name"]], simulator.seconds(row))
-            except RuntimeError as error:
-                failed[row["name"]] = str(error)
-        if arguments.from_smallest:
-            able = [row for row in rows if row["name"] not in failed]
-            columns += [predict_from_smallest(simulator, able, results, [row for row in chosen if row in able], name)
-                        for name in GROUPINGS]
-        print(f"{'run':28} {'ranks':>6} {'published, s':>12} {'predicted, s':>12}    error"
-              f"{' by program by model' if arguments.from_smallest else ''}  limited by")
-        for row in chosen:
+        groupings = list(GROUPINGS) if arguments.from_smallest else []
+        columns = [Column(simulator, results, rows, grouping) for grouping in [None, *groupings]]
+        titles = ["error", *(f"by {grouping}" for grouping in groupings)]
+        print(f"{'run':28} {'ranks':>6} {'published, s':>12} {'predicted, s':>12} "
+              f"{' '.join(f'{title:>10}' for title in titles)}  limited by")
+        for row in rows:
+            if arguments.names and not row["name"].startswith(tuple(arguments.names)):
+                continue
             result = results[row["name"]]
             start = f"{row['name']:28} {result['ranks']:6} {result['step_seconds']:12.4g}"
-            if row["name"] in failed:
-                print(f"{start}  {failed[row['name']]}")
+            try:
+                said = simulator.run(row)
+                errors = " ".join(f"{column.predict(row):>10}" for column in columns)
+            except RuntimeError as error:
+                failed += 1
+                print(f"{start}  {error}")
                 continue
-            said = simulator.run(row)
-            print(f"{start} {said['step_seconds']:12.4g} {'   '.join(column.text(row['name']) for column in columns)}"
-                  f"  {said['limited_by']}{' *' if row.get('assumed') else ''}")
-    for column in columns:
-        print(column.summary(results.values()))
-    print(f"{len(failed)} failed; * the row has an assumed input"
-          f"{'; x: gives the factor' if arguments.from_smallest else ''}")
+            print(f"{start} {said['step_seconds']:12.4g} {errors}  {said['limited_by']}"
+                  f"{' *' if row.get('assumed') else ''}", flush=True)
+    print("\n".join(column.summary() for column in columns))
+    print(f"{failed} failed; * the row has an assumed input"
+          f"{'; x gives the factor of its group' if arguments.from_smallest else ''}")
     print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
     return 1 if failed or wrong else 0
 
