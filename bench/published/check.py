@@ -19,7 +19,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 TOLERANCE = 0.03  # between two published figures, beyond their rounding
 KEYS = ("name publication where model cluster hosts devices stage mesh sequence micro_batch accumulation dtype "
         "recompute published expressible").split()
-OPTIONAL = "reduction batch memory_gib assumed differs open".split()
+OPTIONAL = "program reduction batch memory_gib assumed differs open".split()
 FIGURES = "step_seconds tokens_per_second_per_gpu tflops_per_gpu mfu training_days".split()
 AXES = "replicate shard tensor sequence_parallel pipeline context".split()
 
@@ -29,20 +29,23 @@ def load(name):
         return json.load(file)
 
 
+def block_parameters(model):
+    c = model["width"]
+    if model["family"] == "gpt2":
+        return 12 * c * c + 13 * c
+    key_value = 2 * model["kv_heads"] * (c // model["heads"])
+    return 2 * c * c + c * key_value + 3 * c * model["intermediate"] + 2 * c + (
+        c + key_value if model.get("qkv_bias") else 0)
+
+
 def sizes(model):
     """Parameters in all, those of the token table, and the width of all heads."""
-    c, layers = model["width"], model["layers"]
-    if model["family"] == "gpt2":
-        table = model["vocabulary"] * c
-        return layers * (12 * c * c + 13 * c) + 2 * c + table + model["context"] * c, table, c
-    head = c // model["heads"]
-    key_value = 2 * model["kv_heads"] * head
-    block = 2 * c * c + c * key_value + 3 * c * model["intermediate"] + 2 * c
-    if model.get("qkv_bias"):
-        block += c + key_value
+    c, blocks = model["width"], model["layers"] * block_parameters(model)
     table = model["vocabulary"] * c
+    if model["family"] == "gpt2":
+        return blocks + 2 * c + table + model["context"] * c, table, c
     tables = table if model.get("head") == "tied" else 2 * table
-    return layers * block + c + tables, table, c
+    return blocks + c + tables, table, c
 
 
 def flop_per_token(formula, model, sequence):
@@ -143,7 +146,8 @@ def check_row(row, files, wrong):
     share = rate * flop_per_token("palm", model, row["sequence"]) / peak
     expect(0.05 < share < 0.9, f"published: {share:.2f} of peak is out of range")
     return {"name": row["name"], "by": key, "step_seconds": seconds, "rounding": half, "ranks": world,
-            "tokens_per_second_per_gpu": rate, "share_of_peak": share, "expressible": row["expressible"] is True,
+            "tokens_per_second_per_gpu": rate, "share_of_peak": share, "parameters": sizes(model)[0],
+            "expressible": row["expressible"] is True,
             "group": f"{row['publication']}, {row['cluster']}"}
 
 

@@ -3,13 +3,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulates the expressible rows of runs.json with zero_train, and prints each step beside the published one.
 
-predict.py ZERO_TRAIN [NAME...]    rows whose name begins with one of NAME; all unless given; exits with 1 if a row
-                                   contradicts itself (check.py), or cannot be simulated
+predict.py ZERO_TRAIN [--from-smallest] [NAME...]
+
+Rows are those whose name begins with one of NAME; all unless given. Exits with 1 if a row contradicts itself
+(check.py), or cannot be simulated.
 
 Nothing is fitted to the rows. What a device reaches is in SHARES, with where it is from; links reach the shares that
 devices.json has under "measured", and take the time that NCCL's own model gives a collective and a hop.
+
+--from-smallest adds columns that answer another question: whether a program's larger runs follow from one smaller one.
+Of each group the run with the fewest ranks gives one number: the factor on the rates of products and attention at which
+its simulated step is the published one. The others of the group are simulated with that factor. A group is what one
+program ran on one cluster; of that, the runs of one model; of these, the runs whose GPUs have the same work. Runs that
+give the number have no error and are in no pair; "none": no factor that a device could have gives it.
 """
 
+import argparse
 import json
 import math
 import pathlib
@@ -19,49 +28,116 @@ import tempfile
 
 import check
 
-# Of a device's peaks. Products: bench/results.md (H100: 0.80 to 0.82 for the largest, 0.71 at width 768), ml-engineering
-# (A100: 0.87), llmq's authors (Ada: 0.64). Attention: this engine's own on an H100, forward and backward together
-# (docs/gpu.md); others were not measured. Memory: copies (0.88). Collectives take streaming multiprocessors: assumed 0.95.
+# Of a device's peaks; the first name that a device's begins with. Products: bench/results.md (H100: 0.80 to 0.82 for
+# the largest, 0.71 at width 768), ml-engineering (A100: 0.87), torchao (H100 of 500 W: 0.69), PyTorch (RTX 4090: 0.97),
+# each less what smaller ones lose. Attention: this engine's own on an H100, forward and backward together
+# (docs/gpu.md); others were not measured. Links within hosts: ml-engineering; PCIe assumed.
 SHARES = {
-    "h100": {"products": 0.78, "attention": 0.32},
-    "a100": {"products": 0.84, "attention": 0.40},
-    "rtx": {"products": 0.64, "attention": 0.32},
+    "h100-sxm-96gb-500w": {"products": 0.67, "attention": 0.32, "links": 0.82},
+    "h100": {"products": 0.78, "attention": 0.32, "links": 0.82},
+    "a100": {"products": 0.84, "attention": 0.40, "links": 0.78},
+    "rtx-4090": {"products": 0.95, "attention": 0.32, "links": 0.70},
 }
-COMMON = {"memory": 0.88, "beside_communication": 0.95}
-NVLINK = {"h100": 0.82, "a100": 0.78, "rtx": 0.70}
+MEMORY = 0.88                # copies
+BESIDE_COMMUNICATION = 0.95  # collectives take streaming multiprocessors; assumed
 NETWORK = 0.77
 
+# Bytes that attention moves for each score, in half precision, where kernels keep all scores. Forward: a product writes
+# them (2), softmax reads and writes (4), dropout too, with a mask (5), a product reads them (2). Backward: a product
+# reads (2), one writes (2), dropout reads and writes (5), softmax reads two and writes one (6), two products read (4).
+SCORE_BYTES = {"forward": 13, "backward": 19}
 
-def kind_of(device):
-    return next(kind for kind in SHARES if device.startswith(kind))
+PIECE_BYTES = 64 * 2**20
+
+MOST = 1.1  # of a device's peak, which is for a clock that GeForce cards exceed
+
+GROUPINGS = {
+    "program": "publication cluster program".split(),
+    "model": "publication cluster program model".split(),
+    "work": "publication cluster program model sequence micro_batch recompute dtype".split(),
+}
 
 
-def cluster_of(row, files):
+def group_of(row, grouping):
+    """Tensor ranks share the work of a model."""
+    of_tensor = row["mesh"].get("tensor", 1) if grouping == "work" else None
+    return json.dumps([*(row.get(key) for key in GROUPINGS[grouping]), of_tensor])
+
+
+def shares_of(device):
+    return next(shares for name, shares in SHARES.items() if device.startswith(name))
+
+
+def attention_of_scores(row, model, device, products):
+    """The share of peak at which attention takes as long as kernels that keep all scores, for all pairs of positions.
+
+    The simulation counts 2 products forward and 5 backward, over the pairs that a causal mask leaves: half."""
+    width = model["width"] // model["heads"]
+    forwards = 1 if row["recompute"] == "none" else 2
+    peak = device["bf16_tflops"] * 1e12
+    of_bytes = forwards * SCORE_BYTES["forward"] + SCORE_BYTES["backward"]
+    seconds = ((forwards * 2 + 4) * 2 * width / (peak * products) +
+               of_bytes / (device["memory_gb_s"] * 1e9 * MEMORY))
+    return (forwards * 2 + 5) * width / (peak * seconds)
+
+
+def hops_share(row, model):
+    """What one hop takes so that all hops of a block's collectives take as long as the program's.
+
+    This engine reduces the gradient of a block in pieces of which a rank receives 64 MiB in all (device/device.h); FSDP
+    and Megatron reduce it at once. DeepSpeed of 2021 gathers each of a block's four weights by itself, forward, again
+    and backward, and reduces 500 million elements at once, or a larger weight."""
+    ranks = row["mesh"].get("shard", 1)
+    elements = check.block_parameters(model) / row["mesh"].get("tensor", 1)
+    piece = min(PIECE_BYTES / 2 / max(1, ranks - 1), PIECE_BYTES / 4) * ranks
+    gathers = 2 if row["stage"] == 3 else 1
+    collectives = 16 if row.get("program") == "DeepSpeed" else gathers + 1
+    return min(1.0, collectives / (gathers + math.ceil(elements / piece)))
+
+
+def cluster_of(row, files, factor=1.0):
+    """The cluster file of a row; products and attention reach `factor` times the rates that follow from the above."""
     cluster = files["clusters"][row["cluster"]]
     device = files["devices"][cluster["device"]]
-    kind, nccl = kind_of(cluster["device"]), files["nccl"]
+    publication, mesh = files["publications"][row["publication"]], row["mesh"]
+    shares, nccl = shares_of(cluster["device"]), files["nccl"]
+    attention = shares["attention"]
+    if publication.get("attention") == "scores":
+        attention = attention_of_scores(row, files["models"][row["model"]], device, shares["products"])
+    within = cluster["within_host_gb_s"] * shares["links"]
+    if publication.get("tensor_overlap"):  # a collective in a chunk for each rank, all but one beside products
+        within *= mesh.get("tensor", 1)
 
-    def link(gb_s, hop):
-        return {"bandwidth": f"{gb_s:g}GB/s", "latency": f"{nccl['hop_us'][hop]}us"}
+    hops = hops_share(row, files["models"][row["model"]])
+
+    def link(gb_s, hop, share):
+        return {"bandwidth": f"{gb_s:g}GB/s", "latency": f"{nccl['hop_us'][hop] * share:.4g}us"}
 
     hop = "nvlink" if device["nvlink_gb_s"] else "pcie"
-    links = {"within_host": link(cluster["within_host_gb_s"] * NVLINK[kind], hop),
+    links = {"within_host": link(within, hop, hops if mesh.get("tensor", 1) == 1 else 1),
              "collective": f"{nccl['collective_us']}us"}
     if cluster["between_hosts_gb_s"]:
-        links["between_hosts"] = link(cluster["between_hosts_gb_s"] * NETWORK, "network")
+        halves = mesh.get("replicate", 1) > 1 and publication.get("sums_of_replicas") == "bf16"  # here fp32
+        links["between_hosts"] = link(cluster["between_hosts_gb_s"] * NETWORK * (2 if halves else 1), "network", hops)
     return {"hosts": row["hosts"], "devices": row["devices"], "kind": "gpu", "memory": f"{device['memory_gib']}GiB",
-            "peak": f"{device['bf16_tflops']}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
-            "memory_bandwidth": f"{device['memory_gb_s']}GB/s", "shares": {**SHARES[kind], **COMMON},
+            "peak": f"{device['bf16_tflops'] * factor:.9g}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
+            "memory_bandwidth": f"{device['memory_gb_s']}GB/s",
+            "shares": {"products": shares["products"], "attention": attention, "memory": MEMORY,
+                       "beside_communication": BESIDE_COMMUNICATION},
             "submit": "3us", "least_time": "3us", "links": links}
 
 
 def config_of(row, files):
     model = {key: value for key, value in files["models"][row["model"]].items() if key != "parameters"}
     recompute = row["recompute"]
+    # FSDP gathers the next unit however large both are; the default would hold blocks of 70B one at a time.
+    zero = {"stage": row["stage"], "stage3_max_live_parameters": 10**12}
+    if not files["publications"][row["publication"]].get("overlap", True):
+        zero["overlap_comm"] = False
     config = {"model": model, "data": {"train": "tokens.bin", "sequence_length": row["sequence"]},
               "train_micro_batch_size_per_gpu": row["micro_batch"], "gradient_accumulation_steps": row["accumulation"],
               "train_batch_size": check.global_batch(row),
-              "zero_optimization": {"stage": row["stage"]},
+              "zero_optimization": zero,
               "mesh": {axis: value for axis, value in row["mesh"].items() if axis != "sequence_parallel"},
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
               "run": {"device": "cuda", "steps": 2, "sums": "fast"},
@@ -77,54 +153,138 @@ def config_of(row, files):
     return config
 
 
-def simulate(program, row, files, folder):
-    paths = {name: folder / f"{name}.json" for name in ("config", "cluster")}
-    paths["config"].write_text(json.dumps(config_of(row, files)))
-    paths["cluster"].write_text(json.dumps(cluster_of(row, files)))
-    command = [program, "--config", str(paths["config"]), "--simulate", str(paths["cluster"]), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}")
-    return json.loads(done.stdout)
+class Simulator:
+    """Runs zero_train --simulate, once for a row and factor."""
+
+    def __init__(self, program, files, folder):
+        self.program, self.files, self.folder = program, files, pathlib.Path(folder)
+        self.said, self.factors = {}, {}
+
+    def run(self, row, factor=1.0):
+        """What zero_train printed; RuntimeError with its last line if it failed."""
+        key = row["name"], factor
+        if key not in self.said:
+            paths = {name: self.folder / f"{name}.json" for name in ("config", "cluster")}
+            paths["config"].write_text(json.dumps(config_of(row, self.files)))
+            paths["cluster"].write_text(json.dumps(cluster_of(row, self.files, factor)))
+            command = [self.program, "--config", str(paths["config"]), "--simulate", str(paths["cluster"]), "--json"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                lines = done.stderr.strip().splitlines()
+                raise RuntimeError(lines[-1] if lines else f"status {done.returncode}")
+            self.said[key] = json.loads(done.stdout)
+        return self.said[key]
+
+    def factor(self, row, published):
+        """At which the step is the published one, within 0.1 %; None if no rate up to MOST gives one so short."""
+        if row["name"] not in self.factors:
+            self.factors[row["name"]] = self.find_factor(row, published)
+        return self.factors[row["name"]]
+
+    def find_factor(self, row, published):
+        def step(slowness):
+            return self.run(row, 1 / slowness)["step_seconds"]
+
+        least = shares_of(self.files["clusters"][row["cluster"]]["device"])["products"] / MOST
+        last, last_step = 1.0, step(1.0)
+        slowness = max(least, published / last_step)
+        for _ in range(30):  # a step is nearly linear in the slowness: secants
+            seconds = step(slowness)
+            if abs(seconds / published - 1) < 0.001:
+                return 1 / slowness
+            if slowness == least and seconds > published:
+                return None
+            if seconds == last_step:  # communication hides all of it
+                nearer = slowness * (2 if seconds < published else 0.5)
+            else:
+                nearer = slowness + (published - seconds) * (slowness - last) / (seconds - last_step)
+            last, last_step = slowness, seconds
+            slowness = min(max(nearer, least), 32)
+        return None
+
+
+def smallest(rows, results, grouping):
+    """The row of each group of at least two that has the fewest ranks, of these the fewest parameters."""
+    members = {}
+    for row in rows:
+        members.setdefault(group_of(row, grouping), []).append(row)
+    return {key: min(those, key=lambda row: (results[row["name"]]["ranks"], results[row["name"]]["parameters"]))
+            for key, those in members.items() if len(those) > 1}
+
+
+class Column:
+    """One way to predict, and its errors; with a grouping, one run of each group gives the factor of the others."""
+
+    def __init__(self, simulator, results, rows, grouping=None):
+        self.title = f"from one run of the same {grouping}" if grouping else "nothing fitted"
+        self.simulator, self.results, self.grouping = simulator, results, grouping
+        self.giving = smallest(rows, results, grouping) if grouping else {}
+        self.errors, self.shares = {}, {}
+
+    def predict(self, row):
+        """The error of the row's step, as text; what the row gives, if others of its group follow from it."""
+        result, factor = self.results[row["name"]], 1.0
+        if self.grouping:
+            giver = self.giving.get(group_of(row, self.grouping))
+            if giver is None:
+                return "-"
+            factor = self.simulator.factor(giver, self.results[giver["name"]]["step_seconds"])
+            if factor is None:
+                return "none"
+            if giver is row:
+                return f"x {factor:.2f}"
+        seconds = self.simulator.run(row, factor)["step_seconds"]
+        self.errors[row["name"]] = seconds / result["step_seconds"] - 1
+        self.shares[row["name"]] = result["share_of_peak"] * result["step_seconds"] / seconds
+        return f"{self.errors[row['name']]:+.1%}"
+
+    def summary(self):
+        if not self.errors:
+            return f"{self.title}: 0 rows"
+        worst = max(self.errors, key=lambda name: abs(math.log1p(self.errors[name])))
+        pairs = check.pairs([result for result in self.results.values() if result["name"] in self.errors])
+        ordered = [(a["share_of_peak"] < b["share_of_peak"]) == (self.shares[a["name"]] < self.shares[b["name"]])
+                   for a, b in pairs]
+        return (f"{self.title}: {len(self.errors)} rows: mean error "
+                f"{sum(map(abs, self.errors.values())) / len(self.errors):.1%}, worst {self.errors[worst]:+.1%} "
+                f"({worst}); order right in {sum(ordered)} of {len(ordered)} pairs")
 
 
 def main():
-    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print(__doc__)
-        return 0 if len(sys.argv) > 1 else 1
-    program, names = sys.argv[1], sys.argv[2:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", metavar="ZERO_TRAIN")
+    parser.add_argument("names", metavar="NAME", nargs="*")
+    parser.add_argument("--from-smallest", action="store_true", help="also predict from a group's smallest run")
+    arguments = parser.parse_args()
     files = {**check.load("publications"), **check.load("models"), **check.load("devices")}
+    wrong, failed = [], 0
     rows = [row for row in check.load("runs")["runs"] if row["expressible"] is True]
-    results, wrong, predicted, errors, failed = [], [], {}, {}, 0
-    print(f"{'run':28} {'ranks':>6} {'published, s':>12} {'predicted, s':>12} {'error':>8}  limited by")
+    results = {row["name"]: result for row in rows if (result := check.check_row(row, files, wrong))}
+    rows = [row for row in rows if row["name"] in results]
     with tempfile.TemporaryDirectory() as scratch:
+        simulator = Simulator(arguments.program, files, scratch)
+        groupings = list(GROUPINGS) if arguments.from_smallest else []
+        columns = [Column(simulator, results, rows, grouping) for grouping in [None, *groupings]]
+        titles = ["error", *(f"by {grouping}" for grouping in groupings)]
+        print(f"{'run':28} {'ranks':>6} {'published, s':>12} {'predicted, s':>12} "
+              f"{' '.join(f'{title:>10}' for title in titles)}  limited by")
         for row in rows:
-            if names and not any(row["name"].startswith(name) for name in names):
+            if arguments.names and not row["name"].startswith(tuple(arguments.names)):
                 continue
-            result = check.check_row(row, files, wrong)
-            if result is None:
-                continue
+            result = results[row["name"]]
+            start = f"{row['name']:28} {result['ranks']:6} {result['step_seconds']:12.4g}"
             try:
-                said = simulate(program, row, files, pathlib.Path(scratch))
+                said = simulator.run(row)
+                errors = " ".join(f"{column.predict(row):>10}" for column in columns)
             except RuntimeError as error:
                 failed += 1
-                print(f"{row['name']:28} {result['ranks']:6} {result['step_seconds']:12.4g}  {error}")
+                print(f"{start}  {error}")
                 continue
-            seconds = said["step_seconds"]
-            error = seconds / result["step_seconds"] - 1
-            results.append(result)
-            predicted[row["name"]] = result["share_of_peak"] * result["step_seconds"] / seconds
-            errors[row["name"]] = error
-            mark = "" if not row.get("assumed") else " *"
-            print(f"{row['name']:28} {result['ranks']:6} {result['step_seconds']:12.4g} {seconds:12.4g} "
-                  f"{error:+8.1%}  {said['limited_by']}{mark}")
-    ordered = [(a["share_of_peak"] < b["share_of_peak"]) == (predicted[a["name"]] < predicted[b["name"]])
-               for a, b in check.pairs(results)]
-    if errors:
-        worst = max(errors, key=lambda name: abs(math.log1p(errors[name])))
-        print(f"{len(errors)} rows: mean error {sum(map(abs, errors.values())) / len(errors):.1%}, worst "
-              f"{errors[worst]:+.1%} ({worst}); order right in {sum(ordered)} of {len(ordered)} pairs; {failed} failed")
-        print("* the row has an assumed input")
+            print(f"{start} {said['step_seconds']:12.4g} {errors}  {said['limited_by']}"
+                  f"{' *' if row.get('assumed') else ''}", flush=True)
+    print("\n".join(column.summary() for column in columns))
+    print(f"{failed} failed; * the row has an assumed input"
+          f"{'; x gives the factor of its group' if arguments.from_smallest else ''}")
     print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
     return 1 if failed or wrong else 0
 
