@@ -117,8 +117,7 @@ read_words() {  # phase
   line=$(head -1 "$work/naming")
   first=$(since "${line%% *}" "$fault_at")
   # A warning has all ranks that a rank does not see.
-  line=$(grep -v ' warning: ' "$work/naming" || echo "$line")
-  line=${line%%$'\n'*}
+  line=$(grep -m 1 -v ' warning: ' "$work/naming" || echo "$line")
   words=$(without_banners "$work/said" | grep -v 'run\.faults: rank ' | cut -d' ' -f2- | head -40)
   grep -qE "$(place_of "$1")" <<<"$words" && named=yes
   blamed=$(echo "${line#* }" | sed -E 's/\[rank [0-9]+\]//g' | grep -oE '\branks? [0-9]+' | head -1 | cut -d' ' -f2)
