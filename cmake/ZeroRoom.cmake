@@ -11,16 +11,16 @@ function(zero_precompile target kind)
     target_precompile_headers(${target} REUSE_FROM ${first})
     return()
   endif()
-  set(headers <algorithm> <array> <atomic> <bit> <chrono> <cmath> <cstdint> <cstring> <exception> <filesystem> <functional> <limits> <map>
+  set(headers <cstring> <algorithm> <array> <atomic> <bit> <chrono> <cmath> <cstdint> <exception> <filesystem> <functional> <limits> <map>
     <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <stdexcept> <string> <string_view> <thread> <utility> <vector>
     <fmt/format.h> <fmt/ranges.h> ${ARGN})
   target_precompile_headers(${target} PRIVATE ${headers})
   set_property(GLOBAL PROPERTY ZERO_PRECOMPILED_${kind} ${target})
 endfunction()
 
-# zero_unity(TARGET SOURCES): with ZERO_UNITY that many of its sources are compiled at once.
-function(zero_unity target sources)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ZERO_UNITY} UNITY_BUILD_BATCH_SIZE ${sources})
+# zero_unity(TARGET): with ZERO_UNITY, ZERO_UNITY_BATCH of its sources are compiled at once.
+function(zero_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ZERO_UNITY} UNITY_BUILD_BATCH_SIZE ${ZERO_UNITY_BATCH})
 endfunction()
 
 # zero_light(TARGET): for code that runs once a step or less the time to compile it counts.
@@ -76,7 +76,7 @@ function(zero_room name)
     string(PREPEND kind light_)
   endif()
   if(ROOM_LIGHT OR ROOM_UNITY)
-    zero_unity(zero_${name} ${ZERO_UNITY_BATCH})
+    zero_unity(zero_${name})
     list(FILTER ROOM_SOURCES INCLUDE REGEX "^cpu/")
     zero_kernels(${ROOM_SOURCES})
     if(ROOM_LIGHT AND ZERO_SANITIZE STREQUAL "address")
@@ -93,7 +93,7 @@ function(zero_program name)
   add_executable(${name} ${PROGRAM_SOURCES})
   if(PROGRAM_LIGHT)
     zero_light(${name})
-    zero_unity(${name} 5)
+    zero_unity(${name})
   endif()
   if(ZERO_SANITIZE STREQUAL "address")
     target_compile_options(${name} PRIVATE -O0)
@@ -108,7 +108,7 @@ endfunction()
 # doubles the time of a source that formats text, and to optimize tests takes longer than it saves, but for OPTIMIZED ones, whose own loops are long.
 function(zero_test_flags target)
   zero_light(${target})
-  zero_unity(${target} 10)
+  zero_unity(${target})
   if(ZERO_SANITIZE STREQUAL "address")
     target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
   endif()
@@ -141,6 +141,9 @@ function(zero_test name)
   add_executable(${name} ${TEST_SOURCES})
   # The standard library before the rooms' archives, of which a member would be linked that happens to have what GoogleTest lacks of it.
   target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main stdc++)
+  if(ZERO_LLD)  # a third of the time
+    target_link_options(${name} PRIVATE -fuse-ld=lld)
+  endif()
   set(kind test)
   set(flags)
   if(TEST_OPTIMIZED)
