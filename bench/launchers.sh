@@ -39,9 +39,7 @@ train=$programs/zero_train
 
 scratch=$(mktemp -d)
 clean_up() {
-  if [[ -n ${running-} ]]; then
-    { kill "$running" && wait "$running"; } 2>/dev/null || true  # the shell tells there of what was killed
-  fi
+  { jobs -p | xargs -r kill && wait; } 2>/dev/null || true  # the shell tells there of what was killed
   rm -rf "$scratch"
 }
 trap clean_up EXIT
@@ -50,12 +48,8 @@ trap 'trap "" INT TERM; exit 143' TERM
 
 # Runs a command in a folder, whose `out` takes what it prints. A signal ends the wait for it, and then clean_up ends it.
 run_in() {  # folder, command...
-  local status=0
   (cd "$1" && exec "${@:2}") >"$1/out" 2>&1 &
-  running=$!
-  wait "$running" || status=$?
-  running=""
-  return "$status"
+  wait $!
 }
 
 cd "$scratch"
