@@ -13,7 +13,8 @@
 #   --launchers LIST   mpirun,srun,plain_srun,torchrun,torchrun_host2,elastic,sbatch,array,requeue,retry_sbatch,requeue_exit
 #   --programs DIR     build/bin
 #
-# TORCHRUN names torchrun if it is not in the path. Ends with 1 if a run failed or a hash differs.
+# TORCHRUN names torchrun if it is not in the path. Ends with 1 if a run failed or a hash differs; told to end (SIGTERM,
+# SIGINT), ends the run at once, and its hosts with it.
 set -euo pipefail
 
 fail() { echo "launchers: $1" >&2; exit 1; }
@@ -23,7 +24,7 @@ ranks=4 rate=1gbit programs=$root/build/bin
 launchers=mpirun,srun,plain_srun,torchrun,torchrun_host2,elastic,sbatch,array,requeue,retry_sbatch,requeue_exit
 while [[ $# -gt 0 ]]; do
   case $1 in
-    -h | --help) sed -n '5,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '5,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --ranks | --rate | --launchers | --programs)
       [[ $# -ge 2 ]] || fail "$1 takes a value; see bench/launchers.sh --help"
       declare "${1#--}=$2"
@@ -37,7 +38,20 @@ train=$programs/zero_train
 [[ -x $train && -x $programs/zero_prepare ]] || fail "$programs has no zero_train and zero_prepare; build them"
 
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+clean_up() {
+  { jobs -p | xargs -r kill && wait; } 2>/dev/null || true  # the shell tells there of what was killed
+  rm -rf "$scratch"
+}
+trap clean_up EXIT
+trap 'trap "" INT TERM; exit 130' INT
+trap 'trap "" INT TERM; exit 143' TERM
+
+# Runs a command in a folder, whose `out` takes what it prints. A signal ends the wait for it, and then clean_up ends it.
+run_in() {  # folder, command...
+  (cd "$1" && exec "${@:2}") >"$1/out" 2>&1 &
+  wait $!
+}
+
 cd "$scratch"
 "$programs/zero_prepare" --out data "$root/README.md" "$root/CHANGELOG.md" "$root"/docs/*.md >prepare.out
 cat >c.json <<JSON
@@ -74,7 +88,7 @@ on_hosts() {
   shift
   mkdir -p "$name"
   ln -sfn "$scratch/data" "$name/data"
-  (cd "$name" && timeout --kill-after 10 300 "$root/bench/two_hosts.sh" --ranks "$ranks" "$@" >out 2>&1) || status=$?
+  run_in "$name" timeout --kill-after 10 300 "$root/bench/two_hosts.sh" --ranks "$ranks" "$@" || status=$?
   echo "$status" >"$name/status"
 }
 
@@ -82,7 +96,7 @@ on_hosts() {
 expect() {
   mkdir "$1"
   ln -s "$scratch/data" "$1/data"
-  (cd "$1" && "$train" --config "$2" --local-ranks $((2 * ranks)) >out 2>&1) || fail "$(tail -n 3 "$1/out")"
+  run_in "$1" "$train" --config "$2" --local-ranks $((2 * ranks)) || fail "$(tail -n 3 "$1/out")"
   expected=$(hash_of "$1/run.log")
   printf '%-14s %-18s %s\n' "$1" "$expected" "one process, $((2 * ranks)) ranks"
 }

@@ -64,13 +64,16 @@ done)
 
 scratch=$(mktemp -d)
 clean_up() {
-  { kill "${server-}" && wait "$server"; } 2>/dev/null || true  # the shell tells there of what was killed
+  local each
+  for each in "${server-}" "${setup-}"; do
+    { kill "$each" && wait "$each"; } 2>/dev/null || true  # the shell tells there of what was killed
+  done
   end_hosts
   rm -rf "$scratch"
 }
 trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+trap 'trap "" INT TERM; exit 130' INT  # once: a second one would end clean_up
+trap 'trap "" INT TERM; exit 143' TERM
 
 make_hosts "$scratch"
 for space in "${spaces[@]}"; do
@@ -117,7 +120,9 @@ export PATH="$scratch/bin:$PATH" HOSTFILE="$scratch/hostfile"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 if [[ $launcher == srun || $launcher == slurm ]]; then
-  "$here/slurm_hosts.sh" "$scratch" host1 host2
+  "$here/slurm_hosts.sh" "$scratch" host1 host2 &
+  setup=$!
+  wait "$setup"
   export SLURM_CONF="$scratch/slurm.conf"
 fi
 case $launcher in

@@ -91,4 +91,8 @@ void CallContext::host_call_ended(const CollectiveBackend& group) noexcept {
   each_listening([&](CollectiveListener& each) { each.host_call_ended(group); });
 }
 
+void CallContext::split(const CollectiveBackend& group, const CollectiveBackend& part) noexcept {
+  each_listening([&](CollectiveListener& each) { each.split(group, part); });
+}
+
 }  // namespace zero

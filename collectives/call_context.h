@@ -42,6 +42,7 @@ class CallContext {
   void submitting(const CollectiveRecord& record, const CollectiveBackend& group, Stream& stream);
   void host_call(const CollectiveBackend& group, std::string_view name) noexcept;
   void host_call_ended(const CollectiveBackend& group) noexcept;
+  void split(const CollectiveBackend& group, const CollectiveBackend& part) noexcept;
   /// Reports a collective to the listeners that want it.
   void notify(const CollectiveRecord& record, const Mark& begin, const Mark& end) noexcept;
 

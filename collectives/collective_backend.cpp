@@ -3,12 +3,25 @@
 #include "collectives/collective_backend.h"
 
 #include <array>
+#include <atomic>
 
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "collectives/nccl/plan.h"
 
 namespace zero {
+namespace {
+
+/// Any thread: ranks may be threads.
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace
+
+CollectiveBackend::CollectiveBackend(std::shared_ptr<CallContext> context)
+    : context_(std::move(context)), id_(next_id()) {}
 
 std::string_view name_of(BackendKind kind) {
   constexpr std::array<std::string_view, kBackendKinds> kNames{

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "collectives/backend_kind.h"
 #include "collectives/call_context.h"
@@ -44,7 +45,7 @@ class CollectiveBackend {
   /// Communicator::backend().
   virtual BackendKind kind() const = 0;
   virtual std::string_view description() const = 0;
-  /// Null for a negative color.
+  /// Null for a negative color. A part has its members().
   virtual std::shared_ptr<CollectiveBackend> split(int color, int key) = 0;
   virtual Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                           std::string_view label) {
@@ -82,12 +83,21 @@ class CollectiveBackend {
 
   /// Shared with the backend this one was split from.
   const std::shared_ptr<CallContext>& context() const { return context_; }
+  /// Of each rank, in order, its rank in the group that this one was split from; empty: it was
+  /// split from none.
+  const std::vector<int>& members() const { return members_; }
+  /// No other backend of this process has this number, or had it: addresses are used again.
+  std::uint64_t id() const { return id_; }
 
  protected:
-  explicit CollectiveBackend(std::shared_ptr<CallContext> context) : context_(std::move(context)) {}
+  explicit CollectiveBackend(std::shared_ptr<CallContext> context);
+  /// For split(), before others see the part.
+  void set_members(std::vector<int> members) { members_ = std::move(members); }
 
  private:
   std::shared_ptr<CallContext> context_;
+  std::uint64_t id_;
+  std::vector<int> members_{};
   Claims claims_;
 };
 

@@ -103,7 +103,9 @@ void Communicator::barrier(Stream& stream, const Tag& tag) {
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   auto part = on_hosts("split", [&] { return backend_->split(color, key); });
-  return part ? std::make_unique<Communicator>(std::move(part)) : nullptr;
+  if (!part) return nullptr;
+  if (part->size() > 1) context().split(*backend_, *part);
+  return std::make_unique<Communicator>(std::move(part));
 }
 
 Buffer Communicator::allocate_symmetric(Device& device, std::int64_t count, DType dtype,

@@ -14,7 +14,9 @@ namespace zero {
 class ForwardingBackend : public CollectiveBackend {
  public:
   explicit ForwardingBackend(std::shared_ptr<CollectiveBackend> inner)
-      : CollectiveBackend(inner->context()), inner_(std::move(inner)) {}
+      : CollectiveBackend(inner->context()), inner_(std::move(inner)) {
+    set_members(inner_->members());
+  }
   explicit ForwardingBackend(const Communicator& inner)
       : ForwardingBackend(inner.implementation()) {}
 

@@ -48,6 +48,9 @@ class CollectiveListener {
   /// an exception.
   virtual void host_call(const CollectiveBackend& /*group*/, std::string_view /*name*/) noexcept {}
   virtual void host_call_ended(const CollectiveBackend& /*group*/) noexcept {}
+  /// A split of `group` has put this rank and others into `part`.
+  virtual void split(const CollectiveBackend& /*group*/,
+                     const CollectiveBackend& /*part*/) noexcept {}
 };
 
 /// Registers `listener`, for the lifetime of this object, with a communicator, the one it was split

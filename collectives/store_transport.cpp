@@ -194,7 +194,9 @@ class StoreBackend final : public BlockingBackend {
     for (const int member : part.members) {
       members.hosts.push_back(group_.hosts[static_cast<std::size_t>(member)]);
     }
-    return std::make_shared<StoreBackend>(std::move(members), context());
+    auto backend = std::make_shared<StoreBackend>(std::move(members), context());
+    backend->set_members(part.members);
+    return backend;
   }
 
   // Refused before anything is queued.

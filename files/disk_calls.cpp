@@ -9,6 +9,7 @@ namespace {
 
 std::atomic<std::int64_t> calls_begun{0};
 std::atomic<std::int64_t> calls_ended{0};
+thread_local int open_calls = 0;  // one within another
 
 }  // namespace
 
@@ -17,8 +18,12 @@ DiskCalls disk_calls() noexcept {
   return {.begun = calls_begun, .ended = ended};
 }
 
-DiskCall::DiskCall() noexcept { ++calls_begun; }
+DiskCall::DiskCall() noexcept {
+  if (open_calls++ == 0) ++calls_begun;
+}
 
-DiskCall::~DiskCall() { ++calls_ended; }
+DiskCall::~DiskCall() {
+  if (--open_calls == 0) ++calls_ended;
+}
 
 }  // namespace zero::files

@@ -18,9 +18,9 @@ struct DiskCalls {
 DiskCalls disk_calls() noexcept;
 
 /// One of them, made by one thread from construction to destruction: a system call, or a wait for
-/// io_uring. A transfer that the kernel has, and that no thread waits for, is none. Who watches the
-/// process knows by these whether a disk holds it up, also where a thread sleeps as if idle:
-/// io_uring and FUSE.
+/// io_uring. Within another of its thread it is a part of that one. A transfer that the kernel has,
+/// and that no thread waits for, is none. Who watches the process knows by these whether a disk
+/// holds it up, also where a thread sleeps as if idle: io_uring and FUSE.
 class DiskCall {
  public:
   DiskCall() noexcept;

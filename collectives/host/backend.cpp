@@ -49,8 +49,10 @@ class HostBackend final : public BlockingBackend {
     if (part.rank < 0) return nullptr;
     const StoreRank self{self_.store, part.rank, static_cast<int>(part.members.size()),
                          self_.timeout};
-    return std::make_shared<HostBackend>(
+    auto backend = std::make_shared<HostBackend>(
         memory_, "", self, fmt::format("{}/{}", name, part.members.front()), context());
+    backend->set_members(part.members);
+    return backend;
   }
 
   /// On a CPU device, memory that peers read in place.

@@ -186,10 +186,13 @@ class LocalBackend final : public CollectiveBackend {
   Store& store() override { return group_->store(); }
 
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
-    int rank = 0;
-    auto group = group_->split(rank_, color, key, rank);
+    std::vector<int> members;
+    auto group = group_->split(rank_, color, key, members);
     if (!group) return nullptr;
-    return std::make_shared<LocalBackend>(std::move(group), rank, context());
+    const auto rank = std::ranges::find(members, rank_) - members.begin();
+    auto part = std::make_shared<LocalBackend>(std::move(group), static_cast<int>(rank), context());
+    part->set_members(std::move(members));
+    return part;
   }
 
   /// Shared if the device's memory is this process's: the ranks are threads.

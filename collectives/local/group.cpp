@@ -220,24 +220,23 @@ void Group::throw_departure(int rank, int absent) const {
        *job_->departure(members_[gone]), waiting);
 }
 
-std::shared_ptr<Group> Group::split(int rank, int color, int key, int& new_rank) {
+std::shared_ptr<Group> Group::split(int rank, int color, int key, std::vector<int>& members) {
   std::shared_ptr<Group> mine;
   Call call;
   call.name = "split";
   call.color = color;
   call.key = key;
   run_round(rank, std::move(call), [&](Round& round) {
-    std::vector<int> same;
+    members.clear();
     for (int peer = 0; peer < size(); ++peer) {
-      if (round.of(peer).color == color) same.push_back(peer);
+      if (round.of(peer).color == color) members.push_back(peer);
     }
-    std::ranges::stable_sort(same, {}, [&](int peer) { return round.of(peer).key; });
-    const auto leader = static_cast<std::size_t>(same.front());
-    new_rank = static_cast<int>(std::ranges::find(same, rank) - same.begin());
-    if (color >= 0 && new_rank == 0) {
-      std::vector<int> members;
-      for (const int peer : same) members.push_back(members_[static_cast<std::size_t>(peer)]);
-      auto child = make(job_, std::move(members));
+    std::ranges::stable_sort(members, {}, [&](int peer) { return round.of(peer).key; });
+    const auto leader = static_cast<std::size_t>(members.front());
+    if (color >= 0 && members.front() == rank) {
+      std::vector<int> of_job;
+      for (const int peer : members) of_job.push_back(members_[static_cast<std::size_t>(peer)]);
+      auto child = make(job_, std::move(of_job));
       const std::scoped_lock lock(job_->mutex());
       children_[leader] = std::move(child);
     }
@@ -246,7 +245,7 @@ std::shared_ptr<Group> Group::split(int rank, int color, int key, int& new_rank)
     const std::scoped_lock lock(job_->mutex());
     mine = children_[leader];
   });
-  if (color >= 0 && new_rank == 0) {
+  if (color >= 0 && members.front() == rank) {
     const std::scoped_lock lock(job_->mutex());
     children_[static_cast<std::size_t>(rank)] = nullptr;
   }

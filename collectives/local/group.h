@@ -80,8 +80,9 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Publishes `call`, waits for all ranks, runs `body`, waits for all ranks again.
   void run_round(int rank, Call call, const std::function<void(Round&)>& body);
-  /// The group of the ranks that give the same color; null for a negative color. Sets `new_rank`.
-  std::shared_ptr<Group> split(int rank, int color, int key, int& new_rank);
+  /// The group of the ranks that give the same color; null for a negative color. Sets
+  /// `members`: those ranks, in their new order.
+  std::shared_ptr<Group> split(int rank, int color, int key, std::vector<int>& members);
   /// `bytes` of zeroed memory, the same memory on every rank; errors name `label`.
   std::shared_ptr<std::byte> allocate_shared(int rank, std::int64_t bytes, std::string_view label);
 

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "collectives/backends.h"
 #include "collectives/host/transport.h"
@@ -85,14 +87,18 @@ class MpiBackend final : public BlockingBackend {
     if (part == MPI_COMM_NULL) return nullptr;
     Comm group(part);
     Options options = connection_->link().options();
+    std::vector<int> members = ranks_in(connection_->link().handle(), part);
     if (!options.hosts.empty()) {
-      const int mine = options.hosts[static_cast<std::size_t>(rank())];
-      options.hosts.resize(static_cast<std::size_t>(group.size()));
-      check_mpi(MPI_Allgather(&mine, 1, MPI_INT, options.hosts.data(), 1, MPI_INT, part));
+      const std::vector<int> hosts = std::exchange(options.hosts, {});
+      for (const int member : members) {
+        options.hosts.push_back(hosts[static_cast<std::size_t>(member)]);
+      }
     }
-    return std::make_shared<MpiBackend>(
+    auto backend = std::make_shared<MpiBackend>(
         runtime_, Connection::Part{std::move(group), connection_->link().inquiries()}, options,
         context());
+    backend->set_members(std::move(members));
+    return backend;
   }
 
   /// On a CPU device, memory that peers of this host read in place.

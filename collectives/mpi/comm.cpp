@@ -4,6 +4,7 @@
 
 #include <array>
 #include <exception>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -51,6 +52,22 @@ void tell_peers(MPI_Comm group, int tag, const std::string& text) {
   for (int peer = 0; peer < size; ++peer) {
     if (peer != rank) send_and_forget(group, peer, tag, text);
   }
+}
+
+std::vector<int> ranks_in(MPI_Comm whole, MPI_Comm part) {
+  MPI_Group all = MPI_GROUP_NULL;
+  MPI_Group some = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(whole, &all));
+  check_mpi(MPI_Comm_group(part, &some));
+  int size = 0;
+  check_mpi(MPI_Group_size(some, &size));
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<int> found = ranks;
+  check_mpi(MPI_Group_translate_ranks(some, size, ranks.data(), all, found.data()));
+  check_mpi(MPI_Group_free(&some));
+  check_mpi(MPI_Group_free(&all));
+  return found;
 }
 
 void check_thread_level(int provided) {

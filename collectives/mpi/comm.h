@@ -7,6 +7,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <vector>
 
 namespace zero::mpi {
 
@@ -22,6 +23,10 @@ std::optional<std::string> take_message(MPI_Comm group, int source, int tag, int
 void send_and_forget(MPI_Comm group, int to, int tag, const std::string& text);
 /// The same to all other ranks of `group`.
 void tell_peers(MPI_Comm group, int tag, const std::string& text);
+
+/// Of each rank of `part`, in order, its rank in `whole`, of which all ranks of `part` are. Not
+/// collective.
+std::vector<int> ranks_in(MPI_Comm whole, MPI_Comm part);
 
 /// Throws zero::Error unless the thread level that MPI provides is MPI_THREAD_MULTIPLE.
 void check_thread_level(int provided);

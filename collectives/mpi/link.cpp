@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <exception>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -145,16 +144,7 @@ std::optional<std::vector<AbsentRank>> Link::blamed(const std::vector<int>& abse
 
 void Link::join(std::shared_ptr<Inquiries> job) {
   inquiries_ = std::move(job);
-  std::vector<int> ranks(static_cast<std::size_t>(size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  names_ = ranks;
-  MPI_Group mine = MPI_GROUP_NULL;
-  MPI_Group all = MPI_GROUP_NULL;
-  check_mpi(MPI_Comm_group(handle(), &mine));
-  check_mpi(MPI_Comm_group(inquiries_->handle(), &all));
-  check_mpi(MPI_Group_translate_ranks(mine, size(), ranks.data(), all, names_.data()));
-  check_mpi(MPI_Group_free(&mine));
-  check_mpi(MPI_Group_free(&all));
+  names_ = ranks_in(inquiries_->handle(), handle());
 }
 
 std::vector<int> Link::names_of(const std::vector<int>& ranks) const {

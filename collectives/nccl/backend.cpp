@@ -56,15 +56,17 @@ std::shared_ptr<CollectiveBackend> NcclBackend::split(int color, int key) {
   StoreRank self = parts_.self;
   self.rank = part.rank;
   self.size = static_cast<int>(part.members.size());
-  return std::make_shared<NcclBackend>(
-      Parts{.comm = std::move(comm),
-            .device = parts_.device,
-            .self = self,
-            .name = fmt::format("{}/{}", name, part.members.front()),
-            .options = parts_.options,
-            .hosts = std::move(hosts),
-            .description = parts_.description,
-            .context = context()});
+  auto backend =
+      std::make_shared<NcclBackend>(Parts{.comm = std::move(comm),
+                                          .device = parts_.device,
+                                          .self = self,
+                                          .name = fmt::format("{}/{}", name, part.members.front()),
+                                          .options = parts_.options,
+                                          .hosts = std::move(hosts),
+                                          .description = parts_.description,
+                                          .context = context()});
+  backend->set_members(part.members);
+  return backend;
 }
 
 Buffer NcclBackend::allocate(Device& device, std::int64_t count, DType dtype,

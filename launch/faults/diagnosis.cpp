@@ -18,6 +18,8 @@ namespace {
 
 using What = Diagnosis::What;
 
+enum class Tense : std::uint8_t { present, past };
+
 constexpr std::size_t kMostLines = 12;  // of other waits
 
 double seconds(std::int64_t from, std::int64_t to) {
@@ -42,23 +44,37 @@ const FlightState::Collective* newest_ended(const FlightState& state) {
 
 /// "in "backward" of step 812; its last compute was backward h.7; it has been in all_gather(h.6)
 /// #1840 of group shard for 5.2 s; its last collective, barrier(x) #3, ended 6.0 s ago; its process
-/// is stopped"
-std::string whereabouts_text(const FlightState& state, std::int64_t now) {
+/// is stopped". In the past, as of `then`: "it had been in ...", "had ended 6.0 s before".
+std::string whereabouts_text(const FlightState& state, Tense tense, std::int64_t then) {
+  const bool past = tense == Tense::past;
   std::string text =
       fmt::format("in {} {}", state.phase.empty() ? "no phase" : '"' + state.phase + '"',
                   step_text(state.step));
   if (!state.compute.empty()) text += fmt::format("; its last compute was {}", state.compute);
   for (const FlightState::Collective& open : state.open) {
     if (open.started == 0) continue;
-    text += fmt::format("; it has been in {} for {}", call_text(open),
-                        wait_text(seconds(open.started, now)));
+    text += fmt::format("; it {} been in {} for {}", past ? "had" : "has", call_text(open),
+                        wait_text(seconds(open.started, then)));
   }
   if (const auto* const last = newest_ended(state)) {
-    text += fmt::format("; its last collective, {}, ended {} ago", call_text(*last),
-                        wait_text(seconds(last->ended, now)));
+    text += fmt::format("; its last collective, {}, {}ended {} {}", call_text(*last),
+                        past ? "had " : "", wait_text(seconds(last->ended, then)),
+                        past ? "before" : "ago");
   }
   if (!state.process_state.empty()) text += "; its process " + state.process_state;
   return text;
+}
+
+/// "last seen 0.4 s ago in ..." of a rank that a heartbeat told of, in whose past the rest is.
+std::string last_seen_text(const FlightState& state, std::int64_t now) {
+  return fmt::format("last seen {} ago {}", wait_text(seconds(state.seen, now)),
+                     whereabouts_text(state, Tense::past, state.seen));
+}
+
+std::string place_text(const FlightState& state, std::int64_t now) {
+  if (state.over) return "has ended in good order";
+  if (state.seen != 0) return "was " + last_seen_text(state, now);
+  return "is " + whereabouts_text(state, Tense::present, now);
 }
 
 /// Adds where ranks to blame are, and their stacks.
@@ -70,9 +86,7 @@ void add_whereabouts(std::vector<std::string>& lines, const WaitGraph& waits,
       lines.push_back(fmt::format("rank {} has no flight file here", rank));
       continue;
     }
-    lines.push_back(fmt::format(
-        "rank {} {}", rank,
-        state->over ? "has ended in good order" : "is " + whereabouts_text(*state, now)));
+    lines.push_back(fmt::format("rank {} {}", rank, place_text(*state, now)));
     if (state->stack.empty()) continue;
     lines.push_back(fmt::format("rank {}'s stack:", rank));
     for (std::size_t begin = 0; begin < state->stack.size();) {
@@ -131,7 +145,9 @@ Diagnosis of_deaths(std::span<const RankDeath> deaths, const WaitGraph& waits, s
     found.culprits.push_back(death.rank);
     std::string line = fmt::format("rank {} {}", death.rank, death.how);
     if (const FlightState* const state = waits.state_of(death.rank)) {
-      line += "; until then it was " + whereabouts_text(*state, now);
+      line += "; " + (state->seen == 0
+                          ? "until then it was " + whereabouts_text(*state, Tense::past, now)
+                          : last_seen_text(*state, now));
     }
     found.lines.push_back(std::move(line));
   }
@@ -306,7 +322,9 @@ std::string ranks_text(std::vector<int> ranks) {
 
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
                    std::int64_t now) {
-  const WaitGraph waits(ranks);
+  std::vector<int> dead;
+  for (const RankDeath& death : deaths) dead.push_back(death.rank);
+  const WaitGraph waits(ranks, dead);
   if (!deaths.empty()) return of_deaths(deaths, waits, now);
   if (Diagnosis found = of_mismatch(ranks, waits, now); found.what != What::nothing) return found;
   if (!waits.all().empty()) return of_waits(ranks, waits, now);

@@ -39,14 +39,16 @@ bool ends_step(std::string_view phase) {
 void FlightRecorder::know_group(const Communicator& communicator, const std::string& name,
                                 std::vector<int> world_ranks) {
   if (communicator.size() == 1) return;
-  Group& group = groups_[communicator.implementation().get()];
-  if (group.ranks == world_ranks) return;
-  if (group.number != FlightFile::kNoGroup && group.ranks.empty()) {
-    file_.name_group(group.number, name, world_ranks);
-  } else {  // new, or another group's backend was at this address
-    group.number = file_.add_group(name, world_ranks);
+  Group& group = groups_[communicator.implementation()->id()];
+  if (group.given) return;
+  const bool used = group.number && group.name.empty();
+  if (used && named_.try_emplace({name, world_ranks}, *group.number).second) {
+    file_.name_group(*group.number, name, world_ranks);
+  } else {
+    group.number.reset();
   }
-  group.ranks = std::move(world_ranks);
+  group = {.number = group.number, .name = name, .ranks = std::move(world_ranks), .given = true};
+  if (!group.number) group.number = number_of(group);
 }
 
 void FlightRecorder::know_mesh(const Mesh& mesh) {
@@ -55,10 +57,29 @@ void FlightRecorder::know_mesh(const Mesh& mesh) {
   }
 }
 
+void FlightRecorder::split(const CollectiveBackend& group, const CollectiveBackend& part) noexcept {
+  try_to([&] {
+    const auto whole = groups_.find(group.id());
+    if (whole == groups_.end() || whole->second.name.empty()) return;
+    Group known{.name = "part of " + whole->second.name};
+    for (const int member : part.members()) {
+      known.ranks.push_back(whole->second.ranks.at(static_cast<std::size_t>(member)));
+    }
+    groups_[part.id()] = std::move(known);
+  });
+}
+
 std::uint32_t FlightRecorder::group_of(const CollectiveBackend& group) {
-  const auto [found, is_new] = groups_.try_emplace(&group);
-  if (is_new) found->second.number = file_.add_group("", {});
-  return found->second.number;
+  Group& known = groups_[group.id()];
+  if (!known.number) known.number = number_of(known);
+  return *known.number;
+}
+
+std::uint32_t FlightRecorder::number_of(const Group& group) {
+  if (group.name.empty()) return file_.add_group("", {});
+  const auto [found, is_new] = named_.try_emplace({group.name, group.ranks}, FlightFile::kNoGroup);
+  if (is_new) found->second = file_.add_group(group.name, group.ranks);
+  return found->second;
 }
 
 std::uint16_t FlightRecorder::number_of(const Stream& stream) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/listener.h"
@@ -21,7 +22,10 @@ namespace zero {
 class Mesh;
 
 /// Writes what a rank does to its flight file: collectives of all groups, units of compute, phases
-/// and steps. Register it with Listening, TrainerParts::unit_listeners and phase_listeners. Used by
+/// and steps. A part that a split makes of a known group is "part of" that group's name, unless
+/// know_group() gives it another. Groups of one name and the same ranks, in one order, are one in
+/// the file, and their collectives are counted together: parts that come and go take one place.
+/// Register it with Listening, TrainerParts::unit_listeners and phase_listeners. Used by
 /// the rank's host thread, except poll().
 ///
 /// Streams that run their work themselves stamp a collective's begin and end as they happen. Of
@@ -36,7 +40,7 @@ class FlightRecorder final : public CollectiveListener,
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   /// Collectives of this communicator belong to the group `name` of these ranks of the world, in
-  /// its order. A group's first name stays. One rank alone is no group.
+  /// its order. The first name given to a group stays. One rank alone is no group.
   void know_group(const Communicator& communicator, const std::string& name,
                   std::vector<int> world_ranks);
   /// know_group() for the world and the axes of the mesh.
@@ -52,6 +56,7 @@ class FlightRecorder final : public CollectiveListener,
   void collective(const CollectiveRecord& record, Mark begin, Mark end) noexcept override;
   void host_call(const CollectiveBackend& group, std::string_view name) noexcept override;
   void host_call_ended(const CollectiveBackend& group) noexcept override;
+  void split(const CollectiveBackend& group, const CollectiveBackend& part) noexcept override;
 
   void unit(std::string_view name, Phase phase) override { file_.compute(name, phase); }
 
@@ -59,8 +64,10 @@ class FlightRecorder final : public CollectiveListener,
 
  private:
   struct Group {
-    std::uint32_t number = FlightFile::kNoGroup;
-    std::vector<int> ranks{};  // empty: unnamed
+    std::optional<std::uint32_t> number{};  // in the file; nothing: no call of the group yet
+    std::string name{};                     // empty: unknown, as are the ranks
+    std::vector<int> ranks{};               // of the world
+    bool given = false;                     // the name, by know_group()
   };
   /// A collective on a stream that enqueues.
   struct Marked {
@@ -77,6 +84,8 @@ class FlightRecorder final : public CollectiveListener,
   };
 
   std::uint32_t group_of(const CollectiveBackend& group);
+  /// The group's number in the file, where it is added if it is new there.
+  std::uint32_t number_of(const Group& group);
   std::uint16_t number_of(const Stream& stream);
   void read_marks();
   /// The host's time of a point; nothing while its stream has not passed it.
@@ -85,7 +94,8 @@ class FlightRecorder final : public CollectiveListener,
   bool settle(Marked& marked);
 
   FlightFile& file_;
-  std::map<const CollectiveBackend*, Group> groups_{};
+  std::map<std::uint64_t, Group> groups_{};  // by CollectiveBackend::id()
+  std::map<std::pair<std::string, std::vector<int>>, std::uint32_t> named_{};  // in the file
   std::vector<const Stream*> streams_{};
   FlightFile::Ticket submitted_ = 0;  // of the collective that is being submitted; 0: none
   Stream* stream_ = nullptr;          // its stream

@@ -11,8 +11,8 @@
 
 namespace zero {
 
-/// A rank as its flight file shows it at one moment. Times: nanoseconds of CLOCK_MONOTONIC of its
-/// host.
+/// A rank as its flight file shows it at one moment. Times: nanoseconds of CLOCK_MONOTONIC of the
+/// rank's host, or of the reader's.
 struct FlightState {
   struct Collective {
     std::string name{};        ///< "reduce_scatter(h.7)"
@@ -43,6 +43,8 @@ struct FlightState {
   std::int64_t last_words_time = 0;   ///< when the later of these was written; 0: neither
   /// What the system says of the process: "is stopped"; empty: nothing remarkable, or not asked.
   std::string process_state{};
+  /// When the rank was like this, as a heartbeat told; 0: its flight file was read.
+  std::int64_t seen = 0;
 
   /// Moves the times to a clock that is `ahead` of theirs. 0 stays, and no other becomes 0 or less.
   void move_clock(std::int64_t ahead) {
@@ -50,6 +52,7 @@ struct FlightState {
       if (time != 0) time = std::max<std::int64_t>(1, time + ahead);
     };
     move(changed);
+    move(seen);
     move(last_words_time);
     for (auto* const some : {&open, &last}) {
       for (Collective& each : *some) {

@@ -44,7 +44,7 @@ inline constexpr std::size_t kMostHeartbeatBytes = std::size_t{1} << 20U;
 std::string heartbeat_text(const Heartbeat& heartbeat);
 
 /// The heartbeat of a host that has these ranks, of `world`, ascending. Its states lack run,
-/// process and boot. Throws zero::Error if the text is none, or says what no host says.
+/// process, boot and seen. Throws zero::Error if the text is none, or says what no host says.
 Heartbeat read_heartbeat(std::string_view text, const std::vector<int>& ranks, int world);
 
 }  // namespace zero

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "base/host.h"
@@ -34,23 +35,23 @@ nlohmann::json introduction(const FlightFile& own, const std::string& key) {
           {"file", own.address()}};
 }
 
-/// The host of each rank; one that cannot say is alone.
-std::vector<std::string> hosts_in(const std::vector<std::string>& introductions) {
-  std::vector<std::string> hosts;
-  for (const std::string& text : introductions) {
-    hosts.push_back(text.empty() ? fmt::format("rank {}", hosts.size())
-                                 : nlohmann::json::parse(text).at("host").dump());
-  }
-  return hosts;
-}
+/// What ranks say of themselves, by rank.
+struct Introduced {
+  std::vector<nlohmann::json> all{};  ///< null: the rank cannot say
+  std::vector<std::string> hosts{};   ///< keys; a rank that cannot say is alone
+  std::vector<std::string> names{};   ///< of hosts, for people
+};
 
-/// Their names for people.
-std::vector<std::string> names_in(const std::vector<std::string>& introductions) {
-  std::vector<std::string> names;
-  for (const std::string& text : introductions) {
-    names.push_back(text.empty() ? "" : nlohmann::json::parse(text).at("name").get<std::string>());
+Introduced read_introductions(const std::vector<std::string>& texts) {
+  Introduced read;
+  for (const std::string& text : texts) {
+    const auto& said =
+        read.all.emplace_back(text.empty() ? nlohmann::json{} : nlohmann::json::parse(text));
+    read.hosts.push_back(said.is_null() ? fmt::format("rank {}", read.hosts.size())
+                                        : said.at("host").dump());
+    read.names.push_back(said.is_null() ? "" : said.at("name").get<std::string>());
   }
-  return names;
+  return read;
 }
 
 }  // namespace
@@ -59,15 +60,14 @@ HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own,
                      const std::string& key) {
   std::string mine;
   std::string failure = failure_of([&] { mine = introduction(own, key).dump(); });
-  const auto texts = all_gather_texts(world, device, mine, "watchdog");
-  hosts_ = RanksOfHosts(hosts_in(texts));
-  names_ = names_in(texts);
+  Introduced said = read_introductions(all_gather_texts(world, device, mine, "watchdog"));
+  hosts_ = RanksOfHosts(said.hosts);
+  names_ = std::move(said.names);
   host_ = hosts_.host_of(world.rank());
   for (const int rank : hosts_.ranks_of(host_)) {
-    const std::string& text = texts[static_cast<std::size_t>(rank)];
+    const nlohmann::json& peer = said.all[static_cast<std::size_t>(rank)];
     if (!failure.empty()) continue;
     const std::string cannot = failure_of([&] {
-      const nlohmann::json peer = nlohmann::json::parse(text);
       const host::Process process{peer.at("process").get<int>(),
                                   peer.at("start").get<std::uint64_t>()};
       if (rank == world.rank()) self_ = count();

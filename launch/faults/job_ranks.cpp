@@ -53,6 +53,7 @@ void JobRanks::hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_
     const auto& state = other.heartbeat->ranks[i].state;
     if (!state) continue;
     other.states[i] = *state;
+    other.states[i].seen = other.heartbeat->now;
     other.states[i].move_clock(now - other.heartbeat->now);
   }
 }

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
+#include <exception>
 #include <thread>
 
 #include "launch/process/exit_status.h"
@@ -41,13 +41,18 @@ WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
             told();
             print_error("{}: {}\n", program_, fmt::join(lines, "\n"));
           },
-      .end = [] { ::_exit(exit_status::kFault); },
+      .end =
+          [this] {
+            keep_files();
+            ::_exit(exit_status::kFault);
+          },
       .warn =
           [this](const std::string& line) { print_error("{}: warning: {}\n", program_, line); }};
 }
 
 std::string ProcessFaults::failing(RunFaults* rank, const std::string& message) {
   std::string words = rank == nullptr ? message : rank->failing(message);
+  keep_files();
   // Ranks that the same signal has ended already are no fault: the signal gives the status.
   if (ends_) std::this_thread::sleep_for(kForEnd);
   told();
@@ -64,23 +69,28 @@ bool ProcessFaults::takes_over() const {
   return std::ranges::any_of(ranks_, [](const RunFaults* each) { return each->takes_over(); });
 }
 
+void ProcessFaults::keep_files() const {
+  side_by_side([](const RunFaults& rank) { rank.keep_files(); });
+}
+
+// Each may wait for a server that takes the copy of its flight file.
+void ProcessFaults::side_by_side(const std::function<void(RunFaults&)>& act) const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::jthread> acts;
+  for (RunFaults* const each : ranks_) {
+    try {
+      acts.emplace_back([&act, each] { act(*each); });
+    } catch (const std::exception&) {  // there is no room for a thread
+      act(*each);
+    }
+  }
+}
+
 void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
   ends_ = true;
   const bool first = launched_ == 0;
-  {
-    const std::scoped_lock lock(mutex_);
-    const auto told_by = first ? RunFaults::Told::by_this_rank : RunFaults::Told::by_others;
-    // Side by side: each may wait for a server that takes the copy of its flight file.
-    std::vector<std::jthread> ends;
-    for (RunFaults* const each : ranks_) {
-      const auto end = [=] { each->ended_by(signal, told_by); };
-      try {
-        ends.emplace_back(end);
-      } catch (const std::system_error&) {  // there is no room for a thread
-        end();
-      }
-    }
-  }
+  const auto told_by = first ? RunFaults::Told::by_this_rank : RunFaults::Told::by_others;
+  side_by_side([=](RunFaults& rank) { rank.ended_by(signal, told_by); });
   if (!first) {
     std::this_thread::sleep_for(kForReader);
   } else if (!told_) {

@@ -35,11 +35,12 @@ class ProcessFaults {
   };
 
   /// For the watchdogs of this process, which tell on standard error and end it with the status of
-  /// a fault.
+  /// a fault, once all ranks have copied their flight files.
   WatchdogOptions watchdog(double hang_seconds);
 
   /// A rank fails for a reason that it is about to tell of: RunFaults::failing(); `rank` is null if
-  /// nothing notices its faults yet. Returns the message that the rank is to tell.
+  /// nothing notices its faults yet. The process is about to end: all its ranks copy their flight
+  /// files. Returns the message that the rank is to tell.
   std::string failing(RunFaults* rank, const std::string& message);
   /// A failure was told of; a signal that follows from it is not told.
   void told() { told_ = true; }
@@ -55,6 +56,11 @@ class ProcessFaults {
   void end_by(int signal, const std::function<void()>& tell);
 
  private:
+  /// RunFaults::keep_files() of all ranks.
+  void keep_files() const;
+  /// Returns once all have done it.
+  void side_by_side(const std::function<void(RunFaults&)>& act) const;
+
   const std::string program_;
   const int launched_;
   std::atomic<bool> told_{false};

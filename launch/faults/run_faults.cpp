@@ -108,7 +108,6 @@ std::string RunFaults::failing(const std::string& message) {
   const std::string words = fmt::format("{}{}", kEndedByError, message);
   if (!watchdog_) {
     file_.write_last_words(words);
-    keep_files();
     return message;
   }
   milliseconds patience = watchdog_->sees_other_hosts() ? kForDeathElsewhere : kForDeath;
@@ -117,7 +116,6 @@ std::string RunFaults::failing(const std::string& message) {
   const bool others_tell = watchdog_->another_died(patience) || watchdog_->another_tells();
   std::string in_full = watchdog_->in_full(message);  // other hosts end once they hear the words
   if (others_tell || !watchdog_->leave_words(words)) std::this_thread::sleep_for(kForWatchdog);
-  keep_files();
   return in_full;
 }
 

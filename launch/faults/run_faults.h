@@ -52,7 +52,7 @@ class RunFaults {
   void failed_alike(std::string_view message) noexcept;
   /// This rank fails for a reason that it is about to tell of: returns the message as people are to
   /// be told of it (Watchdog::in_full()). Does not return if the watchdog tells of a fault instead,
-  /// or another rank of the same, and the watchdog ends the process.
+  /// or another rank of the same, and the watchdog ends the process. keep_files() is to follow.
   std::string failing(const std::string& message);
 
   // For the thread that answers signals.
@@ -63,10 +63,11 @@ class RunFaults {
   enum class Told : std::uint8_t { by_this_rank, by_others };
   void ended_by(int signal, Told told) noexcept;
 
- private:
-  /// Copies the flight file to its place, if it lies elsewhere: the process is about to end.
+  /// Copies the flight file, and those of ranks of this host that died, to their places, if they
+  /// lie elsewhere: the process is about to end. Any thread.
   void keep_files() const noexcept;
 
+ private:
   Communicator& ranks_;
   FlightFile file_;
   FlightRecorder recorder_;

@@ -32,7 +32,7 @@ std::map<GroupName, std::uint64_t> entered(const FlightState& state) {
 
 }  // namespace
 
-WaitGraph::WaitGraph(std::span<const FlightState> states) {
+WaitGraph::WaitGraph(std::span<const FlightState> states, std::span<const int> dead) {
   std::map<int, std::map<GroupName, std::uint64_t>> numbers;
   for (const FlightState& state : states) {
     states_[state.rank] = &state;
@@ -40,6 +40,7 @@ WaitGraph::WaitGraph(std::span<const FlightState> states) {
   }
   std::map<std::pair<GroupName, std::uint64_t>, Wait> found;
   for (const auto& [rank, state] : states_) {
+    if (std::ranges::find(dead, rank) != dead.end()) continue;
     for (const FlightState::Collective& each : state->open) {
       if (each.started == 0 || each.ranks.empty()) continue;
       Wait& wait = found[{group_name(each), each.number}];

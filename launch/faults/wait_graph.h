@@ -21,10 +21,11 @@ struct Wait {
 
 /// Which ranks wait for which, by their states, which must outlive this object. A rank is in the
 /// collectives that have started on its streams and not ended; a rank of the group that is not in
-/// one by that number, nor beyond it, is absent; so is one without a state.
+/// one by that number, nor beyond it, is absent; so is one without a state. Ranks of `dead` have
+/// entered what their states say, and wait for nothing.
 class WaitGraph {
  public:
-  explicit WaitGraph(std::span<const FlightState> states);
+  explicit WaitGraph(std::span<const FlightState> states, std::span<const int> dead = {});
 
   /// The waits for absent ranks, the longest first.
   const std::vector<Wait>& all() const { return waits_; }

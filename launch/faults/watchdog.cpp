@@ -309,7 +309,6 @@ void Watchdog::speak(const Finding& finding) {
 void Watchdog::end(std::string_view last_words) {
   if (!last_words.empty()) write_words(last_words);
   if (over_.exchange(true) || !options_.end) return;
-  keep_files();
   options_.end();
 }
 

@@ -38,7 +38,8 @@ struct WatchdogOptions {
   // All are called on the watchdog's thread.
   /// Tells people of a fault, in lines. Called on one rank of the host, once.
   std::function<void(const std::vector<std::string>&)> tell{};
-  /// Called last, on every rank of the host: ends the process, even if other threads are blocked.
+  /// Called last, on every rank of the host: has ranks of the process keep_files(), and ends it,
+  /// even if other threads are blocked.
   std::function<void()> end{};
   /// Tells people that the watchdog itself has failed, and watches no more.
   std::function<void(const std::string&)> warn{};

@@ -8,6 +8,20 @@
 namespace zero::test {
 using std::chrono::milliseconds;
 
+namespace {
+
+// A part of a part, in its order again: members are those of the part.
+void check_split_of(Communicator& group) {
+  const auto again = group.split(0, -group.rank());
+  std::vector<int> members;
+  for (int r = group.size() - 1; r >= 0; --r) members.push_back(r);
+  expect(again->rank() == group.size() - 1 - group.rank(), "a part is split like the whole");
+  expect(again->implementation()->members() == members, "a part of a part knows its members there");
+  expect(again->implementation()->id() != group.implementation()->id(), "each backend has an id");
+}
+
+}  // namespace
+
 // Two colors, keys that turn the order round, and the last rank in none where there are three.
 void check_split(const Rank& rank) {
   const bool out = rank.world() >= 3 && rank.rank() == rank.world() - 1;
@@ -23,6 +37,7 @@ void check_split(const Rank& rank) {
     expect(group->size() == static_cast<int>(members.size()), "a group holds its color");
     expect(members.at(static_cast<std::size_t>(group->rank())) == rank.rank(),
            "ranks of a group are ordered by key");
+    expect(group->implementation()->members() == members, "a group knows its members");
     const auto count = static_cast<std::int64_t>(members.size());
     const Buffer buffer = rank.allocate(count, DType::i64);
     const Slices full = Slices::even(buffer.view(), group->size());
@@ -38,6 +53,7 @@ void check_split(const Rank& rank) {
                  fmt::format("color {}", color),
              "a group has its own store");
     }
+    check_split_of(*group);
   }
   rank.communicate([&](Stream& stream) { rank.comm.barrier(stream, {"after split"}); });
   rank.read({});

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -255,8 +256,15 @@ class Order final : public CollectiveListener {
     groups.push_back(&group);
   }
 
+  void split(const CollectiveBackend& group, const CollectiveBackend& part) noexcept override {
+    heard.push_back("part of " + std::to_string(part.size()));
+    groups.push_back(&group);
+    parts.push_back(&part);
+  }
+
   std::vector<std::string> heard{};
   std::vector<const CollectiveBackend*> groups{};
+  std::vector<const CollectiveBackend*> parts{};
 };
 
 TEST(Communicator, ListenersHearOfACollectiveBeforeItIsSubmitted) {
@@ -298,6 +306,7 @@ TEST(Communicator, ListenersHearOfCallsThatBlockTheHosts) {
     world.allocate_symmetric(*device, 8, DType::fp32, MemoryClass::other, "y");
     const std::vector<std::string> expected{"begin of split",
                                             "end",
+                                            "part of 2",
                                             "begin of allocate_shared",
                                             "end",
                                             "begin of allocate_symmetric",
@@ -309,6 +318,25 @@ TEST(Communicator, ListenersHearOfCallsThatBlockTheHosts) {
     const auto alone = world.split(world.rank(), 0);
     order.heard.clear();
     ZERO_CHECK(alone->split(0, 0) && order.heard.empty(), "one rank alone waits for nobody");
+  });
+}
+
+TEST(Communicator, ListenersHearOfThePartsThatTheirRankSharesWithOthers) {
+  local::run(3, [](Communicator& world) {
+    Order order;
+    const Listening listening(world, order);
+    const bool out = world.rank() == 1;
+    const auto part = world.split(out ? -1 : 0, -world.rank());
+    const auto alone = world.split(world.rank(), 0);
+    const std::size_t expected = out ? 0 : 1;
+    ZERO_CHECK(order.parts.size() == expected, "heard of {} parts", order.parts.size());
+    ZERO_CHECK(std::ranges::count(order.heard, "part of 2") == (out ? 0 : 1), "of two ranks");
+    ZERO_CHECK(world.implementation()->members().empty(), "the world is no part");
+    ZERO_CHECK(alone->implementation()->members() == std::vector{world.rank()}, "one rank alone");
+    if (out) return;
+    ZERO_CHECK(order.parts[0] == part->implementation().get(), "of another part");
+    ZERO_CHECK(order.groups[2] == world.implementation().get(), "of another group");
+    ZERO_CHECK((order.parts[0]->members() == std::vector<int>{2, 0}), "other members");
   });
 }
 

@@ -78,6 +78,16 @@ TEST(DiskCalls, AreSeenWhileTheSystemIsAtThem) {
   EXPECT_FALSE(one_goes_on());
 }
 
+TEST(DiskCalls, OneWithinAnotherCountsOnce) {
+  const DiskCalls before = disk_calls();
+  {
+    const DiskCall outer;
+    { const DiskCall inner; }
+    EXPECT_TRUE(one_goes_on()) << "the outer one";
+  }
+  EXPECT_EQ(disk_calls(), (DiskCalls{.begun = before.begun + 1, .ended = before.ended + 1}));
+}
+
 TEST(DiskCalls, OfAQueuesThreadsAreSeen) {
   const Scratch scratch;
   const std::vector<long> numbers{SYS_pwrite64};

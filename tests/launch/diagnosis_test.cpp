@@ -182,10 +182,34 @@ std::vector<Case> cases() {
        What::death,
        {3},
        {"rank 3 ended by signal 9 (SIGKILL); until then it was in \"backward\" of step 812; its "
-        "last compute was backward h.7; it has been in all_gather(h.6) #1840 of group "
+        "last compute was backward h.7; it had been in all_gather(h.6) #1840 of group "
         "shard for 5.2 s",
         "ranks 0-2, 4-7 have waited for 3.2 s in reduce_scatter(h.7) #1841 of group "
         "shard, for rank 3"}});
+  all.push_back(
+      {"ADeathOnAnotherHost",
+       all_waiting_but(3, StateMaker(3)
+                              .in("all_gather(h.6)", 1840, 98)
+                              .ended("barrier(x)", 3, 97, "world")
+                              .seen(102.8)),
+       {{3, "ended without a word"}},
+       What::death,
+       {3},
+       {"rank 3 ended without a word; last seen 0.4 s ago in \"backward\" of step 812; "
+        "its last compute was backward h.7; it had been in all_gather(h.6) #1840 of group "
+        "shard for 4.8 s; its last collective, barrier(x) #3 of group world, had ended "
+        "5.8 s before\n",
+        "ranks 0-2, 4-7 have waited for 3.2 s"}});
+  all.push_back(
+      {"ARankOfAHostThatSaysNothing",
+       all_waiting_but(3, StateMaker(3).ended("all_gather(h.6)", 1840, 99).seen(100.2)),
+       {},
+       What::hang,
+       {3},
+       {"rank 3 has not entered reduce_scatter(h.7) #1841",
+        "rank 3 was last seen 3.0 s ago in \"backward\" of step 812; its last compute was "
+        "backward h.7; its last collective, all_gather(h.6) #1840 of group shard, had "
+        "ended 1.2 s before\n"}});
   all.push_back({"ADeathWithoutAFile",
                  {StateMaker(0, 2)},
                  {{1, "ended with status 1"}},
@@ -295,6 +319,17 @@ TEST(WaitGraph, GroupsThatNobodyNamedAreNotJudged) {
   EXPECT_THAT(waits.all(), IsEmpty());
   EXPECT_THAT(waits.unended(), IsEmpty());
   EXPECT_EQ(waits.state_of(1), nullptr);
+}
+
+TEST(Diagnosis, TheDeadWaitForNobody) {
+  const std::vector<FlightState> ranks{StateMaker(0, 3).in("all_gather(x)", 7, 102),
+                                       StateMaker(1, 3).in("all_gather(x)", 7, 100),
+                                       StateMaker(2, 3)};
+  const Diagnosis found = diagnose(ranks, std::vector<RankDeath>{{1, "ended"}}, clock_at(103));
+  ASSERT_EQ(found.lines.size(), 2U) << joined(found);
+  EXPECT_EQ(found.lines[1],
+            "rank 0 has waited for 1.0 s in all_gather(x) #7 of group shard, for "
+            "rank 2");
 }
 
 TEST(Diagnosis, TellsNoWaitTwice) {

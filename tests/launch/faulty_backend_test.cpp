@@ -125,6 +125,8 @@ TEST(FaultyBackend, PartsOfTheWorldMeetFaultsToo) {
   with_fault(fault, [](Communicator& plain, Communicator& faulty, Device& device) {
     const auto expected = plain.split(plain.rank() % 2, 0);
     const auto part = faulty.split(faulty.rank() % 2, 0);
+    ZERO_CHECK(part->implementation()->members() == expected->implementation()->members(),
+               "the members");
     const bool same = values_of(*expected, device) == values_of(*part, device);
     ZERO_CHECK(same == (plain.rank() != kVictim), "rank {}", plain.rank());
   });

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -23,6 +25,7 @@
 #include "launch/faults/host_ranks.h"
 #include "launch/faults/process_faults.h"
 #include "launch/faults/run_faults.h"
+#include "launch/process/exit_status.h"
 #include "tests/device/supervised_thread.h"
 #include "tests/launch/flight_places.h"
 #include "tests/scratch.h"
@@ -152,6 +155,44 @@ TEST_F(FlightCopies, ASignalHasAllRanksOfAProcessMakeTheirs) {
   const Examination found = examine(folder());
   EXPECT_THAT(found.ranks, SizeIs(2));
   EXPECT_THAT(found.ranks, Each(Field(&FlightState::last_words, HasSubstr("ended by SIGTERM"))));
+}
+
+// Its message ends the process, with the other ranks' threads.
+TEST_F(FlightCopies, AnErrorOfOneRankHasAllRanksOfAProcessMakeTheirs) {
+  ProcessFaults process("zero_train", 0);
+  local::run(2, [&](Communicator& ranks) {
+    RunFaults faults(ranks, create(ranks, memory_on()), std::nullopt);
+    const ProcessFaults::Joined joined(process, faults);
+    meet(ranks);
+    if (ranks.rank() == 1) {
+      EXPECT_EQ(process.failing(&faults, "no room"), "no room");
+    }
+    meet(ranks);
+    EXPECT_EQ(flight_file_at(place(ranks.rank())), place(ranks.rank()));
+  });
+  EXPECT_THAT(memory_.names(), IsEmpty());
+  EXPECT_THAT(FlightReader(place(1)).read().last_words, HasSubstr("ended by an error: no room"));
+}
+
+TEST_F(FlightCopies, TheWatchdogOfOneRankHasAllRanksOfAProcessMakeTheirs) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ProcessFaults process("zero_train", 0);
+    local::run(2, [&](Communicator& ranks) {
+      RunFaults faults(ranks, create(ranks, memory_on()), std::nullopt);
+      const ProcessFaults::Joined joined(process, faults);
+      meet(ranks);
+      if (ranks.rank() == 0) process.watchdog(60).end();
+      meet(ranks);
+    });
+    ::_exit(exit_status::kOk);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), exit_status::kFault);
+  for (const int rank : {0, 1}) EXPECT_EQ(flight_file_at(place(rank)), place(rank));
+  EXPECT_THAT(memory_.names(), IsEmpty());
 }
 
 }  // namespace

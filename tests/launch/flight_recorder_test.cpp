@@ -23,32 +23,12 @@
 #include "launch/faults/flight_reader.h"
 #include "tests/errors.h"
 #include "tests/launch/flight_states.h"
+#include "tests/launch/recorded_rank.h"
 
 namespace zero::testing {
 namespace {
 
 using ::testing::IsEmpty;
-
-/// Waits, for as long as it takes, until `holds`.
-template <typename Holds>
-void wait_until(const Holds& holds) {
-  while (!holds()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
-/// A rank that is recorded.
-struct Recorded {
-  explicit Recorded(Communicator& world)
-      : file(FlightFile::create("", world.rank(), world.size())),
-        recorder(file),
-        listening(world, recorder),
-        reader(own_path(file)) {}
-
-  FlightFile file;
-  FlightRecorder recorder;
-  Listening listening;
-  FlightReader reader;
-  std::unique_ptr<Device> device = cpu::open();  // its streams' work ends first
-};
 
 TEST(FlightRecorder, ShowsACollectiveThatWaitsAndItsEnd) {
   std::atomic<bool> seen{false};
@@ -130,22 +110,6 @@ TEST(FlightRecorder, OneRankAloneIsNoGroup) {
   rank.device->communication().synchronize();
   EXPECT_THAT(rank.reader.groups(), IsEmpty());
   EXPECT_THAT(rank.reader.records(), IsEmpty());
-}
-
-TEST(FlightRecorder, AGroupsFirstNameStaysAndAnotherGroupAtItsAddressIsNew) {
-  local::run(2, [](Communicator& world) {
-    Recorded rank(world);
-    world.split(0, world.rank());  // nobody has named the group yet
-    rank.recorder.know_group(world, "world", {0, 1});
-    rank.recorder.know_group(world, "shard", {0, 1});
-    ZERO_CHECK(rank.reader.groups().size() == 1 && rank.reader.groups()[0].name == "world",
-               "the first name stays");
-    ZERO_CHECK(rank.reader.read().last.at(0).group == "world", "an earlier call has the name too");
-    rank.recorder.know_group(world, "other", {1, 0});
-    ZERO_CHECK(rank.reader.groups().size() == 2, "other ranks are another group");
-    world.split(0, world.rank());
-    ZERO_CHECK(rank.reader.read().last.at(1).number == 1, "which counts from 1");
-  });
 }
 
 TEST(FlightRecorder, ShowsUnitsPhasesAndTheMeanStep) {

@@ -68,6 +68,11 @@ class StateMaker {
     state_.process_state = "is stopped (a signal or a debugger)";
     return *this;
   }
+  /// As a heartbeat told.
+  StateMaker& seen(double seconds) {
+    state_.seen = clock_at(seconds);
+    return *this;
+  }
   StateMaker& over() {
     state_.over = true;
     return *this;

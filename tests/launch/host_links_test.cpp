@@ -224,6 +224,7 @@ TEST(HostLinks, TimesOfAnotherHostAreOnItsOwnClock) {
     self.ranks.look(100'000'000'000);
     const FlightState seen = self.ranks.read(1);
     EXPECT_EQ(seen.changed, 99'000'000'000);
+    EXPECT_EQ(seen.seen, 100'000'000'000) << "this moment";
     ASSERT_EQ(seen.open.size(), 1U);
     EXPECT_EQ(seen.open.front().enqueued, 98'000'000'000);
     EXPECT_EQ(seen.open.front().started, 0) << "not yet";

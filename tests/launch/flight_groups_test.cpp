@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Groups as a flight recorder knows them: by the names that it is given, and parts by their splits.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <latch>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/backends.h"
+#include "collectives/forwarding_backend.h"
+#include "collectives/host_values.h"
+#include "collectives/mesh.h"
+#include "launch/faults/fault_finder.h"
+#include "tests/launch/recorded_rank.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+/// A rank that is recorded from the start of its world on, whose name is known.
+struct RecordedOfWorld : Recorded {
+  explicit RecordedOfWorld(Communicator& world, const FlightFileOptions& options = {})
+      : Recorded(world, options) {
+    std::vector<int> all;
+    for (int rank = 0; rank < world.size(); ++rank) all.push_back(rank);
+    recorder.know_group(world, "world", std::move(all));
+  }
+
+  /// The newest collective of the file, after one that `group` calls.
+  FlightState::Collective call(Communicator& group) {
+    std::vector<double> values(1, 1);
+    host_all_reduce(group, *device, View::of(std::span<double>(values)), ReduceOp::sum, {"x"});
+    wait_until([&] { return reader.read().open.empty(); });
+    return reader.records().back().collective;
+  }
+
+  /// The same, with the ranks that the file has.
+  std::string called(Communicator& group) {
+    static_cast<void>(call(group));
+    const FlightGroup found = reader.groups().at(reader.records().back().group);
+    return fmt::format("#{} of {} {}", reader.records().back().collective.number, found.name,
+                       fmt::join(found.ranks, " "));
+  }
+};
+
+void expect_called(const std::string& found, const std::string& expected) {
+  ZERO_CHECK(found == expected, "found \"{}\", expected \"{}\"", found, expected);
+}
+
+TEST(FlightGroups, TheFirstNameGivenStays) {
+  local::run(2, [](Communicator& world) {
+    Recorded rank(world);
+    world.split(0, world.rank());  // nobody has named the group yet
+    rank.recorder.know_group(world, "world", {0, 1});
+    rank.recorder.know_group(world, "shard", {0, 1});
+    ZERO_CHECK(rank.reader.groups().size() == 1 && rank.reader.groups()[0].name == "world",
+               "the first name stays");
+    ZERO_CHECK(rank.reader.read().last.at(0).group == "world", "an earlier call has the name too");
+    world.split(0, world.rank());
+    ZERO_CHECK(rank.reader.read().last.at(0).number == 2, "and is counted");
+  });
+}
+
+TEST(FlightGroups, KnowsTheRanksOfSplits) {
+  local::run(6, [](Communicator& world) {
+    RecordedOfWorld rank(world);
+    const int me = world.rank();
+    const auto even = world.split(me % 2, me);
+    expect_called(rank.called(*even),
+                  fmt::format("#1 of part of world {} {} {}", me % 2, me % 2 + 2, me % 2 + 4));
+    const auto turned = world.split(0, -me);
+    expect_called(rank.called(*turned), "#1 of part of world 5 4 3 2 1 0");
+    // Of the ranks of `turned`, 0 to 5: world ranks 5 to 0.
+    const auto half = turned->split(turned->rank() < 3 ? 0 : 1, -turned->rank());
+    expect_called(rank.called(*half), me > 2 ? "#1 of part of part of world 3 4 5"
+                                             : "#1 of part of part of world 0 1 2");
+    const auto some = world.split(me == 2 ? -1 : me == 4 ? 1 : 0, me);
+    ZERO_CHECK((some == nullptr) == (me == 2), "a negative color gives no part");
+    if (some && some->size() > 1) {
+      expect_called(rank.called(*some), "#1 of part of world 0 1 3 5");
+    }
+    expect_called(rank.called(*even),
+                  fmt::format("#2 of part of world {} {} {}", me % 2, me % 2 + 2, me % 2 + 4));
+    // The world and parts with other ranks; one rank alone is no group.
+    const std::size_t groups = some && some->size() > 1 ? 5 : 4;
+    ZERO_CHECK(rank.reader.groups().size() == groups, "{} groups", rank.reader.groups().size());
+  });
+}
+
+TEST(FlightGroups, ARankThatLeavesAPartWaitingIsToBlame) {
+  std::array<std::optional<FlightState>, 3> states;
+  std::latch waits(2);
+  std::latch seen(1);
+  local::run(3, [&](Communicator& world) {
+    RecordedOfWorld rank(world);
+    const auto part = world.split(0, -world.rank());
+    rank.call(*part);
+    if (world.rank() == 1) {
+      waits.wait();
+      states[1] = rank.reader.read();
+      seen.count_down();
+    }
+    part->barrier(rank.device->communication(), {"blocks"});
+    if (world.rank() != 1) {
+      const auto me = static_cast<std::size_t>(world.rank());
+      wait_until([&] {
+        states[me] = rank.reader.read();
+        return states[me]->open.size() == 1 && states[me]->open[0].started != 0;
+      });
+      waits.count_down();
+      seen.wait();
+    }
+    rank.device->communication().synchronize();
+  });
+  const Blame blame = find_blame(std::array{*states[0], *states[1], *states[2]});
+  EXPECT_THAT(blame.blamed, ElementsAre(1));
+  EXPECT_THAT(blame.inside, ElementsAre(0, 2));
+}
+
+// Such as that of each load: their places in the file are few.
+TEST(FlightGroups, PartsThatComeAndGoTakeOnePlaceAndAreCountedOn) {
+  local::run(2, [](Communicator& world) {
+    RecordedOfWorld rank(world, {.sizes = {.groups = 5, .group_ranks = 10}});
+    for (int i = 1; i <= 40; ++i) {
+      const auto part = world.split(0, world.rank());
+      // A split of the part is a call of it, too.
+      expect_called(rank.called(*part), fmt::format("#{} of part of world 0 1", 2 * i - 1));
+      const auto turned = part->split(0, -part->rank());
+      expect_called(rank.called(*turned), fmt::format("#{} of part of part of world 1 0", i));
+    }
+    ZERO_CHECK(rank.reader.groups().size() == 3, "{} groups", rank.reader.groups().size());
+    const auto third = world.split(0, -world.rank());
+    const auto fourth = third->split(0, third->rank());
+    expect_called(rank.called(*third), "#2 of part of world 1 0");
+    // The same name and ranks as those of the first part's parts.
+    expect_called(rank.called(*fourth), "#41 of part of part of world 1 0");
+    const auto fifth = fourth->split(0, 0);
+    expect_called(rank.called(*fifth), "#1 of part of part of part of world 1 0");
+    const std::size_t records = rank.reader.records().size();
+    const auto sixth = fifth->split(0, 0);  // recorded, as a call of the fifth
+    std::vector<double> values(1, 1);
+    host_all_reduce(*sixth, *rank.device, View::of(std::span<double>(values)), ReduceOp::sum,
+                    {"x"});
+    ZERO_CHECK(rank.reader.records().size() == records + 1, "no room for another");
+    expect_called(rank.called(*third), "#3 of part of world 1 0");
+  });
+}
+
+TEST(FlightGroups, APartThatIsNeverUsedTakesNoPlace) {
+  local::run(2, [](Communicator& world) {
+    RecordedOfWorld rank(world);
+    world.split(0, -world.rank());
+    ZERO_CHECK(rank.reader.groups().size() == 1, "{} groups", rank.reader.groups().size());
+  });
+}
+
+TEST(FlightGroups, PartsOfAnUnknownGroupAreUnknown) {
+  local::run(2, [](Communicator& world) {
+    Recorded rank(world);
+    const auto part = world.split(0, world.rank());
+    part->barrier(rank.device->communication(), {"x"});
+    rank.device->communication().synchronize();
+    for (const FlightGroup& group : rank.reader.groups()) {
+      ZERO_CHECK(group.name.empty() && group.ranks.empty(), "found {}", group.name);
+    }
+  });
+}
+
+// The mesh splits the world before its groups can be named.
+TEST(FlightGroups, AxesOfALaterMeshHaveTheirOwnNames) {
+  local::run(4, [](Communicator& world) {
+    RecordedOfWorld rank(world);
+    const int me = world.rank();
+    const std::string tensor = fmt::format("tensor {} {}", me / 2 * 2, me / 2 * 2 + 1);
+    for (int round = 1; round <= 3; ++round) {
+      Mesh mesh(world, {.replicate = 1, .shard = 2, .tensor = 2});
+      rank.recorder.know_mesh(mesh);
+      expect_called(rank.called(mesh.shard()),
+                    fmt::format("#{} of shard {} {}", round, me % 2, me % 2 + 2));
+      expect_called(rank.called(mesh.tensor()), fmt::format("#{} of {}", 2 * round - 1, tensor));
+      Communicator& part = mesh.split(Axis::tensor, {0, mesh.index(Axis::tensor), 2});
+      expect_called(rank.called(part), fmt::format("#{} of part of {}", round, tensor));
+    }
+    ZERO_CHECK(rank.reader.groups().size() == 4, "{} groups", rank.reader.groups().size());
+  });
+}
+
+TEST(FlightGroups, AnotherBackendAtTheSameAddressIsAnotherGroup) {
+  local::run(2, [](Communicator& world) {
+    RecordedOfWorld rank(world);
+    std::optional<ForwardingBackend> place;
+    const auto placed = [&](const Communicator& inner) {
+      place.emplace(inner);
+      return std::make_unique<Communicator>(
+          std::shared_ptr<CollectiveBackend>(&*place, [](CollectiveBackend* /*of place*/) {}));
+    };
+    const auto unknown = placed(world);
+    expect_called(rank.called(*unknown), "#1 of  ");
+    const auto known = placed(world);
+    ZERO_CHECK(known->implementation().get() == unknown->implementation().get(), "one address");
+    rank.recorder.know_group(*known, "known", {0, 1});
+    expect_called(rank.called(*known), "#1 of known 0 1");
+    const auto third = placed(world);
+    expect_called(rank.called(*third), "#1 of  ");
+  });
+}
+
+TEST(FlightGroups, OneRankAloneHasNone) {
+  local::run(2, [](Communicator& world) {
+    Recorded rank(world);
+    const auto alone = world.split(world.rank(), 0);
+    rank.recorder.know_group(*alone, "alone", {world.rank()});
+    alone->barrier(rank.device->communication(), {"x"});
+    rank.device->communication().synchronize();
+    ZERO_CHECK(rank.reader.groups().size() == 1, "the world's split alone");
+  });
+}
+
+}  // namespace
+}  // namespace zero::testing
