@@ -22,7 +22,7 @@ EngineOptions states_of_host(EngineOptions options, int buffers = 2) {
   return options;
 }
 
-Outcome outcome_in_order(int ranks, const EngineOptions& engine, const Settings& settings) {
+Outcome outcome_with_states(int ranks, const EngineOptions& engine, const Settings& settings) {
   cuda::emulated::reset(settings);
   // Units of several windows of 4096 elements.
   const DecoderShape model = tiny_gpt2({{"width", 32}, {"heads", 4}});
@@ -36,13 +36,13 @@ class StatesInPinnedMemory : public ::testing::TestWithParam<Types> {};
 
 TEST_P(StatesInPinnedMemory, ChangeNoBit) {
   const auto& [dtype, moments] = GetParam();
-  const Outcome expected = outcome_in_order(1, gpu_options(0, dtype, moments), {});
+  const Outcome expected = outcome_with_states(1, gpu_options(0, dtype, moments), {});
   for (const auto& [stage, ranks] : {std::pair(0, 2), {1, 2}, {2, 1}, {3, 2}}) {
     const Settings settings{
         .order = stage % 2 == 0 ? Settings::Order::seeded : Settings::Order::lazy,
         .seed = static_cast<std::uint64_t>(stage)};
     const EngineOptions engine = states_of_host(gpu_options(stage, dtype, moments), 1 + stage);
-    EXPECT_EQ(outcome_in_order(ranks, engine, settings), expected)
+    EXPECT_EQ(outcome_with_states(ranks, engine, settings), expected)
         << "stage " << stage << ", " << ranks << " ranks";
   }
 }

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 /// What a run has written, and the first rank's profile.
-struct Outcome {
+struct Profiled {
   Json last;  // line of the log
   std::map<std::string, ProfileEntry> work;
   double step_seconds = 0;
@@ -33,12 +33,12 @@ std::map<std::string, ProfileEntry> by_name(const Profile& profile) {
   return named;
 }
 
-Outcome train(const TinyRun& run, int world, std::vector<std::string> overrides) {
+Profiled train_profiled(const TinyRun& run, int world, std::vector<std::string> overrides) {
   for (const char* each :
        {"model.width=16", "model.layers=1", "run.steps=2", "train_batch_size=4"}) {
     overrides.insert(overrides.begin(), each);
   }
-  Outcome outcome;
+  Profiled outcome;
   local::run(world, [&](Communicator& ranks) {
     const TrainConfig config =
         make_train_config(Configuration::read(run.config(), overrides), world);
@@ -60,26 +60,26 @@ Outcome train(const TinyRun& run, int world, std::vector<std::string> overrides)
   return outcome;
 }
 
-Outcome on_gpu(const TinyRun& run, std::vector<std::string> overrides, int world = 2) {
+Profiled on_gpu(const TinyRun& run, std::vector<std::string> overrides, int world = 2) {
   cuda::emulated::reset({});
   overrides.emplace_back("run.device=cuda");
-  Outcome outcome = train(run, world, overrides);
+  Profiled outcome = train_profiled(run, world, overrides);
   cuda::emulated::reset();
   return outcome;
 }
 
-Outcome on_cpu(const TinyRun& run, std::vector<std::string> overrides) {
+Profiled on_cpu(const TinyRun& run, std::vector<std::string> overrides) {
   overrides.emplace_back("run.device=cpu");
-  return train(run, 2, overrides);
+  return train_profiled(run, 2, overrides);
 }
 
-double flop_of(const Outcome& outcome) {
+double flop_of(const Profiled& outcome) {
   double flop = 0;
   for (const auto& [name, entry] : outcome.work) flop += entry.flop;
   return flop;
 }
 
-void expect_the_step_to_hold(const Outcome& outcome) {
+void expect_the_step_to_hold(const Profiled& outcome) {
   double seconds = 0;
   for (const auto& [name, entry] : outcome.work) {
     EXPECT_GT(entry.seconds, 0) << name;
@@ -92,9 +92,9 @@ TEST(EmulatedProfile, HasTheCpusOperationsFlopAndBytes) {
   const TinyRun run;
   std::vector<std::string> options{"model.family=llama", "model.intermediate=48",
                                    "activation_checkpointing.keep_outputs=true"};
-  const Outcome cpu = on_cpu(run, options);
+  const Profiled cpu = on_cpu(run, options);
   options.emplace_back("run.profile=true");
-  const Outcome gpu = on_gpu(run, options);
+  const Profiled gpu = on_gpu(run, options);
   int operations = 0;
   for (const auto& [name, expected] : cpu.work) {
     if (expected.bytes == 0) continue;  // the engine's
@@ -121,14 +121,14 @@ TEST(EmulatedProfile, HearsJoinedOperationsAsOneAndChangesNoBit) {
   const TinyRun run;
   const std::string file = run.folder().path("trace.json");
   std::vector<std::string> options{"zero_optimization.stage=1", "bf16.enabled=true"};
-  const Outcome cpu = on_cpu(run, options);
-  const Outcome plain = on_gpu(run, options);
+  const Profiled cpu = on_cpu(run, options);
+  const Profiled plain = on_gpu(run, options);
   options.insert(options.end(), {"run.profile=true", "run.trace=" + file});
-  const Outcome gpu = on_gpu(run, options);
+  const Profiled gpu = on_gpu(run, options);
   EXPECT_EQ(gpu.last["state_hash"], plain.last["state_hash"]);
   EXPECT_EQ(gpu.last["plan_exact"], true);
   EXPECT_EQ(flop_of(gpu), flop_of(cpu));
-  const auto calls = [](const Outcome& of, const char* name) {
+  const auto calls = [](const Profiled& of, const char* name) {
     return of.work.contains(name) ? of.work.at(name).calls : 0;
   };
   EXPECT_EQ(calls(gpu, "linear_gelu_forward 16x64"), calls(cpu, "gelu_forward"));
@@ -144,11 +144,11 @@ TEST(EmulatedProfile, OfOneRankChangesNoBitEither) {
   for (const char* stage : {"0", "3"}) {
     std::vector<std::string> options{std::string("zero_optimization.stage=") + stage,
                                      "bf16.enabled=true", "gradient_clipping=0.5"};
-    const Outcome plain = on_gpu(run, options, 1);
+    const Profiled plain = on_gpu(run, options, 1);
     const auto norm = [&] { return run.log().front()["grad_norm"]; };
     const Json expected = norm();
     options.insert(options.end(), {"run.profile=true", "run.trace=" + file});
-    const Outcome gpu = on_gpu(run, options, 1);
+    const Profiled gpu = on_gpu(run, options, 1);
     EXPECT_EQ(gpu.last["state_hash"], plain.last["state_hash"]);
     EXPECT_EQ(gpu.last["plan_exact"], true);
     EXPECT_EQ(norm(), expected);

@@ -56,8 +56,8 @@ std::int64_t taken_of_gpu() {
 }
 
 /// Trains on `world` ranks that share the GPU; what each device had to have in the end.
-std::vector<DeviceBytes> train(const TinyRun& run, int world,
-                               const std::vector<std::string>& overrides) {
+std::vector<DeviceBytes> bytes_of_training(const TinyRun& run, int world,
+                                           const std::vector<std::string>& overrides) {
   std::vector<DeviceBytes> used(static_cast<std::size_t>(world));
   local::run(world, [&](Communicator& ranks) {
     const TrainConfig config = config_of(run, world, overrides);
@@ -84,7 +84,7 @@ TEST(EmulatedRun, TakesABlockForEachClassAsPlannedAndNoMore) {
     const std::string of_stage = "zero_optimization.stage=" + std::to_string(stage);
     std::vector<std::string> overrides{of_stage, "train_batch_size=8"};
     if (stage % 2 == 0) overrides.emplace_back("bf16.enabled=true");
-    const std::vector<DeviceBytes> used = train(run, 2, overrides);
+    const std::vector<DeviceBytes> used = bytes_of_training(run, 2, overrides);
     const Json last = run.log().back();
     EXPECT_EQ(last["plan_exact"], true) << last["device"];
     EXPECT_EQ(last["device"]["planned"], last["device"]["used"]);
@@ -103,7 +103,7 @@ TEST(EmulatedRun, SaysWhatWasKeptAsGraphsOrWhyNot) {
   const auto last = [&](int world, std::vector<std::string> overrides) {
     cuda::emulated::reset({});
     overrides.emplace_back("run.steps=1");
-    train(run, world, overrides);
+    bytes_of_training(run, world, overrides);
     cuda::emulated::reset();
     EXPECT_GT(run.log().front()["submit_seconds"], 0);
     return run.log().back();
@@ -131,7 +131,7 @@ TEST(EmulatedRun, ComputesAgainWithinItsGraphsAndInThePlannedBlocks) {
   const auto last = [&](int world, std::vector<std::string> overrides) {
     cuda::emulated::reset({});
     overrides.insert(overrides.end(), {"run.steps=1", "train_batch_size=8", "bf16.enabled=true"});
-    train(run, world, overrides);
+    bytes_of_training(run, world, overrides);
     cuda::emulated::reset();
     EXPECT_EQ(run.log().back()["plan_exact"], true) << run.log().back()["device"];
     return run.log().back();
@@ -161,9 +161,9 @@ TEST(EmulatedRun, TakesNoMoreForWeightsThatComeAndGo) {
   const TinyRun run;
   const std::string weights = run.folder().path("w.safetensors");
   cuda::emulated::reset({});
-  train(run, 1, {"run.save_weights=" + weights});
+  bytes_of_training(run, 1, {"run.save_weights=" + weights});
   cuda::emulated::reset({});
-  train(run, 2, {"run.init=" + weights, "zero_optimization.stage=2"});
+  bytes_of_training(run, 2, {"run.init=" + weights, "zero_optimization.stage=2"});
   EXPECT_EQ(run.log().back()["plan_exact"], true) << run.log().back()["device"];
   cuda::emulated::reset();
 }
@@ -212,9 +212,9 @@ struct Course {
 
 Course course(const TinyRun& run, const cuda::emulated::Settings& settings, int micro_batches) {
   cuda::emulated::reset(settings);
-  train(run, 1,
-        {"run.steps=3", "data.validation=null", "train_micro_batch_size_per_gpu=2",
-         "train_batch_size=" + std::to_string(2 * micro_batches)});
+  bytes_of_training(run, 1,
+                    {"run.steps=3", "data.validation=null", "train_micro_batch_size_per_gpu=2",
+                     "train_batch_size=" + std::to_string(2 * micro_batches)});
   Course course{.stops = cuda::emulated::synchronizations()};
   for (const Json& line : run.log()) {
     if (line.contains("loss")) course.losses.push_back(line["loss"]);
@@ -323,7 +323,7 @@ TEST(EmulatedRun, NamesTheVersionsOfItsLibraries) {
 TEST(EmulatedRun, ThatDoesNotFitEndsBeforeItsFirstStep) {
   const TinyRun run;
   cuda::emulated::reset({.memory = 3 << 20});
-  EXPECT_THAT(error_of([&] { train(run, 2, {}); }),
+  EXPECT_THAT(error_of([&] { bytes_of_training(run, 2, {}); }),
               AllOf(HasSubstr("device cuda:0: out of memory before the first step"),
                     HasSubstr("no room for its ")));
   cuda::emulated::reset();
@@ -335,7 +335,7 @@ TEST(EmulatedRun, AttentionThatTheLibraryRefusesIsOurOwnKernels) {
   const auto last = [&](Kind kind) {
     cuda::emulated::reset({});
     cuda::library_attention::become(kind);
-    train(run, 2, {"bf16.enabled=true", "train_batch_size=4"});
+    bytes_of_training(run, 2, {"bf16.enabled=true", "train_batch_size=4"});
     const auto device = cuda::open();
     const auto ops = make_ops(*device);
     const AttentionShape shape{
