@@ -47,4 +47,6 @@ std::int64_t reduce_scatter_workspace(BackendKind backend, const Slices& full) {
   fail("a plan needs the backend that its run will have; {} is none", name_of(backend));
 }
 
+bool sums_on_the_way(BackendKind backend) { return backend == BackendKind::nccl_fast; }
+
 }  // namespace zero

@@ -29,6 +29,11 @@ struct SharedBuffer {
 /// same on every rank, so one plan holds for all. Throws zero::Error on BackendKind::planning.
 std::int64_t reduce_scatter_workspace(BackendKind backend, const Slices& full);
 
+/// Whether slices are added on their way, so that a rank receives one sum, not a slice per peer.
+/// Such a reduction is one collective where the slices are a whole buffer, and one per rank where
+/// each is a part of a shard.
+bool sums_on_the_way(BackendKind backend);
+
 /// One rank's end of a collective library or transport. Communicator is the only caller: it checks
 /// the arguments, so a backend may assume valid input, and counts and reports the collectives
 /// submitted here. Each member has the contract of its namesake in Communicator.
@@ -44,6 +49,8 @@ class CollectiveBackend {
   virtual int local_size() const = 0;
   /// Communicator::backend().
   virtual BackendKind kind() const = 0;
+  /// Communicator::run_backend().
+  virtual BackendKind run_kind() const { return kind(); }
   virtual std::string_view description() const = 0;
   /// Null for a negative color. A part has its members().
   virtual std::shared_ptr<CollectiveBackend> split(int color, int key) = 0;
@@ -64,8 +71,8 @@ class CollectiveBackend {
   virtual void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) = 0;
   virtual void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                               Stream& stream, const Tag& tag) = 0;
-  virtual std::int64_t reduce_scatter_workspace(const Slices& full) const {
-    return zero::reduce_scatter_workspace(kind(), full);
+  std::int64_t reduce_scatter_workspace(const Slices& full) const {
+    return zero::reduce_scatter_workspace(run_kind(), full);
   }
   virtual void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) = 0;
   virtual void all_to_all(const Slices& send, const Slices& receive, Stream& stream,

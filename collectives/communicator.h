@@ -36,6 +36,8 @@ class Communicator final {
   int local_rank() const { return backend_->local_rank(); }
   int local_size() const { return backend_->local_size(); }
   BackendKind backend() const { return backend_->kind(); }
+  /// The same, but in a plan the backend of the run that it foresees.
+  BackendKind run_backend() const { return backend_->run_kind(); }
   /// The ways that values take, in words: "shared memory inside the host"; if a faster one was
   /// refused, with the reason: "MPI messages: rank 3: /proc/71/fd/9 cannot be opened: Permission
   /// denied". The same on every rank.

@@ -25,6 +25,7 @@ class ForwardingBackend : public CollectiveBackend {
   int local_rank() const override { return inner_->local_rank(); }
   int local_size() const override { return inner_->local_size(); }
   BackendKind kind() const override { return inner_->kind(); }
+  BackendKind run_kind() const override { return inner_->run_kind(); }
   std::string_view description() const override { return inner_->description(); }
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
     return inner_->split(color, key);
@@ -49,9 +50,6 @@ class ForwardingBackend : public CollectiveBackend {
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                       Stream& stream, const Tag& tag) override {
     inner_->reduce_scatter(full, epilogue, workspace, stream, tag);
-  }
-  std::int64_t reduce_scatter_workspace(const Slices& full) const override {
-    return inner_->reduce_scatter_workspace(full);
   }
   void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override {
     inner_->all_reduce(values, op, stream, tag);

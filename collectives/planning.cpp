@@ -48,6 +48,7 @@ class PlanningBackend final : public CollectiveBackend {
   int local_rank() const override { return rank_; }
   int local_size() const override { return size_; }
   BackendKind kind() const override { return BackendKind::planning; }
+  BackendKind run_kind() const override { return backend_; }
   std::string_view description() const override { return "nothing moves"; }
 
   // The other ranks' colors are unknown, so only trivial splits are possible.
@@ -99,9 +100,6 @@ class PlanningBackend final : public CollectiveBackend {
   void reduce_scatter(const Slices& full, const ReduceEpilogue&, View, Stream& stream,
                       const Tag&) override {
     take_sum(Operation::reduce_scatter, full, stream);
-  }
-  std::int64_t reduce_scatter_workspace(const Slices& full) const override {
-    return zero::reduce_scatter_workspace(backend_, full);
   }
   void all_reduce(View values, ReduceOp, Stream& stream, const Tag&) override {
     take_whole(Operation::all_reduce, values, stream);

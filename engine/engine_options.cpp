@@ -70,11 +70,11 @@ void validate(const EngineOptions& options) {
   for (const ParameterGroup& group : options.groups) validate(group);
   validate(options.tiers, options.stage);
   const ScheduleLimits& limits = options.limits;
-  ZERO_CHECK(limits.prefetch_elements.value_or(0) >= 0 && limits.live_elements >= 0 &&
+  ZERO_CHECK(limits.prefetch_elements.value_or(0) >= 0 && limits.live_elements.value_or(0) >= 0 &&
                  limits.persistence_threshold.value_or(0) >= 0 && limits.reuse_distance >= 0,
              "engine: schedule limits must not be negative (prefetch {}, live {}, persistence {}, "
              "reuse {})",
-             limit_text(limits.prefetch_elements), limits.live_elements,
+             limit_text(limits.prefetch_elements), limit_text(limits.live_elements),
              limit_text(limits.persistence_threshold), limits.reuse_distance);
   ZERO_CHECK(limits.reduce_bucket_elements > 0,
              "engine: reduce_bucket_elements is {}, expected at least 1",

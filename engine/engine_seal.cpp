@@ -180,7 +180,7 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
                      group.weight_decay ? fmt::format("{}", *group.weight_decay) : "default"));
   }
   line("limits", fmt::format("prefetch={} live={} persistence={} reuse={} reduce_bucket={}",
-                             limit_text(l.prefetch_elements), l.live_elements,
+                             limit_text(l.prefetch_elements), limit_text(l.live_elements),
                              limit_text(l.persistence_threshold), l.reuse_distance,
                              l.reduce_bucket_elements));
   for (const Unit& unit : units) {

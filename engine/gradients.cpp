@@ -24,20 +24,25 @@ DType GradientReducer::window_dtype(const Unit& unit) const {
   return unit.sums_uses ? DType::fp32 : resources_.options.compute;
 }
 
-// Buckets larger than the device's receive slices are cut further, which changes no bit.
+// Buckets larger than the device's receive slices are cut further, which changes no bit of exact
+// sums. Where slices are added on their way, only the bucket cuts: a whole shard is one collective,
+// and receives a share of what the gradient's own window takes.
 std::int64_t GradientReducer::chunk(const Segment& segment) const {
   return chunk(segment.layout, resources_.replicate.size(), wire_dtype(), resources_.options.limits,
-               resources_.device.piece_sizes());
+               resources_.device.piece_sizes(), resources_.shards.run_backend());
 }
 
 std::int64_t GradientReducer::chunk(const FlatLayout& layout, int replicas, DType wire,
-                                    const ScheduleLimits& limits, const PieceSizes& pieces) {
+                                    const ScheduleLimits& limits, const PieceSizes& pieces,
+                                    BackendKind backend) {
   const std::int64_t most = pieces.received_bytes;
   const std::int64_t world = layout.world();
-  const std::int64_t by_bucket = limits.reduce_bucket_elements / world;
-  std::int64_t by_memory = most / (std::max<std::int64_t>(1, world - 1) * size_of(wire));
-  if (replicas > 1) by_memory = std::min(by_memory, most / size_of(DType::fp32));
-  const std::int64_t limit = std::min(by_bucket, by_memory) / kAlignment * kAlignment;
+  std::int64_t limit = limits.reduce_bucket_elements / world;
+  if (!sums_on_the_way(backend)) {
+    limit = std::min(limit, most / (std::max<std::int64_t>(1, world - 1) * size_of(wire)));
+  }
+  if (replicas > 1) limit = std::min(limit, most / size_of(DType::fp32));
+  limit = limit / kAlignment * kAlignment;
   return std::min(std::max(limit, kAlignment), layout.shard());
 }
 

@@ -47,9 +47,10 @@ class GradientReducer {
   /// Elements per rank of one reduce-scatter of `segment`: the bucket and the receive limit bound
   /// it.
   std::int64_t chunk(const Segment& segment) const;
-  /// The same of a layout, with `replicas` along the replicate axis.
+  /// The same of a layout, with `replicas` along the replicate axis, over ranks of `backend`.
   static std::int64_t chunk(const FlatLayout& layout, int replicas, DType wire,
-                            const ScheduleLimits& limits, const PieceSizes& pieces);
+                            const ScheduleLimits& limits, const PieceSizes& pieces,
+                            BackendKind backend);
   /// Dtype of gradients as they cross ranks.
   DType wire_dtype() const;
 

@@ -42,6 +42,9 @@ class Maker {
                  input.units.size());
     }
     live_needed_.assign(static_cast<std::size_t>(steps_), 0);
+    schedule_.pair_elements = largest_pair();
+    schedule_.live_limit =
+        input.limits.live_elements.value_or(std::max(kLiveElements, schedule_.pair_elements));
   }
 
   Schedule make() {
@@ -61,8 +64,24 @@ class Maker {
   const Window& window(int w) const { return schedule_.window(w); }
   std::int64_t gathered_elements(int w) const { return size(window(w).unit).gathered_elements; }
   const UnitSize& size(int unit) const { return input_.units[static_cast<std::size_t>(unit)]; }
-  bool gathers(int i) {
-    return step(i).use.needs_parameters && size(step(i).use.unit.index).gathered_bytes > 0;
+  bool gathers(int i) const {
+    const Use& use = input_.uses[static_cast<std::size_t>(i)];
+    return use.needs_parameters && size(use.unit.index).gathered_bytes > 0;
+  }
+
+  /// Schedule::pair_elements; 0 if one unit at most is gathered.
+  std::int64_t largest_pair() const {
+    std::int64_t largest = 0;
+    int before = -1;  // the unit gathered for the use before
+    for (int i = 0; i < steps_; ++i) {
+      if (!gathers(i)) continue;
+      const int unit = input_.uses[static_cast<std::size_t>(i)].unit.index;
+      if (before >= 0 && before != unit) {
+        largest = std::max(largest, size(before).gathered_elements + size(unit).gathered_elements);
+      }
+      before = unit;
+    }
+    return largest;
   }
 
   /// Elements of the gathered units used strictly between two steps.
@@ -78,7 +97,7 @@ class Maker {
   bool fits_live(int unit, int from, int to) const {
     for (int i = from + 1; i < to; ++i) {
       if (live_needed_[static_cast<std::size_t>(i)] + size(unit).gathered_elements >
-          input_.limits.live_elements)
+          schedule_.live_limit)
         return false;
     }
     return true;
@@ -147,7 +166,7 @@ class Maker {
     const std::int64_t elements = gathered_elements(issued.next);
     const int kept = kept_for(issued.next, i);
     const bool lies = kept >= 0 && window(kept).last >= i;
-    if (issued.live + (lies ? 0 : elements) > limits.live_elements) return false;
+    if (issued.live + (lies ? 0 : elements) > schedule_.live_limit) return false;
     if (limits.prefetch_elements) return issued.ahead + elements <= *limits.prefetch_elements;
     // A unit larger than those ahead of it takes longer to arrive than they take to compute.
     return issued.units_ahead < kUnitsAhead || issued.ahead <= elements;
@@ -258,7 +277,7 @@ class Maker {
     const std::int64_t elements = size(window.unit).gradient_elements;
     const std::int64_t at_once = kLongestGradientLag + 1;  // this one and those kept for reductions
     const bool small = elements <= input_.limits.prefetch_elements.value_or(kSmallGradient) &&
-                       elements <= input_.limits.live_elements / at_once;
+                       elements <= schedule_.live_limit / at_once;
     return small ? kLongestGradientLag : kLeastGradientLag;
   }
 

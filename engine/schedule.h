@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@
 
 namespace zero {
 
+/// The least that ScheduleLimits::live_elements is if it is not given: DeepSpeed's default.
+inline constexpr std::int64_t kLiveElements = 1'000'000'000;
+
 /// Limits on communication and memory, in elements, as DeepSpeed counts them.
 struct ScheduleLimits {
   /// Most elements gathered ahead of use (stage3_prefetch_bucket_size); unset: two units, and
@@ -20,14 +24,17 @@ struct ScheduleLimits {
   /// third of live_elements, has two compute steps until its window is written again; a larger one
   /// has one.
   std::optional<std::int64_t> prefetch_elements{};
-  std::int64_t live_elements =
-      1'000'000'000;  ///< most gathered at once, but always room for one unit
+  /// Most gathered at once, but always room for one unit; unset: kLiveElements, or the largest two
+  /// units that are gathered for uses behind one another if these are more, so that each can be
+  /// gathered while the one before it computes.
+  std::optional<std::int64_t> live_elements{};
   /// Parameters of at most this many elements stay whole; unset: 100,000, and, if prefetch_elements
   /// is unset too, units stay whole that would take as much memory gathered (engine/whole_units.h).
   std::optional<std::int64_t> persistence_threshold{};
   std::int64_t reuse_distance =
       0;  ///< keep a unit whose next use is at most this many elements away
-  std::int64_t reduce_bucket_elements = 500'000'000;  ///< bounds one reduce-scatter
+  /// Bounds one reduce-scatter, which otherwise is of a whole unit, or cut as memory wants it.
+  std::int64_t reduce_bucket_elements = std::numeric_limits<std::int64_t>::max();
 };
 
 /// "auto" if unset.
@@ -112,7 +119,9 @@ struct Schedule {
       0;  ///< of the arena: parameter windows lie before, gradients' behind
   std::int64_t arena_bytes = 0;
   std::int64_t peak_live_elements = 0;
-  int gathers = 0;  ///< gathers per micro-batch
+  std::int64_t live_limit = 0;     ///< ScheduleLimits::live_elements, or what stands for it
+  std::int64_t pair_elements = 0;  ///< the largest two units gathered for uses behind one another
+  int gathers = 0;                 ///< gathers per micro-batch
 
   const ScheduleStep& step(int index) const { return steps[static_cast<std::size_t>(index)]; }
   const Window& window(int index) const { return windows[static_cast<std::size_t>(index)]; }

@@ -268,7 +268,7 @@ EngineOptions make_engine_options(Configuration& values, DeviceKind device, Refu
   const std::int64_t bucket = size("reduce_bucket_size");
   options.limits = {
       .prefetch_elements = maybe(values, "zero_optimization.stage3_prefetch_bucket_size"),
-      .live_elements = size("stage3_max_live_parameters"),
+      .live_elements = maybe(values, "zero_optimization.stage3_max_live_parameters"),
       .persistence_threshold =
           maybe(values, "zero_optimization.stage3_param_persistence_threshold"),
       .reuse_distance = size("stage3_max_reuse_distance"),

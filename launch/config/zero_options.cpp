@@ -17,8 +17,9 @@ std::vector<Option> zero_options() {
       honour("stage3_prefetch_bucket_size", integer, "null",
              "elements gathered ahead of use, at most; null: two units, more before larger ones")
           .from(0, 9.2e18),
-      honour("stage3_max_live_parameters", integer, "1000000000",
-             "elements gathered at once, at most")
+      honour("stage3_max_live_parameters", integer, "null",
+             "elements gathered at once, at most; null: 1000000000, or two units that follow one "
+             "another if these are more")
           .from(0, 9.2e18),
       honour("stage3_param_persistence_threshold", integer, "null",
              "parameters of at most this many elements stay whole; null: 100000, and, unless "
@@ -27,8 +28,9 @@ std::vector<Option> zero_options() {
       honour("stage3_max_reuse_distance", integer, "0",
              "keep a unit whose next use is at most this many elements away")
           .from(0, 9.2e18),
-      honour("reduce_bucket_size", integer, "500000000",
-             "elements of one reduction, at most; 0: a unit is reduced whole")
+      honour("reduce_bucket_size", integer, "0",
+             "elements of one reduction, at most; 0: a unit is reduced whole, but by exact sums in "
+             "pieces of which a rank receives 8 MiB (GPUs: 64 MiB)")
           .from(0, 9.2e18),
       accept("allgather_bucket_size", integer, "500000000", "gathers are cut by units"),
       accept("contiguous_gradients", boolean, "true", "a unit's gradients are always contiguous"),

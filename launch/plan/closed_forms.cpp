@@ -270,7 +270,7 @@ void ClosedForms::add_communication(const Candidate& candidate, Account& account
   std::int64_t longest = 0;
   for (const UnitKind& kind : kinds(candidate)) {
     const std::int64_t length = GradientReducer::chunk(
-        kind.layout, mesh.replicate, candidate.compute, base_.engine.limits, pieces_);
+        kind.layout, mesh.replicate, candidate.compute, base_.engine.limits, pieces_, backend_);
     longest = std::max(longest, length);
     if (mesh.shard == 1) continue;
     const View shape(nullptr, kind.layout.padded(), candidate.compute, nullptr);

@@ -19,6 +19,7 @@
 #include "launch/config/train_config.h"
 #include "launch/faults/flight_layout.h"
 #include "launch/process/quantity.h"
+#include "launch/train/live_limit.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
 
@@ -239,6 +240,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   plan.parameters = engine.parameter_count();
   plan.padding = engine.padding_count();
   plan.peak_live_elements = engine.schedule().peak_live_elements;
+  plan.live_limit = live_limit_line(engine.schedule(), config.engine.limits);
   plan.gathers = engine.schedule().gathers;
   plan.schedule_hash = engine.schedule().hash();
   std::istringstream lines(engine.schedule().dump(engine.unit_names()));
@@ -338,8 +340,9 @@ std::string Plan::text(LiveMemory::Labels labels, bool with_schedule) const {
   if (!ownership.empty()) out += "\n" + ownership;
   out += fmt::format("\nschedule of a micro-batch: {} gathers, {} elements gathered at most",
                      gathers, peak_live_elements);
-  if (!with_schedule) return out + "; --schedule prints it\n";
-  return out + fmt::format("\n  {}\n", fmt::join(schedule, "\n  "));
+  const std::string limit = live_limit.empty() ? "" : "\n" + live_limit;
+  if (!with_schedule) return out + "; --schedule prints it" + limit + "\n";
+  return out + fmt::format("{}\n  {}\n", limit, fmt::join(schedule, "\n  "));
 }
 
 }  // namespace zero

@@ -81,6 +81,7 @@ struct Plan {
   std::int64_t parameters = 0;
   std::int64_t padding = 0;
   std::int64_t peak_live_elements = 0;
+  std::string live_limit;    ///< live_limit_line()
   std::int64_t gathers = 0;  ///< per micro-batch
   std::uint64_t schedule_hash = 0;
   std::vector<std::string> schedule;  ///< one line per action

@@ -21,6 +21,7 @@
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
+#include "launch/train/live_limit.h"
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/tier_lines.h"
@@ -121,6 +122,9 @@ int Trainer::run() {
   const std::string note = training_state_.model().note();
   if (!note.empty()) console_.line(note);
   show_mesh();
+  const std::string limit =
+      live_limit_line(training_state_.engine().schedule(), config_.engine.limits);
+  if (!limit.empty()) console_.line(limit);
   for (const std::string& line :
        tier_share_lines(config_, planned_, training_state_.state_transfers())) {
     console_.line(line);

@@ -54,6 +54,12 @@ TEST(Workspace, IsAReceiveSlicePerPeerOverMpiAndNothingAmongThreads) {
   EXPECT_EQ(reduce_scatter_workspace(BackendKind::store, slices), 0) << "refuses to reduce";
   EXPECT_EQ(reduce_scatter_workspace(BackendKind::nccl, slices), 60);
   EXPECT_EQ(reduce_scatter_workspace(BackendKind::nccl_fast, slices), 30);
+  for (const BackendKind kind : {BackendKind::nccl, BackendKind::nccl_fast}) {
+    const auto plan = planning::communicator(1, 3, kind);
+    EXPECT_EQ(plan->backend(), BackendKind::planning);
+    EXPECT_EQ(plan->run_backend(), kind);
+    EXPECT_EQ(sums_on_the_way(plan->run_backend()), kind == BackendKind::nccl_fast);
+  }
 }
 
 TEST(PlanningCommunicator, IsARankWithoutPeers) {

@@ -116,7 +116,7 @@ TEST(Agreement, NamesTheLimitsThatDiffer) {
   expect_stray([](Bring& b) { b.options.limits.prefetch_elements = 5; }, "limits: prefetch=5 ",
                "limits: prefetch=auto ");
   expect_stray([](Bring& b) { b.options.limits.reduce_bucket_elements = 77; },
-               "limits: prefetch=auto live=1000000000 persistence=0 reuse=0 reduce_bucket=77\"",
+               "limits: prefetch=auto live=auto persistence=0 reuse=0 reduce_bucket=77\"",
                "limits: ");
 }
 

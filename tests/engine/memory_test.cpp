@@ -288,6 +288,26 @@ TEST(Memory, OfReceiveSlicesIsAtMostEightMebibytes) {
   }
 }
 
+TEST(Memory, OfSumsMadeOnTheirWayIsAShardUnlessABucketCuts) {
+  constexpr std::int64_t kElements = 50'000'000;
+  plain::Setup plan = setup(3, kTypes[1]);
+  plan.units = plain::equal_units(2, kElements);
+  const auto received = [&](int world) {
+    return planned(0, world, plan, BackendKind::nccl_fast).peak_of(MemoryClass::communication) -
+           kStepSumBytes;
+  };
+  for (const int world : {2, 8, 64}) {
+    const FlatLayout layout(plan.units[0].parameters, world, 0, kAlignment);
+    EXPECT_EQ(received(world), layout.shard() * 2);
+  }
+  plan.engine.limits.reduce_bucket_elements = 1 << 16;
+  EXPECT_EQ(received(8), (1 << 13) * 2);
+  // Between replicas fp32 sums travel, 8 MiB of them at a time.
+  plan.engine.limits = plain::options(3).limits;
+  plan.mesh = {.replicate = 2, .shard = 4, .tensor = 1};
+  EXPECT_EQ(received(8), (1 << 21) * (2 + 4));
+}
+
 TEST(Memory, OfPaddingIsUnderOnePercentAboveTwoMillionParameters) {
   plain::Setup plan = setup(3, kTypes[1]);
   plan.units.clear();

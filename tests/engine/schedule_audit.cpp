@@ -63,9 +63,25 @@ class Walk {
     }
     peak_ = std::max(peak_, live);
     check_ahead(i, ahead, units_ahead, last);
-    expect(
-        live <= input_.limits.live_elements || live_.size() == 1,
-        fmt::format("step {}: {} elements live, limit {}", i, live, input_.limits.live_elements));
+    expect(live <= live_limit() || live_.size() == 1,
+           fmt::format("step {}: {} elements live, limit {}", i, live, live_limit()));
+  }
+
+  /// DeepSpeed's default, or any two units gathered for uses behind one another, if none is given.
+  std::int64_t live_limit() const {
+    if (input_.limits.live_elements) return *input_.limits.live_elements;
+    std::int64_t limit = 1'000'000'000;
+    int last = -1;
+    for (const Use& use : input_.uses) {
+      const auto& unit = input_.units.at(static_cast<std::size_t>(use.unit.index));
+      if (!use.needs_parameters || unit.gathered_bytes == 0) continue;
+      if (last >= 0 && last != use.unit.index) {
+        const auto& before = input_.units.at(static_cast<std::size_t>(last));
+        limit = std::max(limit, before.gathered_elements + unit.gathered_elements);
+      }
+      last = use.unit.index;
+    }
+    return limit;
   }
 
   /// Two units ahead without a limit; one more only if it is no smaller than those before it.

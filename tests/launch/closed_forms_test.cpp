@@ -105,6 +105,26 @@ TEST(ClosedForms, KnowTensorRanksOfUnlikeShares) {
       at(plan.memory.ledger, MemoryClass::parameters));
 }
 
+// Of blocks of 805 million elements two are more than DeepSpeed's limit.
+TEST(ClosedForms, KnowTheWindowsOfLargeBlocks) {
+  const TrainingQuestion question = question_about(
+      "layers=6,width=8192,heads=64,context=64,vocabulary=709", 8, 8, 80'000'000'000, 64);
+  const Candidate candidate{.stage = 3, .mesh = {1, 64, 1}, .compute = DType::bf16};
+  constexpr std::int64_t kBlock = std::int64_t{12} * 8192 * 8192;
+  const auto gathered = [&](const std::vector<std::string>& keys) {
+    const TrainConfig config = config_with_keys(question, candidate, keys);
+    const ExactPlan plan = exact_plan(config, question.machine.backend());
+    const std::int64_t planned = at(plan.memory.ledger, MemoryClass::gathered);
+    const MemoryUse closed = ClosedForms(config, question.machine).memory(candidate);
+    EXPECT_LE(off(static_cast<double>(at(closed.ledger, MemoryClass::gathered)),
+                  static_cast<double>(planned)),
+              0.01);
+    return planned;
+  };
+  const std::int64_t bounded = gathered({"zero_optimization.stage3_max_live_parameters=1e9"});
+  EXPECT_NEAR(static_cast<double>(gathered({}) - bounded), 2.0 * kBlock, 0.05 * kBlock);
+}
+
 TEST(ClosedForms, KnowWhatStaysInMemoryOfShardsThatAreAway) {
   TrainingQuestion question = question_about(kSmallModel, 1, 2, 80'000'000'000, 64);
   for (const auto& [device, tier] : {std::pair(DeviceKind::cpu, Tier::file),

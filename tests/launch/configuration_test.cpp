@@ -130,7 +130,7 @@ TEST(Configuration, AutoIsResolvedOrRefusedByName) {
   const Configuration values = read(
       R"("train_batch_size": "auto", "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto"})");
   EXPECT_TRUE(values.is_null("train_batch_size"));
-  EXPECT_EQ(values.integer("zero_optimization.reduce_bucket_size"), 500000000);
+  EXPECT_EQ(values.integer("zero_optimization.reduce_bucket_size"), 0);
   EXPECT_EQ(values.at("zero_optimization.reduce_bucket_size").source, "c.json (auto)");
   EXPECT_THAT(refusal(R"("optimizer": {"params": {"lr": "auto"}})"),
               AllOf(HasSubstr("optimizer.params.lr is \"auto\""),

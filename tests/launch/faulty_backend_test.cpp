@@ -97,6 +97,7 @@ TEST(FaultyBackend, PassesEverythingOnAsItIs) {
     ZERO_CHECK(faulty.local_rank() == plain.local_rank(), "the host's ranks");
     ZERO_CHECK(faulty.local_size() == plain.local_size(), "the host's size");
     ZERO_CHECK(faulty.backend() == plain.backend(), "the kind");
+    ZERO_CHECK(faulty.run_backend() == plain.run_backend(), "the kind of a run");
     ZERO_CHECK(faulty.description() == plain.description(), "the description");
     ZERO_CHECK(&faulty.store() == &plain.store(), "the store");
     ZERO_CHECK(faulty.wait_limits() == plain.wait_limits(), "the limits");

@@ -220,13 +220,15 @@ TEST(TrainConfig, LimitsOfStageThreeThatAreAbsentOrAutoFollowTheModel) {
   for (const std::vector<std::string>& given :
        {std::vector<std::string>{},
         std::vector<std::string>{"zero_optimization.stage3_prefetch_bucket_size=auto",
+                                 "zero_optimization.stage3_max_live_parameters=auto",
                                  "zero_optimization.stage3_param_persistence_threshold=auto"},
         std::vector<std::string>{"zero_optimization.stage3_prefetch_bucket_size=null",
+                                 "zero_optimization.stage3_max_live_parameters=null",
                                  "zero_optimization.stage3_param_persistence_threshold=null"}}) {
     const ScheduleLimits limits = config_with(given).engine.limits;
     EXPECT_EQ(limits.prefetch_elements, std::nullopt);
     EXPECT_EQ(limits.persistence_threshold, std::nullopt);
-    EXPECT_EQ(limits.live_elements, 1'000'000'000);
+    EXPECT_EQ(limits.live_elements, std::nullopt);
     EXPECT_EQ(limits.reuse_distance, 0);
   }
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 
+#include "tests/engine/plain.h"
 #include "tests/model/training_harness.h"
 #include "tests/nccl/ranks.h"
 
@@ -141,6 +142,32 @@ TEST(NcclTraining, AllRanksOfACommunicatorPostTheSameCallsInTheSameOrder) {
           {.mesh = {.replicate = 1, .shard = 2, .tensor = 2}, .stage = stage});
   }
   check("replicate x shard", {.mesh = {.replicate = 2, .shard = 2, .tensor = 1}});
+}
+
+/// Calls of a kind in a step of two units, of 3 million fp32 elements each, on four ranks.
+std::ptrdiff_t reductions(const char* kind, nccl::Sums sums, std::int64_t bucket) {
+  const auto body = [&](Communicator& world, Device& device) {
+    plain::Setup setup{plain::options(2), plain::equal_units(2, 3'000'000)};
+    setup.mesh = {.replicate = 1, .shard = kRanks, .tensor = 1};
+    setup.engine.limits.reduce_bucket_elements = bucket;
+    plain::Trainer trainer(world, device, setup);
+    trainer.step();
+  };
+  EXPECT_THAT(nccl_ranks(kRanks, body, {.sums = sums}), Each("no error"));
+  return std::ranges::count_if(fake_nccl::posted(0),
+                               [&](const std::string& call) { return call.starts_with(kind); });
+}
+
+// A rank of exact sums receives at most 8 MiB in all, from three peers: 2,796,032 bytes of each in
+// the first of two pieces.
+TEST(NcclTraining, FastSumsOfAUnitAreOneReduceScatterUnlessABucketCuts) {
+  constexpr std::int64_t kWhole = std::int64_t{1} << 40;
+  using enum nccl::Sums;
+  EXPECT_EQ(reductions("Send 2796032 ", exact, kWhole), 2 * (kRanks - 1));
+  EXPECT_EQ(reductions("ReduceScatter ", fast, kWhole), 2);
+  EXPECT_EQ(reductions("Reduce ", fast, kWhole), 0);
+  EXPECT_EQ(reductions("ReduceScatter ", fast, 2'000'000), 0);
+  EXPECT_EQ(reductions("Reduce ", fast, 2'000'000), 2 * 2 * kRanks);
 }
 
 TEST(NcclTraining, CallsInAnotherOrderAreFound) {
