@@ -82,7 +82,9 @@ void add_whereabouts(std::vector<std::string>& lines, const WaitGraph& waits,
   for (const int rank : ranks) {
     const FlightState* const state = waits.state_of(rank);
     if (state == nullptr) {
-      lines.push_back(fmt::format("rank {} has no flight file here", rank));
+      lines.push_back(fmt::format(
+          "rank {} is not seen from here: it is on another host, or its flight file cannot be read",
+          rank));
       continue;
     }
     lines.push_back(fmt::format("rank {} {}", rank, place_text(*state, now)));

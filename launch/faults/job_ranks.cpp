@@ -141,8 +141,7 @@ std::string JobRanks::end_of(int index) const {
                         : "";
   if (other.loss == PeerLoss::unreachable) {
     return fmt::format(
-        "answers no more, nor does its host, that of {}: the host or its network "
-        "has failed",
+        "does not answer, and neither does its host ({}): the host or its network has failed",
         ranks_text(other.ranks));
   }
   const std::string& words = other.states.front().last_words;

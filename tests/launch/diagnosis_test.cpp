@@ -126,7 +126,8 @@ std::vector<Case> cases() {
                  {},
                  What::hang,
                  {2},
-                 {"rank 2 has not entered all_gather(h.0) #2", "rank 2 has no flight file here"}});
+                 {"rank 2 has not entered all_gather(h.0) #2",
+                  "rank 2 is not seen from here: it is on another host, or its flight file"}});
   all.push_back({"ARankThatHasEnded",
                  {StateMaker(0, 2).in("all_gather(h.0)", 2, 100), StateMaker(1, 2).over()},
                  {},

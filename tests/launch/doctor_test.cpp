@@ -171,7 +171,7 @@ TEST(Doctor, AnErrorOfOneRankIsToldOnceWithItsPlace) {
   const Scratch folder;
   Flights flights(folder);
   flights.enter(0, "h.1", 0);
-  flights.of(0).write_last_words("ended because rank 1 had ended, which told why");
+  flights.of(0).write_last_words("ended because rank 1 told of a fault and ended");
   flights.of(1).write_last_words("ended by an error: no room");
   flights.close();
   const Examination found = examine(folder.path());
@@ -179,7 +179,7 @@ TEST(Doctor, AnErrorOfOneRankIsToldOnceWithItsPlace) {
   EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1));
   EXPECT_THAT(text_of(found), AllOf(HasSubstr("\nrank 1 ended by an error: no room; until then it "
                                               "was in \"backward\" of step 12"),
-                                    Not(HasSubstr("last words")), Not(HasSubstr("told why"))));
+                                    Not(HasSubstr("last words")), Not(HasSubstr("ended because"))));
 }
 
 /// What the doctor says of three ranks that are gone, behind the first line.
@@ -197,12 +197,22 @@ TEST(Doctor, AnErrorThatAnotherFaultHasOutrunIsToldOnce) {
   const std::string died = "rank 1 ended without a word\n";
   const std::string outrun = "rank 2 had failed itself: no room\n";
   const std::string followed =
-      "ended because rank 0 had ended, which told why\nfailed itself: no room";
+      "ended because rank 0 told of a fault and ended\nfailed itself: no room";
   EXPECT_EQ(text_behind_words(died + "\nfailed itself: no disk", followed),
             "last words of rank 0: " + died + "rank 0 had failed itself: no disk\n" + outrun);
   EXPECT_EQ(text_behind_words(died + outrun, followed), "last words of rank 0: " + died + outrun);
   // Of a process that was killed before its watchdog left words.
   EXPECT_THAT(text_behind_words("", "failed itself: no room"), StartsWith(outrun));
+}
+
+// A rank that followed told nobody: who follows it says whom it followed.
+TEST(LastWords, OfARankThatFollowsNameTheOneThatTold) {
+  const std::string first = "ended because rank 4 told of a fault and ended";
+  EXPECT_EQ(words_behind("ended by an error: no room", "rank 4"), first);
+  EXPECT_EQ(words_behind("rank 3 has not entered X\n", "rank 4"), first);
+  EXPECT_EQ(words_behind(first, "rank 5"), first);
+  const std::string host = "ended because rank 0 on host a told why";
+  EXPECT_EQ(words_behind(host + "\nfailed itself: no disk", "rank 4"), host);
 }
 
 TEST(LastWords, TellAnErrorOfTheRanksOwnFromOneOfACollective) {
@@ -243,7 +253,7 @@ TEST(Doctor, WhatAWatchdogToldIsNotToldTwice) {
   flights.enter(0, "h.1", 0);
   flights.enter(2, "h.1", 0);
   flights.of(0).write_last_words("rank 1 has not entered X\n");
-  flights.of(1).write_last_words("ended because rank 0 had ended, which told why");
+  flights.of(1).write_last_words("ended because rank 0 told of a fault and ended");
   flights.close();
   const Examination found = examine(folder.path());
   EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1)) << "for programs";
