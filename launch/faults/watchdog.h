@@ -27,8 +27,8 @@
 namespace zero {
 
 struct WatchdogOptions {
-  /// Seconds in which a rank that others wait for must go on; 0: five mean steps, three seconds at
-  /// least.
+  /// Seconds in which a rank that others wait for must go on, where FaultFinder times it; 0: five
+  /// mean steps, three seconds at least.
   double hang_seconds = 0;
   /// Whether the hosts of a job on several watch each other.
   bool hosts = true;
