@@ -24,6 +24,7 @@
 #include "launch/faults/flight_place.h"
 #include "launch/faults/flight_reader.h"
 #include "launch/faults/last_words.h"
+#include "launch/process/open_files.h"
 
 namespace zero {
 namespace {
@@ -68,10 +69,7 @@ std::vector<std::string> find_files(std::string& folder) {
 /// Whether the process that created the file still has it open, on this host.
 bool is_written(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct flock lock {};
-  lock.l_type = F_RDLCK;
-  lock.l_whence = SEEK_SET;
-  return file.get() >= 0 && ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  return is_locked(file.get());
 }
 
 /// What is remarkable of a process of this host, for FlightState::process_state.
