@@ -11,7 +11,6 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
-#include <string_view>
 
 #include "base/descriptor.h"
 #include "base/error.h"
