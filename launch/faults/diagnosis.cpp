@@ -309,6 +309,22 @@ Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits
 
 }  // namespace
 
+std::string_view name_of(Diagnosis::What what) {
+  switch (what) {
+    case What::death:
+      return "death";
+    case What::error:
+      return "error";
+    case What::hang:
+      return "hang";
+    case What::mismatch:
+      return "mismatch";
+    case What::nothing:
+      break;
+  }
+  return "nothing";
+}
+
 std::string wait_text(double seconds) {
   return seconds < 0.1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds);
 }

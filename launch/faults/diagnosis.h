@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/faults/flight_state.h"
@@ -26,6 +27,9 @@ struct Diagnosis {
   std::vector<std::string> lines{};  ///< as zero_doctor prints them, the culprit's first
   double waited_seconds = 0;         ///< the longest wait for a culprit
 };
+
+/// "death"
+std::string_view name_of(Diagnosis::What what);
 
 /// Finds who holds up whom at `now`. Pure. Applies no limit of its own: ranks of a run that goes on
 /// wait too, for an instant, so ask once a run has made no progress for too long. Ranks may be

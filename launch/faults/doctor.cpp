@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -148,6 +150,26 @@ Diagnosis of_errors(const std::vector<FlightState>& ranks, std::int64_t now) {
   return found;
 }
 
+/// What watchdogs found while the ranks lived: all that was told.
+Diagnosis of_watchdogs(const std::vector<FlightState>& ranks) {
+  Diagnosis all;
+  std::set<int> culprits;
+  for (const FlightState& state : ranks) {
+    const std::optional<Diagnosis> found = judgement_in(without_own_error(state.last_words));
+    if (!found) continue;
+    // Ranks that wait for one that died may look like ranks that hang.
+    const bool first = all.what == Diagnosis::What::nothing;
+    if (first || found->what == Diagnosis::What::death) all.what = found->what;
+    culprits.insert(found->culprits.begin(), found->culprits.end());
+    all.waited_seconds = std::max(all.waited_seconds, found->waited_seconds);
+    for (const std::string& line : found->lines) {
+      if (std::ranges::find(all.lines, line) == all.lines.end()) all.lines.push_back(line);
+    }
+  }
+  all.culprits.assign(culprits.begin(), culprits.end());
+  return all;
+}
+
 /// Weakens the diagnosis of processes that are gone, have not waited long enough for a hang and
 /// have not told why: open collectives say where they were, and no more.
 void doubt(Diagnosis& diagnosis, const std::vector<FlightState>& ranks) {
@@ -175,11 +197,14 @@ void judge(Examination& found, const std::vector<RankDeath>& deaths) {
   if (found.goes_on) now = std::max(now, FlightFile::now());
   found.diagnosis = of_errors(found.ranks, now);
   if (found.diagnosis.what != Diagnosis::What::nothing) return;
+  found.diagnosis = of_watchdogs(found.ranks);
+  found.is_of_watchdogs = found.diagnosis.what != Diagnosis::What::nothing;
+  if (found.is_of_watchdogs) return;
   Diagnosis diagnosis = diagnose(found.ranks, deaths, now);
   const bool short_wait =
       diagnosis.what == Diagnosis::What::hang && diagnosis.waited_seconds < hang_limit(mean);
   if (short_wait && found.goes_on) return;
-  if (short_wait && std::ranges::none_of(found.ranks, has_judged)) doubt(diagnosis, found.ranks);
+  if (short_wait) doubt(diagnosis, found.ranks);
   found.diagnosis = std::move(diagnosis);
 }
 
@@ -205,22 +230,6 @@ std::string stragglers_text(const Stragglers& stragglers) {
                         counted(each.last, "time"));
   }
   return text;
-}
-
-std::string_view name_of(Diagnosis::What what) {
-  switch (what) {
-    case Diagnosis::What::death:
-      return "death";
-    case Diagnosis::What::error:
-      return "error";
-    case Diagnosis::What::hang:
-      return "hang";
-    case Diagnosis::What::mismatch:
-      return "mismatch";
-    case Diagnosis::What::nothing:
-      break;
-  }
-  return "nothing";
 }
 
 nlohmann::ordered_json collectives_json(const std::vector<FlightState::Collective>& all) {
@@ -252,7 +261,7 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
           {"over", state.over},
           {"open", collectives_json(state.open)},
           {"last", collectives_json(state.last)},
-          {"last_words", state.last_words},
+          {"last_words", for_people(state.last_words)},
           {"last_words_time", state.last_words_time},
           {"stack", state.stack}};
 }
@@ -319,8 +328,8 @@ std::string text_of(const Examination& examination) {
   } else if (examination.diagnosis.what == Diagnosis::What::nothing) {
     text += "the run goes on: no rank has waited for long\n";
   }
-  // A watchdog's words are the same judgement, made when the fault was found.
-  if (std::ranges::none_of(ranks, has_judged)) {
+  // What watchdogs found is among the last words.
+  if (!examination.is_of_watchdogs) {
     for (const std::string& line : examination.diagnosis.lines) text += line + "\n";
   }
   return text + stragglers_text(examination.stragglers);

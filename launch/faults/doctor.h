@@ -20,6 +20,7 @@ struct Examination {
   std::vector<std::string> problems{};  ///< files that cannot be read, with the reason
   bool goes_on = false;                 ///< some process still writes its file
   Diagnosis diagnosis{};                ///< nothing: the run ended well or goes on
+  bool is_of_watchdogs = false;         ///< the diagnosis was made while the ranks lived
   Stragglers stragglers{};
   std::vector<FlightReader> files{};   ///< of `ranks`
   std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing

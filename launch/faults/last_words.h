@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_state.h"
 
 namespace zero {
@@ -44,8 +45,14 @@ std::string death_text(std::string_view last_words, std::optional<std::int64_t> 
 /// Whether the rank's last words say more than that others have ended.
 bool says_why(const FlightState& state);
 
-/// Whether they are a watchdog's, which has judged all ranks while they lived.
-bool has_judged(const FlightState& state);
+/// The last words of a watchdog, which has judged all ranks while they lived: what it found, for
+/// programs, and the lines for people.
+std::string words_of(const Diagnosis& judgement);
+/// What it found; nothing: the last words are no watchdog's.
+std::optional<Diagnosis> judgement_in(std::string_view last_words);
+
+/// The last words as people read them: without what is for programs.
+std::string_view for_people(std::string_view last_words);
 
 /// Whether they are an error, other than that the rank has waited for others for too long.
 bool is_own_error(const FlightState& state);

@@ -12,7 +12,6 @@
 
 #include "base/host.h"
 #include "collectives/long_wait.h"
-#include "launch/faults/diagnosis.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/last_words.h"
@@ -292,10 +291,10 @@ void Watchdog::act(const Finding& finding) {
 }
 
 void Watchdog::speak(const Finding& finding) {
-  const std::vector<std::string> lines = words_for(finding);
-  const std::string words = fmt::format("{}\n", fmt::join(lines, "\n"));
+  const Diagnosis judgement = judgement_of(finding);
+  const std::string words = words_of(judgement);
   if (!write_words(words)) return;
-  if (options_.tell) options_.tell(lines);
+  if (options_.tell) options_.tell(judgement.lines);
   // A stopped process hears of nothing.
   for (const int index : finding.stopped) {
     if (index < ranks_.count_here()) peers_.kill(index);
@@ -327,7 +326,7 @@ std::string Watchdog::in_full(const std::string& message) const {
   const std::string first = !blamed.empty() ? with_host(message, ranks_.rank(blamed.front()))
                             : absent        ? with_host(message, absent->rank, absent->host())
                                             : message;
-  return fmt::format("{}\n{}", first, fmt::join(words_for({}), "\n"));
+  return fmt::format("{}\n{}", first, fmt::join(judgement_of({}).lines, "\n"));
 }
 
 /// Behind the first line, in the form that launch/retry.sh reads. An empty `host`: looked up.
@@ -344,7 +343,7 @@ std::vector<FlightState> Watchdog::read_ranks() const {
   return all;
 }
 
-std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
+Diagnosis Watchdog::judgement_of(const Finding& finding) const {
   std::vector<FlightState> states = read_ranks();
   std::vector<RankDeath> deaths;
   for (int i = 0; i < ranks_.count(); ++i) {
@@ -360,16 +359,18 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
     const bool stopped = std::ranges::find(finding.stopped, i) != finding.stopped.end();
     if (stopped && state.process_state.empty()) state.process_state = "is stopped";
   }
-  const Diagnosis diagnosis = diagnose(states, deaths, FlightFile::now());
-  std::vector<std::string> lines = diagnosis.lines;
+  Diagnosis found = diagnose(states, deaths, FlightFile::now());
+  if (found.what == Diagnosis::What::nothing) found.what = Diagnosis::What::hang;
+  std::vector<std::string>& lines = found.lines;
   for (const int index : finding.culprits) {
-    if (std::ranges::find(diagnosis.culprits, ranks_.rank(index)) != diagnosis.culprits.end()) {
-      continue;
-    }
+    const int rank = ranks_.rank(index);
+    if (std::ranges::find(found.culprits, rank) != found.culprits.end()) continue;
+    found.culprits.push_back(rank);
     lines.push_back(fmt::format(
-        "rank {} holds up the others: {}", ranks_.rank(index),
+        "rank {} holds up the others: {}", rank,
         index < ranks_.count_here() ? peers_.described(index) : "it is on another host"));
   }
+  std::ranges::sort(found.culprits);
   if (lines.empty()) lines.emplace_back("all ranks wait for each other");
   for (const FlightState& state : states) {
     std::string error = own_error_text(state.rank, state.last_words);
@@ -378,7 +379,7 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
   if (!finding.culprits.empty()) {
     lines.front() = with_host(lines.front(), ranks_.rank(finding.culprits.front()));
   }
-  return lines;
+  return found;
 }
 
 void Watchdog::keep_stack(bool wanted) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/cgroup.h"
+#include "launch/faults/diagnosis.h"
 #include "launch/faults/fault_finder.h"
 #include "launch/faults/heartbeat_link.h"
 #include "launch/faults/host_meeting.h"
@@ -126,7 +127,7 @@ class Watchdog {
   void end(std::string_view last_words);
   std::string with_own_error(std::string_view words);
   std::vector<FlightState> read_ranks() const;
-  std::vector<std::string> words_for(const Finding& finding) const;
+  Diagnosis judgement_of(const Finding& finding) const;
   /// `host`: for a rank whose number may be one of a group; empty: that of the job's rank.
   std::string with_host(std::string text, int rank, std::string host = "") const;
   void keep_stack(bool wanted);

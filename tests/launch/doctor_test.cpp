@@ -8,17 +8,14 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "collectives/operation.h"
 #include "launch/faults/flight_file.h"
-#include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_trace.h"
 #include "launch/faults/last_words.h"
 #include "tests/errors.h"
-#include "tests/launch/flight_states.h"
+#include "tests/launch/doctor_flights.h"
 #include "tests/launch/shell.h"
 #include "tests/scratch.h"
 
@@ -33,46 +30,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
-
-/// The flight files of a job of three ranks in a folder.
-class Flights {
- public:
-  explicit Flights(const Scratch& folder, int world = 3, std::uint64_t run = 5) {
-    for (int rank = 0; rank < world; ++rank) {
-      files_.push_back(std::make_unique<FlightFile>(
-          FlightFile::create(folder.path(flight_file_name(rank)), rank, world, run)));
-      ranks_.push_back(rank);
-    }
-    for (auto& file : files_) {
-      file->add_group("shard", ranks_);
-      file->phase(12, "backward");
-      file->compute("h.1", Phase::backward);
-    }
-  }
-
-  FlightFile& of(int rank) { return *files_[static_cast<std::size_t>(rank)]; }
-  /// A collective that the rank enters `seconds` from now, and ends if `ends`.
-  FlightFile::Ticket enter(int rank, std::string_view unit, double seconds) {
-    const auto ticket =
-        of(rank).submit({.operation = static_cast<std::uint8_t>(Operation::reduce_scatter),
-                         .group = 0,
-                         .name = unit,
-                         .bytes = 64});
-    of(rank).started(ticket, began_ + clock_at(seconds));
-    return ticket;
-  }
-  void leave(int rank, FlightFile::Ticket ticket, double seconds) {
-    of(rank).ended(ticket, began_ + clock_at(seconds));
-  }
-  /// The processes are gone.
-  void close() { files_.clear(); }
-  void close(int rank) { files_[static_cast<std::size_t>(rank)].reset(); }
-
- private:
-  std::vector<std::unique_ptr<FlightFile>> files_{};
-  std::vector<int> ranks_{};
-  std::int64_t began_ = FlightFile::now();
-};
 
 TEST(Doctor, NamesTheRankThatOthersWaitFor) {
   const Scratch folder;
@@ -194,13 +151,16 @@ std::string text_behind_words(std::string_view of_first, std::string_view of_las
 }
 
 TEST(Doctor, AnErrorThatAnotherFaultHasOutrunIsToldOnce) {
-  const std::string died = "rank 1 ended without a word\n";
+  const std::string line = "rank 1 ended without a word";
+  const std::string died =
+      words_of({.what = Diagnosis::What::death, .culprits = {1}, .lines = {line}});
   const std::string outrun = "rank 2 had failed itself: no room\n";
   const std::string followed =
       "ended because rank 0 told of a fault and ended\nfailed itself: no room";
   EXPECT_EQ(text_behind_words(died + "\nfailed itself: no disk", followed),
-            "last words of rank 0: " + died + "rank 0 had failed itself: no disk\n" + outrun);
-  EXPECT_EQ(text_behind_words(died + outrun, followed), "last words of rank 0: " + died + outrun);
+            "last words of rank 0: " + line + "\nrank 0 had failed itself: no disk\n" + outrun);
+  EXPECT_EQ(text_behind_words(died + outrun, followed),
+            "last words of rank 0: " + line + "\n" + outrun);
   // Of a process that was killed before its watchdog left words.
   EXPECT_THAT(text_behind_words("", "failed itself: no room"), StartsWith(outrun));
 }
@@ -252,7 +212,10 @@ TEST(Doctor, WhatAWatchdogToldIsNotToldTwice) {
   Flights flights(folder);
   flights.enter(0, "h.1", 0);
   flights.enter(2, "h.1", 0);
-  flights.of(0).write_last_words("rank 1 has not entered X\n");
+  flights.of(0).write_last_words(words_of({.what = Diagnosis::What::hang,
+                                           .culprits = {1},
+                                           .lines = {"rank 1 has not entered X"},
+                                           .waited_seconds = 4}));
   flights.of(1).write_last_words("ended because rank 0 told of a fault and ended");
   flights.close();
   const Examination found = examine(folder.path());

@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace testing;
@@ -120,6 +121,8 @@ TEST_F(GenerateWatchdog, FlightFilesStayAfterAFaultAlone) {
   ASSERT_EQ(found.ranks.size(), 2U);
   for (const FlightState& rank : found.ranks) EXPECT_GT(rank.step, 0);
   EXPECT_THAT(found.ranks[0].last_words, HasSubstr("rank 1 ended without a word"));
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::death);
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1));
 
   const Outcome good = generate(arguments + "--local-ranks 2 --prompt The --max-tokens 9");
   EXPECT_EQ(good.status, 0) << good.errors;

@@ -80,6 +80,11 @@ TEST(ProgramWatchdog, TellsOnceOfAStoppedRankAndEndsIt) {
       disturbed(run, ranks_without_launcher(run, set), kStopLast, "--set " + set);
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.errors, ContainsRegex("rank [12] .*is stopped"));
+  const Examination found = examine(run.folder().path("run.log.flight"));
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::hang);
+  ASSERT_EQ(found.diagnosis.culprits.size(), 1U);
+  EXPECT_THAT(outcome.errors,
+              HasSubstr("rank " + std::to_string(found.diagnosis.culprits[0]) + " is "));
 }
 
 TEST(ProgramWatchdog, NamesAnEndlessLoopWithItsUnitAndItsStack) {

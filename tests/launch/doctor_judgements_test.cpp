@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// What zero_doctor makes of the last words of ranks: for programs the same as for people.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "launch/faults/doctor.h"
+#include "launch/faults/last_words.h"
+#include "tests/launch/doctor_flights.h"
+#include "tests/scratch.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+using What = Diagnosis::What;
+
+const std::string kFollowed = "ended because rank 0 told of a fault and ended";
+
+TEST(Judgement, IsReadAsItWasWritten) {
+  const Diagnosis found{.what = What::hang,
+                        .culprits = {0, 3, 4, 5, 12},
+                        .lines = {"rank 0 waits", "", "  #0 gelu"},
+                        .waited_seconds = 3.25};
+  const std::string words = words_of(found);
+  const auto read = judgement_in(words);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->what, found.what);
+  EXPECT_EQ(read->culprits, found.culprits);
+  EXPECT_EQ(read->lines, found.lines);
+  EXPECT_EQ(read->waited_seconds, found.waited_seconds);
+  EXPECT_EQ(for_people(words), "rank 0 waits\n\n  #0 gelu\n");
+  const auto nobody = judgement_in(words_of({.what = What::hang, .lines = {"all wait"}}));
+  ASSERT_TRUE(nobody);
+  EXPECT_THAT(nobody->culprits, IsEmpty());
+}
+
+TEST(Judgement, OtherWordsAreNone) {
+  for (const std::string words :
+       {"", "found", "found nothing to do", "found death: rank 1; waited", "ended by SIGTERM",
+        "found a way: rank 1; waited 3 ms\nx",
+        "ended by an error: found hang: rank 1; waited 2 ms\n", "found hang\n: rank 1; waited 3 ms",
+        "found ; waited 3 ms: rank 1\nx"}) {
+    EXPECT_FALSE(judgement_in(words)) << words;
+  }
+  EXPECT_EQ(for_people("found a way: rank 1; waited 3 ms\nx"),
+            "found a way: rank 1; waited 3 ms\nx");
+  EXPECT_EQ(for_people("told people: ended by SIGINT"), "ended by SIGINT");
+  // A file that somebody has written: no list that nobody has room for.
+  const auto many = judgement_in("found hang: ranks 0-2000000000; waited 3 ms\nx");
+  ASSERT_TRUE(many);
+  EXPECT_LE(many->culprits.size(), 1000U);
+  EXPECT_TRUE(judgement_in("found hang: rank 99999999999999999999; waited 3 ms\nx"));
+}
+
+// The position of rank 2 looks like its fault; it waits for nobody, since rank 1 has died.
+TEST(Judgement, OfAWatchdogIsTheDoctors) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.enter(0, "h.1", -20);
+  flights.enter(1, "h.1", -20);
+  const std::string line = "rank 1 ended without a word: by SIGKILL, a crash or the like";
+  flights.of(0).write_last_words(
+      words_of({.what = What::death, .culprits = {1}, .lines = {line}, .waited_seconds = 0.5}));
+  flights.of(2).write_last_words(kFollowed);
+  flights.close();
+  const Json json = json_of(examine(folder.path()));
+  EXPECT_EQ(json.at("fault").at("what"), "death");
+  EXPECT_EQ(json.at("fault").at("culprits"), Json::array({1}));
+  EXPECT_EQ(json.at("fault").at("lines"), Json::array({line}));
+  EXPECT_EQ(json.at("fault").at("waited_seconds"), 0.5);
+  EXPECT_EQ(json.at("ranks").at(0).at("last_words"), line + "\n");
+}
+
+TEST(Judgement, OfSeveralWatchdogsHasTheCulpritsOfAll) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(0).write_last_words(
+      words_of({.what = What::hang, .culprits = {2}, .lines = {"rank 2 hangs"}}));
+  flights.of(1).write_last_words(
+      words_of({.what = What::death, .culprits = {2, 1}, .lines = {"rank 2 died"}}));
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, What::death);
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1, 2));
+  EXPECT_THAT(found.diagnosis.lines, ElementsAre("rank 2 hangs", "rank 2 died"));
+}
+
+// Neither hides the other.
+TEST(Judgement, StandsBesideAnErrorOfAnotherRank) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(0).write_last_words(
+      words_of({.what = What::death, .culprits = {2}, .lines = {"rank 2 died"}}));
+  flights.of(1).write_last_words("ended by an error: no room");
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, What::error);
+  EXPECT_THAT(text_of(found), HasSubstr("last words of rank 0: rank 2 died\n"));
+  EXPECT_THAT(text_of(found), HasSubstr("rank 1 ended by an error: no room"));
+}
+
+}  // namespace
+}  // namespace zero::testing
