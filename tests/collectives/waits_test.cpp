@@ -232,7 +232,7 @@ TEST(LocalWaits, PartsInheritLimitsAndStep) {
     comm.set_step(7);
     if (comm.rank() < 2) return;
     if (comm.rank() == 3) return gave_up.wait();
-    const std::string message = error_of([&] { barrier(*part, device, "x"); });
+    const std::string message = error_of([&] { pass_barrier(*part, device, "x"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -347,7 +347,7 @@ TEST(ControlWaits, ALostRankIsNotWaitedForUntilTheTimeout) {
   const auto world = store_only::world({store, 0, 2}, {"a", "b"});
   const auto device = cpu::open();
   world->set_wait_limits({.warning = 0ms, .timeout = 10s});
-  EXPECT_THAT(error_of([&] { barrier(*world, *device, "settings"); }),
+  EXPECT_THAT(error_of([&] { pass_barrier(*world, *device, "settings"); }),
               Not(HasSubstr("the timeout of collectives")));
 }
 
