@@ -3,7 +3,6 @@
 // Hosts that see each other by heartbeats. Ranks are threads; one machine stands for all hosts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <chrono>
@@ -23,6 +22,7 @@
 #include "launch/faults/host_peers.h"
 #include "launch/faults/job_ranks.h"
 #include "tests/launch/host_jobs.h"
+#include "tests/variable.h"
 
 namespace zero::testing {
 namespace {
@@ -282,20 +282,8 @@ TEST(HostLinks, WhatOneHostHasToldAllOthersHear) {
   }
 }
 
-/// A variable of this process while the object lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
-
 TEST(HostLinks, TheJobsSecretIsTheirs) {
-  const Variable secret("ZERO_JOB_SECRET", "a secret of this test alone");
+  const Variable secret("ZERO_JOB_SECRET=a secret of this test alone");
   on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
     ASSERT_NE(self.met.link, nullptr) << self.met.warning;
     self.start();
@@ -306,7 +294,7 @@ TEST(HostLinks, TheJobsSecretIsTheirs) {
 }
 
 TEST(HostLinks, HostsThatCannotBeLinkedAreAWarningOfAllRanks) {
-  const Variable secret("ZERO_JOB_SECRET", "short");
+  const Variable secret("ZERO_JOB_SECRET=short");
   on_hosts({"a", "b", "b"}, [](Communicator&, LinkedRank& self) {
     EXPECT_EQ(self.met.link, nullptr);
     EXPECT_THAT(self.met.warning,
