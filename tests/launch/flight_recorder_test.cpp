@@ -28,8 +28,6 @@
 namespace zero::testing {
 namespace {
 
-using ::testing::IsEmpty;
-
 TEST(FlightRecorder, ShowsACollectiveThatWaitsAndItsEnd) {
   std::atomic<bool> seen{false};
   local::run(2, [&](Communicator& world) {
@@ -99,17 +97,6 @@ TEST(FlightRecorder, TellsTheCollectivesInWhichADiskDecidesHowLongRanksWait) {
       ZERO_CHECK(newest().disk_decides == disk && newest().name == "split", "of the host");
     }
   });
-}
-
-TEST(FlightRecorder, OneRankAloneIsNoGroup) {
-  const auto alone = local::single();
-  Recorded rank(*alone);
-  rank.recorder.know_group(*alone, "world", {0});
-  alone->barrier(rank.device->communication(), {"x"});
-  alone->split(0, 0);
-  rank.device->communication().synchronize();
-  EXPECT_THAT(rank.reader.groups(), IsEmpty());
-  EXPECT_THAT(rank.reader.records(), IsEmpty());
 }
 
 TEST(FlightRecorder, ShowsUnitsPhasesAndTheMeanStep) {

@@ -2,23 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <thread>
 
 #include "collectives/communicator.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_reader.h"
 #include "launch/faults/flight_recorder.h"
 #include "tests/launch/flight_states.h"
+#include "tests/launch/rank_threads.h"
 
 namespace zero::testing {
-
-/// Waits, for as long as it takes, until `holds`.
-template <typename Holds>
-void wait_until(const Holds& holds) {
-  while (!holds()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
 
 /// A rank that is recorded.
 struct Recorded {
