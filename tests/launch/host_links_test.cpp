@@ -51,6 +51,13 @@ struct LinkedRank {
                     [](const std::string& text) { ADD_FAILURE() << text; });
   }
   std::shared_ptr<const Heartbeat> heard(int host) const { return met.link->heard(host).heartbeat; }
+  /// Looks until that holds.
+  void look_until(const std::function<bool()>& holds) {
+    wait_until([&] {
+      ranks.look(FlightFile::now());
+      return holds();
+    });
+  }
 
   FlightFile file;
   HostPeers peers;
@@ -58,7 +65,8 @@ struct LinkedRank {
   JobRanks ranks;
 };
 
-/// Runs `body` on the rank of each of these hosts, threads of this process.
+/// Runs `body` on the rank of each of these hosts, threads of this process; links that it leaves
+/// end well.
 void on_hosts(const std::vector<std::string>& keys,
               const std::function<void(Communicator&, LinkedRank&)>& body,
               const std::vector<std::string>& addresses = kLoopback) {
@@ -66,6 +74,8 @@ void on_hosts(const std::vector<std::string>& keys,
     const std::string& key = keys[static_cast<std::size_t>(world.rank())];
     LinkedRank rank(world, key, addresses);
     body(world, rank);
+    all_meet(world);
+    if (rank.met.link) rank.met.link->leave();
   });
 }
 
@@ -85,16 +95,11 @@ TEST(HostLinks, TheHubHearsAllAndTheOthersHearTheHub) {
         wait_until([&] { return self.heard(host) != nullptr; });
         EXPECT_EQ(self.heard(host)->ranks.size(), host == 0 ? 2U : 1U);
       }
-      wait_until([&] {
-        self.ranks.look(FlightFile::now());
-        return self.ranks.read(self.ranks.count_here()).phase == "backward";
-      });
+      self.look_until([&] { return self.ranks.read(self.ranks.count_here()).phase == "backward"; });
       EXPECT_EQ(self.ranks.count(), world.rank() == 0 ? 4 : 3);
       EXPECT_EQ(self.ranks.rank(self.ranks.count() - 1), world.rank() == 0 ? 3 : 1);
       EXPECT_EQ(self.ranks.decides_for_all(), world.rank() == 0);
     }
-    all_meet(world);
-    if (self.met.link) self.met.link->leave();
   });
 }
 
@@ -113,8 +118,6 @@ TEST(HostLinks, AnAddressThatDoesNotAnswerIsNotTheLast) {
              ASSERT_NE(self.met.link, nullptr);
              self.start();
              wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
-             all_meet(world);
-             self.met.link->leave();
            },
            {"127.0.0.1", "192.0.2.1"});
 }
@@ -128,14 +131,9 @@ TEST(HostLinks, ALinkThatEndsWithoutAGoodbyeIsALoss) {
       if (world.rank() == lost) {
         self.met.link.reset();
       } else {
-        wait_until([&] {
-          self.ranks.look(FlightFile::now());
-          return self.ranks.ended(1);
-        });
+        self.look_until([&] { return self.ranks.ended(1); });
         EXPECT_THAT(self.ranks.end_of(1), HasSubstr("ended without a word"));
       }
-      all_meet(world);
-      if (self.met.link) self.met.link->leave();
     });
   }
 }
@@ -148,23 +146,15 @@ TEST(HostLinks, ALossIsToldWithTheLastWords) {
       self.file.write_last_words("ended by SIGTERM");
       self.met.link->hurry();
     } else {
-      wait_until([&] {
-        self.ranks.look(FlightFile::now());
-        return !self.ranks.read(1).last_words.empty();
-      });
+      self.look_until([&] { return !self.ranks.read(1).last_words.empty(); });
     }
     all_meet(world);
     if (world.rank() == 1) {
       self.met.link.reset();
     } else {
-      wait_until([&] {
-        self.ranks.look(FlightFile::now());
-        return self.ranks.ended(1);
-      });
+      self.look_until([&] { return self.ranks.ended(1); });
       EXPECT_EQ(self.ranks.end_of(1), "ended by SIGTERM");
     }
-    all_meet(world);
-    if (self.met.link) self.met.link->leave();
   });
 }
 
@@ -187,7 +177,6 @@ TEST(HostLinks, AGoodEndIsNoLossWhoeverEndsFirst) {
       if (self.met.link) {
         self.ranks.look(FlightFile::now());
         for (int i = 0; i < self.ranks.count(); ++i) EXPECT_FALSE(self.ranks.ended(i)) << i;
-        self.met.link->leave();
       }
     });
   }
@@ -206,6 +195,7 @@ TEST(HostLinks, TimeInWhichNobodyLooksIsNoSilence) {
     EXPECT_TRUE(self.ranks.is_silent(1));
     EXPECT_THAT(self.ranks.read(1).process_state, HasSubstr("no sign of life for 1.4 s"));
     all_meet(world);
+    self.met.link.reset();
   });
 }
 
@@ -226,8 +216,6 @@ TEST(HostLinks, TimesOfAnotherHostAreOnItsOwnClock) {
     ASSERT_EQ(seen.open.size(), 1U);
     EXPECT_EQ(seen.open.front().enqueued, 98'000'000'000);
     EXPECT_EQ(seen.open.front().started, 0) << "not yet";
-    all_meet(world);
-    self.met.link->leave();
   });
 }
 
@@ -257,7 +245,6 @@ TEST(HostLinks, ALinkThatCannotGoOnIsNoFault) {
       all_meet(world);
       EXPECT_EQ(warnings.load(), world.rank() == failing ? 1 : 0);
       self.met.link.reset();  // uses what is here
-      all_meet(world);
     });
   }
 }
@@ -274,8 +261,6 @@ TEST(HostLinks, WhatOneHostHasToldAllOthersHear) {
       } else {
         wait_until([&] { return self.met.link->told() == told; });
       }
-      all_meet(world);
-      self.met.link->leave();
     });
   }
 }
@@ -286,8 +271,6 @@ TEST(HostLinks, TheJobsSecretIsTheirs) {
     ASSERT_NE(self.met.link, nullptr) << self.met.warning;
     self.start();
     wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
-    all_meet(world);
-    self.met.link->leave();
   });
 }
 

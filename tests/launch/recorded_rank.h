@@ -13,18 +13,22 @@
 
 namespace zero::testing {
 
-/// A rank that is recorded.
-struct Recorded {
-  explicit Recorded(Communicator& world, const FlightFileOptions& options = {})
-      : file(FlightFile::create("", world.rank(), world.size(), 0, options)),
-        recorder(file),
-        listening(world, recorder),
-        reader(own_path(file)) {}
+/// A flight file, its recorder and its reader.
+struct RecordedFile {
+  explicit RecordedFile(int rank = 0, int world = 2, const FlightFileOptions& options = {})
+      : file(FlightFile::create("", rank, world, 0, options)) {}
 
   FlightFile file;
-  FlightRecorder recorder;
+  FlightRecorder recorder{file};
+  FlightReader reader{own_path(file)};
+};
+
+/// A rank that is recorded.
+struct Recorded : RecordedFile {
+  explicit Recorded(Communicator& world, const FlightFileOptions& options = {})
+      : RecordedFile(world.rank(), world.size(), options), listening(world, recorder) {}
+
   Listening listening;
-  FlightReader reader;
   std::unique_ptr<Device> device = cpu::open();  // its streams' work ends first
 };
 
