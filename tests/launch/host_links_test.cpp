@@ -16,7 +16,6 @@
 
 #include "base/error.h"
 #include "collectives/backends.h"
-#include "device/device.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/host_meeting.h"
 #include "launch/faults/host_peers.h"
