@@ -63,7 +63,7 @@ class Lines {
   std::vector<std::string> lines_;
 };
 
-void barrier(Communicator& communicator, Device& device, const std::string& purpose) {
+void pass_barrier(Communicator& communicator, Device& device, const std::string& purpose) {
   communicator.barrier(device.communication(), {purpose});
   device.communication().synchronize();
 }
@@ -177,14 +177,14 @@ TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
   Lines lines;
   std::latch gave_up(2);
   const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
-    barrier(comm, device, "together");
+    pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
     comm.set_step(12);
     if (comm.rank() == 1) {
       gave_up.wait();
-      return barrier(comm, device, "later");
+      return pass_barrier(comm, device, "later");
     }
-    const std::string message = error_of([&] { barrier(comm, device, "h.3"); });
+    const std::string message = error_of([&] { pass_barrier(comm, device, "h.3"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -206,7 +206,7 @@ TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
   Lines lines;
   std::vector<std::int64_t> sums(3);
   const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
-    barrier(comm, device, "together");
+    pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});
     if (comm.rank() == 1) lines.wait_for(2);
     std::int64_t& sum = sums[static_cast<std::size_t>(comm.rank())];
@@ -301,15 +301,15 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   Lines lines;
   std::latch gave_up(2);
   const auto messages = control_ranks([&](Communicator& comm, Device& device) {
-    barrier(comm, device, "together");
+    pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
     comm.set_step(3);
     if (comm.rank() == 1) {
       gave_up.wait();
-      barrier(comm, device, "settings");  // which the others have come to
-      return barrier(comm, device, "later");
+      pass_barrier(comm, device, "settings");  // which the others have come to
+      return pass_barrier(comm, device, "later");
     }
-    const std::string message = error_of([&] { barrier(comm, device, "settings"); });
+    const std::string message = error_of([&] { pass_barrier(comm, device, "settings"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -354,7 +354,7 @@ TEST(ControlWaits, ALostRankIsNotWaitedForUntilTheTimeout) {
 TEST(ControlWaits, ASlowRankIsAWarningAndNoMore) {
   Lines lines;
   const auto messages = control_ranks([&](Communicator& comm, Device& device) {
-    barrier(comm, device, "together");
+    pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});
     if (comm.rank() == 1) lines.wait_for(2);
     std::int64_t value = comm.rank() == 1 ? 5 : 0;
