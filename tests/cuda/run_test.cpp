@@ -19,6 +19,7 @@
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/library_attention.h"
 #include "tests/errors.h"
+#include "tests/launch/rank_threads.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"
 
@@ -35,12 +36,6 @@ TrainConfig config_of(const TinyRun& run, int world, std::vector<std::string> ov
     overrides.insert(overrides.begin(), each);
   }
   return make_train_config(Configuration::read(run.config(), overrides), world);
-}
-
-void meet(Communicator& ranks) {
-  const auto device = cpu::open();
-  ranks.barrier(device->communication(), {"test", {}});
-  device->communication().synchronize();
 }
 
 std::int64_t count_of_blocks(const DeviceBytes& bytes) {
@@ -64,7 +59,7 @@ std::vector<DeviceBytes> bytes_of_training(const TinyRun& run, int world,
     RunDevice device(config, ranks, nullptr);
     train_rank(config, device.world(), device.device());
     used[static_cast<std::size_t>(ranks.rank())] = device.device().device_bytes();
-    meet(ranks);
+    all_meet(ranks);
     if (ranks.rank() == 0) {
       std::int64_t pages = 0;
       std::int64_t blocks = 0;
@@ -73,7 +68,7 @@ std::vector<DeviceBytes> bytes_of_training(const TinyRun& run, int world,
       EXPECT_EQ(static_cast<std::int64_t>(cuda::emulated::requests().size()), blocks);
       EXPECT_EQ(taken_of_gpu(), pages);
     }
-    meet(ranks);
+    all_meet(ranks);
   });
   return used;
 }

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/faults/last_words.h"
 #include "tests/launch/fake_ranks.h"
 
 namespace zero {
@@ -257,15 +256,6 @@ TEST(FaultFinder, ADeathIsFoundAtOnce) {
   EXPECT_EQ(found.what, What::death);
   EXPECT_TRUE(found.speaks);
   EXPECT_THAT(found.culprits, ElementsAre(3));
-}
-
-TEST(FaultFinder, ADeathIsToldAsFarAsOthersCanKnow) {
-  const std::string unknown = "ended without a word: by SIGKILL, a crash or the like";
-  EXPECT_EQ(death_text("", {}, {}), unknown);
-  EXPECT_EQ(death_text("", 3, 3), unknown);
-  EXPECT_EQ(death_text("", {}, 4), unknown);
-  EXPECT_EQ(death_text("", 3, 4), "ended by the kernel's out-of-memory killer");
-  EXPECT_EQ(death_text("ended by SIGTERM", 3, 4), "ended by SIGTERM");
 }
 
 TEST(FaultFinder, SeveralDeathsAreOneFault) {
