@@ -30,6 +30,8 @@ class JobRanks final : public HostRanks {
 
   /// Indices from here on are of other hosts.
   int count_here() const { return here_.count(); }
+  /// Whether a host answers no more.
+  bool any_unreachable() const;
   /// How a rank of another host has ended, as far as is known here.
   std::string end_of(int index) const;
 
@@ -42,6 +44,7 @@ class JobRanks final : public HostRanks {
   std::optional<host::Activity> activity(int index) const override;
   int host_of(int index) const override;
   bool is_silent(int index) const override;
+  bool is_unreachable(int index) const override;
   bool decides_for_all() const override { return link_ == nullptr || link_->is_hub(); }
 
  private:
@@ -55,6 +58,7 @@ class JobRanks final : public HostRanks {
     std::vector<FlightState> states{};  // as heard last, on this host's clock
     std::int64_t silence = 0;           // nanoseconds without a heartbeat, as this rank looked
     bool is_silent() const;
+    bool is_unreachable() const { return loss == PeerLoss::unreachable && !has_left(); }
     bool has_left() const { return heartbeat && heartbeat->leaves; }
   };
   struct Shown {
