@@ -110,7 +110,8 @@ void FaultFinder::forget(int index) {
 Finding FaultFinder::find_deaths(std::int64_t passed) {
   Finding found;
   for (int i = 0; i < ranks_.count(); ++i) {
-    if (i == ranks_.self() || at(i).left || !(ranks_.ended(i) || is_of_dead_host(i))) continue;
+    if (i == ranks_.self() || at(i).left) continue;
+    if (!ranks_.ended(i) && !at(i).crashed && !is_of_dead_host(i)) continue;
     const FlightState state = ranks_.read(i);
     at(i).left = state.over;
     if (state.over) continue;
@@ -271,6 +272,7 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
       continue;
     }
     const std::optional<host::Activity> activity = ranks_.activity(i);
+    at(i).crashed = activity && activity->dumps_core;
     const bool stopped = activity && activity->stopped;
     const bool of_disk = disk_decides && blamed && !stopped;
     const bool by_disk = of_disk && may_use_disk(state) && !is_in_collective(state);

@@ -71,6 +71,9 @@ double suspicious_seconds(double hang_seconds);
 /// and is in none, none of its threads waits for a device, and it is in no collective. A call to a
 /// disk that never answers is no hang.
 ///
+/// A rank of this host that others wait for, and that has crashed, is dead before its process ends:
+/// a core dump takes its time.
+///
 /// A host that answers no more (HostRanks::is_unreachable) may be there, and only the network of
 /// the heartbeats gone. It is dead once a rank that is seen has waited for kForLostHost in a
 /// collective with ranks of it, and nobody that is seen is to blame for that; or for hang_limit(),
@@ -113,6 +116,7 @@ class FaultFinder {
     files::DiskCalls disk_calls{};
     bool by_disk = false;                // `held` is time in which it should have used its disk
     bool left = false;                   // ended in good order
+    bool crashed = false;                // its core is dumped, and then its process ends
     std::optional<std::int64_t> lost{};  // when its host, of which it is the first, was first seen
                                          // to answer no more
   };

@@ -143,7 +143,13 @@ bool JobRanks::ended(int index) const {
   return index == other.first && other.loss == PeerLoss::ended && !other.has_left();
 }
 
-std::string JobRanks::end_of(int index) const {
+std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before,
+                             std::optional<std::int64_t> kills_now) const {
+  if (is_here(index)) {
+    const auto activity = here_.activity(index);
+    if (activity && activity->dumps_core) return "has crashed: it writes a core dump";
+    return death_text(without_own_error(here_.read(index).last_words), kills_before, kills_now);
+  }
   const std::scoped_lock lock(mutex_);
   const Other& other = other_of(index);
   const std::string silence =

@@ -32,8 +32,10 @@ class JobRanks final : public HostRanks {
   int count_here() const { return here_.count(); }
   /// Whether a host answers no more.
   bool any_unreachable() const;
-  /// How a rank of another host has ended, as far as is known here.
-  std::string end_of(int index) const;
+  /// How a rank has ended, as far as is known here. For a rank of this host: the kills for lack of
+  /// memory before that, and after.
+  std::string end_of(int index, std::optional<std::int64_t> kills_before = {},
+                     std::optional<std::int64_t> kills_now = {}) const;
 
   int count() const override { return count_; }
   int rank(int index) const override;

@@ -353,10 +353,7 @@ std::vector<std::string> Watchdog::words_for(const Finding& finding) const {
     const bool culprit = std::ranges::find(finding.culprits, i) != finding.culprits.end();
     if (culprit && finding.what == Finding::What::death) {
       deaths.push_back({.rank = ranks_.rank(i),
-                        .how = i < ranks_.count_here()
-                                   ? death_text(without_own_error(state.last_words), memory_kills_,
-                                                options_.memory_kills())
-                                   : ranks_.end_of(i)});
+                        .how = ranks_.end_of(i, memory_kills_, options_.memory_kills())});
     }
     const bool stopped = std::ranges::find(finding.stopped, i) != finding.stopped.end();
     if (stopped && state.process_state.empty()) state.process_state = "is stopped";
