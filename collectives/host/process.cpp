@@ -104,10 +104,10 @@ std::string described(const Process& process) {
         does = "runs";
         break;
       case 'S':
-      case 'I':
         does = "sleeps";
         break;
       case 'D':
+      case 'I':
         does = "waits for a disk or a device";
         break;
       case 'T':
@@ -143,7 +143,8 @@ std::optional<Activity> activity(const Process& process, const std::string& root
     any = true;
     all.stopped = all.stopped && (status->state == 'T' || status->state == 't');
     all.runnable = all.runnable || status->state == 'R';
-    all.in_device = all.in_device || status->state == 'D';
+    // Lustre's calls wait in 'I', as threads of the kernel do that have nothing to do.
+    all.in_device = all.in_device || status->state == 'D' || status->state == 'I';
     all.cpu += static_cast<std::int64_t>(status->cpu) * nanoseconds_a_tick;
   }
   return any ? std::optional(all) : std::nullopt;

@@ -24,10 +24,10 @@
 namespace zero::test {
 namespace {
 
-using testing::Scratch;
-using testing::write_bytes;
 using ::testing::HasSubstr;
+using testing::Scratch;
 using ::testing::StartsWith;
+using testing::write_bytes;
 
 // A process of this test that sleeps, and is gone and forgotten at the end.
 class Child {
@@ -156,6 +156,11 @@ std::optional<host::Activity> activity_of(char state, const std::string& more) {
   write_bytes(folder + "/task/4711/stat", stat);
   write_bytes(folder + "/status", "Name:\tzero train\nThreads:\t1\n" + more);
   return host::activity({kNumber, kStart}, root.path());
+}
+
+TEST(HostProcess, WaitsForADeviceInAnyStateWithoutSignals) {
+  for (const char state : {'D', 'I'}) EXPECT_TRUE(activity_of(state, "")->in_device) << state;
+  for (const char state : {'R', 'S', 'T'}) EXPECT_FALSE(activity_of(state, "")->in_device) << state;
 }
 
 TEST(HostProcess, SaysWhetherItHasCrashedAndItsCoreIsDumped) {
