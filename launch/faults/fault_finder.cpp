@@ -155,10 +155,10 @@ bool FaultFinder::is_of_dead_host(int index) {
   });
   const std::int64_t limit = has_gone_on ? usual_limit(all) : kForLostHost;
   return std::ranges::any_of(all.blame.inside, [&](int i) {
-    const auto& open = all.states[static_cast<std::size_t>(i)].open;
-    return waits_for(i, limit) && std::ranges::any_of(open, [&](const auto& each) {
-             return each.started != 0 && with_it(each);
-           });
+    const FlightState& state = all.states[static_cast<std::size_t>(i)];
+    if (!waits_for(i, limit) || (has_gone_on && !has_usual_time(state))) return false;
+    return std::ranges::any_of(
+        state.open, [&](const auto& each) { return each.started != 0 && with_it(each); });
   });
 }
 
@@ -266,7 +266,8 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     const bool blamed = among(all.blame.blamed, i);
     const bool may_be_stopped = (all.blame.blamed.empty() || silent) && !state.over;
     const bool examined = decides || (blamed && i == ranks_.self());
-    const bool unseen = silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i);
+    const bool unseen =
+        ranks_.is_unreachable(i) || (silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i));
     if (at(i).quiet < shortest || !(blamed || may_be_stopped) || !examined || unseen) {
       forget(i);
       continue;

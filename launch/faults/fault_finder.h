@@ -76,8 +76,8 @@ double suspicious_seconds(double hang_seconds);
 ///
 /// A host that answers no more (HostRanks::is_unreachable) may be there, and only the network of
 /// the heartbeats gone. It is dead once a rank that is seen has waited for kForLostHost in a
-/// collective with ranks of it, and nobody that is seen is to blame for that; or for hang_limit(),
-/// if such a collective has ended since the loss.
+/// collective with ranks of it, and nobody that is seen is to blame for that; or, if such a
+/// collective has ended since the loss, for hang_limit() in forward, backward, update and decode.
 ///
 /// Where it sees ranks of other hosts too, a fault that a host would find by its own ranks alone is
 /// that host's to tell, and one that no host finds alone that of the host that decides for all. The

@@ -212,6 +212,12 @@ TEST(FaultsOfHosts, OfALostHostThatWentOnTheLimitOfAHangHolds) {
     ranks.at(i).last.front().ended = 2 * kSecond;  // looks begin at 1 s
     ranks.at(i).open = {collective(5, {0, 1, 2, 3})};
   }
+  for (const int i : {0, 1}) ranks.at(i).phase = "save";
+  EXPECT_EQ(looks.during(600).what, What::nothing) << "how long that takes nobody knows";
+  for (const int i : {0, 1}) {
+    ++ranks.at(i).changed;
+    ranks.at(i).phase = "backward";
+  }
   EXPECT_EQ(looks.during(2.8).what, What::nothing);
   const Finding found = looks.during(0.6);
   EXPECT_EQ(found.what, What::death);
