@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "launch/faults/diagnosis.h"
@@ -64,6 +65,9 @@ void JobRanks::hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_
     other.states[i] = *state;
     other.states[i].seen = other.heartbeat->now;
     other.states[i].move_clock(now - other.heartbeat->now);
+    for (auto* const some : {&other.states[i].open, &other.states[i].last}) {
+      for (auto& each : *some) each.ranks = rank_lists_.one_of(each.ranks);
+    }
   }
 }
 
@@ -99,9 +103,7 @@ Heartbeat JobRanks::heartbeat(std::int64_t now, bool in_a_hurry) {
 }
 
 const JobRanks::Other& JobRanks::other_of(int index) const {
-  return *std::ranges::find_if(others_, [&](const Other& other) {
-    return index < other.first + static_cast<int>(other.ranks.size());
-  });
+  return *std::prev(std::ranges::upper_bound(others_, index, {}, &Other::first));
 }
 
 int JobRanks::rank(int index) const {

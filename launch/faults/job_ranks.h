@@ -70,7 +70,7 @@ class JobRanks final : public HostRanks {
   bool is_here(int index) const { return index < here_.count(); }
   /// Of an index of another host.
   const Other& other_of(int index) const;
-  static void hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_t now);
+  void hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_t now);
 
   const HostRanks& here_;
   const HeartbeatLink* link_;
@@ -81,6 +81,7 @@ class JobRanks final : public HostRanks {
   std::int64_t heartbeats_ = 0;
   mutable std::mutex mutex_;  // guards the following
   std::vector<Other> others_{};
+  RankLists rank_lists_{};  // of their states
   std::int64_t looked_ = 0;
 };
 
