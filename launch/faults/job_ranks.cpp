@@ -20,7 +20,7 @@ constexpr std::int64_t kSilent = 1'000'000'000;
 /// Behind a rank's name.
 std::string failed_text(const std::vector<int>& ranks_of_host) {
   return fmt::format(
-      "answers no more, nor does its host, that of {}: the host or its network has failed",
+      "does not answer, and neither does its host ({}): the host or its network has failed",
       ranks_text(ranks_of_host));
 }
 
