@@ -183,9 +183,9 @@ std::vector<int> minority(const Calls& calls) {
 /// The first number of a group by which ranks call different collectives.
 Diagnosis of_mismatch(std::span<const FlightState> states, const WaitGraph& waits,
                       std::int64_t now) {
-  std::map<std::tuple<std::string, std::vector<int>, std::uint64_t>, Calls> all;
+  std::map<std::tuple<std::string, RankList, std::uint64_t>, Calls> all;
   for (const FlightState& state : states) {
-    std::set<std::tuple<std::string, std::vector<int>, std::uint64_t>> counted;
+    std::set<std::tuple<std::string, RankList, std::uint64_t>> counted;
     for (const auto* const some : {&state.open, &state.last}) {
       for (const FlightState::Collective& each : *some) {
         if (each.ranks.empty()) continue;

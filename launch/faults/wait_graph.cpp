@@ -10,7 +10,7 @@ namespace zero {
 namespace {
 
 /// A group as all its ranks name it.
-using GroupName = std::pair<std::string, std::vector<int>>;
+using GroupName = std::pair<std::string, RankList>;
 
 GroupName group_name(const FlightState::Collective& collective) {
   return {collective.group, collective.ranks};

@@ -60,6 +60,7 @@ class FakeRanks final : public HostRanks {
 
   int host_of(int index) const override { return hosts_[static_cast<std::size_t>(index)]; }
   bool is_silent(int index) const override { return silent_.contains(host_of(index)); }
+  bool is_unreachable(int index) const override { return unreachable_.contains(host_of(index)); }
   bool decides_for_all() const override { return decides_; }
 
   /// The hosts of the ranks, those of one together, this rank's first; and whether this one decides
@@ -73,6 +74,11 @@ class FakeRanks final : public HostRanks {
     for (int i = 3; i >= 0; --i) {
       if (host_of(i) == host) activity_of(i).stopped = i == 0 || host_of(i - 1) != host;
     }
+  }
+
+  void lose(int host) {
+    silence(host);
+    unreachable_.insert(host);
   }
 
   FlightState& at(int index) { return states_[static_cast<std::size_t>(index)]; }
@@ -109,6 +115,7 @@ class FakeRanks final : public HostRanks {
   std::map<int, const FlightReader*> files_{};
   std::vector<int> hosts_{0, 0, 0, 0};
   std::set<int> silent_{};
+  std::set<int> unreachable_{};
   bool decides_ = true;
   mutable int examined_ = 0;
 };

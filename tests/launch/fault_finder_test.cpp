@@ -258,6 +258,26 @@ TEST(FaultFinder, ADeathIsFoundAtOnce) {
   EXPECT_THAT(found.culprits, ElementsAre(3));
 }
 
+// Also where a disk decides: the crashed process looks as if it waited for one.
+TEST(FaultFinder, ARankWhoseCoreIsDumpedIsDead) {
+  for (const bool loads : {false, true}) {
+    FakeRanks ranks;
+    if (loads) {
+      ranks.wait_for_2_and_its_disk("load");
+    } else {
+      ranks.wait_for_2();
+    }
+    ranks.activity_of(2) = {.dumps_core = true, .in_device = true};
+    ranks.at(2).disk_calls = {.begun = 8, .ended = 7};
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(0.8).what, What::nothing);
+    const Finding found = looks.during(0.6);
+    EXPECT_EQ(found.what, What::death);
+    EXPECT_TRUE(found.speaks);
+    EXPECT_THAT(found.culprits, ElementsAre(2));
+  }
+}
+
 TEST(FaultFinder, SeveralDeathsAreOneFault) {
   FakeRanks ranks(1);
   Looks looks(ranks);

@@ -174,6 +174,28 @@ TEST(FlightGroups, PartsOfAnUnknownGroupAreUnknown) {
   });
 }
 
+/// A backend from elsewhere, whose parts do not say whom they have.
+class Forgetful final : public ForwardingBackend {
+ public:
+  explicit Forgetful(std::shared_ptr<CollectiveBackend> inner)
+      : ForwardingBackend(std::move(inner)) {
+    set_members({});
+  }
+  std::shared_ptr<CollectiveBackend> split(int color, int key) override {
+    return std::make_shared<Forgetful>(ForwardingBackend::split(color, key));
+  }
+};
+
+TEST(FlightGroups, PartsThatDoNotSayWhomTheyHaveAreUnknown) {
+  local::run(2, [](Communicator& world) {
+    RecordedOfWorld rank(world);
+    Communicator whole(std::make_shared<Forgetful>(world.implementation()));
+    rank.recorder.know_group(whole, "whole", {0, 1});
+    const auto part = whole.split(0, world.rank());
+    expect_called(rank.called(*part), "#1 of  ");
+  });
+}
+
 // The mesh splits the world before its groups can be named.
 TEST(FlightGroups, AxesOfALaterMeshHaveTheirOwnNames) {
   local::run(4, [](Communicator& world) {

@@ -27,6 +27,7 @@ namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using namespace std::chrono_literals;
@@ -215,6 +216,34 @@ TEST(HostLinks, TimesOfAnotherHostAreOnItsOwnClock) {
     ASSERT_EQ(seen.open.size(), 1U);
     EXPECT_EQ(seen.open.front().enqueued, 98'000'000'000);
     EXPECT_EQ(seen.open.front().started, 0) << "not yet";
+  });
+}
+
+// Each rank of a large job names all others, and the hub copies the states of all ranks.
+TEST(HostLinks, EqualListsOfRanksAreKeptOnce) {
+  on_hosts({"a", "b", "b"}, [](Communicator& world, LinkedRank& self) {
+    Heartbeat beat{.now = 1};
+    for (const int rank : self.peers.hosts().ranks_of(self.peers.host())) {
+      beat.ranks.push_back({.changed = 1, .state = FlightState{}});
+      beat.ranks.back().state->open = {{.name = "x", .group = "world", .ranks = {0, 1, 2}},
+                                       {.name = "y", .group = "host", .ranks = {rank}}};
+    }
+    if (self.met.link) {
+      self.met.link->start([beat](bool) { return beat; },
+                           [](const std::string& text) { ADD_FAILURE() << text; });
+    }
+    if (world.rank() == 0) {
+      EXPECT_TRUE(comes([&] { return self.heard(1) != nullptr; }));
+      self.ranks.look(FlightFile::now());
+      const auto one = self.ranks.read(1).open.at(0).ranks;
+      const auto other = self.ranks.read(2).open.at(0).ranks;
+      EXPECT_THAT(one, ElementsAre(0, 1, 2));
+      EXPECT_EQ(&one.all(), &other.all());
+      EXPECT_THAT(self.ranks.read(1).open.at(1).ranks, ElementsAre(1));
+      EXPECT_THAT(self.ranks.read(2).open.at(1).ranks, ElementsAre(2));
+    }
+    all_meet(world, *self.device);
+    if (self.met.link) self.met.link->leave();
   });
 }
 
