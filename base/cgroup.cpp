@@ -206,9 +206,7 @@ std::optional<std::int64_t> out_of_memory_kills(const std::string& root) {
     add(mounts, limited_group(mounts, place->path), "memory.events");
     add(mounts / "unified", place->path, "memory.events");
   }
-  if (const auto place = cgroup_place(text, "memory")) {
-    add(mounts / place->controllers, place->path, "memory.oom_control");
-  }
+  // Groups of version 1 count their own kills alone, and Slurm has one for each task.
   files.push_back(root + "/proc/vmstat");
   for (const auto& file : files) {
     if (const auto kills = number_behind(file_text(file), "oom_kill ")) return kills;

@@ -37,8 +37,8 @@ std::optional<std::int64_t> available_memory(const std::string& root = "");
 std::optional<std::int64_t> total_memory(const std::string& root = "");
 
 /// Processes that the kernel has killed for lack of memory: of this process's control group, or of
-/// the nearest one above it that limits memory, and of those below; in version 1 of the group
-/// alone; or of the whole machine where the group does not count. Nothing if neither does.
+/// the nearest one above it that limits memory, and of those below; of the whole machine where
+/// groups do not count so (version 1). Nothing if neither does.
 std::optional<std::int64_t> out_of_memory_kills(const std::string& root = "");
 
 }  // namespace zero

@@ -220,7 +220,7 @@ for launcher in ${launchers//,/ }; do
       ;;
     requeue | retry_sbatch) on_hosts "$launcher" --launcher slurm "$rate" bash "$scratch/$launcher.sh" ;;
     requeue_exit)
-      SLURM_LINES=$'RequeueExit=1,134-143\nRequeueExitHold=78' \
+      SLURM_LINES=$'RequeueExit=1,134-143,253\nRequeueExitHold=78' \
         on_hosts requeue_exit --launcher slurm "$rate" bash "$scratch/requeue_exit.sh"
       ;;
     elastic)

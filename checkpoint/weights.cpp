@@ -16,6 +16,7 @@
 #include "checkpoint/block_writer.h"
 #include "checkpoint/state_tensors.h"
 #include "collectives/agreement.h"
+#include "files/disk_calls.h"
 #include "files/file_system.h"
 #include "partition/flat_layout.h"
 #include "weights/checkpoint_layout.h"
@@ -158,9 +159,10 @@ bool names_folder(const std::string& path) { return path.ends_with('/'); }
 void check_folder_target(const std::string& folder) {
   // parent_path() of "a/b/" is "a/b", whose parent_path() is "a".
   const fs::path bare = fs::absolute(folder).parent_path();
-  ZERO_CHECK(!fs::exists(bare) || fs::is_directory(bare),
+  const files::PathKind kind = files::disk().kind_of(bare.string());
+  ZERO_CHECK(kind == files::PathKind::missing || kind == files::PathKind::folder,
              "{}: is there already and is not a folder", bare.string());
-  if (fs::exists(bare)) {
+  if (kind == files::PathKind::folder) {
     for (const char* name : {kWeightsFile, kConfigFile}) {
       const std::string path = (fs::path(folder) / name).string();
       files::check_target(files::disk(), path);
@@ -169,7 +171,9 @@ void check_folder_target(const std::string& folder) {
     return;
   }
   const fs::path parent = bare.parent_path();
-  ZERO_CHECK(fs::is_directory(parent) && ::access(parent.c_str(), W_OK) == 0,
+  const files::DiskCall counted;
+  ZERO_CHECK(files::disk().kind_of(parent.string()) == files::PathKind::folder &&
+                 ::access(parent.c_str(), W_OK) == 0,
              "{}: cannot be made in {}; expected an existing folder that may be written to", folder,
              parent.string());
 }
@@ -178,7 +182,11 @@ void save_hf_folder(Engine& engine, const std::string& folder, const DecoderShap
                     const std::map<std::string, std::string>& beside) {
   const bool first = engine.communicator().rank() == 0;
   together(engine, "save_weights", [&] {
-    if (first) fs::create_directory(fs::path(folder).parent_path());
+    const std::string bare = fs::path(folder).parent_path().string();
+    // A link to a folder will do.
+    if (first && files::disk().kind_of(bare) != files::PathKind::folder) {
+      files::disk().make_folder(bare);
+    }
   });
   save_weights(engine, (fs::path(folder) / kWeightsFile).string(), file_names(shape));
   together(engine, "save_weights", [&] {

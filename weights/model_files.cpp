@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "files/disk_calls.h"
 #include "weights/checkpoint_name.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/hf/advice.h"
@@ -90,6 +91,7 @@ std::optional<NameInCheckpoint> below_weights(const fs::path& path) {
 /// in none.
 std::optional<NameInCheckpoint> name_in_checkpoint(const std::string& file) {
   constexpr int kLinks = 40;  // of Linux, in one path
+  const files::DiskCall counted;
   std::optional<fs::path> path = fs::absolute(file);
   for (int links = 0; path && links <= kLinks; ++links, path = follow_link(*path)) {
     const fs::path name = path->lexically_normal();
@@ -160,6 +162,7 @@ std::string read_model_text(const std::string& path, std::int64_t largest) {
 
 std::vector<std::string> weight_files(const std::string& path) {
   constexpr const char* kModelFile = "model.safetensors";
+  const files::DiskCall counted;
   if (!fs::is_directory(path)) return {path};
   const fs::path folder(path);
   if (fs::exists(folder / kModelFile)) return {(folder / kModelFile).string()};

@@ -18,6 +18,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/file_text.h"
 
 #ifndef SYS_pidfd_send_signal
 #define SYS_pidfd_send_signal 424
@@ -69,9 +70,15 @@ std::string namespace_in(const char* link) {
   return {name.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
-std::optional<Status> status_of(int id) {
-  const std::string path = fmt::format("/proc/{}/stat", id);
+std::optional<Status> status_of(int id, const std::string& root = "") {
+  const std::string path = fmt::format("{}/proc/{}/stat", root, id);
   return status_in(Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)));
+}
+
+bool ended_in(const Process& process, const std::string& root) {
+  const auto status = status_of(process.id, root);
+  if (!status) return kill(process.id, 0) != 0 && errno == ESRCH;  // needs no descriptor
+  return status->state == 'X' || status->state == 'Z' || status->start != process.start;
 }
 
 }  // namespace
@@ -85,11 +92,7 @@ Process process(int id) {
 
 Process this_process() { return process(static_cast<int>(getpid())); }
 
-bool ended(const Process& process) {
-  const auto status = status_of(process.id);
-  if (!status) return kill(process.id, 0) != 0 && errno == ESRCH;  // needs no descriptor
-  return status->state == 'X' || status->state == 'Z' || status->start != process.start;
-}
+bool ended(const Process& process) { return ended_in(process, ""); }
 
 std::string described(const Process& process) {
   const auto status = status_of(process.id);
@@ -101,10 +104,10 @@ std::string described(const Process& process) {
         does = "runs";
         break;
       case 'S':
-      case 'I':
         does = "sleeps";
         break;
       case 'D':
+      case 'I':
         does = "waits for a disk or a device";
         break;
       case 'T':
@@ -120,15 +123,18 @@ std::string described(const Process& process) {
   return fmt::format("process {} {}", process.id, does);
 }
 
-std::optional<Activity> activity(const Process& process) {
-  if (ended(process)) return std::nullopt;
+std::optional<Activity> activity(const Process& process, const std::string& root) {
+  if (ended_in(process, root)) return std::nullopt;
   const std::int64_t nanoseconds_a_tick = 1'000'000'000 / sysconf(_SC_CLK_TCK);
   const auto self = process.id == getpid() ? syscall(SYS_gettid) : 0;
-  Activity all{.stopped = true};
+  const std::string folder = fmt::format("{}/proc/{}", root, process.id);
+  // The pidfd of a process that has crashed waits for its dump, which takes as long as a disk or a
+  // collector does.
+  const bool dumps = file_text(folder + "/status").find("\nCoreDumping:\t1\n") != std::string::npos;
+  Activity all{.dumps_core = dumps, .stopped = true};
   bool any = false;
   std::error_code error;
-  const std::filesystem::directory_iterator threads(fmt::format("/proc/{}/task", process.id),
-                                                    error);
+  const std::filesystem::directory_iterator threads(folder + "/task", error);
   for (auto thread = begin(threads); thread != end(threads) && !error; thread.increment(error)) {
     if (thread->path().filename() == std::to_string(self)) continue;
     const std::string path = thread->path() / "stat";
@@ -137,7 +143,8 @@ std::optional<Activity> activity(const Process& process) {
     any = true;
     all.stopped = all.stopped && (status->state == 'T' || status->state == 't');
     all.runnable = all.runnable || status->state == 'R';
-    all.in_device = all.in_device || status->state == 'D';
+    // Lustre's calls wait in 'I', as threads of the kernel do that have nothing to do.
+    all.in_device = all.in_device || status->state == 'D' || status->state == 'I';
     all.cpu += static_cast<std::int64_t>(status->cpu) * nanoseconds_a_tick;
   }
   return any ? std::optional(all) : std::nullopt;

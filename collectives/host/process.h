@@ -30,13 +30,15 @@ std::string described(const Process& process);
 
 /// What the threads of a process do at one moment; for this process without the calling thread.
 struct Activity {
-  bool stopped = false;    ///< by a signal or a debugger, all of them
-  bool runnable = false;   ///< one at least runs, or waits for a core
-  bool in_device = false;  ///< one at least waits for a disk or a device, and hears of no signal
-  std::int64_t cpu = 0;    ///< nanoseconds that they have run, to a hundredth of a second
+  bool dumps_core = false;  ///< it has crashed, and ends once the system has its core dump
+  bool stopped = false;     ///< by a signal or a debugger, all of them
+  bool runnable = false;    ///< one at least runs, or waits for a core
+  bool in_device = false;   ///< one at least waits for a disk or a device, and hears of no signal
+  std::int64_t cpu = 0;     ///< nanoseconds that they have run, to a hundredth of a second
 };
-/// Nothing if the process has ended or cannot be examined. Reads some files of /proc.
-std::optional<Activity> activity(const Process& process);
+/// Nothing if the process has ended or cannot be examined. Reads some files of /proc. Tests set
+/// `root`, a prefix of that.
+std::optional<Activity> activity(const Process& process, const std::string& root = "");
 
 /// Names this process's PID namespace.
 std::string process_namespace();

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/host.h"
+#include "files/disk_calls.h"
 #include "weights/model_files.h"
 
 namespace zero {
@@ -139,6 +140,7 @@ void TokenFile::read_digest_file() {
 }
 
 void TokenFile::pread(std::int64_t begin, std::span<std::byte> bytes) const {
+  const files::DiskCall counted;
   std::size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t part = ::pread(file_.get(), bytes.data() + done, bytes.size() - done,

@@ -184,9 +184,9 @@ std::vector<int> minority(const Calls& calls) {
 /// The first number of a group by which ranks call different collectives.
 Diagnosis of_mismatch(std::span<const FlightState> states, const WaitGraph& waits,
                       std::int64_t now) {
-  std::map<std::tuple<std::string, std::vector<int>, std::uint64_t>, Calls> all;
+  std::map<std::tuple<std::string, RankList, std::uint64_t>, Calls> all;
   for (const FlightState& state : states) {
-    std::set<std::tuple<std::string, std::vector<int>, std::uint64_t>> counted;
+    std::set<std::tuple<std::string, RankList, std::uint64_t>> counted;
     for (const auto* const some : {&state.open, &state.last}) {
       for (const FlightState::Collective& each : *some) {
         if (each.ranks.empty()) continue;
@@ -264,7 +264,7 @@ Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, 
   const std::vector<int> blamed = waits.blamed();
   if (blamed.empty()) {
     const auto stuck = std::ranges::find_if(waits.unended(), [&](const Wait& wait) {
-      return wait.has_all() && std::ranges::includes(wait.ranks, found.culprits);
+      return wait.is_shared() && std::ranges::includes(wait.ranks, found.culprits);
     });
     if (stuck != waits.unended().end()) {
       found = of_unended(states, waits, *stuck, now);

@@ -237,7 +237,7 @@ nlohmann::ordered_json collectives_json(const std::vector<FlightState::Collectiv
   for (const FlightState::Collective& each : all) {
     json.push_back({{"name", each.name},
                     {"group", each.group},
-                    {"ranks", each.ranks},
+                    {"ranks", each.ranks.all()},
                     {"number", each.number},
                     {"bytes", each.bytes},
                     {"enqueued", each.enqueued},

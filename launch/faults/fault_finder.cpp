@@ -106,7 +106,8 @@ void FaultFinder::forget(int index) {
 Finding FaultFinder::find_deaths(std::int64_t passed) {
   Finding found;
   for (int i = 0; i < ranks_.count(); ++i) {
-    if (i == ranks_.self() || at(i).left || !ranks_.ended(i)) continue;
+    if (i == ranks_.self() || at(i).left) continue;
+    if (!ranks_.ended(i) && !at(i).crashed && !is_of_dead_host(i)) continue;
     const FlightState state = ranks_.read(i);
     at(i).left = state.over;
     if (state.over) continue;
@@ -118,6 +119,43 @@ Finding FaultFinder::find_deaths(std::int64_t passed) {
   since_death_ += passed;
   found.speaks = since_death_ >= kForSpeaker || first_that_lives();
   return found;
+}
+
+bool FaultFinder::is_of_dead_host(int index) {
+  const int host = ranks_.host_of(index);
+  const bool first = index > 0 && ranks_.host_of(index - 1) != host;
+  if (!first || !ranks_.is_unreachable(index)) return false;
+  if (!at(index).lost) at(index).lost = looked_;
+  const auto waits_for = [this](int i, std::int64_t time) {
+    return !ranks_.is_silent(i) && at(i).quiet >= time;
+  };
+  bool any = false;
+  std::set<int> there;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    any = any || waits_for(i, kForLostHost);
+    if (ranks_.host_of(i) == host) there.insert(ranks_.rank(i));
+  }
+  if (!any) return false;
+  const RankSet all = read_all();
+  if (!std::ranges::all_of(all.blame.blamed, [&](int i) { return ranks_.is_silent(i); })) {
+    return false;
+  }
+  const auto with_it = [&](const FlightState::Collective& each) {
+    return std::ranges::any_of(each.ranks, [&](int rank) { return there.contains(rank); });
+  };
+  const bool has_gone_on = std::ranges::any_of(all.indices, [&](int i) {
+    const auto& last = all.states[static_cast<std::size_t>(i)].last;
+    return !ranks_.is_silent(i) && std::ranges::any_of(last, [&](const auto& each) {
+      return each.ended > *at(index).lost && with_it(each);
+    });
+  });
+  const std::int64_t limit = has_gone_on ? usual_limit(all) : kForLostHost;
+  return std::ranges::any_of(all.blame.inside, [&](int i) {
+    const FlightState& state = all.states[static_cast<std::size_t>(i)];
+    if (!waits_for(i, limit) || (has_gone_on && !has_usual_time(state))) return false;
+    return std::ranges::any_of(
+        state.open, [&](const auto& each) { return each.started != 0 && with_it(each); });
+  });
 }
 
 /// Ranks below that have left say nothing any more.
@@ -160,7 +198,7 @@ void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
 FaultFinder::Rule FaultFinder::rule_for(const FlightState& state, bool stopped,
                                         bool disk_may_decide) {
   if (stopped) return Rule::stopped;
-  // A collective that all others of its group have left is in no disk's way.
+  // Blamed, it is alone in a collective that all others have left: no disk holds it up there.
   if (disk_may_decide && !is_in_collective(state, GroupRanks::known)) {
     const bool alone = !is_in_collective(state, GroupRanks::unknown);
     return alone && may_use_disk(state) ? Rule::disk : Rule::none;
@@ -235,12 +273,14 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     const bool blamed = among(all.blame.blamed, i);
     const bool may_be_stopped = (all.blame.blamed.empty() || silent) && !state.over;
     const bool examined = decides || (blamed && i == ranks_.self());
-    const bool unseen = silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i);
+    const bool unseen =
+        ranks_.is_unreachable(i) || (silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i));
     if (at(i).quiet < shortest || !(blamed || may_be_stopped) || !examined || unseen) {
       forget(i);
       continue;
     }
     const std::optional<host::Activity> activity = ranks_.activity(i);
+    at(i).crashed = activity && activity->dumps_core;
     const bool stopped = activity && activity->stopped;
     const Rule rule = rule_for(state, stopped, blamed && disk_decides);
     const bool by_disk = rule == Rule::disk;
@@ -274,17 +314,25 @@ Finding FaultFinder::find_hangs(std::int64_t passed) {
   if (std::ranges::none_of(watched_, [&](const Watched& one) { return one.quiet >= shortest; })) {
     return found;
   }
+  const RankSet all = read_all();
+  find_culprits(all, passed, usual_limit(all), found);
+  return found;
+}
+
+FaultFinder::RankSet FaultFinder::read_all() const {
   RankSet all;
-  double mean = 0;
   for (int i = 0; i < ranks_.count(); ++i) {
     all.indices.push_back(i);
     all.states.push_back(ranks_.read(i));
-    mean = std::max(mean, all.states.back().mean_step_seconds);
   }
   all.blame = find_blame(all.states);
-  const double limit = hang_seconds_ > 0 ? hang_seconds_ : hang_limit(mean);
-  find_culprits(all, passed, to_nanoseconds(limit), found);
-  return found;
+  return all;
+}
+
+std::int64_t FaultFinder::usual_limit(const RankSet& all) const {
+  double mean = 0;
+  for (const FlightState& state : all.states) mean = std::max(mean, state.mean_step_seconds);
+  return to_nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : hang_limit(mean));
 }
 
 }  // namespace zero

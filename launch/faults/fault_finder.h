@@ -72,6 +72,14 @@ double suspicious_seconds(double hang_seconds);
 /// its threads waits for a device, and it is in no collective. A call to a disk that never answers
 /// is no hang.
 ///
+/// A rank of this host that others wait for, and that has crashed, is dead before its process ends:
+/// a core dump takes its time.
+///
+/// A host that answers no more (HostRanks::is_unreachable) may be there, and only the network of
+/// the heartbeats gone. It is dead once a rank that is seen has waited for kForLostHost in a
+/// collective with ranks of it, and nobody that is seen is to blame for that; or, if such a
+/// collective has ended since the loss, for hang_limit() in forward, backward, update and decode.
+///
 /// If ranks of other hosts are seen too, each host tells of the faults that its own ranks alone
 /// show, and the host that decides for all tells of the rest. Others tell kForSpeaker later if
 /// nobody has.
@@ -86,6 +94,7 @@ class FaultFinder {
   static constexpr std::int64_t kBetweenLooks = 200'000'000;
   /// A rank that does not speak does so after all if the one that should has not ended by then.
   static constexpr std::int64_t kForSpeaker = 2'000'000'000;
+  static constexpr std::int64_t kForLostHost = 1'000'000'000;
 
  private:
   /// Ranks of a host, or of all.
@@ -113,12 +122,20 @@ class FaultFinder {
     std::optional<std::int64_t> cpu{};  // at the last look while others waited
     std::int64_t due = 0;  // time that passed and that it has not run, a little at most
     files::DiskCalls disk_calls{};
-    bool by_disk = false;  // `held` is time in which it should have used its disk
-    bool left = false;     // ended in good order
+    bool by_disk = false;                // `held` is time in which it should have used its disk
+    bool left = false;                   // ended in good order
+    bool crashed = false;                // its core is dumped, and then its process ends
+    std::optional<std::int64_t> lost{};  // when its host, of which it is the first, was first seen
+                                         // to answer no more
   };
   void count(std::int64_t passed);
   Finding find_deaths(std::int64_t passed);
+  /// Whether the rank is the first of a host that is dead, as far as others notice.
+  bool is_of_dead_host(int index);
   Finding find_hangs(std::int64_t passed);
+  RankSet read_all() const;
+  /// hang_limit() of the ranks, or what people have given in its place.
+  std::int64_t usual_limit(const RankSet& all) const;
   /// Adds the culprits, and what this rank is suspected of.
   void find_culprits(const RankSet& all, std::int64_t passed, std::int64_t usual, Finding& found);
   /// Whether ranks that are in collectives together have been for too long.

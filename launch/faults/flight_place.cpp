@@ -126,7 +126,8 @@ std::string flight_file_at(const std::string& place) {
              place, host, path);
   ZERO_CHECK(::access(link->path.c_str(), R_OK) == 0,
              "{}: the file in memory of this host, {}, cannot be read: {}; a container has "
-             "/dev/shm of its own, and a file without a name ends with its process",
+             "/dev/shm of its own, a file without a name ends with its process, and logind with "
+             "RemoveIPC=yes removes a user's files there when the last session ends",
              place, path, std::strerror(errno));
   return link->path;
 }

@@ -61,6 +61,8 @@ void FlightRecorder::split(const CollectiveBackend& group, const CollectiveBacke
   try_to([&] {
     const auto whole = groups_.find(group.id());
     if (whole == groups_.end() || whole->second.name.empty()) return;
+    // A backend from elsewhere may not say whom its parts have.
+    if (std::cmp_not_equal(part.members().size(), part.size())) return;
     Group known{.name = "part of " + whole->second.name};
     for (const int member : part.members()) {
       known.ranks.push_back(whole->second.ranks.at(static_cast<std::size_t>(member)));

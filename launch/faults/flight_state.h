@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "files/disk_calls.h"
+#include "launch/faults/rank_list.h"
 
 namespace zero {
 
@@ -17,7 +18,7 @@ struct FlightState {
   struct Collective {
     std::string name{};        ///< "reduce_scatter(h.7)"
     std::string group{};       ///< "shard": an axis or a part of it; empty: nobody has named it
-    std::vector<int> ranks{};  ///< world ranks of the group, in its order; empty: unknown
+    RankList ranks{};          ///< world ranks of the group, in its order; empty: unknown
     std::uint64_t number = 0;  ///< of the group's collectives, from 1: equal on all its ranks
     std::int64_t bytes = 0;    ///< over all slices
     std::int64_t enqueued = 0, started = 0, ended = 0;  ///< 0: not yet

@@ -34,8 +34,8 @@ json runs_of(const std::vector<int>& ranks) {
 }
 
 json to_json(const Collective& one) {
-  return {one.name,     one.group,   runs_of(one.ranks), one.number,      one.bytes,
-          one.enqueued, one.started, one.ended,          one.disk_decides};
+  return {one.name,    one.group, runs_of(one.ranks.all()), one.number, one.bytes, one.enqueued,
+          one.started, one.ended, one.disk_decides};
 }
 
 json to_json(const std::vector<Collective>& some) {

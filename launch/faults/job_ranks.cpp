@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "launch/faults/diagnosis.h"
@@ -16,12 +17,21 @@ namespace {
 
 /// A host that has said nothing for so long is silent; the others miss five of its heartbeats.
 constexpr std::int64_t kSilent = 1'000'000'000;
+/// Behind a rank's name.
+std::string failed_text(const std::vector<int>& ranks_of_host) {
+  return fmt::format(
+      "does not answer, and neither does its host ({}): the host or its network has failed",
+      ranks_text(ranks_of_host));
+}
+
 /// While ranks go on, every fifth heartbeat has their states.
 constexpr std::int64_t kBetweenStates = 5;
 
 }  // namespace
 
-bool JobRanks::Other::is_silent() const { return !has_left() && silence >= kSilent; }
+bool JobRanks::Other::is_silent() const {
+  return is_unreachable() || (!has_left() && silence >= kSilent);
+}
 
 JobRanks::JobRanks(const HostRanks& here, const HeartbeatLink* link, double hang_seconds)
     : here_(here),
@@ -55,6 +65,9 @@ void JobRanks::hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_
     other.states[i] = *state;
     other.states[i].seen = other.heartbeat->now;
     other.states[i].move_clock(now - other.heartbeat->now);
+    for (auto* const some : {&other.states[i].open, &other.states[i].last}) {
+      for (auto& each : *some) each.ranks = rank_lists_.one_of(each.ranks);
+    }
   }
 }
 
@@ -90,9 +103,7 @@ Heartbeat JobRanks::heartbeat(std::int64_t now, bool in_a_hurry) {
 }
 
 const JobRanks::Other& JobRanks::other_of(int index) const {
-  return *std::ranges::find_if(others_, [&](const Other& other) {
-    return index < other.first + static_cast<int>(other.ranks.size());
-  });
+  return *std::prev(std::ranges::upper_bound(others_, index, {}, &Other::first));
 }
 
 int JobRanks::rank(int index) const {
@@ -119,8 +130,10 @@ FlightState JobRanks::read(int index) const {
   state.over = state.over || other.has_left();
   if (other.is_silent() && index == other.first) {
     state.process_state =
-        fmt::format("has given no sign of life for {}: it is stopped, or its host hangs",
-                    wait_text(static_cast<double>(other.silence) * 1e-9));
+        other.is_unreachable()
+            ? failed_text(other.ranks)
+            : fmt::format("has given no sign of life for {}: it is stopped, or its host hangs",
+                          wait_text(static_cast<double>(other.silence) * 1e-9));
   }
   return state;
 }
@@ -129,21 +142,23 @@ bool JobRanks::ended(int index) const {
   if (is_here(index)) return here_.ended(index);
   const std::scoped_lock lock(mutex_);
   const Other& other = other_of(index);
-  return index == other.first && other.loss && !other.has_left();
+  return index == other.first && other.loss == PeerLoss::ended && !other.has_left();
 }
 
-std::string JobRanks::end_of(int index) const {
+std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before,
+                             std::optional<std::int64_t> kills_now) const {
+  if (is_here(index)) {
+    const auto activity = here_.activity(index);
+    if (activity && activity->dumps_core) return "has crashed: it writes a core dump";
+    return death_text(without_own_error(here_.read(index).last_words), kills_before, kills_now);
+  }
   const std::scoped_lock lock(mutex_);
   const Other& other = other_of(index);
   const std::string silence =
       other.is_silent() ? fmt::format(", {} after its last sign of life",
                                       wait_text(static_cast<double>(other.silence) * 1e-9))
                         : "";
-  if (other.loss == PeerLoss::unreachable) {
-    return fmt::format(
-        "does not answer, and neither does its host ({}): the host or its network has failed",
-        ranks_text(other.ranks));
-  }
+  if (other.is_unreachable()) return failed_text(other.ranks);
   const std::string& words = other.states.front().last_words;
   return death_text(words, {}, {}) + silence;
 }
@@ -161,6 +176,17 @@ bool JobRanks::is_silent(int index) const {
   if (is_here(index)) return false;
   const std::scoped_lock lock(mutex_);
   return other_of(index).is_silent();
+}
+
+bool JobRanks::any_unreachable() const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(others_, &Other::is_unreachable);
+}
+
+bool JobRanks::is_unreachable(int index) const {
+  if (is_here(index)) return false;
+  const std::scoped_lock lock(mutex_);
+  return other_of(index).is_unreachable();
 }
 
 }  // namespace zero

@@ -30,8 +30,12 @@ class JobRanks final : public HostRanks {
 
   /// Indices from here on are of other hosts.
   int count_here() const { return here_.count(); }
-  /// How a rank of another host has ended, as far as is known here.
-  std::string end_of(int index) const;
+  /// Whether a host answers no more.
+  bool any_unreachable() const;
+  /// How a rank has ended, as far as is known here. For a rank of this host: the kills for lack of
+  /// memory before that, and after.
+  std::string end_of(int index, std::optional<std::int64_t> kills_before = {},
+                     std::optional<std::int64_t> kills_now = {}) const;
 
   int count() const override { return count_; }
   int rank(int index) const override;
@@ -42,6 +46,7 @@ class JobRanks final : public HostRanks {
   std::optional<host::Activity> activity(int index) const override;
   int host_of(int index) const override;
   bool is_silent(int index) const override;
+  bool is_unreachable(int index) const override;
   bool decides_for_all() const override { return link_ == nullptr || link_->is_hub(); }
 
  private:
@@ -55,6 +60,7 @@ class JobRanks final : public HostRanks {
     std::vector<FlightState> states{};  // as heard last, on this host's clock
     std::int64_t silence = 0;           // nanoseconds without a heartbeat, as this rank looked
     bool is_silent() const;
+    bool is_unreachable() const { return loss == PeerLoss::unreachable && !has_left(); }
     bool has_left() const { return heartbeat && heartbeat->leaves; }
   };
   struct Shown {
@@ -64,7 +70,7 @@ class JobRanks final : public HostRanks {
   bool is_here(int index) const { return index < here_.count(); }
   /// Of an index of another host.
   const Other& other_of(int index) const;
-  static void hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_t now);
+  void hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_t now);
 
   const HostRanks& here_;
   const HeartbeatLink* link_;
@@ -75,6 +81,7 @@ class JobRanks final : public HostRanks {
   std::int64_t heartbeats_ = 0;
   mutable std::mutex mutex_;  // guards the following
   std::vector<Other> others_{};
+  RankLists rank_lists_{};  // of their states
   std::int64_t looked_ = 0;
 };
 

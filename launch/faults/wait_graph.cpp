@@ -13,7 +13,7 @@ namespace zero {
 namespace {
 
 /// A group as all its ranks name it.
-using GroupName = std::pair<std::string, std::vector<int>>;
+using GroupName = std::pair<std::string, RankList>;
 
 GroupName group_name(const FlightState::Collective& collective) {
   return {collective.group, collective.ranks};
@@ -74,7 +74,7 @@ WaitGraph::WaitGraph(std::span<const FlightState> states, std::span<const int> d
 std::vector<int> WaitGraph::blamed() const {
   std::map<int, std::vector<int>> answers = absent_;
   for (const Wait& wait : unended_) {
-    if (!wait.has_all()) continue;
+    if (!wait.is_shared()) continue;
     for (const int rank : wait.ranks) answers.try_emplace(rank);  // waits for nobody in particular
   }
   std::set<int> found;

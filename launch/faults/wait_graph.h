@@ -18,8 +18,8 @@ struct Wait {
   std::vector<int> absent{};             ///< ascending; empty: all have come
   std::int64_t since = 0;                ///< when the first of `ranks` entered
 
-  /// Whether all ranks of the group are in it: none is absent, none has left.
-  bool has_all() const { return ranks.size() == collective.ranks.size(); }
+  /// Whether several ranks are in it, which may wait for each other.
+  bool is_shared() const { return ranks.size() > 1; }
 };
 
 /// Which ranks wait for which, by their states, which must outlive this object. A rank is in the
@@ -37,8 +37,8 @@ class WaitGraph {
   const std::vector<Wait>& unended() const { return unended_; }
   /// Of each rank that waits, the ranks that it waits for.
   const std::map<int, std::vector<int>>& absent() const { return absent_; }
-  /// The ranks that hold up others, ascending. Who waits is not to blame, nor who is in a
-  /// collective with all of its group. A rank without a state may be.
+  /// The ranks that hold up others, ascending. A rank that waits is not to blame, nor one of
+  /// several in a collective that all have entered. A rank without a state may be.
   std::vector<int> blamed() const;
   /// Null: not among the states.
   const FlightState* state_of(int rank) const;

@@ -165,7 +165,7 @@ bool Watchdog::any_death(const Counts& counts) const {
 
 bool Watchdog::another_died(std::chrono::milliseconds patience) const {
   const Clock::time_point end = Clock::now() + patience;
-  while (!any_death([](const std::string&) { return true; })) {
+  while (!ranks_.any_unreachable() && !any_death([](const std::string&) { return true; })) {
     if (over_ || Clock::now() >= end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -351,10 +351,7 @@ Diagnosis Watchdog::judgement_of(const Finding& finding) const {
     const bool culprit = std::ranges::find(finding.culprits, i) != finding.culprits.end();
     if (culprit && finding.what == Finding::What::death) {
       deaths.push_back({.rank = ranks_.rank(i),
-                        .how = i < ranks_.count_here()
-                                   ? death_text(without_own_error(state.last_words), memory_kills_,
-                                                options_.memory_kills())
-                                   : ranks_.end_of(i)});
+                        .how = ranks_.end_of(i, memory_kills_, options_.memory_kills())});
     }
     const bool stopped = std::ranges::find(finding.stopped, i) != finding.stopped.end();
     if (stopped && state.process_state.empty()) state.process_state = "is stopped";

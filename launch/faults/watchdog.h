@@ -78,8 +78,8 @@ class Watchdog {
   /// is stuck in it. Once. Destruction waits for a call that runs.
   void keep_fresh(std::function<void()> refresh);
 
-  /// Whether another rank that is seen from here has died, so that this watchdog is about to end
-  /// the process; waits for that as long. Any thread.
+  /// Whether another rank that is seen from here has died, or its host answers no more, so that
+  /// this watchdog is about to end the process; waits for that as long. Any thread.
   bool another_died(std::chrono::milliseconds patience) const;
   /// Whether ranks of other hosts are, which takes longer. Any thread.
   bool sees_other_hosts() const { return meeting_.link != nullptr; }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "files/disk_calls.h"
 #include "launch/process/open_files.h"
 
 namespace zero {
@@ -144,6 +145,7 @@ void MemoryTraceFile::head() {
 
 void MemoryTraceFile::part_if_full() {
   if (file_bytes_ <= options_.most_bytes / 2 - kLine) return;
+  const files::DiskCall counted;  // within a step
   flush();
   check_trace_target(options_.path);  // a file that was put there meanwhile stays
   rename_trace(options_.path, earlier_part(options_.path));

@@ -13,9 +13,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
+#include "files/disk_calls.h"
 
 namespace zero {
 
@@ -53,6 +56,10 @@ bool is_locked(int file) {
 }
 
 void write_whole(int file, std::string_view text, std::string_view key, const std::string& path) {
+  struct stat status {};
+  std::optional<files::DiskCall> counted(std::in_place);
+  // The reader of a pipe is no disk.
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) counted.reset();
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;

@@ -125,6 +125,7 @@ void RunLog::truncate(std::int64_t bytes) {
 }
 
 std::string RunLog::start_over() {
+  const files::DiskCall counted;  // others load, and wait for it
   struct stat status {};
   if (!regular() || ::fstat(file_.get(), &status) != 0 || status.st_size == 0) return "";
   const std::string old = log_file(path_);
@@ -139,6 +140,7 @@ std::string RunLog::start_over() {
 }
 
 RunLog::Cut RunLog::go_on(const LogPoint& at) {
+  const files::DiskCall counted;  // others load, and wait for it
   Cut cut;
   if (!regular()) return cut;
   std::ifstream old(path_, std::ios::binary);

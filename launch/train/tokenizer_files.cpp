@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/json_tree.h"
 #include "checkpoint/weights.h"
+#include "files/disk_calls.h"
 #include "launch/data/batches.h"
 #include "launch/data/token_digest.h"
 #include "text/byte_level.h"
@@ -125,6 +126,7 @@ NamedTokenizer saved_tokenizer(const TrainConfig& config) {
 }
 
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config) {
+  const files::DiskCall counted;  // a save waits for it
   const auto [key, folder] = first_folder(config);
   const NamedTokenizer tokenizer = saved_tokenizer(config);
   const bool of_data = tokenizer.key != key && !tokenizer.name.empty();

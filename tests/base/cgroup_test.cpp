@@ -120,12 +120,9 @@ TEST_F(CgroupFiles, KillsForLackOfMemoryAreThoseOfTheGroupOrTheMachine) {
   EXPECT_EQ(kills(), std::nullopt);
   write("proc/vmstat", "oom_kill_other 7\nnr_free_pages 1\noom_kill 3\n");
   EXPECT_EQ(kills(), 3);
-  write("proc/self/cgroup", "7:cpu,memory:/job\n");
-  write("sys/fs/cgroup/cpu,memory/memory.oom_control",
-        "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
-  EXPECT_EQ(kills(), 5) << "in a container, at the mount";
-  write("sys/fs/cgroup/cpu,memory/job/memory.oom_control", "oom_kill_disable 0\noom_kill 6\n");
-  EXPECT_EQ(kills(), 6);
+  write("proc/self/cgroup", "7:cpu,memory:/job/task_0\n");
+  write("sys/fs/cgroup/cpu,memory/job/task_0/memory.oom_control", "under_oom 0\noom_kill 0\n");
+  EXPECT_EQ(kills(), 3) << "those of task_1 are not its own";
   write("proc/self/cgroup", "0::/a/b\n");
   write("sys/fs/cgroup/memory.events", "oom 1\noom_kill 2\n");
   EXPECT_EQ(kills(), 2);

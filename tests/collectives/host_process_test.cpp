@@ -11,18 +11,23 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <thread>
 
 #include "collectives/host/process.h"
 #include "collectives/host/shared_file.h"
 #include "tests/errors.h"
+#include "tests/scratch.h"
 
 namespace zero::test {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::Scratch;
 using ::testing::StartsWith;
+using testing::write_bytes;
 
 // A process of this test that sleeps, and is gone and forgotten at the end.
 class Child {
@@ -134,6 +139,40 @@ TEST(HostProcess, SaysWhetherAThreadWaitsForADevice) {
   kill(-child, SIGKILL);
   int status = 0;
   waitpid(child, &status, 0);
+}
+
+/// What /proc would say of a process of this number with one thread in this state, of which a
+/// file of the process has `more`.
+std::optional<host::Activity> activity_of(char state, const std::string& more) {
+  constexpr int kNumber = 4711;
+  constexpr std::uint64_t kStart = 99;
+  const Scratch root;
+  const std::string folder = root.path("proc/4711");
+  std::filesystem::create_directories(folder + "/task/4711");
+  std::string stat = fmt::format("{} (zero train) {}", kNumber, state);
+  for (int field = 4; field < 22; ++field) stat += " 7";
+  stat += fmt::format(" {} 0 0\n", kStart);
+  write_bytes(folder + "/stat", stat);
+  write_bytes(folder + "/task/4711/stat", stat);
+  write_bytes(folder + "/status", "Name:\tzero train\nThreads:\t1\n" + more);
+  return host::activity({kNumber, kStart}, root.path());
+}
+
+TEST(HostProcess, WaitsForADeviceInAnyStateWithoutSignals) {
+  for (const char state : {'D', 'I'}) EXPECT_TRUE(activity_of(state, "")->in_device) << state;
+  for (const char state : {'R', 'S', 'T'}) EXPECT_FALSE(activity_of(state, "")->in_device) << state;
+}
+
+TEST(HostProcess, SaysWhetherItHasCrashedAndItsCoreIsDumped) {
+  const auto dumps = activity_of('D', "CoreDumping:\t1\nTHP_enabled:\t1\n");
+  ASSERT_TRUE(dumps);
+  EXPECT_TRUE(dumps->dumps_core);
+  const auto runs = activity_of('R', "CoreDumping:\t0\nTHP_enabled:\t1\n");
+  ASSERT_TRUE(runs);
+  EXPECT_FALSE(runs->dumps_core);
+  EXPECT_TRUE(runs->runnable);
+  EXPECT_FALSE(activity_of('S', "")->dumps_core) << "Linux before 4.15 does not say";
+  EXPECT_FALSE(host::activity(host::process(getppid())).value_or(host::Activity{}).dumps_core);
 }
 
 // Of a program with several threads, what any of them does; not what the caller does.

@@ -63,7 +63,7 @@ class Lines {
   std::vector<std::string> lines_;
 };
 
-void barrier(Communicator& communicator, Device& device, const std::string& purpose) {
+void pass_barrier(Communicator& communicator, Device& device, const std::string& purpose) {
   communicator.barrier(device.communication(), {purpose});
   device.communication().synchronize();
 }
@@ -177,14 +177,14 @@ TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
   Lines lines;
   std::latch gave_up(2);
   const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
-    barrier(comm, device, "together");
+    pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
     comm.set_step(12);
     if (comm.rank() == 1) {
       gave_up.wait();
-      return barrier(comm, device, "later");
+      return pass_barrier(comm, device, "later");
     }
-    const std::string message = error_of([&] { barrier(comm, device, "h.3"); });
+    const std::string message = error_of([&] { pass_barrier(comm, device, "h.3"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -206,7 +206,7 @@ TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
   Lines lines;
   std::vector<std::int64_t> sums(3);
   const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
-    barrier(comm, device, "together");
+    pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});
     if (comm.rank() == 1) lines.wait_for(2);
     std::int64_t& sum = sums[static_cast<std::size_t>(comm.rank())];
@@ -232,7 +232,7 @@ TEST(LocalWaits, PartsInheritLimitsAndStep) {
     comm.set_step(7);
     if (comm.rank() < 2) return;
     if (comm.rank() == 3) return gave_up.wait();
-    const std::string message = error_of([&] { barrier(*part, device, "x"); });
+    const std::string message = error_of([&] { pass_barrier(*part, device, "x"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -301,15 +301,15 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   Lines lines;
   std::latch gave_up(2);
   const auto messages = control_ranks([&](Communicator& comm, Device& device) {
-    barrier(comm, device, "together");
+    pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
     comm.set_step(3);
     if (comm.rank() == 1) {
       gave_up.wait();
-      barrier(comm, device, "settings");  // which the others have come to
-      return barrier(comm, device, "later");
+      pass_barrier(comm, device, "settings");  // which the others have come to
+      return pass_barrier(comm, device, "later");
     }
-    const std::string message = error_of([&] { barrier(comm, device, "settings"); });
+    const std::string message = error_of([&] { pass_barrier(comm, device, "settings"); });
     gave_up.count_down();
     fail("{}", message);
   });
@@ -347,14 +347,14 @@ TEST(ControlWaits, ALostRankIsNotWaitedForUntilTheTimeout) {
   const auto world = store_only::world({store, 0, 2}, {"a", "b"});
   const auto device = cpu::open();
   world->set_wait_limits({.warning = 0ms, .timeout = 10s});
-  EXPECT_THAT(error_of([&] { barrier(*world, *device, "settings"); }),
+  EXPECT_THAT(error_of([&] { pass_barrier(*world, *device, "settings"); }),
               Not(HasSubstr("the timeout of collectives")));
 }
 
 TEST(ControlWaits, ASlowRankIsAWarningAndNoMore) {
   Lines lines;
   const auto messages = control_ranks([&](Communicator& comm, Device& device) {
-    barrier(comm, device, "together");
+    pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});
     if (comm.rank() == 1) lines.wait_for(2);
     std::int64_t value = comm.rank() == 1 ? 5 : 0;

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/errors.h"
 #include "tests/launch/tiny_run.h"
+#include "tests/variable.h"
 
 // Which GPU a rank takes that is a process, on the emulated machine.
 namespace zero::testing {
@@ -115,15 +115,14 @@ TEST(EmulatedRunDevice, AutoTakesTheOneGpuThatALauncherGaveAProcess) {
   cuda::emulated::reset({});
   EXPECT_EQ(choice_of_process(1).kind, DeviceKind::cuda);
   EXPECT_EQ(choice_of_process(4).kind, DeviceKind::cpu);
-  ::setenv("CUDA_VISIBLE_DEVICES", "2", 1);
+  const Variable one("CUDA_VISIBLE_DEVICES=2");
   EXPECT_EQ(choice_of_process(4).kind, DeviceKind::cuda);
   EXPECT_EQ(choice_of_process(4).why, "auto: the GPU of CUDA_VISIBLE_DEVICES");
   EXPECT_EQ(choose_device(device_facts(4, RanksAre::threads)).kind, DeviceKind::cpu);
   cuda::emulated::reset({.devices = 2});
-  ::setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+  const Variable two("CUDA_VISIBLE_DEVICES=0,1");
   EXPECT_EQ(choice_of_process(4).kind, DeviceKind::cpu);
   EXPECT_EQ(choice_of_process(2).kind, DeviceKind::cuda);
-  ::unsetenv("CUDA_VISIBLE_DEVICES");
   cuda::emulated::reset();
 }
 
@@ -131,7 +130,7 @@ TEST(EmulatedRunDevice, AutoTakesTheOneGpuThatALauncherGaveAProcess) {
 TEST(EmulatedRunDevice, AutoIsTheCpuWhereTwoProcessesWereGivenOneGpu) {
   const TinyRun run;
   cuda::emulated::reset({});
-  ::setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+  const Variable one("CUDA_VISIBLE_DEVICES=0");
   for (const Agreed& rank : agreed_devices(run, 3, {})) {
     EXPECT_EQ(rank.device, "cpu");
     EXPECT_THAT(rank.why, AllOf(StartsWith("auto: ranks 0 and 1 are both on GPU-"),
@@ -148,7 +147,6 @@ TEST(EmulatedRunDevice, AutoIsTheCpuWhereTwoProcessesWereGivenOneGpu) {
     EXPECT_EQ(rank.line, "");
     EXPECT_THAT(rank.refusal, HasSubstr("ranks 0 and 1 are both on GPU-"));
   }
-  ::unsetenv("CUDA_VISIBLE_DEVICES");
   cuda::emulated::reset();
 }
 

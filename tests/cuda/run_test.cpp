@@ -19,6 +19,7 @@
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/library_attention.h"
 #include "tests/errors.h"
+#include "tests/launch/rank_threads.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"
 
@@ -37,13 +38,7 @@ TrainConfig config_of(const TinyRun& run, int world, std::vector<std::string> ov
   return make_train_config(Configuration::read(run.config(), overrides), world);
 }
 
-void meet(Communicator& ranks) {
-  const auto device = cpu::open();
-  ranks.barrier(device->communication(), {"test", {}});
-  device->communication().synchronize();
-}
-
-std::int64_t blocks_of(const DeviceBytes& bytes) {
+std::int64_t count_of_blocks(const DeviceBytes& bytes) {
   return std::ranges::count_if(bytes.arenas, [](std::int64_t each) { return each > 0; });
 }
 
@@ -64,15 +59,16 @@ std::vector<DeviceBytes> bytes_of_training(const TinyRun& run, int world,
     RunDevice device(config, ranks, nullptr);
     train_rank(config, device.world(), device.device());
     used[static_cast<std::size_t>(ranks.rank())] = device.device().device_bytes();
-    meet(ranks);
+    all_meet(ranks);
     if (ranks.rank() == 0) {
       std::int64_t pages = 0;
       std::int64_t blocks = 0;
-      for (const DeviceBytes& each : used) pages += each.in_pages(), blocks += blocks_of(each);
+      for (const DeviceBytes& each : used)
+        pages += each.in_pages(), blocks += count_of_blocks(each);
       EXPECT_EQ(static_cast<std::int64_t>(cuda::emulated::requests().size()), blocks);
       EXPECT_EQ(taken_of_gpu(), pages);
     }
-    meet(ranks);
+    all_meet(ranks);
   });
   return used;
 }
@@ -204,18 +200,18 @@ TEST(EmulatedRun, ThatEndsByAnErrorLetsItsWorkEndBeforeItsMemory) {
 }
 
 /// How often the host was stopped by a run on one rank, and what its log says.
-struct Course {
+struct Stops {
   std::int64_t stops = 0;
   std::vector<double> losses{};
   std::string hash{};
 };
 
-Course course(const TinyRun& run, const cuda::emulated::Settings& settings, int micro_batches) {
+Stops stops_of(const TinyRun& run, const cuda::emulated::Settings& settings, int micro_batches) {
   cuda::emulated::reset(settings);
   bytes_of_training(run, 1,
                     {"run.steps=3", "data.validation=null", "train_micro_batch_size_per_gpu=2",
                      "train_batch_size=" + std::to_string(2 * micro_batches)});
-  Course course{.stops = cuda::emulated::synchronizations()};
+  Stops course{.stops = cuda::emulated::synchronizations()};
   for (const Json& line : run.log()) {
     if (line.contains("loss")) course.losses.push_back(line["loss"]);
   }
@@ -226,16 +222,16 @@ Course course(const TinyRun& run, const cuda::emulated::Settings& settings, int 
 
 TEST(EmulatedRun, ASecondMicroBatchStopsTheHostNoMoreOften) {
   const TinyRun run;
-  EXPECT_EQ(course(run, {}, 2).stops, course(run, {}, 1).stops);
+  EXPECT_EQ(stops_of(run, {}, 2).stops, stops_of(run, {}, 1).stops);
 }
 
 TEST(EmulatedRun, LossesAreReadBehindTheirMicroBatchesInAnyOrder) {
   using Order = cuda::emulated::Settings::Order;
   const TinyRun run;
-  const Course expected = course(run, {.order = Order::prompt}, 3);
+  const Stops expected = stops_of(run, {.order = Order::prompt}, 3);
   EXPECT_EQ(expected.losses.size(), 3U);
   for (const std::uint64_t seed : {1, 2}) {
-    const Course found = course(run, {.order = Order::seeded, .seed = seed}, 3);
+    const Stops found = stops_of(run, {.order = Order::seeded, .seed = seed}, 3);
     EXPECT_EQ(found.losses, expected.losses);
     EXPECT_EQ(found.hash, expected.hash);
   }

@@ -17,36 +17,16 @@
 #include "files/file_system.h"
 #include "files/pwrite_queue.h"
 #include "files/uring_queue.h"
-#include "tests/device/supervised_thread.h"
+#include "tests/device/calls_to_disk.h"
 #include "tests/scratch.h"
 
 namespace zero::files {
 namespace {
 
-using testing::on_supervised_thread;
+using testing::a_call_to_the_disk_goes_on;
+using testing::counted_calls;
 using testing::Scratch;
-using testing::SystemCall;
 using ::testing::UnorderedElementsAreArray;
-
-bool one_goes_on() {
-  const DiskCalls calls = disk_calls();
-  return calls.begun > calls.ended;
-}
-
-/// The numbers of those of these system calls that `body` makes while one_goes_on().
-std::set<long> seen_during(const std::vector<long>& numbers, const std::function<void()>& body) {
-  std::set<long> seen;
-  std::set<long> missed;
-  const auto look = [&](const SystemCall& call) {
-    (one_goes_on() ? seen : missed).insert(call.number);
-    return testing::kCallerCalls;
-  };
-  const std::string ended = on_supervised_thread(numbers, look, body);
-  if (ended == testing::kNoSupervision) return {numbers.begin(), numbers.end()};
-  EXPECT_EQ(ended, "no error");
-  for (const long each : missed) seen.erase(each);
-  return seen;
-}
 
 TEST(DiskCalls, AreSeenWhileTheSystemIsAtThem) {
   const Scratch scratch;
@@ -61,21 +41,21 @@ TEST(DiskCalls, AreSeenWhileTheSystemIsAtThem) {
   const DiskCalls before = disk_calls();
   EXPECT_EQ(before.begun, before.ended);
   std::array<std::byte, 512> bytes{};
-  EXPECT_THAT(seen_during(numbers,
-                          [&] {
-                            const auto file = disk().create(scratch.path("file"), 512);
-                            file->write(0, bytes);
-                            file->sync();
-                            disk().open_read(scratch.path("file"))->read(0, bytes);
-                            disk().sync_folder(scratch.path());
-                            disk().free_bytes(scratch.path());
-                            disk().make_folder(scratch.path("folder"));
-                            disk().rename(scratch.path("file"), scratch.path("other"));
-                            disk().remove_file(scratch.path("other"));
-                            disk().remove_folder(scratch.path("folder"));
-                          }),
+  EXPECT_THAT(counted_calls(numbers,
+                            [&] {
+                              const auto file = disk().create(scratch.path("file"), 512);
+                              file->write(0, bytes);
+                              file->sync();
+                              disk().open_read(scratch.path("file"))->read(0, bytes);
+                              disk().sync_folder(scratch.path());
+                              disk().free_bytes(scratch.path());
+                              disk().make_folder(scratch.path("folder"));
+                              disk().rename(scratch.path("file"), scratch.path("other"));
+                              disk().remove_file(scratch.path("other"));
+                              disk().remove_folder(scratch.path("folder"));
+                            }),
               UnorderedElementsAreArray(numbers));
-  EXPECT_FALSE(one_goes_on());
+  EXPECT_FALSE(a_call_to_the_disk_goes_on());
 }
 
 TEST(DiskCalls, OneWithinAnotherCountsOnce) {
@@ -83,7 +63,7 @@ TEST(DiskCalls, OneWithinAnotherCountsOnce) {
   {
     const DiskCall outer;
     { const DiskCall inner; }
-    EXPECT_TRUE(one_goes_on()) << "the outer one";
+    EXPECT_TRUE(a_call_to_the_disk_goes_on()) << "the outer one";
   }
   EXPECT_EQ(disk_calls(), (DiskCalls{.begun = before.begun + 1, .ended = before.ended + 1}));
 }
@@ -92,14 +72,14 @@ TEST(DiskCalls, OfAQueuesThreadsAreSeen) {
   const Scratch scratch;
   const std::vector<long> numbers{SYS_pwrite64};
   const std::array<std::byte, 512> bytes{};
-  EXPECT_THAT(seen_during(numbers,
-                          [&] {
-                            const auto file = disk().create(scratch.path("file"), 512);
-                            PwriteQueue queue({.depth = 2});
-                            queue.wait(queue.write(*file, 0, bytes));
-                          }),
+  EXPECT_THAT(counted_calls(numbers,
+                            [&] {
+                              const auto file = disk().create(scratch.path("file"), 512);
+                              PwriteQueue queue({.depth = 2});
+                              queue.wait(queue.write(*file, 0, bytes));
+                            }),
               UnorderedElementsAreArray(numbers));
-  EXPECT_FALSE(one_goes_on());
+  EXPECT_FALSE(a_call_to_the_disk_goes_on());
 }
 
 // A rank may hang beside transfers that it has begun.
@@ -108,18 +88,18 @@ TEST(DiskCalls, OfIoUringAreThoseOfWhoSubmitsOrWaits) {
   const Scratch scratch;
   const std::vector<long> numbers{SYS_io_uring_enter};
   const std::array<std::byte, 512> bytes{};
-  EXPECT_THAT(seen_during(numbers,
-                          [&] {
-                            const auto file = disk().create(scratch.path("file"), 512);
-                            const auto queue = open_uring_queue({}, {}).queue;
-                            const auto ticket = queue->write(*file, 0, bytes);
-                            EXPECT_FALSE(one_goes_on());
-                            const DiskCalls before = disk_calls();
-                            queue->wait(ticket);
-                            EXPECT_GT(disk_calls().begun, before.begun);
-                          }),
+  EXPECT_THAT(counted_calls(numbers,
+                            [&] {
+                              const auto file = disk().create(scratch.path("file"), 512);
+                              const auto queue = open_uring_queue({}, {}).queue;
+                              const auto ticket = queue->write(*file, 0, bytes);
+                              EXPECT_FALSE(a_call_to_the_disk_goes_on());
+                              const DiskCalls before = disk_calls();
+                              queue->wait(ticket);
+                              EXPECT_GT(disk_calls().begun, before.begun);
+                            }),
               UnorderedElementsAreArray(numbers));
-  EXPECT_FALSE(one_goes_on());
+  EXPECT_FALSE(a_call_to_the_disk_goes_on());
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "launch/data/data_order.h"
 #include "launch/data/token_file.h"
 #include "tests/checkpoint/hooked_disk.h"
+#include "tests/device/calls_to_disk.h"
 #include "tests/errors.h"
 #include "tests/launch/written_tokens.h"
 
@@ -33,6 +34,14 @@ TEST(TokenFile, GivesBackWhatWasWritten) {
   EXPECT_EQ(large.at(1), 100000U);
   EXPECT_FALSE(std::filesystem::exists(folder.path("a.bin.tmp")));
   EXPECT_NE(small.fingerprint(), large.fingerprint());
+}
+
+// A rank reads the tokens of a micro-batch in the middle of a step, while others wait for it.
+TEST(TokenFile, IsReadByCallsToTheDisk) {
+  const Scratch folder;
+  const std::string path = write_tokens(folder, "a.bin", {1, 2, 65535});
+  EXPECT_THAT(counted_calls({SYS_pread64}, [&] { EXPECT_EQ(TokenFile(path).at(2), 65535U); }),
+              ElementsAre(SYS_pread64));
 }
 
 TEST(TokenFile, IsNotThereBeforeCommit) {

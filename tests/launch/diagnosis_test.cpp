@@ -160,6 +160,14 @@ std::vector<Case> cases() {
         "all have come, and it does not end",
         "rank 0 has waited for 1.2 s in reduce_scatter(h.7) #9 of group shard, for rank 2",
         "rank 1 has waited for 1.2 s in reduce_scatter(h.7) #9 of group shard, for rank 3"}});
+  all.push_back({"TwoLeftBehindInACollective",
+                 {StateMaker(0, 4).in("b", 2, 102), StateMaker(1, 4).in("b", 2, 102),
+                  StateMaker(2, 4).in("a", 1, 101), StateMaker(3, 4).in("a", 1, 101)},
+                 {},
+                 What::hang,
+                 {},
+                 {"ranks 2-3 are in a #1 of group shard of step 812 and have been for 2.2 s",
+                  "ranks 0-1 have waited for 1.2 s in b #2 of group shard, for ranks 2-3"}});
   all.push_back(
       {"StoppedInACollectiveBehindWhichOthersWait",
        {StateMaker(0, 4).in("reduce_scatter(h.7)", 9, 102, "shard", {0, 2}),

@@ -95,6 +95,9 @@ TEST(DiskHangs, ADiskThatDoesNotAnswerIsNone) {
 TEST(DiskHangs, TheLimitOfAStepDoesNotHoldForADisk) {
   FakeRanks ranks;
   ranks.wait_for_2();
+  ranks.at(2).disk_calls = {.begun = 8, .ended = 7};
+  Looks of_backward(ranks);  // the tokens of the next micro-batch
+  EXPECT_EQ(of_backward.during(600).what, What::nothing);
   ranks.at(2).phase = "update";
   ranks.at(2).disk_calls = {.begun = 8, .ended = 7};
   Looks looks(ranks);

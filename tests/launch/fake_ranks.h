@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launch/faults/fault_finder.h"
+#include "launch/faults/flight_reader.h"
 
 namespace zero::testing {
 
@@ -47,6 +48,10 @@ class FakeRanks final : public HostRanks {
   std::int64_t changed(int index) const override { return at(index).changed; }
   FlightState read(int index) const override { return at(index); }
   bool ended(int index) const override { return ended_.contains(index); }
+  const FlightReader* file(int index) const override {
+    const auto found = files_.find(index);
+    return found == files_.end() ? nullptr : found->second;
+  }
   std::optional<host::Activity> activity(int index) const override {
     ++examined_;
     const auto found = activities_.find(index);
@@ -55,6 +60,7 @@ class FakeRanks final : public HostRanks {
 
   int host_of(int index) const override { return hosts_[static_cast<std::size_t>(index)]; }
   bool is_silent(int index) const override { return silent_.contains(host_of(index)); }
+  bool is_unreachable(int index) const override { return unreachable_.contains(host_of(index)); }
   bool decides_for_all() const override { return decides_; }
 
   /// The hosts of the ranks, those of one together, this rank's first; and whether this one decides
@@ -70,9 +76,19 @@ class FakeRanks final : public HostRanks {
     }
   }
 
+  void lose(int host) {
+    silence(host);
+    unreachable_.insert(host);
+  }
+
   FlightState& at(int index) { return states_[static_cast<std::size_t>(index)]; }
   const FlightState& at(int index) const { return states_[static_cast<std::size_t>(index)]; }
   void end(int index) { ended_.insert(index); }
+  /// The rank is as its flight file says.
+  void show(int index, const FlightReader& file) {
+    at(index) = file.read();
+    files_[index] = &file;
+  }
   host::Activity& activity_of(int index) { return activities_[index]; }
   int examined() const { return examined_; }
 
@@ -96,8 +112,10 @@ class FakeRanks final : public HostRanks {
   std::vector<FlightState> states_{};
   std::set<int> ended_{};
   std::map<int, host::Activity> activities_{};
+  std::map<int, const FlightReader*> files_{};
   std::vector<int> hosts_{0, 0, 0, 0};
   std::set<int> silent_{};
+  std::set<int> unreachable_{};
   bool decides_ = true;
   mutable int examined_ = 0;
 };

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/faults/last_words.h"
 #include "tests/launch/fake_ranks.h"
 
 namespace zero {
@@ -287,13 +286,24 @@ TEST(FaultFinder, ADeathIsFoundAtOnce) {
   EXPECT_THAT(found.culprits, ElementsAre(3));
 }
 
-TEST(FaultFinder, ADeathIsToldAsFarAsOthersCanKnow) {
-  const std::string unknown = "ended without a word: by SIGKILL, a crash or the like";
-  EXPECT_EQ(death_text("", {}, {}), unknown);
-  EXPECT_EQ(death_text("", 3, 3), unknown);
-  EXPECT_EQ(death_text("", {}, 4), unknown);
-  EXPECT_EQ(death_text("", 3, 4), "ended by the kernel's out-of-memory killer");
-  EXPECT_EQ(death_text("ended by SIGTERM", 3, 4), "ended by SIGTERM");
+// Also where a disk decides: the crashed process looks as if it waited for one.
+TEST(FaultFinder, ARankWhoseCoreIsDumpedIsDead) {
+  for (const bool loads : {false, true}) {
+    FakeRanks ranks;
+    if (loads) {
+      ranks.wait_for_2_and_its_disk("load");
+    } else {
+      ranks.wait_for_2();
+    }
+    ranks.activity_of(2) = {.dumps_core = true, .in_device = true};
+    ranks.at(2).disk_calls = {.begun = 8, .ended = 7};
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(0.8).what, What::nothing);
+    const Finding found = looks.during(0.6);
+    EXPECT_EQ(found.what, What::death);
+    EXPECT_TRUE(found.speaks);
+    EXPECT_THAT(found.culprits, ElementsAre(2));
+  }
 }
 
 TEST(FaultFinder, SeveralDeathsAreOneFault) {

@@ -158,5 +158,93 @@ TEST(FaultsOfHosts, ALossIsADeathUnlessTheRankHasTold) {
   EXPECT_EQ(looks.once().what, What::told);
 }
 
+// The heartbeats may have a network of their own.
+TEST(FaultsOfHosts, ALostHostWithWhichOthersGoOnIsNoDeath) {
+  FakeRanks ranks;
+  ranks.spread({0, 0, 1, 1}, true);
+  ranks.lose(1);
+  Looks looks(ranks);
+  const auto go_on = [&] {
+    for (const int i : {0, 1}) ++ranks.at(i).changed;
+    ranks.at(0).open = ranks.at(1).open = {collective(5, {0, 1, 2, 3})};
+  };
+  EXPECT_EQ(looks.during(60, go_on).what, What::nothing);
+}
+
+TEST(FaultsOfHosts, ALostHostForWhichOthersWaitIsADeathWithinASecond) {
+  for (const bool decides : {true, false}) {
+    FakeRanks ranks;
+    ranks.spread({0, 0, 1, 1}, decides);
+    ranks.at(0).open = ranks.at(1).open = {collective(5, {0, 1, 2, 3})};
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(0.6).what, What::nothing);
+    ranks.lose(1);
+    EXPECT_EQ(looks.during(0.4).what, What::nothing);
+    const Finding found = looks.during(0.4);
+    EXPECT_EQ(found.what, What::death);
+    EXPECT_TRUE(found.speaks);
+    EXPECT_THAT(found.culprits, ElementsAre(2)) << "the first of its host";
+  }
+}
+
+// All of the host has come, as far as its last heartbeat tells; the host was lost in the middle.
+TEST(FaultsOfHosts, ALostHostIsADeathInACollectiveThatDoesNotEnd) {
+  FakeRanks ranks;
+  ranks.spread({0, 0, 1, 1}, true);
+  for (int i = 0; i < 4; ++i) ranks.at(i).open = {collective(5, {0, 1, 2, 3})};
+  Looks looks(ranks, 60);
+  EXPECT_EQ(looks.during(1.8).what, What::nothing);
+  ranks.lose(1);
+  const Finding found = looks.once();
+  EXPECT_EQ(found.what, What::death);
+  EXPECT_THAT(found.culprits, ElementsAre(2));
+}
+
+TEST(FaultsOfHosts, OfALostHostThatWentOnTheLimitOfAHangHolds) {
+  FakeRanks ranks;
+  ranks.spread({0, 0, 1, 1}, true);
+  ranks.lose(1);
+  Looks looks(ranks);
+  EXPECT_EQ(looks.once().what, What::nothing);
+  for (const int i : {0, 1}) {
+    ++ranks.at(i).changed;
+    ranks.at(i).last = {collective(4, {0, 1, 2, 3})};
+    ranks.at(i).last.front().ended = 2 * kSecond;  // looks begin at 1 s
+    ranks.at(i).open = {collective(5, {0, 1, 2, 3})};
+  }
+  for (const int i : {0, 1}) ranks.at(i).phase = "save";
+  EXPECT_EQ(looks.during(600).what, What::nothing) << "how long that takes nobody knows";
+  for (const int i : {0, 1}) {
+    ++ranks.at(i).changed;
+    ranks.at(i).phase = "backward";
+  }
+  EXPECT_EQ(looks.during(2.8).what, What::nothing);
+  const Finding found = looks.during(0.6);
+  EXPECT_EQ(found.what, What::death);
+  EXPECT_THAT(found.culprits, ElementsAre(2));
+}
+
+TEST(FaultsOfHosts, OfARankThatIsSeenALostHostIsNotToBlame) {
+  FakeRanks ranks;
+  ranks.spread({0, 0, 1, 1}, true);
+  ranks.at(0).open = {collective(5, {0, 1, 2, 3})};
+  ranks.at(1).last = {collective(4, {0, 1, 2, 3})};
+  ranks.lose(1);
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(2.8).what, What::nothing);
+  const Finding found = looks.during(0.8);
+  EXPECT_EQ(found.what, What::hang);
+  EXPECT_THAT(found.culprits, ElementsAre(1));
+}
+
+TEST(FaultsOfHosts, OfWaitsForOthersALostHostIsNotToBlame) {
+  FakeRanks ranks;
+  ranks.spread({0, 0, 1, 1}, true);
+  ranks.at(0).open = {collective(5, {0, 9})};  // 9 is not seen from here
+  ranks.lose(1);
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(2.8).what, What::nothing);
+}
+
 }  // namespace
 }  // namespace zero

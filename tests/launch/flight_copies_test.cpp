@@ -11,7 +11,6 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,11 +21,11 @@
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_place.h"
 #include "launch/faults/flight_reader.h"
-#include "launch/faults/host_ranks.h"
 #include "launch/faults/process_faults.h"
 #include "launch/faults/run_faults.h"
 #include "launch/process/exit_status.h"
 #include "tests/device/supervised_thread.h"
+#include "tests/launch/fake_ranks.h"
 #include "tests/launch/flight_places.h"
 #include "tests/scratch.h"
 
@@ -60,40 +59,25 @@ TEST_F(FlightCopies, ACopyReplacesTheLinkAndWhatItNamed) {
   EXPECT_FALSE(std::filesystem::exists(part_of(place(0))));
 }
 
-/// This rank, 0, and rank 1 as rank 0 sees it.
-class Pair final : public HostRanks {
- public:
-  Pair(const std::string& other, bool ended) : other_(other), ended_(ended) {}
-  int count() const override { return 2; }
-  int rank(int index) const override { return index; }
-  int self() const override { return 0; }
-  std::int64_t changed(int /*index*/) const override { return other_.changed(); }
-  FlightState read(int /*index*/) const override { return other_.read(); }
-  bool ended(int index) const override { return index == 1 && ended_; }
-  const FlightReader* file(int index) const override { return index == 1 ? &other_ : nullptr; }
-  std::optional<host::Activity> activity(int /*index*/) const override { return std::nullopt; }
-
- private:
-  FlightReader other_;
-  bool ended_;
-};
-
 TEST_F(FlightCopies, ASurvivorCopiesWhatADeadRankLeft) {
   const auto copied = [&](bool ended, bool over) {
     bool copied = false;
     local::run(2, [&](Communicator& ranks) {
       FlightFile file = create(ranks, memory_on());
       if (ranks.rank() == 1 && over) file.end();
-      meet(ranks);
+      all_meet(ranks);
       if (ranks.rank() == 0) {
-        const Pair pair(flight_file_at(place(1)), ended);
-        keep_flight_files(file, &pair);
+        const FlightReader other(flight_file_at(place(1)));
+        FakeRanks peers;
+        peers.show(1, other);
+        if (ended) peers.end(1);
+        keep_flight_files(file, &peers);
         EXPECT_EQ(flight_file_at(place(0)), place(0)) << "its own too";
         copied = !FlightLink::read(place(1));
         EXPECT_THAT(memory_.names(), SizeIs(copied ? 0 : 1));
         EXPECT_THAT(examine(folder()).ranks, SizeIs(2));
       }
-      meet(ranks);
+      all_meet(ranks);
     });
     return copied;
   };
@@ -146,9 +130,9 @@ TEST_F(FlightCopies, ASignalHasAllRanksOfAProcessMakeTheirs) {
   local::run(2, [&](Communicator& ranks) {
     RunFaults faults(ranks, create(ranks, memory_on()), std::nullopt);
     const ProcessFaults::Joined joined(process, faults);
-    meet(ranks);
+    all_meet(ranks);
     if (ranks.rank() == 0) process.end_by(SIGTERM, [] {});
-    meet(ranks);
+    all_meet(ranks);
     EXPECT_EQ(flight_file_at(place(ranks.rank())), place(ranks.rank()));
   });
   EXPECT_THAT(memory_.names(), IsEmpty());
@@ -163,11 +147,11 @@ TEST_F(FlightCopies, AnErrorOfOneRankHasAllRanksOfAProcessMakeTheirs) {
   local::run(2, [&](Communicator& ranks) {
     RunFaults faults(ranks, create(ranks, memory_on()), std::nullopt);
     const ProcessFaults::Joined joined(process, faults);
-    meet(ranks);
+    all_meet(ranks);
     if (ranks.rank() == 1) {
       EXPECT_EQ(process.failing(&faults, "no room"), "no room");
     }
-    meet(ranks);
+    all_meet(ranks);
     EXPECT_EQ(flight_file_at(place(ranks.rank())), place(ranks.rank()));
   });
   EXPECT_THAT(memory_.names(), IsEmpty());
@@ -181,9 +165,9 @@ TEST_F(FlightCopies, TheWatchdogOfOneRankHasAllRanksOfAProcessMakeTheirs) {
     local::run(2, [&](Communicator& ranks) {
       RunFaults faults(ranks, create(ranks, memory_on()), std::nullopt);
       const ProcessFaults::Joined joined(process, faults);
-      meet(ranks);
+      all_meet(ranks);
       if (ranks.rank() == 0) process.watchdog(60).end();
-      meet(ranks);
+      all_meet(ranks);
     });
     ::_exit(exit_status::kOk);
   }

@@ -31,9 +31,7 @@ using ::testing::ElementsAre;
 struct RecordedOfWorld : Recorded {
   explicit RecordedOfWorld(Communicator& world, const FlightFileOptions& options = {})
       : Recorded(world, options) {
-    std::vector<int> all;
-    for (int rank = 0; rank < world.size(); ++rank) all.push_back(rank);
-    recorder.know_group(world, "world", std::move(all));
+    recorder.know_group(world, "world", all_ranks(world.size()));
   }
 
   /// The newest collective of the file, after one that `group` calls.
@@ -176,6 +174,28 @@ TEST(FlightGroups, PartsOfAnUnknownGroupAreUnknown) {
   });
 }
 
+/// A backend from elsewhere, whose parts do not say whom they have.
+class Forgetful final : public ForwardingBackend {
+ public:
+  explicit Forgetful(std::shared_ptr<CollectiveBackend> inner)
+      : ForwardingBackend(std::move(inner)) {
+    set_members({});
+  }
+  std::shared_ptr<CollectiveBackend> split(int color, int key) override {
+    return std::make_shared<Forgetful>(ForwardingBackend::split(color, key));
+  }
+};
+
+TEST(FlightGroups, PartsThatDoNotSayWhomTheyHaveAreUnknown) {
+  local::run(2, [](Communicator& world) {
+    RecordedOfWorld rank(world);
+    Communicator whole(std::make_shared<Forgetful>(world.implementation()));
+    rank.recorder.know_group(whole, "whole", {0, 1});
+    const auto part = whole.split(0, world.rank());
+    expect_called(rank.called(*part), "#1 of  ");
+  });
+}
+
 // The mesh splits the world before its groups can be named.
 TEST(FlightGroups, AxesOfALaterMeshHaveTheirOwnNames) {
   local::run(4, [](Communicator& world) {
@@ -216,14 +236,20 @@ TEST(FlightGroups, AnotherBackendAtTheSameAddressIsAnotherGroup) {
 }
 
 TEST(FlightGroups, OneRankAloneHasNone) {
-  local::run(2, [](Communicator& world) {
-    Recorded rank(world);
-    const auto alone = world.split(world.rank(), 0);
-    rank.recorder.know_group(*alone, "alone", {world.rank()});
-    alone->barrier(rank.device->communication(), {"x"});
-    rank.device->communication().synchronize();
-    ZERO_CHECK(rank.reader.groups().size() == 1, "the world's split alone");
-  });
+  for (const std::size_t ranks : {1U, 2U}) {
+    local::run(static_cast<int>(ranks), [&](Communicator& world) {
+      Recorded rank(world);
+      const auto alone = world.split(world.rank(), 0);  // a call of the world, if that has others
+      rank.recorder.know_group(*alone, "alone", {world.rank()});
+      alone->barrier(rank.device->communication(), {"x"});
+      alone->split(0, 0);
+      rank.device->communication().synchronize();
+      ZERO_CHECK(rank.reader.groups().size() == ranks - 1, "{} groups",
+                 rank.reader.groups().size());
+      ZERO_CHECK(rank.reader.records().size() == ranks - 1, "{} calls",
+                 rank.reader.records().size());
+    });
+  }
 }
 
 }  // namespace

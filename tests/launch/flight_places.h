@@ -15,16 +15,10 @@
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_place.h"
 #include "tests/launch/config_with.h"
+#include "tests/launch/rank_threads.h"
 #include "tests/scratch.h"
 
 namespace zero::testing {
-
-/// Returns once all ranks have come.
-inline void meet(Communicator& ranks) {
-  const auto device = cpu::open();
-  ranks.barrier(device->communication(), {"both"});
-  device->communication().synchronize();
-}
 
 /// A server's folder, and a folder that stands for the host's memory.
 class FlightPlaces : public ::testing::Test {
@@ -55,7 +49,7 @@ class FlightPlaces : public ::testing::Test {
       local::run(2, [&](Communicator& ranks) {
         FlightFile file = create(ranks, memory_on());
         file.phase(7, "backward");
-        meet(ranks);
+        all_meet(ranks);
         ::raise(SIGKILL);
       });
       ::_exit(1);

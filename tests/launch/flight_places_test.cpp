@@ -81,12 +81,12 @@ TEST_F(FlightPlaces, TheDoctorFindsTheFilesOfAJobThatWasKilledWhole) {
   EXPECT_THAT(memory_.names(), SizeIs(2)) << "examining changes nothing";
   local::run(2, [&](Communicator& ranks) {
     FlightFile file = create(ranks, memory_on());
-    meet(ranks);
+    all_meet(ranks);
     if (ranks.rank() == 0) {
       EXPECT_THAT(memory_.names(), SizeIs(2)) << "the next start replaces them";
       EXPECT_NE(FlightReader(file.address()).read().run, found.ranks[0].run);
     }
-    meet(ranks);
+    all_meet(ranks);
     file.end_and_remove();
   });
   EXPECT_THAT(memory_.names(), IsEmpty());
@@ -143,7 +143,7 @@ TEST_F(FlightPlaces, RanksWithNothingToTellExchangeNoTexts) {
     std::vector<Operation> operations;
     for (const CollectiveRecord& each : recorder.records()) operations.push_back(each.operation);
     EXPECT_THAT(operations, ElementsAre(Operation::all_reduce));
-    meet(ranks);
+    all_meet(ranks);
     file.end_and_remove();
   });
 }
@@ -158,7 +158,7 @@ TEST_F(FlightPlaces, TheFirstRankTellsOfAFileWithoutANameOnAnother) {
     } else {
       EXPECT_EQ(warning, "");
     }
-    meet(ranks);
+    all_meet(ranks);
     file.end_and_remove();
   });
 }

@@ -20,15 +20,11 @@
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
-#include "launch/faults/flight_reader.h"
 #include "tests/errors.h"
-#include "tests/launch/flight_states.h"
 #include "tests/launch/recorded_rank.h"
 
 namespace zero::testing {
 namespace {
-
-using ::testing::IsEmpty;
 
 TEST(FlightRecorder, ShowsACollectiveThatWaitsAndItsEnd) {
   std::atomic<bool> seen{false};
@@ -101,51 +97,36 @@ TEST(FlightRecorder, TellsTheCollectivesInWhichADiskDecidesHowLongRanksWait) {
   });
 }
 
-TEST(FlightRecorder, OneRankAloneIsNoGroup) {
-  const auto alone = local::single();
-  Recorded rank(*alone);
-  rank.recorder.know_group(*alone, "world", {0});
-  alone->barrier(rank.device->communication(), {"x"});
-  alone->split(0, 0);
-  rank.device->communication().synchronize();
-  EXPECT_THAT(rank.reader.groups(), IsEmpty());
-  EXPECT_THAT(rank.reader.records(), IsEmpty());
-}
-
 TEST(FlightRecorder, ShowsUnitsPhasesAndTheMeanStep) {
-  FlightFile file = FlightFile::create("", 0, 1);
-  FlightRecorder recorder(file);
-  const FlightReader reader(own_path(file));
-  EXPECT_FALSE(recorder.hears_operations()) << "passes may be replayed as graphs";
-  recorder.unit("h.3", Phase::recompute);
-  EXPECT_EQ(reader.read().compute, "recompute h.3");
-  recorder.phase(1, "forward");
-  recorder.phase(1, "backward");
-  recorder.phase(1, "forward");  // another micro-batch
-  recorder.phase(1, "between steps");
-  EXPECT_EQ(reader.read().mean_step_seconds, 0) << "the first step does not count";
-  recorder.phase(2, "forward");
-  recorder.phase(2, "validation");
-  const double mean = reader.read().mean_step_seconds;
+  RecordedFile rank;
+  EXPECT_FALSE(rank.recorder.hears_operations()) << "passes may be replayed as graphs";
+  rank.recorder.unit("h.3", Phase::recompute);
+  EXPECT_EQ(rank.reader.read().compute, "recompute h.3");
+  rank.recorder.phase(1, "forward");
+  rank.recorder.phase(1, "backward");
+  rank.recorder.phase(1, "forward");  // another micro-batch
+  rank.recorder.phase(1, "between steps");
+  EXPECT_EQ(rank.reader.read().mean_step_seconds, 0) << "the first step does not count";
+  rank.recorder.phase(2, "forward");
+  rank.recorder.phase(2, "validation");
+  const double mean = rank.reader.read().mean_step_seconds;
   EXPECT_GT(mean, 0);
-  recorder.phase(2, "between steps");
-  EXPECT_EQ(reader.read().mean_step_seconds, mean) << "a validation is no part of a step";
-  EXPECT_EQ(reader.read().step, 2);
-  EXPECT_EQ(reader.read().phase, "between steps");
+  rank.recorder.phase(2, "between steps");
+  EXPECT_EQ(rank.reader.read().mean_step_seconds, mean) << "a validation is no part of a step";
+  EXPECT_EQ(rank.reader.read().step, 2);
+  EXPECT_EQ(rank.reader.read().phase, "between steps");
 }
 
 // A pass that reads prompts has no usual time, nor have guesses.
 TEST(FlightRecorder, TheMeanStepOfAnswersIsThatOfPassesThatDecode) {
-  FlightFile file = FlightFile::create("", 0, 1);
-  FlightRecorder recorder(file);
-  const FlightReader reader(own_path(file));
+  RecordedFile rank;
   std::int64_t step = 0;
   const auto pass = [&](const char* phase) {
-    recorder.phase(++step, "draft");
-    recorder.phase(step, phase);
+    rank.recorder.phase(++step, "draft");
+    rank.recorder.phase(step, phase);
     std::this_thread::sleep_for(std::chrono::milliseconds(step));
-    recorder.phase(step, "between steps");
-    return reader.read().mean_step_seconds;
+    rank.recorder.phase(step, "between steps");
+    return rank.reader.read().mean_step_seconds;
   };
   for (int i = 0; i < 3; ++i) EXPECT_EQ(pass("prefill"), 0);
   EXPECT_EQ(pass("decode"), 0) << "the first one does not count";
@@ -157,19 +138,17 @@ TEST(FlightRecorder, TheMeanStepOfAnswersIsThatOfPassesThatDecode) {
 
 // A limit follows from it: one short step must not make the next ones late.
 TEST(FlightRecorder, OneStepMovesTheMeanALittle) {
-  FlightFile file = FlightFile::create("", 0, 1);
-  FlightRecorder recorder(file);
-  const FlightReader reader(own_path(file));
+  RecordedFile rank;
   for (const int step : {1, 2}) {
-    recorder.phase(step, "forward");
+    rank.recorder.phase(step, "forward");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    recorder.phase(step, "between steps");
+    rank.recorder.phase(step, "between steps");
   }
-  const double mean = reader.read().mean_step_seconds;
-  recorder.phase(3, "forward");
-  recorder.phase(3, "between steps");
-  EXPECT_NE(reader.read().mean_step_seconds, mean);
-  EXPECT_GT(reader.read().mean_step_seconds, 0.8 * mean);
+  const double mean = rank.reader.read().mean_step_seconds;
+  rank.recorder.phase(3, "forward");
+  rank.recorder.phase(3, "between steps");
+  EXPECT_NE(rank.reader.read().mean_step_seconds, mean);
+  EXPECT_GT(rank.reader.read().mean_step_seconds, 0.8 * mean);
 }
 
 /// A point on a clock that the test sets.
@@ -206,39 +185,39 @@ class Enqueuing final : public Stream {
   void do_wait(const Event&) override {}
 };
 
-/// Submits a collective by the recorder alone.
-void submit_to(FlightRecorder& recorder, const Communicator& group, Stream& stream,
-               const char* purpose) {
-  const CollectiveRecord record{.operation = Operation::all_gather, .purpose = purpose};
-  recorder.submitting(record, *group.implementation(), stream);
-  const Mark begin = stream.mark();
-  recorder.collective(record, begin, stream.mark());
-}
+/// A rank whose collectives, told to its recorder alone, are on such a stream.
+struct EnqueuingRank : RecordedFile {
+  void submit(const char* purpose) {
+    const CollectiveRecord record{.operation = Operation::all_gather, .purpose = purpose};
+    recorder.submitting(record, *group->implementation(), stream);
+    const Mark begin = stream.mark();
+    recorder.collective(record, begin, stream.mark());
+  }
+
+  std::unique_ptr<Communicator> group = planning::communicator(0, 2, BackendKind::nccl);
+  Enqueuing stream{};
+};
 
 TEST(FlightRecorder, ReadsTheMarksOfStreamsThatEnqueue) {
-  FlightFile file = FlightFile::create("", 0, 2);
-  FlightRecorder recorder(file);
-  const FlightReader reader(own_path(file));
-  const auto group = planning::communicator(0, 2, BackendKind::nccl);
-  recorder.know_group(*group, "world", {0, 1});
-  Enqueuing stream;
-  submit_to(recorder, *group, stream, "a");
-  submit_to(recorder, *group, stream, "b");
-  recorder.poll();
-  EXPECT_EQ(reader.read().open.at(0).started, 0) << "its stream has not come there";
+  EnqueuingRank rank;
+  rank.recorder.know_group(*rank.group, "world", {0, 1});
+  rank.submit("a");
+  rank.submit("b");
+  rank.recorder.poll();
+  EXPECT_EQ(rank.reader.read().open.at(0).started, 0) << "its stream has not come there";
 
-  stream.marks[0]->at = 10;
+  rank.stream.marks[0]->at = 10;
   const std::int64_t before = FlightFile::now();
-  recorder.poll();
-  FlightState state = reader.read();
+  rank.recorder.poll();
+  FlightState state = rank.reader.read();
   ASSERT_EQ(state.open.size(), 2U);
   EXPECT_GE(state.open[0].started, before);
   EXPECT_EQ(state.open[0].ended, 0);
 
-  stream.marks[1]->at = 10;
-  stream.marks[2]->at = 10;
-  submit_to(recorder, *group, stream, "c");  // reads marks too
-  state = reader.read();
+  rank.stream.marks[1]->at = 10;
+  rank.stream.marks[2]->at = 10;
+  rank.submit("c");  // reads marks too
+  state = rank.reader.read();
   ASSERT_EQ(state.open.size(), 2U);
   EXPECT_EQ(state.open[0].name, "all_gather(b)");
   EXPECT_NE(state.open[0].started, 0);
@@ -247,20 +226,16 @@ TEST(FlightRecorder, ReadsTheMarksOfStreamsThatEnqueue) {
 }
 
 TEST(FlightRecorder, TimesOfADeviceLieBetweenSubmissionAndNow) {
-  FlightFile file = FlightFile::create("", 0, 2);
-  FlightRecorder recorder(file);
-  const FlightReader reader(own_path(file));
-  const auto group = planning::communicator(0, 2, BackendKind::nccl);
-  Enqueuing stream;
+  EnqueuingRank rank;
   double device_time = 0;
   for (const double passed : {0.0, 5000.0, -5000.0, 11.0, 1.0}) {  // a clock that runs as it likes
-    submit_to(recorder, *group, stream, "x");
+    rank.submit("x");
     device_time += passed;
-    for (const auto& mark : stream.marks) {
+    for (const auto& mark : rank.stream.marks) {
       if (!mark->at) mark->at = device_time;
     }
-    recorder.poll();
-    const FlightState::Collective last = reader.read().last.at(0);
+    rank.recorder.poll();
+    const FlightState::Collective last = rank.reader.read().last.at(0);
     EXPECT_GE(last.started, last.enqueued);
     EXPECT_GE(last.ended, last.enqueued);
     EXPECT_LE(last.ended, FlightFile::now());
@@ -268,58 +243,48 @@ TEST(FlightRecorder, TimesOfADeviceLieBetweenSubmissionAndNow) {
 }
 
 TEST(FlightRecorder, AFailedDeviceLeavesItsCollectivesOpen) {
-  FlightFile file = FlightFile::create("", 0, 2);
-  FlightRecorder recorder(file);
-  const auto group = planning::communicator(0, 2, BackendKind::nccl);
-  Enqueuing stream;
-  submit_to(recorder, *group, stream, "x");
-  stream.marks[0]->broken = true;
-  recorder.poll();
-  recorder.poll();
-  EXPECT_EQ(FlightReader(own_path(file)).read().open.size(), 1U);
+  EnqueuingRank rank;
+  rank.submit("x");
+  rank.stream.marks[0]->broken = true;
+  rank.recorder.poll();
+  rank.recorder.poll();
+  EXPECT_EQ(rank.reader.read().open.size(), 1U);
 }
 
 TEST(FlightRecorder, PollingBesideTheHostThreadLosesNothing) {
-  FlightFile file = FlightFile::create("", 0, 2);
-  FlightRecorder recorder(file);
-  const auto group = planning::communicator(0, 2, BackendKind::nccl);
-  Enqueuing stream;
+  EnqueuingRank rank;
   std::atomic<bool> done{false};
   std::thread watchdog([&] {
-    while (!done) recorder.poll();
+    while (!done) rank.recorder.poll();
   });
-  for (int i = 0; i < 500; ++i) submit_to(recorder, *group, stream, "x");
+  for (int i = 0; i < 500; ++i) rank.submit("x");
   done = true;
   watchdog.join();
-  for (const auto& mark : stream.marks) mark->at = 1;
-  recorder.poll();
-  const FlightReader reader(own_path(file));
-  EXPECT_EQ(reader.read().open.size(), 0U);
-  EXPECT_EQ(reader.read().last.at(0).number, 500U);
+  for (const auto& mark : rank.stream.marks) mark->at = 1;
+  rank.recorder.poll();
+  EXPECT_EQ(rank.reader.read().open.size(), 0U);
+  EXPECT_EQ(rank.reader.read().last.at(0).number, 500U);
 }
 
 // The host thread may be stuck in what follows, and never submit again.
 TEST(FlightRecorder, PollingReadsWhatWasSubmittedDuringAnotherPoll) {
-  FlightFile file = FlightFile::create("", 0, 2);
-  FlightRecorder recorder(file);
-  const auto group = planning::communicator(0, 2, BackendKind::nccl);
-  Enqueuing stream;
-  submit_to(recorder, *group, stream, "a");
+  EnqueuingRank rank;
+  rank.submit("a");
   std::latch polls(1);
   std::latch submitted(1);
-  stream.marks[0]->asked = [&, first = true]() mutable {
+  rank.stream.marks[0]->asked = [&, first = true]() mutable {
     if (!std::exchange(first, false)) return;
     polls.count_down();
     submitted.wait();
   };
-  std::thread watchdog([&] { recorder.poll(); });
+  std::thread watchdog([&] { rank.recorder.poll(); });
   polls.wait();
-  submit_to(recorder, *group, stream, "b");
+  rank.submit("b");
   submitted.count_down();
   watchdog.join();
-  for (const auto& mark : stream.marks) mark->at = 1;
-  recorder.poll();
-  EXPECT_EQ(FlightReader(own_path(file)).read().last.at(0).name, "all_gather(b)");
+  for (const auto& mark : rank.stream.marks) mark->at = 1;
+  rank.recorder.poll();
+  EXPECT_EQ(rank.reader.read().last.at(0).name, "all_gather(b)");
 }
 
 }  // namespace

@@ -157,14 +157,15 @@ TEST(Heartbeat, OfEightRanksIsShort) {
   Heartbeat heartbeat{.now = kNow};
   heartbeat.ranks.resize(8, {.changed = kNow});
   EXPECT_EQ(heartbeat_text(heartbeat).size(), 272U);
+  std::vector<int> ranks(16);
+  std::iota(ranks.begin(), ranks.end(), 0);
   FlightState::Collective call{.name = "reduce_scatter(h.7)",
                                .group = "shard",
-                               .ranks = std::vector<int>(16),
+                               .ranks = ranks,
                                .number = 1841,
                                .bytes = 14'174'208,
                                .enqueued = kNow,
                                .started = kNow};
-  std::iota(call.ranks.begin(), call.ranks.end(), 0);
   FlightState state;
   state.host = "node-17";
   state.step = 812;

@@ -3,7 +3,6 @@
 // Hosts that see each other by heartbeats. Ranks are threads; one machine stands for all hosts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,17 +16,18 @@
 
 #include "base/error.h"
 #include "collectives/backends.h"
-#include "device/device.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/host_meeting.h"
 #include "launch/faults/host_peers.h"
 #include "launch/faults/job_ranks.h"
-#include "tests/launch/host_jobs.h"
+#include "tests/launch/rank_threads.h"
+#include "tests/variable.h"
 
 namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using namespace std::chrono_literals;
@@ -36,10 +36,9 @@ using namespace std::chrono_literals;
 struct LinkedRank {
   LinkedRank(Communicator& world, const std::string& key,
              const std::vector<std::string>& addresses = kLoopback)
-      : device(cpu::open()),
-        file(FlightFile::create("", world.rank(), world.size())),
-        peers(world, *device, file, key),
-        met(meet_hosts(world, *device, peers, addresses)),
+      : file(FlightFile::create("", world.rank(), world.size())),
+        peers(world, *cpu::open(), file, key),
+        met(meet_hosts(world, *cpu::open(), peers, addresses)),
         ranks(peers, met.link.get(), 0) {}
 
   LinkedRank(const LinkedRank&) = delete;
@@ -52,15 +51,22 @@ struct LinkedRank {
                     [](const std::string& text) { ADD_FAILURE() << text; });
   }
   std::shared_ptr<const Heartbeat> heard(int host) const { return met.link->heard(host).heartbeat; }
+  /// Looks until that holds.
+  void look_until(const std::function<bool()>& holds) {
+    wait_until([&] {
+      ranks.look(FlightFile::now());
+      return holds();
+    });
+  }
 
-  std::unique_ptr<Device> device;
   FlightFile file;
   HostPeers peers;
   HostMeeting met;
   JobRanks ranks;
 };
 
-/// Runs `body` on the rank of each of these hosts, threads of this process.
+/// Runs `body` on the rank of each of these hosts, threads of this process; links that it leaves
+/// end well.
 void on_hosts(const std::vector<std::string>& keys,
               const std::function<void(Communicator&, LinkedRank&)>& body,
               const std::vector<std::string>& addresses = kLoopback) {
@@ -68,6 +74,8 @@ void on_hosts(const std::vector<std::string>& keys,
     const std::string& key = keys[static_cast<std::size_t>(world.rank())];
     LinkedRank rank(world, key, addresses);
     body(world, rank);
+    all_meet(world);
+    if (rank.met.link) rank.met.link->leave();
   });
 }
 
@@ -75,7 +83,7 @@ TEST(HostLinks, TheHubHearsAllAndTheOthersHearTheHub) {
   on_hosts({"a", "a", "b", "c"}, [](Communicator& world, LinkedRank& self) {
     EXPECT_THAT(self.met.warning, IsEmpty());
     self.file.phase(7, "backward");
-    all_meet(world, *self.device);
+    all_meet(world);
     self.start();
     EXPECT_EQ(self.met.link == nullptr, world.rank() == 1);
     if (self.met.link) {
@@ -84,19 +92,14 @@ TEST(HostLinks, TheHubHearsAllAndTheOthersHearTheHub) {
           world.rank() == 0 ? std::vector<int>{1, 2} : std::vector<int>{0};
       EXPECT_EQ(self.met.link->heard_hosts(), expected);
       for (const int host : expected) {
-        ASSERT_TRUE(comes([&] { return self.heard(host) != nullptr; }));
+        wait_until([&] { return self.heard(host) != nullptr; });
         EXPECT_EQ(self.heard(host)->ranks.size(), host == 0 ? 2U : 1U);
       }
-      ASSERT_TRUE(comes([&] {
-        self.ranks.look(FlightFile::now());
-        return self.ranks.read(self.ranks.count_here()).phase == "backward";
-      }));
+      self.look_until([&] { return self.ranks.read(self.ranks.count_here()).phase == "backward"; });
       EXPECT_EQ(self.ranks.count(), world.rank() == 0 ? 4 : 3);
       EXPECT_EQ(self.ranks.rank(self.ranks.count() - 1), world.rank() == 0 ? 3 : 1);
       EXPECT_EQ(self.ranks.decides_for_all(), world.rank() == 0);
     }
-    all_meet(world, *self.device);
-    if (self.met.link) self.met.link->leave();
   });
 }
 
@@ -114,9 +117,7 @@ TEST(HostLinks, AnAddressThatDoesNotAnswerIsNotTheLast) {
              EXPECT_THAT(self.met.warning, IsEmpty());
              ASSERT_NE(self.met.link, nullptr);
              self.start();
-             EXPECT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
-             all_meet(world, *self.device);
-             self.met.link->leave();
+             wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
            },
            {"127.0.0.1", "192.0.2.1"});
 }
@@ -125,19 +126,14 @@ TEST(HostLinks, ALinkThatEndsWithoutAGoodbyeIsALoss) {
   for (const int lost : {0, 1}) {
     on_hosts({"a", "b"}, [&](Communicator& world, LinkedRank& self) {
       self.start();
-      ASSERT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
-      all_meet(world, *self.device);
+      wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
+      all_meet(world);
       if (world.rank() == lost) {
         self.met.link.reset();
       } else {
-        EXPECT_TRUE(comes([&] {
-          self.ranks.look(FlightFile::now());
-          return self.ranks.ended(1);
-        }));
+        self.look_until([&] { return self.ranks.ended(1); });
         EXPECT_THAT(self.ranks.end_of(1), HasSubstr("ended without a word"));
       }
-      all_meet(world, *self.device);
-      if (self.met.link) self.met.link->leave();
     });
   }
 }
@@ -150,23 +146,15 @@ TEST(HostLinks, ALossIsToldWithTheLastWords) {
       self.file.write_last_words("ended by SIGTERM");
       self.met.link->hurry();
     } else {
-      EXPECT_TRUE(comes([&] {
-        self.ranks.look(FlightFile::now());
-        return !self.ranks.read(1).last_words.empty();
-      }));
+      self.look_until([&] { return !self.ranks.read(1).last_words.empty(); });
     }
-    all_meet(world, *self.device);
+    all_meet(world);
     if (world.rank() == 1) {
       self.met.link.reset();
     } else {
-      EXPECT_TRUE(comes([&] {
-        self.ranks.look(FlightFile::now());
-        return self.ranks.ended(1);
-      }));
+      self.look_until([&] { return self.ranks.ended(1); });
       EXPECT_EQ(self.ranks.end_of(1), "ended by SIGTERM");
     }
-    all_meet(world, *self.device);
-    if (self.met.link) self.met.link->leave();
   });
 }
 
@@ -174,22 +162,21 @@ TEST(HostLinks, AGoodEndIsNoLossWhoeverEndsFirst) {
   for (const int first : {0, 1}) {
     on_hosts({"a", "b", "c"}, [&](Communicator& world, LinkedRank& self) {
       self.start();
-      all_meet(world, *self.device);
+      all_meet(world);
       if (world.rank() == first) self.met.link->leave();
-      all_meet(world, *self.device);
+      all_meet(world);
       if (world.rank() == first) {
         self.met.link.reset();
       } else if (first == 0 || world.rank() == 0) {
-        EXPECT_TRUE(comes([&] {
+        wait_until([&] {
           const auto last = self.heard(first);
           return last && last->leaves;
-        }));
+        });
       }
-      all_meet(world, *self.device);
+      all_meet(world);
       if (self.met.link) {
         self.ranks.look(FlightFile::now());
         for (int i = 0; i < self.ranks.count(); ++i) EXPECT_FALSE(self.ranks.ended(i)) << i;
-        self.met.link->leave();
       }
     });
   }
@@ -207,7 +194,8 @@ TEST(HostLinks, TimeInWhichNobodyLooksIsNoSilence) {
       self.ranks.look(61 * kOneSecond + tenth * kOneSecond / 10);
     EXPECT_TRUE(self.ranks.is_silent(1));
     EXPECT_THAT(self.ranks.read(1).process_state, HasSubstr("no sign of life for 1.4 s"));
-    all_meet(world, *self.device);
+    all_meet(world);
+    self.met.link.reset();
   });
 }
 
@@ -220,7 +208,7 @@ TEST(HostLinks, TimesOfAnotherHostAreOnItsOwnClock) {
     state.open.front().enqueued = 3'000'000'000;
     self.met.link->start([beat](bool) { return beat; },
                          [](const std::string& text) { ADD_FAILURE() << text; });
-    EXPECT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
+    wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
     self.ranks.look(100'000'000'000);
     const FlightState seen = self.ranks.read(1);
     EXPECT_EQ(seen.changed, 99'000'000'000);
@@ -228,8 +216,34 @@ TEST(HostLinks, TimesOfAnotherHostAreOnItsOwnClock) {
     ASSERT_EQ(seen.open.size(), 1U);
     EXPECT_EQ(seen.open.front().enqueued, 98'000'000'000);
     EXPECT_EQ(seen.open.front().started, 0) << "not yet";
+  });
+}
+
+// Each rank of a large job names all others, and the hub copies the states of all ranks.
+TEST(HostLinks, EqualListsOfRanksAreKeptOnce) {
+  on_hosts({"a", "b", "b"}, [](Communicator& world, LinkedRank& self) {
+    Heartbeat beat{.now = 1};
+    for (const int rank : self.peers.hosts().ranks_of(self.peers.host())) {
+      beat.ranks.push_back({.changed = 1, .state = FlightState{}});
+      beat.ranks.back().state->open = {{.name = "x", .group = "world", .ranks = {0, 1, 2}},
+                                       {.name = "y", .group = "host", .ranks = {rank}}};
+    }
+    if (self.met.link) {
+      self.met.link->start([beat](bool) { return beat; },
+                           [](const std::string& text) { ADD_FAILURE() << text; });
+    }
+    if (world.rank() == 0) {
+      EXPECT_TRUE(comes([&] { return self.heard(1) != nullptr; }));
+      self.ranks.look(FlightFile::now());
+      const auto one = self.ranks.read(1).open.at(0).ranks;
+      const auto other = self.ranks.read(2).open.at(0).ranks;
+      EXPECT_THAT(one, ElementsAre(0, 1, 2));
+      EXPECT_EQ(&one.all(), &other.all());
+      EXPECT_THAT(self.ranks.read(1).open.at(1).ranks, ElementsAre(1));
+      EXPECT_THAT(self.ranks.read(2).open.at(1).ranks, ElementsAre(2));
+    }
     all_meet(world, *self.device);
-    self.met.link->leave();
+    if (self.met.link) self.met.link->leave();
   });
 }
 
@@ -248,18 +262,17 @@ TEST(HostLinks, ALinkThatCannotGoOnIsNoFault) {
             EXPECT_THAT(text, HasSubstr("other hosts are seen no more: out of memory"));
             ++warnings;
           });
-      ASSERT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
-      all_meet(world, *self.device);
+      wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
+      all_meet(world);
       fails = world.rank() == failing;
-      EXPECT_TRUE(comes([&] { return self.heard(1 - world.rank())->leaves; }));
+      wait_until([&] { return self.heard(1 - world.rank())->leaves; });
       self.ranks.look(FlightFile::now());
       EXPECT_TRUE(self.ranks.read(1).over);
       EXPECT_FALSE(self.ranks.ended(1));
       EXPECT_FALSE(self.ranks.is_silent(1));
-      all_meet(world, *self.device);
+      all_meet(world);
       EXPECT_EQ(warnings.load(), world.rank() == failing ? 1 : 0);
       self.met.link.reset();  // uses what is here
-      all_meet(world, *self.device);
     });
   }
 }
@@ -268,45 +281,29 @@ TEST(HostLinks, WhatOneHostHasToldAllOthersHear) {
   for (const int teller : {0, 2}) {
     on_hosts({"a", "b", "c"}, [&](Communicator& world, LinkedRank& self) {
       self.start();
-      all_meet(world, *self.device);
+      all_meet(world);
       const Heartbeat::Told told{.rank = teller, .host = "somewhere", .of_signal = false};
       if (world.rank() == teller) {
         self.met.link->tell(told);
         EXPECT_EQ(self.met.link->told(), std::nullopt) << "it need not hear of itself";
       } else {
-        EXPECT_TRUE(comes([&] { return self.met.link->told() == told; }));
+        wait_until([&] { return self.met.link->told() == told; });
       }
-      all_meet(world, *self.device);
-      self.met.link->leave();
     });
   }
 }
 
-/// A variable of this process while the object lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
-
 TEST(HostLinks, TheJobsSecretIsTheirs) {
-  const Variable secret("ZERO_JOB_SECRET", "a secret of this test alone");
+  const Variable secret("ZERO_JOB_SECRET=a secret of this test alone");
   on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
     ASSERT_NE(self.met.link, nullptr) << self.met.warning;
     self.start();
-    EXPECT_TRUE(comes([&] { return self.heard(1 - world.rank()) != nullptr; }));
-    all_meet(world, *self.device);
-    self.met.link->leave();
+    wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
   });
 }
 
 TEST(HostLinks, HostsThatCannotBeLinkedAreAWarningOfAllRanks) {
-  const Variable secret("ZERO_JOB_SECRET", "short");
+  const Variable secret("ZERO_JOB_SECRET=short");
   on_hosts({"a", "b", "b"}, [](Communicator&, LinkedRank& self) {
     EXPECT_EQ(self.met.link, nullptr);
     EXPECT_THAT(self.met.warning,

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -17,12 +16,9 @@
 
 #include "base/host.h"
 #include "collectives/backends.h"
-#include "collectives/operation.h"
-#include "device/device.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/run_faults.h"
-#include "launch/faults/watchdog.h"
-#include "tests/launch/host_jobs.h"
+#include "tests/launch/watched_ranks.h"
 
 namespace zero::testing {
 namespace {
@@ -35,54 +31,18 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using namespace std::chrono_literals;
 
-/// What the watchdogs of a job have said.
-struct ToldByHosts {
-  std::mutex mutex{};
-  std::vector<std::string> texts{};  // first lines
-  std::atomic<int> ends{0};
-
-  WatchdogOptions options(const std::string& key) {
-    return {.hang_seconds = 0.4,
-            .host_key = key,
-            .addresses = kLoopback,
-            .tell =
-                [this](const std::vector<std::string>& lines) {
-                  const std::scoped_lock lock(mutex);
-                  texts.push_back(lines.at(0));
-                },
-            .end = [this] { ++ends; },
-            .warn = [](const std::string& text) { ADD_FAILURE() << text; }};
-  }
-};
-
 /// Ranks of these hosts in a step, with their watchdogs.
-void watched(
-    ToldByHosts& told, const std::vector<std::string>& keys,
-    const std::function<void(Communicator&, FlightFile&, std::unique_ptr<Watchdog>&)>& body) {
+void watched(ToldByWatchdogs& told, const std::vector<std::string>& keys,
+             const std::function<void(WatchedRank&)>& body) {
   local::run(static_cast<int>(keys.size()), [&](Communicator& world) {
-    FlightFile file = FlightFile::create("", world.rank(), world.size());
-    const auto device = cpu::open();
-    file.mean_step(0.1);
-    file.phase(3, "backward");
-    auto watchdog = std::make_unique<Watchdog>(
-        world, *device, file, told.options(keys[static_cast<std::size_t>(world.rank())]));
-    EXPECT_THAT(watchdog->obstacle(), IsEmpty());
-    EXPECT_THAT(watchdog->warning(), IsEmpty());
-    watchdog->watch();
-    body(world, file, watchdog);
-    if (watchdog) watchdog->rest();
-    all_meet(world, *device);
+    WatchedRank rank(world, told.options(keys[static_cast<std::size_t>(world.rank())]));
+    EXPECT_THAT(rank.watchdog->obstacle(), IsEmpty());
+    EXPECT_THAT(rank.watchdog->warning(), IsEmpty());
+    rank.watchdog->watch();
+    body(rank);
+    if (rank.watchdog) rank.watchdog->rest();
+    all_meet(world);
   });
-}
-
-void enter_barrier(FlightFile& file, int ranks) {
-  std::vector<int> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
-  const auto group = file.add_group("world", all);
-  file.started(file.submit({.operation = static_cast<std::uint8_t>(Operation::barrier),
-                            .group = group,
-                            .name = "h.7"}),
-               FlightFile::now());
 }
 
 // Nobody of its host waits for it.
@@ -90,10 +50,10 @@ TEST(HostWatchdogs, ARankThatHangsAloneOnItsHostIsNamedOnceAndBothHostsEnd) {
   for (const std::vector<std::string>& keys :
        {std::vector<std::string>{"a", "a", "b"}, {"a", "b", "b"}}) {
     const int hung = keys[1] == "a" ? 2 : 0;
-    ToldByHosts told;
-    watched(told, keys, [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>&) {
-      if (world.rank() != hung) enter_barrier(file, world.size());
-      EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
+    ToldByWatchdogs told;
+    watched(told, keys, [&](WatchedRank& rank) {
+      if (rank.number() != hung) rank.enter();
+      wait_until([&] { return told.ends >= 2; });
     });
     EXPECT_THAT(told.texts,
                 ElementsAre(AllOf(HasSubstr("rank " + std::to_string(hung) +
@@ -103,23 +63,21 @@ TEST(HostWatchdogs, ARankThatHangsAloneOnItsHostIsNamedOnceAndBothHostsEnd) {
 }
 
 TEST(HostWatchdogs, AHostTellsOfItsOwnHangAndTheOtherEndsInSilence) {
-  ToldByHosts told;
-  watched(told, {"a", "a", "b", "b"},
-          [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>&) {
-            if (world.rank() != 3) enter_barrier(file, world.size());
-            EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
-          });
+  ToldByWatchdogs told;
+  watched(told, {"a", "a", "b", "b"}, [&](WatchedRank& rank) {
+    if (rank.number() != 3) rank.enter();
+    wait_until([&] { return told.ends >= 2; });
+  });
   EXPECT_THAT(told.texts, ElementsAre(HasSubstr("rank 3 has not entered barrier(h.7)")));
 }
 
 TEST(HostWatchdogs, ALossIsToldAndEndsTheOtherHosts) {
   for (const int lost : {0, 2}) {
-    ToldByHosts told;
-    watched(told, {"a", "b", "c"},
-            [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
-              if (world.rank() == lost) watchdog.reset();
-              EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
-            });
+    ToldByWatchdogs told;
+    watched(told, {"a", "b", "c"}, [&](WatchedRank& rank) {
+      if (rank.number() == lost) rank.watchdog.reset();
+      wait_until([&] { return told.ends >= 2; });
+    });
     const std::string words = "rank " + std::to_string(lost) + " ended without a word";
     // Of the hub's loss each host tells: they hear of no other.
     for (const std::string& text : told.texts) EXPECT_THAT(text, HasSubstr(words));
@@ -129,81 +87,74 @@ TEST(HostWatchdogs, ALossIsToldAndEndsTheOtherHosts) {
 
 // An end of another rank might have a launcher end this one before it has told people.
 TEST(HostWatchdogs, AnErrorOfOneHostsOwnEndsTheOthersInSilenceOnceItIsTold) {
-  ToldByHosts told;
+  ToldByWatchdogs told;
   std::atomic<bool> left{false};
-  watched(told, {"a", "b", "c"},
-          [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>& watchdog) {
-            if (world.rank() == 1) {
-              EXPECT_TRUE(watchdog->leave_words("ended by an error: no room on the disk"));
-              left = true;
-              std::this_thread::sleep_for(1500ms);
-              EXPECT_EQ(told.ends.load(), 0) << "it may not have told people yet";
-              watchdog.reset();
-            } else {
-              EXPECT_TRUE(comes([&] { return left.load(); }));
-              enter_barrier(file, world.size());
-            }
-            EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
-          });
+  watched(told, {"a", "b", "c"}, [&](WatchedRank& rank) {
+    if (rank.number() == 1) {
+      EXPECT_TRUE(rank.watchdog->leave_words("ended by an error: no room on the disk"));
+      left = true;
+      std::this_thread::sleep_for(1500ms);
+      EXPECT_EQ(told.ends.load(), 0) << "it may not have told people yet";
+      rank.watchdog.reset();
+    } else {
+      wait_until([&] { return left.load(); });
+      rank.enter();
+    }
+    wait_until([&] { return told.ends >= 2; });
+  });
   EXPECT_THAT(told.texts, IsEmpty());
 }
 
 // Who hears the hub sees its end, and must have heard why.
 TEST(HostWatchdogs, AnErrorOfTheHubIsHeardBeforeItEnds) {
-  ToldByHosts told;
-  watched(told, {"a", "b", "c"},
-          [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
-            if (world.rank() == 0) {
-              EXPECT_TRUE(watchdog->leave_words("ended by an error: no room on the disk"));
-              watchdog.reset();
-            }
-            EXPECT_TRUE(comes([&] { return told.ends >= 2; }));
-          });
+  ToldByWatchdogs told;
+  watched(told, {"a", "b", "c"}, [&](WatchedRank& rank) {
+    if (rank.number() == 0) {
+      EXPECT_TRUE(rank.watchdog->leave_words("ended by an error: no room on the disk"));
+      rank.watchdog.reset();
+    }
+    wait_until([&] { return told.ends >= 2; });
+  });
   EXPECT_THAT(told.texts, IsEmpty());
 }
 
 TEST(HostWatchdogs, AnErrorOfARanksOwnNamesItsHostBehindTheFirstLine) {
-  ToldByHosts told;
-  watched(told, {"a", "b"},
-          [](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
-            EXPECT_EQ(
-                watchdog->in_full("no room\nread this"),
-                fmt::format("no room (rank {} on host {})\nread this", world.rank(), host_name()));
-            const std::string another_ones = "[rank 0] barrier(h.7): rank 1 left";
-            EXPECT_EQ(watchdog->in_full(another_ones), another_ones);
-          });
+  ToldByWatchdogs told;
+  watched(told, {"a", "b"}, [](WatchedRank& rank) {
+    EXPECT_EQ(rank.watchdog->in_full("no room\nread this"),
+              fmt::format("no room (rank {} on host {})\nread this", rank.number(), host_name()));
+    const std::string another_ones = "[rank 0] barrier(h.7): rank 1 left";
+    EXPECT_EQ(rank.watchdog->in_full(another_ones), another_ones);
+  });
 }
 
 TEST(HostWatchdogs, OfAWaitThatTookTooLongTheRankThatSeesMostIsTheFirstToTell) {
   const std::vector<std::chrono::milliseconds> expected{0ms, 4000ms, 2500ms, 3000ms, 5000ms};
-  ToldByHosts told;
-  watched(told, {"a", "a", "b", "c", "c"},
-          [&](Communicator& world, FlightFile&, std::unique_ptr<Watchdog>& watchdog) {
-            EXPECT_EQ(watchdog->patience_with_others(),
-                      expected[static_cast<std::size_t>(world.rank())])
-                << world.rank();
-          });
+  ToldByWatchdogs told;
+  watched(told, {"a", "a", "b", "c", "c"}, [&](WatchedRank& rank) {
+    EXPECT_EQ(rank.watchdog->patience_with_others(),
+              expected[static_cast<std::size_t>(rank.number())])
+        << rank.number();
+  });
 }
 
 // Rank 2 sees no rank but those of its own host, which have come.
 TEST(HostWatchdogs, OfAWaitForARankThatIsNotSeenTheHostOfTheFirstAbsentOneIsNamed) {
-  ToldByHosts told;
-  watched(told, {"a", "b", "b"},
-          [](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>& watchdog) {
-            if (world.rank() != 0) enter_barrier(file, world.size());
-            all_meet(world, *cpu::open());
-            if (world.rank() != 2) return;
-            const auto words_of = [&](const std::string& absent) {
-              return watchdog->in_full(fmt::format(
-                  "[rank 2] barrier(h.7): waiting for 30 s for {}, the timeout of collectives",
-                  absent));
-            };
-            EXPECT_THAT(words_of("rank 0 (a thread)"),
-                        HasSubstr("collectives (rank 0 on host " + host_name() + ")\n"));
-            EXPECT_THAT(words_of("rank 0 (on host far: unknown) and rank 7 (a thread)"),
-                        HasSubstr("collectives (rank 0 on host far)\n"));
-            EXPECT_THAT(words_of("rank 7 (a thread)"), HasSubstr("collectives\n")) << "of no job";
-          });
+  ToldByWatchdogs told;
+  watched(told, {"a", "b", "b"}, [](WatchedRank& rank) {
+    if (rank.number() != 0) rank.enter();
+    all_meet(rank.world);
+    if (rank.number() != 2) return;
+    const auto words_of = [&](const std::string& absent) {
+      return rank.watchdog->in_full(fmt::format(
+          "[rank 2] barrier(h.7): waiting for 30 s for {}, the timeout of collectives", absent));
+    };
+    EXPECT_THAT(words_of("rank 0 (a thread)"),
+                HasSubstr("collectives (rank 0 on host " + host_name() + ")\n"));
+    EXPECT_THAT(words_of("rank 0 (on host far: unknown) and rank 7 (a thread)"),
+                HasSubstr("collectives (rank 0 on host far)\n"));
+    EXPECT_THAT(words_of("rank 7 (a thread)"), HasSubstr("collectives\n")) << "of no job";
+  });
 }
 
 // All ranks reach the limit at one time. Neither rank 1 nor rank 2, the first of its host, sees the
@@ -212,7 +163,7 @@ TEST(HostWatchdogs, OfAWaitThatTookTooLongTheHubTellsWithWhereTheAbsentRankIs) {
   constexpr int kAbsent = 4;
   const std::vector<std::string> keys{"a", "a", "b", "c", "c"};
   const int ranks = static_cast<int>(keys.size());
-  ToldByHosts told;
+  ToldByWatchdogs told;
   std::mutex mutex;
   std::vector<std::string> texts;  // in the order of telling
   const auto all_have_told = [&] {
@@ -220,14 +171,13 @@ TEST(HostWatchdogs, OfAWaitThatTookTooLongTheHubTellsWithWhereTheAbsentRankIs) {
     return static_cast<int>(texts.size()) == ranks - 1;
   };
   local::run(ranks, [&](Communicator& world) {
-    const auto device = cpu::open();
     FlightFile file = FlightFile::create("", world.rank(), ranks);
     file.phase(-1, "start");
-    if (world.rank() != kAbsent) enter_barrier(file, ranks);
+    if (world.rank() != kAbsent) enter_barrier(file, add_world(file, ranks));
     RunFaults faults(world, std::move(file),
                      told.options(keys[static_cast<std::size_t>(world.rank())]));
     std::this_thread::sleep_for(1s);  // heartbeats
-    all_meet(world, *device);
+    all_meet(world);
     if (world.rank() != kAbsent) {
       std::string text = faults.failing(
           fmt::format("[rank {}] barrier(h.7): waiting for 30 s for rank {} (unknown), the timeout "
@@ -236,8 +186,8 @@ TEST(HostWatchdogs, OfAWaitThatTookTooLongTheHubTellsWithWhereTheAbsentRankIs) {
       const std::scoped_lock lock(mutex);
       texts.push_back(std::move(text));
     }
-    EXPECT_TRUE(comes(all_have_told));
-    all_meet(world, *device);
+    wait_until(all_have_told);
+    all_meet(world);
   });
   ASSERT_FALSE(texts.empty());
   EXPECT_THAT(texts.front(),
@@ -249,15 +199,14 @@ TEST(HostWatchdogs, OfAWaitThatTookTooLongTheHubTellsWithWhereTheAbsentRankIs) {
 
 TEST(HostWatchdogs, AGoodEndIsNoFault) {
   for (const int first : {0, 1}) {
-    ToldByHosts told;
-    watched(told, {"a", "b"},
-            [&](Communicator& world, FlightFile& file, std::unique_ptr<Watchdog>& watchdog) {
-              std::this_thread::sleep_for(600ms);
-              if (world.rank() != first) std::this_thread::sleep_for(1s);
-              watchdog->leave();
-              file.end();
-              watchdog.reset();
-            });
+    ToldByWatchdogs told;
+    watched(told, {"a", "b"}, [&](WatchedRank& rank) {
+      std::this_thread::sleep_for(600ms);
+      if (rank.number() != first) std::this_thread::sleep_for(1s);
+      rank.watchdog->leave();
+      rank.file.end();
+      rank.watchdog.reset();
+    });
     EXPECT_EQ(told.ends.load(), 0);
     EXPECT_THAT(told.texts, IsEmpty());
   }

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <map>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 #include "tests/scratch.h"
+#include "tests/variable.h"
 
 namespace zero::testing {
 namespace {
@@ -159,12 +159,11 @@ TEST(JobSecret, SlurmsRanksOnSeveralHostsNeedOne) {
 TEST(JobSecret, RanksStartWithOneAndWithout) {
   check_starts(3);
   const Scratch folder;
-  ::setenv("ZERO_JOB_SECRET", kWords.c_str(), 1);
-  check_starts(3);
-  ::unsetenv("ZERO_JOB_SECRET");
-  ::setenv("ZERO_JOB_SECRET_FILE", secret_file(folder, kWords).c_str(), 1);
-  check_starts(3);
-  ::unsetenv("ZERO_JOB_SECRET_FILE");
+  for (const std::string& secret :
+       {"ZERO_JOB_SECRET=" + kWords, "ZERO_JOB_SECRET_FILE=" + secret_file(folder, kWords)}) {
+    const Variable set(secret);
+    check_starts(3);
+  }
 }
 
 }  // namespace

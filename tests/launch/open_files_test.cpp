@@ -3,20 +3,27 @@
 #include "launch/process/open_files.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
 #include "base/descriptor.h"
+#include "tests/device/calls_to_disk.h"
 #include "tests/device/restricted_thread.h"
 #include "tests/scratch.h"
 
 namespace zero::testing {
 namespace {
+
+using ::testing::ElementsAre;
 
 /// A process that may open 256 files, until it raises its limit.
 class OpenFiles : public ::testing::Test {
@@ -98,6 +105,29 @@ TEST(FreeNames, AreThoseOfNoFileAndNoLink) {
   folder.write("log.3.before", "");
   EXPECT_EQ(free_name(path), path + ".3");
   EXPECT_EQ(free_name(path, ".before"), path + ".4");
+}
+
+// A trace of memory is written in the middle of a step.
+TEST(WriteWhole, IsACallToTheDiskIfTheFileIsOnOne) {
+  const Scratch folder;
+  const Descriptor file(::open(folder.path("log").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  EXPECT_THAT(counted_calls({SYS_write}, [&] { write_whole(file.get(), "{}", "run.log", "log"); }),
+              ElementsAre(SYS_write));
+}
+
+TEST(WriteWhole, IsNoneWhereAReaderDecidesHowLongItTakes) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const Descriptor reader(ends[0]);
+  const Descriptor writer(ends[1]);
+  std::atomic<bool> counted{true};
+  const auto look = [&](const SystemCall&) {
+    counted = a_call_to_the_disk_goes_on();
+    return kCallerCalls;
+  };
+  const std::string ended = on_supervised_thread(
+      {SYS_write}, look, [&] { write_whole(writer.get(), "{}", "run.log", "pipe"); });
+  EXPECT_TRUE(ended == kNoSupervision || !counted) << ended;
 }
 
 }  // namespace

@@ -22,14 +22,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using namespace testing;
 
-TEST(Program, AKilledRankEndsTheJob) {
-  const TinyRun run;
-  const Outcome outcome =
-      disturbed(run, kJob + "-np 3 " + kTrain, "kill -KILL $(pgrep -P $job | tail -1)");
-  EXPECT_NE(outcome.status, 0);
-  EXPECT_NE(outcome.status, 124) << "the job hung";
-}
-
 // Files of states have no names.
 TEST(Program, AKilledRankLeavesNoFileOfStates) {
   const TinyRun run;

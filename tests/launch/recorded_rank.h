@@ -2,36 +2,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <thread>
 
 #include "collectives/communicator.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_reader.h"
 #include "launch/faults/flight_recorder.h"
 #include "tests/launch/flight_states.h"
+#include "tests/launch/rank_threads.h"
 
 namespace zero::testing {
 
-/// Waits, for as long as it takes, until `holds`.
-template <typename Holds>
-void wait_until(const Holds& holds) {
-  while (!holds()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
-/// A rank that is recorded.
-struct Recorded {
-  explicit Recorded(Communicator& world, const FlightFileOptions& options = {})
-      : file(FlightFile::create("", world.rank(), world.size(), 0, options)),
-        recorder(file),
-        listening(world, recorder),
-        reader(own_path(file)) {}
+/// A flight file, its recorder and its reader.
+struct RecordedFile {
+  explicit RecordedFile(int rank = 0, int world = 2, const FlightFileOptions& options = {})
+      : file(FlightFile::create("", rank, world, 0, options)) {}
 
   FlightFile file;
-  FlightRecorder recorder;
+  FlightRecorder recorder{file};
+  FlightReader reader{own_path(file)};
+};
+
+/// A rank that is recorded.
+struct Recorded : RecordedFile {
+  explicit Recorded(Communicator& world, const FlightFileOptions& options = {})
+      : RecordedFile(world.rank(), world.size(), options), listening(world, recorder) {}
+
   Listening listening;
-  FlightReader reader;
   std::unique_ptr<Device> device = cpu::open();  // its streams' work ends first
 };
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <list>
 #include <memory>
@@ -17,11 +16,11 @@
 #include <vector>
 
 #include "launch/plan/model_choice.h"
-#include "launch/process/environment.h"
 #include "launch/scale/sweep_runner.h"
 #include "launch/telemetry/output.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
+#include "tests/variable.h"
 
 namespace zero {
 namespace {
@@ -30,6 +29,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Scratch;
+using testing::Variable;
 
 /// A log of three steps, of which the first is the warm-up.
 constexpr const char* kLog =
@@ -191,20 +191,6 @@ TEST(SweepRunner, MeasuresTheMachineOnce) {
       error_of([&] { SweepRunner(fake.sweep, {.folder = "", .program = "/none"}, *fake.console); }),
       HasSubstr("--program /none: cannot be read"));
 }
-
-/// A variable of this process while it lives.
-struct Variable {
-  explicit Variable(const std::string& text)
-      : name(text.substr(0, text.find('='))), before(process_environment()(name)) {
-    ::setenv(name.c_str(), text.substr(name.size() + 1).c_str(), 1);
-  }
-  ~Variable() { before ? ::setenv(name.c_str(), before->c_str(), 1) : ::unsetenv(name.c_str()); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
-  std::string name;
-  std::optional<std::string> before;
-};
 
 TEST(Subprocess, InheritsSettingsAndNoRank) {
   // As users set them, the operator of Kubernetes for MPI, and mpirun for a job's settings.
