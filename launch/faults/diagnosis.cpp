@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -257,7 +258,8 @@ Diagnosis of_unended(std::span<const FlightState> states, const WaitGraph& waits
   return found;
 }
 
-Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
+Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now,
+                   std::span<const int> unknown) {
   Diagnosis found{.what = What::hang, .waited_seconds = longest(waits.all(), now)};
   std::vector<Wait> others = waits.all();
   found.culprits = unusual(states);  // whatever else is true, a stopped process holds up others
@@ -272,10 +274,12 @@ Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, 
       return found;
     }
   }
-  if (found.culprits.empty()) found.culprits = blamed;
+  if (found.culprits.empty()) {
+    std::ranges::set_difference(blamed, unknown, std::back_inserter(found.culprits));
+  }
   if (!found.culprits.empty()) {
     found.lines.push_back(blame_text(found.culprits, waits, others, now));
-  } else {
+  } else if (blamed.empty()) {
     std::vector<int> waiting;
     for (const auto& [rank, absent] : waits.absent()) waiting.push_back(rank);
     found.culprits = quietest(states, waiting);
@@ -344,13 +348,13 @@ std::string ranks_text(std::vector<int> ranks) {
 }
 
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
-                   std::int64_t now) {
+                   std::int64_t now, std::span<const int> unknown) {
   std::vector<int> dead;
   for (const RankDeath& death : deaths) dead.push_back(death.rank);
   const WaitGraph waits(ranks, dead);
   if (!deaths.empty()) return of_deaths(deaths, waits, now);
   if (Diagnosis found = of_mismatch(ranks, waits, now); found.what != What::nothing) return found;
-  if (!waits.all().empty()) return of_waits(ranks, waits, now);
+  if (!waits.all().empty()) return of_waits(ranks, waits, now, unknown);
   if (!waits.unended().empty()) return of_unended(ranks, waits, waits.unended().front(), now);
   return of_compute(ranks, waits, now);
 }

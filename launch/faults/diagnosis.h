@@ -34,9 +34,10 @@ std::string_view name_of(Diagnosis::What what);
 /// Finds who holds up whom at `now`. Pure. Applies no limit of its own: ranks of a run that goes on
 /// wait too, for an instant, so ask once a run has made no progress for too long. Ranks may be
 /// missing and be in different steps; their states need not be of one moment, but their times must
-/// be of one clock (FlightState::move_clock()). `deaths` are the fault if there are any.
+/// be of one clock (FlightState::move_clock()). `deaths` are the fault if there are any. Ranks of
+/// `unknown`, ascending, are not blamed: others wait for them, and nobody can say why.
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
-                   std::int64_t now);
+                   std::int64_t now, std::span<const int> unknown = {});
 
 /// "3.2 s"; "40 ms" below 0.1 s.
 std::string wait_text(double seconds);

@@ -10,8 +10,6 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <optional>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -21,11 +19,11 @@
 #include "base/message_text.h"
 #include "collectives/agreement.h"
 #include "collectives/host/process.h"
-#include "launch/faults/fault_finder.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_place.h"
 #include "launch/faults/flight_reader.h"
+#include "launch/faults/judgement.h"
 #include "launch/faults/last_words.h"
 #include "launch/process/open_files.h"
 
@@ -126,86 +124,6 @@ std::vector<RankDeath> look_at_processes(Examination& found) {
     }
   }
   return found.goes_on ? gone : std::vector<RankDeath>{};
-}
-
-/// The fault of ranks that ended by errors: of one that all ranks know, or of errors of single
-/// ranks, for which others then wait.
-Diagnosis of_errors(const std::vector<FlightState>& ranks, std::int64_t now) {
-  std::map<std::string, std::vector<int>> alike;
-  std::vector<RankDeath> alone;
-  for (const FlightState& state : ranks) {
-    if (!is_own_error(state)) continue;
-    if (state.over) {
-      alike[state.last_words].push_back(state.rank);
-    } else {
-      alone.push_back({state.rank, state.last_words});
-    }
-  }
-  Diagnosis found;
-  if (!alone.empty()) found = diagnose(ranks, alone, now);
-  for (const auto& [words, same] : alike) {
-    found.lines.push_back(fmt::format("{} {}", ranks_text(same), words));
-  }
-  found.what = found.lines.empty() ? Diagnosis::What::nothing : Diagnosis::What::error;
-  return found;
-}
-
-/// What watchdogs found while the ranks lived: all that was told.
-Diagnosis of_watchdogs(const std::vector<FlightState>& ranks) {
-  Diagnosis all;
-  std::set<int> culprits;
-  for (const FlightState& state : ranks) {
-    const std::optional<Diagnosis> found = judgement_in(without_own_error(state.last_words));
-    if (!found) continue;
-    // Ranks that wait for one that died may look like ranks that hang.
-    const bool first = all.what == Diagnosis::What::nothing;
-    if (first || found->what == Diagnosis::What::death) all.what = found->what;
-    culprits.insert(found->culprits.begin(), found->culprits.end());
-    all.waited_seconds = std::max(all.waited_seconds, found->waited_seconds);
-    for (const std::string& line : found->lines) {
-      if (std::ranges::find(all.lines, line) == all.lines.end()) all.lines.push_back(line);
-    }
-  }
-  all.culprits.assign(culprits.begin(), culprits.end());
-  return all;
-}
-
-/// Weakens the diagnosis of processes that are gone, have not waited long enough for a hang and
-/// have not told why: open collectives say where they were, and no more.
-void doubt(Diagnosis& diagnosis, const std::vector<FlightState>& ranks) {
-  const bool signal = std::ranges::any_of(ranks, says_why);
-  if (diagnosis.culprits.empty() || signal) {
-    diagnosis = {.what = Diagnosis::What::death, .waited_seconds = diagnosis.waited_seconds};
-  }
-  diagnosis.lines.push_back(fmt::format(
-      "no rank {}, and none has waited for longer than {}: the job was probably ended from "
-      "outside{}",
-      signal ? "tells of a fault" : "left last words", wait_text(diagnosis.waited_seconds),
-      signal ? ""
-             : " (SIGKILL by a launcher, a scheduler or for lack of memory: see their logs and "
-               "dmesg), or its host went down"));
-}
-
-void judge(Examination& found, const std::vector<RankDeath>& deaths) {
-  if (found.ended_well()) return;
-  std::int64_t now = 0;
-  double mean = 0;
-  for (const FlightState& state : found.ranks) {
-    now = std::max({now, state.changed, state.last_words_time});
-    mean = std::max(mean, state.mean_step_seconds);
-  }
-  if (found.goes_on) now = std::max(now, FlightFile::now());
-  found.diagnosis = of_errors(found.ranks, now);
-  if (found.diagnosis.what != Diagnosis::What::nothing) return;
-  found.diagnosis = of_watchdogs(found.ranks);
-  found.is_of_watchdogs = found.diagnosis.what != Diagnosis::What::nothing;
-  if (found.is_of_watchdogs) return;
-  Diagnosis diagnosis = diagnose(found.ranks, deaths, now);
-  const bool short_wait =
-      diagnosis.what == Diagnosis::What::hang && diagnosis.waited_seconds < hang_limit(mean);
-  if (short_wait && found.goes_on) return;
-  if (short_wait) doubt(diagnosis, found.ranks);
-  found.diagnosis = std::move(diagnosis);
 }
 
 /// "step 812 (ranks 0-2), 811 (rank 3)"
@@ -319,13 +237,14 @@ std::string text_of(const Examination& examination) {
   for (const std::string& problem : examination.problems) text += problem + "\n";
   if (!examination.missing.empty()) {
     text += fmt::format(
-        "{} {} no file here that can be read: ended in good order, or on another host\n",
-        ranks_text(examination.missing), examination.missing.size() == 1 ? "has" : "have");
+        "{} of {} files are missing or cannot be read: nothing can be said of {}; copy the files "
+        "of all hosts here (a rank that ends in good order removes its own)\n",
+        examination.missing.size(), ranks.front().world, ranks_text(examination.missing));
   }
   text += last_words_text(ranks);
   if (examination.ended_well()) {
     text += "all ranks with a file here have ended in good order\n";
-  } else if (examination.diagnosis.what == Diagnosis::What::nothing) {
+  } else if (examination.goes_on && examination.diagnosis.what == Diagnosis::What::nothing) {
     text += "the run goes on: no rank has waited for long\n";
   }
   // What watchdogs found is among the last words.

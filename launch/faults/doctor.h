@@ -19,7 +19,7 @@ struct Examination {
   std::vector<int> missing{};           ///< ranks of the run without a file that can be read
   std::vector<std::string> problems{};  ///< files that cannot be read, with the reason
   bool goes_on = false;                 ///< some process still writes its file
-  Diagnosis diagnosis{};                ///< nothing: the run ended well or goes on
+  Diagnosis diagnosis{};                ///< nothing: it ended well, by a signal, or goes on
   bool is_of_watchdogs = false;         ///< the diagnosis was made while the ranks lived
   Stragglers stragglers{};
   std::vector<FlightReader> files{};   ///< of `ranks`
@@ -29,10 +29,10 @@ struct Examination {
   bool ended_well() const;
 };
 
-/// Reads the flight files of `folder`, or of "flight" in it, and judges them. While processes of
-/// the run are there, a wait is a hang after 3 s and 5 mean steps; once all are gone, any wait is.
-/// Throws zero::Error naming the folder or file if the folder is not there or has no flight file
-/// that can be read, or if its files are of several runs.
+/// Reads the flight files of `folder`, or of "flight" in it, and judges them. A wait is a
+/// hang after 3 s and 5 mean steps, and no rank without a file is blamed. Throws zero::Error naming
+/// the folder or file if the folder is not there or has no flight file that can be read, or if its
+/// files are of several runs.
 Examination examine(const std::string& folder);
 
 /// All that the files hold, for write_flight_trace(): some MiB a rank.

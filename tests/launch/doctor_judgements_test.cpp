@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -15,10 +16,12 @@
 namespace zero::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 using What = Diagnosis::What;
 
@@ -105,6 +108,100 @@ TEST(Judgement, StandsBesideAnErrorOfAnotherRank) {
   EXPECT_EQ(found.diagnosis.what, What::error);
   EXPECT_THAT(text_of(found), HasSubstr("last words of rank 0: rank 2 died\n"));
   EXPECT_THAT(text_of(found), HasSubstr("rank 1 ended by an error: no room"));
+}
+
+// Some rank is always the last to come: the moment of the end says nothing.
+TEST(Judgement, OfRanksThatAllWentBlamesNobodyForAShortWait) {
+  const Scratch folder;
+  Flights flights(folder);
+  for (const int rank : {1, 2}) flights.enter(rank, "h.1", -0.004);
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, What::death);
+  EXPECT_THAT(found.diagnosis.culprits, IsEmpty());
+  EXPECT_THAT(text_of(found),
+              AllOf(HasSubstr("no rank left last words: the job was probably ended from outside"),
+                    HasSubstr("look at the logs of launcher and scheduler"),
+                    Not(HasSubstr("has not entered"))));
+}
+
+// Five mean steps are no hang, however long they are; and a timeout that people gave is one.
+TEST(Judgement, KnowsHowLongAHangIs) {
+  for (const bool slow : {false, true}) {
+    for (const bool overdue : {false, true}) {
+      const Scratch folder;
+      Flights flights(folder);
+      if (slow) flights.of(1).mean_step(1e6);
+      for (const int rank : {1, 2}) flights.enter(rank, "h.1", -20);
+      if (overdue) {
+        flights.of(2).write_last_words(
+            "ended by an error: [rank 2] all_gather(h.1): waiting for 12 s for rank 0 (a thread), "
+            "the timeout of collectives; find out what holds each of them up");
+      }
+      flights.close();
+      const Examination found = examine(folder.path());
+      EXPECT_EQ(found.diagnosis.what, slow && !overdue ? What::death : What::hang);
+      EXPECT_EQ(found.diagnosis.culprits.empty(), slow && !overdue);
+    }
+  }
+}
+
+TEST(Judgement, BlamesNoRankWhoseFileIsMissing) {
+  for (const double waited : {0.004, 20.0}) {
+    const Scratch folder;
+    Flights flights(folder);
+    flights.enter(1, "h.1", -waited);
+    flights.close();
+    for (const int rank : {0, 2}) std::filesystem::remove(folder.path(flight_file_name(rank)));
+    const Examination found = examine(folder.path());
+    EXPECT_EQ(found.diagnosis.what, waited > 1 ? What::hang : What::death);
+    EXPECT_THAT(found.diagnosis.culprits, IsEmpty());
+    const std::string text = text_of(found);
+    EXPECT_THAT(text, AllOf(HasSubstr("2 of 3 files are missing or cannot be read: nothing can be "
+                                      "said of ranks 0, 2; copy the files of all hosts here"),
+                            Not(HasSubstr("entered")), Not(HasSubstr("ended from outside"))));
+    EXPECT_EQ(text.find("in reduce_scatter(h.1) #1 of group shard, for ranks 0, 2\n") !=
+                  std::string::npos,
+              waited > 1)
+        << text;
+  }
+}
+
+// One that is here is to blame all the same.
+TEST(Judgement, BlamesTheOthersBesideIt) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.enter(1, "h.1", -20);
+  flights.close();
+  std::filesystem::remove(folder.path(flight_file_name(2)));
+  const Examination found = examine(folder.path());
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(0));
+  EXPECT_THAT(found.diagnosis.lines.front(), StartsWith("rank 0 has not entered"));
+}
+
+TEST(Judgement, ASignalOfPeopleIsNoFault) {
+  const Scratch folder;
+  Flights flights(folder);
+  for (int rank = 0; rank < 3; ++rank) flights.enter(rank, "h.1", 0);
+  flights.of(0).write_last_words("told people: ended by SIGTERM");
+  flights.of(1).write_last_words("ended by SIGTERM");
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, What::nothing);
+  EXPECT_THAT(text_of(found), HasSubstr("\nended by SIGTERM; no fault\n"));
+  EXPECT_EQ(json_of(found).at("ranks").at(0).at("last_words"), "ended by SIGTERM");
+}
+
+// People end a job that hangs.
+TEST(Judgement, ASignalThatEndsAHangHidesNone) {
+  const Scratch folder;
+  Flights flights(folder);
+  for (const int rank : {1, 2}) flights.enter(rank, "h.1", -20);
+  for (int rank = 0; rank < 3; ++rank) flights.of(rank).write_last_words("ended by SIGINT");
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, What::hang);
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(0));
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ using Json = nlohmann::json;
 TEST(Doctor, NamesTheRankThatOthersWaitFor) {
   const Scratch folder;
   Flights flights(folder);
-  flights.enter(0, "h.1", 1);
-  flights.enter(2, "h.1", 1);
+  flights.enter(0, "h.1", -20);
+  flights.enter(2, "h.1", -20);
   flights.of(1).write_stack("#0 gelu");
   flights.of(2).compute("h.0", Phase::backward);
   flights.close();
@@ -201,23 +201,6 @@ TEST(Doctor, WhatAWatchdogToldIsNotToldTwice) {
                                 "last words of rank 0: rank 1 has not entered X\n");
 }
 
-TEST(Doctor, AJobThatWasEndedFromOutsideIsNoHang) {
-  for (const bool signal : {false, true}) {
-    const Scratch folder;
-    Flights flights(folder);
-    for (int rank = 0; rank < 3; ++rank) flights.enter(rank, "h.1", 0);
-    if (signal) flights.of(0).write_last_words("told people: ended by SIGTERM");
-    flights.close();
-    const Examination found = examine(folder.path());
-    EXPECT_EQ(found.diagnosis.what, Diagnosis::What::death);
-    const std::string text = text_of(found);
-    EXPECT_THAT(text, AllOf(HasSubstr("the job was probably ended from outside"),
-                            Not(HasSubstr("does not end"))));
-    EXPECT_THAT(text, HasSubstr(signal ? "last words of rank 0: ended by SIGTERM\n"
-                                       : "no rank left last words, and none has waited"));
-  }
-}
-
 TEST(Doctor, NamesStragglers) {
   const Scratch folder;
   Flights flights(folder);
@@ -287,7 +270,8 @@ TEST(Doctor, NamesWhatItCannotRead) {
   EXPECT_THAT(found.missing, ElementsAre(1, 2));
   EXPECT_THAT(text_of(found),
               AllOf(HasSubstr("1 of 3 ranks"), HasSubstr("rank_00001.flight: has 3 bytes"),
-                    HasSubstr("ranks 1-2 have no file here that can be read")));
+                    HasSubstr("2 of 3 files are missing or cannot be read: nothing can be said of "
+                              "ranks 1-2; copy the files of all hosts here")));
 }
 
 TEST(Doctor, RefusesFilesOfTwoRuns) {
@@ -306,7 +290,7 @@ TEST(Doctor, AsAProgram) {
   const Scratch folder;
   {
     Flights flights(folder, 2);
-    flights.enter(0, "h.1", 1);
+    flights.enter(0, "h.1", -20);
   }
   const Scratch output;
   const std::string doctor = ZERO_DOCTOR;
