@@ -175,6 +175,10 @@ bool is_flight_file_name(std::string_view name) {
   return name.starts_with(kFlightNameBegin) && name.ends_with(kFlightNameEnd);
 }
 
+std::string flight_place(const FlightFolder& folder, int rank) {
+  return folder.path.empty() ? "" : (fs::path(folder.path) / flight_file_name(rank)).string();
+}
+
 FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
                               const FlightMemory& memory) {
   const std::uint64_t run = draw_run(folder, ranks, device);
@@ -189,7 +193,7 @@ FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, D
     fs::create_directories(folder.path, error);
     ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
                folder.option, folder.path, error.message(), folder.without);
-    const std::string place = (fs::path(folder.path) / flight_file_name(ranks.rank())).string();
+    const std::string place = flight_place(folder, ranks.rank());
     file.emplace(files::may_need_server(memory.type_of(folder.path))
                      ? create_in_memory(memory, place, folder.option, ranks, run)
                      : FlightFile::create(place, ranks.rank(), ranks.size(), run,

@@ -40,6 +40,9 @@ struct FlightFolder {
   std::string without = ", or \"none\"";  ///< ends the advice to give another folder
 };
 
+/// The path in the folder of a rank's flight file, or of the link to it; empty if it has none.
+std::string flight_place(const FlightFolder& folder, int rank);
+
 /// Where flight files lie whose own folder may need a server.
 struct FlightMemory {
   std::string folder = "/dev/shm";

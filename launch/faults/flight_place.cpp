@@ -81,6 +81,15 @@ void remove_linked(const FlightLink& link) {
   remove_if_ended(link.path, open_there(link.path, O_RDWR));
 }
 
+/// Whether this process writes the flight file, or somebody begins to: it names no process yet.
+bool may_be_own(const Descriptor& file) {
+  const std::string begin = begin_of(file, sizeof(flight::Header));
+  flight::Header header{};
+  std::memcpy(&header, begin.data(), begin.size());
+  const bool blank = std::ranges::count(begin, '\0') == std::ssize(begin);
+  return (blank || header.process == ::getpid()) && is_locked(file.get());
+}
+
 void check_ended(bool in_use, const std::string& place, std::string_view option) {
   ZERO_CHECK(!in_use,
              "{}: {} is the file of a run that goes on; end that run or wait for its end, or give "
@@ -164,6 +173,15 @@ bool remove_ended_flight(const std::string& place) {
   if (file.get() < 0) return false;
   remove_if_ended(place, file);
   return true;
+}
+
+void remove_own_flight(const std::string& place) {
+  const auto link = FlightLink::read(place);
+  const std::string path = link ? link->path : place;
+  if ((link && !link->is_here()) || !may_be_own(open_there(path, O_RDONLY))) return;
+  if (!link || is_path_in_memory(path)) ::unlink(path.c_str());
+  if (link) ::unlink(place.c_str());
+  ::rmdir(std::filesystem::path(place).parent_path().c_str());  // fails while files are there
 }
 
 }  // namespace zero

@@ -55,6 +55,10 @@ void clear_flight_place(const std::string& place, std::string_view option);
 /// is there. False if no file can be opened there.
 bool remove_ended_flight(const std::string& place);
 
+/// Removes the flight file that this process has open at `place`, or begins to write, with the link
+/// to it and, once that is empty, its folder; leaves anything else that is there.
+void remove_own_flight(const std::string& place);
+
 /// The path of a copy on its way to `place`.
 inline std::string part_of(const std::string& place) { return place + ".part"; }
 

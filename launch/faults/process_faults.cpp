@@ -11,6 +11,7 @@
 #include <exception>
 #include <thread>
 
+#include "launch/faults/flight_place.h"
 #include "launch/process/exit_status.h"
 #include "launch/telemetry/output.h"
 
@@ -31,6 +32,17 @@ ProcessFaults::Joined::Joined(ProcessFaults& process, RunFaults& rank)
 ProcessFaults::Joined::~Joined() {
   const std::scoped_lock lock(process_.mutex_);
   std::erase(process_.ranks_, &rank_);
+}
+
+ProcessFaults::Starting::Starting(ProcessFaults& process, std::string place)
+    : process_(process), place_(std::move(place)) {
+  const std::scoped_lock lock(process_.mutex_);
+  process_.starting_.push_back(place_);
+}
+
+ProcessFaults::Starting::~Starting() {
+  const std::scoped_lock lock(process_.mutex_);
+  process_.starting_.erase(std::ranges::find(process_.starting_, place_));
 }
 
 WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
@@ -61,7 +73,7 @@ std::string ProcessFaults::failing(RunFaults* rank, const std::string& message) 
 
 bool ProcessFaults::any() const {
   const std::scoped_lock lock(mutex_);
-  return !ranks_.empty();
+  return !ranks_.empty() || !starting_.empty();
 }
 
 bool ProcessFaults::takes_over() const {
@@ -95,6 +107,10 @@ void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
     std::this_thread::sleep_for(kForReader);
   } else if (!told_) {
     tell();
+  }
+  const std::scoped_lock lock(mutex_);
+  for (const std::string& place : starting_) {
+    if (!place.empty()) remove_own_flight(place);
   }
 }
 

@@ -34,6 +34,20 @@ class ProcessFaults {
     RunFaults& rank_;
   };
 
+  /// Before a rank of this process makes its flight file, at `place`, until it joins: a signal that
+  /// ends the process meanwhile removes the file, since nothing has begun that it could tell of.
+  class Starting {
+   public:
+    Starting(ProcessFaults& process, std::string place);
+    ~Starting();
+    Starting(const Starting&) = delete;
+    Starting& operator=(const Starting&) = delete;
+
+   private:
+    ProcessFaults& process_;
+    std::string place_;
+  };
+
   /// For the watchdogs of this process, which tell on standard error and end it with the status of
   /// a fault, once all ranks have copied their flight files.
   WatchdogOptions watchdog(double hang_seconds);
@@ -46,13 +60,13 @@ class ProcessFaults {
   void told() { told_ = true; }
 
   // For the thread that answers signals.
-  /// Whether any rank has joined.
+  /// Whether any rank has joined, or starts.
   bool any() const;
   /// Whether a watchdog is about to end the process: launchers end the others of a rank that died.
   bool takes_over() const;
   /// The process is about to end by `signal`: all its ranks do so side by side
-  /// (RunFaults::ended_by()). The job's first process calls `tell`, unless a failure was told of;
-  /// the others give it time.
+  /// (RunFaults::ended_by()), and flight files of ranks that are starting go. The job's first
+  /// process calls `tell`, unless a failure was told of; the others give it time.
   void end_by(int signal, const std::function<void()>& tell);
 
  private:
@@ -67,6 +81,7 @@ class ProcessFaults {
   std::atomic<bool> ends_{false};  // by a signal
   mutable std::mutex mutex_;
   std::vector<RunFaults*> ranks_{};
+  std::vector<std::string> starting_{};  // places of their flight files
 };
 
 }  // namespace zero

@@ -233,13 +233,16 @@ int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& inter
     check_cpu_ranks_can_talk(world);
     require_agreement(world, *cpu::open(),
                       {{"--no-watchdog", flags.watchdog ? "left out" : "given"}});
-    FlightFile file = create_flight_file(
-        {.path = flags.flight_folder, .option = "--flight-folder", .without = ""}, world,
-        *cpu::open());
+    const FlightFolder folder{
+        .path = flags.flight_folder, .option = "--flight-folder", .without = ""};
+    std::optional<ProcessFaults::Starting> starting(std::in_place, process,
+                                                    flight_place(folder, world.rank()));
+    FlightFile file = create_flight_file(folder, world, *cpu::open());
     std::optional<WatchdogOptions> watchdog;
     if (flags.watchdog) watchdog = process.watchdog(flags.hang_timeout);
     faults.emplace(world, std::move(file), std::move(watchdog));
     joined.emplace(process, *faults);
+    starting.reset();
     if (!faults->warning().empty() && world.local_rank() == 0) {
       say_line("warning: " + faults->warning());
     }

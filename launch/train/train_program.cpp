@@ -202,6 +202,9 @@ class Run {
  private:
   /// From here on. `config` gets the disk of the faults that the run is made to meet.
   void notice_faults(TrainConfig& config) {
+    std::optional<ProcessFaults::Starting> starting(
+        std::in_place, process_.faults,
+        flight_place(FlightFolder{flight_folder(config)}, communicator_.rank()));
     FlightFile file = create_flight_file(config, communicator_, *cpu::open());
     std::unique_ptr<FaultInjector> injector;
     agree(communicator_, *cpu::open(), "run.faults",
@@ -213,6 +216,7 @@ class Run {
     }
     faults_.emplace(communicator_, std::move(file), std::move(watchdog), std::move(injector));
     joined_.emplace(process_.faults, *faults_);
+    starting.reset();
     if (!faults_->warning().empty() && communicator_.local_rank() == 0) {
       say_warning(faults_->warning());
     }

@@ -192,6 +192,21 @@ TEST(Judgement, ASignalOfPeopleIsNoFault) {
   EXPECT_EQ(json_of(found).at("ranks").at(0).at("last_words"), "ended by SIGTERM");
 }
 
+// Ranks load for as long as they like, and others wait for them.
+TEST(Judgement, ASignalBeforeTheFirstStepIsNoFault) {
+  const Scratch folder;
+  Flights flights(folder);
+  for (int rank = 0; rank < 3; ++rank) flights.of(rank).phase(-1, "load");
+  for (const int rank : {1, 2}) flights.enter(rank, "h.1", -20);
+  for (int rank = 0; rank < 3; ++rank) {
+    flights.of(rank).write_last_words("told people: ended by SIGINT");
+  }
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, What::nothing);
+  EXPECT_THAT(text_of(found), HasSubstr("\nended by SIGINT before the first step; no fault\n"));
+}
+
 // People end a job that hangs.
 TEST(Judgement, ASignalThatEndsAHangHidesNone) {
   const Scratch folder;

@@ -141,6 +141,38 @@ TEST_F(FlightCopies, ASignalHasAllRanksOfAProcessMakeTheirs) {
   EXPECT_THAT(found.ranks, Each(Field(&FlightState::last_words, HasSubstr("ended by SIGTERM"))));
 }
 
+TEST_F(FlightCopies, ASignalRemovesTheFilesOfRanksThatHaveNotBegun) {
+  for (const bool linked : {false, true}) {
+    ProcessFaults process("zero_train", 0);
+    local::run(2, [&](Communicator& ranks) {
+      const ProcessFaults::Starting starting(process, place(ranks.rank()));
+      std::filesystem::create_directories(folder());
+      FlightFile file = linked
+                            ? create(ranks, memory_on())
+                            : FlightFile::create(place(ranks.rank()), ranks.rank(), ranks.size());
+      all_meet(ranks);
+      EXPECT_TRUE(process.any());
+      if (ranks.rank() == 0) process.end_by(SIGINT, [] {});
+      all_meet(ranks);
+    });
+    EXPECT_FALSE(process.any());
+    EXPECT_THAT(memory_.names(), IsEmpty());
+    EXPECT_FALSE(std::filesystem::exists(folder()));
+  }
+}
+
+// Of an earlier run, which this one has not replaced yet.
+TEST_F(FlightCopies, ASignalLeavesTheFilesOfOthers) {
+  ProcessFaults process("zero_train", 0);
+  std::filesystem::create_directories(folder());
+  FlightFile::create(place(0), 0, 1).end();
+  const ProcessFaults::Starting first(process, place(0));
+  const ProcessFaults::Starting none(process, place(1));
+  const ProcessFaults::Starting in_memory_alone(process, "");
+  process.end_by(SIGINT, [] {});
+  EXPECT_TRUE(std::filesystem::exists(place(0)));
+}
+
 // Its message ends the process, with the other ranks' threads.
 TEST_F(FlightCopies, AnErrorOfOneRankHasAllRanksOfAProcessMakeTheirs) {
   ProcessFaults process("zero_train", 0);

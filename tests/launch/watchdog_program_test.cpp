@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "launch/faults/doctor.h"
@@ -132,6 +133,24 @@ TEST(ProgramWatchdog, AJobThatIsStoppedAsAWholeGoesOn) {
       "--set run.hang_timeout=1");
   EXPECT_THAT(outcome.complaints(), IsEmpty());
   EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM"));
+}
+
+// At whatever moment Ctrl-C comes, from the first file on.
+TEST(ProgramWatchdog, AnInterruptOfAStartIsNoFault) {
+  for (const char* const moment : {"", "sleep 0.02; ", "sleep 0.1; "}) {
+    const TinyRun run;
+    const std::string flight = run.folder().path("flight");
+    run.folder().write(
+        "start.sh", "env --default-signal=INT,HUP " + kTrain + " --local-ranks 2 --config " +
+                        run.config() + " --set run.steps=1000000 run.flight_folder=" + flight +
+                        " & job=$!; until [ -e " + flight + " ] || ! kill -0 $job; do :; done; " +
+                        moment + "kill -INT $job; wait $job");
+    const Outcome outcome = shell(run, "bash " + run.folder().path("start.sh"));
+    EXPECT_EQ(outcome.status, 130) << outcome.errors;
+    if (!std::filesystem::exists(flight) || std::filesystem::is_empty(flight)) continue;
+    const Examination found = examine(flight);
+    EXPECT_EQ(found.diagnosis.what, Diagnosis::What::nothing) << text_of(found);
+  }
 }
 
 TEST(ProgramWatchdog, AGoodEndIsNoFault) {
