@@ -17,8 +17,10 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/message_text.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "collectives/agreement.h"
 #include "collectives/host/process.h"
+#include "files/file_system.h"
 #include "launch/faults/flight_file.h"
 #include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_place.h"
@@ -53,15 +55,23 @@ std::vector<std::string> find_files(std::string& folder) {
   std::vector<std::string> files = files_in(folder);
   const fs::path inner = fs::path(folder) / kFlightInCheckpoints;
   std::error_code error;
-  if (files.empty() && fs::is_directory(inner, error)) {
-    folder = inner.string();
-    files = files_in(inner);
-  }
-  ZERO_CHECK(!files.empty(),
-             "{}: has no flight files ({} and so on): they lie elsewhere "
-             "(run.flight_folder), or the run ended well, which removes them",
-             folder, flight_file_name(0));
+  if (!files.empty() || !fs::is_directory(inner, error)) return files;
+  files = files_in(inner);
+  if (!files.empty()) folder = inner.string();
   return files;
+}
+
+/// The step of the newest complete checkpoint in a folder without flight files: a run that ended
+/// well has removed its own. Throws zero::Error if there is none.
+std::int64_t newest_checkpoint(const std::string& folder) {
+  const std::vector<FoundCheckpoint> all = find_checkpoints(files::disk(), folder);
+  const auto newest = std::ranges::find_if(all, &FoundCheckpoint::complete);
+  ZERO_CHECK(newest != all.end(),
+             "{}: has no flight files ({} and so on), and no checkpoint, whose run would have "
+             "removed them at a good end: they lie elsewhere (run.flight_folder), or this is not "
+             "the folder of a run",
+             folder, flight_file_name(0));
+  return newest->name.step;
 }
 
 /// Whether the process that created the file still has it open, on this host.
@@ -193,7 +203,12 @@ bool Examination::ended_well() const {
 
 Examination examine(const std::string& folder) {
   Examination found{.folder = folder};
-  for (const std::string& path : find_files(found.folder)) {
+  const std::vector<std::string> paths = find_files(found.folder);
+  if (paths.empty()) {
+    found.newest_checkpoint = newest_checkpoint(found.folder);
+    return found;
+  }
+  for (const std::string& path : paths) {
     try {
       found.files.emplace_back(flight_file_at(path));
     } catch (const Error& error) {
@@ -218,7 +233,11 @@ Examination examine(const std::string& folder) {
       found.missing.push_back(rank);
     }
   }
-  judge(found, deaths);
+  if (found.ended_well()) return found;
+  Judgement judgement = judge(
+      {.ranks = found.ranks, .missing = found.missing, .deaths = deaths, .goes_on = found.goes_on});
+  found.diagnosis = std::move(judgement.diagnosis);
+  found.is_of_watchdogs = judgement.is_of_watchdogs;
   return found;
 }
 
@@ -232,6 +251,12 @@ std::vector<FlightRing> rings_of(const Examination& examination) {
 
 std::string text_of(const Examination& examination) {
   const std::vector<FlightState>& ranks = examination.ranks;
+  if (const auto& step = examination.newest_checkpoint) {
+    return fmt::format(
+        "{}: no flight files beside checkpoints, the newest of step {}: the last run here ended "
+        "well (unless run.flight_folder was another folder)\n",
+        examination.folder, *step);
+  }
   std::string text = fmt::format("{}: {} of {} ranks, {}\n", examination.folder, ranks.size(),
                                  ranks.front().world, steps_text(ranks));
   for (const std::string& problem : examination.problems) text += problem + "\n";
@@ -256,9 +281,15 @@ std::string text_of(const Examination& examination) {
 
 nlohmann::ordered_json json_of(const Examination& examination) {
   const Diagnosis& diagnosis = examination.diagnosis;
+  const std::vector<FlightState>& ranks = examination.ranks;
+  nlohmann::ordered_json run;  // null without files
+  nlohmann::ordered_json newest;
+  if (!ranks.empty()) run = fmt::format("{:016x}", ranks.front().run);
+  if (examination.newest_checkpoint) newest = *examination.newest_checkpoint;
   nlohmann::ordered_json json{{"folder", examination.folder},
-                              {"run", fmt::format("{:016x}", examination.ranks.front().run)},
-                              {"world", examination.ranks.front().world},
+                              {"newest_checkpoint", newest},
+                              {"run", run},
+                              {"world", ranks.empty() ? 0 : ranks.front().world},
                               {"goes_on", examination.goes_on},
                               {"ended_well", examination.ended_well()},
                               {"missing", examination.missing},
@@ -277,7 +308,7 @@ nlohmann::ordered_json json_of(const Examination& examination) {
   }
   json["stragglers"] = std::move(stragglers);
   auto states = nlohmann::ordered_json::array();
-  for (const FlightState& state : examination.ranks) states.push_back(rank_json(state));
+  for (const FlightState& state : ranks) states.push_back(rank_json(state));
   json["ranks"] = std::move(states);
   return json;
 }

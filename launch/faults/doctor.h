@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,12 @@ struct Examination {
   std::vector<FlightState> ranks{};     ///< by rank; times on one clock
   std::vector<int> missing{};           ///< ranks of the run without a file that can be read
   std::vector<std::string> problems{};  ///< files that cannot be read, with the reason
-  bool goes_on = false;                 ///< some process still writes its file
-  Diagnosis diagnosis{};                ///< nothing: it ended well, by a signal, or goes on
-  bool is_of_watchdogs = false;         ///< the diagnosis was made while the ranks lived
+  /// Of a folder with complete checkpoints and no flight files: the run ended well, and there are
+  /// no `ranks`.
+  std::optional<std::int64_t> newest_checkpoint{};
+  bool goes_on = false;          ///< some process still writes its file
+  Diagnosis diagnosis{};         ///< nothing: it ended well, by a signal, or goes on
+  bool is_of_watchdogs = false;  ///< the diagnosis was made while the ranks lived
   Stragglers stragglers{};
   std::vector<FlightReader> files{};   ///< of `ranks`
   std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing
@@ -29,10 +33,10 @@ struct Examination {
   bool ended_well() const;
 };
 
-/// Reads the flight files of `folder`, or of "flight" in it, and judges them. A wait is a
-/// hang after 3 s and 5 mean steps, and no rank without a file is blamed. Throws zero::Error naming
-/// the folder or file if the folder is not there or has no flight file that can be read, or if its
-/// files are of several runs.
+/// Reads the flight files of `folder`, or of "flight" in it, and judges them. A wait is a hang
+/// after 3 s and 5 mean steps, and no rank without a file is blamed. Throws zero::Error naming the
+/// folder or file if the folder is not there, if it has neither a flight file that can be read nor,
+/// without any, a complete checkpoint, or if its files are of several runs.
 Examination examine(const std::string& folder);
 
 /// All that the files hold, for write_flight_trace(): some MiB a rank.

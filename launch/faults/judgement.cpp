@@ -78,7 +78,7 @@ bool before_first_step(const std::vector<FlightState>& ranks) {
 
 /// Of ranks that are gone, and have neither waited long enough for a hang nor told of a fault. Open
 /// collectives say where they were, and no more.
-Diagnosis of_end(const Examination& found, double waited) {
+Diagnosis of_end(const Evidence& found, double waited) {
   if (const std::string_view signal = signal_words(found.ranks); !signal.empty()) {
     return {.lines = {fmt::format("{}{}; no fault", signal,
                                   before_first_step(found.ranks) ? " before the first step" : "")}};
@@ -101,31 +101,33 @@ Diagnosis of_end(const Examination& found, double waited) {
 
 }  // namespace
 
-void judge(Examination& found, const std::vector<RankDeath>& deaths) {
-  if (found.ended_well()) return;
+Judgement judge(const Evidence& evidence) {
+  using What = Diagnosis::What;
+  const std::vector<FlightState>& ranks = evidence.ranks;
   std::int64_t now = 0;
   double mean = 0;
-  for (const FlightState& state : found.ranks) {
+  for (const FlightState& state : ranks) {
     now = std::max({now, state.changed, state.last_words_time});
     mean = std::max(mean, state.mean_step_seconds);
   }
-  if (found.goes_on) now = std::max(now, FlightFile::now());
-  found.diagnosis = of_errors(found.ranks, now);
-  if (found.diagnosis.what != Diagnosis::What::nothing) return;
-  found.diagnosis = of_watchdogs(found.ranks);
-  found.is_of_watchdogs = found.diagnosis.what != Diagnosis::What::nothing;
-  if (found.is_of_watchdogs) return;
-  Diagnosis diagnosis = diagnose(found.ranks, deaths, now, found.missing);
-  const bool overdue = std::ranges::any_of(
-      found.ranks, [](const FlightState& state) { return LongWait::is_overdue(state.last_words); });
-  // Before the first step a rank may load for long, and others wait for it.
-  const bool start = before_first_step(found.ranks) && !signal_words(found.ranks).empty();
-  const bool short_wait = start || diagnosis.waited_seconds < hang_limit(mean);
-  if (diagnosis.what == Diagnosis::What::hang && short_wait && !overdue) {
-    if (found.goes_on) return;
-    diagnosis = of_end(found, diagnosis.waited_seconds);
+  if (evidence.goes_on) now = std::max(now, FlightFile::now());
+  if (Diagnosis errors = of_errors(ranks, now); errors.what != What::nothing) {
+    return {.diagnosis = std::move(errors)};
   }
-  found.diagnosis = std::move(diagnosis);
+  if (Diagnosis told = of_watchdogs(ranks); told.what != What::nothing) {
+    return {.diagnosis = std::move(told), .is_of_watchdogs = true};
+  }
+  Diagnosis shown = diagnose(ranks, evidence.deaths, now, evidence.missing);
+  const bool overdue = std::ranges::any_of(
+      ranks, [](const FlightState& state) { return LongWait::is_overdue(state.last_words); });
+  // Before the first step a rank may load for long, and others wait for it.
+  const bool start = before_first_step(ranks) && !signal_words(ranks).empty();
+  const bool short_wait = start || shown.waited_seconds < hang_limit(mean);
+  if (shown.what == What::hang && short_wait && !overdue) {
+    if (evidence.goes_on) return {};
+    shown = of_end(evidence, shown.waited_seconds);
+  }
+  return {.diagnosis = std::move(shown)};
 }
 
 }  // namespace zero

@@ -5,13 +5,25 @@
 #include <vector>
 
 #include "launch/faults/diagnosis.h"
-#include "launch/faults/doctor.h"
+#include "launch/faults/flight_state.h"
 
 namespace zero {
 
-/// Finds the fault of the ranks that were read, by the first of these that tells of one: errors
-/// that ranks told of; what watchdogs found; the ranks' positions. `deaths`: of processes that are
-/// gone while others go on.
-void judge(Examination& found, const std::vector<RankDeath>& deaths);
+/// What is there to judge a run by once somebody asks.
+struct Evidence {
+  std::vector<FlightState> ranks{};  ///< by rank; not all ended in good order
+  std::vector<int> missing{};        ///< ranks of which nothing is known, ascending
+  std::vector<RankDeath> deaths{};   ///< of processes that are gone while others go on
+  bool goes_on = false;              ///< some process of the run is there
+};
+
+struct Judgement {
+  Diagnosis diagnosis{};
+  bool is_of_watchdogs = false;  ///< it was made while the ranks lived, and is in last words
+};
+
+/// The fault of a run, by the first of these that tells of one: errors that ranks told of; what
+/// watchdogs found; the ranks' positions.
+Judgement judge(const Evidence& evidence);
 
 }  // namespace zero

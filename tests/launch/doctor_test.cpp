@@ -261,7 +261,11 @@ TEST(Doctor, NamesWhatItCannotRead) {
   const Scratch folder;
   EXPECT_THAT(error_of([&] { examine(folder.path("none")); }),
               HasSubstr("none: cannot be read: No such file or directory; give the folder of"));
-  EXPECT_THAT(error_of([&] { examine(folder.path()); }), HasSubstr("has no flight files"));
+  std::filesystem::create_directory(folder.path("flight"));
+  std::filesystem::create_directory(folder.path("step_00000001.partial"));
+  EXPECT_THAT(error_of([&] { examine(folder.path()); }),
+              StartsWith(folder.path() + ": has no flight files (rank_00000.flight and so on), and "
+                                         "no checkpoint"));
   folder.write("rank_00001.flight", "cut");
   EXPECT_THAT(error_of([&] { examine(folder.path()); }),
               HasSubstr("rank_00001.flight: has 3 bytes, too few for a flight file"));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "launch/faults/doctor.h"
@@ -160,6 +161,16 @@ TEST(ProgramWatchdog, AGoodEndIsNoFault) {
     EXPECT_EQ(outcome.status, 0) << outcome.errors;
     EXPECT_THAT(outcome.complaints(), IsEmpty());
   }
+  // A script tells that from a wrong path.
+  const std::string checkpoints = run.folder().path("ck");
+  const Outcome saved = shell(
+      run, kTrain + " --config " + run.config() + " --set run.checkpoint.folder=" + checkpoints);
+  EXPECT_EQ(saved.status, 0) << saved.errors;
+  const Examination found = examine(checkpoints);
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::nothing);
+  EXPECT_THAT(text_of(found), HasSubstr("no flight files beside checkpoints, the newest of step "));
+  EXPECT_TRUE(json_of(found).at("ended_well").get<bool>());
+  EXPECT_TRUE(json_of(found).at("ranks").empty());
 }
 
 }  // namespace
