@@ -237,7 +237,7 @@ Examination examine(const std::string& folder) {
   Judgement judgement = judge(
       {.ranks = found.ranks, .missing = found.missing, .deaths = deaths, .goes_on = found.goes_on});
   found.diagnosis = std::move(judgement.diagnosis);
-  found.is_of_watchdogs = judgement.is_of_watchdogs;
+  found.is_told = judgement.is_told;
   return found;
 }
 
@@ -272,8 +272,7 @@ std::string text_of(const Examination& examination) {
   } else if (examination.goes_on && examination.diagnosis.what == Diagnosis::What::nothing) {
     text += "the run goes on: no rank has waited for long\n";
   }
-  // What watchdogs found is among the last words.
-  if (!examination.is_of_watchdogs) {
+  if (!examination.is_told) {
     for (const std::string& line : examination.diagnosis.lines) text += line + "\n";
   }
   return text + stragglers_text(examination.stragglers);

@@ -22,9 +22,9 @@ struct Examination {
   /// Of a folder with complete checkpoints and no flight files: the run ended well, and there are
   /// no `ranks`.
   std::optional<std::int64_t> newest_checkpoint{};
-  bool goes_on = false;          ///< some process still writes its file
-  Diagnosis diagnosis{};         ///< nothing: it ended well, by a signal, or goes on
-  bool is_of_watchdogs = false;  ///< the diagnosis was made while the ranks lived
+  bool goes_on = false;   ///< some process still writes its file
+  Diagnosis diagnosis{};  ///< nothing: it ended well, by a signal, or goes on
+  bool is_told = false;   ///< the diagnosis is among the last words
   Stragglers stragglers{};
   std::vector<FlightReader> files{};   ///< of `ranks`
   std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing

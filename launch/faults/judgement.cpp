@@ -76,6 +76,19 @@ bool before_first_step(const std::vector<FlightState>& ranks) {
   return std::ranges::all_of(ranks, [](const FlightState& state) { return state.step < 0; });
 }
 
+/// Of errors of ranks' own that the end of all ranks has outrun.
+Diagnosis of_outrun(const std::vector<FlightState>& ranks) {
+  Diagnosis found;
+  for (const FlightState& state : ranks) {
+    std::string line = own_error_text(state.rank, state.last_words);
+    if (line.empty()) continue;
+    found.what = Diagnosis::What::error;
+    found.culprits.push_back(state.rank);
+    found.lines.push_back(std::move(line));
+  }
+  return found;
+}
+
 /// Of ranks that are gone, and have neither waited long enough for a hang nor told of a fault. Open
 /// collectives say where they were, and no more.
 Diagnosis of_end(const Evidence& found, double waited) {
@@ -92,7 +105,7 @@ Diagnosis of_end(const Evidence& found, double waited) {
   }
   const auto [first, last] = std::ranges::minmax(found.ranks, {}, &FlightState::changed);
   ended.lines.push_back(fmt::format(
-      "no rank left last words: the job was probably ended from outside; all ranks ended within "
+      "no rank told of a fault: the job was probably ended from outside; all ranks ended within "
       "{} of each other, and none had waited for longer than {}: look at the logs of launcher and "
       "scheduler, and at dmesg (SIGKILL, no memory left, a host that went down)",
       wait_text(static_cast<double>(last.changed - first.changed) * 1e-9), wait_text(waited)));
@@ -115,7 +128,7 @@ Judgement judge(const Evidence& evidence) {
     return {.diagnosis = std::move(errors)};
   }
   if (Diagnosis told = of_watchdogs(ranks); told.what != What::nothing) {
-    return {.diagnosis = std::move(told), .is_of_watchdogs = true};
+    return {.diagnosis = std::move(told), .is_told = true};
   }
   Diagnosis shown = diagnose(ranks, evidence.deaths, now, evidence.missing);
   const bool overdue = std::ranges::any_of(
@@ -125,6 +138,9 @@ Judgement judge(const Evidence& evidence) {
   const bool short_wait = start || shown.waited_seconds < hang_limit(mean);
   if (shown.what == What::hang && short_wait && !overdue) {
     if (evidence.goes_on) return {};
+    if (Diagnosis outrun = of_outrun(ranks); outrun.what != What::nothing) {
+      return {.diagnosis = std::move(outrun), .is_told = true};
+    }
     shown = of_end(evidence, shown.waited_seconds);
   }
   return {.diagnosis = std::move(shown)};

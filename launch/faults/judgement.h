@@ -19,7 +19,7 @@ struct Evidence {
 
 struct Judgement {
   Diagnosis diagnosis{};
-  bool is_of_watchdogs = false;  ///< it was made while the ranks lived, and is in last words
+  bool is_told = false;  ///< it is among the ranks' last words
 };
 
 /// The fault of a run, by the first of these that tells of one: errors that ranks told of; what

@@ -129,10 +129,9 @@ std::optional<Diagnosis> judgement_in(std::string_view last_words) {
   const FoundLine found(last_words);
   if (found.what == Diagnosis::What::nothing) return std::nullopt;
   std::string_view waited = found.waited;
-  Diagnosis judgement{
-      .what = found.what,
-      .culprits = ranks_in(found.ranks),
-      .waited_seconds = 1e-3 * static_cast<double>(take_number(waited).value_or(0))};
+  Diagnosis judgement{.what = found.what,
+                      .culprits = ranks_in(found.ranks),
+                      .waited_seconds = static_cast<double>(take_number(waited).value_or(0)) / 1e3};
   const std::string_view lines = for_people(last_words);
   for (std::size_t begin = 0; begin < lines.size();) {
     const std::size_t end = std::min(lines.find('\n', begin), lines.size());

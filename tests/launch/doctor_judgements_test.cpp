@@ -120,7 +120,7 @@ TEST(Judgement, OfRanksThatAllWentBlamesNobodyForAShortWait) {
   EXPECT_EQ(found.diagnosis.what, What::death);
   EXPECT_THAT(found.diagnosis.culprits, IsEmpty());
   EXPECT_THAT(text_of(found),
-              AllOf(HasSubstr("no rank left last words: the job was probably ended from outside"),
+              AllOf(HasSubstr("no rank told of a fault: the job was probably ended from outside"),
                     HasSubstr("look at the logs of launcher and scheduler"),
                     Not(HasSubstr("has not entered"))));
 }
@@ -190,6 +190,18 @@ TEST(Judgement, ASignalOfPeopleIsNoFault) {
   EXPECT_EQ(found.diagnosis.what, What::nothing);
   EXPECT_THAT(text_of(found), HasSubstr("\nended by SIGTERM; no fault\n"));
   EXPECT_EQ(json_of(found).at("ranks").at(0).at("last_words"), "ended by SIGTERM");
+}
+
+// Its process was killed before it could tell.
+TEST(Judgement, AnErrorThatWasOutrunIsTheFaultIfNobodyKnowsAnother) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(2).write_last_words("failed itself: no room");
+  flights.close();
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, What::error);
+  EXPECT_THAT(found.diagnosis.culprits, ElementsAre(2));
+  EXPECT_THAT(found.diagnosis.lines, ElementsAre("rank 2 had failed itself: no room"));
 }
 
 // Ranks load for as long as they like, and others wait for them.

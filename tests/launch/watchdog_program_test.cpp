@@ -163,8 +163,8 @@ TEST(ProgramWatchdog, AGoodEndIsNoFault) {
   }
   // A script tells that from a wrong path.
   const std::string checkpoints = run.folder().path("ck");
-  const Outcome saved = shell(
-      run, kTrain + " --config " + run.config() + " --set run.checkpoint.folder=" + checkpoints);
+  const Outcome saved = shell(run, kJob + "-np 2 " + kTrain + " --config " + run.config() +
+                                       " --set run.checkpoint.folder=" + checkpoints);
   EXPECT_EQ(saved.status, 0) << saved.errors;
   const Examination found = examine(checkpoints);
   EXPECT_EQ(found.diagnosis.what, Diagnosis::What::nothing);
