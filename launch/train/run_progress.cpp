@@ -26,4 +26,25 @@ std::string RunProgress::kept() const {
                      saved_step_, folder_);
 }
 
+void RunProgress::flights_in(const std::string& folder) {
+  const std::scoped_lock lock(mutex_);
+  flights_ = folder;
+}
+
+std::string RunProgress::next_step() const {
+  const std::scoped_lock lock(mutex_);
+  std::string text;
+  if (!folder_.empty()) {
+    text = fmt::format("newest checkpoint: step {}; started again, the run goes on there",
+                       saved_step_);
+  } else if (!saves) {
+    text = "no checkpoint (run.checkpoint.folder is not set): started again, the run begins anew";
+  } else if (searched) {
+    text = "no checkpoint yet: started again, the run begins anew";
+  } else {
+    text = "started again, the run goes on from its newest checkpoint, if there is one";
+  }
+  return flights_.empty() ? text : fmt::format("{}; more: zero_doctor {}", text, flights_);
+}
+
 }  // namespace zero

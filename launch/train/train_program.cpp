@@ -203,6 +203,7 @@ class Run {
   /// From here on. `config` gets the disk of the faults that the run is made to meet.
   void notice_faults(TrainConfig& config) {
     FlightFile file = create_flight_file(config, communicator_, *cpu::open());
+    process_.progress.flights_in(flight_folder(config));
     std::unique_ptr<FaultInjector> injector;
     agree(communicator_, *cpu::open(), "run.faults",
           [&] { injector = make_fault_injector(config, communicator_); });

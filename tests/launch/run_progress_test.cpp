@@ -26,5 +26,25 @@ TEST(RunProgress, TellsWhatIsKept) {
             "runs/a/step_00000005");
 }
 
+TEST(RunProgress, TellsTheNextStepAfterAFault) {
+  RunProgress progress;
+  EXPECT_EQ(progress.next_step(),
+            "no checkpoint (run.checkpoint.folder is not set): started again, the run begins anew");
+  progress.flights_in("run.log.flight");
+  progress.saves = true;
+  EXPECT_EQ(progress.next_step(),
+            "started again, the run goes on from its newest checkpoint, if there is one; more: "
+            "zero_doctor run.log.flight");
+  progress.searched = true;
+  progress.flights_in("");
+  EXPECT_EQ(progress.next_step(), "no checkpoint yet: started again, the run begins anew");
+  progress.saved(20, "runs/a/step_00000020");
+  progress.flights_in("runs/a/flight");
+  progress.steps_done = 25;
+  EXPECT_EQ(progress.next_step(),
+            "newest checkpoint: step 20; started again, the run goes on there; more: zero_doctor "
+            "runs/a/flight");
+}
+
 }  // namespace
 }  // namespace zero
