@@ -22,7 +22,7 @@ struct TrainProcess {
 
   std::atomic<int> output_error{0};  ///< for which standard output lacks a text; 0: none
   RunProgress progress{};
-  Signals signals{};
+  Signals signals{mpirun_kills(process_environment())};
   ProcessFaults faults;
   Signals::Time started = std::chrono::steady_clock::now();
 };
