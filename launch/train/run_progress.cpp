@@ -14,7 +14,9 @@ void RunProgress::saved(std::int64_t step, const std::string& folder) {
 
 std::string RunProgress::kept() const {
   const std::scoped_lock lock(mutex_);
-  if (folder_.empty() && !saves) return "";
+  if (folder_.empty() && !saves) {
+    return steps_done > 0 ? "; nothing was saved (run.checkpoint.folder is not set)" : "";
+  }
   if (folder_.empty()) {
     return searched ? "; nothing is kept: there is no checkpoint yet"
                     : "; the checkpoints of earlier starts, if any, are as they were";

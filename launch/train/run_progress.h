@@ -23,7 +23,7 @@ class RunProgress {
   /// The checkpoint in `folder`, of `step`, is the newest one.
   void saved(std::int64_t step, const std::string& folder);
   /// What of the run is kept, for a sentence: "; the newest checkpoint, runs/a/step_00000500, holds
-  /// every step done"; empty: the run saves nothing and was not resumed.
+  /// every step done"; empty: nothing is known, or there is nothing to keep.
   std::string kept() const;
 
   /// zero_doctor finds the ranks' flight files in `folder`; empty: nowhere.

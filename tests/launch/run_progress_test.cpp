@@ -12,6 +12,9 @@ namespace {
 TEST(RunProgress, TellsWhatIsKept) {
   RunProgress progress;
   EXPECT_EQ(progress.kept(), "");
+  progress.steps_done = 1;
+  EXPECT_EQ(progress.kept(), "; nothing was saved (run.checkpoint.folder is not set)");
+  progress.steps_done = 0;
   progress.saves = true;
   EXPECT_EQ(progress.kept(), "; the checkpoints of earlier starts, if any, are as they were");
   progress.searched = true;
