@@ -160,7 +160,7 @@ void check_unit(const Entry& entry, const std::string& unit,
 void check_place(const Entry& entry, const Fault& fault, const FaultSetting& setting) {
   using enum FaultPhase;
   if (!fault.phase && fault.collective.empty()) {
-    entry.refuse("has no phase; expected one of {}, or a collective such as \"{}\"",
+    entry.refuse("has no phase; give \"phase\": one of {}, or \"collective\": \"{}\"",
                  fmt::join(kFaultPhases, ", "), "reduce_scatter(h.1)");
   }
   if (!fault.collective.empty() && !is_call_name(fault.collective)) {

@@ -135,7 +135,8 @@ TEST(FaultSection, WhatIsMissingIsNamed) {
   EXPECT_THAT(refused(fault(R"("kind": "kill", "phase": "update")")),
               HasSubstr("has no step; expected an optimizer step from 1 to run.steps, 100"));
   EXPECT_THAT(refused(fault(R"("kind": "kill", "step": 1)")),
-              HasSubstr("has no phase; expected one of start, load, gather,"));
+              AllOf(HasSubstr("has no phase; give \"phase\": one of start, load, gather,"),
+                    HasSubstr(R"json(, or "collective": "reduce_scatter(h.1)")json")));
   EXPECT_THAT(refused("[7]"), HasSubstr("run.faults[0]: found 7, expected an object such as {"));
   EXPECT_THAT(refused("7"), HasSubstr("run.faults: found 7, expected a list of faults, or"));
 }
