@@ -295,7 +295,7 @@ TEST(Program, ARankThatWaitsForOthersSaysSo) {
       ::testing::UnorderedElementsAre(
           ContainsRegex("still waiting: .rank 0. rendezvous at .* rank 1 has not come"),
           ContainsRegex("still waiting: .rank 1. rendezvous at 127.0.0.1:[0-9]+: no answer from "
-                        "rank 0 within 10000 ms: Connection refused; check that rank 0 "
+                        "rank 0 within 10 s: Connection refused; check that rank 0 "
                         "runs, and that MASTER_ADDR and MASTER_PORT are its host's")));
   EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM before the first step\n"));
 }
