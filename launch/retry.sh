@@ -302,27 +302,22 @@ start() {  # command...
   run "${started[@]}"
 }
 
+# Sets a variable to the whole number that an option takes.
+number() {  # variable, least, most, unit, option, value
+  [[ ${6-} =~ ^[0-9]{1,6}$ && $((10#$6)) -ge $2 && $((10#$6)) -le $3 ]] || fail "$5 takes $2 to $3$4, found '${6-}'"
+  printf -v "$1" %d "$((10#$6))"
+}
+
 # Reads the options, and sets `command` to what follows --.
 read_options() {  # arguments...
   while [ $# -gt 0 ]; do
     case $1 in
       -h | --help) usage; exit 0 ;;
       --checkpoints) checkpoints=${2-}; shift 2 || fail "--checkpoints takes a folder" ;;
-      --wait)
-        [[ ${2-} =~ ^[0-9]{1,4}$ ]] || fail "--wait takes seconds, found '${2-}'"
-        pause=$((10#$2))
-        shift 2
-        ;;
-      --give-up | --min-ranks | --back)
-        [[ ${2-} =~ ^[0-9]{1,6}$ ]] || fail "$1 takes a whole number, found '${2-}'"
-        [ "$1" = --back ] || [ "$((10#$2))" -gt 0 ] || fail "$1 is 0, expected at least 1"
-        case $1 in
-          --give-up) patience=$((10#$2)) ;;
-          --min-ranks) least=$((10#$2)); of_hosts=$1 ;;
-          --back) back=$((10#$2)); of_hosts=$1 ;;
-        esac
-        shift 2
-        ;;
+      --wait) number pause 0 9999 " s" "$@"; shift 2 ;;
+      --give-up) number patience 1 999999 "" "$@"; shift 2 ;;
+      --min-ranks) number least 1 999999 "" "$@"; of_hosts=$1; shift 2 ;;
+      --back) number back 0 999999 " s" "$@"; of_hosts=$1; shift 2 ;;
       --hosts) host_file=${2-}; shift 2 || fail "--hosts takes a file" ;;
       --agent) agent=${2-}; of_hosts=$1; shift 2 || fail "--agent takes a command" ;;
       --) shift; break ;;

@@ -334,10 +334,14 @@ refused() {  # message arguments...
 }
 refused "a command is missing behind --"
 refused "unknown option '-x'; write -- before the command" -x
-refused "--wait takes seconds, found 'soon'" --wait soon -- true
+refused "--wait takes 0 to 9999 s, found 'soon'" --wait soon -- true
+refused "--wait takes 0 to 9999 s, found '99999'" --wait 99999 -- true
+refused "--wait takes 0 to 9999 s, found ''" --wait
+refused "--back takes 0 to 999999 s, found '1000000'" --back 1000000 --hosts none.txt -- true
 refused "give --checkpoints FOLDER" -- true
-refused "--give-up is 0, expected at least 1" --give-up 0 -- true
-refused "--give-up takes a whole number, found 'soon'" --give-up soon -- true
+refused "--give-up takes 1 to 999999, found '0'" --give-up 0 -- true
+refused "--give-up takes 1 to 999999, found 'soon'" --give-up soon -- true
+refused "--min-ranks takes 1 to 999999, found '-1'" --min-ranks -1 -- true
 refused "--min-ranks is given without --hosts; add --hosts FILE" --min-ranks 2 -- true
 refused "--hosts: none.txt cannot be read" --hosts none.txt -- true
 printf 'a slots=4\na:2\n' >twice
