@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Starts a training job again after a fault, until it ends well, is told to end, says that it never will work (status
+# Starts a training job again after a fault, until it ends well, is told to end, says that it will fail again (status
 # 78), or saves no further step in several restarts (a step counts twice at most: the first save may have been damaged).
 #
 #   launch/retry.sh [--checkpoints FOLDER] [--wait SECONDS] [--give-up K] -- COMMAND...
@@ -361,7 +361,7 @@ working directory; or give --checkpoints FOLDER"
       exit "$status"
     fi
     if [ "$status" -eq $never ]; then
-      say "status $status: the command line or the configuration never will work; not started again"
+      say "status $status: will fail again: the command line or the configuration is wrong; not started again"
       exit "$status"
     fi
     further=no

@@ -77,9 +77,9 @@ attempt ^1 1+ ^1 0
 expect "a job that saves a damaged step once more" "$status $starts" "0 4"
 
 attempt 1+ 78 0
-expect "a job that never will work" "$status $starts" "78 2"
+expect "a job that will fail again" "$status $starts" "78 2"
 expect "why it is not started again" \
-  "$(grep -c 'status 78: the command line or the configuration never will work; not started again' said)" 1
+  "$(grep -c 'status 78: will fail again: the command line or the configuration is wrong; not started again' said)" 1
 flags="--give-up 3"
 attempt 1 1 1 0
 expect "a job with more patience" "$status $starts" "0 4"
