@@ -47,6 +47,11 @@ folder_of() {  # command...
   "$@" --print-value run.checkpoint.folder </dev/null
 }
 
+# A program that is not there would be no more there at the second start.
+look_for() {  # program[, the option that names it]
+  type -P -- "$1" >/dev/null || fail "${2+$2: }no program $1$([ ! -e "$1" ] || echo " that may be executed")"
+}
+
 # Whether a word of the command, up to its zero_train, is as the pattern says.
 has() {  # pattern, command...
   local each pattern=$1
@@ -83,7 +88,7 @@ pass_on() {  # signal
 # Sets `status`, `ran` (seconds) and `words`. Job control gives the job a process group of its own, so that a terminal's
 # Ctrl-C reaches it once, through pass_on; what passes its standard error on ignores signals, and ends with it.
 run() {  # command...
-  local errors tries began=$SECONDS
+  local errors tries=20 began=$SECONDS
   words=$scratch/words.$restarts
   exec {errors}> >(
     trap '' INT TERM HUP USR1 USR2
@@ -103,10 +108,7 @@ run() {  # command...
   done
   job=""
   ran=$((SECONDS - began))
-  for tries in {1..20}; do  # until the last words are there; a process that was left behind may hold them back
-    [ ! -e "$words" ] || break
-    sleep 0.1
-  done
+  until [ -e "$words" ] || [ $((tries--)) -eq 0 ]; do sleep 0.1; done  # a process left behind may hold them back
 }
 
 # Sleeps, in parts: a signal ends one of them early.
@@ -184,11 +186,9 @@ read_hosts() {
     line=${line%%#*}
     read -r name rest <<<"$line"
     [ -n "$name" ] || continue
-    [[ "$name $rest" =~ ^[A-Za-z0-9._-]+(:[0-9]{1,4}| slots=[0-9]{1,4})?\ *$ ]] ||
+    [[ "$name $rest" =~ ^([A-Za-z0-9._-]+)(:([0-9]{1,4})| slots=([0-9]{1,4}))?\ *$ ]] ||
       fail "--hosts: $host_file: found '$line', expected NAME, NAME:SLOTS or NAME slots=SLOTS"
-    rest=${rest#slots=}
-    [[ $name != *:* ]] || rest=${name#*:}
-    name=${name%%:*}
+    name=${BASH_REMATCH[1]} rest=${BASH_REMATCH[3]}${BASH_REMATCH[4]}
     [ -z "${slots[$name]-}" ] || fail "--hosts: $host_file names $name twice"
     hosts+=("$name")
     slots[$name]=$((10#${rest:-1}))
@@ -332,11 +332,12 @@ main() {
   read_options "$@"
   set -- "${command[@]}"
   [ $# -gt 0 ] || fail "a command is missing behind --; see launch/retry.sh --help"
+  look_for "$1"
   [ -z "$of_hosts" ] || [ -n "$host_file" ] || fail "$of_hosts is given without --hosts; add --hosts FILE"
   [ -z "$host_file" ] || read_hosts
   if [ -z "$checkpoints" ]; then
     checkpoints=$(folder_of "$@")
-    [ $? -ne 78 ] || exit 78  # zero_train has said why no start would work
+    [ $? -ne $never ] || exit $never  # zero_train has said why no start would work
     [ -n "$checkpoints" ] ||
       fail "the command has no zero_train that tells a run.checkpoint.folder; give --checkpoints FOLDER"
     [[ $checkpoints == /* ]] || ! has '--?wd|--?wdir(=.*)?|--chdir(=.*)?' "$@" ||
@@ -357,13 +358,13 @@ working directory; or give --checkpoints FOLDER"
   while :; do
     there=$(committed)
     start "$@"
-    if [ "$status" -eq 0 ] || [ "$status" -eq 143 ] || [ "$status" -eq 130 ] || [ -n "$asked" ]; then
-      exit "$status"
-    fi
-    if [ "$status" -eq $never ]; then
-      say "status $status: will fail again: the command line or the configuration is wrong; not started again"
-      exit "$status"
-    fi
+    case $status${asked:+ asked} in
+      0 | 143 | 130 | *asked) exit "$status" ;;
+      "$never")
+        say "status $status: will fail again: the command line or the configuration is wrong; not started again"
+        exit "$status"
+        ;;
+    esac
     further=no
     for step in $(steps_since "$there"); do
       newest=$step

@@ -332,7 +332,11 @@ refused() {  # message arguments...
   expect "status of a refusal" $? 2
   expect "refusal" "$(grep -cF -- "$message" said)" 1
 }
+: >none
 refused "a command is missing behind --"
+refused "no program /no/such/program" --checkpoints ck -- /no/such/program
+refused "no program ./none that may be executed" -- ./none
+refused "no program nonesuch" --hosts none.txt -- nonesuch zero_train
 refused "unknown option '-x'; write -- before the command" -x
 refused "--wait takes 0 to 9999 s, found 'soon'" --wait soon -- true
 refused "--wait takes 0 to 9999 s, found '99999'" --wait 99999 -- true
