@@ -30,7 +30,7 @@ set -uo pipefail
 
 checkpoints="" pause=5 patience=1 job="" of_srun="" status=0 asked="" ran=0 restarts=0
 host_file="" least=1 back=1800 agent="ssh -o BatchMode=yes -o ConnectTimeout=5"
-hosts=() reached=() names="" ranks=0 of_hosts=""  # of --hosts
+hosts=() reached=() names="" ranks=0 total=0 of_hosts=""  # of --hosts
 # By host: ranks; what named it; findings of wrong values among that; SECONDS when it was left out; if it ever was.
 declare -A slots=() blamed=() wrong=() left_out=() excused=()
 never=78  # launch/process/exit_status.h
@@ -191,9 +191,10 @@ read_hosts() {
     name=${BASH_REMATCH[1]} rest=${BASH_REMATCH[3]}${BASH_REMATCH[4]}
     [ -z "${slots[$name]-}" ] || fail "--hosts: $host_file names $name twice"
     hosts+=("$name")
-    slots[$name]=$((10#${rest:-1}))
+    slots[$name]=$((10#${rest:-1})) total=$((total + 10#${rest:-1}))
   done <"$host_file"
   [ ${#hosts[@]} -gt 0 ] || fail "--hosts: $host_file names no host"
+  [ $total -ge "$least" ] || fail "--hosts: $host_file has $total slots in all, --min-ranks asks for $least"
 }
 
 # Sets `reached` to the hosts that the agent reaches; this one needs none.

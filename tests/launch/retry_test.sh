@@ -354,6 +354,9 @@ printf 'a, b\n' >odd
 refused "--hosts: odd: found 'a, b', expected NAME, NAME:SLOTS or NAME slots=SLOTS" --hosts odd -- true
 : >empty
 refused "--hosts: empty names no host" --hosts empty -- true
+printf 'localhost slots=2\nhost-b\n' >few
+refused "--hosts: few has 3 slots in all, --min-ranks asks for 4" --min-ranks 4 --hosts few --checkpoints ck -- touch began
+expect "a job that can never start" "$(ls began 2>&1 | grep -c 'No such file')" 1
 printf '#!/bin/sh\necho "zero_train: c.json: no such file" >&2\nexit 1\n' >zero_train
 refused "give --checkpoints FOLDER" -- ./zero_train --config c.json
 expect "the command's own error" "$(grep -c 'zero_train: c.json: no such file' said)" 1
