@@ -29,8 +29,8 @@
 set -uo pipefail
 
 checkpoints="" pause=5 patience=1 job="" of_srun="" status=0 asked="" ran=0 restarts=0
-host_file="" least=1 back=1800 agent="ssh -o BatchMode=yes -o ConnectTimeout=5"
-hosts=() reached=() names="" ranks=0 total=0 of_hosts=""  # of --hosts
+host_file="" least=1 back=1800 agent=(ssh -o BatchMode=yes -o ConnectTimeout=5)
+hosts=() names="" ranks=0 total=0 of_hosts=""  # of --hosts
 # By host: ranks; what named it; findings of wrong values among that; SECONDS when it was left out; if it ever was.
 declare -A slots=() blamed=() wrong=() left_out=() excused=()
 never=78  # launch/process/exit_status.h
@@ -52,14 +52,9 @@ look_for() {  # program[, the option that names it]
   type -P -- "$1" >/dev/null || fail "${2+$2: }no program $1$([ ! -e "$1" ] || echo " that may be executed")"
 }
 
-# Whether a word of the command, up to its zero_train, is as the pattern says.
+# Whether a word of the command, before its zero_train, is as the pattern says.
 has() {  # pattern, command...
-  local each pattern=$1
-  for each in "${@:2}"; do
-    [[ ! $each =~ ^($pattern)$ ]] || return 0
-    [ "${each##*/}" != zero_train ] || return 1
-  done
-  return 1
+  printf '%s\n' "${@:2}" | sed -E '\|^(.*/)?zero_train$|,$d' | grep -xE -- "$1" >/dev/null
 }
 
 # The committed checkpoints, each with the time of its commit.
@@ -114,10 +109,7 @@ run() {  # command...
 # Sleeps, in parts: a signal ends one of them early.
 rest() {  # seconds
   local end=$((SECONDS + $1))
-  while [ -z "$asked" ] && [ "$SECONDS" -lt "$end" ]; do
-    sleep 0.5 &
-    wait $!
-  done
+  while [ -z "$asked" ] && [ "$SECONDS" -lt "$end" ]; do sleep 0.5 & wait $!; done
 }
 
 # Of values that changed (run.check_collectives, mesh.check_every), of hosts that run.check_compute_every found wrong.
@@ -180,44 +172,44 @@ wrong_hosts() {
 }
 
 read_hosts() {
-  local line name rest
+  local name rest
   [ -r "$host_file" ] || fail "--hosts: $host_file cannot be read"
-  while IFS= read -r line || [ -n "$line" ]; do
-    line=${line%%#*}
-    read -r name rest <<<"$line"
-    [ -n "$name" ] || continue
+  while read -r name rest || [ -n "$name" ]; do
     [[ "$name $rest" =~ ^([A-Za-z0-9._-]+)(:([0-9]{1,4})| slots=([0-9]{1,4}))?\ *$ ]] ||
-      fail "--hosts: $host_file: found '$line', expected NAME, NAME:SLOTS or NAME slots=SLOTS"
+      fail "--hosts: $host_file: found '$name${rest:+ $rest}', expected NAME, NAME:SLOTS or NAME slots=SLOTS"
     name=${BASH_REMATCH[1]} rest=${BASH_REMATCH[3]}${BASH_REMATCH[4]}
     [ -z "${slots[$name]-}" ] || fail "--hosts: $host_file names $name twice"
     hosts+=("$name")
     slots[$name]=$((10#${rest:-1})) total=$((total + 10#${rest:-1}))
-  done <"$host_file"
+  done < <(sed 's/#.*//; /^[[:space:]]*$/d' "$host_file")
   [ ${#hosts[@]} -gt 0 ] || fail "--hosts: $host_file names no host"
+  for name in "${hosts[@]}"; do is_here "$name" || look_for "${agent[0]-}" --agent; done
   [ $total -ge "$least" ] || fail "--hosts: $host_file has $total slots in all, --min-ranks asks for $least"
 }
 
-# Sets `reached` to the hosts that the agent reaches; this one needs none.
+is_here() { local own; own=$(uname -n); [[ $1 == localhost || $1 == "$own" || $1 == "${own%%.*}" ]]; }
+
+# Leaves a mark if the agent reaches the host, or else its last words; this host needs none.
+ask() {  # host
+  local status=0
+  is_here "$1" || timeout 20 "${agent[@]}" "$1" true </dev/null >/dev/null 2>"$scratch/asked/$1" || status=$?
+  case $status in
+    0) : >"$scratch/reached/$1" ;;
+    124) echo "no answer in 20 s" >"$scratch/asked/$1" ;;
+    *) grep -qa . "$scratch/asked/$1" || echo "status $status" >"$scratch/asked/$1" ;;
+  esac
+}
+
 reach() {
   local each pid
   local -a pids=()
-  rm -rf "$scratch/reached" && mkdir "$scratch/reached"
+  rm -rf "$scratch/reached" && mkdir -p "$scratch/reached" "$scratch/asked"
   for each in "${hosts[@]}"; do
-    case $each in
-      localhost | "$(uname -n)" | "$(uname -n | cut -d. -f1)") : >"$scratch/reached/$each" ;;
-      *)
-        # shellcheck disable=SC2086
-        timeout 20 $agent "$each" true </dev/null >/dev/null 2>&1 && : >"$scratch/reached/$each" &
-        pids+=($!)
-        ;;
-    esac
+    ask "$each" &
+    pids+=($!)
   done
   for pid in "${pids[@]}"; do  # a signal ends a wait early
     while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
-  done
-  reached=()
-  for each in "${hosts[@]}"; do
-    [ ! -e "$scratch/reached/$each" ] || reached+=("$each")
   done
 }
 
@@ -232,31 +224,38 @@ take_back() {  # seconds
   done
 }
 
-count_ranks() {  # sets `names` and `ranks` from what was reached and is not left out
-  local each; names="" ranks=0
-  for each in "${reached[@]}"; do
-    [ -z "${left_out[$each]-}" ] || continue
-    names+=${names:+,}$each:${slots[$each]}
-    ranks=$((ranks + slots[$each]))
+# Sets `names` and `ranks` from what was reached and is not left out, and `tally` to what is said of the others.
+count_ranks() {
+  local each silent="" out=""; names="" ranks=0
+  for each in "${hosts[@]}"; do
+    if [ ! -e "$scratch/reached/$each" ]; then
+      silent+="${silent:+, }$each (\"$(grep -a . "$scratch/asked/$each" | tail -n 1 | cut -c 1-200 | tr -cd '[:print:]')\")"
+    elif [ -n "${left_out[$each]-}" ]; then
+      out+=${out:+, }$each
+    else
+      names+=${names:+,}$each:${slots[$each]} ranks=$((ranks + slots[$each]))
+    fi
   done
+  tally="${silent:+not reached: $silent; }${out:+left out: $out; }$ranks of $total slots"
 }
 
 # Sets `names` and `ranks` for the next start, and waits for hosts if they are too few.
 choose_hosts() {
-  local tries too_few pause_now=$pause
+  local tries tally pause_now=$pause
   for tries in {1..12}; do
     take_back "$back"
     reach
     count_ranks
     if [ "$ranks" -lt "$least" ]; then take_back 0; count_ranks; fi
     [ "$ranks" -lt "$least" ] || break
-    too_few="the hosts that $agent reaches (${reached[*]-}) have $ranks ranks, expected at least $least (--min-ranks)"
-    [ "$tries" -lt 12 ] || { say "$too_few: giving up"; exit 1; }
-    say "$too_few: trying again in $pause_now s"
+    tally+=", expected at least $least (--min-ranks); try $tries of 12"
+    [ "$tries" -lt 12 ] || { say "$tally: giving up"; exit 1; }
+    say "$tally, again in $pause_now s"
     rest "$pause_now"
-    [ -z "$asked" ] || break
+    [ -z "$asked" ] || return
     pause_now=$((pause_now * 2 < 300 ? pause_now * 2 : 300))
   done
+  [ "$ranks" -eq "$total" ] || say "$tally: starting with these"
   export ZERO_HOSTS=$names ZERO_RANKS=$ranks
 }
 
@@ -293,14 +292,13 @@ name_again() {  # host, count[, "yes": by an own error]
 
 # Runs the command with the hosts of the moment.
 start() {  # command...
-  local -a started=("$@")
   if [ -n "$host_file" ]; then
     choose_hosts
     [ -z "$asked" ] || exit $((status > 0 ? status : 143))
-    started=("${started[@]//\{hosts\}/$names}")
-    started=("${started[@]//\{ranks\}/$ranks}")
+    set -- "${@//\{hosts\}/$names}"
+    set -- "${@//\{ranks\}/$ranks}"
   fi
-  run "${started[@]}"
+  run "$@"
 }
 
 # Sets a variable to the whole number that an option takes.
@@ -320,7 +318,7 @@ read_options() {  # arguments...
       --min-ranks) number least 1 999999 "" "$@"; of_hosts=$1; shift 2 ;;
       --back) number back 0 999999 " s" "$@"; of_hosts=$1; shift 2 ;;
       --hosts) host_file=${2-}; shift 2 || fail "--hosts takes a file" ;;
-      --agent) agent=${2-}; of_hosts=$1; shift 2 || fail "--agent takes a command" ;;
+      --agent) read -ra agent <<<"${2-}"; of_hosts=$1; shift 2 || fail "--agent takes a command" ;;
       --) shift; break ;;
       *) fail "unknown option '$1'; write -- before the command; see launch/retry.sh --help" ;;
     esac
@@ -354,7 +352,7 @@ working directory; or give --checkpoints FOLDER"
   trap 'pass_on USR2' USR2
 
   local there newest=-1 step further fruitless=0 line wait=$pause
-  unset ZERO_RESTART  # of a job around this one: the first start is none of its restarts
+  unset ZERO_RESTART; export ZERO_RESTART  # of a job around this one: the first start is none of its restarts
   local -A saves=()
   while :; do
     there=$(committed)
@@ -384,7 +382,6 @@ working directory; or give --checkpoints FOLDER"
     fi
     restarts=$((restarts + 1))
     ZERO_RESTART="$restarts: status $status after $ran s${line:+, $line}"$'\t'$(realpath -m -- "$checkpoints")
-    export ZERO_RESTART
     [ "$ran" -lt 600 ] || wait=$pause
     say "status $status after $ran s; $(so_far "$newest"); starting again in $wait s"
     rest "$wait"
