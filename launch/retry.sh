@@ -334,6 +334,8 @@ main() {
   look_for "$1"
   [ -z "$of_hosts" ] || [ -n "$host_file" ] || fail "$of_hosts is given without --hosts; add --hosts FILE"
   [ -z "$host_file" ] || read_hosts
+  [[ -z $host_file || $* == *'{hosts}'* ]] ||
+    say "warning: without {hosts} in the command a host is left out only if the command reads ZERO_HOSTS"
   if [ -z "$checkpoints" ]; then
     checkpoints=$(folder_of "$@")
     [ $? -ne $never ] || exit $never  # zero_train has said why no start would work

@@ -266,6 +266,9 @@ expect "no host at all" "$? $([ -e seen ] || echo none)" "1 none"
 expect "their names" "$(grep -c 'reached: host-a ("3"), host-b ("3"), host-c ("3"); 0 of 9 slots, .*; try 3 of' said)" 1
 rm down.host-a down.host-b down.host-c
 printf 'localhost' >here
+"$retry" --checkpoints ck --hosts here -- env true '{ranks}' 2>said
+expect "a command that is not told the hosts" "$? $(cat said)" \
+  "0 retry: warning: without {hosts} in the command a host is left out only if the command reads ZERO_HOSTS"
 "$retry" --checkpoints ck --hosts here --agent /no/agent -- ./on_hosts.sh '{hosts}' '{ranks}' 2>said
 expect "this host, which needs no agent" "$? $(cat said seen)" "0 localhost:1 1 localhost:1 1"
 
