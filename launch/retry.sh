@@ -66,7 +66,13 @@ steps_since() {  # committed
   LC_ALL=C comm -13 <(echo "$1") <(committed) | sed -nE 's|.*/step_0*([0-9]+)/COMMIT$|\1|p'
 }
 
-so_far() { [ "$1" -ge 0 ] && echo "saved up to step $1" || echo "nothing saved yet"; }  # step, -1: none
+so_far() {  # the newest step since the first start, -1: none
+  local older
+  if [ "$1" -ge 0 ]; then echo "saved up to step $1"; return; fi
+  older=$(steps_since "" | tail -n 1)
+  [ -z "$older" ] || { echo "no step saved since retry.sh began (newest: step $older)"; return; }
+  [ -d "$checkpoints" ] && echo "nothing saved yet" || echo "nothing saved: there is no folder $checkpoints"
+}
 
 # An srun that is told to end kills its ranks at once. SIGUSR2, which asks them for the same, it passes on.
 pass_on() {  # signal
@@ -201,8 +207,7 @@ ask() {  # host
 }
 
 reach() {
-  local each pid
-  local -a pids=()
+  local each pid pids=()
   rm -rf "$scratch/reached" && mkdir -p "$scratch/reached" "$scratch/asked"
   for each in "${hosts[@]}"; do
     ask "$each" &
@@ -344,6 +349,8 @@ main() {
     [[ $checkpoints == /* ]] || ! has '--?wd|--?wdir(=.*)?|--chdir(=.*)?' "$@" ||
       fail "run.checkpoint.folder: found '$checkpoints', expected an absolute path under a launcher that changes the \
 working directory; or give --checkpoints FOLDER"
+  else
+    [ -d "$checkpoints" ] || say "there is no folder $checkpoints; if the job saves elsewhere, none of its steps count"
   fi
   ! has '(.*/)?srun' "$@" || of_srun=yes
   scratch=$(mktemp -d) || fail "no folder for temporary files; set TMPDIR to one"
@@ -373,13 +380,10 @@ working directory; or give --checkpoints FOLDER"
       [ "${saves[$step]}" -gt 2 ] || further=yes
     done
     line=$(cause_line)
-    if blame "$line" || [ $further = yes ]; then
-      fruitless=0
-    elif [ $restarts -gt 0 ]; then
-      fruitless=$((fruitless + 1))
-    fi
+    fruitless=$((fruitless + (restarts > 0)))
+    if blame "$line" || [ $further = yes ]; then fruitless=0; fi
     if [ $fruitless -ge "$patience" ]; then
-      say "status $status again, and no further step was saved since the last fault ($(so_far "$newest")): giving up"
+      say "status $status again, and no further step was saved since the last fault: giving up; $(so_far "$newest")"
       exit "$status"
     fi
     restarts=$((restarts + 1))

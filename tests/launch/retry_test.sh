@@ -53,8 +53,9 @@ attempt 1+ 1+ 137+ 0
 expect "a job that saves a step between faults" "$status $starts" "0 4"
 attempt 1 1 0
 expect "a job that saves no step" "$status $starts" "1 2"
-expect "its last words" \
-  "$(grep -c 'no further step was saved since the last fault (nothing saved yet): giving up' said)" 1
+expect "its last words" "$(grep -c 'no further step was saved since the last fault: giving up; nothing saved yet$' said)" 1
+expect "a folder that the job may make" "$(head -n 1 said)" \
+  "retry: there is no folder ck; if the job saves elsewhere, none of its steps count"
 attempt 7+ 7 0
 expect "a job that stops saving" "$status $starts" "7 2"
 # What lay there before the first start tells nothing: it may be damaged, or another run's.
@@ -64,7 +65,11 @@ attempt 1+ 1+ 137+ 0
 expect "a job below a step of another run" "$status $starts" "0 4"
 attempt 1+ 1 0
 expect "a job that stops saving below such a step" "$status $starts" "1 2"
-expect "how far it was" "$(grep -c 'fault (saved up to step 1): giving up' said)" 1
+expect "how far it was" "$(grep -c 'fault: giving up; saved up to step 1$' said)" 1
+attempt 1 1 0
+expect "a job that saves nothing above such a step" \
+  "$(grep -cE '(after [0-9]+ s|giving up); no step saved since retry.sh began \(newest: step 900\)(;|$)' said)" 2
+expect "its folder" "$(grep -c 'there is no folder' said)" 0
 before=
 attempt 1+ =1 =1 0
 expect "a job that saves the same step again and again" "$status $starts" "1 3"
@@ -72,7 +77,7 @@ attempt ^1 1+ 1+ 0
 expect "a job that goes on below a damaged step of its own" "$status $starts" "0 4"
 attempt ^1 1+ 1 0
 expect "a job that stops saving below such a step" "$status $starts" "1 3"
-expect "how far it was" "$(grep -c 'fault (saved up to step 2): giving up' said)" 1
+expect "how far it was" "$(grep -c 'fault: giving up; saved up to step 2$' said)" 1
 attempt ^1 1+ ^1 0
 expect "a job that saves a damaged step once more" "$status $starts" "0 4"
 
@@ -271,6 +276,9 @@ expect "a command that is not told the hosts" "$? $(cat said)" \
   "0 retry: warning: without {hosts} in the command a host is left out only if the command reads ZERO_HOSTS"
 "$retry" --checkpoints ck --hosts here --agent /no/agent -- ./on_hosts.sh '{hosts}' '{ranks}' 2>said
 expect "this host, which needs no agent" "$? $(cat said seen)" "0 localhost:1 1 localhost:1 1"
+
+"$retry" --checkpoints kc --wait 0 -- false 2>said
+expect "a folder that is never made" "$? $(grep -c 'nothing saved: there is no folder kc' said)" "1 2"
 
 for told in 143 130; do
   attempt "$told" 0
