@@ -17,7 +17,7 @@
 #                         {ranks} the slots of these, as the variables ZERO_HOSTS and ZERO_RANKS are: hosts that AGENT
 #                         reaches, but for those that two faults have named, or two findings of wrong values, which
 #                         are left out. Leaving one out is no restart for --give-up, unless by a rank's own error
-#   --min-ranks M         with --hosts: start no fewer (1); before that, take back hosts that were left out
+#   --min-ranks M         with --hosts: start no fewer (1; FILE must have as many); take hosts back before that
 #   --back SECONDS        with --hosts: take a host back at the first restart so long after it was left out (1800). One
 #                         that two findings of wrong values have named is never taken back
 #   --agent COMMAND       with --hosts: ssh -o BatchMode=yes -o ConnectTimeout=5
@@ -25,7 +25,7 @@
 # A restart finds its number, the cause and, behind a tab, the checkpoint folder in ZERO_RESTART, which the zero_train
 # of that folder prints and writes to its log. Signals are passed on to COMMAND, SIGHUP as SIGTERM, and to srun, which
 # would kill the ranks, as SIGUSR2. A job that is told to end (by any of them but SIGUSR1, or with status 143 or 130) is
-# not started again. The status is that of the last COMMAND.
+# not started again. The status is that of the last COMMAND, 1 if too few hosts came, 2 if no start could work.
 set -uo pipefail
 
 checkpoints="" pause=5 patience=1 job="" of_srun="" status=0 asked="" ran=0 restarts=0
@@ -234,7 +234,7 @@ count_ranks() {
   local each silent="" out=""; names="" ranks=0
   for each in "${hosts[@]}"; do
     if [ ! -e "$scratch/reached/$each" ]; then
-      silent+="${silent:+, }$each (\"$(grep -a . "$scratch/asked/$each" | tail -n 1 | cut -c 1-200 | tr -cd '[:print:]')\")"
+      silent+="${silent:+, }$each (\"$(grep -a . "$scratch/asked/$each" | tail -n 1 | head -c 200 | tr -cd ' -~')\")"
     elif [ -n "${left_out[$each]-}" ]; then
       out+=${out:+, }$each
     else
