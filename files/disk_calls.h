@@ -17,10 +17,10 @@ struct DiskCalls {
 /// Those of this process, by all its threads and file systems. Any thread; no lock.
 DiskCalls disk_calls() noexcept;
 
-/// One of them, made by one thread from construction to destruction: a system call, or a wait for
-/// io_uring. Within another of its thread it is a part of that one. A transfer that the kernel has,
-/// and that no thread waits for, is none. Who watches the process knows by these whether a disk
-/// holds it up, also where a thread sleeps as if idle: io_uring and FUSE.
+/// A call to the disk, from construction to destruction, by one thread: a system call, or a wait
+/// for io_uring. One within another of the same thread is not counted. A transfer that no thread
+/// waits for is no call. The counts tell a watchdog whether a disk holds up the process, also where
+/// a thread sleeps as if it were idle: in io_uring and FUSE.
 class DiskCall {
  public:
   DiskCall() noexcept;

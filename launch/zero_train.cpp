@@ -150,8 +150,9 @@ int main(int argc, char** argv) {
       "of one process: --local-ranks N.\n"
       "On several hosts without mpirun, all ranks need the same ZERO_JOB_SECRET (openssl rand -hex "
       "32), or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE.\n"
-      "Status: 0; 1 for a fault, which is worth another try (launch/retry.sh); 78 if the command "
-      "line or the configuration never will work; 143 or 130 if told to end. Of --plan 1 if it "
+      "Status: 0; 1 for a fault, which is worth another try (launch/retry.sh); 78 if the same "
+      "start will fail again: the command line or the configuration is wrong; 143 or 130 if told "
+      "to end. Of --plan 1 if it "
       "does not fit. See docs/faults.md.",
       "zero_train"};
   zero::TrainFlags flags;

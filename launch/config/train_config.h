@@ -85,7 +85,7 @@ struct TrainConfig {
     WaitLimits waits;  ///< the callback is not set
     bool watchdog = true;
     bool watchdog_hosts = true;  ///< see each other
-    double hang_timeout = 0;     ///< seconds; 0: of steps' usual time
+    double hang_timeout = 0;     ///< seconds, as WatchdogOptions::hang_seconds
     std::string log;
     bool profile = false;
     std::string trace;  ///< empty: none

@@ -10,7 +10,6 @@
 #include <tuple>
 #include <utility>
 
-#include "collectives/long_wait.h"
 #include "launch/faults/wait_graph.h"
 
 namespace zero {
@@ -83,7 +82,9 @@ void add_whereabouts(std::vector<std::string>& lines, const WaitGraph& waits,
   for (const int rank : ranks) {
     const FlightState* const state = waits.state_of(rank);
     if (state == nullptr) {
-      lines.push_back(fmt::format("rank {} has no flight file here", rank));
+      lines.push_back(fmt::format(
+          "rank {} is not seen from here: it is on another host, or its flight file cannot be read",
+          rank));
       continue;
     }
     lines.push_back(fmt::format("rank {} {}", rank, place_text(*state, now)));
@@ -233,10 +234,9 @@ std::vector<int> unusual(std::span<const FlightState> states) {
   return ranks;
 }
 
-/// All ranks of a group are in one collective, which does not end.
-Diagnosis of_unended(std::span<const FlightState> states, const WaitGraph& waits,
+/// All ranks of a group have entered one collective, which does not end.
+Diagnosis of_unended(std::span<const FlightState> states, const WaitGraph& waits, const Wait& wait,
                      std::int64_t now) {
-  const Wait& wait = waits.unended().front();
   Diagnosis found{
       .what = What::hang, .culprits = unusual(states), .waited_seconds = seconds(wait.since, now)};
   const FlightState& one = *waits.state_of(wait.ranks.front());
@@ -260,17 +260,24 @@ Diagnosis of_unended(std::span<const FlightState> states, const WaitGraph& waits
 Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, std::int64_t now) {
   Diagnosis found{.what = What::hang, .waited_seconds = longest(waits.all(), now)};
   std::vector<Wait> others = waits.all();
-  std::set<int> blamed;
-  std::vector<int> waiting;
-  for (const auto& [rank, absent] : waits.absent()) {
-    waiting.push_back(rank);
-    for (const int each : ranks_to_blame(absent, waits.absent(), rank)) blamed.insert(each);
-  }
   found.culprits = unusual(states);  // whatever else is true, a stopped process holds up others
-  if (found.culprits.empty()) found.culprits.assign(blamed.begin(), blamed.end());
+  const std::vector<int> blamed = waits.blamed();
+  if (blamed.empty()) {
+    const auto stuck = std::ranges::find_if(waits.unended(), [&](const Wait& wait) {
+      return wait.is_shared() && std::ranges::includes(wait.ranks, found.culprits);
+    });
+    if (stuck != waits.unended().end()) {
+      found = of_unended(states, waits, *stuck, now);
+      add_waits(found.lines, others, now);
+      return found;
+    }
+  }
+  if (found.culprits.empty()) found.culprits = blamed;
   if (!found.culprits.empty()) {
     found.lines.push_back(blame_text(found.culprits, waits, others, now));
   } else {
+    std::vector<int> waiting;
+    for (const auto& [rank, absent] : waits.absent()) waiting.push_back(rank);
     found.culprits = quietest(states, waiting);
     found.lines.push_back(fmt::format(
         "{} wait for each other in a circle: they do not call the collectives of their groups in "
@@ -328,7 +335,7 @@ Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath
   if (!deaths.empty()) return of_deaths(deaths, waits, now);
   if (Diagnosis found = of_mismatch(ranks, waits, now); found.what != What::nothing) return found;
   if (!waits.all().empty()) return of_waits(ranks, waits, now);
-  if (!waits.unended().empty()) return of_unended(ranks, waits, now);
+  if (!waits.unended().empty()) return of_unended(ranks, waits, waits.unended().front(), now);
   return of_compute(ranks, waits, now);
 }
 

@@ -21,9 +21,11 @@
 #include "collectives/host/process.h"
 #include "launch/faults/fault_finder.h"
 #include "launch/faults/flight_file.h"
+#include "launch/faults/flight_folder.h"
 #include "launch/faults/flight_place.h"
 #include "launch/faults/flight_reader.h"
 #include "launch/faults/last_words.h"
+#include "launch/process/open_files.h"
 
 namespace zero {
 namespace {
@@ -32,16 +34,12 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kStragglersShown = 5;
 
-bool is_flight_file(const fs::directory_entry& entry) {
-  const std::string name = entry.path().filename().string();
-  return name.starts_with("rank_") && name.ends_with(".flight");
-}
-
 std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (is_flight_file(entry)) files.push_back(entry.path().string());
+    if (is_flight_file_name(entry.path().filename().string()))
+      files.push_back(entry.path().string());
   }
   ZERO_CHECK(!error, "{}: cannot be read: {}; give the folder of a run's flight files",
              folder.string(), error.message());
@@ -49,29 +47,27 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return files;
 }
 
-/// The folder's flight files, or those of "flight" in it, as people may name a checkpoint folder.
+/// The folder's flight files, or those of kFlightInCheckpoints in it, as people may name a
+/// checkpoint folder.
 std::vector<std::string> find_files(std::string& folder) {
   std::vector<std::string> files = files_in(folder);
-  const fs::path inner = fs::path(folder) / "flight";
+  const fs::path inner = fs::path(folder) / kFlightInCheckpoints;
   std::error_code error;
   if (files.empty() && fs::is_directory(inner, error)) {
     folder = inner.string();
     files = files_in(inner);
   }
   ZERO_CHECK(!files.empty(),
-             "{}: has no flight files (rank_00000.flight and so on): they lie elsewhere "
+             "{}: has no flight files ({} and so on): they lie elsewhere "
              "(run.flight_folder), or the run ended well, which removes them",
-             folder);
+             folder, flight_file_name(0));
   return files;
 }
 
 /// Whether the process that created the file still has it open, on this host.
 bool is_written(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct flock lock {};
-  lock.l_type = F_RDLCK;
-  lock.l_whence = SEEK_SET;
-  return file.get() >= 0 && ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  return is_locked(file.get());
 }
 
 /// What is remarkable of a process of this host, for FlightState::process_state.

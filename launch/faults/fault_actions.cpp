@@ -2,22 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/faults/fault_actions.h"
 
-#include <fmt/format.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
-#include <system_error>
 #include <thread>
 #include <vector>
 

@@ -3,11 +3,9 @@
 #include "launch/faults/fault_finder.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
-#include "collectives/long_wait.h"
 #include "launch/faults/last_words.h"
 #include "launch/faults/wait_graph.h"
 
@@ -19,10 +17,13 @@ constexpr double kUnsuspicious = 4;
 
 std::int64_t to_nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
-/// Whether the rank is in a collective, also of a group whose ranks nobody knows.
-bool is_in_collective(const FlightState& state) {
-  return std::ranges::any_of(state.open,
-                             [](const FlightState::Collective& each) { return each.started != 0; });
+enum class GroupRanks : std::uint8_t { known, unknown };
+
+/// Whether the rank is in a collective of a group whose ranks are known, or else are not.
+bool is_in_collective(const FlightState& state, GroupRanks group) {
+  return std::ranges::any_of(state.open, [&](const FlightState::Collective& each) {
+    return each.started != 0 && each.ranks.empty() == (group == GroupRanks::unknown);
+  });
 }
 
 /// Whether the rank is in a collective for which a disk decides how long others take.
@@ -49,21 +50,16 @@ bool may_use_disk(const FlightState& state) {
 
 Blame find_blame(std::span<const FlightState> ranks) {
   const WaitGraph waits(ranks);
-  std::map<int, std::vector<int>> answers = waits.absent();
-  for (const Wait& wait : waits.unended()) {  // these wait for nobody in particular
-    for (const int rank : wait.ranks) answers.try_emplace(rank);
-  }
-  std::set<int> blamed;
-  for (const auto& [rank, absent] : waits.absent()) {
-    for (const int each : ranks_to_blame(absent, answers, rank)) blamed.insert(each);
-  }
+  const std::vector<int> blamed = waits.blamed();
   Blame blame;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const int rank = ranks[i].rank;
-    if (blamed.erase(rank) > 0 && !ranks[i].over) blame.blamed.push_back(static_cast<int>(i));
-    if (answers.contains(rank)) blame.inside.push_back(static_cast<int>(i));
+    const FlightState& state = ranks[i];
+    const bool is_blamed = std::ranges::binary_search(blamed, state.rank);
+    if (is_blamed && !state.over) blame.blamed.push_back(static_cast<int>(i));
+    if (is_in_collective(state, GroupRanks::known)) blame.inside.push_back(static_cast<int>(i));
   }
-  blame.elsewhere = !blamed.empty();
+  blame.elsewhere =
+      std::ranges::any_of(blamed, [&](int rank) { return waits.state_of(rank) == nullptr; });
   return blame;
 }
 
@@ -115,7 +111,7 @@ Finding FaultFinder::find_deaths(std::int64_t passed) {
     const FlightState state = ranks_.read(i);
     at(i).left = state.over;
     if (state.over) continue;
-    if (has_told(state.last_words)) return {.what = Finding::What::told, .culprits = {i}};
+    if (needs_no_teller(state.last_words)) return {.what = Finding::What::told, .culprits = {i}};
     found.culprits.push_back(i);
   }
   if (found.culprits.empty()) return found;
@@ -199,6 +195,17 @@ void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
   one.held += counts;
 }
 
+FaultFinder::Rule FaultFinder::rule_for(const FlightState& state, bool stopped,
+                                        bool disk_may_decide) {
+  if (stopped) return Rule::stopped;
+  // Blamed, it is alone in a collective that all others have left: no disk holds it up there.
+  if (disk_may_decide && !is_in_collective(state, GroupRanks::known)) {
+    const bool alone = !is_in_collective(state, GroupRanks::unknown);
+    return alone && may_use_disk(state) ? Rule::disk : Rule::none;
+  }
+  return has_usual_time(state) ? Rule::step : Rule::none;
+}
+
 FaultFinder::RankSet FaultFinder::only(int host, const RankSet& all) const {
   RankSet some;
   for (std::size_t i = 0; i < all.indices.size(); ++i) {
@@ -275,19 +282,18 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     const std::optional<host::Activity> activity = ranks_.activity(i);
     at(i).crashed = activity && activity->dumps_core;
     const bool stopped = activity && activity->stopped;
-    const bool of_disk = disk_decides && blamed && !stopped;
-    const bool by_disk = of_disk && may_use_disk(state) && !is_in_collective(state);
+    const Rule rule = rule_for(state, stopped, blamed && disk_decides);
+    const bool by_disk = rule == Rule::disk;
     const bool calls = calls_disk(i, state);
     const bool uses = calls || (activity && activity->in_device);
     if (std::exchange(at(i).by_disk, by_disk) != by_disk || (by_disk && uses)) forget(i);
-    if (by_disk || stopped || !blamed || !calls) hold(i, activity, passed);
+    if (rule != Rule::step || !blamed || !calls) hold(i, activity, passed);
     const std::int64_t limit =
         by_disk ? std::max(usual, to_nanoseconds(kLeastDiskHangSeconds)) : usual;
-    const bool timed = by_disk || (!of_disk && has_usual_time(state));
     if (blamed && i == ranks_.self()) {
-      found.self_suspected = (timed ? at(i).held : at(i).quiet) >= limit / 2;
+      found.self_suspected = (rule == Rule::none ? at(i).quiet : at(i).held) >= limit / 2;
     }
-    if (!stopped && !((blamed || among(all.blame.inside, i)) && timed)) {
+    if (rule == Rule::none || (rule == Rule::step && !blamed && !among(all.blame.inside, i))) {
       forget(i);
       continue;
     }

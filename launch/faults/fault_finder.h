@@ -11,7 +11,7 @@
 
 namespace zero {
 
-/// What one look at a host's ranks has found.
+/// What one look at the ranks that are seen has found.
 struct Finding {
   enum class What : std::uint8_t {
     nothing,
@@ -28,12 +28,12 @@ struct Finding {
   bool self_suspected = false;
 };
 
-/// The ranks that hold up others, by index in a host's states. A rank that waits elsewhere itself
-/// is not to blame; ranks of other hosts may be, which are not among them.
+/// Who holds up others (WaitGraph::blamed()), by index in the states of some ranks: of a host, or
+/// of all that are seen.
 struct Blame {
-  std::vector<int> blamed{};
-  std::vector<int> inside{};  ///< the ranks that are in any collective
-  bool elsewhere = false;     ///< whether ranks of other hosts are to blame
+  std::vector<int> blamed{};  ///< without ranks that have ended in good order
+  std::vector<int> inside{};  ///< the ranks that are in collectives of known groups
+  bool elsewhere = false;     ///< whether ranks without a state are to blame
 };
 Blame find_blame(std::span<const FlightState> ranks);
 
@@ -56,20 +56,21 @@ double suspicious_seconds(double hang_seconds);
 /// Decides, look by look, whether ranks have died or hang. Has no clock of its own.
 ///
 /// A rank hangs if others wait for it in a collective, or are in one with it while its process is
-/// stopped, and it publishes nothing for hang_limit(); so do ranks that are in collectives together
-/// for as long, with nobody to blame. Four kinds of time do not count:
-/// time in which this process did not look either (a job that is stopped as a whole), time in which
-/// the rank's threads wait for a core (a busy machine; then the time that they run counts), that
-/// before a look at which the rank is in a call to the disk (files::DiskCall) or has begun or ended
-/// one since the last, where it is blamed and not stopped, and time outside of forward, backward,
-/// update and decode or before a mean step is known, where only a stopped process is a hang. The
-/// lowest rank that lives and is not stopped decides for its host.
+/// stopped, and it publishes nothing for hang_limit(). Ranks that are in collectives together for
+/// as long, with nobody to blame, hang too. Time does not count
+/// - in which this process did not look either: a job that is stopped as a whole;
+/// - in which the rank's threads wait for a core, on a busy machine: the time that they run counts;
+/// - between two looks, if the rank is in a call to the disk (files::DiskCall) at the second or has
+///   begun or ended one since the first, and is blamed;
+/// - outside of forward, backward, update and decode, and before a mean step is known.
+/// The last two do not hold for a stopped process. The lowest rank that lives and is not stopped
+/// decides for its host.
 ///
-/// While a rank waits where a disk decides, without a timeout (WaitLimits::disk_decides), another
-/// rule holds for one that it waits for, in load, save and end too: it hangs if for
-/// kLeastDiskHangSeconds and hang_limit() it publishes nothing, begins and ends no call to the disk
-/// and is in none, none of its threads waits for a device, and it is in no collective. A call to a
-/// disk that never answers is no hang.
+/// Another rule holds for a rank for which others wait where a disk decides, without a timeout
+/// (WaitLimits::disk_decides), in load, save and end too: it hangs if for kLeastDiskHangSeconds and
+/// hang_limit() it publishes nothing, begins and ends no call to the disk and is in none, none of
+/// its threads waits for a device, and it is in no collective. A call to a disk that never answers
+/// is no hang.
 ///
 /// A rank of this host that others wait for, and that has crashed, is dead before its process ends:
 /// a core dump takes its time.
@@ -79,9 +80,9 @@ double suspicious_seconds(double hang_seconds);
 /// collective with ranks of it, and nobody that is seen is to blame for that; or, if such a
 /// collective has ended since the loss, for hang_limit() in forward, backward, update and decode.
 ///
-/// Where it sees ranks of other hosts too, a fault that a host would find by its own ranks alone is
-/// that host's to tell, and one that no host finds alone that of the host that decides for all. The
-/// others tell only if nobody has for kForSpeaker longer.
+/// If ranks of other hosts are seen too, each host tells of the faults that its own ranks alone
+/// show, and the host that decides for all tells of the rest. Others tell kForSpeaker later if
+/// nobody has.
 class FaultFinder {
  public:
   /// `hang_seconds`: as in suspicious_seconds(). `ranks` must outlive this object.
@@ -106,6 +107,13 @@ class FaultFinder {
     bool is_stuck() const {
       return blame.blamed.empty() && !blame.elsewhere && !blame.inside.empty();
     }
+  };
+  /// How the time counts for which others wait for a rank.
+  enum class Rule : std::uint8_t {
+    none,     ///< not at all
+    stopped,  ///< always: its process is stopped
+    step,     ///< to the limit of steps
+    disk,     ///< to that of disks
   };
   struct Watched {
     std::int64_t changed = -1;
@@ -132,6 +140,8 @@ class FaultFinder {
   void find_culprits(const RankSet& all, std::int64_t passed, std::int64_t usual, Finding& found);
   /// Whether ranks that are in collectives together have been for too long.
   bool is_stuck(const RankSet& all, std::int64_t limit) const;
+  /// `disk_may_decide`: the rank is blamed, and others wait where a disk decides.
+  static Rule rule_for(const FlightState& state, bool stopped, bool disk_may_decide);
   /// Adds to the rank's `held` what counts of `passed`.
   void hold(int index, const std::optional<host::Activity>& activity, std::int64_t passed);
   /// Whether the rank is in a call to the disk, or has begun or ended one since this was asked

@@ -19,6 +19,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/whole_number.h"
+#include "launch/process/open_files.h"
 
 namespace zero {
 namespace {
@@ -33,12 +34,7 @@ namespace fs = std::filesystem;
 
 /// A mark must outlive the host's power, as checkpoints do.
 void write_mark(int file, const std::string& path, std::string_view text) {
-  while (!text.empty()) {
-    const ::ssize_t written = ::write(file, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) refuse_marks(path, "cannot be written", std::strerror(errno));
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
+  write_whole(file, text, "run.fault_marks", path);
   if (::fsync(file) != 0) refuse_marks(path, "cannot be written", std::strerror(errno));
 }
 

@@ -168,7 +168,7 @@ FlightFile::Ticket FlightFile::add(const flight::Record& record) {
   flight::write(to.enqueued, record.enqueued);
   flight::write(to.started, record.started);
   flight::write(to.ended, record.ended);
-  flight::write(to.where, record.where | static_cast<std::uint64_t>(step_ + 1) << 16);
+  flight::write(to.step, step_);
   flight::write(to.ticket, ticket);
   flight::write(header_->records, ticket);
   publish(record.enqueued);
@@ -284,8 +284,7 @@ FlightFile::Ticket FlightFile::submit(const Submission& submission) {
       add({.what = what_of(submission.kind, detail, submission.group, name_number(submission.name)),
            .number = number,
            .bytes = submission.bytes,
-           .enqueued = now(),
-           .where = submission.stream});
+           .enqueued = now()});
   flight::write(group.submitted, number);
   return ticket;
 }

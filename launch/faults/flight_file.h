@@ -82,7 +82,6 @@ class FlightFile {
     std::uint32_t group = kNoGroup;
     std::string_view name{};  ///< purpose of a collective, or name of a host call
     std::int64_t bytes = 0;
-    std::uint16_t stream = 0;
     bool disk_decides = false;  ///< as CallContext has it
   };
   /// Records the next collective of its group; returns 0 if that is kNoGroup.

@@ -37,6 +37,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kFlightNameBegin = "rank_";
+constexpr std::string_view kFlightNameEnd = ".flight";
+
 /// Draws a number that two runs hardly share: the first rank's, on every rank. Collective.
 std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
   std::random_device random;
@@ -158,7 +161,7 @@ std::string flight_folder(const TrainConfig& config) {
   if (given == "none") return "";
   if (!given.empty()) return given;
   if (const std::string& checkpoints = config.checkpoints.folder; !checkpoints.empty()) {
-    return (fs::path(checkpoints) / "flight").string();
+    return (fs::path(checkpoints) / kFlightInCheckpoints).string();
   }
   const std::string& log = config.run.log;
   std::error_code error;
@@ -166,7 +169,13 @@ std::string flight_folder(const TrainConfig& config) {
   return log.empty() || !is_file ? "" : log + ".flight";
 }
 
-std::string flight_file_name(int rank) { return fmt::format("rank_{:05}.flight", rank); }
+std::string flight_file_name(int rank) {
+  return fmt::format("{}{:05}{}", kFlightNameBegin, rank, kFlightNameEnd);
+}
+
+bool is_flight_file_name(std::string_view name) {
+  return name.starts_with(kFlightNameBegin) && name.ends_with(kFlightNameEnd);
+}
 
 FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
                               const FlightMemory& memory) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "files/file_system_type.h"
@@ -24,8 +25,13 @@ struct TrainConfig;
 /// that is a file.
 std::string flight_folder(const TrainConfig& config);
 
+/// The folder of flight files in a folder of checkpoints.
+inline constexpr std::string_view kFlightInCheckpoints = "flight";
+
 /// "rank_00003.flight"
 std::string flight_file_name(int rank);
+/// Whether a file has such a name.
+bool is_flight_file_name(std::string_view name);
 
 /// A folder of flight files, and how its program asks for it.
 struct FlightFolder {

@@ -38,7 +38,7 @@ namespace flight {
 // accessed through read() and write() alone.
 
 inline constexpr std::array<char, 8> kMagic{'Z', 'E', 'R', 'O', 'F', 'L', 'T', '\n'};
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 /// The most of anything that a reader believes in.
 inline constexpr std::uint32_t kMost = 1U << 16;
 /// The latest times, of CLOCK_MONOTONIC and of the wall, that a reader believes in: sums of a few
@@ -115,7 +115,7 @@ struct Record {
   std::int64_t enqueued = 0;  // of a collective; else when it was written
   std::int64_t started = 0;
   std::int64_t ended = 0;
-  std::uint64_t where = 0;  // stream | (step + 1) << 16
+  std::int64_t step = -1;
 };
 static_assert(sizeof(Record) == 64);
 

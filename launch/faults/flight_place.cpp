@@ -49,7 +49,7 @@ bool is_in_use(const std::string& path) {
   const Descriptor old = open_there(path, O_RDWR);
   // The number may be that of another process by now, which has anything open.
   const bool may_be_one = !path.starts_with("/proc/") || begin_of(old, kMagic.size()) == kMagic;
-  return may_be_one && lock_file(old.get()) == EAGAIN;
+  return may_be_one && is_locked(old.get());
 }
 
 /// Whether a flight file's room at `path` holds nothing: its rank had not begun, or its host lost
@@ -72,7 +72,7 @@ std::string prefix_in_memory() { return fmt::format("{}{}.", kNameInMemory, ::ge
 
 /// Removes the file if it is a flight file that nobody writes.
 void remove_if_ended(const std::string& path, const Descriptor& file) {
-  if (begin_of(file, kMagic.size()) != kMagic || lock_file(file.get()) == EAGAIN) return;
+  if (begin_of(file, kMagic.size()) != kMagic || is_locked(file.get())) return;
   ::unlink(path.c_str());
 }
 

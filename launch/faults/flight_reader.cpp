@@ -11,7 +11,6 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
-#include <string_view>
 
 #include "base/descriptor.h"
 #include "base/error.h"
@@ -162,7 +161,7 @@ bool FlightReader::copy(std::uint64_t ticket, flight::Record& record) const {
             .enqueued = time_in(flight::read(from.enqueued)),
             .started = time_in(flight::read(from.started)),
             .ended = time_in(flight::read(from.ended)),
-            .where = flight::read(from.where)};
+            .step = std::max<std::int64_t>(-1, flight::read(from.step))};
   return flight::read(from.ticket) == ticket;
 }
 
@@ -256,10 +255,7 @@ std::vector<FlightRecord> FlightReader::records() const {
   while (ticket < newest) {
     flight::Record record{};
     if (!copy(++ticket, record)) continue;
-    FlightRecord next{.kind = kind_of(record),
-                      .step = static_cast<std::int64_t>(record.where >> 16) - 1,
-                      .time = record.enqueued,
-                      .stream = static_cast<std::uint16_t>(record.where & 0xffff)};
+    FlightRecord next{.kind = kind_of(record), .step = record.step, .time = record.enqueued};
     if (is_collective(record)) {
       if (group_of(record) >= group_count()) continue;
       next.collective = collective_of(record);

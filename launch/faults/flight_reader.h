@@ -19,7 +19,6 @@ struct FlightRecord {
   std::string name{};                    ///< "backward h.7"; "update"; "reduce_scatter(h.7)"
   FlightState::Collective collective{};  ///< if it is one, or a host call; without its ranks
   std::uint32_t group = 0;               ///< of a collective: its place in FlightReader::groups()
-  std::uint16_t stream = 0;              ///< of a collective
 };
 
 /// A group of ranks that a flight file knows.

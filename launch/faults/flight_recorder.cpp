@@ -84,12 +84,6 @@ std::uint32_t FlightRecorder::number_of(const Group& group) {
   return found->second;
 }
 
-std::uint16_t FlightRecorder::number_of(const Stream& stream) {
-  auto found = std::ranges::find(streams_, &stream);
-  if (found == streams_.end()) found = streams_.insert(found, &stream);
-  return static_cast<std::uint16_t>(found - streams_.begin());
-}
-
 void FlightRecorder::submitting(const CollectiveRecord& record, const CollectiveBackend& group,
                                 Stream& stream) {
   stream_ = &stream;
@@ -97,7 +91,6 @@ void FlightRecorder::submitting(const CollectiveRecord& record, const Collective
                              .group = group_of(group),
                              .name = record.purpose,
                              .bytes = record.total_bytes,
-                             .stream = number_of(stream),
                              .disk_decides = group.context()->disk_decides()});
   if (stream.enqueues()) return;
   stream.note([file = &file_, ticket = submitted_] { file->started(ticket, FlightFile::now()); });
@@ -113,7 +106,7 @@ void FlightRecorder::collective(const CollectiveRecord& /*record*/, Mark begin, 
     }
     {
       const std::lock_guard fresh(fresh_mutex_);
-      fresh_.push_back({number_of(*stream_), ticket, std::move(begin), std::move(end)});
+      fresh_.push_back({stream_, ticket, std::move(begin), std::move(end)});
     }
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock.owns_lock()) read_marks();

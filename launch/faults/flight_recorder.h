@@ -71,7 +71,7 @@ class FlightRecorder final : public CollectiveListener,
   };
   /// A collective on a stream that enqueues.
   struct Marked {
-    std::uint16_t stream = 0;
+    const Stream* stream = nullptr;
     FlightFile::Ticket ticket = 0;
     Mark begin;
     Mark end;
@@ -86,7 +86,6 @@ class FlightRecorder final : public CollectiveListener,
   std::uint32_t group_of(const CollectiveBackend& group);
   /// The group's number in the file, where it is added if it is new there.
   std::uint32_t number_of(const Group& group);
-  std::uint16_t number_of(const Stream& stream);
   void read_marks();
   /// The host's time of a point; nothing while its stream has not passed it.
   std::optional<std::int64_t> time_of(const Mark& mark, FlightFile::Ticket ticket);
@@ -96,7 +95,6 @@ class FlightRecorder final : public CollectiveListener,
   FlightFile& file_;
   std::map<std::uint64_t, Group> groups_{};  // by CollectiveBackend::id()
   std::map<std::pair<std::string, std::vector<int>>, std::uint32_t> named_{};  // in the file
-  std::vector<const Stream*> streams_{};
   FlightFile::Ticket submitted_ = 0;  // of the collective that is being submitted; 0: none
   Stream* stream_ = nullptr;          // its stream
   FlightFile::Ticket host_call_ = 0;
@@ -109,7 +107,7 @@ class FlightRecorder final : public CollectiveListener,
   std::mutex fresh_mutex_;       // held for moments
   std::vector<Marked> fresh_{};  // submitted, and not in marked_ yet
   std::mutex mutex_;             // of the two below; the host thread never waits for it
-  std::map<std::uint16_t, std::deque<Marked>> marked_{};  // by stream
+  std::map<const Stream*, std::deque<Marked>> marked_{};  // by stream
   std::optional<Anchor> anchor_{};
 };
 

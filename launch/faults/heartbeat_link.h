@@ -60,7 +60,8 @@ class HeartbeatLink {
 
   /// Begins. `own` gives this host's heartbeat; of one in a hurry, with all that is known. `warn`
   /// tells people that something is wrong with the link. Both are called on the link's thread. If
-  /// `own` throws, the link ends as if all hosts had left in good order.
+  /// `own` throws, or the hub refuses a request, the link ends as if all hosts had left in good
+  /// order.
   void start(std::function<Heartbeat(bool in_a_hurry)> own,
              std::function<void(const std::string&)> warn);
 

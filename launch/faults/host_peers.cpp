@@ -19,7 +19,7 @@
 namespace zero {
 namespace {
 
-/// Ranks of one kernel whose process numbers mean the same have one.
+/// The kernel's boot and the PID namespace: equal for ranks that see each other's processes.
 std::string this_host() {
   const std::string boot = boot_id();
   return (boot.empty() ? host_name() : boot) + " " + host::process_namespace();

@@ -21,8 +21,8 @@ class FlightFile;
 /// which it holds by pidfds. Any thread may use it.
 class HostPeers final : public HostRanks {
  public:
-  /// `own` is the flight file of this rank. Ranks of one host give one `key`; empty: what the
-  /// system says, for which ranks must see each other's processes. Collective over `world`, all
+  /// `own` is the flight file of this rank. `key` names this host: equal on its ranks, different
+  /// between hosts. Empty: the kernel's boot and the PID namespace. Collective over `world`, all
   /// ranks of the job.
   HostPeers(Communicator& world, Device& device, const FlightFile& own,
             const std::string& key = "");

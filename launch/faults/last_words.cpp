@@ -22,9 +22,19 @@ bool begins(const FlightState& state, std::string_view words) {
 
 }  // namespace
 
-bool has_told(std::string_view last_words) {
+bool needs_no_teller(std::string_view last_words) {
   return !last_words.empty() && !last_words.starts_with(kEndedBySignal) &&
          !last_words.starts_with(kFailedItself);
+}
+
+bool is_of_signal(std::string_view last_words) {
+  return last_words.find(kEndedBySignal) != std::string_view::npos;
+}
+
+std::string words_behind(std::string_view words, std::string_view who) {
+  words = without_own_error(words);
+  if (words.starts_with(kEndedBecause)) return std::string(words);  // they told nobody either
+  return fmt::format("{}{} told of a fault and ended", kEndedBecause, who);
 }
 
 std::string death_text(std::string_view last_words, std::optional<std::int64_t> kills_before,

@@ -23,11 +23,18 @@ inline constexpr std::string_view kEndedByError = "ended by an error: ";
 /// Before the error of its own of a rank that another fault's end may outrun: nobody has told it.
 /// Alone, or in a line behind the words with which that end had come.
 inline constexpr std::string_view kFailedItself = "failed itself: ";
-/// Of a rank that ends because another has ended, and has nothing to tell.
+/// Of a rank that ends because others have, and tells nobody.
 inline constexpr std::string_view kEndedBecause = "ended because ";
 
-/// Whether these are of a rank that has told people of its end.
-bool has_told(std::string_view last_words);
+/// Whether nobody has to tell people of the end of a rank with these: it has told of it, or it
+/// followed another's.
+bool needs_no_teller(std::string_view last_words);
+
+/// Whether these are of a rank that a signal ended, whoever tells of it.
+bool is_of_signal(std::string_view last_words);
+
+/// The last words of a rank that ends because `who` has, with these last words.
+std::string words_behind(std::string_view words, std::string_view who);
 
 /// How a rank has died, as far as others can know: by its last words, or by the number of processes
 /// that were killed for lack of memory some seconds before and now, where those are known.

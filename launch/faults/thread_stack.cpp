@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/faults/thread_stack.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fmt/format.h>
@@ -12,10 +11,9 @@
 
 #include <array>
 #include <atomic>
+#include <boost/core/demangle.hpp>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -66,12 +64,7 @@ bool unblock(int signal) {
 std::string frame_text(void* address) {
   Dl_info found{};
   if (::dladdr(address, &found) == 0) return fmt::format("{}", address);
-  if (found.dli_sname != nullptr) {
-    int status = 0;
-    const std::unique_ptr<char, void (*)(void*)> name(
-        abi::__cxa_demangle(found.dli_sname, nullptr, nullptr, &status), std::free);
-    return status == 0 ? name.get() : found.dli_sname;
-  }
+  if (found.dli_sname != nullptr) return boost::core::demangle(found.dli_sname);
   const std::string_view path = found.dli_fname == nullptr ? "?" : found.dli_fname;
   return fmt::format("{}+{:#x}", path.substr(path.rfind('/') + 1),
                      static_cast<std::byte*>(address) - static_cast<std::byte*>(found.dli_fbase));

@@ -3,8 +3,11 @@
 #include "launch/faults/wait_graph.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
+
+#include "collectives/long_wait.h"
 
 namespace zero {
 namespace {
@@ -66,6 +69,19 @@ WaitGraph::WaitGraph(std::span<const FlightState> states, std::span<const int> d
   }
   std::ranges::stable_sort(waits_, {}, &Wait::since);
   std::ranges::stable_sort(unended_, {}, &Wait::since);
+}
+
+std::vector<int> WaitGraph::blamed() const {
+  std::map<int, std::vector<int>> answers = absent_;
+  for (const Wait& wait : unended_) {
+    if (!wait.is_shared()) continue;
+    for (const int rank : wait.ranks) answers.try_emplace(rank);  // waits for nobody in particular
+  }
+  std::set<int> found;
+  for (const auto& [rank, absent] : absent_) {
+    for (const int each : ranks_to_blame(absent, answers, rank)) found.insert(each);
+  }
+  return {found.begin(), found.end()};
 }
 
 const FlightState* WaitGraph::state_of(int rank) const {

@@ -17,6 +17,9 @@ struct Wait {
   std::vector<int> ranks{};              ///< ascending
   std::vector<int> absent{};             ///< ascending; empty: all have come
   std::int64_t since = 0;                ///< when the first of `ranks` entered
+
+  /// Whether several ranks are in it, which may wait for each other.
+  bool is_shared() const { return ranks.size() > 1; }
 };
 
 /// Which ranks wait for which, by their states, which must outlive this object. A rank is in the
@@ -34,6 +37,9 @@ class WaitGraph {
   const std::vector<Wait>& unended() const { return unended_; }
   /// Of each rank that waits, the ranks that it waits for.
   const std::map<int, std::vector<int>>& absent() const { return absent_; }
+  /// The ranks that hold up others, ascending. A rank that waits is not to blame, nor one of
+  /// several in a collective that all have entered. A rank without a state may be.
+  std::vector<int> blamed() const;
   /// Null: not among the states.
   const FlightState* state_of(int rank) const;
 

@@ -29,19 +29,17 @@ constexpr std::chrono::nanoseconds kBetweenLooks{FaultFinder::kBetweenLooks};
 /// Behind a death: others may have died with that rank.
 constexpr std::chrono::milliseconds kForOthers{20};
 constexpr std::chrono::milliseconds kForStack{200};
+constexpr const char* kNoStack =
+    "(no answer in 0.2 s: the thread has ended, waits for a core, or is blocked in the kernel or "
+    "the loader)\n";
 constexpr std::chrono::milliseconds kForSignal{500};
 /// A rank of another host that has told people has been read by then, and answered its own signal.
 constexpr std::chrono::milliseconds kForTeller{1000};
 /// All processes of a host have ended this long after a fault was found.
 constexpr std::chrono::seconds kLastEnd{4};
 constexpr std::int64_t kLooksBetweenCounts = 50;
-/// Others have heard by then that a rank that sees more tells of a wait; or one of the host before.
+/// A rank that sees less of the job tells of a wait so much later; each host later than the last.
 constexpr std::chrono::milliseconds kForHub{2000}, kForHost{500};
-
-/// Of a rank that a signal ended, whoever tells of it.
-bool is_of_signal(const std::string& words) {
-  return words.find(kEndedBySignal) != std::string::npos;
-}
 
 }  // namespace
 
@@ -181,7 +179,7 @@ bool Watchdog::another_tells() const {
     if (i == ranks_.self() || ranks_.ended(i)) continue;
     const FlightState state = ranks_.read(i);
     if (state.over) continue;  // by an error that all ranks know of
-    if (has_told(state.last_words) && !is_of_signal(state.last_words)) return true;
+    if (needs_no_teller(state.last_words) && !is_of_signal(state.last_words)) return true;
   }
   const auto told = meeting_.link ? meeting_.link->told() : std::nullopt;
   return told && !told->of_signal;
@@ -220,7 +218,7 @@ bool Watchdog::leave_words(std::string_view words) noexcept {
   if (!meeting_.link) return true;
   // People may not have been told yet. The hub reads these words, and waits until this rank ends;
   // but what the hub says last, the others must hear before it ends.
-  if (has_told(words) && meeting_.link->is_hub()) {
+  if (needs_no_teller(words) && meeting_.link->is_hub()) {
     tell_hosts(peers_.rank(peers_.self()), words);
   } else {
     meeting_.link->hurry();
@@ -231,8 +229,7 @@ bool Watchdog::leave_words(std::string_view words) noexcept {
 void Watchdog::tell_hosts(int rank, std::string_view words) noexcept {
   if (!meeting_.link) return;
   try {
-    meeting_.link->tell(
-        {.rank = rank, .host = host_name(), .of_signal = is_of_signal(std::string(words))});
+    meeting_.link->tell({.rank = rank, .host = host_name(), .of_signal = is_of_signal(words)});
   } catch (const std::exception&) {
     // Then other hosts see a loss.
   }
@@ -284,11 +281,13 @@ void Watchdog::act(const Finding& finding) {
     const FlightState teller = ranks_.read(finding.culprits.front());
     if (is_of_signal(teller.last_words) && Clock::now() - *found_ < kForSignal) return;
     tell_hosts(teller.rank, teller.last_words);
-    end(fmt::format("{}{} had ended, which told why", kEndedBecause, culprits));
+    end(words_behind(teller.last_words, culprits));
   } else if (finding.speaks && !another_tells()) {
     speak(finding);
   } else if (late) {
-    end(fmt::format("{}of a fault that no rank told of, of {}", kEndedBecause, culprits));
+    const bool any = !finding.culprits.empty();
+    end(fmt::format("{}of a fault that no rank told of{}", kEndedBecause,
+                    any ? ", of " + culprits : ""));
   }
 }
 
@@ -386,9 +385,7 @@ void Watchdog::keep_stack(bool wanted) {
   const std::scoped_lock lock(threads_mutex_);
   for (const auto& [name, thread] : threads_) {
     if (!wanted) break;
-    const auto stack = stack_of(thread, kForStack);
-    text +=
-        fmt::format("{}:\n{}", name, stack.value_or("(does not answer: blocked in the kernel)\n"));
+    text += fmt::format("{}:\n{}", name, stack_of(thread, kForStack).value_or(kNoStack));
   }
   own_.write_stack(text);
 }

@@ -27,8 +27,8 @@
 namespace zero {
 
 struct WatchdogOptions {
-  /// Seconds in which a rank that others wait for must go on; 0: five mean steps, three seconds at
-  /// least.
+  /// Seconds in which a rank that others wait for must go on, where FaultFinder times it; 0: five
+  /// mean steps, three seconds at least.
   double hang_seconds = 0;
   /// Whether the hosts of a job on several watch each other.
   bool hosts = true;
@@ -88,10 +88,10 @@ class Watchdog {
   /// Either of them, at once, but for ranks that answered a signal: this one may have been sent it
   /// too. Any thread.
   bool takes_over() const;
-  /// How long this rank leaves it to others to tell of a wait that took too long for all of them.
-  /// 0: it is the hub, which sees most of the job, or the hosts do not watch each other. A rank
-  /// that hears the hub is the next, then one that sees its own host alone, host by host. Any
-  /// thread.
+  /// How long this rank waits for others to tell of a wait that took too long for all ranks. 0 for
+  /// the hub, which sees most of the job, and where hosts do not watch each other. A rank that
+  /// hears the hub waits longer, one that sees its own host alone the longest; of each kind those
+  /// of a later host wait longer, up to a limit. Any thread.
   std::chrono::milliseconds patience_with_others() const;
   /// This rank's error as people are to be told of it. Its first line names a host, if the job is
   /// on several: this rank's, unless the error is a collective's; of a wait that took too long that

@@ -217,7 +217,7 @@ int print_plan(GenerateFlags flags) {
   }
   const AnswerPlan plan = session.plan(prompts, world);
   print(plan_text(plan, flags));
-  return plan.shortage.empty() ? session.finish() : 1;
+  return plan.shortage.empty() ? session.finish() : exit_status::kNo;
 }
 
 /// answer_as(), once the ranks have met. A failure that all ranks know is reported once.
@@ -250,7 +250,7 @@ int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& inter
     if (faults) faults->failed_alike(error.what());
     process.told();
     if (world.rank() == 0) say_line(error.what());
-    return 1;
+    return exit_status::kFault;
   } catch (const OutputClosed&) {  // the first rank ends as cat does
     process.end_by(SIGPIPE, [] {});
     ::signal(SIGPIPE, SIG_DFL);

@@ -24,6 +24,9 @@ OpenFileLimit raise_open_file_limit() noexcept;
 /// rather than of the process, so that two runs of one process exclude each other too.
 int lock_file(int file);
 
+/// Whether another open file has that lock. `file` has not taken it, and does not here.
+bool is_locked(int file);
+
 /// Writes all of `text` to an open file. Throws zero::Error, naming `key` ("run.log") and `path`,
 /// if it cannot.
 void write_whole(int file, std::string_view text, std::string_view key, const std::string& path);

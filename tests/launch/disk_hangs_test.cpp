@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "tests/launch/fake_ranks.h"
 
 namespace zero {
@@ -139,6 +142,22 @@ TEST(DiskHangs, WithinAStepTheRuleOfDisksHoldsWhereADiskDecides) {
   EXPECT_THAT(looks.during(0.2).culprits, ElementsAre(2));
   ranks.activity_of(2).in_device = true;
   EXPECT_EQ(looks.during(600).what, What::nothing);
+}
+
+// Others have left that collective: no disk is in its way. Outside of steps it may make
+// connections.
+TEST(DiskHangs, ARankLeftBehindInACollectiveIsHeldToTheLimitOfAStep) {
+  for (const char* const phase : {"load", "update"}) {
+    FakeRanks ranks;
+    ranks.wait_for_2_and_its_disk(phase);
+    ranks.at(2).mean_step_seconds = 0.5;
+    ranks.at(2).last.clear();
+    ranks.at(2).open = {collective(4, {0, 1, 2, 3})};
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(2.5).what, What::nothing) << phase;
+    const std::vector<int> hung = looks.during(60).culprits;
+    EXPECT_EQ(hung, phase == std::string("load") ? std::vector<int>{} : std::vector<int>{2});
+  }
 }
 
 // Whom it waits for there nobody knows.

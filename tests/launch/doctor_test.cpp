@@ -170,7 +170,7 @@ TEST(Doctor, AnErrorOfOneRankIsToldOnceWithItsPlace) {
   const Scratch folder;
   Flights flights(folder);
   flights.enter(0, "h.1", 0);
-  flights.of(0).write_last_words("ended because rank 1 had ended, which told why");
+  flights.of(0).write_last_words("ended because rank 1 told of a fault and ended");
   flights.of(1).write_last_words("ended by an error: no room");
   flights.close();
   const Examination found = examine(folder.path());
@@ -178,7 +178,7 @@ TEST(Doctor, AnErrorOfOneRankIsToldOnceWithItsPlace) {
   EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1));
   EXPECT_THAT(text_of(found), AllOf(HasSubstr("\nrank 1 ended by an error: no room; until then it "
                                               "was in \"backward\" of step 12"),
-                                    Not(HasSubstr("last words")), Not(HasSubstr("told why"))));
+                                    Not(HasSubstr("last words")), Not(HasSubstr("ended because"))));
 }
 
 /// What the doctor says of three ranks that are gone, behind the first line.
@@ -196,7 +196,7 @@ TEST(Doctor, AnErrorThatAnotherFaultHasOutrunIsToldOnce) {
   const std::string died = "rank 1 ended without a word\n";
   const std::string outrun = "rank 2 had failed itself: no room\n";
   const std::string followed =
-      "ended because rank 0 had ended, which told why\nfailed itself: no room";
+      "ended because rank 0 told of a fault and ended\nfailed itself: no room";
   EXPECT_EQ(text_behind_words(died + "\nfailed itself: no disk", followed),
             "last words of rank 0: " + died + "rank 0 had failed itself: no disk\n" + outrun);
   EXPECT_EQ(text_behind_words(died + outrun, followed), "last words of rank 0: " + died + outrun);
@@ -229,7 +229,7 @@ TEST(Doctor, WhatAWatchdogToldIsNotToldTwice) {
   flights.enter(0, "h.1", 0);
   flights.enter(2, "h.1", 0);
   flights.of(0).write_last_words("rank 1 has not entered X\n");
-  flights.of(1).write_last_words("ended because rank 0 had ended, which told why");
+  flights.of(1).write_last_words("ended because rank 0 told of a fault and ended");
   flights.close();
   const Examination found = examine(folder.path());
   EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1)) << "for programs";

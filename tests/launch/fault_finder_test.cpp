@@ -84,6 +84,34 @@ TEST(FaultFinder, TheRankAtTheEndOfAChainIsToBlame) {
   EXPECT_THAT(looks.during(4).culprits, ElementsAre(2));
 }
 
+// The others have left it and wait in the next one.
+TEST(FaultFinder, ARankLeftBehindInACollectiveIsNamedAndKnows) {
+  FakeRanks ranks(2);
+  ranks.wait_for_2();
+  ranks.at(2).last.clear();
+  ranks.at(2).open = {collective(4, {0, 1, 2, 3})};
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_TRUE(looks.suspected());
+  FakeRanks first;
+  for (int i = 0; i < 4; ++i) first.at(i) = ranks.at(i);
+  Looks of_first(first);
+  EXPECT_THAT(of_first.during(4).culprits, ElementsAre(2));
+}
+
+// Ranks 2 and 3 are in it with all of their group; 0 and 1 wait for them elsewhere.
+TEST(FaultFinder, NobodyIsToBlameBehindACollectiveThatDoesNotEnd) {
+  FakeRanks ranks;
+  ranks.at(0).open = {collective(9, {0, 2})};
+  ranks.at(1).open = {collective(9, {1, 3})};
+  for (const int index : {2, 3}) ranks.at(index).open = {collective(5, {2, 3}, "tensor")};
+  Looks looks(ranks);
+  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  const Finding found = looks.during(1.5);
+  EXPECT_EQ(found.what, What::hang);
+  EXPECT_THAT(found.culprits, IsEmpty());
+}
+
 TEST(FaultFinder, RanksThatWaitForEachOtherHang) {
   FakeRanks ranks;
   ranks.at(0).open = {collective(5, {0, 1}, "shard")};

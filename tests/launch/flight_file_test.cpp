@@ -37,8 +37,7 @@ FlightFile::Submission gather_of(std::uint32_t group, std::string_view unit) {
   return {.operation = static_cast<std::uint8_t>(Operation::all_gather),
           .group = group,
           .name = unit,
-          .bytes = 4096,
-          .stream = 3};
+          .bytes = 4096};
 }
 
 TEST(FlightFile, ShowsARankThatHasJustBegun) {
@@ -142,7 +141,6 @@ TEST(FlightFile, KeepsTheNewestRecordsInOrder) {
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(records[i].collective.number, 13 + i);
   EXPECT_EQ(records[0].step, 1);
   EXPECT_EQ(records[0].name, "all_gather(h.0)");
-  EXPECT_EQ(records[0].stream, 3);
 
   file.started(tickets[0], 5);  // long overwritten
   file.ended(tickets[0], 6);
@@ -359,7 +357,7 @@ TEST(FlightReader, NamesWhatIsNoFlightFile) {
     return bytes;
   };
   EXPECT_THAT(refusal_of(folder, with(offsetof(flight::Header, version), 1)),
-              HasSubstr("is a flight file of version 1; this program reads version 2"));
+              HasSubstr("is a flight file of version 1; this program reads version 3"));
   EXPECT_THAT(refusal_of(folder, with(offsetof(flight::Header, rank), 2)),
               HasSubstr("is damaged: of rank 2 of 2 ranks"));
   const std::size_t sizes = offsetof(flight::Header, sizes);

@@ -18,6 +18,16 @@ TEST(LastWords, ADeathIsToldAsFarAsOthersCanKnow) {
   EXPECT_EQ(death_text("ended by SIGTERM", 3, 4), "ended by SIGTERM");
 }
 
+// A rank that followed told nobody: who follows it says whom it followed.
+TEST(LastWords, OfARankThatFollowsNameTheOneThatTold) {
+  const std::string first = "ended because rank 4 told of a fault and ended";
+  EXPECT_EQ(words_behind("ended by an error: no room", "rank 4"), first);
+  EXPECT_EQ(words_behind("rank 3 has not entered X\n", "rank 4"), first);
+  EXPECT_EQ(words_behind(first, "rank 5"), first);
+  const std::string host = "ended because rank 0 on host a told why";
+  EXPECT_EQ(words_behind(host + "\nfailed itself: no disk", "rank 4"), host);
+}
+
 TEST(LastWords, TellAnErrorOfTheRanksOwnFromOneOfACollective) {
   EXPECT_FALSE(is_of_collective("[rank 2] /ck/step_4: No space left on device"));
   EXPECT_FALSE(is_of_collective("[rank 2] run.faults: thrown on purpose at step 4, update"));

@@ -11,7 +11,9 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "base/descriptor.h"
 #include "tests/device/calls_to_disk.h"
@@ -60,6 +62,37 @@ TEST_F(OpenFiles, KeepTheirLimitIfTheSystemRefuses) {
             }),
             "no error");
   EXPECT_EQ(soft(), 256);
+}
+
+void expect_that_locks_are_seen(const std::string& path) {
+  const auto opened = [&](int access) {
+    return Descriptor(::open(path.c_str(), access | O_CREAT | O_CLOEXEC, 0600));
+  };
+  Descriptor holder = opened(O_RDWR);
+  const Descriptor other = opened(O_RDONLY);
+  EXPECT_FALSE(is_locked(other.get()));
+  EXPECT_EQ(lock_file(holder.get()), 0);
+  EXPECT_TRUE(is_locked(other.get()));
+  EXPECT_TRUE(is_locked(opened(O_RDWR).get())) << "asking takes and frees nothing";
+  holder = Descriptor(-1);
+  EXPECT_FALSE(is_locked(other.get()));
+  EXPECT_EQ(lock_file(opened(O_RDWR).get()), 0) << "asking takes nothing";
+  EXPECT_FALSE(is_locked(-1));
+}
+
+TEST(FileLocks, AreSeenByOtherOpenFiles) {
+  const Scratch folder;
+  expect_that_locks_are_seen(folder.path("file"));
+}
+
+TEST(FileLocks, AreSeenWhereTheSystemKnowsNoneOfOpenFiles) {
+  const Scratch folder;
+  EXPECT_EQ(on_own_thread([&] {
+              constexpr std::uint32_t kOfOpenFiles = 0x20;  // F_OFD_GETLK, F_OFD_SETLK, no others
+              ASSERT_TRUE(refuse({SYS_fcntl, EINVAL, 1, kOfOpenFiles}));
+              expect_that_locks_are_seen(folder.path("file"));
+            }),
+            "no error");
 }
 
 TEST(FreeNames, AreThoseOfNoFileAndNoLink) {

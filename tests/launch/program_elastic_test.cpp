@@ -209,7 +209,10 @@ TEST(ElasticProgram, RetryLeavesAConfigurationAloneThatNeverWillWork) {
       shell(run, std::string(ZERO_RETRY) + " --wait 0 --checkpoints x -- " + kJob + "-np 2 " +
                      kTrain + " --config " + run.config() + " --set run.stepz=3");
   EXPECT_EQ(outcome.status, exit_status::kConfiguration) << outcome.errors;
-  EXPECT_THAT(outcome.errors, HasSubstr("never will work; not started again"));
+  EXPECT_THAT(
+      outcome.errors,
+      HasSubstr(
+          "will fail again: the command line or the configuration is wrong; not started again"));
   EXPECT_EQ(outcome.complaints().size(), 1U) << outcome.errors;
 }
 

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/faults/wait_graph.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "launch/faults/diagnosis.h"
+#include "tests/launch/flight_states.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using What = Diagnosis::What;
+
+TEST(WaitGraph, GroupsOfEqualNameAndOtherRanksAreOtherGroups) {
+  // Each is the first of its own group, and nobody contradicts anybody.
+  const std::vector<FlightState> ranks{
+      StateMaker(0, 4).in("all_gather(x)", 1, 100, "shard", {0, 1}),
+      StateMaker(2, 4).in("barrier(y)", 1, 100, "shard", {2, 3})};
+  const Diagnosis found = diagnose(ranks, {}, clock_at(103));
+  EXPECT_EQ(found.what, What::hang);
+  EXPECT_THAT(found.culprits, ElementsAre(1, 3));
+}
+
+TEST(WaitGraph, GroupsThatNobodyNamedAreNotJudged) {
+  FlightState state = StateMaker(0, 2).in("split", 1, 100);
+  state.open[0].ranks.clear();
+  const std::vector<FlightState> states{state};
+  const WaitGraph waits(states);
+  EXPECT_THAT(waits.all(), IsEmpty());
+  EXPECT_THAT(waits.unended(), IsEmpty());
+  EXPECT_EQ(waits.state_of(1), nullptr);
+}
+
+TEST(WaitGraph, TheDeadWaitForNobody) {
+  const std::vector<FlightState> ranks{StateMaker(0, 3).in("all_gather(x)", 7, 102),
+                                       StateMaker(1, 3).in("all_gather(x)", 7, 100),
+                                       StateMaker(2, 3)};
+  const Diagnosis found = diagnose(ranks, std::vector<RankDeath>{{1, "ended"}}, clock_at(103));
+  ASSERT_EQ(found.lines.size(), 2U);
+  EXPECT_EQ(found.lines[1],
+            "rank 0 has waited for 1.0 s in all_gather(x) #7 of group shard, for "
+            "rank 2");
+}
+
+TEST(WaitGraph, ManyWaitsAreCounted) {
+  std::vector<FlightState> ranks;
+  for (int rank = 0; rank < 40; rank += 2) {
+    ranks.push_back(StateMaker(rank, 40).in("all_reduce(x)", 1, 100, "tensor", {rank, rank + 1}));
+  }
+  EXPECT_THAT(diagnose(ranks, {}, clock_at(103)).lines, Contains("and 7 more waits"));
+}
+
+}  // namespace
+}  // namespace zero::testing
