@@ -136,14 +136,21 @@ std::set<std::string> folders_of(const Files& files) {
 void check_room(FileSystem& files, const std::string& folder, std::int64_t step,
                 std::int64_t bytes) {
   // Beside the files: index.json, the file system's own tables, and the last block of each file.
-  const std::int64_t needed = bytes + bytes / 500 + (std::int64_t{1} << 20);
+  const std::int64_t tables = bytes / 500 + (std::int64_t{1} << 20);
   const std::int64_t free = files.free_bytes(folder);
+  if (free >= bytes + tables) return;
+  const Entries entries(files, folder);
+  const bool has_others = std::any_of(entries.begin(), entries.end(), [](const auto& name) {
+    return name.state == FolderState::committed;
+  });
   constexpr double kMegabyte = 1e6;
-  ZERO_CHECK(free >= needed,
-             "{}: has room for {:.1f} MB, expected {:.1f} MB for the checkpoint of step {}; free "
-             "space there, or keep fewer checkpoints",
-             folder, static_cast<double>(free) / kMegabyte, static_cast<double>(needed) / kMegabyte,
-             step);
+  const auto megabytes = [](std::int64_t count) { return static_cast<double>(count) / kMegabyte; };
+  fail(
+      "{}: has room for {:.1f} MB, expected {:.1f} MB for the checkpoint of step {}: its files "
+      "have "
+      "{:.1f} MB, index.json and the file system's tables may take {:.1f} MB; free space there{}",
+      folder, megabytes(free), megabytes(bytes + tables), step, megabytes(bytes), megabytes(tables),
+      has_others ? ", or keep fewer checkpoints" : "");
 }
 
 /// The bytes of the files in a folder and in those in it; links are not followed.

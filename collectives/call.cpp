@@ -73,8 +73,9 @@ std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs
   const int my_name = name_of(me, names);
   const int their_name = name_of(them, names);
   if (mine.name != theirs.name) {
-    return fmt::format("[rank {}] {} met {} of rank {}", my_name, mine.name, theirs.name,
-                       their_name);
+    return fmt::format(
+        "[rank {}] {} met {} of rank {}: one of them left a call out or took another branch",
+        my_name, mine.name, theirs.name, their_name);
   }
   if (mine.details != theirs.details) {
     return fmt::format("[rank {}] {} ({}) met {} ({}) of rank {}", my_name, mine.name, mine.details,

@@ -17,7 +17,7 @@
 #                         {ranks} the slots of these, as the variables ZERO_HOSTS and ZERO_RANKS are: hosts that AGENT
 #                         reaches, but for those that two faults have named, or two findings of wrong values, which
 #                         are left out. Leaving one out is no restart for --give-up, unless by a rank's own error
-#   --min-ranks M         with --hosts: start no fewer (1); before that, take back hosts that were left out
+#   --min-ranks M         with --hosts: start no fewer (1; FILE must have as many); take hosts back before that
 #   --back SECONDS        with --hosts: take a host back at the first restart so long after it was left out (1800). One
 #                         that two findings of wrong values have named is never taken back
 #   --agent COMMAND       with --hosts: ssh -o BatchMode=yes -o ConnectTimeout=5
@@ -25,12 +25,12 @@
 # A restart finds its number, the cause and, behind a tab, the checkpoint folder in ZERO_RESTART, which the zero_train
 # of that folder prints and writes to its log. Signals are passed on to COMMAND, SIGHUP as SIGTERM, and to srun, which
 # would kill the ranks, as SIGUSR2. A job that is told to end (by any of them but SIGUSR1, or with status 143 or 130) is
-# not started again. The status is that of the last COMMAND.
+# not started again. The status is that of the last COMMAND, 1 if too few hosts came, 2 if no start could work.
 set -uo pipefail
 
 checkpoints="" pause=5 patience=1 job="" of_srun="" status=0 asked="" ran=0 restarts=0
-host_file="" least=1 back=1800 agent="ssh -o BatchMode=yes -o ConnectTimeout=5"
-hosts=() reached=() names="" ranks=0 of_hosts=""  # of --hosts
+host_file="" least=1 back=1800 agent=(ssh -o BatchMode=yes -o ConnectTimeout=5)
+hosts=() names="" ranks=0 total=0 of_hosts=""  # of --hosts
 # By host: ranks; what named it; findings of wrong values among that; SECONDS when it was left out; if it ever was.
 declare -A slots=() blamed=() wrong=() left_out=() excused=()
 never=78  # launch/process/exit_status.h
@@ -47,14 +47,14 @@ folder_of() {  # command...
   "$@" --print-value run.checkpoint.folder </dev/null
 }
 
-# Whether a word of the command, up to its zero_train, is as the pattern says.
+# A program that is not there would be no more there at the second start.
+look_for() {  # program[, the option that names it]
+  type -P -- "$1" >/dev/null || fail "${2+$2: }no program $1$([ ! -e "$1" ] || echo " that may be executed")"
+}
+
+# Whether a word of the command, before its zero_train, is as the pattern says.
 has() {  # pattern, command...
-  local each pattern=$1
-  for each in "${@:2}"; do
-    [[ ! $each =~ ^($pattern)$ ]] || return 0
-    [ "${each##*/}" != zero_train ] || return 1
-  done
-  return 1
+  printf '%s\n' "${@:2}" | sed -E '\|^(.*/)?zero_train$|,$d' | grep -xE -- "$1" >/dev/null
 }
 
 # The committed checkpoints, each with the time of its commit.
@@ -66,7 +66,13 @@ steps_since() {  # committed
   LC_ALL=C comm -13 <(echo "$1") <(committed) | sed -nE 's|.*/step_0*([0-9]+)/COMMIT$|\1|p'
 }
 
-so_far() { [ "$1" -ge 0 ] && echo "saved up to step $1" || echo "nothing saved yet"; }  # step, -1: none
+so_far() {  # the newest step since the first start, -1: none
+  local older
+  if [ "$1" -ge 0 ]; then echo "saved up to step $1"; return; fi
+  older=$(steps_since "" | tail -n 1)
+  [ -z "$older" ] || { echo "no step saved since retry.sh began (newest: step $older)"; return; }
+  [ -d "$checkpoints" ] && echo "nothing saved yet" || echo "nothing saved: there is no folder $checkpoints"
+}
 
 # An srun that is told to end kills its ranks at once. SIGUSR2, which asks them for the same, it passes on.
 pass_on() {  # signal
@@ -83,7 +89,7 @@ pass_on() {  # signal
 # Sets `status`, `ran` (seconds) and `words`. Job control gives the job a process group of its own, so that a terminal's
 # Ctrl-C reaches it once, through pass_on; what passes its standard error on ignores signals, and ends with it.
 run() {  # command...
-  local errors tries began=$SECONDS
+  local errors tries=20 began=$SECONDS
   words=$scratch/words.$restarts
   exec {errors}> >(
     trap '' INT TERM HUP USR1 USR2
@@ -103,19 +109,13 @@ run() {  # command...
   done
   job=""
   ran=$((SECONDS - began))
-  for tries in {1..20}; do  # until the last words are there; a process that was left behind may hold them back
-    [ ! -e "$words" ] || break
-    sleep 0.1
-  done
+  until [ -e "$words" ] || [ $((tries--)) -eq 0 ]; do sleep 0.1; done  # a process left behind may hold them back
 }
 
 # Sleeps, in parts: a signal ends one of them early.
 rest() {  # seconds
   local end=$((SECONDS + $1))
-  while [ -z "$asked" ] && [ "$SECONDS" -lt "$end" ]; do
-    sleep 0.5 &
-    wait $!
-  done
+  while [ -z "$asked" ] && [ "$SECONDS" -lt "$end" ]; do sleep 0.5 & wait $!; done
 }
 
 # Of values that changed (run.check_collectives, mesh.check_every), of hosts that run.check_compute_every found wrong.
@@ -178,45 +178,43 @@ wrong_hosts() {
 }
 
 read_hosts() {
-  local line name rest
+  local name rest
   [ -r "$host_file" ] || fail "--hosts: $host_file cannot be read"
-  while IFS= read -r line || [ -n "$line" ]; do
-    line=${line%%#*}
-    read -r name rest <<<"$line"
-    [ -n "$name" ] || continue
-    [[ "$name $rest" =~ ^[A-Za-z0-9._-]+(:[0-9]{1,4}| slots=[0-9]{1,4})?\ *$ ]] ||
-      fail "--hosts: $host_file: found '$line', expected NAME, NAME:SLOTS or NAME slots=SLOTS"
-    rest=${rest#slots=}
-    [[ $name != *:* ]] || rest=${name#*:}
-    name=${name%%:*}
+  while read -r name rest || [ -n "$name" ]; do
+    [[ "$name $rest" =~ ^([A-Za-z0-9._-]+)(:([0-9]{1,4})| slots=([0-9]{1,4}))?\ *$ ]] ||
+      fail "--hosts: $host_file: found '$name${rest:+ $rest}', expected NAME, NAME:SLOTS or NAME slots=SLOTS"
+    name=${BASH_REMATCH[1]} rest=${BASH_REMATCH[3]}${BASH_REMATCH[4]}
     [ -z "${slots[$name]-}" ] || fail "--hosts: $host_file names $name twice"
     hosts+=("$name")
-    slots[$name]=$((10#${rest:-1}))
-  done <"$host_file"
+    slots[$name]=$((10#${rest:-1})) total=$((total + 10#${rest:-1}))
+  done < <(sed 's/#.*//; /^[[:space:]]*$/d' "$host_file")
   [ ${#hosts[@]} -gt 0 ] || fail "--hosts: $host_file names no host"
+  for name in "${hosts[@]}"; do is_here "$name" || look_for "${agent[0]-}" --agent; done
+  [ $total -ge "$least" ] || fail "--hosts: $host_file has $total slots in all, --min-ranks asks for $least"
 }
 
-# Sets `reached` to the hosts that the agent reaches; this one needs none.
+is_here() { local own; own=$(uname -n); [[ $1 == localhost || $1 == "$own" || $1 == "${own%%.*}" ]]; }
+
+# Leaves a mark if the agent reaches the host, or else its last words; this host needs none.
+ask() {  # host
+  local status=0
+  is_here "$1" || timeout 20 "${agent[@]}" "$1" true </dev/null >/dev/null 2>"$scratch/asked/$1" || status=$?
+  case $status in
+    0) : >"$scratch/reached/$1" ;;
+    124) echo "no answer in 20 s" >"$scratch/asked/$1" ;;
+    *) grep -qa . "$scratch/asked/$1" || echo "status $status" >"$scratch/asked/$1" ;;
+  esac
+}
+
 reach() {
-  local each pid
-  local -a pids=()
-  rm -rf "$scratch/reached" && mkdir "$scratch/reached"
+  local each pid pids=()
+  rm -rf "$scratch/reached" && mkdir -p "$scratch/reached" "$scratch/asked"
   for each in "${hosts[@]}"; do
-    case $each in
-      localhost | "$(uname -n)" | "$(uname -n | cut -d. -f1)") : >"$scratch/reached/$each" ;;
-      *)
-        # shellcheck disable=SC2086
-        timeout 20 $agent "$each" true </dev/null >/dev/null 2>&1 && : >"$scratch/reached/$each" &
-        pids+=($!)
-        ;;
-    esac
+    ask "$each" &
+    pids+=($!)
   done
   for pid in "${pids[@]}"; do  # a signal ends a wait early
     while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
-  done
-  reached=()
-  for each in "${hosts[@]}"; do
-    [ ! -e "$scratch/reached/$each" ] || reached+=("$each")
   done
 }
 
@@ -231,31 +229,38 @@ take_back() {  # seconds
   done
 }
 
-count_ranks() {  # sets `names` and `ranks` from what was reached and is not left out
-  local each; names="" ranks=0
-  for each in "${reached[@]}"; do
-    [ -z "${left_out[$each]-}" ] || continue
-    names+=${names:+,}$each:${slots[$each]}
-    ranks=$((ranks + slots[$each]))
+# Sets `names` and `ranks` from what was reached and is not left out, and `tally` to what is said of the others.
+count_ranks() {
+  local each silent="" out=""; names="" ranks=0
+  for each in "${hosts[@]}"; do
+    if [ ! -e "$scratch/reached/$each" ]; then
+      silent+="${silent:+, }$each (\"$(grep -a . "$scratch/asked/$each" | tail -n 1 | head -c 200 | tr -cd ' -~')\")"
+    elif [ -n "${left_out[$each]-}" ]; then
+      out+=${out:+, }$each
+    else
+      names+=${names:+,}$each:${slots[$each]} ranks=$((ranks + slots[$each]))
+    fi
   done
+  tally="${silent:+not reached: $silent; }${out:+left out: $out; }$ranks of $total slots"
 }
 
 # Sets `names` and `ranks` for the next start, and waits for hosts if they are too few.
 choose_hosts() {
-  local tries too_few pause_now=$pause
+  local tries tally pause_now=$pause
   for tries in {1..12}; do
     take_back "$back"
     reach
     count_ranks
     if [ "$ranks" -lt "$least" ]; then take_back 0; count_ranks; fi
     [ "$ranks" -lt "$least" ] || break
-    too_few="the hosts that $agent reaches (${reached[*]-}) have $ranks ranks, expected at least $least (--min-ranks)"
-    [ "$tries" -lt 12 ] || { say "$too_few: giving up"; exit 1; }
-    say "$too_few: trying again in $pause_now s"
+    tally+=", expected at least $least (--min-ranks); try $tries of 12"
+    [ "$tries" -lt 12 ] || { say "$tally: giving up"; exit 1; }
+    say "$tally, again in $pause_now s"
     rest "$pause_now"
-    [ -z "$asked" ] || break
+    [ -z "$asked" ] || return
     pause_now=$((pause_now * 2 < 300 ? pause_now * 2 : 300))
   done
+  [ "$ranks" -eq "$total" ] || say "$tally: starting with these"
   export ZERO_HOSTS=$names ZERO_RANKS=$ranks
 }
 
@@ -292,14 +297,19 @@ name_again() {  # host, count[, "yes": by an own error]
 
 # Runs the command with the hosts of the moment.
 start() {  # command...
-  local -a started=("$@")
   if [ -n "$host_file" ]; then
     choose_hosts
     [ -z "$asked" ] || exit $((status > 0 ? status : 143))
-    started=("${started[@]//\{hosts\}/$names}")
-    started=("${started[@]//\{ranks\}/$ranks}")
+    set -- "${@//\{hosts\}/$names}"
+    set -- "${@//\{ranks\}/$ranks}"
   fi
-  run "${started[@]}"
+  run "$@"
+}
+
+# Sets a variable to the whole number that an option takes.
+number() {  # variable, least, most, unit, option, value
+  [[ ${6-} =~ ^[0-9]{1,6}$ && $((10#$6)) -ge $2 && $((10#$6)) -le $3 ]] || fail "$5 takes $2 to $3$4, found '${6-}'"
+  printf -v "$1" %d "$((10#$6))"
 }
 
 # Reads the options, and sets `command` to what follows --.
@@ -308,23 +318,12 @@ read_options() {  # arguments...
     case $1 in
       -h | --help) usage; exit 0 ;;
       --checkpoints) checkpoints=${2-}; shift 2 || fail "--checkpoints takes a folder" ;;
-      --wait)
-        [[ ${2-} =~ ^[0-9]{1,4}$ ]] || fail "--wait takes seconds, found '${2-}'"
-        pause=$((10#$2))
-        shift 2
-        ;;
-      --give-up | --min-ranks | --back)
-        [[ ${2-} =~ ^[0-9]{1,6}$ ]] || fail "$1 takes a whole number, found '${2-}'"
-        [ "$1" = --back ] || [ "$((10#$2))" -gt 0 ] || fail "$1 is 0, expected at least 1"
-        case $1 in
-          --give-up) patience=$((10#$2)) ;;
-          --min-ranks) least=$((10#$2)); of_hosts=$1 ;;
-          --back) back=$((10#$2)); of_hosts=$1 ;;
-        esac
-        shift 2
-        ;;
+      --wait) number pause 0 9999 " s" "$@"; shift 2 ;;
+      --give-up) number patience 1 999999 "" "$@"; shift 2 ;;
+      --min-ranks) number least 1 999999 "" "$@"; of_hosts=$1; shift 2 ;;
+      --back) number back 0 999999 " s" "$@"; of_hosts=$1; shift 2 ;;
       --hosts) host_file=${2-}; shift 2 || fail "--hosts takes a file" ;;
-      --agent) agent=${2-}; of_hosts=$1; shift 2 || fail "--agent takes a command" ;;
+      --agent) read -ra agent <<<"${2-}"; of_hosts=$1; shift 2 || fail "--agent takes a command" ;;
       --) shift; break ;;
       *) fail "unknown option '$1'; write -- before the command; see launch/retry.sh --help" ;;
     esac
@@ -337,16 +336,21 @@ main() {
   read_options "$@"
   set -- "${command[@]}"
   [ $# -gt 0 ] || fail "a command is missing behind --; see launch/retry.sh --help"
+  look_for "$1"
   [ -z "$of_hosts" ] || [ -n "$host_file" ] || fail "$of_hosts is given without --hosts; add --hosts FILE"
   [ -z "$host_file" ] || read_hosts
+  [[ -z $host_file || $* == *'{hosts}'* ]] ||
+    say "warning: without {hosts} in the command a host is left out only if the command reads ZERO_HOSTS"
   if [ -z "$checkpoints" ]; then
     checkpoints=$(folder_of "$@")
-    [ $? -ne 78 ] || exit 78  # zero_train has said why no start would work
+    [ $? -ne $never ] || exit $never  # zero_train has said why no start would work
     [ -n "$checkpoints" ] ||
       fail "the command has no zero_train that tells a run.checkpoint.folder; give --checkpoints FOLDER"
     [[ $checkpoints == /* ]] || ! has '--?wd|--?wdir(=.*)?|--chdir(=.*)?' "$@" ||
       fail "run.checkpoint.folder: found '$checkpoints', expected an absolute path under a launcher that changes the \
 working directory; or give --checkpoints FOLDER"
+  else
+    [ -d "$checkpoints" ] || say "there is no folder $checkpoints; if the job saves elsewhere, none of its steps count"
   fi
   ! has '(.*/)?srun' "$@" || of_srun=yes
   scratch=$(mktemp -d) || fail "no folder for temporary files; set TMPDIR to one"
@@ -357,18 +361,18 @@ working directory; or give --checkpoints FOLDER"
   trap 'pass_on USR2' USR2
 
   local there newest=-1 step further fruitless=0 line wait=$pause
-  unset ZERO_RESTART  # of a job around this one: the first start is none of its restarts
+  unset ZERO_RESTART; export ZERO_RESTART  # of a job around this one: the first start is none of its restarts
   local -A saves=()
   while :; do
     there=$(committed)
     start "$@"
-    if [ "$status" -eq 0 ] || [ "$status" -eq 143 ] || [ "$status" -eq 130 ] || [ -n "$asked" ]; then
-      exit "$status"
-    fi
-    if [ "$status" -eq $never ]; then
-      say "status $status: will fail again: the command line or the configuration is wrong; not started again"
-      exit "$status"
-    fi
+    case $status${asked:+ asked} in
+      0 | 143 | 130 | *asked) exit "$status" ;;
+      "$never")
+        say "status $status: will fail again: the command line or the configuration is wrong; not started again"
+        exit "$status"
+        ;;
+    esac
     further=no
     for step in $(steps_since "$there"); do
       newest=$step
@@ -376,18 +380,14 @@ working directory; or give --checkpoints FOLDER"
       [ "${saves[$step]}" -gt 2 ] || further=yes
     done
     line=$(cause_line)
-    if blame "$line" || [ $further = yes ]; then
-      fruitless=0
-    elif [ $restarts -gt 0 ]; then
-      fruitless=$((fruitless + 1))
-    fi
+    fruitless=$((fruitless + (restarts > 0)))
+    if blame "$line" || [ $further = yes ]; then fruitless=0; fi
     if [ $fruitless -ge "$patience" ]; then
-      say "status $status again, and no further step was saved since the last fault ($(so_far "$newest")): giving up"
+      say "status $status again, and no further step was saved since the last fault: giving up; $(so_far "$newest")"
       exit "$status"
     fi
     restarts=$((restarts + 1))
     ZERO_RESTART="$restarts: status $status after $ran s${line:+, $line}"$'\t'$(realpath -m -- "$checkpoints")
-    export ZERO_RESTART
     [ "$ran" -lt 600 ] || wait=$pause
     say "status $status after $ran s; $(so_far "$newest"); starting again in $wait s"
     rest "$wait"

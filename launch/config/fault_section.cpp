@@ -146,11 +146,21 @@ bool is_call_name(const std::string& text) {
   return false;
 }
 
+void check_unit(const Entry& entry, const std::string& unit,
+                const std::vector<std::string>& units) {
+  if (unit.empty() || units.empty() || std::ranges::count(units, unit) > 0) return;
+  const std::string near = did_you_mean(unit, units);
+  entry.refuse(
+      "unit is \"{}\"{} The model has {} units, {} to {}; zero_train --plan --schedule "
+      "names them",
+      unit, near.empty() ? "." : near, units.size(), units.front(), units.back());
+}
+
 /// Where it acts: phase, unit, collective and step fit each other and the kind.
-void check_place(const Entry& entry, const Fault& fault) {
+void check_place(const Entry& entry, const Fault& fault, const FaultSetting& setting) {
   using enum FaultPhase;
   if (!fault.phase && fault.collective.empty()) {
-    entry.refuse("has no phase; expected one of {}, or a collective such as \"{}\"",
+    entry.refuse("has no phase; give \"phase\": one of {}, or \"collective\": \"{}\"",
                  fmt::join(kFaultPhases, ", "), "reduce_scatter(h.1)");
   }
   if (!fault.collective.empty() && !is_call_name(fault.collective)) {
@@ -174,6 +184,7 @@ void check_place(const Entry& entry, const Fault& fault) {
     entry.refuse("unit is \"{}\", and the phase \"{}\" is of no unit; leave it out", fault.unit,
                  name_of(*fault.phase));
   }
+  check_unit(entry, fault.unit, setting.units);
   if (fault.phase && comes_once(*fault.phase) && entry.has("step")) {
     entry.refuse("step is given, and the phase \"{}\" comes once in a run; leave it out",
                  name_of(*fault.phase));
@@ -195,7 +206,7 @@ Fault listed_fault(const std::string& name, const json& object, const FaultSetti
   }
   check_kind(entry, fault.kind, setting);
   check_values(entry, fault);
-  check_place(entry, fault);
+  check_place(entry, fault, setting);
   if (entry.has("factor")) fault.factor = entry.number("factor", 1, 1000);
   if (entry.has("delay")) fault.delay = entry.number("delay", 0, kMostFaultSeconds);
   if (entry.has("seconds")) fault.seconds = entry.number("seconds", 0, kMostFaultSeconds);
@@ -302,6 +313,7 @@ FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Ref
                  answer_to_file(values, kFaults, nullptr));
   }
   if (!options.empty()) options.marks = make_marks(values);
+  if (!options.empty()) options.units = setting.units;
   return options;
 }
 

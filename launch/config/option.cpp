@@ -91,6 +91,11 @@ Option Option::or_null() && {
   return std::move(*this);
 }
 
+Option Option::expecting(std::string what) && {
+  words = std::move(what);
+  return std::move(*this);
+}
+
 nlohmann::json Option::default_value() const {
   nlohmann::json value = fallback.empty() ? nlohmann::json() : nlohmann::json::parse(fallback);
   return from_run && value == "auto" ? nlohmann::json() : value;
@@ -171,6 +176,7 @@ std::string canonical_path(std::string_view path) {
 }
 
 std::string expectation(const Option& option) {
+  if (!option.words.empty()) return option.words;
   const std::string or_null = option.takes_null() ? " or null"
                               : option.from_run   ? " or \"auto\""
                                                   : "";

@@ -47,13 +47,16 @@ struct Option {
   std::vector<std::string> types{};    ///< optimizer or scheduler types it belongs to; empty: all
   bool from_run = false;  ///< "auto" is allowed, stored as null, and resolved for the run
   bool nullable = false;  ///< null is a value beside the default
+  std::string words{};    ///< for expectation(); empty: as the members above say
 
-  // Copies of this option with a range, choices, types, "auto" or null, to build rows of the table.
+  // Copies of this option with a range, choices, types, "auto", null or words, to build rows of the
+  // table.
   Option from(double least, double most = std::numeric_limits<double>::infinity()) &&;
   Option one_of(std::vector<std::string> texts) &&;
   Option of(std::vector<std::string> optimizers_or_schedulers) &&;
   Option or_auto() &&;
   Option or_null() &&;
+  Option expecting(std::string what) &&;
 
   bool takes_null() const { return nullable || fallback == "null"; }
   /// Null where the option must be given or is resolved for the run.

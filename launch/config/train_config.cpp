@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "architecture/decoder_parameters.h"
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "launch/config/answers.h"
@@ -302,6 +303,14 @@ std::int64_t divided(std::int64_t train, const char* by_name, std::int64_t by, i
   return train / product;
 }
 
+std::vector<std::string> units_of_model(const DecoderShape& model) {
+  std::vector<std::string> names;
+  for (const auto& unit : DecoderParameters(DecoderSplit::of(model, 0, 1)).units) {
+    names.push_back(unit.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 bool chosen_by_auto(const Configuration& values, std::string_view key) {
@@ -323,13 +332,15 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
   refusals.collect(
       [&] { config.run = make_run(values, local_world > 0 ? local_world : world, refusals); });
   config.checkpoints = make_checkpoints(values, refusals);
-  config.run.faults =
-      make_faults(values,
-                  {.world = world,
-                   .device = config.run.device,
-                   .memory_is_limited = !values.is_null("run.faults") && memory_is_limited(),
-                   .environment = process_environment()},
-                  refusals);
+  const bool has_faults = !values.is_null("run.faults");
+  config.run.faults = make_faults(values,
+                                  {.world = world,
+                                   .device = config.run.device,
+                                   .memory_is_limited = has_faults && memory_is_limited(),
+                                   .environment = process_environment(),
+                                   .units = has_model && has_faults ? units_of_model(config.model)
+                                                                    : std::vector<std::string>{}},
+                                  refusals);
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
   if (has_model && has_mesh)

@@ -209,9 +209,10 @@ TrainConfig::Checkpoints make_checkpoints(Configuration& values, Refusals& refus
 /// What decides which faults a run can meet, beside their keys.
 struct FaultSetting {
   int world = 1;
-  DeviceKind device{};             ///< DeviceKind::cpu
-  bool memory_is_limited = false;  ///< by a control group, of this process
-  Environment environment{};       ///< ZERO_ALLOW_FAULTS must be 1 in it
+  DeviceKind device{};               ///< DeviceKind::cpu
+  bool memory_is_limited = false;    ///< by a control group, of this process
+  Environment environment{};         ///< ZERO_ALLOW_FAULTS must be 1 in it
+  std::vector<std::string> units{};  ///< the model's, in order; empty: not known
 };
 /// The faults of run.faults. `refusals` gets what cannot happen as asked.
 FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Refusals& refusals);

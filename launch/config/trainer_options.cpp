@@ -42,10 +42,12 @@ std::vector<Option> trainer_options() {
       honour("run.collective_warning", number, "30",
              "seconds that a rank waits in a collective before it says on standard error for "
              "which ranks; 0: never")
-          .from(0, 1e6),
+          .from(0, 1e6)
+          .expecting("0 (never), or up to 1000000 seconds"),
       honour("run.collective_timeout", number, "600",
              "seconds that a rank waits in a collective before the job ends; 0: without end")
-          .from(0, 1e6),
+          .from(0, 1e6)
+          .expecting("0 (without end), or up to 1000000 seconds"),
       honour("run.watchdog", boolean, "true",
              "each rank watches the ranks of its host: one that dies is named at once, one that "
              "hangs after run.hang_timeout, and the job ends"),
@@ -56,7 +58,8 @@ std::vector<Option> trainer_options() {
              "seconds in which a rank that others wait for must go on: within a step; if no disk "
              "holds it up in load, save and end too, 10 s at least; if it is stopped in any phase. "
              "0: five mean steps, 3 s at least")
-          .from(0, 1e6),
+          .from(0, 1e6)
+          .expecting("0 (five mean steps, 3 s at least), or 1 to 1000000 seconds"),
       honour("run.elastic", boolean, "false",
              "whatever number of ranks comes: the largest power of two of them that batch and mesh "
              "fit takes part, with the same bits; the others end at once, with status 0"),
@@ -84,7 +87,8 @@ std::vector<Option> trainer_options() {
       honour("run.flight_folder", text, "null",
              "folder of the ranks' flight files, which zero_doctor reads after a fault, and which "
              "go with a run that ends well; null: \"flight\" in run.checkpoint.folder, or else "
-             "run.log with .flight; \"none\": in memory alone"),
+             "run.log with .flight; \"none\": in memory alone")
+          .expecting("a path, \"none\" or null"),
       honour(
           "run.memory_growth", bytes, "null",
           "bytes by which a rank's memory behind a step may be above that behind the second step "

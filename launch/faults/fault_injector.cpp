@@ -53,6 +53,7 @@ FaultInjector::FaultInjector(const FaultOptions& options, int rank, int world, F
       world_(world),
       actions_(std::move(actions)),
       marks_(options.marks),
+      units_(options.units),
       drawn_(options.drawn),
       began_(actions_.now()) {
   for (std::size_t i = 0; i < options.listed.size(); ++i) {
@@ -149,7 +150,9 @@ FaultInjector::Place FaultInjector::place_of(const Collective& collective) const
   Place place{.unit = collective.purpose, .collective = &collective};
   const bool computes =
       phase_ == name_of(FaultPhase::forward) || phase_ == name_of(FaultPhase::backward);
-  if (collective.operation == Operation::all_gather) place.phase = FaultPhase::gather;
+  // run.check_collectives gathers what other calls sum, and checksums.
+  const bool of_unit = units_.empty() || std::ranges::count(units_, collective.purpose) > 0;
+  if (collective.operation == Operation::all_gather && of_unit) place.phase = FaultPhase::gather;
   // A reduce_scatter that run.check_collectives takes apart first exchanges what it sums.
   const bool is_part =
       collective.operation == Operation::all_to_all && phase_ == name_of(FaultPhase::backward);

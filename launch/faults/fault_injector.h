@@ -94,6 +94,7 @@ class FaultInjector final : public CollectiveListener,
   int world_;
   FaultActions actions_;
   FaultMarks marks_;
+  std::vector<std::string> units_;
   std::optional<DrawnFaults> drawn_;
   std::int64_t first_drawn_ = 0;  // number of the attempt's first
   FaultActions::Clock::time_point began_;

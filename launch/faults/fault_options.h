@@ -104,6 +104,8 @@ struct FaultOptions {
   std::optional<DrawnFaults> drawn{};
   /// A folder in which a fault leaves a mark when it acts; empty: none, and each attempt meets it.
   std::string marks{};
+  /// The model's units, of which a gather is; empty: a gather is any all_gather.
+  std::vector<std::string> units{};
 
   bool empty() const { return listed.empty() && !drawn; }
 };

@@ -39,14 +39,15 @@ Descriptor open_new(const std::string& path, const FlightFileOptions& options) {
                       : ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, options.mode));
   ZERO_CHECK(file.get() >= 0 || !path.empty(), "{}: cannot create a file in memory: {}",
              options.option, std::strerror(errno));
-  ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to",
-             options.option, path, std::strerror(errno));
+  ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to{}",
+             options.option, path, std::strerror(errno), options.without);
   lock_file(file.get());
   return file;
 }
 
 /// A page that the disk cannot take later would end the process.
-void take_room(int file, std::uint64_t bytes, const std::string& path, const std::string& option) {
+void take_room(int file, std::uint64_t bytes, const std::string& path,
+               const FlightFileOptions& options) {
   int failure = EINTR;
   while (failure == EINTR) failure = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   if (failure == 0) {
@@ -57,9 +58,12 @@ void take_room(int file, std::uint64_t bytes, const std::string& path, const std
   if (!path.empty()) ::unlink(path.c_str());
   const std::string remedy =
       failure == EFBIG ? "raise the limit of file sizes (ulimit -f), which files in memory have too"
-                       : fmt::format("give another {}", option);
-  fail("{}: {}: no room for {} bytes: {}; {}", option, path.empty() ? "a file in memory" : path,
-       bytes, std::strerror(failure), remedy);
+      : path.empty()   ? "free memory of this host"
+                       : fmt::format("give another {}{}", options.option, options.without);
+  constexpr double kMegabyte = 1e6;
+  fail("{}: {}: no room for {:.1f} MB: {}; {}", options.option,
+       path.empty() ? "a file in memory" : path, static_cast<double>(bytes) / kMegabyte,
+       std::strerror(failure), remedy);
 }
 
 flight::Header head_of(int rank, int world, std::uint64_t run, const flight::Sizes& sizes) {
@@ -98,7 +102,7 @@ FlightFile FlightFile::create(const std::string& path, int rank, int world, std:
                               const FlightFileOptions& options) {
   Descriptor file = open_new(path, options);
   const flight::Offsets offsets(options.sizes);
-  take_room(file.get(), offsets.end, path, options.option);
+  take_room(file.get(), offsets.end, path, options);
   MappedFile map(file.get(), offsets.end, MappedFile::Access::write,
                  path.empty() ? "the flight file in memory" : path);
   flight::Header header = head_of(rank, world, run, options.sizes);

@@ -25,6 +25,7 @@ struct FlightFileOptions {
   flight::Sizes sizes{};
   mode_t mode = 0644;
   std::string option{kFlightFolderOption};  ///< names the folder: for messages
+  std::string without = ", or \"none\"";    ///< ends the advice to give another folder
 };
 
 /// A rank's flight file: what the rank does, in memory that other processes map and that outlasts

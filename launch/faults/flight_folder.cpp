@@ -87,17 +87,18 @@ void remove_old_files(const std::string& memory) {
 }
 
 FlightFile create_in_memory(const FlightMemory& memory, const std::string& place,
-                            const std::string& option, const Communicator& ranks,
+                            const FlightFolder& folder, const Communicator& ranks,
                             std::uint64_t run) {
-  clear_flight_place(place, option);
+  clear_flight_place(place, folder.option);
   const int rank = ranks.rank();
   std::optional<FlightFile> file;
   const auto create_with_name = [&] {
     return failure_of([&] {
       ZERO_CHECK(files::medium_of_type(memory.type_of(memory.folder)) == files::Medium::memory,
                  "{} is no file system in memory", memory.folder);
-      file.emplace(FlightFile::create(path_in_memory(memory.folder, run, rank), rank, ranks.size(),
-                                      run, {.mode = 0600, .option = option}));
+      file.emplace(
+          FlightFile::create(path_in_memory(memory.folder, run, rank), rank, ranks.size(), run,
+                             {.mode = 0600, .option = folder.option, .without = folder.without}));
     });
   };
   const bool is_first = ranks.local_rank() == 0;
@@ -107,7 +108,8 @@ FlightFile create_in_memory(const FlightMemory& memory, const std::string& place
     remove_old_files(memory.folder);
     obstacle = create_with_name();
   }
-  if (!file) file.emplace(FlightFile::create("", rank, ranks.size(), run, {.option = option}));
+  if (!file)
+    file.emplace(FlightFile::create("", rank, ranks.size(), run, {.option = folder.option}));
   file->link_at(place, std::move(obstacle));
   return std::move(*file);
 }
@@ -195,9 +197,9 @@ FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, D
                folder.option, folder.path, error.message(), folder.without);
     const std::string place = flight_place(folder, ranks.rank());
     file.emplace(files::may_need_server(memory.type_of(folder.path))
-                     ? create_in_memory(memory, place, folder.option, ranks, run)
+                     ? create_in_memory(memory, place, folder, ranks, run)
                      : FlightFile::create(place, ranks.rank(), ranks.size(), run,
-                                          {.option = folder.option}));
+                                          {.option = folder.option, .without = folder.without}));
     if (ranks.rank() == 0) remove_files_from(folder.path, ranks.size());
   };
   try {

@@ -51,7 +51,7 @@ WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
       .tell =
           [this](const std::vector<std::string>& lines) {
             told();
-            print_error("{}: {}\n", program_, fmt::join(lines, "\n"));
+            print_error("{}: {}{}\n", program_, fmt::join(lines, "\n"), behind_a_fault());
           },
       .end =
           [this] {
@@ -68,7 +68,12 @@ std::string ProcessFaults::failing(RunFaults* rank, const std::string& message) 
   // Ranks that the same signal has ended already are no fault: the signal gives the status.
   if (ends_) std::this_thread::sleep_for(kForEnd);
   told();
-  return words;
+  return rank == nullptr ? words : words + behind_a_fault();
+}
+
+std::string ProcessFaults::behind_a_fault() const {
+  const std::string line = next_step_ ? next_step_() : "";
+  return line.empty() ? "" : "\n" + line;
 }
 
 bool ProcessFaults::any() const {

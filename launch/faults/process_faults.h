@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/faults/run_faults.h"
@@ -17,9 +18,10 @@ namespace zero {
 class ProcessFaults {
  public:
   /// `program`: the name under which it tells; `launched`: the rank, or the first one, of this
-  /// process.
-  ProcessFaults(std::string program, int launched)
-      : program_(std::move(program)), launched_(launched) {}
+  /// process. `next_step` is asked for the line behind a fault: what to do then; empty: none. Any
+  /// thread asks, and no disk or other rank may keep it from answering.
+  ProcessFaults(std::string program, int launched, std::function<std::string()> next_step = {})
+      : program_(std::move(program)), launched_(launched), next_step_(std::move(next_step)) {}
 
   /// A rank of this process, while this object lives. `process` and `rank` must outlive it.
   class Joined {
@@ -70,6 +72,8 @@ class ProcessFaults {
   void end_by(int signal, const std::function<void()>& tell);
 
  private:
+  /// The next step as a line of its own, "\n..."; empty: none.
+  std::string behind_a_fault() const;
   /// RunFaults::keep_files() of all ranks.
   void keep_files() const;
   /// Returns once all have done it.
@@ -77,6 +81,7 @@ class ProcessFaults {
 
   const std::string program_;
   const int launched_;
+  const std::function<std::string()> next_step_;
   std::atomic<bool> told_{false};
   std::atomic<bool> ends_{false};  // by a signal
   mutable std::mutex mutex_;

@@ -277,6 +277,10 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
              "the cache is as large as the longest prompt with its --max-tokens needs, or as "
              "--cache-tokens and --requests say",
              *flags.context);
+  ZERO_CHECK(flags.flight_folder.empty() || flags.start.world > 1,
+             "--flight-folder {}: flight files are of several ranks, which others wait for, and "
+             "there is one; leave it out",
+             flags.flight_folder);
   if (flags.int8_threshold && flags.start.rank == 0) {
     say_line(fmt::format("--llm-int8-threshold: {}", kNoThreshold));
   }

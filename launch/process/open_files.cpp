@@ -75,14 +75,16 @@ void check_writable(const std::string& path, const std::string& key) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (std::filesystem::is_other(status)) {  // /dev/null, a pipe: nothing is made in its folder
-    ZERO_CHECK(::access(path.c_str(), W_OK) == 0, "{}: {} cannot be written to: {}", key, path,
-               std::strerror(errno));
+    ZERO_CHECK(::access(path.c_str(), W_OK) == 0,
+               "{}: {} cannot be written to: {}; give another {}, or null", key, path,
+               std::strerror(errno), key);
     return;
   }
   ZERO_CHECK(std::filesystem::is_directory(where, error),
              "{}: the folder {} of {} does not exist; make it first", key, where, path);
-  ZERO_CHECK(::access(where.c_str(), W_OK) == 0, "{}: the folder {} cannot be written to: {}", key,
-             where, std::strerror(errno));
+  ZERO_CHECK(::access(where.c_str(), W_OK) == 0,
+             "{}: the folder {} cannot be written to: {}; give another {}, or null", key, where,
+             std::strerror(errno), key);
   ZERO_CHECK(!std::filesystem::is_directory(path, error),
              "{}: {} is a folder; give the path of a file", key, path);
 }

@@ -57,8 +57,10 @@ Signals::Answer Signals::arrived(int signal, Time now) {
   if (asked_.ending == 0) {
     asked_.ending = signal;
     ending_since_ = now;
-    return {.line = fmt::format("{}: saving a checkpoint after this step, then ending; {}",
-                                name_of(signal), kEndsAtOnce)};
+    const bool killed = signal == SIGTERM && !launcher_kills_.empty();
+    return {.line = fmt::format("{}: saving a checkpoint after this step, then ending; {}{}{}",
+                                name_of(signal), kEndsAtOnce, killed ? "; " : "",
+                                killed ? launcher_kills_ : "")};
   }
   if (now - ending_since_ < kOneSignal) return {};
   // Only people send SIGINT twice. A SIGTERM behind another signal is a scheduler's, which kills
@@ -88,6 +90,14 @@ int Signals::stop_listening() {
   const std::scoped_lock lock(mutex_);
   state_ = State::ended;
   return asked_.ending;
+}
+
+std::string mpirun_kills(const Environment& environment) {
+  const bool by_mpirun = environment && environment("OMPI_COMM_WORLD_SIZE").has_value();
+  // mpirun puts what it was told by --mca into the environment of its ranks.
+  if (!by_mpirun || environment("OMPI_MCA_odls_base_sigkill_timeout")) return "";
+  return "mpirun, if it was told to end, kills this run within seconds (--mca "
+         "odls_base_sigkill_timeout 60 for more)";
 }
 
 SignalWatcher::SignalWatcher(std::function<AfterSignal(int)> on_signal) {

@@ -9,6 +9,9 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+
+#include "launch/process/environment.h"
 
 namespace zero {
 
@@ -20,6 +23,9 @@ namespace zero {
 class Signals {
  public:
   using Time = std::chrono::steady_clock::time_point;
+
+  /// `launcher_kills` (mpirun_kills()) is told with the first SIGTERM that is heard.
+  explicit Signals(std::string launcher_kills = {}) : launcher_kills_(std::move(launcher_kills)) {}
 
   struct Answer {
     bool ends_process = false;
@@ -48,11 +54,16 @@ class Signals {
  private:
   enum class State : std::uint8_t { starting, listening, refusing, ended };
 
+  const std::string launcher_kills_;
   mutable std::mutex mutex_;
   State state_ = State::starting;
   Asked asked_;
   Time ending_since_{};  // when asked_.ending arrived
 };
+
+/// That Open MPI's mpirun kills its ranks soon behind the SIGTERM that it sends them; empty: it did
+/// not start this process, or was told how long to wait.
+std::string mpirun_kills(const Environment& environment);
 
 /// Waits for SIGINT, SIGTERM and SIGUSR1 on a thread of its own and runs `on_signal` there;
 /// SIGUSR2, with which some batch systems announce the end of a job, and SIGHUP count as SIGTERM.

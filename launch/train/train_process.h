@@ -17,11 +17,12 @@ namespace zero {
 /// The state of a process of zero_train that its signal handling reads.
 struct TrainProcess {
   /// `launched`: as of ProcessFaults.
-  explicit TrainProcess(int launched) : faults("zero_train", launched) {}
+  explicit TrainProcess(int launched)
+      : faults("zero_train", launched, [this] { return progress.next_step(); }) {}
 
   std::atomic<int> output_error{0};  ///< for which standard output lacks a text; 0: none
   RunProgress progress{};
-  Signals signals{};
+  Signals signals{mpirun_kills(process_environment())};
   ProcessFaults faults;
   Signals::Time started = std::chrono::steady_clock::now();
 };

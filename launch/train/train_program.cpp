@@ -206,6 +206,7 @@ class Run {
         std::in_place, process_.faults,
         flight_place(FlightFolder{flight_folder(config)}, communicator_.rank()));
     FlightFile file = create_flight_file(config, communicator_, *cpu::open());
+    process_.progress.flights_in(flight_folder(config));
     std::unique_ptr<FaultInjector> injector;
     agree(communicator_, *cpu::open(), "run.faults",
           [&] { injector = make_fault_injector(config, communicator_); });

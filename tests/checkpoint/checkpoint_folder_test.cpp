@@ -112,10 +112,18 @@ TEST_F(CheckpointFolder, AsksForRoomBeforeTheFirstByte) {
   files_.set_free_bytes(layout_.bytes());
   EXPECT_THAT(error_of([&] { begin_checkpoint(files_, "runs", 7, layout_, kOwner); }),
               ::testing::MatchesRegex("runs: has room for .* MB, expected .* MB for the checkpoint "
-                                      "of step 7; free space there, or keep fewer checkpoints"));
+                                      "of step 7: its files have .* MB, index.json and .* tables "
+                                      "may take .* MB; free space there"));
   EXPECT_THAT(names(), IsEmpty());
   EXPECT_THAT(error_of([&] { begin_checkpoint(files_, "runs", -1, layout_, kOwner); }),
               HasSubstr("step -1"));
+}
+
+TEST_F(CheckpointFolder, AsksForFewerCheckpointsOnlyWhereItHasSome) {
+  save(3);
+  files_.set_free_bytes(layout_.bytes());
+  EXPECT_THAT(error_of([&] { begin_checkpoint(files_, "runs", 7, layout_, kOwner); }),
+              ::testing::EndsWith("; free space there, or keep fewer checkpoints"));
 }
 
 TEST_F(CheckpointFolder, MakesFilesAtTheirSizes) {

@@ -147,8 +147,10 @@ void hosts_stray(int* argc, char*** argv) {
     device->communication().synchronize();
   });
   const auto found = [](int one) {
-    return fmt::format("[rank {0}] all_gather(h.{0}) met all_gather(h.{1}) of rank {1}", one,
-                       2 - one);
+    return fmt::format(
+        "[rank {0}] all_gather(h.{0}) met all_gather(h.{1}) of rank {1}: one of "
+        "them left a call out or took another branch",
+        one, 2 - one);
   };
   const std::string passed_on =
       fmt::format("[rank {}] all_gather(h.{}): the group has failed: ", rank, leader);

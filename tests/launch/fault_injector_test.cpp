@@ -153,6 +153,20 @@ TEST(FaultInjector, AReductionThatIsTakenApartIsMetInItsExchange) {
   EXPECT_EQ(faults.alter(backend_call(Operation::all_to_all, "h.0")), Answer::flip_brought);
 }
 
+// As run.check_collectives sums the gradient norm, and compares a gather.
+TEST(FaultInjector, AGatherIsAUnits) {
+  Fault fault = kill_at(FaultPhase::gather, 2);
+  fault.kind = FaultKind::flip_wire;
+  RecordedActions record;
+  FaultInjector faults({.listed = {fault}, .units = {"h.0", "h.1"}}, kFaultyRank, 8,
+                       record.actions());
+  faults.phase(2, "update");
+  for (const char* purpose : {"gradient norm and loss", "h.1, checksums"}) {
+    EXPECT_EQ(faults.alter(backend_call(Operation::all_gather, purpose)), Answer::pass) << purpose;
+  }
+  EXPECT_EQ(faults.alter(backend_call(Operation::all_gather, "h.1")), Answer::flip_brought);
+}
+
 TEST(FaultInjector, AnEmptyShareWaitsForOneWithValues) {
   Fault fault = kill_at(FaultPhase::gather, 1);
   fault.kind = FaultKind::flip_memory;

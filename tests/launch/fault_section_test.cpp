@@ -10,6 +10,7 @@
 
 #include "device/device.h"
 #include "tests/launch/config_with.h"
+#include "tests/variable.h"
 
 // The key run.faults: which faults there are, and what is refused.
 namespace zero::testing {
@@ -134,7 +135,8 @@ TEST(FaultSection, WhatIsMissingIsNamed) {
   EXPECT_THAT(refused(fault(R"("kind": "kill", "phase": "update")")),
               HasSubstr("has no step; expected an optimizer step from 1 to run.steps, 100"));
   EXPECT_THAT(refused(fault(R"("kind": "kill", "step": 1)")),
-              HasSubstr("has no phase; expected one of start, load, gather,"));
+              AllOf(HasSubstr("has no phase; give \"phase\": one of start, load, gather,"),
+                    HasSubstr(R"json(, or "collective": "reduce_scatter(h.1)")json")));
   EXPECT_THAT(refused("[7]"), HasSubstr("run.faults[0]: found 7, expected an object such as {"));
   EXPECT_THAT(refused("7"), HasSubstr("run.faults: found 7, expected a list of faults, or"));
 }
@@ -166,6 +168,33 @@ TEST(FaultSection, ThePlaceFitsTheKind) {
       HasSubstr("kind \"resize\" needs values, and a barrier has none"));
   EXPECT_EQ(refused(fault(R"json("kind": "skip", "step": 1, "collective": "barrier(end)")json")),
             "no error");
+}
+
+TEST(FaultSection, TheUnitIsTheModels) {
+  FaultSetting setting = allowed();
+  setting.units = {"embedding", "h.0", "h.1", "ln_f"};
+  const auto of_unit = [](const std::string& unit) {
+    return fault(R"("kind": "kill", "step": 1, "phase": "backward", "unit": ")" + unit + "\"");
+  };
+  EXPECT_THAT(refused(of_unit("h.77"), setting),
+              AllOf(HasSubstr("run.faults[0]: unit is \"h.77\""),
+                    HasSubstr("The model has 4 units, embedding to ln_f; zero_train --plan "
+                              "--schedule names them")));
+  EXPECT_EQ(refused(of_unit("h.1"), setting), "no error");
+  EXPECT_EQ(made(of_unit("h.1"), setting).units, setting.units);
+}
+
+TEST(FaultSection, TheUnitsAreThoseOfTheConfiguredModel) {
+  const Variable allow("ZERO_ALLOW_FAULTS=1");
+  const auto of_unit = [](const std::string& unit) {
+    return config_with({"run.device=cpu", "run.threads=1",
+                        R"(run.faults=[{"kind": "kill", "rank": 0, "step": 1, "phase": "gather", )"
+                        R"("unit": ")" +
+                            unit + R"("}])"})
+        .run.faults.units;
+  };
+  EXPECT_THAT(error_of([&] { of_unit("h.77"); }), HasSubstr("unit is \"h.77\""));
+  EXPECT_THAT(of_unit("h.1"), ::testing::IsSupersetOf({"embedding", "h.0", "h.1"}));
 }
 
 TEST(FaultSection, WhatTheMachineCannotDoIsRefusedByName) {

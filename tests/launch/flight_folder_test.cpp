@@ -32,6 +32,9 @@ TEST(FlightFolder, StandsBesideWhatTheRunKeeps) {
   EXPECT_EQ(flight_folder(config_with({"run.log=a/b.log"})), "a/b.log.flight");
   EXPECT_EQ(flight_folder(config_with({"run.log=a", "run.checkpoint.folder=runs"})), "runs/flight");
   EXPECT_EQ(flight_folder(config_with({"run.flight_folder=/dev/shm/f"})), "/dev/shm/f");
+  EXPECT_THAT(refusal_with({"run.flight_folder="}),
+              ::testing::HasSubstr("run.flight_folder: found \"\", expected a path, \"none\" or "
+                                   "null"));
   for (const char* const memory : {"run.log=null", "run.log=/dev/null", "run.flight_folder=none"}) {
     EXPECT_EQ(flight_folder(config_with({memory})), "") << memory;
   }

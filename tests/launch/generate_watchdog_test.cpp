@@ -144,6 +144,10 @@ TEST_F(GenerateWatchdog, RefusesFoldersThatItMayNotTakeAndFlagsThatExclude) {
   EXPECT_THAT(refusal("--flight-folder " + folder_.path()),
               ContainsRegex("--flight-folder.*rank_00001.flight exists and is no flight file"));
   EXPECT_EQ(folder_.read("rank_00001.flight"), "not theirs");
+  const Outcome alone = generate("--prompt The --flight-folder " + folder_.path("none"));
+  EXPECT_EQ(alone.status, 1);
+  EXPECT_THAT(alone.errors, HasSubstr("flight files are of several ranks, which others wait for, "
+                                      "and there is one; leave it out"));
   EXPECT_THAT(refusal("--hang-timeout 0.5"), HasSubstr("is 0.5; expected 1 to 1e+06 s, or 0"));
   EXPECT_THAT(refusal("--hang-timeout nan"), HasSubstr("is nan; expected 1 to 1e+06 s, or 0"));
   EXPECT_THAT(refusal("--collective-warning nan"), HasSubstr("expected 0.001 to 86400 s, or 0"));

@@ -89,8 +89,9 @@ TEST(Program, AnInterruptEndsAllRanksAndLeavesAWholeLog) {
     EXPECT_NE(outcome.status, 124) << "the job hung";
     EXPECT_THAT(outcome.complaints(), ::testing::IsEmpty());
     const std::string why = start.starts_with(kJob) ? " (mpirun passes Ctrl-C on as SIGTERM)" : "";
-    EXPECT_THAT(outcome.out,
-                HasSubstr("ended by SIGTERM" + why + "; the log holds every step done\n"));
+    EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM" + why +
+                                       "; the log holds every step done; nothing was "
+                                       "saved (run.checkpoint.folder is not set)\n"));
     EXPECT_EQ(run.log().front()["step"], 1);  // every line is whole JSON
   }
 }
@@ -268,7 +269,8 @@ TEST(Program, AnInterruptNamesWhatIsLost) {
                                     "--set run.save_weights=" + run.folder().path("w"));
   EXPECT_THAT(weights.out,
               HasSubstr("ended by SIGINT; the log holds every step done; the weights were not "
-                        "saved: run.save_weights is written after the last step\n"));
+                        "saved: run.save_weights is written after the last step; nothing was "
+                        "saved (run.checkpoint.folder is not set)\n"));
 }
 
 // Of each of two jobs one rank alone was started: after 10 s each says for whom it waits.
@@ -293,7 +295,7 @@ TEST(Program, ARankThatWaitsForOthersSaysSo) {
       ::testing::UnorderedElementsAre(
           ContainsRegex("still waiting: .rank 0. rendezvous at .* rank 1 has not come"),
           ContainsRegex("still waiting: .rank 1. rendezvous at 127.0.0.1:[0-9]+: no answer from "
-                        "rank 0 within 10000 ms: Connection refused; check that rank 0 "
+                        "rank 0 within 10 s: Connection refused; check that rank 0 "
                         "runs, and that MASTER_ADDR and MASTER_PORT are its host's")));
   EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM before the first step\n"));
 }

@@ -6,6 +6,9 @@
 #include <array>
 #include <csignal>
 #include <functional>
+#include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "launch/train/stop_votes.h"
@@ -16,6 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr Signals::Time kStart{};
 
@@ -63,6 +67,26 @@ TEST(Signals, TheFirstOneAsksAndASIGINTBehindItEnds) {
   // timeout(1) sends a process and its group the signal.
   EXPECT_FALSE(signals.arrived(SIGINT, kStart + milliseconds(5)).ends_process);
   EXPECT_TRUE(signals.arrived(SIGINT, kStart + seconds(1)).ends_process);
+}
+
+TEST(Signals, TellThatMpirunKillsSoonUnlessItWasToldToWait) {
+  std::map<std::string, std::string> variables;
+  const auto answer_to = [&](int signal) {
+    Signals signals(mpirun_kills([&](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      if (found == variables.end()) return std::nullopt;
+      return found->second;
+    }));
+    signals.listen();
+    return signals.arrived(signal, kStart).line;
+  };
+  const auto kills = HasSubstr("kills this run within seconds (--mca odls_base_sigkill_timeout 60");
+  EXPECT_THAT(answer_to(SIGTERM), Not(kills));
+  variables["OMPI_COMM_WORLD_SIZE"] = "2";
+  EXPECT_THAT(answer_to(SIGTERM), kills);
+  EXPECT_THAT(answer_to(SIGINT), Not(kills)) << "mpirun passes it on as SIGTERM";
+  variables["OMPI_MCA_odls_base_sigkill_timeout"] = "60";
+  EXPECT_THAT(answer_to(SIGTERM), Not(kills));
 }
 
 // LSF sends SIGINT, SIGTERM and SIGKILL, 10 s apart; Slurm the signal of --signal a second before a

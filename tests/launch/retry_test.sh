@@ -53,8 +53,9 @@ attempt 1+ 1+ 137+ 0
 expect "a job that saves a step between faults" "$status $starts" "0 4"
 attempt 1 1 0
 expect "a job that saves no step" "$status $starts" "1 2"
-expect "its last words" \
-  "$(grep -c 'no further step was saved since the last fault (nothing saved yet): giving up' said)" 1
+expect "its last words" "$(grep -c 'no further step was saved since the last fault: giving up; nothing saved yet$' said)" 1
+expect "a folder that the job may make" "$(head -n 1 said)" \
+  "retry: there is no folder ck; if the job saves elsewhere, none of its steps count"
 attempt 7+ 7 0
 expect "a job that stops saving" "$status $starts" "7 2"
 # What lay there before the first start tells nothing: it may be damaged, or another run's.
@@ -64,7 +65,11 @@ attempt 1+ 1+ 137+ 0
 expect "a job below a step of another run" "$status $starts" "0 4"
 attempt 1+ 1 0
 expect "a job that stops saving below such a step" "$status $starts" "1 2"
-expect "how far it was" "$(grep -c 'fault (saved up to step 1): giving up' said)" 1
+expect "how far it was" "$(grep -c 'fault: giving up; saved up to step 1$' said)" 1
+attempt 1 1 0
+expect "a job that saves nothing above such a step" \
+  "$(grep -cE '(after [0-9]+ s|giving up); no step saved since retry.sh began \(newest: step 900\)(;|$)' said)" 2
+expect "its folder" "$(grep -c 'there is no folder' said)" 0
 before=
 attempt 1+ =1 =1 0
 expect "a job that saves the same step again and again" "$status $starts" "1 3"
@@ -72,7 +77,7 @@ attempt ^1 1+ 1+ 0
 expect "a job that goes on below a damaged step of its own" "$status $starts" "0 4"
 attempt ^1 1+ 1 0
 expect "a job that stops saving below such a step" "$status $starts" "1 3"
-expect "how far it was" "$(grep -c 'fault (saved up to step 2): giving up' said)" 1
+expect "how far it was" "$(grep -c 'fault: giving up; saved up to step 2$' said)" 1
 attempt ^1 1+ ^1 0
 expect "a job that saves a damaged step once more" "$status $starts" "0 4"
 
@@ -119,19 +124,21 @@ n=$(wc -l <seen)
 sed -n "${n}p" words >&2
 exit 1
 JOB
-# agent.sh HOST COMMAND...: reaches a host unless there is a file down.HOST, whose lines count the times.
+# agent.sh HOST COMMAND...: reaches a host unless there is a file down.HOST, whose lines are its words, a time each.
 cat >agent.sh <<'JOB'
 #!/usr/bin/env bash
 [ -s "down.$1" ] || exec "${@:2}"
+sed -n 1p "down.$1" >&2
 sed -i 1d "down.$1"
 exit 255
 JOB
 chmod +x on_hosts.sh agent.sh
 printf '# ours\nhost-a slots=4\nhost-b:4\n\nhost-c\n' >hosts
+mkdir -p ck
 killed="mpirun noticed that process rank 3 with PID 0 on node host-b exited on signal 9 (Killed)."
 lost="zero_train: [rank 0] rank 3 on host host-b ended by signal 9 (SIGKILL); rank 0 on host host-a waited"
 on_hosts() {  # flags of retry.sh...
-  rm -rf ck seen
+  rm -rf seen
   "$retry" --checkpoints ck --wait 0 --hosts hosts --agent ./agent.sh "$@" -- ./on_hosts.sh '{hosts}' '-np={ranks}' 2>said
   status=$?
   seen=$(tr '\n' '|' <seen)
@@ -141,6 +148,7 @@ without_b="host-a:4,host-c:1 -np=5 host-a:4,host-c:1 5|"
 printf '%s\n' "$killed" "$lost" >words
 on_hosts
 expect "a host that two faults name" "$status $seen" "0 $all$all$without_b"
+expect "the start without it" "$(tail -n 1 said)" "retry: left out: host-b; 5 of 9 slots: starting with these"
 printf 'zero_train: rank 3 %0450d (rank 3 on host host-b)\n' 1 2 >words
 on_hosts
 expect "a host at the end of long lines" "$status $seen" "0 $all$all$without_b"
@@ -212,7 +220,7 @@ exit 1
 JOB
 chmod +x say.sh
 say() {  # flags of retry.sh...
-  rm -rf ck seen
+  rm -f seen
   "$retry" --checkpoints ck --wait 0 --hosts "$@" --agent true -- ./say.sh '{hosts}' 2>said
   seen=$(tr '\n' '|' <seen)
 }
@@ -239,19 +247,38 @@ expect "two hosts of which one is needed" "$status $seen" "0 $all""host-b:4,host
 expect "that it is needed" \
   "$(grep -c 'named by 2 findings of wrong values, but without it there are fewer than 5 ranks' said)" 1
 : >words
-printf 'x\n' >down.host-b
+echo "ssh: no route to host-b" >down.host-b
 on_hosts
 expect "a host that the agent does not reach" "$status $seen" "0 $without_b"
-printf 'x\nx\n' >down.host-b
+expect "that it is named" "$(cat said)" \
+  'retry: not reached: host-b ("ssh: no route to host-b"); 5 of 9 slots: starting with these'
+printf 'no route\n\n' >down.host-b
 on_hosts --min-ranks 9
 expect "a host that comes" "$status $seen" "0 $all"
-expect "that it is waited for" "$(grep -c 'have 5 ranks, expected at least 9 (--min-ranks): trying again in 0 s' said)" 2
+expect "that it is waited for" "$(cat said)" \
+  "retry: not reached: host-b (\"no route\"); 5 of 9 slots, expected at least 9 (--min-ranks); try 1 of 12, again in 0 s
+retry: not reached: host-b (\"status 255\"); 5 of 9 slots, expected at least 9 (--min-ranks); try 2 of 12, again in 0 s"
 seq 99 >down.host-b
 rm -f seen && : >seen
 "$retry" --checkpoints ck --wait 0 --hosts hosts --agent ./agent.sh --min-ranks 9 -- ./on_hosts.sh 2>said
 expect "a host that does not come" "$? $(wc -l <seen)" "1 0"
-expect "its last words" "$(grep -c 'expected at least 9 (--min-ranks): giving up' said)" 1
-rm down.host-b
+expect "its last words" \
+  "$(grep -c '(\"12\"); 5 of 9 slots, expected at least 9 (--min-ranks); try 12 of 12: giving up$' said)" 1
+seq 99 | tee down.host-a down.host-c >down.host-b
+rm -f seen
+"$retry" --checkpoints ck --wait 0 --hosts hosts --agent ./agent.sh -- ./on_hosts.sh 2>said
+expect "no host at all" "$? $([ -e seen ] || echo none)" "1 none"
+expect "their names" "$(grep -c 'reached: host-a ("3"), host-b ("3"), host-c ("3"); 0 of 9 slots, .*; try 3 of' said)" 1
+rm down.host-a down.host-b down.host-c
+printf 'localhost' >here
+"$retry" --checkpoints ck --hosts here -- env true '{ranks}' 2>said
+expect "a command that is not told the hosts" "$? $(cat said)" \
+  "0 retry: warning: without {hosts} in the command a host is left out only if the command reads ZERO_HOSTS"
+"$retry" --checkpoints ck --hosts here --agent /no/agent -- ./on_hosts.sh '{hosts}' '{ranks}' 2>said
+expect "this host, which needs no agent" "$? $(cat said seen)" "0 localhost:1 1 localhost:1 1"
+
+"$retry" --checkpoints kc --wait 0 -- false 2>said
+expect "a folder that is never made" "$? $(grep -c 'nothing saved: there is no folder kc' said)" "1 2"
 
 for told in 143 130; do
   attempt "$told" 0
@@ -332,20 +359,33 @@ refused() {  # message arguments...
   expect "status of a refusal" $? 2
   expect "refusal" "$(grep -cF -- "$message" said)" 1
 }
+: >none
 refused "a command is missing behind --"
+refused "no program /no/such/program" --checkpoints ck -- /no/such/program
+refused "no program ./none that may be executed" -- ./none
+refused "no program nonesuch" --hosts none.txt -- nonesuch zero_train
 refused "unknown option '-x'; write -- before the command" -x
-refused "--wait takes seconds, found 'soon'" --wait soon -- true
+refused "--wait takes 0 to 9999 s, found 'soon'" --wait soon -- true
+refused "--wait takes 0 to 9999 s, found '99999'" --wait 99999 -- true
+refused "--wait takes 0 to 9999 s, found ''" --wait
+refused "--back takes 0 to 999999 s, found '1000000'" --back 1000000 --hosts none.txt -- true
 refused "give --checkpoints FOLDER" -- true
-refused "--give-up is 0, expected at least 1" --give-up 0 -- true
-refused "--give-up takes a whole number, found 'soon'" --give-up soon -- true
+refused "--give-up takes 1 to 999999, found '0'" --give-up 0 -- true
+refused "--give-up takes 1 to 999999, found 'soon'" --give-up soon -- true
+refused "--min-ranks takes 1 to 999999, found '-1'" --min-ranks -1 -- true
 refused "--min-ranks is given without --hosts; add --hosts FILE" --min-ranks 2 -- true
 refused "--hosts: none.txt cannot be read" --hosts none.txt -- true
 printf 'a slots=4\na:2\n' >twice
 refused "--hosts: twice names a twice" --hosts twice -- true
+refused "--agent: no program /no/agent" --agent "/no/agent -x" --hosts hosts -- true
+refused "--agent: no program" --agent "" --hosts hosts -- true
 printf 'a, b\n' >odd
 refused "--hosts: odd: found 'a, b', expected NAME, NAME:SLOTS or NAME slots=SLOTS" --hosts odd -- true
 : >empty
 refused "--hosts: empty names no host" --hosts empty -- true
+printf 'localhost slots=2\nhost-b\n' >few
+refused "--hosts: few has 3 slots in all, --min-ranks asks for 4" --min-ranks 4 --hosts few --checkpoints ck -- touch began
+expect "a job that can never start" "$([ -e began ] || echo none)" none
 printf '#!/bin/sh\necho "zero_train: c.json: no such file" >&2\nexit 1\n' >zero_train
 refused "give --checkpoints FOLDER" -- ./zero_train --config c.json
 expect "the command's own error" "$(grep -c 'zero_train: c.json: no such file' said)" 1

@@ -12,6 +12,9 @@ namespace {
 TEST(RunProgress, TellsWhatIsKept) {
   RunProgress progress;
   EXPECT_EQ(progress.kept(), "");
+  progress.steps_done = 1;
+  EXPECT_EQ(progress.kept(), "; nothing was saved (run.checkpoint.folder is not set)");
+  progress.steps_done = 0;
   progress.saves = true;
   EXPECT_EQ(progress.kept(), "; the checkpoints of earlier starts, if any, are as they were");
   progress.searched = true;
@@ -24,6 +27,26 @@ TEST(RunProgress, TellsWhatIsKept) {
   EXPECT_EQ(progress.kept(),
             "; nothing of the steps since step 5 is kept; the newest checkpoint is "
             "runs/a/step_00000005");
+}
+
+TEST(RunProgress, TellsTheNextStepAfterAFault) {
+  RunProgress progress;
+  EXPECT_EQ(progress.next_step(),
+            "no checkpoint (run.checkpoint.folder is not set): started again, the run begins anew");
+  progress.flights_in("run.log.flight");
+  progress.saves = true;
+  EXPECT_EQ(progress.next_step(),
+            "started again, the run goes on from its newest checkpoint, if there is one; more: "
+            "zero_doctor run.log.flight");
+  progress.searched = true;
+  progress.flights_in("");
+  EXPECT_EQ(progress.next_step(), "no checkpoint yet: started again, the run begins anew");
+  progress.saved(20, "runs/a/step_00000020");
+  progress.flights_in("runs/a/flight");
+  progress.steps_done = 25;
+  EXPECT_EQ(progress.next_step(),
+            "newest checkpoint: step 20; started again, the run goes on there; more: zero_doctor "
+            "runs/a/flight");
 }
 
 }  // namespace

@@ -151,7 +151,14 @@ TEST(TrainConfig, RanksAreWatchedAsTheConfigurationSays) {
   EXPECT_THAT(refusal_with({"run.hang_timeout=0.99"}),
               HasSubstr("c.json: run.hang_timeout is 0.99 s, expected at least 1 s, or 0 for the "
                         "usual time: the watchdog looks five times a second"));
-  EXPECT_THAT(refusal_with({"run.hang_timeout=-1"}), HasSubstr("run.hang_timeout: found -1"));
+  for (const char* const value : {"-1", "soon", "1e300"}) {
+    EXPECT_THAT(refusal_with({std::string("run.hang_timeout=") + value}),
+                AllOf(HasSubstr("run.hang_timeout: found "),
+                      HasSubstr(", expected 0 (five mean steps, 3 s at least), or 1 to 1000000 "
+                                "seconds; the default is 0")));
+  }
+  EXPECT_THAT(refusal_with({"run.collective_timeout=-1"}),
+              HasSubstr("found -1, expected 0 (without end), or up to 1000000 seconds"));
 }
 
 TEST(TrainConfig, DeepSpeedsNamesOfTheMeshMeanTheSame) {

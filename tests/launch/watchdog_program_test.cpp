@@ -43,6 +43,9 @@ TEST(ProgramWatchdog, TellsOnceOfAKilledRankWithItsLastCollective) {
                                   "a crash or the like.*its last collective, "
                                   "[a-z_]+.[^)]*. #[0-9]+")))
         << outcome.errors;
+    EXPECT_THAT(outcome.errors,
+                ContainsRegex("no checkpoint .run.checkpoint.folder is not set.: started again, "
+                              "the run begins anew; more: zero_doctor [^ ]*run.log.flight\n"));
     EXPECT_THAT(outcome.out, Not(HasSubstr("ended by SIGTERM")));
   }
 }

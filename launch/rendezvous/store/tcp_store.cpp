@@ -51,6 +51,13 @@ std::string described(const Message& request) {
   return fmt::format("{}({})", verb, listed(request.begin() + 2, request.end()));
 }
 
+/// "10 s", or "1500 ms" where it is no number of seconds.
+std::string patience_text(milliseconds time) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  return time == whole && whole.count() > 0 ? fmt::format("{} s", whole.count())
+                                            : fmt::format("{} ms", time.count());
+}
+
 /// The timeout if a store can wait that long, else the nearest that it can.
 milliseconds patience(milliseconds timeout) {
   return std::clamp(timeout, milliseconds(0), milliseconds(store_wire::kLongestWait));
@@ -123,9 +130,9 @@ struct TcpStore::State {
 
   std::string no_answer(milliseconds time, const boost::system::system_error& error) const {
     return fmt::format(
-        "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that MASTER_ADDR "
+        "{}: no answer from rank 0 within {}: {}; check that rank 0 runs, and that MASTER_ADDR "
         "and MASTER_PORT are its host's{}{}",
-        name(), time.count(), error.code().message(), reason_for_silence(), options.hint);
+        name(), patience_text(time), error.code().message(), reason_for_silence(), options.hint);
   }
 
   std::string reason_for_silence() const {
@@ -217,16 +224,16 @@ struct TcpStore::State {
   std::string nobody_set(const Message& missing, milliseconds time) const {
     const std::string& absent = missing.at(1);
     const std::string hint =
-        options.secret || options.spread == Spread::one_host
+        options.secret || meets_on_loopback(options.host, options.spread)
             ? ""
             : fmt::format("; this job has no secret, and ranks on several hosts need one: {}",
                           kMakeJobSecret);
     if (absent.empty()) {
-      return fmt::format("{}: nobody set {} within {} ms; check that every rank reached this point",
-                         name(), keys_in(missing), time.count());
+      return fmt::format("{}: nobody set {} within {}; check that every rank reached this point",
+                         name(), keys_in(missing), patience_text(time));
     }
-    return fmt::format("{}: {} within {} ms (nobody set {}); check that every rank was started{}",
-                       name(), absent, time.count(), keys_in(missing), hint);
+    return fmt::format("{}: {} within {}; check that every rank was started{}", name(), absent,
+                       patience_text(time), hint);
   }
 };
 
