@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using What = Diagnosis::What;
 
 const std::string kFollowed = "ended because rank 0 told of a fault and ended";
@@ -74,10 +74,10 @@ TEST(Judgement, OfAWatchdogIsTheDoctors) {
       words_of({.what = What::death, .culprits = {1}, .lines = {line}, .waited_seconds = 0.5}));
   flights.of(2).write_last_words(kFollowed);
   flights.close();
-  const Json json = json_of(examine(folder.path()));
+  const OrderedJson json = json_of(examine(folder.path()));
   EXPECT_EQ(json.at("fault").at("what"), "death");
-  EXPECT_EQ(json.at("fault").at("culprits"), Json::array({1}));
-  EXPECT_EQ(json.at("fault").at("lines"), Json::array({line}));
+  EXPECT_EQ(json.at("fault").at("culprits"), OrderedJson::array({1}));
+  EXPECT_EQ(json.at("fault").at("lines"), OrderedJson::array({line}));
   EXPECT_EQ(json.at("fault").at("waited_seconds"), 0.5);
   EXPECT_EQ(json.at("ranks").at(0).at("last_words"), line + "\n");
 }
