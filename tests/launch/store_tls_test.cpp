@@ -117,7 +117,7 @@ TEST(StoreTls, AByteThatIsChangedOnItsWayEndsTheConnection) {
   }
   wire.heard();
   EXPECT_THAT(error_of([&] { static_cast<void>(job.first.get("a", 10ms)); }),
-              HasSubstr("nobody set a"));
+              HasSubstr("rank 1 has not come within 10 ms"));
   check_completes(job);
 }
 
