@@ -24,9 +24,9 @@
 #include "collectives/checked_backend.h"
 #include "collectives/host_values.h"
 #include "collectives/operation.h"
-#include "launch/faults/flight_file.h"
-#include "launch/faults/flight_recorder.h"
-#include "launch/faults/watchdog.h"
+#include "launch/flight/flight_file.h"
+#include "launch/flight/flight_recorder.h"
+#include "launch/watch/watchdog.h"
 
 namespace zero::bench {
 namespace {

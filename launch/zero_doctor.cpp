@@ -5,12 +5,12 @@
 #include <string>
 
 #include "base/message_text.h"
-#include "launch/faults/doctor.h"
-#include "launch/faults/flight_trace.h"
+#include "launch/flight/flight_trace.h"
 #include "launch/process/command_line.h"
 #include "launch/process/exit_status.h"
 #include "launch/process/versions.h"
 #include "launch/telemetry/output.h"
+#include "launch/watch/doctor.h"
 
 int main(int argc, char** argv) {
   CLI::App app{

@@ -14,7 +14,6 @@
 #include "base/message_text.h"
 #include "base/whole_number.h"
 #include "inference/inference_options.h"
-#include "launch/faults/fault_finder.h"
 #include "launch/generate/deepspeed_inference.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"
@@ -24,6 +23,7 @@
 #include "launch/process/versions.h"
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
+#include "launch/watch/fault_finder.h"
 #include "weights/hf/config.h"
 
 namespace {

@@ -8,7 +8,7 @@
 
 #include "launch/config/answers.h"
 #include "launch/config/train_config.h"
-#include "launch/faults/fault_finder.h"
+#include "launch/watch/fault_finder.h"
 
 namespace zero {
 

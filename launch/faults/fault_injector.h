@@ -14,7 +14,7 @@
 #include "launch/faults/fault_actions.h"
 #include "launch/faults/fault_marks.h"
 #include "launch/faults/fault_options.h"
-#include "launch/faults/run_phases.h"
+#include "launch/flight/run_phases.h"
 #include "model/unit_listener.h"
 
 namespace zero {

@@ -11,7 +11,7 @@
 #include <exception>
 #include <thread>
 
-#include "launch/faults/flight_place.h"
+#include "launch/flight/flight_place.h"
 #include "launch/process/exit_status.h"
 #include "launch/telemetry/output.h"
 

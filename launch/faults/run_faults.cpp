@@ -13,9 +13,9 @@
 #include "collectives/long_wait.h"
 #include "collectives/mesh.h"
 #include "device/device.h"
-#include "launch/faults/flight_folder.h"
-#include "launch/faults/last_words.h"
-#include "launch/faults/thread_stack.h"
+#include "launch/flight/flight_folder.h"
+#include "launch/watch/last_words.h"
+#include "launch/watch/thread_stack.h"
 
 namespace zero {
 namespace {

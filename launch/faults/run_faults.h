@@ -10,9 +10,9 @@
 
 #include "collectives/listener.h"
 #include "launch/faults/fault_injector.h"
-#include "launch/faults/flight_file.h"
-#include "launch/faults/flight_recorder.h"
-#include "launch/faults/watchdog.h"
+#include "launch/flight/flight_file.h"
+#include "launch/flight/flight_recorder.h"
+#include "launch/watch/watchdog.h"
 
 namespace zero {
 

@@ -15,7 +15,7 @@
 
 #include "collectives/agreement.h"
 #include "inference/generation_request.h"
-#include "launch/faults/run_phases.h"
+#include "launch/flight/run_phases.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/answer_printer.h"

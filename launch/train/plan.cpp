@@ -17,7 +17,7 @@
 #include "engine/engine.h"
 #include "engine/ownership.h"
 #include "launch/config/train_config.h"
-#include "launch/faults/flight_layout.h"
+#include "launch/flight/flight_layout.h"
 #include "launch/process/quantity.h"
 #include "launch/train/live_limit.h"
 #include "launch/train/training_state.h"

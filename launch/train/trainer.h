@@ -12,7 +12,7 @@
 #include "collectives/listener.h"
 #include "device/stream.h"
 #include "engine/step_report.h"
-#include "launch/faults/run_phases.h"
+#include "launch/flight/run_phases.h"
 #include "launch/memory/run_memory.h"
 #include "launch/telemetry/communication_time.h"
 #include "launch/telemetry/run_log.h"

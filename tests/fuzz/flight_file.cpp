@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "launch/faults/diagnosis.h"
-#include "launch/faults/flight_reader.h"
-#include "launch/faults/flight_trace.h"
-#include "launch/faults/stragglers.h"
+#include "launch/flight/flight_reader.h"
+#include "launch/flight/flight_trace.h"
+#include "launch/flight/stragglers.h"
+#include "launch/watch/diagnosis.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "launch/faults/flight_reader.h"
 #include "launch/faults/run_faults.h"
+#include "launch/flight/flight_reader.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
 #include "tests/launch/flight_states.h"

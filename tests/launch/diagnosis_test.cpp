@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/diagnosis.h"
+#include "launch/watch/diagnosis.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/faults/fault_finder.h"
-#include "launch/faults/wait_graph.h"
+#include "launch/watch/fault_finder.h"
+#include "launch/watch/wait_graph.h"
 #include "tests/launch/flight_states.h"
 
 namespace zero::testing {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "collectives/operation.h"
-#include "launch/faults/flight_file.h"
-#include "launch/faults/flight_folder.h"
+#include "launch/flight/flight_file.h"
+#include "launch/flight/flight_folder.h"
 #include "tests/launch/flight_states.h"
 #include "tests/scratch.h"
 

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "launch/faults/doctor.h"
-#include "launch/faults/last_words.h"
+#include "launch/watch/doctor.h"
+#include "launch/watch/last_words.h"
 #include "tests/launch/doctor_flights.h"
 #include "tests/scratch.h"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/doctor.h"
+#include "launch/watch/doctor.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "launch/faults/flight_file.h"
-#include "launch/faults/flight_trace.h"
-#include "launch/faults/last_words.h"
+#include "launch/flight/flight_file.h"
+#include "launch/flight/flight_trace.h"
+#include "launch/watch/last_words.h"
 #include "tests/errors.h"
 #include "tests/launch/doctor_flights.h"
 #include "tests/launch/shell.h"

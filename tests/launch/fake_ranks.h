@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "launch/faults/fault_finder.h"
-#include "launch/faults/flight_reader.h"
+#include "launch/flight/flight_reader.h"
+#include "launch/watch/fault_finder.h"
 
 namespace zero::testing {
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/flight_file.h"
+#include "launch/flight/flight_file.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@
 
 #include "base/host.h"
 #include "collectives/operation.h"
-#include "launch/faults/flight_reader.h"
+#include "launch/flight/flight_reader.h"
 #include "tests/errors.h"
 #include "tests/launch/flight_states.h"
 #include "tests/scratch.h"

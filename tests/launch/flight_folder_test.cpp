@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/flight_folder.h"
+#include "launch/flight/flight_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "launch/faults/doctor.h"
-#include "launch/faults/flight_file.h"
+#include "launch/flight/flight_file.h"
+#include "launch/watch/doctor.h"
 #include "tests/errors.h"
 #include "tests/launch/config_with.h"
 #include "tests/scratch.h"

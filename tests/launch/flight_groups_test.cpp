@@ -19,7 +19,7 @@
 #include "collectives/forwarding_backend.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
-#include "launch/faults/fault_finder.h"
+#include "launch/watch/fault_finder.h"
 #include "tests/launch/recorded_rank.h"
 
 namespace zero::testing {

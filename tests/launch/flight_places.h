@@ -12,8 +12,8 @@
 #include <string>
 
 #include "collectives/backends.h"
-#include "launch/faults/flight_folder.h"
-#include "launch/faults/flight_place.h"
+#include "launch/flight/flight_folder.h"
+#include "launch/flight/flight_place.h"
 #include "tests/launch/config_with.h"
 #include "tests/launch/rank_threads.h"
 #include "tests/scratch.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/flight_recorder.h"
+#include "launch/flight/flight_recorder.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

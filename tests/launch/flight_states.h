@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "launch/faults/flight_file.h"
-#include "launch/faults/flight_state.h"
+#include "launch/flight/flight_file.h"
+#include "launch/flight/flight_state.h"
 
 namespace zero::testing {
 

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "launch/faults/doctor.h"
+#include "launch/watch/doctor.h"
 #include "tests/launch/generate_fixture.h"
 
 namespace zero {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/heartbeat.h"
+#include "launch/watch/heartbeat.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

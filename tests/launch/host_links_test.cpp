@@ -16,10 +16,10 @@
 
 #include "base/error.h"
 #include "collectives/backends.h"
-#include "launch/faults/flight_file.h"
-#include "launch/faults/host_meeting.h"
-#include "launch/faults/host_peers.h"
-#include "launch/faults/job_ranks.h"
+#include "launch/flight/flight_file.h"
+#include "launch/watch/host_meeting.h"
+#include "launch/watch/host_peers.h"
+#include "launch/watch/job_ranks.h"
 #include "tests/launch/rank_threads.h"
 #include "tests/variable.h"
 

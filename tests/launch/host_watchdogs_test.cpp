@@ -16,8 +16,8 @@
 
 #include "base/host.h"
 #include "collectives/backends.h"
-#include "launch/faults/flight_file.h"
 #include "launch/faults/run_faults.h"
+#include "launch/flight/flight_file.h"
 #include "tests/launch/watched_ranks.h"
 
 namespace zero::testing {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/last_words.h"
+#include "launch/watch/last_words.h"
 
 #include <gtest/gtest.h>
 

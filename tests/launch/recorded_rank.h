@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "collectives/communicator.h"
-#include "launch/faults/flight_file.h"
-#include "launch/faults/flight_reader.h"
-#include "launch/faults/flight_recorder.h"
+#include "launch/flight/flight_file.h"
+#include "launch/flight/flight_reader.h"
+#include "launch/flight/flight_recorder.h"
 #include "tests/launch/flight_states.h"
 #include "tests/launch/rank_threads.h"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/run_phases.h"
+#include "launch/flight/run_phases.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/thread_stack.h"
+#include "launch/watch/thread_stack.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/wait_graph.h"
+#include "launch/watch/wait_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "launch/faults/diagnosis.h"
+#include "launch/watch/diagnosis.h"
 #include "tests/launch/flight_states.h"
 
 namespace zero::testing {

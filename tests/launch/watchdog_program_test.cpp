@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "launch/faults/doctor.h"
-#include "launch/faults/flight_reader.h"
+#include "launch/flight/flight_reader.h"
+#include "launch/watch/doctor.h"
 #include "tests/launch/program.h"
 
 namespace zero {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Watchdogs of ranks that are threads of this process.
-#include "launch/faults/watchdog.h"
+#include "launch/watch/watchdog.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include <thread>
 #include <utility>
 
-#include "launch/faults/flight_file.h"
-#include "launch/faults/thread_stack.h"
+#include "launch/flight/flight_file.h"
+#include "launch/watch/thread_stack.h"
 #include "tests/launch/watched_ranks.h"
 #include "tests/scratch.h"
 

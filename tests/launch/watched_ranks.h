@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "collectives/operation.h"
-#include "launch/faults/flight_file.h"
-#include "launch/faults/flight_reader.h"
-#include "launch/faults/watchdog.h"
+#include "launch/flight/flight_file.h"
+#include "launch/flight/flight_reader.h"
+#include "launch/watch/watchdog.h"
 #include "tests/launch/flight_states.h"
 #include "tests/launch/rank_threads.h"
 

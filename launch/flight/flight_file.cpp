@@ -1,0 +1,341 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/flight/flight_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+#include "base/host.h"
+#include "launch/process/open_files.h"
+
+namespace zero {
+namespace {
+
+void copy_name(flight::Name& to, std::string_view name) {
+  const std::size_t length = std::min(name.size(), to.size() - 1);
+  std::memcpy(to.data(), name.data(), length);
+  to[length] = '\0';
+}
+
+/// A new, locked file.
+Descriptor open_new(const std::string& path, const FlightFileOptions& options) {
+  if (!path.empty()) clear_flight_place(path, options.option);
+  Descriptor file(path.empty()
+                      ? ::memfd_create("zero_flight", MFD_CLOEXEC | MFD_ALLOW_SEALING)
+                      : ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, options.mode));
+  ZERO_CHECK(file.get() >= 0 || !path.empty(), "{}: cannot create a file in memory: {}",
+             options.option, std::strerror(errno));
+  ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to{}",
+             options.option, path, std::strerror(errno), options.without);
+  lock_file(file.get());
+  return file;
+}
+
+/// A page that the disk cannot take later would end the process.
+void take_room(int file, std::uint64_t bytes, const std::string& path,
+               const FlightFileOptions& options) {
+  int failure = EINTR;
+  while (failure == EINTR) failure = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  if (failure == 0) {
+    // A process that cut the file would end all that map it. Files with a name have no seals.
+    if (path.empty()) ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK);
+    return;
+  }
+  if (!path.empty()) ::unlink(path.c_str());
+  const std::string remedy =
+      failure == EFBIG ? "raise the limit of file sizes (ulimit -f), which files in memory have too"
+      : path.empty()   ? "free memory of this host"
+                       : fmt::format("give another {}{}", options.option, options.without);
+  constexpr double kMegabyte = 1e6;
+  fail("{}: {}: no room for {:.1f} MB: {}; {}", options.option,
+       path.empty() ? "a file in memory" : path, static_cast<double>(bytes) / kMegabyte,
+       std::strerror(failure), remedy);
+}
+
+flight::Header head_of(int rank, int world, std::uint64_t run, const flight::Sizes& sizes) {
+  flight::Header header{};
+  header.magic = flight::kMagic;
+  header.version = flight::kVersion;
+  header.world = static_cast<std::uint32_t>(world);
+  header.rank = static_cast<std::uint32_t>(rank);
+  header.sizes = sizes;
+  header.run = run;
+  header.process = ::getpid();
+  std::timespec wall{};
+  std::timespec_get(&wall, TIME_UTC);
+  header.created = std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec;
+  header.created_monotonic = FlightFile::now();
+  copy_name(header.host, host_name());
+  copy_name(header.boot, boot_id());
+  header.step = -1;
+  header.changed = header.created_monotonic;
+  return header;
+}
+
+constexpr std::uint64_t what_of(flight::Kind kind, std::uint8_t detail, std::uint32_t group,
+                                std::uint64_t name) {
+  return static_cast<std::uint64_t>(kind) | std::uint64_t{detail} << 8 |
+         std::uint64_t{group & 0xffffU} << 16 | name << 32;
+}
+
+}  // namespace
+
+std::int64_t FlightFile::now() noexcept {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
+
+FlightFile FlightFile::create(const std::string& path, int rank, int world, std::uint64_t run,
+                              const FlightFileOptions& options) {
+  Descriptor file = open_new(path, options);
+  const flight::Offsets offsets(options.sizes);
+  take_room(file.get(), offsets.end, path, options);
+  MappedFile map(file.get(), offsets.end, MappedFile::Access::write,
+                 path.empty() ? "the flight file in memory" : path);
+  flight::Header header = head_of(rank, world, run, options.sizes);
+  header.names = 1;
+  std::memcpy(map.begin() + offsets.names, "others", 7);
+  // The magic is written last: a file without it is no flight file yet.
+  constexpr std::size_t kMagicBytes = sizeof(header.magic);
+  std::memcpy(map.begin() + kMagicBytes, reinterpret_cast<std::byte*>(&header) + kMagicBytes,
+              sizeof(flight::Header) - kMagicBytes);
+  flight::write(*reinterpret_cast<std::uint64_t*>(map.begin()),
+                std::bit_cast<std::uint64_t>(flight::kMagic));
+  return {std::move(file), std::move(map), path, options};
+}
+
+FlightFile::FlightFile(Descriptor file, MappedFile map, std::string path,
+                       const FlightFileOptions& options)
+    : file_(std::move(file)),
+      map_(std::move(map)),
+      path_(std::move(path)),
+      place_(path_),
+      option_(options.option),
+      sizes_(options.sizes),
+      offsets_(sizes_),
+      header_(reinterpret_cast<flight::Header*>(map_.begin())) {
+  names_.emplace("others", 1);
+}
+
+void FlightFile::publish(std::int64_t time) noexcept {
+  if (flight::read(header_->changed) < time) flight::write(header_->changed, time);
+}
+
+std::uint64_t FlightFile::name_number(std::string_view name) {
+  name = name.substr(0, flight::kNameBytes - 1);
+  if (const auto known = names_.find(name); known != names_.end()) return known->second;
+  const std::uint32_t used = header_->names;
+  if (used >= sizes_.names) return 1;
+  auto* const all = reinterpret_cast<flight::Name*>(map_.begin() + offsets_.names);
+  copy_name(all[used], name);
+  flight::write(header_->names, used + 1);
+  names_.emplace(name, used + 1);
+  return used + 1;
+}
+
+flight::Record& FlightFile::slot(Ticket ticket) const {
+  auto* const all = reinterpret_cast<flight::Record*>(map_.begin() + offsets_.records);
+  return all[(ticket - 1) % sizes_.records];
+}
+
+flight::Record* FlightFile::find(Ticket ticket) const noexcept {
+  if (ticket == 0) return nullptr;
+  flight::Record& record = slot(ticket);
+  return flight::read(record.ticket) == ticket ? &record : nullptr;
+}
+
+FlightFile::Ticket FlightFile::add(const flight::Record& record) {
+  const Ticket ticket = header_->records + 1;
+  flight::Record& to = slot(ticket);
+  // Each store is a release: a reader that reads a new field then reads this 0 or the new ticket.
+  flight::write(to.ticket, std::uint64_t{0});
+  flight::write(to.what, record.what);
+  flight::write(to.number, record.number);
+  flight::write(to.bytes, record.bytes);
+  flight::write(to.enqueued, record.enqueued);
+  flight::write(to.started, record.started);
+  flight::write(to.ended, record.ended);
+  flight::write(to.step, step_);
+  flight::write(to.ticket, ticket);
+  flight::write(header_->records, ticket);
+  publish(record.enqueued);
+  return ticket;
+}
+
+void FlightFile::phase(std::int64_t step, std::string_view name) {
+  const std::uint64_t number = name_number(name);
+  step_ = step;
+  flight::write(header_->step, step);
+  flight::write(header_->phase, number);
+  add({.what = what_of(flight::Kind::phase, 0, 0, number), .enqueued = now()});
+}
+
+void FlightFile::compute(std::string_view unit, Phase phase) {
+  const std::uint64_t number = name_number(unit);
+  const auto detail = static_cast<std::uint8_t>(phase);
+  flight::write(header_->compute, number << 8 | detail);
+  add({.what = what_of(flight::Kind::compute, detail, 0, number), .enqueued = now()});
+}
+
+void FlightFile::mean_step(double seconds) {
+  flight::write(header_->mean_step, static_cast<std::int64_t>(seconds * 1e9));
+}
+
+void FlightFile::end() noexcept {
+  flight::write(header_->over, std::uint64_t{1});
+  publish(now());
+}
+
+std::string FlightFile::address() const {
+  if (path_.empty()) return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.get());
+  return std::filesystem::absolute(path_).string();
+}
+
+void FlightFile::link_at(const std::string& place, std::string obstacle) {
+  try {
+    FlightLink{.path = address(), .host = host_name(), .boot = boot_id()}.write(place, option_);
+  } catch (...) {
+    if (!path_.empty()) ::unlink(path_.c_str());
+    throw;
+  }
+  place_ = place;
+  obstacle_ = std::move(obstacle);
+}
+
+std::optional<FlightCopy> FlightFile::copy() const {
+  if (place_ == path_) return std::nullopt;
+  return FlightCopy{.place = place_, .of = address(), .bytes = map_.copy()};
+}
+
+void FlightFile::end_and_remove() noexcept {
+  end();
+  struct stat mine {};
+  struct stat there {};
+  // A later run may have replaced the file.
+  const bool is_there = !path_.empty() && ::fstat(file_.get(), &mine) == 0 &&
+                        ::stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+                        mine.st_ino == there.st_ino;
+  if (is_there) ::unlink(path_.c_str());
+  try {
+    if (place_ != path_) {
+      const auto link = FlightLink::read(place_);
+      if (!link || link->path != address()) return;
+      ::unlink(place_.c_str());
+    } else if (!is_there) {
+      return;
+    }
+    const std::string folder = std::filesystem::path(place_).parent_path().string();
+    if (!folder.empty()) ::rmdir(folder.c_str());  // fails while other files are there
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: the link stays
+  }
+}
+
+flight::Group& FlightFile::group_at(std::uint32_t group) const {
+  return reinterpret_cast<flight::Group*>(map_.begin() + offsets_.groups)[group];
+}
+
+void FlightFile::set_ranks(flight::Group& group, const std::vector<int>& ranks) {
+  if (ranks.size() > sizes_.group_ranks - ranks_used_) return;
+  auto* const all = reinterpret_cast<std::int32_t*>(map_.begin() + offsets_.group_ranks);
+  for (std::size_t i = 0; i < ranks.size(); ++i) flight::write(all[ranks_used_ + i], ranks[i]);
+  group.first_rank = ranks_used_;
+  flight::write(group.size, static_cast<std::uint32_t>(ranks.size()));
+  ranks_used_ += static_cast<std::uint32_t>(ranks.size());
+}
+
+std::uint32_t FlightFile::add_group(std::string_view name, const std::vector<int>& ranks) {
+  const std::uint32_t used = header_->groups;
+  // Records have 16 bits for a group's number.
+  if (used >= std::min<std::uint32_t>(sizes_.groups, 0xffff)) return kNoGroup;
+  flight::Group& group = group_at(used);
+  set_ranks(group, ranks);
+  if (!name.empty()) flight::write(group.name, name_number(name));
+  flight::write(header_->groups, used + 1);
+  return used;
+}
+
+void FlightFile::name_group(std::uint32_t group, std::string_view name,
+                            const std::vector<int>& ranks) {
+  if (group == kNoGroup) return;
+  set_ranks(group_at(group), ranks);
+  flight::write(group_at(group).name, name_number(name));
+}
+
+FlightFile::Ticket FlightFile::submit(const Submission& submission) {
+  if (submission.group == kNoGroup) return 0;
+  flight::Group& group = group_at(submission.group);
+  const std::uint64_t number = group.submitted + 1;
+  const auto detail = static_cast<std::uint8_t>(
+      submission.operation | (submission.disk_decides ? flight::kDiskDecides : 0));
+  const Ticket ticket =
+      add({.what = what_of(submission.kind, detail, submission.group, name_number(submission.name)),
+           .number = number,
+           .bytes = submission.bytes,
+           .enqueued = now()});
+  flight::write(group.submitted, number);
+  return ticket;
+}
+
+void FlightFile::started(Ticket ticket, std::int64_t time) noexcept {
+  flight::Record* const record = find(ticket);
+  if (record == nullptr) return;
+  flight::write(record->started, time);
+  publish(time);
+}
+
+void FlightFile::ended(Ticket ticket, std::int64_t time) noexcept {
+  flight::Record* const record = find(ticket);
+  if (record == nullptr) return;
+  flight::write(record->ended, time);
+  flight::Group& group =
+      group_at(static_cast<std::uint32_t>(flight::read(record->what) >> 16) & 0xffffU);
+  const std::uint64_t number = flight::read(record->number);
+  if (flight::read(group.ended) < number) flight::write(group.ended, number);
+  publish(time);
+}
+
+std::int64_t FlightFile::enqueued(Ticket ticket) const noexcept {
+  const flight::Record* const record = find(ticket);
+  return record == nullptr ? 0 : flight::read(record->enqueued);
+}
+
+void FlightFile::disk_calls(const files::DiskCalls& calls) noexcept {
+  // A store would have the disk write the page again.
+  const auto set = [](std::int64_t& field, std::int64_t value) {
+    if (flight::read(field) != value) flight::write(field, value);
+  };
+  set(header_->disk_calls_begun, calls.begun);  // first: a reader reads it last
+  set(header_->disk_calls_ended, calls.ended);
+}
+
+void FlightFile::write_text(std::uint64_t offset, std::uint32_t room, std::uint32_t& length,
+                            std::string_view text) noexcept {
+  const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(room, text.size()));
+  flight::write(length, std::uint32_t{0});
+  std::memcpy(map_.begin() + offset, text.data(), bytes);
+  flight::write(length, bytes);
+  flight::write(header_->last_words_time, now());
+}
+
+void FlightFile::write_last_words(std::string_view text) noexcept {
+  write_text(offsets_.words, sizes_.words, header_->words, text);
+}
+
+void FlightFile::write_stack(std::string_view text) noexcept {
+  write_text(offsets_.stack, sizes_.stack, header_->stack, text);
+}
+
+}  // namespace zero

@@ -1,0 +1,265 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/flight/flight_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "collectives/agreement.h"
+#include "collectives/host_values.h"
+#include "launch/config/train_config.h"
+#include "launch/flight/flight_place.h"
+#include "launch/flight/flight_reader.h"
+#include "launch/flight/host_ranks.h"
+#include "launch/process/open_files.h"
+
+namespace zero {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFlightNameBegin = "rank_";
+constexpr std::string_view kFlightNameEnd = ".flight";
+
+/// Draws a number that two runs hardly share: the first rank's, on every rank. Collective.
+std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
+  std::random_device random;
+  auto run = static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random());
+  host_broadcast(ranks, device, View::of(std::span<std::int64_t>(&run, 1)), 0, {folder.option, {}});
+  return static_cast<std::uint64_t>(run);
+}
+
+/// Flight files of ended runs stay in memory for so long, for zero_doctor.
+constexpr std::int64_t kKept = std::int64_t{7} * 24 * 3600 * 1'000'000'000;
+
+/// Whether the file is this user's. Another user's may have the name, and be cut while it is read.
+bool is_own_file(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         status.st_uid == ::geteuid();
+}
+
+/// Nanoseconds since the rank of a flight file last published anything. Of a file that cannot be
+/// read, such as one of another version: since the file was made or last written.
+std::int64_t age_of(const std::string& path) {
+  std::timespec wall{};
+  std::timespec_get(&wall, TIME_UTC);
+  std::int64_t age = std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec;
+  const std::string obstacle = failure_of([&] {
+    const FlightReader file(path);
+    age -= file.changed() + file.wall_clock_offset();
+  });
+  if (obstacle.empty()) return age;
+  const auto written = fs::file_time_type::clock::now() - fs::last_write_time(path);
+  return std::chrono::nanoseconds(written).count();
+}
+
+/// Removes files in memory to which no link may lead: their folder was removed, or later runs in it
+/// were on other hosts.
+void remove_old_files(const std::string& memory) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(memory, error)) {
+    const std::string path = entry.path().string();
+    if (!is_path_in_memory(path) || !is_own_file(path)) continue;
+    failure_of([&] {  // another rank may have removed it
+      if (age_of(path) > kKept) remove_ended_flight(path);
+    });
+  }
+}
+
+FlightFile create_in_memory(const FlightMemory& memory, const std::string& place,
+                            const FlightFolder& folder, const Communicator& ranks,
+                            std::uint64_t run) {
+  clear_flight_place(place, folder.option);
+  const int rank = ranks.rank();
+  std::optional<FlightFile> file;
+  const auto create_with_name = [&] {
+    return failure_of([&] {
+      ZERO_CHECK(files::medium_of_type(memory.type_of(memory.folder)) == files::Medium::memory,
+                 "{} is no file system in memory", memory.folder);
+      file.emplace(
+          FlightFile::create(path_in_memory(memory.folder, run, rank), rank, ranks.size(), run,
+                             {.mode = 0600, .option = folder.option, .without = folder.without}));
+    });
+  };
+  const bool is_first = ranks.local_rank() == 0;
+  if (is_first) remove_old_files(memory.folder);
+  std::string obstacle = create_with_name();
+  if (!file && !is_first) {  // the first rank may not have removed yet what took the room
+    remove_old_files(memory.folder);
+    obstacle = create_with_name();
+  }
+  if (!file)
+    file.emplace(FlightFile::create("", rank, ranks.size(), run, {.option = folder.option}));
+  file->link_at(place, std::move(obstacle));
+  return std::move(*file);
+}
+
+/// Removes the files of ranks from `world` on, which a run of more ranks has left.
+void remove_files_from(const fs::path& folder, int world) {
+  int rank = world;
+  while (remove_ended_flight((folder / flight_file_name(rank)).string())) ++rank;
+}
+
+/// Puts the copy in its place. Returns whether it is there, or not needed.
+bool put(const FlightCopy& copy) {
+  const auto link = FlightLink::read(copy.place);
+  if (!link || link->path != copy.of) return true;
+  const std::string part = part_of(copy.place);
+  const Descriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.get() < 0) return false;  // another rank may be writing it
+  try {
+    write_whole(file.get(), copy.bytes, kFlightFolderOption, part);
+  } catch (const std::exception&) {
+    ::unlink(part.c_str());
+    return false;
+  }
+  // A server without room says so here.
+  if (::fsync(file.get()) != 0 || std::rename(part.c_str(), copy.place.c_str()) != 0) {
+    ::unlink(part.c_str());
+    return false;
+  }
+  if (is_path_in_memory(copy.of)) ::unlink(copy.of.c_str());
+  return true;
+}
+
+bool put_all(const std::vector<FlightCopy>& copies) {
+  bool all = true;
+  for (const FlightCopy& copy : copies) {
+    try {
+      all = put(copy) && all;
+    } catch (const std::exception&) {  // the others may have more luck
+      all = false;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string flight_folder(const TrainConfig& config) {
+  const std::string& given = config.run.flight_folder;
+  if (given == "none") return "";
+  if (!given.empty()) return given;
+  if (const std::string& checkpoints = config.checkpoints.folder; !checkpoints.empty()) {
+    return (fs::path(checkpoints) / kFlightInCheckpoints).string();
+  }
+  const std::string& log = config.run.log;
+  std::error_code error;
+  const bool is_file = fs::is_regular_file(log, error) || !fs::exists(log, error);
+  return log.empty() || !is_file ? "" : log + ".flight";
+}
+
+std::string flight_file_name(int rank) {
+  return fmt::format("{}{:05}{}", kFlightNameBegin, rank, kFlightNameEnd);
+}
+
+bool is_flight_file_name(std::string_view name) {
+  return name.starts_with(kFlightNameBegin) && name.ends_with(kFlightNameEnd);
+}
+
+std::string flight_place(const FlightFolder& folder, int rank) {
+  return folder.path.empty() ? "" : (fs::path(folder.path) / flight_file_name(rank)).string();
+}
+
+FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
+                              const FlightMemory& memory) {
+  const std::uint64_t run = draw_run(folder, ranks, device);
+  std::optional<FlightFile> file;
+  const auto create = [&] {
+    if (folder.path.empty()) {
+      file.emplace(
+          FlightFile::create("", ranks.rank(), ranks.size(), run, {.option = folder.option}));
+      return;
+    }
+    std::error_code error;
+    fs::create_directories(folder.path, error);
+    ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
+               folder.option, folder.path, error.message(), folder.without);
+    const std::string place = flight_place(folder, ranks.rank());
+    file.emplace(files::may_need_server(memory.type_of(folder.path))
+                     ? create_in_memory(memory, place, folder, ranks, run)
+                     : FlightFile::create(place, ranks.rank(), ranks.size(), run,
+                                          {.option = folder.option, .without = folder.without}));
+    if (ranks.rank() == 0) remove_files_from(folder.path, ranks.size());
+  };
+  try {
+    agree(ranks, device, folder.option, create);
+  } catch (...) {  // another rank has none: nothing has begun that a file could tell of
+    if (file) file->end_and_remove();
+    throw;
+  }
+  return std::move(*file);
+}
+
+std::string flight_warning(const FlightFile& own, Communicator& ranks, Device& device) {
+  std::int64_t any = own.obstacle().empty() ? 0 : 1;
+  host_all_reduce(ranks, device, View::of(std::span(&any, 1)), ReduceOp::max, {"flight files", {}});
+  if (any == 0) return "";
+  const auto obstacles = all_gather_texts(ranks, device, own.obstacle(), "flight files");
+  if (ranks.rank() != 0) return "";
+  const auto first =
+      std::ranges::find_if(obstacles, [](const std::string& text) { return !text.empty(); });
+  return fmt::format(
+      "flight files: {} of {} are without a name in their hosts' memory: if all "
+      "ranks of a host are killed at once, they are lost (rank {}: {})",
+      std::ranges::count_if(obstacles, [](const std::string& text) { return !text.empty(); }),
+      obstacles.size(), first - obstacles.begin(), *first);
+}
+
+FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device,
+                              const FlightMemory& memory) {
+  return create_flight_file(FlightFolder{flight_folder(config)}, ranks, device, memory);
+}
+
+bool keep_copies(std::vector<FlightCopy> copies, std::chrono::milliseconds patience) noexcept {
+  if (copies.empty()) return true;
+  try {
+    auto done = std::make_shared<std::promise<bool>>();
+    std::future<bool> result = done->get_future();
+    std::thread([copies = std::move(copies), done] { done->set_value(put_all(copies)); }).detach();
+    return result.wait_for(patience) == std::future_status::ready && result.get();
+  } catch (const std::exception&) {  // no thread, no memory: the links stay
+    return false;
+  }
+}
+
+void keep_flight_files(const FlightFile& own, const HostRanks* peers) noexcept {
+  try {
+    std::vector<FlightCopy> copies;
+    if (auto copy = own.copy()) copies.push_back(std::move(*copy));
+    const auto folder = fs::path(own.place()).parent_path();
+    const bool linked = !copies.empty() && peers != nullptr;
+    for (int i = 0; linked && i < peers->count(); ++i) {
+      const FlightReader* const file = peers->file(i);
+      if (file == nullptr || i == peers->self() || !peers->ended(i) || peers->read(i).over)
+        continue;
+      copies.push_back({.place = (folder / flight_file_name(file->rank())).string(),
+                        .of = file->path(),
+                        .bytes = file->whole()});
+    }
+    keep_copies(std::move(copies), kForCopies);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: the links stay
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/flight/flight_place.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/host.h"
+#include "base/message_text.h"
+#include "launch/flight/flight_layout.h"
+#include "launch/process/open_files.h"
+
+namespace zero {
+namespace {
+
+constexpr std::string_view kLinkBegin = "ZERO flight link\n";
+constexpr std::string_view kNameInMemory = "zero_flight.";
+constexpr std::size_t kLongestLink = 8192;
+constexpr std::string_view kMagic{flight::kMagic.data(), flight::kMagic.size()};
+
+/// Opens a file, and never waits: a pipe may be there.
+Descriptor open_there(const std::string& path, int access) {
+  // Entries of /proc/PID/fd are links.
+  const int follow = path.starts_with("/proc/") ? 0 : O_NOFOLLOW;
+  return Descriptor(::open(path.c_str(), access | follow | O_CLOEXEC | O_NONBLOCK));
+}
+
+/// The first bytes, `most` or as many as there are.
+std::string begin_of(const Descriptor& file, std::size_t most) {
+  std::string begin(most, '\0');
+  const ssize_t read = file.get() < 0 ? 0 : ::pread(file.get(), begin.data(), most, 0);
+  begin.resize(static_cast<std::size_t>(std::max<ssize_t>(read, 0)));
+  return begin;
+}
+
+/// Whether another open file holds the lock of the one at `path`.
+bool is_in_use(const std::string& path) {
+  const Descriptor old = open_there(path, O_RDWR);
+  // The number may be that of another process by now, which has anything open.
+  const bool may_be_one = !path.starts_with("/proc/") || begin_of(old, kMagic.size()) == kMagic;
+  return may_be_one && is_locked(old.get());
+}
+
+/// Whether a flight file's room at `path` holds nothing: its rank had not begun, or its host lost
+/// what was not on the disk yet.
+bool is_blank(const std::string& path) {
+  const std::string begin = begin_of(open_there(path, O_RDONLY), sizeof(flight::Header));
+  return begin.size() == sizeof(flight::Header) &&
+         std::ranges::count(begin, '\0') == std::ssize(begin);
+}
+
+/// Whether a run of this host writes the file that the link leads to. Opens nothing that a run
+/// cannot have linked to: a text file may name anything, such as a device or another's locked file.
+bool is_in_use(const FlightLink& link) {
+  const std::string name = std::filesystem::path(link.path).filename().string();
+  const bool may_be_one = name.starts_with(kNameInMemory) || link.path.starts_with("/proc/");
+  return link.is_here() && may_be_one && is_in_use(link.path);
+}
+
+std::string prefix_in_memory() { return fmt::format("{}{}.", kNameInMemory, ::geteuid()); }
+
+/// Removes the file if it is a flight file that nobody writes.
+void remove_if_ended(const std::string& path, const Descriptor& file) {
+  if (begin_of(file, kMagic.size()) != kMagic || is_locked(file.get())) return;
+  ::unlink(path.c_str());
+}
+
+void remove_linked(const FlightLink& link) {
+  if (!link.is_here() || !is_path_in_memory(link.path)) return;
+  remove_if_ended(link.path, open_there(link.path, O_RDWR));
+}
+
+/// Whether this process writes the flight file, or somebody begins to: it names no process yet.
+bool may_be_own(const Descriptor& file) {
+  const std::string begin = begin_of(file, sizeof(flight::Header));
+  flight::Header header{};
+  std::memcpy(&header, begin.data(), begin.size());
+  const bool blank = std::ranges::count(begin, '\0') == std::ssize(begin);
+  return (blank || header.process == ::getpid()) && is_locked(file.get());
+}
+
+void check_ended(bool in_use, const std::string& place, std::string_view option) {
+  ZERO_CHECK(!in_use,
+             "{}: {} is the file of a run that goes on; end that run or wait for its end, or give "
+             "this one another {}",
+             option, place, option);
+}
+
+}  // namespace
+
+std::optional<FlightLink> FlightLink::read(const std::string& place) {
+  const std::string text = begin_of(open_there(place, O_RDONLY), kLongestLink);
+  if (!text.starts_with(kLinkBegin)) return std::nullopt;
+  const auto json = nlohmann::json::parse(text.substr(kLinkBegin.size()), nullptr, false);
+  const auto field = [&](const char* name) {
+    const bool there = json.is_object() && json.contains(name) && json[name].is_string();
+    return there ? json[name].get<std::string>() : "";
+  };
+  FlightLink link{.path = field("path"), .host = field("host"), .boot = field("boot")};
+  if (link.path.empty()) return std::nullopt;
+  return link;
+}
+
+void FlightLink::write(const std::string& place, std::string_view option) const {
+  const nlohmann::json json{{"path", path}, {"host", host}, {"boot", boot}};
+  const Descriptor file(::open(place.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to",
+             option, place, std::strerror(errno));
+  write_whole(file.get(), fmt::format("{}{}\n", kLinkBegin, json.dump()), option, place);
+}
+
+bool FlightLink::is_here() const { return !boot.empty() && boot == boot_id(); }
+
+std::string flight_file_at(const std::string& place) {
+  const auto link = FlightLink::read(place);
+  if (!link) return place;
+  const std::string host = printable_line(link->host);
+  const std::string path = printable_line(link->path);
+  ZERO_CHECK(
+      link->is_here() || link->host != host_name(),
+      "{}: the file was in memory of this host, {}, which has started anew since: it is lost",
+      place, path);
+  ZERO_CHECK(link->is_here(), "{}: the file is in memory of host {}, {}: run zero_doctor there",
+             place, host, path);
+  ZERO_CHECK(::access(link->path.c_str(), R_OK) == 0,
+             "{}: the file in memory of this host, {}, cannot be read: {}; a container has "
+             "/dev/shm of its own, a file without a name ends with its process, and logind with "
+             "RemoveIPC=yes removes a user's files there when the last session ends",
+             place, path, std::strerror(errno));
+  return link->path;
+}
+
+std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank) {
+  return fmt::format("{}/{}{:016x}.rank_{:05}", memory, prefix_in_memory(), run, rank);
+}
+
+bool is_path_in_memory(const std::string& path) {
+  return std::filesystem::path(path).filename().string().starts_with(prefix_in_memory());
+}
+
+void clear_flight_place(const std::string& place, std::string_view option) {
+  if (const auto link = FlightLink::read(place)) {
+    check_ended(is_in_use(*link), place, option);
+    remove_linked(*link);
+  } else {
+    if (!is_blank(place)) check_replaceable(place, kMagic, option, "flight file");
+    check_ended(is_in_use(place), place, option);
+  }
+  ::unlink(place.c_str());  // a process that reads the old file keeps it
+  ::unlink(part_of(place).c_str());
+}
+
+bool remove_ended_flight(const std::string& place) {
+  if (const auto link = FlightLink::read(place)) {
+    if (is_in_use(*link)) return true;
+    remove_linked(*link);
+    ::unlink(place.c_str());
+    ::unlink(part_of(place).c_str());
+    return true;
+  }
+  const Descriptor file = open_there(place, O_RDWR);
+  if (file.get() < 0) return false;
+  remove_if_ended(place, file);
+  return true;
+}
+
+void remove_own_flight(const std::string& place) {
+  const auto link = FlightLink::read(place);
+  const std::string path = link ? link->path : place;
+  if ((link && !link->is_here()) || !may_be_own(open_there(path, O_RDONLY))) return;
+  if (!link || is_path_in_memory(path)) ::unlink(path.c_str());
+  if (link) ::unlink(place.c_str());
+  ::rmdir(std::filesystem::path(place).parent_path().c_str());  // fails while files are there
+}
+
+}  // namespace zero

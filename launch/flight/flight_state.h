@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "files/disk_calls.h"
+#include "launch/flight/rank_list.h"
+
+namespace zero {
+
+/// A rank as its flight file shows it at one moment. Times: nanoseconds of CLOCK_MONOTONIC of the
+/// rank's host, or of the reader's.
+struct FlightState {
+  struct Collective {
+    std::string name{};        ///< "reduce_scatter(h.7)"
+    std::string group{};       ///< "shard": an axis or a part of it; empty: nobody has named it
+    RankList ranks{};          ///< world ranks of the group, in its order; empty: unknown
+    std::uint64_t number = 0;  ///< of the group's collectives, from 1: equal on all its ranks
+    std::int64_t bytes = 0;    ///< over all slices
+    std::int64_t enqueued = 0, started = 0, ended = 0;  ///< 0: not yet
+    bool disk_decides = false;  ///< WaitLimits::disk_decides, when it was submitted
+  };
+
+  int rank = 0;
+  int world = 1;
+  std::uint64_t run = 0;  ///< the same in all files of one run
+  std::int64_t process = 0;
+  std::string host{};
+  std::string boot{};                 ///< boot_id() of that host
+  std::int64_t step = -1;             ///< optimizer step under way; -1: before the first
+  double mean_step_seconds = 0;       ///< of the last steps (not the first); 0: unknown
+  std::string phase{};                ///< as PhaseListener names it; empty: none yet
+  std::string compute{};              ///< last unit of compute: "backward h.7"; empty: none yet
+  std::int64_t changed = 0;           ///< when it last published anything
+  files::DiskCalls disk_calls{};      ///< of its process, as its watchdog last saw them
+  bool over = false;                  ///< ended in good order
+  std::vector<Collective> open{};     ///< submitted and not ended, oldest first
+  std::vector<Collective> last{};     ///< newest ended one of each group
+  std::string stack{}, last_words{};  ///< written when a fault was found; empty: none
+  std::int64_t last_words_time = 0;   ///< when the later of these was written; 0: neither
+  /// What the system says of the process: "is stopped"; empty: nothing remarkable, or not asked.
+  std::string process_state{};
+  /// When the rank was like this, as a heartbeat told; 0: its flight file was read.
+  std::int64_t seen = 0;
+
+  /// Moves the times to a clock that is `ahead` of theirs. 0 stays, and no other becomes 0 or less.
+  void move_clock(std::int64_t ahead) {
+    const auto move = [ahead](std::int64_t& time) {
+      if (time != 0) time = std::max<std::int64_t>(1, time + ahead);
+    };
+    move(changed);
+    move(seen);
+    move(last_words_time);
+    for (auto* const some : {&open, &last}) {
+      for (Collective& each : *some) {
+        move(each.enqueued);
+        move(each.started);
+        move(each.ended);
+      }
+    }
+  }
+};
+
+}  // namespace zero

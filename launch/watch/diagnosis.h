@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/flight/flight_state.h"
+
+namespace zero {
+
+/// A rank whose process has ended.
+struct RankDeath {
+  int rank = 0;
+  std::string how;  ///< "ended by signal 9 (SIGKILL)"
+};
+
+/// The fault that ranks' states show, and its words.
+struct Diagnosis {
+  enum class What : std::uint8_t { nothing, death, error, hang, mismatch };
+
+  What what = What::nothing;         ///< `error`: only examine() finds one, by last words
+  std::vector<int> culprits{};       ///< world ranks, ascending; may be empty for a hang
+  std::vector<std::string> lines{};  ///< as zero_doctor prints them, the culprit's first
+  double waited_seconds = 0;         ///< the longest wait for a culprit
+};
+
+/// "death"
+std::string_view name_of(Diagnosis::What what);
+
+/// Finds who holds up whom at `now`. Pure. Applies no limit of its own: ranks of a run that goes on
+/// wait too, for an instant, so ask once a run has made no progress for too long. Ranks may be
+/// missing and be in different steps; their states need not be of one moment, but their times must
+/// be of one clock (FlightState::move_clock()). `deaths` are the fault if there are any. Ranks of
+/// `unknown`, ascending, are not blamed: others wait for them, and nobody can say why.
+Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
+                   std::int64_t now, std::span<const int> unknown = {});
+
+/// "3.2 s"; "40 ms" below 0.1 s.
+std::string wait_text(double seconds);
+
+/// "ranks 0-2, 4-7", "rank 3", "no rank".
+std::string ranks_text(std::vector<int> ranks);
+
+}  // namespace zero

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/flight/stragglers.h"
+#include "launch/watch/diagnosis.h"
+
+namespace zero {
+
+/// What the flight files of a folder tell.
+struct Examination {
+  std::string folder;                   ///< where the files are
+  std::vector<FlightState> ranks{};     ///< by rank; times on one clock
+  std::vector<int> missing{};           ///< ranks of the run without a file that can be read
+  std::vector<std::string> problems{};  ///< files that cannot be read, with the reason
+  /// Of a folder with complete checkpoints and no flight files: the run ended well, and there are
+  /// no `ranks`.
+  std::optional<std::int64_t> newest_checkpoint{};
+  bool goes_on = false;   ///< some process still writes its file
+  Diagnosis diagnosis{};  ///< nothing: it ended well, by a signal, or goes on
+  bool is_told = false;   ///< the diagnosis is among the last words
+  Stragglers stragglers{};
+  std::vector<FlightReader> files{};   ///< of `ranks`
+  std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing
+
+  /// Whether all ranks with a file have ended in good order, and by no error.
+  bool ended_well() const;
+};
+
+/// Reads the flight files of `folder`, or of "flight" in it, and judges them. A wait is a hang
+/// after 3 s and 5 mean steps, and no rank without a file is blamed. Throws zero::Error naming the
+/// folder or file if the folder is not there, if it has neither a flight file that can be read nor,
+/// without any, a complete checkpoint, or if its files are of several runs.
+Examination examine(const std::string& folder);
+
+/// All that the files hold, for write_flight_trace(): some MiB a rank.
+std::vector<FlightRing> rings_of(const Examination& examination);
+
+/// For people, several lines.
+std::string text_of(const Examination& examination);
+nlohmann::ordered_json json_of(const Examination& examination);
+
+}  // namespace zero

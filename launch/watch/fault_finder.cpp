@@ -1,0 +1,338 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/watch/fault_finder.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "launch/watch/last_words.h"
+#include "launch/watch/wait_graph.h"
+
+namespace zero {
+namespace {
+
+/// The part of the limit up to which a wait is not looked into.
+constexpr double kUnsuspicious = 4;
+
+std::int64_t to_nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
+
+enum class GroupRanks : std::uint8_t { known, unknown };
+
+/// Whether the rank is in a collective of a group whose ranks are known, or else are not.
+bool is_in_collective(const FlightState& state, GroupRanks group) {
+  return std::ranges::any_of(state.open, [&](const FlightState::Collective& each) {
+    return each.started != 0 && each.ranks.empty() == (group == GroupRanks::unknown);
+  });
+}
+
+/// Whether the rank is in a collective for which a disk decides how long others take.
+bool waits_for_disks(const FlightState& state) {
+  return std::ranges::any_of(state.open, [](const FlightState::Collective& each) {
+    return each.started != 0 && each.disk_decides;
+  });
+}
+
+/// Whether steps of the rank take a known time where it is.
+bool has_usual_time(const FlightState& state) {
+  return state.mean_step_seconds > 0 && (state.phase == "forward" || state.phase == "backward" ||
+                                         state.phase == "update" || state.phase == "decode");
+}
+
+/// Whether the rank may be waited for so; within a step too, where a save fails or is given up.
+/// Elsewhere others wait behind its computing, or behind the reader of what it prints.
+bool may_use_disk(const FlightState& state) {
+  return state.phase == "load" || state.phase == "save" || state.phase == "end" ||
+         has_usual_time(state);
+}
+
+}  // namespace
+
+Blame find_blame(std::span<const FlightState> ranks) {
+  const WaitGraph waits(ranks);
+  const std::vector<int> blamed = waits.blamed();
+  Blame blame;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const FlightState& state = ranks[i];
+    const bool is_blamed = std::ranges::binary_search(blamed, state.rank);
+    if (is_blamed && !state.over) blame.blamed.push_back(static_cast<int>(i));
+    if (is_in_collective(state, GroupRanks::known)) blame.inside.push_back(static_cast<int>(i));
+  }
+  blame.elsewhere =
+      std::ranges::any_of(blamed, [&](int rank) { return waits.state_of(rank) == nullptr; });
+  return blame;
+}
+
+double hang_limit(double mean_step_seconds) { return std::max(3.0, 5 * mean_step_seconds); }
+
+double suspicious_seconds(double hang_seconds) {
+  return (hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious;
+}
+
+FaultFinder::FaultFinder(const HostRanks& ranks, double hang_seconds)
+    : ranks_(ranks),
+      hang_seconds_(hang_seconds),
+      watched_(static_cast<std::size_t>(ranks.count())) {}
+
+Finding FaultFinder::look(std::int64_t now) {
+  const std::int64_t passed =
+      looked_ ? std::clamp<std::int64_t>(now - *looked_, 0, 2 * kBetweenLooks) : 0;
+  looked_ = now;
+  count(passed);
+  Finding found = find_deaths(passed);
+  if (found.what == Finding::What::nothing) found = find_hangs(passed);
+  return found;
+}
+
+void FaultFinder::count(std::int64_t passed) {
+  for (int i = 0; i < ranks_.count(); ++i) {
+    const std::int64_t changed = ranks_.changed(i);
+    if (changed == at(i).changed) {
+      at(i).quiet += passed;
+    } else {
+      at(i).changed = changed;
+      at(i).quiet = 0;
+      forget(i);
+    }
+  }
+}
+
+void FaultFinder::forget(int index) {
+  at(index).held = 0;
+  at(index).cpu.reset();
+  at(index).due = 0;
+}
+
+Finding FaultFinder::find_deaths(std::int64_t passed) {
+  Finding found;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    if (i == ranks_.self() || at(i).left) continue;
+    if (!ranks_.ended(i) && !at(i).crashed && !is_of_dead_host(i)) continue;
+    const FlightState state = ranks_.read(i);
+    at(i).left = state.over;
+    if (state.over) continue;
+    if (needs_no_teller(state.last_words)) return {.what = Finding::What::told, .culprits = {i}};
+    found.culprits.push_back(i);
+  }
+  if (found.culprits.empty()) return found;
+  found.what = Finding::What::death;
+  since_death_ += passed;
+  found.speaks = since_death_ >= kForSpeaker || first_that_lives();
+  return found;
+}
+
+bool FaultFinder::is_of_dead_host(int index) {
+  const int host = ranks_.host_of(index);
+  const bool first = index > 0 && ranks_.host_of(index - 1) != host;
+  if (!first || !ranks_.is_unreachable(index)) return false;
+  if (!at(index).lost) at(index).lost = looked_;
+  const auto waits_for = [this](int i, std::int64_t time) {
+    return !ranks_.is_silent(i) && at(i).quiet >= time;
+  };
+  bool any = false;
+  std::set<int> there;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    any = any || waits_for(i, kForLostHost);
+    if (ranks_.host_of(i) == host) there.insert(ranks_.rank(i));
+  }
+  if (!any) return false;
+  const RankSet all = read_all();
+  if (!std::ranges::all_of(all.blame.blamed, [&](int i) { return ranks_.is_silent(i); })) {
+    return false;
+  }
+  const auto with_it = [&](const FlightState::Collective& each) {
+    return std::ranges::any_of(each.ranks, [&](int rank) { return there.contains(rank); });
+  };
+  const bool has_gone_on = std::ranges::any_of(all.indices, [&](int i) {
+    const auto& last = all.states[static_cast<std::size_t>(i)].last;
+    return !ranks_.is_silent(i) && std::ranges::any_of(last, [&](const auto& each) {
+      return each.ended > *at(index).lost && with_it(each);
+    });
+  });
+  const std::int64_t limit = has_gone_on ? usual_limit(all) : kForLostHost;
+  return std::ranges::any_of(all.blame.inside, [&](int i) {
+    const FlightState& state = all.states[static_cast<std::size_t>(i)];
+    if (!waits_for(i, limit) || (has_gone_on && !has_usual_time(state))) return false;
+    return std::ranges::any_of(
+        state.open, [&](const auto& each) { return each.started != 0 && with_it(each); });
+  });
+}
+
+/// Ranks below that have left say nothing any more.
+bool FaultFinder::first_that_lives() const {
+  for (int i = 0; i < ranks_.self(); ++i) {
+    if (watched_[static_cast<std::size_t>(i)].left || ranks_.ended(i)) continue;
+    const auto activity = ranks_.activity(i);
+    if (activity && activity->stopped) continue;
+    if (!ranks_.read(i).over) return false;
+  }
+  return true;
+}
+
+bool FaultFinder::calls_disk(int index, const FlightState& state) {
+  const files::DiskCalls before = std::exchange(at(index).disk_calls, state.disk_calls);
+  return state.disk_calls != before || before.begun != before.ended;
+}
+
+void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
+                       std::int64_t passed) {
+  Watched& one = at(index);
+  // What came before was not looked into, and others may not have waited yet.
+  if (one.held == 0 && !one.by_disk) {
+    one.held = std::min(one.quiet - passed, to_nanoseconds(suspicious_seconds(hang_seconds_)));
+  }
+  if (!activity) {
+    one.held += passed;
+    return;
+  }
+  const std::int64_t ran = one.cpu ? activity->cpu - *one.cpu : 0;
+  one.cpu = activity->cpu;
+  // News of another host may come late, and then tells of two looks.
+  one.due = std::min(one.due + passed, 2 * kBetweenLooks);
+  const std::int64_t counts =
+      activity->runnable ? std::clamp<std::int64_t>(ran, 0, one.due) : passed;
+  one.due = std::max<std::int64_t>(0, one.due - counts);
+  one.held += counts;
+}
+
+FaultFinder::Rule FaultFinder::rule_for(const FlightState& state, bool stopped,
+                                        bool disk_may_decide) {
+  if (stopped) return Rule::stopped;
+  // Blamed, it is alone in a collective that all others have left: no disk holds it up there.
+  if (disk_may_decide && !is_in_collective(state, GroupRanks::known)) {
+    const bool alone = !is_in_collective(state, GroupRanks::unknown);
+    return alone && may_use_disk(state) ? Rule::disk : Rule::none;
+  }
+  return has_usual_time(state) ? Rule::step : Rule::none;
+}
+
+FaultFinder::RankSet FaultFinder::only(int host, const RankSet& all) const {
+  RankSet some;
+  for (std::size_t i = 0; i < all.indices.size(); ++i) {
+    if (ranks_.host_of(all.indices[i]) != host) continue;
+    some.indices.push_back(all.indices[i]);
+    some.states.push_back(all.states[i]);
+  }
+  some.blame = find_blame(some.states);
+  return some;
+}
+
+std::int64_t FaultFinder::patience_with(int index, bool stopped, const RankSet& all) const {
+  const int host = ranks_.host_of(index);
+  const RankSet there = only(host, all);
+  const bool has_others = there.indices.size() > 1;
+  if (ranks_.is_silent(index)) return has_others ? kForSpeaker : 0;
+  const bool found_there =
+      stopped ? has_others : std::ranges::any_of(there.blame.blamed, [&](int i) {
+        return there.indices[static_cast<std::size_t>(i)] == index;
+      });
+  const bool first = found_there ? host == ranks_.host_of(ranks_.self()) : ranks_.decides_for_all();
+  return first ? 0 : kForSpeaker;
+}
+
+bool FaultFinder::all_held(const RankSet& ranks, std::int64_t time) const {
+  return std::ranges::all_of(ranks.blame.inside, [&](int i) {
+    const int index = ranks.indices[static_cast<std::size_t>(i)];
+    return watched_[static_cast<std::size_t>(index)].held >= time;
+  });
+}
+
+bool FaultFinder::others_wait(const RankSet& all, std::int64_t time) const {
+  return std::ranges::any_of(all.blame.inside, [&](int index) {
+    return !ranks_.is_silent(index) && watched_[static_cast<std::size_t>(index)].quiet >= time;
+  });
+}
+
+bool FaultFinder::is_stuck(const RankSet& all, std::int64_t limit) const {
+  std::set<int> hosts;
+  for (const int index : all.indices) hosts.insert(ranks_.host_of(index));
+  bool others_tell = !ranks_.decides_for_all();
+  for (const int host : hosts) {
+    const RankSet one = only(host, all);
+    if (!one.is_stuck()) continue;
+    if (host != ranks_.host_of(ranks_.self())) {
+      others_tell = true;
+    } else if (all_held(one, limit)) {
+      return true;
+    }
+  }
+  return all.is_stuck() && all_held(all, limit + (others_tell ? kForSpeaker : 0));
+}
+
+void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::int64_t usual,
+                                Finding& found) {
+  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
+  const auto among = [](const std::vector<int>& some, int i) {
+    return std::ranges::find(some, i) != some.end();
+  };
+  const bool decides = !all.blame.inside.empty() && first_that_lives();
+  const bool disk_decides = std::ranges::any_of(all.states, waits_for_disks);
+  for (int i = 0; i < ranks_.count(); ++i) {
+    const FlightState& state = all.states[static_cast<std::size_t>(i)];
+    const bool silent = ranks_.is_silent(i);
+    const bool blamed = among(all.blame.blamed, i);
+    const bool may_be_stopped = (all.blame.blamed.empty() || silent) && !state.over;
+    const bool examined = decides || (blamed && i == ranks_.self());
+    const bool unseen =
+        ranks_.is_unreachable(i) || (silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i));
+    if (at(i).quiet < shortest || !(blamed || may_be_stopped) || !examined || unseen) {
+      forget(i);
+      continue;
+    }
+    const std::optional<host::Activity> activity = ranks_.activity(i);
+    at(i).crashed = activity && activity->dumps_core;
+    const bool stopped = activity && activity->stopped;
+    const Rule rule = rule_for(state, stopped, blamed && disk_decides);
+    const bool by_disk = rule == Rule::disk;
+    const bool calls = calls_disk(i, state);
+    const bool uses = calls || (activity && activity->in_device);
+    if (std::exchange(at(i).by_disk, by_disk) != by_disk || (by_disk && uses)) forget(i);
+    if (rule != Rule::step || !blamed || !calls) hold(i, activity, passed);
+    const std::int64_t limit =
+        by_disk ? std::max(usual, to_nanoseconds(kLeastDiskHangSeconds)) : usual;
+    if (blamed && i == ranks_.self()) {
+      found.self_suspected = (rule == Rule::none ? at(i).quiet : at(i).held) >= limit / 2;
+    }
+    if (rule == Rule::none || (rule == Rule::step && !blamed && !among(all.blame.inside, i))) {
+      forget(i);
+      continue;
+    }
+    if (!decides || at(i).held < limit || !(blamed || stopped)) continue;
+    if (silent && !others_wait(all, usual)) continue;
+    if (at(i).held < limit + patience_with(i, stopped, all)) continue;
+    found.culprits.push_back(i);
+    if (stopped) found.stopped.push_back(i);
+  }
+  if (found.culprits.empty() && !(decides && is_stuck(all, usual))) return;
+  found.what = Finding::What::hang;
+  found.speaks = true;
+}
+
+Finding FaultFinder::find_hangs(std::int64_t passed) {
+  Finding found;
+  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
+  if (std::ranges::none_of(watched_, [&](const Watched& one) { return one.quiet >= shortest; })) {
+    return found;
+  }
+  const RankSet all = read_all();
+  find_culprits(all, passed, usual_limit(all), found);
+  return found;
+}
+
+FaultFinder::RankSet FaultFinder::read_all() const {
+  RankSet all;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    all.indices.push_back(i);
+    all.states.push_back(ranks_.read(i));
+  }
+  all.blame = find_blame(all.states);
+  return all;
+}
+
+std::int64_t FaultFinder::usual_limit(const RankSet& all) const {
+  double mean = 0;
+  for (const FlightState& state : all.states) mean = std::max(mean, state.mean_step_seconds);
+  return to_nanoseconds(hang_seconds_ > 0 ? hang_seconds_ : hang_limit(mean));
+}
+
+}  // namespace zero

@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/watch/heartbeat_link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/system/system_error.hpp>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+#include "base/whole_number.h"
+#include "launch/rendezvous/store/connection.h"
+#include "launch/rendezvous/store/server.h"
+
+namespace zero {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBetweenHeartbeats{200};
+/// A heartbeat in a hurry has arrived by then, or the hub is not there.
+constexpr milliseconds kForArrival{300};
+/// All hosts have heard the hub by then, or are not there.
+constexpr milliseconds kForAll{600};
+constexpr milliseconds kForGoodbyes{2000};
+/// Heartbeats that one message asks for; they fit into it.
+constexpr std::size_t kKeysAtOnce = 32;
+static_assert(kKeysAtOnce * kMostHeartbeatBytes < store_wire::kLargest);
+
+}  // namespace
+
+std::string HeartbeatLink::key_of(int host) { return fmt::format("heartbeat/{}", host); }
+
+HeartbeatLink::HeartbeatLink(HeartbeatLinkParts parts) : parts_(std::move(parts)) {
+  if (is_hub()) {
+    heard_hosts_.assign(parts_.linked.begin() + 1, parts_.linked.end());
+  } else {
+    heard_hosts_ = {parts_.linked.front()};
+  }
+  for (const int host : heard_hosts_) heard_[host];
+}
+
+HeartbeatLink::~HeartbeatLink() {
+  if (thread_.joinable()) {
+    std::unique_lock lock(mutex_);
+    if (leaves_) changed_.wait_for(lock, kForGoodbyes, [this] { return done_; });
+    ends_ = true;
+    lock.unlock();
+    changed_.notify_all();
+    thread_.join();
+  }
+  if (leaves_ && parts_.server) parts_.server->wait_for_goodbyes(kForGoodbyes);
+}
+
+void HeartbeatLink::start(std::function<Heartbeat(bool)> own,
+                          std::function<void(const std::string&)> warn) {
+  own_ = std::move(own);
+  warn_ = std::move(warn);
+  thread_ = std::thread([this] { run(); });
+}
+
+HeartbeatLink::Heard HeartbeatLink::heard(int host) const {
+  const std::scoped_lock lock(mutex_);
+  return heard_.at(host);
+}
+
+std::optional<HeartbeatLink::Told> HeartbeatLink::told() const {
+  const std::scoped_lock lock(mutex_);
+  return told_there_;
+}
+
+std::uint64_t HeartbeatLink::wanted() {
+  const std::uint64_t mine = ++wanted_;
+  changed_.notify_all();
+  return mine;
+}
+
+void HeartbeatLink::await(std::uint64_t heartbeat) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kForArrival, [&] { return done_ || arrived_ >= heartbeat; });
+}
+
+void HeartbeatLink::hurry() {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t mine = wanted();
+  lock.unlock();
+  await(mine);
+}
+
+void HeartbeatLink::tell(const Told& told) {
+  std::unique_lock lock(mutex_);
+  if (told_here_) return;
+  told_here_ = told;
+  const std::uint64_t mine = wanted();
+  lock.unlock();
+  await(mine);
+  // Those that have heard so end their links.
+  if (parts_.server) parts_.server->wait_for_goodbyes(kForAll);
+}
+
+void HeartbeatLink::leave() {
+  std::unique_lock lock(mutex_);
+  leaves_ = true;
+  const std::uint64_t mine = wanted();
+  lock.unlock();
+  await(mine);
+}
+
+void HeartbeatLink::run() {
+  try {
+    while (exchange()) {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kBetweenHeartbeats, [this] { return ends_ || wanted_ > arrived_; });
+      if (ends_) break;
+    }
+  } catch (const std::exception& error) {
+    if (warn_) warn_(fmt::format("run.watchdog: other hosts are seen no more: {}", error.what()));
+    part();
+  }
+  const std::scoped_lock lock(mutex_);
+  done_ = true;
+  changed_.notify_all();
+}
+
+bool HeartbeatLink::exchange() {
+  const int hub = parts_.linked.front();
+  try {
+    if (!send_own()) return false;
+    // Before what the lost have said last: that has come by then.
+    const std::vector<Loss> losses = is_hub() ? find_losses() : std::vector<Loss>{};
+    hear_others();
+    for (const auto& [host, loss] : losses) note_loss(host, loss);
+    if (is_hub()) return true;
+    // The hub's word is passed on no further, and its end is no loss any more.
+    const auto last = heard(hub).heartbeat;
+    if (!last || !(last->leaves || last->told)) return true;
+    say_goodbye();
+    return false;
+  } catch (const boost::system::system_error& error) {
+    parts_.connection.reset();
+    if (!is_hub()) {
+      note_loss(hub, peer_loss_of(error.code()));
+      return false;
+    }
+    // Its own server is there; another connection will do.
+    std::this_thread::sleep_for(kBetweenHeartbeats);
+    return true;
+  }
+}
+
+/// Silence would be taken for a fault, there and here.
+void HeartbeatLink::part() {
+  const auto farewell = [this](int host) {
+    Heartbeat last{.leaves = true};
+    last.ranks.resize(parts_.hosts.ranks_of(host).size());
+    return last;
+  };
+  try {
+    for (const int host : heard_hosts_) {
+      auto last = std::make_shared<const Heartbeat>(farewell(host));
+      const std::scoped_lock lock(mutex_);
+      heard_[host].heartbeat = std::move(last);
+    }
+    ask({"set", key_of(parts_.self), heartbeat_text(farewell(parts_.self))});
+    say_goodbye();
+  } catch (const std::exception&) {
+    // Then others see a loss.
+  }
+}
+
+/// Returns whether to go on.
+bool HeartbeatLink::send_own() {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t wanted = wanted_;
+  const bool in_a_hurry = wanted_ > arrived_;
+  lock.unlock();
+  Heartbeat mine = own_(in_a_hurry);
+  lock.lock();
+  mine.leaves = leaves_;
+  mine.told = told_here_;
+  lock.unlock();
+  ask({"set", key_of(parts_.self), heartbeat_text(mine)});
+  if (mine.leaves) say_goodbye();
+  lock.lock();
+  arrived_ = wanted;
+  changed_.notify_all();
+  return !mine.leaves;
+}
+
+void HeartbeatLink::say_goodbye() {
+  if (!is_hub()) ask({"bye"});
+}
+
+void HeartbeatLink::hear_others() {
+  for (std::size_t next = 0; next < heard_hosts_.size();) {
+    Message request{"get", "0"};
+    const std::size_t end = std::min(heard_hosts_.size(), next + kKeysAtOnce);
+    for (std::size_t i = next; i < end; ++i) request.push_back(key_of(heard_hosts_[i]));
+    const Message values = ask(request);
+    ZERO_CHECK(values[0] == "values" && values.size() > 1 && values.size() <= request.size() - 1,
+               "the hub of the heartbeats gave {} values of {}", values.size() - 1,
+               request.size() - 2);
+    for (std::size_t i = 1; i < values.size(); ++i) hear(heard_hosts_[next++], values[i]);
+  }
+}
+
+void HeartbeatLink::hear(int host, const std::string& text) {
+  std::string& last = texts_[host];
+  if (text == last) return;
+  last = text;
+  try {
+    const auto heartbeat = std::make_shared<const Heartbeat>(
+        read_heartbeat(text, parts_.hosts.ranks_of(host), parts_.hosts.ranks()));
+    const std::scoped_lock lock(mutex_);
+    heard_[host].heartbeat = heartbeat;
+    if (heartbeat->told && !told_here_) told_there_ = heartbeat->told;
+    if (is_hub() && !told_here_) told_here_ = told_there_;
+  } catch (const Error& error) {
+    if (std::exchange(warned_, true) || !warn_) return;
+    warn_(fmt::format("run.watchdog: rank {}, the first of its host, sent {}",
+                      parts_.hosts.first_rank(host), error.what()));
+  }
+}
+
+std::vector<HeartbeatLink::Loss> HeartbeatLink::find_losses() {
+  std::vector<Loss> losses;
+  const Message reply = ask({"lost?"});
+  for (std::size_t i = 3; i < reply.size(); i += 2) {
+    const auto rank = whole_number(reply[i - 1], 0, store_wire::kMostRanks);
+    const auto at = std::ranges::find(parts_.store_ranks, rank.value_or(-1));
+    if (at == parts_.store_ranks.end()) continue;  // it came to the store, but got no link
+    losses.emplace_back(parts_.linked[static_cast<std::size_t>(at - parts_.store_ranks.begin())],
+                        reply[i] == "ended" ? PeerLoss::ended : PeerLoss::unreachable);
+  }
+  return losses;
+}
+
+void HeartbeatLink::note_loss(int host, PeerLoss loss) {
+  const std::scoped_lock lock(mutex_);
+  heard_[host].loss = loss;
+}
+
+HeartbeatLink::Message HeartbeatLink::ask(const Message& request) {
+  if (!parts_.connection) {
+    parts_.connection = std::make_unique<StoreConnection>(
+        parts_.store, StoreConnection::Clock::now() + kForGoodbyes);
+  }
+  Message reply = parts_.connection->ask(request, [this] {
+    const std::scoped_lock lock(mutex_);
+    return !ends_;
+  });
+  ZERO_CHECK(reply.at(0) != "refused", "the hub of the heartbeats refuses {}: {}", request[0],
+             reply.back());
+  return reply;
+}
+
+}  // namespace zero

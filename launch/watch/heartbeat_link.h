@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/ranks_of_hosts.h"
+#include "launch/rendezvous/store/endpoint.h"
+#include "launch/watch/heartbeat.h"
+
+namespace zero {
+
+class StoreConnection;
+class StoreServer;
+
+/// What the first rank of a host brings to its link.
+struct HeartbeatLinkParts {
+  RanksOfHosts hosts{};            ///< of the whole job
+  std::vector<int> linked{};       ///< the hosts that have links, ascending; the first is the hub
+  std::vector<int> store_ranks{};  ///< of the linked hosts, in their store
+  int self = 0;                    ///< this host
+  StoreOptions store{};
+  std::unique_ptr<StoreServer> server{};          ///< the hub's
+  std::unique_ptr<StoreConnection> connection{};  ///< has said hello, unless it is the hub's
+};
+
+/// The first rank's link to the first ranks of other hosts: a thread that exchanges heartbeats five
+/// times a second through a store of their own, which the first host, the hub, keeps. The hub hears
+/// all hosts, the others hear the hub, so that the cost grows with the hosts. A connection that
+/// ends without a goodbye is a loss; a host that says nothing while its connection lasts is silent.
+/// Any thread may use it.
+class HeartbeatLink {
+ public:
+  using Told = Heartbeat::Told;
+  /// A host as it was heard last.
+  struct Heard {
+    std::shared_ptr<const Heartbeat> heartbeat{};  ///< null: none yet
+    std::optional<PeerLoss> loss{};
+  };
+
+  /// Of a host's heartbeat in the store; the value is set, and empty before the first.
+  static std::string key_of(int host);
+
+  explicit HeartbeatLink(HeartbeatLinkParts parts);
+  /// Says goodbye if this rank has left, and waits a little for those who have not heard so.
+  /// Otherwise the others see a loss.
+  ~HeartbeatLink();
+  HeartbeatLink(const HeartbeatLink&) = delete;
+  HeartbeatLink& operator=(const HeartbeatLink&) = delete;
+
+  /// Begins. `own` gives this host's heartbeat; of one in a hurry, with all that is known. `warn`
+  /// tells people that something is wrong with the link. Both are called on the link's thread. If
+  /// `own` throws, or the hub refuses a request, the link ends as if all hosts had left in good
+  /// order.
+  void start(std::function<Heartbeat(bool in_a_hurry)> own,
+             std::function<void(const std::string&)> warn);
+
+  /// All of the job.
+  const RanksOfHosts& hosts() const { return parts_.hosts; }
+  /// The number of this one.
+  int host() const { return parts_.self; }
+  /// The hosts that are heard: of the hub all others that have links, else the hub.
+  const std::vector<int>& heard_hosts() const { return heard_hosts_; }
+  bool is_hub() const { return parts_.server != nullptr; }
+  Heard heard(int host) const;
+  /// The rank of another host that has told of a fault; nothing: none has.
+  std::optional<Told> told() const;
+
+  /// Sends a heartbeat at once; returns when it has arrived at the hub, or soon.
+  void hurry();
+  /// Lets the others know that people have been told; returns when the hub knows, of the hub when
+  /// the others know, or soon.
+  void tell(const Told& told);
+  /// This rank ends in good order.
+  void leave();
+
+ private:
+  using Message = std::vector<std::string>;
+  using Loss = std::pair<int, PeerLoss>;  // of a host
+
+  void run();
+  bool exchange();
+  bool send_own();
+  void hear_others();
+  void hear(int host, const std::string& text);
+  std::vector<Loss> find_losses();
+  void say_goodbye();
+  void part();
+  Message ask(const Message& request);
+  void note_loss(int host, PeerLoss loss);
+  std::uint64_t wanted();
+  void await(std::uint64_t heartbeat);
+
+  HeartbeatLinkParts parts_;
+  std::vector<int> heard_hosts_{};
+  std::function<Heartbeat(bool)> own_{};
+  std::function<void(const std::string&)> warn_{};
+  std::map<int, std::string> texts_{};  // of the link's thread: the last of each host
+  bool warned_ = false;                 // of the link's thread
+
+  mutable std::mutex mutex_;  // guards the following
+  std::condition_variable changed_;
+  std::map<int, Heard> heard_{};
+  std::optional<Told> told_here_{};   // by this host, or by another that this one passes on
+  std::optional<Told> told_there_{};  // by another host
+  bool leaves_ = false;
+  bool ends_ = false;
+  bool done_ = false;          // the thread exchanges no more
+  std::uint64_t wanted_ = 0;   // heartbeats asked for in a hurry
+  std::uint64_t arrived_ = 0;  // of them, those that the hub has
+  std::thread thread_;         // last: uses all other members
+};
+
+}  // namespace zero

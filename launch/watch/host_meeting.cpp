@@ -1,0 +1,308 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/watch/host_meeting.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/asio.hpp>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/host.h"
+#include "base/random_hex.h"
+#include "collectives/agreement.h"
+#include "collectives/communicator.h"
+#include "collectives/host_values.h"
+#include "launch/rendezvous/host_addresses.h"
+#include "launch/rendezvous/start.h"
+#include "launch/rendezvous/store/connection.h"
+#include "launch/rendezvous/store/server.h"
+#include "launch/watch/diagnosis.h"
+#include "launch/watch/host_peers.h"
+
+namespace zero {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = StoreConnection::Clock;
+
+/// A host that has vanished is lost well within three seconds.
+constexpr milliseconds kVanished{1900};
+constexpr milliseconds kForAddress{2000};
+constexpr milliseconds kForAddresses{8000};
+constexpr std::size_t kSecretDigits = 64;
+constexpr std::string_view kSecretsName = "the watchdogs' secret";
+constexpr std::size_t kMostNamed = 4;
+
+/// What all ranks know of a host, by its first rank.
+struct Member {
+  int host = 0;
+  std::string name{};  ///< for people
+  bool has_secret = false;
+  std::string failure{};  ///< why it has no link
+};
+
+/// Where the first host listens.
+struct Hub {
+  int port = 0;
+  std::vector<std::string> addresses{};
+  std::string boot{};
+  std::optional<JobSecret> secret{};
+};
+
+/// The addresses at which other hosts may find this one.
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> texts;
+  for (const HostAddress& each : host_addresses(process_environment())) {
+    texts.push_back(each.address);
+  }
+  if (texts.empty()) texts.push_back(host_name());
+  return texts;
+}
+
+/// Bits that two addresses begin with together; -1: they are of two families, or none.
+int alike(const std::string& left, const std::string& right) {
+  boost::system::error_code no_left;
+  boost::system::error_code no_right;
+  const auto one = boost::asio::ip::make_address(left, no_left);
+  const auto other = boost::asio::ip::make_address(right, no_right);
+  if (no_left || no_right || one.is_v4() != other.is_v4()) return -1;
+  const auto bits = [](const auto& first, const auto& second) {
+    int equal = 0;
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      for (unsigned bit = 0x80U; bit != 0; bit >>= 1U, ++equal) {
+        if (((first[i] ^ second[i]) & bit) != 0) return equal;
+      }
+    }
+    return equal;
+  };
+  return one.is_v4() ? bits(one.to_v4().to_bytes(), other.to_v4().to_bytes())
+                     : bits(one.to_v6().to_bytes(), other.to_v6().to_bytes());
+}
+
+/// The addresses in the order in which this host tries them.
+std::vector<std::string> in_order(std::vector<std::string> addresses) {
+  const std::vector<std::string> own = own_addresses();
+  const auto likeness = [&own](const std::string& address) {
+    int most = -1;
+    for (const std::string& mine : own) most = std::max(most, alike(address, mine));
+    return -most;
+  };
+  std::ranges::stable_sort(addresses, {}, likeness);
+  return addresses;
+}
+
+StoreOptions store_options(const Hub& hub, std::size_t members, std::size_t self) {
+  return {.host = "127.0.0.1",  // where the hub itself connects
+          .port = hub.port,
+          .rank = static_cast<int>(self),
+          .world = static_cast<int>(members),
+          .job = "watchdog",
+          .secret = hub.secret,
+          .vanished = kVanished};
+}
+
+/// A connection that has said hello. Throws zero::Error that names the addresses.
+std::unique_ptr<StoreConnection> reach(const Hub& hub, StoreOptions& options,
+                                       milliseconds patience) {
+  const Clock::time_point end = Clock::now() + patience;
+  std::vector<std::string> addresses = in_order(hub.addresses);
+  if (hub.boot == boot_id()) addresses.emplace_back("127.0.0.1");
+  std::vector<std::string> failures;
+  for (const std::string& address : addresses) {
+    options.host = address;
+    try {
+      ZERO_CHECK(Clock::now() < end, "not tried, for lack of time");
+      const Clock::time_point deadline = std::min(end, Clock::now() + kForAddress);
+      auto connection = std::make_unique<StoreConnection>(options, deadline);
+      const auto reply = connection->ask({"hello"}, deadline);
+      ZERO_CHECK(reply.at(0) == "ok", "{}", reply.back());
+      return connection;
+    } catch (const boost::system::system_error& error) {
+      failures.push_back(fmt::format("{}: {}", address, error.code().message()));
+    } catch (const Error& error) {
+      failures.push_back(fmt::format("{}: {}", address, error.what()));
+    }
+  }
+  fail("cannot reach port {} of that host: {}", hub.port, fmt::join(failures, "; "));
+}
+
+/// The steps of a meeting, on one rank.
+class Meeting {
+ public:
+  Meeting(Communicator& world, Device& device, const HostPeers& peers)
+      : world_(world), device_(device), peers_(peers) {
+    for (int host = 0; host < peers.hosts().hosts(); ++host) {
+      if (!peers.obstacle_of(host).empty()) continue;
+      if (host == peers.host() && peers.self() == 0) place_ = members_.size();
+      members_.push_back({.host = host});
+    }
+  }
+
+  bool has_several() const { return members_.size() > 1; }
+
+  void introduce() {
+    const auto texts = gather([this] {
+      job_secret_ = read_job_secret(process_environment());
+      return nlohmann::json{{"secret", job_secret_.has_value()}};
+    });
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      members_[i].has_secret = texts[i].value("secret", false);
+    }
+  }
+
+  void open_hub(const std::vector<std::string>& addresses) {
+    const bool drawn = !std::ranges::all_of(members_, &Member::has_secret);
+    std::string secret;
+    const auto texts = gather([&] {
+      if (place_ != 0U || !members_[0].failure.empty()) return nlohmann::json::object();
+      if (drawn) secret = random_hex(kSecretDigits);
+      hub_.secret = drawn ? JobSecret(secret, kSecretsName) : job_secret_;
+      StoreOptions options = store_options(hub_, members_.size(), 0);
+      options.host = addresses.empty() ? "" : addresses.front();
+      options.spread = addresses.empty() ? Spread::several_hosts : Spread::unsaid;
+      // All first ranks come at once.
+      options.limits.unproven = std::max(options.limits.unproven, members_.size());
+      server_ = std::make_unique<StoreServer>(options);
+      return nlohmann::json{{"port", server_->port()},
+                            {"addresses", addresses.empty() ? own_addresses() : addresses},
+                            {"boot", boot_id()},
+                            {"secret", secret}};
+    });
+    if (!members_[0].failure.empty()) return;
+    hub_.port = texts[0].at("port").get<int>();
+    hub_.addresses = texts[0].at("addresses").get<std::vector<std::string>>();
+    hub_.boot = texts[0].at("boot").get<std::string>();
+    secret = texts[0].at("secret").get<std::string>();
+    hub_.secret = drawn ? JobSecret(secret, kSecretsName) : job_secret_;
+  }
+
+  void connect() {
+    gather([&] {
+      if (!members_[0].failure.empty() || !members_[*place_].failure.empty()) {
+        return nlohmann::json::object();
+      }
+      options_ = store_options(hub_, members_.size(), *place_);
+      connection_ = *place_ == 0
+                        ? std::make_unique<StoreConnection>(options_, Clock::now() + kForAddress)
+                        : reach(hub_, options_, patience());
+      // Until the first heartbeat.
+      const auto reply = connection_->ask(
+          {"set", HeartbeatLink::key_of(members_[*place_].host), ""}, Clock::now() + kForAddress);
+      ZERO_CHECK(reply.at(0) == "ok", "{}", reply.back());
+      return nlohmann::json::object();
+    });
+  }
+
+  HostMeeting end() {
+    HostMeeting met{.warning = warning()};
+    HeartbeatLinkParts parts{.hosts = peers_.hosts()};
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (!members_[i].failure.empty()) continue;
+      parts.linked.push_back(members_[i].host);
+      parts.store_ranks.push_back(static_cast<int>(i));
+    }
+    const bool linked = place_ && members_[*place_].failure.empty();
+    if (!linked || !members_[0].failure.empty() || parts.linked.size() < 2) return met;
+    parts.self = members_[*place_].host;
+    parts.store = options_;
+    parts.server = std::move(server_);
+    parts.connection = std::move(connection_);
+    met.link = std::make_unique<HeartbeatLink>(std::move(parts));
+    return met;
+  }
+
+ private:
+  /// For so long this rank tries to connect. The others wait meanwhile, in a collective.
+  milliseconds patience() const {
+    const milliseconds limit = world_.wait_limits()->timeout;
+    return limit == milliseconds(0) ? kForAddresses : std::min(kForAddresses, limit / 2);
+  }
+
+  /// What the first ranks say, by member; notes their failures. Collective.
+  template <typename Say>
+  std::vector<nlohmann::json> gather(const Say& say) {
+    nlohmann::json mine;
+    if (place_) {
+      nlohmann::json said = nlohmann::json::object();
+      const std::string failure = failure_of([&] { said = say(); });
+      mine = {{"said", said}, {"failure", failure}, {"name", host_name()}};
+    }
+    const auto texts = all_gather_texts(
+        world_, device_,
+        place_ ? mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) : "",
+        "watchdog");
+    std::vector<nlohmann::json> all;
+    for (Member& member : members_) {
+      const int rank = peers_.hosts().first_rank(member.host);
+      const auto text = nlohmann::json::parse(texts[static_cast<std::size_t>(rank)]);
+      if (member.failure.empty()) member.failure = text.at("failure").get<std::string>();
+      member.name = text.at("name").get<std::string>();
+      all.push_back(text.at("said"));
+    }
+    return all;
+  }
+
+  std::string host_text(const Member& member) const {
+    return fmt::format("host {} ({})", member.name,
+                       ranks_text(peers_.hosts().ranks_of(member.host)));
+  }
+
+  std::string warning() const {
+    constexpr const char* kFollows =
+        "a launcher notices deaths, and run.collective_timeout ends the job for hangs; let "
+        "processes of the job's hosts connect to each other at any port, or give "
+        "run.watchdog_hosts=false";
+    if (!members_[0].failure.empty()) {
+      return fmt::format(
+          "run.watchdog: the hosts do not watch each other, since {}, where they would meet, "
+          "cannot: "
+          "{}; {}",
+          host_text(members_[0]), members_[0].failure, kFollows);
+    }
+    std::vector<std::string> parts;
+    std::size_t more = 0;
+    for (const Member& member : members_) {
+      if (member.failure.empty()) continue;
+      if (parts.size() == kMostNamed) {
+        ++more;
+        continue;
+      }
+      parts.push_back(fmt::format("{}: {}", host_text(member), member.failure));
+    }
+    if (parts.empty()) return "";
+    if (more > 0) parts.push_back(fmt::format("and {} more", more));
+    return fmt::format("run.watchdog: {} and other hosts do not watch each other: {}; {}",
+                       host_text(members_[0]), fmt::join(parts, "; "), kFollows);
+  }
+
+  Communicator& world_;
+  Device& device_;
+  const HostPeers& peers_;
+  std::vector<Member> members_{};       // hosts whose ranks watch each other
+  std::optional<std::size_t> place_{};  // of this rank among them, if it is the first of its host
+  std::optional<JobSecret> job_secret_{};
+  Hub hub_{};
+  StoreOptions options_{};
+  std::unique_ptr<StoreServer> server_{};
+  std::unique_ptr<StoreConnection> connection_{};
+};
+
+}  // namespace
+
+HostMeeting meet_hosts(Communicator& world, Device& device, const HostPeers& peers,
+                       const std::vector<std::string>& addresses) {
+  Meeting meeting(world, device, peers);
+  if (!meeting.has_several()) return {};
+  meeting.introduce();
+  meeting.open_hub(addresses);
+  meeting.connect();
+  return meeting.end();
+}
+
+}  // namespace zero

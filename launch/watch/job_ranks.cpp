@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/watch/job_ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "launch/watch/diagnosis.h"
+#include "launch/watch/fault_finder.h"
+#include "launch/watch/last_words.h"
+
+namespace zero {
+namespace {
+
+/// A host that has said nothing for so long is silent; the others miss five of its heartbeats.
+constexpr std::int64_t kSilent = 1'000'000'000;
+/// Behind a rank's name.
+std::string failed_text(const std::vector<int>& ranks_of_host) {
+  return fmt::format(
+      "does not answer, and neither does its host ({}): the host or its network has failed",
+      ranks_text(ranks_of_host));
+}
+
+/// While ranks go on, every fifth heartbeat has their states.
+constexpr std::int64_t kBetweenStates = 5;
+
+}  // namespace
+
+bool JobRanks::Other::is_silent() const {
+  return is_unreachable() || (!has_left() && silence >= kSilent);
+}
+
+JobRanks::JobRanks(const HostRanks& here, const HeartbeatLink* link, double hang_seconds)
+    : here_(here),
+      link_(link),
+      suspicious_(static_cast<std::int64_t>(suspicious_seconds(hang_seconds) * 1e9)),
+      count_(here.count()),
+      shown_(static_cast<std::size_t>(here.count())) {
+  if (link == nullptr) return;
+  host_ = link->host();
+  for (const int host : link->heard_hosts()) {
+    Other other{.host = host, .ranks = link->hosts().ranks_of(host), .first = count_};
+    for (const int rank : other.ranks) {
+      FlightState state;
+      state.rank = rank;
+      state.world = link->hosts().ranks();
+      other.states.push_back(std::move(state));
+    }
+    count_ += static_cast<int>(other.ranks.size());
+    others_.push_back(std::move(other));
+  }
+}
+
+void JobRanks::hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_t now) {
+  other.loss = heard.loss;
+  if (heard.heartbeat == other.heartbeat) return;
+  other.heartbeat = heard.heartbeat;
+  other.silence = 0;
+  for (std::size_t i = 0; i < other.states.size(); ++i) {
+    const auto& state = other.heartbeat->ranks[i].state;
+    if (!state) continue;
+    other.states[i] = *state;
+    other.states[i].seen = other.heartbeat->now;
+    other.states[i].move_clock(now - other.heartbeat->now);
+    for (auto* const some : {&other.states[i].open, &other.states[i].last}) {
+      for (auto& each : *some) each.ranks = rank_lists_.one_of(each.ranks);
+    }
+  }
+}
+
+void JobRanks::look(std::int64_t now) {
+  const std::scoped_lock lock(mutex_);
+  // Time in which this rank did not look either does not count.
+  const std::int64_t passed =
+      looked_ == 0 ? 0 : std::clamp<std::int64_t>(now - looked_, 0, 2 * FaultFinder::kBetweenLooks);
+  looked_ = now;
+  for (Other& other : others_) {
+    other.silence += passed;
+    hear(other, link_->heard(other.host), now);
+  }
+}
+
+Heartbeat JobRanks::heartbeat(std::int64_t now, bool in_a_hurry) {
+  Heartbeat beat{.now = now};
+  bool is_quiet = false;
+  for (int i = 0; i < here_.count(); ++i) {
+    Shown& shown = shown_[static_cast<std::size_t>(i)];
+    beat.ranks.push_back({.changed = here_.changed(i)});
+    if (std::exchange(shown.changed, beat.ranks.back().changed) != beat.ranks.back().changed) {
+      shown.since = now;
+    }
+    is_quiet = is_quiet || now - shown.since >= suspicious_ / 2;
+    if (now - shown.since >= suspicious_) beat.ranks.back().activity = here_.activity(i);
+  }
+  if (heartbeats_++ % kBetweenStates != 0 && !is_quiet && !in_a_hurry) return beat;
+  for (int i = 0; i < here_.count(); ++i) {
+    beat.ranks[static_cast<std::size_t>(i)].state = here_.read(i);
+  }
+  return beat;
+}
+
+const JobRanks::Other& JobRanks::other_of(int index) const {
+  return *std::prev(std::ranges::upper_bound(others_, index, {}, &Other::first));
+}
+
+int JobRanks::rank(int index) const {
+  if (is_here(index)) return here_.rank(index);
+  const Other& other = other_of(index);
+  return other.ranks[static_cast<std::size_t>(index - other.first)];
+}
+
+int JobRanks::host_of(int index) const { return is_here(index) ? host_ : other_of(index).host; }
+
+std::int64_t JobRanks::changed(int index) const {
+  if (is_here(index)) return here_.changed(index);
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  if (!other.heartbeat) return 0;
+  return other.heartbeat->ranks[static_cast<std::size_t>(index - other.first)].changed;
+}
+
+FlightState JobRanks::read(int index) const {
+  if (is_here(index)) return here_.read(index);
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  FlightState state = other.states[static_cast<std::size_t>(index - other.first)];
+  state.over = state.over || other.has_left();
+  if (other.is_silent() && index == other.first) {
+    state.process_state =
+        other.is_unreachable()
+            ? failed_text(other.ranks)
+            : fmt::format("has given no sign of life for {}: it is stopped, or its host hangs",
+                          wait_text(static_cast<double>(other.silence) * 1e-9));
+  }
+  return state;
+}
+
+bool JobRanks::ended(int index) const {
+  if (is_here(index)) return here_.ended(index);
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  return index == other.first && other.loss == PeerLoss::ended && !other.has_left();
+}
+
+std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before,
+                             std::optional<std::int64_t> kills_now) const {
+  if (is_here(index)) {
+    const auto activity = here_.activity(index);
+    if (activity && activity->dumps_core) return "has crashed: it writes a core dump";
+    return death_text(without_own_error(here_.read(index).last_words), kills_before, kills_now);
+  }
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  const std::string silence =
+      other.is_silent() ? fmt::format(", {} after its last sign of life",
+                                      wait_text(static_cast<double>(other.silence) * 1e-9))
+                        : "";
+  if (other.is_unreachable()) return failed_text(other.ranks);
+  const std::string& words = other.states.front().last_words;
+  return death_text(words, {}, {}) + silence;
+}
+
+std::optional<host::Activity> JobRanks::activity(int index) const {
+  if (is_here(index)) return here_.activity(index);
+  const std::scoped_lock lock(mutex_);
+  const Other& other = other_of(index);
+  if (other.is_silent() && index == other.first) return host::Activity{.stopped = true};
+  if (!other.heartbeat) return std::nullopt;
+  return other.heartbeat->ranks[static_cast<std::size_t>(index - other.first)].activity;
+}
+
+bool JobRanks::is_silent(int index) const {
+  if (is_here(index)) return false;
+  const std::scoped_lock lock(mutex_);
+  return other_of(index).is_silent();
+}
+
+bool JobRanks::any_unreachable() const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(others_, &Other::is_unreachable);
+}
+
+bool JobRanks::is_unreachable(int index) const {
+  if (is_here(index)) return false;
+  const std::scoped_lock lock(mutex_);
+  return other_of(index).is_unreachable();
+}
+
+}  // namespace zero
