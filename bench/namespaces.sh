@@ -33,11 +33,17 @@ make_hosts() {  # folder
 # the host end with it; then the host can be started again.
 start_host() {  # 1 or 2
   local init
+  mkdir -p "$hosts_file.groups"
+  # Not by "ip netns exec", whose /sys has no control groups.
   # shellcheck disable=SC2016
-  read -r init < <(exec ip netns exec "${spaces[$1 - 1]}" unshare --uts --mount --pid --fork --kill-child bash -ec '
+  read -r init < <(exec nsenter --net="/run/netns/${spaces[$1 - 1]}" unshare --uts --mount --pid --fork --kill-child bash -ec '
     read -r number _ </proc/self/stat  # as the caller counts: its /proc is still there
     hostname "$1"
     mount --bind "$2" /etc/hosts
+    mount --rbind /sys/fs/cgroup "$2.groups"
+    mount -t sysfs sysfs /sys
+    mount --rbind "$2.groups" /sys/fs/cgroup
+    umount --lazy "$2.groups"
     mount -t proc proc /proc
     mount -t tmpfs tmpfs /dev/shm
     echo "$number"

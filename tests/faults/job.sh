@@ -12,12 +12,12 @@ number() {  # flag, value
 }
 
 # Sets `bin` and `work`; the folder, hosts and what `started` names are gone at the end, after a signal too.
-started=() spaces=()
+started=() spaces=() group=""
 begin() {  # folder of programs
   bin=$(cd "$1" 2>/dev/null && pwd) || fail "'$1' is no folder; give that of zero_train and zero_prepare: build/bin"
   [ -x "$bin/zero_train" ] && [ -x "$bin/zero_prepare" ] || fail "$bin lacks zero_train or zero_prepare: build them"
   work=$(mktemp -d) || fail "no temporary folder can be made"
-  trap 'end_started; [ ${#spaces[@]} -eq 0 ] || end_hosts; rm -rf "$work"' EXIT
+  trap 'end_started; [ ${#spaces[@]} -eq 0 ] || end_hosts; leave_group; rm -rf "$work"' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
   export ZERO_ALLOW_FAULTS=1
@@ -73,6 +73,7 @@ free_port() {
 run_ranks() {  # folder, first rank, ranks, command...
   local folder=$1 first=$2 i each ended said
   local -A rank_of=()
+  [ -z "${group-}" ] || echo 0 >"$group/cgroup.procs"
   exec {said}>&2 2>/dev/null  # the shell would tell there of each rank that was killed
   trap 'kill -KILL "${!rank_of[@]}"; exit 143' TERM
   for ((i = 0; i < $3; ++i)); do
@@ -81,6 +82,25 @@ run_ranks() {  # folder, first rank, ranks, command...
   done
   exec {said}>&-
   while wait -n -p each; ended=$?; [ -n "${each-}" ]; do echo "$ended" >"$folder/status.${rank_of[$each]}"; done
+}
+
+# Sets `group`, the control group of the next job's ranks, which limits their memory; empty: none can be made here.
+make_group() {  # limit
+  local parent limit
+  for parent in /sys/fs/cgroup/memory /sys/fs/cgroup; do  # version 1, version 2
+    group=$parent/zero_faults.$$
+    [ -e "$parent/cgroup.procs" ] && mkdir "$group" || continue
+    limit=$group/memory.limit_in_bytes
+    [ -e "$limit" ] || { limit=$group/memory.max && echo +memory >"$parent/cgroup.subtree_control"; }
+    echo "$1" >"$limit" && return
+    rmdir "$group"
+  done
+  group=""
+} 2>/dev/null  # without the right to make one
+
+leave_group() {
+  [ -z "$group" ] || rmdir "$group"
+  group=""
 }
 
 # Starts `ranks` without a launcher, which would end the others by itself, on this host or in halves on those of
@@ -104,7 +124,7 @@ start_job() {  # folder, arguments of zero_train...
   MASTER_ADDR=10.77.0.1
   for each in "${spaces[@]}"; do ip -n "$each" link set eth0 up; done
   for ((i = 0; i < hosts; ++i)); do
-    become_on $((i + 1)) bash -c "$(declare -f run_ranks)"'; run_ranks "$@"' \
+    become_on $((i + 1)) env group="$group" bash -c "$(declare -f run_ranks)"'; run_ranks "$@"' \
       bash "$folder" $((i * here)) "$here" "${command[@]}" 2> >(with_times) &
     started+=($!)
   done

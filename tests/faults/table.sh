@@ -255,11 +255,12 @@ summary() {
 row() {  # kind, phase, victim
   local folder="$work/$1.$2.$3" out kind=$1 phase=$2 victim=$3 next=- verdict faults fault_at="" others_out=""
   faults="run.faults=$(fault_json "$kind" "$phase")"
+  [ "$kind" != out_of_memory ] || make_group 512M
   start_job "$folder" "$faults"
   ! is_of_hosts "$kind" || strike "$kind" "$folder"
   end_job "$folder" "$patience"
   if grep -q 'run\.faults\[0\]: kind "out_of_memory" takes' "$work/said"; then
-    printf '%-14s %-11s %s\n' "$kind" "$phase" "skipped: no control group limits memory here"
+    printf '%-14s %-11s %s\n' "$kind" "$phase" "skipped: no control group limits memory here, and none can be made"
     return
   fi
   fault_at=${fault_at:-$(stat -c %.Y "$folder/saved.faults/fault_0" 2>/dev/null)}
@@ -280,6 +281,7 @@ row() {  # kind, phase, victim
     next=bad
     [ "$status" -eq 0 ] && [ "$(hash_in "$folder/run.log")" = "$undisturbed" ] && next=good
   fi
+  leave_group
   status=$first_status left=$first_left
   verdict=$(verdict_of "$kind")
   # shellcheck disable=SC2059
