@@ -11,13 +11,13 @@ The simulator is given what runs of at most two ranks show, none of which is a r
 - product rate and memory bandwidth (zero_bench limits), bandwidths and the latency between hosts (zero_bench
   collectives);
 - the rates of each model's operations, from runs with run.profile: one rank, two at stage 0, two tensor ranks;
-- the time in which a thread that communicates hands over to one that computes: the latency at which two tensor ranks
-  take as long as they did;
-- the rate at which a core passes bytes to the network: that at which two ranks on two hosts, with half the batch of the
-  rows, take as long as they did.
-What disturbs a machine adds to a step, so of all steps of a point the second fastest counts, for calibration and for
-the rows alike; a profile, which has the sum of a run's steps, is scaled to it. What was measured lies in FOLDER; started
-again, the script goes on. Nothing else may run: every figure is a time. Ends with 1 if the mean error is above 5 % or
+- for each model, the time in which a thread that communicates hands over to one that computes: the latency at which two
+  tensor ranks take as long as they did;
+- for each model and link, the rate at which a core passes bytes to the network: that at which two ranks on two hosts,
+  with half the batch of the rows, take as long as they did.
+What disturbs a machine adds to a step, so of all steps of a point the lower quartile counts, for calibration and for
+the rows alike, however many runs either has; a profile, which has the sum of a run's steps, is scaled to it. What was
+measured lies in FOLDER; started again, the script goes on. Nothing else may run: every figure is a time. Ends with 1 if the mean error is above 5 % or
 the largest above 12 %.
 """
 import argparse
@@ -81,13 +81,14 @@ def write(path, value):
 
 
 def quiet_step(runs):
-    """The figures of the second fastest step of a point's runs, and the profile of its run; null: none was asked for."""
+    """The step of a point's runs that a quarter of them do not exceed, and the profile of its run; null: none was asked
+    for."""
     steps, first = [], 2  # the first ones warm up
     for folder in runs:
         lines = [json.loads(line) for line in (folder / "run.log").read_text().splitlines()]
         profiles = [line["profile"] for line in lines if "profile" in line]
         steps += [(line, profiles[-1] if profiles else None) for line in lines if "step_seconds" in line][first:]
-    return sorted(steps, key=lambda each: each[0]["step_seconds"])[1]
+    return sorted(steps, key=lambda each: each[0]["step_seconds"])[len(steps) // 4]
 
 
 class Place:
@@ -227,15 +228,15 @@ def main():
     here = Place(arguments, None)
     rates = [] if arguments.rates == "none" else arguments.rates.split(",")
     models = arguments.models.split(",")
-    # Whatever disturbs a run adds to it.
-    latency = min(here.handover(model, cluster_of(here, here, model, 2, 0)) for model in models)
-    print(f"handing over between threads: {latency * 1e6:.0f} us")
     places = [here, *(Place(arguments, rate) for rate in rates)]
-    core_time = None
-    if rates:
-        pair = {model: cluster_of(here, places[1], model, 2, latency, 1) for model in models}
-        core_time = min(places[1].core_time(model, pair[model]) for model in models)
-        print(f"a core passes to the network: {rate(1 / core_time)}")
+    latency, core_time = {}, {}
+    for model in models:
+        latency[model] = here.handover(model, cluster_of(here, here, model, 2, 0))
+        print(f"{model}: handing over between threads: {latency[model] * 1e6:.0f} us")
+        for place in places[1:]:
+            pair = cluster_of(here, place, model, 2, latency[model], 1)
+            core_time[place.rate, model] = place.core_time(model, pair)
+            print(f"{model}, {place.rate}: a core passes to the network: {rate(1 / core_time[place.rate, model])}")
     errors = []
     print("\n| place | model | sweep | point | measured ms | predicted ms | error | exposed ms | predicted |")
     print("|---|---|---|---|---|---|---|---|---|")
@@ -243,11 +244,12 @@ def main():
         for model in models:
             rows = []
             if place is here:
-                rows += place.rows(model, ALONE, cluster_of(here, place, model, 1, latency))
-                rows += place.rows(model, ONE_HOST, cluster_of(here, place, model, 2, latency))
+                rows += place.rows(model, ALONE, cluster_of(here, place, model, 1, latency[model]))
+                rows += place.rows(model, ONE_HOST, cluster_of(here, place, model, 2, latency[model]))
             for name, flags in TWO_HOSTS.items() if place.hosts == 2 else ():
                 devices = int(flags[flags.index("--worlds") + 1]) // 2
-                rows += place.rows(model, {name: flags}, cluster_of(here, place, model, 2, latency, devices, core_time))
+                cluster = cluster_of(here, place, model, 2, latency[model], devices, core_time[place.rate, model])
+                rows += place.rows(model, {name: flags}, cluster)
             for labels, row in rows:
                 measured, predicted = row["measured"], row["predicted"]
                 error = predicted["step_seconds"] / measured["step_seconds"] - 1
