@@ -8,7 +8,7 @@
 #include <iterator>
 #include <utility>
 
-#include "launch/watch/diagnosis.h"
+#include "base/message_text.h"
 #include "launch/watch/fault_finder.h"
 #include "launch/watch/last_words.h"
 
