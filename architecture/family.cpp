@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -36,6 +35,14 @@ const Family* family_of_published(std::string_view name) {
     return std::ranges::find(each->published, name) != each->published.end();
   });
   return found == kFamilies.end() ? nullptr : *found;
+}
+
+std::vector<std::string> published_names() {
+  std::vector<std::string> names;
+  for (const Family* family : kFamilies) {
+    names.insert(names.end(), family->published.begin(), family->published.end());
+  }
+  return names;
 }
 
 DecoderShape decoder_shape(nlohmann::json section) {

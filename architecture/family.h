@@ -4,7 +4,9 @@
 
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "architecture/decoder_shape.h"
 #include "architecture/name_map.h"
@@ -42,6 +44,8 @@ std::span<const Family* const> families();
 const Family& family_named(std::string_view name);
 /// The family that has sizes of that name; null if none has.
 const Family* family_of_published(std::string_view name);
+/// All names that have a family_of_published().
+std::vector<std::string> published_names();
 
 /// The decoder of a section `model`: {{"family", "llama"}, {"layers", 16}, ...}, or {{"name",
 /// "gpt2-124m"}}, of the family that has the name. Throws zero::Error naming the key that is

@@ -3,22 +3,14 @@
 #include "base/cgroup.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <vector>
 
 #include "base/file_text.h"
+#include "base/whole_number.h"
 
 namespace zero {
 namespace {
-
-/// The whole number at the start of `text`.
-std::optional<std::int64_t> number_in(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return value;
-}
 
 std::optional<double> share(std::optional<std::int64_t> quota, std::optional<std::int64_t> period) {
   if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
@@ -49,18 +41,8 @@ std::optional<double> quota_in(const std::filesystem::path& group) {
                       file_text(group / "cpu.cfs_period_us"));
 }
 
-/// The number behind `key`, at the start of a line.
-std::optional<std::int64_t> number_behind(std::string_view text, std::string_view key) {
-  for (std::size_t at = 0; (at = text.find(key, at)) != std::string_view::npos; at += key.size()) {
-    if (at > 0 && text[at - 1] != '\n') continue;
-    const std::size_t digit = text.find_first_not_of(' ', at + key.size());
-    return digit == std::string_view::npos ? std::nullopt : number_in(text.substr(digit));
-  }
-  return std::nullopt;
-}
-
 std::optional<double> number_of(const std::filesystem::path& path) {
-  const auto number = number_in(file_text(path));
+  const auto number = leading_number(file_text(path));
   return number ? std::optional(static_cast<double>(*number)) : std::nullopt;
 }
 
@@ -145,11 +127,11 @@ std::optional<CgroupPlace> cgroup_place(std::string_view text, std::string_view 
 std::optional<double> quota_of_cpu_max(std::string_view text) {
   const std::size_t space = text.find(' ');
   if (space == std::string_view::npos) return std::nullopt;
-  return share(number_in(text.substr(0, space)), number_in(text.substr(space + 1)));
+  return share(leading_number(text.substr(0, space)), leading_number(text.substr(space + 1)));
 }
 
 std::optional<double> quota_of_cfs(std::string_view quota, std::string_view period) {
-  return share(number_in(quota), number_in(period));
+  return share(leading_number(quota), leading_number(period));
 }
 
 std::optional<double> cpu_quota(const std::string& root) {

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/utf8.h"
 
 namespace zero {
@@ -68,6 +70,30 @@ std::string decimal_bytes(std::int64_t bytes) {
 
 std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string wait_text(double seconds) {
+  return seconds < 0.1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds);
+}
+
+std::string timeout_text(std::chrono::milliseconds timeout) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(timeout);
+  return timeout == whole && whole.count() > 0 ? fmt::format("{} s", whole.count())
+                                               : fmt::format("{} ms", timeout.count());
+}
+
+std::string ranks_text(std::vector<int> ranks) {
+  if (ranks.empty()) return "no rank";
+  std::ranges::sort(ranks);
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    parts.push_back(end - i == 1 ? fmt::format("{}", ranks[i])
+                                 : fmt::format("{}-{}", ranks[i], ranks[end - 1]));
+    i = end;
+  }
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(parts, ", "));
 }
 
 std::string shape_text(std::span<const std::int64_t> shape) {

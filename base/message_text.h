@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zero {
 
@@ -15,6 +17,15 @@ std::string decimal_bytes(std::int64_t bytes);
 
 /// "1 request", "8 requests": a count with its noun, whose plural ends with s.
 std::string counted(std::int64_t count, std::string_view noun);
+
+/// A measured time: "3.2 s"; "40 ms" below 0.1 s.
+std::string wait_text(double seconds);
+
+/// A limit of a wait, exactly: "10 s", or "1500 ms" where it is no number of seconds.
+std::string timeout_text(std::chrono::milliseconds timeout);
+
+/// "ranks 0-2, 4-7", "rank 3", "no rank".
+std::string ranks_text(std::vector<int> ranks);
 
 /// A tensor's shape in messages: "[2, 3]".
 std::string shape_text(std::span<const std::int64_t> shape);

@@ -5,8 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -16,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_text.h"
 #include "base/host.h"
+#include "base/whole_number.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
@@ -40,11 +40,8 @@ constexpr double kMostMiB = 16;           // a rank
 /// Memory of this process with its share of pages that several map, in MiB; 0 if the system does
 /// not tell.
 double proportional_mib() {
-  std::ifstream rollup("/proc/self/smaps_rollup");
-  for (std::string line; std::getline(rollup, line);) {
-    if (line.starts_with("Pss:")) return std::strtod(line.c_str() + 4, nullptr) / 1024;
-  }
-  return 0;
+  const auto kib = number_behind(file_text("/proc/self/smaps_rollup"), "Pss:");
+  return static_cast<double>(kib.value_or(0)) / 1024;
 }
 
 /// Passes units on to the recorder while there is one.

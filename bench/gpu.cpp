@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -15,6 +14,7 @@
 #include "bench/timing.h"
 #include "collectives/backends.h"
 #include "device/device.h"
+#include "launch/telemetry/machine_limits.h"
 #include "model/vocabulary_parallel.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
@@ -40,13 +40,7 @@ class Cases {
  public:
   explicit Cases(Device& device) : device_(device), ops_(make_ops(device)) {
     random_ = take(kElements, DType::fp32);
-    device.kernels().generate(compute(), random_, [](std::int64_t begin, std::span<float> out) {
-      auto state = static_cast<std::uint32_t>(begin) * 2654435761U + 1;
-      for (float& value : out) {
-        state = state * 1664525U + 1013904223U;
-        value = static_cast<float>(state >> 8) * 0x1p-23F - 1.0F;
-      }
-    });
+    device.kernels().generate(compute(), random_, random_floats);
     add_moves();
     add_updates();
     for (const DType dtype : {DType::bf16, DType::fp16}) add_products(dtype);
@@ -149,11 +143,8 @@ class Cases {
     const View x = random(shape.rows * shape.in, shape.dtype);
     const View weight = random(shape.in * shape.out, shape.dtype);
     const View y = take(shape.rows * shape.out, shape.dtype);
-    const double flop = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.in) *
-                        static_cast<double>(shape.out);
-    cases_.push_back({name, shape.dtype, 0, flop, [this, shape, x, weight, y] {
-                        ops_->linear_forward(shape, x, weight, View(), y);
-                      }});
+    add_multiplication(name, shape,
+                       [=, this] { ops_->linear_forward(shape, x, weight, View(), y); });
   }
 
   void add_products(DType dtype) {

@@ -8,8 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/file_text.h"
+#include "base/whole_number.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
@@ -26,12 +29,9 @@ struct Mode {
 };
 
 /// A key of /proc/self/status in bytes; nothing if the system does not have it.
-std::optional<double> status_bytes(const std::string& key) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(key + ":")) return std::stod(line.substr(key.size() + 1)) * 1024;
-  }
-  return std::nullopt;
+std::optional<double> status_bytes(std::string_view key) {
+  const auto kilobytes = number_behind(file_text("/proc/self/status"), key);
+  return kilobytes ? std::optional(1024 * static_cast<double>(*kilobytes)) : std::nullopt;
 }
 
 /// Begins a new peak of resident memory; whether the system can.
@@ -81,11 +81,11 @@ class Memory final : public Section {
   /// A run that has made its first step.
   struct Warm {
     Warm(const TrainConfig& from, Communicator& communicator)
-        : config(from), fresh(forget_peak()), before(status_bytes("VmRSS").value_or(0)) {
+        : config(from), fresh(forget_peak()), before(status_bytes("VmRSS:").value_or(0)) {
       device = cpu::open({.threads = config.run.threads});
       stepper = std::make_unique<Stepper>(config, communicator, *device);
       stepper->step();
-      if (const auto most = status_bytes("VmHWM"); fresh && most) peak = *most - before;
+      if (const auto most = status_bytes("VmHWM:"); fresh && most) peak = *most - before;
     }
     double rate() { return static_cast<double>(config.tokens_per_step()) / stepper->seconds(1); }
 

@@ -5,11 +5,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "bench/measured_keys.h"
 #include "bench/product_rate.h"
@@ -26,23 +27,6 @@ namespace {
 constexpr int kProductsPerTurn = 3;
 constexpr int kStepsPerTurn = 2;  // of sharded runs: the gathers for the second are under the first
 constexpr double kHeadroom = 1.15;
-
-/// Bytes that the system can still give, of /proc/meminfo; nothing where it does not say.
-std::optional<double> available_bytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("MemAvailable:")) return std::stod(line.substr(13)) * 1024;
-  }
-  return std::nullopt;
-}
-
-double planned_bytes(const TrainConfig& config, BackendKind backend) {
-  double bytes = 0;
-  for (const std::int64_t each : plan_memory(config, 0, config.world, backend).ledger) {
-    bytes += static_cast<double>(each);
-  }
-  return bytes;
-}
 
 /// Empty where ranks are the shard axis alone.
 std::string mesh_name(const TrainConfig& config) {
@@ -189,10 +173,13 @@ class Train final : public Section {
   /// Whether all ranks' memory of `config` is there; all ranks decide alike.
   bool fits(Context& context, const TrainConfig& config) {
     double enough = 1;
-    const double needed = static_cast<double>(config.world) * kHeadroom *
-                          planned_bytes(config, context.communicator().backend());
-    const std::optional<double> there = available_bytes();
-    if (there && *there < needed && context.communicator().local_size() == context.size()) {
+    const MemoryUse planned =
+        plan_memory(config, 0, config.world, context.communicator().backend());
+    const double needed =
+        static_cast<double>(config.world) * kHeadroom * static_cast<double>(sum_of(planned.ledger));
+    const std::optional<std::int64_t> there = available_memory();
+    if (there && static_cast<double>(*there) < needed &&
+        context.communicator().local_size() == context.size()) {
       enough = 0;
     }
     const auto device = cpu::open();
@@ -202,7 +189,8 @@ class Train final : public Section {
     if (enough == 0 && context.rank() == 0) {
       context.report().note(fmt::format(
           "train: stage {} on {} ranks is left out: it needs {:.1f} GiB, {:.1f} are available",
-          config.engine.stage, config.world, needed / (1 << 30), *there / (1 << 30)));
+          config.engine.stage, config.world, needed / (1 << 30),
+          static_cast<double>(*there) / (1 << 30)));
     }
     return enough > 0;
   }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
@@ -113,9 +113,8 @@ std::optional<std::string> odd_calls(std::span<const Call> calls, std::span<cons
   std::string text;
   for (const Alike& alike : all) {
     if (&alike == &*most) continue;
-    const bool one = ranks(alike) == 1;
-    text += fmt::format("rank{} {} call{} {}, ", one ? "" : "s", fmt::join(alike.ranks, ", "),
-                        one ? "s" : "", alike.words);
+    text += fmt::format("{} call{} {}, ", ranks_text(alike.ranks), ranks(alike) == 1 ? "s" : "",
+                        alike.words);
   }
   return text + fmt::format("the other {} ranks {}", ranks(*most), most->words);
 }

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/message_text.h"
 
 namespace zero {
 
@@ -28,8 +29,8 @@ void InProcessStore::wait(const std::vector<std::string>& keys, std::chrono::mil
   const std::vector<std::string> absent = missing(keys);
   if (absent.empty()) return;
   ZERO_CHECK(!closed_, "store: nobody will set {}: {}", fmt::join(absent, ", "), *closed_);
-  fail("store: nobody set {} within {} ms; check that every rank reached this point",
-       fmt::join(absent, ", "), timeout.count());
+  fail("store: nobody set {} within {}; check that every rank reached this point",
+       fmt::join(absent, ", "), timeout_text(timeout));
 }
 
 void InProcessStore::close(std::string_view reason) {

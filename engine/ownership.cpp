@@ -14,7 +14,7 @@
 namespace zero {
 namespace {
 
-std::string ranks_text(int ranks) {
+std::string copies_text(int ranks) {
   return ranks == 1 ? std::string("1 rank") : fmt::format("{} copies", ranks);
 }
 
@@ -39,7 +39,8 @@ std::vector<ParameterOwnership> ownership_of(std::span<const Unit> units, const 
     for (int i = 0; i < unit.parameters(); ++i) {
       const ParameterSpec& spec = unit.spec(i);
       list.push_back({unit.full_name(i), spec.logical_shape(), spec.shape,
-                      ranks_text(mesh.replicate), ranks_text(mesh.shard), ranks_text(mesh.tensor)});
+                      copies_text(mesh.replicate), copies_text(mesh.shard),
+                      copies_text(mesh.tensor)});
       const std::string cut = sharded_states(unit, i);
       if (mesh.shard > 1 && !cut.empty())
         list.back().shard = fmt::format("{} over {}", cut, mesh.shard);

@@ -55,10 +55,7 @@ struct Flags {
   std::string launcher = "local";
   std::string hosts{};
   std::string hostfile{};
-  std::string agent{};
-  std::string torchrun{};
-  int port = 0;
-  std::vector<std::string> launcher_flags{};
+  zero::Launcher start{};  // what options set of it
 
   std::string program{};
   std::string report{};
@@ -127,15 +124,15 @@ void add_start(CLI::App& app, Flags& flags) {
                      "default: this host alone");
   app.add_option("--hostfile", flags.hostfile, "the same from a file: a slots=8, or a:8, a line")
       ->excludes(hosts);
-  app.add_option("--agent", flags.agent,
+  app.add_option("--agent", flags.start.agent,
                  "that runs a command on another host (ssh), for mpirun and torchrun; words are "
                  "split at spaces, as in \"ssh -p 2222\"");
-  app.add_option("--torchrun", flags.torchrun,
+  app.add_option("--torchrun", flags.start.torchrun,
                  "the program torchrun, the same on all hosts; default: found in PATH");
-  app.add_option("--port", flags.port,
+  app.add_option("--port", flags.start.port,
                  "at which torchrun's ranks of several hosts meet; default: 29500")
       ->check(CLI::Range(1, 65'534));
-  app.add_option("--launcher-flag", flags.launcher_flags,
+  app.add_option("--launcher-flag", flags.start.flags,
                  "one more word for the launcher, as --launcher-flag=--mca; may be given again")
       ->allow_extra_args(false);
   app.add_option("--program", flags.program, "zero_train; default: the one beside zero_scale");
@@ -204,15 +201,12 @@ void make_secret(const zero::Launcher& launcher) {
 }
 
 zero::Launcher launcher_of(const Flags& flags) {
-  zero::Launcher launcher{.kind = zero::launcher_kind(flags.launcher),
-                          .agent = flags.agent,
-                          .torchrun = flags.torchrun,
-                          .port = flags.port,
-                          .flags = flags.launcher_flags,
-                          .variables = zero::variables_to_forward(),
-                          .as_root = ::geteuid() == 0,
-                          .in_step = zero::in_step_of_srun(zero::process_environment()),
-                          .here = zero::host_name()};
+  zero::Launcher launcher = flags.start;
+  launcher.kind = zero::launcher_kind(flags.launcher);
+  launcher.variables = zero::variables_to_forward();
+  launcher.as_root = ::geteuid() == 0;
+  launcher.in_step = zero::in_step_of_srun(zero::process_environment());
+  launcher.here = zero::host_name();
   launcher.check();
   if (!flags.hosts.empty()) launcher.hosts = zero::hosts_of_list(flags.hosts, "--hosts");
   if (!flags.hostfile.empty()) launcher.hosts = zero::hosts_of_file(flags.hostfile);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/message_text.h"
 #include "collectives/backends.h"
 #include "collectives/host/transport.h"
 #include "collectives/mpi/backoff.h"
@@ -43,8 +44,8 @@ class MpiStore final : public Store {
       const std::vector<std::string> absent = mailbox_->missing(keys);
       if (absent.empty()) return;
       ZERO_CHECK(std::chrono::steady_clock::now() < deadline,
-                 "store: nobody set {} within {} ms; check that every rank reached this point",
-                 fmt::join(absent, ", "), timeout.count());
+                 "store: nobody set {} within {}; check that every rank reached this point",
+                 fmt::join(absent, ", "), timeout_text(timeout));
       backoff.pause();
     }
   }

@@ -127,14 +127,6 @@ std::vector<std::string> names_of(std::span<const Family* const> all) {
   return names;
 }
 
-std::vector<std::string> published_models() {
-  std::vector<std::string> names;
-  for (const Family* family : families()) {
-    names.insert(names.end(), family->published.begin(), family->published.end());
-  }
-  return names;
-}
-
 /// The classes of transformers whose folders are read.
 std::string hf_classes() {
   std::string names;
@@ -204,7 +196,7 @@ std::vector<Option> model_options() {
   return {
       honour("model.name", text, "null",
              "sizes by name, of the family that has them; \"model\": \"gpt2-124m\" is short for it")
-          .one_of(published_models()),
+          .one_of(published_names()),
       honour("model.hf", text, "null",
              fmt::format("a Hugging Face folder ({}): its config.json gives all of this section, "
                          "its safetensors files the weights unless run.init says otherwise",

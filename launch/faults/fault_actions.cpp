@@ -18,6 +18,7 @@
 
 #include "base/cgroup.h"
 #include "base/error.h"
+#include "base/file_text.h"
 #include "base/whole_number.h"
 #include "launch/telemetry/output.h"
 
@@ -107,12 +108,8 @@ int cut_tcp_connections() {
 
 bool memory_is_limited(const std::string& root) {
   const auto group = total_memory(root);
-  std::ifstream file(root + "/proc/meminfo");
-  std::string word;
-  std::int64_t kilobytes = 0;
-  while (file >> word && word != "MemTotal:") {
-  }
-  return group && file >> kilobytes && *group < kilobytes * 1024;
+  const auto kilobytes = number_behind(file_text(root + "/proc/meminfo"), "MemTotal:");
+  return group && kilobytes && *group < *kilobytes * 1024;
 }
 
 void FullDisk::need_room(const std::string& path, const char* what) const {

@@ -226,11 +226,6 @@ std::string flight_warning(const FlightFile& own, Communicator& ranks, Device& d
       obstacles.size(), first - obstacles.begin(), *first);
 }
 
-FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device,
-                              const FlightMemory& memory) {
-  return create_flight_file(FlightFolder{flight_folder(config)}, ranks, device, memory);
-}
-
 bool keep_copies(std::vector<FlightCopy> copies, std::chrono::milliseconds patience) noexcept {
   if (copies.empty()) return true;
   try {

@@ -58,9 +58,6 @@ struct FlightMemory {
 /// AgreedError naming the option.
 FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
                               const FlightMemory& memory = {});
-/// The same in flight_folder(config).
-FlightFile create_flight_file(const TrainConfig& config, Communicator& ranks, Device& device,
-                              const FlightMemory& memory = {});
 
 /// What people are to know of ranks' files that should have a name in memory and have none; empty:
 /// nothing, or this is not the first rank. Collective.

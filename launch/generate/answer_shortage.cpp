@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "architecture/decoder_split.h"
@@ -80,38 +79,35 @@ std::string answer_shortage(const AnswerPlan& plan, const GenerateFlags& flags,
                             WeightFormat stored) {
   const std::int64_t missing = plan.of_device() - plan.limit;
   std::vector<std::string> help;
-  const auto add = [&](const std::string& what, AnswerPlan with) {
+  const auto add = [&](const std::string& what, const auto& change) {
+    AnswerPlan with = plan;
+    change(with);
     plan_cache(with, with.options.cache_tokens);
     if (!counts(plan.of_device() - with.of_device(), missing)) return;
     help.push_back(fmt::format("{}: {}{}", what, size_text(with.of_device()),
                                with.of_device() <= plan.limit ? ", which fits" : ""));
   };
   if (plan.options.host_tokens > 0) {
-    AnswerPlan with = plan;
-    with.options.host_tokens = 0;
-    add("no --host-cache-tokens", std::move(with));
+    add("no --host-cache-tokens", [](AnswerPlan& with) { with.options.host_tokens = 0; });
   }
   if (stored == WeightFormat::plain && plan.options.weights == WeightFormat::plain) {
     for (const auto codes : {WeightFormat::int8, WeightFormat::nf4}) {
-      AnswerPlan with = plan;
-      with.options.weights = codes;
-      add(fmt::format("--weights {}", name_of(codes)), std::move(with));
+      add(fmt::format("--weights {}", name_of(codes)),
+          [codes](AnswerPlan& with) { with.options.weights = codes; });
     }
   }
   if (plan.options.dtype == DType::fp32) {
-    AnswerPlan with = plan;
-    with.options.dtype = with.draft_options.dtype = DType::bf16;
-    add("--dtype bf16", std::move(with));
+    add("--dtype bf16",
+        [](AnswerPlan& with) { with.options.dtype = with.draft_options.dtype = DType::bf16; });
   }
   if (plan.options.cache == CacheFormat::plain) {
-    AnswerPlan with = plan;
-    with.options.cache = with.draft_options.cache = CacheFormat::int8;
-    add("--cache-dtype int8", std::move(with));
+    add("--cache-dtype int8", [](AnswerPlan& with) {
+      with.options.cache = with.draft_options.cache = CacheFormat::int8;
+    });
   }
   if (plan.ranks.device == DeviceKind::cpu && plan.options.block_file.folder.empty()) {
-    AnswerPlan with = plan;
-    with.options.block_file.folder = "FOLDER";
-    add("--offload-weights FOLDER, on a disk", std::move(with));
+    add("--offload-weights FOLDER, on a disk",
+        [](AnswerPlan& with) { with.options.block_file.folder = "FOLDER"; });
   }
   const InferenceMemory& memory = plan.memory;
   if (counts(memory.weights, missing)) {

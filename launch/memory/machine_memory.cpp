@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
-#include <optional>
 #include <string_view>
 
 #include "base/file_text.h"
@@ -25,26 +23,14 @@ namespace fs = std::filesystem;
 
 constexpr int kMostId = std::numeric_limits<int>::max();  // of processes and ranks
 
-/// What follows `name` at the begin of one of the parts of `text` that `between` parts; nothing if
-/// none begins so.
-std::optional<const char*> behind(const std::string& text, char between, std::string_view name) {
-  const std::size_t at = (between + text).find(between + std::string(name));
-  if (at == std::string::npos) return std::nullopt;
-  return text.c_str() + at + name.size();
-}
-
-/// The number behind `field` in a file of lines "Field: number kB"; 0 if there is none.
-std::int64_t number_of_field(const std::string& text, std::string_view field) {
-  const auto found = behind(text, '\n', field);
-  return found ? std::strtoll(*found, nullptr, 10) : 0;
-}
-
 /// The rank in a process's environment, by the variable that its launcher sets.
 int rank_of(const std::string& environment) {
+  const std::string lines = '\0' + environment;
   for (const std::string_view name : kRankVariables) {
-    if (const auto found = behind(environment, '\0', fmt::format("{}=", name))) {
-      return whole_number(*found, 0, kMostId).value_or(-1);
-    }
+    const std::string begin = '\0' + fmt::format("{}=", name);
+    const std::size_t at = lines.find(begin);
+    if (at == std::string::npos) continue;
+    return whole_number(lines.c_str() + at + begin.size(), 0, kMostId).value_or(-1);
   }
   return -1;
 }
@@ -72,13 +58,14 @@ std::vector<ZeroProcess> zero_processes(const std::string& root) {
     if (!program.starts_with("zero_")) continue;
     while (!program.empty() && program.back() == '\n') program.pop_back();
     const std::string status = file_text(entry.path() / "status");  // empty: it has ended
-    if (status.empty() || number_of_field(status, "Uid:") != ::getuid()) continue;
+    if (status.empty() || number_behind(status, "Uid:") != ::getuid()) continue;
     all.push_back(
         {.id = *id,
          .program = program,
          .rank = rank_of(file_text(entry.path() / "environ")),
-         .resident = 1024 * number_of_field(status, "VmRSS:"),
-         .proportional = 1024 * number_of_field(file_text(entry.path() / "smaps_rollup"), "Pss:")});
+         .resident = 1024 * number_behind(status, "VmRSS:").value_or(0),
+         .proportional =
+             1024 * number_behind(file_text(entry.path() / "smaps_rollup"), "Pss:").value_or(0)});
   }
   std::ranges::sort(all, {}, &ZeroProcess::id);
   return all;

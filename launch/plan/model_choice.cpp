@@ -32,15 +32,6 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-/// All names of published models.
-std::vector<std::string> published_names() {
-  std::vector<std::string> names;
-  for (const Family* family : families()) {
-    names.insert(names.end(), family->published.begin(), family->published.end());
-  }
-  return names;
-}
-
 /// The one published name that is `text` or ends with it behind a hyphen; empty: none, or several.
 std::string published_name(const std::string& text) {
   std::string found;

@@ -11,7 +11,6 @@
 #include <functional>
 #include <numeric>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -55,18 +54,12 @@ struct Trial {
   std::function<void()> submit{};
 };
 
-/// Random values: zeros would draw less power than real data and allow higher clock rates.
+/// With random_floats().
 void fill(Device& device, View view) {
   const std::int64_t count = std::min(kRandom, view.count());
   const Buffer random = device.allocate(count, DType::fp32, MemoryClass::other, "limits");
   Stream& stream = device.compute();
-  device.kernels().generate(stream, random.view(), [](std::int64_t begin, std::span<float> out) {
-    auto state = static_cast<std::uint32_t>(begin) * 2654435761U + 1;
-    for (float& value : out) {
-      state = state * 1664525U + 1013904223U;
-      value = static_cast<float>(state >> 8) * 0x1p-23F - 1.0F;
-    }
-  });
+  device.kernels().generate(stream, random.view(), random_floats);
   for (std::int64_t begin = 0; begin < view.count(); begin += count) {
     const std::int64_t part = std::min(count, view.count() - begin);
     device.kernels().convert(stream, random.slice(0, part), view.slice(begin, part));
@@ -209,6 +202,14 @@ MachineLimits measure_limits(DType dtype, Device& device) {
     limits.memory = 2 * 4 * static_cast<double>(count) / seconds;
   }
   return limits;
+}
+
+void random_floats(std::int64_t begin, std::span<float> out) {
+  auto state = static_cast<std::uint32_t>(begin) * 2654435761U + 1;
+  for (float& value : out) {
+    state = state * 1664525U + 1013904223U;
+    value = static_cast<float>(state >> 8) * 0x1p-23F - 1.0F;
+  }
 }
 
 }  // namespace zero

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/dtype.h"
@@ -63,5 +64,9 @@ MachineLimits measure_limits(DType dtype, int threads);
 /// Limits of a device, from products and copies on its compute stream: sizes grow until one takes
 /// long enough to measure or memory runs out. 0 if the device has room for none.
 MachineLimits measure_limits(DType dtype, Device& device);
+
+/// Random values of [-1, 1) for an array's part from `begin` on (Kernels::generate()): zeros would
+/// draw less power than real data and allow higher clock rates.
+void random_floats(std::int64_t begin, std::span<float> out);
 
 }  // namespace zero

@@ -19,7 +19,6 @@
 #include "launch/config/train_config.h"
 #include "launch/flight/flight_layout.h"
 #include "launch/process/quantity.h"
-#include "launch/train/live_limit.h"
 #include "launch/train/training_state.h"
 #include "model/model.h"
 
@@ -328,6 +327,23 @@ std::string Plan::memory_text() const {
   if (device.adopted != 0) row("NCCL's own", device.adopted, " for registered buffers");
   row("in pages", device.in_pages(), " that the driver gives");
   return out;
+}
+
+std::string live_limit_line(const Schedule& schedule, const ScheduleLimits& limits) {
+  constexpr const char* kKey = "zero_optimization.stage3_max_live_parameters";
+  if (!limits.live_elements) {
+    if (schedule.peak_live_elements <= kLiveElements) return {};
+    return fmt::format(
+        "{} elements are gathered at once, above {}, as {} is not given: the two largest units "
+        "that follow one another, so that each is gathered while the one before computes",
+        schedule.peak_live_elements, kLiveElements, kKey);
+  }
+  const bool holds_back = schedule.pair_elements > schedule.live_limit;
+  if (!holds_back || limits.prefetch_elements) return {};
+  return fmt::format(
+      "{} is {}, and the two largest units that follow one another have {} elements: the second is "
+      "gathered when it is used, and waited for; leave the key out to gather it ahead",
+      kKey, schedule.live_limit, schedule.pair_elements);
 }
 
 std::string Plan::text(LiveMemory::Labels labels, bool with_schedule) const {

@@ -17,6 +17,8 @@
 namespace zero {
 
 class TrainingState;
+struct Schedule;
+struct ScheduleLimits;
 struct TrainConfig;
 
 /// The peak memory of a rank.
@@ -128,5 +130,9 @@ nlohmann::json traffic_json(const TrafficCounter& traffic);
 nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh);
 /// For people: by operation, and by axis unless all ranks are along the shard axis.
 std::string traffic_text(const MeshTraffic& traffic, const MeshShape& mesh);
+/// A line for people if stage3_max_live_parameters matters to `schedule`, made with `limits`: if
+/// more is gathered at once than DeepSpeed's default because the key is not given, or if the value
+/// given is what keeps units from being gathered ahead. Else empty.
+std::string live_limit_line(const Schedule& schedule, const ScheduleLimits& limits);
 
 }  // namespace zero

@@ -202,11 +202,11 @@ class Run {
  private:
   /// From here on. `config` gets the disk of the faults that the run is made to meet.
   void notice_faults(TrainConfig& config) {
-    std::optional<ProcessFaults::Starting> starting(
-        std::in_place, process_.faults,
-        flight_place(FlightFolder{flight_folder(config)}, communicator_.rank()));
-    FlightFile file = create_flight_file(config, communicator_, *cpu::open());
-    process_.progress.flights_in(flight_folder(config));
+    const FlightFolder folder{flight_folder(config)};
+    std::optional<ProcessFaults::Starting> starting(std::in_place, process_.faults,
+                                                    flight_place(folder, communicator_.rank()));
+    FlightFile file = create_flight_file(folder, communicator_, *cpu::open());
+    process_.progress.flights_in(folder.path);
     std::unique_ptr<FaultInjector> injector;
     agree(communicator_, *cpu::open(), "run.faults",
           [&] { injector = make_fault_injector(config, communicator_); });

@@ -21,7 +21,6 @@
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
-#include "launch/train/live_limit.h"
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/tier_lines.h"

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/message_text.h"
 #include "launch/watch/wait_graph.h"
 
 namespace zero {
@@ -327,24 +328,6 @@ std::string_view name_of(Diagnosis::What what) {
       break;
   }
   return "nothing";
-}
-
-std::string wait_text(double seconds) {
-  return seconds < 0.1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds);
-}
-
-std::string ranks_text(std::vector<int> ranks) {
-  if (ranks.empty()) return "no rank";
-  std::ranges::sort(ranks);
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    parts.push_back(end - i == 1 ? fmt::format("{}", ranks[i])
-                                 : fmt::format("{}-{}", ranks[i], ranks[end - 1]));
-    i = end;
-  }
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(parts, ", "));
 }
 
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,

@@ -39,10 +39,4 @@ std::string_view name_of(Diagnosis::What what);
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
                    std::int64_t now, std::span<const int> unknown = {});
 
-/// "3.2 s"; "40 ms" below 0.1 s.
-std::string wait_text(double seconds);
-
-/// "ranks 0-2, 4-7", "rank 3", "no rank".
-std::string ranks_text(std::vector<int> ranks);
-
 }  // namespace zero

@@ -74,10 +74,13 @@ FaultFinder::FaultFinder(const HostRanks& ranks, double hang_seconds)
       hang_seconds_(hang_seconds),
       watched_(static_cast<std::size_t>(ranks.count())) {}
 
+std::int64_t FaultFinder::counted_since(std::optional<std::int64_t>& looked, std::int64_t now) {
+  const std::int64_t last = std::exchange(looked, now).value_or(now);
+  return std::clamp<std::int64_t>(now - last, 0, 2 * kBetweenLooks);
+}
+
 Finding FaultFinder::look(std::int64_t now) {
-  const std::int64_t passed =
-      looked_ ? std::clamp<std::int64_t>(now - *looked_, 0, 2 * kBetweenLooks) : 0;
-  looked_ = now;
+  const std::int64_t passed = counted_since(looked_, now);
   count(passed);
   Finding found = find_deaths(passed);
   if (found.what == Finding::What::nothing) found = find_hangs(passed);

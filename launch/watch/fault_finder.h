@@ -92,6 +92,9 @@ class FaultFinder {
   Finding look(std::int64_t now);
 
   static constexpr std::int64_t kBetweenLooks = 200'000'000;
+  /// The time since a caller's last look, if any, as far as it counts: time in which the caller did
+  /// not look either does not. Makes `now` the last look.
+  static std::int64_t counted_since(std::optional<std::int64_t>& looked, std::int64_t now);
   /// A rank that does not speak does so after all if the one that should has not ended by then.
   static constexpr std::int64_t kForSpeaker = 2'000'000'000;
   static constexpr std::int64_t kForLostHost = 1'000'000'000;

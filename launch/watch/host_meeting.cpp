@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/host.h"
+#include "base/message_text.h"
 #include "base/random_hex.h"
 #include "collectives/agreement.h"
 #include "collectives/communicator.h"
@@ -22,7 +23,6 @@
 #include "launch/rendezvous/start.h"
 #include "launch/rendezvous/store/connection.h"
 #include "launch/rendezvous/store/server.h"
-#include "launch/watch/diagnosis.h"
 #include "launch/watch/host_peers.h"
 
 namespace zero {

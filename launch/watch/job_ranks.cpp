@@ -8,7 +8,7 @@
 #include <iterator>
 #include <utility>
 
-#include "launch/watch/diagnosis.h"
+#include "base/message_text.h"
 #include "launch/watch/fault_finder.h"
 #include "launch/watch/last_words.h"
 
@@ -73,10 +73,7 @@ void JobRanks::hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_
 
 void JobRanks::look(std::int64_t now) {
   const std::scoped_lock lock(mutex_);
-  // Time in which this rank did not look either does not count.
-  const std::int64_t passed =
-      looked_ == 0 ? 0 : std::clamp<std::int64_t>(now - looked_, 0, 2 * FaultFinder::kBetweenLooks);
-  looked_ = now;
+  const std::int64_t passed = FaultFinder::counted_since(looked_, now);
   for (Other& other : others_) {
     other.silence += passed;
     hear(other, link_->heard(other.host), now);

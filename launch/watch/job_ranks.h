@@ -82,7 +82,7 @@ class JobRanks final : public HostRanks {
   mutable std::mutex mutex_;  // guards the following
   std::vector<Other> others_{};
   RankLists rank_lists_{};  // of their states
-  std::int64_t looked_ = 0;
+  std::optional<std::int64_t> looked_{};
 };
 
 }  // namespace zero

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/message_text.h"
 #include "collectives/long_wait.h"
 #include "launch/flight/flight_file.h"
 #include "launch/watch/fault_finder.h"

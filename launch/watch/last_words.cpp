@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/message_text.h"
 #include "collectives/long_wait.h"
 #include "collectives/operation.h"
 

@@ -11,6 +11,7 @@
 #include <exception>
 
 #include "base/host.h"
+#include "base/message_text.h"
 #include "collectives/long_wait.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_folder.h"

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 
 namespace zero {
@@ -20,6 +21,26 @@ TEST(MessageText, CountsHaveTheirPlural) {
   EXPECT_EQ(counted(0, "request"), "0 requests");
   EXPECT_EQ(counted(1, "request"), "1 request");
   EXPECT_EQ(counted(2, "GPU"), "2 GPUs");
+}
+
+TEST(WaitText, IsOfUseForShortOnesToo) {
+  EXPECT_EQ(wait_text(3.21), "3.2 s");
+  EXPECT_EQ(wait_text(0.1), "0.1 s");
+  EXPECT_EQ(wait_text(0.04), "40 ms");
+  EXPECT_EQ(wait_text(0), "0 ms");
+}
+
+TEST(TimeoutText, IsExact) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(timeout_text(milliseconds(10'000)), "10 s");
+  EXPECT_EQ(timeout_text(milliseconds(1500)), "1500 ms");
+  EXPECT_EQ(timeout_text(milliseconds(0)), "0 ms");
+}
+
+TEST(RanksText, JoinsRanksThatFollowEachOther) {
+  EXPECT_EQ(ranks_text({}), "no rank");
+  EXPECT_EQ(ranks_text({3}), "rank 3");
+  EXPECT_EQ(ranks_text({5, 0, 1, 2, 7}), "ranks 0-2, 5, 7");
 }
 
 TEST(Printable, TextHoldsNoCommands) {

@@ -23,5 +23,14 @@ TEST(WholeNumber, IsAllOfATextWithinItsRange) {
   EXPECT_EQ(whole_number("-1", 0, kMost), std::nullopt);  // does not wrap
 }
 
+TEST(NumberBehind, IsOfTheLineThatBeginsWithTheKey) {
+  const char* const text = "VmPeak:\t    5000 kB\nOf VmRSS: 1\nVmRSS:\t    2048 kB\nState:\tR\n";
+  EXPECT_EQ(number_behind(text, "VmPeak:"), 5000);
+  EXPECT_EQ(number_behind(text, "VmRSS:"), 2048);
+  EXPECT_EQ(number_behind(text, "State:"), std::nullopt);
+  EXPECT_EQ(number_behind(text, "VmSwap:"), std::nullopt);
+  EXPECT_EQ(number_behind("oom_kill", "oom_kill"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace zero::testing

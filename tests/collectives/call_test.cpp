@@ -35,6 +35,9 @@ TEST(OddCalls, AreThoseThatTheMostDoNotMake) {
   EXPECT_EQ(odd({longer, sum, sum, longer, sum}, {4, 5, 6, 7, 8}),
             "ranks 4, 7 call all_reduce(n) with 6 elements in slice 0, the other 3 ranks "
             "all_reduce(n) with 5 elements in slice 0");
+  EXPECT_EQ(
+      odd({max, max, max, sum, sum, sum, sum}),
+      "ranks 0-2 call all_reduce(n) (fp32, max), the other 4 ranks all_reduce(n) (fp32, sum)");
   const Call slices = call("all_reduce(n)", "fp32, sum", {5, 5});
   EXPECT_EQ(
       odd({sum, slices, sum}),

@@ -370,18 +370,5 @@ TEST(Diagnosis, TellsNoWaitTwice) {
   EXPECT_EQ(found.lines.size(), 2U) << joined(found);
 }
 
-TEST(DurationText, IsOfUseForShortOnesToo) {
-  EXPECT_EQ(wait_text(3.21), "3.2 s");
-  EXPECT_EQ(wait_text(0.1), "0.1 s");
-  EXPECT_EQ(wait_text(0.04), "40 ms");
-  EXPECT_EQ(wait_text(0), "0 ms");
-}
-
-TEST(RanksText, JoinsRanksThatFollowEachOther) {
-  EXPECT_EQ(ranks_text({}), "no rank");
-  EXPECT_EQ(ranks_text({3}), "rank 3");
-  EXPECT_EQ(ranks_text({5, 0, 1, 2, 7}), "ranks 0-2, 5, 7");
-}
-
 }  // namespace
 }  // namespace zero::testing

@@ -45,9 +45,7 @@ TEST(FlightFolder, HasTheFilesOfOneRunAlone) {
   const Scratch folder;
   const auto create = [&](int world) {
     local::run(world, [&](Communicator& ranks) {
-      const TrainConfig config =
-          config_with({"run.flight_folder=" + folder.path("deep/flight")}, world);
-      create_flight_file(config, ranks, *cpu::open()).end();
+      create_flight_file({folder.path("deep/flight")}, ranks, *cpu::open()).end();
     });
     return examine(folder.path("deep"));
   };
@@ -65,8 +63,7 @@ TEST(FlightFolder, FilesOfOthersStay) {
   FlightFile::create(folder.path(flight_file_name(2)), 2, 4, 1).end();
   const FlightFile lives = FlightFile::create(folder.path(flight_file_name(3)), 3, 4, 1);
   const auto alone = local::single();
-  create_flight_file(config_with({"run.flight_folder=" + folder.path()}), *alone, *cpu::open())
-      .end_and_remove();
+  create_flight_file({folder.path()}, *alone, *cpu::open()).end_and_remove();
   EXPECT_EQ(folder.read(flight_file_name(1)), "not theirs");
   EXPECT_THAT(folder.names(), UnorderedElementsAre(flight_file_name(1), flight_file_name(3)));
 }
@@ -77,9 +74,7 @@ TEST(FlightFolder, FailsOnAllRanksIfOneCannotHaveItsFile) {
   folder.write("file", "");
   const auto message = [&](const std::string& place) {
     return error_of([&] {
-      local::run(2, [&](Communicator& ranks) {
-        create_flight_file(config_with({"run.flight_folder=" + place}, 2), ranks, *cpu::open());
-      });
+      local::run(2, [&](Communicator& ranks) { create_flight_file({place}, ranks, *cpu::open()); });
     });
   };
   EXPECT_THAT(message(folder.path()), HasSubstr("exists and is no flight file"));
@@ -107,8 +102,7 @@ TEST(FlightFolder, MessagesHaveTheProgramsOptionAndThePathAsItIs) {
 
 TEST(FlightFolder, InMemoryAloneLeavesNoFile) {
   const auto alone = local::single();
-  FlightFile file =
-      create_flight_file(config_with({"run.flight_folder=none"}), *alone, *cpu::open());
+  FlightFile file = create_flight_file(FlightFolder{}, *alone, *cpu::open());
   EXPECT_EQ(file.path(), "");
   file.end_and_remove();
 }

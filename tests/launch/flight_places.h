@@ -14,7 +14,6 @@
 #include "collectives/backends.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/flight/flight_place.h"
-#include "tests/launch/config_with.h"
 #include "tests/launch/rank_threads.h"
 #include "tests/scratch.h"
 
@@ -35,8 +34,7 @@ class FlightPlaces : public ::testing::Test {
   std::string folder() const { return server_.path("flight"); }
   std::string place(int rank) const { return folder() + "/" + flight_file_name(rank); }
   FlightFile create(Communicator& ranks, const FlightMemory& memory) const {
-    return create_flight_file(config_with({"run.flight_folder=" + folder()}, ranks.size()), ranks,
-                              *cpu::open(), memory);
+    return create_flight_file({folder()}, ranks, *cpu::open(), memory);
   }
   FlightFile create_alone(const FlightMemory& memory) const {
     const auto alone = local::single();

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/train/live_limit.h"
-
 #include <gmock/gmock.h>
 
 #include "launch/train/plan.h"

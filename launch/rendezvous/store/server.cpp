@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/message_text.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero {
@@ -93,7 +94,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
   void drop_after(std::chrono::milliseconds time, const char* what) {
     within(time, [time, what, due = Clock::now() + time](Connection& late) {
       if (Clock::now() - due > kUnwatched) return late.drop_after(time, what);
-      late.drop(fmt::format("{} within {} ms", what, time.count()));
+      late.drop(fmt::format("{} within {}", what, timeout_text(time)));
     });
   }
 

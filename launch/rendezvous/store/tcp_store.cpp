@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/message_text.h"
 #include "launch/rendezvous/store/connection.h"
 #include "launch/rendezvous/store/server.h"
 
@@ -49,13 +50,6 @@ std::string described(const Message& request) {
   if (verb == "set") return fmt::format("set({})", shown(request.at(1)));
   if (verb != "get" && verb != "wait") return verb;
   return fmt::format("{}({})", verb, listed(request.begin() + 2, request.end()));
-}
-
-/// "10 s", or "1500 ms" where it is no number of seconds.
-std::string patience_text(milliseconds time) {
-  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
-  return time == whole && whole.count() > 0 ? fmt::format("{} s", whole.count())
-                                            : fmt::format("{} ms", time.count());
 }
 
 /// The timeout if a store can wait that long, else the nearest that it can.
@@ -132,7 +126,7 @@ struct TcpStore::State {
     return fmt::format(
         "{}: no answer from rank 0 within {}: {}; check that rank 0 runs, and that MASTER_ADDR "
         "and MASTER_PORT are its host's{}{}",
-        name(), patience_text(time), error.code().message(), reason_for_silence(), options.hint);
+        name(), timeout_text(time), error.code().message(), reason_for_silence(), options.hint);
   }
 
   std::string reason_for_silence() const {
@@ -230,10 +224,10 @@ struct TcpStore::State {
                           kMakeJobSecret);
     if (absent.empty()) {
       return fmt::format("{}: nobody set {} within {}; check that every rank reached this point",
-                         name(), keys_in(missing), patience_text(time));
+                         name(), keys_in(missing), timeout_text(time));
     }
     return fmt::format("{}: {} within {}; check that every rank was started{}", name(), absent,
-                       patience_text(time), hint);
+                       timeout_text(time), hint);
   }
 };
 
