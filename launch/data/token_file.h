@@ -64,7 +64,7 @@ class TokenFile {
   /// Tokens of the file that are read at once.
   std::int64_t block_tokens() const;
   void check_block(std::int64_t block, std::span<const std::byte> bytes) const;
-  /// Likewise, from byte `begin` of the file on.
+  /// The bytes from byte `begin` of the file on.
   void read_file(std::int64_t begin, std::span<std::byte> bytes) const;
 
   std::string path_;
