@@ -24,6 +24,7 @@
 #include "bench/timing.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
+#include "files/disk_calls.h"
 #include "files/disk_file.h"
 
 namespace zero::bench {

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/weights.h"
 
-#include <unistd.h>
-
 #include <array>
 #include <filesystem>
 #include <limits>
@@ -16,7 +14,6 @@
 #include "checkpoint/block_writer.h"
 #include "checkpoint/state_tensors.h"
 #include "collectives/agreement.h"
-#include "files/disk_calls.h"
 #include "files/file_system.h"
 #include "partition/flat_layout.h"
 #include "weights/checkpoint_layout.h"
@@ -170,12 +167,7 @@ void check_folder_target(const std::string& folder) {
     }
     return;
   }
-  const fs::path parent = bare.parent_path();
-  const files::DiskCall counted;
-  ZERO_CHECK(files::disk().kind_of(parent.string()) == files::PathKind::folder &&
-                 ::access(parent.c_str(), W_OK) == 0,
-             "{}: cannot be made in {}; expected an existing folder that may be written to", folder,
-             parent.string());
+  files::check_target(files::disk(), bare.string());
 }
 
 void save_hf_folder(Engine& engine, const std::string& folder, const DecoderShape& shape,

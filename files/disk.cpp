@@ -31,9 +31,9 @@
 namespace zero::files {
 namespace {
 
-/// Device and inode number of the file or folder at `path`; nothing if there is none.
+/// Device and inode number of the file or folder at `path`; nothing if there is none. Part of a
+/// caller's DiskCall.
 std::optional<std::pair<dev_t, ino_t>> node_at(const std::string& path) {
-  const DiskCall counted;
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
   return std::pair(status.st_dev, status.st_ino);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 
 namespace zero::files {
@@ -17,10 +18,12 @@ struct DiskCalls {
 /// Those of this process, by all its threads and file systems. Any thread; no lock.
 DiskCalls disk_calls() noexcept;
 
-/// A call to the disk, from construction to destruction, by one thread: a system call, or a wait
-/// for io_uring. One within another of the same thread is not counted. A transfer that no thread
-/// waits for is no call. The counts tell a watchdog whether a disk holds up the process, also where
-/// a thread sleeps as if it were idle: in io_uring and FUSE.
+/// A call to the disk, from construction to destruction, by one thread: a system call, several in a
+/// row, or a wait for io_uring. One within another of the same thread is not counted. A transfer
+/// that no thread waits for is no call. The counts tell a watchdog whether a disk holds up the
+/// process, also where a thread sleeps as if it were idle: in io_uring and FUSE. What
+/// files/file_system.h offers counts itself; others make their system calls in uninterrupted(), and
+/// stand a guard around streams of the standard library.
 class DiskCall {
  public:
   DiskCall() noexcept;
@@ -28,5 +31,15 @@ class DiskCall {
   DiskCall(const DiskCall&) = delete;
   DiskCall& operator=(const DiskCall&) = delete;
 };
+
+/// Repeats a system call while signals interrupt it, which network file systems and FUSE allow;
+/// returns its result. One call to the disk.
+template <typename Call>
+auto uninterrupted(const Call& call) {
+  const DiskCall counted;
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 }  // namespace zero::files

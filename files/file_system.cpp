@@ -3,9 +3,11 @@
 #include "files/file_system.h"
 
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "files/disk_calls.h"
 
 namespace zero::files {
 namespace {
@@ -43,6 +45,19 @@ std::unique_ptr<OpenFolder> FileSystem::open_folder(const std::string& path) {
 std::string folder_of(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+std::optional<std::string> link_target(const std::string& path) {
+  const DiskCall counted;
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+  return error ? std::nullopt : std::optional(target.string());
+}
+
+bool same_place(const std::string& path, const std::string& other) {
+  const DiskCall counted;
+  std::error_code error;
+  return std::filesystem::equivalent(path, other, error);
 }
 
 void replace_file(FileSystem& files, const std::string& from, const std::string& to) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -109,9 +110,9 @@ class OpenFolder {
   virtual void sync() = 0;
 };
 
-/// All access of checkpoints, weights and tiers to the disk, except reads of a model folder's small
-/// files. A seam: tests record the calls or make them fail. Every function throws zero::Error
-/// naming the path and the system's reason.
+/// All access of checkpoints, weights, tiers and token files to the disk. A seam: tests record the
+/// calls or make them fail. Every function throws zero::Error naming the path and the system's
+/// reason.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -171,6 +172,13 @@ FileSystem& disk();
 
 /// The folder that holds `path`; "." if the path names none.
 std::string folder_of(const std::string& path);
+
+/// Where the symbolic link `path` of this machine leads, as the link says; nothing if it is no link
+/// or cannot be read.
+std::optional<std::string> link_target(const std::string& path);
+
+/// Whether both paths of this machine lead to one file or folder, which is there.
+bool same_place(const std::string& path, const std::string& other);
 
 /// Atomically renames the file `from` to `to`, in the same folder: a reader of `to` finds either
 /// the old file or the new one, whole, even after a power cut.

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/message_text.h"
+#include "files/disk_calls.h"
 
 namespace zero::files {
 namespace {
@@ -48,9 +49,10 @@ Descriptor opened(const std::string& path, int flags) {
       uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666); }));
   const int error = errno;
   const bool link = error == ELOOP && (flags & O_NOFOLLOW) != 0;
-  ZERO_CHECK(descriptor.get() >= 0, "{}: cannot open for {}: {}", path,
+  ZERO_CHECK(descriptor.get() >= 0, "{}: cannot open for {}: {}{}", path,
              (flags & O_ACCMODE) == O_RDONLY ? "reading" : "writing",
-             link ? "is a symbolic link" : reason_of(error));
+             link ? "is a symbolic link" : reason_of(error),
+             error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
   return descriptor;
 }
 

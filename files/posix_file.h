@@ -3,30 +3,18 @@
 #pragma once
 
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "base/descriptor.h"
-#include "files/disk_calls.h"
 #include "files/file_system_type.h"
 
 namespace zero::files {
 
 /// The system's text for an error number: "No space left on device".
 std::string reason_of(int error);
-
-/// Repeats a system call while signals interrupt it, which network file systems and FUSE allow;
-/// returns its result.
-template <typename Call>
-auto uninterrupted(const Call& call) {
-  const DiskCall counted;
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
 
 /// Why direct transfers of a file would go through the page cache, though the system takes them;
 /// empty: they go past it, for all that is known. `copies`: the transfers are writes, of a file

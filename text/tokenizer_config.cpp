@@ -7,13 +7,13 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json_tree.h"
 #include "base/message_text.h"
 #include "base/whole_number.h"
+#include "files/file_system.h"
 #include "weights/model_files.h"
 
 namespace zero {
@@ -165,19 +165,13 @@ std::uint32_t id_of(const char* part, const TokenTable& table, const TokenizerCo
 }  // namespace
 
 std::vector<std::string> template_file_names(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::error_code no_file;
-    const bool is_template = at->path().extension() == ".jinja" && at->is_regular_file(no_file);
-    if (is_template) names.push_back(at->path().filename().string());
-  }
-  const bool missing =
-      error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
-  ZERO_CHECK(!error || missing,
-             "{}: the folder of chat templates cannot be read: {}; allow reading it, or remove it",
-             folder, error.message());
-  std::ranges::sort(names);
+  files::FileSystem& disk = files::disk();
+  if (disk.kind_of(folder) != files::PathKind::folder) return {};
+  std::vector<std::string> names = disk.list(folder);
+  std::erase_if(names, [&](const fs::path& name) {
+    return name.extension() != ".jinja" ||
+           disk.kind_of((folder / name).string()) != files::PathKind::file;
+  });
   return names;
 }
 

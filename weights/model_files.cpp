@@ -3,7 +3,6 @@
 #include "weights/model_files.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -12,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "files/disk_calls.h"
+#include "files/file_system.h"
 #include "weights/checkpoint_name.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/hf/advice.h"
@@ -48,10 +47,14 @@ class VerifiedFile final : public files::InputFile {
   std::string path_;
 };
 
+bool is_found(const fs::path& path) {
+  return files::disk().kind_of(path.string()) != files::PathKind::missing;
+}
+
 /// Whether `folder` is a checkpoint, or is called like one and must be.
 bool is_checkpoint(const fs::path& folder) {
   return parse_checkpoint_name(folder.filename().string()) ||
-         (fs::exists(folder / "COMMIT") && fs::exists(folder / "index.json"));
+         (is_found(folder / "COMMIT") && is_found(folder / "index.json"));
 }
 
 /// `path` with its first link replaced by where that leads to; nothing if no part is a link.
@@ -59,13 +62,14 @@ std::optional<fs::path> follow_link(const fs::path& path) {
   fs::path head;
   for (auto part = path.begin(); part != path.end(); ++part) {
     const fs::path there = head / *part;
-    if (!fs::is_symlink(there)) {
+    const std::optional<std::string> target = files::link_target(there.string());
+    if (!target) {
       head = there;
       continue;
     }
-    fs::path target = head / fs::read_symlink(there);
-    while (++part != path.end()) target /= *part;
-    return target;
+    fs::path followed = head / *target;
+    while (++part != path.end()) followed /= *part;
+    return followed;
   }
   return std::nullopt;
 }
@@ -91,12 +95,11 @@ std::optional<NameInCheckpoint> below_weights(const fs::path& path) {
 /// in none.
 std::optional<NameInCheckpoint> name_in_checkpoint(const std::string& file) {
   constexpr int kLinks = 40;  // of Linux, in one path
-  const files::DiskCall counted;
   std::optional<fs::path> path = fs::absolute(file);
   for (int links = 0; path && links <= kLinks; ++links, path = follow_link(*path)) {
     const fs::path name = path->lexically_normal();
     // Behind a link, ".." leads elsewhere.
-    if (fs::exists(file) && !(fs::exists(name) && fs::equivalent(name, file))) continue;
+    if (is_found(file) && !files::same_place(name.string(), file)) continue;
     if (auto found = below_weights(name)) return found;
   }
   return std::nullopt;
@@ -104,11 +107,7 @@ std::optional<NameInCheckpoint> name_in_checkpoint(const std::string& file) {
 
 /// Throws if the file is a Git LFS pointer or weights in a format that is not read.
 void check_content(files::InputFile& file) {
-  std::array<char, std::max(kLfsPointer.size(), kForeignStart)> bytes{};
-  const auto count = static_cast<std::size_t>(std::min(file.size(), std::ssize(bytes)));
-  if (count == 0) return;
-  file.read(0, std::as_writable_bytes(std::span(bytes).first(count)));
-  const std::string_view start(bytes.data(), count);
+  const std::string start = start_of_file(file, std::max(kLfsPointer.size(), kForeignStart));
   check_no_pointer(file.path(), start);
   const std::string foreign = foreign_file(start);
   ZERO_CHECK(foreign.empty(), "{}: {}", file.path(), foreign);
@@ -162,12 +161,11 @@ std::string read_model_text(const std::string& path, std::int64_t largest) {
 
 std::vector<std::string> weight_files(const std::string& path) {
   constexpr const char* kModelFile = "model.safetensors";
-  const files::DiskCall counted;
-  if (!fs::is_directory(path)) return {path};
+  if (files::disk().kind_of(path) != files::PathKind::folder) return {path};
   const fs::path folder(path);
-  if (fs::exists(folder / kModelFile)) return {(folder / kModelFile).string()};
+  if (is_found(folder / kModelFile)) return {(folder / kModelFile).string()};
   const fs::path index = folder / kWeightIndex;
-  ZERO_CHECK(fs::exists(index),
+  ZERO_CHECK(is_found(index),
              "{}: found neither {} nor {}; expected a folder of Hugging Face's with one of them{}",
              path, kModelFile, kWeightIndex, folder_advice(path));
   std::vector<std::string> paths;

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weights/text_file.h"
 
+#include <algorithm>
+#include <limits>
 #include <span>
 
 #include "base/error.h"
@@ -26,7 +28,11 @@ void check_size(const files::InputFile& file, std::int64_t largest) {
 }
 
 std::string whole_file(files::InputFile& file) {
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  return start_of_file(file, std::numeric_limits<std::size_t>::max());
+}
+
+std::string start_of_file(files::InputFile& file, std::size_t most) {
+  std::string text(std::min(static_cast<std::size_t>(file.size()), most), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
 }

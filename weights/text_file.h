@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,8 +22,9 @@ std::string read_text(files::FileSystem& files, const std::string& path,
 /// Throws zero::Error naming the file if it has more than `largest` bytes.
 void check_size(const files::InputFile& file, std::int64_t largest);
 
-/// All bytes of an open file.
+/// All bytes of an open file; the first `most` bytes, or all that it has.
 std::string whole_file(files::InputFile& file);
+std::string start_of_file(files::InputFile& file, std::size_t most);
 
 /// Makes a file of this content, replacing one that is there, and blocks until the content is on
 /// the disk; its name is after a sync of the folder.

@@ -5,22 +5,10 @@
 #include <exception>
 #include <utility>
 
-#include "base/error.h"
-
 namespace zero {
 namespace {
 
 constexpr std::size_t kAtOnce = std::size_t{1} << 20;  // bytes that are written together
-
-/// `work`, whose failure, which names the file, gets `advice`.
-template <typename Work>
-auto advised(std::string_view advice, const Work& work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    fail("{}; {}", error.what(), advice);
-  }
-}
 
 }  // namespace
 

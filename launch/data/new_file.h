@@ -10,9 +10,20 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "files/file_system.h"
 
 namespace zero {
+
+/// `work`, whose zero::Error gets `advice` behind its message.
+template <typename Work>
+auto advised(std::string_view advice, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    fail("{}; {}", error.what(), advice);
+  }
+}
 
 /// A file that is written under a temporary name, removed unless rename() gives it its own. What
 /// had the temporary name is removed, never written through: a symbolic link there leads nowhere.

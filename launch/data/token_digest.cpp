@@ -7,16 +7,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.h"
+#include "files/file_system.h"
 #include "launch/data/new_file.h"
 #include "text/tokenizer.h"
+#include "weights/text_file.h"
 
 namespace zero {
 namespace {
@@ -163,13 +160,9 @@ std::string digest_bytes(const TokenDigest& digest) {
 }
 
 std::optional<TokenDigest> read_digest(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code error;
-  if (!file && !std::filesystem::exists(path, error)) return std::nullopt;
-  ZERO_CHECK(file && std::filesystem::is_regular_file(path, error),
-             "{}: cannot read the digest: {}; give it the token file's permissions, or remove it",
-             path, file ? "it is no file" : std::strerror(errno));
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (files::disk().kind_of(path) == files::PathKind::missing) return std::nullopt;
+  const std::string bytes = advised("give the digest the token file's permissions, or remove it",
+                                    [&] { return whole_file(*files::disk().open_read(path)); });
   if (std::optional<TokenDigest> digest = parsed(bytes)) return digest;
   fail(
       "{}: is no whole digest of a token file ({} bytes); make it again with zero_prepare "

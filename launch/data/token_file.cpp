@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/data/token_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -20,6 +18,7 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "files/disk_calls.h"
+#include "files/disk_file.h"
 #include "weights/model_files.h"
 
 namespace zero {
@@ -47,8 +46,12 @@ std::string host_identity() {
 }
 
 /// Names the file on its host.
-std::string identity_of(const struct stat& status) {
+std::string identity_of(files::InputFile& file) {
   static const std::string host = host_identity();
+  struct stat status {};
+  const int descriptor = files::posix_file(file).descriptor();
+  ZERO_CHECK(files::uninterrupted([&] { return ::fstat(descriptor, &status); }) == 0,
+             "{}: cannot look at it: {}", file.path(), files::reason_of(errno));
   return fmt::format("{} {} {} {}.{}", host, status.st_dev, status.st_ino, status.st_ctim.tv_sec,
                      status.st_ctim.tv_nsec);
 }
@@ -88,37 +91,24 @@ std::int64_t token_bytes_of(const std::string& path, const Header& header) {
 }  // namespace
 
 TokenFile::TokenFile(const std::string& path, Digest digest)
-    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  ZERO_CHECK(
-      file_.get() >= 0 || errno != EMFILE,
-      "{}: cannot open the token file: {}; the limit of open files (ulimit -n) must be above "
-      "the number of token files: raise it, or make fewer, larger ones",
-      path, std::strerror(errno));
-  ZERO_CHECK(file_.get() >= 0,
-             "{}: cannot open the token file: {}; make it with zero_prepare, or correct data.*",
-             path, std::strerror(errno));
-  struct stat status {};
-  ZERO_CHECK(::fstat(file_.get(), &status) == 0, "{}: cannot read its size: {}", path,
-             std::strerror(errno));
-  ZERO_CHECK(S_ISREG(status.st_mode),
-             "{}: is not a file; data.* names token files made by zero_prepare", path);
-  const auto bytes = static_cast<std::int64_t>(status.st_size);
-  std::string start(static_cast<std::size_t>(std::min(bytes, std::ssize(kLfsPointer))), '\0');
-  pread(0, std::as_writable_bytes(std::span(start)));
-  check_no_pointer(path, start);
+    : path_(path), file_(advised("data.* takes token files, which zero_prepare makes", [&] {
+        return files::disk().open_read(path);
+      })) {
+  check_no_pointer(path, start_of_file(*file_, kLfsPointer.size()));
+  const std::int64_t bytes = file_->size();
   ZERO_CHECK(bytes >= kTokenHeaderBytes,
              "{}: has {} bytes, expected at least the header's {}; it is no token file or was "
              "truncated: make it "
              "again with zero_prepare",
              path, bytes, kTokenHeaderBytes);
-  identity_ = identity_of(status);
+  identity_ = identity_of(*file_);
   read_header(bytes);
   if (digest == Digest::checked) read_digest_file();
 }
 
 void TokenFile::read_header(std::int64_t bytes) {
   Header header{};
-  pread(0, std::as_writable_bytes(std::span(header)));
+  read_file(0, std::as_writable_bytes(std::span(header)));
   token_bytes_ = token_bytes_of(path_, header);
   ZERO_CHECK(header[2] >= 0, "{}: its header counts {} tokens", path_, header[2]);
   count_ = header[2];
@@ -139,25 +129,13 @@ void TokenFile::read_digest_file() {
   digest_ = std::make_unique<const TokenDigest>(std::move(*found));
 }
 
-void TokenFile::pread(std::int64_t begin, std::span<std::byte> bytes) const {
-  const files::DiskCall counted;
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t part = ::pread(file_.get(), bytes.data() + done, bytes.size() - done,
-                                 static_cast<off_t>(begin) + static_cast<off_t>(done));
-    if (part < 0 && errno == EINTR) continue;
-    ZERO_CHECK(part >= 0, "{}: cannot read the token file at byte {}: {}", path_,
-               begin + static_cast<std::int64_t>(done), std::strerror(errno));
-    ZERO_CHECK(part > 0,
-               "{}: the token file ends at byte {} where it had {} when the run opened it: it was "
-               "cut meanwhile; put it back as it was and start again",
-               path_, begin + static_cast<std::int64_t>(done), file_bytes());
-    done += static_cast<std::size_t>(part);
-  }
+void TokenFile::read_file(std::int64_t begin, std::span<std::byte> bytes) const {
+  advised("put the token file back as it was when the run opened it, and start again",
+          [&] { file_->read(begin, bytes); });
 }
 
 void TokenFile::read_bytes(std::int64_t begin, std::span<std::byte> bytes) const {
-  pread(kTokenHeaderBytes + begin, bytes);
+  read_file(kTokenHeaderBytes + begin, bytes);
 }
 
 std::int64_t TokenFile::block_tokens() const {
@@ -225,7 +203,7 @@ std::uint64_t TokenFile::fingerprint() const {
   for (const std::int64_t begin :
        {std::int64_t{0}, bytes / 2, std::max<std::int64_t>(0, bytes - kPart)}) {
     const auto size = static_cast<std::size_t>(std::min(kPart, bytes - begin));
-    pread(begin, std::span(part).first(size));
+    read_file(begin, std::span(part).first(size));
     hash = XXH3_64bits_withSeed(part.data(), size, hash);
   }
   return hash;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "files/file_system.h"
 #include "launch/data/new_file.h"
 #include "launch/data/token_digest.h"
 
@@ -64,10 +64,11 @@ class TokenFile {
   /// Tokens of the file that are read at once.
   std::int64_t block_tokens() const;
   void check_block(std::int64_t block, std::span<const std::byte> bytes) const;
-  void pread(std::int64_t begin, std::span<std::byte> bytes) const;
+  /// The bytes from byte `begin` of the file on.
+  void read_file(std::int64_t begin, std::span<std::byte> bytes) const;
 
   std::string path_;
-  Descriptor file_;
+  std::unique_ptr<files::InputFile> file_;
   std::string identity_;
   std::int64_t count_ = 0;
   std::int64_t token_bytes_ = 2;

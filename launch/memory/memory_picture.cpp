@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "files/file_system.h"
 #include "launch/data/new_file.h"
 #include "launch/memory/memory_report.h"
 #include "launch/memory/memory_text.h"
@@ -250,8 +250,7 @@ std::vector<PictureColumn> picture_columns(const MemorySeries& series, int count
 }
 
 void save_memory_picture(const MemorySeries& series, std::int64_t most, const std::string& path) {
-  std::error_code unknown;
-  ZERO_CHECK(!std::filesystem::equivalent(path, series.path, unknown),
+  ZERO_CHECK(!files::same_place(path, series.path),
              "--html: {} is what the picture is drawn from; give the picture another name", path);
   check_replaceable(path, page_mark("zero_memory"), "--html", "picture of zero_memory");
   write_whole_file(path, Picture(series).page(most));

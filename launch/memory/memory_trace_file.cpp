@@ -8,20 +8,18 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
+#include "collectives/agreement.h"
 #include "files/disk_calls.h"
+#include "files/file_system.h"
 #include "launch/process/open_files.h"
 
 namespace zero {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// More than a line takes.
 constexpr std::int64_t kLine = 4096;
@@ -48,13 +46,13 @@ std::string charge_json(MemoryClass memory_class, std::string_view label, std::i
 }
 
 bool has_bytes(const std::string& path) {
-  std::error_code error;
-  return fs::file_size(path, error) > 0 && !error;
+  return files::disk().kind_of(path) == files::PathKind::file &&
+         files::disk().open_read(path)->size() > 0;
 }
 
 void rename_trace(const std::string& from, const std::string& to) {
-  ZERO_CHECK(std::rename(from.c_str(), to.c_str()) == 0,
-             "run.memory_trace: cannot rename {} to {}: {}", from, to, std::strerror(errno));
+  const std::string why = failure_of([&] { files::disk().rename(from, to); });
+  ZERO_CHECK(why.empty(), "run.memory_trace: {}", why);
 }
 
 /// Renames a trace that is there so that the new name leads to its earlier part too, which goes
@@ -105,7 +103,8 @@ MemoryTraceFile::MemoryTraceFile(MemoryTraceOptions options)
 void MemoryTraceFile::open() {
   // Never truncates: what is there is renamed, whatever wrote it meanwhile.
   constexpr int kFlags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
-  file_ = Descriptor(::open(options_.path.c_str(), kFlags, 0644));
+  file_ =
+      Descriptor(files::uninterrupted([&] { return ::open(options_.path.c_str(), kFlags, 0644); }));
   ZERO_CHECK(file_.get() >= 0,
              "run.memory_trace: cannot write {}: {}; give the path of a file you may write to",
              options_.path, std::strerror(errno));
@@ -145,7 +144,6 @@ void MemoryTraceFile::head() {
 
 void MemoryTraceFile::part_if_full() {
   if (file_bytes_ <= options_.most_bytes / 2 - kLine) return;
-  const files::DiskCall counted;  // within a step
   flush();
   check_trace_target(options_.path);  // a file that was put there meanwhile stays
   rename_trace(options_.path, earlier_part(options_.path));

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "files/disk_calls.h"
 
 namespace zero {
 namespace {
@@ -34,7 +35,8 @@ std::optional<Disk> disk_of(files::FileSystem& files, const std::string& folder)
     const std::string there = existing(files, folder);
     Disk disk{.free = files.free_bytes(there)};
     struct stat status {};
-    if (::stat(there.c_str(), &status) == 0) disk.device = status.st_dev;
+    const auto look = [&] { return ::stat(there.c_str(), &status); };
+    if (files::uninterrupted(look) == 0) disk.device = status.st_dev;
     return disk;
   } catch (const Error&) {
     return std::nullopt;  // the write tells

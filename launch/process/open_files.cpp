@@ -12,13 +12,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <system_error>
-#include <utility>
 
 #include "base/error.h"
+#include "collectives/agreement.h"
 #include "files/disk_calls.h"
+#include "files/file_system.h"
+#include "weights/text_file.h"
 
 namespace zero {
 
@@ -34,10 +34,11 @@ int lock_file(int file) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
-  if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
+  const auto lock = [&] { return ::fcntl(file, F_OFD_SETLK, &whole); };
+  if (files::uninterrupted(lock) == 0) return 0;
   if (errno == EBADF) {  // open for reading: excludes all who may write
     whole.l_type = F_RDLCK;
-    if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
+    if (files::uninterrupted(lock) == 0) return 0;
   }
   if (errno == EACCES) return EAGAIN;
   if (errno != EINVAL) return errno;
@@ -57,11 +58,12 @@ bool is_locked(int file) {
 
 void write_whole(int file, std::string_view text, std::string_view key, const std::string& path) {
   struct stat status {};
-  std::optional<files::DiskCall> counted(std::in_place);
+  const auto look = [&] { return ::fstat(file, &status); };
+  const auto put = [&] { return ::write(file, text.data(), text.size()); };
   // The reader of a pipe is no disk.
-  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) counted.reset();
+  const bool on_disk = files::uninterrupted(look) == 0 && S_ISREG(status.st_mode);
   while (!text.empty()) {
-    const ssize_t written = ::write(file, text.data(), text.size());
+    const ssize_t written = on_disk ? files::uninterrupted(put) : put();
     if (written < 0 && errno == EINTR) continue;
     ZERO_CHECK(written > 0, "{}: cannot write {}: {}; free some space", key, path,
                std::strerror(errno));
@@ -91,15 +93,17 @@ void check_writable(const std::string& path, const std::string& key) {
 
 void check_replaceable(const std::string& path, std::string_view begin, std::string_view key,
                        std::string_view kind) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return;
-  ZERO_CHECK(S_ISREG(status.st_mode),
-             "{}: {} is no regular file; give the path of a new file, or of an earlier {}", key,
-             path, kind);
-  if (status.st_size == 0) return;
-  std::string found(begin.size(), ' ');
-  std::ifstream(path, std::ios::binary).read(found.data(), std::ssize(found));
-  ZERO_CHECK(found == begin,
+  std::string found;
+  const std::string why = failure_of([&] {
+    const files::PathKind there = files::disk().kind_of(path);
+    if (there == files::PathKind::missing) return;
+    ZERO_CHECK(there == files::PathKind::file,
+               "{} is no regular file; give the path of a new file, or of an earlier {}", path,
+               kind);
+    found = start_of_file(*files::disk().open_read(path), begin.size());
+  });
+  ZERO_CHECK(why.empty(), "{}: {}", key, why);
+  ZERO_CHECK(found.empty() || found == begin,
              "{}: {} exists and is no {}: its first line does not begin as theirs do; give another "
              "path, or remove it",
              key, path, kind);
@@ -107,8 +111,7 @@ void check_replaceable(const std::string& path, std::string_view begin, std::str
 
 std::string free_name(const std::string& path, const std::string& also) {
   const auto is_there = [](const std::string& name) {
-    std::error_code error;
-    return std::filesystem::exists(std::filesystem::symlink_status(name, error));
+    return files::disk().is_link(name) || files::disk().kind_of(name) != files::PathKind::missing;
   };
   for (std::int64_t number = 1;; ++number) {
     std::string name = fmt::format("{}.{}", path, number);

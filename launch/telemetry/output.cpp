@@ -54,10 +54,8 @@ Output::Output(int descriptor) : descriptor_(descriptor), kind_(Kind::other), tw
 long Output::attempt(std::string_view text) const noexcept {
   // A pipe that poll(2) calls writable takes so many bytes without a wait.
   constexpr std::size_t kSafe = 512;
-  if (kind_ == Kind::file) {
-    const files::DiskCall counted;
-    return ::write(descriptor_, text.data(), text.size());
-  }
+  const auto put = [&] { return ::write(descriptor_, text.data(), text.size()); };
+  if (kind_ == Kind::file) return files::uninterrupted(put);
   if (kind_ == Kind::socket)
     return ::send(descriptor_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (twin_.get() >= 0) return ::write(twin_.get(), text.data(), text.size());

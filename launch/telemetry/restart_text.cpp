@@ -3,11 +3,10 @@
 #include "launch/telemetry/restart_text.h"
 
 #include <array>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 
 #include "base/message_text.h"
+#include "files/file_system.h"
 
 namespace zero {
 namespace {
@@ -26,8 +25,7 @@ constexpr std::array kCounters{Counter{"TORCHELASTIC_RESTART_COUNT", "torchrun"}
 std::optional<std::string> cause_of_run_in(const std::string& folder, const std::string& told) {
   const std::size_t tab = told.find('\t');
   if (tab == std::string::npos) return std::nullopt;
-  std::error_code error;  // a folder that is not there is another one
-  if (!std::filesystem::equivalent(told.substr(tab + 1), folder, error)) return std::nullopt;
+  if (!files::same_place(told.substr(tab + 1), folder)) return std::nullopt;
   return told.substr(0, tab);
 }
 

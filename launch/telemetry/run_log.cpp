@@ -16,7 +16,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "collectives/agreement.h"
 #include "files/disk_calls.h"
+#include "files/file_system.h"
 #include "launch/config/train_config.h"
 #include "launch/process/open_files.h"
 #include "launch/telemetry/output.h"
@@ -50,11 +52,11 @@ void check_loss(const std::string& path, const nlohmann::json& line,
 /// Standard output or error, if that is the open file; else -1.
 int standard_stream(int file) {
   struct stat own {};
-  if (::fstat(file, &own) != 0) return -1;
+  if (files::uninterrupted([&] { return ::fstat(file, &own); }) != 0) return -1;
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat status {};
-    if (::fstat(stream, &status) == 0 && status.st_ino == own.st_ino &&
-        status.st_dev == own.st_dev) {
+    if (files::uninterrupted([&] { return ::fstat(stream, &status); }) == 0 &&
+        status.st_ino == own.st_ino && status.st_dev == own.st_dev) {
       return stream;
     }
   }
@@ -65,7 +67,7 @@ int standard_stream(int file) {
 /// standard stream is written at that stream's place, so that neither's lines lie over the other's.
 Descriptor open_log(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
-  Descriptor file(::open(path.c_str(), kFlags, 0644));
+  Descriptor file(files::uninterrupted([&] { return ::open(path.c_str(), kFlags, 0644); }));
   ZERO_CHECK(file.get() >= 0 || errno != ENXIO,
              "run.log: {} is a pipe or a socket that nobody reads; start its reader first, or give "
              "the path of a file",
@@ -85,12 +87,10 @@ Descriptor open_log(const std::string& path) {
 std::string log_file(const std::string& log) {
   constexpr int kLinks = 40;  // of Linux, in one path
   std::filesystem::path path = log;
-  std::error_code missing;
-  for (int links = 0; links < kLinks && std::filesystem::is_symlink(path, missing); ++links) {
-    std::error_code error;
-    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
-    if (error) return log;
-    path = path.parent_path() / target;
+  for (int links = 0; links < kLinks; ++links) {
+    const std::optional<std::string> target = files::link_target(path.string());
+    if (!target) break;
+    path = path.parent_path() / *target;
   }
   return path.string();
 }
@@ -113,34 +113,32 @@ void RunLog::lock(std::chrono::milliseconds patience) const {
 }
 
 bool RunLog::regular() const {
-  const files::DiskCall counted;
   struct stat status {};
-  return ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode) &&
-         standard_stream(file_.get()) < 0;
+  return files::uninterrupted([&] { return ::fstat(file_.get(), &status); }) == 0 &&
+         S_ISREG(status.st_mode) && standard_stream(file_.get()) < 0;
 }
 
 void RunLog::truncate(std::int64_t bytes) {
-  ZERO_CHECK(::ftruncate(file_.get(), bytes) == 0, "run.log: cannot cut {}: {}", path_,
-             std::strerror(errno));
+  ZERO_CHECK(files::uninterrupted([&] { return ::ftruncate(file_.get(), bytes); }) == 0,
+             "run.log: cannot cut {}: {}", path_, std::strerror(errno));
 }
 
 std::string RunLog::start_over() {
-  const files::DiskCall counted;  // others load, and wait for it
   struct stat status {};
-  if (!regular() || ::fstat(file_.get(), &status) != 0 || status.st_size == 0) return "";
+  const auto look = [&] { return ::fstat(file_.get(), &status); };
+  if (!regular() || files::uninterrupted(look) != 0 || status.st_size == 0) return "";
   const std::string old = log_file(path_);
   const std::string aside = free_name(old);
-  ZERO_CHECK(::rename(old.c_str(), aside.c_str()) == 0,
-             "run.log: cannot move {}, the log of an earlier run, to {}: {}; move it away, or give "
-             "another run.log",
-             old, aside, std::strerror(errno));
+  const std::string why = failure_of([&] { files::disk().rename(old, aside); });
+  ZERO_CHECK(why.empty(),
+             "run.log: {}; move the log of an earlier run away, or give another run.log", why);
   file_ = open_log(path_);
   lock({});
   return aside;
 }
 
 RunLog::Cut RunLog::go_on(const LogPoint& at) {
-  const files::DiskCall counted;  // others load, and wait for it
+  const files::DiskCall counted;  // std::ifstream reads: memory may not hold a log
   Cut cut;
   if (!regular()) return cut;
   std::ifstream old(path_, std::ios::binary);
@@ -163,6 +161,7 @@ RunLog::Cut RunLog::go_on(const LogPoint& at) {
     kept = read;
     cut = {.lines = 0, .last_step = step, .line = std::move(line)};
   }
+  ZERO_CHECK(!old.bad(), "run.log: {} cannot be read; nothing of it is cut off", path_);
   if (cut.lines == 0) return cut;
   truncate(kept);
   return cut;
@@ -174,11 +173,8 @@ void RunLog::write(const nlohmann::ordered_json& line) {
 
 void RunLog::sync() {
   if (!regular()) return;
-  const files::DiskCall counted;  // a save waits for it
-  while (::fdatasync(file_.get()) != 0) {
-    ZERO_CHECK(errno == EINTR, "run.log: {} may not be on the disk: {}", path_,
-               std::strerror(errno));
-  }
+  ZERO_CHECK(files::uninterrupted([&] { return ::fdatasync(file_.get()); }) == 0,
+             "run.log: {} may not be on the disk: {}", path_, std::strerror(errno));
 }
 
 void TrainingLog::start_over() {

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "files/disk_calls.h"
 #include "launch/rendezvous/cores.h"
 
 namespace zero {
@@ -183,10 +184,15 @@ double write_trace(Communicator& communicator, Device& device, const RankTrace& 
   const std::vector<std::int64_t> sizes =
       gather(communicator, device, static_cast<std::int64_t>(mine.size()));
   std::ofstream file;
-  if (rank == 0) {
+  const auto first_rank = [&](const auto& work) {
+    if (rank != 0) return;
+    const files::DiskCall counted;  // std::ofstream writes: others wait for it
+    work();
+  };
+  first_rank([&] {
     file.open(path, std::ios::binary | std::ios::trunc);
     file << trace_head();
-  }
+  });
   // One rank's text at a time: no rank ever holds the whole trace.
   for (int from = 0; from < communicator.size(); ++from) {
     std::string text =
@@ -196,16 +202,16 @@ double write_trace(Communicator& communicator, Device& device, const RankTrace& 
     const View bytes = View::of(
         std::span<std::uint8_t>(reinterpret_cast<std::uint8_t*>(text.data()), text.size()));
     host_broadcast(communicator, device, bytes, from, {"trace", {}});
-    if (rank == 0) file << text;
+    first_rank([&] { file << text; });
   }
-  agree(communicator, device, "run.trace", [&] {
-    if (rank != 0) return;
+  const auto end = [&] {
     file << trace_tail(error);
     file.close();
     ZERO_CHECK(file.good(),
                "run.trace: cannot write {}: {}; give the path of a file you may write to", path,
                std::strerror(errno));
-  });
+  };
+  agree(communicator, device, "run.trace", [&] { first_rank(end); });
   return error;
 }
 

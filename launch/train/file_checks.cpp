@@ -116,10 +116,9 @@ void check_trace_apart(const TrainConfig::Run& run) {
   for (const Other& other : {Other{"run.log", run.log}, Other{"run.trace", run.trace},
                              Other{"run.save_weights", run.save_weights}}) {
     if (other.path.empty()) continue;
-    std::error_code error;
     const std::string path = place(other.path);
     ZERO_CHECK(!is_made_beside(path, trace) && !is_made_beside(trace, path) &&
-                   !std::filesystem::equivalent(run.memory_trace, other.path, error),
+                   !files::same_place(run.memory_trace, other.path),
                "run.memory_trace: {} takes names of {} ({}): one would replace the other; give "
                "another path",
                run.memory_trace, other.key, other.path);
@@ -176,12 +175,11 @@ void check_files(const TrainConfig& config) {
   }
   if (!config.run.save_weights.empty()) {
     check_weights_target(config.run.save_weights);
-    std::error_code error;
-    ZERO_CHECK(config.run.init.empty() ||
-                   !std::filesystem::equivalent(config.run.save_weights, config.run.init, error),
-               "run.save_weights: {} is what the run begins with (model.hf or run.init), and would "
-               "be lost; give another path",
-               config.run.save_weights);
+    ZERO_CHECK(
+        config.run.init.empty() || !files::same_place(config.run.save_weights, config.run.init),
+        "run.save_weights: {} is what the run begins with (model.hf or run.init), and would "
+        "be lost; give another path",
+        config.run.save_weights);
   }
   check_initial_weights(config.run.init);
 }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -16,7 +15,6 @@
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
 #include "engine/engine.h"
-#include "files/disk_calls.h"
 #include "files/file_system.h"
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
@@ -256,8 +254,7 @@ std::string saved_text(const NonfiniteStep& step, const std::vector<std::string>
   if (folder.empty()) {
     return "its batch is not saved: give run.checkpoint.folder, or a file as run.log, for a place";
   }
-  const files::DiskCall counted;  // within a step
-  std::filesystem::create_directories(folder);
+  if (files::disk().kind_of(folder) == files::PathKind::missing) files::disk().make_folder(folder);
   const std::string path = fmt::format("{}/{}{}", folder, kName, step.report.step);
   if (files::disk().is_link(path) || files::disk().kind_of(path) != files::PathKind::missing) {
     return fmt::format("its batch is not saved: {} is there and stays as it is", path);

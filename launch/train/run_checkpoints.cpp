@@ -10,7 +10,6 @@
 #include <initializer_list>
 #include <numeric>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -20,6 +19,7 @@
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "engine/engine.h"
+#include "files/file_system.h"
 #include "launch/data/batches.h"
 #include "launch/process/configuration_error.h"
 #include "launch/process/disk_room.h"
@@ -129,9 +129,7 @@ std::optional<Resumed> RunCheckpoints::load() {
 
 /// Whether the checkpoint is of another folder than this run's: the run there may go on too.
 bool RunCheckpoints::forks(const Resumed& resumed) const {
-  std::error_code missing;
-  const auto parent = std::filesystem::path(resumed.folder) / "..";
-  return options_.folder.empty() || !std::filesystem::equivalent(parent, options_.folder, missing);
+  return options_.folder.empty() || !files::same_place(resumed.folder + "/..", options_.folder);
 }
 
 /// Every rank calls this alike.

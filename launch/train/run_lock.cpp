@@ -102,10 +102,10 @@ RunLock::Attempt RunLock::attempt() {
 
 /// Whether the path still leads to the open file.
 bool RunLock::is_file() const {
-  const files::DiskCall counted;  // a save waits for it
   struct stat open {};
   struct stat named {};
-  return ::fstat(file_.get(), &open) == 0 && ::lstat(place_.file.c_str(), &named) == 0 &&
+  return files::uninterrupted([&] { return ::fstat(file_.get(), &open); }) == 0 &&
+         files::uninterrupted([&] { return ::lstat(place_.file.c_str(), &named); }) == 0 &&
          open.st_ino == named.st_ino && open.st_dev == named.st_dev &&
          open.st_nlink > 0;  // NFS may answer for a name that is gone
 }

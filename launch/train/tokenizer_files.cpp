@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/json_tree.h"
 #include "checkpoint/weights.h"
-#include "files/disk_calls.h"
+#include "files/file_system.h"
 #include "launch/data/batches.h"
 #include "launch/data/token_digest.h"
 #include "text/byte_level.h"
@@ -42,6 +42,14 @@ constexpr std::array kPassedOn{
 /// Those read beside a tokenizer's file that is given by its own name.
 constexpr std::array kBeside{kTokenizerConfig, "special_tokens_map.json", "added_tokens.json",
                              kTemplate, kTemplateJson};
+
+bool is_file(const fs::path& path) {
+  return files::disk().kind_of(path.string()) == files::PathKind::file;
+}
+
+bool is_folder(const fs::path& path) {
+  return files::disk().kind_of(path.string()) == files::PathKind::folder;
+}
 
 std::string content_of(const fs::path& path, const std::string& key) {
   try {
@@ -87,7 +95,7 @@ NamedTokenizer first_folder(const TrainConfig& config) {
   if (std::string folder = config.values.text("model.hf"); !folder.empty()) {
     return {"model.hf", std::move(folder)};
   }
-  return {"run.init", fs::is_directory(config.run.init) ? config.run.init : ""};
+  return {"run.init", is_folder(config.run.init) ? config.run.init : ""};
 }
 
 /// The files of a tokenizer as zero_prepare takes it.
@@ -97,14 +105,14 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
   if (tokenizer == "bytes") {
     files["tokenizer.json"] = byte_tokenizer_json();
     files.try_emplace(kTokenizerConfig, "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
-  } else if (fs::is_directory(path)) {
+  } else if (is_folder(path)) {
     files.merge(tokenizer_files(tokenizer, kKey));
   } else {
     const bool json = path.extension() == ".json";
     files.try_emplace(json ? "tokenizer.json" : "tokenizer.model", content_of(path, kKey));
     for (const char* name : kBeside) {
       const fs::path beside = path.parent_path() / name;
-      if (fs::is_regular_file(beside)) files.try_emplace(name, content_of(beside, kKey));
+      if (is_file(beside)) files.try_emplace(name, content_of(beside, kKey));
     }
     if (!json) {
       files.try_emplace(kTokenizerConfig, "{\"tokenizer_class\": \"LlamaTokenizer\"}\n");
@@ -120,13 +128,12 @@ NamedTokenizer saved_tokenizer(const TrainConfig& config) {
   if (!of_data.name.empty() && config.values.given("data.tokenizer")) return of_data;
   NamedTokenizer of_folder = first_folder(config);
   const auto has = [folder = fs::path(of_folder.name)](const char* name) {
-    return !folder.empty() && fs::is_regular_file(folder / name);
+    return !folder.empty() && is_file(folder / name);
   };
   return has("tokenizer.json") || has("tokenizer.model") ? of_folder : of_data;
 }
 
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config) {
-  const files::DiskCall counted;  // a save waits for it
   const auto [key, folder] = first_folder(config);
   const NamedTokenizer tokenizer = saved_tokenizer(config);
   const bool of_data = tokenizer.key != key && !tokenizer.name.empty();
@@ -157,7 +164,7 @@ std::map<std::string, std::string> tokenizer_files(const std::string& folder,
   Files files;
   for (const char* name : kPassedOn) {
     const fs::path path = fs::path(folder) / name;
-    if (fs::is_regular_file(path)) files.emplace(name, content_of(path, key));
+    if (is_file(path)) files.emplace(name, content_of(path, key));
   }
   list_templates(folder, key, files);
   return files;

@@ -276,7 +276,8 @@ TEST(HuggingFaceTarget, AFolderThatCannotBeWrittenIsNamed) {
   Scratch scratch;
   EXPECT_EQ(error_of([&] { check_folder_target(scratch.path("new/")); }), "no error");
   EXPECT_THAT(error_of([&] { check_folder_target(scratch.path("missing/new/")); }),
-              HasSubstr("expected an existing folder that may be written to"));
+              HasSubstr("missing/new: cannot write there: folder " + scratch.path("missing") +
+                        ": No such file or directory"));
   write_bytes(scratch.path("file"), "");
   EXPECT_THAT(error_of([&] { check_folder_target(scratch.path("file/")); }),
               HasSubstr("file: is there already and is not a folder"));

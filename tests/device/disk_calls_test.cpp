@@ -4,16 +4,21 @@
 // Calls whose time a disk decides, as another thread sees them while they go on.
 #include "files/disk_calls.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "files/file_system.h"
 #include "files/pwrite_queue.h"
 #include "files/uring_queue.h"
@@ -31,13 +36,14 @@ using ::testing::UnorderedElementsAreArray;
 TEST(DiskCalls, AreSeenWhileTheSystemIsAtThem) {
   const Scratch scratch;
 #ifdef SYS_rename
-  const std::vector<long> names{SYS_mkdir, SYS_rename, SYS_unlink, SYS_rmdir};
+  const std::vector<long> names{SYS_mkdir, SYS_rename, SYS_unlink, SYS_rmdir, SYS_readlink};
 #else
-  const std::vector<long> names{SYS_mkdirat, SYS_renameat, SYS_unlinkat};
+  const std::vector<long> names{SYS_mkdirat, SYS_renameat, SYS_unlinkat, SYS_readlinkat};
 #endif
-  std::vector<long> numbers{SYS_openat,  SYS_fallocate, SYS_pwrite64,
-                            SYS_pread64, SYS_fsync,     SYS_statfs};
+  std::vector<long> numbers{SYS_openat, SYS_fallocate, SYS_pwrite64,  SYS_pread64,
+                            SYS_fsync,  SYS_statfs,    SYS_getdents64};
   numbers.insert(numbers.end(), names.begin(), names.end());
+  std::filesystem::create_symlink("file", scratch.path("link"));
   const DiskCalls before = disk_calls();
   EXPECT_EQ(before.begun, before.ended);
   std::array<std::byte, 512> bytes{};
@@ -47,6 +53,8 @@ TEST(DiskCalls, AreSeenWhileTheSystemIsAtThem) {
                               file->write(0, bytes);
                               file->sync();
                               disk().open_read(scratch.path("file"))->read(0, bytes);
+                              disk().list(scratch.path());
+                              EXPECT_EQ(link_target(scratch.path("link")), "file");
                               disk().sync_folder(scratch.path());
                               disk().free_bytes(scratch.path());
                               disk().make_folder(scratch.path("folder"));
@@ -56,6 +64,35 @@ TEST(DiskCalls, AreSeenWhileTheSystemIsAtThem) {
                             }),
               UnorderedElementsAreArray(numbers));
   EXPECT_FALSE(a_call_to_the_disk_goes_on());
+}
+
+TEST(DiskCalls, OfFilesOpenedElsewhereAreThoseOfUninterrupted) {
+  const Scratch scratch;
+  const std::string path = scratch.path("file");
+  const std::vector<long> numbers{SYS_openat, SYS_ftruncate, SYS_fdatasync};
+  EXPECT_THAT(counted_calls(numbers,
+                            [&] {
+                              const Descriptor file(uninterrupted([&] {
+                                return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+                              }));
+                              EXPECT_EQ(uninterrupted([&] { return ::ftruncate(file.get(), 5); }),
+                                        0);
+                              EXPECT_EQ(uninterrupted([&] { return ::fdatasync(file.get()); }), 0);
+                            }),
+              UnorderedElementsAreArray(numbers));
+  EXPECT_FALSE(a_call_to_the_disk_goes_on());
+}
+
+TEST(DiskCalls, OneThatASignalInterruptsIsRepeated) {
+  int left = 3;
+  const DiskCalls before = disk_calls();
+  const auto call = [&] {
+    errno = EINTR;
+    return --left > 0 ? -1 : 7;
+  };
+  EXPECT_EQ(uninterrupted(call), 7);
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(disk_calls(), (DiskCalls{.begun = before.begun + 1, .ended = before.ended + 1}));
 }
 
 TEST(DiskCalls, OneWithinAnotherCountsOnce) {

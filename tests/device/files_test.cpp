@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -24,6 +25,7 @@
 namespace zero::files {
 namespace {
 
+using ::testing::AnyOf;
 using testing::file_bytes;
 using testing::FileSizeLimit;
 using testing::give_up_root;
@@ -131,6 +133,23 @@ TEST(Disk, SyncsReachTheSystemAndTheirFailuresTheCaller) {
                                   path + ": cannot flush to disk: Invalid argument", "no error"}));
 }
 
+TEST(Links, SayWhereTheyLeadAndPlacesAreTold) {
+  Scratch scratch;
+  const std::string file = scratch.write("file", "");
+  const std::string link = scratch.path("link");
+  std::filesystem::create_symlink("file", link);
+  EXPECT_EQ(link_target(link), "file");
+  EXPECT_EQ(link_target(file), std::nullopt);
+  EXPECT_EQ(link_target(scratch.path("none")), std::nullopt);
+  EXPECT_TRUE(same_place(link, file));
+  EXPECT_TRUE(same_place(
+      scratch.path() + "/../" + std::filesystem::path(scratch.path()).filename().string(),
+      scratch.path()));
+  EXPECT_FALSE(same_place(file, scratch.write("other", "")));
+  EXPECT_FALSE(same_place(file, scratch.path("none")));
+  EXPECT_FALSE(same_place(scratch.path("none"), scratch.path("none")));
+}
+
 TEST(Disk, NamesWhatCannotBeOpened) {
   Scratch scratch;
   const std::string none = scratch.path("none");
@@ -140,6 +159,11 @@ TEST(Disk, NamesWhatCannotBeOpened) {
             none + ": cannot open for writing: No such file or directory");
   EXPECT_EQ(error_of([&] { disk().open_read(scratch.path()); }),
             scratch.path() + ": is not a regular file");
+  const std::string ended = testing::on_supervised_thread(
+      SYS_openat, testing::first_calls_end_with(EMFILE), [&] { disk().open_read(none); });
+  EXPECT_THAT(ended, AnyOf(none + ": cannot open for reading: Too many open files; raise the limit "
+                                  "of open files (ulimit -n)",
+                           testing::kNoSupervision));
   const std::string pipe = scratch.path("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(error_of([&] { disk().open_read(pipe); }), pipe + ": is not a regular file");

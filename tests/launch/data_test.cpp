@@ -74,9 +74,12 @@ TEST(TokenFile, AFullDiskIsNamedAndNothingStays) {
 
 TEST(TokenFile, BadFilesAreNamedWithWhatWasFoundAndExpected) {
   const Scratch folder;
-  EXPECT_THAT(error_of([&] { TokenFile(folder.path("none.bin")); }),
-              AllOf(HasSubstr("none.bin: cannot open"), HasSubstr("No such file")));
-  EXPECT_THAT(error_of([&] { TokenFile(folder.path()); }), HasSubstr("is not a file"));
+  EXPECT_THAT(
+      error_of([&] { TokenFile(folder.path("none.bin")); }),
+      HasSubstr("none.bin: cannot open for reading: No such file or directory; data.* takes token "
+                "files, which zero_prepare makes"));
+  EXPECT_THAT(error_of([&] { TokenFile(folder.path()); }),
+              HasSubstr("is not a regular file; data.* takes token files"));
   EXPECT_THAT(error_of([&] { TokenFile(folder.write("short.bin", "abc")); }),
               HasSubstr("has 3 bytes, expected at least the header's 1024"));
   EXPECT_THAT(error_of([&] {

@@ -13,9 +13,11 @@
 #include "collectives/backends.h"
 #include "launch/telemetry/profile.h"
 #include "launch/train/trainer.h"
+#include "tests/device/calls_to_disk.h"
 #include "tests/errors.h"
 #include "tests/launch/tiny_run.h"
 #include "tests/launch/train_rank.h"
+#include "tests/scratch.h"
 
 namespace zero::testing {
 namespace {
@@ -109,6 +111,19 @@ TEST(Traces, AnUnwritableFileIsAnErrorOfAllRanks) {
     ++errors;
   });
   EXPECT_EQ(errors, 2);
+}
+
+// Others wait for the first rank.
+TEST(Traces, AreWrittenByCallsToTheDisk) {
+  const Scratch folder;
+  const std::vector<long> numbers{SYS_openat, SYS_write};
+  local::run(1, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    const auto write = [&] {
+      write_trace(communicator, *device, RankTrace(1), folder.path("trace.json"), Time());
+    };
+    EXPECT_THAT(counted_calls(numbers, write), ::testing::UnorderedElementsAreArray(numbers));
+  });
 }
 
 TEST(StreamListeners, HearOfWorkAndOfWaits) {

@@ -11,9 +11,12 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
+#include "tests/device/calls_to_disk.h"
 #include "tests/scratch.h"
 
 namespace zero {
@@ -111,6 +114,15 @@ TEST(Output, OfAFileIsWhole) {
   EXPECT_EQ(Output(file).write("two\n", never), Result::written);
   ::close(file);
   EXPECT_EQ(folder.read("out"), "one\ntwo\n");
+}
+
+// A rank prints while others wait for it.
+TEST(Output, ToAFileIsACallToTheDisk) {
+  const testing::Scratch folder;
+  const Descriptor file(::open(folder.path("out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const std::set<long> numbers{SYS_write};
+  EXPECT_EQ(testing::counted_calls({SYS_write}, [&] { Output(file.get()).write("one\n", never); }),
+            numbers);
 }
 
 TEST(Console, TellsOnceThatNobodyReads) {

@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"UnwritableWeights", "--set run.save_weights=FOLDER/none/w",
                 "run.save_weights: .*none/w: cannot write there: .*none: No such file"},
         Mistake{"UnwritableFolder", "--set run.save_weights=FOLDER/none/new/",
-                "run.save_weights: .*none/new/: cannot be made in .*none"},
+                "run.save_weights: .*none/new: cannot write there: .*none: No such file"},
         Mistake{"FolderWithoutWeights", "--set run.init=FOLDER",
                 "run.init: .*: found neither model.safetensors nor"},
         Mistake{"WeightsIntoADevice", "--set run.save_weights=/dev/null",

@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 
 #include "launch/process/open_files.h"
+#include "tests/device/calls_to_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 
@@ -228,6 +230,37 @@ TEST(RunLog, MayBeWhereNoFileCanBeMade) {
   }
   EXPECT_THAT(error_of([] { check_writable("/nowhere/run.log", "run.log"); }),
               ::testing::HasSubstr("the folder /nowhere of /nowhere/run.log does not exist"));
+}
+
+// Others load, and wait for it, or for a save that syncs it.
+TEST(RunLog, IsCutAndMovedByCallsToTheDisk) {
+  const Scratch folder;
+  folder.write("run.log", steps(1, 4));
+#ifdef SYS_rename
+  const std::vector<long> numbers{SYS_openat, SYS_read, SYS_ftruncate, SYS_fdatasync, SYS_rename};
+#else
+  const std::vector<long> numbers{SYS_openat, SYS_read, SYS_ftruncate, SYS_fdatasync, SYS_renameat};
+#endif
+  EXPECT_THAT(counted_calls(numbers,
+                            [&] {
+                              RunLog log(folder.path("run.log"));
+                              log.go_on(kAfterThree);
+                              log.sync();
+                              EXPECT_EQ(log.start_over(), folder.path("run.log.1"));
+                            }),
+              ::testing::UnorderedElementsAreArray(numbers));
+}
+
+TEST(RunLog, ThatCannotBeReadIsNotCut) {
+  const Scratch folder;
+  folder.write("run.log", steps(1, 4));
+  RunLog log(folder.path("run.log"));
+  const std::string ended =
+      on_supervised_thread(SYS_read, first_calls_end_with(EIO), [&] { log.go_on(kAfterThree); });
+  EXPECT_TRUE(ended == kNoSupervision ||
+              ended.ends_with("cannot be read; nothing of it is cut off"))
+      << ended;
+  EXPECT_EQ(folder.read("run.log"), steps(1, 4));
 }
 
 TEST(RunLog, OfADeviceHasNoLinesToCut) {

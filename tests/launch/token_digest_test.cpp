@@ -67,8 +67,9 @@ TEST(TokenFile, ThatIsCutWhileItIsOpenIsNamed) {
     EXPECT_EQ(file.at(100), 100U);
     EXPECT_THAT(
         error_of([&] { file.at(50000); }),
-        AllOf(HasSubstr(path + ": the token file ends at byte "),
-              HasSubstr("where it had 132096 when the run opened it: it was cut meanwhile")));
+        AllOf(HasSubstr(path + ": ends at offset "),
+              HasSubstr("the file was cut; put the token file back as it was when the run opened "
+                        "it, and start again")));
     write_tokens(folder, "a.bin", counted(0, 65536));
   }
 }
@@ -105,7 +106,9 @@ TEST(TokenDigest, IsReadAsItWasWrittenOrRefused) {
   }
   std::filesystem::remove(beside);
   std::filesystem::create_directory(beside);
-  EXPECT_THAT(error_of([&] { TokenFile file(path); }), HasSubstr("cannot read the digest"));
+  EXPECT_THAT(
+      error_of([&] { TokenFile file(path); }),
+      HasSubstr(beside + ": is not a regular file; give the digest the token file's permissions"));
 }
 
 // Its text is what checkpoints and ranks with a new digest of the same tokens have.

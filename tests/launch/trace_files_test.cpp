@@ -16,6 +16,7 @@
 #include "launch/memory/memory_trace_file.h"
 #include "launch/train/file_checks.h"
 #include "launch/train/run_observers.h"
+#include "tests/device/calls_to_disk.h"
 #include "tests/errors.h"
 #include "tests/launch/config_with.h"
 #include "tests/scratch.h"
@@ -97,6 +98,25 @@ TEST(TraceFiles, AFileThatIsPutInThePlaceOfTheEarlierPartStays) {
               }),
               HasSubstr("m.before exists and is no trace"));
   EXPECT_EQ(folder.read("m.before"), "mine");
+}
+
+// A file becomes the earlier part in the middle of a step.
+TEST(TraceFiles, GoOnByCallsToTheDisk) {
+  const Scratch folder;
+  MemoryTraceFile file({.path = folder.path("m"), .most_bytes = std::int64_t{64} << 10});
+  file.begin({}, 0);
+#ifdef SYS_rename
+  const std::vector<long> numbers{SYS_rename, SYS_openat, SYS_pread64, SYS_write};
+#else
+  const std::vector<long> numbers{SYS_renameat, SYS_openat, SYS_pread64, SYS_write};
+#endif
+  EXPECT_THAT(counted_calls(numbers,
+                            [&] {
+                              for (int step = 1; step <= 2000; ++step) {
+                                file.write({.step = step, .phase = "x"});
+                              }
+                            }),
+              ::testing::UnorderedElementsAreArray(numbers));
 }
 
 TEST(TraceFiles, AreOfOneRunAtATime) {

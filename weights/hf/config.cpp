@@ -11,6 +11,7 @@
 #include "architecture/family.h"
 #include "base/error.h"
 #include "base/json_tree.h"
+#include "files/file_system.h"
 #include "weights/hf/advice.h"
 #include "weights/model_files.h"
 
@@ -190,7 +191,7 @@ std::string carried_config(const std::string& folder) {
 std::string carried_config(const std::string& folder, const DecoderShape& model) {
   const std::string own = hf_config_text(model);
   const std::string path = path_in(folder);
-  if (!std::filesystem::is_regular_file(path)) return own;
+  if (files::disk().kind_of(path) != files::PathKind::file) return own;
   const std::string text = read_model_text(path);
   if (describes(path, text, own)) return carried_config_text(path, text);
   std::optional<ordered_json> tree = parse_ordered_tree(text);
