@@ -150,7 +150,7 @@ std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before
   if (is_here(index)) {
     const auto activity = here_.activity(index);
     if (activity && activity->dumps_core) return "has crashed: it writes a core dump";
-    return death_text(without_own_error(here_.read(index).last_words), kills_before, kills_now);
+    return death_text(here_.read(index).last_words.text, kills_before, kills_now);
   }
   const std::scoped_lock lock(mutex_);
   const Other& other = other_of(index);
@@ -159,8 +159,7 @@ std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before
                                       wait_text(static_cast<double>(other.silence) * 1e-9))
                         : "";
   if (other.is_unreachable()) return failed_text(other.ranks);
-  const std::string& words = other.states.front().last_words;
-  return death_text(words, {}, {}) + silence;
+  return death_text(other.states.front().last_words.text, {}, {}) + silence;
 }
 
 std::optional<host::Activity> JobRanks::activity(int index) const {

@@ -165,7 +165,7 @@ bool Watchdog::any_death(const Counts& counts) const {
 
 bool Watchdog::another_died(std::chrono::milliseconds patience) const {
   const Clock::time_point end = Clock::now() + patience;
-  while (!ranks_.any_unreachable() && !any_death([](const std::string&) { return true; })) {
+  while (!ranks_.any_unreachable() && !any_death([](const LastWords&) { return true; })) {
     if (over_ || Clock::now() >= end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -178,33 +178,30 @@ bool Watchdog::another_tells() const {
     if (i == ranks_.self() || ranks_.ended(i)) continue;
     const FlightState state = ranks_.read(i);
     if (state.over) continue;  // by an error that all ranks know of
-    if (needs_no_teller(state.last_words) && !is_of_signal(state.last_words)) return true;
+    if (state.last_words.is_told() && !state.last_words.is_of_signal()) return true;
   }
   const auto told = meeting_.link ? meeting_.link->told() : std::nullopt;
   return told && !told->of_signal;
 }
 
 bool Watchdog::takes_over() const {
-  return any_death([](const std::string& words) { return !is_of_signal(words); }) ||
-         another_tells();
+  return any_death([](const LastWords& words) { return !words.is_of_signal(); }) || another_tells();
 }
 
 void Watchdog::know_error(std::string_view message) {
   const std::scoped_lock lock(words_mutex_);
-  own_error_ = fmt::format("{}{}", kFailedItself, message);
-  if (!words_left_) own_.write_last_words(own_error_);
+  own_error_ = message;
+  if (!words_left_) {
+    own_.write_last_words({.kind = LastWords::Kind::own_error, .own_error = own_error_});
+  }
 }
 
-/// The words of an error are those of know_error() already.
-std::string Watchdog::with_own_error(std::string_view words) {
-  const bool behind = !own_error_.empty() && !words.starts_with(kEndedByError);
-  return behind ? fmt::format("{}\n{}", words, own_error_) : std::string(words);
-}
-
-bool Watchdog::write_words(std::string_view words) noexcept {
+bool Watchdog::write_words(LastWords words) noexcept {
   const std::scoped_lock lock(words_mutex_);
   if (words_left_.exchange(true)) return false;
-  own_.write_last_words(with_own_error(words));
+  // Words of an error have the message already.
+  if (words.kind != LastWords::Kind::error) words.own_error = own_error_;
+  own_.write_last_words(words);
   return true;
 }
 
@@ -212,12 +209,12 @@ void Watchdog::keep_files() const noexcept {
   keep_flight_files(own_, obstacle().empty() ? &peers_ : nullptr);
 }
 
-bool Watchdog::leave_words(std::string_view words) noexcept {
+bool Watchdog::leave_words(const LastWords& words) noexcept {
   if (!write_words(words)) return false;
   if (!meeting_.link) return true;
   // People may not have been told yet. The hub reads these words, and waits until this rank ends;
   // but what the hub says last, the others must hear before it ends.
-  if (needs_no_teller(words) && meeting_.link->is_hub()) {
+  if (words.is_told() && meeting_.link->is_hub()) {
     tell_hosts(peers_.rank(peers_.self()), words);
   } else {
     meeting_.link->hurry();
@@ -225,10 +222,10 @@ bool Watchdog::leave_words(std::string_view words) noexcept {
   return true;
 }
 
-void Watchdog::tell_hosts(int rank, std::string_view words) noexcept {
+void Watchdog::tell_hosts(int rank, const LastWords& words) noexcept {
   if (!meeting_.link) return;
   try {
-    meeting_.link->tell({.rank = rank, .host = host_name(), .of_signal = is_of_signal(words)});
+    meeting_.link->tell({.rank = rank, .host = host_name(), .of_signal = words.is_of_signal()});
   } catch (const std::exception&) {
     // Then other hosts see a loss.
   }
@@ -260,7 +257,8 @@ void Watchdog::follow(const HeartbeatLink::Told& told) {
   if (!found_) found_ = Clock::now();
   // This rank may be about to end by itself.
   if (Clock::now() - *found_ < (words_left_ ? kLastEnd : kForTeller)) return;
-  end(fmt::format("{}rank {} on host {} told why", kEndedBecause, told.rank, told.host));
+  end({.kind = LastWords::Kind::follower,
+       .text = fmt::format("ended because rank {} on host {} told why", told.rank, told.host)});
 }
 
 void Watchdog::act(const Finding& finding) {
@@ -274,25 +272,29 @@ void Watchdog::act(const Finding& finding) {
   if (words_left_) {  // this rank is about to end by itself; the lowest of several tells
     const bool told = finding.what == Finding::What::told &&
                       ranks_.rank(finding.culprits.front()) < peers_.rank(peers_.self());
-    if (late || told) end("");
+    if (late || told) end({});
   } else if (finding.what == Finding::What::told) {
     // A signal that ended one rank may be on its way to this one, which then answers it.
     const FlightState teller = ranks_.read(finding.culprits.front());
-    if (is_of_signal(teller.last_words) && Clock::now() - *found_ < kForSignal) return;
+    if (teller.last_words.is_of_signal() && Clock::now() - *found_ < kForSignal) return;
     tell_hosts(teller.rank, teller.last_words);
     end(words_behind(teller.last_words, culprits));
   } else if (finding.speaks && !another_tells()) {
     speak(finding);
   } else if (late) {
     const bool any = !finding.culprits.empty();
-    end(fmt::format("{}of a fault that no rank told of{}", kEndedBecause,
-                    any ? ", of " + culprits : ""));
+    end({.kind = LastWords::Kind::follower,
+         .text = fmt::format("ended because of a fault that no rank told of{}",
+                             any ? ", of " + culprits : "")});
   }
 }
 
 void Watchdog::speak(const Finding& finding) {
   const Diagnosis judgement = judgement_of(finding);
-  const std::string words = words_of(judgement);
+  LastWords words = words_of(judgement);
+  const bool by_signal = std::ranges::any_of(
+      finding.culprits, [&](int index) { return ranks_.read(index).last_words.is_of_signal(); });
+  if (by_signal) words.kind = LastWords::Kind::signal_finding;
   if (!write_words(words)) return;
   if (options_.tell) options_.tell(judgement.lines);
   // A stopped process hears of nothing.
@@ -301,11 +303,11 @@ void Watchdog::speak(const Finding& finding) {
   }
   tell_hosts(peers_.rank(peers_.self()), words);
   std::this_thread::sleep_for(kForReader);
-  end("");
+  end({});
 }
 
-void Watchdog::end(std::string_view last_words) {
-  if (!last_words.empty()) write_words(last_words);
+void Watchdog::end(const LastWords& words) {
+  if (words.kind != LastWords::Kind::none) write_words(words);
   if (over_.exchange(true) || !options_.end) return;
   options_.end();
 }
@@ -370,7 +372,7 @@ Diagnosis Watchdog::judgement_of(const Finding& finding) const {
   std::ranges::sort(found.culprits);
   if (lines.empty()) lines.emplace_back("all ranks wait for each other");
   for (const FlightState& state : states) {
-    std::string error = own_error_text(state.rank, state.last_words);
+    std::string error = own_error_text(state);
     if (!error.empty()) lines.push_back(std::move(error));
   }
   if (!finding.culprits.empty()) {

@@ -100,13 +100,13 @@ class Watchdog {
   /// names, with who waits for whom in lines behind. Any thread.
   std::string in_full(const std::string& message) const;
   /// This rank has failed by an error of its own, of which it is to tell unless another fault ends
-  /// it first: whoever tells of that one then tells of this error too, and it stands behind the
-  /// last words. Any thread.
+  /// it first: whoever tells of that one then tells of this error too, LastWords::own_error. Any
+  /// thread.
   void know_error(std::string_view message);
-  /// This rank ends for a reason of its own. It tells people itself, unless the words begin with
-  /// kEndedBySignal; its watchdog tells nothing any more. Returns false, and leaves nothing, if
-  /// there are last words already. Any thread.
-  bool leave_words(std::string_view words) noexcept;
+  /// This rank ends for a reason of its own. It tells people itself, if LastWords::is_told();
+  /// its watchdog tells nothing any more. Returns false, and leaves nothing, if there are last
+  /// words already. Any thread.
+  bool leave_words(const LastWords& words) noexcept;
   /// keep_flight_files() of this rank and its peers. Any thread.
   void keep_files() const noexcept;
   /// From here on nothing is told and the process is not ended: it ends by itself. Any thread.
@@ -121,11 +121,11 @@ class Watchdog {
   /// A rank of another host has told of a fault.
   void follow(const HeartbeatLink::Told& told);
   /// Other hosts hear that `rank` of this one has told people.
-  void tell_hosts(int rank, std::string_view words) noexcept;
-  bool write_words(std::string_view words) noexcept;
+  void tell_hosts(int rank, const LastWords& words) noexcept;
+  bool write_words(LastWords words) noexcept;
   void speak(const Finding& finding);
-  void end(std::string_view last_words);
-  std::string with_own_error(std::string_view words);
+  /// Without words: this rank has left some.
+  void end(const LastWords& words);
   std::vector<FlightState> read_ranks() const;
   Diagnosis judgement_of(const Finding& finding) const;
   /// `host`: for a rank whose number may be one of a group; empty: that of the job's rank.
@@ -147,7 +147,7 @@ class Watchdog {
   std::optional<std::int64_t> memory_kills_{};                    // some seconds ago
   std::optional<std::chrono::steady_clock::time_point> found_{};  // when a fault was first found
   std::mutex words_mutex_;
-  std::string own_error_{};  // of know_error(), behind kFailedItself
+  std::string own_error_{};  // of know_error()
   std::atomic<bool> words_left_{false};
   std::atomic<bool> over_{false};  // nothing is watched any more
   std::unique_ptr<Loop> loop_;
