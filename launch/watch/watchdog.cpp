@@ -3,7 +3,6 @@
 #include "launch/watch/watchdog.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,12 +10,10 @@
 #include <exception>
 
 #include "base/host.h"
-#include "collectives/long_wait.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/telemetry/output.h"
 #include "launch/watch/last_words.h"
-#include "launch/watch/thread_stack.h"
 
 namespace zero {
 namespace {
@@ -27,13 +24,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::nanoseconds kBetweenLooks{FaultFinder::kBetweenLooks};
 /// Behind a death: others may have died with that rank.
 constexpr std::chrono::milliseconds kForOthers{20};
-constexpr std::chrono::milliseconds kForStack{200};
-constexpr const char* kNoStack =
-    "(no answer in 0.2 s: the thread has ended, waits for a core, or is blocked in the kernel or "
-    "the loader)\n";
 constexpr std::chrono::milliseconds kForSignal{500};
 /// A rank of another host that has told people has been read by then, and answered its own signal.
-constexpr std::chrono::milliseconds kForTeller{1000};
+constexpr std::chrono::milliseconds kBeforeFollowing{1000};
 /// All processes of a host have ended this long after a fault was found.
 constexpr std::chrono::seconds kLastEnd{4};
 constexpr std::int64_t kLooksBetweenCounts = 50;
@@ -89,7 +82,8 @@ Watchdog::Watchdog(Communicator& world, Device& device, FlightFile& own, Watchdo
                    ? meet_hosts(world, device, peers_, options_.addresses)
                    : HostMeeting{}),
       ranks_(peers_, meeting_.link.get(), options_.hang_seconds),
-      finder_(ranks_, options_.hang_seconds) {}
+      finder_(ranks_, options_.hang_seconds),
+      reporter_(peers_, ranks_, options_.memory_kills) {}
 
 Watchdog::~Watchdog() {
   {
@@ -103,17 +97,6 @@ Watchdog::~Watchdog() {
     thread_.join();
   }
   meeting_.link.reset();  // before what its thread uses
-}
-
-void Watchdog::know_thread(std::string name, pid_t thread) {
-  const std::scoped_lock lock(threads_mutex_);
-  // On a CPU the host's thread may be the compute stream's: one stack, with both names.
-  const auto known = std::ranges::find(threads_, thread, &std::pair<std::string, pid_t>::second);
-  if (known != threads_.end()) {
-    known->first += " and " + name;
-  } else {
-    threads_.emplace_back(std::move(name), thread);
-  }
 }
 
 void Watchdog::watch() {
@@ -240,7 +223,7 @@ void Watchdog::look() {
   if (over_) return;
   own_.disk_calls(files::disk_calls());
   // Kept young: a death is laid to kills of the last seconds alone.
-  if (looks_++ % kLooksBetweenCounts == 0 && !found_) memory_kills_ = options_.memory_kills();
+  if (looks_++ % kLooksBetweenCounts == 0 && !found_) reporter_.note_kills();
   const std::int64_t now = FlightFile::now();
   ranks_.look(now);
   if (const auto told = meeting_.link ? meeting_.link->told() : std::nullopt) return follow(*told);
@@ -256,7 +239,7 @@ void Watchdog::look() {
 void Watchdog::follow(const HeartbeatLink::Told& told) {
   if (!found_) found_ = Clock::now();
   // This rank may be about to end by itself.
-  if (Clock::now() - *found_ < (words_left_ ? kLastEnd : kForTeller)) return;
+  if (Clock::now() - *found_ < (words_left_ ? kLastEnd : kBeforeFollowing)) return;
   end({.kind = LastWords::Kind::follower,
        .text = fmt::format("ended because rank {} on host {} told why", told.rank, told.host)});
 }
@@ -275,10 +258,10 @@ void Watchdog::act(const Finding& finding) {
     if (late || told) end({});
   } else if (finding.what == Finding::What::told) {
     // A signal that ended one rank may be on its way to this one, which then answers it.
-    const FlightState teller = ranks_.read(finding.culprits.front());
-    if (teller.last_words.is_of_signal() && Clock::now() - *found_ < kForSignal) return;
-    tell_hosts(teller.rank, teller.last_words);
-    end(words_behind(teller.last_words, culprits));
+    const FlightState told_by = ranks_.read(finding.culprits.front());
+    if (told_by.last_words.is_of_signal() && Clock::now() - *found_ < kForSignal) return;
+    tell_hosts(told_by.rank, told_by.last_words);
+    end(words_behind(told_by.last_words, culprits));
   } else if (finding.speaks && !another_tells()) {
     speak(finding);
   } else if (late) {
@@ -290,11 +273,12 @@ void Watchdog::act(const Finding& finding) {
 }
 
 void Watchdog::speak(const Finding& finding) {
-  const Diagnosis judgement = judgement_of(finding);
+  const Diagnosis judgement = reporter_.diagnosis_of(finding);
   LastWords words = words_of(judgement);
-  const bool by_signal = std::ranges::any_of(
-      finding.culprits, [&](int index) { return ranks_.read(index).last_words.is_of_signal(); });
-  if (by_signal) words.kind = LastWords::Kind::signal_finding;
+  const auto of_signal = [&](int index) { return ranks_.read(index).last_words.is_of_signal(); };
+  if (finding.what == Finding::What::death && std::ranges::any_of(finding.culprits, of_signal)) {
+    words.kind = LastWords::Kind::signal_finding;
+  }
   if (!write_words(words)) return;
   if (options_.tell) options_.tell(judgement.lines);
   // A stopped process hears of nothing.
@@ -318,79 +302,10 @@ std::chrono::milliseconds Watchdog::patience_with_others() const {
   return hops * kForHub + std::min(peers_.host() * kForHost, kForHub);
 }
 
-std::string Watchdog::in_full(const std::string& message) const {
-  if (!obstacle().empty()) return message;
-  if (!LongWait::is_overdue(message)) {
-    return is_of_collective(message) ? message : with_host(message, peers_.rank(peers_.self()));
-  }
-  const std::vector<int> blamed = find_blame(read_ranks()).blamed;
-  const auto absent = LongWait::first_absent(message);
-  const std::string first = !blamed.empty() ? with_host(message, ranks_.rank(blamed.front()))
-                            : absent        ? with_host(message, absent->rank, absent->host())
-                                            : message;
-  return fmt::format("{}\n{}", first, fmt::join(judgement_of({}).lines, "\n"));
-}
-
-/// Behind the first line, in the form that launch/retry.sh reads. An empty `host`: looked up.
-std::string Watchdog::with_host(std::string text, int rank, std::string host) const {
-  if (host.empty() && rank < peers_.hosts().ranks()) host = peers_.host_name_of(rank);
-  if (peers_.whole_job() || host.empty()) return text;
-  return text.insert(std::min(text.find('\n'), text.size()),
-                     fmt::format(" (rank {} on host {})", rank, host));
-}
-
-std::vector<FlightState> Watchdog::read_ranks() const {
-  std::vector<FlightState> all;
-  for (int i = 0; i < ranks_.count(); ++i) all.push_back(ranks_.read(i));
-  return all;
-}
-
-Diagnosis Watchdog::judgement_of(const Finding& finding) const {
-  std::vector<FlightState> states = read_ranks();
-  std::vector<RankDeath> deaths;
-  for (int i = 0; i < ranks_.count(); ++i) {
-    FlightState& state = states[static_cast<std::size_t>(i)];
-    const bool culprit = std::ranges::find(finding.culprits, i) != finding.culprits.end();
-    if (culprit && finding.what == Finding::What::death) {
-      deaths.push_back({.rank = ranks_.rank(i),
-                        .how = ranks_.end_of(i, memory_kills_, options_.memory_kills())});
-    }
-    const bool stopped = std::ranges::find(finding.stopped, i) != finding.stopped.end();
-    if (stopped && state.process_state.empty()) state.process_state = "is stopped";
-  }
-  Diagnosis found = diagnose(states, deaths, FlightFile::now());
-  if (found.what == Diagnosis::What::nothing) found.what = Diagnosis::What::hang;
-  std::vector<std::string>& lines = found.lines;
-  for (const int index : finding.culprits) {
-    const int rank = ranks_.rank(index);
-    if (std::ranges::find(found.culprits, rank) != found.culprits.end()) continue;
-    found.culprits.push_back(rank);
-    lines.push_back(fmt::format(
-        "rank {} holds up the others: {}", rank,
-        index < ranks_.count_here() ? peers_.described(index) : "it is on another host"));
-  }
-  std::ranges::sort(found.culprits);
-  if (lines.empty()) lines.emplace_back("all ranks wait for each other");
-  for (const FlightState& state : states) {
-    std::string error = own_error_text(state);
-    if (!error.empty()) lines.push_back(std::move(error));
-  }
-  if (!finding.culprits.empty()) {
-    lines.front() = with_host(lines.front(), ranks_.rank(finding.culprits.front()));
-  }
-  return found;
-}
-
 void Watchdog::keep_stack(bool wanted) {
   if (wanted == stack_kept_) return;
   stack_kept_ = wanted;
-  std::string text;
-  const std::scoped_lock lock(threads_mutex_);
-  for (const auto& [name, thread] : threads_) {
-    if (!wanted) break;
-    text += fmt::format("{}:\n{}", name, stack_of(thread, kForStack).value_or(kNoStack));
-  }
-  own_.write_stack(text);
+  own_.write_stack(wanted ? threads_.stacks() : "");
 }
 
 }  // namespace zero
