@@ -68,7 +68,7 @@ double suspicious_seconds(double hang_seconds) {
   return (hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious;
 }
 
-FaultFinder::FaultFinder(const HostRanks& ranks, double hang_seconds)
+FaultFinder::FaultFinder(const VisibleRanks& ranks, double hang_seconds)
     : ranks_(ranks),
       hang_seconds_(hang_seconds),
       watched_(static_cast<std::size_t>(ranks.count())) {}

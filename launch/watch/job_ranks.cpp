@@ -33,7 +33,7 @@ bool JobRanks::Other::is_silent() const {
   return is_unreachable() || (!has_left() && silence >= kSilent);
 }
 
-JobRanks::JobRanks(const HostRanks& here, const HeartbeatLink* link, double hang_seconds)
+JobRanks::JobRanks(const VisibleRanks& here, const HeartbeatLink* link, double hang_seconds)
     : here_(here),
       link_(link),
       suspicious_(static_cast<std::int64_t>(suspicious_seconds(hang_seconds) * 1e9)),
