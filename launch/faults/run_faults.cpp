@@ -39,6 +39,10 @@ std::string_view name_of_signal(int signal) {
   return signal == SIGINT ? "INT" : signal == SIGPIPE ? "PIPE" : "TERM";
 }
 
+LastWords words_of_error(std::string_view message) {
+  return {.kind = LastWords::Kind::error, .text = fmt::format("ended by an error: {}", message)};
+}
+
 }  // namespace
 
 RunFaults::RunFaults(Communicator& ranks, FlightFile file, std::optional<WatchdogOptions> watchdog,
@@ -99,13 +103,13 @@ void RunFaults::end_well() noexcept {
 void RunFaults::failed_alike(std::string_view message) noexcept {
   if (watchdog_) watchdog_->leave();
   file_.end();
-  file_.write_last_words(fmt::format("{}{}", kEndedByError, message));
+  file_.write_last_words(words_of_error(message));
   keep_files();
 }
 
 std::string RunFaults::failing(const std::string& message) {
   if (watchdog_ && !is_of_collective(message)) watchdog_->know_error(message);
-  const std::string words = fmt::format("{}{}", kEndedByError, message);
+  const LastWords words = words_of_error(message);
   if (!watchdog_) {
     file_.write_last_words(words);
     return message;
@@ -122,8 +126,9 @@ std::string RunFaults::failing(const std::string& message) {
 bool RunFaults::takes_over() const { return watchdog_ && watchdog_->takes_over(); }
 
 void RunFaults::ended_by(int signal, Told told) noexcept {
-  const std::string words = fmt::format("{}{}{}", told == Told::by_this_rank ? kToldPeople : "",
-                                        kEndedBySignal, name_of_signal(signal));
+  using Kind = LastWords::Kind;
+  const LastWords words{.kind = told == Told::by_this_rank ? Kind::told_signal : Kind::signal,
+                        .text = fmt::format("ended by SIG{}", name_of_signal(signal))};
   if (watchdog_) {
     watchdog_->leave_words(words);
     watchdog_->rest();

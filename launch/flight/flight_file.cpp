@@ -12,10 +12,12 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 #include <exception>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -195,7 +197,7 @@ void FlightFile::mean_step(double seconds) {
 }
 
 void FlightFile::end() noexcept {
-  flight::write(header_->over, std::uint64_t{1});
+  flight::write(header_->over, std::uint32_t{1});
   publish(now());
 }
 
@@ -321,21 +323,38 @@ void FlightFile::disk_calls(const files::DiskCalls& calls) noexcept {
   set(header_->disk_calls_ended, calls.ended);
 }
 
-void FlightFile::write_text(std::uint64_t offset, std::uint32_t room, std::uint32_t& length,
-                            std::string_view text) noexcept {
+std::uint32_t FlightFile::put_text(std::uint64_t offset, std::uint32_t room,
+                                   std::string_view text) noexcept {
   const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(room, text.size()));
-  flight::write(length, std::uint32_t{0});
   std::memcpy(map_.begin() + offset, text.data(), bytes);
-  flight::write(length, bytes);
+  return bytes;
+}
+
+// Readers look at the kind before all else and after it. It is 0 while the rest changes: words that
+// are half written, also by a rank that is killed meanwhile, are none, and others tell of its end.
+void FlightFile::write_last_words(const LastWords& words) noexcept {
+  flight::Words& to = header_->words;
+  flight::write(to.kind, std::uint32_t{0});
+  const std::uint32_t text = put_text(offsets_.words, sizes_.words, words.text);
+  flight::write(to.text, text);
+  flight::write(to.own_error,
+                put_text(offsets_.words + text, sizes_.words - text, words.own_error));
+  flight::write(to.what, static_cast<std::uint32_t>(words.what));
+  constexpr double kMostMilliseconds = std::numeric_limits<std::uint32_t>::max();
+  const double waited = std::clamp(std::round(1e3 * words.waited_seconds), 0.0, kMostMilliseconds);
+  flight::write(to.waited, static_cast<std::uint32_t>(waited));
+  auto* const culprits = reinterpret_cast<std::int32_t*>(map_.begin() + offsets_.culprits);
+  const std::size_t count = std::min<std::size_t>(flight::kMostCulprits, words.culprits.size());
+  for (std::size_t i = 0; i < count; ++i) flight::write(culprits[i], words.culprits[i]);
+  flight::write(to.culprits, static_cast<std::uint32_t>(count));
+  flight::write(to.kind, static_cast<std::uint32_t>(words.kind));
   flight::write(header_->last_words_time, now());
 }
 
-void FlightFile::write_last_words(std::string_view text) noexcept {
-  write_text(offsets_.words, sizes_.words, header_->words, text);
-}
-
 void FlightFile::write_stack(std::string_view text) noexcept {
-  write_text(offsets_.stack, sizes_.stack, header_->stack, text);
+  flight::write(header_->stack, std::uint32_t{0});
+  flight::write(header_->stack, put_text(offsets_.stack, sizes_.stack, text));
+  flight::write(header_->last_words_time, now());
 }
 
 }  // namespace zero

@@ -17,6 +17,7 @@
 #include "files/disk_calls.h"
 #include "launch/flight/flight_layout.h"
 #include "launch/flight/flight_place.h"
+#include "launch/flight/flight_state.h"
 
 namespace zero {
 
@@ -96,9 +97,9 @@ class FlightFile {
   /// Of this process. Publishes nothing, in that changed() stays. Any thread, one at a time.
   void disk_calls(const files::DiskCalls& calls) noexcept;
 
-  /// Texts for people who read the file later, cut where there is no room. Any thread, one at a
-  /// time; also in a signal handler.
-  void write_last_words(std::string_view text) noexcept;
+  /// What others read once the rank has ended; texts are cut where there is no room. Stores and
+  /// copies bytes, no more: any thread, one at a time; also in a signal handler.
+  void write_last_words(const LastWords& words) noexcept;
   void write_stack(std::string_view text) noexcept;
 
   /// Nanoseconds of CLOCK_MONOTONIC.
@@ -118,8 +119,8 @@ class FlightFile {
   flight::Record* find(Ticket ticket) const noexcept;
   Ticket add(const flight::Record& record);
   void set_ranks(flight::Group& group, const std::vector<int>& ranks);
-  void write_text(std::uint64_t offset, std::uint32_t room, std::uint32_t& length,
-                  std::string_view text) noexcept;
+  /// Returns how many bytes there was room for.
+  std::uint32_t put_text(std::uint64_t offset, std::uint32_t room, std::string_view text) noexcept;
   void publish(std::int64_t time) noexcept;
 
   Descriptor file_;

@@ -29,7 +29,7 @@
 #include "launch/config/train_config.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_reader.h"
-#include "launch/flight/host_ranks.h"
+#include "launch/flight/visible_ranks.h"
 #include "launch/process/open_files.h"
 
 namespace zero {
@@ -238,7 +238,7 @@ bool keep_copies(std::vector<FlightCopy> copies, std::chrono::milliseconds patie
   }
 }
 
-void keep_flight_files(const FlightFile& own, const HostRanks* peers) noexcept {
+void keep_flight_files(const FlightFile& own, const VisibleRanks* peers) noexcept {
   try {
     std::vector<FlightCopy> copies;
     if (auto copy = own.copy()) copies.push_back(std::move(*copy));

@@ -16,7 +16,7 @@ namespace zero {
 
 class Communicator;
 class Device;
-class HostRanks;
+class VisibleRanks;
 struct TrainConfig;
 
 /// Where the flight files of a run's ranks lie: run.flight_folder; where that is not given,
@@ -73,6 +73,6 @@ bool keep_copies(std::vector<FlightCopy> copies, std::chrono::milliseconds patie
 
 /// keep_copies() of this rank's own flight file and of those of ranks of this host that died, for
 /// kForCopies at most. `peers` may be null. For a process that does not end well; any thread.
-void keep_flight_files(const FlightFile& own, const HostRanks* peers) noexcept;
+void keep_flight_files(const FlightFile& own, const VisibleRanks* peers) noexcept;
 
 }  // namespace zero

@@ -33,12 +33,12 @@ class MappedFile {
 
 namespace flight {
 
-// A flight file: header, groups, ranks of groups (i32), names, records, last words, stack, without
-// gaps. Numbers are in the host's byte order. Fields that change while other processes read are
-// accessed through read() and write() alone.
+// A flight file: header, groups, ranks of groups (i32), names, records, culprits of last words
+// (i32), last words, stack, without gaps. Numbers are in the host's byte order. Fields that change
+// while other processes read are accessed through read() and write() alone.
 
 inline constexpr std::array<char, 8> kMagic{'Z', 'E', 'R', 'O', 'F', 'L', 'T', '\n'};
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 /// The most of anything that a reader believes in.
 inline constexpr std::uint32_t kMost = 1U << 16;
 /// The latest times, of CLOCK_MONOTONIC and of the wall, that a reader believes in: sums of a few
@@ -52,15 +52,29 @@ struct Sizes {
   std::uint32_t names = 2048;         ///< later ones are the first, "others"
   std::uint32_t groups = 64;          ///< collectives of later ones are not recorded
   std::uint32_t group_ranks = 16384;  ///< of all groups; those of later groups are unknown
-  std::uint32_t words = 1U << 14;     ///< bytes of the last words
+  std::uint32_t words = 1U << 14;     ///< bytes of the last words, an own error behind the text
   std::uint32_t stack = 1U << 16;     ///< bytes of the stack
 };
+
+/// The culprits of last words that a file has room for; more are in the text alone.
+inline constexpr std::uint32_t kMostCulprits = 256;
 
 /// Bytes of a name with the 0 at its end; a longer name is cut.
 inline constexpr std::size_t kNameBytes = 64;
 using Name = std::array<char, kNameBytes>;
 
 // Numbers of names are stored plus 1; 0: none.
+
+/// LastWords, whose texts and culprits have places of their own.
+struct Words {
+  std::uint32_t kind;       // LastWords::Kind, written last; 0: none, or being written
+  std::uint32_t text;       // bytes in use
+  std::uint32_t own_error;  // bytes in use, behind the text
+  std::uint32_t what;       // FoundFault
+  std::uint32_t culprits;   // in use
+  std::uint32_t waited;     // milliseconds
+};
+static_assert(sizeof(Words) == 24);
 
 struct Header {
   std::array<char, 8> magic;
@@ -79,15 +93,15 @@ struct Header {
   std::uint64_t records;  // written so far
   std::uint32_t names;    // in use
   std::uint32_t groups;   // in use
-  std::uint32_t words;    // bytes in use
-  std::uint32_t stack;    // bytes in use
+  Words words;
+  std::uint32_t stack;  // bytes in use
+  std::uint32_t over;   // 1: ended in good order
   std::int64_t step;
   std::int64_t mean_step;         // nanoseconds; 0: unknown
   std::uint64_t phase;            // name
   std::uint64_t compute;          // name << 8 | Phase
   std::int64_t changed;           // by the rank itself
   std::int64_t last_words_time;   // or that of the stack, if that is later
-  std::uint64_t over;             // 1: ended in good order
   std::int64_t disk_calls_begun;  // files::DiskCalls
   std::int64_t disk_calls_ended;
 };
@@ -126,10 +140,11 @@ struct Offsets {
         group_ranks(groups + std::uint64_t{sizes.groups} * sizeof(Group)),
         names(group_ranks + (std::uint64_t{sizes.group_ranks} + 1) / 2 * 8),
         records(names + std::uint64_t{sizes.names} * kNameBytes),
-        words(records + std::uint64_t{sizes.records} * sizeof(Record)),
+        culprits(records + std::uint64_t{sizes.records} * sizeof(Record)),
+        words(culprits + std::uint64_t{kMostCulprits} * sizeof(std::int32_t)),
         stack(words + sizes.words),
         end(stack + sizes.stack) {}
-  std::uint64_t groups, group_ranks, names, records, words, stack, end;
+  std::uint64_t groups, group_ranks, names, records, culprits, words, stack, end;
 };
 
 template <typename T>

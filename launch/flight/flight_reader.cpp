@@ -139,10 +139,13 @@ std::vector<int> FlightReader::ranks_of(const flight::Group& group) const {
   const std::uint64_t first = group.first_rank;
   if (size > static_cast<std::uint64_t>(fixed_.world) || first + size > sizes_.group_ranks)
     return {};
-  const auto* const all =
-      reinterpret_cast<const std::int32_t*>(map_.begin() + offsets_.group_ranks);
+  return ranks_at(offsets_.group_ranks + first * sizeof(std::int32_t), size);
+}
+
+std::vector<int> FlightReader::ranks_at(std::uint64_t offset, std::uint64_t count) const {
+  const auto* const all = reinterpret_cast<const std::int32_t*>(map_.begin() + offset);
   std::vector<int> ranks;
-  for (std::uint64_t i = first; i < first + size; ++i) {
+  for (std::uint64_t i = 0; i < count; ++i) {
     const std::int32_t rank = flight::read(all[i]);
     if (rank < 0 || rank >= fixed_.world) return {};
     ranks.push_back(rank);
@@ -230,6 +233,26 @@ std::vector<FlightGroup> FlightReader::groups() const {
   return all;
 }
 
+// As FlightFile writes them; of what no rank can have written nothing is believed.
+LastWords FlightReader::last_words() const {
+  const flight::Words& from = head().words;
+  const std::uint32_t kind = flight::read(from.kind);
+  if (kind == 0 || kind > static_cast<std::uint32_t>(LastWords::kLastKind)) return {};
+  const std::uint32_t bytes = std::min(sizes_.words, flight::read(from.text));
+  LastWords words{
+      .kind = static_cast<LastWords::Kind>(kind),
+      .text = text(offsets_.words, sizes_.words, bytes),
+      .own_error = text(offsets_.words + bytes, sizes_.words - bytes, flight::read(from.own_error)),
+      .waited_seconds = static_cast<double>(flight::read(from.waited)) / 1e3};
+  const std::uint32_t what = flight::read(from.what);
+  const std::uint32_t culprits = flight::read(from.culprits);
+  if (what <= static_cast<std::uint32_t>(FoundFault::mismatch)) {
+    words.what = static_cast<FoundFault>(what);
+  }
+  if (culprits <= flight::kMostCulprits) words.culprits = ranks_at(offsets_.culprits, culprits);
+  return flight::read(from.kind) == kind ? words : LastWords{};
+}
+
 FlightState FlightReader::read() const {
   FlightState state = fixed_;
   state.step = flight::read(head().step);
@@ -243,7 +266,7 @@ FlightState FlightReader::read() const {
   state.last_words_time = time_in(flight::read(head().last_words_time));
   state.over = flight::read(head().over) != 0;
   find_collectives(state);
-  state.last_words = text(offsets_.words, sizes_.words, flight::read(head().words));
+  state.last_words = last_words();
   state.stack = text(offsets_.stack, sizes_.stack, flight::read(head().stack));
   return state;
 }

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -92,11 +93,8 @@ void add_whereabouts(std::vector<std::string>& lines, const WaitGraph& waits,
     lines.push_back(fmt::format("rank {} {}", rank, place_text(*state, now)));
     if (state->stack.empty()) continue;
     lines.push_back(fmt::format("rank {}'s stack:", rank));
-    for (std::size_t begin = 0; begin < state->stack.size();) {
-      const std::size_t end = std::min(state->stack.find('\n', begin), state->stack.size());
-      lines.push_back("  " + state->stack.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    std::istringstream stack(state->stack);
+    for (std::string line; std::getline(stack, line);) lines.push_back("  " + line);
   }
 }
 

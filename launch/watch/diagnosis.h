@@ -20,7 +20,7 @@ struct RankDeath {
 
 /// The fault that ranks' states show, and its words.
 struct Diagnosis {
-  enum class What : std::uint8_t { nothing, death, error, hang, mismatch };
+  using What = FoundFault;
 
   What what = What::nothing;         ///< `error`: only examine() finds one, by last words
   std::vector<int> culprits{};       ///< world ranks, ascending; may be empty for a hang

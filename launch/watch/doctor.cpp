@@ -189,7 +189,8 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
           {"over", state.over},
           {"open", collectives_json(state.open)},
           {"last", collectives_json(state.last)},
-          {"last_words", for_people(state.last_words)},
+          {"last_words", state.last_words.text},
+          {"own_error", state.last_words.own_error},
           {"last_words_time", state.last_words_time},
           {"stack", state.stack}};
 }
@@ -197,8 +198,9 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
 }  // namespace
 
 bool Examination::ended_well() const {
-  return std::ranges::all_of(
-      ranks, [](const FlightState& state) { return state.over && !is_own_error(state); });
+  return std::ranges::all_of(ranks, [](const FlightState& state) {
+    return state.over && !is_own_error(state.last_words);
+  });
 }
 
 Examination examine(const std::string& folder) {

@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "launch/watch/last_words.h"
 #include "launch/watch/wait_graph.h"
 
 namespace zero {
@@ -69,7 +68,7 @@ double suspicious_seconds(double hang_seconds) {
   return (hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious;
 }
 
-FaultFinder::FaultFinder(const HostRanks& ranks, double hang_seconds)
+FaultFinder::FaultFinder(const VisibleRanks& ranks, double hang_seconds)
     : ranks_(ranks),
       hang_seconds_(hang_seconds),
       watched_(static_cast<std::size_t>(ranks.count())) {}
@@ -114,7 +113,7 @@ Finding FaultFinder::find_deaths(std::int64_t passed) {
     const FlightState state = ranks_.read(i);
     at(i).left = state.over;
     if (state.over) continue;
-    if (needs_no_teller(state.last_words)) return {.what = Finding::What::told, .culprits = {i}};
+    if (state.last_words.is_told()) return {.what = Finding::What::told, .culprits = {i}};
     found.culprits.push_back(i);
   }
   if (found.culprits.empty()) return found;

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "launch/flight/host_ranks.h"
+#include "launch/flight/visible_ranks.h"
 
 namespace zero {
 
@@ -75,7 +75,7 @@ double suspicious_seconds(double hang_seconds);
 /// A rank of this host that others wait for, and that has crashed, is dead before its process ends:
 /// a core dump takes its time.
 ///
-/// A host that answers no more (HostRanks::is_unreachable) may be there, and only the network of
+/// A host that answers no more (VisibleRanks::is_unreachable) may be there, and only the network of
 /// the heartbeats gone. It is dead once a rank that is seen has waited for kForLostHost in a
 /// collective with ranks of it, and nobody that is seen is to blame for that; or, if such a
 /// collective has ended since the loss, for hang_limit() in forward, backward, update and decode.
@@ -86,7 +86,7 @@ double suspicious_seconds(double hang_seconds);
 class FaultFinder {
  public:
   /// `hang_seconds`: as in suspicious_seconds(). `ranks` must outlive this object.
-  FaultFinder(const HostRanks& ranks, double hang_seconds);
+  FaultFinder(const VisibleRanks& ranks, double hang_seconds);
 
   /// At `now`, nanoseconds, later than the last. Look every kBetweenLooks.
   Finding look(std::int64_t now);
@@ -160,7 +160,7 @@ class FaultFinder {
   bool others_wait(const RankSet& all, std::int64_t time) const;
   Watched& at(int index) { return watched_[static_cast<std::size_t>(index)]; }
 
-  const HostRanks& ranks_;
+  const VisibleRanks& ranks_;
   double hang_seconds_;
   std::vector<Watched> watched_;
   std::optional<std::int64_t> looked_{};

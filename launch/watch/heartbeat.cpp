@@ -44,6 +44,13 @@ json to_json(const std::vector<Collective>& some) {
   return all;
 }
 
+/// None are an empty array.
+json to_json(const LastWords& words) {
+  if (words.kind == LastWords::Kind::none) return json::array();
+  return {words.kind,          words.text, words.own_error, words.what, runs_of(words.culprits),
+          words.waited_seconds};
+}
+
 json to_json(const FlightState& state) {
   return {{"host", state.host},
           {"step", state.step},
@@ -55,7 +62,7 @@ json to_json(const FlightState& state) {
           {"open", to_json(state.open)},
           {"last", to_json(state.last)},
           {"stack", state.stack},
-          {"words", state.last_words},
+          {"words", to_json(state.last_words)},
           {"words_time", state.last_words_time}};
 }
 
@@ -132,6 +139,25 @@ std::vector<Collective> collectives_in(const json& values, int world) {
   return all;
 }
 
+template <typename Enum>
+Enum enum_in(const json& value, Enum first, Enum last) {
+  return static_cast<Enum>(
+      whole(value, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)));
+}
+
+LastWords words_in(const json& value, int world) {
+  if (value.is_array() && value.empty()) return {};
+  LastWords words{.kind = enum_in(value.at(0), LastWords::Kind::own_error, LastWords::kLastKind),
+                  .text = text_in(value.at(1)),
+                  .own_error = text_in(value.at(2)),
+                  .what = enum_in(value.at(3), FoundFault::nothing, FoundFault::mismatch),
+                  .culprits = ranks_in(value.at(4), world),
+                  .waited_seconds = std::clamp(value.at(5).get<double>(), 0.0, 1e9)};
+  ZERO_CHECK(words.culprits.size() <= flight::kMostCulprits, "a heartbeat with {} culprits",
+             words.culprits.size());
+  return words;
+}
+
 FlightState state_in(const json& value, int rank, int world) {
   FlightState state;
   state.rank = rank;
@@ -147,7 +173,7 @@ FlightState state_in(const json& value, int rank, int world) {
   state.open = collectives_in(value.at("open"), world);
   state.last = collectives_in(value.at("last"), world);
   state.stack = text_in(value.at("stack"));
-  state.last_words = text_in(value.at("words"));
+  state.last_words = words_in(value.at("words"), world);
   state.last_words_time = time_in(value.at("words_time"));
   return state;
 }

@@ -9,7 +9,7 @@
 
 #include "collectives/ranks_of_hosts.h"
 #include "launch/flight/flight_reader.h"
-#include "launch/flight/host_ranks.h"
+#include "launch/flight/visible_ranks.h"
 
 namespace zero {
 
@@ -19,7 +19,7 @@ class FlightFile;
 
 /// The ranks of this host, seen through their flight files, which it maps, and their processes,
 /// which it holds by pidfds. Any thread may use it.
-class HostPeers final : public HostRanks {
+class HostPeers final : public VisibleRanks {
  public:
   /// `own` is the flight file of this rank. `key` names this host: equal on its ranks, different
   /// between hosts. Empty: the kernel's boot and the PID namespace. Collective over `world`, all

@@ -33,7 +33,7 @@ bool JobRanks::Other::is_silent() const {
   return is_unreachable() || (!has_left() && silence >= kSilent);
 }
 
-JobRanks::JobRanks(const HostRanks& here, const HeartbeatLink* link, double hang_seconds)
+JobRanks::JobRanks(const VisibleRanks& here, const HeartbeatLink* link, double hang_seconds)
     : here_(here),
       link_(link),
       suspicious_(static_cast<std::int64_t>(suspicious_seconds(hang_seconds) * 1e9)),
@@ -147,7 +147,7 @@ std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before
   if (is_here(index)) {
     const auto activity = here_.activity(index);
     if (activity && activity->dumps_core) return "has crashed: it writes a core dump";
-    return death_text(without_own_error(here_.read(index).last_words), kills_before, kills_now);
+    return death_text(here_.read(index).last_words.text, kills_before, kills_now);
   }
   const std::scoped_lock lock(mutex_);
   const Other& other = other_of(index);
@@ -156,8 +156,7 @@ std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before
                                       wait_text(static_cast<double>(other.silence) * 1e-9))
                         : "";
   if (other.is_unreachable()) return failed_text(other.ranks);
-  const std::string& words = other.states.front().last_words;
-  return death_text(words, {}, {}) + silence;
+  return death_text(other.states.front().last_words.text, {}, {}) + silence;
 }
 
 std::optional<host::Activity> JobRanks::activity(int index) const {

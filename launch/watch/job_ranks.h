@@ -9,18 +9,18 @@
 #include <string>
 #include <vector>
 
-#include "launch/flight/host_ranks.h"
+#include "launch/flight/visible_ranks.h"
 #include "launch/watch/heartbeat_link.h"
 
 namespace zero {
 
 /// The ranks of this host and, where it has a link, those of other hosts by their heartbeats. Tells
 /// other hosts of its own. Any thread may use it.
-class JobRanks final : public HostRanks {
+class JobRanks final : public VisibleRanks {
  public:
   /// `here` and `link` must outlive this object. A null link: this host alone. `hang_seconds`: as
   /// in suspicious_seconds().
-  JobRanks(const HostRanks& here, const HeartbeatLink* link, double hang_seconds);
+  JobRanks(const VisibleRanks& here, const HeartbeatLink* link, double hang_seconds);
 
   /// Takes over what the link has heard. At `now`, nanoseconds, later than the last; before a
   /// FaultFinder looks.
@@ -72,7 +72,7 @@ class JobRanks final : public HostRanks {
   const Other& other_of(int index) const;
   void hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_t now);
 
-  const HostRanks& here_;
+  const VisibleRanks& here_;
   const HeartbeatLink* link_;
   std::int64_t suspicious_;
   int host_ = 0;

@@ -28,11 +28,11 @@ Diagnosis of_errors(const std::vector<FlightState>& ranks, std::int64_t now) {
   std::map<std::string, std::vector<int>> alike;
   std::vector<RankDeath> alone;
   for (const FlightState& state : ranks) {
-    if (!is_own_error(state)) continue;
+    if (!is_own_error(state.last_words)) continue;
     if (state.over) {
-      alike[state.last_words].push_back(state.rank);
+      alike[state.last_words.text].push_back(state.rank);
     } else {
-      alone.push_back({state.rank, state.last_words});
+      alone.push_back({state.rank, state.last_words.text});
     }
   }
   Diagnosis found;
@@ -49,7 +49,7 @@ Diagnosis of_watchdogs(const std::vector<FlightState>& ranks) {
   Diagnosis all;
   std::set<int> culprits;
   for (const FlightState& state : ranks) {
-    const std::optional<Diagnosis> found = judgement_in(without_own_error(state.last_words));
+    const std::optional<Diagnosis> found = judgement_in(state.last_words);
     if (!found) continue;
     // Ranks that wait for one that died may look like ranks that hang.
     const bool first = all.what == Diagnosis::What::nothing;
@@ -66,11 +66,11 @@ Diagnosis of_watchdogs(const std::vector<FlightState>& ranks) {
 
 /// The last words of a rank that answered a signal of people or their scheduler; empty: of none.
 std::string_view signal_words(const std::vector<FlightState>& ranks) {
-  for (const FlightState& state : ranks) {
-    const std::string_view words = for_people(without_own_error(state.last_words));
-    if (words.starts_with(kEndedBySignal)) return words;
-  }
-  return "";
+  const auto found = std::ranges::find_if(ranks, [](const FlightState& state) {
+    const LastWords::Kind kind = state.last_words.kind;
+    return kind == LastWords::Kind::signal || kind == LastWords::Kind::told_signal;
+  });
+  return found == ranks.end() ? "" : std::string_view(found->last_words.text);
 }
 
 bool before_first_step(const std::vector<FlightState>& ranks) {
@@ -81,7 +81,7 @@ bool before_first_step(const std::vector<FlightState>& ranks) {
 Diagnosis of_outrun(const std::vector<FlightState>& ranks) {
   Diagnosis found;
   for (const FlightState& state : ranks) {
-    std::string line = own_error_text(state.rank, state.last_words);
+    std::string line = own_error_text(state);
     if (line.empty()) continue;
     found.what = Diagnosis::What::error;
     found.culprits.push_back(state.rank);
@@ -133,7 +133,7 @@ Judgement judge(const Evidence& evidence) {
   }
   Diagnosis shown = diagnose(ranks, evidence.deaths, now, evidence.missing);
   const bool overdue = std::ranges::any_of(
-      ranks, [](const FlightState& state) { return LongWait::is_overdue(state.last_words); });
+      ranks, [](const FlightState& state) { return LongWait::is_overdue(state.last_words.text); });
   // Before the first step a rank may load for long, and others wait for it.
   const bool start = before_first_step(ranks) && !signal_words(ranks).empty();
   const bool short_wait = start || shown.waited_seconds < hang_limit(mean);

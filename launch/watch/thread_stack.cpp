@@ -9,12 +9,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <boost/core/demangle.hpp>
 #include <cerrno>
 #include <cstddef>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -24,6 +24,10 @@ namespace {
 
 constexpr int kMostFrames = 48;
 constexpr int kOwnFrames = 2;  // the handler, and the system's call of it
+constexpr std::chrono::milliseconds kForStack{200};
+constexpr const char* kNoStack =
+    "(no answer in 0.2 s: the thread has ended, waits for a core, or is blocked in the kernel or "
+    "the loader)\n";
 
 // A handler reaches nothing but what is static. One stack is taken at a time.
 std::mutex stack_mutex;
@@ -116,6 +120,25 @@ std::optional<std::string> stack_of(pid_t thread, std::chrono::milliseconds pati
   for (void* const address :
        std::span(stack_frames).subspan(kOwnFrames, static_cast<std::size_t>(count - kOwnFrames))) {
     text += frame_text(address) + "\n";
+  }
+  return text;
+}
+
+void NamedThreads::add(std::string name, pid_t thread) {
+  const std::scoped_lock lock(mutex_);
+  const auto known = std::ranges::find(threads_, thread, &std::pair<std::string, pid_t>::second);
+  if (known != threads_.end()) {
+    known->first += " and " + name;
+  } else {
+    threads_.emplace_back(std::move(name), thread);
+  }
+}
+
+std::string NamedThreads::stacks() const {
+  const std::scoped_lock lock(mutex_);
+  std::string text;
+  for (const auto& [name, thread] : threads_) {
+    text += fmt::format("{}:\n{}", name, stack_of(thread, kForStack).value_or(kNoStack));
   }
   return text;
 }

@@ -5,8 +5,11 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace zero {
 
@@ -25,5 +28,18 @@ pid_t thread_number();
 /// Interrupts the thread by a signal, whose handler stores addresses and nothing else; the kernel
 /// restarts system calls where it can. Call from another thread, after prepare_stacks().
 std::optional<std::string> stack_of(pid_t thread, std::chrono::milliseconds patience);
+
+/// Threads of this process whose stacks are of interest. Any thread may use it.
+class NamedThreads {
+ public:
+  /// On a CPU the host's thread may be the compute stream's: one stack, with both names.
+  void add(std::string name, pid_t thread);
+  /// Takes the stacks, each below the thread's name.
+  std::string stacks() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::pair<std::string, pid_t>> threads_{};
+};
 
 }  // namespace zero

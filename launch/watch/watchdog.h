@@ -18,12 +18,13 @@
 #include <vector>
 
 #include "base/cgroup.h"
-#include "launch/watch/diagnosis.h"
 #include "launch/watch/fault_finder.h"
+#include "launch/watch/fault_reporter.h"
 #include "launch/watch/heartbeat_link.h"
 #include "launch/watch/host_meeting.h"
 #include "launch/watch/host_peers.h"
 #include "launch/watch/job_ranks.h"
+#include "launch/watch/thread_stack.h"
 
 namespace zero {
 
@@ -71,7 +72,7 @@ class Watchdog {
   /// Which hosts do not watch each other, and why; empty: all do. The same on all ranks.
   const std::string& warning() const { return meeting_.warning; }
   /// A thread of this rank (thread_number()) whose stack is of interest.
-  void know_thread(std::string name, pid_t thread);
+  void know_thread(std::string name, pid_t thread) { threads_.add(std::move(name), thread); }
   void watch();
   /// Calls `refresh`, which brings this rank's flight file up to date, as often as the watchdog
   /// looks, on a thread of its own: it may call a GPU's driver, which blocks all threads while one
@@ -98,15 +99,15 @@ class Watchdog {
   /// on several: this rank's, unless the error is a collective's; of a wait that took too long that
   /// of the rank that holds it up, as far as this rank sees, or else of the first that the message
   /// names, with who waits for whom in lines behind. Any thread.
-  std::string in_full(const std::string& message) const;
+  std::string in_full(const std::string& message) const { return reporter_.in_full(message); }
   /// This rank has failed by an error of its own, of which it is to tell unless another fault ends
-  /// it first: whoever tells of that one then tells of this error too, and it stands behind the
-  /// last words. Any thread.
+  /// it first: whoever tells of that one then tells of this error too, LastWords::own_error. Any
+  /// thread.
   void know_error(std::string_view message);
-  /// This rank ends for a reason of its own. It tells people itself, unless the words begin with
-  /// kEndedBySignal; its watchdog tells nothing any more. Returns false, and leaves nothing, if
-  /// there are last words already. Any thread.
-  bool leave_words(std::string_view words) noexcept;
+  /// This rank ends for a reason of its own. It tells people itself, if LastWords::is_told();
+  /// its watchdog tells nothing any more. Returns false, and leaves nothing, if there are last
+  /// words already. Any thread.
+  bool leave_words(const LastWords& words) noexcept;
   /// keep_flight_files() of this rank and its peers. Any thread.
   void keep_files() const noexcept;
   /// From here on nothing is told and the process is not ended: it ends by itself. Any thread.
@@ -121,15 +122,11 @@ class Watchdog {
   /// A rank of another host has told of a fault.
   void follow(const HeartbeatLink::Told& told);
   /// Other hosts hear that `rank` of this one has told people.
-  void tell_hosts(int rank, std::string_view words) noexcept;
-  bool write_words(std::string_view words) noexcept;
+  void tell_hosts(int rank, const LastWords& words) noexcept;
+  bool write_words(LastWords words) noexcept;
   void speak(const Finding& finding);
-  void end(std::string_view last_words);
-  std::string with_own_error(std::string_view words);
-  std::vector<FlightState> read_ranks() const;
-  Diagnosis judgement_of(const Finding& finding) const;
-  /// `host`: for a rank whose number may be one of a group; empty: that of the job's rank.
-  std::string with_host(std::string text, int rank, std::string host = "") const;
+  /// Without words: this rank has left some.
+  void end(const LastWords& words);
   void keep_stack(bool wanted);
   template <typename Counts>
   bool any_death(const Counts& counts) const;
@@ -140,14 +137,13 @@ class Watchdog {
   HostMeeting meeting_;
   JobRanks ranks_;
   FaultFinder finder_;
-  std::mutex threads_mutex_;
-  std::vector<std::pair<std::string, pid_t>> threads_{};
+  FaultReporter reporter_;
+  NamedThreads threads_{};
   bool stack_kept_ = false;
   std::int64_t looks_ = 0;
-  std::optional<std::int64_t> memory_kills_{};                    // some seconds ago
   std::optional<std::chrono::steady_clock::time_point> found_{};  // when a fault was first found
   std::mutex words_mutex_;
-  std::string own_error_{};  // of know_error(), behind kFailedItself
+  std::string own_error_{};  // of know_error()
   std::atomic<bool> words_left_{false};
   std::atomic<bool> over_{false};  // nothing is watched any more
   std::unique_ptr<Loop> loop_;

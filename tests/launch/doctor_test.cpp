@@ -97,14 +97,14 @@ TEST(Doctor, TellsThatAllEndedWell) {
   const Scratch folder;
   Flights flights(folder);
   for (int rank = 0; rank < 3; ++rank) flights.of(rank).end();
-  flights.of(0).write_last_words("good bye");
-  flights.of(1).write_last_words("good bye");
+  for (const int rank : {0, 1}) flights.of(rank).write_last_words(finding_words());
   flights.close();
   const Examination found = examine(folder.path());
   EXPECT_EQ(found.diagnosis.what, Diagnosis::What::nothing);
-  EXPECT_THAT(text_of(found),
-              AllOf(HasSubstr("all ranks with a file here have ended in good order\n"),
-                    HasSubstr("last words of rank 0: good bye\n"), Not(HasSubstr("of rank 1:"))));
+  EXPECT_THAT(
+      text_of(found),
+      AllOf(HasSubstr("all ranks with a file here have ended in good order\n"),
+            HasSubstr("last words of rank 0: rank 1 hangs\n"), Not(HasSubstr("of rank 1:"))));
 }
 
 TEST(Doctor, AnErrorThatAllRanksKnowIsAFault) {
@@ -112,7 +112,7 @@ TEST(Doctor, AnErrorThatAllRanksKnowIsAFault) {
   Flights flights(folder);
   for (int rank = 0; rank < 3; ++rank) {
     flights.of(rank).end();
-    flights.of(rank).write_last_words("ended by an error: step 12: the loss is NaN");
+    flights.of(rank).write_last_words(error_words("step 12: the loss is NaN"));
   }
   flights.close();
   const Examination found = examine(folder.path());
@@ -128,8 +128,8 @@ TEST(Doctor, AnErrorOfOneRankIsToldOnceWithItsPlace) {
   const Scratch folder;
   Flights flights(folder);
   flights.enter(0, "h.1", 0);
-  flights.of(0).write_last_words("ended because rank 1 told of a fault and ended");
-  flights.of(1).write_last_words("ended by an error: no room");
+  flights.of(0).write_last_words(follower_words());
+  flights.of(1).write_last_words(error_words("no room"));
   flights.close();
   const Examination found = examine(folder.path());
   EXPECT_EQ(found.diagnosis.what, Diagnosis::What::error);
@@ -140,7 +140,7 @@ TEST(Doctor, AnErrorOfOneRankIsToldOnceWithItsPlace) {
 }
 
 /// What the doctor says of three ranks that are gone, behind the first line.
-std::string text_behind_words(std::string_view of_first, std::string_view of_last) {
+std::string text_behind_words(const LastWords& of_first, const LastWords& of_last) {
   const Scratch folder;
   Flights flights(folder);
   flights.of(0).write_last_words(of_first);
@@ -152,17 +152,19 @@ std::string text_behind_words(std::string_view of_first, std::string_view of_las
 
 TEST(Doctor, AnErrorThatAnotherFaultHasOutrunIsToldOnce) {
   const std::string line = "rank 1 ended without a word";
-  const std::string died =
-      words_of({.what = Diagnosis::What::death, .culprits = {1}, .lines = {line}});
-  const std::string outrun = "rank 2 had failed itself: no room\n";
-  const std::string followed =
-      "ended because rank 0 told of a fault and ended\nfailed itself: no room";
-  EXPECT_EQ(text_behind_words(died + "\nfailed itself: no disk", followed),
-            "last words of rank 0: " + line + "\nrank 0 had failed itself: no disk\n" + outrun);
-  EXPECT_EQ(text_behind_words(died + outrun, followed),
-            "last words of rank 0: " + line + "\n" + outrun);
+  const std::string outrun = "rank 2 had failed itself: no room";
+  LastWords died = words_of({.what = Diagnosis::What::death, .culprits = {1}, .lines = {line}});
+  LastWords followed = follower_words();
+  followed.own_error = "no room";
+  died.own_error = "no disk";
+  EXPECT_EQ(
+      text_behind_words(died, followed),
+      "last words of rank 0: " + line + "\nrank 0 had failed itself: no disk\n" + outrun + "\n");
+  died = words_of({.what = Diagnosis::What::death, .culprits = {1}, .lines = {line, outrun}});
+  EXPECT_EQ(text_behind_words(died, followed),
+            "last words of rank 0: " + line + "\n" + outrun + "\n");
   // Of a process that was killed before its watchdog left words.
-  EXPECT_EQ(text_behind_words("", "failed itself: no room"), outrun);
+  EXPECT_EQ(text_behind_words({}, outrun_words("no room")), outrun + "\n");
 }
 
 TEST(Doctor, ARankThatWaitedForTooLongIsNotToBlame) {
@@ -170,10 +172,10 @@ TEST(Doctor, ARankThatWaitedForTooLongIsNotToBlame) {
   Flights flights(folder);
   for (const int rank : {0, 2}) {
     flights.enter(rank, "h.1", -20);
-    flights.of(rank).write_last_words(fmt::format(
-        "ended by an error: [rank {}] all_gather(h.1): waiting for 12 s for rank 1 (a thread), the "
-        "timeout of collectives; find out what holds each of them up",
-        rank));
+    flights.of(rank).write_last_words(error_words(fmt::format(
+        "[rank {}] all_gather(h.1): waiting for 12 s for rank 1 (a thread), the timeout of "
+        "collectives; find out what holds each of them up",
+        rank)));
   }
   flights.close();
   const Examination found = examine(folder.path());
@@ -193,7 +195,7 @@ TEST(Doctor, WhatAWatchdogToldIsNotToldTwice) {
                                            .culprits = {1},
                                            .lines = {"rank 1 has not entered X"},
                                            .waited_seconds = 4}));
-  flights.of(1).write_last_words("ended because rank 0 told of a fault and ended");
+  flights.of(1).write_last_words(follower_words());
   flights.close();
   const Examination found = examine(folder.path());
   EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1)) << "for programs";

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/launch/fake_ranks.h"
+#include "tests/launch/flight_states.h"
 
 namespace zero {
 namespace {
@@ -340,7 +341,7 @@ TEST(FaultFinder, AGoodEndIsNoDeath) {
 TEST(FaultFinder, ARankThatHasToldIsNotToldOfAgain) {
   FakeRanks ranks;
   Looks looks(ranks);
-  ranks.at(1).last_words = "ended by an error: no room on the disk";
+  ranks.at(1).last_words = error_words("no room on the disk");
   EXPECT_EQ(looks.once().what, What::nothing) << "it is about to tell";
   ranks.end(1);
   const Finding found = looks.once();
@@ -352,7 +353,7 @@ TEST(FaultFinder, ARankThatHasToldIsNotToldOfAgain) {
 TEST(FaultFinder, AnErrorThatIsNotToldYetIsADeath) {
   FakeRanks ranks;
   Looks looks(ranks);
-  ranks.at(1).last_words = "failed itself: no room on the disk";
+  ranks.at(1).last_words = outrun_words("no room on the disk");
   ranks.end(1);
   EXPECT_EQ(looks.once().what, What::death);
 }
@@ -360,7 +361,7 @@ TEST(FaultFinder, AnErrorThatIsNotToldYetIsADeath) {
 TEST(FaultFinder, AnotherTellsOfARankThatASignalHasEnded) {
   FakeRanks ranks;
   Looks looks(ranks);
-  ranks.at(1).last_words = "ended by SIGTERM";
+  ranks.at(1).last_words = signal_words();
   ranks.end(1);
   EXPECT_EQ(looks.once().what, What::death);
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/launch/fake_ranks.h"
+#include "tests/launch/flight_states.h"
 
 namespace zero {
 namespace {
@@ -154,7 +155,7 @@ TEST(FaultsOfHosts, ALossIsADeathUnlessTheRankHasTold) {
   EXPECT_EQ(found.what, What::death);
   EXPECT_TRUE(found.speaks);
   EXPECT_THAT(found.culprits, ElementsAre(2));
-  ranks.at(2).last_words = "ended by an error: no room on the disk";
+  ranks.at(2).last_words = error_words("no room on the disk");
   EXPECT_EQ(looks.once().what, What::told);
 }
 

@@ -27,6 +27,7 @@
 #include "tests/device/supervised_thread.h"
 #include "tests/launch/fake_ranks.h"
 #include "tests/launch/flight_places.h"
+#include "tests/launch/flight_states.h"
 #include "tests/scratch.h"
 
 namespace zero::testing {
@@ -34,7 +35,6 @@ namespace {
 
 using ::testing::Each;
 using ::testing::Field;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -44,14 +44,14 @@ constexpr std::chrono::milliseconds kLong{600'000};
 
 TEST_F(FlightCopies, ACopyReplacesTheLinkAndWhatItNamed) {
   FlightFile file = create_alone(memory_on());
-  file.write_last_words("rank 1 hangs");
+  file.write_last_words({.kind = LastWords::Kind::finding, .text = "rank 1 hangs"});
   const FlightCopy copy = file.copy().value();
   EXPECT_EQ(FlightReader(file.address()).whole(), copy.bytes) << "what a peer copies";
   keep_flight_files(file, nullptr);
   EXPECT_EQ(file_bytes(place(0)), copy.bytes);
   EXPECT_THAT(memory_.names(), IsEmpty());
   EXPECT_THAT(examine(folder()).ranks, SizeIs(1));
-  file.write_last_words("later");
+  file.write_last_words({.kind = LastWords::Kind::finding, .text = "later"});
   EXPECT_TRUE(keep_copies({file.copy().value()}, kLong));
   EXPECT_EQ(file_bytes(place(0)), copy.bytes) << "the first copy stays";
   file.end_and_remove();
@@ -138,7 +138,8 @@ TEST_F(FlightCopies, ASignalHasAllRanksOfAProcessMakeTheirs) {
   EXPECT_THAT(memory_.names(), IsEmpty());
   const Examination found = examine(folder());
   EXPECT_THAT(found.ranks, SizeIs(2));
-  EXPECT_THAT(found.ranks, Each(Field(&FlightState::last_words, HasSubstr("ended by SIGTERM"))));
+  EXPECT_THAT(found.ranks,
+              Each(Field(&FlightState::last_words, Field(&LastWords::text, "ended by SIGTERM"))));
 }
 
 TEST_F(FlightCopies, ASignalRemovesTheFilesOfRanksThatHaveNotBegun) {
@@ -187,7 +188,7 @@ TEST_F(FlightCopies, AnErrorOfOneRankHasAllRanksOfAProcessMakeTheirs) {
     EXPECT_EQ(flight_file_at(place(ranks.rank())), place(ranks.rank()));
   });
   EXPECT_THAT(memory_.names(), IsEmpty());
-  EXPECT_THAT(FlightReader(place(1)).read().last_words, HasSubstr("ended by an error: no room"));
+  EXPECT_EQ(FlightReader(place(1)).read().last_words, error_words("no room"));
 }
 
 TEST_F(FlightCopies, TheWatchdogOfOneRankHasAllRanksOfAProcessMakeTheirs) {

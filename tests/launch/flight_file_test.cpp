@@ -56,7 +56,8 @@ TEST(FlightFile, ShowsARankThatHasJustBegun) {
   EXPECT_FALSE(state.over);
   EXPECT_THAT(state.open, IsEmpty());
   EXPECT_THAT(state.last, IsEmpty());
-  EXPECT_EQ(state.stack + state.last_words, "");
+  EXPECT_EQ(state.stack, "");
+  EXPECT_EQ(state.last_words, LastWords());
   EXPECT_LT(file.bytes(), std::size_t{1} << 20) << "of 16 MiB that a rank may take";
   EXPECT_GE(flight::Sizes().records, 4096U);
 }
@@ -124,7 +125,7 @@ TEST(FlightFile, PublishesWhenItChanged) {
   EXPECT_EQ(reader.changed(), later);
   file.started(ticket, 5);
   EXPECT_EQ(reader.changed(), later) << "never goes back";
-  file.write_last_words("rank 1 hangs");
+  file.write_last_words(signal_words());
   EXPECT_EQ(reader.changed(), later) << "words are not the rank's own progress";
   EXPECT_GE(reader.read().last_words_time, before);
 }
@@ -197,12 +198,12 @@ TEST(FlightFile, WithoutRoomNamesAreOthersAndGroupsAreLeftOut) {
 TEST(FlightFile, CutsTextsAndMakesThemPrintable) {
   FlightFile file = FlightFile::create("", 0, 1, 0, {.sizes = kSmall});
   const FlightReader reader(own_path(file));
-  file.write_last_words("a\033[2Jb");
+  file.write_last_words(follower_words("a\033[2Jb"));
   file.write_stack("#0 main\n#1 start\n");
-  EXPECT_EQ(reader.read().last_words, "a?[2Jb");
+  EXPECT_EQ(reader.read().last_words, follower_words("a?[2Jb"));
   EXPECT_EQ(reader.read().stack, "#0 main\n#1 start\n");
-  file.write_last_words(std::string(100, 'x'));
-  EXPECT_EQ(reader.read().last_words, std::string(16, 'x'));
+  file.write_last_words(follower_words(std::string(100, 'x')));
+  EXPECT_EQ(reader.read().last_words, follower_words(std::string(16, 'x')));
 }
 
 TEST(FlightFile, ARecordThatIsBeingWrittenIsLeftOut) {
@@ -357,7 +358,7 @@ TEST(FlightReader, NamesWhatIsNoFlightFile) {
     return bytes;
   };
   EXPECT_THAT(refusal_of(folder, with(offsetof(flight::Header, version), 1)),
-              HasSubstr("is a flight file of version 1; this program reads version 3"));
+              HasSubstr("is a flight file of version 1; this program reads version 4"));
   EXPECT_THAT(refusal_of(folder, with(offsetof(flight::Header, rank), 2)),
               HasSubstr("is damaged: of rank 2 of 2 ranks"));
   const std::size_t sizes = offsetof(flight::Header, sizes);
@@ -373,6 +374,7 @@ TEST(FlightReader, SurvivesAnyDamageBehindTheHeader) {
     file.phase(1, "forward");
     file.compute("h.0", Phase::forward);
     file.started(file.submit(gather_of(file.add_group("shard", {0, 1}), "h.0")), 5);
+    file.write_last_words(finding_words());
   }
   const std::string good = folder.read("good");
   for (std::size_t place = 0; place < good.size(); ++place) {

@@ -22,6 +22,36 @@ inline std::string own_path(const FlightFile& file) {
 /// Seconds of the clock that states made by hand are on.
 constexpr std::int64_t clock_at(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
+/// The last words of a rank that ends by an error with this message.
+inline LastWords error_words(const std::string& message) {
+  return {.kind = LastWords::Kind::error, .text = "ended by an error: " + message};
+}
+
+/// Of one that SIGTERM ends, and of which others are to tell, unless `kind` says more.
+inline LastWords signal_words(LastWords::Kind kind = LastWords::Kind::signal) {
+  return {.kind = kind, .text = "ended by SIGTERM"};
+}
+
+/// Of one that ends because another has told.
+inline LastWords follower_words(
+    std::string text = "ended because rank 0 told of a fault and ended") {
+  return {.kind = LastWords::Kind::follower, .text = std::move(text)};
+}
+
+/// Of one whose watchdog has told of a hang.
+inline LastWords finding_words() {
+  return {.kind = LastWords::Kind::finding,
+          .text = "rank 1 hangs",
+          .what = FoundFault::hang,
+          .culprits = {1, 3, 6},
+          .waited_seconds = 3.25};
+}
+
+/// Of one with an error that another fault has outrun.
+inline LastWords outrun_words(std::string message) {
+  return {.kind = LastWords::Kind::own_error, .own_error = std::move(message)};
+}
+
 /// A state made by hand: in backward of step 812.
 class StateMaker {
  public:

@@ -120,7 +120,7 @@ TEST_F(GenerateWatchdog, FlightFilesStayAfterAFaultAlone) {
   const Examination found = examine(flight);
   ASSERT_EQ(found.ranks.size(), 2U);
   for (const FlightState& rank : found.ranks) EXPECT_GT(rank.step, 0);
-  EXPECT_THAT(found.ranks[0].last_words, HasSubstr("rank 1 ended without a word"));
+  EXPECT_THAT(found.ranks[0].last_words.text, HasSubstr("rank 1 ended without a word"));
   EXPECT_EQ(found.diagnosis.what, Diagnosis::What::death);
   EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1));
 

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "launch/flight/flight_layout.h"
 #include "tests/launch/fake_ranks.h"
+#include "tests/launch/flight_states.h"
 
 namespace zero {
 namespace {
@@ -39,7 +41,8 @@ FlightState busy(int rank) {
   state.last[0].ended = 9;
   state.open[1].disk_decides = true;
   state.stack = "host thread:\n  zero::loop()\n";
-  state.last_words = "ended by SIGTERM";
+  state.last_words = testing::finding_words();
+  state.last_words.own_error = "no room";
   state.last_words_time = 10;
   return state;
 }
@@ -139,6 +142,17 @@ TEST(Heartbeat, WhatNoHostSaysIsRefused) {
            {"\"disk\":[9,7]", "\"disk\":[9,-7]"},
            {"\"disk\":[9,7]", "\"disk\":[9]"},
            {"\"open\":[", "\"open\":7,\"more\":["},
+           {"\"words\":[6,", "\"words\":[0,"},
+           {"\"words\":[6,", "\"words\":[8,"},
+           {"\"words\":[6,", "\"words\":[\"6\","},
+           {"\"words\":[6,", "\"words\":[6],\"more\":["},
+           {"\"words\":[6,", "\"words\":\"\",\"more\":["},
+           {"\"no room\",3,", "\"no room\",5,"},
+           {"\"no room\",3,", "3,3,"},
+           {"[[1,2,2],[6,1,1]]", "[[1,2,2],[8,1,1]]"},
+           {"[[1,2,2],[6,1,1]]", "[[1,2,2],[-1,1,1]]"},
+           {"[[1,2,2],[6,1,1]]", "[[1,2,2],[6,1,7]]"},
+           {",3.25]", ",\"3.25\"]"},
            {"\"ranks\":[{", "\"ranks\":[{},{"},
            {"\"changed\":7", "\"other\":7"}}) {
     EXPECT_NE(refusal_of(with(text, from, to)), "") << to;
@@ -149,6 +163,17 @@ TEST(Heartbeat, WhatNoHostSaysIsRefused) {
         std::string(kMostHeartbeatBytes + 1, ' ')}) {
     EXPECT_NE(refusal_of(other), "") << other.size();
   }
+}
+
+TEST(Heartbeat, WithMoreCulpritsThanAFileHasRoomForIsRefused) {
+  Heartbeat heartbeat = whole();
+  std::vector<int>& culprits = heartbeat.ranks[0].state->last_words.culprits;
+  const auto read = [&] { return read_heartbeat(heartbeat_text(heartbeat), kRanks, 1000); };
+  culprits.resize(flight::kMostCulprits);
+  std::iota(culprits.begin(), culprits.end(), 0);
+  EXPECT_EQ(read().ranks[0].state->last_words.culprits, culprits);
+  culprits.push_back(999);
+  EXPECT_THROW(read(), Error);
 }
 
 // The figures of docs/watchdog.md.
@@ -185,10 +210,12 @@ TEST(Heartbeat, OfEightRanksIsShort) {
 
 TEST(Heartbeat, TextsOfOthersAreSafeToShow) {
   Heartbeat heartbeat = whole();
-  heartbeat.ranks[0].state->last_words = "a\x1b[2Jb\xff";
+  heartbeat.ranks[0].state->last_words.text = "a\x1b[2Jb\xff";
+  heartbeat.ranks[0].state->last_words.own_error = "\x1b[2J";
   heartbeat.ranks[0].state->phase = "line\nline";
   const Heartbeat got = read_heartbeat(heartbeat_text(heartbeat), kRanks, kWorld);
-  EXPECT_EQ(got.ranks[0].state->last_words.find('\x1b'), std::string::npos);
+  const LastWords& words = got.ranks[0].state->last_words;
+  EXPECT_EQ((words.text + words.own_error).find('\x1b'), std::string::npos);
   EXPECT_EQ(got.ranks[0].state->phase.find('\n'), std::string::npos);
 }
 
@@ -199,7 +226,7 @@ TEST(Heartbeat, ALongOneLeavesOutStacksThenStates) {
   ASSERT_TRUE(got.ranks[0].state);
   EXPECT_THAT(got.ranks[0].state->stack, IsEmpty());
   EXPECT_EQ(got.ranks[0].state->step, 812);
-  heartbeat.ranks[0].state->last_words = std::string(kMostHeartbeatBytes, 'w');
+  heartbeat.ranks[0].state->last_words.text = std::string(kMostHeartbeatBytes, 'w');
   got = read_heartbeat(heartbeat_text(heartbeat), kRanks, kWorld);
   EXPECT_FALSE(got.ranks[0].state);
   EXPECT_EQ(got.ranks[0].changed, 11);

@@ -20,6 +20,7 @@
 #include "launch/watch/host_meeting.h"
 #include "launch/watch/host_peers.h"
 #include "launch/watch/job_ranks.h"
+#include "tests/launch/flight_states.h"
 #include "tests/launch/rank_threads.h"
 #include "tests/variable.h"
 
@@ -143,10 +144,10 @@ TEST(HostLinks, ALossIsToldWithTheLastWords) {
   on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
     self.start();
     if (world.rank() == 1) {
-      self.file.write_last_words("ended by SIGTERM");
+      self.file.write_last_words(signal_words());
       self.met.link->hurry();
     } else {
-      self.look_until([&] { return !self.ranks.read(1).last_words.empty(); });
+      self.look_until([&] { return self.ranks.read(1).last_words.is_of_signal(); });
     }
     all_meet(world);
     if (world.rank() == 1) {

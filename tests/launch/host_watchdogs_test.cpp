@@ -91,7 +91,7 @@ TEST(HostWatchdogs, AnErrorOfOneHostsOwnEndsTheOthersInSilenceOnceItIsTold) {
   std::atomic<bool> left{false};
   watched(told, {"a", "b", "c"}, [&](WatchedRank& rank) {
     if (rank.number() == 1) {
-      EXPECT_TRUE(rank.watchdog->leave_words("ended by an error: no room on the disk"));
+      EXPECT_TRUE(rank.watchdog->leave_words(error_words("no room on the disk")));
       left = true;
       std::this_thread::sleep_for(1500ms);
       EXPECT_EQ(told.ends.load(), 0) << "it may not have told people yet";
@@ -110,12 +110,28 @@ TEST(HostWatchdogs, AnErrorOfTheHubIsHeardBeforeItEnds) {
   ToldByWatchdogs told;
   watched(told, {"a", "b", "c"}, [&](WatchedRank& rank) {
     if (rank.number() == 0) {
-      EXPECT_TRUE(rank.watchdog->leave_words("ended by an error: no room on the disk"));
+      EXPECT_TRUE(rank.watchdog->leave_words(error_words("no room on the disk")));
       rank.watchdog.reset();
     }
     wait_until([&] { return told.ends >= 2; });
   });
   EXPECT_THAT(told.texts, IsEmpty());
+}
+
+// Ranks that are sent the same signal then tell of that, and of no fault.
+TEST(HostWatchdogs, WhoTellsOfARankThatASignalHasEndedSaysSo) {
+  ToldByWatchdogs told;
+  watched(told, {"a", "b"}, [&](WatchedRank& rank) {
+    if (rank.number() == 1) {
+      EXPECT_TRUE(rank.watchdog->leave_words(signal_words()));
+      std::this_thread::sleep_for(1s);  // a heartbeat
+      rank.watchdog.reset();
+    } else {
+      wait_until([&] { return told.ends != 0; });
+      EXPECT_EQ(rank.reader.read().last_words.kind, LastWords::Kind::signal_finding);
+    }
+  });
+  EXPECT_THAT(told.texts, ElementsAre(HasSubstr("rank 1 ended by SIGTERM")));
 }
 
 TEST(HostWatchdogs, AnErrorOfARanksOwnNamesItsHostBehindTheFirstLine) {

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
+
+#include "tests/launch/flight_states.h"
 
 namespace zero::testing {
 namespace {
@@ -20,12 +23,27 @@ TEST(LastWords, ADeathIsToldAsFarAsOthersCanKnow) {
 
 // A rank that followed told nobody: who follows it says whom it followed.
 TEST(LastWords, OfARankThatFollowsNameTheOneThatTold) {
-  const std::string first = "ended because rank 4 told of a fault and ended";
-  EXPECT_EQ(words_behind("ended by an error: no room", "rank 4"), first);
-  EXPECT_EQ(words_behind("rank 3 has not entered X\n", "rank 4"), first);
+  const LastWords first = follower_words("ended because rank 4 told of a fault and ended");
+  EXPECT_EQ(words_behind(error_words("no room"), "rank 4"), first);
+  EXPECT_EQ(words_behind(finding_words(), "rank 4"), first);
   EXPECT_EQ(words_behind(first, "rank 5"), first);
-  const std::string host = "ended because rank 0 on host a told why";
-  EXPECT_EQ(words_behind(host + "\nfailed itself: no disk", "rank 4"), host);
+  LastWords outrun = first;
+  outrun.own_error = "no disk";
+  EXPECT_EQ(words_behind(outrun, "rank 5"), first);
+}
+
+// Whose end another rank's watchdog tells, and who may have been sent the same signal.
+TEST(LastWords, SayWhetherSomebodyHasToldAndWhetherOfASignal) {
+  using Kind = LastWords::Kind;
+  for (int kind = 0; kind <= static_cast<int>(LastWords::kLastKind); ++kind) {
+    const LastWords words{.kind = static_cast<Kind>(kind), .text = "x"};
+    const std::set<Kind> untold{Kind::none, Kind::own_error, Kind::signal};
+    const std::set<Kind> signals{Kind::signal, Kind::told_signal, Kind::signal_finding};
+    EXPECT_EQ(words.is_told(), !untold.contains(words.kind)) << kind;
+    EXPECT_EQ(words.is_of_signal(), signals.contains(words.kind)) << kind;
+    EXPECT_EQ(words.says_why(), words.kind != Kind::follower) << kind;
+  }
+  EXPECT_FALSE(outrun_words("no room").says_why());
 }
 
 TEST(LastWords, TellAnErrorOfTheRanksOwnFromOneOfACollective) {
@@ -35,10 +53,6 @@ TEST(LastWords, TellAnErrorOfTheRanksOwnFromOneOfACollective) {
   EXPECT_TRUE(is_of_collective("[rank 2] all_gather(h.1): rank 1 (process 7) has ended"));
   EXPECT_TRUE(is_of_collective("[rank 2] rank 1 calls barrier(x), the other 7 ranks barrier(y)"));
   EXPECT_TRUE(is_of_collective("[rank 2] step: the group has failed: rank 1 has left"));
-  EXPECT_EQ(own_error("ended by an error: a\nfailed itself: b"), "") << "its message";
-  EXPECT_EQ(own_error("ended because x\nfailed itself: a\nfailed itself: b"),
-            "a\nfailed itself: b");
-  EXPECT_EQ(without_own_error("rank 1 hangs\n\nfailed itself: a"), "rank 1 hangs");
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ namespace zero {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 using namespace std::chrono_literals;
 
 /// A thread that sleeps, behind `first`, until this object ends.
@@ -98,6 +100,17 @@ TEST(ThreadStack, OfAThreadThatHasEndedOrAsksItselfIsNotThere) {
   std::thread([&] { number = thread_number(); }).join();
   EXPECT_FALSE(stack_of(number, 10ms));
   EXPECT_FALSE(stack_of(thread_number(), 10ms));
+}
+
+TEST(NamedThreads, AThreadWithTwoNamesHasOneStack) {
+  ASSERT_TRUE(prepare_stacks());
+  const SleepingThread thread;
+  NamedThreads threads;
+  threads.add("host thread", thread.number());
+  threads.add("compute stream", thread.number());
+  const std::string text = threads.stacks();
+  EXPECT_THAT(text, StartsWith("host thread and compute stream:\n"));
+  EXPECT_THAT(text.substr(text.find('\n')), Not(HasSubstr(":\n")));
 }
 
 }  // namespace

@@ -14,12 +14,12 @@ class FlightReader;
 
 /// The ranks that a watchdog sees, by index: those of its host first, each host's in order of ranks
 /// of the world. This rank is one of them.
-class HostRanks {
+class VisibleRanks {
  public:
-  virtual ~HostRanks() = default;
-  HostRanks() = default;
-  HostRanks(const HostRanks&) = delete;
-  HostRanks& operator=(const HostRanks&) = delete;
+  virtual ~VisibleRanks() = default;
+  VisibleRanks() = default;
+  VisibleRanks(const VisibleRanks&) = delete;
+  VisibleRanks& operator=(const VisibleRanks&) = delete;
 
   virtual int count() const = 0;
   /// Of the world.
