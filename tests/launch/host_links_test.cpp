@@ -20,6 +20,7 @@
 #include "launch/watch/host_meeting.h"
 #include "launch/watch/host_peers.h"
 #include "launch/watch/job_ranks.h"
+#include "tests/launch/hub_network.h"
 #include "tests/launch/rank_threads.h"
 #include "tests/variable.h"
 
@@ -136,6 +137,26 @@ TEST(HostLinks, ALinkThatEndsWithoutAGoodbyeIsALoss) {
       }
     });
   }
+}
+
+// More of these: LinksThatReturn.
+TEST(HostLinks, ALinkThatIsResetComesBack) {
+  on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
+    self.met.link->start([&](bool hurry) { return self.ranks.heartbeat(FlightFile::now(), hurry); },
+                         [](const std::string&) {});  // of a loss, if this machine is slow
+    wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
+    all_meet(world);
+    if (world.rank() == 0) {
+      const HubNetwork network;
+      network.reset(network.connections());
+    }
+    all_meet(world);
+    const std::int64_t now = FlightFile::now();
+    wait_until([&] {
+      const HeartbeatLink::Heard heard = self.met.link->heard(1 - world.rank());
+      return !heard.loss && heard.heartbeat->now > now;
+    });
+  });
 }
 
 // Words that a signal leaves go out before the process ends.
