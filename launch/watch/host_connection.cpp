@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/watch/host_meeting.h"
+#include "launch/watch/host_connection.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -136,10 +136,10 @@ std::unique_ptr<StoreConnection> reach(const Hub& hub, const std::string& proof,
   fail("cannot reach port {} of that host: {}", hub.port, fmt::join(failures, "; "));
 }
 
-/// The steps of a meeting, on one rank.
-class Meeting {
+/// The steps of connecting hosts, on one rank.
+class HostConnector {
  public:
-  Meeting(Communicator& world, Device& device, const HostPeers& peers)
+  HostConnector(Communicator& world, Device& device, const HostPeers& peers)
       : world_(world), device_(device), peers_(peers) {
     for (int host = 0; host < peers.hosts().hosts(); ++host) {
       if (!peers.obstacle_of(host).empty()) continue;
@@ -206,8 +206,8 @@ class Meeting {
     });
   }
 
-  HostMeeting end() {
-    HostMeeting met{.warning = warning()};
+  HostConnection end() {
+    HostConnection made{.warning = warning()};
     HeartbeatLinkParts parts{.hosts = peers_.hosts()};
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (!members_[i].failure.empty()) continue;
@@ -216,14 +216,14 @@ class Meeting {
       parts.names.push_back(members_[i].name);
     }
     const bool linked = place_ && members_[*place_].failure.empty();
-    if (!linked || !members_[0].failure.empty() || parts.linked.size() < 2) return met;
+    if (!linked || !members_[0].failure.empty() || parts.linked.size() < 2) return made;
     parts.self = members_[*place_].host;
     parts.store = options_;
     parts.proof = proof_;
     parts.server = std::move(server_);
     parts.connection = std::move(connection_);
-    met.link = std::make_unique<HeartbeatLink>(std::move(parts));
-    return met;
+    made.link = std::make_unique<HeartbeatLink>(std::move(parts));
+    return made;
   }
 
  private:
@@ -305,14 +305,14 @@ class Meeting {
 
 }  // namespace
 
-HostMeeting meet_hosts(Communicator& world, Device& device, const HostPeers& peers,
-                       const std::vector<std::string>& addresses) {
-  Meeting meeting(world, device, peers);
-  if (!meeting.has_several()) return {};
-  meeting.introduce();
-  meeting.open_hub(addresses);
-  meeting.connect();
-  return meeting.end();
+HostConnection connect_hosts(Communicator& world, Device& device, const HostPeers& peers,
+                             const std::vector<std::string>& addresses) {
+  HostConnector connector(world, device, peers);
+  if (!connector.has_several()) return {};
+  connector.introduce();
+  connector.open_hub(addresses);
+  connector.connect();
+  return connector.end();
 }
 
 }  // namespace zero
