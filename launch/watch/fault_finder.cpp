@@ -116,7 +116,10 @@ Finding FaultFinder::find_deaths(std::int64_t passed) {
     if (state.last_words.is_told()) return {.what = Finding::What::told, .culprits = {i}};
     found.culprits.push_back(i);
   }
-  if (found.culprits.empty()) return found;
+  if (found.culprits.empty()) {
+    since_death_ = 0;
+    return found;
+  }
   found.what = Finding::What::death;
   since_death_ += passed;
   found.speaks = since_death_ >= kForSpeaker || first_that_lives();
@@ -126,7 +129,11 @@ Finding FaultFinder::find_deaths(std::int64_t passed) {
 bool FaultFinder::is_of_dead_host(int index) {
   const int host = ranks_.host_of(index);
   const bool first = index > 0 && ranks_.host_of(index - 1) != host;
-  if (!first || !ranks_.is_unreachable(index)) return false;
+  if (!first) return false;
+  if (!ranks_.is_unreachable(index)) {
+    at(index).lost.reset();
+    return false;
+  }
   if (!at(index).lost) at(index).lost = looked_;
   const auto waits_for = [this](int i, std::int64_t time) {
     return !ranks_.is_silent(i) && at(i).quiet >= time;

@@ -11,9 +11,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/message_text.h"
 #include "base/whole_number.h"
 #include "launch/rendezvous/store/connection.h"
 #include "launch/rendezvous/store/server.h"
+#include "launch/watch/diagnosis.h"
 
 namespace zero {
 namespace {
@@ -26,6 +28,14 @@ constexpr milliseconds kForArrival{300};
 /// All hosts have heard the hub by then, or are not there.
 constexpr milliseconds kForAll{600};
 constexpr milliseconds kForGoodbyes{2000};
+/// Of a link that is lost: between its attempts, each twice the one before, and for an attempt.
+constexpr milliseconds kFirstPause{200};
+constexpr milliseconds kLongestPause{2000};
+constexpr milliseconds kForAttempt{2000};
+/// For one at once, behind an end or a reset: till then nobody takes the host for lost.
+constexpr milliseconds kForFirstAttempt{300};
+/// A connection that is lost within this time is not tried again at once.
+constexpr milliseconds kLasting{1000};
 /// Heartbeats that one message asks for; they fit into it.
 constexpr std::size_t kKeysAtOnce = 32;
 static_assert(kKeysAtOnce * kMostHeartbeatBytes < store_wire::kLargest);
@@ -35,12 +45,14 @@ static_assert(kKeysAtOnce * kMostHeartbeatBytes < store_wire::kLargest);
 std::string HeartbeatLink::key_of(int host) { return fmt::format("heartbeat/{}", host); }
 
 HeartbeatLink::HeartbeatLink(HeartbeatLinkParts parts) : parts_(std::move(parts)) {
-  if (is_hub()) {
-    heard_hosts_.assign(parts_.linked.begin() + 1, parts_.linked.end());
-  } else {
-    heard_hosts_ = {parts_.linked.front()};
+  for (std::size_t i = 0; i < parts_.linked.size(); ++i) {
+    const int host = parts_.linked[i];
+    if (is_hub() ? host == parts_.self : i != 0) continue;
+    heard_hosts_.push_back(host);
+    heard_[host];
+    const std::string ranks = ranks_text(parts_.hosts.ranks_of(host));
+    lost_.expect(host, fmt::format("host {} ({})", parts_.names.at(i), ranks), Clock::now());
   }
-  for (const int host : heard_hosts_) heard_[host];
 }
 
 HeartbeatLink::~HeartbeatLink() {
@@ -80,7 +92,7 @@ std::uint64_t HeartbeatLink::wanted() {
 
 void HeartbeatLink::await(std::uint64_t heartbeat) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kForArrival, [&] { return done_ || arrived_ >= heartbeat; });
+  changed_.wait_for(lock, kForArrival, [&] { return done_ || away_ || arrived_ >= heartbeat; });
 }
 
 void HeartbeatLink::hurry() {
@@ -130,10 +142,13 @@ bool HeartbeatLink::exchange() {
   try {
     if (!send_own()) return false;
     // Before what the lost have said last: that has come by then.
-    const std::vector<Loss> losses = is_hub() ? find_losses() : std::vector<Loss>{};
+    const auto losses = is_hub() ? find_losses() : LostHosts::Losses{};
     hear_others();
-    for (const auto& [host, loss] : losses) note_loss(host, loss);
-    if (is_hub()) return true;
+    note(losses);
+    if (is_hub()) {
+      warn_of_refusal();
+      return true;
+    }
     // The hub's word is passed on no further, and its end is no loss any more.
     const auto last = heard(hub).heartbeat;
     if (!last || !(last->leaves || last->told)) return true;
@@ -141,10 +156,7 @@ bool HeartbeatLink::exchange() {
     return false;
   } catch (const boost::system::system_error& error) {
     parts_.connection.reset();
-    if (!is_hub()) {
-      note_loss(hub, peer_loss_of(error.code()));
-      return false;
-    }
+    if (!is_hub()) return return_after(peer_loss_of(error.code()));
     // Its own server is there; another connection will do.
     std::this_thread::sleep_for(kBetweenHeartbeats);
     return true;
@@ -211,9 +223,11 @@ void HeartbeatLink::hear(int host, const std::string& text) {
   std::string& last = texts_[host];
   if (text == last) return;
   last = text;
+  lost_.hear(host, Clock::now());
   try {
     const auto heartbeat = std::make_shared<const Heartbeat>(
         read_heartbeat(text, parts_.hosts.ranks_of(host), parts_.hosts.ranks()));
+    if (heartbeat->leaves) lost_.leave(host);
     const std::scoped_lock lock(mutex_);
     heard_[host].heartbeat = heartbeat;
     if (heartbeat->told && !told_here_) told_there_ = heartbeat->told;
@@ -225,22 +239,104 @@ void HeartbeatLink::hear(int host, const std::string& text) {
   }
 }
 
-std::vector<HeartbeatLink::Loss> HeartbeatLink::find_losses() {
-  std::vector<Loss> losses;
+LostHosts::Losses HeartbeatLink::find_losses() {
+  LostHosts::Losses losses;
   const Message reply = ask({"lost?"});
   for (std::size_t i = 3; i < reply.size(); i += 2) {
     const auto rank = whole_number(reply[i - 1], 0, store_wire::kMostRanks);
     const auto at = std::ranges::find(parts_.store_ranks, rank.value_or(-1));
     if (at == parts_.store_ranks.end()) continue;  // it came to the store, but got no link
-    losses.emplace_back(parts_.linked[static_cast<std::size_t>(at - parts_.store_ranks.begin())],
-                        reply[i] == "ended" ? PeerLoss::ended : PeerLoss::unreachable);
+    losses[parts_.linked[static_cast<std::size_t>(at - parts_.store_ranks.begin())]] =
+        reply[i] == "ended"   ? PeerLoss::ended
+        : reply[i] == "reset" ? PeerLoss::reset
+                              : PeerLoss::unreachable;
   }
   return losses;
 }
 
-void HeartbeatLink::note_loss(int host, PeerLoss loss) {
-  const std::scoped_lock lock(mutex_);
-  heard_[host].loss = loss;
+/// These connections are lost at present.
+void HeartbeatLink::note(const LostHosts::Losses& losses) {
+  const std::vector<std::string> lines = lost_.note(losses, Clock::now());
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const int host : heard_hosts_) heard_[host].loss = lost_.loss_of(host);
+  }
+  if (!warn_) return;
+  for (const std::string& line : lines) warn_(line);
+}
+
+/// The link of this host is lost. Returns whether it is there again; if not, the hub's process or
+/// this link has ended.
+bool HeartbeatLink::return_after(PeerLoss loss) {
+  const int hub = parts_.linked.front();
+  if (loss != PeerLoss::unreachable && Clock::now() - connected_ > kLasting) {
+    const auto still = connect_again(kForFirstAttempt);
+    if (!still) return true;
+    // Nobody listens there.
+    if (*still == PeerLoss::ended) loss = PeerLoss::ended;
+  }
+  note({{hub, loss}});
+  if (loss == PeerLoss::ended) return false;
+  const auto set_away = [this](bool away) {
+    const std::scoped_lock lock(mutex_);
+    away_ = away;
+    if (!away) ++wanted_;  // what ranks do is due at once
+    changed_.notify_all();
+  };
+  set_away(true);
+  for (milliseconds pause = kFirstPause; rest(pause); pause = std::min(2 * pause, kLongestPause)) {
+    // A hub that does not listen by now may have left in good order: this host would not have heard
+    // so, and takes it for no death.
+    if (!connect_again(kForAttempt)) {
+      set_away(false);
+      return true;
+    }
+    note({{hub, loss}});
+  }
+  return false;
+}
+
+/// Returns how the link is lost still; nothing: it is there.
+std::optional<PeerLoss> HeartbeatLink::connect_again(milliseconds patience) {
+  const auto goes_on = [this, end = Clock::now() + patience] {
+    const std::scoped_lock lock(mutex_);
+    return !ends_ && !leaves_ && Clock::now() < end;
+  };
+  try {
+    auto connection = std::make_unique<StoreConnection>(parts_.store, goes_on);
+    // Without a limit: if it ended behind a hello that the hub has heard, the hub would take this
+    // process for dead.
+    const Message reply = connection->ask({"hello", parts_.proof}, [this] {
+      const std::scoped_lock lock(mutex_);
+      return !ends_;
+    });
+    if (reply.at(0) != "ok") return PeerLoss::reset;
+    parts_.connection = std::move(connection);
+    connected_ = Clock::now();
+    return std::nullopt;
+  } catch (const boost::system::system_error& error) {
+    const bool nobody = error.code() == boost::system::errc::connection_refused;
+    return nobody ? PeerLoss::ended : PeerLoss::unreachable;
+  } catch (const Error&) {
+    return PeerLoss::reset;  // another program, or another run, has the port
+  }
+}
+
+/// Returns whether the link goes on then.
+bool HeartbeatLink::rest(milliseconds time) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, time, [this] { return ends_ || leaves_; });
+  return !ends_ && !leaves_;
+}
+
+void HeartbeatLink::warn_of_refusal() {
+  const auto refusal = refused_ ? std::nullopt : parts_.server->first_refusal();
+  if (!refusal) return;
+  refused_ = true;
+  if (!warn_) return;
+  warn_(fmt::format(
+      "run.watchdog: a process that knows this job's secret was refused as a host's first rank: {}",
+      printable_line(refusal->substr(0, refusal->find(';')))));
 }
 
 HeartbeatLink::Message HeartbeatLink::ask(const Message& request) {

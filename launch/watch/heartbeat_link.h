@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "collectives/ranks_of_hosts.h"
 #include "launch/rendezvous/store/endpoint.h"
 #include "launch/watch/heartbeat.h"
+#include "launch/watch/lost_hosts.h"
 
 namespace zero {
 
@@ -25,11 +27,13 @@ class StoreServer;
 
 /// What the first rank of a host brings to its link.
 struct HeartbeatLinkParts {
-  RanksOfHosts hosts{};            ///< of the whole job
-  std::vector<int> linked{};       ///< the hosts that have links, ascending; the first is the hub
-  std::vector<int> store_ranks{};  ///< of the linked hosts, in their store
-  int self = 0;                    ///< this host
-  StoreOptions store{};
+  RanksOfHosts hosts{};              ///< of the whole job
+  std::vector<int> linked{};         ///< the hosts that have links, ascending; the first is the hub
+  std::vector<int> store_ranks{};    ///< of the linked hosts, in their store
+  std::vector<std::string> names{};  ///< of the linked hosts, for people
+  int self = 0;                      ///< this host
+  StoreOptions store{};              ///< its host is an address: no name is looked up later
+  std::string proof{};               ///< of this host's place in the store, which it alone knows
   std::unique_ptr<StoreServer> server{};          ///< the hub's
   std::unique_ptr<StoreConnection> connection{};  ///< has said hello, unless it is the hub's
 };
@@ -38,7 +42,8 @@ struct HeartbeatLinkParts {
 /// times a second through a store of their own, which the first host, the hub, keeps. The hub hears
 /// all hosts, the others hear the hub, so that the cost grows with the hosts. A connection that
 /// ends without a goodbye is a loss; a host that says nothing while its connection lasts is silent.
-/// Any thread may use it.
+/// A host whose system answers no more, or whose connection was reset, may be there: from its end
+/// it connects again and again, and is no longer lost once it has. Any thread may use it.
 class HeartbeatLink {
  public:
   using Told = Heartbeat::Told;
@@ -59,9 +64,9 @@ class HeartbeatLink {
   HeartbeatLink& operator=(const HeartbeatLink&) = delete;
 
   /// Begins. `own` gives this host's heartbeat; of one in a hurry, with all that is known. `warn`
-  /// tells people that something is wrong with the link. Both are called on the link's thread. If
-  /// `own` throws, or the hub refuses a request, the link ends as if all hosts had left in good
-  /// order.
+  /// tells people that something is wrong with the link, or is well again. Both are called on the
+  /// link's thread. If `own` throws, or the hub refuses a request, the link ends as if all hosts
+  /// had left in good order.
   void start(std::function<Heartbeat(bool in_a_hurry)> own,
              std::function<void(const std::string&)> warn);
 
@@ -76,6 +81,7 @@ class HeartbeatLink {
   /// The rank of another host that has told of a fault; nothing: none has.
   std::optional<Told> told() const;
 
+  // While this host's link is lost, these return at once.
   /// Sends a heartbeat at once; returns when it has arrived at the hub, or soon.
   void hurry();
   /// Lets the others know that people have been told; returns when the hub knows, of the hub when
@@ -85,19 +91,23 @@ class HeartbeatLink {
   void leave();
 
  private:
+  using Clock = std::chrono::steady_clock;
   using Message = std::vector<std::string>;
-  using Loss = std::pair<int, PeerLoss>;  // of a host
 
   void run();
   bool exchange();
   bool send_own();
   void hear_others();
   void hear(int host, const std::string& text);
-  std::vector<Loss> find_losses();
+  LostHosts::Losses find_losses();
+  void note(const LostHosts::Losses& losses);
+  bool return_after(PeerLoss loss);
+  std::optional<PeerLoss> connect_again(std::chrono::milliseconds patience);
+  bool rest(std::chrono::milliseconds time);
+  void warn_of_refusal();
   void say_goodbye();
   void part();
   Message ask(const Message& request);
-  void note_loss(int host, PeerLoss loss);
   std::uint64_t wanted();
   void await(std::uint64_t heartbeat);
 
@@ -105,8 +115,12 @@ class HeartbeatLink {
   std::vector<int> heard_hosts_{};
   std::function<Heartbeat(bool)> own_{};
   std::function<void(const std::string&)> warn_{};
-  std::map<int, std::string> texts_{};  // of the link's thread: the last of each host
-  bool warned_ = false;                 // of the link's thread
+  // Of the link's thread.
+  std::map<int, std::string> texts_{};  // the last of each host
+  LostHosts lost_{};
+  Clock::time_point connected_{};  // again
+  bool warned_ = false;            // of a host's heartbeat
+  bool refused_ = false;           // people know that the hub has refused a connection
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable changed_;
@@ -115,6 +129,7 @@ class HeartbeatLink {
   std::optional<Told> told_there_{};  // by another host
   bool leaves_ = false;
   bool ends_ = false;
+  bool away_ = false;          // this host's link is lost
   bool done_ = false;          // the thread exchanges no more
   std::uint64_t wanted_ = 0;   // heartbeats asked for in a hurry
   std::uint64_t arrived_ = 0;  // of them, those that the hub has

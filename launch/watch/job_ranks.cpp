@@ -17,13 +17,6 @@ namespace {
 
 /// A host that has said nothing for so long is silent; the others miss five of its heartbeats.
 constexpr std::int64_t kSilent = 1'000'000'000;
-/// Behind a rank's name.
-std::string failed_text(const std::vector<int>& ranks_of_host) {
-  return fmt::format(
-      "does not answer, and neither does its host ({}): the host or its network has failed",
-      ranks_text(ranks_of_host));
-}
-
 /// While ranks go on, every fifth heartbeat has their states.
 constexpr std::int64_t kBetweenStates = 5;
 
@@ -31,6 +24,19 @@ constexpr std::int64_t kBetweenStates = 5;
 
 bool JobRanks::Other::is_silent() const {
   return is_unreachable() || (!has_left() && silence >= kSilent);
+}
+
+/// Behind its first rank's name.
+std::string JobRanks::Other::failed_text() const {
+  if (loss == PeerLoss::reset) {
+    return fmt::format(
+        "does not answer: the connection to its host ({}) was reset, and has not come back; the "
+        "process has ended, or the host or its network has failed",
+        ranks_text(ranks));
+  }
+  return fmt::format(
+      "does not answer, and neither does its host ({}): the host or its network has failed",
+      ranks_text(ranks));
 }
 
 JobRanks::JobRanks(const VisibleRanks& here, const HeartbeatLink* link, double hang_seconds)
@@ -128,7 +134,7 @@ FlightState JobRanks::read(int index) const {
   if (other.is_silent() && index == other.first) {
     state.process_state =
         other.is_unreachable()
-            ? failed_text(other.ranks)
+            ? other.failed_text()
             : fmt::format("has given no sign of life for {}: it is stopped, or its host hangs",
                           wait_text(static_cast<double>(other.silence) * 1e-9));
   }
@@ -155,7 +161,7 @@ std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before
       other.is_silent() ? fmt::format(", {} after its last sign of life",
                                       wait_text(static_cast<double>(other.silence) * 1e-9))
                         : "";
-  if (other.is_unreachable()) return failed_text(other.ranks);
+  if (other.is_unreachable()) return other.failed_text();
   return death_text(other.states.front().last_words.text, {}, {}) + silence;
 }
 

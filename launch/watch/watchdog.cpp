@@ -10,6 +10,7 @@
 #include <exception>
 
 #include "base/host.h"
+#include "base/message_text.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/telemetry/output.h"
@@ -79,8 +80,8 @@ Watchdog::Watchdog(Communicator& world, Device& device, FlightFile& own, Watchdo
       own_(own),
       options_(std::move(options)),
       meeting_(options_.hosts && !peers_.whole_job()
-                   ? meet_hosts(world, device, peers_, options_.addresses)
-                   : HostMeeting{}),
+                   ? connect_hosts(world, device, peers_, options_.addresses)
+                   : HostConnection{}),
       ranks_(peers_, meeting_.link.get(), options_.hang_seconds),
       finder_(ranks_, options_.hang_seconds),
       reporter_(peers_, ranks_, options_.memory_kills) {}

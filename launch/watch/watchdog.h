@@ -21,7 +21,7 @@
 #include "launch/watch/fault_finder.h"
 #include "launch/watch/fault_reporter.h"
 #include "launch/watch/heartbeat_link.h"
-#include "launch/watch/host_meeting.h"
+#include "launch/watch/host_connection.h"
 #include "launch/watch/host_peers.h"
 #include "launch/watch/job_ranks.h"
 #include "launch/watch/thread_stack.h"
@@ -34,7 +34,7 @@ struct WatchdogOptions {
   double hang_seconds = 0;
   /// Whether the hosts of a job on several watch each other.
   bool hosts = true;
-  /// As HostPeers takes it, and meet_hosts(): empty, but where one machine stands for several.
+  /// As HostPeers takes it, and connect_hosts(): empty, but where one machine stands for several.
   std::string host_key{};
   std::vector<std::string> addresses{};
   // All are called on the watchdog's thread.
@@ -134,7 +134,7 @@ class Watchdog {
   HostPeers peers_;
   FlightFile& own_;
   WatchdogOptions options_;
-  HostMeeting meeting_;
+  HostConnection meeting_;
   JobRanks ranks_;
   FaultFinder finder_;
   FaultReporter reporter_;

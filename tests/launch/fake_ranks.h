@@ -80,6 +80,13 @@ class FakeRanks final : public VisibleRanks {
     silence(host);
     unreachable_.insert(host);
   }
+  void find_again(int host) {
+    silent_.erase(host);
+    unreachable_.erase(host);
+    for (int i = 0; i < 4; ++i) {
+      if (host_of(i) == host) activity_of(i).stopped = false;
+    }
+  }
 
   FlightState& at(int index) { return states_[static_cast<std::size_t>(index)]; }
   const FlightState& at(int index) const { return states_[static_cast<std::size_t>(index)]; }

@@ -225,6 +225,40 @@ TEST(FaultsOfHosts, OfALostHostThatWentOnTheLimitOfAHangHolds) {
   EXPECT_THAT(found.culprits, ElementsAre(2));
 }
 
+TEST(FaultsOfHosts, AHostThatIsBackAndLostAgainIsHeldToItsSecondLoss) {
+  FakeRanks ranks;
+  ranks.spread({0, 0, 1, 1}, true);
+  Looks looks(ranks);
+  ranks.lose(1);
+  EXPECT_EQ(looks.once().what, What::nothing);
+  ranks.find_again(1);
+  for (const int i : {0, 1}) {
+    ranks.at(i).last = {collective(4, {0, 1, 2, 3})};
+    ranks.at(i).last.front().ended = 2 * kSecond;  // looks begin at 1 s
+  }
+  EXPECT_EQ(looks.during(2).what, What::nothing);
+  ranks.lose(1);
+  for (const int i : {0, 1}) {
+    ++ranks.at(i).changed;
+    ranks.at(i).open = {collective(5, {0, 1, 2, 3})};
+  }
+  EXPECT_EQ(looks.during(1).what, What::nothing);
+  const Finding found = looks.during(0.6);
+  EXPECT_EQ(found.what, What::death);
+  EXPECT_THAT(found.culprits, ElementsAre(2));
+}
+
+TEST(FaultsOfHosts, AHostThatIsBackMayBeWaitedFor) {
+  FakeRanks ranks;
+  ranks.spread({0, 0, 1, 1}, true);
+  ranks.lose(1);
+  Looks looks(ranks);
+  ranks.at(0).open = ranks.at(1).open = {collective(5, {0, 1, 2, 3})};
+  EXPECT_EQ(looks.during(0.6).what, What::nothing);
+  ranks.find_again(1);
+  EXPECT_EQ(looks.during(2).what, What::nothing);
+}
+
 TEST(FaultsOfHosts, OfARankThatIsSeenALostHostIsNotToBlame) {
   FakeRanks ranks;
   ranks.spread({0, 0, 1, 1}, true);

@@ -17,10 +17,11 @@
 #include "base/error.h"
 #include "collectives/backends.h"
 #include "launch/flight/flight_file.h"
-#include "launch/watch/host_meeting.h"
+#include "launch/watch/host_connection.h"
 #include "launch/watch/host_peers.h"
 #include "launch/watch/job_ranks.h"
 #include "tests/launch/flight_states.h"
+#include "tests/launch/hub_network.h"
 #include "tests/launch/rank_threads.h"
 #include "tests/variable.h"
 
@@ -39,19 +40,21 @@ struct LinkedRank {
              const std::vector<std::string>& addresses = kLoopback)
       : file(FlightFile::create("", world.rank(), world.size())),
         peers(world, *cpu::open(), file, key),
-        met(meet_hosts(world, *cpu::open(), peers, addresses)),
-        ranks(peers, met.link.get(), 0) {}
+        hosts(connect_hosts(world, *cpu::open(), peers, addresses)),
+        ranks(peers, hosts.link.get(), 0) {}
 
   LinkedRank(const LinkedRank&) = delete;
   LinkedRank& operator=(const LinkedRank&) = delete;
-  ~LinkedRank() { met.link.reset(); }  // its thread uses the ranks
+  ~LinkedRank() { hosts.link.reset(); }  // its thread uses the ranks
 
   void start() {
-    if (!met.link) return;
-    met.link->start([this](bool hurry) { return ranks.heartbeat(FlightFile::now(), hurry); },
-                    [](const std::string& text) { ADD_FAILURE() << text; });
+    if (!hosts.link) return;
+    hosts.link->start([this](bool hurry) { return ranks.heartbeat(FlightFile::now(), hurry); },
+                      [](const std::string& text) { ADD_FAILURE() << text; });
   }
-  std::shared_ptr<const Heartbeat> heard(int host) const { return met.link->heard(host).heartbeat; }
+  std::shared_ptr<const Heartbeat> heard(int host) const {
+    return hosts.link->heard(host).heartbeat;
+  }
   /// Looks until that holds.
   void look_until(const std::function<bool()>& holds) {
     wait_until([&] {
@@ -62,7 +65,7 @@ struct LinkedRank {
 
   FlightFile file;
   HostPeers peers;
-  HostMeeting met;
+  HostConnection hosts;
   JobRanks ranks;
 };
 
@@ -76,22 +79,22 @@ void on_hosts(const std::vector<std::string>& keys,
     LinkedRank rank(world, key, addresses);
     body(world, rank);
     all_meet(world);
-    if (rank.met.link) rank.met.link->leave();
+    if (rank.hosts.link) rank.hosts.link->leave();
   });
 }
 
 TEST(HostLinks, TheHubHearsAllAndTheOthersHearTheHub) {
   on_hosts({"a", "a", "b", "c"}, [](Communicator& world, LinkedRank& self) {
-    EXPECT_THAT(self.met.warning, IsEmpty());
+    EXPECT_THAT(self.hosts.warning, IsEmpty());
     self.file.phase(7, "backward");
     all_meet(world);
     self.start();
-    EXPECT_EQ(self.met.link == nullptr, world.rank() == 1);
-    if (self.met.link) {
-      EXPECT_EQ(self.met.link->is_hub(), world.rank() == 0);
+    EXPECT_EQ(self.hosts.link == nullptr, world.rank() == 1);
+    if (self.hosts.link) {
+      EXPECT_EQ(self.hosts.link->is_hub(), world.rank() == 0);
       const std::vector<int> expected =
           world.rank() == 0 ? std::vector<int>{1, 2} : std::vector<int>{0};
-      EXPECT_EQ(self.met.link->heard_hosts(), expected);
+      EXPECT_EQ(self.hosts.link->heard_hosts(), expected);
       for (const int host : expected) {
         wait_until([&] { return self.heard(host) != nullptr; });
         EXPECT_EQ(self.heard(host)->ranks.size(), host == 0 ? 2U : 1U);
@@ -106,8 +109,8 @@ TEST(HostLinks, TheHubHearsAllAndTheOthersHearTheHub) {
 
 TEST(HostLinks, OnOneHostNobodyListens) {
   on_hosts({"a", "a"}, [](Communicator&, LinkedRank& self) {
-    EXPECT_EQ(self.met.link, nullptr);
-    EXPECT_THAT(self.met.warning, IsEmpty());
+    EXPECT_EQ(self.hosts.link, nullptr);
+    EXPECT_THAT(self.hosts.warning, IsEmpty());
     EXPECT_EQ(self.ranks.count(), 2);
   });
 }
@@ -115,8 +118,8 @@ TEST(HostLinks, OnOneHostNobodyListens) {
 TEST(HostLinks, AnAddressThatDoesNotAnswerIsNotTheLast) {
   on_hosts({"a", "b"},
            [](Communicator& world, LinkedRank& self) {
-             EXPECT_THAT(self.met.warning, IsEmpty());
-             ASSERT_NE(self.met.link, nullptr);
+             EXPECT_THAT(self.hosts.warning, IsEmpty());
+             ASSERT_NE(self.hosts.link, nullptr);
              self.start();
              wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
            },
@@ -130,7 +133,7 @@ TEST(HostLinks, ALinkThatEndsWithoutAGoodbyeIsALoss) {
       wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
       all_meet(world);
       if (world.rank() == lost) {
-        self.met.link.reset();
+        self.hosts.link.reset();
       } else {
         self.look_until([&] { return self.ranks.ended(1); });
         EXPECT_THAT(self.ranks.end_of(1), HasSubstr("ended without a word"));
@@ -139,19 +142,40 @@ TEST(HostLinks, ALinkThatEndsWithoutAGoodbyeIsALoss) {
   }
 }
 
+// More of these: LinksThatReturn.
+TEST(HostLinks, ALinkThatIsResetComesBack) {
+  on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
+    self.hosts.link->start(
+        [&](bool hurry) { return self.ranks.heartbeat(FlightFile::now(), hurry); },
+        [](const std::string&) {});  // of a loss, if this machine is slow
+    wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
+    all_meet(world);
+    if (world.rank() == 0) {
+      const HubNetwork network;
+      network.reset(network.connections());
+    }
+    all_meet(world);
+    const std::int64_t now = FlightFile::now();
+    wait_until([&] {
+      const HeartbeatLink::Heard heard = self.hosts.link->heard(1 - world.rank());
+      return !heard.loss && heard.heartbeat->now > now;
+    });
+  });
+}
+
 // Words that a signal leaves go out before the process ends.
 TEST(HostLinks, ALossIsToldWithTheLastWords) {
   on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
     self.start();
     if (world.rank() == 1) {
       self.file.write_last_words(signal_words());
-      self.met.link->hurry();
+      self.hosts.link->hurry();
     } else {
       self.look_until([&] { return self.ranks.read(1).last_words.is_of_signal(); });
     }
     all_meet(world);
     if (world.rank() == 1) {
-      self.met.link.reset();
+      self.hosts.link.reset();
     } else {
       self.look_until([&] { return self.ranks.ended(1); });
       EXPECT_EQ(self.ranks.end_of(1), "ended by SIGTERM");
@@ -164,10 +188,10 @@ TEST(HostLinks, AGoodEndIsNoLossWhoeverEndsFirst) {
     on_hosts({"a", "b", "c"}, [&](Communicator& world, LinkedRank& self) {
       self.start();
       all_meet(world);
-      if (world.rank() == first) self.met.link->leave();
+      if (world.rank() == first) self.hosts.link->leave();
       all_meet(world);
       if (world.rank() == first) {
-        self.met.link.reset();
+        self.hosts.link.reset();
       } else if (first == 0 || world.rank() == 0) {
         wait_until([&] {
           const auto last = self.heard(first);
@@ -175,7 +199,7 @@ TEST(HostLinks, AGoodEndIsNoLossWhoeverEndsFirst) {
         });
       }
       all_meet(world);
-      if (self.met.link) {
+      if (self.hosts.link) {
         self.ranks.look(FlightFile::now());
         for (int i = 0; i < self.ranks.count(); ++i) EXPECT_FALSE(self.ranks.ended(i)) << i;
       }
@@ -187,7 +211,7 @@ TEST(HostLinks, AGoodEndIsNoLossWhoeverEndsFirst) {
 TEST(HostLinks, TimeInWhichNobodyLooksIsNoSilence) {
   constexpr std::int64_t kOneSecond = 1'000'000'000;
   on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
-    ASSERT_NE(self.met.link, nullptr);  // none begins
+    ASSERT_NE(self.hosts.link, nullptr);  // none begins
     self.ranks.look(kOneSecond);
     self.ranks.look(61 * kOneSecond);
     EXPECT_FALSE(self.ranks.is_silent(1));
@@ -196,7 +220,7 @@ TEST(HostLinks, TimeInWhichNobodyLooksIsNoSilence) {
     EXPECT_TRUE(self.ranks.is_silent(1));
     EXPECT_THAT(self.ranks.read(1).process_state, HasSubstr("no sign of life for 1.4 s"));
     all_meet(world);
-    self.met.link.reset();
+    self.hosts.link.reset();
   });
 }
 
@@ -207,8 +231,8 @@ TEST(HostLinks, TimesOfAnotherHostAreOnItsOwnClock) {
     FlightState& state = *beat.ranks.front().state;
     state.open.push_back({.name = "h.0", .group = "world", .ranks = {0, 1}, .number = 1});
     state.open.front().enqueued = 3'000'000'000;
-    self.met.link->start([beat](bool) { return beat; },
-                         [](const std::string& text) { ADD_FAILURE() << text; });
+    self.hosts.link->start([beat](bool) { return beat; },
+                           [](const std::string& text) { ADD_FAILURE() << text; });
     wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
     self.ranks.look(100'000'000'000);
     const FlightState seen = self.ranks.read(1);
@@ -229,9 +253,9 @@ TEST(HostLinks, EqualListsOfRanksAreKeptOnce) {
       beat.ranks.back().state->open = {{.name = "x", .group = "world", .ranks = {0, 1, 2}},
                                        {.name = "y", .group = "host", .ranks = {rank}}};
     }
-    if (self.met.link) {
-      self.met.link->start([beat](bool) { return beat; },
-                           [](const std::string& text) { ADD_FAILURE() << text; });
+    if (self.hosts.link) {
+      self.hosts.link->start([beat](bool) { return beat; },
+                             [](const std::string& text) { ADD_FAILURE() << text; });
     }
     if (world.rank() == 0) {
       wait_until([&] { return self.heard(1) != nullptr; });
@@ -252,7 +276,7 @@ TEST(HostLinks, ALinkThatCannotGoOnIsNoFault) {
     on_hosts({"a", "b"}, [&](Communicator& world, LinkedRank& self) {
       std::atomic<int> warnings{0};
       std::atomic<bool> fails{false};
-      self.met.link->start(
+      self.hosts.link->start(
           [&](bool hurry) {
             if (fails) fail("out of memory");
             return self.ranks.heartbeat(FlightFile::now(), hurry);
@@ -271,7 +295,7 @@ TEST(HostLinks, ALinkThatCannotGoOnIsNoFault) {
       EXPECT_FALSE(self.ranks.is_silent(1));
       all_meet(world);
       EXPECT_EQ(warnings.load(), world.rank() == failing ? 1 : 0);
-      self.met.link.reset();  // uses what is here
+      self.hosts.link.reset();  // uses what is here
     });
   }
 }
@@ -283,10 +307,10 @@ TEST(HostLinks, WhatOneHostHasToldAllOthersHear) {
       all_meet(world);
       const Heartbeat::Told told{.rank = teller, .host = "somewhere", .of_signal = false};
       if (world.rank() == teller) {
-        self.met.link->tell(told);
-        EXPECT_EQ(self.met.link->told(), std::nullopt) << "it need not hear of itself";
+        self.hosts.link->tell(told);
+        EXPECT_EQ(self.hosts.link->told(), std::nullopt) << "it need not hear of itself";
       } else {
-        wait_until([&] { return self.met.link->told() == told; });
+        wait_until([&] { return self.hosts.link->told() == told; });
       }
     });
   }
@@ -295,7 +319,7 @@ TEST(HostLinks, WhatOneHostHasToldAllOthersHear) {
 TEST(HostLinks, TheJobsSecretIsTheirs) {
   const Variable secret("ZERO_JOB_SECRET=a secret of this test alone");
   on_hosts({"a", "b"}, [](Communicator& world, LinkedRank& self) {
-    ASSERT_NE(self.met.link, nullptr) << self.met.warning;
+    ASSERT_NE(self.hosts.link, nullptr) << self.hosts.warning;
     self.start();
     wait_until([&] { return self.heard(1 - world.rank()) != nullptr; });
   });
@@ -304,8 +328,8 @@ TEST(HostLinks, TheJobsSecretIsTheirs) {
 TEST(HostLinks, HostsThatCannotBeLinkedAreAWarningOfAllRanks) {
   const Variable secret("ZERO_JOB_SECRET=short");
   on_hosts({"a", "b", "b"}, [](Communicator&, LinkedRank& self) {
-    EXPECT_EQ(self.met.link, nullptr);
-    EXPECT_THAT(self.met.warning,
+    EXPECT_EQ(self.hosts.link, nullptr);
+    EXPECT_THAT(self.hosts.warning,
                 AllOf(HasSubstr("do not watch each other"), HasSubstr("ZERO_JOB_SECRET"),
                       HasSubstr("the job's secret has 5 bytes"), HasSubstr("rank 0")));
     EXPECT_EQ(self.ranks.count(), self.peers.count());

@@ -18,6 +18,7 @@
 #include "collectives/backends.h"
 #include "launch/faults/run_faults.h"
 #include "launch/flight/flight_file.h"
+#include "tests/launch/hub_network.h"
 #include "tests/launch/watched_ranks.h"
 
 namespace zero::testing {
@@ -83,6 +84,30 @@ TEST(HostWatchdogs, ALossIsToldAndEndsTheOtherHosts) {
     for (const std::string& text : told.texts) EXPECT_THAT(text, HasSubstr(words));
     EXPECT_EQ(told.texts.size(), lost == 0 ? 2U : 1U);
   }
+}
+
+// The reset itself is no fault.
+TEST(HostWatchdogs, AHangBehindAResetOfAllLinksIsNamed) {
+  const std::vector<std::string> keys{"a", "a", "b"};
+  ToldByWatchdogs told;
+  local::run(static_cast<int>(keys.size()), [&](Communicator& world) {
+    WatchdogOptions options = told.options(keys[static_cast<std::size_t>(world.rank())]);
+    options.warn = [](const std::string&) {};  // of a loss, if this machine is slow
+    WatchedRank rank(world, std::move(options));
+    rank.watchdog->watch();
+    std::this_thread::sleep_for(600ms);  // heartbeats
+    if (world.rank() == 0) {
+      const HubNetwork network;
+      network.reset(network.connections());
+    }
+    std::this_thread::sleep_for(2s);
+    EXPECT_EQ(told.ends.load(), 0);
+    if (world.rank() != 2) rank.enter();
+    wait_until([&] { return told.ends >= 2; });
+    rank.watchdog->rest();
+    all_meet(world);
+  });
+  EXPECT_THAT(told.texts, ElementsAre(HasSubstr("rank 2 has not entered barrier(h.7) #1")));
 }
 
 // An end of another rank might have a launcher end this one before it has told people.

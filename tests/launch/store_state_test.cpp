@@ -77,6 +77,37 @@ TEST(StoreState, AllRanksThatAreLostAreToldTheFirstFirst) {
               ElementsAre("lost", HasSubstr("rank 2 is gone"), "2", "unreachable", "1", "ended"));
 }
 
+TEST(StoreState, ARankThatProvesItsPlaceComesAgain) {
+  StoreState state(3);
+  StoreState::Client first{.identity = {.rank = 1, .world = 3}};
+  StoreState::Client second = first;
+  StoreState::Client third = first;
+  StoreState::Client other{.identity = {.rank = 2, .world = 3}};
+  const Message hello{"hello", "a proof"};
+  EXPECT_THAT(obeyed(state, hello, first), ElementsAre("ok"));
+  EXPECT_THAT(obeyed(state, {"hello"}, other), ElementsAre("ok"));
+  state.gone(other, PeerLoss::ended);
+  state.gone(first, PeerLoss::reset);
+  EXPECT_THAT(obeyed(state, {"lost?"}, second),
+              ElementsAre("lost", HasSubstr("rank 2 is gone"), "2", "ended", "1", "reset"));
+  for (const Message& wrong : {Message{"hello"}, {"hello", ""}, {"hello", "another"}}) {
+    EXPECT_THAT(obeyed(state, wrong, second), ElementsAre("refused", HasSubstr("is there")));
+  }
+  EXPECT_THAT(obeyed(state, hello, second), ElementsAre("ok"));
+  EXPECT_THAT(obeyed(state, {"lost?"}, second),
+              ElementsAre("lost", HasSubstr("rank 2 is gone"), "2", "ended"));
+  StoreState::Client again{.identity = {.rank = 2, .world = 3}};
+  EXPECT_THAT(obeyed(state, {"hello", ""}, again), ElementsAre("refused", HasSubstr("is there")))
+      << "without a proof it is lost for good";
+  EXPECT_THAT(obeyed(state, hello, third), ElementsAre("ok")) << "before the old one's end is seen";
+  state.gone(second, PeerLoss::unreachable);
+  EXPECT_EQ(obeyed(state, {"lost?"}, third).size(), 4U) << "the old one counts no more";
+  EXPECT_THAT(obeyed(state, {"bye"}, third), ElementsAre("ok"));
+  EXPECT_THAT(obeyed(state, hello, first), ElementsAre("refused", HasSubstr("is there")))
+      << "it has left";
+  EXPECT_NE(error_of([&] { state.obey({"hello", std::string(257, 'p')}, first); }), "no error");
+}
+
 TEST(StoreState, RanksThatNeverCameAreNamed) {
   StoreState state(12);
   StoreState::Client client{.identity = {.rank = 3, .world = 12}};

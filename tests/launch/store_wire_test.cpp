@@ -55,7 +55,7 @@ TEST(StoreWire, WhatIsNoIntroductionIsRefused) {
   EXPECT_THAT(judged({"set", "a", "1"}), HasSubstr("it does not say which rank it is"));
   EXPECT_THAT(judged({"iam"}), HasSubstr("it does not say which rank it is"));
   EXPECT_THAT(judged({"iam", "zero-store-9", "1", "2", ""}),
-              HasSubstr("another version of the program, with zero-store-6; all ranks must run"));
+              HasSubstr("another version of the program, with zero-store-7; all ranks must run"));
   EXPECT_THAT(judged({"iam", version, "1", "2"}), HasSubstr("another version"));
   for (const std::string rank : {"", "x", "-1", "3", "1 ", "99999999999999999999"}) {
     EXPECT_THAT(judged({"iam", version, rank, "3", "job"}),

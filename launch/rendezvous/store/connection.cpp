@@ -49,6 +49,7 @@ void StoreConnection::connect_network(const std::string& host, const StoreOption
         [done](boost::system::error_code error, const tcp::endpoint&) { done(error, 0); });
   });
   watch_peer(socket.native_handle(), options.vanished);
+  address_ = socket.remote_endpoint().address().to_string();
   stream_.next_layer() = StoreSocket(std::move(socket));
 }
 
@@ -70,10 +71,9 @@ void StoreConnection::connect_locally(int port, const Patience& patience) {
   stream_.next_layer() = StoreSocket(std::move(socket));
 }
 
-StoreConnection::StoreConnection(const StoreOptions& options, Clock::time_point deadline)
+StoreConnection::StoreConnection(const StoreOptions& options, const Patience& patience)
     : tls_(options.secret.value_or(JobSecret::known_to_all()), StoreTls::End::client),
       stream_(io_, tls_.context()) {
-  const Patience patience = until(deadline);
   if (options.secret) {
     connect_with_secret(options, patience);
   } else {

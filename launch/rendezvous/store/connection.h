@@ -27,10 +27,14 @@ class StoreConnection {
   using Patience = std::function<bool()>;
   static constexpr std::chrono::milliseconds kBetweenLooks{100};
 
-  StoreConnection(const StoreOptions& options, Clock::time_point deadline);
+  StoreConnection(const StoreOptions& options, const Patience& patience);
+  StoreConnection(const StoreOptions& options, Clock::time_point deadline)
+      : StoreConnection(options, until(deadline)) {}
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
+  /// The address at which the server was reached; empty: by a Unix socket.
+  const std::string& address() const { return address_; }
   Message ask(const Message& request, const Patience& patience);
   Message ask(const Message& request, Clock::time_point deadline) {
     return ask(request, until(deadline));
@@ -51,6 +55,7 @@ class StoreConnection {
   boost::asio::io_context io_;
   StoreTls tls_;
   StoreStream stream_;
+  std::string address_{};
   std::array<char, 16'384> piece_{};
   store_wire::FrameReader incoming_{store_wire::kLargest};
 };

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <boost/asio.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <cstdint>
 
 #include "base/checked_math.h"
@@ -111,7 +112,11 @@ PeerLoss peer_loss_of(const boost::system::error_code& error) {
   const bool no_answer =
       error == asio::error::timed_out || error == asio::error::host_unreachable ||
       error == asio::error::network_unreachable || error == asio::error::network_down;
-  return no_answer ? PeerLoss::unreachable : PeerLoss::ended;
+  if (no_answer) return PeerLoss::unreachable;
+  // Bytes that were changed on their way are no end of a process either.
+  const bool is_cut =
+      error == asio::error::connection_reset || error.category() == asio::error::get_ssl_category();
+  return is_cut ? PeerLoss::reset : PeerLoss::ended;
 }
 
 void allow_connections(int ranks) {

@@ -89,6 +89,7 @@ void watch_peer(int descriptor, std::chrono::milliseconds vanished);
 enum class PeerLoss {
   ended,        ///< the peer's system has ended it: its process is gone
   unreachable,  ///< the peer's system answers no more
+  reset,        ///< somebody between has cut it, or changed bytes; the process may be there
 };
 PeerLoss peer_loss_of(const boost::system::error_code& error);
 

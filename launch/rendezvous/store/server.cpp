@@ -191,6 +191,9 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     if (const auto* reply = std::get_if<Message>(&outcome)) {
       send(*reply);
       if (request[0] == "set") server_.key_came(request[1]);
+      if (request[0] == "hello" && reply->at(0) == "refused") {
+        server_.note_refusal(peer_, reply->back());
+      }
       return;
     }
     wait_ = std::get<StoreState::Wait>(std::move(outcome));
@@ -271,6 +274,16 @@ void StoreServer::key_came(const std::string& key) {
 void StoreServer::rank_lost() {
   const std::vector<std::shared_ptr<Connection>> all(clients_.begin(), clients_.end());
   for (const auto& connection : all) connection->look(StoreState::Time::left);
+}
+
+void StoreServer::note_refusal(const std::string& peer, const std::string& why) {
+  const std::scoped_lock lock(refusal_mutex_);
+  if (!refusal_) refusal_ = fmt::format("{}: {}", peer, why);
+}
+
+std::optional<std::string> StoreServer::first_refusal() const {
+  const std::scoped_lock lock(refusal_mutex_);
+  return refusal_;
 }
 
 // An error outside of a connection, such as a lack of memory in accepting one, must not end the

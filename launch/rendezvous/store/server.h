@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -36,6 +37,9 @@ class StoreServer {
   int port() const { return acceptor_.port(); }
   /// Returns once every rank that came has said goodbye or is lost, or after `patience`.
   void wait_for_goodbyes(std::chrono::milliseconds patience) { state_.wait_for_goodbyes(patience); }
+  /// The first connection that was refused as a rank's, and why: "10.0.0.7:4711: rank 3 is there
+  /// already". Thread-safe.
+  std::optional<std::string> first_refusal() const;
 
  private:
   class Connection;
@@ -47,6 +51,7 @@ class StoreServer {
   void key_came(const std::string& key);
   /// Tries to answer every wait: a rank is lost.
   void rank_lost();
+  void note_refusal(const std::string& peer, const std::string& why);
   void run();
 
   StoreLimits limits_;
@@ -59,6 +64,8 @@ class StoreServer {
   std::set<std::shared_ptr<Connection>> clients_;
   Waits waits_;
   StoreAcceptor acceptor_;
+  mutable std::mutex refusal_mutex_;  // guards the following
+  std::optional<std::string> refusal_{};
   std::thread thread_;
 };
 

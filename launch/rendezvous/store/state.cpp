@@ -19,6 +19,22 @@ std::uint64_t bytes_of(std::string_view key, std::string_view value) {
   return kKeyBytes + key.size() + value.size();
 }
 
+std::string_view loss_text(PeerLoss loss) {
+  switch (loss) {
+    case PeerLoss::ended:
+      return "ended";
+    case PeerLoss::unreachable:
+      return "unreachable";
+    case PeerLoss::reset:
+      return "reset";
+  }
+  return "ended";
+}
+
+std::string lost_text(int rank) {
+  return fmt::format("rank {} is gone: its process has ended, or its host cannot be reached", rank);
+}
+
 /// A job's name for a message.
 std::string described(std::string_view job) {
   if (job.empty()) return "a job without a name";
@@ -53,11 +69,12 @@ std::variant<StoreState::Message, StoreState::Wait> StoreState::obey(const Messa
                 .keys = Message(request.begin() + 2, request.end()),
                 .wants_values = verb == "get"};
   }
+  if (verb == "hello" && request.size() == 2) return hello(client, request[1]);
   check_parts(request, 1);
-  if (verb == "hello") return hello(client);
-  if (verb == "lost?") return lost_.value_or(Message{"ok"});
+  if (verb == "hello") return hello(client, "");
+  if (verb == "lost?") return losses();
   ZERO_CHECK(verb == "bye", "a request that rank 0 does not know");
-  if (client.is_rank) mark(client.identity.rank, Presence::left);
+  if (counts(client)) mark(client.identity.rank, Presence::left);
   client.is_rank = false;
   return Message{"ok"};
 }
@@ -77,25 +94,42 @@ std::optional<StoreState::Message> StoreState::answer(Wait& wait, Time time) con
     }
     return reply;
   }
-  if (!lost_ && time == Time::left) return std::nullopt;
-  reply = lost_ ? Message{"lost", lost_->at(1)} : Message{"missing", absent_ranks()};
+  if (losses_.empty() && time == Time::left) return std::nullopt;
+  reply = losses_.empty() ? Message{"missing", absent_ranks()}
+                          : Message{"lost", lost_text(losses_.front().first)};
   std::ranges::copy_if(wait.keys, std::back_inserter(reply),
                        [&](const std::string& key) { return !values_.contains(key); });
   return reply;
 }
 
 void StoreState::gone(Client& client, PeerLoss loss) {
-  if (!client.is_rank) return;
+  const bool is_lost = counts(client);
   client.is_rank = false;
-  const int rank = client.identity.rank;
-  mark(rank, Presence::lost);
-  if (!lost_) {
-    lost_ = Message{"lost", fmt::format("rank {} is gone: its process has ended, or its host "
-                                        "cannot be reached",
-                                        rank)};
+  if (!is_lost) return;
+  mark(client.identity.rank, Presence::lost);
+  losses_.emplace_back(client.identity.rank, loss);
+}
+
+StoreState::Message StoreState::losses() const {
+  if (losses_.empty()) return {"ok"};
+  Message reply{"lost", lost_text(losses_.front().first)};
+  for (const auto& [rank, loss] : losses_) {
+    reply.push_back(std::to_string(rank));
+    reply.emplace_back(loss_text(loss));
   }
-  lost_->push_back(std::to_string(rank));
-  lost_->emplace_back(loss == PeerLoss::ended ? "ended" : "unreachable");
+  return reply;
+}
+
+bool StoreState::counts(const Client& client) const {
+  if (!client.is_rank) return false;
+  const auto place = places_.find(client.identity.rank);
+  return place == places_.end() || place->second.turns == client.turn;
+}
+
+bool StoreState::may_return(int rank, const std::string& proof) const {
+  const auto place = places_.find(rank);
+  return place != places_.end() && place->second.proof == proof &&
+         ranks_[static_cast<std::size_t>(rank)] != Presence::left;
 }
 
 void StoreState::wait_for_goodbyes(std::chrono::milliseconds patience) {
@@ -104,7 +138,9 @@ void StoreState::wait_for_goodbyes(std::chrono::milliseconds patience) {
                     [&] { return std::ranges::count(ranks_, Presence::there) == 0; });
 }
 
-StoreState::Message StoreState::hello(Client& client) {
+StoreState::Message StoreState::hello(Client& client, const std::string& proof) {
+  ZERO_CHECK(proof.size() <= store_wire::kMostProofBytes,
+             "a proof of {} bytes, expected at most {}", proof.size(), store_wire::kMostProofBytes);
   const auto& [rank, world, job] = client.identity;
   if (job != job_) {
     return {"refused",
@@ -117,12 +153,19 @@ StoreState::Message StoreState::hello(Client& client) {
                                    "all ranks the same number of ranks",
                                    world, world_)};
   }
-  if (client.is_rank || ranks_[static_cast<std::size_t>(rank)] != Presence::absent) {
+  const bool is_new = ranks_[static_cast<std::size_t>(rank)] == Presence::absent;
+  if (client.is_rank || !(is_new || may_return(rank, proof))) {
     return {"refused", fmt::format("rank {} is there already; give each process a rank of its "
                                    "own, and each job a port of its own",
                                    rank)};
   }
   client.is_rank = true;
+  if (!proof.empty()) {
+    Place& place = places_[rank];
+    place.proof = proof;
+    client.turn = ++place.turns;
+  }
+  std::erase_if(losses_, [&](const auto& loss) { return loss.first == rank; });
   mark(rank, Presence::there);
   return {"ok"};
 }

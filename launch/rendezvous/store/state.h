@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -28,7 +29,8 @@ class StoreState {
   /// A connection whose handshake is done.
   struct Client {
     store_wire::Identity identity;
-    bool is_rank = false;  ///< its rank's first connection: if it ends, the rank is lost
+    bool is_rank = false;    ///< its rank's first connection: if it ends, the rank is lost
+    std::uint64_t turn = 0;  ///< which of the rank's first connections, where it may have several
   };
   /// A request that is answered once its keys are set, or after `patience` at the latest.
   struct Wait {
@@ -52,7 +54,8 @@ class StoreState {
   /// The answer to a wait; nothing as long as there is none. Another call is needed only once
   /// wait.missing() is set, a rank is lost, or the wait's time is over: keys are never removed.
   std::optional<Message> answer(Wait& wait, Time time) const;
-  /// The client's connection has ended, without a goodbye if it was its rank's.
+  /// The client's connection has ended, without a goodbye if it was its rank's. A rank that has
+  /// another one by now is not lost.
   void gone(Client& client, PeerLoss loss);
 
   /// Returns once every rank that came has said goodbye or is lost, or after `patience`.
@@ -63,7 +66,17 @@ class StoreState {
   /// One rank's state, as seen through its first connection.
   enum class Presence { absent, there, left, lost };
 
-  Message hello(Client& client);
+  /// Of a rank that may come again.
+  struct Place {
+    std::string proof;
+    std::uint64_t turns = 0;  ///< its first connections so far, of which the last one counts
+  };
+
+  Message hello(Client& client, const std::string& proof);
+  bool may_return(int rank, const std::string& proof) const;
+  /// Whether the connection is its rank's, and no other has taken its place.
+  bool counts(const Client& client) const;
+  Message losses() const;
   Message set(const std::string& key, const std::string& value);
   void mark(int rank, Presence presence);
   std::string absent_ranks() const;
@@ -73,7 +86,8 @@ class StoreState {
   std::uint64_t most_bytes_;
   std::uint64_t bytes_ = 0;
   std::map<std::string, std::string, std::less<>> values_;
-  std::optional<Message> lost_;  // the answer to "lost?"
+  std::map<int, Place> places_;                   // by rank
+  std::vector<std::pair<int, PeerLoss>> losses_;  // of ranks that are lost, in their order
 
   mutable std::mutex mutex_;  // guards ranks_
   std::condition_variable changed_;

@@ -14,16 +14,17 @@
 ///
 ///   request                            answer
 ///   iam VERSION RANK WORLD JOB         ok | refused WHY     begins every connection
-///   hello                              ok | refused WHY     the rank's first connection
+///   hello [PROOF]                      ok | refused WHY     the rank's first connection
 ///   set KEY VALUE                      ok | refused WHY
 ///   wait MILLISECONDS KEY...           ok | missing ABSENT KEY... | lost HOW KEY...
 ///   get MILLISECONDS KEY...            values VALUE... | missing ABSENT KEY... | lost HOW KEY...
-///   lost?                              ok | lost HOW RANK ended|unreachable ...
+///   lost?                              ok | lost HOW RANK ended|unreachable|reset ...
 ///   bye                                ok                   the rank ends in good order
 ///
 /// ABSENT lists the ranks that never came; empty if all did. HOW tells of the rank that was lost
 /// first; those behind it are in the order of their losses. A long list of values is cut short: the
-/// client asks for the rest.
+/// client asks for the rest. A rank whose first hello had a PROOF, which it alone knows, may say it
+/// again on a new connection, which takes the place of the one before: the rank is lost no more.
 /// A client asks once the answer to its last request has come; its wait ends if it leaves.
 namespace zero::store_wire {
 
@@ -74,10 +75,11 @@ class FrameReader {
 };
 
 /// The version of the messages; ranks of another are told so.
-inline constexpr std::string_view kVersion = "zero-store-6";
+inline constexpr std::string_view kVersion = "zero-store-7";
 inline constexpr int kMostRanks = 1 << 20;
-/// The longest job name, in bytes.
+/// The longest job name, and the longest proof, in bytes.
 inline constexpr std::size_t kMostJobBytes = 256;
+inline constexpr std::size_t kMostProofBytes = 256;
 
 /// The rank, world and job that a client claims.
 struct Identity {

@@ -15,7 +15,7 @@ class Device;
 class HostPeers;
 
 /// The outcome of linking the hosts of a job.
-struct HostMeeting {
+struct HostConnection {
   std::unique_ptr<HeartbeatLink> link{};  ///< null: this rank has none
   /// Which hosts have no link, and why; empty: all have, or the job is on one host. The same on all
   /// ranks.
@@ -28,7 +28,7 @@ struct HostMeeting {
 /// (read_job_secret()) if all first ranks have one, else one that the first of them draws and gives
 /// to all ranks through `world`, as private as the job's own values. `addresses`: of this host for
 /// others; empty: those of its networks. Collective over `world`, all ranks of the job.
-HostMeeting meet_hosts(Communicator& world, Device& device, const HostPeers& peers,
-                       const std::vector<std::string>& addresses = {});
+HostConnection connect_hosts(Communicator& world, Device& device, const HostPeers& peers,
+                             const std::vector<std::string>& addresses = {});
 
 }  // namespace zero

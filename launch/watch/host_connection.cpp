@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/watch/host_meeting.h"
+#include "launch/watch/host_connection.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -36,6 +36,7 @@ constexpr milliseconds kVanished{1900};
 constexpr milliseconds kForAddress{2000};
 constexpr milliseconds kForAddresses{8000};
 constexpr std::size_t kSecretDigits = 64;
+constexpr std::size_t kRunDigits = 16;
 constexpr std::string_view kSecretsName = "the watchdogs' secret";
 constexpr std::size_t kMostNamed = 4;
 
@@ -52,6 +53,7 @@ struct Hub {
   int port = 0;
   std::vector<std::string> addresses{};
   std::string boot{};
+  std::string run{};  ///< other runs may have the same secret
   std::optional<JobSecret> secret{};
 };
 
@@ -102,14 +104,15 @@ StoreOptions store_options(const Hub& hub, std::size_t members, std::size_t self
           .port = hub.port,
           .rank = static_cast<int>(self),
           .world = static_cast<int>(members),
-          .job = "watchdog",
+          .job = "watchdog " + hub.run,
           .secret = hub.secret,
           .vanished = kVanished};
 }
 
-/// A connection that has said hello. Throws zero::Error that names the addresses.
-std::unique_ptr<StoreConnection> reach(const Hub& hub, StoreOptions& options,
-                                       milliseconds patience) {
+/// A connection that has said hello; `options` have its address. Throws zero::Error that names the
+/// addresses.
+std::unique_ptr<StoreConnection> reach(const Hub& hub, const std::string& proof,
+                                       StoreOptions& options, milliseconds patience) {
   const Clock::time_point end = Clock::now() + patience;
   std::vector<std::string> addresses = in_order(hub.addresses);
   if (hub.boot == boot_id()) addresses.emplace_back("127.0.0.1");
@@ -120,8 +123,9 @@ std::unique_ptr<StoreConnection> reach(const Hub& hub, StoreOptions& options,
       ZERO_CHECK(Clock::now() < end, "not tried, for lack of time");
       const Clock::time_point deadline = std::min(end, Clock::now() + kForAddress);
       auto connection = std::make_unique<StoreConnection>(options, deadline);
-      const auto reply = connection->ask({"hello"}, deadline);
+      const auto reply = connection->ask({"hello", proof}, deadline);
       ZERO_CHECK(reply.at(0) == "ok", "{}", reply.back());
+      options.host = connection->address();
       return connection;
     } catch (const boost::system::system_error& error) {
       failures.push_back(fmt::format("{}: {}", address, error.code().message()));
@@ -132,10 +136,10 @@ std::unique_ptr<StoreConnection> reach(const Hub& hub, StoreOptions& options,
   fail("cannot reach port {} of that host: {}", hub.port, fmt::join(failures, "; "));
 }
 
-/// The steps of a meeting, on one rank.
-class Meeting {
+/// The steps of connecting hosts, on one rank.
+class HostConnector {
  public:
-  Meeting(Communicator& world, Device& device, const HostPeers& peers)
+  HostConnector(Communicator& world, Device& device, const HostPeers& peers)
       : world_(world), device_(device), peers_(peers) {
     for (int host = 0; host < peers.hosts().hosts(); ++host) {
       if (!peers.obstacle_of(host).empty()) continue;
@@ -163,6 +167,7 @@ class Meeting {
       if (place_ != 0U || !members_[0].failure.empty()) return nlohmann::json::object();
       if (drawn) secret = random_hex(kSecretDigits);
       hub_.secret = drawn ? JobSecret(secret, kSecretsName) : job_secret_;
+      hub_.run = random_hex(kRunDigits);
       StoreOptions options = store_options(hub_, members_.size(), 0);
       options.host = addresses.empty() ? "" : addresses.front();
       options.spread = addresses.empty() ? Spread::several_hosts : Spread::unsaid;
@@ -172,12 +177,14 @@ class Meeting {
       return nlohmann::json{{"port", server_->port()},
                             {"addresses", addresses.empty() ? own_addresses() : addresses},
                             {"boot", boot_id()},
+                            {"run", hub_.run},
                             {"secret", secret}};
     });
     if (!members_[0].failure.empty()) return;
     hub_.port = texts[0].at("port").get<int>();
     hub_.addresses = texts[0].at("addresses").get<std::vector<std::string>>();
     hub_.boot = texts[0].at("boot").get<std::string>();
+    hub_.run = texts[0].at("run").get<std::string>();
     secret = texts[0].at("secret").get<std::string>();
     hub_.secret = drawn ? JobSecret(secret, kSecretsName) : job_secret_;
   }
@@ -190,7 +197,7 @@ class Meeting {
       options_ = store_options(hub_, members_.size(), *place_);
       connection_ = *place_ == 0
                         ? std::make_unique<StoreConnection>(options_, Clock::now() + kForAddress)
-                        : reach(hub_, options_, patience());
+                        : reach(hub_, proof_, options_, patience());
       // Until the first heartbeat.
       const auto reply = connection_->ask(
           {"set", HeartbeatLink::key_of(members_[*place_].host), ""}, Clock::now() + kForAddress);
@@ -199,22 +206,24 @@ class Meeting {
     });
   }
 
-  HostMeeting end() {
-    HostMeeting met{.warning = warning()};
+  HostConnection end() {
+    HostConnection made{.warning = warning()};
     HeartbeatLinkParts parts{.hosts = peers_.hosts()};
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (!members_[i].failure.empty()) continue;
       parts.linked.push_back(members_[i].host);
       parts.store_ranks.push_back(static_cast<int>(i));
+      parts.names.push_back(members_[i].name);
     }
     const bool linked = place_ && members_[*place_].failure.empty();
-    if (!linked || !members_[0].failure.empty() || parts.linked.size() < 2) return met;
+    if (!linked || !members_[0].failure.empty() || parts.linked.size() < 2) return made;
     parts.self = members_[*place_].host;
     parts.store = options_;
+    parts.proof = proof_;
     parts.server = std::move(server_);
     parts.connection = std::move(connection_);
-    met.link = std::make_unique<HeartbeatLink>(std::move(parts));
-    return met;
+    made.link = std::make_unique<HeartbeatLink>(std::move(parts));
+    return made;
   }
 
  private:
@@ -289,20 +298,21 @@ class Meeting {
   std::optional<JobSecret> job_secret_{};
   Hub hub_{};
   StoreOptions options_{};
+  const std::string proof_ = random_hex(kSecretDigits);
   std::unique_ptr<StoreServer> server_{};
   std::unique_ptr<StoreConnection> connection_{};
 };
 
 }  // namespace
 
-HostMeeting meet_hosts(Communicator& world, Device& device, const HostPeers& peers,
-                       const std::vector<std::string>& addresses) {
-  Meeting meeting(world, device, peers);
-  if (!meeting.has_several()) return {};
-  meeting.introduce();
-  meeting.open_hub(addresses);
-  meeting.connect();
-  return meeting.end();
+HostConnection connect_hosts(Communicator& world, Device& device, const HostPeers& peers,
+                             const std::vector<std::string>& addresses) {
+  HostConnector connector(world, device, peers);
+  if (!connector.has_several()) return {};
+  connector.introduce();
+  connector.open_hub(addresses);
+  connector.connect();
+  return connector.end();
 }
 
 }  // namespace zero
