@@ -390,4 +390,9 @@ Batch infer_batch(const BatchRequest& request, int world) {
   return {checked_mul(checked_mul(*micro, steps), world), *micro, steps};
 }
 
+TrainConfig without_saves(TrainConfig config) {
+  config.checkpoints = {};
+  return config;
+}
+
 }  // namespace zero

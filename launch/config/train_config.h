@@ -223,4 +223,7 @@ FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Ref
 TrainConfig make_train_config(Configuration values, int world, int local_world = 0,
                               Refusals refusals = {});
 
+/// For what runs no save: a save takes memory and time of its own.
+TrainConfig without_saves(TrainConfig config);
+
 }  // namespace zero

@@ -47,12 +47,6 @@ std::string kind_of(const std::string& unit) {
   return numbered ? unit.substr(0, dot + 1) + "*" : unit;
 }
 
-/// A run's checkpoints are not simulated.
-TrainConfig without_saves(TrainConfig config) {
-  config.checkpoints = {};
-  return config;
-}
-
 /// A rank on a device with a virtual clock.
 class RankSimulation {
  public:

@@ -82,12 +82,6 @@ class StepTrace final : public ActivationTrace {
   std::size_t head_ = 0;
 };
 
-/// A save's own memory is in use while it runs, and no save runs here.
-TrainConfig without_saves(TrainConfig config) {
-  config.checkpoints = {};
-  return config;
-}
-
 class LiveStep {
  public:
   LiveStep(const TrainConfig& config, Mesh& mesh, Device& device)
