@@ -79,10 +79,10 @@ Watchdog::Watchdog(Communicator& world, Device& device, FlightFile& own, Watchdo
     : peers_(world, device, own, options.host_key),
       own_(own),
       options_(std::move(options)),
-      meeting_(options_.hosts && !peers_.whole_job()
-                   ? connect_hosts(world, device, peers_, options_.addresses)
-                   : HostConnection{}),
-      ranks_(peers_, meeting_.link.get(), options_.hang_seconds),
+      hosts_(options_.hosts && !peers_.whole_job()
+                 ? connect_hosts(world, device, peers_, options_.addresses)
+                 : HostConnection{}),
+      ranks_(peers_, hosts_.link.get(), options_.hang_seconds),
       finder_(ranks_, options_.hang_seconds),
       reporter_(peers_, ranks_, options_.memory_kills) {}
 
@@ -97,7 +97,7 @@ Watchdog::~Watchdog() {
     loop_->stop();
     thread_.join();
   }
-  meeting_.link.reset();  // before what its thread uses
+  hosts_.link.reset();  // before what its thread uses
 }
 
 void Watchdog::watch() {
@@ -117,8 +117,8 @@ void Watchdog::watch() {
       }
     }
   });
-  if (!meeting_.link) return;
-  meeting_.link->start(
+  if (!hosts_.link) return;
+  hosts_.link->start(
       [this](bool in_a_hurry) { return ranks_.heartbeat(FlightFile::now(), in_a_hurry); },
       options_.warn);
 }
@@ -164,7 +164,7 @@ bool Watchdog::another_tells() const {
     if (state.over) continue;  // by an error that all ranks know of
     if (state.last_words.is_told() && !state.last_words.is_of_signal()) return true;
   }
-  const auto told = meeting_.link ? meeting_.link->told() : std::nullopt;
+  const auto told = hosts_.link ? hosts_.link->told() : std::nullopt;
   return told && !told->of_signal;
 }
 
@@ -195,21 +195,21 @@ void Watchdog::keep_files() const noexcept {
 
 bool Watchdog::leave_words(const LastWords& words) noexcept {
   if (!write_words(words)) return false;
-  if (!meeting_.link) return true;
+  if (!hosts_.link) return true;
   // People may not have been told yet. The hub reads these words, and waits until this rank ends;
   // but what the hub says last, the others must hear before it ends.
-  if (words.is_told() && meeting_.link->is_hub()) {
+  if (words.is_told() && hosts_.link->is_hub()) {
     tell_hosts(peers_.rank(peers_.self()), words);
   } else {
-    meeting_.link->hurry();
+    hosts_.link->hurry();
   }
   return true;
 }
 
 void Watchdog::tell_hosts(int rank, const LastWords& words) noexcept {
-  if (!meeting_.link) return;
+  if (!hosts_.link) return;
   try {
-    meeting_.link->tell({.rank = rank, .host = host_name(), .of_signal = words.is_of_signal()});
+    hosts_.link->tell({.rank = rank, .host = host_name(), .of_signal = words.is_of_signal()});
   } catch (const std::exception&) {
     // Then other hosts see a loss.
   }
@@ -217,7 +217,7 @@ void Watchdog::tell_hosts(int rank, const LastWords& words) noexcept {
 
 void Watchdog::leave() noexcept {
   rest();
-  if (meeting_.link) meeting_.link->leave();
+  if (hosts_.link) hosts_.link->leave();
 }
 
 void Watchdog::look() {
@@ -227,7 +227,7 @@ void Watchdog::look() {
   if (looks_++ % kLooksBetweenCounts == 0 && !found_) reporter_.note_kills();
   const std::int64_t now = FlightFile::now();
   ranks_.look(now);
-  if (const auto told = meeting_.link ? meeting_.link->told() : std::nullopt) return follow(*told);
+  if (const auto told = hosts_.link ? hosts_.link->told() : std::nullopt) return follow(*told);
   const Finding finding = finder_.look(now);
   keep_stack(finding.self_suspected);
   if (finding.what == Finding::What::nothing) {
@@ -299,7 +299,7 @@ void Watchdog::end(const LastWords& words) {
 
 std::chrono::milliseconds Watchdog::patience_with_others() const {
   if (peers_.whole_job() || !options_.hosts) return {};
-  const int hops = !meeting_.link ? 2 : meeting_.link->is_hub() ? 0 : 1;
+  const int hops = !hosts_.link ? 2 : hosts_.link->is_hub() ? 0 : 1;
   return hops * kForHub + std::min(peers_.host() * kForHost, kForHub);
 }
 

@@ -70,7 +70,7 @@ class Watchdog {
   /// Why ranks of this host are not watched; empty: they are. The same on all ranks of the host.
   const std::string& obstacle() const { return peers_.obstacle(); }
   /// Which hosts do not watch each other, and why; empty: all do. The same on all ranks.
-  const std::string& warning() const { return meeting_.warning; }
+  const std::string& warning() const { return hosts_.warning; }
   /// A thread of this rank (thread_number()) whose stack is of interest.
   void know_thread(std::string name, pid_t thread) { threads_.add(std::move(name), thread); }
   void watch();
@@ -83,7 +83,7 @@ class Watchdog {
   /// this watchdog is about to end the process; waits for that as long. Any thread.
   bool another_died(std::chrono::milliseconds patience) const;
   /// Whether ranks of other hosts are, which takes longer. Any thread.
-  bool sees_other_hosts() const { return meeting_.link != nullptr; }
+  bool sees_other_hosts() const { return hosts_.link != nullptr; }
   /// Whether another rank that is seen from here and lives has found last words, is about to tell
   /// them and to end, or a rank of another host has told. Any thread.
   bool another_tells() const;
@@ -134,7 +134,7 @@ class Watchdog {
   HostPeers peers_;
   FlightFile& own_;
   WatchdogOptions options_;
-  HostConnection meeting_;
+  HostConnection hosts_;
   JobRanks ranks_;
   FaultFinder finder_;
   FaultReporter reporter_;

@@ -169,7 +169,8 @@ TEST(DataDigests, OfFilesWithoutOneAreReadInTheBackground) {
   std::filesystem::resize_file(a, 5000);
   const DataDigests failed({&cut});
   while (!failed.complete()) failed.wait(1);
-  EXPECT_THAT(error_of([&] { failed.texts(); }), HasSubstr("was cut meanwhile"));
+  EXPECT_THAT(error_of([&] { failed.texts(); }),
+              HasSubstr("the file was cut; put the token file back"));
   const DataDigests none({&with});
   EXPECT_TRUE(none.complete());
 }
