@@ -57,7 +57,11 @@ std::optional<std::string> link_target(const std::string& path) {
 bool same_place(const std::string& path, const std::string& other) {
   const DiskCall counted;
   std::error_code error;
-  return std::filesystem::equivalent(path, other, error);
+  const bool same = std::filesystem::equivalent(path, other, error);
+  ZERO_CHECK(!error || error == std::errc::no_such_file_or_directory ||
+                 error == std::errc::not_a_directory || error == std::errc::filename_too_long,
+             "{} or {}: cannot look there: {}", path, other, error.message());
+  return same;
 }
 
 void replace_file(FileSystem& files, const std::string& from, const std::string& to) {

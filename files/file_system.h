@@ -177,7 +177,8 @@ std::string folder_of(const std::string& path);
 /// or cannot be read.
 std::optional<std::string> link_target(const std::string& path);
 
-/// Whether both paths of this machine lead to one file or folder, which is there.
+/// Whether both paths of this machine lead to one file or folder, which is there. Throws
+/// zero::Error if the system does not say.
 bool same_place(const std::string& path, const std::string& other);
 
 /// Atomically renames the file `from` to `to`, in the same folder: a reader of `to` finds either

@@ -326,7 +326,8 @@ void FlightFile::disk_calls(const files::DiskCalls& calls) noexcept {
 std::uint32_t FlightFile::put_text(std::uint64_t offset, std::uint32_t room,
                                    std::string_view text) noexcept {
   const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(room, text.size()));
-  std::memcpy(map_.begin() + offset, text.data(), bytes);
+  auto* const to = reinterpret_cast<char*>(map_.begin() + offset);
+  for (std::uint32_t i = 0; i < bytes; ++i) flight::write(to[i], text[i]);
   return bytes;
 }
 

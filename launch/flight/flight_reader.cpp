@@ -122,8 +122,10 @@ std::string FlightReader::name_of(std::uint64_t number) const {
 
 std::string FlightReader::text(std::uint64_t offset, std::uint32_t room,
                                std::uint32_t length) const {
-  return printable_text(
-      {reinterpret_cast<const char*>(map_.begin() + offset), std::min(room, length)});
+  const auto* const from = reinterpret_cast<const char*>(map_.begin() + offset);
+  std::string bytes(std::min(room, length), ' ');
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = flight::read(from[i]);
+  return printable_text(bytes);
 }
 
 const flight::Group& FlightReader::group_at(std::uint32_t group) const {

@@ -32,10 +32,15 @@ constexpr milliseconds kForGoodbyes{2000};
 constexpr milliseconds kFirstPause{200};
 constexpr milliseconds kLongestPause{2000};
 constexpr milliseconds kForAttempt{2000};
-/// For one at once, behind an end or a reset: till then nobody takes the host for lost.
+/// For one at once, behind an end or a reset.
 constexpr milliseconds kForFirstAttempt{300};
 /// A connection that is lost within this time is not tried again at once.
 constexpr milliseconds kLasting{1000};
+/// A process has ended if so long after its connection did it has no other, or does not listen:
+/// what is between the hosts may end a connection, and refuse others for a moment.
+constexpr milliseconds kBeforeBelief{400};
+/// Lines that people have not been told yet; later ones are dropped.
+constexpr std::size_t kMostLines = 32;
 /// Heartbeats that one message asks for; they fit into it.
 constexpr std::size_t kKeysAtOnce = 32;
 static_assert(kKeysAtOnce * kMostHeartbeatBytes < store_wire::kLargest);
@@ -63,6 +68,7 @@ HeartbeatLink::~HeartbeatLink() {
     lock.unlock();
     changed_.notify_all();
     thread_.join();
+    teller_.join();
   }
   if (leaves_ && parts_.server) parts_.server->wait_for_goodbyes(kForGoodbyes);
 }
@@ -70,8 +76,8 @@ HeartbeatLink::~HeartbeatLink() {
 void HeartbeatLink::start(std::function<Heartbeat(bool)> own,
                           std::function<void(const std::string&)> warn) {
   own_ = std::move(own);
-  warn_ = std::move(warn);
   thread_ = std::thread([this] { run(); });
+  teller_ = std::thread([this, warn = std::move(warn)] { tell_people(warn); });
 }
 
 HeartbeatLink::Heard HeartbeatLink::heard(int host) const {
@@ -129,7 +135,7 @@ void HeartbeatLink::run() {
       if (ends_) break;
     }
   } catch (const std::exception& error) {
-    if (warn_) warn_(fmt::format("run.watchdog: other hosts are seen no more: {}", error.what()));
+    warn(fmt::format("run.watchdog: other hosts are seen no more: {}", error.what()));
     part();
   }
   const std::scoped_lock lock(mutex_);
@@ -233,9 +239,9 @@ void HeartbeatLink::hear(int host, const std::string& text) {
     if (heartbeat->told && !told_here_) told_there_ = heartbeat->told;
     if (is_hub() && !told_here_) told_here_ = told_there_;
   } catch (const Error& error) {
-    if (std::exchange(warned_, true) || !warn_) return;
-    warn_(fmt::format("run.watchdog: rank {}, the first of its host, sent {}",
-                      parts_.hosts.first_rank(host), error.what()));
+    if (std::exchange(warned_, true)) return;
+    warn(fmt::format("run.watchdog: rank {}, the first of its host, sent {}",
+                     parts_.hosts.first_rank(host), error.what()));
   }
 }
 
@@ -251,6 +257,16 @@ LostHosts::Losses HeartbeatLink::find_losses() {
         : reply[i] == "reset" ? PeerLoss::reset
                               : PeerLoss::unreachable;
   }
+  const auto has_ended = [&](int host) {
+    const auto loss = losses.find(host);
+    return loss != losses.end() && loss->second == PeerLoss::ended;
+  };
+  std::erase_if(ended_, [&](const auto& each) { return !has_ended(each.first); });
+  const Clock::time_point now = Clock::now();
+  std::erase_if(losses, [&](const auto& each) {
+    return has_ended(each.first) &&
+           now - ended_.emplace(each.first, now).first->second < kBeforeBelief;
+  });
   return losses;
 }
 
@@ -261,20 +277,22 @@ void HeartbeatLink::note(const LostHosts::Losses& losses) {
     const std::scoped_lock lock(mutex_);
     for (const int host : heard_hosts_) heard_[host].loss = lost_.loss_of(host);
   }
-  if (!warn_) return;
-  for (const std::string& line : lines) warn_(line);
+  for (const std::string& line : lines) warn(line);
 }
 
 /// The link of this host is lost. Returns whether it is there again; if not, the hub's process or
 /// this link has ended.
 bool HeartbeatLink::return_after(PeerLoss loss) {
   const int hub = parts_.linked.front();
-  if (loss != PeerLoss::unreachable && Clock::now() - connected_ > kLasting) {
-    const auto still = connect_again(kForFirstAttempt);
-    if (!still) return true;
+  if (loss != PeerLoss::unreachable) {
+    if (Clock::now() - connected_ <= kLasting && !rest(kFirstPause)) return false;
+    auto still = connect_again(kForFirstAttempt);
     // Nobody listens there.
-    if (*still == PeerLoss::ended) loss = PeerLoss::ended;
+    if (still == PeerLoss::ended && rest(kBeforeBelief)) still = connect_again(kForFirstAttempt);
+    if (!still) return true;
+    loss = still == PeerLoss::ended ? PeerLoss::ended : PeerLoss::reset;
   }
+  if (!rest(milliseconds(0))) return false;
   note({{hub, loss}});
   if (loss == PeerLoss::ended) return false;
   const auto set_away = [this](bool away) {
@@ -333,10 +351,28 @@ void HeartbeatLink::warn_of_refusal() {
   const auto refusal = refused_ ? std::nullopt : parts_.server->first_refusal();
   if (!refusal) return;
   refused_ = true;
-  if (!warn_) return;
-  warn_(fmt::format(
+  warn(fmt::format(
       "run.watchdog: a process that knows this job's secret was refused as a host's first rank: {}",
       printable_line(refusal->substr(0, refusal->find(';')))));
+}
+
+void HeartbeatLink::warn(std::string line) {
+  const std::scoped_lock lock(mutex_);
+  if (lines_.size() < kMostLines) lines_.push_back(std::move(line));
+  changed_.notify_all();
+}
+
+void HeartbeatLink::tell_people(const std::function<void(const std::string&)>& warn) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return done_ || !lines_.empty(); });
+    if (lines_.empty()) return;
+    const std::string line = std::move(lines_.front());
+    lines_.pop_front();
+    lock.unlock();
+    if (warn) warn(line);
+    lock.lock();
+  }
 }
 
 HeartbeatLink::Message HeartbeatLink::ask(const Message& request) {

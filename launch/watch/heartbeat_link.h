@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -64,9 +65,9 @@ class HeartbeatLink {
   HeartbeatLink& operator=(const HeartbeatLink&) = delete;
 
   /// Begins. `own` gives this host's heartbeat; of one in a hurry, with all that is known. `warn`
-  /// tells people that something is wrong with the link, or is well again. Both are called on the
-  /// link's thread. If `own` throws, or the hub refuses a request, the link ends as if all hosts
-  /// had left in good order.
+  /// tells people that something is wrong with the link, or is well again. Each is called on a
+  /// thread of its own: the one that tells may have to wait for a reader. If `own` throws, or the
+  /// hub refuses a request, the link ends as if all hosts had left in good order.
   void start(std::function<Heartbeat(bool in_a_hurry)> own,
              std::function<void(const std::string&)> warn);
 
@@ -105,6 +106,8 @@ class HeartbeatLink {
   std::optional<PeerLoss> connect_again(std::chrono::milliseconds patience);
   bool rest(std::chrono::milliseconds time);
   void warn_of_refusal();
+  void warn(std::string line);
+  void tell_people(const std::function<void(const std::string&)>& warn);
   void say_goodbye();
   void part();
   Message ask(const Message& request);
@@ -114,13 +117,13 @@ class HeartbeatLink {
   HeartbeatLinkParts parts_;
   std::vector<int> heard_hosts_{};
   std::function<Heartbeat(bool)> own_{};
-  std::function<void(const std::string&)> warn_{};
   // Of the link's thread.
   std::map<int, std::string> texts_{};  // the last of each host
   LostHosts lost_{};
-  Clock::time_point connected_{};  // again
-  bool warned_ = false;            // of a host's heartbeat
-  bool refused_ = false;           // people know that the hub has refused a connection
+  std::map<int, Clock::time_point> ended_{};  // of the hub: when a host's connection had ended
+  Clock::time_point connected_{};             // again
+  bool warned_ = false;                       // of a host's heartbeat
+  bool refused_ = false;                      // people know that the hub has refused a connection
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable changed_;
@@ -129,11 +132,13 @@ class HeartbeatLink {
   std::optional<Told> told_there_{};  // by another host
   bool leaves_ = false;
   bool ends_ = false;
-  bool away_ = false;          // this host's link is lost
-  bool done_ = false;          // the thread exchanges no more
-  std::uint64_t wanted_ = 0;   // heartbeats asked for in a hurry
-  std::uint64_t arrived_ = 0;  // of them, those that the hub has
-  std::thread thread_;         // last: uses all other members
+  bool away_ = false;                // this host's link is lost
+  bool done_ = false;                // the thread exchanges no more
+  std::deque<std::string> lines_{};  // that people are to be told
+  std::uint64_t wanted_ = 0;         // heartbeats asked for in a hurry
+  std::uint64_t arrived_ = 0;        // of them, those that the hub has
+  std::thread teller_;
+  std::thread thread_;  // last: uses all other members
 };
 
 }  // namespace zero

@@ -22,6 +22,11 @@ constexpr std::int64_t kBetweenStates = 5;
 
 }  // namespace
 
+bool JobRanks::Other::is_unreachable() const {
+  if (has_left()) return false;
+  return loss == PeerLoss::unreachable || (loss == PeerLoss::reset && silence >= kSilent);
+}
+
 bool JobRanks::Other::is_silent() const {
   return is_unreachable() || (!has_left() && silence >= kSilent);
 }

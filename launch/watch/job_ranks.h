@@ -60,8 +60,8 @@ class JobRanks final : public VisibleRanks {
     std::vector<FlightState> states{};  // as heard last, on this host's clock
     std::int64_t silence = 0;           // nanoseconds without a heartbeat, as this rank looked
     bool is_silent() const;
-    /// Lost, and perhaps there: it may come back.
-    bool is_unreachable() const { return loss && *loss != PeerLoss::ended && !has_left(); }
+    /// Lost, and perhaps there: it may come back. Behind a reset it does so at once if it can.
+    bool is_unreachable() const;
     std::string failed_text() const;
     bool has_left() const { return heartbeat && heartbeat->leaves; }
   };

@@ -113,6 +113,19 @@ TEST(LinksThatReturn, ACutLinkForWhichRanksWaitIsADeath) {
   EXPECT_THAT(looks.ranks().end_of(kRankOfB), HasSubstr("neither does its host (rank 4)"));
 }
 
+// They have waited for longer than a host may be lost for which ranks wait.
+TEST(LinksThatReturn, AResetWhileRanksWaitIsNoDeath) {
+  LinkedHosts hosts(2);
+  HubLooks looks(hosts);
+  looks.wait_for_b();
+  EXPECT_EQ(looks.during(1500ms).what, Finding::What::nothing);
+  for (int i = 0; i < 5; ++i) {
+    hosts.network().reset(hosts.connections());
+    EXPECT_EQ(looks.during(600ms).what, Finding::What::nothing);
+    hosts.wait_until_linked(1);
+  }
+}
+
 TEST(LinksThatReturn, OfAHubThatLostItsNetworkAllLinksComeBack) {
   LinkedHosts hosts(4);
   hosts.network().cut(hosts.all_sockets());

@@ -59,6 +59,7 @@ std::variant<StoreState::Message, StoreState::Wait> StoreState::obey(const Messa
   const std::string& verb = request.at(0);
   if (verb == "set") {
     check_parts(request, 3);
+    if (client.is_rank && !counts(client)) return Message{"refused", "the rank has come again"};
     return set(request[1], request[2]);
   }
   if (verb == "wait" || verb == "get") {
