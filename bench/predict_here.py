@@ -13,8 +13,8 @@ The simulator is given what runs of at most two ranks show, none of which is a r
 - the rates of each model's operations, from runs with run.profile: one rank, two at stage 0, two tensor ranks;
 - for each model, the time in which a thread that communicates hands over to one that computes: the latency at which two
   tensor ranks take as long as they did;
-- for each model and link, the rate at which a core passes bytes to the network: that at which two ranks on two hosts,
-  with half the batch of the rows, take as long as they did.
+- for each model, the rate at which a core passes bytes to the network: that at which two ranks on two hosts, joined by
+  the first of the links, with half the batch of the rows, take as long as they did.
 What disturbs a machine adds to a step, so of all steps of a point the lower quartile counts, for calibration and for
 the rows alike, however many runs either has; a profile, which has the sum of a run's steps, is scaled to it. What was
 measured lies in FOLDER; started again, the script goes on. Nothing else may run: every figure is a time. Ends with 1 if the mean error is above 5 % or
@@ -233,10 +233,9 @@ def main():
     for model in models:
         latency[model] = here.handover(model, cluster_of(here, here, model, 2, 0))
         print(f"{model}: handing over between threads: {latency[model] * 1e6:.0f} us")
-        for place in places[1:]:
-            pair = cluster_of(here, place, model, 2, latency[model], 1)
-            core_time[place.rate, model] = place.core_time(model, pair)
-            print(f"{model}, {place.rate}: a core passes to the network: {rate(1 / core_time[place.rate, model])}")
+        for first in places[1:2]:
+            core_time[model] = first.core_time(model, cluster_of(here, first, model, 2, latency[model], 1))
+            print(f"{model}: a core passes to the network: {rate(1 / core_time[model])}")
     errors = []
     print("\n| place | model | sweep | point | measured ms | predicted ms | error | exposed ms | predicted |")
     print("|---|---|---|---|---|---|---|---|---|")
@@ -248,7 +247,7 @@ def main():
                 rows += place.rows(model, ONE_HOST, cluster_of(here, place, model, 2, latency[model]))
             for name, flags in TWO_HOSTS.items() if place.hosts == 2 else ():
                 devices = int(flags[flags.index("--worlds") + 1]) // 2
-                cluster = cluster_of(here, place, model, 2, latency[model], devices, core_time[place.rate, model])
+                cluster = cluster_of(here, place, model, 2, latency[model], devices, core_time[model])
                 rows += place.rows(model, {name: flags}, cluster)
             for labels, row in rows:
                 measured, predicted = row["measured"], row["predicted"]
