@@ -120,7 +120,7 @@ class FaultFinder {
   };
   struct Watched {
     std::int64_t changed = -1;
-    std::int64_t quiet = 0;             // since then, as far as it counts
+    std::int64_t quiet = 0;             // behind `changed`, as far as it counts
     std::int64_t held = 0;              // others have waited for it, as far as it counts
     std::optional<std::int64_t> cpu{};  // at the last look while others waited
     std::int64_t due = 0;  // time that passed and that it has not run, a little at most

@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -14,7 +16,7 @@
 namespace zero {
 namespace {
 
-constexpr std::size_t kMostLostNamed = 4;
+constexpr std::int64_t kMostLostNamed = 4;
 
 /// Hosts that one line names.
 struct NamedHosts {
@@ -29,10 +31,10 @@ struct NamedHosts {
 
 /// "run.watchdog: heartbeats of host b (ranks 4-7), host c (rank 8) come again after 7.4 s"
 std::string line_of(NamedHosts hosts, std::string_view verb, std::string_view end) {
-  const std::size_t more = hosts.names.size() - std::min(hosts.names.size(), kMostLostNamed);
+  const std::int64_t more = std::ssize(hosts.names) - kMostLostNamed;
   if (more > 0) {
     hosts.names.resize(kMostLostNamed);
-    hosts.names.push_back(fmt::format("and {} more hosts", more));
+    hosts.names.push_back("and " + counted(more, "more host"));
   }
   const std::chrono::duration<double> time = hosts.longest;
   return fmt::format("run.watchdog: heartbeats of {} {} {}{}", fmt::join(hosts.names, ", "), verb,
