@@ -25,7 +25,9 @@ class WorkTimes {
 struct Span {
   double begin = 0;  ///< behind waits for other ranks
   double end = 0;
-  double working = 0;  ///< seconds from `begin` in which it takes of compute's speed; then it waits
+  /// Seconds from `begin` in which it takes of compute's speed; until `end` it waits for a
+  /// transfer.
+  double working = 0;
 };
 
 struct ClockOptions {
@@ -33,6 +35,9 @@ struct ClockOptions {
   bool inline_compute = false;  ///< the host thread runs the compute stream's work itself: CPUs
   double submit_seconds = 0;    ///< of the host, to submit a piece of work
   double compute_share = 1;     ///< of compute's speed that is left while communication works
+  /// Of a transfer's rate that is left while compute works; below 1 only with `inline_compute`, by
+  /// which compute that has been submitted has run.
+  double transfer_share = 1;
 };
 
 /// As the functions of these names in device/device.h, with streams that count the time of work on

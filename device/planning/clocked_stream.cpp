@@ -13,61 +13,94 @@ namespace {
 
 class VirtualEvent final : public Event::State {
  public:
-  VirtualEvent(std::shared_ptr<VirtualClock> clock, double time)
-      : clock_(std::move(clock)), time_(time) {}
+  VirtualEvent(std::shared_ptr<VirtualClock> clock, VirtualTime time)
+      : clock_(std::move(clock)), time_(std::move(time)) {}
 
-  bool complete() override { return time_ <= clock_->host(); }
-  void synchronize() override { clock_->host_reaches(time_); }
-  double time() const { return time_; }
+  bool complete() override { return time() <= clock_->host(); }
+  void synchronize() override { clock_->host_reaches(time()); }
+  double time() const { return time_.seconds(); }
 
  private:
   std::shared_ptr<VirtualClock> clock_;
-  double time_;
+  VirtualTime time_;
 };
 
 class VirtualMark final : public Mark::State {
  public:
-  explicit VirtualMark(double time) : time_(time) {}
+  explicit VirtualMark(VirtualTime time) : time_(std::move(time)) {}
 
   std::optional<double> seconds_since(const State& earlier) const override {
     const auto* const other = dynamic_cast<const VirtualMark*>(&earlier);
     ZERO_CHECK(other != nullptr,
                "a mark of a virtual clock and one of a real clock have no clock in common; take "
                "both on one device");
-    return time_ - other->time_;
+    return time_.seconds() - other->time_.seconds();
   }
 
  private:
-  double time_;
+  VirtualTime time_;
 };
 
 }  // namespace
 
-void VirtualClock::communicates(const Span& span) {
-  const double end = span.begin + span.working;
-  if (options_.compute_share == 1 || span.working <= 0) return;
-  if (!busy_.empty() && busy_.back().end == span.begin) {
-    busy_.back().end = end;
-  } else {
-    busy_.push_back({span.begin, end});
+VirtualTime VirtualClock::communicates(const Span& span, double earliest) {
+  const double worked = span.begin + span.working;
+  if (options_.transfer_share < 1) {
+    communication_.push_back(
+        std::make_shared<Communication>(Communication{earliest, span.begin, worked, span.end}));
+    return {earliest, communication_.back()};
   }
+  if (options_.compute_share == 1 || span.working <= 0) return span.end;
+  if (!communication_.empty() && communication_.back()->end == span.begin) {
+    communication_.back()->worked = communication_.back()->end = worked;
+  } else {
+    communication_.push_back(
+        std::make_shared<Communication>(Communication{earliest, span.begin, worked, worked}));
+  }
+  return span.end;
 }
 
 double VirtualClock::computed(double begin, double seconds) {
-  while (!busy_.empty() && busy_.front().end <= begin) busy_.pop_front();
-  const double share = options_.compute_share;
+  while (!communication_.empty() && communication_.front()->end <= begin)
+    communication_.pop_front();
   double at = begin;
-  for (const Period& period : busy_) {
-    const double free = std::max(0.0, period.begin - at);
+  for (std::size_t i = 0; i < communication_.size(); ++i) {
+    Communication& piece = *communication_[i];
+    const double free = std::max(0.0, piece.begin - at);
     if (seconds <= free) break;
     seconds -= free;
     at += free;
-    const double done = (period.end - at) * share;
-    if (seconds <= done) return at + seconds / share;
-    seconds -= done;
-    at = period.end;
+    if (at < piece.worked) {
+      const double share = options_.compute_share;
+      const double done = (piece.worked - at) * share;
+      if (seconds <= done) return at + seconds / share;
+      seconds -= done;
+      at = piece.worked;
+    }
+    if (piece.end <= at) continue;
+    // The transfer goes on beside compute at its share, and then at its full rate.
+    const double left = piece.end - at;
+    const double beside = left / options_.transfer_share;
+    const bool outlasts = seconds < beside;
+    piece.end = at + (outlasts ? left + seconds * (1 - options_.transfer_share) : beside);
+    put_off_behind(i);
+    if (outlasts) break;
+    seconds -= beside;
+    at = piece.end;
   }
   return at + seconds;
+}
+
+void VirtualClock::put_off_behind(std::size_t i) {
+  for (double end = communication_[i]->end; ++i < communication_.size();) {
+    Communication& piece = *communication_[i];
+    const double later = std::max(piece.earliest, end) - piece.begin;
+    if (later <= 0) return;
+    piece.begin += later;
+    piece.worked += later;
+    piece.end += later;
+    end = piece.end;
+  }
 }
 
 bool ClockedStream::is_inline() const {
@@ -75,11 +108,14 @@ bool ClockedStream::is_inline() const {
 }
 
 void ClockedStream::run(const std::function<Span(double begin)>& work) {
-  const Span span = work(std::max(time_, clock_->host()));
-  time_ = span.end;
-  if (lane_ == WorkTimes::Lane::communication) clock_->communicates(span);
+  const double earliest = std::max(time_.fixed(), clock_->host());
+  const double begin = std::max(time(), earliest);
+  const Span span = work(begin);
+  time_ = lane_ == WorkTimes::Lane::communication
+              ? clock_->communicates(span, span.begin > begin ? span.begin : earliest)
+              : span.end;
   if (is_inline()) {
-    clock_->host_reaches(time_);
+    clock_->host_reaches(time());
   } else {
     clock_->host_reaches(clock_->host() + clock_->options().submit_seconds);
   }
@@ -102,11 +138,11 @@ void ClockedStream::do_submit_host(std::string_view /*what*/, Work /*work*/) {
 void ClockedStream::do_wait(const Event& event) {
   const auto* const other = dynamic_cast<const VirtualEvent*>(event.state());
   if (other == nullptr) return;  // complete from the start
-  const double begin = std::max(time_, clock_->host());
+  const double begin = std::max(time(), clock_->host());
   if (other->time() <= begin) return;
   waited_ += other->time() - begin;
-  time_ = other->time();
-  if (is_inline()) clock_->host_reaches(time_);
+  time_ = time_.not_before(other->time());
+  if (is_inline()) clock_->host_reaches(time());
 }
 
 Event ClockedStream::record() { return Event(std::make_shared<VirtualEvent>(clock_, time_)); }
@@ -116,7 +152,7 @@ void announce(Stream& stream, std::int64_t bytes) {
 }
 
 Mark ClockedStream::mark() {
-  return Mark(std::make_shared<VirtualMark>(std::max(time_, clock_->host())));
+  return Mark(std::make_shared<VirtualMark>(time_.not_before(clock_->host())));
 }
 
 }  // namespace zero::planning

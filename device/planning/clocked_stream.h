@@ -2,19 +2,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "device/planning/clock.h"
 #include "device/stream.h"
 
 namespace zero::planning {
 
-/// The virtual time of one planning device: that of its host thread, and the periods in which its
-/// communication stream works. Shared by its streams, events and marks.
+/// A piece of work of the communication stream. Its times are those if no more compute is
+/// submitted: compute beside the transfer puts them off.
+struct Communication {
+  double earliest = 0;  ///< begins then, or when the piece before it ends
+  double begin = 0;
+  double worked = 0;  ///< until then it takes of compute's speed; then its transfer goes on alone
+  double end = 0;
+};
+
+/// A time of a stream: fixed, or the end of a piece of communication if that is later.
+class VirtualTime {
+ public:
+  VirtualTime(double fixed = 0, std::shared_ptr<const Communication> behind = nullptr)
+      : fixed_(fixed), behind_(std::move(behind)) {}
+
+  /// As far as it is known: final once compute has reached it.
+  double seconds() const { return behind_ ? std::max(fixed_, behind_->end) : fixed_; }
+  double fixed() const { return fixed_; }
+  VirtualTime not_before(double time) const { return {std::max(fixed_, time), behind_}; }
+
+ private:
+  double fixed_;
+  std::shared_ptr<const Communication> behind_;
+};
+
+/// The virtual time of one planning device: that of its host thread, and the work of its
+/// communication stream. Shared by its streams, events and marks.
 class VirtualClock {
  public:
   explicit VirtualClock(const ClockOptions& options) : options_(options) {}
@@ -22,20 +50,20 @@ class VirtualClock {
   const ClockOptions& options() const { return options_; }
   double host() const { return host_; }
   void host_reaches(double time) { host_ = host_ < time ? time : host_; }
-  /// The communication stream works as in `span`; spans ascend.
-  void communicates(const Span& span);
+  /// The communication stream works as in `span`, and could from `earliest` on if the work before
+  /// it were over; spans ascend. Returns the end.
+  VirtualTime communicates(const Span& span, double earliest);
   /// When compute of `seconds`, alone on the device, ends if it begins at `begin`. Calls ascend.
+  /// Takes time in proportion to the pieces of communication under way.
   double computed(double begin, double seconds);
 
  private:
-  struct Period {
-    double begin;
-    double end;
-  };
+  /// Puts off the pieces behind the i-th, which has been put off itself.
+  void put_off_behind(std::size_t i);
 
   ClockOptions options_;
   double host_ = 0;
-  std::deque<Period> busy_;  // those that end after compute's time
+  std::deque<std::shared_ptr<Communication>> communication_;  // that ends after compute's time
 };
 
 /// A stream that runs nothing: work advances its virtual time by the seconds that WorkTimes gives.
@@ -47,12 +75,12 @@ class ClockedStream final : public Stream {
 
   Event record() override;
   Mark mark() override;
-  void synchronize() override { clock_->host_reaches(time_); }
+  void synchronize() override { clock_->host_reaches(time()); }
   double waited_seconds() const override { return waited_; }
   void announce(std::int64_t bytes) { announced_ = bytes; }
 
   /// The virtual time up to which this stream has work.
-  double time() const { return time_; }
+  double time() const { return time_.seconds(); }
   /// Submits work; work(begin) gives its time, `begin` the time at which the stream reaches it.
   void run(const std::function<Span(double begin)>& work);
 
@@ -66,7 +94,7 @@ class ClockedStream final : public Stream {
 
   WorkTimes::Lane lane_;
   std::shared_ptr<VirtualClock> clock_;
-  double time_ = 0;
+  VirtualTime time_;
   double waited_ = 0;
   std::int64_t announced_ = 0;  // bytes of the next work
 };

@@ -98,6 +98,7 @@ std::vector<ClusterKey> cluster_keys(Machine& machine) {
       {"shares.attention", share_into(times.attention)},
       {"shares.memory", share_into(times.memory)},
       {"shares.beside_communication", share_into(times.beside_communication)},
+      {"shares.beside_compute", share_into(times.beside_compute)},
       {"submit", figure_into(times.submit, seconds_with_unit, R"("5us")")},
       {"least_time", figure_into(times.least_time, seconds_with_unit, R"("5us")")},
       {"cores", count_into(times.cores, kMostCores)},

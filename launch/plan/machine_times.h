@@ -10,7 +10,8 @@ namespace zero {
 ///
 ///     "peak": "989TFLOP/s", "peak_fp32": "67TFLOP/s",   (in place of compute, or beside it)
 ///     "memory_bandwidth": "3.35TB/s",
-///     "shares": {"products": 0.7, "attention": 0.5, "memory": 0.9, "beside_communication": 0.95},
+///     "shares": {"products": 0.7, "attention": 0.5, "memory": 0.9, "beside_communication": 0.95,
+///                "beside_compute": 0.7},
 ///     "submit": "4us", "least_time": "3us", "cores": 64, "operations": "ops.json",
 ///     "links": {"between_switches": "25GB/s", "of_host": "400GB/s", "hosts_of_switch": 32,
 ///               "message": "500ns", "collective": "8us"},
@@ -25,6 +26,7 @@ struct MachineTimes {
   double attention = 1;             ///< of compute, by attention
   double memory = 1;                ///< of memory_bandwidth
   double beside_communication = 1;  ///< of a GPU's compute while collectives run
+  double beside_compute = 1;        ///< of links between hosts while a core of the CPU computes too
 
   double submit = 0;         ///< seconds of a GPU's host thread for a piece of work
   double least_time = 0;     ///< seconds that any piece of work takes at least

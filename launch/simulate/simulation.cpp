@@ -99,7 +99,8 @@ class RankSimulation {
     return {.times = &times_,
             .inline_compute = cpu,
             .submit_seconds = cpu ? 0 : machine.times.submit,
-            .compute_share = cores_.compute_share};
+            .compute_share = cores_.compute_share,
+            .transfer_share = cpu ? cores_.transfer_share(machine.times.beside_compute) : 1};
   }
 
   StepReport train_step() {

@@ -29,6 +29,13 @@ class ClockedDevice : public ::testing::Test {
   }
   Stream& compute() { return device_->compute(); }
   Stream& communication() { return device_->communication(); }
+  /// Communication of `seconds`, in the first `working` of which it takes of compute's speed. It
+  /// begins `late` seconds after the stream has reached it.
+  void communicate(double working, double seconds, double late = 0) {
+    dynamic_cast<ClockedStream&>(communication()).run([=](double begin) {
+      return Span{.begin = begin + late, .end = begin + late + seconds, .working = working};
+    });
+  }
   double at(Stream& stream) { return stream.mark().seconds_since(begin_).value(); }
 
   NamedTimes times_;
@@ -112,12 +119,81 @@ TEST_F(ClockedDevice, StopsComputeBesideCommunicationWithoutACoreForBoth) {
 
 TEST_F(ClockedDevice, ComputesWhileCommunicationWaits) {
   open({.compute_share = 0});
-  dynamic_cast<planning::ClockedStream&>(communication()).run([](double begin) {
-    return planning::Span{.begin = begin + 1, .end = begin + 10, .working = 2};
-  });
+  communicate(2, 9, 1);
   compute().submit("5", [] {});
   EXPECT_EQ(at(compute()), 7) << "1, then stopped until 3, then 4";
   EXPECT_EQ(at(communication()), 10);
+}
+
+/// A CPU whose core either computes or communicates: transfers keep half their rate beside compute.
+constexpr ClockOptions kOneCore{.inline_compute = true, .compute_share = 0, .transfer_share = 0.5};
+
+TEST_F(ClockedDevice, TransfersAtFullRateWhileComputeWaits) {
+  open(kOneCore);
+  communicate(2, 10);
+  compute().wait(communication().record());
+  EXPECT_EQ(at(compute()), 10);
+  EXPECT_EQ(compute().waited_seconds(), 10);
+}
+
+TEST_F(ClockedDevice, TransfersAtAShareOfTheRateBesideCompute) {
+  open(kOneCore);
+  communicate(2, 10);
+  const Event gathered = communication().record();
+  compute().submit("4", [] {});
+  EXPECT_EQ(at(compute()), 6) << "stopped until 2";
+  EXPECT_EQ(at(communication()), 12) << "4 s of compute move 2 s' worth of 8";
+  EXPECT_FALSE(gathered.complete());
+  compute().wait(gathered);
+  EXPECT_EQ(at(compute()), 12) << "an event recorded before has the time of the put-off transfer";
+  EXPECT_EQ(compute().waited_seconds(), 6);
+  EXPECT_TRUE(gathered.complete());
+  compute().submit("1", [] {});
+  EXPECT_EQ(at(communication()), 12) << "what is over stays so";
+}
+
+TEST_F(ClockedDevice, ComputesOnWhereATransferEnds) {
+  open(kOneCore);
+  communicate(2, 10);
+  const Event gathered = communication().record();
+  compute().submit("20", [] {});
+  EXPECT_EQ(at(compute()), 22);
+  EXPECT_EQ(at(communication()), 18) << "8 s' worth in 16 s";
+  compute().wait(gathered);
+  EXPECT_EQ(compute().waited_seconds(), 0);
+}
+
+TEST_F(ClockedDevice, PutsOffWhatFollowsATransfer) {
+  open(kOneCore);
+  communicate(2, 10);
+  communicate(1, 3);
+  const Event both = communication().record();
+  EXPECT_EQ(at(communication()), 13);
+  compute().submit("4", [] {});
+  EXPECT_EQ(at(communication()), 15);
+  compute().submit("8", [] {});
+  EXPECT_EQ(at(compute()), 14) << "12 s of compute, and 2 s in which the core communicated";
+  compute().wait(both);
+  EXPECT_EQ(at(compute()), 19) << "the first by 16, then 1 s of the core and 2 s of the wire";
+}
+
+TEST_F(ClockedDevice, ComputesBesideTransferAfterTransfer) {
+  open(kOneCore);
+  communicate(2, 10);
+  communicate(1, 3);
+  compute().submit("20", [] {});
+  EXPECT_EQ(at(compute()), 23) << "stopped until 2, and from 18 to 19";
+  EXPECT_EQ(at(communication()), 23) << "the second's 2 s' worth in the last 4 s";
+}
+
+TEST_F(ClockedDevice, PutsOffNoCommunicationThatWaitsForOtherRanks) {
+  open(kOneCore);
+  communicate(0, 4);
+  communicate(0, 2, 3);  // from 7, when the others come
+  compute().submit("2", [] {});
+  EXPECT_EQ(at(communication()), 9) << "the first ends at 5 in place of 4";
+  compute().submit("6", [] {});
+  EXPECT_EQ(at(communication()), 10) << "and then at 8";
 }
 
 TEST_F(ClockedDevice, CountsTheBytesOfKernels) {

@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <numeric>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "device/device.h"
 #include "launch/simulate/goodput.h"
 #include "launch/simulate/link_times.h"
 #include "launch/simulate/operation_rates.h"
@@ -206,6 +210,60 @@ TEST(Cores, AreSharedByTheRanksOfAHost) {
   EXPECT_EQ(crowded.compute_slowdown, 4);
   EXPECT_EQ(crowded.copy_slowdown, 4);
   EXPECT_EQ(CoreShare::of(0, 8, 1).compute_share, 1);
+}
+
+TEST(Cores, ThatComputeSlowTransfersDown) {
+  EXPECT_EQ(CoreShare::of(1, 1, 1).transfer_share(0.5), 0.5) << "one core for both";
+  EXPECT_EQ(CoreShare::of(1, 4, 1).transfer_share(0.5), 0.5) << "four threads of each kind";
+  EXPECT_EQ(CoreShare::of(2, 1, 2).transfer_share(0.5), 0.75) << "one of two cores has both";
+  EXPECT_EQ(CoreShare::of(8, 2, 3).transfer_share(0.5), 1) << "a core for itself";
+  EXPECT_EQ(CoreShare::of(0, 8, 1).transfer_share(0.5), 1);
+  EXPECT_EQ(CoreShare::of(1, 4, 1).transfer_share(1), 1);
+}
+
+/// Work named "5" takes 5 seconds.
+class NamedSeconds final : public planning::WorkTimes {
+  double seconds(Lane /*lane*/, std::string_view what, std::int64_t /*bytes*/) override {
+    return std::stod(std::string(what));
+  }
+};
+
+/// Two hosts of one core each, with all ranks of a host on it. A gather brings each host the 80
+/// bytes of the other, at 10 a second; its core takes 4 s for the 80 that leave and the 80 that
+/// come. Beside compute a transfer keeps half its rate.
+TEST(Cores, SlowTransfersDownAlikeForOneRankAndForFour) {
+  for (const int ranks : {1, 4}) {
+    SCOPED_TRACE(ranks);
+    Machine machine{.hosts = 2, .devices = ranks, .memory = 1, .source = "c.json"};
+    machine.within_host = 1e18;
+    machine.between_hosts = 10;
+    machine.times.host_bandwidth = 10;
+    machine.times.core_bandwidth = 40;
+    machine.times.memory_bandwidth = 1e18;
+    const CoreShare cores = CoreShare::of(1, ranks, 1);
+    LinkTimes links(
+        machine,
+        {.world = 2 * ranks, .backend = BackendKind::mpi, .copy_slowdown = cores.copy_slowdown});
+    NamedSeconds work;
+    const auto device = planning::open({.times = &work,
+                                        .inline_compute = true,
+                                        .compute_share = cores.compute_share,
+                                        .transfer_share = cores.transfer_share(0.5)},
+                                       1, MemorySpace::host, DeviceKind::cpu);
+    const auto world = planning::communicator(0, 2 * ranks, BackendKind::mpi, device.get(), &links);
+    const Mark begin = device->compute().mark();
+    const auto at = [&](Stream& stream) { return stream.mark().seconds_since(begin).value(); };
+    const View full(reinterpret_cast<void*>(1 << 20), 160, DType::u8, device.get());
+    const Slices slices = Slices::even(full, 2 * ranks);
+    world->all_gather(slices.of(0), slices, device->communication(), {"h.0", {}});
+    EXPECT_NEAR(at(device->communication()), 8, 1e-9) << "alone, the wire is the slowest";
+    // A host's 6 s of compute, in turns of its ranks.
+    device->compute().submit(fmt::format("{}", 6.0 / ranks * cores.compute_slowdown), [] {});
+    EXPECT_NEAR(at(device->compute()), 10, 1e-9) << "behind 4 s of the core";
+    EXPECT_NEAR(at(device->communication()), 11, 1e-9) << "3 of the last 4 s' worth by 10";
+    device->compute().wait(device->communication().record());
+    EXPECT_NEAR(device->compute().waited_seconds(), 1, 1e-9);
+  }
 }
 
 TEST(OperationRates, AreInterpolatedBetweenSizes) {

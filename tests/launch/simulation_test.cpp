@@ -220,6 +220,22 @@ TEST(ClusterFile, RefusesBadKeysOfSimulations) {
   EXPECT_THAT(refusal(R"(, "cores": 0)"), HasSubstr("c.json: cores: found 0, expected a whole"));
 }
 
+/// Between hosts alone, and where a rank has no core for its communication.
+TEST(Simulation, OfCpusThatComputeTransfersMoreSlowly) {
+  const auto step = [](int hosts, int cores, const std::string& share) {
+    const std::string more =
+        fmt::format(R"(, "cores": {}, "shares": {{"beside_compute": {}}})", cores, share);
+    return simulate(config_of(2, 8 * hosts), cluster(hosts, "1GB/s", more)).slowest();
+  };
+  const SimulatedRank slowed = step(2, 8, "0.5");
+  const SimulatedRank full = step(2, 8, "1");
+  EXPECT_GT(slowed.step_seconds, full.step_seconds);
+  EXPECT_GT(slowed.exposed_seconds, full.exposed_seconds);
+  EXPECT_EQ(slowed.collective_seconds(), full.collective_seconds());
+  EXPECT_EQ(step(2, 16, "0.5").step_seconds, step(2, 16, "1").step_seconds) << "a core for both";
+  EXPECT_NEAR(step(1, 8, "0.5").step_seconds / step(1, 8, "1").step_seconds, 1, 1e-9) << "no link";
+}
+
 TEST(SimulateFlag, NamesTheClusterAndPerhapsRanks) {
   for (const char* text :
        {"ranks=1024,cluster=a b.json", "cluster=a b.json,ranks=1024", "ranks=1024,a b.json"}) {
