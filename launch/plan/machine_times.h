@@ -26,7 +26,7 @@ struct MachineTimes {
   double attention = 1;             ///< of compute, by attention
   double memory = 1;                ///< of memory_bandwidth
   double beside_communication = 1;  ///< of a GPU's compute while collectives run
-  double beside_compute = 1;        ///< of links between hosts while a core of the CPU computes too
+  double beside_compute = 1;        ///< of a link of CPUs, while their core computes too
 
   double submit = 0;         ///< seconds of a GPU's host thread for a piece of work
   double least_time = 0;     ///< seconds that any piece of work takes at least

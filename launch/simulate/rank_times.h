@@ -22,10 +22,10 @@ struct CoreShare {
   double copy_slowdown = 1;     ///< of the communicating thread
   double compute_share = 1;     ///< of compute's speed that is left while collectives work
 
-  /// Of a link's rate, what a rank's transfers keep while it computes: `beside_compute` if its
-  /// communicating thread has to share a core with compute, all if it has a core for itself.
-  /// However many ranks share the core, each brings as many communicating threads as computing
-  /// ones, and the host's link serves any of them.
+  /// Of a link's rate, what a rank's transfers keep while it computes: `beside_compute` if the
+  /// communicating thread has to share a core with compute, all if a core is left for it. The
+  /// number of ranks on a core does not count: each brings a thread that communicates beside those
+  /// that compute, and the host's link serves any of them.
   double transfer_share(double beside_compute) const {
     return 1 - (1 - beside_compute) * (1 - compute_share);
   }
