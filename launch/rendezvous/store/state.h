@@ -73,7 +73,8 @@ class StoreState {
   };
 
   Message hello(Client& client, const std::string& proof);
-  bool may_return(int rank, const std::string& proof) const;
+  /// Whether the process that has had the rank's place gave this proof.
+  bool proves(int rank, const std::string& proof) const;
   /// Whether the connection is its rank's, and no other has taken its place.
   bool counts(const Client& client) const;
   Message losses() const;
