@@ -140,8 +140,11 @@ std::string flight_file_at(const std::string& place) {
 bool is_half_made(const std::string& path) {
   const Descriptor file = open_there(path, O_RDONLY);
   struct stat status {};
-  return file.get() >= 0 && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
-         has_zeros_alone(begin_of(file, kMagic.size()));
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  const std::string begin = begin_of(file, kMagic.size());
+  const bool is_read =
+      std::ssize(begin) >= std::min<std::int64_t>(status.st_size, std::ssize(kMagic));
+  return is_read && has_zeros_alone(begin);
 }
 
 std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank) {
