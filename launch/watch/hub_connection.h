@@ -28,8 +28,8 @@ class HubConnection {
     /// Waits for so long, or until the link ends or its rank leaves. Returns whether it goes on:
     /// only then is the connection tried again.
     std::function<bool(std::chrono::milliseconds)> rest{};
-    /// The connection is lost like this, as an attempt to make it has shown, or the loss itself.
-    /// Returns whether the hub may be there still: if not, there is no further attempt.
+    /// The connection is lost like this, still or at first. Returns whether the hub may be there:
+    /// if not, there is no further attempt.
     std::function<bool(PeerLoss)> note{};
   };
 

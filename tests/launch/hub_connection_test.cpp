@@ -104,12 +104,12 @@ class SlowHub {
     ends_ = true;
     asio::ip::tcp::socket last(io_);
     boost::system::error_code ignored;
-    last.connect(acceptor_.local_endpoint(), ignored);
+    last.connect(at_, ignored);
     last.close(ignored);
     thread_.join();
   }
 
-  int port() const { return acceptor_.local_endpoint().port(); }
+  int port() const { return at_.port(); }
   /// How many it has heard.
   int hellos() const { return hellos_; }
 
@@ -148,7 +148,9 @@ class SlowHub {
 
   std::optional<milliseconds> time_;
   asio::io_context io_{};
-  asio::ip::tcp::acceptor acceptor_{io_, {asio::ip::address_v4::loopback(), 0}};
+  asio::ip::tcp::acceptor acceptor_{io_,
+                                    asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0)};
+  const asio::ip::tcp::endpoint at_ = acceptor_.local_endpoint();
   StoreTls tls_{*options_at(0).secret, StoreTls::End::server};
   std::atomic<int> hellos_{0};
   std::atomic<bool> ends_{false};
