@@ -19,8 +19,8 @@ int main(int argc, char** argv) {
       "hangs or after it has ended: "
       "docs/flight_files.md.\n"
       "Status: 0 if the run goes on or ended well, which removes the files: DIR has checkpoints "
-      "and no flight files; or if SIGINT or SIGTERM ended it; 1 if a fault was found; 2 if the "
-      "files cannot be read, or DIR has neither files nor checkpoints.",
+      "and no flight files; or if SIGINT or SIGTERM ended it, or no rank has begun; 1 if a fault "
+      "was found; 2 if the files cannot be read, or DIR has neither files nor checkpoints.",
       "zero_doctor"};
   app.set_version_flag("--version", [] { return zero::version_text(); });
   std::string folder;

@@ -24,9 +24,11 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/whole_number.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "launch/config/train_config.h"
+#include "launch/flight/flight_layout.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_reader.h"
 #include "launch/flight/visible_ranks.h"
@@ -175,6 +177,14 @@ std::string flight_file_name(int rank) {
 
 bool is_flight_file_name(std::string_view name) {
   return name.starts_with(kFlightNameBegin) && name.ends_with(kFlightNameEnd);
+}
+
+std::optional<int> rank_of_flight_file(std::string_view name) {
+  if (!is_flight_file_name(name)) return std::nullopt;
+  name.remove_prefix(kFlightNameBegin.size());
+  name.remove_suffix(kFlightNameEnd.size());
+  const auto rank = whole_number(name, 0, flight::kMost);
+  return rank ? std::optional(static_cast<int>(*rank)) : std::nullopt;
 }
 
 std::string flight_place(const FlightFolder& folder, int rank) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,8 @@ inline constexpr std::string_view kFlightInCheckpoints = "flight";
 std::string flight_file_name(int rank);
 /// Whether a file has such a name.
 bool is_flight_file_name(std::string_view name);
+/// The rank in such a name; nothing if it has none.
+std::optional<int> rank_of_flight_file(std::string_view name);
 
 /// A folder of flight files, and how its program asks for it.
 struct FlightFolder {

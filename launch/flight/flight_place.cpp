@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,12 +53,8 @@ bool is_in_use(const std::string& path) {
   return may_be_one && is_locked(old.get());
 }
 
-/// Whether a flight file's room at `path` holds nothing: its rank had not begun, or its host lost
-/// what was not on the disk yet.
-bool is_blank(const std::string& path) {
-  const std::string begin = begin_of(open_there(path, O_RDONLY), sizeof(flight::Header));
-  return begin.size() == sizeof(flight::Header) &&
-         std::ranges::count(begin, '\0') == std::ssize(begin);
+bool has_zeros_alone(const std::string& bytes) {
+  return std::ranges::count(bytes, '\0') == std::ssize(bytes);
 }
 
 /// Whether a run of this host writes the file that the link leads to. Opens nothing that a run
@@ -86,8 +83,7 @@ bool may_be_own(const Descriptor& file) {
   const std::string begin = begin_of(file, sizeof(flight::Header));
   flight::Header header{};
   std::memcpy(&header, begin.data(), begin.size());
-  const bool blank = std::ranges::count(begin, '\0') == std::ssize(begin);
-  return (blank || header.process == ::getpid()) && is_locked(file.get());
+  return (has_zeros_alone(begin) || header.process == ::getpid()) && is_locked(file.get());
 }
 
 void check_ended(bool in_use, const std::string& place, std::string_view option) {
@@ -141,6 +137,16 @@ std::string flight_file_at(const std::string& place) {
   return link->path;
 }
 
+bool is_half_made(const std::string& path) {
+  const Descriptor file = open_there(path, O_RDONLY);
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  const std::string begin = begin_of(file, kMagic.size());
+  const bool is_read =
+      std::ssize(begin) >= std::min<std::int64_t>(status.st_size, std::ssize(kMagic));
+  return is_read && has_zeros_alone(begin);
+}
+
 std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank) {
   return fmt::format("{}/{}{:016x}.rank_{:05}", memory, prefix_in_memory(), run, rank);
 }
@@ -154,7 +160,7 @@ void clear_flight_place(const std::string& place, std::string_view option) {
     check_ended(is_in_use(*link), place, option);
     remove_linked(*link);
   } else {
-    if (!is_blank(place)) check_replaceable(place, kMagic, option, "flight file");
+    if (!is_half_made(place)) check_replaceable(place, kMagic, option, "flight file");
     check_ended(is_in_use(place), place, option);
   }
   ::unlink(place.c_str());  // a process that reads the old file keeps it

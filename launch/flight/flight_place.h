@@ -41,6 +41,10 @@ struct FlightCopy {
 /// zero::Error naming both if that is another host's memory.
 std::string flight_file_at(const std::string& place);
 
+/// Whether a file is there without the first bytes of a flight file, which are written last: its
+/// rank makes it, or was ended meanwhile, or its host has lost what was not on the disk.
+bool is_half_made(const std::string& path);
+
 /// "/dev/shm/zero_flight.1000.0123456789abcdef.rank_00003": of this user, run and rank.
 std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank);
 /// Whether path_in_memory() may have made the path, for this user.

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <optional>
 
 #include "base/descriptor.h"
@@ -29,6 +30,9 @@ constexpr std::uint32_t group_of(const flight::Record& record) {
   return static_cast<std::uint32_t>(record.what >> 16 & 0xffff);
 }
 constexpr std::uint64_t name_in(const flight::Record& record) { return record.what >> 32; }
+
+/// Of a group's collectives; the files of no run come to it.
+constexpr std::uint64_t kLargestNumber = std::numeric_limits<std::int64_t>::max();
 
 /// The most open collectives that a state names: the oldest, for which later ones wait.
 constexpr std::ptrdiff_t kMostOpen = 1024;
@@ -149,7 +153,8 @@ std::vector<int> FlightReader::ranks_at(std::uint64_t offset, std::uint64_t coun
   std::vector<int> ranks;
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::int32_t rank = flight::read(all[i]);
-    if (rank < 0 || rank >= fixed_.world) return {};
+    const bool again = !ranks.empty() && ranks.back() == rank;
+    if (rank < 0 || rank >= fixed_.world || again) return {};
     ranks.push_back(rank);
   }
   return ranks;
@@ -161,7 +166,7 @@ bool FlightReader::copy(std::uint64_t ticket, flight::Record& record) const {
   if (flight::read(from.ticket) != ticket) return false;
   record = {.ticket = ticket,
             .what = flight::read(from.what),
-            .number = flight::read(from.number),
+            .number = std::min(flight::read(from.number), kLargestNumber),
             .bytes = std::max<std::int64_t>(0, flight::read(from.bytes)),
             .enqueued = time_in(flight::read(from.enqueued)),
             .started = time_in(flight::read(from.started)),
@@ -252,12 +257,13 @@ LastWords FlightReader::last_words() const {
     words.what = static_cast<FoundFault>(what);
   }
   if (culprits <= flight::kMostCulprits) words.culprits = ranks_at(offsets_.culprits, culprits);
+  if (!std::ranges::is_sorted(words.culprits)) words.culprits.clear();
   return flight::read(from.kind) == kind ? words : LastWords{};
 }
 
 FlightState FlightReader::read() const {
   FlightState state = fixed_;
-  state.step = flight::read(head().step);
+  state.step = std::max<std::int64_t>(-1, flight::read(head().step));
   state.mean_step_seconds = static_cast<double>(time_in(flight::read(head().mean_step))) * 1e-9;
   state.phase = name_of(flight::read(head().phase));
   const std::uint64_t compute = flight::read(head().compute);

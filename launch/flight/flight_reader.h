@@ -63,7 +63,7 @@ class FlightReader {
   bool copy(std::uint64_t ticket, flight::Record& record) const;
   FlightState::Collective collective_of(const flight::Record& record) const;  // without ranks
   std::vector<int> ranks_of(const flight::Group& group) const;
-  /// Empty if one is no rank of the world.
+  /// Empty if one is no rank of the world, or follows itself.
   std::vector<int> ranks_at(std::uint64_t offset, std::uint64_t count) const;
   LastWords last_words() const;
   void find_collectives(FlightState& state) const;

@@ -38,7 +38,7 @@ struct LastWords {
   std::string own_error{};
   // Of a finding.
   FoundFault what = FoundFault::nothing;
-  std::vector<int> culprits{};  ///< world ranks
+  std::vector<int> culprits{};  ///< world ranks, ascending
   double waited_seconds = 0;    ///< the longest wait for a culprit
 
   /// Whether no other rank has to tell people of the end.

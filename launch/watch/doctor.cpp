@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -61,6 +62,33 @@ std::vector<std::string> find_files(std::string& folder) {
   return files;
 }
 
+/// Whether the process that created the file still has it open, on this host.
+bool is_written(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return is_locked(file.get());
+}
+
+/// Opens the files, and notes those that cannot be read. Returns the ranks whose files are half
+/// made, ascending.
+std::vector<int> read_files(const std::vector<std::string>& paths, Examination& found) {
+  std::vector<int> half_made;
+  for (const std::string& path : paths) {
+    const auto rank = rank_of_flight_file(fs::path(path).filename().string());
+    if (rank && is_half_made(path)) {
+      half_made.push_back(*rank);
+      found.goes_on = found.goes_on || is_written(path);
+      continue;
+    }
+    try {
+      found.files.emplace_back(flight_file_at(path));
+    } catch (const Error& error) {
+      found.problems.emplace_back(error.what());
+    }
+  }
+  std::ranges::sort(half_made);
+  return half_made;
+}
+
 /// The step of the newest complete checkpoint in a folder without flight files: a run that ended
 /// well has removed its own. Throws zero::Error if there is none.
 std::int64_t newest_checkpoint(const std::string& folder) {
@@ -72,12 +100,6 @@ std::int64_t newest_checkpoint(const std::string& folder) {
              "the folder of a run",
              folder, flight_file_name(0));
   return newest->name.step;
-}
-
-/// Whether the process that created the file still has it open, on this host.
-bool is_written(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  return is_locked(file.get());
 }
 
 /// What is remarkable of a process of this host, for FlightState::process_state.
@@ -148,6 +170,14 @@ std::string steps_text(const std::vector<FlightState>& states) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+std::string not_begun_text(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "";
+  const bool one = ranks.size() == 1;
+  return fmt::format("{} {} not begun: {} half made (a start, or a host that lost its power)\n",
+                     ranks_text(ranks), one ? "has" : "have",
+                     one ? "its file is" : "their files are");
+}
+
 std::string stragglers_text(const Stragglers& stragglers) {
   if (stragglers.seconds <= 0) return "";
   std::string text = fmt::format("waits: {:.3f} s in {} collectives, by the rank that came last:\n",
@@ -198,9 +228,10 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
 }  // namespace
 
 bool Examination::ended_well() const {
-  return std::ranges::all_of(ranks, [](const FlightState& state) {
-    return state.over && !is_own_error(state.last_words);
-  });
+  return (newest_checkpoint || !ranks.empty()) &&
+         std::ranges::all_of(ranks, [](const FlightState& state) {
+           return state.over && !is_own_error(state.last_words);
+         });
 }
 
 Examination examine(const std::string& folder) {
@@ -210,14 +241,12 @@ Examination examine(const std::string& folder) {
     found.newest_checkpoint = newest_checkpoint(found.folder);
     return found;
   }
-  for (const std::string& path : paths) {
-    try {
-      found.files.emplace_back(flight_file_at(path));
-    } catch (const Error& error) {
-      found.problems.emplace_back(error.what());
-    }
+  const std::vector<int> half_made = read_files(paths, found);
+  if (found.files.empty()) {
+    ZERO_CHECK(found.problems.empty(), "{}", found.problems.front());
+    found.not_begun = half_made;
+    return found;
   }
-  ZERO_CHECK(!found.files.empty(), "{}", found.problems.front());
   std::ranges::stable_sort(found.files, {}, &FlightReader::rank);
   for (const FlightReader& file : found.files) found.ranks.push_back(file.read());
   check_one_run(found);
@@ -231,13 +260,17 @@ Examination examine(const std::string& folder) {
   }
   found.stragglers = stragglers.find();
   for (int rank = 0; rank < found.ranks.front().world; ++rank) {
-    if (!std::ranges::binary_search(found.ranks, rank, {}, &FlightState::rank)) {
-      found.missing.push_back(rank);
-    }
+    if (std::ranges::binary_search(found.ranks, rank, {}, &FlightState::rank)) continue;
+    const bool made = !std::ranges::binary_search(half_made, rank);
+    (made ? found.missing : found.not_begun).push_back(rank);
   }
   if (found.ended_well()) return found;
-  Judgement judgement = judge(
-      {.ranks = found.ranks, .missing = found.missing, .deaths = deaths, .goes_on = found.goes_on});
+  std::vector<int> unknown;
+  std::ranges::merge(found.missing, found.not_begun, std::back_inserter(unknown));
+  Judgement judgement = judge({.ranks = found.ranks,
+                               .missing = std::move(unknown),
+                               .deaths = deaths,
+                               .goes_on = found.goes_on});
   found.diagnosis = std::move(judgement.diagnosis);
   found.is_told = judgement.is_told;
   return found;
@@ -259,8 +292,11 @@ std::string text_of(const Examination& examination) {
         "well (unless run.flight_folder was another folder)\n",
         examination.folder, *step);
   }
+  const std::string not_begun = not_begun_text(examination.not_begun);
+  if (ranks.empty()) return fmt::format("{}: {}", examination.folder, not_begun);
   std::string text = fmt::format("{}: {} of {} ranks, {}\n", examination.folder, ranks.size(),
-                                 ranks.front().world, steps_text(ranks));
+                                 ranks.front().world, steps_text(ranks)) +
+                     not_begun;
   for (const std::string& problem : examination.problems) text += problem + "\n";
   if (!examination.missing.empty()) {
     text += fmt::format(
@@ -293,6 +329,7 @@ nlohmann::ordered_json json_of(const Examination& examination) {
                               {"world", ranks.empty() ? 0 : ranks.front().world},
                               {"goes_on", examination.goes_on},
                               {"ended_well", examination.ended_well()},
+                              {"not_begun", examination.not_begun},
                               {"missing", examination.missing},
                               {"problems", examination.problems},
                               {"fault",

@@ -17,7 +17,8 @@ namespace zero {
 struct Examination {
   std::string folder;                   ///< where the files are
   std::vector<FlightState> ranks{};     ///< by rank; times on one clock
-  std::vector<int> missing{};           ///< ranks of the run without a file that can be read
+  std::vector<int> not_begun{};         ///< ranks whose files are half made, ascending
+  std::vector<int> missing{};           ///< other ranks of the run without a file that can be read
   std::vector<std::string> problems{};  ///< files that cannot be read, with the reason
   /// Of a folder with complete checkpoints and no flight files: the run ended well, and there are
   /// no `ranks`.
@@ -29,14 +30,16 @@ struct Examination {
   std::vector<FlightReader> files{};   ///< of `ranks`
   std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing
 
-  /// Whether all ranks with a file have ended in good order, and by no error.
+  /// Whether all ranks with a file have ended in good order, and by no error. Not if none has
+  /// begun.
   bool ended_well() const;
 };
 
 /// Reads the flight files of `folder`, or of "flight" in it, and judges them. A wait is a hang
-/// after 3 s and 5 mean steps, and no rank without a file is blamed. Throws zero::Error naming the
-/// folder or file if the folder is not there, if it has neither a flight file that can be read nor,
-/// without any, a complete checkpoint, or if its files are of several runs.
+/// after 3 s and 5 mean steps, and no rank without a file is blamed. If all files are half made
+/// there are no `ranks`, and no fault. Throws zero::Error naming the folder or file if the folder
+/// is not there, if it has neither a flight file that can be read nor, without any, a complete
+/// checkpoint, or if its files are of several runs.
 Examination examine(const std::string& folder);
 
 /// All that the files hold, for write_flight_trace(): some MiB a rank.

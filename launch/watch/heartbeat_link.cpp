@@ -28,17 +28,6 @@ constexpr milliseconds kForArrival{300};
 /// All hosts have heard the hub by then, or are not there.
 constexpr milliseconds kForAll{600};
 constexpr milliseconds kForGoodbyes{2000};
-/// Of a link that is lost: between its attempts, each twice the one before, and for an attempt.
-constexpr milliseconds kFirstPause{200};
-constexpr milliseconds kLongestPause{2000};
-constexpr milliseconds kForAttempt{2000};
-/// For one at once, behind an end or a reset.
-constexpr milliseconds kForFirstAttempt{300};
-/// A connection that is lost within this time is not tried again at once.
-constexpr milliseconds kLasting{1000};
-/// A process has ended if so long after its connection did it has no other, or does not listen:
-/// what is between the hosts may end a connection, and refuse others for a moment.
-constexpr milliseconds kBeforeBelief{400};
 /// Lines that people have not been told yet; later ones are dropped.
 constexpr std::size_t kMostLines = 32;
 /// Heartbeats that one message asks for; they fit into it.
@@ -49,7 +38,16 @@ static_assert(kKeysAtOnce * kMostHeartbeatBytes < store_wire::kLargest);
 
 std::string HeartbeatLink::key_of(int host) { return fmt::format("heartbeat/{}", host); }
 
-HeartbeatLink::HeartbeatLink(HeartbeatLinkParts parts) : parts_(std::move(parts)) {
+HeartbeatLink::HeartbeatLink(HeartbeatLinkParts parts)
+    : parts_(std::move(parts)),
+      connection_(std::move(parts_.store), std::move(parts_.proof), std::move(parts_.connection),
+                  {.lasts =
+                       [this] {
+                         const std::scoped_lock lock(mutex_);
+                         return !ends_;
+                       },
+                   .rest = [this](milliseconds time) { return rest(time); },
+                   .note = [this](PeerLoss loss) { return note_hub(loss); }}) {
   for (std::size_t i = 0; i < parts_.linked.size(); ++i) {
     const int host = parts_.linked[i];
     if (is_hub() ? host == parts_.self : i != 0) continue;
@@ -61,23 +59,23 @@ HeartbeatLink::HeartbeatLink(HeartbeatLinkParts parts) : parts_(std::move(parts)
 }
 
 HeartbeatLink::~HeartbeatLink() {
-  if (thread_.joinable()) {
-    std::unique_lock lock(mutex_);
-    if (leaves_) changed_.wait_for(lock, kForGoodbyes, [this] { return done_; });
-    ends_ = true;
-    lock.unlock();
-    changed_.notify_all();
-    thread_.join();
-    teller_.join();
-  }
-  if (leaves_ && parts_.server) parts_.server->wait_for_goodbyes(kForGoodbyes);
+  std::unique_lock lock(mutex_);
+  const bool leaves = leaves_;
+  if (leaves && thread_.joinable()) changed_.wait_for(lock, kForGoodbyes, [this] { return done_; });
+  ends_ = true;
+  done_ = done_ || !thread_.joinable();
+  lock.unlock();
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (teller_.joinable()) teller_.join();
+  if (leaves && parts_.server) parts_.server->wait_for_goodbyes(kForGoodbyes);
 }
 
 void HeartbeatLink::start(std::function<Heartbeat(bool)> own,
                           std::function<void(const std::string&)> warn) {
   own_ = std::move(own);
-  thread_ = std::thread([this] { run(); });
   teller_ = std::thread([this, warn = std::move(warn)] { tell_people(warn); });
+  thread_ = std::thread([this] { run(); });
 }
 
 HeartbeatLink::Heard HeartbeatLink::heard(int host) const {
@@ -161,7 +159,6 @@ bool HeartbeatLink::exchange() {
     say_goodbye();
     return false;
   } catch (const boost::system::system_error& error) {
-    parts_.connection.reset();
     if (!is_hub()) return return_after(peer_loss_of(error.code()));
     // Its own server is there; another connection will do.
     std::this_thread::sleep_for(kBetweenHeartbeats);
@@ -182,7 +179,7 @@ void HeartbeatLink::part() {
       const std::scoped_lock lock(mutex_);
       heard_[host].heartbeat = std::move(last);
     }
-    ask({"set", key_of(parts_.self), heartbeat_text(farewell(parts_.self))});
+    connection_.ask({"set", key_of(parts_.self), heartbeat_text(farewell(parts_.self))});
     say_goodbye();
   } catch (const std::exception&) {
     // Then others see a loss.
@@ -200,7 +197,7 @@ bool HeartbeatLink::send_own() {
   mine.leaves = leaves_;
   mine.told = told_here_;
   lock.unlock();
-  ask({"set", key_of(parts_.self), heartbeat_text(mine)});
+  connection_.ask({"set", key_of(parts_.self), heartbeat_text(mine)});
   if (mine.leaves) say_goodbye();
   lock.lock();
   arrived_ = wanted;
@@ -209,7 +206,7 @@ bool HeartbeatLink::send_own() {
 }
 
 void HeartbeatLink::say_goodbye() {
-  if (!is_hub()) ask({"bye"});
+  if (!is_hub()) connection_.ask({"bye"});
 }
 
 void HeartbeatLink::hear_others() {
@@ -217,7 +214,7 @@ void HeartbeatLink::hear_others() {
     Message request{"get", "0"};
     const std::size_t end = std::min(heard_hosts_.size(), next + kKeysAtOnce);
     for (std::size_t i = next; i < end; ++i) request.push_back(key_of(heard_hosts_[i]));
-    const Message values = ask(request);
+    const Message values = connection_.ask(request);
     ZERO_CHECK(values[0] == "values" && values.size() > 1 && values.size() <= request.size() - 1,
                "the hub of the heartbeats gave {} values of {}", values.size() - 1,
                request.size() - 2);
@@ -247,7 +244,7 @@ void HeartbeatLink::hear(int host, const std::string& text) {
 
 LostHosts::Losses HeartbeatLink::find_losses() {
   LostHosts::Losses losses;
-  const Message reply = ask({"lost?"});
+  const Message reply = connection_.ask({"lost?"});
   for (std::size_t i = 3; i < reply.size(); i += 2) {
     const auto rank = whole_number(reply[i - 1], 0, store_wire::kMostRanks);
     const auto at = std::ranges::find(parts_.store_ranks, rank.value_or(-1));
@@ -257,16 +254,6 @@ LostHosts::Losses HeartbeatLink::find_losses() {
         : reply[i] == "reset" ? PeerLoss::reset
                               : PeerLoss::unreachable;
   }
-  const auto has_ended = [&](int host) {
-    const auto loss = losses.find(host);
-    return loss != losses.end() && loss->second == PeerLoss::ended;
-  };
-  std::erase_if(ended_, [&](const auto& each) { return !has_ended(each.first); });
-  const Clock::time_point now = Clock::now();
-  std::erase_if(losses, [&](const auto& each) {
-    return has_ended(each.first) &&
-           now - ended_.emplace(each.first, now).first->second < kBeforeBelief;
-  });
   return losses;
 }
 
@@ -280,64 +267,26 @@ void HeartbeatLink::note(const LostHosts::Losses& losses) {
   for (const std::string& line : lines) warn(line);
 }
 
-/// The link of this host is lost. Returns whether it is there again; if not, the hub's process or
+/// This host's connection was lost. Returns whether it is there again; if not, the hub's process or
 /// this link has ended.
 bool HeartbeatLink::return_after(PeerLoss loss) {
-  const int hub = parts_.linked.front();
-  if (loss != PeerLoss::unreachable) {
-    if (Clock::now() - connected_ <= kLasting && !rest(kFirstPause)) return false;
-    auto still = connect_again(kForFirstAttempt);
-    // Nobody listens there.
-    if (still == PeerLoss::ended && rest(kBeforeBelief)) still = connect_again(kForFirstAttempt);
-    if (!still) return true;
-    loss = still == PeerLoss::ended ? PeerLoss::ended : PeerLoss::reset;
-  }
-  if (!rest(milliseconds(0))) return false;
-  note({{hub, loss}});
-  if (loss == PeerLoss::ended) return false;
-  const auto set_away = [this](bool away) {
-    const std::scoped_lock lock(mutex_);
-    away_ = away;
-    if (!away) ++wanted_;  // what ranks do is due at once
-    changed_.notify_all();
-  };
-  set_away(true);
-  for (milliseconds pause = kFirstPause; rest(pause); pause = std::min(2 * pause, kLongestPause)) {
-    // A hub that does not listen by now may have left in good order: this host would not have heard
-    // so, and takes it for no death.
-    if (!connect_again(kForAttempt)) {
-      set_away(false);
-      return true;
-    }
-    note({{hub, loss}});
-  }
-  return false;
+  if (!connection_.return_after(loss)) return false;
+  note({});
+  const std::scoped_lock lock(mutex_);
+  if (std::exchange(away_, false)) ++wanted_;  // what ranks do is due at once
+  return true;
 }
 
-/// Returns how the link is lost still; nothing: it is there.
-std::optional<PeerLoss> HeartbeatLink::connect_again(milliseconds patience) {
-  const auto goes_on = [this, end = Clock::now() + patience] {
-    const std::scoped_lock lock(mutex_);
-    return !ends_ && !leaves_ && Clock::now() < end;
-  };
-  try {
-    auto connection = std::make_unique<StoreConnection>(parts_.store, goes_on);
-    // Without a limit: if it ended behind a hello that the hub has heard, the hub would take this
-    // process for dead.
-    const Message reply = connection->ask({"hello", parts_.proof}, [this] {
-      const std::scoped_lock lock(mutex_);
-      return !ends_;
-    });
-    if (reply.at(0) != "ok") return PeerLoss::reset;
-    parts_.connection = std::move(connection);
-    connected_ = Clock::now();
-    return std::nullopt;
-  } catch (const boost::system::system_error& error) {
-    const bool nobody = error.code() == boost::system::errc::connection_refused;
-    return nobody ? PeerLoss::ended : PeerLoss::unreachable;
-  } catch (const Error&) {
-    return PeerLoss::reset;  // another program, or another run, has the port
-  }
+/// As HubConnection::Link has it.
+bool HeartbeatLink::note_hub(PeerLoss loss) {
+  const int hub = parts_.linked.front();
+  note({{hub, loss}});
+  const std::optional<PeerLoss> believed = lost_.loss_of(hub);
+  if (believed == PeerLoss::ended) return false;
+  const std::scoped_lock lock(mutex_);
+  away_ = believed.has_value();
+  changed_.notify_all();
+  return true;
 }
 
 /// Returns whether the link goes on then.
@@ -373,20 +322,6 @@ void HeartbeatLink::tell_people(const std::function<void(const std::string&)>& w
     if (warn) warn(line);
     lock.lock();
   }
-}
-
-HeartbeatLink::Message HeartbeatLink::ask(const Message& request) {
-  if (!parts_.connection) {
-    parts_.connection = std::make_unique<StoreConnection>(
-        parts_.store, StoreConnection::Clock::now() + kForGoodbyes);
-  }
-  Message reply = parts_.connection->ask(request, [this] {
-    const std::scoped_lock lock(mutex_);
-    return !ends_;
-  });
-  ZERO_CHECK(reply.at(0) != "refused", "the hub of the heartbeats refuses {}: {}", request[0],
-             reply.back());
-  return reply;
 }
 
 }  // namespace zero

@@ -19,6 +19,7 @@
 #include "collectives/ranks_of_hosts.h"
 #include "launch/rendezvous/store/endpoint.h"
 #include "launch/watch/heartbeat.h"
+#include "launch/watch/hub_connection.h"
 #include "launch/watch/lost_hosts.h"
 
 namespace zero {
@@ -44,7 +45,11 @@ struct HeartbeatLinkParts {
 /// all hosts, the others hear the hub, so that the cost grows with the hosts. A connection that
 /// ends without a goodbye is a loss; a host that says nothing while its connection lasts is silent.
 /// A host whose system answers no more, or whose connection was reset, may be there: from its end
-/// it connects again and again, and is no longer lost once it has. Any thread may use it.
+/// it connects again and again, and is no longer lost once it has (HubConnection, LostHosts).
+///
+/// One thread makes it, starts it and, once no other uses it, ends it; any thread may call its
+/// other functions. No thread holds the mutex while it waits for the hub or calls what it was
+/// given.
 class HeartbeatLink {
  public:
   using Told = Heartbeat::Told;
@@ -93,8 +98,9 @@ class HeartbeatLink {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Message = std::vector<std::string>;
+  using Message = HubConnection::Message;
 
+  // Of the link's thread.
   void run();
   bool exchange();
   bool send_own();
@@ -103,27 +109,28 @@ class HeartbeatLink {
   LostHosts::Losses find_losses();
   void note(const LostHosts::Losses& losses);
   bool return_after(PeerLoss loss);
-  std::optional<PeerLoss> connect_again(std::chrono::milliseconds patience);
+  bool note_hub(PeerLoss loss);
   bool rest(std::chrono::milliseconds time);
   void warn_of_refusal();
   void warn(std::string line);
-  void tell_people(const std::function<void(const std::string&)>& warn);
   void say_goodbye();
   void part();
-  Message ask(const Message& request);
+  // Of the teller's.
+  void tell_people(const std::function<void(const std::string&)>& warn);
+  // Of any.
   std::uint64_t wanted();
   void await(std::uint64_t heartbeat);
 
+  // Fixed once it has started; the server's functions that are called here are for any thread.
   HeartbeatLinkParts parts_;
   std::vector<int> heard_hosts_{};
   std::function<Heartbeat(bool)> own_{};
-  // Of the link's thread.
+  // Of the link's thread, once it has started.
+  HubConnection connection_;
   std::map<int, std::string> texts_{};  // the last of each host
   LostHosts lost_{};
-  std::map<int, Clock::time_point> ended_{};  // of the hub: when a host's connection had ended
-  Clock::time_point connected_{};             // again
-  bool warned_ = false;                       // of a host's heartbeat
-  bool refused_ = false;                      // people know that the hub has refused a connection
+  bool warned_ = false;   // of a host's heartbeat
+  bool refused_ = false;  // people know that the hub has refused a connection
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable changed_;
@@ -137,8 +144,8 @@ class HeartbeatLink {
   std::deque<std::string> lines_{};  // that people are to be told
   std::uint64_t wanted_ = 0;         // heartbeats asked for in a hurry
   std::uint64_t arrived_ = 0;        // of them, those that the hub has
-  std::thread teller_;
-  std::thread thread_;  // last: uses all other members
+  std::thread teller_{};
+  std::thread thread_{};  // last: both use all other members
 };
 
 }  // namespace zero

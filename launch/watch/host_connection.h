@@ -27,7 +27,9 @@ struct HostConnection {
 /// are most like their own first, for a few seconds. Both prove a secret to each other: the job's
 /// (read_job_secret()) if all first ranks have one, else one that the first of them draws and gives
 /// to all ranks through `world`, as private as the job's own values. `addresses`: of this host for
-/// others; empty: those of its networks. Collective over `world`, all ranks of the job.
+/// others; empty: those of its networks. Collective over `world`, all ranks of the job, on the
+/// thread that uses `world`. The hub's server has a thread from here on, a link none before its
+/// start().
 HostConnection connect_hosts(Communicator& world, Device& device, const HostPeers& peers,
                              const std::vector<std::string>& addresses = {});
 

@@ -51,13 +51,25 @@ void LostHosts::hear(int host, Clock::time_point now) { hosts_.at(host).heard = 
 
 void LostHosts::leave(int host) { hosts_.at(host).left = true; }
 
+std::optional<PeerLoss> LostHosts::Host::believed(std::optional<PeerLoss> noted,
+                                                  Clock::time_point now) {
+  if (noted != PeerLoss::ended) {
+    ended.reset();
+    return noted;
+  }
+  if (!ended) ended = now;
+  return now - *ended >= kBeforeBelief ? noted : std::nullopt;
+}
+
 std::vector<std::string> LostHosts::note(const Losses& losses, Clock::time_point now) {
   NamedHosts missing;
   NamedHosts back;
   for (auto& [number, host] : hosts_) {
-    const auto found = losses.find(number);
-    if (found != losses.end()) {
-      host.loss = found->second;
+    const auto noted = losses.find(number);
+    const bool is_noted = noted != losses.end();
+    if (const auto loss =
+            host.believed(is_noted ? std::optional(noted->second) : std::nullopt, now)) {
+      host.loss = loss;
     } else if (!host.missing || host.heard != *host.missing) {
       host.loss.reset();
     }

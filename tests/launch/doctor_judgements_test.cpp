@@ -75,7 +75,7 @@ TEST(Judgement, OfSeveralWatchdogsHasTheCulpritsOfAll) {
   flights.of(0).write_last_words(
       words_of({.what = What::hang, .culprits = {2}, .lines = {"rank 2 hangs"}}));
   flights.of(1).write_last_words(
-      words_of({.what = What::death, .culprits = {2, 1}, .lines = {"rank 2 died"}}));
+      words_of({.what = What::death, .culprits = {1, 2}, .lines = {"rank 2 died"}}));
   flights.close();
   const Examination found = examine(folder.path());
   EXPECT_EQ(found.diagnosis.what, What::death);

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "launch/flight/flight_file.h"
+#include "launch/flight/flight_folder.h"
+#include "launch/flight/flight_layout.h"
 #include "launch/flight/flight_trace.h"
 #include "launch/watch/last_words.h"
 #include "tests/errors.h"
@@ -279,6 +281,29 @@ TEST(Doctor, NamesWhatItCannotRead) {
               AllOf(HasSubstr("1 of 3 ranks"), HasSubstr("rank_00001.flight: has 3 bytes"),
                     HasSubstr("2 of 3 files are missing or cannot be read: nothing can be said of "
                               "ranks 1-2; copy the files of all hosts here")));
+}
+
+// As an interrupt of a start leaves them.
+TEST(Doctor, RanksWhoseFilesAreHalfMadeHaveNotBegun) {
+  const Scratch folder;
+  folder.write(flight_file_name(0), "");
+  folder.write(flight_file_name(1), std::string(flight::Offsets({}).end, '\0'));
+  Examination found = examine(folder.path());
+  EXPECT_THAT(found.not_begun, ElementsAre(0, 1));
+  EXPECT_EQ(found.diagnosis.what, Diagnosis::What::nothing);
+  EXPECT_FALSE(found.goes_on);
+  EXPECT_FALSE(found.ended_well());
+  EXPECT_THAT(text_of(found), StartsWith(folder.path() + ": ranks 0-1 have not begun: "));
+  EXPECT_EQ(json_of(found).at("not_begun"), nlohmann::ordered_json::array({0, 1}));
+  const Scratch output;
+  EXPECT_EQ(shell(output, std::string(ZERO_DOCTOR) + " " + folder.path()).status, 0);
+  FlightFile::create(folder.path(flight_file_name(0)), 0, 3).end();
+  found = examine(folder.path());
+  EXPECT_THAT(found.not_begun, ElementsAre(1));
+  EXPECT_THAT(found.missing, ElementsAre(2));
+  EXPECT_THAT(text_of(found),
+              AllOf(HasSubstr("1 of 3 ranks"), HasSubstr("\nrank 1 has not begun: "),
+                    HasSubstr("nothing can be said of rank 2; copy")));
 }
 
 TEST(Doctor, RefusesFilesOfTwoRuns) {

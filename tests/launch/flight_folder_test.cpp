@@ -39,6 +39,10 @@ TEST(FlightFolder, StandsBesideWhatTheRunKeeps) {
     EXPECT_EQ(flight_folder(config_with({memory})), "") << memory;
   }
   EXPECT_EQ(flight_file_name(3), "rank_00003.flight");
+  EXPECT_EQ(rank_of_flight_file(flight_file_name(3)), 3);
+  for (const char* const other : {"rank_.flight", "rank_x.flight", "rank_-1.flight", "notes"}) {
+    EXPECT_EQ(rank_of_flight_file(other), std::nullopt) << other;
+  }
 }
 
 TEST(FlightFolder, HasTheFilesOfOneRunAlone) {

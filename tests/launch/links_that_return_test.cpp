@@ -16,6 +16,7 @@
 #include "launch/watch/job_ranks.h"
 #include "tests/launch/fake_ranks.h"
 #include "tests/launch/linked_hosts.h"
+#include "tests/launch/store_job.h"
 
 namespace zero::testing {
 namespace {
@@ -204,6 +205,32 @@ TEST(LinksThatReturn, NobodyElseTakesAHostsPlace) {
                 [](const std::string& line) { return line.find("refused") == std::string::npos; });
   EXPECT_THAT(refusals, ElementsAre(AllOf(HasSubstr("was refused as a host's first rank"),
                                           HasSubstr("rank 1 is there already"))));
+}
+
+// The hub reads each connection for itself.
+TEST(LinksThatReturn, AHelloOfWhichHalfHasComeHoldsUpNobody) {
+  LinkedHosts hosts(2);
+  const StoreOptions options = hosts.options_of(1);
+  ProvenClient slow(options.port);
+  EXPECT_THAT(slow.introduce({.rank = 1, .world = 2, .job = options.job}), ElementsAre("ok"));
+  slow.send(store_wire::framed({"hello", "the proof of 1"}).substr(0, 9));
+  EXPECT_THAT(time_of([&] {
+                for (int i = 0; i < 3; ++i) hosts.wait_until_linked(1);
+              }).count(),
+              Lt(10'000));
+  EXPECT_THAT(hosts.lines(0), IsEmpty());
+}
+
+// The answer to its goodbye was lost.
+TEST(LinksThatReturn, AHostThatHasLeftAndComesAgainIsNeitherAStrangerNorALoss) {
+  LinkedHosts hosts(2);
+  hosts.link(1).leave();
+  wait_until([&] { return hosts.link(0).heard(1).heartbeat->leaves; });
+  hosts.end(1);
+  EXPECT_EQ(answer_to(hosts.options_of(1), {"hello", "the proof of 1"}), "ok");
+  std::this_thread::sleep_for(1200ms);  // people hear of a loss after a second
+  EXPECT_EQ(hosts.loss(0, 1), std::nullopt);
+  EXPECT_THAT(hosts.lines(0), IsEmpty());
 }
 
 TEST(LinksThatReturn, TheEndOfARunDoesNotWaitForALinkThatIsCut) {

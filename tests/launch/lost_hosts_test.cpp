@@ -95,9 +95,31 @@ TEST(LostHosts, HostsThatAreLostTogetherHaveALine) {
 TEST(LostHosts, OfAnEndAndOfAHostThatHasLeftOthersTell) {
   LostHosts hosts = hosts_of(2);
   hosts.leave(1);
-  EXPECT_THAT(hosts.note({{0, PeerLoss::ended}, {1, PeerLoss::reset}}, kBegin + 2s), IsEmpty());
+  for (const auto now : {kBegin + 2s, kBegin + 3s}) {
+    EXPECT_THAT(hosts.note({{0, PeerLoss::ended}, {1, PeerLoss::reset}}, now), IsEmpty());
+  }
   EXPECT_EQ(hosts.loss_of(0), PeerLoss::ended);
   EXPECT_EQ(hosts.loss_of(1), PeerLoss::reset);
+}
+
+// What is between the hosts may end a connection, and refuse others for a moment.
+TEST(LostHosts, AnEndIsBelievedOnceItHasLasted) {
+  LostHosts hosts = hosts_of(1);
+  const LostHosts::Losses ended{{0, PeerLoss::ended}};
+  hosts.note(ended, kBegin);
+  hosts.note(ended, kBegin + 399ms);
+  EXPECT_EQ(hosts.loss_of(0), std::nullopt);
+  hosts.note({}, kBegin + 400ms);
+  hosts.note(ended, kBegin + 500ms);
+  EXPECT_EQ(hosts.loss_of(0), std::nullopt) << "it was back in between";
+  hosts.note({{0, PeerLoss::reset}}, kBegin + 600ms);
+  EXPECT_EQ(hosts.loss_of(0), PeerLoss::reset) << "of this its finder decides";
+  hosts.hear(0, kBegin + 700ms);
+  hosts.note(ended, kBegin + 700ms);
+  hosts.note(ended, kBegin + 1099ms);
+  EXPECT_EQ(hosts.loss_of(0), std::nullopt) << "a loss of another kind does not count";
+  hosts.note(ended, kBegin + 1100ms);
+  EXPECT_EQ(hosts.loss_of(0), PeerLoss::ended);
 }
 
 }  // namespace

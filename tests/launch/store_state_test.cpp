@@ -103,9 +103,28 @@ TEST(StoreState, ARankThatProvesItsPlaceComesAgain) {
   state.gone(second, PeerLoss::unreachable);
   EXPECT_EQ(obeyed(state, {"lost?"}, third).size(), 4U) << "the old one counts no more";
   EXPECT_THAT(obeyed(state, {"bye"}, third), ElementsAre("ok"));
-  EXPECT_THAT(obeyed(state, hello, first), ElementsAre("refused", HasSubstr("is there")))
-      << "it has left";
   EXPECT_NE(error_of([&] { state.obey({"hello", std::string(257, 'p')}, first); }), "no error");
+}
+
+// It cannot tell a goodbye that was not heard from one whose answer was lost.
+TEST(StoreState, ARankThatHasLeftMaySayGoodbyeAgain) {
+  StoreState state(2);
+  StoreState::Client first{.identity = {.rank = 1, .world = 2}};
+  StoreState::Client second = first;
+  StoreState::Client third = first;
+  const Message hello{"hello", "a proof"};
+  obeyed(state, hello, first);
+  EXPECT_THAT(obeyed(state, {"bye"}, first), ElementsAre("ok"));
+  state.gone(first, PeerLoss::reset);
+  for (const Message& wrong : {Message{"hello"}, {"hello", "another"}}) {
+    EXPECT_THAT(obeyed(state, wrong, second), ElementsAre("refused", HasSubstr("is there")));
+  }
+  EXPECT_THAT(obeyed(state, hello, second), ElementsAre("ok"));
+  EXPECT_THAT(obeyed(state, {"set", "a", "1"}, second), ElementsAre("ok"));
+  EXPECT_THAT(obeyed(state, {"bye"}, second), ElementsAre("ok"));
+  EXPECT_THAT(obeyed(state, hello, third), ElementsAre("ok"));
+  state.gone(third, PeerLoss::ended);
+  EXPECT_THAT(obeyed(state, {"lost?"}, second), ElementsAre("ok")) << "its good end stands";
 }
 
 TEST(StoreState, RanksThatNeverCameAreNamed) {

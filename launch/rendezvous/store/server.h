@@ -22,7 +22,8 @@ namespace zero {
 /// The server of a job's store, on a thread of its own: serves the TcpStores of all ranks. Takes
 /// requests only from clients that have proven the job's secret or, if the job has none, that are
 /// processes of this user on this host. A rank whose first connection ends without a goodbye is
-/// lost: all waits then end with a message that says so.
+/// lost: all waits then end with a message that says so. One thread makes and ends it; any thread
+/// may call its other functions meanwhile.
 class StoreServer {
  public:
   /// Listens for this user's processes on this host and, if there is a secret, on TCP: on the
@@ -38,7 +39,7 @@ class StoreServer {
   /// Returns once every rank that came has said goodbye or is lost, or after `patience`.
   void wait_for_goodbyes(std::chrono::milliseconds patience) { state_.wait_for_goodbyes(patience); }
   /// The first connection that was refused as a rank's, and why: "10.0.0.7:4711: rank 3 is there
-  /// already". Thread-safe.
+  /// already".
   std::optional<std::string> first_refusal() const;
 
  private:
@@ -54,6 +55,7 @@ class StoreServer {
   void note_refusal(const std::string& peer, const std::string& why);
   void run();
 
+  // Of the server's thread, once it has started; acceptor_'s port stays.
   StoreLimits limits_;
   StoreTls tls_;
   boost::asio::io_context io_;
@@ -66,7 +68,7 @@ class StoreServer {
   StoreAcceptor acceptor_;
   mutable std::mutex refusal_mutex_;  // guards the following
   std::optional<std::string> refusal_{};
-  std::thread thread_;
+  std::thread thread_;  // last: uses all other members
 };
 
 }  // namespace zero

@@ -127,10 +127,9 @@ bool StoreState::counts(const Client& client) const {
   return place == places_.end() || place->second.turns == client.turn;
 }
 
-bool StoreState::may_return(int rank, const std::string& proof) const {
+bool StoreState::proves(int rank, const std::string& proof) const {
   const auto place = places_.find(rank);
-  return place != places_.end() && place->second.proof == proof &&
-         ranks_[static_cast<std::size_t>(rank)] != Presence::left;
+  return place != places_.end() && place->second.proof == proof;
 }
 
 void StoreState::wait_for_goodbyes(std::chrono::milliseconds patience) {
@@ -154,12 +153,14 @@ StoreState::Message StoreState::hello(Client& client, const std::string& proof) 
                                    "all ranks the same number of ranks",
                                    world, world_)};
   }
-  const bool is_new = ranks_[static_cast<std::size_t>(rank)] == Presence::absent;
-  if (client.is_rank || !(is_new || may_return(rank, proof))) {
+  const Presence presence = ranks_[static_cast<std::size_t>(rank)];
+  if (client.is_rank || !(presence == Presence::absent || proves(rank, proof))) {
     return {"refused", fmt::format("rank {} is there already; give each process a rank of its "
                                    "own, and each job a port of its own",
                                    rank)};
   }
+  // It has not heard the answer to its goodbye, which stands.
+  if (presence == Presence::left) return {"ok"};
   client.is_rank = true;
   if (!proof.empty()) {
     Place& place = places_[rank];

@@ -19,7 +19,7 @@
 namespace zero {
 
 /// The state of a store, without sockets: keys, values, and the presence of the job's ranks. Used
-/// by one thread, except wait_for_goodbyes.
+/// by one thread, the server's, except wait_for_goodbyes().
 class StoreState {
  public:
   using Message = store_wire::Message;
@@ -73,7 +73,8 @@ class StoreState {
   };
 
   Message hello(Client& client, const std::string& proof);
-  bool may_return(int rank, const std::string& proof) const;
+  /// Whether the process that has had the rank's place gave this proof.
+  bool proves(int rank, const std::string& proof) const;
   /// Whether the connection is its rank's, and no other has taken its place.
   bool counts(const Client& client) const;
   Message losses() const;
@@ -89,7 +90,7 @@ class StoreState {
   std::map<int, Place> places_;                   // by rank
   std::vector<std::pair<int, PeerLoss>> losses_;  // of ranks that are lost, in their order
 
-  mutable std::mutex mutex_;  // guards ranks_
+  mutable std::mutex mutex_;  // guards ranks_, but where the one thread that changes it reads it
   std::condition_variable changed_;
   std::vector<Presence> ranks_;
 };

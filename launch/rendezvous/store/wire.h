@@ -24,7 +24,8 @@
 /// ABSENT lists the ranks that never came; empty if all did. HOW tells of the rank that was lost
 /// first; those behind it are in the order of their losses. A long list of values is cut short: the
 /// client asks for the rest. A rank whose first hello had a PROOF, which it alone knows, may say it
-/// again on a new connection, which takes the place of the one before: the rank is lost no more.
+/// again on a new connection, which takes the place of the one before: the rank is lost no more. So
+/// may one that has said bye and lost the answer, and stays a rank that has ended in good order.
 /// A client asks once the answer to its last request has come; its wait ends if it leaves.
 namespace zero::store_wire {
 
