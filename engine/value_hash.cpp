@@ -21,6 +21,7 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
 }
 
 std::uint64_t hash_values(const View& values, std::uint64_t seed) {
+  give_sign_of_life();
   return XXH3_64bits_withSeed(values.data(), static_cast<std::size_t>(values.bytes()), seed);
 }
 
