@@ -30,7 +30,7 @@ inline FlightState::Collective collective(std::uint64_t number, std::vector<int>
 
 /// Four ranks of a host in the middle of a step, of which one takes half a second, as rank `self`
 /// sees them. None does anything unless a test has it publish something.
-class FakeRanks final : public VisibleRanks {
+class FakeRanks : public VisibleRanks {
  public:
   explicit FakeRanks(int self = 0) : self_(self) {
     for (int rank = 0; rank < 4; ++rank) {

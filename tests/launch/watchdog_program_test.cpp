@@ -112,7 +112,7 @@ TEST(ProgramWatchdog, NamesAnEndlessLoopWithItsUnitAndItsStack) {
 }
 
 TEST(ProgramWatchdog, NamesAnEndlessLoopOutsideOfSteps) {
-  for (const std::string phase : {"start", "load", "end"}) {
+  for (const std::string& phase : {std::string("start"), std::string("load"), std::string("end")}) {
     const TinyRun run;
     const Outcome outcome = shell(
         run, "env ZERO_ALLOW_FAULTS=1 " + started(2) + " --config " + run.config() +
