@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/sign_of_life.h"
+
 namespace zero {
 namespace {
 
@@ -19,6 +21,7 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
 }
 
 std::uint64_t hash_values(const View& values, std::uint64_t seed) {
+  give_sign_of_life();
   return XXH3_64bits_withSeed(values.data(), static_cast<std::size_t>(values.bytes()), seed);
 }
 
@@ -27,7 +30,9 @@ std::uint64_t hash_blocks(std::uint64_t seed, std::int64_t begin, const View& va
   const auto* const bytes = static_cast<const std::byte*>(values.data());
   const std::int64_t size = size_of(values.dtype());
   std::uint64_t sum = 0;
+  constexpr std::int64_t kBetweenSigns = 1 << 22;  // elements: some milliseconds
   for (std::int64_t at = 0; at < values.count(); at += block) {
+    if (at % kBetweenSigns == 0) give_sign_of_life();
     const auto length = static_cast<std::size_t>(std::min(block, values.count() - at) * size);
     sum += XXH3_64bits_withSeed(bytes + at * size, length,
                                 seed + static_cast<std::uint64_t>(begin + at) * kPlace);

@@ -7,7 +7,8 @@
 
 namespace zero::files {
 
-/// The calls of a process whose time a disk decides, since the process started.
+/// The calls of a process whose time a disk decides, or the reader of its output, since the process
+/// started.
 struct DiskCalls {
   std::int64_t begun = 0;
   std::int64_t ended = 0;  ///< no more than `begun`

@@ -7,6 +7,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/sign_of_life.h"
 #include "device/cpu/primitives.h"
 
 namespace zero {
@@ -184,6 +185,7 @@ void ModelWeights::load_matrix(const Source& source, std::size_t parameter, std:
   std::vector<float> values;
   for (std::int64_t row = 0; row < rows; row += step) {
     const std::int64_t count = std::min(step, rows - row);
+    give_sign_of_life();  // a piece may be rounded to codes, or be in memory
     if (source.read_codes) {
       if (const auto codes = source.read_codes(parameter, part, shape, row, count)) {
         ops_.pack(*codes, matrix.values);

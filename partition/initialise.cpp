@@ -15,6 +15,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "base/sign_of_life.h"
 #include "partition/parameter_spec.h"
 
 namespace zero {
@@ -136,7 +137,9 @@ void initialise(const Init& init, std::uint64_t seed, std::string_view full_name
   const double scale = normal ? double{init.b} : double{init.b} - double{init.a};
   const std::uint64_t key = XXH3_64bits_withSeed(full_name.data(), full_name.size(), seed);
   const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
+  constexpr std::int64_t kBetweenSigns = 1 << 14;  // blocks: some milliseconds
   for (std::int64_t block = begin / kBlock; block * kBlock < end; ++block) {
+    if (block % kBetweenSigns == 0) give_sign_of_life();
     const Block bits = philox(key, static_cast<std::uint64_t>(block));
     const auto values = normal ? standard_normal(bits) : standard_uniform(bits);
     const std::int64_t first = std::max(begin, block * kBlock);

@@ -34,15 +34,18 @@ namespace {
 constexpr std::string_view kFirstUserNamespace = "user:[4026531837]";
 
 struct Status {
-  char state = '?';       // as in proc(5)
-  std::uint64_t cpu = 0;  // clock ticks in user mode and in the kernel
+  char state = '?';          // as in proc(5)
+  std::uint64_t faults = 0;  // of pages, minor and major
+  std::uint64_t user = 0;    // clock ticks in user mode
+  std::uint64_t kernel = 0;  // and in the kernel
   std::uint64_t start = 0;
 };
 
-// Fields 3, 14, 15 and 22 of /proc/ID/stat, counted after the command's closing parenthesis;
-// nothing if the file cannot be read.
+// Fields 3, 10, 12, 14, 15 and 22 of /proc/ID/stat, counted after the command's closing
+// parenthesis; nothing if the file cannot be read.
 std::optional<Status> status_in(const Descriptor& file) {
-  constexpr int kFieldsBefore = 10;  // between the state and the times
+  constexpr int kFieldsBefore = 6;   // between the state and the faults, each of which has behind
+                                     // it that of waited-for children
   constexpr int kFieldsBetween = 6;  // between the times and the start
   std::array<char, 4096> text{};     // the file has 52 short fields
   const ssize_t length = file.get() < 0 ? -1 : read(file.get(), text.data(), text.size());
@@ -53,13 +56,13 @@ std::optional<Status> status_in(const Descriptor& file) {
   std::istringstream fields(line.substr(command_end + 1));
   Status status;
   std::string skipped;
-  std::uint64_t in_kernel = 0;
+  std::uint64_t major = 0;
   fields >> status.state;
   for (int i = 0; i < kFieldsBefore; ++i) fields >> skipped;
-  fields >> status.cpu >> in_kernel;
+  fields >> status.faults >> skipped >> major >> skipped >> status.user >> status.kernel;
   for (int i = 0; i < kFieldsBetween; ++i) fields >> skipped;
   fields >> status.start;
-  status.cpu += in_kernel;
+  status.faults += major;
   return fields.fail() ? std::nullopt : std::optional(status);
 }
 
@@ -145,7 +148,9 @@ std::optional<Activity> activity(const Process& process, const std::string& root
     all.runnable = all.runnable || status->state == 'R';
     // Lustre's calls wait in 'I', as threads of the kernel do that have nothing to do.
     all.in_device = all.in_device || status->state == 'D' || status->state == 'I';
-    all.cpu += static_cast<std::int64_t>(status->cpu) * nanoseconds_a_tick;
+    all.cpu += static_cast<std::int64_t>(status->user + status->kernel) * nanoseconds_a_tick;
+    all.kernel += static_cast<std::int64_t>(status->kernel) * nanoseconds_a_tick;
+    all.faults += static_cast<std::int64_t>(status->faults);
   }
   return any ? std::optional(all) : std::nullopt;
 }

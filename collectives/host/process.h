@@ -35,6 +35,8 @@ struct Activity {
   bool runnable = false;    ///< one at least runs, or waits for a core
   bool in_device = false;   ///< one at least waits for a disk or a device, and hears of no signal
   std::int64_t cpu = 0;     ///< nanoseconds that they have run, to a hundredth of a second
+  std::int64_t kernel = 0;  ///< of those in the kernel: sampled at each tick of the system's clock
+  std::int64_t faults = 0;  ///< pages that they have touched and that the kernel had to supply
 };
 /// Nothing if the process has ended or cannot be examined. Reads some files of /proc. Tests set
 /// `root`, a prefix of that.

@@ -55,9 +55,10 @@ std::vector<Option> trainer_options() {
              "the watchdogs of several hosts tell each other of their ranks, by connections from "
              "each host's first rank to the first host's; false: each host is on its own"),
       honour("run.hang_timeout", number, "0",
-             "seconds in which a rank that others wait for must go on: within a step; if no disk "
-             "holds it up in load, save and end too, 10 s at least; if it is stopped in any phase. "
-             "0: five mean steps, 3 s at least")
+             "seconds in which a rank that others wait for must go on: within a step and in "
+             "validation; in any phase if it is stopped, or if it does nothing but compute, 3 s at "
+             "least; if no disk holds it up in load, save and end too, 10 s at least. 0: five mean "
+             "steps, 3 s at least")
           .from(0, 1e6)
           .expecting("0 (five mean steps, 3 s at least), or 1 to 1000000 seconds"),
       honour("run.elastic", boolean, "false",

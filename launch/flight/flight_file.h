@@ -94,6 +94,8 @@ class FlightFile {
   /// When the collective was submitted; 0 once newer records have taken its place. Any thread.
   std::int64_t enqueued(Ticket ticket) const noexcept;
 
+  /// The rank goes on, in a way that has no record. Any thread.
+  void goes_on() noexcept { publish(now()); }
   /// Of this process. Publishes nothing, in that changed() stays. Any thread, one at a time.
   void disk_calls(const files::DiskCalls& calls) noexcept;
 

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "base/seconds_since.h"
+#include "base/sign_of_life.h"
 #include "collectives/agreement.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
@@ -117,6 +118,7 @@ AnswerSession::~AnswerSession() = default;
 std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
   std::vector<AcceptedPrompt> all;
   for (Prompt& prompt : prompts) {
+    give_sign_of_life();
     auto* const text = std::get_if<std::string>(&prompt.content);
     if (flags_.chat && text != nullptr && !prompt.settings.special) {
       prompt.content = Prompt::Messages{{"user", *text}};

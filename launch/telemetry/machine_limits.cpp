@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/median.h"
 #include "base/seconds_since.h"
+#include "base/sign_of_life.h"
 #include "device/cpu/parallel.h"
 #include "ops/ops.h"
 
@@ -110,6 +111,7 @@ std::optional<Trial> if_there_is_room(const std::function<Trial()>& make) {
 
 /// Median seconds on the device's clock, after a warm-up call.
 double seconds_of(const Trial& trial, Stream& stream) {
+  give_sign_of_life();  // others wait for the profile of the first rank
   std::vector<std::pair<Mark, Mark>> marks;
   trial.submit();
   for (int sample = 0; sample < kSamples; ++sample) {
@@ -135,6 +137,7 @@ MemoryProbe::MemoryProbe(int threads)
 
 template <typename Body>
 double MemoryProbe::over(const Body& body) const {
+  give_sign_of_life();
   const auto start = std::chrono::steady_clock::now();
   cpu::parallel_for(threads_, array_bytes() / 4, kGrain,
                     [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });

@@ -125,6 +125,7 @@ Console::Console(std::FILE* stream, Mode mode, Reader reader)
 
 void Console::write(const std::string& text) {
   if (mode_ == Mode::silent) return;  // from a line before on
+  const files::DiskCall counted;      // a reader may take its time, as a disk does
   if (!output_) {
     std::fwrite(text.data(), 1, text.size(), stream_);
     std::fflush(stream_);

@@ -3,7 +3,9 @@
 #include "launch/watch/fault_finder.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "launch/watch/wait_graph.h"
@@ -34,8 +36,17 @@ bool waits_for_disks(const FlightState& state) {
 
 /// Whether steps of the rank take a known time where it is.
 bool has_usual_time(const FlightState& state) {
-  return state.mean_step_seconds > 0 && (state.phase == "forward" || state.phase == "backward" ||
-                                         state.phase == "update" || state.phase == "decode");
+  return state.mean_step_seconds > 0 &&
+         (state.phase == "forward" || state.phase == "backward" || state.phase == "update" ||
+          state.phase == "validation" || state.phase == "decode");
+}
+
+/// Whether the rank may compute for long where it is, without a sign of life: a first step runs
+/// units of any size, a prompt is of any length, and of a rank without phases nothing is known.
+bool may_compute(const FlightState& state) {
+  constexpr std::array<std::string_view, 8> kPasses = {
+      "", "forward", "backward", "update", "validation", "draft", "prefill", "decode"};
+  return !has_usual_time(state) && std::ranges::find(kPasses, state.phase) != kPasses.end();
 }
 
 /// Whether the rank may be waited for so; within a step too, where a save fails or is given up.
@@ -62,7 +73,12 @@ Blame find_blame(std::span<const FlightState> ranks) {
   return blame;
 }
 
-double hang_limit(double mean_step_seconds) { return std::max(3.0, 5 * mean_step_seconds); }
+double noticed_within(double mean_step_seconds) { return std::max(3.0, 5 * mean_step_seconds); }
+
+double hang_limit(double mean_step_seconds) {
+  constexpr double kLooks = static_cast<double>(3 * FaultFinder::kBetweenLooks) / 1e9;
+  return noticed_within(mean_step_seconds) - kLooks;
+}
 
 double suspicious_seconds(double hang_seconds) {
   return (hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious;
@@ -100,9 +116,13 @@ void FaultFinder::count(std::int64_t passed) {
 }
 
 void FaultFinder::forget(int index) {
+  forget_held(index);
+  at(index).loop = {};
+}
+
+void FaultFinder::forget_held(int index) {
   at(index).held = 0;
-  at(index).cpu.reset();
-  at(index).due = 0;
+  at(index).run_time = {};
 }
 
 Finding FaultFinder::find_deaths(std::int64_t passed) {
@@ -194,14 +214,24 @@ void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
     one.held += passed;
     return;
   }
-  const std::int64_t ran = one.cpu ? activity->cpu - *one.cpu : 0;
-  one.cpu = activity->cpu;
-  // News of another host may come late, and then tells of two looks.
-  one.due = std::min(one.due + passed, 2 * kBetweenLooks);
-  const std::int64_t counts =
-      activity->runnable ? std::clamp<std::int64_t>(ran, 0, one.due) : passed;
-  one.due = std::max<std::int64_t>(0, one.due - counts);
+  const std::int64_t ran = one.run_time.since_last(*activity, passed);
+  const std::int64_t counts = activity->runnable ? ran : passed;
+  one.run_time.spend(counts);
   one.held += counts;
+}
+
+void FaultFinder::look_for_loop(Watched& one, const std::optional<host::Activity>& activity,
+                                std::int64_t passed) const {
+  if (!activity) {
+    one.loop = {};
+    return;
+  }
+  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
+  // The first look takes calls to the disk of long ago for new ones, and may lack another host's
+  // news.
+  const std::int64_t before = one.quiet - passed;
+  const bool first = before < shortest + 2 * kBetweenLooks;
+  one.loop.look(*activity, passed, first ? std::min(before, shortest) : 0);
 }
 
 FaultFinder::Rule FaultFinder::rule_for(const FlightState& state, bool stopped,
@@ -276,6 +306,7 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
   };
   const bool decides = !all.blame.inside.empty() && first_that_lives();
   const bool disk_decides = std::ranges::any_of(all.states, waits_for_disks);
+  const std::int64_t loop_limit = std::max(usual, to_nanoseconds(hang_limit(0)));
   for (int i = 0; i < ranks_.count(); ++i) {
     const FlightState& state = all.states[static_cast<std::size_t>(i)];
     const bool silent = ranks_.is_silent(i);
@@ -295,20 +326,24 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     const bool by_disk = rule == Rule::disk;
     const bool calls = calls_disk(i, state);
     const bool uses = calls || (activity && activity->in_device);
-    if (std::exchange(at(i).by_disk, by_disk) != by_disk || (by_disk && uses)) forget(i);
+    const bool may_loop = blamed && (by_disk || rule == Rule::none) && state.open.empty() &&
+                          !may_compute(state) && !calls;
+    look_for_loop(at(i), may_loop ? activity : std::nullopt, passed);
+    if (std::exchange(at(i).by_disk, by_disk) != by_disk || (by_disk && uses)) forget_held(i);
     if (rule != Rule::step || !blamed || !calls) hold(i, activity, passed);
     const std::int64_t limit =
         by_disk ? std::max(usual, to_nanoseconds(kLeastDiskHangSeconds)) : usual;
     if (blamed && i == ranks_.self()) {
-      found.self_suspected = (rule == Rule::none ? at(i).quiet : at(i).held) >= limit / 2;
+      found.self_suspected = (rule == Rule::none ? at(i).quiet : at(i).held) >= limit / 2 ||
+                             at(i).loop.time() >= loop_limit / 2;
     }
     if (rule == Rule::none || (rule == Rule::step && !blamed && !among(all.blame.inside, i))) {
-      forget(i);
-      continue;
+      forget_held(i);
     }
-    if (!decides || at(i).held < limit || !(blamed || stopped)) continue;
+    const std::int64_t late = std::max(at(i).held - limit, at(i).loop.time() - loop_limit);
+    if (!decides || late < 0 || !(blamed || stopped)) continue;
     if (silent && !others_wait(all, usual)) continue;
-    if (at(i).held < limit + patience_with(i, stopped, all)) continue;
+    if (late < patience_with(i, stopped, all)) continue;
     found.culprits.push_back(i);
     if (stopped) found.stopped.push_back(i);
   }

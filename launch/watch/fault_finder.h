@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/flight/visible_ranks.h"
+#include "launch/watch/run_time.h"
 
 namespace zero {
 
@@ -37,7 +38,12 @@ struct Blame {
 };
 Blame find_blame(std::span<const FlightState> ranks);
 
-/// A rank for which others wait so many seconds hangs: five mean steps, three seconds at least.
+/// A hang is noticed within so many seconds: five mean steps, three seconds at least.
+double noticed_within(double mean_step_seconds);
+
+/// A rank for which others wait so many seconds hangs: noticed_within() less three looks. One sees
+/// that the rank publishes nothing more, one begins to count what the rank runs, and one finds that
+/// the time is over.
 double hang_limit(double mean_step_seconds);
 
 /// The least that people may give in place of hang_limit(): looks are 0.2 s apart, and a wait is
@@ -62,9 +68,15 @@ double suspicious_seconds(double hang_seconds);
 /// - in which the rank's threads wait for a core, on a busy machine: the time that they run counts;
 /// - between two looks, if the rank is in a call to the disk (files::DiskCall) at the second or has
 ///   begun or ended one since the first, and is blamed;
-/// - outside of forward, backward, update and decode, and before a mean step is known.
+/// - outside of forward, backward, update, validation and decode, and before a mean step is known.
 /// The last two do not hold for a stopped process. The lowest rank that lives and is not stopped
 /// decides for its host.
+///
+/// Where that time does not count, a rank for which others wait hangs if it does nothing but
+/// compute (LoopEvidence) for hang_limit(), or the least one if people have given less: it has no
+/// call to the disk, gives no sign of life and has submitted no collective that has not ended. A
+/// pass of the model whose time is unknown, in the first steps or of a prompt, may compute for
+/// long, and is left out.
 ///
 /// Another rule holds for a rank for which others wait where a disk decides, without a timeout
 /// (WaitLimits::disk_decides), in load, save and end too: it hangs if for kLeastDiskHangSeconds and
@@ -78,7 +90,8 @@ double suspicious_seconds(double hang_seconds);
 /// A host that answers no more (VisibleRanks::is_unreachable) may be there, and only the network of
 /// the heartbeats gone. It is dead once a rank that is seen has waited for kForLostHost in a
 /// collective with ranks of it, and nobody that is seen is to blame for that; or, if such a
-/// collective has ended since the loss, for hang_limit() in forward, backward, update and decode.
+/// collective has ended since the loss, for hang_limit() in forward, backward, update, validation
+/// and decode.
 ///
 /// If ranks of other hosts are seen too, each host tells of the faults that its own ranks alone
 /// show, and the host that decides for all tells of the rest. Others tell kForSpeaker later if
@@ -91,7 +104,7 @@ class FaultFinder {
   /// At `now`, nanoseconds, later than the last. Look every kBetweenLooks.
   Finding look(std::int64_t now);
 
-  static constexpr std::int64_t kBetweenLooks = 200'000'000;
+  static constexpr std::int64_t kBetweenLooks = RunTime::kBetweenLooks;
   /// The time since a caller's last look, if any, as far as it counts: time in which the caller did
   /// not look either does not. Makes `now` the last look.
   static std::int64_t counted_since(std::optional<std::int64_t>& looked, std::int64_t now);
@@ -120,10 +133,10 @@ class FaultFinder {
   };
   struct Watched {
     std::int64_t changed = -1;
-    std::int64_t quiet = 0;             // behind `changed`, as far as it counts
-    std::int64_t held = 0;              // others have waited for it, as far as it counts
-    std::optional<std::int64_t> cpu{};  // at the last look while others waited
-    std::int64_t due = 0;  // time that passed and that it has not run, a little at most
+    std::int64_t quiet = 0;  // behind `changed`, as far as it counts
+    std::int64_t held = 0;   // others have waited for it, as far as it counts
+    RunTime run_time{};      // while they did
+    LoopEvidence loop{};
     files::DiskCalls disk_calls{};
     bool by_disk = false;                // `held` is time in which it should have used its disk
     bool left = false;                   // ended in good order
@@ -145,12 +158,16 @@ class FaultFinder {
   bool is_stuck(const RankSet& all, std::int64_t limit) const;
   /// `disk_may_decide`: the rank is blamed, and others wait where a disk decides.
   static Rule rule_for(const FlightState& state, bool stopped, bool disk_may_decide);
+  /// `activity`: nothing if the rank cannot loop, or it is not known what its process does.
+  void look_for_loop(Watched& one, const std::optional<host::Activity>& activity,
+                     std::int64_t passed) const;
   /// Adds to the rank's `held` what counts of `passed`.
   void hold(int index, const std::optional<host::Activity>& activity, std::int64_t passed);
   /// Whether the rank is in a call to the disk, or has begun or ended one since this was asked
   /// last.
   bool calls_disk(int index, const FlightState& state);
   void forget(int index);
+  void forget_held(int index);
   bool first_that_lives() const;
   /// How much longer than the limit this rank lets others tell of the rank.
   std::int64_t patience_with(int index, bool stopped, const RankSet& all) const;

@@ -19,6 +19,7 @@ using Collective = FlightState::Collective;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 /// Of a rank that are open, or the last of their groups.
 constexpr std::size_t kMostCollectives = 4096;
+constexpr std::size_t kActivityValues = 6;
 
 /// Ranks as [first, step, count] of each run of equal steps: groups of a mesh have one.
 json runs_of(const std::vector<int>& ranks) {
@@ -70,7 +71,7 @@ json to_json(const Heartbeat::Rank& rank) {
   json one = {{"changed", rank.changed}};
   if (rank.activity) {
     one["activity"] = {rank.activity->stopped, rank.activity->runnable, rank.activity->in_device,
-                       rank.activity->cpu};
+                       rank.activity->cpu,     rank.activity->kernel,   rank.activity->faults};
   }
   if (rank.state) one["state"] = to_json(*rank.state);
   return one;
@@ -181,10 +182,15 @@ FlightState state_in(const json& value, int rank, int world) {
 Heartbeat::Rank rank_in(const json& value, int rank, int world) {
   Heartbeat::Rank one{.changed = time_in(value.at("changed"))};
   if (const auto activity = value.find("activity"); activity != value.end()) {
+    ZERO_CHECK(activity->size() == kActivityValues,
+               "a heartbeat with {} values of what a process does, expected {}", activity->size(),
+               kActivityValues);
     one.activity = host::Activity{.stopped = activity->at(0).get<bool>(),
                                   .runnable = activity->at(1).get<bool>(),
                                   .in_device = activity->at(2).get<bool>(),
-                                  .cpu = whole(activity->at(3), 0, kMost)};
+                                  .cpu = whole(activity->at(3), 0, kMost),
+                                  .kernel = whole(activity->at(4), 0, kMost),
+                                  .faults = whole(activity->at(5), 0, kMost)};
   }
   if (const auto state = value.find("state"); state != value.end()) {
     one.state = state_in(*state, rank, world);

@@ -136,7 +136,7 @@ Judgement judge(const Evidence& evidence) {
       ranks, [](const FlightState& state) { return LongWait::is_overdue(state.last_words.text); });
   // Before the first step a rank may load for long, and others wait for it.
   const bool start = before_first_step(ranks) && !signal_words(ranks).empty();
-  const bool short_wait = start || shown.waited_seconds < hang_limit(mean);
+  const bool short_wait = start || shown.waited_seconds < noticed_within(mean);
   if (shown.what == What::hang && short_wait && !overdue) {
     if (evidence.goes_on) return {};
     if (Diagnosis outrun = of_outrun(ranks); outrun.what != What::nothing) {

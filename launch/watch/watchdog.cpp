@@ -11,6 +11,7 @@
 
 #include "base/host.h"
 #include "base/message_text.h"
+#include "base/sign_of_life.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/telemetry/output.h"
@@ -223,6 +224,8 @@ void Watchdog::leave() noexcept {
 void Watchdog::look() {
   if (over_) return;
   own_.disk_calls(files::disk_calls());
+  const std::int64_t signs = signs_of_life();
+  if (std::exchange(signs_, signs) != signs) own_.goes_on();
   // Kept young: a death is laid to kills of the last seconds alone.
   if (looks_++ % kLooksBetweenCounts == 0 && !found_) reporter_.note_kills();
   const std::int64_t now = FlightFile::now();

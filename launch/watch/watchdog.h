@@ -141,6 +141,7 @@ class Watchdog {
   NamedThreads threads_{};
   bool stack_kept_ = false;
   std::int64_t looks_ = 0;
+  std::int64_t signs_ = 0;  // signs_of_life() at the last look
   std::optional<std::chrono::steady_clock::time_point> found_{};  // when a fault was first found
   std::mutex words_mutex_;
   std::string own_error_{};  // of know_error()

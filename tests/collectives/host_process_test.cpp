@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -173,6 +174,48 @@ TEST(HostProcess, SaysWhetherItHasCrashedAndItsCoreIsDumped) {
   EXPECT_TRUE(runs->runnable);
   EXPECT_FALSE(activity_of('S', "")->dumps_core) << "Linux before 4.15 does not say";
   EXPECT_FALSE(host::activity(host::process(getppid())).value_or(host::Activity{}).dumps_core);
+}
+
+TEST(HostProcess, SaysWhatItsThreadsRunAndTouch) {
+  const auto runs = activity_of('R', "");
+  ASSERT_TRUE(runs);
+  const std::int64_t ticks = 7 * 1'000'000'000 / sysconf(_SC_CLK_TCK);  // each field is 7
+  EXPECT_EQ(runs->cpu, 2 * ticks);
+  EXPECT_EQ(runs->kernel, ticks);
+  EXPECT_EQ(runs->faults, 14);
+}
+
+// As the system itself says: an endless loop, and memory that is touched for the first time.
+TEST(HostProcess, TellsALoopFromTheKernelsWork) {
+  for (const bool touches : {false, true}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) * 1000;
+      const volatile bool spins = true;
+      while (spins) {
+        if (!touches) continue;
+        void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        munmap(pages, bytes);
+        void* const one =
+            mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        *static_cast<volatile char*>(one) = 1;
+        munmap(one, 1);
+      }
+    }
+    const host::Process process = host::process(child);
+    const auto begin = host::activity(process);
+    ASSERT_TRUE(begin);
+    std::optional<host::Activity> end;
+    while (!end || end->cpu < begin->cpu + 300'000'000) end = host::activity(process);
+    const std::int64_t ran = end->cpu - begin->cpu;
+    const std::int64_t kernel = end->kernel - begin->kernel;
+    EXPECT_EQ(kernel * 5 > ran, touches) << kernel << " of " << ran;
+    EXPECT_EQ(end->faults - begin->faults > 30, touches) << end->faults - begin->faults;
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+  }
 }
 
 // Of a program with several threads, what any of them does; not what the caller does.

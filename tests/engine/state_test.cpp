@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/sign_of_life.h"
 #include "device/host_access.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
@@ -192,6 +193,15 @@ TEST(State, HashAfterTrainingIsTheSameOnEveryStageAndThreshold) {
     }
     EXPECT_EQ(hashes.size(), 1U);
   }
+}
+
+// A watchdog would take that of a large shard for an endless loop.
+TEST(State, HashGivesSignsOfLife) {
+  plain::run(2, setup(3), [](plain::Trainer& trainer, Communicator&) {
+    const std::int64_t before = signs_of_life();
+    static_cast<void>(trainer.engine().states().hash());
+    EXPECT_GT(signs_of_life(), before);
+  });
 }
 
 TEST(State, HashChangesWithOneBitTheSeedANameAndAStep) {

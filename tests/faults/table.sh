@@ -33,7 +33,7 @@ here=$(dirname "$0")
 
 ranks=8 hosts=1 victim="" only="" quick=""
 patience=60  # seconds that a row may take, the start too
-late_death=2 late_hang=6 late_out=12  # seconds
+late_death=2 late_hang=3 late_host=6 late_out=12  # seconds
 
 read_flags() {
   while [ $# -gt 1 ]; do
@@ -231,24 +231,28 @@ strike() {  # kind, folder
   esac
 } 2>/dev/null  # the shell tells there of what was killed
 
-# Counts a row in the summary: deaths, which the system tells of, hangs, of which nobody hears, and what came too late.
+# Counts a row in the summary: deaths, which the system tells of, hangs in any phase, of which nobody hears, hosts that
+# say nothing, and what came too late.
 count() {  # kind, seconds to the first word, seconds until all were out
   local class=""
   case $1 in
     kill | segv | out_of_memory | host_lost) class=death ;;
-    stop | loop | host_frozen | network_cut) class=hang ;;
+    stop | loop) class=hang ;;
+    host_frozen | network_cut) class=host ;;
   esac
   echo "$class $2 $3" >>"$work/times"
 }
 
 summary() {
-  awk -v death="$late_death" -v hang="$late_hang" -v all="$late_out" '
+  awk -v death="$late_death" -v hang="$late_hang" -v host="$late_host" -v all="$late_out" '
     function later(x, y) { return x + 0 > y + 0 ? x : y }
     $1 == "death" { ++deaths; d = later($2, d); late += $2 > death || $3 > all; out = later($3, out) }
     $1 == "hang" { ++hangs; h = later($2, h); late += $2 > hang || $3 > all; out = later($3, out) }
+    $1 == "host" { ++hosts; o = later($2, o); late += $2 > host || $3 > all; out = later($3, out) }
     END {
-      printf "%d deaths, latest word %.1f s; %d hangs, latest %.1f s; all out within %.1f s; ", deaths, d, hangs, h, out
-      printf "%d later than %d s, %d s, %d s\n", late, death, hang, all
+      printf "%d deaths, latest word %.1f s; %d hangs, latest %.1f s; ", deaths, d, hangs, h
+      if (hosts) printf "%d silent hosts, latest %.1f s; ", hosts, o
+      printf "all out within %.1f s; %d later than %d s, %d s, %d s, %d s\n", out, late, death, hang, host, all
     }' "$work/times"
 }
 

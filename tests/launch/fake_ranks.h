@@ -30,7 +30,7 @@ inline FlightState::Collective collective(std::uint64_t number, std::vector<int>
 
 /// Four ranks of a host in the middle of a step, of which one takes half a second, as rank `self`
 /// sees them. None does anything unless a test has it publish something.
-class FakeRanks final : public VisibleRanks {
+class FakeRanks : public VisibleRanks {
  public:
   explicit FakeRanks(int self = 0) : self_(self) {
     for (int rank = 0; rank < 4; ++rank) {
@@ -54,6 +54,7 @@ class FakeRanks final : public VisibleRanks {
   }
   std::optional<host::Activity> activity(int index) const override {
     ++examined_;
+    if (unknown_.contains(index)) return std::nullopt;
     const auto found = activities_.find(index);
     return found == activities_.end() ? host::Activity{} : found->second;
   }
@@ -96,7 +97,12 @@ class FakeRanks final : public VisibleRanks {
     at(index) = file.read();
     files_[index] = &file;
   }
-  host::Activity& activity_of(int index) { return activities_[index]; }
+  host::Activity& activity_of(int index) {
+    unknown_.erase(index);
+    return activities_[index];
+  }
+  /// What the rank's process does is not known, until a test says so.
+  void forget_activity_of(int index) { unknown_.insert(index); }
   int examined() const { return examined_; }
 
   /// Ranks 0, 1 and 3 are in a collective that rank 2 has not come to; all are quiet.
@@ -119,6 +125,7 @@ class FakeRanks final : public VisibleRanks {
   std::vector<FlightState> states_{};
   std::set<int> ended_{};
   std::map<int, host::Activity> activities_{};
+  std::set<int> unknown_{};
   std::map<int, const FlightReader*> files_{};
   std::vector<int> hosts_{0, 0, 0, 0};
   std::set<int> silent_{};

@@ -18,7 +18,7 @@ TEST(FaultFinder, NamesTheRankThatOthersWaitFor) {
   FakeRanks ranks;
   ranks.wait_for_2();
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   const Finding found = looks.during(1.5);
   EXPECT_EQ(found.what, What::hang);
   EXPECT_TRUE(found.speaks);
@@ -31,7 +31,7 @@ TEST(FaultFinder, LongStepsHaveLongLimits) {
   ranks.wait_for_2();
   ranks.at(2).mean_step_seconds = 2;
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(9.5).what, What::nothing);
+  EXPECT_EQ(looks.during(9.3).what, What::nothing);
   EXPECT_EQ(looks.during(1.5).what, What::hang);
 }
 
@@ -92,7 +92,7 @@ TEST(FaultFinder, ARankLeftBehindInACollectiveIsNamedAndKnows) {
   ranks.at(2).last.clear();
   ranks.at(2).open = {collective(4, {0, 1, 2, 3})};
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   EXPECT_TRUE(looks.suspected());
   FakeRanks first;
   for (int i = 0; i < 4; ++i) first.at(i) = ranks.at(i);
@@ -107,7 +107,7 @@ TEST(FaultFinder, NobodyIsToBlameBehindACollectiveThatDoesNotEnd) {
   ranks.at(1).open = {collective(9, {1, 3})};
   for (const int index : {2, 3}) ranks.at(index).open = {collective(5, {2, 3}, "tensor")};
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   const Finding found = looks.during(1.5);
   EXPECT_EQ(found.what, What::hang);
   EXPECT_THAT(found.culprits, IsEmpty());
@@ -118,7 +118,7 @@ TEST(FaultFinder, RanksThatWaitForEachOtherHang) {
   ranks.at(0).open = {collective(5, {0, 1}, "shard")};
   ranks.at(1).open = {collective(7, {0, 1}, "replicate")};
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   const Finding found = looks.during(1.5);
   EXPECT_EQ(found.what, What::hang);
   EXPECT_THAT(found.culprits, IsEmpty());
@@ -159,7 +159,7 @@ TEST(FaultFinder, ThreadsDoNotMakeTimePassFaster) {
   ranks.activity_of(2).runnable = true;
   Looks looks(ranks);
   const auto run = [&] { ranks.activity_of(2).cpu += FaultFinder::kBetweenLooks * 8; };
-  EXPECT_EQ(looks.during(2.5, run).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3, run).what, What::nothing);
   EXPECT_EQ(looks.during(1.5, run).what, What::hang);
 }
 
@@ -171,7 +171,7 @@ TEST(FaultFinder, TimeInWhichNobodyLookedDoesNotCount) {
   EXPECT_EQ(looks.once().what, What::nothing);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(looks.once(3600 * kSecond).what, What::nothing);
   for (int i = 0; i < 4; ++i) ++ranks.at(i).changed;
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
 }
 
 TEST(FaultFinder, AStoppedRankIsNamedInAnyPhase) {
@@ -183,7 +183,7 @@ TEST(FaultFinder, AStoppedRankIsNamedInAnyPhase) {
     ranks.at(2).mean_step_seconds = 0;
     ranks.activity_of(2).stopped = true;
     Looks looks(ranks);
-    EXPECT_EQ(looks.during(2.5).what, What::nothing) << phase;
+    EXPECT_EQ(looks.during(2.3).what, What::nothing) << phase;
     const Finding found = looks.during(1.5);
     EXPECT_EQ(found.what, What::hang) << phase;
     EXPECT_THAT(found.culprits, ElementsAre(2)) << phase;
@@ -215,7 +215,7 @@ TEST(FaultFinder, ARankThatGoesOnBeforeTheLimitIsForgiven) {
 }
 
 TEST(FaultFinder, EachPhaseOfUsualLengthHasTheLimit) {
-  for (const char* const phase : {"forward", "backward", "update", "decode"}) {
+  for (const char* const phase : {"forward", "backward", "update", "validation", "decode"}) {
     FakeRanks ranks;
     ranks.wait_for_2();
     ranks.at(2).phase = phase;
@@ -224,29 +224,50 @@ TEST(FaultFinder, EachPhaseOfUsualLengthHasTheLimit) {
   }
 }
 
-// The first step, saves and validations take what they take; run.collective_timeout ends them. So
-// do those who write prompts, and prompts of any length. Where a disk decides: DiskHangs.
+// The first step and saves take what they take; run.collective_timeout ends them. So do those who
+// write prompts, and prompts of any length. Where a disk decides: DiskHangs; ranks that compute all
+// the time: Loops.
 TEST(FaultFinder, PhasesOfUnknownLengthKeepTheirLimits) {
-  for (const char* const phase : {"", "start", "load", "save", "validation", "between steps", "end",
-                                  "prompts", "draft", "prefill"}) {
+  for (const char* const phase :
+       {"", "start", "load", "save", "between steps", "end", "prompts", "draft", "prefill"}) {
     FakeRanks ranks;
     ranks.wait_for_2();
     ranks.at(2).phase = phase;
     Looks looks(ranks, 1);
     EXPECT_EQ(looks.during(60).what, What::nothing) << phase;
   }
-  FakeRanks ranks;
-  ranks.wait_for_2();
-  ranks.at(2).mean_step_seconds = 0;  // in the first step
-  Looks looks(ranks);
-  EXPECT_EQ(looks.during(60).what, What::nothing);
+  for (const char* const phase : {"forward", "validation"}) {
+    FakeRanks ranks;
+    ranks.wait_for_2();
+    ranks.at(2).phase = phase;
+    ranks.at(2).mean_step_seconds = 0;  // in the first step, or behind it
+    Looks looks(ranks);
+    EXPECT_EQ(looks.during(60).what, What::nothing) << phase;
+  }
+}
+
+TEST(FaultFinder, TheWordFallsWithinThreeSecondsOrFiveSteps) {
+  for (const double mean : {0.5, 2.0}) {
+    for (const bool stopped : {false, true}) {
+      FakeRanks ranks;
+      ranks.wait_for_2();
+      for (int i = 0; i < 4; ++i) ranks.at(i).mean_step_seconds = mean;
+      ranks.activity_of(2).stopped = stopped;
+      ranks.activity_of(2).runnable = !stopped;
+      Looks looks(ranks);  // the first is 0.2 s behind the last that the rank did
+      const auto run = [&] {
+        if (!stopped) ranks.activity_of(2).cpu += FaultFinder::kBetweenLooks;
+      };
+      EXPECT_EQ(looks.during(noticed_within(mean), run).what, What::hang) << mean << stopped;
+    }
+  }
 }
 
 TEST(FaultFinder, ARankThatHangsKnowsBeforeTheLimit) {
   FakeRanks ranks(2);
   ranks.wait_for_2();
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   EXPECT_TRUE(looks.suspected());
   EXPECT_EQ(looks.during(10).what, What::nothing) << "rank 0 tells";
   FakeRanks others(1);
@@ -262,7 +283,7 @@ TEST(FaultFinder, ARankThatIsWaitedForInAPhaseOfUnknownLengthKnowsToo) {
   ranks.wait_for_2();
   ranks.at(2).phase = "save";
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   EXPECT_TRUE(looks.suspected());
 }
 
@@ -370,7 +391,7 @@ TEST(FaultFinder, ADeathComesBeforeAHang) {
   FakeRanks ranks;
   ranks.wait_for_2();
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   ranks.end(3);
   EXPECT_THAT(looks.once().culprits, ElementsAre(3));
 }

@@ -21,7 +21,7 @@ TEST(FaultsOfHosts, ARankThatNoHostFindsAloneIsNamedByTheOneThatDecides) {
   ranks.wait_for_2();
   ranks.spread({0, 0, 1, 2}, true);
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   const Finding found = looks.during(1.5);
   EXPECT_EQ(found.what, What::hang);
   EXPECT_THAT(found.culprits, ElementsAre(2));
@@ -32,7 +32,7 @@ TEST(FaultsOfHosts, OthersNameItIfTheOneThatDecidesDoesNot) {
   ranks.wait_for_2();
   ranks.spread({0, 0, 1, 2}, false);
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(4.5).what, What::nothing);
+  EXPECT_EQ(looks.during(4.3).what, What::nothing);
   EXPECT_THAT(looks.during(1.5).culprits, ElementsAre(2));
 }
 
@@ -42,7 +42,7 @@ TEST(FaultsOfHosts, AHostThatFindsItsOwnFaultTellsOfItFirst) {
   ranks.wait_for_2();
   ranks.spread({0, 0, 1, 1}, true);
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(4.5).what, What::nothing);
+  EXPECT_EQ(looks.during(4.3).what, What::nothing);
   EXPECT_THAT(looks.during(1.5).culprits, ElementsAre(2));
 }
 
@@ -51,7 +51,7 @@ TEST(FaultsOfHosts, AHostTellsOfItsOwnAtOnceWhoeverDecides) {
   ranks.wait_for_2();
   ranks.spread({0, 0, 0, 1}, false);
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.5).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   EXPECT_THAT(looks.during(1.5).culprits, ElementsAre(2));
 }
 
@@ -63,7 +63,7 @@ TEST(FaultsOfHosts, ASilentHostOfOneRankIsNamedOnceOthersWait) {
     ranks.spread({0, 0, 1, 2}, decides);
     ranks.silence(1);
     Looks looks(ranks);
-    EXPECT_EQ(looks.during(2.5).what, What::nothing);
+    EXPECT_EQ(looks.during(2.3).what, What::nothing);
     const Finding found = looks.during(1.5);
     EXPECT_THAT(found.culprits, ElementsAre(2));
     EXPECT_THAT(found.stopped, ElementsAre(2));
@@ -90,7 +90,7 @@ TEST(FaultsOfHosts, OfASilentHostTheFirstRankIsNamedAndLater) {
   ranks.spread({0, 0, 1, 1}, true);
   ranks.silence(1);
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(4.5).what, What::nothing);
+  EXPECT_EQ(looks.during(4.3).what, What::nothing);
   EXPECT_THAT(looks.during(1.5).culprits, ElementsAre(2));
 }
 
@@ -111,7 +111,7 @@ TEST(FaultsOfHosts, ACollectiveOfSeveralHostsThatDoesNotEndIsToldByTheOneThatDec
     for (int i = 0; i < 4; ++i) ranks.at(i).open = {collective(5, {0, 1, 2, 3})};
     ranks.spread({0, 0, 1, 1}, decides);
     Looks looks(ranks);
-    EXPECT_EQ(looks.during(2.5).what, What::nothing);
+    EXPECT_EQ(looks.during(2.3).what, What::nothing);
     const Finding found = looks.during(1.5);
     EXPECT_EQ(found.what, decides ? What::hang : What::nothing);
     EXPECT_THAT(found.culprits, IsEmpty());
@@ -127,7 +127,7 @@ TEST(FaultsOfHosts, AHostWhoseRanksWaitForEachOtherTellsOfThat) {
     ranks.at(3).open = {collective(7, {2, 3}, "replicate")};
     ranks.spread({0, 0, 1, 1}, decides);
     Looks looks(ranks);
-    EXPECT_EQ(looks.during(4.5).what, What::nothing);
+    EXPECT_EQ(looks.during(4.3).what, What::nothing);
     EXPECT_EQ(looks.during(1.5).what, What::hang);
   }
 }
@@ -142,7 +142,7 @@ TEST(FaultsOfHosts, NewsThatComesEverySecondLookCountsWhole) {
   const auto spin = [&] {
     if (++round % 2 == 0) ranks.activity_of(2).cpu += 2 * FaultFinder::kBetweenLooks;
   };
-  EXPECT_EQ(looks.during(2.5, spin).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3, spin).what, What::nothing);
   EXPECT_THAT(looks.during(1.5, spin).culprits, ElementsAre(2));
 }
 
@@ -227,7 +227,7 @@ TEST(FaultsOfHosts, OfALostHostThatWentOnTheLimitOfAHangHolds) {
     ++ranks.at(i).changed;
     ranks.at(i).phase = "backward";
   }
-  EXPECT_EQ(looks.during(2.8).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   const Finding found = looks.during(0.6);
   EXPECT_EQ(found.what, What::death);
   EXPECT_THAT(found.culprits, ElementsAre(2));
@@ -271,7 +271,7 @@ TEST(FaultsOfHosts, OfARankThatIsSeenALostHostIsNotToBlame) {
   ranks.at(1).last = {collective(4, {0, 1, 2, 3})};
   ranks.lose(1);
   Looks looks(ranks);
-  EXPECT_EQ(looks.during(2.8).what, What::nothing);
+  EXPECT_EQ(looks.during(2.3).what, What::nothing);
   const Finding found = looks.during(0.8);
   EXPECT_EQ(found.what, What::hang);
   EXPECT_THAT(found.culprits, ElementsAre(1));

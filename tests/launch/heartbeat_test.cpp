@@ -50,10 +50,12 @@ FlightState busy(int rank) {
 Heartbeat whole() {
   Heartbeat heartbeat{.now = 12, .leaves = true};
   heartbeat.told = Heartbeat::Told{.rank = 5, .host = "b", .of_signal = true};
-  heartbeat.ranks = {{.changed = 11,
-                      .activity = host::Activity{.stopped = true, .in_device = true, .cpu = 13},
-                      .state = busy(4)},
-                     {.changed = 7}};
+  heartbeat.ranks = {
+      {.changed = 11,
+       .activity =
+           host::Activity{.stopped = true, .in_device = true, .cpu = 13, .kernel = 5, .faults = 6},
+       .state = busy(4)},
+      {.changed = 7}};
   return heartbeat;
 }
 
@@ -87,6 +89,8 @@ TEST(Heartbeat, ArrivesAsItWasSent) {
   EXPECT_FALSE(got.ranks[0].activity->runnable);
   EXPECT_TRUE(got.ranks[0].activity->in_device);
   EXPECT_EQ(got.ranks[0].activity->cpu, 13);
+  EXPECT_EQ(got.ranks[0].activity->kernel, 5);
+  EXPECT_EQ(got.ranks[0].activity->faults, 6);
   ASSERT_TRUE(got.ranks[0].state);
   const FlightState& state = *got.ranks[0].state;
   const FlightState expected = busy(4);
@@ -141,6 +145,10 @@ TEST(Heartbeat, WhatNoHostSaysIsRefused) {
            {"\"over\":false", "\"over\":0"},
            {"\"disk\":[9,7]", "\"disk\":[9,-7]"},
            {"\"disk\":[9,7]", "\"disk\":[9]"},
+           {",13,5,6]", ",13]"},
+           {",13,5,6]", ",13,5]"},
+           {",13,5,6]", ",13,5,6,7]"},
+           {",13,5,6]", ",13,-5,6]"},
            {"\"open\":[", "\"open\":7,\"more\":["},
            {"\"words\":[6,", "\"words\":[0,"},
            {"\"words\":[6,", "\"words\":[8,"},

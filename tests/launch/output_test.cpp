@@ -141,6 +141,22 @@ TEST(Console, TellsOnceThatNobodyReads) {
   std::fclose(stream);
 }
 
+// Others may wait for the rank meanwhile, in a validation.
+TEST(Console, WaitsForItsReaderAsForADisk) {
+  const Ends ends(Ends::Of::pipe);
+  std::FILE* const stream = ::fdopen(::dup(ends.writer()), "w");
+  int waits = 0;
+  const auto hurries = [&] {
+    EXPECT_TRUE(testing::a_call_to_the_disk_goes_on());
+    return ++waits == 2;
+  };
+  Console console(stream, Console::Mode::lines, {.hurries = hurries, .gone = {}, .failed = {}});
+  console.line(kMuch);
+  EXPECT_EQ(waits, 2);
+  EXPECT_FALSE(testing::a_call_to_the_disk_goes_on());
+  std::fclose(stream);
+}
+
 TEST(Console, TellsOnceOfADiskThatIsFull) {
   std::FILE* const stream = std::fopen("/dev/full", "w");
   ASSERT_NE(stream, nullptr);

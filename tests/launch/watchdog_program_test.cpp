@@ -110,6 +110,21 @@ TEST(ProgramWatchdog, NamesAnEndlessLoopWithItsUnitAndItsStack) {
   }
 }
 
+TEST(ProgramWatchdog, NamesAnEndlessLoopOutsideOfSteps) {
+  for (const std::string& phase : {std::string("start"), std::string("load"), std::string("end")}) {
+    const TinyRun run;
+    const Outcome outcome = shell(
+        run, "env ZERO_ALLOW_FAULTS=1 " + started(2) + " --config " + run.config() +
+                 " --set run.steps=3 'run.faults=[{\"kind\": \"loop\", \"rank\": 1, \"phase\": \"" +
+                 phase + "\"}]'");
+    expect_fault_status(outcome);
+    EXPECT_THAT(outcome.errors, ContainsRegex("zero_train: rank 1 has not entered [a-z_]+"));
+    EXPECT_THAT(outcome.errors, ContainsRegex("rank 0 has waited for [23]\\.[0-9] s"));
+    EXPECT_THAT(outcome.errors, ContainsRegex("rank 1 is in ." + phase));
+    EXPECT_THAT(outcome.errors, ContainsRegex("rank 1's stack:")) << phase;
+  }
+}
+
 TEST(ProgramWatchdog, AnErrorOfAllRanksIsAFaultInTheirFlightFiles) {
   const TinyRun run;
   const std::string flight = run.folder().path("flight");

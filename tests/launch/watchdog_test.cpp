@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/sign_of_life.h"
 #include "launch/flight/flight_file.h"
 #include "launch/watch/thread_stack.h"
 #include "tests/launch/watched_ranks.h"
@@ -106,6 +107,21 @@ TEST(Watchdog, ShowsCallsToTheDiskThatGoOn) {
     }
     wait_until_shown(false);
     EXPECT_EQ(rank.reader.changed(), published) << "the rank itself has done nothing";
+  });
+}
+
+// A hash of gigabytes, which no record shows.
+TEST(Watchdog, PublishesSignsOfLife) {
+  ToldByWatchdogs told;
+  local::run(1, [&](Communicator& world) {
+    WatchedRank rank(world, told.options());
+    rank.watchdog->watch();
+    std::this_thread::sleep_for(500ms);  // with signs of tests before
+    const std::int64_t published = rank.reader.changed();
+    std::this_thread::sleep_for(500ms);
+    EXPECT_EQ(rank.reader.changed(), published);
+    give_sign_of_life();
+    wait_until([&] { return rank.reader.changed() > published; });
   });
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numbers>
 
+#include "base/sign_of_life.h"
 #include "partition/flat_layout.h"
 #include "partition/parameter_spec.h"
 #include "tests/partition/units.h"
@@ -199,6 +200,14 @@ TEST(Initialise, ASliceHasTheValuesOfItsLogicalElements) {
   std::vector<float> part(7);
   initialise(spec, 3, "u.w", 6, part);
   EXPECT_EQ(part, std::vector<float>(local.begin() + 6, local.begin() + 13));
+}
+
+// A watchdog would take the loop over an embedding for an endless one.
+TEST(Initialise, GivesSignsOfLife) {
+  const std::int64_t before = signs_of_life();
+  std::vector<float> values(1 << 20);
+  initialise(init::normal(1), 3, "wte", 0, values);
+  EXPECT_GE(signs_of_life() - before, 8);
 }
 
 }  // namespace

@@ -1,0 +1,273 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Ranks that others wait for and that do nothing but compute: where that is an endless loop.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "tests/launch/fake_ranks.h"
+
+namespace zero {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using namespace testing;
+using What = Finding::What;
+
+/// What the threads of a rank do in a second of a core.
+struct Work {
+  double kernel = 0;        // share of the time
+  std::int64_t faults = 0;  // of pages
+};
+
+/// Others wait for rank 2 in this phase, before any step.
+struct Job : FakeRanks {
+  explicit Job(const std::string& phase, int self = 0) : FakeRanks(self) {
+    wait_for_2();
+    for (int i = 0; i < 4; ++i) {
+      at(i).phase = phase;
+      at(i).mean_step_seconds = 0;
+    }
+    activity_of(2).runnable = true;
+  }
+  /// Between two looks, on so many cores.
+  void compute(double cores = 1, const Work& work = {}) {
+    const double ran = cores * static_cast<double>(FaultFinder::kBetweenLooks);
+    host::Activity& activity = activity_of(2);
+    activity.cpu += static_cast<std::int64_t>(ran);
+    activity.kernel += static_cast<std::int64_t>(ran * work.kernel);
+    activity.faults += static_cast<std::int64_t>(ran * 1e-9 * static_cast<double>(work.faults));
+  }
+};
+
+Finding after(Looks& looks, Job& job, double seconds, const Work& work = {}) {
+  return looks.during(seconds, [&] { job.compute(1, work); });
+}
+
+TEST(Loops, ARankThatOnlyComputesIsNamedWithinThreeSeconds) {
+  for (const char* const phase : {"start", "load", "save", "end", "between steps", "prompts"}) {
+    for (const bool disk : {false, true}) {
+      Job job(phase);
+      if (disk) job.wait_for_2_and_its_disk(phase);
+      Looks looks(job);
+      EXPECT_EQ(after(looks, job, 2.2).what, What::nothing) << phase;
+      const Finding found = after(looks, job, 0.8);
+      EXPECT_EQ(found.what, What::hang) << phase;
+      EXPECT_TRUE(found.speaks);
+      EXPECT_THAT(found.culprits, ElementsAre(2)) << phase;
+      EXPECT_THAT(found.stopped, IsEmpty());
+    }
+  }
+}
+
+// Calls to the disk of long before are no news.
+TEST(Loops, ARankThatHasUsedItsDiskBeforeIsNamedInThatTimeToo) {
+  Job job("load");
+  job.at(2).disk_calls = {.begun = 8, .ended = 8};
+  Looks looks(job);
+  EXPECT_EQ(after(looks, job, 2.2).what, What::nothing);
+  EXPECT_THAT(after(looks, job, 0.8).culprits, ElementsAre(2));
+}
+
+TEST(Loops, LongStepsHaveLongLimits) {
+  Job job("save");
+  job.at(0).mean_step_seconds = 2;
+  Looks looks(job);
+  EXPECT_EQ(after(looks, job, 9).what, What::nothing);
+  EXPECT_THAT(after(looks, job, 1).culprits, ElementsAre(2));
+}
+
+// A second that a step must not take may be a second of work elsewhere.
+TEST(Loops, AShorterLimitThatIsGivenIsOneOfSteps) {
+  Job job("start");
+  Looks looks(job, 1);
+  EXPECT_EQ(after(looks, job, 2.2).what, What::nothing);
+  EXPECT_THAT(after(looks, job, 0.8).culprits, ElementsAre(2));
+}
+
+// As where a save fails: others wait where a disk decides.
+TEST(Loops, AreFoundWithinAStepToo) {
+  Job job("update");
+  job.wait_for_2_and_its_disk("update");
+  for (int i = 0; i < 4; ++i) job.at(i).mean_step_seconds = 0.1;
+  Looks looks(job);
+  EXPECT_THAT(after(looks, job, 3).culprits, ElementsAre(2));
+}
+
+// A unit, or a prompt, may be computed for long.
+TEST(Loops, APassOfUnknownLengthIsNone) {
+  for (const char* const phase :
+       {"", "forward", "backward", "update", "validation", "decode", "draft", "prefill"}) {
+    Job job(phase);
+    Looks looks(job);
+    EXPECT_EQ(after(looks, job, 600).what, What::nothing) << phase;
+  }
+  for (const char* const phase : {"draft", "prefill"}) {
+    Job job(phase);
+    for (int i = 0; i < 4; ++i) job.at(i).mean_step_seconds = 0.5;
+    Looks looks(job);
+    EXPECT_EQ(after(looks, job, 600).what, What::nothing) << phase;
+  }
+}
+
+// The kernel clears pages, pins them, reads, makes connections or loads a driver.
+TEST(Loops, ARankThatTheKernelWorksForIsNone) {
+  Job job("start");
+  Looks looks(job);
+  EXPECT_EQ(after(looks, job, 600, {.kernel = 0.3}).what, What::nothing);
+}
+
+TEST(Loops, ARankThatTouchesMemoryForTheFirstTimeIsNone) {
+  Job job("start");
+  Looks looks(job);
+  EXPECT_EQ(after(looks, job, 600, {.faults = 1000}).what, What::nothing);
+}
+
+// A tick of the system's clock finds the thread in the kernel now and then.
+TEST(Loops, AFewFaultsAndTicksInTheKernelRefuteNoLoop) {
+  Job job("start");
+  Looks looks(job);
+  EXPECT_THAT(after(looks, job, 3, {.kernel = 0.1, .faults = 40}).culprits, ElementsAre(2));
+}
+
+TEST(Loops, WhatComesBehindOtherWorkIsJudgedByItself) {
+  Job job("start");
+  Looks looks(job);
+  EXPECT_EQ(after(looks, job, 10, {.kernel = 0.6}).what, What::nothing);
+  EXPECT_EQ(after(looks, job, 2).what, What::nothing);
+  EXPECT_THAT(after(looks, job, 1.4).culprits, ElementsAre(2));
+}
+
+// It computes between two waits, or another thread of it does.
+TEST(Loops, ARankThatSleepsIsNone) {
+  for (const bool device : {false, true}) {
+    Job job("start");
+    Looks looks(job);
+    int round = 0;
+    const auto compute_and_wait = [&] {
+      const bool waits = ++round % 10 == 0;
+      if (!waits) job.compute();
+      job.activity_of(2).runnable = device || !waits;
+      job.activity_of(2).in_device = device && waits;
+    };
+    EXPECT_EQ(looks.during(600, compute_and_wait).what, What::nothing) << device;
+  }
+}
+
+// Watchdogs run too, for milliseconds.
+TEST(Loops, ARankThatSleepsForLongIsNone) {
+  Job job("start");
+  job.activity_of(2).runnable = false;
+  Looks looks(job);
+  EXPECT_EQ(looks.during(3600, [&] { job.compute(0.02); }).what, What::nothing);
+}
+
+TEST(Loops, ARankThatUsesItsDiskIsNone) {
+  Job job("between steps");
+  Looks looks(job);
+  int round = 0;
+  const auto read_now_and_then = [&] {
+    job.compute();
+    if (++round % 10 != 0) return;
+    ++job.at(2).disk_calls.begun;
+    ++job.at(2).disk_calls.ended;
+  };
+  EXPECT_EQ(looks.during(600, read_now_and_then).what, What::nothing);
+  ++job.at(2).disk_calls.begun;  // or a reader of its output does not read
+  EXPECT_EQ(after(looks, job, 600).what, What::nothing);
+}
+
+TEST(Loops, ARankThatGivesSignsOfLifeIsNone) {
+  Job job("end");
+  Looks looks(job);
+  int round = 0;
+  const auto hash = [&] {
+    job.compute();
+    if (++round % 10 == 0) ++job.at(2).changed;
+  };
+  EXPECT_EQ(looks.during(600, hash).what, What::nothing);
+  EXPECT_FALSE(looks.suspected());
+}
+
+// It may connect, or wait for work before it on a stream.
+TEST(Loops, ARankThatHasSubmittedACollectiveIsNone) {
+  Job job("load");
+  job.at(2).open = {collective(5, {0, 1, 2, 3})};
+  job.at(2).open.front().started = 0;
+  Looks looks(job);
+  EXPECT_EQ(after(looks, job, 600).what, What::nothing);
+}
+
+// Sixteen ranks on two cores, compilers beside them.
+TEST(Loops, ARankThatWaitsForACoreIsHeldToTheTimeThatItRuns) {
+  Job job("end");
+  Looks looks(job);
+  const auto run = [&] { job.compute(0.1); };
+  EXPECT_EQ(looks.during(20, run).what, What::nothing);
+  EXPECT_THAT(looks.during(2, run).culprits, ElementsAre(2));
+  Job starved("end");
+  Looks others(starved);
+  EXPECT_EQ(others.during(600).what, What::nothing);
+}
+
+TEST(Loops, ThreadsDoNotMakeTimePassFaster) {
+  Job job("end");
+  Looks looks(job);
+  const auto run = [&] { job.compute(8); };
+  EXPECT_EQ(looks.during(2.2, run).what, What::nothing);
+  EXPECT_THAT(looks.during(0.8, run).culprits, ElementsAre(2));
+}
+
+// Its counts are gone with it.
+TEST(Loops, AThreadThatEndsIsNone) {
+  Job job("end");
+  job.activity_of(2).cpu = 3600 * kSecond;
+  Looks looks(job);
+  int round = 0;
+  const auto end_now_and_then = [&] {
+    job.compute();
+    if (++round % 10 == 0) job.activity_of(2).cpu -= kSecond;
+  };
+  EXPECT_EQ(looks.during(60, end_now_and_then).what, What::nothing);
+}
+
+TEST(Loops, ARankThatLoopsKnowsBeforeTheLimit) {
+  Job job("load", 2);
+  job.wait_for_2_and_its_disk("load");
+  Looks looks(job);
+  EXPECT_EQ(after(looks, job, 2.2).what, What::nothing);
+  EXPECT_TRUE(looks.suspected());
+}
+
+// By heartbeats, which may tell of two looks at once; the rank is alone on its host.
+TEST(Loops, OfARankOfAnotherHostTheOneThatDecidesTells) {
+  for (const bool decides : {true, false}) {
+    Job job("save");
+    job.spread({0, 0, 1, 2}, decides);
+    Looks looks(job);
+    int round = 0;
+    const auto run = [&] {
+      if (++round % 2 == 0) job.compute(2);
+    };
+    EXPECT_EQ(looks.during(decides ? 2.2 : 4.2, run).what, What::nothing);
+    EXPECT_THAT(looks.during(1, run).culprits, ElementsAre(2)) << decides;
+  }
+}
+
+// What it does is not known at once.
+TEST(Loops, NewsOfAnotherHostMayComeALookLater) {
+  Job job("save");
+  job.spread({0, 0, 1, 2}, true);
+  job.forget_activity_of(2);
+  Looks looks(job);
+  EXPECT_EQ(looks.during(0.8).what, What::nothing);
+  job.activity_of(2).runnable = true;
+  EXPECT_THAT(after(looks, job, 2.4).culprits, ElementsAre(2));
+}
+
+}  // namespace
+}  // namespace zero
