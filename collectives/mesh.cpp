@@ -3,9 +3,9 @@
 #include "collectives/mesh.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "base/consecutive.h"
 #include "collectives/backends.h"
 
 namespace zero {
@@ -103,9 +103,7 @@ Communicator& Mesh::split(Axis axis, const Part& part) {
   Communicator& whole = group(axes);
   // A plan knows no other rank's part: it takes them to be adjacent.
   owned_.push_back(planning::part(whole, part.rank, part.ranks, [&] {
-    std::vector<int> ranks(static_cast<std::size_t>(part.ranks));
-    std::iota(ranks.begin(), ranks.end(), whole.rank() - part.rank);
-    return ranks;
+    return consecutive(whole.rank() - part.rank, part.ranks);
   }));
   if (!owned_.back()) owned_.back() = whole.split(part.number, part.rank);
   return *owned_.back();

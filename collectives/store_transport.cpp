@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
+#include "base/consecutive.h"
 #include "collectives/backends.h"
 #include "collectives/long_wait.h"
 #include "collectives/prefix_store.h"
@@ -98,8 +98,7 @@ class StoreTransport final : public Transport {
   std::vector<std::string> all_gather_texts(std::string_view mine) {
     const StoreRank& self = group_.self;
     self.store.set(key_of(self.rank), mine);
-    std::vector<int> all(static_cast<std::size_t>(self.size));
-    std::iota(all.begin(), all.end(), 0);
+    const std::vector<int> all = consecutive(0, self.size);
     wait(all);
     return self.store.get_all(keys_of(all), self.timeout);
   }
