@@ -3,6 +3,7 @@
 #include "collectives/mesh.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "base/consecutive.h"
@@ -11,11 +12,9 @@
 namespace zero {
 namespace {
 
-constexpr std::array kAllAxes = {Axis::replicate, Axis::shard, Axis::tensor};
-
 std::array<int, kAxes> places_of(int rank, const MeshShape& shape) {
   std::array<int, kAxes> places{};
-  for (const Axis axis : {Axis::tensor, Axis::shard, Axis::replicate}) {
+  for (const Axis axis : kAllAxes | std::views::reverse) {
     places[static_cast<std::size_t>(axis)] = rank % shape.size(axis);
     rank /= shape.size(axis);
   }

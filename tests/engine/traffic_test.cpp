@@ -248,7 +248,7 @@ TEST_P(Traffic, OfAMeshIsThePlanAxisByAxis) {
         trainer.step();
         const StepReport report = trainer.step();
         const MeshTraffic plan = trainer.engine().planned_axes();
-        for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor})
+        for (const Axis axis : kAllAxes)
           expect_equal(report.axes.of(axis), plan.of(axis), name_of(axis));
         expect_equal(report.axes.across, plan.across, "across");
         expect_equal(report.traffic, report.axes.total(), "total");
