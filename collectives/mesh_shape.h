@@ -25,6 +25,8 @@ struct MeshShape {
 
   int size(Axis axis) const;
   int ranks() const { return replicate * shard * tensor; }
+  /// Ranks that compute different micro-batches, or tensor groups of them.
+  int data_ranks() const { return replicate * shard; }
   /// "2 x 4 x 1": replicate x shard x tensor.
   std::string text() const;
   /// The shape with the -1 replaced, for a world of `world` ranks. If the sizes do not multiply to

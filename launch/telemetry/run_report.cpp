@@ -99,7 +99,7 @@ MeshTable mesh_table(const MeshShape& shape, const std::vector<std::string>& hos
   if (shape.replicate == 1 && shape.tensor == 1) return table;
   table.text = fmt::format("mesh: replicate {} x shard {} x tensor {}\n", shape.replicate,
                            shape.shard, shape.tensor);
-  const int rows = shape.replicate * shape.shard;
+  const int rows = shape.data_ranks();
   int crossing = 0;
   for (int row = 0; row < rows; ++row) {
     const int first = row * shape.tensor;

@@ -23,8 +23,6 @@ void write_gradient(const View& gradient, const View& parameter, std::int64_t pl
 
 }  // namespace
 
-int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.tensor; }
-
 std::string text(const MeshShape& mesh) {
   return fmt::format("{{replicate {}, shard {}, tensor {}}}", mesh.replicate, mesh.shard,
                      mesh.tensor);

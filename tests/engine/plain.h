@@ -37,7 +37,6 @@ using Slicing =
 /// held by two ranks each.
 std::optional<TensorSlice> odd_slices(const ParameterSpec& whole, int rank, int ranks);
 
-int ranks_of(const MeshShape& mesh);
 std::string text(const MeshShape& mesh);
 
 struct Setup {

@@ -57,7 +57,7 @@ struct Flipped {
 
 Flipped flip_one(const plain::Setup& setup, std::string_view name, StateKind kind,
                  std::int64_t element) {
-  const int ranks = plain::ranks_of(setup.mesh);
+  const int ranks = setup.mesh.ranks();
   Flipped flipped{std::vector<std::string>(static_cast<std::size_t>(ranks)), {}};
   std::mutex mutex;
   plain::run(ranks, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
@@ -189,7 +189,7 @@ TEST(Copies, AreCheckedInARunOfAnyMeshWithoutAnError) {
     for (int stage = 0; stage <= 3; ++stage) {
       plain::Setup run = setup(stage, mesh, DType::bf16);
       run.engine.replica_check_every = 1;
-      plain::train(plain::ranks_of(mesh), run, 3);
+      plain::train(mesh.ranks(), run, 3);
     }
   }
 }
@@ -229,10 +229,9 @@ TEST(Ownership, SaysOfEachParameterWhatEachAxisHolds) {
     run.engine.limits.persistence_threshold = 20;
     run.units[2].parameters[1].trainable = false;
     std::string text;
-    plain::run(plain::ranks_of(run.mesh), run,
-               [&](plain::Trainer& trainer, Communicator& communicator) {
-                 if (communicator.rank() == 0) text = ownership_table(trainer.engine().ownership());
-               });
+    plain::run(run.mesh.ranks(), run, [&](plain::Trainer& trainer, Communicator& communicator) {
+      if (communicator.rank() == 0) text = ownership_table(trainer.engine().ownership());
+    });
     return text;
   };
   const std::string shard = "states, gradients, parameters over 2";

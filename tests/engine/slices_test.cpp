@@ -41,7 +41,7 @@ struct Outcome {
 Outcome train(const plain::Setup& setup) {
   Outcome outcome;
   std::mutex mutex;
-  plain::run(plain::ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
+  plain::run(setup.mesh.ranks(), setup, [&](plain::Trainer& trainer, Communicator&) {
     std::vector<double> norms;
     for (int i = 0; i < 2; ++i) norms.push_back(trainer.step().gradient_norm);
     const std::uint64_t hash = trainer.engine().states().hash();
@@ -104,7 +104,7 @@ TEST_P(Slices, AreReadAndWrittenWhole) {
   for (const MeshShape& mesh : meshes(2)) {
     for (const int stage : {0, 3}) {
       SCOPED_TRACE(fmt::format("{}, stage {}", plain::text(mesh), stage));
-      plain::run(plain::ranks_of(mesh), setup(stage, mesh, GetParam()),
+      plain::run(mesh.ranks(), setup(stage, mesh, GetParam()),
                  [](plain::Trainer& trainer, Communicator&) {
                    Engine& engine = trainer.engine();
                    for (const StateKind kind : {StateKind::parameter, StateKind::moment1}) {
@@ -126,8 +126,7 @@ TEST_P(Slices, AreViewsWhosePrimaryOnesListEachElementOnce) {
     std::map<std::string, std::vector<int>> primary;
     std::map<std::string, std::vector<int>> held;
     plain::run(
-        plain::ranks_of(mesh), setup(1, mesh, GetParam()),
-        [&](plain::Trainer& trainer, Communicator&) {
+        mesh.ranks(), setup(1, mesh, GetParam()), [&](plain::Trainer& trainer, Communicator&) {
           for (const HeldTensor& tensor : trainer.engine().states().held(StateKind::moment0)) {
             std::int64_t count = 1;
             for (const std::int64_t dimension : tensor.shape) count *= dimension;

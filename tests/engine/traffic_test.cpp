@@ -243,7 +243,7 @@ TEST_P(Traffic, OfAMeshIsThePlanAxisByAxis) {
       plain::Setup run = setup(GetParam(), {0, reduction, 2, 0, DType::bf16});
       run.mesh = mesh;
       if (mesh.tensor > 1) run.slicing = plain::odd_slices;
-      const int world = mesh.replicate * mesh.shard * mesh.tensor;
+      const int world = mesh.ranks();
       plain::run(world, run, [&](plain::Trainer& trainer, Communicator&) {
         trainer.step();
         const StepReport report = trainer.step();

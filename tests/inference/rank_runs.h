@@ -78,7 +78,7 @@ class InferenceRanks : public ::testing::Test {
   /// Of each rank of a mesh.
   std::vector<Logits> on_mesh(const MeshShape& shape, const InferenceOptions& with,
                               const std::optional<StreamOrder>& order = {}) {
-    const int ranks = shape.replicate * shape.shard * shape.tensor;
+    const int ranks = shape.ranks();
     std::vector<Logits> all(static_cast<std::size_t>(ranks));
     local::run(ranks, [&](Communicator& world) {
       Mesh mesh(world, shape);
