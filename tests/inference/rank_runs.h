@@ -33,8 +33,7 @@ inline InferenceOptions rank_options(DType dtype = DType::fp32,
 
 /// Different for every shard rank.
 inline std::vector<std::uint32_t> tokens_of(int shard, std::int64_t vocabulary) {
-  const auto ids = Batch::random(40, vocabulary, static_cast<std::uint32_t>(shard) + 5).inputs;
-  return {ids.begin(), ids.end()};
+  return random_prompt(40, vocabulary, static_cast<std::uint32_t>(shard) + 5);
 }
 /// Tokens of each pass; 0: none. Ranks have passes of different lengths, and some none.
 inline std::vector<std::size_t> passes_of(int shard) {
