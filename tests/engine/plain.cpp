@@ -75,6 +75,10 @@ std::optional<TensorSlice> odd_slices(const ParameterSpec& whole, int rank, int 
   return slice;
 }
 
+Setup sliced_setup(int stage, const MeshShape& mesh, DType compute) {
+  return {options(stage, compute), odd_units(), 1, mesh, odd_slices};
+}
+
 Trainer::Trainer(Communicator& communicator, Device& device, const Setup& setup)
     : setup_(setup), mesh_(communicator, setup.mesh), engine_(mesh_, device, setup.engine) {
   for (UnitSpec& unit : setup_.units) {

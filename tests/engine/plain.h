@@ -50,6 +50,9 @@ struct Setup {
   MemorySpace memory = MemorySpace::host;  ///< apart: run() opens a test device
 };
 
+/// odd_units() in odd_slices() of a mesh.
+Setup sliced_setup(int stage, const MeshShape& mesh, DType compute = DType::fp32);
+
 /// An engine without a model: every unit forward, then backward in reverse. The gradient of an
 /// element is made of its parameter, its place in the logical tensor and the micro-batch's number,
 /// so a wrong parameter shows, and how tensors are sliced does not. All arithmetic is submitted to
