@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -86,6 +87,30 @@ class InferenceRanks : public ::testing::Test {
       all[static_cast<std::size_t>(world.rank())] = run_passes(*model, mesh.index(Axis::shard));
     });
     return all;
+  }
+  using Visit = std::function<void(Device&, InferenceModel&)>;
+  /// Makes passes of `config`, which is saved, on each rank of a mesh, and calls `visit` on each.
+  /// Memory and files are as planned, and nothing is allocated by the passes.
+  void expect_as_planned(
+      const DecoderShape& config, const MeshShape& shape, const InferenceOptions& with,
+      const Visit& visit = [](Device&, InferenceModel&) {}) {
+    local::run(shape.ranks(), [&](Communicator& world) {
+      Mesh mesh(world, shape);
+      const auto device = cpu::open({.threads = 2});
+      const auto model = open_inference_model(*device, folder_, with, &mesh);
+      const auto planned_world =
+          planning::communicator(world.rank(), shape.ranks(), BackendKind::local);
+      Mesh planned_mesh(*planned_world, shape);
+      const auto plan = planning::open(2);
+      const InferenceModel planned(*plan, config, with, &planned_mesh);
+      EXPECT_EQ(device->ledger().snapshot().labels, plan->ledger().snapshot().labels);
+      const std::int64_t allocations = device->ledger().allocations();
+      run_passes(*model, mesh.index(Axis::shard));
+      EXPECT_EQ(device->ledger().allocations(), allocations);
+      EXPECT_EQ(device->ledger().snapshot().peak, plan->ledger().snapshot().peak);
+      EXPECT_EQ(device->file_ledger().snapshot().labels, plan->file_ledger().snapshot().labels);
+      visit(*device, *model);
+    });
   }
 
   Scratch scratch_;
