@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/consecutive.h"
 #include "base/file_text.h"
 #include "base/host.h"
 #include "base/whole_number.h"
@@ -64,9 +64,7 @@ class Watched {
         device_(device),
         file_(FlightFile::create("", ranks.rank(), ranks.size())),
         recorder_(file_) {
-    std::vector<int> all(static_cast<std::size_t>(ranks.size()));
-    std::iota(all.begin(), all.end(), 0);
-    recorder_.know_group(ranks, "world", std::move(all));
+    recorder_.know_group(ranks, "world", consecutive(0, ranks.size()));
   }
 
   /// Begins a step. Collective.

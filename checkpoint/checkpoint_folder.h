@@ -75,9 +75,9 @@ RemovalNotes begin_checkpoint(files::FileSystem& files, const std::string& folde
 /// and folders durable, writes index.json and COMMIT, and renames the folder, which is the commit.
 /// A committed checkpoint of the same step stays loadable until then, and is removed after; one
 /// that cannot be read may be good, and stays as step_N.old. Called by one rank. Throws zero::Error
-/// naming the path and the reason; nothing is committed then, but if the sync behind the rename
-/// failed: then the checkpoint is whole, and a power cut may lose it. Refused if begin_checkpoint
-/// has made the folder for another owner since: the folder is then left alone. What fails after the
+/// naming the path and the reason. Nothing is committed then, unless the sync behind the rename
+/// failed: the checkpoint is whole, and a power cut may lose it. Refuses a folder that
+/// begin_checkpoint has made for another owner since, and leaves it alone. What fails after the
 /// commit is a note.
 RemovalNotes commit_checkpoint(files::FileSystem& files, const std::string& folder,
                                const CheckpointIndex& index, const std::string& owner);
@@ -108,8 +108,8 @@ Pruned prune_checkpoints(files::FileSystem& files, const std::string& folder, co
                          std::int64_t newest = std::numeric_limits<std::int64_t>::max());
 
 /// Removes `path`, a folder with the name of a checkpoint in any state (checkpoint_name.h): renames
-/// it to step_N.removed, makes that durable, then removes its files; a cut removal is gone on with
-/// by purge_checkpoint. A checkpoint's files are those that its index.json lists, those that any
+/// it to step_N.removed, makes that durable, then removes its files; purge_checkpoint goes on with
+/// a cut removal. A checkpoint's files are those that its index.json lists, those that any
 /// checkpoint has (COMMIT, index.json, OWNER, weights/model*.safetensors, ...), and those of
 /// `more`, names in the folder. Other files are kept, and noted. Throws zero::Error if the folder
 /// cannot be renamed; it is then unchanged. A failure to remove a file is a note.

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 
+#include "base/consecutive.h"
 #include "device/cpu/primitives.h"
 
 namespace zero {
@@ -103,12 +103,10 @@ void HostPlan::find_hosts(const std::vector<int>& hosts) {
 void HostPlan::find_subtrees(RankRange range) {
   const auto first = host_of_.begin() + range.begin;
   if (std::all_of(first, first + range.count(), [&](int host) { return host == *first; })) {
-    std::vector<int> members(static_cast<std::size_t>(range.count()));
-    std::iota(members.begin(), members.end(), range.begin);
     std::fill_n(subtree_of_.begin() + range.begin, range.count(),
                 static_cast<int>(subtrees_.size()));
     subtrees_.push_back(range);
-    summing_.emplace_back(ranks(), std::move(members));
+    summing_.emplace_back(ranks(), consecutive(range.begin, range.count()));
     return;
   }
   const int middle = range.begin + split_of(range.count());
@@ -133,8 +131,7 @@ int HostPlan::find_folds(RankRange range) {
   if (first == last) return first;
   Fold fold;
   if (alike(range)) {
-    fold.resize(static_cast<std::size_t>(last + 1 - first));
-    std::iota(fold.begin(), fold.end(), first);
+    fold = consecutive(first, last + 1 - first);
   } else {
     const int middle = range.begin + split_of(range.count());
     const int left = find_folds({range.begin, middle});

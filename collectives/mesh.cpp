@@ -3,19 +3,18 @@
 #include "collectives/mesh.h"
 
 #include <algorithm>
-#include <numeric>
+#include <ranges>
 #include <utility>
 
+#include "base/consecutive.h"
 #include "collectives/backends.h"
 
 namespace zero {
 namespace {
 
-constexpr std::array kAllAxes = {Axis::replicate, Axis::shard, Axis::tensor};
-
 std::array<int, kAxes> places_of(int rank, const MeshShape& shape) {
   std::array<int, kAxes> places{};
-  for (const Axis axis : {Axis::tensor, Axis::shard, Axis::replicate}) {
+  for (const Axis axis : kAllAxes | std::views::reverse) {
     places[static_cast<std::size_t>(axis)] = rank % shape.size(axis);
     rank /= shape.size(axis);
   }
@@ -103,9 +102,7 @@ Communicator& Mesh::split(Axis axis, const Part& part) {
   Communicator& whole = group(axes);
   // A plan knows no other rank's part: it takes them to be adjacent.
   owned_.push_back(planning::part(whole, part.rank, part.ranks, [&] {
-    std::vector<int> ranks(static_cast<std::size_t>(part.ranks));
-    std::iota(ranks.begin(), ranks.end(), whole.rank() - part.rank);
-    return ranks;
+    return consecutive(whole.rank() - part.rank, part.ranks);
   }));
   if (!owned_.back()) owned_.back() = whole.split(part.number, part.rank);
   return *owned_.back();

@@ -29,7 +29,7 @@ std::string MeshShape::text() const {
 MeshShape MeshShape::resolved(int world) const {
   std::int64_t product = 1;
   int open = 0;
-  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+  for (const Axis axis : kAllAxes) {
     const int ranks = size(axis);
     ZERO_CHECK(ranks >= 1 || ranks == -1,
                "mesh.{} is {}; expected a number of ranks, or -1 for what the other axes leave",

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,7 +13,8 @@ namespace zero {
 /// Axes of a mesh. Ranks along `replicate` hold the same shards (HSDP), along `shard` different
 /// parts of the model states; along `tensor` they compute different parts of each layer.
 enum class Axis : std::uint8_t { replicate, shard, tensor };
-inline constexpr std::size_t kAxes = 3;
+inline constexpr std::array kAllAxes{Axis::replicate, Axis::shard, Axis::tensor};
+inline constexpr std::size_t kAxes = kAllAxes.size();
 std::string_view name_of(Axis axis);
 
 /// Ranks along each axis. At most one may be -1: the world divided by the other two.
@@ -23,6 +25,8 @@ struct MeshShape {
 
   int size(Axis axis) const;
   int ranks() const { return replicate * shard * tensor; }
+  /// Ranks that compute different micro-batches, or tensor groups of them.
+  int data_ranks() const { return replicate * shard; }
   /// "2 x 4 x 1": replicate x shard x tensor.
   std::string text() const;
   /// The shape with the -1 replaced, for a world of `world` ranks. If the sizes do not multiply to

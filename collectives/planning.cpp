@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
-#include <numeric>
 
+#include "base/consecutive.h"
 #include "collectives/backends.h"
 #include "collectives/in_process_store.h"
 #include "collectives/nccl/plan.h"
@@ -11,12 +11,6 @@
 
 namespace zero::planning {
 namespace {
-
-std::vector<int> first_ranks(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 // A rank without peers: calls are checked, nothing is submitted but, with a clock, time.
 class PlanningBackend final : public CollectiveBackend {
@@ -79,7 +73,7 @@ class PlanningBackend final : public CollectiveBackend {
   std::shared_ptr<CollectiveBackend> part(int rank, int size, const PartRanks& ranks) const {
     std::vector<int> members;
     if (times_ != nullptr) {
-      for (const int member : ranks ? ranks() : first_ranks(size)) {
+      for (const int member : ranks ? ranks() : consecutive(0, size)) {
         members.push_back(ranks_.at(static_cast<std::size_t>(member)));
       }
     }
@@ -173,7 +167,8 @@ std::unique_ptr<Communicator> communicator(int rank, int size, BackendKind backe
   static_cast<void>(zero::reduce_scatter_workspace(backend, {}));  // refuses a kind that has none
   return std::make_unique<Communicator>(std::make_shared<PlanningBackend>(
       rank, size, PlanningBackend::Common{backend, device, times},
-      times == nullptr ? std::vector<int>() : first_ranks(size), std::make_shared<CallContext>()));
+      times == nullptr ? std::vector<int>() : consecutive(0, size),
+      std::make_shared<CallContext>()));
 }
 
 std::unique_ptr<Communicator> part(const Communicator& whole, int rank, int size,

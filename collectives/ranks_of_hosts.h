@@ -8,6 +8,16 @@
 
 namespace zero {
 
+/// Ranks before `rank` on its host, if `hosts` has the name of each rank's host, in rank order.
+inline int rank_on_host(const std::vector<std::string>& hosts, int rank) {
+  const auto self = hosts.begin() + rank;
+  return static_cast<int>(std::count(hosts.begin(), self, *self));
+}
+/// Ranks on that host.
+inline int ranks_on_host(const std::vector<std::string>& hosts, int rank) {
+  return static_cast<int>(std::ranges::count(hosts, hosts[static_cast<std::size_t>(rank)]));
+}
+
 /// A group's ranks by host. Hosts are numbered in the order of their first ranks.
 class RanksOfHosts {
  public:

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
+#include "base/consecutive.h"
 #include "collectives/backends.h"
 #include "collectives/long_wait.h"
 #include "collectives/prefix_store.h"
+#include "collectives/ranks_of_hosts.h"
 #include "collectives/transport.h"
 #include "device/cpu/primitives.h"
 
@@ -98,8 +99,7 @@ class StoreTransport final : public Transport {
   std::vector<std::string> all_gather_texts(std::string_view mine) {
     const StoreRank& self = group_.self;
     self.store.set(key_of(self.rank), mine);
-    std::vector<int> all(static_cast<std::size_t>(self.size));
-    std::iota(all.begin(), all.end(), 0);
+    const std::vector<int> all = consecutive(0, self.size);
     wait(all);
     return self.store.get_all(keys_of(all), self.timeout);
   }
@@ -171,14 +171,8 @@ class StoreBackend final : public BlockingBackend {
 
   int rank() const override { return group_.self.rank; }
   int size() const override { return group_.self.size; }
-  int local_rank() const override {
-    const auto self = group_.hosts.begin() + rank();
-    return static_cast<int>(std::count(group_.hosts.begin(), self, *self));
-  }
-  int local_size() const override {
-    const std::string& host = group_.hosts[static_cast<std::size_t>(rank())];
-    return static_cast<int>(std::ranges::count(group_.hosts, host));
-  }
+  int local_rank() const override { return rank_on_host(group_.hosts, rank()); }
+  int local_size() const override { return ranks_on_host(group_.hosts, rank()); }
   BackendKind kind() const override { return BackendKind::store; }
   std::string_view description() const override { return "the store of rank 0"; }
   Store& store() override { return store_; }

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/consecutive.h"
 #include "base/error.h"
 
 namespace zero {
@@ -34,8 +34,7 @@ using Order = std::vector<std::size_t>;  // numbers of lifetimes
 
 template <typename Rank>
 Order by_falling(const std::vector<Lifetime>& lifetimes, const Rank& rank) {
-  Order order(lifetimes.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  Order order = consecutive(std::size_t{0}, lifetimes.size());
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return rank(lifetimes[a]) > rank(lifetimes[b]);
   });

@@ -58,8 +58,8 @@ class EngineStates {
   /// this rank keeps any of them; the others are left out. Blocks until they are set; time grows
   /// with the number of values. Not for gradients. Only between optimizer steps; not collective,
   /// so all ranks must have called finish_reads() if a reader is attached. Each rank sets the
-  /// elements that it keeps; of a parameter, whose other copies publish_parameters() (collective,
-  /// after the last of them) makes, those of its runs() suffice.
+  /// elements that it keeps. Of a parameter those of its runs() suffice: publish_parameters(),
+  /// collective, after the last of them, makes the other copies.
   void set(const LogicalTensor& tensor, std::int64_t begin, const View& values);
 
   /// The tensors of one kind with views of this rank's shard, to read and to change. Waits for the

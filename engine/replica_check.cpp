@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/checked_math.h"
+#include "base/consecutive.h"
 #include "base/host.h"
 #include "collectives/host_values.h"
 #include "device/cpu/primitives.h"
@@ -35,12 +36,6 @@ std::vector<std::int64_t> gather_rows(Communicator& along, Device& device,
   std::ranges::copy(mine, slices.of(along.rank()).as<std::int64_t>().begin());
   host_all_gather(along, device, slices, {"hashes of copies", {}});
   return rows;
-}
-
-std::vector<int> all_of(const Communicator& along) {
-  std::vector<int> ranks(static_cast<std::size_t>(along.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 /// Calls visit(first element, values) for the elements within `range` along the sliced dimension.
@@ -125,7 +120,7 @@ void ReplicaCheck::read(const Copied& copied, const View& values, const Visit& v
 
 /// The copies that ranks of an axis may hold: the same list on all of them.
 std::vector<ReplicaCheck::Copied> ReplicaCheck::copies(Axis axis) const {
-  const SharedRange everywhere{0, 0, all_of(context_.mesh.axis(axis))};
+  const SharedRange everywhere{0, 0, consecutive(0, context_.mesh.axis(axis).size())};
   std::vector<Copied> copies;
   for (const Unit& unit : context_.units) {
     for (int i = 0; i < unit.parameters(); ++i) {

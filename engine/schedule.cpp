@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 
 #include "base/checked_math.h"
+#include "base/consecutive.h"
 #include "device/lifetime_plan.h"
 
 namespace zero {
@@ -193,8 +193,7 @@ class Maker {
   /// Walks the micro-batch and issues each gather as early as the limits and the reductions allow.
   void issue_gathers() {
     newest_.assign(input_.units.size(), -1);
-    part_of_.resize(schedule_.windows.size());
-    std::iota(part_of_.begin(), part_of_.end(), 0);
+    part_of_ = consecutive(0, schedule_.windows.size());
     const int windows = static_cast<int>(schedule_.windows.size());
     Issued issued;
     for (int i = -1; i < steps_; ++i) {

@@ -28,12 +28,11 @@ struct ScheduleInputs {
 /// The inputs of a schedule of training, and of its forward uses.
 ScheduleInputs with_evaluation(ScheduleInput training);
 
-/// Selects the units that stay whole: of all cuts by size, from which units stay whole that bring
-/// at least so many elements, the one of the fewest bytes of kept copies and parameter windows
-/// together, and of equal ones the one that gathers least. To keep all is one of these cuts, so the
-/// sum is never above that of whole parameters: on few ranks, a unit's window can take more than
-/// its shard saves. A pure function, the same on all ranks that share a schedule. `kept` has an
-/// entry for each unit.
+/// Selects the units that stay whole: those of at least n elements, with the n for which kept
+/// copies and parameter windows take the fewest bytes together, and of equal ones the one that
+/// gathers least. One n keeps all units, so the sum is never above that of whole parameters: on few
+/// ranks, a unit's window can take more than its shard saves. A pure function, the same on all
+/// ranks that share a schedule. `kept` has an entry for each unit.
 std::vector<bool> choose_whole_units(const ScheduleInputs& inputs, std::span<const KeptBytes> kept);
 
 /// The bytes that choose_whole_units() compares: kept copies and parameter windows if the units

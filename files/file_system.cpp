@@ -36,6 +36,24 @@ class FolderByPath final : public OpenFolder {
   std::string path_;
 };
 
+/// `path` with its first link replaced by where that leads; nothing if no part is a link that can
+/// be read.
+std::optional<std::filesystem::path> follow_link(const std::filesystem::path& path) {
+  std::filesystem::path head;
+  for (auto part = path.begin(); part != path.end(); ++part) {
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::read_symlink(head / *part, error);
+    if (error) {
+      head /= *part;
+      continue;
+    }
+    std::filesystem::path followed = head / target;
+    while (++part != path.end()) followed /= *part;
+    return followed;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::unique_ptr<OpenFolder> FileSystem::open_folder(const std::string& path) {
@@ -47,11 +65,20 @@ std::string folder_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-std::optional<std::string> link_target(const std::string& path) {
+std::vector<std::string> names_by_links(const std::string& path) {
+  constexpr std::size_t kLinks = 40;
   const DiskCall counted;
-  std::error_code error;
-  const std::filesystem::path target = std::filesystem::read_symlink(path, error);
-  return error ? std::nullopt : std::optional(target.string());
+  std::vector<std::string> names;
+  for (std::optional<std::filesystem::path> name = path; name && names.size() <= kLinks;
+       name = follow_link(*name)) {
+    names.push_back(name->string());
+  }
+  return names;
+}
+
+std::string behind_links(const std::string& path) {
+  const auto last = std::filesystem::path(names_by_links(path).back()).lexically_normal();
+  return (last.has_filename() ? last : last.parent_path()).string();
 }
 
 bool same_place(const std::string& path, const std::string& other) {

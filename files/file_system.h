@@ -173,9 +173,14 @@ FileSystem& disk();
 /// The folder that holds `path`; "." if the path names none.
 std::string folder_of(const std::string& path);
 
-/// Where the symbolic link `path` of this machine leads, as the link says; nothing if it is no link
-/// or cannot be read.
-std::optional<std::string> link_target(const std::string& path);
+/// The names of `path` of this machine: itself, then each with the first link of the one before, at
+/// its end or on the way, replaced by where that leads. The last has no link, or one that cannot be
+/// read, or is the 41st: Linux follows 40 links in a path, so these are a loop.
+std::vector<std::string> names_by_links(const std::string& path);
+
+/// Where `path` of this machine leads: a name without links, ".." and a "/" at its end, also if
+/// nothing is there.
+std::string behind_links(const std::string& path);
 
 /// Whether both paths of this machine lead to one file or folder, which is there. Throws
 /// zero::Error if the system does not say.

@@ -235,9 +235,7 @@ void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
                  "of ranks that share weights, or with --offload-weights: blocks whose weights are "
                  "whole at a time, of which all but one are gathered or read ahead; by default 2")
       ->check(CLI::Range(1, 64));
-  app.add_option("--local-ranks", flags.local_ranks,
-                 "ranks as threads of this one process, without a launcher")
-      ->check(CLI::Range(1, 1024));
+  zero::add_local_ranks(app, flags.local_ranks);
   app.add_option("--collective-warning", flags.collective_warning,
                  "of several ranks: name a rank for which others wait after so many seconds, and "
                  "wait on; 0: never")

@@ -46,9 +46,8 @@ int show_machine() {
 
 int watch(const std::string& path) {
   int failure = 0;
-  zero::Console console(
-      stdout, zero::on_terminal() ? zero::Console::Mode::terminal : zero::Console::Mode::lines,
-      {.failed = [&failure](int error) { failure = error; }});
+  zero::Console console(stdout, zero::output_mode(),
+                        {.failed = [&failure](int error) { failure = error; }});
   zero::watch_log(path, console, [&failure] { return failure == 0; });
   ZERO_CHECK(failure == 0, "standard output: cannot write: {}", std::strerror(failure));
   return 0;

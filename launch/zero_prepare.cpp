@@ -16,10 +16,9 @@
 namespace {
 
 int run(const zero::PrepareOptions& options) {
-  using zero::Console;
   int error = 0;
-  Console console(stdout, zero::on_terminal() ? Console::Mode::terminal : Console::Mode::lines,
-                  {.failed = [&error](int why) { error = why; }});
+  zero::Console console(stdout, zero::output_mode(),
+                        {.failed = [&error](int why) { error = why; }});
   const zero::PrepareReport report = zero::prepare(options, console);
   console.line(
       fmt::format("{} of text -> {} training tokens in {} file(s) and {} validation tokens, in {}",

@@ -278,8 +278,7 @@ int act(const Flags& flags) {
              "--report is missing; give a folder that all hosts see");
   const std::string folder =
       std::filesystem::absolute(flags.report.empty() ? "report" : flags.report).string();
-  zero::Console console(
-      stdout, zero::on_terminal() ? zero::Console::Mode::terminal : zero::Console::Mode::lines);
+  zero::Console console(stdout, zero::output_mode());
   const zero::SweepRunner::Options options{.folder = folder,
                                            .program = program_of(flags),
                                            .launcher = report.launcher,

@@ -94,10 +94,7 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
           ->check(CLI::Range(1, 1 << 20));
   app.add_option("--local_rank,--local-rank", flags.local_rank,
                  "as some launchers pass it; must be LOCAL_RANK");
-  app.add_option("--local-ranks", flags.local_ranks,
-                 "ranks as threads of this one process, without a launcher")
-      ->check(CLI::Range(1, 1024))
-      ->excludes(world);
+  zero::add_local_ranks(app, flags.local_ranks)->excludes(world);
   app.set_version_flag("--version", [] { return zero::version_text(); });
   app.footer([] { return zero::option_help() + "\n" + zero::kCpuLimitHelp + "\n"; });
 }

@@ -111,6 +111,12 @@ bool ComposedTexts::contains(std::string_view text) const {
 
 }  // namespace
 
+std::uint32_t read_token_id(const nlohmann::json& id, const std::string& place) {
+  ZERO_CHECK(id.is_number_unsigned() && id.get<std::uint64_t>() < kMostTokens,
+             "{}: found {}, expected an id below {}", place, id.dump(), kMostTokens);
+  return id.get<std::uint32_t>();
+}
+
 AddedToken read_added_token(JsonFields& fields, std::uint32_t id) {
   AddedToken token{.content = fields.text("content"),
                    .id = id,

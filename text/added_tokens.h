@@ -19,6 +19,8 @@ namespace zero {
 
 /// Ids of tokens are below: a file that names a larger one is refused.
 inline constexpr std::uint32_t kMostTokens = 1U << 20U;
+/// The id in a file's JSON. Throws zero::Error naming `place`, found and expected.
+std::uint32_t read_token_id(const nlohmann::json& id, const std::string& place);
 
 /// A token that is found in the text before pre-tokenization.
 struct AddedToken {

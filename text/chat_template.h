@@ -26,13 +26,13 @@ struct ChatMessage {
 };
 
 /// The prompt that asks a model for the assistant's next message, for Tokenizer::encode_pieces:
-/// what transformers' apply_chat_template writes with add_generation_prompt, no tools and no
-/// documents, and with `values`, an object or null, as further variables of the template, none of
-/// which is there already, as the special tokens are, and all of which the template reads. The
-/// contents of messages are pieces of their own, whatever the template does to them, so special
-/// tokens written in them stay text; an empty one is a piece without a byte. `now` is for templates
-/// that ask for the date. Throws zero::Error naming the file and line if the template is missing,
-/// is not known (docs: text/jinja/syntax.h) or refuses the messages, then with its own words.
+/// transformers' apply_chat_template writes it with add_generation_prompt, no tools and no
+/// documents. `values`, an object or null, are further variables of the template, which reads all
+/// of them; none has the name of another variable, such as a special token. The contents of
+/// messages are pieces of their own, whatever the template does to them, so special tokens written
+/// in them stay text; an empty one is a piece without a byte. Templates that ask for the date get
+/// `now`. Throws zero::Error naming the file and line if the template is missing, is not known
+/// (docs: text/jinja/syntax.h) or refuses the messages, then with its own words.
 std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
                                      std::span<const ChatMessage> messages, const std::tm& now,
                                      const nlohmann::json& values = {});

@@ -26,12 +26,6 @@ JsonFields parse_file(const fs::path& path) {
   return JsonFields::parse(path.string(), read_model_text(path.string()));
 }
 
-std::uint32_t checked_id(const json& id, const std::string& place) {
-  ZERO_CHECK(id.is_number_unsigned() && id.get<std::uint64_t>() < kMostTokens,
-             "{}: found {}, expected an id below {}", place, id.dump(), kMostTokens);
-  return id.get<std::uint32_t>();
-}
-
 std::vector<AddedToken> tokens_of_decoder(JsonFields& config) {
   std::vector<AddedToken> tokens;
   JsonFields decoder = config.object("added_tokens_decoder");
@@ -61,7 +55,7 @@ std::vector<AddedToken> read_added_tokens(const std::string& folder, JsonFields&
   for (const auto& [content, id] : file->items()) {
     tokens.push_back(
         {.content = content,
-         .id = checked_id(id, fmt::format("{}: {}", path.string(), printable_line(content))),
+         .id = read_token_id(id, fmt::format("{}: {}", path.string(), printable_line(content))),
          .special = names.contains(content)});
   }
   return tokens;
@@ -140,12 +134,7 @@ std::vector<std::uint32_t> end_tokens_in(const fs::path& file) {
   if (value.is_null()) return {};
   if (!value.is_array()) value = json::array({value});
   std::vector<std::uint32_t> ids;
-  for (const json& id : value) {
-    ZERO_CHECK(id.is_number_unsigned() && id.get<std::uint64_t>() < kMostTokens,
-               "{}: found {}, expected ids below {}", fields.place("eos_token_id"), value.dump(),
-               kMostTokens);
-    ids.push_back(id.get<std::uint32_t>());
-  }
+  for (const json& id : value) ids.push_back(read_token_id(id, fields.place("eos_token_id")));
   return ids;
 }
 
@@ -183,7 +172,7 @@ std::vector<AddedToken> read_added_tokens_of_json(const std::string& path) {
     ZERO_CHECK(value.is_object(), "{}: found {}, expected objects", file.place("added_tokens"),
                value.dump());
     JsonFields fields(value, path, "added_tokens.");
-    const std::uint32_t id = checked_id(fields.raw("id"), fields.place("id"));
+    const std::uint32_t id = read_token_id(fields.raw("id"), fields.place("id"));
     tokens.push_back(read_added_token(fields, id));
   }
   return tokens;

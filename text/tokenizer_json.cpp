@@ -100,14 +100,8 @@ class Reader {
     return pieces[id];
   }
 
-  static std::uint32_t read_id(const json& id, const std::string& place) {
-    ZERO_CHECK(id.is_number_unsigned() && id.get<std::uint64_t>() < kMostTokens,
-               "{}: found id {}, expected a whole number below {}", place, id.dump(), kMostTokens);
-    return id.get<std::uint32_t>();
-  }
-
   void read_token(JsonFields& model, const std::string& token, const json& id) {
-    const std::uint32_t number = read_id(id, model.place("vocab"));
+    const std::uint32_t number = read_token_id(id, model.place("vocab"));
     by_name_.emplace(token, number);
     std::string text = token;
     if (out_.byte_level) {
@@ -272,7 +266,7 @@ class Reader {
       if (text_seen) continue;
       JsonFields special = specials.object(step.object("SpecialToken").text("id"));
       for (const json& id : special.raw("ids")) {
-        out_.table.begin_of_text.push_back(read_id(id, specials.place("ids")));
+        out_.table.begin_of_text.push_back(read_token_id(id, specials.place("ids")));
       }
     }
   }
@@ -282,7 +276,8 @@ class Reader {
     std::set<std::string> contents;
     for (const json& value : root_.raw("added_tokens")) {
       JsonFields fields = item(value, "added_tokens");
-      tokens.push_back(read_added_token(fields, read_id(fields.raw("id"), fields.place("id"))));
+      tokens.push_back(
+          read_added_token(fields, read_token_id(fields.raw("id"), fields.place("id"))));
       finish(fields, {});
       contents.insert(tokens.back().content);
       add(config, tokens.back());

@@ -22,13 +22,12 @@ bool readable(FileType type) {
   return type == FileType::f32 || type == FileType::bf16 || type == FileType::f16;
 }
 
-void check_source(const SafetensorsReader& file, const FileTensor& found,
-                  const LayoutTensor& expected) {
-  ZERO_CHECK(found.shape == expected.shape, "{}: tensor \"{}\": found shape {}, expected {}{}",
-             file.path(), printable_line(found.name), shape_text(found.shape),
-             shape_text(expected.shape), tensor_advice(found));
-  ZERO_CHECK(readable(found.type), "{}: tensor \"{}\": found dtype {}, expected F32, BF16 or F16{}",
-             file.path(), printable_line(found.name), name_of(found.type), tensor_advice(found));
+void check_source(const FileSource& source, const LayoutTensor& expected) {
+  const FileTensor& found = *source.tensor;
+  ZERO_CHECK(found.shape == expected.shape, "{}: found shape {}, expected {}{}", place_of(source),
+             shape_text(found.shape), shape_text(expected.shape), tensor_advice(found));
+  ZERO_CHECK(readable(found.type), "{}: found dtype {}, expected F32, BF16 or F16{}",
+             place_of(source), name_of(found.type), tensor_advice(found));
 }
 
 /// Calls body(begin, count) for runs of at most kChunk of `total` elements.
@@ -67,12 +66,11 @@ void check_equal(const FileSource& one, const FileSource& other, std::int64_t fi
       const std::int64_t element = first + begin + static_cast<std::int64_t>(i);
       ZERO_CHECK(
           std::memcmp(&values[0][i], &values[1][i], sizeof(float)) == 0,
-          "{}: tensor \"{}\" (element {}, offset {}): found {}, expected {} as in \"{}\": "
+          "{} (element {}, offset {}): found {}, expected {} as in \"{}\": "
           "the model has one tensor for both; if they are meant to differ, as transformers 5 "
           "takes them, set tie_word_embeddings to false in config.json",
-          one.file->path(), printable_line(one.tensor->name), element,
-          one.file->offset_of(*one.tensor, element), values[0][i], values[1][i],
-          printable_line(other.tensor->name));
+          place_of(one), element, one.file->offset_of(*one.tensor, element), values[0][i],
+          values[1][i], printable_line(other.tensor->name));
     }
   });
 }
@@ -91,7 +89,7 @@ class Matcher {
   }
 
   void look_through(const SafetensorsReader& file) {
-    for (const FileTensor& found : file.header().tensors) place(file, found);
+    for (const FileTensor& found : file.header().tensors) place({&file, &found});
   }
   /// The match; a tensor that files hold under its second name alone is read there.
   FileMatch take() {
@@ -105,33 +103,29 @@ class Matcher {
   }
 
  private:
-  void place(const SafetensorsReader& file, const FileTensor& found) {
-    const std::string_view bare = names_.bare(found.name);
+  void place(const FileSource& found) {
+    const std::string_view bare = names_.bare(found.tensor->name);
     if (const auto at = wanted_.find(bare); at != wanted_.end()) {
       FileSource& source = match_.sources[at->second];
-      ZERO_CHECK(
-          source.tensor == nullptr,
-          "{}: tensor \"{}\" and {}: tensor \"{}\" are both \"{}\" of the model; expected one",
-          source.file->path(), printable_line(source.tensor->name), file.path(),
-          printable_line(found.name), tensors_[at->second].name);
-      check_source(file, found, tensors_[at->second]);
-      source = {&file, &found};
+      ZERO_CHECK(source.tensor == nullptr, "{} and {} are both \"{}\" of the model; expected one",
+                 place_of(source), place_of(found), tensors_[at->second].name);
+      check_source(found, tensors_[at->second]);
+      source = found;
       return;
     }
-    if (others_ && others_(bare, {&file, &found})) return;
+    if (others_ && others_(bare, found)) return;
     const NameMap::Alias* alias = names_.alias(bare);
     const auto same = alias != nullptr ? wanted_.find(names_.bare(alias->tensor)) : wanted_.end();
     if (same != wanted_.end()) {
-      check_source(file, found, tensors_[same->second]);
-      match_.aliases.push_back({{&file, &found}, same->second});
+      check_source(found, tensors_[same->second]);
+      match_.aliases.push_back({found, same->second});
       return;
     }
     ZERO_CHECK(names_.ignores(bare),
-               "{}: tensor \"{}\": found {} {}, expected no tensor of that name: the model has {} "
-               "others, and what is left out by name is {}{}",
-               file.path(), printable_line(found.name), name_of(found.type),
-               shape_text(found.shape), tensors_.size(), names_.ignored_text(),
-               tensor_advice(found));
+               "{}: found {} {}, expected no tensor of that name: the model has {} others, and "
+               "what is left out by name is {}{}",
+               place_of(found), name_of(found.tensor->type), shape_text(found.tensor->shape),
+               tensors_.size(), names_.ignored_text(), tensor_advice(*found.tensor));
   }
 
   std::span<const LayoutTensor> tensors_;
@@ -147,6 +141,10 @@ std::string files_text(std::span<const SafetensorsReader> files) {
 }
 
 }  // namespace
+
+std::string place_of(const FileSource& source) {
+  return fmt::format("{}: tensor \"{}\"", source.file->path(), printable_line(source.tensor->name));
+}
 
 FileMatch match_files(std::span<const SafetensorsReader> files,
                       std::span<const LayoutTensor> tensors, const NameMap& names,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct FileSource {
   const SafetensorsReader* file = nullptr;
   const FileTensor* tensor = nullptr;
 };
+/// For messages: "PATH: tensor \"NAME\"".
+std::string place_of(const FileSource& source);
 
 /// The file and tensor that each of a list of tensors matches, in the order of the list.
 struct FileMatch {

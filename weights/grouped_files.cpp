@@ -30,10 +30,6 @@ std::uint8_t code_at(std::uint32_t word, std::int64_t place) {
   return static_cast<std::uint8_t>(word >> (4 * place) & 15U);
 }
 
-std::string place_of(const FileSource& source) {
-  return fmt::format("{}: tensor \"{}\"", source.file->path(), printable_line(source.tensor->name));
-}
-
 /// Calls visit(row, values) for rows of a tensor (rows, columns), with `columns` of each. Whole
 /// rows are read, about a MiB at a time, where much of them is wanted.
 template <typename T, typename Visit>

@@ -57,23 +57,6 @@ bool is_checkpoint(const fs::path& folder) {
          (is_found(folder / "COMMIT") && is_found(folder / "index.json"));
 }
 
-/// `path` with its first link replaced by where that leads to; nothing if no part is a link.
-std::optional<fs::path> follow_link(const fs::path& path) {
-  fs::path head;
-  for (auto part = path.begin(); part != path.end(); ++part) {
-    const fs::path there = head / *part;
-    const std::optional<std::string> target = files::link_target(there.string());
-    if (!target) {
-      head = there;
-      continue;
-    }
-    fs::path followed = head / *target;
-    while (++part != path.end()) followed /= *part;
-    return followed;
-  }
-  return std::nullopt;
-}
-
 struct NameInCheckpoint {
   fs::path checkpoint;
   std::string name;  ///< as its index lists files
@@ -94,10 +77,8 @@ std::optional<NameInCheckpoint> below_weights(const fs::path& path) {
 /// The name of `file` in a checkpoint: as given, or as one of its links names it. Nothing if it is
 /// in none.
 std::optional<NameInCheckpoint> name_in_checkpoint(const std::string& file) {
-  constexpr int kLinks = 40;  // of Linux, in one path
-  std::optional<fs::path> path = fs::absolute(file);
-  for (int links = 0; path && links <= kLinks; ++links, path = follow_link(*path)) {
-    const fs::path name = path->lexically_normal();
+  for (const std::string& path : files::names_by_links(fs::absolute(file).string())) {
+    const fs::path name = fs::path(path).lexically_normal();
     // Behind a link, ".." leads elsewhere.
     if (is_found(file) && !files::same_place(name.string(), file)) continue;
     if (auto found = below_weights(name)) return found;

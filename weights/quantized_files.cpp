@@ -24,10 +24,6 @@ FileType scale_type(WeightFormat format) {
 
 using Sources = std::map<std::string_view, FileSource>;
 
-std::string name_of(const FileSource& source) {
-  return fmt::format("{}: tensor \"{}\"", source.file->path(), printable_line(source.tensor->name));
-}
-
 /// Takes the tensor out of those that were found.
 FileSource take(Sources& found, const std::string& file, const std::string& name,
                 const std::vector<std::int64_t>& shape) {
@@ -40,14 +36,14 @@ FileSource take(Sources& found, const std::string& file, const std::string& name
 }
 
 void check_shape(const FileSource& source, const std::vector<std::int64_t>& shape) {
-  ZERO_CHECK(source.tensor->shape == shape, "{}: found shape {}, expected {}", name_of(source),
+  ZERO_CHECK(source.tensor->shape == shape, "{}: found shape {}, expected {}", place_of(source),
              shape_text(source.tensor->shape), shape_text(shape));
 }
 
 FileSource take(Sources& found, const std::string& file, const FileTensor& expected) {
   const FileSource source = take(found, file, expected.name, expected.shape);
   ZERO_CHECK(source.tensor->type == expected.type, "{}: found dtype {}, expected {}",
-             name_of(source), zero::name_of(source.tensor->type), zero::name_of(expected.type));
+             place_of(source), name_of(source.tensor->type), name_of(expected.type));
   check_shape(source, expected.shape);
   return source;
 }
@@ -158,7 +154,7 @@ void read_part(const FileSource& from, const TensorPart& part, void* to) {
       next = std::copy_n(first, range.count, next);
       if (bad == 0) continue;
       const Value* const found = std::find_if_not(first, first + range.count, Rule::holds);
-      fail("{}: found {} at [{}, {}], expected {}", name_of(from), text_of(*found), row,
+      fail("{}: found {} at [{}, {}], expected {}", place_of(from), text_of(*found), row,
            found - values, Rule::kExpected);
     }
   });
@@ -171,7 +167,7 @@ void read_halves(const FileSource& from, const TensorPart& part, std::uint8_t* t
     const auto both = [&](std::int64_t i) { return static_cast<unsigned>(held[i / 2]); };
     ZERO_CHECK(part.all_columns % 2 == 0 || both(part.all_columns) < 16,
                "{}: found code {} behind the last one of row {}, expected 0: a row has {}",
-               name_of(from), both(part.all_columns) >> 4U, row, part.all_columns);
+               place_of(from), both(part.all_columns) >> 4U, row, part.all_columns);
     for (const TensorSlice::Range& range : part.columns) {
       for (std::int64_t i = range.begin; i < range.begin + range.count; ++i) {
         *to++ = static_cast<std::uint8_t>(i % 2 == 0 ? both(i) & 15U : both(i) >> 4U);
@@ -233,7 +229,7 @@ QuantizedFiles::QuantizedFiles(std::vector<SafetensorsReader> files, const Decod
   for (const SafetensorsReader& file : files_) {
     for (const FileTensor& tensor : file.header().tensors) {
       const auto [at, added] = found.emplace(tensor.name, FileSource{&file, &tensor});
-      ZERO_CHECK(added, "{}: found in {} too, expected in one file", name_of(at->second),
+      ZERO_CHECK(added, "{}: found in {} too, expected in one file", place_of(at->second),
                  file.path());
     }
   }
@@ -249,14 +245,14 @@ QuantizedFiles::QuantizedFiles(std::vector<SafetensorsReader> files, const Decod
       held.elements = take(found, file, held.parameter.name, held.parameter.shape());
       const FileType type = held.elements.tensor->type;
       ZERO_CHECK(type == FileType::f32 || type == FileType::bf16 || type == FileType::f16,
-                 "{}: found dtype {}, expected F32, BF16 or F16", name_of(held.elements),
-                 zero::name_of(type));
+                 "{}: found dtype {}, expected F32, BF16 or F16", place_of(held.elements),
+                 name_of(type));
       check_shape(held.elements, held.parameter.shape());
     }
     held_.push_back(std::move(held));
   }
   ZERO_CHECK(found.empty(), "{}: expected no tensor of that name: the model has {} others",
-             name_of(found.begin()->second), held_.size());
+             place_of(found.begin()->second), held_.size());
 }
 
 std::optional<QuantizedRows> QuantizedFiles::read_codes(std::size_t tensor, const TensorPart& part,

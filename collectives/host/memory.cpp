@@ -152,7 +152,7 @@ void Region::give_back(std::int64_t begin, std::int64_t bytes) {
 
 std::int64_t Pages::add(std::int64_t begin, std::int64_t end) {
   const auto first = static_cast<std::size_t>(begin / unit_);
-  const auto last = static_cast<std::size_t>((end + unit_ - 1) / unit_);
+  const auto last = static_cast<std::size_t>(div_ceil(end, unit_));
   if (last > counted_.size()) counted_.resize(last);
   first_ = end_ == 0 ? first : std::min(first_, first);
   end_ = std::max(end_, last);

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <exception>
-#include <numeric>
 #include <thread>
 
 #include "base/checked_math.h"
+#include "base/consecutive.h"
 #include "collectives/backends.h"
 #include "collectives/copy.h"
 #include "collectives/local/group.h"
@@ -291,10 +291,8 @@ class LocalBackend final : public CollectiveBackend {
 class Ranks {
  public:
   Ranks(int ranks, const std::function<void(Communicator&)>& body) : body_(body) {
-    std::vector<int> members(static_cast<std::size_t>(ranks));
-    std::iota(members.begin(), members.end(), 0);
     job_ = std::make_shared<Job>(ranks);
-    group_ = Group::make(job_, std::move(members));
+    group_ = Group::make(job_, consecutive(0, ranks));
   }
 
   void run_all() {

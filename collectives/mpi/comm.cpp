@@ -4,11 +4,11 @@
 
 #include <array>
 #include <exception>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/consecutive.h"
 #include "base/error.h"
 
 namespace zero::mpi {
@@ -61,8 +61,7 @@ std::vector<int> ranks_in(MPI_Comm whole, MPI_Comm part) {
   check_mpi(MPI_Comm_group(part, &some));
   int size = 0;
   check_mpi(MPI_Group_size(some, &size));
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::vector<int> ranks = consecutive(0, size);
   std::vector<int> found = ranks;
   check_mpi(MPI_Group_translate_ranks(some, size, ranks.data(), all, found.data()));
   check_mpi(MPI_Group_free(&some));

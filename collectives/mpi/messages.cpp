@@ -3,18 +3,14 @@
 #include "collectives/mpi/messages.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "base/consecutive.h"
 #include "collectives/copy.h"
 #include "device/cpu/primitives.h"
 
 namespace zero::mpi {
 
-Messages::Messages(Link& link) : link_(link) {
-  std::vector<int> all(static_cast<std::size_t>(link.size()));
-  std::iota(all.begin(), all.end(), 0);
-  link_.compare_among(all);
-}
+Messages::Messages(Link& link) : link_(link) { link_.compare_among(consecutive(0, link.size())); }
 
 void Messages::call(const Link::CallSignature& signature, const Link::Work& work) {
   link_.guarded(signature, [&] { link_.compared(signature, work); });

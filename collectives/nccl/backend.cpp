@@ -7,6 +7,7 @@
 
 #include "base/checked_math.h"
 #include "collectives/nccl/gpu.h"
+#include "collectives/ranks_of_hosts.h"
 
 namespace zero::nccl {
 namespace {
@@ -30,15 +31,9 @@ NcclBackend::~NcclBackend() {
   }
 }
 
-int NcclBackend::local_rank() const {
-  const auto self = parts_.hosts.begin() + rank();
-  return static_cast<int>(std::count(parts_.hosts.begin(), self, *self));
-}
+int NcclBackend::local_rank() const { return rank_on_host(parts_.hosts, rank()); }
 
-int NcclBackend::local_size() const {
-  const std::string& host = parts_.hosts[static_cast<std::size_t>(rank())];
-  return static_cast<int>(std::ranges::count(parts_.hosts, host));
-}
+int NcclBackend::local_size() const { return ranks_on_host(parts_.hosts, rank()); }
 
 BackendKind NcclBackend::kind() const {
   return parts_.options.sums == Sums::exact ? BackendKind::nccl : BackendKind::nccl_fast;

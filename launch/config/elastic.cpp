@@ -22,7 +22,7 @@ bool fits(Configuration values, int ranks) {
     const MeshShape mesh = make_mesh_shape(values, ranks);
     infer_batch(
         {.train = size("train_batch_size"), .micro = size("train_micro_batch_size_per_gpu")},
-        mesh.replicate * mesh.shard);
+        mesh.data_ranks());
     return true;
   } catch (const Error&) {
     return false;

@@ -61,7 +61,7 @@ MeshShape make_mesh_shape(Configuration& values, int world) {
          whole && world == 1 ? fmt::format("; with --plan or --print-config: --world {}", product)
                              : "");
   }
-  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+  for (const Axis axis : kAllAxes) {
     if (ranks(axis) != shape.size(axis)) {
       values.resolve(path_of(axis), shape.size(axis), fmt::format("inferred for world {}", world));
     }

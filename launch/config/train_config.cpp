@@ -77,10 +77,7 @@ std::string initial_weights(Configuration& values) {
 }
 
 DeviceKind make_device(Configuration& values, int local_world) {
-  if (values.is_null("run.device")) {
-    const DeviceChoice choice = choose_device(device_facts(local_world, RanksAre::threads));
-    values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
-  }
+  resolve_device(values, local_world, RanksAre::threads);
   const bool cuda = values.text("run.device") == "cuda";
   if (!cuda && values.text("run.sums") != "exact") {
     throw Refusal(fmt::format("{}: run.sums \"fast\" is for GPUs, and run.device is \"cpu\", whose "

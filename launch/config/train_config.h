@@ -132,7 +132,7 @@ struct TrainConfig {
   std::vector<std::string> warnings;  ///< what fits together and is hardly meant
 
   /// Ranks that compute different micro-batches.
-  int data_ranks() const { return mesh.replicate * mesh.shard; }
+  int data_ranks() const { return mesh.data_ranks(); }
   /// Tokens of one optimizer step.
   std::int64_t tokens_per_step() const { return batch.train * data.sequence_length; }
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 #include "launch/config/train_config.h"
 #include "launch/data/data_files.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr std::int64_t kCheckedAtStart = std::int64_t{1} << 26;
 
 void check_share(const TokenStream& stream, const TrainConfig& config, int rank) {
-  const std::int64_t share = (stream.count() + config.world - 1) / config.world;
+  const std::int64_t share = div_ceil(stream.count(), config.world);
   const std::int64_t begin = std::min(stream.count(), share * rank);
   stream.check_tokens(begin, std::min(stream.count(), begin + std::min(share, kCheckedAtStart)),
                       config.model.vocabulary);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 #include "files/file_system.h"
 #include "launch/data/new_file.h"
@@ -70,7 +71,7 @@ std::optional<TokenDigest> parsed(const std::string& bytes) {
                      digest.count >= 0 && digest.count <= std::int64_t{1} << 32;
   if (!sizes) return std::nullopt;
   const std::int64_t token_bytes = digest.count * digest.token_bytes;
-  const auto hashes = static_cast<std::size_t>((token_bytes + digest.block - 1) / digest.block);
+  const auto hashes = static_cast<std::size_t>(div_ceil(token_bytes, digest.block));
   const std::size_t content = sizeof(head) + (naming ? sizeof(Sum) : 0);
   const std::size_t begin = content + (first ? 0 : sizeof(Sum));
   const std::size_t end = begin + hashes * sizeof(std::uint64_t);

@@ -228,7 +228,7 @@ AnswerPlan AnswerPlanner::planned(const WeightChoice& candidate) const {
 
 void AnswerPlanner::give_demand(AnswerPlan& plan) const {
   const MeshShape& shape = plan.ranks.shape;
-  const auto groups = static_cast<std::size_t>(shape.replicate * shape.shard);
+  const auto groups = static_cast<std::size_t>(shape.data_ranks());
   for (std::size_t group = 0; group < groups; ++group) {
     std::vector<RequestLength> own;
     const bool in_turn = needs_.dealt == AnswerNeeds::Dealt::in_turn;

@@ -44,7 +44,7 @@ class AnswerRanks {
   Mesh* mesh() { return mesh_.get(); }
 
   /// Ranks, or tensor groups of them, that answer requests of their own.
-  int groups() const { return shape_.replicate * shape_.shard; }
+  int groups() const { return shape_.data_ranks(); }
   /// Whether this rank computes request `number`: requests are dealt out in turn.
   bool computes(std::size_t number) const;
   /// Whether this rank tells the first what its group has computed.

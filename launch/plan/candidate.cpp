@@ -115,7 +115,7 @@ std::vector<Candidate> with_accumulations(const CandidateAxes& axes, std::vector
     extend(all, axes.accumulations, &Candidate::accumulation);
     return all;
   }
-  const auto at_once = [](const Candidate& each) { return each.micro * each.data_ranks(); };
+  const auto at_once = [](const Candidate& each) { return each.micro * each.mesh.data_ranks(); };
   std::erase_if(all, [&](const Candidate& each) { return *axes.batch % at_once(each) != 0; });
   for (Candidate& each : all) each.accumulation = *axes.batch / at_once(each);
   std::erase_if(all, [](const Candidate& each) { return each.accumulation > kMostAccumulation; });

@@ -77,9 +77,8 @@ struct Candidate {
 
   /// What backward computes again, of a model of so many layers, and where it keeps inputs.
   RecomputePlan recompute_plan(std::int64_t layers) const;
-  int data_ranks() const { return mesh.replicate * mesh.shard; }
   /// Of an optimizer step.
-  std::int64_t sequences() const { return micro * accumulation * data_ranks(); }
+  std::int64_t sequences() const { return micro * accumulation * mesh.data_ranks(); }
   bool sequence_parallel() const { return mesh.tensor > 1; }
   /// Sums in fp32 that accumulation keeps of each gradient; a finished one in fp32 is the last.
   int partial_sums() const;

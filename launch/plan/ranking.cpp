@@ -18,7 +18,7 @@ struct SentBytes {
 };
 SentBytes sent_bytes(const StepWork& work, const Candidate& candidate, const Machine& machine) {
   SentBytes sum;
-  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+  for (const Axis axis : kAllAxes) {
     (machine.leaves_host(axis, candidate.mesh) ? sum.between : sum.within) += work.along(axis);
   }
   return sum;

@@ -30,7 +30,7 @@ std::string percent_text(double part) { return fmt::format("{:.1f} %", 100 * par
 /// "6.0 KiB / 1.2 GiB / -": along replicate, shard and tensor.
 std::string sent_text(const PlannedRow& row) {
   std::vector<std::string> texts;
-  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+  for (const Axis axis : kAllAxes) {
     const bool alone = row.ranked.candidate.mesh.size(axis) == 1;
     texts.push_back(alone ? "-" : size_text(row.exact.traffic.of(axis).total()));
   }

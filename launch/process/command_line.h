@@ -88,6 +88,14 @@ inline std::string parse_failure(const CLI::App& app, const CLI::ParseError& err
   return text;
 }
 
+/// The flag for ranks without a launcher.
+inline CLI::Option* add_local_ranks(CLI::App& app, int& ranks) {
+  return app
+      .add_option("--local-ranks", ranks,
+                  "ranks as threads of this one process, without a launcher")
+      ->check(CLI::Range(1, 1024));
+}
+
 /// How a program ends, and what it says then.
 struct ProgramEnd {
   int trouble = exit_status::kFault;  ///< the status of an error

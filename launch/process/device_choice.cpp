@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "device/device.h"
+#include "launch/config/configuration.h"
 #include "launch/process/environment.h"
 
 namespace zero {
@@ -32,6 +33,12 @@ DeviceChoice choose_device(const DeviceFacts& facts) {
   if (facts.given_one) return {DeviceKind::cuda, "auto: the GPU of CUDA_VISIBLE_DEVICES"};
   return {DeviceKind::cpu,
           fmt::format("auto: {} GPU(s) for {} ranks of this host", facts.gpus, facts.ranks)};
+}
+
+void resolve_device(Configuration& values, int ranks, RanksAre are) {
+  if (!values.is_null("run.device")) return;
+  const DeviceChoice choice = choose_device(device_facts(ranks, are));
+  values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
 }
 
 }  // namespace zero

@@ -11,6 +11,8 @@
 
 namespace zero {
 
+class Configuration;
+
 /// The facts that decide run.device "auto".
 struct DeviceFacts {
   int ranks = 1;           ///< on this host
@@ -30,5 +32,8 @@ struct DeviceChoice {
   std::string why;
 };
 DeviceChoice choose_device(const DeviceFacts& facts);
+
+/// Resolves run.device "auto" to the choice of this process, for `ranks` ranks of its host.
+void resolve_device(Configuration& values, int ranks, RanksAre are);
 
 }  // namespace zero

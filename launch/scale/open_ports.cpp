@@ -14,11 +14,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "files/posix_file.h"
 
 namespace zero {
 namespace {
-
-std::string reason_of(int error) { return std::generic_category().message(error); }
 
 /// A socket that listens at a free port, of IPv6 and IPv4, or of IPv4 where there is no other.
 Descriptor listening() {
@@ -38,7 +37,7 @@ Descriptor listening() {
   ZERO_CHECK(four.get() >= 0 &&
                  ::bind(four.get(), reinterpret_cast<const sockaddr*>(&any4), sizeof any4) == 0 &&
                  ::listen(four.get(), SOMAXCONN) == 0,
-             "cannot listen at a port: {}", reason_of(errno));
+             "cannot listen at a port: {}", files::reason_of(errno));
   return four;
 }
 
@@ -46,7 +45,7 @@ int port_of(int socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
   ZERO_CHECK(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) == 0,
-             "cannot read a socket's port: {}", reason_of(errno));
+             "cannot read a socket's port: {}", files::reason_of(errno));
   // Both kinds have it at the same place.
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
@@ -109,12 +108,12 @@ std::string why_no_answer(const HostAddress& address, int port, const std::strin
   const bool is_four = ::inet_pton(AF_INET, address.address.c_str(), &four.sin_addr) == 1;
   if (!is_four) ::inet_pton(AF_INET6, address.address.c_str(), &six.sin6_addr);
   const Descriptor socket(::socket(is_four ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (socket.get() < 0) return reason_of(errno);
+  if (socket.get() < 0) return files::reason_of(errno);
   const int failed = is_four ? connect_to(socket.get(), reinterpret_cast<const sockaddr*>(&four),
                                           sizeof four, patience)
                              : connect_to(socket.get(), reinterpret_cast<const sockaddr*>(&six),
                                           sizeof six, patience);
-  if (failed != 0) return reason_of(failed);
+  if (failed != 0) return files::reason_of(failed);
   std::string answer;
   std::array<char, 256> part{};
   const auto end = std::chrono::steady_clock::now() + patience;
@@ -122,7 +121,7 @@ std::string why_no_answer(const HostAddress& address, int port, const std::strin
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
         std::max(end - std::chrono::steady_clock::now(), std::chrono::steady_clock::duration(0)));
     if (const int late = wait_for(socket.get(), POLLIN, left); late != 0) {
-      return reason_of(late);
+      return files::reason_of(late);
     }
     const ssize_t got = ::recv(socket.get(), part.data(), part.size(), 0);
     if (got <= 0) break;

@@ -183,4 +183,8 @@ bool on_terminal() {
   return !error && (target.starts_with("/dev/pts/") || target.starts_with("/dev/tty"));
 }
 
+Console::Mode output_mode() {
+  return on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
+}
+
 }  // namespace zero

@@ -118,5 +118,7 @@ class Console {
 /// Whether a user sees standard output of this process immediately: on a terminal, also through
 /// mpirun, which puts a terminal of its own in between.
 bool on_terminal();
+/// For a console on standard output: `terminal` if it is one, else `lines`.
+Console::Mode output_mode();
 
 }  // namespace zero

@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <thread>
@@ -84,17 +83,6 @@ Descriptor open_log(const std::string& path) {
 
 }  // namespace
 
-std::string log_file(const std::string& log) {
-  constexpr int kLinks = 40;  // of Linux, in one path
-  std::filesystem::path path = log;
-  for (int links = 0; links < kLinks; ++links) {
-    const std::optional<std::string> target = files::link_target(path.string());
-    if (!target) break;
-    path = path.parent_path() / *target;
-  }
-  return path.string();
-}
-
 RunLog::RunLog(const std::string& path, std::chrono::milliseconds patience)
     : path_(path), file_(open_log(path)) {
   lock(patience);
@@ -127,7 +115,7 @@ std::string RunLog::start_over() {
   struct stat status {};
   const auto look = [&] { return ::fstat(file_.get(), &status); };
   if (!regular() || files::uninterrupted(look) != 0 || status.st_size == 0) return "";
-  const std::string old = log_file(path_);
+  const std::string old = files::behind_links(path_);
   const std::string aside = free_name(old);
   const std::string why = failure_of([&] { files::disk().rename(old, aside); });
   ZERO_CHECK(why.empty(),

@@ -38,8 +38,8 @@ class RunLog {
   explicit RunLog(const std::string& path, std::chrono::milliseconds patience = kPatience);
 
   /// Begins a log without lines. A file that has some keeps them under another name:
-  /// log_file(path).1, or the next number that is free. Returns that name; empty: there was no
-  /// line.
+  /// files::behind_links(path).1, or the next number that is free. Returns that name; empty: there
+  /// was no line.
   std::string start_over();
 
   /// The result of go_on().
@@ -72,9 +72,6 @@ class RunLog {
   std::string path_;
   Descriptor file_;
 };
-
-/// The file in which a log's lines are: where its links lead, also if nothing is there.
-std::string log_file(const std::string& log);
 
 /// The log of a training run: the first rank's file, which can fail without ending a step. Other
 /// ranks have none, and their calls do nothing. No call is collective.

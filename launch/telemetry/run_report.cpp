@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/consecutive.h"
 #include "collectives/mesh_shape.h"
 #include "collectives/ranks_of_hosts.h"
 #include "engine/graph_capture.h"
@@ -98,7 +99,7 @@ MeshTable mesh_table(const MeshShape& shape, const std::vector<std::string>& hos
   if (shape.replicate == 1 && shape.tensor == 1) return table;
   table.text = fmt::format("mesh: replicate {} x shard {} x tensor {}\n", shape.replicate,
                            shape.shard, shape.tensor);
-  const int rows = shape.replicate * shape.shard;
+  const int rows = shape.data_ranks();
   int crossing = 0;
   for (int row = 0; row < rows; ++row) {
     const int first = row * shape.tensor;
@@ -111,8 +112,7 @@ MeshTable mesh_table(const MeshShape& shape, const std::vector<std::string>& hos
           first, first + shape.tensor - 1, on.size(), fmt::join(on, ", ")));
     }
     if (row >= kRows) continue;
-    std::vector<int> ranks(static_cast<std::size_t>(shape.tensor));
-    std::iota(ranks.begin(), ranks.end(), first);
+    const std::vector<int> ranks = consecutive(first, shape.tensor);
     table.text +=
         fmt::format("  replicate {:>3}  shard {:>4}  ranks {}  on {}\n", row / shape.shard,
                     row % shape.shard, fmt::join(ranks, " "), fmt::join(on, ", "));

@@ -21,15 +21,6 @@ int ranks_of_host(const TrainFlags& flags, int world) {
   return flags.start.world == world ? flags.start.local_world : world;
 }
 
-/// "auto" for the device becomes this process's own choice.
-void choose_run_device(Configuration& values, const TrainFlags& flags, int world) {
-  if (!values.is_null("run.device")) return;
-  const RanksAre are =
-      flags.start.by == Start::By::threads ? RanksAre::threads : RanksAre::processes;
-  const DeviceChoice choice = choose_device(device_facts(ranks_of_host(flags, world), are));
-  values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
-}
-
 /// The configuration as one process sees it, without asking the other ranks; tiers that are "auto"
 /// by the memory that it finds.
 TrainConfig configured_alone(const TrainFlags& flags, int world) {
@@ -52,7 +43,9 @@ Configuration read_values(const TrainFlags& flags, int world) {
   }
   Refusals refusals;
   Configuration values = Configuration::read(flags.config, overrides, refusals);
-  choose_run_device(values, flags, world);
+  const bool threads = flags.start.by == Start::By::threads;
+  resolve_device(values, ranks_of_host(flags, world),
+                 threads ? RanksAre::threads : RanksAre::processes);
   if (!refusals.empty()) {  // raises them, with what does not fit
     make_train_config(values, world, ranks_of_host(flags, world), std::move(refusals));
   }

@@ -23,7 +23,6 @@
 #include "launch/config/answers.h"
 #include "launch/memory/memory_trace_file.h"
 #include "launch/process/open_files.h"
-#include "launch/telemetry/run_log.h"
 #include "launch/train/tier_lines.h"
 #include "weights/hf/advice.h"
 #include "weights/model_files.h"
@@ -100,13 +99,10 @@ bool is_made_beside(std::string_view name, std::string_view path) {
 /// Traces are renamed and begun anew: no other file of the run may have one of their names, nor a
 /// trace one of its.
 void check_trace_apart(const TrainConfig::Run& run) {
-  const auto place = [](std::string path) {
-    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  const auto place = [](const std::string& path) {
     std::error_code error;
-    const std::string file = log_file(path);
-    const std::filesystem::path target =
-        std::filesystem::weakly_canonical(std::filesystem::absolute(file, error), error);
-    return error ? file : target.string();
+    const std::filesystem::path whole = std::filesystem::absolute(path, error);
+    return files::behind_links(error ? path : whole.string());
   };
   struct Other {
     const char* key;

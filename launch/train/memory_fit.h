@@ -21,11 +21,11 @@ std::int64_t planned_rank_bytes(const TrainConfig& config, BackendKind backend);
 /// and attention (causal: half of the square).
 double recomputed_flop(const DecoderShape& model, std::int64_t sequence, const RecomputePlan& plan);
 
-/// For recompute "auto": sets the plan to that of least recomputed_flop() with which
-/// planned_rank_bytes() is at most the limit, among plans in which the first n blocks compute a
-/// tensor again, with an n for each of qkv, attended and hidden, and one for whole blocks; if none
-/// fits, to the one of least memory. Otherwise changes nothing. Plans alone: every rank finds the
-/// same. Returns the ranks' memory with what was chosen; empty without run.memory_limit.
+/// For recompute "auto": sets the plan of least recomputed_flop() whose planned_rank_bytes() are at
+/// most the limit; if none fits, the one of least memory. In these plans the first n blocks compute
+/// a tensor again, with an n for each of qkv, attended and hidden, and one for whole blocks.
+/// Otherwise changes nothing. Plans alone: every rank finds the same. Returns the ranks' memory
+/// with what was chosen; empty without run.memory_limit.
 ///
 /// Of a model of more than 96 blocks, n of qkv, attended and whole blocks is tried in steps of
 /// div_ceil(layers, 96). On a GPU pages may cost a plan that just fits.

@@ -18,7 +18,6 @@
 #include "files/file_system.h"
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
-#include "launch/telemetry/run_log.h"
 
 namespace zero {
 namespace {
@@ -216,7 +215,7 @@ class Rows {
 std::string folder_of_run(const TrainConfig& config) {
   if (!config.checkpoints.folder.empty()) return config.checkpoints.folder;
   if (config.run.log.empty()) return "";
-  const std::string log = log_file(config.run.log);
+  const std::string log = files::behind_links(config.run.log);
   return files::disk().kind_of(log) == files::PathKind::file ? files::folder_of(log) : "";
 }
 

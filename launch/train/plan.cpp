@@ -168,7 +168,7 @@ nlohmann::json traffic_json(const TrafficCounter& traffic) {
 
 nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh) {
   nlohmann::json json;
-  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+  for (const Axis axis : kAllAxes) {
     if (mesh.size(axis) > 1) json[std::string(name_of(axis))] = traffic_json(traffic.of(axis));
   }
   json["across"] = traffic_json(traffic.across);
@@ -288,7 +288,7 @@ std::string traffic_text(const MeshTraffic& traffic, const MeshShape& mesh) {
     add("", traffic.total());
     return out;
   }
-  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+  for (const Axis axis : kAllAxes) {
     add(fmt::format("  along {}", name_of(axis)), traffic.of(axis));
   }
   add("  across axes", traffic.across);

@@ -19,8 +19,8 @@
 #include "base/host.h"
 #include "base/message_text.h"
 #include "files/disk_calls.h"
+#include "files/file_system.h"
 #include "launch/process/open_files.h"
-#include "launch/telemetry/run_log.h"
 
 namespace zero {
 namespace {
@@ -50,8 +50,7 @@ Descriptor open_lock(const std::string& path) {
   if (file.get() < 0 && errno == ENOENT) {
     file = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0644));
     struct stat folder {};
-    if (file.get() >= 0 &&
-        ::stat(std::filesystem::path(path).parent_path().c_str(), &folder) == 0) {
+    if (file.get() >= 0 && ::stat(files::folder_of(path).c_str(), &folder) == 0) {
       static_cast<void>(::fchmod(file.get(), 0644 | (folder.st_mode & 0666)));
     }
   }
@@ -128,12 +127,7 @@ std::unique_ptr<RunLock> lock_checkpoints(const TrainConfig::Checkpoints& checkp
                                                   .file = checkpoints.folder + "/LOCK"});
 }
 
-std::string lock_beside(const std::string& path) {
-  const std::string file = log_file(path);
-  std::error_code error;
-  const std::filesystem::path target = std::filesystem::weakly_canonical(file, error);
-  return (error ? file : target.string()) + ".lock";
-}
+std::string lock_beside(const std::string& path) { return files::behind_links(path) + ".lock"; }
 
 std::unique_ptr<RunLock> lock_log(const std::string& log) {
   namespace fs = std::filesystem;

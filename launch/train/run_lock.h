@@ -54,7 +54,7 @@ std::string lock_beside(const std::string& path);
 
 /// The lock of a run on its folder of checkpoints; null if it saves none.
 std::unique_ptr<RunLock> lock_checkpoints(const TrainConfig::Checkpoints& checkpoints);
-/// The lock of a run on its log, beside the file. A link counts as log_file() has it; of the names
+/// The lock of a run on its log, beside the file. A link counts as the file behind it; of the names
 /// of a file that has several, one: RunLog locks the file itself. Null if there is no log, or if it
 /// is no regular file.
 std::unique_ptr<RunLock> lock_log(const std::string& log);

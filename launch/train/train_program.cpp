@@ -253,8 +253,7 @@ class Run {
 
 int train_as(Communicator& communicator, const TrainFlags& flags, TrainProcess& process) {
   const bool first = communicator.rank() == 0;
-  const Console::Mode mode = on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
-  Console console = make_console(first ? mode : Console::Mode::silent, process);
+  Console console = make_console(first ? output_mode() : Console::Mode::silent, process);
   Run run(communicator, console, process);
   int failed = exit_status::kFault;
   try {

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/checked_math.h"
 #include "base/seconds_since.h"
 #include "collectives/host_values.h"
 #include "device/exact_sum.h"
@@ -48,7 +49,7 @@ std::optional<double> validation_loss(
   // The last, partial batch is filled with copies of its first row. A batch of nothing but copies
   // gives the loss to subtract: up to two extra batches, on the ranks whose turn it is.
   const std::int64_t count = whole + (left > 0 ? 2 : 0);
-  const std::int64_t turns = (count + communicator.size() - 1) / communicator.size();
+  const std::int64_t turns = div_ceil(count, communicator.size());
   ExactSum sum;
   engine.begin_evaluation();
   for (std::int64_t turn = 0; turn < turns; ++turn) {

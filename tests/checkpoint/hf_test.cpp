@@ -88,8 +88,6 @@ struct Case {
   int stage;
   MeshShape mesh;
   bool sequence_parallel = false;
-
-  int ranks() const { return mesh.replicate * mesh.shard * mesh.tensor; }
 };
 class HuggingFace : public ::testing::TestWithParam<Case> {
  protected:
@@ -100,8 +98,8 @@ class HuggingFace : public ::testing::TestWithParam<Case> {
 TEST_P(HuggingFace, StepsFollowPyTorchsLossesNormsAndWeights) {
   const std::string saved = scratch_.path("saved/");
   const MeshShape& shape = GetParam().mesh;
-  const auto ranks = static_cast<double>(shape.replicate * shape.shard);
-  local::run(GetParam().ranks(), [&](Communicator& communicator) {
+  const auto ranks = static_cast<double>(shape.data_ranks());
+  local::run(shape.ranks(), [&](Communicator& communicator) {
     const auto device = cpu::open();
     Mesh mesh(communicator, shape);
     const DecoderShape config = read_hf_config(reference_.folder);

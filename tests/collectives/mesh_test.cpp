@@ -4,8 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
+#include "base/consecutive.h"
 #include "collectives/backends.h"
 #include "collectives/store.h"
 #include "tests/errors.h"
@@ -91,9 +90,7 @@ TEST(Mesh, AnAxisIsSplitIntoPartsOfItsOrder) {
     Communicator& part =
         mesh.split(Axis::tensor, {me < 3 ? 0 : 1, me < 3 ? me : me - 3, me < 3 ? 3 : 2});
     const int first = all.rank() - part.rank();
-    std::vector<std::int64_t> expected(static_cast<std::size_t>(me < 3 ? 3 : 2));
-    std::iota(expected.begin(), expected.end(), first);
-    EXPECT_EQ(members(part, all.rank()), expected);
+    EXPECT_EQ(members(part, all.rank()), consecutive(std::int64_t{first}, me < 3 ? 3 : 2));
   });
 }
 

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -17,6 +16,7 @@
 #include "tests/collectives/body.h"
 #include "tests/collectives/mpi_program.h"
 #include "tests/errors.h"
+#include "tests/told_lines.h"
 
 namespace zero::test {
 namespace {
@@ -24,23 +24,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kStuck = 1;
-
-/// Warnings as they came.
-class Lines {
- public:
-  void add(const std::string& line) {
-    const std::scoped_lock lock(mutex_);
-    lines_.push_back(line);
-  }
-  std::vector<std::string> all() const {
-    const std::scoped_lock lock(mutex_);
-    return lines_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<std::string> lines_;
-};
 
 void gather(Communicator& world, Device& device) {
   std::vector<float> values(static_cast<std::size_t>(100 * world.size()), -1.0F);
@@ -71,7 +54,7 @@ std::string state_of(Communicator& world, const mpi::Options& options, const std
 /// Rank 1 comes once all others have been warned.
 void check_slow(Communicator& world, Device& device, const mpi::Options& options) {
   const auto key = [](int rank) { return fmt::format("warned/{}", rank); };
-  Lines lines;
+  testing::ToldLines lines;
   world.set_wait_limits({.warning = 200ms, .timeout = 0ms, .warn = [&](const std::string& line) {
                            lines.add(line);
                            if (line.find(" for rank 1 (") == std::string::npos) return;
@@ -105,9 +88,8 @@ void stop_coming(const std::string& how) {
 /// The error names rank 1 and what its process does, on all others.
 void check_stuck(Communicator& world, Device& device, const mpi::Options& options,
                  const std::string& how) {
-  Lines lines;
-  world.set_wait_limits(
-      {.warning = 200ms, .timeout = 1s, .warn = [&](const std::string& line) { lines.add(line); }});
+  testing::ToldLines lines;
+  world.set_wait_limits({.warning = 200ms, .timeout = 1s, .warn = lines.adder()});
   if (world.rank() == kStuck) return stop_coming(how);
   const std::string state = state_of(world, options, how == "stopped" ? "is stopped" : "runs");
   const std::string message = error_of([&] { gather(world, device); });

@@ -6,16 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <csignal>
 #include <latch>
-#include <mutex>
 #include <thread>
 
 #include "collectives/in_process_store.h"
 #include "collectives/long_wait.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/collectives/messages.h"
+#include "tests/told_lines.h"
 
 namespace zero::test {
 namespace {
@@ -30,38 +29,13 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
+using testing::ToldLines;
 
 constexpr auto kWarning = 400ms;
 constexpr auto kTimeout = 2000ms;
 const std::string kEnd =
     ", the timeout of collectives; find out what holds each of them up, or raise "
     "run.collective_timeout (WaitLimits::timeout)";
-
-/// Warnings of all ranks.
-class Lines {
- public:
-  std::function<void(const std::string&)> adder() {
-    return [this](const std::string& line) {
-      const std::scoped_lock lock(mutex_);
-      lines_.push_back(line);
-      came_.notify_all();
-    };
-  }
-  /// Returns once as many have come.
-  void wait_for(std::size_t lines) {
-    std::unique_lock lock(mutex_);
-    came_.wait(lock, [&] { return lines_.size() >= lines; });
-  }
-  std::vector<std::string> all() {
-    const std::scoped_lock lock(mutex_);
-    return lines_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable came_;
-  std::vector<std::string> lines_;
-};
 
 void pass_barrier(Communicator& communicator, Device& device, const std::string& purpose) {
   communicator.barrier(device.communication(), {purpose});
@@ -126,7 +100,7 @@ TEST(LongWait, NamesTheCallTheStepAndTheRanksWithWhatTheyDo) {
 
 TEST(LongWait, NamesAFewOfManyRanks) {
   CallContext context;
-  Lines lines;
+  ToldLines lines;
   context.set_limits({.warning = 30s, .warn = lines.adder()});
   Waiting waiting{.who = "[rank 0] barrier(x)"};
   for (int rank = 1; rank < 20; ++rank) waiting.absent.push_back({rank, "a thread"});
@@ -164,7 +138,7 @@ TEST(LongWait, DoesNotCountTheTimeInWhichThisProcessWasStopped) {
 
 TEST(LongWait, IsSilentOnceNobodyIsAbsent) {
   CallContext context;
-  Lines lines;
+  ToldLines lines;
   context.set_limits({.warning = 1ms, .timeout = 1ms, .warn = lines.adder()});
   LongWait wait(context);
   while (wait.due() == LongWait::Due::nothing) std::this_thread::yield();
@@ -174,7 +148,7 @@ TEST(LongWait, IsSilentOnceNobodyIsAbsent) {
 
 // Rank 1 is busy elsewhere until the others have given up.
 TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
-  Lines lines;
+  ToldLines lines;
   std::latch gave_up(2);
   const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
     pass_barrier(comm, device, "together");
@@ -203,7 +177,7 @@ TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
 }
 
 TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
-  Lines lines;
+  ToldLines lines;
   std::vector<std::int64_t> sums(3);
   const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
     pass_barrier(comm, device, "together");
@@ -241,7 +215,7 @@ TEST(LocalWaits, PartsInheritLimitsAndStep) {
 }
 
 TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
-  Lines lines;
+  ToldLines lines;
   std::latch gave_up(2);
   CallContext context;
   context.set_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
@@ -298,7 +272,7 @@ std::vector<std::string> control_ranks(const std::function<void(Communicator&, D
 }
 
 TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
-  Lines lines;
+  ToldLines lines;
   std::latch gave_up(2);
   const auto messages = control_ranks([&](Communicator& comm, Device& device) {
     pass_barrier(comm, device, "together");
@@ -352,7 +326,7 @@ TEST(ControlWaits, ALostRankIsNotWaitedForUntilTheTimeout) {
 }
 
 TEST(ControlWaits, ASlowRankIsAWarningAndNoMore) {
-  Lines lines;
+  ToldLines lines;
   const auto messages = control_ranks([&](Communicator& comm, Device& device) {
     pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});

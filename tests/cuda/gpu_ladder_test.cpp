@@ -38,11 +38,9 @@ std::int64_t gpu_bytes(const Overrides& keys) {
   return planned_rank_bytes(gpu_config(keys), kNccl);
 }
 
-Overrides gpu_limit(std::int64_t bytes) { return {fmt::format("run.memory_limit={}", bytes)}; }
-
 TEST(GpuLadder, LeavesWhatFitsOnTheGpu) {
   const std::int64_t all = gpu_bytes({});
-  TrainConfig config = gpu_config(plus(kGpuAuto, gpu_limit(all)));
+  TrainConfig config = gpu_config(plus(kGpuAuto, limited_to(all)));
   const RankPlans plans = fit_memory(config, kNccl);
   EXPECT_EQ(config.engine.tiers.optimizer, Tier::device);
   EXPECT_EQ(planned_rank_bytes(plans), all);
@@ -55,7 +53,7 @@ TEST(GpuLadder, MovesAsManyOptimizerStatesToTheHostAsItMust) {
   ASSERT_LT(without_states, all);
   for (const std::int64_t limit : {all - 1, (all + without_states) / 2, without_states}) {
     SCOPED_TRACE(limit);
-    TrainConfig config = gpu_config(plus(kGpuAuto, gpu_limit(limit)));
+    TrainConfig config = gpu_config(plus(kGpuAuto, limited_to(limit)));
     const RankPlans plans = fit_memory(config, kNccl);
     const TierOptions& tiers = config.engine.tiers;
     EXPECT_EQ(tiers.optimizer, Tier::host);
@@ -79,7 +77,7 @@ TEST(GpuLadder, MovesAsManyOptimizerStatesToTheHostAsItMust) {
 
 TEST(GpuLadder, SaysWhatItCannotMove) {
   const std::int64_t without_states = gpu_bytes(kOnHost);
-  TrainConfig config = gpu_config(plus(kGpuAuto, gpu_limit(without_states - 1)));
+  TrainConfig config = gpu_config(plus(kGpuAuto, limited_to(without_states - 1)));
   const RankPlans plans = fit_memory(config, kNccl);
   EXPECT_EQ(planned_rank_bytes(plans), without_states);
   EXPECT_THAT(config.values.at(kOffloadParam + "device").source,
@@ -94,7 +92,7 @@ TEST(GpuLadder, MovesShardsOfStage3BehindTheStates) {
   const std::int64_t both_away =
       gpu_bytes(plus(plus(sharded, kOnHost), {kOffloadParam + "device=cpu"}));
   ASSERT_LT(both_away, states_away);
-  TrainConfig config = gpu_config(plus(plus(sharded, kGpuAuto), gpu_limit(both_away)));
+  TrainConfig config = gpu_config(plus(plus(sharded, kGpuAuto), limited_to(both_away)));
   const RankPlans plans = fit_memory(config, kNccl);
   EXPECT_EQ(config.engine.tiers.optimizer, Tier::host);
   EXPECT_EQ(config.engine.tiers.parameters, Tier::host);
@@ -104,7 +102,7 @@ TEST(GpuLadder, MovesShardsOfStage3BehindTheStates) {
 
 // What moves no less than the GPU needs stays the same; the host's check has the figures.
 TEST(GpuLadder, MovesNoMoreWhereTheHostIsShort) {
-  const Overrides keys = plus(kGpuAuto, gpu_limit((gpu_bytes({}) + gpu_bytes(kOnHost)) / 2));
+  const Overrides keys = plus(kGpuAuto, limited_to((gpu_bytes({}) + gpu_bytes(kOnHost)) / 2));
   TrainConfig enough = gpu_config(keys);
   const RankPlans expected = fit_memory(enough, kNccl);
   TrainConfig scarce = gpu_config(keys);
@@ -115,7 +113,7 @@ TEST(GpuLadder, MovesNoMoreWhereTheHostIsShort) {
 TEST(GpuLadder, TakesAFileWhereTheHostIsShort) {
   const std::string folder = ::testing::TempDir();
   const Overrides keys = plus(plus(kGpuAuto, {kOffloadOptimizer + "nvme_path=" + folder}),
-                              gpu_limit((gpu_bytes({}) + gpu_bytes(kOnHost)) / 2));
+                              limited_to((gpu_bytes({}) + gpu_bytes(kOnHost)) / 2));
   TrainConfig on_host = gpu_config(keys);
   fit_memory(on_host, kNccl);
   EXPECT_EQ(on_host.engine.tiers.optimizer, Tier::host);
@@ -133,7 +131,7 @@ TEST(GpuLadder, TakesAFileWhereTheHostIsShort) {
 TEST(GpuLadder, OffersUsualWindowsOfHostMemory) {
   const std::int64_t usual = gpu_bytes(kOnHost);
   const TrainConfig config =
-      gpu_config(plus(plus(kOnHost, gpu_limit(usual)), {kOffloadOptimizer + "buffer_count=64"}));
+      gpu_config(plus(plus(kOnHost, limited_to(usual)), {kOffloadOptimizer + "buffer_count=64"}));
   const RankPlans plans = plan_ranks(config, kNccl);
   ASSERT_GT(planned_rank_bytes(plans), usual);
   EXPECT_THAT(error_of([&] { check_memory_limit(config, kNccl, plans); }),

@@ -32,11 +32,6 @@ std::string text_of(const Kind& kind) {
   return fmt::format("{}, format {}", name_of(kind.dtype), static_cast<int>(kind.format));
 }
 
-Tokens tokens_of(std::int64_t count, std::int64_t vocabulary, std::uint32_t seed) {
-  const std::vector<std::int32_t> ids = Batch::random(count, vocabulary, seed).inputs;
-  return {ids.begin(), ids.end()};
-}
-
 class GpuInference : public ::testing::TestWithParam<const char*> {
  protected:
   static DecoderShape config_named(std::string_view name) {
@@ -89,7 +84,7 @@ class GpuInference : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(GpuInference, GivesTheCpusLogits) {
-  const Tokens tokens = tokens_of(140, vocabulary(), 3);
+  const Tokens tokens = random_prompt(140, vocabulary(), 3);
   for (const Kind& kind : kKinds) {
     SCOPED_TRACE(text_of(kind));
     const auto gpu = open_tested_device();
@@ -110,7 +105,7 @@ TEST_P(GpuInference, GivesTheCpusLogits) {
 }
 
 TEST_P(GpuInference, GivesOfAFolderOfCodesTheBitsOfQuantizingAtLoad) {
-  const Tokens tokens = tokens_of(20, vocabulary(), 3);
+  const Tokens tokens = random_prompt(20, vocabulary(), 3);
   for (const WeightFormat format : {WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4}) {
     const std::string codes = scratch_.path(std::string(name_of(format)) + "/");
     save_codes(folder_, codes, {format, DType::fp32});
@@ -124,8 +119,8 @@ TEST_P(GpuInference, GivesOfAFolderOfCodesTheBitsOfQuantizingAtLoad) {
 
 // Passes, sequences beside it, the length of blocks and shared blocks change no bit.
 TEST_P(GpuInference, BitsDependOnTheSequenceAlone) {
-  const Tokens tokens = tokens_of(146, vocabulary(), 5);
-  const Tokens other = tokens_of(60, vocabulary(), 6);
+  const Tokens tokens = random_prompt(146, vocabulary(), 5);
+  const Tokens other = random_prompt(60, vocabulary(), 6);
   const auto all = std::span<const std::uint32_t>(tokens);
   for (const Kind& kind : {kKinds[1], kKinds[3], kKinds[7], kKinds[8]}) {
     SCOPED_TRACE(text_of(kind));
@@ -167,14 +162,14 @@ TEST_P(GpuInference, BitsDependOnTheSequenceAlone) {
 TEST_P(GpuInference, ATrimmedSequenceGoesOnAsIfTheRestHadNeverBeen) {
   const auto gpu = open_tested_device();
   const auto model = open(*gpu, kKinds[0], {.requests = 2, .rows = 150, .logit_rows = 10});
-  const Tokens tokens = tokens_of(140, vocabulary(), 9);
+  const Tokens tokens = random_prompt(140, vocabulary(), 9);
   const auto all = std::span<const std::uint32_t>(tokens);
   const std::vector<float> expected = logits(*model, tokens, {140});
   // Slot 1 shares blocks, whose copies slot 0 writes to behind the trim.
   ASSERT_EQ(model->cache().open(tokens), 1);
   logits(*model, all.subspan(128), {12}, 1, 1);
   model->cache().trim(0, 37);
-  logits(*model, tokens_of(100, vocabulary(), 10), {100});
+  logits(*model, random_prompt(100, vocabulary(), 10), {100});
   model->cache().trim(0, 37);
   EXPECT_EQ(logits(*model, all.subspan(37), {3, 100}), expected);
   model->cache().trim(1, 130);
@@ -187,12 +182,12 @@ TEST_P(GpuInference, BlocksThatWereInHostMemoryHaveTheSameBits) {
       *gpu, kKinds[1],
       {.request_tokens = 60, .cache_tokens = 64, .host_tokens = 64, .rows = 60, .logit_rows = 10});
   KeyValueCache& cache = model->cache();
-  const Tokens tokens = tokens_of(60, vocabulary(), 9);
+  const Tokens tokens = random_prompt(60, vocabulary(), 9);
   const auto all = std::span<const std::uint32_t>(tokens);
   const std::vector<float> expected = logits(*model, all, {60});
   for (std::uint32_t i = 1; i <= 3; ++i) {
     cache.close(0);
-    logits(*model, tokens_of(60, vocabulary(), 9 + i), {17});  // takes all blocks
+    logits(*model, random_prompt(60, vocabulary(), 9 + i), {17});  // takes all blocks
     cache.close(0);
     ASSERT_EQ(cache.open(all), 0);
     EXPECT_EQ(cache.length(0), 48);
@@ -222,7 +217,7 @@ TEST_P(GpuInference, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
     }
     EXPECT_EQ(labels, expected) << text_of(kind);
     const std::int64_t allocations = gpu->ledger().allocations();
-    logits(*model, tokens_of(140, vocabulary(), 3), {30, 1, 17, 16, 70});
+    logits(*model, random_prompt(140, vocabulary(), 3), {30, 1, 17, 16, 70});
     EXPECT_EQ(gpu->ledger().allocations(), allocations);
   }
 }
@@ -237,7 +232,7 @@ TEST_P(GpuInference, GeneratesTheCpusTokens) {
     std::vector<Tokens> all(5);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto seed = static_cast<std::uint32_t>(i);
-      generator.submit({.prompt = tokens_of(5 + 7 * seed, vocabulary(), seed),
+      generator.submit({.prompt = random_prompt(5 + 7 * seed, vocabulary(), seed),
                         .max_tokens = 20,
                         .sampling = {.temperature = i == 0 ? 0 : 0.7, .seed = seed}},
                        {.on_token =

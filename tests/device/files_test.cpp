@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <limits>
-#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -133,14 +132,40 @@ TEST(Disk, SyncsReachTheSystemAndTheirFailuresTheCaller) {
                                   path + ": cannot flush to disk: Invalid argument", "no error"}));
 }
 
-TEST(Links, SayWhereTheyLeadAndPlacesAreTold) {
+TEST(Links, AreFollowedAtTheEndAndOnTheWay) {
+  Scratch scratch;
+  const std::string at = std::filesystem::canonical(scratch.path()).string() + "/";
+  std::filesystem::create_directories(at + "real/deep");
+  write_bytes(at + "real/file", "");
+  const auto link = [&](const std::string& to, const std::string& name) {
+    std::filesystem::create_symlink(to, at + name);
+  };
+  link("real/deep", "way");
+  link("../way/../file", "real/back");  // ".." is that of real/deep, where "way" leads
+  link(at + "real/back", "chain");
+  link("none/../nothing", "dangling");
+  link("real/", "slash");
+  link("loop/x", "loop");
+  const auto names = [&](const std::string& path) { return names_by_links(at + path); };
+  EXPECT_EQ(names("real/file"), std::vector{at + "real/file"});
+  EXPECT_EQ(names("chain"), (std::vector{at + "chain", at + "real/back", at + "real/../way/../file",
+                                         at + "real/../real/deep/../file"}));
+  EXPECT_EQ(names("loop").size(), 41U);
+  const auto end = [&](const std::string& path) { return behind_links(at + path); };
+  EXPECT_EQ(end("chain"), at + "real/file");
+  EXPECT_EQ(end("way/../file"), at + "real/file");  // by its letters alone, at + "file"
+  EXPECT_EQ(end("way/new"), at + "real/deep/new");
+  EXPECT_EQ(end("dangling"), at + "nothing");
+  EXPECT_EQ(end("slash"), at + "real");
+  EXPECT_EQ(end("./way//"), at + "real/deep");
+  EXPECT_EQ(behind_links("no_such.log"), "no_such.log");
+}
+
+TEST(Places, AreToldThroughLinks) {
   Scratch scratch;
   const std::string file = scratch.write("file", "");
   const std::string link = scratch.path("link");
   std::filesystem::create_symlink("file", link);
-  EXPECT_EQ(link_target(link), "file");
-  EXPECT_EQ(link_target(file), std::nullopt);
-  EXPECT_EQ(link_target(scratch.path("none")), std::nullopt);
   EXPECT_TRUE(same_place(link, file));
   EXPECT_TRUE(same_place(
       scratch.path() + "/../" + std::filesystem::path(scratch.path()).filename().string(),

@@ -173,7 +173,7 @@ TEST(Memory, OfARunOnAMeshIsThePlanToo) {
       plain::Setup run = setup(stage, types, 3);
       run.mesh = mesh;
       if (mesh.tensor > 1) run.slicing = plain::odd_slices;
-      expect_as_planned(plain::ranks_of(mesh), run);
+      expect_as_planned(mesh.ranks(), run);
     }
   }
 }

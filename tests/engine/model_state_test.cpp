@@ -82,7 +82,7 @@ class States {
 
 void with_states(const MeshShape& shape, int stage,
                  const std::function<void(States&, Communicator&)>& body) {
-  local::run(shape.replicate * shape.shard * shape.tensor, [&](Communicator& communicator) {
+  local::run(shape.ranks(), [&](Communicator& communicator) {
     States states(communicator, shape, stage);
     body(states, communicator);
   });

@@ -23,8 +23,6 @@ void write_gradient(const View& gradient, const View& parameter, std::int64_t pl
 
 }  // namespace
 
-int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.tensor; }
-
 std::string text(const MeshShape& mesh) {
   return fmt::format("{{replicate {}, shard {}, tensor {}}}", mesh.replicate, mesh.shard,
                      mesh.tensor);
@@ -75,6 +73,10 @@ std::optional<TensorSlice> odd_slices(const ParameterSpec& whole, int rank, int 
   back.begin += length / 2;
   slice.ranges = {front, back};
   return slice;
+}
+
+Setup sliced_setup(int stage, const MeshShape& mesh, DType compute) {
+  return {options(stage, compute), odd_units(), 1, mesh, odd_slices};
 }
 
 Trainer::Trainer(Communicator& communicator, Device& device, const Setup& setup)

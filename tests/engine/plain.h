@@ -37,7 +37,6 @@ using Slicing =
 /// held by two ranks each.
 std::optional<TensorSlice> odd_slices(const ParameterSpec& whole, int rank, int ranks);
 
-int ranks_of(const MeshShape& mesh);
 std::string text(const MeshShape& mesh);
 
 struct Setup {
@@ -50,6 +49,9 @@ struct Setup {
   std::function<std::shared_ptr<files::FileSystem>(int rank)> states_disk{};
   MemorySpace memory = MemorySpace::host;  ///< apart: run() opens a test device
 };
+
+/// odd_units() in odd_slices() of a mesh.
+Setup sliced_setup(int stage, const MeshShape& mesh, DType compute = DType::fp32);
 
 /// An engine without a model: every unit forward, then backward in reverse. The gradient of an
 /// element is made of its parameter, its place in the logical tensor and the micro-batch's number,

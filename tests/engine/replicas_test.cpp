@@ -25,10 +25,6 @@ using ::testing::HasSubstr;
 
 constexpr StateKind kMaster = StateKind::parameter;
 
-plain::Setup setup(int stage, const MeshShape& mesh, DType compute) {
-  return {plain::options(stage, compute), plain::odd_units(), 1, mesh, plain::odd_slices};
-}
-
 /// Element `element` of a tensor's state on this rank, or nothing where it is elsewhere.
 View element_of(Engine& engine, std::string_view name, StateKind kind, std::int64_t element) {
   for (const HeldTensor& tensor : engine.states().held(kind)) {
@@ -57,7 +53,7 @@ struct Flipped {
 
 Flipped flip_one(const plain::Setup& setup, std::string_view name, StateKind kind,
                  std::int64_t element) {
-  const int ranks = plain::ranks_of(setup.mesh);
+  const int ranks = setup.mesh.ranks();
   Flipped flipped{std::vector<std::string>(static_cast<std::size_t>(ranks)), {}};
   std::mutex mutex;
   plain::run(ranks, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
@@ -92,7 +88,7 @@ class Copies : public ::testing::TestWithParam<std::tuple<int, DType>> {
  protected:
   static plain::Setup on(const MeshShape& mesh) {
     const auto& [stage, compute] = GetParam();
-    return setup(stage, mesh, compute);
+    return plain::sliced_setup(stage, mesh, compute);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Stages, Copies,
@@ -138,7 +134,8 @@ TEST_P(Copies, AlongTheTensorAxisAreComparedToo) {
 
 TEST(Copies, ThatAreOnlyOneAreNobodysToCompare) {
   for (const DType compute : {DType::fp32, DType::bf16}) {
-    const Flipped flipped = flip_one(setup(3, {1, 2, 2}, compute), "head.weight", kMaster, 7);
+    const Flipped flipped =
+        flip_one(plain::sliced_setup(3, {1, 2, 2}, compute), "head.weight", kMaster, 7);
     EXPECT_EQ(flipped.holders.size(), 1U);
     EXPECT_THAT(flipped.messages, Each(std::string("no error")));
   }
@@ -146,7 +143,7 @@ TEST(Copies, ThatAreOnlyOneAreNobodysToCompare) {
 
 TEST(Copies, OfWholeComputeParametersAreComparedAlongTheShardAxis) {
   for (const int stage : {0, 3}) {
-    plain::Setup run = setup(stage, {1, 3, 1}, DType::bf16);
+    plain::Setup run = plain::sliced_setup(stage, {1, 3, 1}, DType::bf16);
     run.engine.limits.persistence_threshold = 20;  // biases stay whole
     std::vector<std::string> messages(3);
     plain::run(3, run, [&](plain::Trainer& trainer, Communicator& communicator) {
@@ -168,7 +165,7 @@ TEST(Copies, OfWholeComputeParametersAreComparedAlongTheShardAxis) {
 }
 
 TEST(Copies, AreComparedByStepEverySoManySteps) {
-  plain::Setup run = setup(3, {2, 1, 2}, DType::bf16);
+  plain::Setup run = plain::sliced_setup(3, {2, 1, 2}, DType::bf16);
   run.engine.replica_check_every = 2;
   std::vector<std::string> messages(4);
   plain::run(4, run, [&](plain::Trainer& trainer, Communicator& communicator) {
@@ -187,9 +184,9 @@ TEST(Copies, AreComparedByStepEverySoManySteps) {
 TEST(Copies, AreCheckedInARunOfAnyMeshWithoutAnError) {
   for (const MeshShape& mesh : {MeshShape{1, 1, 1}, MeshShape{2, 2, 2}, MeshShape{1, 2, 3}}) {
     for (int stage = 0; stage <= 3; ++stage) {
-      plain::Setup run = setup(stage, mesh, DType::bf16);
+      plain::Setup run = plain::sliced_setup(stage, mesh, DType::bf16);
       run.engine.replica_check_every = 1;
-      plain::train(plain::ranks_of(mesh), run, 3);
+      plain::train(mesh.ranks(), run, 3);
     }
   }
 }
@@ -214,7 +211,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 TEST(Ownership, OfAPlanIsThatOfARunButForCopiesThatOthersHold) {
   const auto communicator = planning::communicator(0, 8, BackendKind::local);
   const auto device = planning::open();
-  plain::Trainer trainer(*communicator, *device, setup(3, {2, 2, 2}, DType::bf16));
+  plain::Trainer trainer(*communicator, *device, plain::sliced_setup(3, {2, 2, 2}, DType::bf16));
   const std::vector<ParameterOwnership> list = trainer.engine().ownership();
   ASSERT_EQ(list.size(), 9U);
   EXPECT_EQ(list[1].name, "first.weight");
@@ -229,15 +226,14 @@ TEST(Ownership, SaysOfEachParameterWhatEachAxisHolds) {
     run.engine.limits.persistence_threshold = 20;
     run.units[2].parameters[1].trainable = false;
     std::string text;
-    plain::run(plain::ranks_of(run.mesh), run,
-               [&](plain::Trainer& trainer, Communicator& communicator) {
-                 if (communicator.rank() == 0) text = ownership_table(trainer.engine().ownership());
-               });
+    plain::run(run.mesh.ranks(), run, [&](plain::Trainer& trainer, Communicator& communicator) {
+      if (communicator.rank() == 0) text = ownership_table(trainer.engine().ownership());
+    });
     return text;
   };
   const std::string shard = "states, gradients, parameters over 2";
   EXPECT_THAT(
-      lines_of(table(setup(3, {2, 2, 2}, DType::bf16))),
+      lines_of(table(plain::sliced_setup(3, {2, 2, 2}, DType::bf16))),
       ::testing::ElementsAre(
           "parameter         shape       on this rank  replicate  "
           "shard                                 tensor",

@@ -50,7 +50,7 @@ plain::Setup setup(const MeshShape& mesh, int stage, DType compute, const Optimi
   plain::Setup setup{plain::options(stage, compute), plain::odd_units()};
   setup.units[1].parameters.push_back({"frozen", {9, 14}, init::normal(1.0F), false});
   setup.units.push_back({"still", {{"weight", {33, 3}, init::normal(1.0F), false}}});
-  setup.accumulation_steps = kBatches / (mesh.replicate * mesh.shard);
+  setup.accumulation_steps = kBatches / mesh.data_ranks();
   setup.mesh = mesh;
   setup.slicing = plain::odd_slices;
   setup.engine.optimizer = optimizer.config;
@@ -84,7 +84,7 @@ void go_on(plain::Trainer& trainer, std::mutex& mutex, std::optional<End>& commo
 End train(const plain::Setup& setup, Snapshot& snapshot) {
   std::mutex mutex;
   std::optional<End> end;
-  plain::run(plain::ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
+  plain::run(setup.mesh.ranks(), setup, [&](plain::Trainer& trainer, Communicator&) {
     for (int i = 0; i < kBefore; ++i) trainer.step();
     snapshot.add(trainer.engine(), trainer.engine().device().transfer());
     go_on(trainer, mutex, end);
@@ -96,9 +96,8 @@ End train(const plain::Setup& setup, Snapshot& snapshot) {
 End resume(const plain::Setup& setup, const Snapshot& snapshot) {
   std::mutex mutex;
   std::optional<End> end;
-  plain::run(plain::ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
-    if (plain::ranks_of(setup.mesh) % 2 == 0)
-      trainer.step();  // what is replaced need not be initial
+  plain::run(setup.mesh.ranks(), setup, [&](plain::Trainer& trainer, Communicator&) {
+    if (setup.mesh.ranks() % 2 == 0) trainer.step();  // what is replaced need not be initial
     snapshot.restore(trainer.engine(), 57);
     EXPECT_EQ(trainer.engine().states().steps_done(), kBefore);
     trainer.resume_at(kBefore);

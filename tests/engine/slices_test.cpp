@@ -19,10 +19,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-plain::Setup setup(int stage, const MeshShape& mesh, DType compute = DType::fp32) {
-  return {plain::options(stage, compute), plain::odd_units(), 1, mesh, plain::odd_slices};
-}
-
 /// Meshes with as many micro-batches at once as `data` ranks.
 std::vector<MeshShape> meshes(int data) {
   std::vector<MeshShape> all;
@@ -41,7 +37,7 @@ struct Outcome {
 Outcome train(const plain::Setup& setup) {
   Outcome outcome;
   std::mutex mutex;
-  plain::run(plain::ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
+  plain::run(setup.mesh.ranks(), setup, [&](plain::Trainer& trainer, Communicator&) {
     std::vector<double> norms;
     for (int i = 0; i < 2; ++i) norms.push_back(trainer.step().gradient_norm);
     const std::uint64_t hash = trainer.engine().states().hash();
@@ -59,12 +55,12 @@ INSTANTIATE_TEST_SUITE_P(Types, Slices, ::testing::Values(DType::fp32, DType::bf
 
 /// Without clipping an update is elementwise, so nothing tells a sliced run from a whole one.
 TEST_P(Slices, TrainToTheStateOfWholeTensorsAndCountEachElementOnceInTheNorm) {
-  const Outcome whole = train(setup(3, {1, 2, 1}, GetParam()));
+  const Outcome whole = train(plain::sliced_setup(3, {1, 2, 1}, GetParam()));
   for (const MeshShape& mesh : meshes(2)) {
     std::optional<Outcome> first;
     for (const int stage : {0, 1, 2, 3}) {
       SCOPED_TRACE(fmt::format("{}, stage {}", plain::text(mesh), stage));
-      const Outcome sliced = train(setup(stage, mesh, GetParam()));
+      const Outcome sliced = train(plain::sliced_setup(stage, mesh, GetParam()));
       EXPECT_EQ(sliced.hash, whole.hash);
       for (std::size_t i = 0; i < whole.norms.size(); ++i)
         EXPECT_NEAR(sliced.norms[i], whole.norms[i], 1e-12 * whole.norms[i]);
@@ -76,7 +72,7 @@ TEST_P(Slices, TrainToTheStateOfWholeTensorsAndCountEachElementOnceInTheNorm) {
 
 TEST_P(Slices, GiveTheSameBitsAtOneTensorDegreeWhateverElseIsSet) {
   for (const int tensor : {2, 3}) {
-    plain::Setup run = setup(0, {1, 4, tensor}, GetParam());
+    plain::Setup run = plain::sliced_setup(0, {1, 4, tensor}, GetParam());
     run.engine.gradient_clipping = 0.1;
     const Outcome expected = train(run);
     const auto same = [&](const plain::Setup& other) {
@@ -104,7 +100,7 @@ TEST_P(Slices, AreReadAndWrittenWhole) {
   for (const MeshShape& mesh : meshes(2)) {
     for (const int stage : {0, 3}) {
       SCOPED_TRACE(fmt::format("{}, stage {}", plain::text(mesh), stage));
-      plain::run(plain::ranks_of(mesh), setup(stage, mesh, GetParam()),
+      plain::run(mesh.ranks(), plain::sliced_setup(stage, mesh, GetParam()),
                  [](plain::Trainer& trainer, Communicator&) {
                    Engine& engine = trainer.engine();
                    for (const StateKind kind : {StateKind::parameter, StateKind::moment1}) {
@@ -126,7 +122,7 @@ TEST_P(Slices, AreViewsWhosePrimaryOnesListEachElementOnce) {
     std::map<std::string, std::vector<int>> primary;
     std::map<std::string, std::vector<int>> held;
     plain::run(
-        plain::ranks_of(mesh), setup(1, mesh, GetParam()),
+        mesh.ranks(), plain::sliced_setup(1, mesh, GetParam()),
         [&](plain::Trainer& trainer, Communicator&) {
           for (const HeldTensor& tensor : trainer.engine().states().held(StateKind::moment0)) {
             std::int64_t count = 1;

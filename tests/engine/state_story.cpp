@@ -119,7 +119,7 @@ std::vector<float> leased_values(plain::Trainer& trainer) {
 }
 
 std::vector<std::vector<std::uint64_t>> stories(const plain::Setup& setup) {
-  const int world = plain::ranks_of(setup.mesh);
+  const int world = setup.mesh.ranks();
   std::vector<std::vector<std::uint64_t>> all(static_cast<std::size_t>(world));
   plain::run(world, setup, [&](plain::Trainer& trainer, Communicator& communicator) {
     all[static_cast<std::size_t>(communicator.rank())] = story(trainer);
@@ -139,7 +139,7 @@ void expect_stories_of_memory(const Placing& away) {
 }
 
 void expect_to_go_on(const plain::Setup& memory, const Move& move) {
-  const int world = plain::ranks_of(memory.mesh);
+  const int world = memory.mesh.ranks();
   const std::uint64_t expected = plain::train(world, memory, 3);
   plain::Snapshot snapshot;
   plain::run(world, move.from, [&](plain::Trainer& trainer, Communicator&) {

@@ -21,13 +21,11 @@ using testing::StreamOrder;
 constexpr std::int64_t kBatches = 4;  // of a step
 constexpr int kSteps = 3;
 
-int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.tensor; }
-
 /// Trains the pair on a mesh: four micro-batches a step, whatever the number of data ranks.
 Result train_pair(const Job& run) {
   std::mutex mutex;
   std::optional<Result> common;
-  local::run(ranks_of(run.mesh), [&](Communicator& communicator) {
+  local::run(run.mesh.ranks(), [&](Communicator& communicator) {
     std::optional<StreamOrder> order = run.order;
     if (order) order->seed = order->seed * 1000 + static_cast<std::uint64_t>(communicator.rank());
     const std::unique_ptr<Device> device = order ? testing::open(*order) : cpu::open();

@@ -243,12 +243,12 @@ TEST_P(Traffic, OfAMeshIsThePlanAxisByAxis) {
       plain::Setup run = setup(GetParam(), {0, reduction, 2, 0, DType::bf16});
       run.mesh = mesh;
       if (mesh.tensor > 1) run.slicing = plain::odd_slices;
-      const int world = mesh.replicate * mesh.shard * mesh.tensor;
+      const int world = mesh.ranks();
       plain::run(world, run, [&](plain::Trainer& trainer, Communicator&) {
         trainer.step();
         const StepReport report = trainer.step();
         const MeshTraffic plan = trainer.engine().planned_axes();
-        for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor})
+        for (const Axis axis : kAllAxes)
           expect_equal(report.axes.of(axis), plan.of(axis), name_of(axis));
         expect_equal(report.axes.across, plan.across, "across");
         expect_equal(report.traffic, report.axes.total(), "total");

@@ -4,9 +4,10 @@
 
 #include <gmock/gmock.h>
 
-#include <numeric>
 #include <optional>
 #include <utility>
+
+#include "base/consecutive.h"
 
 namespace zero::testing {
 namespace {
@@ -27,9 +28,7 @@ class BlockPools : public ::testing::Test {
   }
   /// `count` whole blocks of the tokens first, first + 1, ...
   static std::vector<std::uint32_t> text(std::uint32_t first, std::size_t count) {
-    std::vector<std::uint32_t> tokens(count * kBlockTokens);
-    std::iota(tokens.begin(), tokens.end(), first);
-    return tokens;
+    return consecutive(first, count * kBlockTokens);
   }
   /// The blocks of a sequence that writes `tokens`, whole blocks.
   Table write(const std::vector<std::uint32_t>& tokens) {

@@ -55,9 +55,7 @@ class Generators : public ::testing::Test {
     while (!generator.idle()) generator.step();
   }
   static Tokens prompt_of(std::int64_t count, int seed) {
-    const std::vector<std::int32_t> ids =
-        Batch::random(count, 317, static_cast<std::uint32_t>(seed)).inputs;
-    return {ids.begin(), ids.end()};
+    return random_prompt(count, 317, static_cast<std::uint32_t>(seed));
   }
   /// Requests of all kinds: lengths, settings and seeds by number.
   static GenerationRequest request(int number) {

@@ -7,11 +7,11 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "base/consecutive.h"
 #include "base/mixed_bits.h"
 #include "inference/key_value_cache.h"
 
@@ -19,11 +19,7 @@ namespace zero::testing {
 
 using Tokens = std::vector<std::uint32_t>;
 
-inline Tokens range(std::uint32_t first, std::size_t count) {
-  Tokens tokens(count);
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
+inline Tokens range(std::uint32_t first, std::size_t count) { return consecutive(first, count); }
 
 inline KeyValueCache::Size sized(std::int64_t slots, std::int64_t blocks,
                                  std::int64_t host_blocks = 0) {

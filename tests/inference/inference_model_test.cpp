@@ -29,12 +29,6 @@ struct Family {
 };
 void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 
-std::vector<std::uint32_t> random_tokens(std::int64_t count, std::int64_t vocabulary,
-                                         std::uint32_t seed) {
-  const std::vector<std::int32_t> ids = Batch::random(count, vocabulary, seed).inputs;
-  return {ids.begin(), ids.end()};
-}
-
 class InferenceFamilies : public ::testing::TestWithParam<Family> {
  protected:
   const DecoderShape& config() const { return GetParam().config; }
@@ -94,7 +88,7 @@ TEST_P(InferenceFamilies, TheScoreOfATextIsTheLossOfTraining) {
 TEST_P(InferenceFamilies, EachWindowOfAScoredTextBeginsWithTheTokenThatBeginsTexts) {
   with_saved_model(config(), folder_, 1);
   constexpr std::size_t kWindow = 20;
-  const std::vector<std::uint32_t> text = random_tokens(50, vocabulary(), 8);
+  const std::vector<std::uint32_t> text = random_prompt(50, vocabulary(), 8);
   const std::vector<std::uint32_t> begin{3};
   const auto device = cpu::open();
   const auto model =
@@ -116,8 +110,8 @@ TEST_P(InferenceFamilies, EachWindowOfAScoredTextBeginsWithTheTokenThatBeginsTex
 
 TEST_P(InferenceFamilies, BitsDependNeitherOnPassesNorThreadsNorBlocksNorTheSequencesBeside) {
   with_saved_model(config(), folder_, 1);
-  const std::vector<std::uint32_t> tokens = random_tokens(100, vocabulary(), 5);
-  const std::vector<std::uint32_t> other = random_tokens(140, vocabulary(), 6);
+  const std::vector<std::uint32_t> tokens = random_prompt(100, vocabulary(), 5);
+  const std::vector<std::uint32_t> other = random_prompt(140, vocabulary(), 6);
   using Kind = std::tuple<DType, WeightFormat, CacheFormat>;
   constexpr CacheFormat kPlain = CacheFormat::plain;
   constexpr CacheFormat kInt8 = CacheFormat::int8;
@@ -168,7 +162,7 @@ TEST_P(InferenceFamilies, BitsDependNeitherOnPassesNorThreadsNorBlocksNorTheSequ
 
 TEST_P(InferenceFamilies, NarrowTypesAreCloseToFp32) {
   with_saved_model(config(), folder_, 1);
-  const std::vector<std::uint32_t> tokens = random_tokens(60, vocabulary(), 8);
+  const std::vector<std::uint32_t> tokens = random_prompt(60, vocabulary(), 8);
   const auto logits = [&](DType dtype, WeightFormat format, CacheFormat cache) {
     const auto device = cpu::open();
     const auto model = open_inference_model(
@@ -202,11 +196,11 @@ TEST_P(InferenceFamilies, ATrimmedSequenceGoesOnAsIfTheRestHadNeverBeen) {
   with_saved_model(config(), folder_, 1);
   const auto device = cpu::open();
   const auto model = open_inference_model(*device, folder_, {.rows = 100, .logit_rows = 100});
-  const std::vector<std::uint32_t> tokens = random_tokens(90, vocabulary(), 9);
+  const std::vector<std::uint32_t> tokens = random_prompt(90, vocabulary(), 9);
   const std::vector<float> expected = logits_in_passes(*model, tokens, {90});
   model->cache().trim(0, 37);
   EXPECT_EQ(model->cache().length(0), 37);
-  logits_in_passes(*model, random_tokens(40, vocabulary(), 10), {40});
+  logits_in_passes(*model, random_prompt(40, vocabulary(), 10), {40});
   model->cache().trim(0, 37);
   const std::vector<float> again = logits_in_passes(*model, std::span(tokens).subspan(37), {3, 30});
   EXPECT_TRUE(std::equal(again.begin(), again.end(), expected.begin() + 37 * vocabulary()));
@@ -237,7 +231,7 @@ TEST_P(InferenceFamilies, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
     EXPECT_EQ(device->ledger().snapshot().labels.at("activations/key_value_cache"),
               4 * 96 * shape.layers * shape.kv_heads * of_head);
     const std::int64_t allocations = device->ledger().allocations();
-    logits_in_passes(*model, random_tokens(90, vocabulary(), 3), {30, 1, 17, 16});
+    logits_in_passes(*model, random_prompt(90, vocabulary(), 3), {30, 1, 17, 16});
     EXPECT_EQ(device->ledger().allocations(), allocations);
     EXPECT_EQ(device->ledger().snapshot().peak, planning->ledger().snapshot().peak);
   }

@@ -10,22 +10,7 @@ TEST_F(InferenceRanks, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
   save(config);
   for (const auto& [dtype, format] : kKinds) {
     for (const MeshShape& shape : {MeshShape{1, 4, 1}, MeshShape{1, 1, 2}, MeshShape{1, 3, 2}}) {
-      const int ranks = shape.shard * shape.tensor;
-      const InferenceOptions with = rank_options(dtype, format);
-      local::run(ranks, [&](Communicator& world) {
-        Mesh mesh(world, shape);
-        const auto device = cpu::open({.threads = 2});
-        const auto model = open_inference_model(*device, folder_, with, &mesh);
-        const auto planned_world = planning::communicator(world.rank(), ranks, BackendKind::local);
-        Mesh planned_mesh(*planned_world, shape);
-        const auto planning = planning::open(2);
-        const InferenceModel planned(*planning, config, with, &planned_mesh);
-        EXPECT_EQ(device->ledger().snapshot().labels, planning->ledger().snapshot().labels);
-        const std::int64_t allocations = device->ledger().allocations();
-        run_passes(*model, mesh.index(Axis::shard));
-        EXPECT_EQ(device->ledger().allocations(), allocations);
-        EXPECT_EQ(device->ledger().snapshot().peak, planning->ledger().snapshot().peak);
-      });
+      expect_as_planned(config, shape, rank_options(dtype, format));
     }
   }
 }

@@ -118,31 +118,16 @@ TEST_F(OffloadedBlocks, TakeMemoryAndFilesAsPlannedAndNothingLater) {
   save(config);
   for (const auto& [dtype, format] : {kKinds[0], kKinds[4]}) {
     for (const MeshShape& shape : {MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{1, 2, 2}}) {
-      const int ranks = shape.shard * shape.tensor;
       const InferenceOptions with = offloaded(rank_options(dtype, format));
-      local::run(ranks, [&](Communicator& world) {
-        Mesh mesh(world, shape);
-        const auto device = cpu::open({.threads = 2});
-        const auto model = open_inference_model(*device, folder_, with, &mesh);
-        const auto planned_world = planning::communicator(world.rank(), ranks, BackendKind::local);
-        Mesh planned_mesh(*planned_world, shape);
-        const auto planning = planning::open(2);
-        const InferenceModel planned(*planning, config, with, &planned_mesh);
-        const std::int64_t allocations = device->ledger().allocations();
-        run_passes(*model, mesh.index(Axis::shard));
-        EXPECT_EQ(device->ledger().allocations(), allocations);
-        EXPECT_EQ(device->ledger().snapshot().labels, planning->ledger().snapshot().labels);
-        EXPECT_EQ(device->ledger().snapshot().peak, planning->ledger().snapshot().peak);
-        EXPECT_EQ(device->file_ledger().snapshot().labels,
-                  planning->file_ledger().snapshot().labels);
-        const std::int64_t file = device->file_ledger().snapshot().peak_total;
+      expect_as_planned(config, shape, with, [&](Device& device, InferenceModel& model) {
+        const std::int64_t file = device.file_ledger().snapshot().peak_total;
         EXPECT_GT(file, 0);
-        EXPECT_EQ(model->block_reads().pass_bytes, file);
-        if (ranks > 1) return;
+        EXPECT_EQ(model.block_reads().pass_bytes, file);
+        if (shape.ranks() > 1) return;
         const InferenceMemory told = plan_inference_memory(config, with, {.threads = 2});
         EXPECT_EQ(told.file, file);
-        EXPECT_EQ(told.total(), device->ledger().snapshot().peak_total);
-        EXPECT_EQ(told.windows, device->ledger().snapshot().peak_of(MemoryClass::staging));
+        EXPECT_EQ(told.total(), device.ledger().snapshot().peak_total);
+        EXPECT_EQ(told.windows, device.ledger().snapshot().peak_of(MemoryClass::staging));
       });
     }
   }

@@ -42,8 +42,7 @@ class Outliers : public ::testing::TestWithParam<bool> {
         values[static_cast<std::size_t>(feature - begin)] *= factor;
       }
     });
-    const std::vector<std::int32_t> ids = Batch::random(kTokens, 300, 8).inputs;
-    const std::vector<std::uint32_t> tokens(ids.begin(), ids.end());
+    const std::vector<std::uint32_t> tokens = random_prompt(kTokens, 300, 8);
     const InferenceModel::Part part{model.cache().open(), tokens, kTokens};
     model.forward(std::span(&part, 1));
     std::vector<float> all;

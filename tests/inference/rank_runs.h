@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -33,8 +34,7 @@ inline InferenceOptions rank_options(DType dtype = DType::fp32,
 
 /// Different for every shard rank.
 inline std::vector<std::uint32_t> tokens_of(int shard, std::int64_t vocabulary) {
-  const auto ids = Batch::random(40, vocabulary, static_cast<std::uint32_t>(shard) + 5).inputs;
-  return {ids.begin(), ids.end()};
+  return random_prompt(40, vocabulary, static_cast<std::uint32_t>(shard) + 5);
 }
 /// Tokens of each pass; 0: none. Ranks have passes of different lengths, and some none.
 inline std::vector<std::size_t> passes_of(int shard) {
@@ -78,7 +78,7 @@ class InferenceRanks : public ::testing::Test {
   /// Of each rank of a mesh.
   std::vector<Logits> on_mesh(const MeshShape& shape, const InferenceOptions& with,
                               const std::optional<StreamOrder>& order = {}) {
-    const int ranks = shape.replicate * shape.shard * shape.tensor;
+    const int ranks = shape.ranks();
     std::vector<Logits> all(static_cast<std::size_t>(ranks));
     local::run(ranks, [&](Communicator& world) {
       Mesh mesh(world, shape);
@@ -87,6 +87,30 @@ class InferenceRanks : public ::testing::Test {
       all[static_cast<std::size_t>(world.rank())] = run_passes(*model, mesh.index(Axis::shard));
     });
     return all;
+  }
+  using Visit = std::function<void(Device&, InferenceModel&)>;
+  /// Makes passes of `config`, which is saved, on each rank of a mesh, and calls `visit` on each.
+  /// Memory and files are as planned, and nothing is allocated by the passes.
+  void expect_as_planned(
+      const DecoderShape& config, const MeshShape& shape, const InferenceOptions& with,
+      const Visit& visit = [](Device&, InferenceModel&) {}) {
+    local::run(shape.ranks(), [&](Communicator& world) {
+      Mesh mesh(world, shape);
+      const auto device = cpu::open({.threads = 2});
+      const auto model = open_inference_model(*device, folder_, with, &mesh);
+      const auto planned_world =
+          planning::communicator(world.rank(), shape.ranks(), BackendKind::local);
+      Mesh planned_mesh(*planned_world, shape);
+      const auto plan = planning::open(2);
+      const InferenceModel planned(*plan, config, with, &planned_mesh);
+      EXPECT_EQ(device->ledger().snapshot().labels, plan->ledger().snapshot().labels);
+      const std::int64_t allocations = device->ledger().allocations();
+      run_passes(*model, mesh.index(Axis::shard));
+      EXPECT_EQ(device->ledger().allocations(), allocations);
+      EXPECT_EQ(device->ledger().snapshot().peak, plan->ledger().snapshot().peak);
+      EXPECT_EQ(device->file_ledger().snapshot().labels, plan->file_ledger().snapshot().labels);
+      visit(*device, *model);
+    });
   }
 
   Scratch scratch_;

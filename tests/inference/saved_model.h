@@ -18,6 +18,12 @@
 
 namespace zero::testing {
 
+inline std::vector<std::uint32_t> random_prompt(std::int64_t count, std::int64_t vocabulary,
+                                                std::uint32_t seed) {
+  const std::vector<std::int32_t> ids = Batch::random(count, vocabulary, seed).inputs;
+  return {ids.begin(), ids.end()};
+}
+
 /// Writes a Hugging Face folder with random weights, which bf16 holds exactly, then calls `body`
 /// with the same model in an engine, which computes micro-batches of one sequence without a cache.
 inline void with_saved_model(

@@ -7,10 +7,10 @@
 
 #include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 
+#include "base/consecutive.h"
 #include "tests/errors.h"
 
 namespace zero::testing {
@@ -56,9 +56,7 @@ class Schedulers : public ::testing::Test {
   }
   /// Different for each request, so that none shares another's blocks.
   static Tokens prompt(std::uint32_t id, std::size_t count) {
-    Tokens tokens(count);
-    std::iota(tokens.begin(), tokens.end(), 1000 * id);
-    return tokens;
+    return consecutive(1000 * id, count);
   }
   void add(std::uint32_t id, std::size_t count, std::int64_t priority = 0) {
     scheduler_->add(id, prompt(id, count), priority);

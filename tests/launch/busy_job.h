@@ -13,25 +13,9 @@
 
 #include "tests/errors.h"
 #include "tests/launch/store_stranger.h"
+#include "tests/told_lines.h"
 
 namespace zero::testing {
-
-/// What a store reported, line by line. Thread-safe.
-class ToldLines {
- public:
-  void add(const std::string& line) {
-    const std::scoped_lock lock(mutex_);
-    lines_.push_back(line);
-  }
-  std::vector<std::string> all() {
-    const std::scoped_lock lock(mutex_);
-    return lines_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::string> lines_;
-};
 
 /// A job whose ranks, as threads, set, get and wait all the time, and check what they are given.
 class BusyJob {

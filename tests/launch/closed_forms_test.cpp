@@ -79,7 +79,7 @@ TEST(ClosedForms, AreWithinAPercentOfTheEnginesPlans) {
     EXPECT_EQ(closed.file, plan.memory.file);
     EXPECT_LE(off(static_cast<double>(closed.host), static_cast<double>(plan.memory.host)), 0.01);
     const StepWork work = forms.work(candidate);
-    for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+    for (const Axis axis : kAllAxes) {
       EXPECT_LE(off(work.along(axis), static_cast<double>(plan.traffic.of(axis).total())), 0.01)
           << name_of(axis);
     }

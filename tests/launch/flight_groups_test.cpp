@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/consecutive.h"
 #include "collectives/backends.h"
 #include "collectives/forwarding_backend.h"
 #include "collectives/host_values.h"
@@ -31,7 +32,7 @@ using ::testing::ElementsAre;
 struct RecordedOfWorld : Recorded {
   explicit RecordedOfWorld(Communicator& world, const FlightFileOptions& options = {})
       : Recorded(world, options) {
-    recorder.know_group(world, "world", all_ranks(world.size()));
+    recorder.know_group(world, "world", consecutive(0, world.size()));
   }
 
   /// The newest collective of the file, after one that `group` calls.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/consecutive.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_state.h"
 
@@ -116,9 +117,7 @@ class StateMaker {
  private:
   FlightState::Collective made(std::string name, std::uint64_t number, std::string group,
                                std::vector<int> ranks) const {
-    if (ranks.empty()) {
-      for (int rank = 0; rank < state_.world; ++rank) ranks.push_back(rank);
-    }
+    if (ranks.empty()) ranks = consecutive(0, state_.world);
     return {.name = std::move(name),
             .group = std::move(group),
             .ranks = std::move(ranks),

@@ -70,6 +70,12 @@ class Generate : public ::testing::Test {
     EXPECT_EQ(outcome.status, 0) << outcome.errors;
     return outcome.out;
   }
+  std::string refusal(const std::string& arguments) const {
+    const Outcome outcome = generate(arguments);
+    EXPECT_EQ(outcome.status, 1) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    return outcome.errors;
+  }
   std::vector<nlohmann::json> lines(const std::string& arguments) const {
     std::vector<nlohmann::json> all;
     std::istringstream out(text("--json " + arguments));

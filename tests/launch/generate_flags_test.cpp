@@ -9,15 +9,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class GenerateFlagsOf : public Generate {
- protected:
-  std::string refusal(const std::string& arguments) const {
-    const Outcome outcome = generate(arguments);
-    EXPECT_EQ(outcome.status, 1) << arguments;
-    EXPECT_EQ(outcome.out, "") << arguments;
-    return outcome.errors;
-  }
-};
+class GenerateFlagsOf : public Generate {};
 
 TEST_F(GenerateFlagsOf, AModelsSamplingComesBehindTheCommandLine) {
   std::filesystem::copy(file("weights"), folder_.path("model"));

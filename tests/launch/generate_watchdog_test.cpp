@@ -133,25 +133,22 @@ TEST_F(GenerateWatchdog, RefusesFoldersThatItMayNotTakeAndFlagsThatExclude) {
   folder_.write("file", "");
   folder_.write("rank_00001.flight", "not theirs");
   const std::string job = "--local-ranks 2 --prompt The ";
-  const auto refusal = [&](const std::string& arguments) {
-    const Outcome outcome = generate(job + arguments);
-    EXPECT_EQ(outcome.status, 1) << arguments;
-    EXPECT_EQ(outcome.out, "") << arguments;
-    return outcome.errors;
-  };
-  EXPECT_THAT(refusal("--flight-folder " + folder_.path("file/in")),
+  EXPECT_THAT(refusal(job + "--flight-folder " + folder_.path("file/in")),
               HasSubstr("--flight-folder: cannot create the folder " + folder_.path("file/in")));
-  EXPECT_THAT(refusal("--flight-folder " + folder_.path()),
+  EXPECT_THAT(refusal(job + "--flight-folder " + folder_.path()),
               ContainsRegex("--flight-folder.*rank_00001.flight exists and is no flight file"));
   EXPECT_EQ(folder_.read("rank_00001.flight"), "not theirs");
   const Outcome alone = generate("--prompt The --flight-folder " + folder_.path("none"));
   EXPECT_EQ(alone.status, 1);
   EXPECT_THAT(alone.errors, HasSubstr("flight files are of several ranks, which others wait for, "
                                       "and there is one; leave it out"));
-  EXPECT_THAT(refusal("--hang-timeout 0.5"), HasSubstr("is 0.5; expected 1 to 1e+06 s, or 0"));
-  EXPECT_THAT(refusal("--hang-timeout nan"), HasSubstr("is nan; expected 1 to 1e+06 s, or 0"));
-  EXPECT_THAT(refusal("--collective-warning nan"), HasSubstr("expected 0.001 to 86400 s, or 0"));
-  EXPECT_THAT(refusal("--no-watchdog --hang-timeout 9"),
+  EXPECT_THAT(refusal(job + "--hang-timeout 0.5"),
+              HasSubstr("is 0.5; expected 1 to 1e+06 s, or 0"));
+  EXPECT_THAT(refusal(job + "--hang-timeout nan"),
+              HasSubstr("is nan; expected 1 to 1e+06 s, or 0"));
+  EXPECT_THAT(refusal(job + "--collective-warning nan"),
+              HasSubstr("expected 0.001 to 86400 s, or 0"));
+  EXPECT_THAT(refusal(job + "--no-watchdog --hang-timeout 9"),
               HasSubstr("--no-watchdog excludes --hang-timeout"));
 }
 

@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <vector>
 
+#include "base/consecutive.h"
 #include "base/error.h"
 #include "launch/flight/flight_layout.h"
 #include "tests/launch/fake_ranks.h"
@@ -177,8 +177,7 @@ TEST(Heartbeat, WithMoreCulpritsThanAFileHasRoomForIsRefused) {
   Heartbeat heartbeat = whole();
   std::vector<int>& culprits = heartbeat.ranks[0].state->last_words.culprits;
   const auto read = [&] { return read_heartbeat(heartbeat_text(heartbeat), kRanks, 1000); };
-  culprits.resize(flight::kMostCulprits);
-  std::iota(culprits.begin(), culprits.end(), 0);
+  culprits = consecutive(0, flight::kMostCulprits);
   EXPECT_EQ(read().ranks[0].state->last_words.culprits, culprits);
   culprits.push_back(999);
   EXPECT_THROW(read(), Error);
@@ -190,8 +189,7 @@ TEST(Heartbeat, OfEightRanksIsShort) {
   Heartbeat heartbeat{.now = kNow};
   heartbeat.ranks.resize(8, {.changed = kNow});
   EXPECT_EQ(heartbeat_text(heartbeat).size(), 272U);
-  std::vector<int> ranks(16);
-  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::vector<int> ranks = consecutive(0, 16);
   FlightState::Collective call{.name = "reduce_scatter(h.7)",
                                .group = "shard",
                                .ranks = ranks,

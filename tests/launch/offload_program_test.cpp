@@ -36,12 +36,6 @@ class Offload : public Generate {
     EXPECT_THAT(nvme_.names(), IsEmpty()) << arguments;
     return outcome;
   }
-  std::string refusal(const std::string& arguments) const {
-    const Outcome outcome = generate(arguments);
-    EXPECT_EQ(outcome.status, 1) << arguments;
-    EXPECT_EQ(outcome.out, "") << arguments;
-    return outcome.errors;
-  }
 
   Scratch nvme_;
 };

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <numeric>
 #include <source_location>
 #include <string>
 #include <thread>
@@ -20,13 +19,6 @@ namespace zero::testing {
 
 /// The addresses of each host of a job that this machine alone stands for.
 inline const std::vector<std::string> kLoopback{"127.0.0.1"};
-
-/// 0 to `count` - 1.
-inline std::vector<int> all_ranks(int count) {
-  std::vector<int> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 /// Returns once all ranks have called it.
 inline void all_meet(Communicator& ranks) {

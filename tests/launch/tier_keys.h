@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -29,6 +32,10 @@ inline Overrides shard_keys(const std::string& folder) {
           "zero_optimization.stage3_param_persistence_threshold=100",
           "zero_optimization.offload_param.device=nvme",
           "zero_optimization.offload_param.nvme_path=" + folder};
+}
+
+inline Overrides limited_to(std::int64_t bytes) {
+  return {fmt::format("run.memory_limit={}", bytes)};
 }
 
 /// Windows that are small beside the states of a small model.

@@ -31,8 +31,6 @@ std::int64_t bytes_of_run(const TinyRun& run, const Overrides& keys, int world) 
                             BackendKind::local);
 }
 
-Overrides limited_to(std::int64_t bytes) { return {fmt::format("run.memory_limit={}", bytes)}; }
-
 /// The last line of the log of a run that takes a moment, of two ranks.
 nlohmann::json end_of_run(const TinyRun& run, const Overrides& overrides) {
   local::run(2, [&](Communicator& ranks) {

@@ -51,7 +51,6 @@ const Overrides kAllInFile = plus(kStatesInFile, {kOffloadParam + "device=nvme"}
 std::int64_t bytes_of(const TrainConfig& config) { return planned_rank_bytes(config, kThreads); }
 std::int64_t bytes_with(const Overrides& keys) { return bytes_of(deep(keys)); }
 
-Overrides limit_of(std::int64_t bytes) { return {fmt::format("run.memory_limit={}", bytes)}; }
 const Overrides kAuto{kOffloadOptimizer + "device=auto", kOffloadOptimizer + "nvme_path=/nowhere",
                       kOffloadParam + "device=auto"};
 
@@ -77,7 +76,7 @@ void expect_fits(const Chosen& chosen, std::int64_t limit) {
 
 TEST(TierLadder, LeavesWhatFitsInMemory) {
   const std::int64_t all = bytes_with({});
-  const Chosen chosen = chosen_with(plus(kAuto, limit_of(all)));
+  const Chosen chosen = chosen_with(plus(kAuto, limited_to(all)));
   EXPECT_FALSE(uses_file(chosen.config.engine.tiers));
   EXPECT_EQ(planned_rank_bytes(chosen.plans), all);
   expect_fits(chosen, all);
@@ -96,7 +95,7 @@ TEST(TierLadder, MovesAsManyOptimizerStatesAsItMust) {
   for (const std::int64_t limit :
        {all - 1, (all + without_states) / 2, without_states + 1, without_states}) {
     SCOPED_TRACE(limit);
-    const Chosen chosen = chosen_with(plus(kAuto, limit_of(limit)));
+    const Chosen chosen = chosen_with(plus(kAuto, limited_to(limit)));
     const TierOptions& tiers = chosen.config.engine.tiers;
     EXPECT_EQ(tiers.optimizer, Tier::file);
     EXPECT_EQ(tiers.parameters, Tier::device);
@@ -115,7 +114,7 @@ TEST(TierLadder, MovesAsManyOptimizerStatesAsItMust) {
         plus(kStatesInFile, {fmt::format("{}ratio={}", kOffloadOptimizer, tiers.optimizer_ratio)}));
     EXPECT_EQ(plan_ranks(given, kThreads), chosen.plans);
   }
-  const Chosen some = chosen_with(plus(kAuto, limit_of((all + without_states) / 2)));
+  const Chosen some = chosen_with(plus(kAuto, limited_to((all + without_states) / 2)));
   EXPECT_GT(at(some.plans.at(0).ledger, MemoryClass::optimizer), 0);
 }
 
@@ -125,7 +124,7 @@ TEST(TierLadder, ThenMovesAsManyParametersAsItMust) {
   ASSERT_LT(least, without_states);
   for (const std::int64_t limit : {without_states - 1, (without_states + least) / 2, least}) {
     SCOPED_TRACE(limit);
-    const Chosen chosen = chosen_with(plus(kAuto, limit_of(limit)));
+    const Chosen chosen = chosen_with(plus(kAuto, limited_to(limit)));
     const TierOptions& tiers = chosen.config.engine.tiers;
     EXPECT_EQ(tiers.optimizer, Tier::file);
     EXPECT_EQ(tiers.optimizer_ratio, 1);
@@ -144,7 +143,7 @@ TEST(TierLadder, ThenMovesAsManyParametersAsItMust) {
 
 TEST(TierLadder, RefusesWhatNoRungFits) {
   const std::int64_t least = bytes_with(kAllInFile);
-  const Chosen chosen = chosen_with(plus(kAuto, limit_of(least - 1)));
+  const Chosen chosen = chosen_with(plus(kAuto, limited_to(least - 1)));
   EXPECT_EQ(planned_rank_bytes(chosen.plans), least);
   EXPECT_EQ(chosen.config.engine.tiers.parameters, Tier::file);
   EXPECT_THAT(error_of([&] { check_memory_limit(chosen.config, kThreads, chosen.plans); }),
@@ -154,8 +153,8 @@ TEST(TierLadder, RefusesWhatNoRungFits) {
 
 TEST(TierLadder, MovesByTheSectionsThatSayAuto) {
   const std::int64_t limit = bytes_with({}) - 1;
-  const Chosen parameters = chosen_with(
-      plus({kOffloadParam + "device=auto", kOffloadParam + "nvme_path=/nowhere"}, limit_of(limit)));
+  const Chosen parameters = chosen_with(plus(
+      {kOffloadParam + "device=auto", kOffloadParam + "nvme_path=/nowhere"}, limited_to(limit)));
   EXPECT_EQ(parameters.config.engine.tiers.optimizer, Tier::device);
   EXPECT_EQ(parameters.config.engine.tiers.parameters, Tier::file);
   expect_fits(parameters, limit);
@@ -163,7 +162,7 @@ TEST(TierLadder, MovesByTheSectionsThatSayAuto) {
   const Overrides states_given =
       plus(kStatesInFile, {kOffloadParam + "device=auto", kOffloadOptimizer + "ratio=0.5"});
   const std::int64_t half = bytes_with(plus(kStatesInFile, {kOffloadOptimizer + "ratio=0.5"}));
-  const Chosen beside = chosen_with(plus(states_given, limit_of(half - 1)));
+  const Chosen beside = chosen_with(plus(states_given, limited_to(half - 1)));
   EXPECT_EQ(beside.config.engine.tiers.optimizer_ratio, 0.5);
   EXPECT_EQ(beside.config.engine.tiers.parameters, Tier::file);
   expect_fits(beside, half - 1);
@@ -172,13 +171,13 @@ TEST(TierLadder, MovesByTheSectionsThatSayAuto) {
 TEST(TierLadder, KeepsToTheSharesThatAreGiven) {
   const Overrides bounds{kOffloadOptimizer + "ratio=0.5"};
   const std::int64_t half = bytes_with(plus(kStatesInFile, bounds));
-  const Chosen chosen = chosen_with(plus(plus(kAuto, bounds), limit_of(half - 1)));
+  const Chosen chosen = chosen_with(plus(plus(kAuto, bounds), limited_to(half - 1)));
   EXPECT_EQ(chosen.config.engine.tiers.optimizer_ratio, 0.5);
   EXPECT_EQ(chosen.config.engine.tiers.parameters, Tier::file);
   expect_fits(chosen, half - 1);
   const Overrides kept{kOffloadParam + "max_in_cpu=3000000"};
   const Chosen most =
-      chosen_with(plus(plus(kAuto, kept), limit_of(bytes_with(plus(kAllInFile, kept)))));
+      chosen_with(plus(plus(kAuto, kept), limited_to(bytes_with(plus(kAllInFile, kept)))));
   EXPECT_GE(most.config.engine.tiers.parameters_in_memory, 3'000'000);
   EXPECT_NO_THROW(check_memory_limit(most.config, kThreads, most.plans));
 }
@@ -186,8 +185,8 @@ TEST(TierLadder, KeepsToTheSharesThatAreGiven) {
 TEST(TierLadder, NeedsAFolderForFiles) {
   const Overrides no_folder{kOffloadOptimizer + "device=auto", kOffloadParam + "device=auto"};
   const std::int64_t all = bytes_with({});
-  expect_fits(chosen_with(plus(no_folder, limit_of(all))), all);
-  const Chosen chosen = chosen_with(plus(no_folder, limit_of(all - 1)));
+  expect_fits(chosen_with(plus(no_folder, limited_to(all))), all);
+  const Chosen chosen = chosen_with(plus(no_folder, limited_to(all - 1)));
   EXPECT_FALSE(uses_file(chosen.config.engine.tiers));
   EXPECT_THAT(chosen.config.values.at(kOffloadOptimizer + "device").source,
               HasSubstr("could move only into files: give zero_optimization.offload_optimizer."
@@ -200,10 +199,10 @@ TEST(TierLadder, NeedsAFolderForFiles) {
 TEST(TierLadder, BelowStage3HasNoShardsToMove) {
   const Overrides stage2{"zero_optimization.stage=2"};
   const std::int64_t without_states = bytes_with(plus(kStatesInFile, stage2));
-  const Chosen fits = chosen_with(plus(plus(kAuto, stage2), limit_of(without_states)));
+  const Chosen fits = chosen_with(plus(plus(kAuto, stage2), limited_to(without_states)));
   EXPECT_EQ(fits.config.engine.tiers.optimizer, Tier::file);
   expect_fits(fits, without_states);
-  const Chosen chosen = chosen_with(plus(plus(kAuto, stage2), limit_of(without_states - 1)));
+  const Chosen chosen = chosen_with(plus(plus(kAuto, stage2), limited_to(without_states - 1)));
   EXPECT_EQ(chosen.config.engine.tiers.parameters, Tier::device);
   EXPECT_THAT(chosen.config.values.at(kOffloadParam + "device").source,
               HasSubstr("which can move, at stage 3, not at stage 2"));
@@ -218,16 +217,16 @@ TEST(TierLadder, RecomputesFirst) {
   const std::int64_t tight = bytes_with({"activation_checkpointing.recompute=full"});
   ASSERT_LT(tight, all);
   const Overrides both = plus(kAuto, again);
-  const Chosen kept = chosen_with(plus(both, limit_of(all)));
+  const Chosen kept = chosen_with(plus(both, limited_to(all)));
   EXPECT_FALSE(kept.config.recompute.plan.any());
   EXPECT_FALSE(uses_file(kept.config.engine.tiers));
   for (const std::int64_t limit : {all - 1, tight}) {
-    const Chosen recomputed = chosen_with(plus(both, limit_of(limit)));
+    const Chosen recomputed = chosen_with(plus(both, limited_to(limit)));
     EXPECT_TRUE(recomputed.config.recompute.plan.any());
     EXPECT_FALSE(uses_file(recomputed.config.engine.tiers));
     expect_fits(recomputed, limit);
   }
-  const Chosen moved = chosen_with(plus(both, limit_of(tight - 1)));
+  const Chosen moved = chosen_with(plus(both, limited_to(tight - 1)));
   EXPECT_EQ(moved.config.engine.tiers.optimizer, Tier::file);
   expect_fits(moved, tight - 1);
   TrainConfig less = moved.config;
@@ -257,7 +256,7 @@ TEST(TierLadder, WithoutALimitHoldsToTheMachine) {
   EXPECT_THAT(few.config.values.at(kOffloadOptimizer + "device").source,
               HasSubstr("(this machine)"));
   // The limit is the user's, whatever the machine has.
-  const Chosen limited = chosen_with(plus(kAuto, limit_of(all)), {.bytes = 1, .source = "it"});
+  const Chosen limited = chosen_with(plus(kAuto, limited_to(all)), {.bytes = 1, .source = "it"});
   EXPECT_FALSE(uses_file(limited.config.engine.tiers));
 }
 
@@ -271,7 +270,7 @@ TEST(TierLadder, LeavesOtherRunsAlone) {
 
 TEST(TierLadder, SaysWhatIsWhereAndWhy) {
   const std::int64_t all = bytes_with({});
-  const Chosen moved = chosen_with(plus(kAuto, limit_of(all - 1)));
+  const Chosen moved = chosen_with(plus(kAuto, limited_to(all - 1)));
   EXPECT_THAT(
       tier_lines(moved.config),
       AllOf(Contains(AllOf(StartsWith(kOffloadOptimizer + "device \"auto\" is \"nvme\": unmoved, "
@@ -281,7 +280,7 @@ TEST(TierLadder, SaysWhatIsWhereAndWhy) {
             Contains(StartsWith(kOffloadParam + "device \"auto\" is \"none\": a rank takes ")),
             Contains(HasSubstr("are in a file of each rank in /nowhere")),
             Each(Not(HasSubstr("changes nothing")))));
-  const Chosen kept = chosen_with(plus(kAuto, limit_of(all)));
+  const Chosen kept = chosen_with(plus(kAuto, limited_to(all)));
   const auto none = [](const std::string& section) {
     return StartsWith(section + "device \"auto\" is \"none\": a rank takes ");
   };

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/consecutive.h"
 #include "collectives/operation.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_reader.h"
@@ -44,7 +45,7 @@ struct ToldByWatchdogs {
 
 /// The group of all ranks of the job, new in this file.
 inline std::uint32_t add_world(FlightFile& file, int ranks) {
-  return file.add_group("world", all_ranks(ranks));
+  return file.add_group("world", consecutive(0, ranks));
 }
 
 /// barrier(h.7) of a group, which has started.

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <vector>
 
+#include "base/consecutive.h"
 #include "launch/data/token_file.h"
 #include "tests/scratch.h"
 
@@ -14,9 +14,7 @@ namespace zero::testing {
 
 /// The tokens begin, begin + 1, ... end - 1.
 inline std::vector<std::uint32_t> counted(std::uint32_t begin, std::uint32_t end) {
-  std::vector<std::uint32_t> tokens(end - begin);
-  std::iota(tokens.begin(), tokens.end(), begin);
-  return tokens;
+  return consecutive(begin, end - begin);
 }
 
 /// Writes a file of tokens into `folder`; gives its path.

@@ -22,7 +22,6 @@ struct Job {
   StreamOrder order{};
   ScheduleLimits limits{};
 
-  int world() const { return mesh.replicate * mesh.shard * mesh.tensor; }
   std::string label() const {
     return fmt::format("{}, {}, {} x {} x {}{}, {} micro-batches, stage {}", model.family->name,
                        name_of(compute), mesh.replicate, mesh.shard, mesh.tensor,
@@ -72,9 +71,8 @@ void train_rank(Communicator& world, const Job& job, const RecomputePlan& plan, 
 
 Course train(const Job& job, const RecomputePlan& plan) {
   Course course;
-  course.losses.resize(
-      static_cast<std::size_t>(2 * job.accumulation * job.mesh.replicate * job.mesh.shard));
-  local::run(job.world(), [&](Communicator& world) { train_rank(world, job, plan, course); });
+  course.losses.resize(static_cast<std::size_t>(2 * job.accumulation * job.mesh.data_ranks()));
+  local::run(job.mesh.ranks(), [&](Communicator& world) { train_rank(world, job, plan, course); });
   return course;
 }
 

@@ -30,7 +30,6 @@ struct Job {
   int steps = 10;
   std::map<std::string, std::vector<float>> start{};  ///< weights to begin with; empty: initial
 
-  int world() const { return mesh.replicate * mesh.shard * mesh.tensor; }
   std::string label() const {
     return fmt::format("{} x {} x {}, stage {}, {} chunks{}", mesh.replicate, mesh.shard,
                        mesh.tensor, engine.stage, tensor.chunks,
@@ -78,7 +77,8 @@ void train_rank(Communicator& world, const DecoderShape& config, const Job& run,
 Course train(const DecoderShape& config, const Job& run) {
   Course course;
   course.losses.resize(static_cast<std::size_t>(run.steps * kMicroBatches));
-  local::run(run.world(), [&](Communicator& world) { train_rank(world, config, run, course); });
+  local::run(run.mesh.ranks(),
+             [&](Communicator& world) { train_rank(world, config, run, course); });
   return course;
 }
 

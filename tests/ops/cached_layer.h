@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <ostream>
 #include <random>
 #include <vector>
 
 #include "base/checked_math.h"
+#include "base/consecutive.h"
 #include "ops/inference_ops.h"
 
 namespace zero::testing {
@@ -37,8 +37,7 @@ class CachedLayer {
         shape_{heads.kv_heads, heads.width, block_tokens, heads.dtype, format},
         device_(cpu::open({.threads = threads})),
         ops_(make_inference_ops(*device_)),
-        table_(static_cast<std::size_t>(div_ceil(tokens, block_tokens))) {
-    std::iota(table_.begin(), table_.end(), 0);
+        table_(consecutive(0, div_ceil(tokens, block_tokens))) {
     std::shuffle(table_.begin(), table_.end(), std::mt19937(5));
     const std::int64_t bytes = std::ssize(table_) * shape_.block_bytes();
     cache_ = device_->allocate(bytes, DType::u8, MemoryClass::activations, "cache");

@@ -16,11 +16,6 @@ using ::testing::HasSubstr;
 
 class DecoderRows : public ::testing::TestWithParam<Tested> {
  protected:
-  static Values sum_of(const Values& a, const Values& b) {
-    Values c;
-    for (std::size_t i = 0; i < a.size(); ++i) c.push_back(a[i] + b[i]);
-    return c;
-  }
   DType dtype_ = GetParam().dtype;
   Harness h_{GetParam().alignment};
 };

@@ -168,6 +168,12 @@ class Harness {
   std::vector<std::vector<std::byte>> uploaded_;  // until the stream has passed their copies
 };
 
+inline Values sum_of(const Values& a, const Values& b) {
+  Values sum;
+  for (std::size_t i = 0; i < a.size(); ++i) sum.push_back(a[i] + b[i]);
+  return sum;
+}
+
 /// Each value within `tolerance` of the expected, relative to the largest expected magnitude.
 inline void expect_near(const Values& found, const Values& expected, double tolerance,
                         const std::string& what) {

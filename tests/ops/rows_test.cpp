@@ -21,12 +21,6 @@ Norm random_norm(std::int64_t rows, std::int64_t columns, DType dtype) {
           random_values(columns, 3, dtype), random_values(rows * columns, 4, dtype)};
 }
 
-Values sum_of(const Values& a, const Values& b) {
-  Values c;
-  for (std::size_t i = 0; i < a.size(); ++i) c.push_back(a[i] + b[i]);
-  return c;
-}
-
 TEST_P(Rows, LayerNormMatchesTheLoops) {
   for (const std::int64_t columns : {1, 5, 16, 67, 768}) {
     const std::int64_t rows = 9;
