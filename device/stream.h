@@ -122,6 +122,8 @@ class Stream {
   /// Whether submitted work fills a native queue of the device (CUDA); otherwise the stream runs
   /// the work itself.
   virtual bool enqueues() const { return false; }
+  /// Whether repeat() captures graphs. A stream that implements do_repeat() returns true.
+  virtual bool captures() const { return false; }
   /// Submits the work of `body`: to this stream only, the same work on the same memory every time,
   /// without events and host code. A device with graph capture (CUDA) captures the work in `graph`,
   /// null before the first call, and from the third call on replays it without `body`; the second
