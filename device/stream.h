@@ -173,8 +173,14 @@ class Stream {
 
   /// The listener, if it wants a report of the next piece of work or wait; else null.
   StreamListener* active_listener() const;
-  template <typename Call>
-  void run(std::string_view what, const Call& call);
+  /// A piece of work: the listener that wants a report of it, if any, and the mark before it.
+  struct Begun {
+    StreamListener* listener = nullptr;
+    Mark begin{};
+  };
+  Begun begin_work();
+  /// Reports it, unless the work replaced the listener.
+  void end_work(std::string_view what, const Begun& begun);
   template <typename Wait>
   void run_wait(const Event& event, const Wait& wait);
 
