@@ -36,21 +36,26 @@ StreamListener* Stream::active_listener() const {
   return listener_ != nullptr && listener_->listens() ? listener_ : nullptr;
 }
 
-template <typename Call>
-void Stream::run(std::string_view what, const Call& call) {
+Stream::Begun Stream::begin_work() {
   StreamListener* const listener = active_listener();
-  if (listener == nullptr) return call();
-  const Mark begin = mark();
-  call();
-  if (listener_ == listener) listener->ran(what, begin, mark());
+  return {listener, listener != nullptr ? mark() : Mark()};
+}
+
+void Stream::end_work(std::string_view what, const Begun& begun) {
+  if (begun.listener == nullptr || begun.listener != listener_) return;
+  listener_->ran(what, begun.begin, mark());
 }
 
 void Stream::submit(std::string_view what, Work work) {
-  run(what, [&] { do_submit(what, std::move(work)); });
+  const Begun begun = begin_work();
+  do_submit(what, std::move(work));
+  end_work(what, begun);
 }
 
 void Stream::submit_host(std::string_view what, Work work) {
-  run(what, [&] { do_submit_host(what, std::move(work)); });
+  const Begun begun = begin_work();
+  do_submit_host(what, std::move(work));
+  end_work(what, begun);
 }
 
 template <typename Wait>

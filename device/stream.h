@@ -122,6 +122,8 @@ class Stream {
   /// Whether submitted work fills a native queue of the device (CUDA); otherwise the stream runs
   /// the work itself.
   virtual bool enqueues() const { return false; }
+  /// Whether repeat() captures graphs. A stream that implements do_repeat() returns true.
+  virtual bool captures() const { return false; }
   /// Submits the work of `body`: to this stream only, the same work on the same memory every time,
   /// without events and host code. A device with graph capture (CUDA) captures the work in `graph`,
   /// null before the first call, and from the third call on replays it without `body`; the second
@@ -171,8 +173,14 @@ class Stream {
 
   /// The listener, if it wants a report of the next piece of work or wait; else null.
   StreamListener* active_listener() const;
-  template <typename Call>
-  void run(std::string_view what, const Call& call);
+  /// A piece of work: the listener that wants a report of it, if any, and the mark before it.
+  struct Begun {
+    StreamListener* listener = nullptr;
+    Mark begin{};
+  };
+  Begun begin_work();
+  /// Reports it, unless the work replaced the listener.
+  void end_work(std::string_view what, const Begun& begun);
   template <typename Wait>
   void run_wait(const Event& event, const Wait& wait);
 

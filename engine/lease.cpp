@@ -83,7 +83,7 @@ ParameterLease EngineCore::forward(UnitId unit) { return {*this, enter(unit, fal
 GradientLease EngineCore::backward(UnitId unit) { return {*this, enter(unit, true)}; }
 
 void EngineCore::repeat(int compute_step, std::size_t nth, const Stream::Work& body) {
-  if (!options_.graphs) return body();
+  if (!options_.graphs || !device_.compute().captures()) return body();
   const Gathers& gathers = sealed_->gathers;
   const Use& use = gathers.schedule().step(compute_step).use;
   graphs_.repeat({gathers.evaluating(), compute_step, nth}, unit_at(use.unit.index), use.phase,

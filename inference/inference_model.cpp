@@ -236,7 +236,7 @@ void InferenceModel::embed() {
   const DecoderShape& d = decoder_;
   if (pass_.count() == 0) return;
   const View x = rows_of(buffers_.x, d.width);
-  if (!vocabulary_) ops_->embed(weights_.embedding().shape, weights_.embedding().values, x);
+  if (!vocabulary_) ops_->embed(weights_.embedding(), x);
   if (!weights_.positions().empty()) {
     const View positions = rows_of(buffers_.branch, d.width);
     ops_->take_rows(RowList::positions, weights_.positions(), d.width, positions);
@@ -276,17 +276,15 @@ void InferenceModel::norm(const View& x, const View& delta, const View& weight, 
                           .plus_one = decoder_.norm == NormKind::rms_plus_one});
 }
 
-void InferenceModel::linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x,
-                            const Buffer& y) {
-  ops_->linear(matrix.shape, pass_.count(), x.view(), matrix.values, bias, y.view());
-}
-
 // The branch of x: its inputs lie on the ranks of the tensor group. Their sum is fp32, by the fixed
 // tree, and rounded once, so that all ranks get the same bits.
-void InferenceModel::summed_linear(const ModelWeights::Matrix& matrix, const View& bias,
-                                   const Buffer& x) {
-  if (ranks_.tensor.communicator == nullptr) return linear(matrix, bias, x, buffers_.branch);
-  linear(matrix, ranks_.tensor.rank == 0 ? bias : View(), x, buffers_.partial);
+void InferenceModel::summed_linear(const StoredWeight& weight, const View& bias, const Buffer& x) {
+  const std::int64_t rows = pass_.count();
+  if (ranks_.tensor.communicator == nullptr) {
+    return ops_->linear(weight, rows, x.view(), bias, buffers_.branch.view());
+  }
+  ops_->linear(weight, rows, x.view(), ranks_.tensor.rank == 0 ? bias : View(),
+               buffers_.partial.view());
   const View partial = rows_of(buffers_.partial, decoder_.width);
   Stream& compute = device_.compute();
   Stream& communication = device_.communication();
@@ -304,14 +302,15 @@ void InferenceModel::forward_block(std::int64_t i, const ModelWeights::Block& bl
   const View x = rows_of(buffers_.x, d.width);
   const View branch = rows_of(buffers_.branch, d.width);
   norm(x, i > 0 ? branch : View(), vector(BlockSlot::norm1_weight), vector(BlockSlot::norm1_bias));
-  linear(matrix(BlockSlot::qkv_weight), vector(BlockSlot::qkv_bias), buffers_.normed, buffers_.qkv);
+  ops_->linear(matrix(BlockSlot::qkv_weight), pass_.count(), buffers_.normed.view(),
+               vector(BlockSlot::qkv_bias), buffers_.qkv.view());
   attention(i, block);
   summed_linear(matrix(BlockSlot::projection_weight), vector(BlockSlot::projection_bias),
                 buffers_.attended);
   norm_branch(vector(BlockSlot::projection_norm_weight));
   norm(x, branch, vector(BlockSlot::norm2_weight), vector(BlockSlot::norm2_bias));
-  linear(matrix(BlockSlot::hidden_weight), vector(BlockSlot::hidden_bias), buffers_.normed,
-         buffers_.hidden);
+  ops_->linear(matrix(BlockSlot::hidden_weight), pass_.count(), buffers_.normed.view(),
+               vector(BlockSlot::hidden_bias), buffers_.hidden.view());
   const View activated = rows_of(buffers_.activated, d.intermediate);
   if (d.gated()) {
     row_ops_->gated_forward({pass_.count(), d.intermediate, options_.dtype}, d.gate(),
@@ -381,8 +380,7 @@ void InferenceModel::forward_head() {
   if (vocabulary_) {
     vocabulary_->logits(*exchange_, weights_.head(), buffers_.logits.view());
   } else {
-    ops_->linear(weights_.head().shape, count, x, weights_.head().values, View(),
-                 logits_.of(buffers_.logits.view()));
+    ops_->linear(weights_.head(), count, x, View(), logits_.of(buffers_.logits.view()));
   }
 }
 

@@ -110,9 +110,7 @@ class InferenceModel {
   void norm(const View& x, const View& delta, const View& weight, const View& bias);
   void norm(const View& x, const View& delta, const View& weight, const View& bias, const View& y);
   void norm_branch(const View& weight);
-  void linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x,
-              const Buffer& y);
-  void summed_linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x);
+  void summed_linear(const StoredWeight& weight, const View& bias, const Buffer& x);
   void last_norm();
   void forward_head();
   View rows_of(const Buffer& buffer, std::int64_t width) const {

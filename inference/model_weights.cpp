@@ -115,7 +115,7 @@ void ModelWeights::add_table(std::size_t parameter) {
        device_.allocate(ops_.weight_bytes(kept), DType::u8, MemoryClass::parameters, "matrices")});
 }
 
-ModelWeights::Matrix ModelWeights::table(std::size_t parameter) const {
+StoredWeight ModelWeights::table(std::size_t parameter) const {
   const Table& table = *std::ranges::find(tables_, parameter, &Table::parameter);
   return {table.shape, table.buffer.view()};
 }
@@ -172,9 +172,9 @@ void ModelWeights::load_vector(const Source& source, std::size_t parameter) {
 
 // Columns of the parameter from held column `first` on.
 void ModelWeights::load_matrix(const Source& source, std::size_t parameter, std::int64_t first,
-                               const Matrix& matrix) {
+                               const StoredWeight& weight) {
   constexpr std::int64_t kBytes = std::int64_t{16} << 20;  // of a piece's elements, about
-  const WeightShape& shape = matrix.shape;
+  const WeightShape& shape = weight.shape;
   if (shape.out == 0) return;
   const DecoderParameter& of = parameters_.all[parameter];
   const TensorPart part = of.part(first, shape.out);
@@ -188,7 +188,7 @@ void ModelWeights::load_matrix(const Source& source, std::size_t parameter, std:
     give_sign_of_life();  // a piece may be rounded to codes, or be in memory
     if (source.read_codes) {
       if (const auto codes = source.read_codes(parameter, part, shape, row, count)) {
-        ops_.pack(*codes, matrix.values);
+        ops_.pack(*codes, weight.values);
         continue;
       }
     }
@@ -196,7 +196,7 @@ void ModelWeights::load_matrix(const Source& source, std::size_t parameter, std:
     part.read([&](std::int64_t begin, std::span<float> to) { source.read(parameter, begin, to); },
               row, values);
     try {
-      ops_.pack(shape, row, values, matrix.values);
+      ops_.pack(shape, row, values, weight.values);
     } catch (const Error& error) {
       fail("tensor \"{}\": {}", of.name, error.what());
     }
@@ -232,7 +232,7 @@ ModelWeights::Block::~Block() {
   }
 }
 
-ModelWeights::Matrix ModelWeights::Block::matrix(BlockSlot slot) const {
+StoredWeight ModelWeights::Block::matrix(BlockSlot slot) const {
   const auto at = std::ranges::find(BlockLayout::kMatrices, slot) - BlockLayout::kMatrices.begin();
   const BlockLayout::Matrix& of = weights_.layout_.matrices()[static_cast<std::size_t>(at)];
   return {of.shape, matrices_.slice(of.at, of.bytes)};

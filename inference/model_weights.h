@@ -63,15 +63,11 @@ class ModelWeights {
   /// Options::windows blocks are in memory at a time.
   void load(const Source& source);
 
-  struct Matrix {
-    WeightShape shape;
-    View values{};
-  };
   /// The tokens of each rank, whose columns it keeps of embedding and head.
   const std::vector<Slices::Range>& tokens() const { return tokens_; }
-  Matrix embedding() const { return table(parameters_.embedding); }
+  StoredWeight embedding() const { return table(parameters_.embedding); }
   /// The embedding, if the head is tied.
-  Matrix head() const { return table(parameters_.head); }
+  StoredWeight head() const { return table(parameters_.head); }
   View positions() const { return vector(parameters_.positions); }  ///< (context, width), or empty
   View norm_weight() const { return vector(parameters_.norm_weight); }
   View norm_bias() const { return vector(parameters_.norm_bias); }
@@ -86,7 +82,7 @@ class ModelWeights {
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
 
-    Matrix matrix(BlockSlot slot) const;
+    StoredWeight matrix(BlockSlot slot) const;
     /// Empty if the family has none.
     View vector(BlockSlot slot) const;
 
@@ -120,12 +116,12 @@ class ModelWeights {
   BlockLayout::Shapes block_shapes() const;
   void split_vocabulary(std::int64_t vocabulary);
   void add_table(std::size_t parameter);
-  Matrix table(std::size_t parameter) const;
+  StoredWeight table(std::size_t parameter) const;
   View vector(std::size_t parameter) const;
   void load_block(const Source& source, std::int64_t block, const View& shard);
   void load_vector(const Source& source, std::size_t parameter);
   void load_matrix(const Source& source, std::size_t parameter, std::int64_t first,
-                   const Matrix& matrix);
+                   const StoredWeight& weight);
 
   Device& device_;
   InferenceOps& ops_;

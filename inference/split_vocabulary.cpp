@@ -127,7 +127,7 @@ void SplitVocabulary::exchange(const Exchange& e) {
 }
 
 void SplitVocabulary::embed(const PassExchange& passes, const PassRows& pass,
-                            const ModelWeights::Matrix& embedding, View x) {
+                            const StoredWeight& embedding, View x) {
   route(passes);
   const std::int64_t width = size_.width;
   const Ranges from = times(routed_from_, width);
@@ -138,7 +138,7 @@ void SplitVocabulary::embed(const PassExchange& passes, const PassRows& pass,
     const View to =
         alone ? received.slice(from[static_cast<std::size_t>(ranks_.all.rank)].begin, count * width)
               : rows_sent_.slice(0, count * width);
-    ops_.embed(embedding.shape, embedding.values, to);
+    ops_.embed(embedding, to);
   }
   exchange({rows_sent_.view(), times(routed_to_, width), received, from, "embedding"});
   if (pass.count() > 0) {
@@ -164,8 +164,7 @@ void SplitVocabulary::gather_rows(const PassExchange& passes, View x) {
   rows_gathered_ = communication.record();
 }
 
-void SplitVocabulary::logits(const PassExchange& passes, const ModelWeights::Matrix& head,
-                             View logits) {
+void SplitVocabulary::logits(const PassExchange& passes, const StoredWeight& head, View logits) {
   const int own = ranks_.all.rank;
   const bool alone = ranks_.shard.communicator == nullptr;
   const std::int64_t rows = passes.of(ranks_.shard.rank).logit_rows;
@@ -180,7 +179,7 @@ void SplitVocabulary::logits(const PassExchange& passes, const ModelWeights::Mat
   device_.compute().wait(rows_gathered_);
   if (columns(own) > 0) {
     const std::int64_t place = arriving[static_cast<std::size_t>(own)].begin;
-    ops_.linear(head.shape, passes.logit_rows(), head_x_, head.values, View(),
+    ops_.linear(head, passes.logit_rows(), head_x_, View(),
                 alone ? received.slice(place, received.count() - place) : logits_sent_.view());
   }
   exchange({logits_sent_.view(), adjacent(to), received, arriving, "logits"});

@@ -33,12 +33,12 @@ class SplitVocabulary {
   void prepare(const WeightShape& head);
 
   /// x (rows, width) = the embedding of the pass's rows. Collective. Ends with ops.begin(pass).
-  void embed(const PassExchange& passes, const PassRows& pass,
-             const ModelWeights::Matrix& embedding, View x);
+  void embed(const PassExchange& passes, const PassRows& pass, const StoredWeight& embedding,
+             View x);
   /// The first half of logits(): makes x (rows with logits, width; padded) known. Collective.
   void gather_rows(const PassExchange& passes, View x);
   /// logits (rows with logits, vocabulary), fp32, of these rows. Collective.
-  void logits(const PassExchange& passes, const ModelWeights::Matrix& head, View logits);
+  void logits(const PassExchange& passes, const StoredWeight& head, View logits);
 
  private:
   /// Elements for or from each of some ranks, one after another.

@@ -32,16 +32,15 @@ void Decoder::by_chunks(const Lease& unit, const NormedColumn& o, const Then& th
     }
     gathered[static_cast<std::size_t>(k)] = o.column.gather(o.columns, k);
   };
-  const auto compute = [&](int k) {
-    tensor_.wait(gathered[static_cast<std::size_t>(k)]);
-    o.column.forward(*ops_, unit, o.columns, tensor_.cut().chunk(k));
-    then(k);
-  };
   const int chunks = tensor_.chunks();
   const int lag = tensor_.sequence_parallel() ? 1 : 0;
   for (int k = 0; k < chunks + lag; ++k) {
     if (k < chunks) ready(k);
-    if (k >= lag) compute(k - lag);
+    if (k < lag) continue;
+    const int chunk = k - lag;
+    tensor_.wait(gathered[static_cast<std::size_t>(chunk)]);
+    o.column.forward(*ops_, unit, o.columns, tensor_.cut().chunk(chunk));
+    then(chunk);
   }
 }
 

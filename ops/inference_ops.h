@@ -18,6 +18,12 @@
 
 namespace zero {
 
+/// A weight as InferenceOps::pack() stores it.
+struct StoredWeight {
+  WeightShape shape;
+  View values{};  ///< u8, weight_bytes() of the shape
+};
+
 /// How a stored weight is cut: into column blocks of `columns`; the last may have fewer. The weight
 /// consists of parts, one behind another, each with as many bytes for every block in order. Whole
 /// blocks, cut out, are a stored weight of their own.
@@ -122,15 +128,14 @@ class InferenceOps {
 
   /// y (rows, out) = x (rows, in) W + bias; y in the weight's dtype or fp32; the bias may be empty.
   /// Rows up to padded_rows(rows) of y are overwritten.
-  virtual void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
-                      View y) = 0;
+  virtual void linear(const StoredWeight& weight, std::int64_t rows, View x, View bias, View y) = 0;
 
   /// Starts a pass. `pass` must live, unchanged, until the stream has passed its operations.
   /// Returns the sizes of a pass that is worth repeating: the operations on any pass of these sizes
   /// submit the same work on the same memory (Stream::repeat). Otherwise nothing.
   virtual std::optional<PassSizes> begin(const PassRows& pass) = 0;
   /// x (rows, in) = each row's token's column of the weight of a head or embedding.
-  virtual void embed(const WeightShape& shape, View weight, View x) = 0;
+  virtual void embed(const StoredWeight& weight, View x) = 0;
   /// Row i of `to`, (entries of the list, width) = row list[i] of `from`; of one dtype. Throws
   /// zero::Error if the device computes for one rank alone, which receives no rows.
   virtual void take_rows(RowList list, View from, std::int64_t width, View to) = 0;

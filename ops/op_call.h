@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string_view>
 
 #include "ops/op_listener.h"
@@ -49,21 +50,20 @@ DType or_fp32(View view, DType dtype);
 void check(const OpCall& call, std::initializer_list<OpOperand> operands);
 /// Throws zero::Error if rows of `columns` elements overlap at `stride`.
 void check_stride(std::string_view operation, std::int64_t columns, std::int64_t stride);
-OpCost cost_of(const OpCall& call, std::initializer_list<OpOperand> operands);
-/// Tells the listener of all operands: first those that the operation only reads, because it may
-/// write its result over one of them.
-void notify_of(std::initializer_list<OpOperand> operands, OpListener& listener);
+/// Throws zero::Error if there are gaps between rows: biases and GELU require none.
+void check_dense(std::string_view operation, const LinearShape& shape);
 
-/// Notifies a listener of an operation, and of its end when destroyed.
+/// A call of an operation, from its checks to its end: throws as check(), then notifies the
+/// listener, which may be null, of the operation and its operands, and when destroyed of its end.
 class TracedOp {
  public:
-  TracedOp(OpListener& listener, const OpCost& cost) : listener_(listener) { listener.begin(cost); }
-  TracedOp(const TracedOp&) = delete;
-  TracedOp& operator=(const TracedOp&) = delete;
-  ~TracedOp() { listener_.end(); }
+  TracedOp(OpListener* listener, const OpCall& call, std::initializer_list<OpOperand> operands);
 
  private:
-  OpListener& listener_;
+  struct End {
+    void operator()(OpListener* listener) const noexcept { listener->end(); }
+  };
+  std::unique_ptr<OpListener, End> begun_;
 };
 
 }  // namespace zero

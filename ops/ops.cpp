@@ -20,13 +20,6 @@ OpOperand outputs(std::string_view name, const LinearShape& s, View view, DType 
   return {name, view, s.rows * s.row_stride(), dtype, s.rows * s.out};
 }
 
-/// Biases and GELU require rows without gaps.
-void check_dense(std::string_view operation, const LinearShape& s) {
-  ZERO_CHECK(s.row_stride() == s.out,
-             "{}: rows of {} elements begin {} apart, expected no gaps between them", operation,
-             s.out, s.row_stride());
-}
-
 OpCall call_of(NormKind kind, std::string_view layer, std::string_view rms, DType dtype) {
   return {kind == NormKind::layer ? layer : rms, dtype};
 }
@@ -72,43 +65,35 @@ OpOperand matrix(std::string_view operation, const LogitsShape& s, View logits,
 
 }  // namespace
 
-template <typename Body>
-void Ops::run(const OpCall& call, std::initializer_list<OpOperand> operands, const Body& body) {
-  check(call, operands);
-  if (listener_ == nullptr) return body();
-  const TracedOp traced(*listener_, cost_of(call, operands));
-  notify_of(operands, *listener_);
-  body();
-}
-
 // Linear layers.
 
 void Ops::linear_forward(const LinearShape& s, View x, View weight, View bias, View y) {
   if (!bias.empty()) check_dense("linear_forward: bias", s);
-  run(product("linear_forward", s),
-      {{"x", x, s.rows * s.in, s.dtype},
-       {"weight", weight, s.in * s.out, s.dtype},
-       optional("bias", bias, s.out, s.dtype),
-       written(outputs("y", s, y, or_fp32(y, s.dtype)))},
-      [&] { do_linear_forward(s, x, weight, bias, y); });
+  const TracedOp op(listener_, product("linear_forward", s),
+                    {{"x", x, s.rows * s.in, s.dtype},
+                     {"weight", weight, s.in * s.out, s.dtype},
+                     optional("bias", bias, s.out, s.dtype),
+                     written(outputs("y", s, y, or_fp32(y, s.dtype)))});
+  do_linear_forward(s, x, weight, bias, y);
 }
 
 void Ops::linear_backward_input(const LinearShape& s, View dy, View weight, View dx) {
-  run(product("linear_backward_input", s),
-      {outputs("dy", s, dy, s.dtype),
-       {"weight", weight, s.in * s.out, s.dtype},
-       written({"dx", dx, s.rows * s.in, s.dtype})},
-      [&] { do_linear_backward_input(s, dy, weight, dx); });
+  const TracedOp op(listener_, product("linear_backward_input", s),
+                    {outputs("dy", s, dy, s.dtype),
+                     {"weight", weight, s.in * s.out, s.dtype},
+                     written({"dx", dx, s.rows * s.in, s.dtype})});
+  do_linear_backward_input(s, dy, weight, dx);
 }
 
 void Ops::linear_backward_weight(const LinearShape& s, View x, View dy, View dweight, Write write) {
   const std::int64_t n = s.in * s.out;
-  run(product("linear_backward_weight", s),
+  const TracedOp op(
+      listener_, product("linear_backward_weight", s),
       {{"x", x, s.rows * s.in, s.dtype},
        outputs("dy", s, dy, s.dtype),
        write == Write::add ? updated({"dweight", dweight, n, s.weight_gradient, 2 * n})
-                           : written({"dweight", dweight, n, s.weight_gradient})},
-      [&] { do_linear_backward_weight(s, x, dy, dweight, write); });
+                           : written({"dweight", dweight, n, s.weight_gradient})});
+  do_linear_backward_weight(s, x, dy, dweight, write);
 }
 
 void Ops::linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) {
@@ -119,7 +104,10 @@ void Ops::linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) 
                                                   {"bias", o.bias, s.out, s.dtype},
                                                   written({"z", o.z, s.rows * s.out, s.dtype}),
                                                   written({"y", o.y, s.rows * s.out, s.dtype})};
-  if (const Fused fused = fuse(s, o)) return run(call, operands, fused);
+  if (const Fused fused = fuse(s, o)) {
+    const TracedOp op(listener_, call, operands);
+    return fused();
+  }
   check(call, operands);
   linear_forward(s, o.x, o.weight, o.bias, o.z);
   gelu_forward(o.z, o.y);
@@ -134,7 +122,10 @@ void Ops::linear_backward_parameters(const LinearShape& s, View x, View dy, View
       {"dy", dy, s.rows * s.out, s.dtype},
       written({"dweight", dweight, s.in * s.out, s.weight_gradient}),
       written({"dbias", dbias, s.out, or_fp32(dbias, s.dtype)})};
-  if (const Fused fused = fuse(s, x, dy, dweight, dbias)) return run(call, operands, fused);
+  if (const Fused fused = fuse(s, x, dy, dweight, dbias)) {
+    const TracedOp op(listener_, call, operands);
+    return fused();
+  }
   check(call, operands);
   linear_backward_weight(s, x, dy, dweight, Write::overwrite);
   column_sums({s.rows, s.out, s.dtype}, dy, dbias);
@@ -143,132 +134,137 @@ void Ops::linear_backward_parameters(const LinearShape& s, View x, View dy, View
 // Layer norms and RMS norms, of rows and of the heads in rows of q, k and v.
 
 void Ops::norm_forward(const MatrixShape& s, const NormForward& o) {
-  run(call_of(o.kind(), "layer_norm_forward", "rms_norm_forward", s.dtype),
-      {{"x", o.x, s.count(), s.dtype},
-       {"delta", o.delta, added(s, o), s.dtype},
-       written({"sum", o.sum, added(s, o), s.dtype}),
-       {"weight", o.weight, s.columns, s.dtype},
-       optional("bias", o.bias, s.columns, s.dtype),
-       written({"y", o.y, s.count(), s.dtype}),
-       written(statistics(s, o.kind(), o.statistics))},
-      [&] { do_norm_forward(s, o); });
+  const TracedOp op(listener_, call_of(o.kind(), "layer_norm_forward", "rms_norm_forward", s.dtype),
+                    {{"x", o.x, s.count(), s.dtype},
+                     {"delta", o.delta, added(s, o), s.dtype},
+                     written({"sum", o.sum, added(s, o), s.dtype}),
+                     {"weight", o.weight, s.columns, s.dtype},
+                     optional("bias", o.bias, s.columns, s.dtype),
+                     written({"y", o.y, s.count(), s.dtype}),
+                     written(statistics(s, o.kind(), o.statistics))});
+  do_norm_forward(s, o);
 }
 
 void Ops::norm_apply(const MatrixShape& s, const NormForward& o) {
   const OpCall call = call_of(o.kind(), "layer_norm_apply", "rms_norm_apply", s.dtype);
   ZERO_CHECK(o.delta.empty() && o.sum.empty(),
              "{}: takes no delta; give what forward left in sum as x", call.name);
-  run(call,
-      {{"x", o.x, s.count(), s.dtype},
-       {"weight", o.weight, s.columns, s.dtype},
-       optional("bias", o.bias, s.columns, s.dtype),
-       written({"y", o.y, s.count(), s.dtype}),
-       statistics(s, o.kind(), o.statistics)},
-      [&] { do_norm_apply(s, o); });
+  const TracedOp op(listener_, call,
+                    {{"x", o.x, s.count(), s.dtype},
+                     {"weight", o.weight, s.columns, s.dtype},
+                     optional("bias", o.bias, s.columns, s.dtype),
+                     written({"y", o.y, s.count(), s.dtype}),
+                     statistics(s, o.kind(), o.statistics)});
+  do_norm_apply(s, o);
 }
 
 void Ops::norm_backward(const MatrixShape& s, const NormBackward& o) {
   const DType gradient = or_fp32(o.dweight, s.dtype);
-  run(call_of(o.kind(), "layer_norm_backward", "rms_norm_backward", s.dtype),
-      {{"x", o.x, s.count(), s.dtype},
-       statistics(s, o.kind(), o.statistics),
-       {"weight", o.weight, s.columns, s.dtype},
-       {"dy", o.dy, s.count(), s.dtype},
-       updated({"dx", o.dx, s.count(), s.dtype, 2 * s.count()}),
-       written({"dweight", o.dweight, s.columns, gradient}),
-       written(optional("dbias", o.dbias, s.columns, gradient))},
-      [&] { do_norm_backward(s, o); });
+  const TracedOp op(listener_,
+                    call_of(o.kind(), "layer_norm_backward", "rms_norm_backward", s.dtype),
+                    {{"x", o.x, s.count(), s.dtype},
+                     statistics(s, o.kind(), o.statistics),
+                     {"weight", o.weight, s.columns, s.dtype},
+                     {"dy", o.dy, s.count(), s.dtype},
+                     updated({"dx", o.dx, s.count(), s.dtype, 2 * s.count()}),
+                     written({"dweight", o.dweight, s.columns, gradient}),
+                     written(optional("dbias", o.dbias, s.columns, gradient))});
+  do_norm_backward(s, o);
 }
 
 void Ops::head_norm_forward(const HeadNormShape& s, const HeadNormForward& o) {
   // In place the values are not touched.
   const bool in_place = o.y.data() == o.x.data();
   const std::int64_t moved = in_place ? s.rows * s.normed_heads() * s.head_width : s.count();
-  run({"head_norm_forward", s.dtype},
+  const TracedOp op(
+      listener_, {"head_norm_forward", s.dtype},
       {{"x", o.x, s.count(), s.dtype, moved},
        {"query_weight", o.query_weight, s.head_width, s.dtype},
        {"key_weight", o.key_weight, s.head_width, s.dtype},
        written({"y", o.y, s.count(), s.dtype, moved}),
-       written(optional("statistics", o.statistics, s.rows * s.normed_heads(), DType::fp32))},
-      [&] { do_head_norm_forward(s, o); });
+       written(optional("statistics", o.statistics, s.rows * s.normed_heads(), DType::fp32))});
+  do_head_norm_forward(s, o);
 }
 
 void Ops::head_norm_backward(const HeadNormShape& s, const HeadNormBackward& o) {
   const DType gradient = or_fp32(o.dquery, s.dtype);
   const std::int64_t normed = s.rows * s.normed_heads() * s.head_width;
-  run({"head_norm_backward", s.dtype},
-      {{"x", o.x, s.count(), s.dtype, normed},
-       {"statistics", o.statistics, s.rows * s.normed_heads(), DType::fp32},
-       {"query_weight", o.query_weight, s.head_width, s.dtype},
-       {"key_weight", o.key_weight, s.head_width, s.dtype},
-       updated({"dy", o.dy, s.count(), s.dtype, 2 * normed}),
-       written({"dquery", o.dquery, s.head_width, gradient}),
-       written({"dkey", o.dkey, s.head_width, gradient})},
-      [&] { do_head_norm_backward(s, o); });
+  const TracedOp op(listener_, {"head_norm_backward", s.dtype},
+                    {{"x", o.x, s.count(), s.dtype, normed},
+                     {"statistics", o.statistics, s.rows * s.normed_heads(), DType::fp32},
+                     {"query_weight", o.query_weight, s.head_width, s.dtype},
+                     {"key_weight", o.key_weight, s.head_width, s.dtype},
+                     updated({"dy", o.dy, s.count(), s.dtype, 2 * normed}),
+                     written({"dquery", o.dquery, s.head_width, gradient}),
+                     written({"dkey", o.dkey, s.head_width, gradient})});
+  do_head_norm_backward(s, o);
 }
 
 // Sums, products with a number, GELU and gated units.
 
 void Ops::column_sums(const MatrixShape& s, View x, View sums) {
-  run({"column_sums", s.dtype},
-      {{"x", x, s.count(), s.dtype}, written({"sums", sums, s.columns, or_fp32(sums, s.dtype)})},
-      [&] { do_column_sums(s, x, sums); });
+  const TracedOp op(
+      listener_, {"column_sums", s.dtype},
+      {{"x", x, s.count(), s.dtype}, written({"sums", sums, s.columns, or_fp32(sums, s.dtype)})});
+  do_column_sums(s, x, sums);
 }
 
 void Ops::add(View x, View delta, View sum) {
-  run({"add", x.dtype()},
-      {{"x", x, x.count(), x.dtype()},
-       {"delta", delta, x.count(), x.dtype()},
-       written({"sum", sum, x.count(), x.dtype()})},
-      [&] { do_add(x, delta, sum); });
+  const TracedOp op(listener_, {"add", x.dtype()},
+                    {{"x", x, x.count(), x.dtype()},
+                     {"delta", delta, x.count(), x.dtype()},
+                     written({"sum", sum, x.count(), x.dtype()})});
+  do_add(x, delta, sum);
 }
 
 void Ops::scale(View x, float factor) {
   const float rounded = x.dtype() == DType::bf16   ? to_float(to_bfloat16(factor))
                         : x.dtype() == DType::fp16 ? to_float(to_float16(factor))
                                                    : factor;
-  run({"scale", x.dtype()}, {updated({"x", x, x.count(), x.dtype(), 2 * x.count()})},
-      [&] { do_scale(x, rounded); });
+  const TracedOp op(listener_, {"scale", x.dtype()},
+                    {updated({"x", x, x.count(), x.dtype(), 2 * x.count()})});
+  do_scale(x, rounded);
 }
 
 void Ops::gelu_forward(View x, View y) {
-  run({"gelu_forward", x.dtype()},
-      {{"x", x, x.count(), x.dtype()}, written({"y", y, x.count(), x.dtype()})},
-      [&] { do_gelu_forward(x, y); });
+  const TracedOp op(listener_, {"gelu_forward", x.dtype()},
+                    {{"x", x, x.count(), x.dtype()}, written({"y", y, x.count(), x.dtype()})});
+  do_gelu_forward(x, y);
 }
 
 void Ops::gelu_backward(const MatrixShape& s, View x, View dy, View y, View dbias) {
   const bool in_place = y.data() == x.data() && y.count() == x.count() && y.dtype() == x.dtype();
   const OpOperand input{"x", x, s.count(), s.dtype, (in_place ? 2 : 1) * s.count()};
-  run({"gelu_backward", s.dtype},
+  const TracedOp op(
+      listener_, {"gelu_backward", s.dtype},
       {in_place ? updated(input) : input, updated({"dy", dy, s.count(), s.dtype, 2 * s.count()}),
        written(optional("y", in_place ? View() : y, s.count(), s.dtype)),
-       written({"dbias", dbias, s.columns, or_fp32(dbias, s.dtype)})},
-      [&] { do_gelu_backward(s, x, dy, y, dbias); });
+       written({"dbias", dbias, s.columns, or_fp32(dbias, s.dtype)})});
+  do_gelu_backward(s, x, dy, y, dbias);
 }
 
 void Ops::gated_forward(const MatrixShape& s, Gate gate, View x, View y) {
-  run({gate == Gate::silu ? "swiglu_forward" : "geglu_forward", s.dtype},
-      {{"x", x, 2 * s.count(), s.dtype}, written({"y", y, s.count(), s.dtype})},
-      [&] { do_gated_forward(s, gate, x, y); });
+  const TracedOp op(listener_, {gate == Gate::silu ? "swiglu_forward" : "geglu_forward", s.dtype},
+                    {{"x", x, 2 * s.count(), s.dtype}, written({"y", y, s.count(), s.dtype})});
+  do_gated_forward(s, gate, x, y);
 }
 
 void Ops::gated_backward(const MatrixShape& s, Gate gate, View x, View dy) {
-  run({gate == Gate::silu ? "swiglu_backward" : "geglu_backward", s.dtype},
-      {updated({"x", x, 2 * s.count(), s.dtype, 4 * s.count()}),
-       updated({"dy", dy, s.count(), s.dtype, 2 * s.count()})},
-      [&] { do_gated_backward(s, gate, x, dy); });
+  const TracedOp op(listener_, {gate == Gate::silu ? "swiglu_backward" : "geglu_backward", s.dtype},
+                    {updated({"x", x, 2 * s.count(), s.dtype, 4 * s.count()}),
+                     updated({"dy", dy, s.count(), s.dtype, 2 * s.count()})});
+  do_gated_backward(s, gate, x, dy);
 }
 
 // Causal self-attention, and the rotary embeddings of its queries and keys.
 
 void Ops::attention_forward(const AttentionShape& s, View qkv, View out, View logsumexp) {
   const std::int64_t n = s.batch * s.sequence * s.heads;
-  run(attention("attention_forward", s, 2),
-      {{"qkv", qkv, s.batch * s.sequence * s.qkv_width(), s.dtype},
-       written({"out", out, n * s.head_width, s.dtype}),
-       written({"logsumexp", logsumexp, n, DType::fp32})},
-      [&] { do_attention_forward(s, qkv, out, logsumexp); });
+  const TracedOp op(listener_, attention("attention_forward", s, 2),
+                    {{"qkv", qkv, s.batch * s.sequence * s.qkv_width(), s.dtype},
+                     written({"out", out, n * s.head_width, s.dtype}),
+                     written({"logsumexp", logsumexp, n, DType::fp32})});
+  do_attention_forward(s, qkv, out, logsumexp);
 }
 
 // Five products: the scores again, and the gradients of probabilities, q, k and v.
@@ -276,32 +272,33 @@ void Ops::attention_backward(const AttentionShape& s, View qkv, View out, View l
                              View dqkv) {
   const std::int64_t n = s.batch * s.sequence * s.heads;
   const std::int64_t wide = s.batch * s.sequence * s.qkv_width();
-  run(attention("attention_backward", s, 5),
-      {{"qkv", qkv, wide, s.dtype},
-       {"out", out, n * s.head_width, s.dtype},
-       {"logsumexp", logsumexp, n, DType::fp32},
-       {"dout", dout, n * s.head_width, s.dtype},
-       written({"dqkv", dqkv, wide, s.dtype})},
-      [&] { do_attention_backward(s, qkv, out, logsumexp, dout, dqkv); });
+  const TracedOp op(listener_, attention("attention_backward", s, 5),
+                    {{"qkv", qkv, wide, s.dtype},
+                     {"out", out, n * s.head_width, s.dtype},
+                     {"logsumexp", logsumexp, n, DType::fp32},
+                     {"dout", dout, n * s.head_width, s.dtype},
+                     written({"dqkv", dqkv, wide, s.dtype})});
+  do_attention_backward(s, qkv, out, logsumexp, dout, dqkv);
 }
 
 void Ops::rotary_table(const RotaryShape& s, const RotaryAngles& angles, View cosines, View sines) {
   angles.validate();
-  run({"rotary_table"},
-      {written({"cosines", cosines, s.table(), DType::fp32}),
-       written({"sines", sines, s.table(), DType::fp32})},
-      [&] { do_rotary_table(s, angles, cosines, sines); });
+  const TracedOp op(listener_, {"rotary_table"},
+                    {written({"cosines", cosines, s.table(), DType::fp32}),
+                     written({"sines", sines, s.table(), DType::fp32})});
+  do_rotary_table(s, angles, cosines, sines);
 }
 
 void Ops::rotary(const RotaryShape& s, Turn turn, View x, View cosines, View sines) {
   ZERO_CHECK(s.head_width % 2 == 0, "rotary: heads of {} elements, expected an even number",
              s.head_width);
   const std::int64_t rows = s.batch * s.sequence;
-  run({"rotary", s.dtype},
+  const TracedOp op(
+      listener_, {"rotary", s.dtype},
       {updated({"x", x, rows * s.row_width, s.dtype, 2 * rows * s.heads * s.head_width}),
        {"cosines", cosines, s.table(), DType::fp32},
-       {"sines", sines, s.table(), DType::fp32}},
-      [&] { do_rotary(s, turn, x, cosines, sines); });
+       {"sines", sines, s.table(), DType::fp32}});
+  do_rotary(s, turn, x, cosines, sines);
 }
 
 // Token and position embedding.
@@ -310,74 +307,76 @@ void Ops::rotary(const RotaryShape& s, Turn turn, View x, View cosines, View sin
 void Ops::embedding_forward(const EmbeddingShape& s, View tokens, View token_weight,
                             View position_weight, View x) {
   const std::int64_t rows = s.batch * s.sequence;
-  run({"embedding_forward", s.dtype},
+  const TracedOp op(
+      listener_, {"embedding_forward", s.dtype},
       {{"tokens", tokens, rows, DType::i32},
        {"token_weight", token_weight, s.vocabulary * s.width, s.dtype, 2 * rows * s.width},
        written({"x", x, rows * s.width, s.dtype}),
-       positions(s, position_weight, s.dtype)},
-      [&] { do_embedding_forward(s, tokens, token_weight, position_weight, x); });
+       positions(s, position_weight, s.dtype)});
+  do_embedding_forward(s, tokens, token_weight, position_weight, x);
 }
 
 // Reads and writes rows of both tables: four times the size of dx, in fp32.
 void Ops::embedding_backward(const EmbeddingShape& s, View tokens, View dx, View token_gradient,
                              View position_gradient) {
   const std::int64_t rows = s.batch * s.sequence;
-  run({"embedding_backward", s.dtype},
-      {{"tokens", tokens, rows, DType::i32},
-       {"dx", dx, rows * s.width, s.dtype},
-       updated({"token_gradient", token_gradient, s.vocabulary * s.width, DType::fp32,
-                4 * rows * s.width}),
-       updated(positions(s, position_gradient, DType::fp32))},
-      [&] { do_embedding_backward(s, tokens, dx, token_gradient, position_gradient); });
+  const TracedOp op(listener_, {"embedding_backward", s.dtype},
+                    {{"tokens", tokens, rows, DType::i32},
+                     {"dx", dx, rows * s.width, s.dtype},
+                     updated({"token_gradient", token_gradient, s.vocabulary * s.width, DType::fp32,
+                              4 * rows * s.width}),
+                     updated(positions(s, position_gradient, DType::fp32))});
+  do_embedding_backward(s, tokens, dx, token_gradient, position_gradient);
 }
 
 // Cross-entropy.
 
 void Ops::cross_entropy_forward(const LogitsShape& s, View logits, View targets, View losses) {
-  run({"cross_entropy_forward", s.dtype},
-      {matrix("cross_entropy_forward", s, logits, 1),
-       {"targets", targets, s.rows, DType::i32},
-       written({"losses", losses, s.rows, DType::fp64})},
-      [&] { do_cross_entropy_forward(s, logits, targets, losses); });
+  const TracedOp op(listener_, {"cross_entropy_forward", s.dtype},
+                    {matrix("cross_entropy_forward", s, logits, 1),
+                     {"targets", targets, s.rows, DType::i32},
+                     written({"losses", losses, s.rows, DType::fp64})});
+  do_cross_entropy_forward(s, logits, targets, losses);
 }
 
 void Ops::cross_entropy_backward(const LogitsShape& s, View logits, View targets, float scale,
                                  View losses) {
-  run({"cross_entropy_backward", s.dtype},
-      {updated(matrix("cross_entropy_backward", s, logits, 2)),
-       {"targets", targets, s.rows, DType::i32},
-       written({"losses", losses, s.rows, DType::fp64})},
-      [&] { do_cross_entropy_backward(s, logits, targets, scale, losses); });
+  const TracedOp op(listener_, {"cross_entropy_backward", s.dtype},
+                    {updated(matrix("cross_entropy_backward", s, logits, 2)),
+                     {"targets", targets, s.rows, DType::i32},
+                     written({"losses", losses, s.rows, DType::fp64})});
+  do_cross_entropy_backward(s, logits, targets, scale, losses);
 }
 
 void Ops::softmax_part(const LogitsShape& s, View logits, View targets, View parts) {
-  run({"softmax_part", s.dtype},
-      {matrix("softmax_part", s, logits, 1),
-       {"targets", targets, s.rows, DType::i32},
-       written({"parts", parts, s.rows * kSoftmaxPart, DType::fp32})},
-      [&] { do_softmax_part(s, logits, targets, parts); });
+  const TracedOp op(listener_, {"softmax_part", s.dtype},
+                    {matrix("softmax_part", s, logits, 1),
+                     {"targets", targets, s.rows, DType::i32},
+                     written({"parts", parts, s.rows * kSoftmaxPart, DType::fp32})});
+  do_softmax_part(s, logits, targets, parts);
 }
 
 void Ops::fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) {
-  run({"fold_softmax"},
-      {updated({"parts", parts, ranks * rows * kSoftmaxPart, DType::fp32}),
-       written({"losses", losses, rows, DType::fp64})},
-      [&] { do_fold_softmax(rows, ranks, parts, losses); });
+  const TracedOp op(listener_, {"fold_softmax"},
+                    {updated({"parts", parts, ranks * rows * kSoftmaxPart, DType::fp32}),
+                     written({"losses", losses, rows, DType::fp64})});
+  do_fold_softmax(rows, ranks, parts, losses);
 }
 
 void Ops::cross_entropy_gradient(const LogitsShape& s, View logits, View targets, View softmax,
                                  float scale) {
-  run({"cross_entropy_gradient", s.dtype},
-      {updated(matrix("cross_entropy_gradient", s, logits, 2)),
-       {"targets", targets, s.rows, DType::i32},
-       {"softmax", softmax, s.rows * kSoftmaxPart, DType::fp32}},
-      [&] { do_cross_entropy_gradient(s, logits, targets, softmax, scale); });
+  const TracedOp op(listener_, {"cross_entropy_gradient", s.dtype},
+                    {updated(matrix("cross_entropy_gradient", s, logits, 2)),
+                     {"targets", targets, s.rows, DType::i32},
+                     {"softmax", softmax, s.rows * kSoftmaxPart, DType::fp32}});
+  do_cross_entropy_gradient(s, logits, targets, softmax, scale);
 }
 
 void Ops::sum(View losses, View total) {
-  run({"sum of losses"},
-      {{"losses", losses, losses.count(), DType::fp64}, written({"total", total, 1, DType::fp64})},
-      [&] { do_sum(losses, total); });
+  const TracedOp op(
+      listener_, {"sum of losses"},
+      {{"losses", losses, losses.count(), DType::fp64}, written({"total", total, 1, DType::fp64})});
+  do_sum(losses, total);
 }
 
 // Scratch.

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,8 +16,6 @@
 namespace zero {
 
 class OpListener;
-struct OpCall;
-struct OpOperand;
 
 /// The operations of the layers, for all backends: explicit forward and backward, no tape. Every
 /// call submits one piece of work to the device's compute stream; views must live, with unchanged
@@ -171,10 +168,6 @@ class Ops {
   void* scratch(std::string_view what, std::int64_t bytes) const;
 
  private:
-  /// Runs every operation: checks the operands, notifies the listener, calls `body`.
-  template <typename Body>
-  void run(const OpCall& call, std::initializer_list<OpOperand> operands, const Body& body);
-
   virtual Fused fuse(const LinearShape& /*shape*/, const LinearGeluForward& /*operands*/) {
     return {};
   }

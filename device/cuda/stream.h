@@ -61,6 +61,7 @@ class CudaStream final : public Stream {
   ~CudaStream() override { drain(); }
 
   bool enqueues() const override { return true; }
+  bool captures() const override { return true; }
   Event record() override;
   /// By the GPU's clock, with a resolution of about 0.5 us, in single precision.
   Mark mark() override;

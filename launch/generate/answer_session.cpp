@@ -192,10 +192,14 @@ void AnswerSession::touch(Own& own) {
   if (!std::exchange(own.has_new_text, true)) with_new_text_.push_back(&own);
 }
 
+void AnswerSession::tell_other_copies(const AgreedError& error) const {
+  if (ranks_.shape().replicate > 1) fail("{}", error.what());
+}
+
 // One pass of the model, in which all ranks take part.
 void AnswerSession::step() {
   ranks_.set_step(++steps_);
-  within_copy([&] {
+  try {
     if (models_->generator().step()) {
       // The other ranks cannot go on without this one.
       ZERO_CHECK(ranks_.count() == 1 || models_->generator().pass_error().empty(), "{}",
@@ -204,7 +208,10 @@ void AnswerSession::step() {
       phase("decode");
       models_->model().forward({});
     }
-  });
+  } catch (const AgreedError& error) {
+    tell_other_copies(error);
+    throw;
+  }
 }
 
 std::vector<AnswerUpdate> AnswerSession::updates() {

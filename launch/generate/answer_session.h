@@ -120,17 +120,9 @@ class AnswerSession {
   std::optional<std::int64_t> least_available();
   void touch(Own& own);
   void step();
-  /// Calls `work`. The ranks of one copy of the model agree on an AgreedError of it; those of other
-  /// copies do not hear of it, and must.
-  template <typename Work>
-  void within_copy(const Work& work) const {
-    try {
-      work();
-    } catch (const AgreedError& error) {
-      if (ranks_.shape().replicate > 1) fail("{}", error.what());
-      throw;
-    }
-  }
+  /// The ranks of one copy of the model agree on `error`; if there are others, which must hear of
+  /// it, throws it as an error of this rank alone.
+  void tell_other_copies(const AgreedError& error) const;
   std::vector<AnswerUpdate> updates();
   void report(const std::string& message);
   void report_cache() const;

@@ -75,7 +75,7 @@ void AnswerSession::open(const AnswerNeeds& needs) {
   ZERO_CHECK(plan_->shortage.empty(), "out of memory before the start: {}", plan_->shortage);
   const MeshShape& shape = plan_->ranks.shape;
   if (flags_.tensor == GenerateFlags::kAutoTensor) ranks_.lay_out(shape.replicate, shape.tensor);
-  within_copy([&] {
+  try {
     models_ = std::make_unique<AnswerModels>(
         AnswerModels::Parts{.flags = flags_,
                             .folder = folder_,
@@ -85,7 +85,10 @@ void AnswerSession::open(const AnswerNeeds& needs) {
                             .device = device_.get(),
                             .say = [this](const std::string& text) { say("{}", text); },
                             .on_phase = [this](std::string_view name) { phase(name); }});
-  });
+  } catch (const AgreedError& error) {
+    tell_other_copies(error);
+    throw;
+  }
 }
 
 AnswerPlan AnswerSession::plan(const std::vector<AcceptedPrompt>& prompts, int world) {

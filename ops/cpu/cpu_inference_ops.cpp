@@ -68,20 +68,21 @@ void CpuInferenceOps::allocate_scratch() {
   scratch_ = device_.allocate(bytes, DType::u8, MemoryClass::activations, "scratch");
 }
 
-void CpuInferenceOps::linear(const WeightShape& shape, std::int64_t rows, View x, View weight,
-                             View bias, View y) {
+void CpuInferenceOps::linear(const StoredWeight& weight, std::int64_t rows, View x, View bias,
+                             View y) {
   device_.compute().submit("linear", [=, this] {
-    products_.multiply(shape, rows, {x, weight, bias, y, scratch()});
+    products_.multiply(weight.shape, rows, {x, weight.values, bias, y, scratch()});
   });
 }
 
-void CpuInferenceOps::embed(const WeightShape& shape, View weight, View x) {
+void CpuInferenceOps::embed(const StoredWeight& weight, View x) {
   device_.compute().submit("embed", [=, this, pass = pass_] {
     const std::span<const std::int32_t> tokens(pass->tokens);
     const auto embed = [&](std::int64_t begin, std::int64_t end) {
       const auto count = static_cast<std::size_t>(end - begin);
-      gather_columns(shape, weight, tokens.subspan(static_cast<std::size_t>(begin), count),
-                     x.slice(begin * shape.in, (end - begin) * shape.in));
+      gather_columns(weight.shape, weight.values,
+                     tokens.subspan(static_cast<std::size_t>(begin), count),
+                     x.slice(begin * weight.shape.in, (end - begin) * weight.shape.in));
     };
     parallel_for(device_.threads(), std::ssize(tokens), kEmbeddedRows, embed);
   });

@@ -24,13 +24,12 @@ class CpuInferenceOps final : public InferenceOps {
   void prepare(const PassLimits& limits) override;
   void allocate_scratch() override;
   std::int64_t padded_rows(std::int64_t rows) const override { return cpu::padded_rows(rows); }
-  void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
-              View y) override;
+  void linear(const StoredWeight& weight, std::int64_t rows, View x, View bias, View y) override;
   std::optional<PassSizes> begin(const PassRows& pass) override {
     pass_ = &pass;
     return std::nullopt;
   }
-  void embed(const WeightShape& shape, View weight, View x) override;
+  void embed(const StoredWeight& weight, View x) override;
   void take_rows(RowList list, View from, std::int64_t width, View to) override;
   void append(const CachedAttention& operands) override;
   void attend(const CachedAttention& operands) override;

@@ -162,12 +162,11 @@ class CudaInferenceOps final : public InferenceOps {
   std::int64_t padded_rows(std::int64_t rows) const override {
     return round_up(rows, kProductRows);
   }
-  void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
-              View y) override;
+  void linear(const StoredWeight& weight, std::int64_t rows, View x, View bias, View y) override;
   std::optional<PassSizes> begin(const PassRows& pass) override {
     return tables_.upload(pass).sizes();
   }
-  void embed(const WeightShape& shape, View weight, View x) override;
+  void embed(const StoredWeight& weight, View x) override;
   void take_rows(RowList list, View from, std::int64_t width, View to) override;
   void append(const CachedAttention& operands) override;
   void attend(const CachedAttention& operands) override;
@@ -256,11 +255,12 @@ void CudaInferenceOps::allocate_scratch() {
       DType::fp32);
 }
 
-void CudaInferenceOps::linear(const WeightShape& shape, std::int64_t rows, View x, View weight,
-                              View bias, View y) {
+void CudaInferenceOps::linear(const StoredWeight& weight, std::int64_t rows, View x, View bias,
+                              View y) {
+  const WeightShape& shape = weight.shape;
   if (!plain(shape)) {
     return submit("linear", [=](cudaStream_t stream) {
-      multiply_codes(stream, shape, {rows, x, weight, bias, y});
+      multiply_codes(stream, weight.shape, {rows, x, weight.values, bias, y});
     });
   }
   ZERO_CHECK(bias.empty() || y.dtype() == shape.dtype,
@@ -268,7 +268,7 @@ void CudaInferenceOps::linear(const WeightShape& shape, std::int64_t rows, View 
              name_of(shape.dtype));
   multiply(shape, rows,
            {.a = x.data(),
-            .b = weight.data(),
+            .b = weight.values.data(),
             .bias = bias.empty() ? nullptr : bias.data(),
             .c = y.data(),
             .scratch = product_scratch_.view().data()},
@@ -287,9 +287,10 @@ void CudaInferenceOps::multiply(const WeightShape& shape, std::int64_t rows,
   }
 }
 
-void CudaInferenceOps::embed(const WeightShape& shape, View weight, View x) {
-  submit("embed",
-         [=, this](cudaStream_t stream) { cuda::embed(stream, shape, tables_.pass(), weight, x); });
+void CudaInferenceOps::embed(const StoredWeight& weight, View x) {
+  submit("embed", [=, this](cudaStream_t stream) {
+    cuda::embed(stream, weight.shape, tables_.pass(), weight.values, x);
+  });
 }
 
 void CudaInferenceOps::take_rows(RowList list, View from, std::int64_t width, View to) {

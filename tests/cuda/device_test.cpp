@@ -54,6 +54,7 @@ TEST_F(CudaDevice, IsNamedAndChosenByIndexOrUuid) {
   EXPECT_EQ("cuda:0", device_->name());
   EXPECT_TRUE(device_->has_memory());
   EXPECT_TRUE(device_->compute().enqueues());
+  EXPECT_TRUE(device_->compute().captures());
   restart({.devices = 3});
   EXPECT_EQ("cuda:2", open({.index = 2})->name());
   EXPECT_EQ("cuda:1", open({.uuid = "GPU-02020202-0202-0202-0202-020202020202"})->name());

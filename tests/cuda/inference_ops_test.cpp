@@ -88,7 +88,7 @@ std::vector<float> product(Inferring& on, const WeightShape& shape,
   on.inference->prepare(shape, rows);
   on.inference->prepare({.cache = {1, 8}, .heads = 1, .rows = 1, .sequences = 1, .tokens = 1});
   on.inference->allocate_scratch();
-  on.inference->linear(shape, rows, x, weight, bias, y);
+  on.inference->linear({shape, weight}, rows, x, bias, y);
   std::vector<float> found = on.floats(y);
   found.resize(static_cast<std::size_t>(rows * shape.out));
   return found;
@@ -188,7 +188,7 @@ TEST(GpuInferenceOps, EmbeddingsAreTheCpusBitForBit) {
               {.cache = {1, 8}, .heads = 1, .rows = 9, .sequences = 1, .tokens = 9});
           on.inference->allocate_scratch();
           on.inference->begin(pass);
-          on.inference->embed(shape, weight, x);
+          on.inference->embed({shape, weight}, x);
           return on.bytes(x);
         };
         EXPECT_EQ(embedded(Inferring()), embedded(Inferring(cpu::open())))

@@ -33,6 +33,7 @@ class Recorded final : public CapturedGraph {
 /// Runs work at once; the second body of a repeat is called twice, the first time in vain.
 class RecordingStream final : public Stream {
  public:
+  bool captures() const override { return true; }
   Event record() override { return {}; }
   void synchronize() override {}
   double waited_seconds() const override { return 0; }

@@ -26,6 +26,7 @@ class Captured final : public CapturedGraph {
 
 class CapturingStream final : public Stream {
  public:
+  bool captures() const override { return true; }
   Event record() override { return {}; }
   void synchronize() override {}
   double waited_seconds() const override { return 0; }

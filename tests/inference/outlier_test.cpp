@@ -94,7 +94,7 @@ std::vector<float> product(const std::vector<float>& weights, std::vector<float>
   const auto view = [&](std::vector<float>& values) {
     return View(values.data(), std::ssize(values), DType::fp32, device.get());
   };
-  ops->linear(shape, 1, view(x), weight.view(), View(), view(y));
+  ops->linear({shape, weight.view()}, 1, view(x), View(), view(y));
   device->compute().synchronize();
   y.resize(static_cast<std::size_t>(shape.out));
   return y;

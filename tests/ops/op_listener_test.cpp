@@ -240,5 +240,28 @@ TEST_F(Listeners, HearOfNothingThatIsRefusedAndOfNothingAfterTheyAreTakenAway) {
   EXPECT_TRUE(heard_.costs.empty());
 }
 
+/// Throws at every operation, or at its first operand.
+class Thrower final : public OpListener {
+ public:
+  void begin(const OpCost& cost) override {
+    if (at_begin) fail("{}", cost.name);
+  }
+  void end() noexcept override { ++ends; }
+  void touches(const View& /*values*/, Access /*access*/) override { fail("an operand"); }
+
+  bool at_begin = false;
+  int ends = 0;
+};
+
+TEST_F(Listeners, ThatThrowHearTheEndOfWhatHasBegun) {
+  Thrower thrower;
+  ops_->listen(&thrower);
+  EXPECT_THROW(ops_->gelu_forward(view(4), view(4)), Error);
+  EXPECT_EQ(thrower.ends, 1);
+  thrower.at_begin = true;
+  EXPECT_THROW(ops_->gelu_forward(view(4), view(4)), Error);
+  EXPECT_EQ(thrower.ends, 1);
+}
+
 }  // namespace
 }  // namespace zero::testing

@@ -79,7 +79,7 @@ class WeightProducts : public ::testing::TestWithParam<Shape> {
     ops->allocate_scratch();
     const Buffer x_rounded = rounded(x, shape.dtype);
     const Buffer bias_rounded = rounded(bias, shape.dtype);
-    ops->linear(shape, rows, x_rounded.view(), weight.view(), bias_rounded.view(), view(y));
+    ops->linear({shape, weight.view()}, rows, x_rounded.view(), bias_rounded.view(), view(y));
     device_->compute().synchronize();
     y.resize(static_cast<std::size_t>(rows * shape.out));
     return y;
