@@ -179,7 +179,7 @@ TEST(HostProcess, SaysWhetherItHasCrashedAndItsCoreIsDumped) {
 TEST(HostProcess, SaysWhatItsThreadsRunAndTouch) {
   const auto runs = activity_of('R', "");
   ASSERT_TRUE(runs);
-  const std::int64_t ticks = 7 * 1'000'000'000 / sysconf(_SC_CLK_TCK);  // each field is 7
+  const std::int64_t ticks = std::int64_t{7} * 1'000'000'000 / sysconf(_SC_CLK_TCK);  // each field is 7
   EXPECT_EQ(runs->cpu, 2 * ticks);
   EXPECT_EQ(runs->kernel, ticks);
   EXPECT_EQ(runs->faults, 14);
