@@ -95,7 +95,7 @@ class EngineStates {
 
   /// Why the states of this rank are lost: its disk could not read or write those of a file
   /// (TierOptions), with folder, offset and reason. Empty: they are not. All ranks throw that as
-  /// the same AgreedError from their next step(), begin_evaluation() or end_evaluation(), from
+  /// the same ValuesLost from their next step(), begin_evaluation() or end_evaluation(), from
   /// attach() of a reader, and from the calls here that are collective and read or change states;
   /// until then values may be anything. Any thread.
   std::string failure() const;

@@ -124,11 +124,11 @@ TEST_F(Transfers, CountWhatIsWrittenPastTheCacheAndThroughIt) {
 }
 
 TEST_F(Transfers, NameFileOffsetAndReasonIfTheyFail) {
-  for (const auto& [error, reason] :
-       std::vector<std::pair<int, std::string>>{{ENOSPC, "No space left on device"},
-                                                {EIO, "Input/output error"},
-                                                {EAGAIN, "Resource temporarily unavailable"},
-                                                {EDQUOT, "Disk quota exceeded"}}) {
+  for (const auto& [error, reason] : std::vector<std::pair<int, std::string>>{
+           {ENOSPC, "No space left on device; free space there"},
+           {EIO, "Input/output error"},
+           {EAGAIN, "Resource temporarily unavailable"},
+           {EDQUOT, "Disk quota exceeded; free space there"}}) {
     Transfer transfer = write(0, 0, 2 * kBlock);
     transfer.next_call();
     transfer.advance(kBlock);
