@@ -15,6 +15,7 @@
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
+#include "launch/telemetry/work_progress.h"
 #include "launch/train/compute_check.h"
 #include "launch/train/nonfinite_report.h"
 #include "launch/train/run_device.h"
@@ -116,7 +117,8 @@ void Trainer::finish() {
   if (config_.engine.replica_check_every > 0) {
     with_agreed_failure([&] { training_state_.engine().states().check_replicas(); });
   }
-  const std::uint64_t hash = loss_scaling_.hash(training_state_.engine().states().hash());
+  const std::uint64_t hash = loss_scaling_.hash(training_state_.engine().states().hash(
+      WorkProgress(console_, "hashing the model states", "values")));
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
     phases_.at(step_, "end");
