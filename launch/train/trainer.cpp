@@ -153,6 +153,7 @@ int Trainer::run() {
   console_.end_progress();
   // From here on ranks wait for disks, and for neither a trace nor a reader of output.
   begin_phase(step_, "end");
+  settle_tiers();
   Decision ending{.signal = checkpoints_.finish()};
   if (decision.signal != 0) ending.signal = decision.signal;
   ending.time_is_up = decision.time_is_up && step_ < config_.run.steps;
@@ -207,6 +208,7 @@ Decision Trainer::train_step(std::int64_t step) {
   tell_findings();
   const double seconds = seconds_since(start);
   communication_seconds_ = communication_time_.take();
+  tier_seconds_ += report.tier_seconds;
   if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
   begin_phase(step, "between steps");

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -113,12 +112,18 @@ TEST(TierRuns, EndInTheSameStateWithTheFilesPlanned) {
   EXPECT_EQ(last["plan_exact"], true);
   EXPECT_EQ(last["file"]["planned"], last["file"]["used"]);
   EXPECT_GT(last["file"]["used"]["optimizer"].get<std::int64_t>(), 0);
-  EXPECT_TRUE(std::ranges::any_of(
-      run.tiny().log(), [](const nlohmann::json& line) { return line.contains("tier_seconds"); }));
+  double waited = last["tiers"]["seconds_behind_last_step"];
+  EXPECT_GE(waited, 0);
+  for (const nlohmann::json& line : run.tiny().log()) waited += line.value("tier_seconds", 0.0);
+  EXPECT_GT(waited, 0);
+  EXPECT_NEAR(last["tiers"]["seconds"].get<double>(), waited, 1e-6);
+  EXPECT_FALSE(expected.contains("tiers"));
   const std::string size = size_text(last["file"]["planned"]["optimizer"].get<std::int64_t>());
   EXPECT_THAT(ended.out,
               AllOf(HasSubstr("a rank's optimizer states, " + size + ", are in its file\n"),
                     HasSubstr("a rank's file, " + size + " in " + folder + ", is moved through "),
+                    ContainsRegex("\nwaited [0-9.]+ s for tiers, of them [0-9.]+ s behind the "
+                                  "last step\n"),
                     HasSubstr("\n  in files, beside memory\n")));
   for (const std::string& name : run.tiny().folder().names()) {
     EXPECT_FALSE(name.starts_with(".")) << name;
