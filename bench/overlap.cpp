@@ -16,57 +16,19 @@
 #include <utility>
 #include <vector>
 
-#include "architecture/family.h"
 #include "bench/section.h"
+#include "bench/small_gpt2.h"
 #include "bench/synthetic_model.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "launch/telemetry/run_log.h"
-#include "model/decoder.h"
 
 namespace zero::bench {
 namespace {
 
 constexpr double kAllowed = 2;  // percent
-constexpr BatchShape kShape{.batch = 8, .sequence = 256};
-
-/// A small GPT-2 in a world of one, on whatever device.
-class SmallGpt2 {
- public:
-  SmallGpt2(std::unique_ptr<Device> device, int stage)
-      : communicator_(local::single()),
-        device_(std::move(device)),
-        engine_(*communicator_, *device_, measured_options(stage)),
-        model_(engine_,
-               decoder_shape({{"family", "gpt2"},
-                              {"layers", 12},
-                              {"width", 128},
-                              {"heads", 4},
-                              {"context", 256},
-                              {"vocabulary", 256}}),
-               kShape),
-        tokens_(static_cast<std::size_t>(kShape.batch * kShape.sequence), 1) {
-    engine_.seal({.order = model_.order()});
-    model_.allocate();
-  }
-
-  StepReport step() {
-    const View tokens = View::of(std::span(tokens_));
-    model_.train(tokens, tokens, 1.0F / static_cast<float>(tokens_.size()),
-                 View::of(std::span(&loss_, 1)));
-    device_->compute().synchronize();
-    return engine_.step({.learning_rate = 1e-4});
-  }
-
- private:
-  std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<Device> device_;
-  Engine engine_;
-  Decoder model_;
-  std::vector<std::int32_t> tokens_;
-  double loss_ = 0;
-};
+constexpr SmallGpt2::Sizes kSizes{};
 
 /// A file for one line of the log per step, gone at the end.
 class ScratchLog {
@@ -86,7 +48,7 @@ class ScratchLog {
                 {"loss", report.loss},
                 {"grad_norm", report.gradient_norm},
                 {"learning_rate", 1e-4},
-                {"tokens", kShape.batch * kShape.sequence},
+                {"tokens", kSizes.batch.batch * kSizes.batch.sequence},
                 {"step_seconds", 0.0},
                 {"tokens_per_second", 0.0},
                 {"exposed_communication_seconds", report.exposed_seconds}});
@@ -104,8 +66,8 @@ class ScratchLog {
 void measure_bookkeeping(int threads, Report& report) {
   ScratchLog log;
   for (int stage = 0; stage <= 3; ++stage) {
-    SmallGpt2 real(cpu::open({.threads = threads}), stage);
-    SmallGpt2 hollow(planning::open(threads), stage);
+    SmallGpt2 real(cpu::open({.threads = threads}), measured_options(stage), kSizes);
+    SmallGpt2 hollow(planning::open(threads), measured_options(stage), kSizes);
     const std::vector<std::function<void()>> cases{[&] { real.step(); },
                                                    [&] { log.line(hollow.step()); }};
     const std::vector<Timing> timings = interleaved(cases, kRounds);

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "bench/section.h"
+#include "bench/small_gpt2.h"
 #include "bench/synthetic_model.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
@@ -155,7 +156,61 @@ class UpdateRuns {
   std::vector<UnitId> units_;
 };
 
-/// Updates of states on NVMe beside a plain program on the same disk, and beside memory.
+/// Training steps at stage 3 of blocks of about kUnitParameters; optimizer states are in memory.
+class FetchRuns {
+ public:
+  FetchRuns(int threads, std::int64_t blocks, const TierOptions& tiers)
+      : model_(
+            cpu::open({.threads = threads}), options(tiers),
+            {.layers = blocks, .width = 832, .heads = 13, .batch = {.batch = 1, .sequence = 256}}) {
+  }
+
+  /// Bytes of the shards in the file.
+  std::int64_t shard_bytes() {
+    return model_.engine().device().file_ledger().snapshot().current_of(MemoryClass::parameters);
+  }
+
+  /// Seconds of a step, of which compute waited `fetches` for shards and `update` for windows.
+  struct Step {
+    double all = 0;
+    double fetches = 0;
+    double update = 0;
+  };
+  /// The mean of kSteps steps. Up to the last write.
+  Step steps() {
+    Step sum;
+    sum.all = seconds_of([&] {
+      for (int i = 0; i < kSteps; ++i) {
+        const double before = waited();
+        model_.train();
+        sum.fetches += waited() - before;
+        const double trained = waited();
+        static_cast<void>(model_.engine().step({.learning_rate = 1e-4}));
+        sum.update += waited() - trained;
+      }
+      model_.engine().device().transfer().synchronize();
+    });
+    return {sum.all / kSteps, sum.fetches / kSteps, sum.update / kSteps};
+  }
+
+ private:
+  static constexpr int kSteps = 3;
+  static EngineOptions options(const TierOptions& tiers) {
+    EngineOptions options = measured_options(3);
+    options.limits.persistence_threshold = kUnitParameters / 32;  // no block stays whole
+    options.tiers = tiers;
+    return options;
+  }
+  double waited() {
+    static_cast<void>(model_.engine().device().compute().waited_seconds());
+    return model_.engine().waits_for_tiers().seconds();
+  }
+
+  SmallGpt2 model_;
+};
+
+/// Updates of states on NVMe beside a plain program on the same disk and beside memory, and steps
+/// that fetch shards from NVMe beside the same steps in memory.
 class Tiers final : public Section {
  public:
   Tiers() {
@@ -165,7 +220,7 @@ class Tiers final : public Section {
   }
   std::string name() const override { return "tiers"; }
   std::string summary() const override {
-    return "updates of optimizer states on NVMe beside the disk's own rate and memory's";
+    return "updates of states on NVMe beside the disk's rate and memory's; fetches of parameters";
   }
   void add_options(CLI::App& command) override {
     command.add_option("--tier-folder", tiers_.file.folder, "of the file, for the time of the run")
@@ -190,7 +245,10 @@ class Tiers final : public Section {
   }
 
   void run(Context& context) override {
-    context.alone([&] { measure(context.threads(), context.report()); });
+    context.alone([&] {
+      measure(context.threads(), context.report());
+      measure_fetches(context.threads(), context.report());
+    });
   }
 
  private:
@@ -204,10 +262,11 @@ class Tiers final : public Section {
     }
   };
 
+  std::int64_t units() const { return millions_ * (std::int64_t{1} << 20) / kUnitParameters; }
+
   void measure(int threads, Report& report) const {
-    const std::int64_t units = millions_ * (std::int64_t{1} << 20) / kUnitParameters;
-    UpdateRuns in_memory(threads, units, {});
-    UpdateRuns in_file(threads, units, tiers_);
+    UpdateRuns in_memory(threads, units(), {});
+    UpdateRuns in_file(threads, units(), tiers_);
     const std::int64_t bytes = kStateBytes * in_file.elements();
     RawDisk disk(tiers_.file, bytes);
     disk.rate(RawDisk::Pass::write);  // the first writes of a file also find its blocks
@@ -246,6 +305,45 @@ class Tiers final : public Section {
         100 * turns.share(), tiers_.file.queue.depth,
         std::min(tiers_.file.queue.depth, tiers_.file.queue.threads),
         files::disk().io_description()));
+  }
+
+  void measure_fetches(int threads, Report& report) const {
+    constexpr int kTurns = 3;
+    TierOptions shards = tiers_;
+    shards.optimizer = Tier::device;
+    shards.parameters = Tier::file;
+    FetchRuns in_memory(threads, units(), {});
+    FetchRuns in_file(threads, units(), shards);
+    in_memory.steps();
+    in_file.steps();
+    std::vector<double> memory, file, fetches, updates, shares;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      memory.push_back(in_memory.steps().all);
+      const FetchRuns::Step step = in_file.steps();
+      file.push_back(step.all);
+      fetches.push_back(step.fetches);
+      updates.push_back(step.update);
+      shares.push_back(step.fetches / step.all);
+    }
+    const auto add = [&](const std::string& what, const std::vector<double>& seconds,
+                         std::int64_t bytes, double limit = 0) {
+      const Timing timing = bench::summary(seconds);
+      report.add({.section = name(),
+                  .name = what,
+                  .bytes = bytes,
+                  .value = 1e3 * timing.median,
+                  .best = 1e3 * timing.best,
+                  .unit = "ms",
+                  .limit = 1e3 * limit});
+    };
+    add("step, shards in memory", memory, 0);
+    add("step, shards on NVMe", file, in_file.shard_bytes(), bench::summary(memory).median);
+    add("fetches of that step, exposed", fetches, 0);
+    report.note(
+        fmt::format("tiers: {} of shards fetched in forward and in backward: exposed {:.4f} s, "
+                    "{:.1f} % of the step; its update waited {:.4f} s for windows of them",
+                    decimal_bytes(in_file.shard_bytes()), bench::summary(fetches).median,
+                    100 * bench::summary(shares).median, bench::summary(updates).median));
   }
 
   TierOptions tiers_;

@@ -59,20 +59,20 @@ void Stream::submit_host(std::string_view what, Work work) {
 }
 
 template <typename Wait>
-void Stream::run_wait(const Event& event, const Wait& wait) {
+void Stream::run_wait(const Event& event, std::string_view meter, const Wait& wait) {
   StreamListener* const listener = active_listener();
   if (listener == nullptr || event.complete()) return wait();
   const Mark begin = mark();
   wait();
-  if (listener_ == listener) listener->waited(begin, mark());
+  if (listener_ == listener) listener->waited(meter, begin, mark());
 }
 
 void Stream::wait(const Event& event) {
-  run_wait(event, [&] { do_wait(event); });
+  run_wait(event, {}, [&] { do_wait(event); });
 }
 
 void Stream::wait(const Event& event, const WaitMeter& meter) {
-  run_wait(event, [&] { do_wait_metered(event, meter); });
+  run_wait(event, meter.what(), [&] { do_wait_metered(event, meter); });
 }
 
 Mark Stream::mark() {

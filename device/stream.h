@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -68,10 +69,16 @@ class Mark {
 /// share the sum. Used by the host thread of the stream.
 class WaitMeter {
  public:
+  WaitMeter() = default;
+  /// `what` the waits are for, in the words of a listener.
+  explicit WaitMeter(std::string what) : what_(std::move(what)) {}
+
+  const std::string& what() const { return what_; }
   double seconds() const { return *seconds_; }
   void add(double seconds) const { *seconds_ += seconds; }
 
  private:
+  std::string what_;
   std::shared_ptr<double> seconds_ = std::make_shared<double>(0);
 };
 
@@ -182,7 +189,7 @@ class Stream {
   /// Reports it, unless the work replaced the listener.
   void end_work(std::string_view what, const Begun& begun);
   template <typename Wait>
-  void run_wait(const Event& event, const Wait& wait);
+  void run_wait(const Event& event, std::string_view meter, const Wait& wait);
 
   StreamListener* listener_ = nullptr;
 };
@@ -196,8 +203,9 @@ class StreamListener {
   virtual bool listens() const noexcept = 0;
   /// The work submitted as `what` runs between two marks.
   virtual void ran(std::string_view what, Mark begin, Mark end) noexcept = 0;
-  /// The stream waits for another stream's event.
-  virtual void waited(Mark begin, Mark end) noexcept = 0;
+  /// The stream waits for another stream's event; `meter` is WaitMeter::what() of the meter that
+  /// counts the wait, empty if there is none.
+  virtual void waited(std::string_view meter, Mark begin, Mark end) noexcept = 0;
 };
 
 }  // namespace zero

@@ -92,7 +92,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
                                const GradientReducer& reducer);
   Schedules prepare(std::span<const Use> uses, const EngineResources& resources, StateHome& home,
                     Sharding& sharding, GradientReducer& reducer);
-  void initialise(StateFields written);
+  void initialise(StateFields written, const PassProgress& progress);
   int enter(UnitId unit, bool gradients);
   void synchronize();
   void require_given(std::int64_t sum, std::int64_t step, const StepOptions& options);

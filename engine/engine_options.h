@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,12 +51,17 @@ struct EngineOptions {
 /// constructor of Engine calls it.
 void validate(const EngineOptions& options);
 
+/// Is told on the host thread how far a long pass over a rank's values is: `done` of `all`
+/// elements, ascending, the last time with all of them done. Empty: nobody is.
+using PassProgress = std::function<void(std::int64_t done, std::int64_t all)>;
+
 /// Given to Engine::seal().
 struct SealOptions {
   /// The uses of one micro-batch; empty: every unit forward in registration order, then backward in
   /// reverse.
   std::vector<Use> order{};
   int accumulation_steps = 1;
+  PassProgress initialising{};  ///< told of the initial values
 };
 
 }  // namespace zero

@@ -228,7 +228,7 @@ void EngineCore::seal(const SealOptions& options) {
   mark_summed_uses(uses, units_);
   Sealed& parts = sealed_.emplace(*this, uses, options.accumulation_steps);
   try {
-    initialise(StateFields::masters);
+    initialise(StateFields::masters, options.initialising);
     publish_all(Gathers::Kind::frozen);
     costs_.begin(uses.size());  // traffic so far belongs to no step
     world_.set_step(1);
@@ -241,10 +241,24 @@ void EngineCore::seal(const SealOptions& options) {
 }
 
 /// The initial values of all units; with StateFields::all also of moments, which begin as zeros.
-void EngineCore::initialise(StateFields written) {
+void EngineCore::initialise(StateFields written, const PassProgress& progress) {
   Kernels& kernels = device_.kernels();
   StateWindows& windows = sealed_->windows;
-  for (const Unit& unit : units_) unit.initialise_frozen(sealed_->access, device_, options_.seed);
+  std::int64_t all = 0;
+  for (const Unit& unit : units_) {
+    for (const Segment& segment : unit.segments) all += segment.extent().count;
+  }
+  std::int64_t done = 0;
+  const auto add = [&](std::int64_t count) {
+    done += count;
+    if (progress && count > 0) progress(done, all);
+  };
+  for (const Unit& unit : units_) {
+    unit.initialise_frozen(sealed_->access, device_, options_.seed);
+    for (const Segment& segment : unit.segments) {
+      if (!segment.trainable) add(segment.extent().count);
+    }
+  }
   sealed_->access.settle();
   windows.begin({.write = written});
   for (const int index : sealed_->order) {
@@ -258,6 +272,7 @@ void EngineCore::initialise(StateFields written) {
       unit.initialise(*unit.trainable(), states.range.begin, states.master, states.copy, device_,
                       options_.seed);
       windows.changed();
+      add(states.range.count);
     }
   }
 }

@@ -219,7 +219,7 @@ void EngineStates::initialise() {
   begin_change("initialise");
   const StepCosts::OutsideStep guard(core_.costs_);
   parts.sharding->wait_for_peers("initialise");
-  core_.initialise(StateFields::all);
+  core_.initialise(StateFields::all, {});
   for (const Gathers::Kind kind : kAllParameters) core_.publish_all(kind);
   parts.gathers.begin_micro_batch();
   restore(0, 0);
@@ -241,10 +241,10 @@ std::string EngineStates::failure() const {
   return core_.sealed_ ? core_.sealed_->home.failure() : std::string();
 }
 
-std::uint64_t EngineStates::hash() {
+std::uint64_t EngineStates::hash(const PassProgress& progress) {
   const ModelState& states = finished_values("hash");
   const StepCosts::OutsideStep guard(core_.costs_);
-  const std::uint64_t hash = states.hash();
+  const std::uint64_t hash = states.hash(progress);
   core_.settle_states("hash");
   return hash;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/engine_options.h"
 #include "partition/logical_tensor.h"
 
 namespace zero {
@@ -95,7 +96,7 @@ class EngineStates {
 
   /// Why the states of this rank are lost: its disk could not read or write those of a file
   /// (TierOptions), with folder, offset and reason. Empty: they are not. All ranks throw that as
-  /// the same AgreedError from their next step(), begin_evaluation() or end_evaluation(), from
+  /// the same ValuesLost from their next step(), begin_evaluation() or end_evaluation(), from
   /// attach() of a reader, and from the calls here that are collective and read or change states;
   /// until then values may be anything. Any thread.
   std::string failure() const;
@@ -104,7 +105,7 @@ class EngineStates {
   /// of stage, mesh, layout. One rank hashes each element: copies on other ranks (replicas, at
   /// stage 0 every rank), compute copies and gradients are not hashed; check_replicas() compares
   /// copies. Sliced tensors are assembled in staging memory, one at a time. Collective.
-  std::uint64_t hash();
+  std::uint64_t hash(const PassProgress& progress = {});
   /// Compares by hashes the values that several ranks hold and that must have the same bits: master
   /// values, moments and compute copies of replicas; parameters without a slice, and ranges that
   /// several ranks hold, along the tensor axis; copies of whole parameters. Throws the same

@@ -89,7 +89,7 @@ void EngineCore::require_given(std::int64_t sum, std::int64_t step, const StepOp
 
 /// Waits for all that moves states between their home and windows, and writes what the host has
 /// changed. A rank whose disk has failed has lost its states: then all ranks throw the same
-/// AgreedError, and the engine cannot go on. Collective, but where no states live in a file.
+/// ValuesLost, and the engine cannot go on. Collective, but where no states live in a file.
 void EngineCore::settle_states(std::string_view call) {
   Sealed& parts = *sealed_;
   if (!parts.home.asked()) return;
@@ -101,6 +101,9 @@ void EngineCore::settle_states(std::string_view call) {
     agree(world_, device_, call, [&] {
       if (const std::string why = parts.home.failure(); !why.empty()) throw Error(why);
     });
+  } catch (const AgreedError& error) {
+    parts.progress.fail(std::make_exception_ptr(ValuesLost(error.what())));
+    throw ValuesLost(error.what());
   } catch (...) {
     parts.progress.fail(std::current_exception());
     throw;

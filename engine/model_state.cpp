@@ -300,25 +300,37 @@ std::uint64_t ModelState::hash_of(const Unit& unit, int index, StateKind kind) c
   return hash_blocks(seed, begin, whole.slice(begin, end - begin));
 }
 
-std::uint64_t ModelState::hash() const {
+std::uint64_t ModelState::hash(const PassProgress& progress) const {
   std::map<std::string, std::array<std::uint64_t, kHashedKinds.size()>> sums;
+  const auto kinds_of = [&](const Unit& unit, int index) {
+    return static_cast<std::size_t>(unit.spec(index).trainable ? 1 + context_.moments : 1);
+  };
+  std::int64_t all = 0;
+  for (const Unit& unit : context_.units) {
+    for (int i = 0; i < unit.parameters(); ++i) {
+      all += unit.spec(i).logical_count() * static_cast<std::int64_t>(kinds_of(unit, i));
+    }
+  }
+  std::int64_t done = 0;
   for (const Unit& unit : context_.units) {
     for (int i = 0; i < unit.parameters(); ++i) {
       auto& sum = sums[unit.full_name(i)];
-      const int kinds = unit.spec(i).trainable ? 1 + context_.moments : 1;
-      for (std::size_t k = 0; k < static_cast<std::size_t>(kinds); ++k)
+      for (std::size_t k = 0; k < kinds_of(unit, i); ++k) {
         sum[k] = hash_of(unit, i, kHashedKinds[k]);
+        done += unit.spec(i).logical_count();
+        if (progress) progress(done, all);
+      }
     }
   }
-  const Buffer all =
+  const Buffer hashes =
       context_.device.allocate_host(static_cast<std::int64_t>(sums.size() * kHashedKinds.size()),
                                     DType::i64, MemoryClass::staging, "state hash");
-  const std::span<std::int64_t> values = all.view().as<std::int64_t>();
+  const std::span<std::int64_t> values = hashes.view().as<std::int64_t>();
   std::size_t at = 0;
   for (const auto& [name, kinds] : sums) {
     for (const std::uint64_t sum : kinds) values[at++] = static_cast<std::int64_t>(sum);
   }
-  host_all_reduce(context_.mesh.world(), context_.device, all.view(), ReduceOp::sum,
+  host_all_reduce(context_.mesh.world(), context_.device, hashes.view(), ReduceOp::sum,
                   {"state hash", {}});
   std::string text;
   at = 0;

@@ -9,6 +9,7 @@
 
 #include "engine/coded_moments.h"
 #include "engine/counted_mesh.h"
+#include "engine/engine_options.h"
 #include "engine/state_access.h"
 #include "engine/unit.h"
 #include "partition/logical_tensor.h"
@@ -88,7 +89,7 @@ class ModelState {
   /// the bytes of `out` must be a multiple of four. Collective over the replica group.
   void read(const Unit& unit, int index, StateKind kind, View out) const;
   /// EngineStates::hash(). Collective.
-  std::uint64_t hash() const;
+  std::uint64_t hash(const PassProgress& progress) const;
 
  private:
   std::uint64_t hash_of(const Unit& unit, int index, StateKind kind) const;

@@ -85,7 +85,7 @@ std::string StateHome::failure() const {
   const std::string why = file_ ? file_->failure() : std::string();
   if (why.empty()) return why;
   // Names no rank: where all fail alike, the message that they agree on names none either.
-  return why + "; values in it are lost: start again from the newest checkpoint";
+  return why + "; values in it are lost";
 }
 
 }  // namespace zero

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "collectives/agreement.h"
 #include "engine/counted_mesh.h"
 
 namespace zero {
@@ -31,6 +32,13 @@ struct StepOptions {
 class ReplicasDiffer : public Error {
  public:
   using Error::Error;
+};
+
+/// Values of a rank are lost, since its disk has failed (EngineStates::failure()); the same on all
+/// ranks.
+class ValuesLost : public AgreedError {
+ public:
+  using AgreedError::AgreedError;
 };
 
 /// The result of a step. Equal on all ranks, but for times, and bytes if tensor slices differ in

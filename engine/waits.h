@@ -48,7 +48,7 @@ class Waits {
 
  private:
   std::optional<WaitSite> skipped_;
-  WaitMeter of_tiers_;
+  WaitMeter of_tiers_{"tiers"};
 };
 
 }  // namespace zero

@@ -161,8 +161,8 @@ class FileSystem {
   /// in file and memory transfer fastest.
   virtual std::unique_ptr<TransferQueue> queue(std::span<std::byte> memory,
                                                const QueueOptions& options) = 0;
-  /// For the log: the newest queue's transfer method, or "pwrite: " and the reason, and the bytes
-  /// that all queues have written: "io_uring, O_DIRECT for 1.5 GB of 1.5 GB, registered buffers".
+  /// For the log: the newest queue's transfer method, or "pwrite: " and the reason, and how all
+  /// queues have written: "io_uring, O_DIRECT for all writes so far, registered buffers".
   /// Names the newest reason of files that take no direct transfers.
   virtual std::string io_description() = 0;
 };

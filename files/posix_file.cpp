@@ -94,9 +94,14 @@ std::string TransferCounts::text() const {
   const std::lock_guard lock(mutex_);
   const std::int64_t all = direct_ + cached_;
   std::string text = method_ + ", ";
-  text += all == 0
-              ? "nothing written yet"
-              : fmt::format("O_DIRECT for {} of {}", decimal_bytes(direct_), decimal_bytes(all));
+  if (all == 0) {
+    text += "nothing written yet";
+  } else if (cached_ == 0) {
+    text += "O_DIRECT for all writes so far";
+  } else {
+    text += fmt::format("O_DIRECT for {} of {} written so far", decimal_bytes(direct_),
+                        decimal_bytes(all));
+  }
   if (refused_ > 0) {
     text += fmt::format(" ({} {} without O_DIRECT: {})", refused_, refused_ == 1 ? "file" : "files",
                         reason_);

@@ -74,9 +74,10 @@ void Transfer::advance(std::int64_t result) {
   }
   const bool writes = kind_ == Kind::write;
   if (result < 0) {
-    error_ = fmt::format("{}: cannot {} {} bytes at offset {}: {}", file_->path(),
+    const bool is_full = result == -ENOSPC || result == -EDQUOT;
+    error_ = fmt::format("{}: cannot {} {} bytes at offset {}: {}{}", file_->path(),
                          writes ? "write" : "read", memory_.size(), offset_,
-                         reason_of(static_cast<int>(-result)));
+                         reason_of(static_cast<int>(-result)), is_full ? "; free space there" : "");
   } else if (writes) {
     error_ = fmt::format("{}: the system wrote none of {} bytes at offset {}", file_->path(),
                          memory_.size(), offset_);

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed's optimizer states on NVMe (ZeRO-3, one rank), bf16, its own AdamW, in --folder.
 
-Prints the seconds of whole steps and those of their updates. Needs libaio for its async_io extension, and a compiler: it ends with the reason,
-and status 3, where the package cannot offload on a CPU.
+Prints the seconds of whole steps and those of their updates. Needs libaio-dev, a C++ compiler, and ninja on PATH for its
+async_io extension: it ends with the reason, and status 3, where the package cannot offload on a CPU.
 """
 
 import logging

@@ -224,6 +224,11 @@ Offload Offload::from(std::string_view name) {
   return {.optimizer = tier, .parameters = name.ends_with("-all") ? tier : Tier::device};
 }
 
+std::string name_of(const Offload& offload) {
+  return *std::ranges::find(kOffloads, offload,
+                            [](const std::string& name) { return Offload::from(name); });
+}
+
 std::string name_of(KeptInputPlace place) {
   return place == KeptInputPlace::host ? "host" : "device";
 }

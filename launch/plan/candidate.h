@@ -52,6 +52,8 @@ struct Offload {
 };
 /// The names that Offload::from() takes.
 inline const std::vector<std::string> kOffloads{"none", "cpu", "cpu-all", "nvme", "nvme-all"};
+/// Of those names the one from which `offload` comes.
+std::string name_of(const Offload& offload);
 
 /// Where inputs of blocks that are computed again whole are between forward and backward.
 enum class KeptInputPlace : std::uint8_t {

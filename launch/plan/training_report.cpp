@@ -21,7 +21,7 @@ constexpr const char* kRowFormat =
     "{:>3} {:>5} {:>5} x {:<5} {:<11} {:<13} {:<7} {:<5} {:>10}  {:<32} {:>17}  {:<34} {:>9} "
     "{:>8}";
 /// Behind that, where rows have values below the device's memory.
-constexpr const char* kBelowFormat = "  {:>23} {:>10}";
+constexpr const char* kBelowFormat = "  {:<16}  {:>23} {:>10}";
 
 constexpr const char* kStagingNotCounted = "the staging of checkpoints (run.checkpoint)";
 
@@ -49,6 +49,12 @@ std::string fits_text(const PlannedRow& row, const Machine& machine) {
   return fmt::format("short {}; {} {}{}{}", size_text(row.shortage.of_device), name_of(largest),
                      size_text(at(row.exact.memory.ledger, largest)), of_host.empty() ? "" : "; ",
                      of_host);
+}
+
+/// What is below the device's memory, in the words of the flags: "cpu-all + inputs".
+std::string below_text(const Candidate& candidate) {
+  const bool inputs = candidate.kept_inputs == KeptInputPlace::host;
+  return name_of(candidate.offload) + (inputs ? " + inputs" : "");
 }
 
 /// Of a rank, and of all ranks of a host: "12.00 GiB / 96.00 GiB".
@@ -79,7 +85,7 @@ std::string row_line(const PlannedRow& row, std::size_t number, const TrainingQu
   if (!asks_below(question)) return line + "\n";
   const std::int64_t filed = sum_of(row.exact.memory.file);
   return line +
-         fmt::format(kBelowFormat, host_text(row, question.machine),
+         fmt::format(kBelowFormat, below_text(c), host_text(row, question.machine),
                      filed == 0 ? "-" : size_text(filed)) +
          "\n";
 }
@@ -88,7 +94,8 @@ std::string rows_text(const std::vector<PlannedRow>& rows, const TrainingQuestio
   std::string text = fmt::format(kRowFormat, "", "stage", "micro", "accum", "recompute",
                                  "mesh r x s x t", "moments", "dtype", "memory", "", "saved",
                                  "sent a step, r / s / t", "FLOP", "repeated");
-  if (asks_below(question)) text += fmt::format(kBelowFormat, "pinned, rank / host", "in a file");
+  if (asks_below(question))
+    text += fmt::format(kBelowFormat, "offload", "pinned, rank / host", "in a file");
   text += "\n";
   std::string below;
   for (std::size_t i = 0; i < rows.size(); ++i) {

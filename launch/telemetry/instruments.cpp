@@ -16,7 +16,6 @@ using Duration = std::chrono::duration<double>;
 
 constexpr int kLooks = 5;  // the quickest counts
 
-constexpr std::string_view kWaiting = "waiting for communication";
 /// Spans that may wait unread; beyond that, finished ones are read, because marks hold GPU events.
 constexpr std::size_t kUnread = 128;
 
@@ -110,9 +109,11 @@ void Instruments::ran(std::string_view what, Mark begin, Mark end) noexcept {
   });
 }
 
-void Instruments::waited(Mark begin, Mark end) noexcept {
+void Instruments::waited(std::string_view meter, Mark begin, Mark end) noexcept {
   try_to([&] {
-    add(work_, {.name = std::string(kWaiting), .begin = std::move(begin), .end = std::move(end)});
+    add(work_, {.name = fmt::format("waiting for {}", meter.empty() ? "communication" : meter),
+                .begin = std::move(begin),
+                .end = std::move(end)});
   });
 }
 

@@ -89,7 +89,7 @@ class Instruments final : public StreamListener, public UnitListener, public Col
   void stop();
 
   void ran(std::string_view what, Mark begin, Mark end) noexcept override;
-  void waited(Mark begin, Mark end) noexcept override;
+  void waited(std::string_view meter, Mark begin, Mark end) noexcept override;
   void begin(const OpCost& cost) override;
   void end() noexcept override;
   void unit(std::string_view name, Phase phase) override;

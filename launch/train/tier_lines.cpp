@@ -210,9 +210,8 @@ std::vector<std::string> tier_share_lines(const TrainConfig& config, const Memor
     }
     const double all = static_cast<double>(file + at(planned.ledger, of));
     const std::string part =
-        whole ? "" : fmt::format("{:.0f} % of a rank's ", 100 * static_cast<double>(file) / all);
-    lines.push_back(
-        fmt::format("{}{} are in {} through {}", part, what, tiers.file.folder, transfers));
+        whole ? "" : fmt::format("{:.0f} % of ", 100 * static_cast<double>(file) / all);
+    lines.push_back(fmt::format("{}a rank's {}, {}, are in its file", part, what, size_text(file)));
   };
   if (tiers.optimizer == Tier::file) {
     say(MemoryClass::optimizer, "optimizer states", tiers.optimizer_ratio >= 1,
@@ -232,6 +231,10 @@ std::vector<std::string> tier_share_lines(const TrainConfig& config, const Memor
     say(MemoryClass::parameters, "parameters", false,
         fmt::format("each unit is small or whole, or fits into {}.max_in_cpu, {}", kShards,
                     tiers.parameters_in_memory));
+  }
+  if (const std::int64_t file = sum_of(planned.file); file > 0) {
+    lines.push_back(fmt::format("a rank's file, {} in {}, is moved through {}", size_text(file),
+                                tiers.file.folder, transfers));
   }
   return lines;
 }

@@ -20,7 +20,7 @@ TierPlace tier_place(const TrainConfig& config);
 std::vector<std::string> tier_lines(const TrainConfig& config);
 
 /// Those of a run that asks for files of states: the shares that a rank of this plan has in its
-/// file, which whole units may make smaller than asked, and how it is moved
+/// file, which whole units may make smaller than asked, its size, and how it is moved
 /// (FileSystem::io_description()).
 std::vector<std::string> tier_share_lines(const TrainConfig& config, const MemoryUse& planned,
                                           std::string_view transfers);

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "engine/step_report.h"
+
 namespace zero {
 
 void say_warning(const std::string& line) {
@@ -36,6 +38,11 @@ Console make_console(Console::Mode mode, TrainProcess& process) {
                                  "and ends with status 1",
                                  std::strerror(error)));
                }}};
+}
+
+std::string told_of(const AgreedError& error, const RunProgress& progress) {
+  const bool lost = dynamic_cast<const ValuesLost*>(&error) != nullptr;
+  return fmt::format("zero_train: {}\n{}", error.what(), lost ? progress.next_step() + "\n" : "");
 }
 
 std::string ended_by(int signal, Start::By start, const RunProgress& progress) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <string>
 
+#include "collectives/agreement.h"
 #include "launch/faults/process_faults.h"
 #include "launch/process/signals.h"
 #include "launch/rendezvous/start.h"
@@ -36,6 +37,10 @@ void say(const std::string& line);
 /// end; one whose reader is gone, or whose disk is full, trains on, since its figures are in its
 /// log.
 Console make_console(Console::Mode mode, TrainProcess& process);
+
+/// The line for people on a failure that all ranks know of, and behind it, if values are lost, one
+/// on what to do next.
+std::string told_of(const AgreedError& error, const RunProgress& progress);
 
 /// The last words of a process that `signal` ends.
 std::string ended_by(int signal, Start::By start, const RunProgress& progress);

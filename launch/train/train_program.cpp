@@ -267,7 +267,7 @@ int train_as(Communicator& communicator, const TrainFlags& flags, TrainProcess& 
     run.failed_alike(error.what());
     process.faults.told();
     console.end_progress();
-    if (first) print_to_stderr(fmt::format("zero_train: {}\n", error.what()));
+    if (first) print_to_stderr(told_of(error, process.progress));
     failed = exit_status_of(error);
   } catch (const std::exception& error) {
     const std::string message = run.failing(error.what());

@@ -21,6 +21,7 @@
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
+#include "launch/telemetry/work_progress.h"
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/tier_lines.h"
@@ -86,8 +87,8 @@ Trainer::Trainer(const TrainerParts& parts)
                .trace = parts.memory_trace,
                .instruments = instruments_}),
       unit_listeners_(unit_listeners(parts, phases_, memory_)),
-      training_state_(config_, mesh_, device_,
-                      unit_listeners_.empty() ? nullptr : &unit_listeners_),
+      training_state_(config_, mesh_, device_, unit_listeners_.empty() ? nullptr : &unit_listeners_,
+                      WorkProgress(console_, "initialising the model states", "parameters")),
       log_(config_, parts.log, console_),
       checkpoints_({.config = config_,
                     .batches = batches_,
@@ -152,6 +153,7 @@ int Trainer::run() {
   console_.end_progress();
   // From here on ranks wait for disks, and for neither a trace nor a reader of output.
   begin_phase(step_, "end");
+  settle_tiers();
   Decision ending{.signal = checkpoints_.finish()};
   if (decision.signal != 0) ending.signal = decision.signal;
   ending.time_is_up = decision.time_is_up && step_ < config_.run.steps;
@@ -206,6 +208,7 @@ Decision Trainer::train_step(std::int64_t step) {
   tell_findings();
   const double seconds = seconds_since(start);
   communication_seconds_ = communication_time_.take();
+  tier_seconds_ += report.tier_seconds;
   if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
   begin_phase(step, "between steps");

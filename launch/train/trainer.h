@@ -91,6 +91,8 @@ class Trainer {
   /// Trains the micro-batches of a step, as far as the host submits them.
   void train_micro_batches(std::int64_t step, double scale);
   Decision check_memory(Decision decision);
+  /// Waits for what moves to tiers behind the last step, and counts the time.
+  void settle_tiers();
   void handle_nonfinite(const StepReport& report);
   void save_nonfinite(const StepReport& report);
   /// Tells of what checks of compute have found since the last step, and ends the run if they say.
@@ -137,6 +139,8 @@ class Trainer {
   ExposedUnits exposed_units_;  // of all steps
   CommunicationTime communication_time_;
   double communication_seconds_ = 0;  // of the step's collectives
+  double tier_seconds_ = 0;           // for which steps, and the run behind them, waited for tiers
+  double tier_end_seconds_ = 0;       // of those: behind the last step
   Listening listening_;
 };
 

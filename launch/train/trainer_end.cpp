@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 
 #include "architecture/family.h"
+#include "base/seconds_since.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "engine/engine.h"
@@ -15,6 +17,7 @@
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
+#include "launch/telemetry/work_progress.h"
 #include "launch/train/compute_check.h"
 #include "launch/train/nonfinite_report.h"
 #include "launch/train/run_device.h"
@@ -47,6 +50,14 @@ void Trainer::tell_findings() {
   if (!found.over) return;
   checkpoints_.give_up(*found.over);
   throw AgreedError(*found.over);
+}
+
+void Trainer::settle_tiers() {
+  if (!has_tiers()) return;
+  const auto start = std::chrono::steady_clock::now();
+  device_.transfer().synchronize();
+  tier_end_seconds_ = seconds_since(start);
+  tier_seconds_ += tier_end_seconds_;
 }
 
 int Trainer::end_early(const Decision& decision) {
@@ -116,7 +127,8 @@ void Trainer::finish() {
   if (config_.engine.replica_check_every > 0) {
     with_agreed_failure([&] { training_state_.engine().states().check_replicas(); });
   }
-  const std::uint64_t hash = loss_scaling_.hash(training_state_.engine().states().hash());
+  const std::uint64_t hash = loss_scaling_.hash(training_state_.engine().states().hash(
+      WorkProgress(console_, "hashing the model states", "values")));
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
     phases_.at(step_, "end");
@@ -141,6 +153,9 @@ void Trainer::finish() {
         {"threads", config_.run.threads},
         {"threads_from", config_.values.at("run.threads").source}};
     if (communicator_.size() > 1) last["communication"] = exposed_units_.json();
+    if (has_tiers()) {
+      last["tiers"] = {{"seconds", tier_seconds_}, {"seconds_behind_last_step", tier_end_seconds_}};
+    }
     if (of_gpu()) last["graphs"] = graphs_json(training_state_.engine().captured_graphs(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);
     log_.write(last);
@@ -150,6 +165,10 @@ void Trainer::finish() {
   }
   const std::string exposed = exposed_units_.summary();
   if (!exposed.empty() && communicator_.size() > 1) console_.line(exposed);
+  if (has_tiers()) {
+    console_.line(fmt::format("waited {:.1f} s for tiers, of them {:.1f} s behind the last step",
+                              tier_seconds_, tier_end_seconds_));
+  }
   if (const std::int64_t skipped = training_state_.engine().states().steps_skipped(); skipped > 0) {
     console_.line(fmt::format("the updates of {} of {} steps were skipped", skipped, step_));
   }

@@ -3,6 +3,7 @@
 #include "launch/train/training_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "architecture/family.h"
 #include "base/checked_math.h"
@@ -30,7 +31,7 @@ CheckpointOptions checkpoint_options(const TrainConfig& config, const SaveRules&
 }  // namespace
 
 TrainingState::TrainingState(const TrainConfig& config, Mesh& mesh, Device& device,
-                             UnitListener* listener)
+                             UnitListener* listener, PassProgress initialising)
     : device_(device),
       tokens_(checked_mul(config.batch.micro, config.data.sequence_length)),
       slots_(std::min<std::int64_t>(2, config.batch.accumulation)),
@@ -41,8 +42,9 @@ TrainingState::TrainingState(const TrainConfig& config, Mesh& mesh, Device& devi
   }
   model_ = std::make_unique<Decoder>(*engine_, config.model, shape, listener, config.tensor,
                                      config.recompute.plan);
-  engine_->seal(
-      {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
+  engine_->seal({.order = model_->order(),
+                 .accumulation_steps = narrow<int>(config.batch.accumulation),
+                 .initialising = std::move(initialising)});
   if (uses_file(config.engine.tiers) && device.has_memory()) {
     device.transfer().synchronize();  // the first writes tell how the disk takes them
     state_transfers_ =

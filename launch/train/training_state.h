@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint_options.h"
 #include "device/buffer.h"
+#include "engine/engine_options.h"
 
 namespace zero {
 
@@ -22,11 +23,12 @@ struct TrainConfig;
 /// All memory of a run: engine, model, the staging memory of checkpoints, and the host buffers of a
 /// micro-batch. The planner builds the same on a device without memory, so plan and
 /// run cannot differ. Construction is collective; the mesh (of the configuration's shape), the
-/// device and the listener (of the model's operations) must outlive it.
+/// device and the listener (of the model's operations) must outlive it. `initialising` is told of
+/// the initial values.
 class TrainingState {
  public:
   TrainingState(const TrainConfig& config, Mesh& mesh, Device& device,
-                UnitListener* listener = nullptr);
+                UnitListener* listener = nullptr, PassProgress initialising = {});
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
   /// Waits for work in flight before freeing its memory.

@@ -112,10 +112,9 @@ void expect_told_to_all(const std::string& call, int number, int rank, bool at_o
   const Ends ends = run_to_the_end(run_with_tiers(scratch, disk, rank), at_once);
   ASSERT_TRUE(faults.happened());
   EXPECT_THAT(ends, Each(ends[0]));
-  EXPECT_THAT(ends[0],
-              AllOf(HasSubstr(fmt::format("[rank {}] {}", rank, scratch.path())),
-                    HasSubstr("Input/output error"),
-                    HasSubstr("; values in it are lost: start again from the newest checkpoint")));
+  EXPECT_THAT(ends[0], AllOf(HasSubstr(fmt::format("[rank {}] {}", rank, scratch.path())),
+                             HasSubstr("Input/output error"),
+                             ::testing::EndsWith("; values in it are lost")));
   expect_good_checkpoints(scratch.path("run"));
 }
 
@@ -210,7 +209,11 @@ TEST(TierFaults, AreFoundByEveryCallThatShowsStates) {
       if (rank == 1) fails = true;
       toy::step(engine, model, communicator, with.job, 1);
       errors[rank] = error_of([&] { call(engine, checkpointer); });
-      again[rank] = error_of([&] { engine.states().hash(); });
+      try {
+        engine.states().hash();
+      } catch (const ValuesLost& error) {
+        again[rank] = error.what();
+      }
     });
     EXPECT_THAT(errors, Each(errors[0]));
     EXPECT_THAT(errors[0], AllOf(HasSubstr("[rank 1] "), HasSubstr("Input/output error")));

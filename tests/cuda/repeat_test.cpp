@@ -97,7 +97,7 @@ TEST_F(Repeats, AreNotCapturedWhereAnObserverHearsOfEachPiece) {
   struct Counter final : StreamListener {
     bool listens() const noexcept override { return true; }
     void ran(std::string_view /*what*/, Mark /*begin*/, Mark /*end*/) noexcept override { ++heard; }
-    void waited(Mark /*begin*/, Mark /*end*/) noexcept override {}
+    void waited(std::string_view /*meter*/, Mark /*begin*/, Mark /*end*/) noexcept override {}
     int heard = 0;
   };
   Counter counter;

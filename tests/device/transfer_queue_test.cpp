@@ -269,7 +269,7 @@ TEST_P(Queues, AFullDiskIsNamed) {
               EXPECT_EQ(error_of([&] { queue->wait(tickets[3]); }),
                         path() +
                             ": cannot write 1048576 bytes at offset 3145728: No space left on "
-                            "device");
+                            "device; free space there");
               queue->wait(queue->write(*file, 0, memory.part(kMiB, kMiB)));
             }),
             "no error");

@@ -110,23 +110,25 @@ TEST_F(Transfers, CountWhatIsWrittenPastTheCacheAndThroughIt) {
   Transfer transfer = write(0, 0, 2 * kBlock + 1000);
   transfer.next_call();
   transfer.advance(2 * kBlock);
+  EXPECT_EQ(counts_.text(), "io_uring, O_DIRECT for all writes so far, registered buffers");
   transfer.next_call();
   transfer.advance(1000);
-  EXPECT_EQ(counts_.text(), "io_uring, O_DIRECT for 8.2 kB of 9.2 kB, registered buffers");
+  EXPECT_EQ(counts_.text(),
+            "io_uring, O_DIRECT for 8.2 kB of 9.2 kB written so far, registered buffers");
   // Small files that are written at once are no matter of the disk's speed.
   Transfer small = Transfer::write(file_, 0, std::span(memory_), Transfer::Mode::cached);
   small.next_call();
   small.advance(kBlock);
   counts_.use("pwrite: no io_uring", "");
-  EXPECT_EQ(counts_.text(), "pwrite: no io_uring, O_DIRECT for 8.2 kB of 9.2 kB");
+  EXPECT_EQ(counts_.text(), "pwrite: no io_uring, O_DIRECT for 8.2 kB of 9.2 kB written so far");
 }
 
 TEST_F(Transfers, NameFileOffsetAndReasonIfTheyFail) {
-  for (const auto& [error, reason] :
-       std::vector<std::pair<int, std::string>>{{ENOSPC, "No space left on device"},
-                                                {EIO, "Input/output error"},
-                                                {EAGAIN, "Resource temporarily unavailable"},
-                                                {EDQUOT, "Disk quota exceeded"}}) {
+  for (const auto& [error, reason] : std::vector<std::pair<int, std::string>>{
+           {ENOSPC, "No space left on device; free space there"},
+           {EIO, "Input/output error"},
+           {EAGAIN, "Resource temporarily unavailable"},
+           {EDQUOT, "Disk quota exceeded; free space there"}}) {
     Transfer transfer = write(0, 0, 2 * kBlock);
     transfer.next_call();
     transfer.advance(kBlock);

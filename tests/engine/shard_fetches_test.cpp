@@ -22,7 +22,7 @@ class ReadCounter final : public StreamListener {
   void ran(std::string_view what, Mark /*begin*/, Mark /*end*/) noexcept override {
     if (what == "read of a file tier") ++reads_;
   }
-  void waited(Mark /*begin*/, Mark /*end*/) noexcept override {}
+  void waited(std::string_view /*meter*/, Mark /*begin*/, Mark /*end*/) noexcept override {}
   std::size_t reads() const { return reads_; }
 
  private:

@@ -7,11 +7,14 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/sign_of_life.h"
 #include "device/host_access.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
+#include "tests/scratch.h"
 #include "tests/support/combinations.h"
 
 namespace zero {
@@ -202,6 +205,41 @@ TEST(State, HashGivesSignsOfLife) {
     static_cast<void>(trainer.engine().states().hash());
     EXPECT_GT(signs_of_life(), before);
   });
+}
+
+/// Checks that a pass told of ascending shares, and of all at the end.
+void expect_whole_pass(const std::vector<std::pair<std::int64_t, std::int64_t>>& told) {
+  ASSERT_GT(told.size(), 3U);
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  for (const auto& [done, all] : told) EXPECT_EQ(all, told.back().first);
+}
+
+TEST(State, InitialisingAndHashingTellHowFarTheyAre) {
+  for (const Tier states : {Tier::device, Tier::file}) {
+    const testing::Scratch scratch;
+    plain::Setup told = setup(3);
+    if (states == Tier::file) {
+      told.engine.tiers.optimizer = Tier::file;
+      told.engine.tiers.file.folder = scratch.path();
+      told.engine.tiers.windows.buffer_elements = StateWindowOptions::kGrain;
+    }
+    local::run(2, [&](Communicator& communicator) {
+      std::vector<std::pair<std::int64_t, std::int64_t>> initialised, hashed;
+      const auto device = cpu::open();
+      Engine engine(communicator, *device, told.engine);
+      for (const plain::UnitSpec& unit : plain::odd_units()) {
+        engine.add_unit(unit.name, unit.parameters);
+      }
+      engine.seal({.initialising = [&](std::int64_t done, std::int64_t all) {
+        initialised.emplace_back(done, all);
+      }});
+      const std::uint64_t hash = engine.states().hash(
+          [&](std::int64_t done, std::int64_t all) { hashed.emplace_back(done, all); });
+      expect_whole_pass(initialised);
+      expect_whole_pass(hashed);
+      EXPECT_EQ(hash, engine.states().hash());
+    });
+  }
 }
 
 TEST(State, HashChangesWithOneBitTheSeedANameAndAStep) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
+#include "engine/waits.h"
 #include "launch/telemetry/profile.h"
 #include "launch/train/trainer.h"
 #include "tests/device/calls_to_disk.h"
@@ -129,16 +130,22 @@ TEST(StreamListeners, HearOfWorkAndOfWaits) {
   Instruments instruments({.profile = true});
   const auto device = cpu::open();
   device->compute().listen(&instruments);
+  const Waits waits;
   const auto work = [&] {
     device->compute().submit("before", [] {});
-    std::atomic<bool> waiting = false;
-    device->communication().submit("slow", [&] {
-      while (!waiting) std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    });
-    const Event event = device->communication().record();
-    waiting = true;
-    device->compute().wait(event);
+    const auto wait_for = [&](Stream& stream, const auto& wait) {
+      std::atomic<bool> waiting = false;
+      stream.submit("slow", [&] {
+        while (!waiting) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      });
+      const Event event = stream.record();
+      waiting = true;
+      wait(event);
+    };
+    wait_for(device->communication(), [&](const Event& event) { device->compute().wait(event); });
+    wait_for(device->transfer(),
+             [&](const Event& event) { device->compute().wait(event, waits.of_tiers()); });
     instruments.begin({.name = "product", .flop = 10, .bytes = 20});
     device->compute().submit("part", [] {});
     device->compute().submit("another part", [] {});
@@ -159,7 +166,8 @@ TEST(StreamListeners, HearOfWorkAndOfWaits) {
     EXPECT_EQ(entry.calls, 1) << entry.name;
     EXPECT_EQ(entry.flop, entry.name == "product" ? 10 : 0);
   }
-  EXPECT_EQ(names, (std::set<std::string>{"before", "product", "waiting for communication"}));
+  EXPECT_EQ(names, (std::set<std::string>{"before", "product", "waiting for communication",
+                                          "waiting for tiers"}));
   EXPECT_EQ(instruments.profile().steps(), 1);
 }
 
@@ -167,7 +175,7 @@ TEST(StreamListeners, AreToldWhileTheyListen) {
   struct Counter final : StreamListener {
     bool listens() const noexcept override { return open; }
     void ran(std::string_view, Mark, Mark) noexcept override { ++calls; }
-    void waited(Mark, Mark) noexcept override { ++calls; }
+    void waited(std::string_view, Mark, Mark) noexcept override { ++calls; }
     bool open = false;
     int calls = 0;
   };
@@ -190,7 +198,7 @@ TEST(StreamListeners, HearNothingOfTheWorkThatTakesThemAway) {
   struct Counter final : StreamListener {
     bool listens() const noexcept override { return true; }
     void ran(std::string_view, Mark, Mark) noexcept override { ++calls; }
-    void waited(Mark, Mark) noexcept override { ++calls; }
+    void waited(std::string_view, Mark, Mark) noexcept override { ++calls; }
     int calls = 0;
   };
   const auto device = cpu::open();

@@ -10,12 +10,15 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/descriptor.h"
+#include "launch/telemetry/work_progress.h"
 #include "tests/device/calls_to_disk.h"
 #include "tests/scratch.h"
 
@@ -177,6 +180,34 @@ TEST(Console, DropsLinesOfAFullPipeWhereItHurries) {
   for (int i = 0; i < 3; ++i) console.line(kMuch);
   EXPECT_EQ(ends.read().front(), 'x');
   std::fclose(stream);
+}
+
+// In a short run it changes no output.
+TEST(WorkProgress, IsShownWithSpeedAndTimeLeftOnceTheWorkIsLong) {
+  const auto shown = [](Console::Mode mode, std::chrono::seconds ago) {
+    const Ends ends(Ends::Of::pipe);
+    std::FILE* const stream = ::fdopen(::dup(ends.writer()), "w");
+    Console console(stream, mode);
+    const WorkProgress progress(console, "hashing the model states", "values",
+                                std::chrono::steady_clock::now() - ago);
+    for (const std::int64_t done : {0, 250, 500}) progress(done, 1000);
+    console.line("done");
+    std::fclose(stream);
+    Output(ends.writer()).write(".", never);  // a silent console leaves nothing to read
+    std::string text = ends.read();
+    text.pop_back();
+    return text;
+  };
+  for (const Console::Mode mode : {Console::Mode::terminal, Console::Mode::lines}) {
+    EXPECT_EQ(shown(mode, std::chrono::seconds(1)), "done\n");
+  }
+  const std::string first = "hashing the model states: 25 %  250 of 1.0k values  ";
+  EXPECT_TRUE(shown(Console::Mode::terminal, std::chrono::seconds(50)).starts_with("\r" + first));
+  EXPECT_EQ(shown(Console::Mode::lines, std::chrono::seconds(5)), "done\n");
+  const std::string lines = shown(Console::Mode::lines, std::chrono::seconds(50));
+  EXPECT_TRUE(lines.starts_with(first)) << lines;
+  EXPECT_TRUE(lines.ends_with(" left\ndone\n")) << lines;
+  EXPECT_EQ(shown(Console::Mode::silent, std::chrono::seconds(50)), "");
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class Leak final : public StreamListener {
     if (what != "AdamW") return;
     device_.ledger().charge(MemoryClass::optimizer, "h.1.moment", 1024);
   }
-  void waited(Mark, Mark) noexcept override {}
+  void waited(std::string_view, Mark, Mark) noexcept override {}
 
  private:
   Device& device_;

@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/step_report.h"
+#include "launch/train/train_process.h"
+
 namespace zero {
 namespace {
 
@@ -47,6 +50,25 @@ TEST(RunProgress, TellsTheNextStepAfterAFault) {
   EXPECT_EQ(progress.next_step(),
             "newest checkpoint: step 20; started again, the run goes on there; more: zero_doctor "
             "runs/a/flight");
+}
+
+// Which checkpoint there is, if any, is the run's to know, and not the engine's.
+TEST(RunProgress, TellsTheNextStepBehindValuesThatADiskHasLost) {
+  RunProgress progress;
+  progress.steps_done = 5;
+  const std::string why =
+      "[rank 1] /nvme/(no name): cannot write 4096 bytes at offset 0: No space "
+      "left on device; free space there; values in it are lost";
+  EXPECT_EQ(told_of(ValuesLost(why), progress),
+            "zero_train: " + why +
+                "\nno checkpoint (run.checkpoint.folder is not set): started again, the run begins "
+                "anew\n");
+  progress.saves = true;
+  progress.saved(4, "runs/a/step_00000004");
+  EXPECT_THAT(told_of(ValuesLost(why), progress),
+              ::testing::EndsWith(
+                  " are lost\nnewest checkpoint: step 4; started again, the run goes on there\n"));
+  EXPECT_EQ(told_of(AgreedError("not finite"), progress), "zero_train: not finite\n");
 }
 
 }  // namespace

@@ -111,9 +111,16 @@ TEST(TrainingAnswers, RankAllTiersOfAGpu) {
       {Offload::from("nvme-all"), kHost}};
   EXPECT_EQ(order, expected);
   const std::string text = text_of(answer);
+  for (std::size_t i = 0; i < answer.rows.size(); ++i) {
+    const std::size_t line = text.find(fmt::format("\n{:>3} ", i + 1));
+    ASSERT_NE(line, std::string::npos) << i;
+    const std::string offload = kOffloads[i / 2] + (i % 2 == 0 ? " " : " + inputs ");
+    EXPECT_THAT(text.substr(line + 1, text.find('\n', line + 1) - line - 1),
+                HasSubstr("  " + offload));
+  }
   EXPECT_THAT(
       text,
-      AllOf(HasSubstr("pinned, rank / host  in a file\n"),
+      AllOf(HasSubstr("  offload               pinned, rank / host  in a file\n"),
             HasSubstr("row 2: kept inputs of blocks are in pinned host memory: "),
             HasSubstr("row 6: optimizer states, parameters and kept inputs of blocks are in "),
             HasSubstr(", which limits no row without --host-memory; a step copies "),

@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
 #include "collectives/backends.h"
+#include "launch/process/quantity.h"
 #include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
 #include "tests/checkpoint/memory_files.h"
@@ -112,10 +112,19 @@ TEST(TierRuns, EndInTheSameStateWithTheFilesPlanned) {
   EXPECT_EQ(last["plan_exact"], true);
   EXPECT_EQ(last["file"]["planned"], last["file"]["used"]);
   EXPECT_GT(last["file"]["used"]["optimizer"].get<std::int64_t>(), 0);
-  EXPECT_TRUE(std::ranges::any_of(
-      run.tiny().log(), [](const nlohmann::json& line) { return line.contains("tier_seconds"); }));
-  EXPECT_THAT(ended.out, AllOf(HasSubstr("optimizer states are in " + folder + " through "),
-                               HasSubstr("\n  in files, beside memory\n")));
+  double waited = last["tiers"]["seconds_behind_last_step"];
+  EXPECT_GE(waited, 0);
+  for (const nlohmann::json& line : run.tiny().log()) waited += line.value("tier_seconds", 0.0);
+  EXPECT_GT(waited, 0);
+  EXPECT_NEAR(last["tiers"]["seconds"].get<double>(), waited, 1e-6);
+  EXPECT_FALSE(expected.contains("tiers"));
+  const std::string size = size_text(last["file"]["planned"]["optimizer"].get<std::int64_t>());
+  EXPECT_THAT(ended.out,
+              AllOf(HasSubstr("a rank's optimizer states, " + size + ", are in its file\n"),
+                    HasSubstr("a rank's file, " + size + " in " + folder + ", is moved through "),
+                    ContainsRegex("\nwaited [0-9.]+ s for tiers, of them [0-9.]+ s behind the "
+                                  "last step\n"),
+                    HasSubstr("\n  in files, beside memory\n")));
   for (const std::string& name : run.tiny().folder().names()) {
     EXPECT_FALSE(name.starts_with(".")) << name;
   }
@@ -135,7 +144,14 @@ TEST(TierRuns, WithShardsInFilesEndInTheSameStateWithTheFilesPlanned) {
     EXPECT_EQ(last["plan_exact"], true);
     EXPECT_EQ(last["file"]["planned"], last["file"]["used"]);
     EXPECT_GT(last["file"]["used"]["parameters"].get<std::int64_t>(), 0);
-    EXPECT_THAT(ended.out, ContainsRegex("[1-9][0-9] % of a rank's parameters are in .* through "));
+    const nlohmann::json& file = last["file"]["planned"];
+    const auto shards = file["parameters"].get<std::int64_t>();
+    const std::int64_t all = shards + file.value("optimizer", std::int64_t{0});
+    EXPECT_THAT(ended.out, AllOf(ContainsRegex("[1-9][0-9] % of a rank's parameters, " +
+                                               size_text(shards) + ", are in its file\n"),
+                                 HasSubstr("a rank's file, " + size_text(all) + " in " + folder)));
+    const std::string moved = " is moved through ";
+    EXPECT_EQ(ended.out.find(moved), ended.out.rfind(moved)) << "told once";
   }
   const Ended kept =
       run.start({.world = 2,
@@ -178,8 +194,8 @@ TEST(TierRuns, SayHowTheFileOfStatesIsMovedAndNotThoseOfCheckpoints) {
               ASSERT_TRUE(refuse({SYS_io_uring_setup, EPERM, 0, kDepth}));
               const Ended ended = run.start(
                   {.overrides = plus(nvme_keys(folder), {"run.steps=1", "aio.queue_depth=4096"})});
-              EXPECT_THAT(ended.out, HasSubstr("optimizer states are in " + folder +
-                                               " through pwrite: no io_uring: "));
+              EXPECT_THAT(ended.out,
+                          HasSubstr(" in " + folder + ", is moved through pwrite: no io_uring: "));
             }),
             "no error");
 }
@@ -195,7 +211,8 @@ TEST(TierRuns, SayWhichShareOfTheStatesIsInFiles) {
   };
   EXPECT_THAT(said("0.001"), HasSubstr("no optimizer states are in files: no unit fits into "
                                        "zero_optimization.offload_optimizer.ratio, 0.001"));
-  EXPECT_THAT(said("0.9"), ContainsRegex("[1-8][0-9] % of a rank's optimizer states are in "));
+  EXPECT_THAT(said("0.9"),
+              ContainsRegex("[1-8][0-9] % of a rank's optimizer states, .* are in its file"));
 }
 
 // A resume may change where states are.
