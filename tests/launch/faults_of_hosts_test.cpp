@@ -261,7 +261,7 @@ TEST(FaultsOfHosts, AHostThatIsBackMayBeWaitedFor) {
   ranks.at(0).open = ranks.at(1).open = {collective(5, {0, 1, 2, 3})};
   EXPECT_EQ(looks.during(0.6).what, What::nothing);
   ranks.find_again(1);
-  EXPECT_EQ(looks.during(2).what, What::nothing);
+  EXPECT_EQ(looks.during(1.7).what, What::nothing);
 }
 
 TEST(FaultsOfHosts, OfARankThatIsSeenALostHostIsNotToBlame) {

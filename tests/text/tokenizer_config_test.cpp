@@ -347,7 +347,7 @@ TEST_F(TokenizerFolder, MistakesAreNamed) {
   write("tokenizer_config.json", "{}");
   write("generation_config.json", R"({"eos_token_id": ["</s>"]})");
   EXPECT_THAT(error_of([&] { read_end_tokens(scratch_.path()); }),
-              HasSubstr("generation_config.json: eos_token_id: found [\"</s>\"], expected"));
+              HasSubstr("generation_config.json: eos_token_id: found \"</s>\", expected an id"));
   write_bytes(scratch_.path("tokenizer.model"), "no model");
   EXPECT_THAT(error_of([&] { make_tokenizer(scratch_.path("tokenizer.model")); }),
               HasSubstr("tokenizer.model: is not a SentencePiece model"));
