@@ -120,11 +120,11 @@ void OwnedRuns::for_each_in(std::size_t tensor, const FlatRange& wanted, const V
   }
 }
 
-void OwnedRuns::count_in(std::size_t tensor, const FlatRange& wanted,
-                         std::span<std::int64_t> counts) const {
+void OwnedRuns::count_in(std::size_t tensor, const FlatRange& wanted, const Count& visit) const {
   for (const Owned& owned : overlapping(tensor, wanted)) {
-    counts[static_cast<std::size_t>(owned.rank)] +=
+    const std::int64_t count =
         owned.run.count_before(wanted.end()) - owned.run.count_before(wanted.begin);
+    if (count > 0) visit(owned.rank, count);
   }
 }
 

@@ -47,8 +47,10 @@ class OwnedRuns {
   using Visit = std::function<void(int rank, std::int64_t begin, std::int64_t count)>;
   /// Calls `visit` for the owned elements in `wanted`, each rank's in ascending order.
   void for_each_in(std::size_t tensor, const FlatRange& wanted, const Visit& visit) const;
-  /// Adds to counts[r] the elements in `wanted` that rank r owns, without walking the runs.
-  void count_in(std::size_t tensor, const FlatRange& wanted, std::span<std::int64_t> counts) const;
+  using Count = std::function<void(int rank, std::int64_t count)>;
+  /// Calls `visit` for numbers of elements in `wanted` that a rank owns, several for a rank with
+  /// several strided runs there. Does not walk their repeats.
+  void count_in(std::size_t tensor, const FlatRange& wanted, const Count& visit) const;
 
  private:
   struct Owned {

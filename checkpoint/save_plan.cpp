@@ -8,11 +8,16 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/sign_of_life.h"
 
 namespace zero {
 namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+// Of a terabyte there are a million blocks; the work of these takes some milliseconds.
+constexpr std::int64_t kBlocksBetweenSigns = 1024;
+constexpr std::int64_t kRoundsBetweenSigns = 16;
 
 }  // namespace
 
@@ -87,13 +92,16 @@ SavePlan::SavePlan(const CheckpointLayout& layout, std::vector<std::size_t> numb
              "blocks of a round: {}, {} exchanged; expected 1 or more", dealing.per_round,
              dealing.exchanged);
   const std::int64_t blocks = layout_.blocks().count();
-  for (std::int64_t block = 0; block < blocks; ++block) writers_.push_back(find_writer(block));
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    if (block % kBlocksBetweenSigns == 0) give_sign_of_life();
+    writers_.push_back(find_writer(block));
+  }
   for (int replica = 0; replica < dealing.replicas; ++replica) {
     Dealer dealer(*this, dealing);
     for (std::int64_t block = replica; block < blocks; block += dealing.replicas) dealer.add(block);
     std::int64_t rounds = 0;
     dealer.deal([&](const std::vector<std::int64_t>& taken, bool exchanges) {
-      ++rounds;
+      if (rounds++ % kRoundsBetweenSigns == 0) give_sign_of_life();
       if (replica != dealing.replica) return;
       order_.insert(order_.end(), taken.begin(), taken.end());
       ends_.push_back(order_.size());
@@ -109,18 +117,22 @@ bool SavePlan::exchanges(std::int64_t round) const {
 
 /// The elements that each rank owns of a block, of those that own any, in rank order.
 std::vector<SavePlan::Share> SavePlan::shares(std::int64_t block) const {
-  std::vector<std::int64_t> counts(at(owned_.ranks()));
+  std::vector<Share> found;
   std::int64_t whole = 0;
   const Block bytes = layout_.blocks().at(block);
   layout_.for_each_piece(bytes, [&](const BlockPiece& piece) {
-    owned_.count_in(numbers_[piece.tensor], {piece.source_begin, piece.count}, counts);
+    owned_.count_in(numbers_[piece.tensor], {piece.source_begin, piece.count},
+                    [&](int rank, std::int64_t count) {
+                      found.push_back({rank, count});
+                      whole -= count;
+                    });
     whole += piece.count;
   });
+  std::ranges::sort(found, {}, &Share::rank);
   std::vector<Share> shares;
-  for (int rank = 0; rank < owned_.ranks(); ++rank) {
-    const std::int64_t count = counts[at(rank)];
-    if (count > 0) shares.push_back({rank, count});
-    whole -= count;
+  for (const Share& share : found) {
+    if (shares.empty() || shares.back().rank != share.rank) shares.push_back({share.rank, 0});
+    shares.back().count += share.count;
   }
   ZERO_CHECK(
       whole == 0,

@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "base/sign_of_life.h"
+
 namespace zero {
 
 EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, EngineOptions options)
@@ -49,6 +51,7 @@ EngineCore::Sealed& EngineCore::usable(std::string_view call) {
 UnitId EngineCore::add_unit(std::string name, std::vector<ParameterSpec> parameters) {
   ZERO_CHECK(!sealed_, "add_unit({}): the engine is sealed; register all units before seal()",
              name);
+  give_sign_of_life();  // a plan of a large model is long computing
   Unit added = Unit::make(std::move(name), std::move(parameters), mesh_->mesh().size(Axis::tensor));
   std::set<std::string_view> names;
   for (const Unit& other : units_) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/sign_of_life.h"
 #include "collectives/agreement.h"
 #include "engine/engine_core.h"
 #include "engine/tensor_copies.h"
@@ -220,6 +221,7 @@ void EngineCore::seal(const SealOptions& options) {
   ZERO_CHECK(options.accumulation_steps >= 1, "seal: accumulation_steps is {}, expected at least 1",
              options.accumulation_steps);
   for (Unit& unit : units_) {
+    give_sign_of_life();
     unit.lay_out(mesh_->axis(Axis::shard).size(),
                  options_.limits.persistence_threshold.value_or(kSmallParameter),
                  options_.optimizer.moments);

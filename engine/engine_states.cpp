@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/sign_of_life.h"
 #include "engine/engine_core.h"
 
 namespace zero {
@@ -158,7 +159,9 @@ void EngineStates::publish_parameters() {
   parts.windows.begin({StateFields::masters, StateFields::masters});
   for (const int index : parts.order) {
     Unit& unit = core_.unit_at(index);
+    give_sign_of_life();
     while (parts.windows.more(index)) {
+      give_sign_of_life();  // the piece may be this rank's alone: no collective shows it
       publish(unit, parts.windows.next());
       parts.windows.changed();
     }

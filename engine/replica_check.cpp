@@ -11,6 +11,7 @@
 #include "base/checked_math.h"
 #include "base/consecutive.h"
 #include "base/host.h"
+#include "base/sign_of_life.h"
 #include "collectives/host_values.h"
 #include "device/cpu/primitives.h"
 #include "engine/step_report.h"
@@ -237,8 +238,10 @@ std::string ReplicaCheck::locate(const Difference& difference, std::int64_t step
   host_all_reduce(context_.mesh.replica_group(), context_.device, both, ReduceOp::sum,
                   {"a copy", {}});
   std::string text;
+  constexpr std::int64_t kComparedBetweenSigns = 1 << 20;  // elements: some milliseconds
   const auto compare = [&](std::int64_t begin, const View& own) {
     for (std::int64_t i = 0; i < own.count() && text.empty(); ++i) {
+      if (i % kComparedBetweenSigns == 0) give_sign_of_life();
       if (std::memcmp(own.slice(i, 1).data(), values.slice(begin + i, 1).data(),
                       static_cast<std::size_t>(size_of(dtype))) == 0)
         continue;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
+#include <new>
 
 #include "base/sign_of_life.h"
 
@@ -21,8 +23,23 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
 }
 
 std::uint64_t hash_values(const View& values, std::uint64_t seed) {
+  constexpr std::size_t kBetweenSigns = std::size_t{16} << 20;  // bytes: some milliseconds
   give_sign_of_life();
-  return XXH3_64bits_withSeed(values.data(), static_cast<std::size_t>(values.bytes()), seed);
+  const auto* at = static_cast<const std::byte*>(values.data());
+  auto left = static_cast<std::size_t>(values.bytes());
+  if (left <= kBetweenSigns) return XXH3_64bits_withSeed(at, left, seed);
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                       XXH3_freeState);
+  if (!state) throw std::bad_alloc();
+  XXH3_64bits_reset_withSeed(state.get(), seed);
+  while (left > 0) {
+    const std::size_t part = std::min(left, kBetweenSigns);
+    XXH3_64bits_update(state.get(), at, part);
+    give_sign_of_life();
+    at += part;
+    left -= part;
+  }
+  return XXH3_64bits_digest(state.get());
 }
 
 std::uint64_t hash_blocks(std::uint64_t seed, std::int64_t begin, const View& values,

@@ -7,8 +7,8 @@
 
 namespace zero::files {
 
-/// The calls of a process whose time a disk decides, or the reader of its output, since the process
-/// started.
+/// The calls of a process whose time a disk decides, the reader of its output, the writer of its
+/// input, or a library that gives no sign of life, since the process started.
 struct DiskCalls {
   std::int64_t begun = 0;
   std::int64_t ended = 0;  ///< no more than `begun`
@@ -31,6 +31,17 @@ class DiskCall {
   ~DiskCall();
   DiskCall(const DiskCall&) = delete;
   DiskCall& operator=(const DiskCall&) = delete;
+};
+
+/// While it lives, calls of the thread that made it are not counted: for a thread on which nothing
+/// else of the process waits, so that its disk holds nobody up. What the thread has begun to count
+/// before, and other threads, are counted as ever.
+class UncountedDiskCalls {
+ public:
+  UncountedDiskCalls() noexcept;
+  ~UncountedDiskCalls();
+  UncountedDiskCalls(const UncountedDiskCalls&) = delete;
+  UncountedDiskCalls& operator=(const UncountedDiskCalls&) = delete;
 };
 
 /// Repeats a system call while signals interrupt it, which network file systems and FUSE allow;

@@ -129,7 +129,13 @@ void initialise(const Init& init, std::uint64_t seed, std::string_view full_name
                 std::int64_t begin, std::span<float> out) {
   check(init, full_name, begin);
   if (init.kind == Init::Kind::zeros || init.kind == Init::Kind::constant) {
-    std::ranges::fill(out, init.kind == Init::Kind::zeros ? 0.0F : init.a);
+    constexpr std::size_t kFilledBetweenSigns = 1 << 24;  // elements: some milliseconds
+    while (!out.empty()) {
+      const auto part = out.first(std::min(kFilledBetweenSigns, out.size()));
+      std::ranges::fill(part, init.kind == Init::Kind::zeros ? 0.0F : init.a);
+      give_sign_of_life();
+      out = out.subspan(part.size());
+    }
     return;
   }
   const bool normal = init.kind == Init::Kind::normal;
@@ -138,8 +144,9 @@ void initialise(const Init& init, std::uint64_t seed, std::string_view full_name
   const std::uint64_t key = XXH3_64bits_withSeed(full_name.data(), full_name.size(), seed);
   const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
   constexpr std::int64_t kBetweenSigns = 1 << 14;  // blocks: some milliseconds
-  for (std::int64_t block = begin / kBlock; block * kBlock < end; ++block) {
-    if (block % kBetweenSigns == 0) give_sign_of_life();
+  const std::int64_t first_block = begin / kBlock;
+  for (std::int64_t block = first_block; block * kBlock < end; ++block) {
+    if ((block - first_block) % kBetweenSigns == 0) give_sign_of_life();
     const Block bits = philox(key, static_cast<std::uint64_t>(block));
     const auto values = normal ? standard_normal(bits) : standard_uniform(bits);
     const std::int64_t first = std::max(begin, block * kBlock);

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "base/sign_of_life.h"
 #include "base/utf8.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"
@@ -17,6 +18,9 @@ namespace zero {
 namespace {
 
 using Ids = std::vector<std::uint32_t>;
+
+/// Words or characters from one sign of life to the next: some milliseconds.
+constexpr std::size_t kPartsBetweenSigns = 1 << 16;
 
 class BpeTokenizer final : public Tokenizer {
  public:
@@ -100,7 +104,9 @@ class BpeTokenizer final : public Tokenizer {
     }
     Words known;
     Ids tokens;
+    std::size_t done = 0;
     for (const std::string_view word : words) {
+      if (++done % kPartsBetweenSigns == 0) give_sign_of_life();
       const auto [place, is_new] = known.try_emplace(word, ids.size(), 0);
       auto& [begin, count] = place->second;
       if (is_new) {
@@ -135,7 +141,9 @@ class BpeTokenizer final : public Tokenizer {
     if (const auto whole = json_.ids.find(word); json_.ignore_merges && whole != json_.ids.end()) {
       return ids.push_back(whole->second);
     }
+    std::size_t done = 0;
     for (std::string_view left = word; !left.empty();) {
+      if (++done % kPartsBetweenSigns == 0) give_sign_of_life();
       const std::string_view character = left.substr(0, utf8_start(left).bytes);
       left.remove_prefix(character.size());
       const auto found = json_.ids.find(std::string(character));

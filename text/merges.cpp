@@ -4,10 +4,14 @@
 
 #include <queue>
 
+#include "base/sign_of_life.h"
+
 namespace zero {
 namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
+/// Pairs looked up or candidates taken from one sign of life to the next: some milliseconds.
+constexpr std::uint32_t kLooksBetweenSigns = 1 << 16;
 
 /// A pair that could be merged when it was put into the queue.
 struct MergeCandidate {
@@ -47,15 +51,21 @@ void Merges::apply(std::vector<std::uint32_t>& tokens) const {
   for (std::uint32_t i = 0; i < count; ++i) {
     symbols.push_back({tokens[i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1});
   }
+  std::uint64_t looks = 0;
+  const auto sign = [&] {
+    if (++looks % kLooksBetweenSigns == 0) give_sign_of_life();
+  };
   std::priority_queue<MergeCandidate> queue;
   const auto consider = [&](std::uint32_t left) {
     if (left == kNone || symbols[left].next == kNone) return;
+    sign();
     const std::uint32_t a = symbols[left].token;
     const std::uint32_t b = symbols[symbols[left].next].token;
     if (const Merge* merge = find(a, b)) queue.push({merge->rank, left, merge->merged, a, b});
   };
   for (std::uint32_t i = 0; i < count; ++i) consider(i);
   while (!queue.empty()) {
+    sign();
     const MergeCandidate best = queue.top();
     queue.pop();
     Symbol& left = symbols[best.left];

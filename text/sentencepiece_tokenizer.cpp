@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "base/utf8.h"
+#include "files/disk_calls.h"
 #include "text/sentencepiece_model.h"
 #include "text/special_names.h"
 #include "text/unicode.h"
@@ -189,7 +190,10 @@ class SentencePieceTokenizer final : public Tokenizer {
       const SentencePieceProcessor& processor =
           first || without_prefix_ == nullptr ? *processor_ : *without_prefix_;
       std::vector<int> tokens;
-      const auto status = processor.Encode(part.text, &tokens);
+      const auto status = [&] {
+        const files::DiskCall counted;  // may take long, and gives no sign of life
+        return processor.Encode(part.text, &tokens);
+      }();
       ZERO_CHECK(status.ok(), "SentencePiece cannot encode {} bytes: {}", part.text.size(),
                  printable_line(status.ToString()));
       if (places.guards) {
@@ -216,7 +220,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   void check_messages(const SentencePieceProcessor& processor, std::string_view part,
                       std::size_t offset, const Guard& guard) const {
     if (guard.steering.empty()) return;
-    const auto encoded = processor.EncodeAsImmutableProto(part);
+    const auto encoded = [&] {
+      const files::DiskCall counted;  // likewise
+      return processor.EncodeAsImmutableProto(part);
+    }();
     for (const auto& piece : encoded.pieces()) {
       if (!guard.steering.contains(piece.id())) continue;
       const std::size_t begin = offset + piece.begin();

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/sign_of_life.h"
 #include "base/utf8.h"
 
 namespace zero {
@@ -144,7 +145,8 @@ class SplitPattern::Matcher {
   }
 
  private:
-  static constexpr std::uint32_t kStepsOfMatch = 256;  // that each place is allowed
+  static constexpr std::uint32_t kStepsOfMatch = 256;          // that each place is allowed
+  static constexpr std::uint32_t kRunsBetweenSigns = 1 << 16;  // some milliseconds
   static constexpr std::uint32_t kMostSteps = 1U << 29U;
   static constexpr std::size_t kStepsOfText = 4096;
   static constexpr std::size_t kStepsOfByte = 32;  // a run of white space takes three
@@ -153,6 +155,7 @@ class SplitPattern::Matcher {
 
   /// PCRE2's limit of steps is that of each place where a match may begin.
   int run(std::size_t at, std::uint32_t steps, std::uint32_t options) {
+    if (++runs_ % kRunsBetweenSigns == 0) give_sign_of_life();
     pcre2_set_match_limit(context_.get(), steps);
     return pcre2_match(code(), reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), at,
                        PCRE2_NO_UTF_CHECK | options, data_.get(), context_.get());
@@ -184,6 +187,7 @@ class SplitPattern::Matcher {
   const SplitPattern& pattern_;
   std::string_view text_;
   std::size_t steps_;  // that the text has left
+  std::uint32_t runs_ = 0;
   std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data_{
       pcre2_match_data_create_from_pattern(code(), nullptr), pcre2_match_data_free};
   std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context_{

@@ -10,10 +10,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "base/descriptor.h"
 #include "base/error.h"
@@ -45,16 +48,32 @@ std::string begin_of(const Descriptor& file, std::size_t most) {
   return begin;
 }
 
-/// Whether another open file holds the lock of the one at `path`.
-bool is_in_use(const std::string& path) {
-  const Descriptor old = open_there(path, O_RDWR);
-  // The number may be that of another process by now, which has anything open.
-  const bool may_be_one = !path.starts_with("/proc/") || begin_of(old, kMagic.size()) == kMagic;
-  return may_be_one && is_locked(old.get());
-}
-
 bool has_zeros_alone(const std::string& bytes) {
   return std::ranges::count(bytes, '\0') == std::ssize(bytes);
+}
+
+/// Whether the open file is half made, as is_half_made() says, and was last changed at `since` or later.
+bool is_half_made(const Descriptor& file, std::time_t since) {
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  const bool has_size =
+      status.st_size == 0 || std::cmp_equal(status.st_size, flight::Offsets({}).end);
+  const std::string begin = begin_of(file, kMagic.size());
+  const bool is_read =
+      std::ssize(begin) >= std::min<std::int64_t>(status.st_size, std::ssize(kMagic));
+  return has_size && is_read && has_zeros_alone(begin) && status.st_mtime >= since;
+}
+
+/// Whether another open file holds the lock of the one at `path`. Where there are no locks: whether
+/// a rank may be about to make the file.
+bool is_in_use(const std::string& path) {
+  const Descriptor old = open_there(path, O_RDONLY);
+  // The number may be that of another process by now, which has anything open.
+  if (path.starts_with("/proc/") && begin_of(old, kMagic.size()) != kMagic) return false;
+  constexpr std::time_t kSecondsToMake = 10;
+  const LockState state = lock_state(old.get());
+  return state == LockState::held ||
+         (state == LockState::unknown && is_half_made(old, std::time(nullptr) - kSecondsToMake));
 }
 
 /// Whether a run of this host writes the file that the link leads to. Opens nothing that a run
@@ -63,6 +82,14 @@ bool is_in_use(const FlightLink& link) {
   const std::string name = std::filesystem::path(link.path).filename().string();
   const bool may_be_one = name.starts_with(kNameInMemory) || link.path.starts_with("/proc/");
   return link.is_here() && may_be_one && is_in_use(link.path);
+}
+
+/// Whether the link leads to a file in memory that is there and that this user may not open.
+bool is_barred(const FlightLink& link) {
+  const std::string name = std::filesystem::path(link.path).filename().string();
+  if (!link.is_here() || !name.starts_with(kNameInMemory)) return false;
+  const Descriptor file = open_there(link.path, O_RDONLY);
+  return file.get() < 0 && (errno == EACCES || errno == EPERM);
 }
 
 std::string prefix_in_memory() { return fmt::format("{}{}.", kNameInMemory, ::geteuid()); }
@@ -138,13 +165,7 @@ std::string flight_file_at(const std::string& place) {
 }
 
 bool is_half_made(const std::string& path) {
-  const Descriptor file = open_there(path, O_RDONLY);
-  struct stat status {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
-  const std::string begin = begin_of(file, kMagic.size());
-  const bool is_read =
-      std::ssize(begin) >= std::min<std::int64_t>(status.st_size, std::ssize(kMagic));
-  return is_read && has_zeros_alone(begin);
+  return is_half_made(open_there(path, O_RDONLY), std::numeric_limits<std::time_t>::min());
 }
 
 std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank) {
@@ -157,6 +178,10 @@ bool is_path_in_memory(const std::string& path) {
 
 void clear_flight_place(const std::string& place, std::string_view option) {
   if (const auto link = FlightLink::read(place)) {
+    ZERO_CHECK(!is_barred(*link),
+               "{}: {} leads to {}, which you may not open: another user's run may go on there; "
+               "wait for its end and have that user remove both, or give this one another {}",
+               option, place, printable_line(link->path), option);
     check_ended(is_in_use(*link), place, option);
     remove_linked(*link);
   } else {
@@ -169,7 +194,7 @@ void clear_flight_place(const std::string& place, std::string_view option) {
 
 bool remove_ended_flight(const std::string& place) {
   if (const auto link = FlightLink::read(place)) {
-    if (is_in_use(*link)) return true;
+    if (is_barred(*link) || is_in_use(*link)) return true;
     remove_linked(*link);
     ::unlink(place.c_str());
     ::unlink(part_of(place).c_str());

@@ -42,7 +42,8 @@ struct FlightCopy {
 std::string flight_file_at(const std::string& place);
 
 /// Whether a file is there without the first bytes of a flight file, which are written last: its
-/// rank makes it, or was ended meanwhile, or its host has lost what was not on the disk.
+/// rank makes it, or was ended meanwhile, or its host has lost what was not on the disk. Such a
+/// file is empty or has the size of a flight file.
 bool is_half_made(const std::string& path);
 
 /// "/dev/shm/zero_flight.1000.0123456789abcdef.rank_00003": of this user, run and rank.

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
+#include "files/disk_calls.h"
 #include "launch/data/new_file.h"
 #include "launch/faults/process_faults.h"
 #include "launch/flight/flight_folder.h"
@@ -40,6 +41,7 @@ bool is_interactive(const GenerateFlags& flags) {
 
 /// All of standard input, without the line's end that echo puts there.
 std::string standard_input() {
+  const files::DiskCall counted;  // who writes it may take any time
   std::string text{std::istreambuf_iterator<char>(std::cin), {}};
   if (text.ends_with('\n')) text.pop_back();
   return text;

@@ -18,6 +18,7 @@
 #include "base/json_fields.h"
 #include "base/message_text.h"
 #include "base/utf8.h"
+#include "files/disk_calls.h"
 #include "inference/generation_request.h"
 #include "launch/config/configuration.h"
 
@@ -202,10 +203,19 @@ Prompt parse_prompt(std::string_view line, const PromptSettings& usual, const st
 std::vector<Prompt> read_prompts(const std::string& path, const PromptSettings& usual,
                                  const RefusePrompt& refuse) {
   errno = 0;
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file;
+  const auto open = [&] {
+    const files::DiskCall counted;  // who writes a pipe may take any time
+    file.open(path, std::ios::binary);
+  };
+  const auto next = [&](std::string& line) {
+    const files::DiskCall counted;
+    return static_cast<bool>(std::getline(file, line));
+  };
+  open();
   std::vector<Prompt> prompts;
   std::int64_t number = 0;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; next(line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {

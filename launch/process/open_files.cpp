@@ -45,15 +45,19 @@ int lock_file(int file) {
   return ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
 }
 
-bool is_locked(int file) {
+LockState lock_state(int file) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
-  if (::fcntl(file, F_OFD_GETLK, &whole) == 0) return whole.l_type != F_UNLCK;
-  if (errno != EINVAL) return false;
-  if (::flock(file, LOCK_SH | LOCK_NB) != 0) return errno == EWOULDBLOCK;
+  if (::fcntl(file, F_OFD_GETLK, &whole) == 0) {
+    return whole.l_type == F_UNLCK ? LockState::free : LockState::held;
+  }
+  if (errno != EINVAL) return LockState::unknown;
+  if (::flock(file, LOCK_SH | LOCK_NB) != 0) {
+    return errno == EWOULDBLOCK ? LockState::held : LockState::unknown;
+  }
   ::flock(file, LOCK_UN);
-  return false;
+  return LockState::free;
 }
 
 void write_whole(int file, std::string_view text, std::string_view key, const std::string& path) {

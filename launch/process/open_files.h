@@ -24,8 +24,12 @@ OpenFileLimit raise_open_file_limit() noexcept;
 /// rather than of the process, so that two runs of one process exclude each other too.
 int lock_file(int file);
 
-/// Whether another open file has that lock. `file` has not taken it, and does not here.
-bool is_locked(int file);
+/// Whether another open file has that lock; unknown where the file system has no locks.
+enum class LockState : std::uint8_t { free, held, unknown };
+
+/// Of `file`, which has not taken the lock, and does not here. It may be open for reading alone.
+LockState lock_state(int file);
+inline bool is_locked(int file) { return lock_state(file) == LockState::held; }
 
 /// Writes all of `text` to an open file. Throws zero::Error, naming `key` ("run.log") and `path`,
 /// if it cannot.

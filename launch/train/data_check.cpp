@@ -18,6 +18,7 @@
 #include "base/seconds_since.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "files/disk_calls.h"
 #include "launch/data/batches.h"
 #include "launch/data/token_file.h"
 #include "launch/process/signals.h"
@@ -91,6 +92,8 @@ bool DataDigests::is_read(std::size_t file) const {
 
 void DataDigests::read_all() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);  // of this thread alone
+  // Steps go on beside it; the last one waits in collectives.
+  const files::UncountedDiskCalls uncounted;
   try {
     for (std::size_t i = 0; i < files_.size() && !stopped_; ++i) {
       if (is_read(i)) texts_[i] = digest_of(*files_[i], stopped_).text();

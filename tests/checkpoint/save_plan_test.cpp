@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
+#include "base/sign_of_life.h"
 #include "tests/checkpoint/tensor_files.h"
 
 namespace zero {
@@ -345,6 +347,16 @@ TEST(SavePlan, RoundsAreCutWhereARankWouldSendTooMuch) {
   const SavePlan plan(layout, numbers_of(layout), owners_of(with), {.per_round = 4});
   // 64 blocks of four writers would take 4 rounds; rank 0 sends parts of 8 blocks a round.
   EXPECT_EQ(plan.rounds(), 8);
+}
+
+// A watchdog would take the plan of terabytes for an endless loop.
+TEST(SavePlan, GivesSignsOfLife) {
+  const CheckpointLayout layout = layout_of(two_ranks(4096 * kBlockElements, kBlockElements));
+  const std::vector<std::size_t> numbers = numbers_of(layout);
+  OwnedRuns owners = owners_of(two_ranks(4096 * kBlockElements, kBlockElements));
+  const std::int64_t before = signs_of_life();
+  const SavePlan plan(layout, numbers, std::move(owners), {.per_round = 4});
+  EXPECT_GE(signs_of_life() - before, 4 + plan.rounds() / 16) << "writers, then rounds";
 }
 
 TEST(SavePlan, ElementsWithoutAnOwnerOrWithTwoAreNamed) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/sign_of_life.h"
 #include "collectives/backends.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/train/run_device.h"
@@ -212,7 +213,9 @@ TEST(EmulatedProfile, TakesItsLimitsFromTheDeviceAndItsRoom) {
     const auto device = cuda::open();
     const BytesByClass before = device->ledger().snapshot().current;
     for (const DType dtype : {DType::bf16, DType::fp32}) {
+      const std::int64_t signs = signs_of_life();
       const MachineLimits limits = measure_limits(dtype, *device);
+      EXPECT_GE(signs_of_life() - signs, 2) << "other ranks wait for both measurements";
       EXPECT_GT(limits.products, 0);
       EXPECT_GT(limits.memory, 0);
     }

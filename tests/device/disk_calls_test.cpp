@@ -16,6 +16,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/descriptor.h"
@@ -103,6 +104,21 @@ TEST(DiskCalls, OneWithinAnotherCountsOnce) {
     EXPECT_TRUE(a_call_to_the_disk_goes_on()) << "the outer one";
   }
   EXPECT_EQ(disk_calls(), (DiskCalls{.begun = before.begun + 1, .ended = before.ended + 1}));
+}
+
+TEST(DiskCalls, AreNotCountedOfAThreadForWhichNothingWaits) {
+  const DiskCalls before = disk_calls();
+  {
+    const UncountedDiskCalls uncounted;
+    const DiskCall call;
+    EXPECT_FALSE(a_call_to_the_disk_goes_on());
+    std::thread([] {
+      const DiskCall of_another;
+      EXPECT_TRUE(a_call_to_the_disk_goes_on());
+    }).join();
+  }
+  const DiskCall call;
+  EXPECT_EQ(disk_calls(), (DiskCalls{.begun = before.begun + 2, .ended = before.ended + 1}));
 }
 
 TEST(DiskCalls, OfAQueuesThreadsAreSeen) {

@@ -242,6 +242,14 @@ TEST(State, InitialisingAndHashingTellHowFarTheyAre) {
   }
 }
 
+TEST(State, PublishingGivesSignsOfLife) {
+  plain::run(1, setup(0), [](plain::Trainer& trainer, Communicator&) {
+    const std::int64_t before = signs_of_life();
+    trainer.engine().states().publish_parameters();
+    EXPECT_GE(signs_of_life() - before, 2 * std::ssize(trainer.units())) << "units and pieces";
+  });
+}
+
 TEST(State, HashChangesWithOneBitTheSeedANameAndAStep) {
   std::vector<std::uint64_t> hashes;
   const auto note = [&](const plain::Setup& setup,

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/sign_of_life.h"
+#include "collectives/backends.h"
 #include "launch/faults/run_faults.h"
 #include "launch/flight/flight_reader.h"
 #include "launch/generate/answer_session.h"
@@ -83,6 +85,27 @@ TEST(AnswerPhases, NameEachStepAndItsCollectivesOnAllRanks) {
       EXPECT_GT(rank.state.mean_step_seconds, 0);
     }
   }
+}
+
+// A watchdog would take long work on prompts, or on weights in memory, for an endless loop.
+TEST(AnswerSession, GivesSignsOfLifeForPromptsAndWeights) {
+  const SavedWeights saved;
+  const GenerateFlags flags{.model = saved.folder(), .device = "cpu", .threads = "1", .json = true};
+  std::async(std::launch::async, [&] {
+    Interrupts interrupts;
+    const auto alone = local::single();
+    AnswerSession session(flags, interrupts, *alone);
+    PromptSettings settings = session.usual_settings();
+    settings.max_tokens = 3;
+    const Prompt prompt{.where = "p", .content = Prompt::Ids{1, 2, 3}, .settings = settings};
+    std::int64_t before = signs_of_life();
+    const std::vector<AcceptedPrompt> accepted = session.accept({prompt, prompt, prompt});
+    EXPECT_GE(signs_of_life() - before, 3) << "one a prompt";
+    ASSERT_EQ(accepted.size(), 3U);
+    before = signs_of_life();
+    session.open(accepted);
+    EXPECT_GE(signs_of_life() - before, 4) << "one a matrix";
+  }).get();
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/sign_of_life.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "launch/process/quantity.h"
@@ -57,6 +58,14 @@ std::vector<std::pair<Overrides, int>> choices() {
     all.push_back({{key, "optimizer.params.moments=8bit", "run.checkpoint.folder=none"}, 2});
   }
   return all;
+}
+
+// A watchdog would take the plan of a model of many units for an endless loop.
+TEST(PlanMemory, GivesSignsOfLifeForEachUnit) {
+  const TrainConfig config = config_with({"model.layers=6"}, 2);
+  const std::int64_t before = signs_of_life();
+  static_cast<void>(plan_memory(config, 0, 2, BackendKind::local));
+  EXPECT_GE(signs_of_life() - before, 2 * 6) << "where it is added, and where it is laid out";
 }
 
 TEST(LiveMemory, IsNeverAboveWhatIsAllocatedInAnyClassAndPhase) {

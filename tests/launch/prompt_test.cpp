@@ -4,7 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
+#include <vector>
+
+#include "tests/device/calls_to_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 
@@ -189,6 +193,15 @@ TEST(PromptFile, GoesOnBehindABadLine) {
   EXPECT_EQ(error(folder.path("none")),
             folder.path("none") + ": cannot read the prompts: No such file or directory");
   EXPECT_THAT(error(folder.path()), HasSubstr("cannot read the prompts: "));
+}
+
+// Who writes a pipe may take any time.
+TEST(PromptFile, IsReadInCallsToTheDisk) {
+  const Scratch folder;
+  const std::string file = folder.write("p.jsonl", "{\"prompt\": \"a\"}\n");
+  const std::vector<long> numbers{SYS_openat, SYS_read};
+  EXPECT_THAT(counted_calls(numbers, [&] { read_prompts(file, kUsual, {}); }),
+              ::testing::UnorderedElementsAreArray(numbers));
 }
 
 TEST(PromptIds, AreNumbersBetweenCommas) {

@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "files/disk_calls.h"
 #include "launch/data/prepare.h"
 #include "launch/data/token_file.h"
 #include "launch/train/data_check.h"
@@ -173,6 +174,19 @@ TEST(DataDigests, OfFilesWithoutOneAreReadInTheBackground) {
               HasSubstr("the file was cut; put the token file back"));
   const DataDigests none({&with});
   EXPECT_TRUE(none.complete());
+}
+
+// A watchdog would excuse a rank that hangs for as long as its data are read.
+TEST(DataDigests, AreNoCallsToTheDiskThatHoldUpTheRank) {
+  const Scratch folder;
+  const std::string path = write_tokens(folder, "a.bin", counted(0, 65536));
+  std::filesystem::remove(digest_path(path));
+  const TokenFile file(path);
+  const files::DiskCalls before = files::disk_calls();
+  const DataDigests digests({&file});
+  while (!digests.complete()) digests.wait(1);
+  EXPECT_THAT(digests.texts(), ElementsAre(::testing::SizeIs(32)));
+  EXPECT_EQ(files::disk_calls(), before);
 }
 
 }  // namespace

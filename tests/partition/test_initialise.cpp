@@ -210,5 +210,15 @@ TEST(Initialise, GivesSignsOfLife) {
   EXPECT_GE(signs_of_life() - before, 8);
 }
 
+// Rows of a slice are such parts, of which there are many.
+TEST(Initialise, GivesASignOfLifeForAPartOfATensor) {
+  std::vector<float> values(1 << 10);
+  for (const Init& init : {init::normal(1), init::zeros()}) {
+    const std::int64_t before = signs_of_life();
+    initialise(init, 3, "wte", 1 << 10, values);
+    EXPECT_GE(signs_of_life() - before, 1);
+  }
+}
+
 }  // namespace
 }  // namespace zero::testing

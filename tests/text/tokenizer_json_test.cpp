@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/sign_of_life.h"
 #include "tests/errors.h"
 #include "text/bpe_tokenizer.h"
 #include "text/byte_level.h"
@@ -329,8 +330,28 @@ TEST(Merges, AWordOfAMillionBytesTakesNoTimeToSpeakOf) {
   Merges merges;
   for (std::uint32_t id = 0; id < 20; ++id) merges.add(id, id, id + 1);
   Ids ids((1U << 20U) + 5, 0);
+  const std::int64_t before = signs_of_life();
   merges.apply(ids);
   EXPECT_THAT(ids, ElementsAre(20, 2, 0));
+  EXPECT_GE(signs_of_life() - before, 32) << "for a watchdog, which knows no long words";
+}
+
+// A watchdog would take the work on a prompt of megabytes for an endless loop.
+TEST(TokenizerJson, GivesSignsOfLifeInLongTexts) {
+  constexpr std::size_t kParts = 3 << 16;
+  const auto signs = [](const json& file, const std::string& text) {
+    const auto tokenizer = tokenizer_of(file);
+    const std::int64_t before = signs_of_life();
+    tokenizer->encode(text);
+    return signs_of_life() - before;
+  };
+  json word = fallback_file();
+  word["pre_tokenizer"] = nullptr;
+  word["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  EXPECT_GE(signs(word, std::string(kParts, 'a')), 3 + 2) << "characters, and pairs of them";
+  std::string words;
+  for (std::size_t i = 0; i < kParts; ++i) words += "a ";
+  EXPECT_GE(signs(byte_file(), words), 3 + 3) << "matches of the pattern, and words";
 }
 
 }  // namespace
