@@ -109,14 +109,17 @@ void watch_peer(int descriptor, std::chrono::milliseconds vanished) {
 }
 
 PeerLoss peer_loss_of(const boost::system::error_code& error) {
-  const bool no_answer =
-      error == asio::error::timed_out || error == asio::error::host_unreachable ||
-      error == asio::error::network_unreachable || error == asio::error::network_down;
-  if (no_answer) return PeerLoss::unreachable;
+  // A FIN of the peer's system came first; a reset behind one is a broken pipe.
+  const bool has_ended = error == asio::error::eof || error == asio::error::broken_pipe ||
+                         error == asio::ssl::error::stream_truncated;
+  if (has_ended) return PeerLoss::ended;
   // Bytes that were changed on their way are no end of a process either.
-  const bool is_cut =
-      error == asio::error::connection_reset || error.category() == asio::error::get_ssl_category();
-  return is_cut ? PeerLoss::reset : PeerLoss::ended;
+  const bool is_cut = error == asio::error::connection_reset ||
+                      error == asio::error::connection_aborted ||
+                      error.category() == asio::error::get_ssl_category();
+  // A connection whose peer answers no more ends with what ICMP said meanwhile, if it said
+  // anything: a firewall's "connection refused" is no word of the peer's system.
+  return is_cut ? PeerLoss::reset : PeerLoss::unreachable;
 }
 
 void allow_connections(int ranks) {

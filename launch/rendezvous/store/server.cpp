@@ -108,7 +108,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     if (client_) drop_after(server_.limits_.message, "it does not take its answer");
     asio::async_write(stream_, asio::buffer(outgoing_),
                       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-                        self->loss_ = peer_loss_of(error);
+                        if (error) self->loss_ = peer_loss_of(error);
                         if (error || self->refused_) return self->end();
                         self->outgoing_.clear();
                         self->guard([&] {
