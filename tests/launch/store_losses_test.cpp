@@ -7,12 +7,21 @@
 #include <boost/asio.hpp>
 #include <boost/asio/ssl.hpp>
 #include <cerrno>
+#include <chrono>
+#include <memory>
+#include <string>
 
 #include "launch/rendezvous/store/endpoint.h"
+#include "launch/rendezvous/store/wire.h"
+#include "tests/launch/store_job.h"
 
 namespace zero::testing {
 namespace {
 
+using ::testing::_;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using namespace std::chrono_literals;
 namespace asio = boost::asio;
 
 boost::system::error_code error_of_system(int number) {
@@ -44,6 +53,48 @@ TEST(StoreLosses, WhatIsSaidOnTheWayIsNoEnd) {
 TEST(StoreLosses, AnErrorThatNobodyKnowsIsNoEnd) {
   EXPECT_EQ(peer_loss_of(error_of_system(ENOBUFS)), PeerLoss::unreachable);
   EXPECT_EQ(peer_loss_of(asio::ssl::error::unexpected_result), PeerLoss::unreachable);
+}
+
+/// Rank 1 of a job of two, which the store counts as there.
+std::unique_ptr<ProvenClient> second_rank(const Job& job) {
+  auto client = std::make_unique<ProvenClient>(job.first.port());
+  EXPECT_THAT(client->introduce(), ElementsAre("ok"));
+  client->ask({"hello"});
+  EXPECT_THAT(client->answer(), ElementsAre("ok"));
+  return client;
+}
+
+/// How the store says that the second rank is lost.
+std::string loss_of_second(const Job& job) {
+  ProvenClient other(job.first.port());
+  EXPECT_THAT(other.introduce(), ElementsAre("ok"));
+  store_wire::Message reply{"ok"};
+  EXPECT_TRUE(soon([&] {
+    other.ask({"lost?"});
+    reply = other.answer();
+    return reply != store_wire::Message{"ok"};
+  }));
+  EXPECT_THAT(reply, ElementsAre("lost", _, "1", _));
+  return reply.back();
+}
+
+// Its process is there: the store itself has ended the connection.
+TEST(StoreLosses, ARankThatIsDroppedHasNotEnded) {
+  const std::string whole = store_wire::framed({"lost?"});
+  for (const std::string& bytes :
+       {store_wire::framed({"no request"}), whole.substr(0, whole.size() - 1)}) {
+    const Job job(2, secret_of(kSecret), kPatience, {.message = 300ms});
+    const auto dropped = second_rank(job);
+    dropped->send(bytes);
+    EXPECT_THAT(dropped->answer(), IsEmpty());
+    EXPECT_EQ(loss_of_second(job), "reset");
+  }
+}
+
+TEST(StoreLosses, ARankWhoseSystemEndsItsConnectionHasEnded) {
+  const Job job(2, secret_of(kSecret));
+  second_rank(job).reset();
+  EXPECT_EQ(loss_of_second(job), "ended");
 }
 
 }  // namespace
