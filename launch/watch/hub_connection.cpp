@@ -52,7 +52,7 @@ HubConnection::Message HubConnection::ask(const Message& request) {
 
 bool HubConnection::return_after(PeerLoss loss) {
   if (loss != PeerLoss::unreachable) {
-    const auto still = return_at_once();
+    const auto still = return_at_once(loss);
     if (!still) return true;
     loss = *still;
   }
@@ -67,9 +67,11 @@ bool HubConnection::return_after(PeerLoss loss) {
 }
 
 /// Returns how the connection is lost still; nothing: it is there.
-std::optional<PeerLoss> HubConnection::return_at_once() {
+std::optional<PeerLoss> HubConnection::return_at_once(PeerLoss loss) {
   if (Clock::now() - connected_ <= kLasting && !link_.rest(kFirstPause)) return PeerLoss::reset;
   auto still = connect(kForFirstAttempt);
+  // What has reset the connection may refuse others for as long as it likes.
+  if (still && loss == PeerLoss::reset) return PeerLoss::reset;
   const bool nobody_listens = still == PeerLoss::ended;
   if (nobody_listens && link_.note(*still) && link_.rest(LostHosts::kBeforeBelief)) {
     still = connect(kForFirstAttempt);

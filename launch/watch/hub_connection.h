@@ -45,15 +45,16 @@ class HubConnection {
   /// refuses the request. If it was lost before, makes it again without a hello, which the hub
   /// itself does without.
   Message ask(const Message& request);
-  /// Of a connection that was lost like this: tries at once behind an end or a reset, a second time
-  /// LostHosts::kBeforeBelief later if nobody listens, and then less and less often, every 2 s at
-  /// last. Returns whether it is there again; if not, the link or the hub has ended.
+  /// Of a connection that was lost like this: tries at once behind an end or a reset, and then less
+  /// and less often, every 2 s at last. Behind an end at which nobody listens there is a second
+  /// attempt LostHosts::kBeforeBelief later, and if nobody listens then, the hub has ended. Returns
+  /// whether the connection is there again; if not, the link or the hub has ended.
   bool return_after(PeerLoss loss);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::optional<PeerLoss> return_at_once();
+  std::optional<PeerLoss> return_at_once(PeerLoss loss);
   std::optional<PeerLoss> connect(std::chrono::milliseconds patience);
 
   StoreOptions options_;

@@ -135,8 +135,14 @@ TEST(HostLinks, ALinkThatEndsWithoutAGoodbyeIsALoss) {
       if (world.rank() == lost) {
         self.hosts.link.reset();
       } else {
-        self.look_until([&] { return self.ranks.ended(1); });
-        EXPECT_THAT(self.ranks.end_of(1), HasSubstr("ended without a word"));
+        // A hub that ends between a request and its answer resets its connection.
+        self.look_until([&] {
+          return self.ranks.ended(1) || self.hosts.link->heard(lost).loss == PeerLoss::reset;
+        });
+        EXPECT_TRUE(lost == 0 || self.ranks.ended(1));
+        if (self.ranks.ended(1)) {
+          EXPECT_THAT(self.ranks.end_of(1), HasSubstr("ended without a word"));
+        }
       }
     });
   }

@@ -170,14 +170,26 @@ TEST(HubConnection, ARefusalIsTriedOnceMore) {
   EXPECT_THAT(connection.ask({"lost?"}), ElementsAre("ok"));
 }
 
-TEST(HubConnection, AHubThatRefusesTwiceHasEnded) {
-  for (const PeerLoss loss : {PeerLoss::ended, PeerLoss::reset}) {
-    FakeLink link;
-    HubConnection connection(options_at(unused_port()), "a proof", nullptr, link.parts());
-    EXPECT_FALSE(connection.return_after(loss));
-    EXPECT_THAT(link.rests(), ElementsAre(LostHosts::kBeforeBelief));
-    EXPECT_THAT(link.notes(), ElementsAre(PeerLoss::ended, PeerLoss::ended));
-  }
+TEST(HubConnection, AHubThatEndsAndRefusesTwiceHasEnded) {
+  FakeLink link;
+  HubConnection connection(options_at(unused_port()), "a proof", nullptr, link.parts());
+  EXPECT_FALSE(connection.return_after(PeerLoss::ended));
+  EXPECT_THAT(link.rests(), ElementsAre(LostHosts::kBeforeBelief));
+  EXPECT_THAT(link.notes(), ElementsAre(PeerLoss::ended, PeerLoss::ended));
+}
+
+// Both may be of what is between the hosts: a firewall that rejects by resets.
+TEST(HubConnection, BehindAResetRefusalsAreNoEndHoweverMany) {
+  const int port = unused_port();
+  std::optional<StoreServer> server;
+  FakeLink link;
+  link.on_rest([&] {
+    if (link.rests().size() == 5) server.emplace(options_at(port));
+  });
+  HubConnection connection(options_at(port), "a proof", nullptr, link.parts());
+  EXPECT_TRUE(connection.return_after(PeerLoss::reset));
+  EXPECT_THAT(link.rests(), ElementsAre(200ms, 400ms, 800ms, 1600ms, 2000ms));
+  EXPECT_THAT(link.notes(), Each(PeerLoss::reset));
 }
 
 // It may have left in good order, which this host could not hear.

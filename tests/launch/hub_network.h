@@ -74,6 +74,17 @@ class HubNetwork {
     }
   }
 
+  /// These connections, of which the hub has ends, are reset as the hub ends: as if it had left
+  /// something unread.
+  void reset_at_end(const std::set<int>& sockets) const {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    const int port = port_of(listener_, SYS_getsockname);
+    for (const int socket : sockets) {
+      if (port_of(socket, SYS_getsockname) != port) continue;
+      ::syscall(SYS_setsockopt, socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    }
+  }
+
   /// The open descriptors of this process.
   static std::size_t descriptors() { return all().size(); }
 
