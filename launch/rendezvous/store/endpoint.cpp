@@ -94,7 +94,6 @@ void watch_peer(int descriptor, std::chrono::milliseconds vanished) {
   constexpr int kRoom = 1 << 20;
   const int unanswered = narrow<int>(vanished.count());
   const int idle_seconds = std::max(1, unanswered * 3 / 8000);
-  const int probes = std::max(1, unanswered / 1000 - idle_seconds);
   // The store works without these options, which some systems lack.
   const auto set = [&](int level, int name, int value) {
     ::setsockopt(descriptor, level, name, &value, sizeof value);
@@ -103,8 +102,7 @@ void watch_peer(int descriptor, std::chrono::milliseconds vanished) {
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, idle_seconds);
   set(IPPROTO_TCP, TCP_KEEPINTVL, kSecondsBetween);
-  set(IPPROTO_TCP, TCP_KEEPCNT, probes);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered);  // counts in place of a number of probes
   set(SOL_SOCKET, SO_RCVBUF, kRoom);  // less, where the system allows less (net.core.rmem_max)
 }
 
