@@ -47,7 +47,8 @@ HeartbeatLink::HeartbeatLink(HeartbeatLinkParts parts)
                          return !ends_;
                        },
                    .rest = [this](milliseconds time) { return rest(time); },
-                   .note = [this](PeerLoss loss) { return note_hub(loss); }}) {
+                   .note = [this](PeerLoss loss) { return note_hub(loss); }},
+                  std::move(parts_.others)) {
   for (std::size_t i = 0; i < parts_.linked.size(); ++i) {
     const int host = parts_.linked[i];
     if (is_hub() ? host == parts_.self : i != 0) continue;

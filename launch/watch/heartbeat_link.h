@@ -35,7 +35,8 @@ struct HeartbeatLinkParts {
   std::vector<std::string> names{};  ///< of the linked hosts, for people
   int self = 0;                      ///< this host
   StoreOptions store{};              ///< its host is an address: no name is looked up later
-  std::string proof{};               ///< of this host's place in the store, which it alone knows
+  std::vector<std::string> others{};  ///< the hub's other addresses, for a link that is lost
+  std::string proof{};                ///< of this host's place in the store, which it alone knows
   std::unique_ptr<StoreServer> server{};          ///< the hub's
   std::unique_ptr<StoreConnection> connection{};  ///< has said hello, unless it is the hub's
 };

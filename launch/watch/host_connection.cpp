@@ -67,6 +67,13 @@ std::vector<std::string> own_addresses() {
   return texts;
 }
 
+/// Whether it is no address, but what the name service knows.
+bool is_name(const std::string& text) {
+  boost::system::error_code no_address;
+  static_cast<void>(boost::asio::ip::make_address(text, no_address));
+  return no_address.failed();
+}
+
 /// Bits that two addresses begin with together; -1: they are of two families, or none.
 int alike(const std::string& left, const std::string& right) {
   boost::system::error_code no_left;
@@ -87,15 +94,17 @@ int alike(const std::string& left, const std::string& right) {
                      : bits(one.to_v6().to_bytes(), other.to_v6().to_bytes());
 }
 
-/// The addresses in the order in which this host tries them.
-std::vector<std::string> in_order(std::vector<std::string> addresses) {
+/// The hub's addresses in the order in which this host tries them.
+std::vector<std::string> in_order(const Hub& hub) {
   const std::vector<std::string> own = own_addresses();
   const auto likeness = [&own](const std::string& address) {
     int most = -1;
     for (const std::string& mine : own) most = std::max(most, alike(address, mine));
     return -most;
   };
+  std::vector<std::string> addresses = hub.addresses;
   std::ranges::stable_sort(addresses, {}, likeness);
+  if (hub.boot == boot_id()) addresses.emplace_back("127.0.0.1");
   return addresses;
 }
 
@@ -109,13 +118,12 @@ StoreOptions store_options(const Hub& hub, std::size_t members, std::size_t self
           .vanished = kVanished};
 }
 
-/// A connection that has said hello; `options` have its address. Throws zero::Error that names the
-/// addresses.
-std::unique_ptr<StoreConnection> reach(const Hub& hub, const std::string& proof,
-                                       StoreOptions& options, milliseconds patience) {
+/// A connection to the hub, at one of these addresses, that has said hello; `options` have its
+/// address. Throws zero::Error that names all.
+std::unique_ptr<StoreConnection> reach(const std::vector<std::string>& addresses,
+                                       const std::string& proof, StoreOptions& options,
+                                       milliseconds patience) {
   const Clock::time_point end = Clock::now() + patience;
-  std::vector<std::string> addresses = in_order(hub.addresses);
-  if (hub.boot == boot_id()) addresses.emplace_back("127.0.0.1");
   std::vector<std::string> failures;
   for (const std::string& address : addresses) {
     options.host = address;
@@ -133,7 +141,7 @@ std::unique_ptr<StoreConnection> reach(const Hub& hub, const std::string& proof,
       failures.push_back(fmt::format("{}: {}", address, error.what()));
     }
   }
-  fail("cannot reach port {} of that host: {}", hub.port, fmt::join(failures, "; "));
+  fail("cannot reach port {} of that host: {}", options.port, fmt::join(failures, "; "));
 }
 
 /// The steps of connecting hosts, on one rank.
@@ -195,9 +203,10 @@ class HostConnector {
         return nlohmann::json::object();
       }
       options_ = store_options(hub_, members_.size(), *place_);
+      if (*place_ != 0) addresses_ = in_order(hub_);
       connection_ = *place_ == 0
                         ? std::make_unique<StoreConnection>(options_, Clock::now() + kForAddress)
-                        : reach(hub_, proof_, options_, patience());
+                        : reach(addresses_, proof_, options_, patience());
       // Until the first heartbeat.
       const auto reply = connection_->ask(
           {"set", HeartbeatLink::key_of(members_[*place_].host), ""}, Clock::now() + kForAddress);
@@ -219,6 +228,8 @@ class HostConnector {
     if (!linked || !members_[0].failure.empty() || parts.linked.size() < 2) return made;
     parts.self = members_[*place_].host;
     parts.store = options_;
+    std::erase_if(addresses_, is_name);
+    parts.others = std::move(addresses_);
     parts.proof = proof_;
     parts.server = std::move(server_);
     parts.connection = std::move(connection_);
@@ -298,6 +309,7 @@ class HostConnector {
   std::optional<JobSecret> job_secret_{};
   Hub hub_{};
   StoreOptions options_{};
+  std::vector<std::string> addresses_{};  // of the hub, for this rank
   const std::string proof_ = random_hex(kSecretDigits);
   std::unique_ptr<StoreServer> server_{};
   std::unique_ptr<StoreConnection> connection_{};

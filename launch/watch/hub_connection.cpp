@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/system/system_error.hpp>
+#include <cstddef>
 #include <utility>
 
 #include "base/error.h"
@@ -15,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Between attempts, each twice the one before, and for an attempt.
+/// Between attempts at all addresses, each twice the one before, and for an attempt at one.
 constexpr milliseconds kFirstPause{200};
 constexpr milliseconds kLongestPause{2000};
 constexpr milliseconds kForAttempt{2000};
@@ -27,11 +28,16 @@ constexpr milliseconds kLasting{1000};
 }  // namespace
 
 HubConnection::HubConnection(StoreOptions options, std::string proof,
-                             std::unique_ptr<StoreConnection> connection, Link link)
+                             std::unique_ptr<StoreConnection> connection, Link link,
+                             std::vector<std::string> others)
     : options_(std::move(options)),
+      addresses_(std::move(others)),
       proof_(std::move(proof)),
       link_(std::move(link)),
-      connection_(std::move(connection)) {}
+      connection_(std::move(connection)) {
+  std::erase(addresses_, options_.host);
+  addresses_.insert(addresses_.begin(), options_.host);
+}
 
 HubConnection::~HubConnection() = default;
 
@@ -52,24 +58,36 @@ HubConnection::Message HubConnection::ask(const Message& request) {
 
 bool HubConnection::return_after(PeerLoss loss) {
   if (loss != PeerLoss::unreachable) {
-    const auto still = return_at_once();
+    const auto still = return_at_once(loss);
     if (!still) return true;
     loss = *still;
   }
+  // An address may be gone while the hub is there: a temporary one, or that of an interface which
+  // has failed.
   milliseconds pause = kFirstPause;
-  while (link_.rest(milliseconds(0)) && link_.note(loss) && link_.rest(pause)) {
+  for (std::size_t i = 0; link_.rest(milliseconds(0)) && link_.note(loss);
+       i = (i + 1) % addresses_.size()) {
+    if (i == 0) {
+      if (!link_.rest(pause)) break;
+      pause = std::min(2 * pause, kLongestPause);
+    }
+    options_.host = addresses_[i];
     // A hub that does not listen by now may have left in good order: this host would not have heard
     // so, and takes it for no death.
-    if (!connect(kForAttempt)) return true;
-    pause = std::min(2 * pause, kLongestPause);
+    if (!connect(kForAttempt)) {
+      std::swap(addresses_[i], addresses_.front());
+      return true;
+    }
   }
   return false;
 }
 
 /// Returns how the connection is lost still; nothing: it is there.
-std::optional<PeerLoss> HubConnection::return_at_once() {
+std::optional<PeerLoss> HubConnection::return_at_once(PeerLoss loss) {
   if (Clock::now() - connected_ <= kLasting && !link_.rest(kFirstPause)) return PeerLoss::reset;
   auto still = connect(kForFirstAttempt);
+  // What has reset the connection may refuse others for as long as it likes.
+  if (still && loss == PeerLoss::reset) return PeerLoss::reset;
   const bool nobody_listens = still == PeerLoss::ended;
   if (nobody_listens && link_.note(*still) && link_.rest(LostHosts::kBeforeBelief)) {
     still = connect(kForFirstAttempt);

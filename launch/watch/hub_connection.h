@@ -33,10 +33,12 @@ class HubConnection {
     std::function<bool(PeerLoss)> note{};
   };
 
-  /// `options`: their host is an address; no name is looked up. `proof`: as HeartbeatLinkParts has
-  /// it. `connection` has said hello, unless it is the hub's own.
+  /// `options`: their host is an address; no name is looked up. `proof` and `others`, addresses of
+  /// the hub: as HeartbeatLinkParts has them. `connection` has said hello, unless it is the hub's
+  /// own.
   HubConnection(StoreOptions options, std::string proof,
-                std::unique_ptr<StoreConnection> connection, Link link);
+                std::unique_ptr<StoreConnection> connection, Link link,
+                std::vector<std::string> others = {});
   ~HubConnection();
   HubConnection(const HubConnection&) = delete;
   HubConnection& operator=(const HubConnection&) = delete;
@@ -45,18 +47,21 @@ class HubConnection {
   /// refuses the request. If it was lost before, makes it again without a hello, which the hub
   /// itself does without.
   Message ask(const Message& request);
-  /// Of a connection that was lost like this: tries at once behind an end or a reset, a second time
-  /// LostHosts::kBeforeBelief later if nobody listens, and then less and less often, every 2 s at
-  /// last. Returns whether it is there again; if not, the link or the hub has ended.
+  /// Of a connection that was lost like this: tries at once behind an end or a reset, and then less
+  /// and less often, every 2 s at last, at all addresses in turn, the last good one first. Behind
+  /// an end at which nobody listens there is a second attempt LostHosts::kBeforeBelief later, and
+  /// if nobody listens then, the hub has ended. Returns whether the connection is there again; if
+  /// not, the link or the hub has ended.
   bool return_after(PeerLoss loss);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::optional<PeerLoss> return_at_once();
+  std::optional<PeerLoss> return_at_once(PeerLoss loss);
   std::optional<PeerLoss> connect(std::chrono::milliseconds patience);
 
-  StoreOptions options_;
+  StoreOptions options_;                // their host is the address in use
+  std::vector<std::string> addresses_;  // of the hub; the one at which it was last is the first
   std::string proof_;
   Link link_;
   std::unique_ptr<StoreConnection> connection_;  // null: it is lost

@@ -27,9 +27,11 @@
 namespace zero::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 namespace asio = boost::asio;
@@ -170,14 +172,26 @@ TEST(HubConnection, ARefusalIsTriedOnceMore) {
   EXPECT_THAT(connection.ask({"lost?"}), ElementsAre("ok"));
 }
 
-TEST(HubConnection, AHubThatRefusesTwiceHasEnded) {
-  for (const PeerLoss loss : {PeerLoss::ended, PeerLoss::reset}) {
-    FakeLink link;
-    HubConnection connection(options_at(unused_port()), "a proof", nullptr, link.parts());
-    EXPECT_FALSE(connection.return_after(loss));
-    EXPECT_THAT(link.rests(), ElementsAre(LostHosts::kBeforeBelief));
-    EXPECT_THAT(link.notes(), ElementsAre(PeerLoss::ended, PeerLoss::ended));
-  }
+TEST(HubConnection, AHubThatEndsAndRefusesTwiceHasEnded) {
+  FakeLink link;
+  HubConnection connection(options_at(unused_port()), "a proof", nullptr, link.parts());
+  EXPECT_FALSE(connection.return_after(PeerLoss::ended));
+  EXPECT_THAT(link.rests(), ElementsAre(LostHosts::kBeforeBelief));
+  EXPECT_THAT(link.notes(), ElementsAre(PeerLoss::ended, PeerLoss::ended));
+}
+
+// Both may be of what is between the hosts: a firewall that rejects by resets.
+TEST(HubConnection, BehindAResetRefusalsAreNoEndHoweverMany) {
+  const int port = unused_port();
+  std::optional<StoreServer> server;
+  FakeLink link;
+  link.on_rest([&] {
+    if (link.rests().size() == 5) server.emplace(options_at(port));
+  });
+  HubConnection connection(options_at(port), "a proof", nullptr, link.parts());
+  EXPECT_TRUE(connection.return_after(PeerLoss::reset));
+  EXPECT_THAT(link.rests(), ElementsAre(200ms, 400ms, 800ms, 1600ms, 2000ms));
+  EXPECT_THAT(link.notes(), Each(PeerLoss::reset));
 }
 
 // It may have left in good order, which this host could not hear.
@@ -192,6 +206,34 @@ TEST(HubConnection, BehindACutItIsTriedLessAndLessOftenThoughNobodyListens) {
   EXPECT_TRUE(connection.return_after(PeerLoss::unreachable));
   EXPECT_THAT(link.rests(), ElementsAre(200ms, 400ms, 800ms, 1600ms, 2000ms, 2000ms));
   EXPECT_THAT(link.notes(), Each(PeerLoss::unreachable));
+}
+
+// A temporary address, or that of an interface which has failed.
+TEST(HubConnection, AHubWhoseAddressIsGoneIsTriedAtItsOthersAndThenFirstThere) {
+  const StoreServer server(options_at(0));
+  StoreOptions gone = options_at(server.port());
+  gone.host = "192.0.2.1";  // of a network that is for examples
+  FakeLink link;
+  HubConnection connection(gone, "a proof", nullptr, link.parts(), {"127.0.0.1"});
+  EXPECT_TRUE(connection.return_after(PeerLoss::unreachable));
+  EXPECT_THAT(link.rests(), ElementsAre(200ms)) << "none between two addresses";
+  EXPECT_THAT(link.notes(), AllOf(SizeIs(2), Each(PeerLoss::unreachable))) << "one an attempt";
+  EXPECT_THAT(connection.ask({"lost?"}), ElementsAre("ok"));
+  EXPECT_TRUE(connection.return_after(PeerLoss::reset));
+  EXPECT_THAT(link.notes(), SizeIs(2)) << "the attempt at once is at the right one";
+}
+
+TEST(HubConnection, AllAddressesAreTriedInEachRoundUntilTheHubIsThere) {
+  const int port = unused_port();
+  std::optional<StoreServer> server;
+  FakeLink link;
+  link.on_rest([&] {
+    if (link.rests().size() == 3) server.emplace(options_at(port));
+  });
+  HubConnection connection(options_at(port), "a proof", nullptr, link.parts(), {"127.0.0.2"});
+  EXPECT_TRUE(connection.return_after(PeerLoss::unreachable));
+  EXPECT_THAT(link.rests(), ElementsAre(200ms, 400ms, 800ms));
+  EXPECT_THAT(link.notes(), SizeIs(5)) << "two of each round, and one";
 }
 
 TEST(HubConnection, OneThatDidNotLastIsNotTriedAtOnce) {

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <set>
@@ -71,6 +72,39 @@ class HubNetwork {
     for (const int socket : sockets) {
       if (port_of(socket, SYS_getpeername) != port) continue;  // one of two ends is enough
       ::syscall(SYS_connect, socket, &nowhere, sizeof nowhere);
+    }
+  }
+
+  /// An address of the hub in IPv4 is gone: its connections are reset, and nobody comes by it.
+  void remove(in_addr_t address) const {
+    constexpr __u32 kDestination = static_cast<__u32>(SKF_NET_OFF) + 16;  // of an IPv4 packet
+    std::array<sock_filter, 4> others{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kDestination),
+                                       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, address, 0, 1),
+                                       BPF_STMT(BPF_RET | BPF_K, 0),
+                                       BPF_STMT(BPF_RET | BPF_K, ~__u32{0})}};
+    const sock_fprog program{.len = static_cast<unsigned short>(others.size()),
+                             .filter = others.data()};
+    const long attached = ::syscall(SYS_setsockopt, listener_, SOL_SOCKET, SO_ATTACH_FILTER,
+                                    &program, sizeof program);
+    ZERO_CHECK(attached == 0, "the system attaches no filter to a socket");
+    std::set<int> there = connections();
+    std::erase_if(there, [address](int socket) {
+      sockaddr_in at{};
+      socklen_t size = sizeof at;
+      ::syscall(SYS_getpeername, socket, &at, &size);
+      return at.sin_family != AF_INET || ntohl(at.sin_addr.s_addr) != address;
+    });
+    reset(there);
+  }
+
+  /// These connections, of which the hub has ends, are reset as the hub ends: as if it had left
+  /// something unread.
+  void reset_at_end(const std::set<int>& sockets) const {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    const int port = port_of(listener_, SYS_getsockname);
+    for (const int socket : sockets) {
+      if (port_of(socket, SYS_getsockname) != port) continue;
+      ::syscall(SYS_setsockopt, socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     }
   }
 

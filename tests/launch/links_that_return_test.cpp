@@ -247,6 +247,19 @@ TEST(LinksThatReturn, TheEndOfARunDoesNotWaitForALinkThatIsCut) {
   }
 }
 
+// Something between the hosts may have done all that: JobRanks decides of it.
+TEST(LinksThatReturn, AHubWhoseEndResetsItsConnectionsMayBeThere) {
+  LinkedHosts hosts(2);
+  hosts.network().reset_at_end(hosts.sockets(1));
+  hosts.end(0);
+  wait_until([&] { return hosts.loss(1, 0).has_value(); });
+  const Clock::time_point end = Clock::now() + 1500ms;
+  while (Clock::now() < end) {
+    EXPECT_EQ(hosts.loss(1, 0), PeerLoss::reset) << "though nobody listens";
+    std::this_thread::sleep_for(50ms);
+  }
+}
+
 // It may have left in good order, and this host could not hear so.
 TEST(LinksThatReturn, AHubThatListensNoMoreBehindACutIsNoDeath) {
   LinkedHosts hosts(2);

@@ -94,7 +94,6 @@ void watch_peer(int descriptor, std::chrono::milliseconds vanished) {
   constexpr int kRoom = 1 << 20;
   const int unanswered = narrow<int>(vanished.count());
   const int idle_seconds = std::max(1, unanswered * 3 / 8000);
-  const int probes = std::max(1, unanswered / 1000 - idle_seconds);
   // The store works without these options, which some systems lack.
   const auto set = [&](int level, int name, int value) {
     ::setsockopt(descriptor, level, name, &value, sizeof value);
@@ -103,20 +102,22 @@ void watch_peer(int descriptor, std::chrono::milliseconds vanished) {
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, idle_seconds);
   set(IPPROTO_TCP, TCP_KEEPINTVL, kSecondsBetween);
-  set(IPPROTO_TCP, TCP_KEEPCNT, probes);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered);  // counts in place of a number of probes
   set(SOL_SOCKET, SO_RCVBUF, kRoom);  // less, where the system allows less (net.core.rmem_max)
 }
 
 PeerLoss peer_loss_of(const boost::system::error_code& error) {
-  const bool no_answer =
-      error == asio::error::timed_out || error == asio::error::host_unreachable ||
-      error == asio::error::network_unreachable || error == asio::error::network_down;
-  if (no_answer) return PeerLoss::unreachable;
+  // A FIN of the peer's system came first; a reset behind one is a broken pipe.
+  const bool has_ended = error == asio::error::eof || error == asio::error::broken_pipe ||
+                         error == asio::ssl::error::stream_truncated;
+  if (has_ended) return PeerLoss::ended;
   // Bytes that were changed on their way are no end of a process either.
-  const bool is_cut =
-      error == asio::error::connection_reset || error.category() == asio::error::get_ssl_category();
-  return is_cut ? PeerLoss::reset : PeerLoss::ended;
+  const bool is_cut = error == asio::error::connection_reset ||
+                      error == asio::error::connection_aborted ||
+                      error.category() == asio::error::get_ssl_category();
+  // A connection whose peer answers no more ends with what ICMP said meanwhile, if it said
+  // anything: a firewall's "connection refused" is no word of the peer's system.
+  return is_cut ? PeerLoss::reset : PeerLoss::unreachable;
 }
 
 void allow_connections(int ranks) {

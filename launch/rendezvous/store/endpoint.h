@@ -88,9 +88,10 @@ void watch_peer(int descriptor, std::chrono::milliseconds vanished);
 /// How a connection has ended that its peer did not end in good order.
 enum class PeerLoss {
   ended,        ///< the peer's system has ended it: its process is gone
-  unreachable,  ///< the peer's system answers no more
+  unreachable,  ///< the peer's system answers no more, whatever is said on the way to it
   reset,        ///< somebody between has cut it, or changed bytes; the process may be there
 };
+/// Of an error of a connection that was there, not of an attempt to make one.
 PeerLoss peer_loss_of(const boost::system::error_code& error);
 
 /// Raises this process's soft limit of open files to its hard limit. Throws zero::Error if that is

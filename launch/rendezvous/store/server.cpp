@@ -108,7 +108,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     if (client_) drop_after(server_.limits_.message, "it does not take its answer");
     asio::async_write(stream_, asio::buffer(outgoing_),
                       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-                        self->loss_ = peer_loss_of(error);
+                        if (error) self->loss_ = peer_loss_of(error);
                         if (error || self->refused_) return self->end();
                         self->outgoing_.clear();
                         self->guard([&] {
@@ -228,8 +228,8 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
   store_wire::FrameReader incoming_{store_wire::kLargestIntroduction};
   std::string outgoing_;
   bool receiving_ = false;
-  PeerLoss loss_ = PeerLoss::ended;
-  bool begun_ = false;  // a request of which a part has come
+  PeerLoss loss_ = PeerLoss::reset;  // unless the stream itself ends first
+  bool begun_ = false;               // a request of which a part has come
   bool refused_ = false;
   bool ended_ = false;
   std::optional<StoreState::Client> client_;  // once it has introduced itself
