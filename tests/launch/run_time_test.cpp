@@ -6,11 +6,14 @@
 
 #include <cstdint>
 
+#include "tests/launch/fake_ranks.h"
+
 namespace zero {
 namespace {
 
+using testing::kSecond;
+
 constexpr std::int64_t kLook = RunTime::kBetweenLooks;
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 TEST(RunTime, IsNoLongerThanTheTimeThatPassed) {
   RunTime time;
