@@ -10,12 +10,17 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file_text.h"
@@ -32,6 +37,10 @@ namespace {
 
 // Linux has always given the first one this number (include/linux/proc_ns.h).
 constexpr std::string_view kFirstUserNamespace = "user:[4026531837]";
+// Times are read to a hundredth of a second: of this much, which thread ran most is certain.
+constexpr std::int64_t kLeastChoice = 50'000'000;
+// What ran before a pause between looks says nothing of now.
+constexpr std::chrono::seconds kMostPause{1};
 
 struct Status {
   char state = '?';          // as in proc(5)
@@ -64,6 +73,18 @@ std::optional<Status> status_in(const Descriptor& file) {
   fields >> status.start;
   status.faults += major;
   return fields.fail() ? std::nullopt : std::optional(status);
+}
+
+// The number behind "NAME:\t" in a text of /proc/ID/status; 0 if it has none.
+std::int64_t number_in(std::string_view status, std::string_view name) {
+  const std::size_t found = status.find(fmt::format("\n{}:", name));
+  if (found == std::string_view::npos) return 0;
+  const std::size_t begin = status.find_first_of("0123456789", found + name.size());
+  std::int64_t number = 0;
+  if (begin < status.find('\n', found + 1)) {
+    std::from_chars(status.data() + begin, status.data() + status.size(), number);
+  }
+  return number;
 }
 
 // "pid:[4026531836]"; "" if the system does not have that kind of namespace.
@@ -126,16 +147,48 @@ std::string described(const Process& process) {
   return fmt::format("process {} {}", process.id, does);
 }
 
-std::optional<Activity> activity(const Process& process, const std::string& root) {
+std::optional<std::size_t> BusiestThread::of(std::span<const Thread> threads, Time now) {
+  const std::scoped_lock lock(mutex_);
+  if (now - std::exchange(looked_, now) > kMostPause) before_.clear();
+  std::int64_t all = 0;
+  std::int64_t most = 0;
+  std::optional<std::size_t> found;
+  std::optional<std::size_t> chosen;
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    const Thread& one = threads[i];
+    const auto before = before_.find(one.id);
+    const std::int64_t ran = one.cpu - (before == before_.end() ? 0 : before->second);
+    all += ran;
+    if (!one.runnable) continue;
+    if (one.id == chosen_) chosen = i;
+    if (found && ran <= most) continue;
+    found = i;
+    most = ran;
+  }
+  if (!before_.empty()) {
+    if (all < kLeastChoice) return chosen;
+    if (2 * most <= all) found.reset();
+  }
+  chosen_ = found ? threads[*found].id : 0;
+  before_.clear();
+  for (const Thread& one : threads) before_[one.id] = one.cpu;
+  return found;
+}
+
+std::optional<Activity> activity(const Process& process, BusiestThread* busiest,
+                                 const std::string& root) {
   if (ended_in(process, root)) return std::nullopt;
   const std::int64_t nanoseconds_a_tick = 1'000'000'000 / sysconf(_SC_CLK_TCK);
   const auto self = process.id == getpid() ? syscall(SYS_gettid) : 0;
   const std::string folder = fmt::format("{}/proc/{}", root, process.id);
   // The pidfd of a process that has crashed waits for its dump, which takes as long as a disk or a
   // collector does.
-  const bool dumps = file_text(folder + "/status").find("\nCoreDumping:\t1\n") != std::string::npos;
-  Activity all{.dumps_core = dumps, .stopped = true};
-  bool any = false;
+  const std::string of_process = file_text(folder + "/status");
+  Activity all{
+      .dumps_core = number_in(of_process, "CoreDumping") != 0,
+      .stopped = true,
+      .resident = (number_in(of_process, "VmRSS") - number_in(of_process, "RssFile")) * 1024};
+  std::vector<Thread> some;
   std::error_code error;
   const std::filesystem::directory_iterator threads(folder + "/task", error);
   for (auto thread = begin(threads); thread != end(threads) && !error; thread.increment(error)) {
@@ -143,16 +196,26 @@ std::optional<Activity> activity(const Process& process, const std::string& root
     const std::string path = thread->path() / "stat";
     const auto status = status_in(Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)));
     if (!status || status->state == 'Z' || status->state == 'X') continue;  // has ended
-    any = true;
     all.stopped = all.stopped && (status->state == 'T' || status->state == 't');
     all.runnable = all.runnable || status->state == 'R';
     // Lustre's calls wait in 'I', as threads of the kernel do that have nothing to do.
     all.in_device = all.in_device || status->state == 'D' || status->state == 'I';
-    all.cpu += static_cast<std::int64_t>(status->user + status->kernel) * nanoseconds_a_tick;
-    all.kernel += static_cast<std::int64_t>(status->kernel) * nanoseconds_a_tick;
-    all.faults += static_cast<std::int64_t>(status->faults);
+    some.push_back(
+        {.id = std::atoi(thread->path().filename().c_str()),
+         .runnable = status->state == 'R',
+         .cpu = static_cast<std::int64_t>(status->user + status->kernel) * nanoseconds_a_tick,
+         .kernel = static_cast<std::int64_t>(status->kernel) * nanoseconds_a_tick,
+         .faults = static_cast<std::int64_t>(status->faults)});
+    all.cpu += some.back().cpu;
   }
-  return any ? std::optional(all) : std::nullopt;
+  if (some.empty()) return std::nullopt;
+  const auto index =
+      busiest == nullptr ? std::nullopt : busiest->of(some, std::chrono::steady_clock::now());
+  if (!index) return all;
+  all.busiest = some[*index];
+  const std::string of_thread = file_text(fmt::format("{}/task/{}/status", folder, all.busiest.id));
+  all.busiest.switches = number_in(of_thread, "voluntary_ctxt_switches");
+  return all;
 }
 
 std::string process_namespace() { return namespace_in("/proc/self/ns/pid"); }

@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/descriptor.h"
@@ -28,19 +32,48 @@ bool ended(const Process& process);
 /// The state of the process in words: "process 4711 is stopped".
 std::string described(const Process& process);
 
+/// What a thread has done since it began.
+struct Thread {
+  int id = 0;                 ///< 0: none
+  bool runnable = false;      ///< it runs, or waits for a core
+  std::int64_t cpu = 0;       ///< nanoseconds that it has run, to a hundredth of a second
+  std::int64_t kernel = 0;    ///< of those in the kernel: scaled by samples of its whole life
+  std::int64_t faults = 0;    ///< pages that it has touched and that the kernel had to supply
+  std::int64_t switches = 0;  ///< how often it went to sleep of its own; 0 where none are counted
+};
+
+/// Which thread of a process runs most, look by look. Any thread may use it.
+class BusiestThread {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// The index of the thread that runs now and has run more than half of what all have since the
+  /// choice before; nothing if there is none. All of them must have run for a while by then, or the
+  /// choice before holds. At first, and if a look is a second behind the last, of those that run
+  /// now the one that has run most.
+  std::optional<std::size_t> of(std::span<const Thread> threads, Time now);
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::int64_t> before_{};  // what each had run at the choice before
+  int chosen_ = 0;                        // 0: none
+  Time looked_{};
+};
+
 /// What the threads of a process do at one moment; for this process without the calling thread.
 struct Activity {
-  bool dumps_core = false;  ///< it has crashed, and ends once the system has its core dump
-  bool stopped = false;     ///< by a signal or a debugger, all of them
-  bool runnable = false;    ///< one at least runs, or waits for a core
-  bool in_device = false;   ///< one at least waits for a disk or a device, and hears of no signal
-  std::int64_t cpu = 0;     ///< nanoseconds that they have run, to a hundredth of a second
-  std::int64_t kernel = 0;  ///< of those in the kernel: sampled at each tick of the system's clock
-  std::int64_t faults = 0;  ///< pages that they have touched and that the kernel had to supply
+  bool dumps_core = false;    ///< it has crashed, and ends once the system has its core dump
+  bool stopped = false;       ///< by a signal or a debugger, all of them
+  bool runnable = false;      ///< one at least runs, or waits for a core
+  bool in_device = false;     ///< one at least waits for a disk or a device, and hears of no signal
+  std::int64_t cpu = 0;       ///< nanoseconds that they have run, to a hundredth of a second
+  std::int64_t resident = 0;  ///< bytes that the process holds, without pages of files
+  Thread busiest{};           ///< by the caller's BusiestThread; none without one
 };
 /// Nothing if the process has ended or cannot be examined. Reads some files of /proc. Tests set
 /// `root`, a prefix of that.
-std::optional<Activity> activity(const Process& process, const std::string& root = "");
+std::optional<Activity> activity(const Process& process, BusiestThread* busiest = nullptr,
+                                 const std::string& root = "");
 
 /// Names this process's PID namespace.
 std::string process_namespace();

@@ -128,7 +128,9 @@ void FlightRecorder::host_call_ended(const CollectiveBackend& /*group*/) noexcep
 }
 
 void FlightRecorder::phase(std::int64_t step, std::string_view name) {
-  file_.phase(step, name);
+  const bool validates = name == "validation";
+  const bool first = validates && !std::exchange(validated_, true);
+  file_.phase(step, first ? "first validation" : name);  // which warms up
   if (begins_step(name) && step != timed_step_) {
     timed_step_ = step;
     step_began_ = FlightFile::now();

@@ -103,6 +103,7 @@ class FlightRecorder final : public CollectiveListener,
   std::int64_t step_began_ = 0;  // 0: no step is being timed
   std::int64_t steps_ = 0;       // timed so far
   double mean_step_ = 0;         // seconds
+  bool validated_ = false;
 
   std::mutex fresh_mutex_;       // held for moments
   std::vector<Marked> fresh_{};  // submitted, and not in marked_ yet

@@ -41,13 +41,18 @@ bool has_usual_time(const FlightState& state) {
           state.phase == "validation" || state.phase == "decode");
 }
 
-/// Whether the rank may compute for long where it is, without a sign of life: a first step runs
-/// units of any size, a prompt is of any length, and of a rank without phases nothing is known.
-bool may_compute(const FlightState& state) {
-  constexpr std::array<std::string_view, 8> kPasses = {
-      "", "forward", "backward", "update", "validation", "draft", "prefill", "decode"};
-  return !has_usual_time(state) && std::ranges::find(kPasses, state.phase) != kPasses.end();
+/// Whether the rank is in a pass of the model, or says nothing of where it is.
+bool is_pass(const FlightState& state) {
+  constexpr std::array<std::string_view, 9> kPasses = {"",       "forward",          "backward",
+                                                       "update", "first validation", "validation",
+                                                       "draft",  "prefill",          "decode"};
+  return std::ranges::find(kPasses, state.phase) != kPasses.end();
 }
+
+/// Whether the rank may compute for long where it is, without a sign of life: a first step or
+/// validation runs units of any size, a prompt is of any length, and of a rank without phases
+/// nothing is known.
+bool may_compute(const FlightState& state) { return !has_usual_time(state) && is_pass(state); }
 
 /// Whether the rank may be waited for so; within a step too, where a save fails or is given up.
 /// Elsewhere others wait behind its computing, or behind the reader of what it prints.
@@ -83,6 +88,8 @@ double hang_limit(double mean_step_seconds) {
 double suspicious_seconds(double hang_seconds) {
   return (hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious;
 }
+
+bool is_between_passes(const FlightState& state) { return state.open.empty() && !is_pass(state); }
 
 FaultFinder::FaultFinder(const VisibleRanks& ranks, double hang_seconds)
     : ranks_(ranks),
@@ -214,24 +221,10 @@ void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
     one.held += passed;
     return;
   }
-  const std::int64_t ran = one.run_time.since_last(*activity, passed);
+  const std::int64_t ran = one.run_time.since_last(activity->cpu, passed);
   const std::int64_t counts = activity->runnable ? ran : passed;
   one.run_time.spend(counts);
   one.held += counts;
-}
-
-void FaultFinder::look_for_loop(Watched& one, const std::optional<host::Activity>& activity,
-                                std::int64_t passed) const {
-  if (!activity) {
-    one.loop = {};
-    return;
-  }
-  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
-  // The first look takes calls to the disk of long ago for new ones, and may lack another host's
-  // news.
-  const std::int64_t before = one.quiet - passed;
-  const bool first = before < shortest + 2 * kBetweenLooks;
-  one.loop.look(*activity, passed, first ? std::min(before, shortest) : 0);
 }
 
 FaultFinder::Rule FaultFinder::rule_for(const FlightState& state, bool stopped,
@@ -315,7 +308,9 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     const bool examined = decides || (blamed && i == ranks_.self());
     const bool unseen =
         ranks_.is_unreachable(i) || (silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i));
-    if (at(i).quiet < shortest || !(blamed || may_be_stopped) || !examined || unseen) {
+    const bool early = at(i).quiet < shortest;
+    const bool worth = early ? blamed && is_between_passes(state) : blamed || may_be_stopped;
+    if (at(i).quiet == 0 || !worth || !examined || unseen) {
       forget(i);
       continue;
     }
@@ -324,11 +319,16 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     const bool stopped = activity && activity->stopped;
     const Rule rule = rule_for(state, stopped, blamed && disk_decides);
     const bool by_disk = rule == Rule::disk;
+    const bool may_loop =
+        blamed && (by_disk || rule == Rule::none) && state.open.empty() && !may_compute(state);
+    if (may_loop && activity) {
+      at(i).loop.look(*activity, state.disk_calls, passed);
+    } else {
+      at(i).loop = {};
+    }
+    if (early) continue;
     const bool calls = calls_disk(i, state);
     const bool uses = calls || (activity && activity->in_device);
-    const bool may_loop = blamed && (by_disk || rule == Rule::none) && state.open.empty() &&
-                          !may_compute(state) && !calls;
-    look_for_loop(at(i), may_loop ? activity : std::nullopt, passed);
     if (std::exchange(at(i).by_disk, by_disk) != by_disk || (by_disk && uses)) forget_held(i);
     if (rule != Rule::step || !blamed || !calls) hold(i, activity, passed);
     const std::int64_t limit =
@@ -355,9 +355,11 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
 Finding FaultFinder::find_hangs(std::int64_t passed) {
   Finding found;
   const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
-  if (std::ranges::none_of(watched_, [&](const Watched& one) { return one.quiet >= shortest; })) {
-    return found;
+  bool any = false;
+  for (int i = 0; i < ranks_.count() && !any; ++i) {
+    any = at(i).quiet >= shortest || (at(i).quiet > 0 && is_between_passes(ranks_.read(i)));
   }
+  if (!any) return found;
   const RankSet all = read_all();
   find_culprits(all, passed, usual_limit(all), found);
   return found;

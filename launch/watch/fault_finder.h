@@ -59,6 +59,10 @@ inline constexpr double kLeastDiskHangSeconds = 10;
 /// where that is 0, of the least hang_limit().
 double suspicious_seconds(double hang_seconds);
 
+/// Whether the rank is in no pass of the model and in no collective. There a wait is looked into
+/// from the first look on that finds nothing published: if the rank loops, no other time counts.
+bool is_between_passes(const FlightState& state);
+
 /// Decides, look by look, whether ranks have died or hang. Has no clock of its own.
 ///
 /// A rank hangs if others wait for it in a collective, or are in one with it while its process is
@@ -75,8 +79,8 @@ double suspicious_seconds(double hang_seconds);
 /// Where that time does not count, a rank for which others wait hangs if it does nothing but
 /// compute (LoopEvidence) for hang_limit(), or the least one if people have given less: it has no
 /// call to the disk, gives no sign of life and has submitted no collective that has not ended. A
-/// pass of the model whose time is unknown, in the first steps or of a prompt, may compute for
-/// long, and is left out.
+/// pass of the model whose time is unknown, in the first steps, the first validation or of a
+/// prompt, may compute for long, and is left out.
 ///
 /// Another rule holds for a rank for which others wait where a disk decides, without a timeout
 /// (WaitLimits::disk_decides), in load, save and end too: it hangs if for kLeastDiskHangSeconds and
@@ -158,9 +162,6 @@ class FaultFinder {
   bool is_stuck(const RankSet& all, std::int64_t limit) const;
   /// `disk_may_decide`: the rank is blamed, and others wait where a disk decides.
   static Rule rule_for(const FlightState& state, bool stopped, bool disk_may_decide);
-  /// `activity`: nothing if the rank cannot loop, or it is not known what its process does.
-  void look_for_loop(Watched& one, const std::optional<host::Activity>& activity,
-                     std::int64_t passed) const;
   /// Adds to the rank's `held` what counts of `passed`.
   void hold(int index, const std::optional<host::Activity>& activity, std::int64_t passed);
   /// Whether the rank is in a call to the disk, or has begun or ended one since this was asked

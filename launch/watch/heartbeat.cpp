@@ -19,7 +19,7 @@ using Collective = FlightState::Collective;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 /// Of a rank that are open, or the last of their groups.
 constexpr std::size_t kMostCollectives = 4096;
-constexpr std::size_t kActivityValues = 6;
+constexpr std::size_t kActivityValues = 10;
 
 /// Ranks as [first, step, count] of each run of equal steps: groups of a mesh have one.
 json runs_of(const std::vector<int>& ranks) {
@@ -70,8 +70,17 @@ json to_json(const FlightState& state) {
 json to_json(const Heartbeat::Rank& rank) {
   json one = {{"changed", rank.changed}};
   if (rank.activity) {
-    one["activity"] = {rank.activity->stopped, rank.activity->runnable, rank.activity->in_device,
-                       rank.activity->cpu,     rank.activity->kernel,   rank.activity->faults};
+    const host::Thread& busiest = rank.activity->busiest;
+    one["activity"] = {rank.activity->stopped,
+                       rank.activity->runnable,
+                       rank.activity->in_device,
+                       rank.activity->cpu,
+                       rank.activity->resident,
+                       busiest.id,
+                       busiest.cpu,
+                       busiest.kernel,
+                       busiest.faults,
+                       busiest.switches};
   }
   if (rank.state) one["state"] = to_json(*rank.state);
   return one;
@@ -179,6 +188,17 @@ FlightState state_in(const json& value, int rank, int world) {
   return state;
 }
 
+/// The thread whose values begin at this place. It runs: others are not sent.
+host::Thread thread_in(const json& values, std::size_t first) {
+  const std::int64_t id = whole(values.at(first), 0, std::numeric_limits<int>::max());
+  return {.id = static_cast<int>(id),
+          .runnable = id != 0,
+          .cpu = whole(values.at(first + 1), 0, kMost),
+          .kernel = whole(values.at(first + 2), 0, kMost),
+          .faults = whole(values.at(first + 3), 0, kMost),
+          .switches = whole(values.at(first + 4), 0, kMost)};
+}
+
 Heartbeat::Rank rank_in(const json& value, int rank, int world) {
   Heartbeat::Rank one{.changed = time_in(value.at("changed"))};
   if (const auto activity = value.find("activity"); activity != value.end()) {
@@ -189,8 +209,8 @@ Heartbeat::Rank rank_in(const json& value, int rank, int world) {
                                   .runnable = activity->at(1).get<bool>(),
                                   .in_device = activity->at(2).get<bool>(),
                                   .cpu = whole(activity->at(3), 0, kMost),
-                                  .kernel = whole(activity->at(4), 0, kMost),
-                                  .faults = whole(activity->at(5), 0, kMost)};
+                                  .resident = whole(activity->at(4), 0, kMost),
+                                  .busiest = thread_in(*activity, 5)};
   }
   if (const auto state = value.find("state"); state != value.end()) {
     one.state = state_in(*state, rank, world);

@@ -111,7 +111,7 @@ FlightState HostPeers::read(int index) const {
 bool HostPeers::ended(int index) const { return at(index).watch && at(index).watch->ended(); }
 
 std::optional<host::Activity> HostPeers::activity(int index) const {
-  return host::activity(at(index).process);
+  return host::activity(at(index).process, at(index).busiest.get());
 }
 
 std::string HostPeers::described(int index) const { return host::described(at(index).process); }

@@ -66,6 +66,7 @@ class HostPeers final : public VisibleRanks {
     host::Process process{};
     std::unique_ptr<host::Watch> watch{};  // null: of this process
     std::unique_ptr<FlightReader> file{};
+    std::unique_ptr<host::BusiestThread> busiest = std::make_unique<host::BusiestThread>();
   };
   const Peer& at(int index) const { return peers_[static_cast<std::size_t>(index)]; }
 

@@ -100,8 +100,10 @@ Heartbeat JobRanks::heartbeat(std::int64_t now, bool in_a_hurry) {
     if (std::exchange(shown.changed, beat.ranks.back().changed) != beat.ranks.back().changed) {
       shown.since = now;
     }
-    is_quiet = is_quiet || now - shown.since >= suspicious_ / 2;
-    if (now - shown.since >= suspicious_) beat.ranks.back().activity = here_.activity(i);
+    const std::int64_t quiet = now - shown.since;
+    const bool may_loop = quiet > 0 && is_between_passes(here_.read(i));
+    is_quiet = is_quiet || may_loop || quiet >= suspicious_ / 2;
+    if (may_loop || quiet >= suspicious_) beat.ranks.back().activity = here_.activity(i);
   }
   if (heartbeats_++ % kBetweenStates != 0 && !is_quiet && !in_a_hurry) return beat;
   for (int i = 0; i < here_.count(); ++i) {

@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "collectives/host/process.h"
 #include "collectives/host/shared_file.h"
@@ -156,7 +158,10 @@ std::optional<host::Activity> activity_of(char state, const std::string& more) {
   write_bytes(folder + "/stat", stat);
   write_bytes(folder + "/task/4711/stat", stat);
   write_bytes(folder + "/status", "Name:\tzero train\nThreads:\t1\n" + more);
-  return host::activity({kNumber, kStart}, root.path());
+  write_bytes(folder + "/task/4711/status",
+              "nonvoluntary_ctxt_switches:\t9\nvoluntary_ctxt_switches:\t8\n");
+  host::BusiestThread busiest;
+  return host::activity({kNumber, kStart}, &busiest, root.path());
 }
 
 TEST(HostProcess, WaitsForADeviceInAnyStateWithoutSignals) {
@@ -179,10 +184,63 @@ TEST(HostProcess, SaysWhetherItHasCrashedAndItsCoreIsDumped) {
 TEST(HostProcess, SaysWhatItsThreadsRunAndTouch) {
   const auto runs = activity_of('R', "");
   ASSERT_TRUE(runs);
-  const std::int64_t ticks = std::int64_t{7} * 1'000'000'000 / sysconf(_SC_CLK_TCK);  // each field is 7
+  const std::int64_t ticks =
+      std::int64_t{7} * 1'000'000'000 / sysconf(_SC_CLK_TCK);  // each field is 7
   EXPECT_EQ(runs->cpu, 2 * ticks);
-  EXPECT_EQ(runs->kernel, ticks);
-  EXPECT_EQ(runs->faults, 14);
+  EXPECT_EQ(runs->resident, 0);
+  EXPECT_EQ(runs->busiest.id, 4711);
+  EXPECT_TRUE(runs->busiest.runnable);
+  EXPECT_EQ(runs->busiest.cpu, 2 * ticks);
+  EXPECT_EQ(runs->busiest.kernel, ticks);
+  EXPECT_EQ(runs->busiest.faults, 14);
+  EXPECT_EQ(runs->busiest.switches, 8);
+  EXPECT_EQ(activity_of('S', "")->busiest.id, 0);
+  EXPECT_EQ(activity_of('R', "VmHWM:\t   9 kB\nVmRSS:\t     8 kB\nRssFile:\t     5 kB\n")->resident,
+            3 * 1024);
+}
+
+/// A thread that has run for so many hundredths of a second.
+host::Thread thread(int id, std::int64_t hundredths, bool runnable = true) {
+  return {.id = id, .runnable = runnable, .cpu = hundredths * 10'000'000};
+}
+
+/// Looks, of which each is 0.2 s behind the last.
+struct LooksAtThreads {
+  host::BusiestThread busiest{};
+  host::BusiestThread::Time now{};
+
+  std::optional<std::size_t> at(const std::vector<host::Thread>& threads,
+                                std::chrono::milliseconds later = std::chrono::milliseconds(200)) {
+    return busiest.of(threads, now += later);
+  }
+};
+
+TEST(HostProcess, ItsBusiestThreadHasRunMoreThanAllOthersSinceTheLastLook) {
+  LooksAtThreads looks;
+  EXPECT_EQ(looks.at({thread(1, 900, false), thread(2, 100), thread(3, 200)}), 2U);
+  EXPECT_EQ(looks.at({thread(1, 900), thread(2, 120), thread(3, 209)}), 1U);
+  EXPECT_EQ(looks.at({thread(1, 911), thread(2, 130), thread(3, 218)}), std::nullopt);
+  EXPECT_EQ(looks.at({thread(1, 911), thread(3, 220), thread(4, 9)}), 2U) << "is new";
+  EXPECT_EQ(looks.at({thread(1, 912), thread(3, 221), thread(4, 29, false)}), std::nullopt)
+      << "sleeps now";
+}
+
+// One that runs for a tenth of the time, beside others that wake now and then.
+TEST(HostProcess, ItsBusiestThreadHoldsUntilItsThreadsHaveRunForAWhile) {
+  LooksAtThreads looks;
+  EXPECT_EQ(looks.at({thread(1, 5), thread(2, 1)}), 0U);
+  EXPECT_EQ(looks.at({thread(1, 5), thread(2, 2)}), 0U);
+  EXPECT_EQ(looks.at({thread(1, 5, false), thread(2, 3)}), std::nullopt);
+  EXPECT_EQ(looks.at({thread(1, 7), thread(2, 3)}), 0U);
+  EXPECT_EQ(looks.at({thread(1, 7), thread(2, 4)}), 1U) << "3 of 5";
+}
+
+// In steps another thread has run most.
+TEST(HostProcess, ItsBusiestThreadIsChosenAnewBehindAPause) {
+  LooksAtThreads looks;
+  EXPECT_EQ(looks.at({thread(1, 50), thread(2, 1)}), 0U);
+  EXPECT_EQ(looks.at({thread(1, 150, false), thread(2, 90)}, std::chrono::minutes(1)), 1U);
+  EXPECT_EQ(looks.at({thread(1, 150, false), thread(2, 110)}), 1U);
 }
 
 // As the system itself says: an endless loop, and memory that is touched for the first time.
@@ -204,14 +262,19 @@ TEST(HostProcess, TellsALoopFromTheKernelsWork) {
       }
     }
     const host::Process process = host::process(child);
-    const auto begin = host::activity(process);
-    ASSERT_TRUE(begin);
-    std::optional<host::Activity> end;
-    while (!end || end->cpu < begin->cpu + 300'000'000) end = host::activity(process);
-    const std::int64_t ran = end->cpu - begin->cpu;
-    const std::int64_t kernel = end->kernel - begin->kernel;
+    host::BusiestThread busiest;
+    host::Thread begin;
+    while (begin.id == 0) begin = host::activity(process, &busiest).value().busiest;
+    host::Thread end;
+    while (end.cpu < begin.cpu + 300'000'000) {
+      end = host::activity(process, &busiest).value().busiest;
+    }
+    EXPECT_EQ(begin.id, child);
+    const std::int64_t ran = end.cpu - begin.cpu;
+    const std::int64_t kernel = end.kernel - begin.kernel;
     EXPECT_EQ(kernel * 5 > ran, touches) << kernel << " of " << ran;
-    EXPECT_EQ(end->faults - begin->faults > 30, touches) << end->faults - begin->faults;
+    EXPECT_EQ(end.faults - begin.faults > 30, touches) << end.faults - begin.faults;
+    if (!touches) EXPECT_LE(end.switches - begin.switches, 5);
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);
@@ -221,17 +284,25 @@ TEST(HostProcess, TellsALoopFromTheKernelsWork) {
 // Of a program with several threads, what any of them does; not what the caller does.
 TEST(HostProcess, DoesWhatItsOtherThreadsDo) {
   std::atomic<bool> ends{false};
+  std::atomic<pid_t> spinner{0};
   std::thread spins([&] {
+    for (int i = 0; i < 20; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    spinner = static_cast<pid_t>(syscall(SYS_gettid));
     while (!ends) {
     }
   });
-  bool runnable = false;
-  while (!runnable) {
-    const auto others = host::activity(host::this_process());
-    runnable = others && others->runnable;
+  while (spinner == 0) std::this_thread::yield();
+  host::BusiestThread busiest;
+  std::optional<host::Activity> others;
+  while (!others || others->busiest.id == 0) {
+    others = host::activity(host::this_process(), &busiest);
   }
   ends = true;
   spins.join();
+  EXPECT_TRUE(others->runnable);
+  EXPECT_EQ(others->busiest.id, spinner);
+  EXPECT_GE(others->busiest.switches, 20);
+  EXPECT_GT(others->resident, 0);
 }
 
 TEST(HostProcess, HasEndedOnceItIsGoneOrWaitsToBeReaped) {

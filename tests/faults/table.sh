@@ -304,7 +304,7 @@ if [ "$hosts" -gt 1 ]; then
   export ZERO_JOB_SECRET
 fi
 write_run c.json 32
-sed -i 's/"seed": 7,/"seed": 7, "steps": 8, "validation_every": 4, "checkpoint": {"every_steps": 2},/' "$work/c.json"
+sed -i 's/"seed": 7,/"seed": 7, "steps": 8, "validation_every": 2, "checkpoint": {"every_steps": 2},/' "$work/c.json"
 sed -i 's/"seed": 7,/"seed": 7, "collective_warning": 20, "collective_timeout": 30,/' "$work/c.json"
 start_job "$work/undisturbed"
 end_job "$work/undisturbed" "$patience"

@@ -228,8 +228,8 @@ TEST(FaultFinder, EachPhaseOfUsualLengthHasTheLimit) {
 // write prompts, and prompts of any length. Where a disk decides: DiskHangs; ranks that compute all
 // the time: Loops.
 TEST(FaultFinder, PhasesOfUnknownLengthKeepTheirLimits) {
-  for (const char* const phase :
-       {"", "start", "load", "save", "between steps", "end", "prompts", "draft", "prefill"}) {
+  for (const char* const phase : {"", "start", "load", "save", "between steps", "end", "prompts",
+                                  "draft", "prefill", "first validation"}) {
     FakeRanks ranks;
     ranks.wait_for_2();
     ranks.at(2).phase = phase;

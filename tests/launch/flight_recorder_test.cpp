@@ -109,12 +109,15 @@ TEST(FlightRecorder, ShowsUnitsPhasesAndTheMeanStep) {
   EXPECT_EQ(rank.reader.read().mean_step_seconds, 0) << "the first step does not count";
   rank.recorder.phase(2, "forward");
   rank.recorder.phase(2, "validation");
+  EXPECT_EQ(rank.reader.read().phase, "first validation");
   const double mean = rank.reader.read().mean_step_seconds;
   EXPECT_GT(mean, 0);
   rank.recorder.phase(2, "between steps");
   EXPECT_EQ(rank.reader.read().mean_step_seconds, mean) << "a validation is no part of a step";
   EXPECT_EQ(rank.reader.read().step, 2);
   EXPECT_EQ(rank.reader.read().phase, "between steps");
+  rank.recorder.phase(3, "validation");
+  EXPECT_EQ(rank.reader.read().phase, "validation");
 }
 
 // A pass that reads prompts has no usual time, nor have guesses.

@@ -50,12 +50,19 @@ FlightState busy(int rank) {
 Heartbeat whole() {
   Heartbeat heartbeat{.now = 12, .leaves = true};
   heartbeat.told = Heartbeat::Told{.rank = 5, .host = "b", .of_signal = true};
-  heartbeat.ranks = {
-      {.changed = 11,
-       .activity =
-           host::Activity{.stopped = true, .in_device = true, .cpu = 13, .kernel = 5, .faults = 6},
-       .state = busy(4)},
-      {.changed = 7}};
+  heartbeat.ranks = {{.changed = 11,
+                      .activity = host::Activity{.stopped = true,
+                                                 .in_device = true,
+                                                 .cpu = 13,
+                                                 .resident = 14,
+                                                 .busiest = {.id = 15,
+                                                             .runnable = true,
+                                                             .cpu = 16,
+                                                             .kernel = 5,
+                                                             .faults = 6,
+                                                             .switches = 7}},
+                      .state = busy(4)},
+                     {.changed = 7}};
   return heartbeat;
 }
 
@@ -89,8 +96,14 @@ TEST(Heartbeat, ArrivesAsItWasSent) {
   EXPECT_FALSE(got.ranks[0].activity->runnable);
   EXPECT_TRUE(got.ranks[0].activity->in_device);
   EXPECT_EQ(got.ranks[0].activity->cpu, 13);
-  EXPECT_EQ(got.ranks[0].activity->kernel, 5);
-  EXPECT_EQ(got.ranks[0].activity->faults, 6);
+  EXPECT_EQ(got.ranks[0].activity->resident, 14);
+  const host::Thread& busiest = got.ranks[0].activity->busiest;
+  EXPECT_EQ(busiest.id, 15);
+  EXPECT_TRUE(busiest.runnable);
+  EXPECT_EQ(busiest.cpu, 16);
+  EXPECT_EQ(busiest.kernel, 5);
+  EXPECT_EQ(busiest.faults, 6);
+  EXPECT_EQ(busiest.switches, 7);
   ASSERT_TRUE(got.ranks[0].state);
   const FlightState& state = *got.ranks[0].state;
   const FlightState expected = busy(4);
@@ -145,10 +158,12 @@ TEST(Heartbeat, WhatNoHostSaysIsRefused) {
            {"\"over\":false", "\"over\":0"},
            {"\"disk\":[9,7]", "\"disk\":[9,-7]"},
            {"\"disk\":[9,7]", "\"disk\":[9]"},
-           {",13,5,6]", ",13]"},
-           {",13,5,6]", ",13,5]"},
-           {",13,5,6]", ",13,5,6,7]"},
-           {",13,5,6]", ",13,-5,6]"},
+           {",15,16,5,6,7]", "]"},
+           {",15,16,5,6,7]", ",15,16,5,6]"},
+           {",15,16,5,6,7]", ",15,16,5,6,7,8]"},
+           {",15,16,5,6,7]", ",15,16,-5,6,7]"},
+           {",15,16,5,6,7]", ",-1,16,5,6,7]"},
+           {",15,16,5,6,7]", ",4294967296,16,5,6,7]"},
            {"\"open\":[", "\"open\":7,\"more\":["},
            {"\"words\":[6,", "\"words\":[0,"},
            {"\"words\":[6,", "\"words\":[8,"},
