@@ -40,14 +40,14 @@ TEST(Program, AStoppedRankIsNamedAndEndsTheJob) {
   const TinyRun run;
   const Outcome outcome =
       disturbed(run, kJob + "-np 3 " + kTrain, "kill -STOP $(pgrep -P $job | tail -1)",
-                "--set run.collective_warning=0.5 --set run.collective_timeout=1");
+                "--set run.watchdog=false run.collective_warning=1 run.collective_timeout=2");
   EXPECT_NE(outcome.status, 0);
   EXPECT_NE(outcome.status, 124) << "the job hung";
   EXPECT_THAT(outcome.errors,
               ContainsRegex("zero_train: warning: .rank [0-2]. [a-z_]+.[^)]*., step [0-9]+: "
-                            "waiting for 0.5 s for rank [0-2] .process [0-9]+ is stopped."));
+                            "waiting for 1 s for rank [0-2] .process [0-9]+ is stopped."));
   EXPECT_THAT(outcome.errors,
-              ContainsRegex("zero_train: .rank [0-2]. [a-z_]+.[^)]*.*, step [0-9]+: waiting for 1 "
+              ContainsRegex("zero_train: .rank [0-2]. [a-z_]+.[^)]*.*, step [0-9]+: waiting for 2 "
                             "s for rank [0-2] .process [0-9]+ is stopped., the timeout of "
                             "collectives"));
 }
