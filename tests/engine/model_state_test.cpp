@@ -138,9 +138,9 @@ TEST(ModelState, HashIsOneForEqualStatesAndAnotherForOneOtherElement) {
     for (const MeshShape& shape : {MeshShape{1, 1, 1}, MeshShape{1, 3, 1}, MeshShape{2, 2, 1}}) {
       with_states(shape, stage, [&](States& states, Communicator&) {
         states.fill("a.w", StateKind::parameter, 5);
-        const std::uint64_t before = states.state().hash();
+        const std::uint64_t before = states.state().hash({});
         states.fill("a.b", StateKind::moment1, 1);
-        const std::uint64_t after = states.state().hash();
+        const std::uint64_t after = states.state().hash({});
         const std::lock_guard lock(mutex);
         equal.insert(before);
         other.insert(after);
