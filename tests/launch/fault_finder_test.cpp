@@ -308,8 +308,7 @@ TEST(FaultFinder, ADeathIsFoundAtOnce) {
   EXPECT_THAT(found.culprits, ElementsAre(3));
 }
 
-// Also where a disk decides: the crashed process looks as if it waited for one. There it is looked
-// at as soon as others wait.
+// Also where a disk decides, as soon as others wait: it looks as if it waited for one.
 TEST(FaultFinder, ARankWhoseCoreIsDumpedIsDead) {
   for (const bool loads : {false, true}) {
     FakeRanks ranks;
@@ -321,9 +320,7 @@ TEST(FaultFinder, ARankWhoseCoreIsDumpedIsDead) {
     ranks.activity_of(2) = {.dumps_core = true, .in_device = true};
     ranks.at(2).disk_calls = {.begun = 8, .ended = 7};
     Looks looks(ranks);
-    if (!loads) {
-      EXPECT_EQ(looks.during(0.8).what, What::nothing);
-    }
+    EXPECT_TRUE(loads || looks.during(0.8).what == What::nothing);
     const Finding found = looks.during(0.6);
     EXPECT_EQ(found.what, What::death);
     EXPECT_TRUE(found.speaks);
