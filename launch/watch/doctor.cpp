@@ -307,7 +307,8 @@ std::string text_of(const Examination& examination) {
   text += last_words_text(ranks);
   if (examination.ended_well()) {
     text += "all ranks with a file here have ended in good order\n";
-  } else if (examination.goes_on && examination.diagnosis.what == Diagnosis::What::nothing) {
+  } else if (examination.goes_on && examination.diagnosis.what == Diagnosis::What::nothing &&
+             examination.diagnosis.lines.empty()) {
     text += "the run goes on: no rank has waited for long\n";
   }
   if (!examination.is_told) {

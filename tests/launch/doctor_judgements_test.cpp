@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "launch/watch/doctor.h"
 #include "launch/watch/last_words.h"
@@ -205,6 +206,43 @@ TEST(Judgement, ASignalBeforeTheFirstStepIsNoFault) {
   const Examination found = examine(folder.path());
   EXPECT_EQ(found.diagnosis.what, What::nothing);
   EXPECT_THAT(text_of(found), HasSubstr("\nended by SIGTERM before the first step; no fault\n"));
+}
+
+/// What the doctor finds where ranks of a run that goes on have waited for rank 0, in `phase`.
+Examination found_behind(std::string_view phase, files::DiskCalls calls) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(0).phase(12, phase);
+  flights.of(0).disk_calls(calls);
+  for (const int rank : {1, 2}) flights.enter(rank, "h.1", -14);
+  return examine(folder.path());
+}
+
+TEST(Judgement, ADiskThatHoldsUpARunIsNoHang) {
+  for (const char* const phase : {"load", "save", "end"}) {
+    const Examination found = found_behind(phase, {.begun = 94, .ended = 93});
+    EXPECT_EQ(found.diagnosis.what, What::nothing) << phase;
+    EXPECT_THAT(text_of(found),
+                AllOf(HasSubstr("\nrank 0 is in a call to the disk, and others have waited for it "
+                                "for 14."),
+                      HasSubstr(" s; the run goes on\n"), Not(HasSubstr("no rank has waited"))));
+    EXPECT_EQ(json_of(found).at("fault").at("culprits"), OrderedJson::array());
+    EXPECT_EQ(found_behind(phase, {.begun = 94, .ended = 94}).diagnosis.what, What::hang) << phase;
+  }
+  EXPECT_EQ(found_behind("backward", {.begun = 94, .ended = 93}).diagnosis.what, What::hang);
+}
+
+// Once its process is gone no disk will let it go on.
+TEST(Judgement, ARankThatDiedInACallToTheDiskIsAFault) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(0).phase(12, "load");
+  flights.of(0).disk_calls({.begun = 94, .ended = 93});
+  for (const int rank : {1, 2}) flights.enter(rank, "h.1", -14);
+  flights.close(0);
+  EXPECT_EQ(examine(folder.path()).diagnosis.what, What::death);
+  flights.close();
+  EXPECT_EQ(examine(folder.path()).diagnosis.what, What::hang);
 }
 
 // People end a job that hangs.
