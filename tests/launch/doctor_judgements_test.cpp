@@ -6,9 +6,13 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "collectives/backends.h"
+#include "collectives/calls_differ.h"
+#include "launch/faults/run_faults.h"
 #include "launch/watch/doctor.h"
 #include "launch/watch/last_words.h"
 #include "tests/launch/doctor_flights.h"
@@ -82,6 +86,26 @@ TEST(Judgement, OfSeveralWatchdogsHasTheCulpritsOfAll) {
   EXPECT_EQ(found.diagnosis.what, What::death);
   EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1, 2));
   EXPECT_THAT(found.diagnosis.lines, ElementsAre("rank 2 hangs", "rank 2 died"));
+}
+
+// The rank that tells of it has done what most ranks did.
+TEST(Judgement, OfCallsThatDifferBlamesTheFewNotTheTeller) {
+  const Scratch folder;
+  const std::string sentence =
+      "rank 1 calls reduce_scatter(h.1), the other 2 ranks reduce_scatter(ln_f)";
+  local::run(3, [&](Communicator& ranks) {
+    const int rank = ranks.rank();
+    RunFaults faults(ranks, FlightFile::create(folder.path(flight_file_name(rank)), rank, 3, 5),
+                     std::nullopt);
+    if (rank != 2) return;
+    EXPECT_EQ(faults.failing(CallsDiffer(rank, sentence, {1})), "[rank 2] " + sentence);
+  });
+  const Examination found = examine(folder.path());
+  const OrderedJson fault = json_of(found).at("fault");
+  EXPECT_EQ(fault.at("what"), "mismatch");
+  EXPECT_EQ(fault.at("culprits"), OrderedJson::array({1}));
+  EXPECT_EQ(fault.at("lines"), OrderedJson::array({sentence}));
+  EXPECT_THAT(text_of(found), HasSubstr("\nlast words of rank 2: " + sentence + "\n"));
 }
 
 // Neither hides the other.
