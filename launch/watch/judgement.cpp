@@ -136,6 +136,21 @@ Diagnosis of_end(const Evidence& found, double waited) {
   return ended;
 }
 
+/// Of ranks that followed one whose file is not here: "ranks 1, 3 have left no last words, ...";
+/// empty: none followed, or all left some.
+std::string silent_text(const std::vector<FlightState>& ranks) {
+  std::vector<int> silent;
+  bool followed = false;
+  for (const FlightState& state : ranks) {
+    followed = followed || state.last_words.kind == LastWords::Kind::follower;
+    if (state.last_words == LastWords() && !state.over) silent.push_back(state.rank);
+  }
+  if (!followed || silent.empty()) return "";
+  const bool one = silent.size() == 1;
+  return fmt::format("{} {} left no last words, as ranks that follow do: {} may have ended first",
+                     ranks_text(silent), one ? "has" : "have", one ? "it" : "they");
+}
+
 }  // namespace
 
 Judgement judge(const Evidence& evidence) {
@@ -169,6 +184,9 @@ Judgement judge(const Evidence& evidence) {
   }
   if (shown.what == What::hang && evidence.goes_on && !overdue) {
     if (auto held_up = of_disks(ranks, shown)) shown = std::move(*held_up);
+  }
+  if (std::string silent = silent_text(ranks); !evidence.goes_on && !silent.empty()) {
+    shown.lines.push_back(std::move(silent));
   }
   return {.diagnosis = std::move(shown)};
 }

@@ -179,6 +179,20 @@ TEST(Judgement, BlamesNoRankWhoseFileIsMissing) {
   }
 }
 
+// The file of the rank that told is lost; which rank ended first the others' words show.
+TEST(Judgement, NamesRanksWithoutLastWordsWhereOthersFollowed) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(2).write_last_words(follower_words());
+  flights.close();
+  std::filesystem::remove(folder.path(flight_file_name(0)));
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, What::death);
+  EXPECT_THAT(text_of(found),
+              AllOf(HasSubstr("last words of rank 2: ended because rank 0 told of a fault"),
+                    HasSubstr("\nrank 1 has left no last words, as ranks that follow do")));
+}
+
 // One that is here is to blame all the same.
 TEST(Judgement, BlamesTheOthersBesideIt) {
   const Scratch folder;
