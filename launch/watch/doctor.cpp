@@ -189,6 +189,25 @@ std::vector<RankDeath> look_at_processes(Examination& found) {
   return found.goes_on ? gone : std::vector<RankDeath>{};
 }
 
+/// Finds the ranks of which nothing is known. All have made their files before one comes to a step:
+/// a file that is half made then has been emptied.
+void sort_unknown_ranks(const std::vector<int>& half_made, Examination& found) {
+  const auto furthest = std::ranges::max(found.ranks, {}, &FlightState::step);
+  for (int rank = 0; rank < furthest.world; ++rank) {
+    if (std::ranges::binary_search(found.ranks, rank, {}, &FlightState::rank)) continue;
+    const bool is_half_made = std::ranges::binary_search(half_made, rank);
+    const bool emptied = is_half_made && furthest.step >= 0;
+    if (emptied) {
+      found.problems.push_back(fmt::format(
+          "{}: was emptied, by hand or with its host's power: it is half made, and rank {} has "
+          "come to step {}",
+          (fs::path(found.folder) / flight_file_name(rank)).string(), furthest.rank,
+          furthest.step));
+    }
+    (is_half_made && !emptied ? found.not_begun : found.missing).push_back(rank);
+  }
+}
+
 }  // namespace
 
 bool Examination::ended_well() const {
@@ -226,11 +245,7 @@ Examination examine(const std::string& folder) {
     stragglers.add(ring_of(found, i));
   }
   found.stragglers = stragglers.find();
-  for (int rank = 0; rank < found.ranks.front().world; ++rank) {
-    if (std::ranges::binary_search(found.ranks, rank, {}, &FlightState::rank)) continue;
-    const bool made = !std::ranges::binary_search(half_made, rank);
-    (made ? found.missing : found.not_begun).push_back(rank);
-  }
+  sort_unknown_ranks(half_made, found);
   if (found.ended_well()) return found;
   std::vector<int> unknown;
   std::ranges::merge(found.missing, found.not_begun, std::back_inserter(unknown));

@@ -9,9 +9,12 @@
 #include <ctime>
 #include <functional>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/message_text.h"
+#include "launch/flight/flight_folder.h"
 #include "launch/watch/doctor.h"
 #include "launch/watch/last_words.h"
 
@@ -50,12 +53,27 @@ std::string steps_text(const std::vector<FlightState>& states) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string not_begun_text(const std::vector<int>& ranks) {
+std::string not_begun_text(const Examination& examination) {
+  const std::vector<int>& ranks = examination.not_begun;
   if (ranks.empty()) return "";
   const bool one = ranks.size() == 1;
-  return fmt::format("{} {} not begun: {} half made (a start, or a host that lost its power)\n",
+  return fmt::format("{} {} not begun: {} half made (a start, or a host that lost its power){}\n",
                      ranks_text(ranks), one ? "has" : "have",
-                     one ? "its file is" : "their files are");
+                     one ? "its file is" : "their files are",
+                     examination.ranks.empty()
+                         ? "; ask again in a few seconds; if no process writes them then, start "
+                           "the run again"
+                         : "");
+}
+
+/// Examination::problems, and the files that are half made.
+std::vector<std::string> all_problems(const Examination& examination) {
+  std::vector<std::string> problems = examination.problems;
+  for (const int rank : examination.not_begun) {
+    problems.push_back(fmt::format("{}/{}: is half made: the rank has not begun",
+                                   examination.folder, flight_file_name(rank)));
+  }
+  return problems;
 }
 
 std::string stragglers_text(const Stragglers& stragglers) {
@@ -116,7 +134,7 @@ std::string text_of(const Examination& examination) {
         "checkpoint is of step {}\n",
         examination.folder, examination.newest_checkpoint.value_or(0));
   }
-  const std::string not_begun = not_begun_text(examination.not_begun);
+  const std::string not_begun = not_begun_text(examination);
   if (ranks.empty()) return fmt::format("{}: {}", examination.folder, not_begun);
   std::string text = fmt::format("{}: {} of {} ranks, {}{}\n", examination.folder, ranks.size(),
                                  ranks.front().world, steps_text(ranks),
@@ -162,7 +180,7 @@ nlohmann::ordered_json json_of(const Examination& examination) {
                               {"ended_well", well},
                               {"not_begun", examination.not_begun},
                               {"missing", examination.missing},
-                              {"problems", examination.problems},
+                              {"problems", all_problems(examination)},
                               {"fault",
                                {{"what", name_of(diagnosis.what)},
                                 {"culprits", diagnosis.culprits},

@@ -291,8 +291,11 @@ TEST(Doctor, RanksWhoseFilesAreHalfMadeHaveNotBegun) {
   EXPECT_EQ(found.diagnosis.what, Diagnosis::What::nothing);
   EXPECT_FALSE(found.goes_on);
   EXPECT_FALSE(found.ended_well());
-  EXPECT_THAT(text_of(found), StartsWith(folder.path() + ": ranks 0-1 have not begun: "));
+  EXPECT_THAT(text_of(found), AllOf(StartsWith(folder.path() + ": ranks 0-1 have not begun: "),
+                                    HasSubstr("; ask again in a few seconds; if no process")));
   EXPECT_EQ(json_of(found).at("not_begun"), nlohmann::ordered_json::array({0, 1}));
+  EXPECT_EQ(json_of(found).at("problems").at(1),
+            folder.path("rank_00001.flight") + ": is half made: the rank has not begun");
   const Scratch output;
   EXPECT_EQ(shell(output, std::string(ZERO_DOCTOR) + " " + folder.path()).status, 0);
   FlightFile::create(folder.path(flight_file_name(0)), 0, 3).end();
@@ -302,6 +305,21 @@ TEST(Doctor, RanksWhoseFilesAreHalfMadeHaveNotBegun) {
   EXPECT_THAT(text_of(found),
               AllOf(HasSubstr("1 of 3 ranks"), HasSubstr("\nrank 1 has not begun: "),
                     HasSubstr("nothing can be said of rank 2; copy")));
+}
+
+// All ranks have made their files before one comes to a step.
+TEST(Doctor, AFileThatIsHalfMadeBesideStepsWasEmptied) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.close();
+  folder.write(flight_file_name(1), "");
+  const Examination found = examine(folder.path());
+  EXPECT_THAT(found.not_begun, IsEmpty());
+  EXPECT_THAT(found.missing, ElementsAre(1));
+  const std::string emptied = folder.path("rank_00001.flight") + ": was emptied";
+  EXPECT_THAT(json_of(found).at("problems").at(0).get<std::string>(), StartsWith(emptied));
+  EXPECT_THAT(text_of(found), AllOf(HasSubstr("\n" + emptied), Not(HasSubstr("has not begun")),
+                                    HasSubstr("nothing can be said of rank 1;")));
 }
 
 TEST(Doctor, RefusesFilesOfTwoRuns) {
