@@ -185,7 +185,8 @@ Judgement judge(const Evidence& evidence) {
   if (shown.what == What::hang && evidence.goes_on && !overdue) {
     if (auto held_up = of_disks(ranks, shown)) shown = std::move(*held_up);
   }
-  if (std::string silent = silent_text(ranks); !evidence.goes_on && !silent.empty()) {
+  if (std::string silent = silent_text(ranks);
+      shown.what != What::nothing && !evidence.goes_on && !silent.empty()) {
     shown.lines.push_back(std::move(silent));
   }
   return {.diagnosis = std::move(shown)};
