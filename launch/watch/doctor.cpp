@@ -115,7 +115,7 @@ std::vector<std::string> folders_with_files(const std::string& folder) {
 }
 
 /// Of a folder without flight files and checkpoints.
-[[noreturn]] void refuse(const std::string& folder) {
+[[noreturn]] void refuse_folder(const std::string& folder) {
   const std::vector<std::string> inner = folders_with_files(folder);
   ZERO_CHECK(inner.empty(),
              "{}: has no flight files, and no checkpoint; give one of the folders "
@@ -129,7 +129,7 @@ std::vector<std::string> folders_with_files(const std::string& folder) {
 }
 
 /// When the rank last wrote, in nanoseconds since 1970 by its host's clock.
-std::int64_t written(const FlightReader& file, const FlightState& state) {
+std::int64_t last_write(const FlightReader& file, const FlightState& state) {
   return std::max(state.changed, state.last_words_time) + file.wall_clock_offset();
 }
 
@@ -221,7 +221,7 @@ Examination examine(const std::string& folder) {
   const std::vector<std::string> paths = find_files(found.folder);
   found.newest_checkpoint = newest_checkpoint(found.folder);
   if (paths.empty()) {
-    if (!found.newest_checkpoint) refuse(found.folder);
+    if (!found.newest_checkpoint) refuse_folder(found.folder);
     return found;
   }
   const std::vector<int> half_made = read_files(paths, found);
@@ -233,7 +233,7 @@ Examination examine(const std::string& folder) {
   std::ranges::stable_sort(found.files, {}, &FlightReader::rank);
   for (const FlightReader& file : found.files) {
     found.ranks.push_back(file.read());
-    found.written = std::max(found.written, written(file, found.ranks.back()));
+    found.written = std::max(found.written, last_write(file, found.ranks.back()));
   }
   check_one_run(found);
   const std::vector<RankDeath> deaths = look_at_processes(found);
