@@ -95,7 +95,7 @@ std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs
   return std::nullopt;
 }
 
-std::optional<std::string> odd_calls(std::span<const Call> calls, std::span<const int> names) {
+std::optional<OddCalls> odd_calls(std::span<const Call> calls, std::span<const int> names) {
   struct Alike {
     std::string words;
     std::vector<int> ranks{};
@@ -110,13 +110,16 @@ std::optional<std::string> odd_calls(std::span<const Call> calls, std::span<cons
   const auto ranks = [](const Alike& alike) { return alike.ranks.size(); };
   const auto most = std::ranges::max_element(all, {}, ranks);
   if (all.size() == 1 || std::ranges::count(all, ranks(*most), ranks) > 1) return std::nullopt;
-  std::string text;
+  OddCalls odd;
   for (const Alike& alike : all) {
     if (&alike == &*most) continue;
-    text += fmt::format("{} call{} {}, ", ranks_text(alike.ranks), ranks(alike) == 1 ? "s" : "",
-                        alike.words);
+    odd.ranks.insert(odd.ranks.end(), alike.ranks.begin(), alike.ranks.end());
+    odd.text += fmt::format("{} call{} {}, ", ranks_text(alike.ranks), ranks(alike) == 1 ? "s" : "",
+                            alike.words);
   }
-  return text + fmt::format("the other {} ranks {}", ranks(*most), most->words);
+  std::ranges::sort(odd.ranks);
+  odd.text += fmt::format("the other {} ranks {}", ranks(*most), most->words);
+  return odd;
 }
 
 }  // namespace zero

@@ -46,9 +46,13 @@ inline constexpr std::string_view kTargetsApart =
 std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs, int them,
                                     std::span<const int> names = {});
 
-/// The ranks whose calls are not that of the most, of the calls of all ranks of a group: "rank 3
-/// calls reduce_scatter(h.7), the other 7 ranks all_gather(h.0)". Empty if the calls agree, or no
-/// call is that of the most. `names` as above.
-std::optional<std::string> odd_calls(std::span<const Call> calls, std::span<const int> names = {});
+/// The ranks whose calls are not that of the most, of the calls of all ranks of a group.
+struct OddCalls {
+  std::string text{};  ///< "rank 3 calls reduce_scatter(h.7), the other 7 ranks all_gather(h.0)"
+  std::vector<int> ranks{};  ///< ascending
+};
+
+/// Nothing if the calls agree, or no call is that of the most. `names` as above.
+std::optional<OddCalls> odd_calls(std::span<const Call> calls, std::span<const int> names = {});
 
 }  // namespace zero

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
+#include "collectives/calls_differ.h"
 #include "collectives/host/transport.h"
 
 namespace zero::host {
@@ -106,8 +108,8 @@ void HostTransport::throw_mismatch(const CallArguments& call) {
   for (int rank = 0; rank < membership_.size; ++rank) {
     calls.push_back(read_call(control_.body(rank)));
   }
-  const auto odd = odd_calls(calls, membership_.names);
-  if (odd) fail("[rank {}] {}", membership_.name(), *odd);
+  auto odd = odd_calls(calls, membership_.names);
+  if (odd) throw CallsDiffer(membership_.name(), odd->text, std::move(odd->ranks));
   const Call& mine = calls[static_cast<std::size_t>(membership_.rank)];
   for (int rank = 0; rank < membership_.size; ++rank) {
     const auto message = mismatch(mine, membership_.rank, calls[static_cast<std::size_t>(rank)],

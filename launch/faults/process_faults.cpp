@@ -62,8 +62,8 @@ WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
           [this](const std::string& line) { print_error("{}: warning: {}\n", program_, line); }};
 }
 
-std::string ProcessFaults::failing(RunFaults* rank, const std::string& message) {
-  std::string words = rank == nullptr ? message : rank->failing(message);
+std::string ProcessFaults::failing(RunFaults* rank, const std::exception& error) {
+  std::string words = rank == nullptr ? error.what() : rank->failing(error);
   keep_files();
   // Ranks that the same signal has ended already are no fault: the signal gives the status.
   if (ends_) std::this_thread::sleep_for(kForEnd);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -54,10 +55,10 @@ class ProcessFaults {
   /// a fault, once all ranks have copied their flight files.
   WatchdogOptions watchdog(double hang_seconds);
 
-  /// A rank fails for a reason that it is about to tell of: RunFaults::failing(); `rank` is null if
+  /// A rank fails by an error that it is about to tell of: RunFaults::failing(); `rank` is null if
   /// nothing notices its faults yet. The process is about to end: all its ranks copy their flight
   /// files. Returns the message that the rank is to tell.
-  std::string failing(RunFaults* rank, const std::string& message);
+  std::string failing(RunFaults* rank, const std::exception& error);
   /// A failure was told of; a signal that follows from it is not told.
   void told() { told_ = true; }
 

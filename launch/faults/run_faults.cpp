@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "collectives/calls_differ.h"
 #include "collectives/long_wait.h"
 #include "collectives/mesh.h"
 #include "device/device.h"
@@ -41,6 +42,15 @@ std::string_view name_of_signal(int signal) {
 
 LastWords words_of_error(std::string_view message) {
   return {.kind = LastWords::Kind::error, .text = fmt::format("ended by an error: {}", message)};
+}
+
+/// Of a collective that most ranks called alike: whom the others hold up is known.
+LastWords words_of_error(const std::exception& error) {
+  const auto* const differ = dynamic_cast<const CallsDiffer*>(&error);
+  if (differ == nullptr) return words_of_error(std::string_view(error.what()));
+  return words_of({.what = FoundFault::mismatch,
+                   .culprits = differ->odd(),
+                   .lines = {differ->who_calls_what()}});
 }
 
 }  // namespace
@@ -107,9 +117,10 @@ void RunFaults::failed_alike(std::string_view message) noexcept {
   keep_files();
 }
 
-std::string RunFaults::failing(const std::string& message) {
+std::string RunFaults::failing(const std::exception& error) {
+  const std::string message = error.what();
   if (watchdog_ && !is_of_collective(message)) watchdog_->know_error(message);
-  const LastWords words = words_of_error(message);
+  const LastWords words = words_of_error(error);
   if (!watchdog_) {
     file_.write_last_words(words);
     return message;

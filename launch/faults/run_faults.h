@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,10 +51,10 @@ class RunFaults {
   /// The rank ends in good order, by an error that all ranks know of: its flight file stays and
   /// has the message, for zero_doctor.
   void failed_alike(std::string_view message) noexcept;
-  /// This rank fails for a reason that it is about to tell of: returns the message as people are to
+  /// This rank fails by an error that it is about to tell of: returns the message as people are to
   /// be told of it (Watchdog::in_full()). Does not return if the watchdog tells of a fault instead,
   /// or another rank of the same, and the watchdog ends the process. keep_files() is to follow.
-  std::string failing(const std::string& message);
+  std::string failing(const std::exception& error);
 
   // For the thread that answers signals.
   /// Whether the watchdog is about to end the process, because another rank has died.

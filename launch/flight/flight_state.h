@@ -26,7 +26,7 @@ struct LastWords {
     told_signal,     ///< a signal
     error,           ///< an error: of its own, or of a collective
     follower,        ///< others have ended
-    finding,         ///< its watchdog has judged all ranks while they lived
+    finding,         ///< all ranks were judged while they lived: by its watchdog, or by their calls
     signal_finding,  ///< the same; a signal has ended one of the culprits
   };
   static constexpr Kind kLastKind = Kind::signal_finding;

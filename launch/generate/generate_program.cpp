@@ -262,8 +262,8 @@ int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& inter
     ::raise(SIGPIPE);
     ::_exit(exit_status::after_signal(SIGPIPE));  // where it is blocked
   } catch (const std::exception& error) {
-    end_job("zero_generate", process.failing(faults ? &*faults : nullptr, error.what()),
-            world.rank(), world.size());
+    end_job("zero_generate", process.failing(faults ? &*faults : nullptr, error), world.rank(),
+            world.size());
   }
 }
 

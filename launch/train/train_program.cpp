@@ -195,8 +195,8 @@ class Run {
   }
   /// Perhaps only this rank does: returns what it is to tell. Does not return if the failure only
   /// follows from the fault of another, of which the watchdog tells.
-  std::string failing(const std::string& message) {
-    return process_.faults.failing(faults_ ? &*faults_ : nullptr, message);
+  std::string failing(const std::exception& error) {
+    return process_.faults.failing(faults_ ? &*faults_ : nullptr, error);
   }
 
  private:
@@ -270,7 +270,7 @@ int train_as(Communicator& communicator, const TrainFlags& flags, TrainProcess& 
     if (first) print_to_stderr(told_of(error, process.progress));
     failed = exit_status_of(error);
   } catch (const std::exception& error) {
-    const std::string message = run.failing(error.what());
+    const std::string message = run.failing(error);
     console.end_progress();
     end_job("zero_train", message, communicator.rank(), communicator.size());
   }

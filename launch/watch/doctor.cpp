@@ -4,13 +4,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <iterator>
-#include <map>
 #include <system_error>
 #include <utility>
 
@@ -34,8 +33,6 @@ namespace zero {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kStragglersShown = 5;
 
 std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> files;
@@ -89,17 +86,51 @@ std::vector<int> read_files(const std::vector<std::string>& paths, Examination& 
   return half_made;
 }
 
-/// The step of the newest complete checkpoint in a folder without flight files: a run that ended
-/// well has removed its own. Throws zero::Error if there is none.
-std::int64_t newest_checkpoint(const std::string& folder) {
-  const std::vector<FoundCheckpoint> all = find_checkpoints(files::disk(), folder);
+/// The step of the newest complete checkpoint in the folder of the flight files, or in the one that
+/// kFlightInCheckpoints is in.
+std::optional<std::int64_t> newest_checkpoint(const std::string& folder) {
+  fs::path checkpoints = (fs::path(folder) / "").parent_path();
+  if (checkpoints.filename() == kFlightInCheckpoints) {
+    checkpoints = checkpoints.has_parent_path() ? checkpoints.parent_path() : ".";
+  }
+  std::vector<FoundCheckpoint> all;
+  // Whatever is wrong with the checkpoints, the flight files can be read.
+  failure_of([&] { all = find_checkpoints(files::disk(), checkpoints.string()); });
   const auto newest = std::ranges::find_if(all, &FoundCheckpoint::complete);
-  ZERO_CHECK(newest != all.end(),
-             "{}: has no flight files ({} and so on), and no checkpoint, whose run would have "
-             "removed them at a good end: they lie elsewhere (run.flight_folder), or this is not "
-             "the folder of a run",
-             folder, flight_file_name(0));
-  return newest->name.step;
+  return newest == all.end() ? std::nullopt : std::optional(newest->name.step);
+}
+
+/// The folders in `folder` that have flight files, or "flight" with such files in it.
+std::vector<std::string> folders_with_files(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    std::string inner = entry.path().string();
+    failure_of([&] {  // of one that is no folder, or may not be read
+      if (!find_files(inner).empty()) found.push_back(entry.path().string());
+    });
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+/// Of a folder without flight files and checkpoints.
+[[noreturn]] void refuse_folder(const std::string& folder) {
+  const std::vector<std::string> inner = folders_with_files(folder);
+  ZERO_CHECK(inner.empty(),
+             "{}: has no flight files, and no checkpoint; give one of the folders "
+             "in it that have flight files: {}",
+             folder, fmt::join(inner, ", "));
+  fail(
+      "{}: has no flight files ({} and so on), and no checkpoint, whose run would have removed "
+      "them at a good end: they lie elsewhere (run.flight_folder), or this is not the folder of a "
+      "run",
+      folder, flight_file_name(0));
+}
+
+/// When the rank last wrote, in nanoseconds since 1970 by its host's clock.
+std::int64_t last_write(const FlightReader& file, const FlightState& state) {
+  return std::max(state.changed, state.last_words_time) + file.wall_clock_offset();
 }
 
 /// What is remarkable of a process of this host, for FlightState::process_state.
@@ -158,87 +189,39 @@ std::vector<RankDeath> look_at_processes(Examination& found) {
   return found.goes_on ? gone : std::vector<RankDeath>{};
 }
 
-/// "step 812 (ranks 0-2), 811 (rank 3)"
-std::string steps_text(const std::vector<FlightState>& states) {
-  std::map<std::int64_t, std::vector<int>, std::greater<>> steps;
-  for (const FlightState& state : states) steps[state.step].push_back(state.rank);
-  std::vector<std::string> parts;
-  for (const auto& [step, ranks] : steps) {
-    const std::string text = step < 0 ? "before step 1" : fmt::format("in step {}", step);
-    parts.push_back(steps.size() == 1 ? text : fmt::format("{} ({})", text, ranks_text(ranks)));
+/// Finds the ranks of which nothing is known. All have made their files before one comes to a step:
+/// a file that is half made then has been emptied.
+void sort_unknown_ranks(const std::vector<int>& half_made, Examination& found) {
+  const auto furthest = std::ranges::max(found.ranks, {}, &FlightState::step);
+  for (int rank = 0; rank < furthest.world; ++rank) {
+    if (std::ranges::binary_search(found.ranks, rank, {}, &FlightState::rank)) continue;
+    const bool is_half_made = std::ranges::binary_search(half_made, rank);
+    const bool emptied = is_half_made && furthest.step >= 0;
+    if (emptied) {
+      found.problems.push_back(fmt::format(
+          "{}: was emptied, by hand or with its host's power: it is half made, and rank {} has "
+          "come to step {}",
+          (fs::path(found.folder) / flight_file_name(rank)).string(), furthest.rank,
+          furthest.step));
+    }
+    (is_half_made && !emptied ? found.not_begun : found.missing).push_back(rank);
   }
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-std::string not_begun_text(const std::vector<int>& ranks) {
-  if (ranks.empty()) return "";
-  const bool one = ranks.size() == 1;
-  return fmt::format("{} {} not begun: {} half made (a start, or a host that lost its power)\n",
-                     ranks_text(ranks), one ? "has" : "have",
-                     one ? "its file is" : "their files are");
-}
-
-std::string stragglers_text(const Stragglers& stragglers) {
-  if (stragglers.seconds <= 0) return "";
-  std::string text = fmt::format("waits: {:.3f} s in {} collectives, by the rank that came last:\n",
-                                 stragglers.seconds, stragglers.collectives);
-  for (std::size_t i = 0; i < std::min(stragglers.ranks.size(), kStragglersShown); ++i) {
-    const Straggler& each = stragglers.ranks[i];
-    text += fmt::format("  rank {}: {:.1f} %, last {}\n", each.rank, 100 * each.share,
-                        counted(each.last, "time"));
-  }
-  return text;
-}
-
-nlohmann::ordered_json collectives_json(const std::vector<FlightState::Collective>& all) {
-  auto json = nlohmann::ordered_json::array();
-  for (const FlightState::Collective& each : all) {
-    json.push_back({{"name", each.name},
-                    {"group", each.group},
-                    {"ranks", each.ranks.all()},
-                    {"number", each.number},
-                    {"bytes", each.bytes},
-                    {"enqueued", each.enqueued},
-                    {"started", each.started},
-                    {"ended", each.ended}});
-  }
-  return json;
-}
-
-nlohmann::ordered_json rank_json(const FlightState& state) {
-  return {{"rank", state.rank},
-          {"host", state.host},
-          {"process", state.process},
-          {"process_state", state.process_state},
-          {"step", state.step},
-          {"mean_step_seconds", state.mean_step_seconds},
-          {"phase", state.phase},
-          {"compute", state.compute},
-          {"changed", state.changed},
-          {"disk_calls", {{"begun", state.disk_calls.begun}, {"ended", state.disk_calls.ended}}},
-          {"over", state.over},
-          {"open", collectives_json(state.open)},
-          {"last", collectives_json(state.last)},
-          {"last_words", state.last_words.text},
-          {"own_error", state.last_words.own_error},
-          {"last_words_time", state.last_words_time},
-          {"stack", state.stack}};
 }
 
 }  // namespace
 
 bool Examination::ended_well() const {
-  return (newest_checkpoint || !ranks.empty()) &&
-         std::ranges::all_of(ranks, [](const FlightState& state) {
-           return state.over && !is_own_error(state.last_words);
-         });
+  return !ranks.empty() && std::ranges::all_of(ranks, [](const FlightState& state) {
+    return state.over && !is_own_error(state.last_words);
+  });
 }
 
 Examination examine(const std::string& folder) {
   Examination found{.folder = folder};
   const std::vector<std::string> paths = find_files(found.folder);
+  found.newest_checkpoint = newest_checkpoint(found.folder);
   if (paths.empty()) {
-    found.newest_checkpoint = newest_checkpoint(found.folder);
+    if (!found.newest_checkpoint) refuse_folder(found.folder);
     return found;
   }
   const std::vector<int> half_made = read_files(paths, found);
@@ -248,7 +231,10 @@ Examination examine(const std::string& folder) {
     return found;
   }
   std::ranges::stable_sort(found.files, {}, &FlightReader::rank);
-  for (const FlightReader& file : found.files) found.ranks.push_back(file.read());
+  for (const FlightReader& file : found.files) {
+    found.ranks.push_back(file.read());
+    found.written = std::max(found.written, last_write(file, found.ranks.back()));
+  }
   check_one_run(found);
   const std::vector<RankDeath> deaths = look_at_processes(found);
   StragglerFinder stragglers;
@@ -259,11 +245,7 @@ Examination examine(const std::string& folder) {
     stragglers.add(ring_of(found, i));
   }
   found.stragglers = stragglers.find();
-  for (int rank = 0; rank < found.ranks.front().world; ++rank) {
-    if (std::ranges::binary_search(found.ranks, rank, {}, &FlightState::rank)) continue;
-    const bool made = !std::ranges::binary_search(half_made, rank);
-    (made ? found.missing : found.not_begun).push_back(rank);
-  }
+  sort_unknown_ranks(half_made, found);
   if (found.ended_well()) return found;
   std::vector<int> unknown;
   std::ranges::merge(found.missing, found.not_begun, std::back_inserter(unknown));
@@ -282,73 +264,6 @@ std::vector<FlightRing> rings_of(const Examination& examination) {
     rings.push_back(ring_of(examination, i));
   }
   return rings;
-}
-
-std::string text_of(const Examination& examination) {
-  const std::vector<FlightState>& ranks = examination.ranks;
-  if (const auto& step = examination.newest_checkpoint) {
-    return fmt::format(
-        "{}: no flight files beside checkpoints, the newest of step {}: the last run here ended "
-        "well (unless run.flight_folder was another folder)\n",
-        examination.folder, *step);
-  }
-  const std::string not_begun = not_begun_text(examination.not_begun);
-  if (ranks.empty()) return fmt::format("{}: {}", examination.folder, not_begun);
-  std::string text = fmt::format("{}: {} of {} ranks, {}\n", examination.folder, ranks.size(),
-                                 ranks.front().world, steps_text(ranks)) +
-                     not_begun;
-  for (const std::string& problem : examination.problems) text += problem + "\n";
-  if (!examination.missing.empty()) {
-    text += fmt::format(
-        "{} of {} files are missing or cannot be read: nothing can be said of {}; copy the files "
-        "of all hosts here (a rank that ends in good order removes its own)\n",
-        examination.missing.size(), ranks.front().world, ranks_text(examination.missing));
-  }
-  text += last_words_text(ranks);
-  if (examination.ended_well()) {
-    text += "all ranks with a file here have ended in good order\n";
-  } else if (examination.goes_on && examination.diagnosis.what == Diagnosis::What::nothing) {
-    text += "the run goes on: no rank has waited for long\n";
-  }
-  if (!examination.is_told) {
-    for (const std::string& line : examination.diagnosis.lines) text += line + "\n";
-  }
-  return text + stragglers_text(examination.stragglers);
-}
-
-nlohmann::ordered_json json_of(const Examination& examination) {
-  const Diagnosis& diagnosis = examination.diagnosis;
-  const std::vector<FlightState>& ranks = examination.ranks;
-  nlohmann::ordered_json run;  // null without files
-  nlohmann::ordered_json newest;
-  if (!ranks.empty()) run = fmt::format("{:016x}", ranks.front().run);
-  if (examination.newest_checkpoint) newest = *examination.newest_checkpoint;
-  nlohmann::ordered_json json{{"folder", examination.folder},
-                              {"newest_checkpoint", newest},
-                              {"run", run},
-                              {"world", ranks.empty() ? 0 : ranks.front().world},
-                              {"goes_on", examination.goes_on},
-                              {"ended_well", examination.ended_well()},
-                              {"not_begun", examination.not_begun},
-                              {"missing", examination.missing},
-                              {"problems", examination.problems},
-                              {"fault",
-                               {{"what", name_of(diagnosis.what)},
-                                {"culprits", diagnosis.culprits},
-                                {"waited_seconds", diagnosis.waited_seconds},
-                                {"lines", diagnosis.lines}}}};
-  auto stragglers = nlohmann::ordered_json::array();
-  for (const Straggler& each : examination.stragglers.ranks) {
-    stragglers.push_back({{"rank", each.rank},
-                          {"last", each.last},
-                          {"seconds", each.seconds},
-                          {"share", each.share}});
-  }
-  json["stragglers"] = std::move(stragglers);
-  auto states = nlohmann::ordered_json::array();
-  for (const FlightState& state : ranks) states.push_back(rank_json(state));
-  json["ranks"] = std::move(states);
-  return json;
 }
 
 }  // namespace zero

@@ -20,18 +20,20 @@ struct Examination {
   std::vector<int> not_begun{};         ///< ranks whose files are half made, ascending
   std::vector<int> missing{};           ///< other ranks of the run without a file that can be read
   std::vector<std::string> problems{};  ///< files that cannot be read, with the reason
-  /// Of a folder with complete checkpoints and no flight files: the run ended well, and there are
-  /// no `ranks`.
-  std::optional<std::int64_t> newest_checkpoint{};
-  bool goes_on = false;   ///< some process still writes its file
-  Diagnosis diagnosis{};  ///< nothing: it ended well, by a signal, or goes on
-  bool is_told = false;   ///< the diagnosis is among the last words
+  std::optional<std::int64_t> newest_checkpoint{};  ///< its step, if a complete one is here
+  std::int64_t written = 0;  ///< when one of `ranks` last wrote: nanoseconds since 1970
+  bool goes_on = false;      ///< some process still writes its file
+  Diagnosis diagnosis{};     ///< nothing: it ended well, by a signal, or goes on
+  bool is_told = false;      ///< the diagnosis is among the last words
   Stragglers stragglers{};
   std::vector<FlightReader> files{};   ///< of `ranks`
   std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing
 
+  /// Whether there are flight files, which tell of the last run that has begun. A run removes them
+  /// if it ends well, or by a signal behind a save.
+  bool has_files() const { return !ranks.empty() || !not_begun.empty(); }
   /// Whether all ranks with a file have ended in good order, and by no error. Not if none has
-  /// begun.
+  /// begun, or there are no files.
   bool ended_well() const;
 };
 

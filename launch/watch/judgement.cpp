@@ -73,6 +73,29 @@ std::string_view signal_words(const std::vector<FlightState>& ranks) {
   return found == ranks.end() ? "" : std::string_view(found->last_words.text);
 }
 
+/// Whether a disk decides how long others wait for the rank, as for FaultFinder: while it loads,
+/// saves or ends it is in a call to the disk.
+bool is_held_up_by_disk(const FlightState& state) {
+  const bool may = state.phase == "load" || state.phase == "save" || state.phase == "end";
+  return may && !state.over && state.process_state.empty() &&
+         state.disk_calls.begun != state.disk_calls.ended;
+}
+
+/// What a run that goes on does where its disk alone holds it up; nothing: something else does.
+std::optional<Diagnosis> of_disks(const std::vector<FlightState>& ranks, const Diagnosis& hang) {
+  const auto by_disk = [&](int rank) {
+    const auto state = std::ranges::find(ranks, rank, &FlightState::rank);
+    return state != ranks.end() && is_held_up_by_disk(*state);
+  };
+  if (hang.culprits.empty() || !std::ranges::all_of(hang.culprits, by_disk)) return std::nullopt;
+  const bool one = hang.culprits.size() == 1;
+  return Diagnosis{.lines = {fmt::format(
+                       "{} {} in a call to the disk, and others have waited for {} for {}; the "
+                       "run goes on",
+                       ranks_text(hang.culprits), one ? "is" : "are", one ? "it" : "them",
+                       wait_text(hang.waited_seconds))}};
+}
+
 bool before_first_step(const std::vector<FlightState>& ranks) {
   return std::ranges::all_of(ranks, [](const FlightState& state) { return state.step < 0; });
 }
@@ -113,6 +136,21 @@ Diagnosis of_end(const Evidence& found, double waited) {
   return ended;
 }
 
+/// Of ranks that followed one whose file is not here: "ranks 1, 3 have left no last words, ...";
+/// empty: none followed, or all left some.
+std::string silent_text(const std::vector<FlightState>& ranks) {
+  std::vector<int> silent;
+  bool followed = false;
+  for (const FlightState& state : ranks) {
+    followed = followed || state.last_words.kind == LastWords::Kind::follower;
+    if (state.last_words == LastWords() && !state.over) silent.push_back(state.rank);
+  }
+  if (!followed || silent.empty()) return "";
+  const bool one = silent.size() == 1;
+  return fmt::format("{} {} left no last words, as ranks that follow do: {} may have ended first",
+                     ranks_text(silent), one ? "has" : "have", one ? "it" : "they");
+}
+
 }  // namespace
 
 Judgement judge(const Evidence& evidence) {
@@ -143,6 +181,13 @@ Judgement judge(const Evidence& evidence) {
       return {.diagnosis = std::move(outrun), .is_told = true};
     }
     shown = of_end(evidence, shown.waited_seconds);
+  }
+  if (shown.what == What::hang && evidence.goes_on && !overdue) {
+    if (auto held_up = of_disks(ranks, shown)) shown = std::move(*held_up);
+  }
+  if (std::string silent = silent_text(ranks);
+      shown.what != What::nothing && !evidence.goes_on && !silent.empty()) {
+    shown.lines.push_back(std::move(silent));
   }
   return {.diagnosis = std::move(shown)};
 }

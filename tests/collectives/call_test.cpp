@@ -25,7 +25,8 @@ TEST(OddCalls, AreThoseThatTheMostDoNotMake) {
   const Call max = call("all_reduce(n)", "fp32, max", {5});
   const Call barrier = call("barrier(n)", "", {});
   const auto odd = [](const std::vector<Call>& calls, const std::vector<int>& names = {}) {
-    return odd_calls(calls, names);
+    const auto found = odd_calls(calls, names);
+    return found ? std::optional(found->text) : std::nullopt;
   };
   EXPECT_EQ(odd({sum, sum}), std::nullopt);
   EXPECT_EQ(odd({sum, max}), std::nullopt);
@@ -45,6 +46,10 @@ TEST(OddCalls, AreThoseThatTheMostDoNotMake) {
   // Names come first: what else differs belongs to another operation.
   EXPECT_EQ(odd({sum, barrier, max, call("split", "", {}), longer, sum}),
             "rank 1 calls barrier(n), rank 3 calls split, the other 4 ranks all_reduce(n)");
+  EXPECT_EQ(
+      odd_calls(std::vector{longer, barrier, sum, longer, sum, sum}, std::vector{9, 8, 7, 6, 5, 4})
+          ->ranks,
+      (std::vector{6, 8, 9}));
 }
 
 }  // namespace

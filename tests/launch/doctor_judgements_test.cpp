@@ -6,8 +6,13 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "collectives/backends.h"
+#include "collectives/calls_differ.h"
+#include "launch/faults/run_faults.h"
 #include "launch/watch/doctor.h"
 #include "launch/watch/last_words.h"
 #include "tests/launch/doctor_flights.h"
@@ -83,6 +88,26 @@ TEST(Judgement, OfSeveralWatchdogsHasTheCulpritsOfAll) {
   EXPECT_THAT(found.diagnosis.lines, ElementsAre("rank 2 hangs", "rank 2 died"));
 }
 
+// The rank that tells of it has done what most ranks did.
+TEST(Judgement, OfCallsThatDifferBlamesTheFewNotTheTeller) {
+  const Scratch folder;
+  const std::string sentence =
+      "rank 1 calls reduce_scatter(h.1), the other 2 ranks reduce_scatter(ln_f)";
+  local::run(3, [&](Communicator& ranks) {
+    const int rank = ranks.rank();
+    RunFaults faults(ranks, FlightFile::create(folder.path(flight_file_name(rank)), rank, 3, 5),
+                     std::nullopt);
+    if (rank != 2) return;
+    EXPECT_EQ(faults.failing(CallsDiffer(rank, sentence, {1})), "[rank 2] " + sentence);
+  });
+  const Examination found = examine(folder.path());
+  const OrderedJson fault = json_of(found).at("fault");
+  EXPECT_EQ(fault.at("what"), "mismatch");
+  EXPECT_EQ(fault.at("culprits"), OrderedJson::array({1}));
+  EXPECT_EQ(fault.at("lines"), OrderedJson::array({sentence}));
+  EXPECT_THAT(text_of(found), HasSubstr("\nlast words of rank 2: " + sentence + "\n"));
+}
+
 // Neither hides the other.
 TEST(Judgement, StandsBesideAnErrorOfAnotherRank) {
   const Scratch folder;
@@ -154,6 +179,20 @@ TEST(Judgement, BlamesNoRankWhoseFileIsMissing) {
   }
 }
 
+// The file of the rank that told is lost; which rank ended first the others' words show.
+TEST(Judgement, NamesRanksWithoutLastWordsWhereOthersFollowed) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(2).write_last_words(follower_words());
+  flights.close();
+  std::filesystem::remove(folder.path(flight_file_name(0)));
+  const Examination found = examine(folder.path());
+  EXPECT_EQ(found.diagnosis.what, What::death);
+  EXPECT_THAT(text_of(found),
+              AllOf(HasSubstr("last words of rank 2: ended because rank 0 told of a fault"),
+                    HasSubstr("\nrank 1 has left no last words, as ranks that follow do")));
+}
+
 // One that is here is to blame all the same.
 TEST(Judgement, BlamesTheOthersBesideIt) {
   const Scratch folder;
@@ -205,6 +244,43 @@ TEST(Judgement, ASignalBeforeTheFirstStepIsNoFault) {
   const Examination found = examine(folder.path());
   EXPECT_EQ(found.diagnosis.what, What::nothing);
   EXPECT_THAT(text_of(found), HasSubstr("\nended by SIGTERM before the first step; no fault\n"));
+}
+
+/// What the doctor finds where ranks of a run that goes on have waited for rank 0, in `phase`.
+Examination found_behind(std::string_view phase, files::DiskCalls calls) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(0).phase(12, phase);
+  flights.of(0).disk_calls(calls);
+  for (const int rank : {1, 2}) flights.enter(rank, "h.1", -14);
+  return examine(folder.path());
+}
+
+TEST(Judgement, ADiskThatHoldsUpARunIsNoHang) {
+  for (const char* const phase : {"load", "save", "end"}) {
+    const Examination found = found_behind(phase, {.begun = 94, .ended = 93});
+    EXPECT_EQ(found.diagnosis.what, What::nothing) << phase;
+    EXPECT_THAT(text_of(found),
+                AllOf(HasSubstr("\nrank 0 is in a call to the disk, and others have waited for it "
+                                "for 14."),
+                      HasSubstr(" s; the run goes on\n"), Not(HasSubstr("no rank has waited"))));
+    EXPECT_EQ(json_of(found).at("fault").at("culprits"), OrderedJson::array());
+    EXPECT_EQ(found_behind(phase, {.begun = 94, .ended = 94}).diagnosis.what, What::hang) << phase;
+  }
+  EXPECT_EQ(found_behind("backward", {.begun = 94, .ended = 93}).diagnosis.what, What::hang);
+}
+
+// Once its process is gone no disk will let it go on.
+TEST(Judgement, ARankThatDiedInACallToTheDiskIsAFault) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.of(0).phase(12, "load");
+  flights.of(0).disk_calls({.begun = 94, .ended = 93});
+  for (const int rank : {1, 2}) flights.enter(rank, "h.1", -14);
+  flights.close(0);
+  EXPECT_EQ(examine(folder.path()).diagnosis.what, What::death);
+  flights.close();
+  EXPECT_EQ(examine(folder.path()).diagnosis.what, What::hang);
 }
 
 // People end a job that hangs.

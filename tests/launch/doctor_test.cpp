@@ -33,6 +33,8 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
 
+std::string behind_first_line(const std::string& text) { return text.substr(text.find('\n') + 1); }
+
 TEST(Doctor, NamesTheRankThatOthersWaitFor) {
   const Scratch folder;
   Flights flights(folder);
@@ -47,7 +49,7 @@ TEST(Doctor, NamesTheRankThatOthersWaitFor) {
   EXPECT_EQ(found.diagnosis.what, Diagnosis::What::hang);
   EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1));
   const std::string text = text_of(found);
-  EXPECT_THAT(text, AllOf(HasSubstr(folder.path() + ": 3 of 3 ranks, in step 12\n"),
+  EXPECT_THAT(text, AllOf(StartsWith(folder.path() + ": 3 of 3 ranks, in step 12, written at "),
                           HasSubstr("rank 1 has not entered reduce_scatter(h.1) #1 of group shard "
                                     "of step 12, in which ranks 0, 2 have waited for"),
                           HasSubstr("rank 1 is in \"backward\" of step 12; its last compute was "
@@ -121,9 +123,8 @@ TEST(Doctor, AnErrorThatAllRanksKnowIsAFault) {
   EXPECT_FALSE(found.ended_well());
   EXPECT_THAT(found.diagnosis.culprits, IsEmpty());
   EXPECT_EQ(json_of(found).at("fault").at("what"), "error");
-  EXPECT_EQ(text_of(found), folder.path() +
-                                ": 3 of 3 ranks, in step 12\n"
-                                "ranks 0-2 ended by an error: step 12: the loss is NaN\n");
+  EXPECT_EQ(behind_first_line(text_of(found)),
+            "ranks 0-2 ended by an error: step 12: the loss is NaN\n");
 }
 
 TEST(Doctor, AnErrorOfOneRankIsToldOnceWithItsPlace) {
@@ -148,8 +149,7 @@ std::string text_behind_words(const LastWords& of_first, const LastWords& of_las
   flights.of(0).write_last_words(of_first);
   flights.of(2).write_last_words(of_last);
   flights.close();
-  const std::string text = text_of(examine(folder.path()));
-  return text.substr(text.find('\n') + 1);
+  return behind_first_line(text_of(examine(folder.path())));
 }
 
 TEST(Doctor, AnErrorThatAnotherFaultHasOutrunIsToldOnce) {
@@ -201,9 +201,7 @@ TEST(Doctor, WhatAWatchdogToldIsNotToldTwice) {
   flights.close();
   const Examination found = examine(folder.path());
   EXPECT_THAT(found.diagnosis.culprits, ElementsAre(1)) << "for programs";
-  EXPECT_EQ(text_of(found), folder.path() +
-                                ": 3 of 3 ranks, in step 12\n"
-                                "last words of rank 0: rank 1 has not entered X\n");
+  EXPECT_EQ(behind_first_line(text_of(found)), "last words of rank 0: rank 1 has not entered X\n");
 }
 
 TEST(Doctor, NamesStragglers) {
@@ -293,8 +291,11 @@ TEST(Doctor, RanksWhoseFilesAreHalfMadeHaveNotBegun) {
   EXPECT_EQ(found.diagnosis.what, Diagnosis::What::nothing);
   EXPECT_FALSE(found.goes_on);
   EXPECT_FALSE(found.ended_well());
-  EXPECT_THAT(text_of(found), StartsWith(folder.path() + ": ranks 0-1 have not begun: "));
+  EXPECT_THAT(text_of(found), AllOf(StartsWith(folder.path() + ": ranks 0-1 have not begun: "),
+                                    HasSubstr("; ask again in a few seconds; if no process")));
   EXPECT_EQ(json_of(found).at("not_begun"), nlohmann::ordered_json::array({0, 1}));
+  EXPECT_EQ(json_of(found).at("problems").at(1),
+            folder.path("rank_00001.flight") + ": is half made: the rank has not begun");
   const Scratch output;
   EXPECT_EQ(shell(output, std::string(ZERO_DOCTOR) + " " + folder.path()).status, 0);
   FlightFile::create(folder.path(flight_file_name(0)), 0, 3).end();
@@ -304,6 +305,21 @@ TEST(Doctor, RanksWhoseFilesAreHalfMadeHaveNotBegun) {
   EXPECT_THAT(text_of(found),
               AllOf(HasSubstr("1 of 3 ranks"), HasSubstr("\nrank 1 has not begun: "),
                     HasSubstr("nothing can be said of rank 2; copy")));
+}
+
+// All ranks have made their files before one comes to a step.
+TEST(Doctor, AFileThatIsHalfMadeBesideStepsWasEmptied) {
+  const Scratch folder;
+  Flights flights(folder);
+  flights.close();
+  folder.write(flight_file_name(1), "");
+  const Examination found = examine(folder.path());
+  EXPECT_THAT(found.not_begun, IsEmpty());
+  EXPECT_THAT(found.missing, ElementsAre(1));
+  const std::string emptied = folder.path("rank_00001.flight") + ": was emptied";
+  EXPECT_THAT(json_of(found).at("problems").at(0).get<std::string>(), StartsWith(emptied));
+  EXPECT_THAT(text_of(found), AllOf(HasSubstr("\n" + emptied), Not(HasSubstr("has not begun")),
+                                    HasSubstr("nothing can be said of rank 1;")));
 }
 
 TEST(Doctor, RefusesFilesOfTwoRuns) {

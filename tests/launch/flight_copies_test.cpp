@@ -15,6 +15,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/error.h"
 #include "collectives/backends.h"
 #include "launch/faults/process_faults.h"
 #include "launch/faults/run_faults.h"
@@ -182,7 +183,7 @@ TEST_F(FlightCopies, AnErrorOfOneRankHasAllRanksOfAProcessMakeTheirs) {
     const ProcessFaults::Joined joined(process, faults);
     all_meet(ranks);
     if (ranks.rank() == 1) {
-      EXPECT_EQ(process.failing(&faults, "no room"), "no room");
+      EXPECT_EQ(process.failing(&faults, Error("no room")), "no room");
     }
     all_meet(ranks);
     EXPECT_EQ(flight_file_at(place(ranks.rank())), place(ranks.rank()));

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/host.h"
 #include "collectives/backends.h"
 #include "launch/faults/run_faults.h"
@@ -255,10 +256,10 @@ TEST(HostWatchdogs, OfAWaitThatTookTooLongTheHubTellsWithWhereTheAbsentRankIs) {
     std::this_thread::sleep_for(1s);  // heartbeats
     all_meet(world);
     if (world.rank() != kAbsent) {
-      std::string text = faults.failing(
+      std::string text = faults.failing(Error(
           fmt::format("[rank {}] barrier(h.7): waiting for 30 s for rank {} (unknown), the timeout "
                       "of collectives; find out what holds it up",
-                      world.rank(), kAbsent));
+                      world.rank(), kAbsent)));
       const std::scoped_lock lock(mutex);
       texts.push_back(std::move(text));
     }

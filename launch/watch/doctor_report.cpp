@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// What zero_doctor prints, for people and for programs.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/message_text.h"
+#include "launch/flight/flight_folder.h"
+#include "launch/watch/doctor.h"
+#include "launch/watch/last_words.h"
+
+namespace zero {
+namespace {
+
+constexpr std::size_t kStragglersShown = 5;
+
+/// ", written at 17:29:04, 3 min ago", of nanoseconds since 1970; with the date if a day is over.
+std::string written_text(std::int64_t written) {
+  constexpr std::int64_t kMinute = 60;
+  constexpr std::int64_t kHour = 60 * kMinute;
+  constexpr std::int64_t kDay = 24 * kHour;
+  const std::time_t when = written / 1'000'000'000;
+  const std::int64_t age = std::max<std::int64_t>(0, std::time(nullptr) - when);
+  std::tm local{};
+  std::array<char, 32> text{};
+  ::localtime_r(&when, &local);
+  std::strftime(text.data(), text.size(), age < kDay ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &local);
+  const std::string ago = age < kMinute ? fmt::format("{} s", age)
+                          : age < kHour ? fmt::format("{} min", age / kMinute)
+                          : age < kDay  ? fmt::format("{} h", age / kHour)
+                                        : counted(age / kDay, "day");
+  return fmt::format(", written at {}, {} ago", text.data(), ago);
+}
+
+/// "step 812 (ranks 0-2), 811 (rank 3)"
+std::string steps_text(const std::vector<FlightState>& states) {
+  std::map<std::int64_t, std::vector<int>, std::greater<>> steps;
+  for (const FlightState& state : states) steps[state.step].push_back(state.rank);
+  std::vector<std::string> parts;
+  for (const auto& [step, ranks] : steps) {
+    const std::string text = step < 0 ? "before step 1" : fmt::format("in step {}", step);
+    parts.push_back(steps.size() == 1 ? text : fmt::format("{} ({})", text, ranks_text(ranks)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string not_begun_text(const Examination& examination) {
+  const std::vector<int>& ranks = examination.not_begun;
+  if (ranks.empty()) return "";
+  const bool one = ranks.size() == 1;
+  return fmt::format("{} {} not begun: {} half made (a start, or a host that lost its power){}\n",
+                     ranks_text(ranks), one ? "has" : "have",
+                     one ? "its file is" : "their files are",
+                     examination.ranks.empty()
+                         ? "; ask again in a few seconds; if no process writes them then, start "
+                           "the run again"
+                         : "");
+}
+
+/// Examination::problems, and the files that are half made.
+std::vector<std::string> all_problems(const Examination& examination) {
+  std::vector<std::string> problems = examination.problems;
+  for (const int rank : examination.not_begun) {
+    problems.push_back(fmt::format("{}/{}: is half made: the rank has not begun",
+                                   examination.folder, flight_file_name(rank)));
+  }
+  return problems;
+}
+
+std::string stragglers_text(const Stragglers& stragglers) {
+  if (stragglers.seconds <= 0) return "";
+  std::string text = fmt::format("waits: {:.3f} s in {} collectives, by the rank that came last:\n",
+                                 stragglers.seconds, stragglers.collectives);
+  for (std::size_t i = 0; i < std::min(stragglers.ranks.size(), kStragglersShown); ++i) {
+    const Straggler& each = stragglers.ranks[i];
+    text += fmt::format("  rank {}: {:.1f} %, last {}\n", each.rank, 100 * each.share,
+                        counted(each.last, "time"));
+  }
+  return text;
+}
+
+nlohmann::ordered_json collectives_json(const std::vector<FlightState::Collective>& all) {
+  auto json = nlohmann::ordered_json::array();
+  for (const FlightState::Collective& each : all) {
+    json.push_back({{"name", each.name},
+                    {"group", each.group},
+                    {"ranks", each.ranks.all()},
+                    {"number", each.number},
+                    {"bytes", each.bytes},
+                    {"enqueued", each.enqueued},
+                    {"started", each.started},
+                    {"ended", each.ended}});
+  }
+  return json;
+}
+
+nlohmann::ordered_json rank_json(const FlightState& state) {
+  return {{"rank", state.rank},
+          {"host", state.host},
+          {"process", state.process},
+          {"process_state", state.process_state},
+          {"step", state.step},
+          {"mean_step_seconds", state.mean_step_seconds},
+          {"phase", state.phase},
+          {"compute", state.compute},
+          {"changed", state.changed},
+          {"disk_calls", {{"begun", state.disk_calls.begun}, {"ended", state.disk_calls.ended}}},
+          {"over", state.over},
+          {"open", collectives_json(state.open)},
+          {"last", collectives_json(state.last)},
+          {"last_words", state.last_words.text},
+          {"own_error", state.last_words.own_error},
+          {"last_words_time", state.last_words_time},
+          {"stack", state.stack}};
+}
+
+}  // namespace
+
+std::string text_of(const Examination& examination) {
+  const std::vector<FlightState>& ranks = examination.ranks;
+  if (!examination.has_files()) {
+    return fmt::format(
+        "{}: no flight files: no run that has begun goes on here, and the last that got as far as "
+        "step 1 was ended by no fault (unless run.flight_folder was another folder); the newest "
+        "checkpoint is of step {}\n",
+        examination.folder, examination.newest_checkpoint.value_or(0));
+  }
+  const std::string not_begun = not_begun_text(examination);
+  if (ranks.empty()) return fmt::format("{}: {}", examination.folder, not_begun);
+  std::string text = fmt::format("{}: {} of {} ranks, {}{}\n", examination.folder, ranks.size(),
+                                 ranks.front().world, steps_text(ranks),
+                                 examination.goes_on ? "" : written_text(examination.written)) +
+                     not_begun;
+  for (const std::string& problem : examination.problems) text += problem + "\n";
+  if (!examination.missing.empty()) {
+    text += fmt::format(
+        "{} of {} files are missing or cannot be read: nothing can be said of {}; copy the files "
+        "of all hosts here (a rank that ends in good order removes its own)\n",
+        examination.missing.size(), ranks.front().world, ranks_text(examination.missing));
+  }
+  text += last_words_text(ranks);
+  if (examination.ended_well()) {
+    text += "all ranks with a file here have ended in good order\n";
+  } else if (examination.goes_on && examination.diagnosis.what == Diagnosis::What::nothing &&
+             examination.diagnosis.lines.empty()) {
+    text += "the run goes on: no rank has waited for long\n";
+  }
+  if (!examination.is_told) {
+    for (const std::string& line : examination.diagnosis.lines) text += line + "\n";
+  }
+  return text + stragglers_text(examination.stragglers);
+}
+
+nlohmann::ordered_json json_of(const Examination& examination) {
+  const Diagnosis& diagnosis = examination.diagnosis;
+  const std::vector<FlightState>& ranks = examination.ranks;
+  nlohmann::ordered_json run;  // these four are null without files, or checkpoints
+  nlohmann::ordered_json newest;
+  nlohmann::ordered_json written;
+  nlohmann::ordered_json well;
+  if (!ranks.empty()) run = fmt::format("{:016x}", ranks.front().run);
+  if (!ranks.empty()) written = static_cast<double>(examination.written) * 1e-9;
+  if (!ranks.empty()) well = examination.ended_well();
+  if (examination.newest_checkpoint) newest = *examination.newest_checkpoint;
+  nlohmann::ordered_json json{{"folder", examination.folder},
+                              {"newest_checkpoint", newest},
+                              {"run", run},
+                              {"written", written},
+                              {"world", ranks.empty() ? 0 : ranks.front().world},
+                              {"goes_on", examination.goes_on},
+                              {"ended_well", well},
+                              {"not_begun", examination.not_begun},
+                              {"missing", examination.missing},
+                              {"problems", all_problems(examination)},
+                              {"fault",
+                               {{"what", name_of(diagnosis.what)},
+                                {"culprits", diagnosis.culprits},
+                                {"waited_seconds", diagnosis.waited_seconds},
+                                {"lines", diagnosis.lines}}}};
+  auto stragglers = nlohmann::ordered_json::array();
+  for (const Straggler& each : examination.stragglers.ranks) {
+    stragglers.push_back({{"rank", each.rank},
+                          {"last", each.last},
+                          {"seconds", each.seconds},
+                          {"share", each.share}});
+  }
+  json["stragglers"] = std::move(stragglers);
+  auto states = nlohmann::ordered_json::array();
+  for (const FlightState& state : ranks) states.push_back(rank_json(state));
+  json["ranks"] = std::move(states);
+  return json;
+}
+
+}  // namespace zero
