@@ -57,7 +57,7 @@ std::optional<Resumed> CheckpointLoader::load(const std::string& which,
     HostBlocks::plan(engine_.device(), blocks_);
     return std::nullopt;
   }
-  const NoTimeout patient(statuses_.world());
+  const NoTimeout patient(statuses_.world(), "load");
   // Whatever is found, so that memory is as planned.
   HostBlocks blocks(statuses_.world(), engine_.device(), disk_, blocks_);
   bool any = false;

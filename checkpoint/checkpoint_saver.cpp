@@ -79,7 +79,7 @@ void CheckpointSaver::save(const nlohmann::ordered_json& extra,
       folder_, engine_.device().name());
   time_.begin();
   const SaveTime::Exposed exposed(time_);
-  const NoTimeout patient(statuses_.world());
+  const NoTimeout patient(statuses_.world(), "save");
   EngineStates& states = engine_.states();
   now_ = {.step = states.steps_done() + states.steps_skipped(), .bytes = writer_.layout().bytes()};
   PartialCheckpoint::Content content{.step = now_.step,
@@ -102,7 +102,7 @@ std::int64_t CheckpointSaver::vote() {
 }
 
 void CheckpointSaver::counted(std::int64_t sum) {
-  const NoTimeout patient(statuses_.world());
+  const NoTimeout patient(statuses_.world(), "save");
   if (phase_ == Phase::writing && sum / kFailed + sum % kFailed == statuses_.size()) {
     writer_.close();
     if (sum == statuses_.size()) return begin_commit();
@@ -155,7 +155,7 @@ void CheckpointSaver::wait() {
   check_engine();
   if (phase_ == Phase::idle) return;
   const SaveTime::Exposed exposed(time_);
-  const NoTimeout patient(statuses_.world());
+  const NoTimeout patient(statuses_.world(), "save");
   engine_.states().finish_reads();
   while (phase_ != Phase::idle) {
     engine_.device().transfer().synchronize();
@@ -170,7 +170,7 @@ void CheckpointSaver::wait() {
 
 void CheckpointSaver::give_up(const std::string& why) {
   if (phase_ != Phase::writing) return wait();
-  const NoTimeout patient(statuses_.world());
+  const NoTimeout patient(statuses_.world(), "save");
   engine_.states().finish_reads();
   engine_.device().transfer().synchronize();
   writer_.join();

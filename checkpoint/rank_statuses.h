@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -44,17 +45,18 @@ class RankStatuses {
 /// "[rank 3] " and the failure of the lowest rank that failed; empty if none did.
 std::string first_failure(std::span<const RankStatus> statuses);
 
-/// While one lives, this rank waits for the others without a timeout; warnings stay. For waits that
-/// a disk decides: the files of a checkpoint may take longer than any rank should. A rank that
+/// While one lives, this rank waits for the others without a timeout; warnings stay, and name
+/// `phase`: "load", "save". For waits that a disk decides: the files of a checkpoint may take
+/// longer than any rank should. A rank that
 /// hangs meanwhile is a watchdog's to find, which sees whether the rank uses its disk
 /// (FaultFinder).
 class NoTimeout {
  public:
-  explicit NoTimeout(const Communicator& world)
+  NoTimeout(const Communicator& world, std::string phase)
       : world_(world.implementation()), before_(world_.wait_limits()) {
     WaitLimits limits = *before_;
     limits.timeout = std::chrono::milliseconds(0);
-    limits.disk_decides = true;
+    limits.disk_phase = std::move(phase);
     world_.set_wait_limits(limits);
   }
   ~NoTimeout() {

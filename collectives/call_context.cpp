@@ -22,7 +22,7 @@ void CallContext::set_limits(WaitLimits limits) {
   auto fresh = std::make_shared<const WaitLimits>(std::move(limits));
   const std::scoped_lock lock(mutex_);
   limits_ = std::move(fresh);
-  disk_decides_ = limits_->disk_decides;
+  disk_decides_ = !limits_->disk_phase.empty();
 }
 
 std::shared_ptr<const WaitLimits> CallContext::limits() const {

@@ -24,7 +24,7 @@ class CallContext {
   /// Throws zero::Error if a limit is negative, or the timeout comes before the warning.
   void set_limits(WaitLimits limits);
   std::shared_ptr<const WaitLimits> limits() const;
-  /// WaitLimits::disk_decides, without a lock.
+  /// Whether there is a WaitLimits::disk_phase, without a lock.
   bool disk_decides() const { return disk_decides_.load(std::memory_order_relaxed); }
 
   void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }

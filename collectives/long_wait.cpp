@@ -31,11 +31,27 @@ std::string list_of(const std::vector<AbsentRank>& absent) {
   return text;
 }
 
-std::string line_of(const Waiting& waiting, milliseconds limit) {
-  const std::string step =
-      waiting.step == CallContext::kNoStep ? "" : fmt::format(", step {}", waiting.step);
-  return fmt::format("{}{}: waiting for {:g} s for {}", waiting.who, step,
-                     static_cast<double>(limit.count()) / 1000, list_of(waiting.absent));
+double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
+
+// ", step 12"; ", load", where the step would be that of the next pass.
+std::string place_of(const Waiting& waiting, const WaitLimits& limits) {
+  if (!limits.disk_phase.empty()) return ", " + limits.disk_phase;
+  return waiting.step == CallContext::kNoStep ? "" : fmt::format(", step {}", waiting.step);
+}
+
+std::string line_of(const Waiting& waiting, const WaitLimits& limits, milliseconds time) {
+  return fmt::format("{}{}: waiting for {:g} s for {}", waiting.who, place_of(waiting, limits),
+                     seconds(time), list_of(waiting.absent));
+}
+
+// How a wait within `limits` ends if the ranks never come.
+std::string end_of(const WaitLimits& limits) {
+  if (limits.timeout.count() > 0) {
+    return fmt::format("the job ends after {:g} s (run.collective_timeout)",
+                       seconds(limits.timeout));
+  }
+  if (limits.disk_phase.empty()) return "no timeout (run.collective_timeout is 0)";
+  return fmt::format("no timeout: a disk decides how long a {} takes", limits.disk_phase);
 }
 
 }  // namespace
@@ -66,7 +82,10 @@ std::vector<int> ranks_to_blame(const std::vector<int>& absent,
 }
 
 LongWait::LongWait(const CallContext& context, int behind)
-    : limits_(context.limits()), timeout_(limits_->timeout) {
+    : limits_(context.limits()),
+      timeout_(limits_->timeout),
+      warning_(limits_->warning),
+      next_warning_(limits_->warning) {
   if (timeout_.count() > 0) timeout_ += behind * std::max(limits_->timeout / 20, kBehind);
 }
 
@@ -79,8 +98,9 @@ LongWait::Due LongWait::due() {
   counted_ = passed(now);
   looked_ = now;
   if (timeout_.count() > 0 && counted_ >= timeout_) return Due::timeout;
-  if (warned_ || limits_->warning.count() == 0 || counted_ < limits_->warning) return Due::nothing;
-  warned_ = true;
+  if (next_warning_.count() == 0 || counted_ < next_warning_) return Due::nothing;
+  warning_ = next_warning_;
+  while (next_warning_ <= counted_) next_warning_ *= 2;
   return Due::warning;
 }
 
@@ -88,19 +108,20 @@ milliseconds LongWait::until_due(milliseconds most) const {
   const auto now = std::chrono::duration_cast<milliseconds>(passed(Clock::now()));
   most = std::min(most, kBetweenLooks);
   if (timeout_.count() > 0) most = std::min(most, timeout_ - now);
-  if (!warned_ && limits_->warning.count() > 0) most = std::min(most, limits_->warning - now);
+  if (next_warning_.count() > 0) most = std::min(most, next_warning_ - now);
   return std::max(most, milliseconds(1));
 }
 
 void LongWait::warn(const Waiting& waiting) const {
-  if (limits_->warn) limits_->warn(line_of(waiting, limits_->warning));
+  if (!limits_->warn) return;
+  limits_->warn(line_of(waiting, *limits_, warning_) + "; " + end_of(*limits_));
 }
 
 std::string LongWait::overdue(const Waiting& waiting) const {
   return fmt::format(
       "{}{}; find out what holds each of them up, or raise run.collective_timeout "
       "(WaitLimits::timeout)",
-      line_of(waiting, limits_->timeout), kOverdue);
+      line_of(waiting, *limits_, limits_->timeout), kOverdue);
 }
 
 bool LongWait::is_overdue(std::string_view message) {

@@ -50,12 +50,13 @@ class LongWait {
   /// out is one that waits for the absent rank directly.
   explicit LongWait(const CallContext& context, int behind = 0);
 
-  /// The limit that has passed, if any; reports the warning once. Must be called at least every
-  /// kBetweenLooks: a longer gap counts as 2 * kBetweenLooks.
+  /// The limit that has passed, if any; reports the warning once at WaitLimits::warning, and again
+  /// at 2, 4, 8 ... times it. Must be called at least every kBetweenLooks: a longer gap counts as
+  /// 2 * kBetweenLooks.
   Due due();
   /// Time until due() has something new; at most `most`, and kBetweenLooks.
   std::chrono::milliseconds until_due(std::chrono::milliseconds most) const;
-  /// Passes the warning to WaitLimits::warn.
+  /// Passes the warning that due() reported to WaitLimits::warn.
   void warn(const Waiting& waiting) const;
   /// The message of the error at the timeout.
   std::string overdue(const Waiting& waiting) const;
@@ -79,9 +80,10 @@ class LongWait {
 
   std::shared_ptr<const WaitLimits> limits_;
   std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds warning_;       // the last that due() reported; the first until then
+  std::chrono::milliseconds next_warning_;  // 0: none
   Clock::time_point looked_ = Clock::now();
   Clock::duration counted_{};
-  bool warned_ = false;
 };
 
 }  // namespace zero

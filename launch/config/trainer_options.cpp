@@ -41,7 +41,7 @@ std::vector<Option> trainer_options() {
              "kernel by itself. No effect on a CPU"),
       honour("run.collective_warning", number, "30",
              "seconds that a rank waits in a collective before it says on standard error for "
-             "which ranks; 0: never")
+             "which ranks, and again after 2, 4, 8 ... times as many; 0: never")
           .from(0, 1e6)
           .expecting("0 (never), or up to 1000000 seconds"),
       honour("run.collective_timeout", number, "600",

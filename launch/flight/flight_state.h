@@ -62,7 +62,7 @@ struct FlightState {
     std::uint64_t number = 0;  ///< of the group's collectives, from 1: equal on all its ranks
     std::int64_t bytes = 0;    ///< over all slices
     std::int64_t enqueued = 0, started = 0, ended = 0;  ///< 0: not yet
-    bool disk_decides = false;  ///< WaitLimits::disk_decides, when it was submitted
+    bool disk_decides = false;  ///< by a WaitLimits::disk_phase, when it was submitted
   };
 
   int rank = 0;

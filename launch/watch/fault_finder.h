@@ -83,7 +83,7 @@ bool is_between_passes(const FlightState& state);
 /// prompt, may compute for long, and is left out.
 ///
 /// Another rule holds for a rank for which others wait where a disk decides, without a timeout
-/// (WaitLimits::disk_decides), in load, save and end too: it hangs if for kLeastDiskHangSeconds and
+/// (WaitLimits::disk_phase), in load, save and end too: it hangs if for kLeastDiskHangSeconds and
 /// hang_limit() it publishes nothing, begins and ends no call to the disk and is in none, none of
 /// its threads waits for a device, and it is in no collective. A call to a disk that never answers
 /// is no hang.

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "collectives/long_wait.h"
@@ -13,6 +14,14 @@
 #include "launch/watch/last_words.h"
 
 namespace zero {
+namespace {
+
+/// Behind the diagnosis of a stopped process, which the watchdog kills.
+constexpr std::string_view kDebuggers =
+    "to stop a rank in a debugger, give run.watchdog=false (zero_generate: --no-watchdog) and a "
+    "longer run.collective_timeout";
+
+}  // namespace
 
 std::string FaultReporter::in_full(const std::string& message) const {
   if (!peers_.obstacle().empty()) return message;
@@ -71,6 +80,8 @@ Diagnosis FaultReporter::diagnosis_of(const Finding& finding) const {
     std::string error = own_error_text(state);
     if (!error.empty()) lines.push_back(std::move(error));
   }
+  const auto here = [this](int index) { return index < ranks_.count_here(); };
+  if (std::ranges::any_of(finding.stopped, here)) lines.emplace_back(kDebuggers);
   if (!finding.culprits.empty()) {
     lines.front() = with_host(lines.front(), ranks_.rank(finding.culprits.front()));
   }

@@ -17,6 +17,7 @@
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/tensor_files.h"
 #include "tests/support/long_tests.h"
+#include "tests/told_lines.h"
 #include "weights/checkpoint_reader.h"
 
 namespace zero::testing {
@@ -317,6 +318,7 @@ TEST(CheckpointFaults, FilesAreRemovedOnceAllRanksHaveClosedTheirs) {
 TEST(CheckpointFaults, ADiskThatTakesLongerThanRanksMayIsWaitedFor) {
   using std::chrono::milliseconds;
   Scratch scratch;
+  ToldLines lines;
   std::atomic<bool> loads{false};
   HookedDisk slow([&](const std::string& call, const std::string& path) {
     const bool waits = call == "free_bytes" || (call == "rename" && path.ends_with(".partial")) ||
@@ -329,7 +331,8 @@ TEST(CheckpointFaults, ADiskThatTakesLongerThanRanksMayIsWaitedFor) {
     if (communicator.rank() == 0) options.disk = &slow;
     Checkpointer checkpointer(engine, options);
     const auto before = communicator.wait_limits();
-    communicator.set_wait_limits({.warning = milliseconds(500), .timeout = milliseconds(1000)});
+    communicator.set_wait_limits(
+        {.warning = milliseconds(500), .timeout = milliseconds(1000), .warn = lines.adder()});
     checkpointer.save({});
     checkpointer.wait();
     EXPECT_EQ(checkpointer.report()->error, "");
@@ -338,6 +341,12 @@ TEST(CheckpointFaults, ADiskThatTakesLongerThanRanksMayIsWaitedFor) {
     EXPECT_EQ(communicator.wait_limits()->timeout, milliseconds(1000));
     communicator.set_wait_limits(*before);
   });
+  for (const char* const phase : {"save", "load"}) {
+    EXPECT_THAT(lines.all(), ::testing::Contains(::testing::ContainsRegex(fmt::format(
+                                 ", {0}: waiting for 0.5 s for rank 0 .*; no timeout: a disk "
+                                 "decides how long a {0} takes$",
+                                 phase))));
+  }
 }
 
 TEST(CheckpointFaults, ADiskThatIsSlowOnOneRankHoldsTheSaveUpAndNothingElse) {

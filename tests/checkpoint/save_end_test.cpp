@@ -131,7 +131,7 @@ TEST(SaveEnd, RanksHaveNoTimeoutWhileADiskDecidesHowASaveEndsInAStep) {
   HookedDisk failing([&](const std::string& call, const std::string& path) {
     if (call == "rename" && path.ends_with(".partial")) {
       timeouts.push_back(first->wait_limits()->timeout.count());
-      EXPECT_TRUE(first->wait_limits()->disk_decides);
+      EXPECT_EQ(first->wait_limits()->disk_phase, "save");
     }
     faults(call, path);
   });
@@ -153,7 +153,7 @@ TEST(SaveEnd, RanksHaveNoTimeoutWhileADiskDecidesHowASaveEndsInAStep) {
     EXPECT_THAT(report->error, HasSubstr("Input/output error"));
     EXPECT_GT(before->timeout.count(), 0);
     EXPECT_EQ(communicator.wait_limits()->timeout, before->timeout);
-    EXPECT_FALSE(communicator.wait_limits()->disk_decides);
+    EXPECT_EQ(communicator.wait_limits()->disk_phase, "");
   });
   EXPECT_EQ(timeouts, std::vector<std::int64_t>{0});
 }

@@ -25,6 +25,7 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -111,6 +112,57 @@ TEST(LongWait, NamesAFewOfManyRanks) {
                                 HasSubstr("rank 8 (a thread) and 11 more"))));
 }
 
+TEST(LongWait, SaysHowTheWaitEnds) {
+  const auto line_with = [](WaitLimits limits) {
+    CallContext context;
+    ToldLines lines;
+    limits.warn = lines.adder();
+    context.set_limits(std::move(limits));
+    LongWait(context).warn({.who = "[rank 0] barrier(x)", .step = 1, .absent = {{1, "a thread"}}});
+    return lines.all().at(0);
+  };
+  EXPECT_EQ(line_with({.warning = 30s, .timeout = 600s}),
+            "[rank 0] barrier(x), step 1: waiting for 30 s for rank 1 (a thread); the job ends "
+            "after 600 s (run.collective_timeout)");
+  EXPECT_EQ(line_with({.warning = 30s, .timeout = 0s}),
+            "[rank 0] barrier(x), step 1: waiting for 30 s for rank 1 (a thread); no timeout "
+            "(run.collective_timeout is 0)");
+  EXPECT_EQ(line_with({.warning = 30s, .timeout = 0s, .disk_phase = "load"}),
+            "[rank 0] barrier(x), load: waiting for 30 s for rank 1 (a thread); no timeout: a disk "
+            "decides how long a load takes");
+}
+
+TEST(LongWait, WarnsAgainAtTwiceTheTimeEachTime) {
+  CallContext context;
+  ToldLines lines;
+  context.set_limits({.warning = 500ms, .timeout = 3000ms, .warn = lines.adder()});
+  const auto begin = std::chrono::steady_clock::now();
+  LongWait wait(context);
+  std::vector<std::chrono::steady_clock::duration> times;
+  for (LongWait::Due due{}; due != LongWait::Due::timeout; due = wait.due()) {
+    if (due == LongWait::Due::warning) {
+      times.push_back(std::chrono::steady_clock::now() - begin);
+      wait.warn({.who = "[rank 0] barrier(x)", .absent = {{1, "a thread"}}});
+    }
+    std::this_thread::sleep_for(wait.until_due(1h));
+  }
+  const auto said = [](const std::string& time) {
+    return StartsWith("[rank 0] barrier(x): waiting for " + time + " s for rank 1 (a thread); ");
+  };
+  EXPECT_THAT(lines.all(), ElementsAre(said("0.5"), said("1"), said("2")));
+  EXPECT_THAT(times, ElementsAre(Ge(500ms), Ge(1000ms), Ge(2000ms)));
+}
+
+// A rank that seldom looks does not make up for the lines in between.
+TEST(LongWait, WarnsOnceOfTimesThatHavePassedTogether) {
+  CallContext context;
+  context.set_limits({.warning = 100ms, .timeout = 0ms});
+  LongWait wait(context);
+  std::this_thread::sleep_for(250ms);
+  EXPECT_EQ(wait.due(), LongWait::Due::warning);
+  EXPECT_EQ(wait.due(), LongWait::Due::nothing);
+}
+
 TEST(LongWait, WithoutLimitsHasNothingToSay) {
   CallContext context;
   context.set_limits({.warning = 0ms, .timeout = 0ms});
@@ -173,7 +225,7 @@ TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
   EXPECT_THAT(lines.all(), Each(HasSubstr("rank 1 (a thread)")));
   EXPECT_THAT(lines.all(),
               Contains(MatchesRegex(".rank [02]. barrier.h.3., step 12: waiting for 0.4 s for "
-                                    "rank 1 .a thread.")));
+                                    "rank 1 .a thread.; the job ends after 2 s .*")));
 }
 
 TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
@@ -182,7 +234,7 @@ TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
   const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
     pass_barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});
-    if (comm.rank() == 1) lines.wait_for(2);
+    if (comm.rank() == 1) lines.wait_for(4);  // two of each other rank
     std::int64_t& sum = sums[static_cast<std::size_t>(comm.rank())];
     sum = comm.rank() + 1;
     comm.all_reduce(View::of(std::span(&sum, 1)), ReduceOp::sum, device.communication(), {"norm"});
@@ -247,7 +299,7 @@ TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   EXPECT_THAT(
       lines.all(),
       Contains(MatchesRegex(fmt::format(".rank [46]. barrier.h.3., step 12: waiting for 0.4 s "
-                                        "for rank 5 .process {} [a-z ]+.",
+                                        "for rank 5 .process {} [a-z ]+.; the job ends .*",
                                         getpid()))));
 }
 
@@ -297,7 +349,8 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   EXPECT_THAT(messages[1], AllOf(StartsWith("[rank 1] barrier(later): the group has failed: [rank"),
                                  HasSubstr(line)));
   EXPECT_THAT(lines.all(), Each(HasSubstr("rank 1 (on host b: unknown)")));
-  EXPECT_THAT(lines.all(), Contains(EndsWith("waiting for 0.4 s for rank 1 (on host b: unknown)")));
+  EXPECT_THAT(lines.all(), Contains(EndsWith("waiting for 0.4 s for rank 1 (on host b: unknown); "
+                                             "the job ends after 2 s (run.collective_timeout)")));
 }
 
 /// A store that knows of a rank that is gone.

@@ -88,7 +88,7 @@ TEST(FlightRecorder, TellsTheCollectivesInWhichADiskDecidesHowLongRanksWait) {
       return rank.reader.read().last.at(0);
     };
     for (const bool disk : {false, true, false}) {
-      world.set_wait_limits({.disk_decides = disk});
+      world.set_wait_limits({.disk_phase = disk ? "load" : ""});
       world.barrier(rank.device->communication(), {"x"});
       ZERO_CHECK(newest().disk_decides == disk && newest().name == "barrier(x)", "of a stream");
       world.split(0, world.rank());

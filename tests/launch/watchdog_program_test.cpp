@@ -78,6 +78,7 @@ TEST(ProgramWatchdog, TellsOnceOfAStoppedRankAndEndsIt) {
     expect_fault_status(outcome);
     ASSERT_EQ(outcome.complaints().size(), 1U) << outcome.errors;
     EXPECT_THAT(outcome.errors, ContainsRegex("rank [0-3] .*is stopped"));
+    EXPECT_THAT(outcome.errors, HasSubstr("to stop a rank in a debugger, give run.watchdog=false"));
   }
   const TinyRun run;
   const std::string set = "run.hang_timeout=1";

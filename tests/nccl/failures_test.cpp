@@ -267,8 +267,8 @@ TEST(NcclWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   EXPECT_THAT(ends[1], AllOf(StartsWith("[rank 1] barrier(later): the group has failed: [rank "),
                              HasSubstr(line)));
   EXPECT_THAT(lines, AllOf(::testing::Not(::testing::IsEmpty()),
-                           Each(HasSubstr("] barrier(second), step 4: waiting for 0.2 s for rank 1 "
-                                          "(on host "))));
+                           Each(AllOf(HasSubstr("] barrier(second), step 4: waiting for 0."),
+                                      HasSubstr(" s for rank 1 (on host ")))));
   EXPECT_EQ(fake_nccl::alive(), 0);
 }
 
@@ -322,8 +322,9 @@ TEST(NcclWaits, MemoryThatARankRegistersIsNoCallOfItsGroup) {
     EXPECT_THAT(ends[rank], AllOf(HasSubstr(line + "1 s for rank 2 (on host "),
                                   ::testing::Not(HasSubstr(" and rank "))));
   }
-  EXPECT_THAT(lines, AllOf(::testing::Not(::testing::IsEmpty()),
-                           Each(HasSubstr(line + "0.2 s for rank 2 (on host "))));
+  EXPECT_THAT(lines,
+              AllOf(::testing::Not(::testing::IsEmpty()),
+                    Each(AllOf(HasSubstr(line + "0."), HasSubstr(" s for rank 2 (on host ")))));
 }
 
 TEST(NcclFailures, ARefusedCallNamesItsPlace) {
