@@ -47,9 +47,8 @@ TEST(OddCalls, AreThoseThatTheMostDoNotMake) {
   EXPECT_EQ(odd({sum, barrier, max, call("split", "", {}), longer, sum}),
             "rank 1 calls barrier(n), rank 3 calls split, the other 4 ranks all_reduce(n)");
   EXPECT_EQ(
-      odd_calls(std::vector{longer, barrier, sum, longer, sum, sum}, std::vector{9, 8, 7, 6, 5, 4})
-          ->ranks,
-      (std::vector{6, 8, 9}));
+      odd_calls(std::vector{longer, sum, sum, longer, sum}, std::vector{9, 8, 7, 6, 5})->ranks,
+      (std::vector{6, 9}));
 }
 
 }  // namespace

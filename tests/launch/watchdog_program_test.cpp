@@ -120,7 +120,7 @@ TEST(ProgramWatchdog, NamesAnEndlessLoopOutsideOfSteps) {
                  phase + "\"}]'");
     expect_fault_status(outcome);
     EXPECT_THAT(outcome.errors, ContainsRegex("zero_train: rank 1 has not entered [a-z_]+"));
-    EXPECT_THAT(outcome.errors, ContainsRegex("rank 0 has waited for [23]\\.[0-9] s"));
+    EXPECT_THAT(outcome.errors, ContainsRegex("rank 0 has waited for [0-9.]+ s"));
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 1 is in ." + phase));
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 1's stack:")) << phase;
   }
