@@ -52,7 +52,8 @@ bool has_zeros_alone(const std::string& bytes) {
   return std::ranges::count(bytes, '\0') == std::ssize(bytes);
 }
 
-/// Whether the open file is half made, as is_half_made() says, and was last changed at `since` or later.
+/// Whether the open file is half made, as is_half_made() says, and was last changed at `since` or
+/// later.
 bool is_half_made(const Descriptor& file, std::time_t since) {
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
