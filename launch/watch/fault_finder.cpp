@@ -214,7 +214,8 @@ void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
                        std::int64_t passed) {
   Watched& one = at(index);
   // What came before was not looked into, and others may not have waited yet.
-  if (one.held == 0 && !one.by_disk) {
+  const bool first = one.held == 0 && !one.by_disk;
+  if (first) {
     one.held = std::min(one.quiet - passed, to_nanoseconds(suspicious_seconds(hang_seconds_)));
   }
   if (!activity) {
@@ -222,7 +223,7 @@ void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
     return;
   }
   const std::int64_t ran = one.run_time.since_last(activity->cpu, passed);
-  const std::int64_t counts = activity->runnable ? ran : passed;
+  const std::int64_t counts = activity->runnable && !first ? ran : passed;
   one.run_time.spend(counts);
   one.held += counts;
 }
@@ -299,7 +300,9 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
   };
   const bool decides = !all.blame.inside.empty() && first_that_lives();
   const bool disk_decides = std::ranges::any_of(all.states, waits_for_disks);
-  const std::int64_t loop_limit = std::max(usual, to_nanoseconds(hang_limit(0)));
+  // The evidence begins a look after the first that sees others wait, and ends with a part of one.
+  const std::int64_t loop_limit =
+      std::max(usual, to_nanoseconds(hang_limit(0))) - 2 * kBetweenLooks;
   for (int i = 0; i < ranks_.count(); ++i) {
     const FlightState& state = all.states[static_cast<std::size_t>(i)];
     const bool silent = ranks_.is_silent(i);

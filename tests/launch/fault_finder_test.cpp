@@ -148,7 +148,7 @@ TEST(FaultFinder, ARankThatWaitsForACoreIsHeldToTheTimeThatItRuns) {
   Looks looks(ranks);
   // A tenth of a core; a quarter of the limit is not looked into.
   const auto run = [&] { ranks.activity_of(2).cpu += FaultFinder::kBetweenLooks / 10; };
-  EXPECT_EQ(looks.during(20, run).what, What::nothing);
+  EXPECT_EQ(looks.during(16, run).what, What::nothing);
   EXPECT_EQ(looks.during(10, run).what, What::hang);
 }
 

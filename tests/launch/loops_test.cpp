@@ -206,7 +206,7 @@ TEST(Loops, TimeInWhichNobodyWaitsForTheRankDoesNotCount) {
     Looks looks(job);
     EXPECT_EQ(after(looks, job, 10).what, What::nothing);
     job.wait_for_2();
-    EXPECT_EQ(after(looks, job, 2.4).what, What::nothing) << others_wait_for_others;
+    EXPECT_EQ(after(looks, job, 2).what, What::nothing) << others_wait_for_others;
     EXPECT_THAT(after(looks, job, 0.4).culprits, ElementsAre(2)) << others_wait_for_others;
   }
 }
@@ -215,8 +215,8 @@ TEST(Loops, WhatComesBehindOtherWorkIsJudgedByItself) {
   Job job("start");
   Looks looks(job);
   EXPECT_EQ(after(looks, job, 10, {.kernel = 0.6}).what, What::nothing);
-  EXPECT_EQ(after(looks, job, 2).what, What::nothing);
-  EXPECT_THAT(after(looks, job, 1.4).culprits, ElementsAre(2));
+  EXPECT_EQ(after(looks, job, 1.8).what, What::nothing);
+  EXPECT_THAT(after(looks, job, 1.2).culprits, ElementsAre(2));
 }
 
 // It computes between two waits, or another thread of it does.
@@ -284,7 +284,7 @@ TEST(Loops, ARankThatWaitsForACoreIsHeldToTheTimeThatItRuns) {
   Job job("end");
   Looks looks(job);
   const auto run = [&] { job.compute(0.1); };
-  EXPECT_EQ(looks.during(24, run).what, What::nothing);
+  EXPECT_EQ(looks.during(19.6, run).what, What::nothing);
   EXPECT_THAT(looks.during(2, run).culprits, ElementsAre(2));
   Job starved("end");
   Looks others(starved);
@@ -295,7 +295,7 @@ TEST(Loops, AThreadThatRunsForLongerThanALookIsNotBelieved) {
   Job job("end");
   Looks looks(job);
   const auto run = [&] { job.compute(8); };
-  EXPECT_EQ(looks.during(2.2, run).what, What::nothing);
+  EXPECT_EQ(looks.during(1.8, run).what, What::nothing);
   EXPECT_THAT(looks.during(0.8, run).culprits, ElementsAre(2));
 }
 
@@ -323,7 +323,7 @@ TEST(Loops, ACoreWithoutAClockTickHidesNone) {
   const auto run = [&] {
     if (++round % 5 == 0) job.compute(5);
   };
-  EXPECT_EQ(looks.during(2.4, run).what, What::nothing);
+  EXPECT_EQ(looks.during(2, run).what, What::nothing);
   EXPECT_THAT(looks.during(1, run).culprits, ElementsAre(2));
 }
 
@@ -345,7 +345,7 @@ TEST(Loops, OfARankOfAnotherHostTheOneThatDecidesTells) {
     const auto run = [&] {
       if (++round % 2 == 0) job.compute(2);
     };
-    EXPECT_EQ(looks.during(decides ? 2.2 : 4.2, run).what, What::nothing);
+    EXPECT_EQ(looks.during(decides ? 1.8 : 3.8, run).what, What::nothing);
     EXPECT_THAT(looks.during(1, run).culprits, ElementsAre(2)) << decides;
   }
 }
