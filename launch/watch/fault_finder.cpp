@@ -57,8 +57,7 @@ bool may_compute(const FlightState& state) { return !has_usual_time(state) && is
 /// Whether the rank may be waited for so; within a step too, where a save fails or is given up.
 /// Elsewhere others wait behind its computing, or behind the reader of what it prints.
 bool may_use_disk(const FlightState& state) {
-  return state.phase == "load" || state.phase == "save" || state.phase == "end" ||
-         has_usual_time(state);
+  return is_disk_phase(state.phase) || has_usual_time(state);
 }
 
 }  // namespace
@@ -76,6 +75,10 @@ Blame find_blame(std::span<const FlightState> ranks) {
   blame.elsewhere =
       std::ranges::any_of(blamed, [&](int rank) { return waits.state_of(rank) == nullptr; });
   return blame;
+}
+
+bool is_disk_phase(std::string_view phase) {
+  return phase == "load" || phase == "save" || phase == "end";
 }
 
 double noticed_within(double mean_step_seconds) { return std::max(3.0, 5 * mean_step_seconds); }

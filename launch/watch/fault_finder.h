@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "launch/flight/visible_ranks.h"
@@ -37,6 +38,9 @@ struct Blame {
   bool elsewhere = false;     ///< whether ranks without a state are to blame
 };
 Blame find_blame(std::span<const FlightState> ranks);
+
+/// Whether a disk decides how long ranks take in such a phase.
+bool is_disk_phase(std::string_view phase);
 
 /// A hang is noticed within so many seconds: five mean steps, three seconds at least.
 double noticed_within(double mean_step_seconds);

@@ -76,8 +76,7 @@ std::string_view signal_words(const std::vector<FlightState>& ranks) {
 /// Whether a disk decides how long others wait for the rank, as for FaultFinder: while it loads,
 /// saves or ends it is in a call to the disk.
 bool is_held_up_by_disk(const FlightState& state) {
-  const bool may = state.phase == "load" || state.phase == "save" || state.phase == "end";
-  return may && !state.over && state.process_state.empty() &&
+  return is_disk_phase(state.phase) && !state.over && state.process_state.empty() &&
          state.disk_calls.begun != state.disk_calls.ended;
 }
 

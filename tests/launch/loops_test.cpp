@@ -64,6 +64,16 @@ Finding after(Looks& looks, Job& job, double seconds, const Work& work = {}) {
   return looks.during(seconds, [&] { job.compute(1, work); });
 }
 
+/// After ten minutes of computing, with `deed` at each tenth look.
+template <typename Deed>
+Finding after_deeds(Looks& looks, Job& job, const Deed& deed) {
+  int round = 0;
+  return looks.during(600, [&] {
+    job.compute();
+    if (++round % 10 == 0) deed();
+  });
+}
+
 TEST(Loops, ARankThatOnlyComputesIsNamedWithinThreeSeconds) {
   for (const char* const phase : {"start", "load", "save", "end", "between steps", "prompts"}) {
     for (const bool disk : {false, true}) {
@@ -246,14 +256,11 @@ TEST(Loops, ARankThatSleepsForLongIsNone) {
 TEST(Loops, ARankThatUsesItsDiskIsNone) {
   Job job("between steps");
   Looks looks(job);
-  int round = 0;
-  const auto read_now_and_then = [&] {
-    job.compute();
-    if (++round % 10 != 0) return;
+  const auto read = [&] {
     ++job.at(2).disk_calls.begun;
     ++job.at(2).disk_calls.ended;
   };
-  EXPECT_EQ(looks.during(600, read_now_and_then).what, What::nothing);
+  EXPECT_EQ(after_deeds(looks, job, read).what, What::nothing);
   ++job.at(2).disk_calls.begun;  // or a reader of its output does not read
   EXPECT_EQ(after(looks, job, 600).what, What::nothing);
 }
@@ -261,12 +268,7 @@ TEST(Loops, ARankThatUsesItsDiskIsNone) {
 TEST(Loops, ARankThatGivesSignsOfLifeIsNone) {
   Job job("end");
   Looks looks(job);
-  int round = 0;
-  const auto hash = [&] {
-    job.compute();
-    if (++round % 10 == 0) ++job.at(2).changed;
-  };
-  EXPECT_EQ(looks.during(600, hash).what, What::nothing);
+  EXPECT_EQ(after_deeds(looks, job, [&] { ++job.at(2).changed; }).what, What::nothing);
   EXPECT_FALSE(looks.suspected());
 }
 
