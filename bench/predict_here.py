@@ -13,9 +13,9 @@ The simulator is given what runs of at most two ranks show, none of which is a r
 - the rates of each model's operations, from runs with run.profile: one rank, two at stage 0, two tensor ranks;
 - for each model, the time in which a thread that communicates hands over to one that computes: the latency at which two
   tensor ranks take as long as they did;
-- for each model, the rate at which a core passes bytes to the network, and the share of its rate that a transfer keeps
-  while a thread on the same core computes: those at which two ranks on two hosts, joined by the first of the links,
-  with half the batch of the rows, compute as long and take as long in all as they did.
+- for each model, the share of a core that a thread takes which waits for the network, and the share of its rate that a
+  transfer keeps while a thread on the same core computes: those at which two ranks on two hosts, joined by the first
+  of the links, with half the batch of the rows, compute as long and take as long in all as they did.
 What disturbs a machine adds to a step, so of all steps of a point the lower quartile counts, for calibration and for
 the rows alike, however many runs either has; a profile, which has the sum of a run's steps, is scaled to it. What was
 measured lies in FOLDER; started again, the script goes on, and simulates anew. Nothing else may run: every figure is a
@@ -176,9 +176,9 @@ class Place:
             cluster, (0, 1e-3), step, self.profiled(model, 2, "tensor=2")[0])
 
     def network(self, model, cluster):
-        """Of ranks' cores and the network: seconds for a byte that a core passes to it or takes from it, and the share
-        of its rate that a transfer keeps beside compute; with them, two ranks that have half the batch of the compared
-        rows are simulated to compute as long, and to take as long in all, as they did. cluster(both) is the cluster."""
+        """Of ranks' cores and the network: the share of a core that a waiting thread takes, and the share of its rate
+        that a transfer keeps beside compute; with them, two ranks that have half the batch of the compared rows are
+        simulated to compute as long, and to take as long in all, as they did. cluster(both) is the cluster."""
         flags = [*MODELS[model], "--worlds", "2", "--stages", "2", "--hosts", "host1:1,host2:1", "--no-baseline"]
         at = flags.index("--batch") + 1
         flags[at] = str(int(flags[at]) // 2)
@@ -186,13 +186,13 @@ class Place:
         if not (folder / "report.json").exists():
             self.scale(folder, [*flags, "--repeats", "2"])
         measured = quiet_step(folder.glob("runs/strong-stage2-world2.*"))[0]
-        byte, lost = 1e-12, 0
+        polling, lost = 0, 0
         for _ in range(3):  # each with the other as it was found
-            byte = self.matched(f"core-time-{model}", flags, lambda value: cluster((value, 1 - lost)),
-                                (1e-12, 4e-9), computing, computing(measured))
-            lost = self.matched(f"core-time-{model}", flags, lambda value: cluster((byte, 1 - value)),
+            polling = self.matched(f"core-time-{model}", flags, lambda value: cluster((value, 1 - lost)),
+                                   (0, 0.95), computing, computing(measured))
+            lost = self.matched(f"core-time-{model}", flags, lambda value: cluster((polling, 1 - value)),
                                 (0, 0.95), step, step(measured))
-        return byte, 1 - lost
+        return polling, 1 - lost
 
     def scale(self, folder, flags):
         words = [self.build / "zero_scale", "--report", folder, "--scaling", "strong", "--dtype", "fp32", *self.times,
@@ -228,9 +228,8 @@ def cluster_of(here, place, model, ranks, latency, devices=DEVICES, network=None
         file["links"]["between_hosts"] = {"latency": f"{least * 1e6:.3f}us", "bandwidth": link}
         file["links"]["of_host"] = link
         if network is not None:
-            byte, share = network
-            file["links"]["of_core"] = rate(1 / byte)
-            file["shares"] = {"beside_compute": share}
+            polling, share = network
+            file["shares"] = {"polling": polling, "beside_compute": share}
     return file
 
 
@@ -263,9 +262,9 @@ def main():
         print(f"{model}: handing over between threads: {latency[model] * 1e6:.0f} us")
         for first in places[1:2]:
             network[model] = first.network(model, partial(cluster_of, here, first, model, 2, latency[model], 1))
-            byte, share = network[model]
-            print(f"{model}: a core passes to the network: {rate(1 / byte)}; beside compute a transfer keeps "
-                  f"{share * 100:.0f} % of its rate")
+            polling, share = network[model]
+            print(f"{model}: a thread that waits for the network takes {polling * 100:.0f} % of its core; beside "
+                  f"compute a transfer keeps {share * 100:.0f} % of its rate")
     errors = []
     print("\n| place | model | sweep | point | measured ms | predicted ms | error | exposed ms | predicted |")
     print("|---|---|---|---|---|---|---|---|---|")

@@ -11,7 +11,7 @@ namespace zero {
 ///     "peak": "989TFLOP/s", "peak_fp32": "67TFLOP/s",   (in place of compute, or beside it)
 ///     "memory_bandwidth": "3.35TB/s",
 ///     "shares": {"products": 0.7, "attention": 0.5, "memory": 0.9, "beside_communication": 0.95,
-///                "beside_compute": 0.7},
+///                "beside_compute": 0.7, "polling": 0.1},
 ///     "submit": "4us", "least_time": "3us", "cores": 64, "operations": "ops.json",
 ///     "links": {"between_switches": "25GB/s", "of_host": "400GB/s", "hosts_of_switch": 32,
 ///               "message": "500ns", "collective": "8us"},
@@ -27,6 +27,7 @@ struct MachineTimes {
   double memory = 1;                ///< of memory_bandwidth
   double beside_communication = 1;  ///< of a GPU's compute while collectives run
   double beside_compute = 1;        ///< of a link of CPUs, while their core computes too
+  double polling = 0;               ///< of a core, by a thread that waits for the network
 
   double submit = 0;         ///< seconds of a GPU's host thread for a piece of work
   double least_time = 0;     ///< seconds that any piece of work takes at least
@@ -38,7 +39,6 @@ struct MachineTimes {
   double between_switches = 0;  ///< bytes/s of a device to hosts of other switches; 0: as any host
   double between_switches_latency = 0;  ///< 0: as between hosts
   double host_bandwidth = 0;            ///< bytes/s that leave a host, of all devices; 0: any
-  double core_bandwidth = 0;            ///< bytes/s that a core passes to or from links; 0: any
   int hosts_of_switch = 0;              ///< 0: all
   double message = 0;     ///< seconds of a rank for each of the messages that it sends at once
   double collective = 0;  ///< seconds of every collective of GPUs, once, beside its hops

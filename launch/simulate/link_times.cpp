@@ -74,6 +74,14 @@ double LinkTimes::bandwidth(LinkLevel level) const {
   return times.host_bandwidth > 0 ? std::min(rate, times.host_bandwidth / devices) : rate;
 }
 
+/// Of a core, what all threads on it take that wait for messages at once. Each looks, then pauses;
+/// `polling` is the part of looks if it is alone. A look behind those of others begins later.
+double LinkTimes::polling_share() const {
+  const double threads = options_.copy_slowdown;
+  const double looks = machine_.times.polling * threads;
+  return looks > 0 ? looks / (1 - machine_.times.polling + looks) : 0;
+}
+
 double LinkTimes::sum_seconds(double bytes) const {
   return bytes / (machine_.times.memory_bandwidth * machine_.times.memory) * options_.copy_slowdown;
 }
@@ -252,13 +260,11 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
   Cost cost = transfer(sent);
   const int barriers = small || (shared && collective.own_bytes == 0) ? 1 : 2;
   cost.latency = barriers * latency(LinkLevel::within_host) * options_.copy_slowdown;
-  // The communicating threads take cores while they copy, meet, and pass bytes to the network and
-  // take as many from it; for the wire they sleep.
+  // The communicating threads take cores while they copy, meet, and look for messages.
   cost.working = cost.latency;
   if (sent.within_host > 0) cost.working += sent.within_host / bandwidth(LinkLevel::within_host);
-  if (machine_.times.core_bandwidth > 0) {
-    cost.working += 2 * sent.between_hosts / machine_.times.core_bandwidth * options_.copy_slowdown;
-    cost.transfer = std::max(cost.transfer, cost.working - cost.latency);
+  if (sent.between_hosts > 0) {
+    cost.working += polling_share() * sent.between_hosts / bandwidth(LinkLevel::between_hosts);
   }
   if (at.hosts.count > 1) {
     cost.latency += std::ceil(std::log2(at.hosts.count)) * farthest(at);

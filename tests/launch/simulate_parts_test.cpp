@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -167,11 +168,11 @@ TEST(LinkTimes, LeaveComputeItsCoresWhileTheyWaitForTheWire) {
   EXPECT_EQ(mpi.transfer, 500) << "5000 bytes of a rank, at 10 a second, to the other host";
   EXPECT_EQ(mpi.seconds(), 507);
   EXPECT_EQ(mpi.working, 402) << "copies within a host, and two barriers";
-  Machine slow = machine;
-  slow.times.core_bandwidth = 20;
-  const auto of_slow = cost(slow, BackendKind::mpi, Operation::all_gather, every(1, 8), 40000);
-  EXPECT_EQ(of_slow.working, 902) << "5000 bytes to the other host, and 5000 from it";
-  EXPECT_EQ(of_slow.seconds(), 907) << "the core, not the wire, is the slowest";
+  Machine polling = machine;
+  polling.times.polling = 0.25;
+  const auto looking = cost(polling, BackendKind::mpi, Operation::all_gather, every(1, 8), 40000);
+  EXPECT_EQ(looking.working, 402 + 0.25 * 500) << "a quarter of the time on the wire";
+  EXPECT_EQ(looking.seconds(), 507);
   const auto gpus = cost(machine, BackendKind::nccl, Operation::all_gather, every(1, 8), 40000);
   EXPECT_EQ(gpus.working, gpus.seconds());
   LinkTimes links(machine, {.world = 8, .backend = BackendKind::mpi});
@@ -229,16 +230,16 @@ class NamedSeconds final : public planning::WorkTimes {
 };
 
 /// Two hosts of one core each, with all ranks of a host on it. A gather brings each host the 80
-/// bytes of the other, at 10 a second; its core takes 4 s for the 80 that leave and the 80 that
-/// come. Beside compute a transfer keeps half its rate.
-TEST(Cores, SlowTransfersDownAlikeForOneRankAndForFour) {
-  for (const int ranks : {1, 4}) {
+/// bytes of the other in 8 s. A thread that waits for it takes a fifth of the core if it is alone,
+/// four take a half. Beside compute a transfer keeps half its rate.
+TEST(Cores, AreSharedByTheLooksOfAllRanksThatWait) {
+  for (const auto& [ranks, looks] : {std::pair{1, 1.6}, std::pair{4, 4.0}}) {
     SCOPED_TRACE(ranks);
     Machine machine{.hosts = 2, .devices = ranks, .memory = 1, .source = "c.json"};
     machine.within_host = 1e18;
     machine.between_hosts = 10;
     machine.times.host_bandwidth = 10;
-    machine.times.core_bandwidth = 40;
+    machine.times.polling = 0.2;
     machine.times.memory_bandwidth = 1e18;
     const CoreShare cores = CoreShare::of(1, ranks, 1);
     LinkTimes links(
@@ -259,10 +260,10 @@ TEST(Cores, SlowTransfersDownAlikeForOneRankAndForFour) {
     EXPECT_NEAR(at(device->communication()), 8, 1e-9) << "alone, the wire is the slowest";
     // A host's 6 s of compute, in turns of its ranks.
     device->compute().submit(fmt::format("{}", 6.0 / ranks * cores.compute_slowdown), [] {});
-    EXPECT_NEAR(at(device->compute()), 10, 1e-9) << "behind 4 s of the core";
-    EXPECT_NEAR(at(device->communication()), 11, 1e-9) << "3 of the last 4 s' worth by 10";
+    EXPECT_NEAR(at(device->compute()), 6 + looks, 1e-9);
+    EXPECT_NEAR(at(device->communication()), 11, 1e-9) << "3 s' worth beside compute, not 6";
     device->compute().wait(device->communication().record());
-    EXPECT_NEAR(device->compute().waited_seconds(), 1, 1e-9);
+    EXPECT_NEAR(device->compute().waited_seconds(), 5 - looks, 1e-9);
   }
 }
 

@@ -221,19 +221,22 @@ TEST(ClusterFile, RefusesBadKeysOfSimulations) {
 }
 
 /// Between hosts alone, and where a rank has no core for its communication.
-TEST(Simulation, OfCpusThatComputeTransfersMoreSlowly) {
-  const auto step = [](int hosts, int cores, const std::string& share) {
-    const std::string more =
-        fmt::format(R"(, "cores": {}, "shares": {{"beside_compute": {}}})", cores, share);
+TEST(Simulation, OfCpusHasTransfersAndComputeThatSlowEachOtherDown) {
+  const auto step = [](int hosts, int cores, const std::string& shares) {
+    const std::string more = fmt::format(R"(, "cores": {}, "shares": {{{}}})", cores, shares);
     return simulate(config_of(2, 8 * hosts), cluster(hosts, "1GB/s", more)).slowest();
   };
-  const SimulatedRank slowed = step(2, 8, "0.5");
-  const SimulatedRank full = step(2, 8, "1");
-  EXPECT_GT(slowed.step_seconds, full.step_seconds);
-  EXPECT_GT(slowed.exposed_seconds, full.exposed_seconds);
-  EXPECT_EQ(slowed.collective_seconds(), full.collective_seconds());
-  EXPECT_EQ(step(2, 16, "0.5").step_seconds, step(2, 16, "1").step_seconds) << "a core for both";
-  EXPECT_NEAR(step(1, 8, "0.5").step_seconds / step(1, 8, "1").step_seconds, 1, 1e-9) << "no link";
+  const SimulatedRank full = step(2, 8, "");
+  for (const char* shares : {R"("beside_compute": 0.5)", R"("polling": 0.1)"}) {
+    SCOPED_TRACE(shares);
+    const SimulatedRank slowed = step(2, 8, shares);
+    EXPECT_GT(slowed.step_seconds, full.step_seconds);
+    EXPECT_EQ(slowed.collective_seconds(), full.collective_seconds());
+    EXPECT_EQ(step(2, 16, shares).step_seconds, step(2, 16, "").step_seconds) << "a core for both";
+    EXPECT_NEAR(step(1, 8, shares).step_seconds / step(1, 8, "").step_seconds, 1, 1e-9)
+        << "no link";
+  }
+  EXPECT_GT(step(2, 8, R"("beside_compute": 0.5)").exposed_seconds, full.exposed_seconds);
 }
 
 TEST(SimulateFlag, NamesTheClusterAndPerhapsRanks) {
