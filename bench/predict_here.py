@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps that the simulator predicts beside measured ones, on a machine of two cores as one host and as two.
 
-  bench/predict_here.py FOLDER                             as root, for the two hosts (bench/two_hosts.sh): half an hour
+  bench/predict_here.py FOLDER                             as root, for the two hosts (bench/two_hosts.sh): 40 minutes
   bench/predict_here.py FOLDER --rates 1gbit               with a link of that rate alone; default: 2gbit,1gbit,400mbit
   bench/predict_here.py FOLDER --rates none                one host alone
 
@@ -16,10 +16,11 @@ The simulator is given what runs of at most two ranks show, none of which is a r
 - for each model, the share of a core that a thread takes which waits for the network, and the share of its rate that a
   transfer keeps while a thread on the same core computes: those at which two ranks on two hosts, joined by the first
   of the links, with half the batch of the rows, compute as long and take as long in all as they did.
-What disturbs a machine adds to a step, so of all steps of a point the lower quartile counts, for calibration and for
-the rows alike, however many runs either has; a profile, which has the sum of a run's steps, is scaled to it. What was
-measured lies in FOLDER; started again, the script goes on, and simulates anew. Nothing else may run: every figure is a
-time. Ends with 1 if the mean error is above 5 % or the largest above 12 %.
+What disturbs a machine adds to a step, and may last for minutes: so all that is measured, for calibration and for rows
+alike, is measured once in each of some rounds, and of all steps of a point the lower quartile counts; a profile, which
+has the sum of a run's steps, is scaled to it. What was measured lies in FOLDER; started again, the script goes on, and
+simulates anew. Nothing else may run: every figure is a time. Ends with 1 if the mean error is above 5 % or the largest
+above 12 %.
 """
 import argparse
 import json
@@ -37,6 +38,12 @@ MODELS = {  # flags of zero_scale
     "wide": ["--model", "family=llama,layers=4,width=512,heads=8,vocabulary=8192,context=512,intermediate=1408",
              "--sequence", "128", "--batch", "8", "--micro", "1"],
 }
+CALIBRATING = {
+    "profile-one": ["--worlds", "1"],
+    "profile-two": ["--worlds", "2", "--stages", "0", "--no-baseline"],
+    "profile-tensor": ["--worlds", "2", "--stages", "0", "--meshes", "tensor=2", "--no-baseline"],
+}
+PROFILED = ["--set", "run.profile=true"]
 ALONE = {"alone": ["--worlds", "1"]}
 ONE_HOST = {
     "stages": ["--worlds", "2,4,8", "--stages", "0,1,2,3", "--no-baseline"],
@@ -112,7 +119,9 @@ class Place:
         self.folder = pathlib.Path(arguments.folder).resolve() / ("one-host" if rate is None else rate)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.times = ["--steps", str(arguments.steps), "--warmup", "2"]
-        self.repeats = ["--repeats", str(arguments.repeats)]
+        self.rounds = arguments.rounds
+        self.models = arguments.models.split(",")
+        self.is_first_link = rate == arguments.rates.split(",")[0]
 
     def between(self, *flags):
         """The command that runs another one here."""
@@ -136,15 +145,21 @@ class Place:
         rates = {row["name"]: row["value"] * 1e9 for row in json.loads(rows.read_text()) if row["dtype"] == "fp32"}
         return rates["product rate"], rates["memory triad"]
 
-    def profiled(self, model, ranks, mesh):
-        """Seconds of a quiet step of three runs that calibrate, of one rank or two, and a profile of it."""
-        folder = self.folder / f"profile-{model}-{ranks}-{mesh}"
-        flags = ["--worlds", "1"]
-        if ranks == 2:
-            flags = ["--worlds", "2", "--stages", "0", "--meshes", mesh, "--no-baseline"]
-        if not (folder / "report.json").exists():
-            self.scale(folder, [*MODELS[model], *flags, "--repeats", "3", "--set", "run.profile=true"])
-        step, profile = quiet_step(each for each in (folder / "runs").iterdir() if each.name != "limits")
+    def measure(self, measured):
+        """Runs all points that are measured here until each has `measured` runs."""
+        sweeps = {name: [*flags, *PROFILED] for name, flags in CALIBRATING.items()} | ALONE | ONE_HOST
+        if self.rate is not None:
+            sweeps = TWO_HOSTS
+        for model in self.models:
+            for name, flags in sweeps.items():
+                self.scale(self.folder / f"{model}-{name}", [*MODELS[model], *flags, "--repeats", str(measured)])
+            if self.is_first_link:
+                self.scale(self.folder / f"core-{model}", [*self.of_network(model), "--repeats", str(measured)])
+
+    def profiled(self, model, name):
+        """Seconds of a quiet step of runs that calibrate, and a profile of it."""
+        folders = (self.folder / f"{model}-{name}" / "runs").iterdir()
+        step, profile = quiet_step(each for each in folders if each.name != "limits")
         disturbed = profile["seconds"] / profile["steps"]
         for work in profile["work"]:
             work["seconds"] *= step["step_seconds"] / disturbed
@@ -152,9 +167,8 @@ class Place:
 
     def operations(self, model, ranks):
         """A file of the rates of a model's operations, whole, and cut over two tensor ranks."""
-        work = []
-        for mesh in ["shard", "tensor=2"][:ranks]:
-            work += self.profiled(model, ranks, mesh)[1]["work"]
+        names = {1: ["profile-one"], 2: ["profile-two", "profile-tensor"]}[ranks]
+        work = [each for name in names for each in self.profiled(model, name)[1]["work"]]
         return write(self.folder / f"operations-{model}-{ranks}.json", {"work": work})
 
     def matched(self, name, flags, into, limits, seconds, measured):
@@ -171,21 +185,20 @@ class Place:
     def handover(self, model, cluster):
         """Seconds of latency with which two tensor ranks are simulated to take as long as they took."""
         return self.matched(
-            f"handover-{model}",
-            [*MODELS[model], "--worlds", "2", "--stages", "0", "--meshes", "tensor=2", "--no-baseline"],
-            cluster, (0, 1e-3), step, self.profiled(model, 2, "tensor=2")[0])
+            f"handover-{model}", [*MODELS[model], *CALIBRATING["profile-tensor"]], cluster, (0, 1e-3), step, self.profiled(model, "profile-tensor")[0])
+
+    def of_network(self, model):
+        """Flags of two ranks that have half the batch of the compared rows."""
+        flags = [*MODELS[model], "--worlds", "2", "--stages", "2", "--hosts", "host1:1,host2:1", "--no-baseline"]
+        at = flags.index("--batch") + 1
+        return [*flags[:at], str(int(flags[at]) // 2), *flags[at + 1:]]
 
     def network(self, model, cluster):
         """Of ranks' cores and the network: the share of a core that a waiting thread takes, and the share of its rate
         that a transfer keeps beside compute; with them, two ranks that have half the batch of the compared rows are
         simulated to compute as long, and to take as long in all, as they did. cluster(both) is the cluster."""
-        flags = [*MODELS[model], "--worlds", "2", "--stages", "2", "--hosts", "host1:1,host2:1", "--no-baseline"]
-        at = flags.index("--batch") + 1
-        flags[at] = str(int(flags[at]) // 2)
-        folder = self.folder / f"core-{model}"
-        if not (folder / "report.json").exists():
-            self.scale(folder, [*flags, "--repeats", "2"])
-        measured = quiet_step(folder.glob("runs/strong-stage2-world2.*"))[0]
+        flags = self.of_network(model)
+        measured = quiet_step((self.folder / f"core-{model}").glob("runs/strong-stage2-world2.*"))[0]
         polling, lost = 0, 0
         for _ in range(3):  # each with the other as it was found
             polling = self.matched(f"core-time-{model}", flags, lambda value: cluster((value, 1 - lost)),
@@ -206,7 +219,7 @@ class Place:
         path = write(self.folder / f"cluster-{model}-{'-'.join(sweeps)}.json", cluster)
         for name, flags in sweeps.items():
             folder = self.folder / f"{model}-{name}"
-            for row in self.scale(folder, [*MODELS[model], *flags, *self.repeats, "--simulate", path]):
+            for row in self.scale(folder, [*MODELS[model], *flags, "--repeats", str(self.rounds), "--simulate", path]):
                 if row.get("failure"):
                     sys.exit(f"{folder}: {row['point']}: {row['failure']}")
                 row["measured"], _ = quiet_step(folder.glob(f"runs/{row['point']}.*"))
@@ -250,12 +263,15 @@ def main():
     parser.add_argument("--rates", default="2gbit,1gbit,400mbit", help="of the link between two hosts; none: one host")
     parser.add_argument("--models", default=",".join(MODELS), help="of " + ", ".join(MODELS))
     parser.add_argument("--steps", type=int, default=8, help="that a run measures")
-    parser.add_argument("--repeats", type=int, default=1, help="runs of each point")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each point")
     arguments = parser.parse_args()
     here = Place(arguments, None)
     rates = [] if arguments.rates == "none" else arguments.rates.split(",")
     models = arguments.models.split(",")
     places = [here, *(Place(arguments, rate) for rate in rates)]
+    for measured in range(1, arguments.rounds + 1):
+        for place in places:
+            place.measure(measured)
     latency, network = {}, {}
     for model in models:
         latency[model] = here.handover(model, partial(cluster_of, here, here, model, 2))
