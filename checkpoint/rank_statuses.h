@@ -47,9 +47,8 @@ std::string first_failure(std::span<const RankStatus> statuses);
 
 /// While one lives, this rank waits for the others without a timeout; warnings stay, and name
 /// `phase`: "load", "save". For waits that a disk decides: the files of a checkpoint may take
-/// longer than any rank should. A rank that
-/// hangs meanwhile is a watchdog's to find, which sees whether the rank uses its disk
-/// (FaultFinder).
+/// longer than any timeout of ranks. A rank that hangs meanwhile is found by the watchdog, which
+/// sees whether the rank uses its disk (FaultFinder).
 class NoTimeout {
  public:
   NoTimeout(const Communicator& world, std::string phase)

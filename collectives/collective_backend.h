@@ -30,8 +30,8 @@ struct SharedBuffer {
 std::int64_t reduce_scatter_workspace(BackendKind backend, const Slices& full);
 
 /// Whether slices are added on their way, so that a rank receives one sum, not a slice per peer.
-/// Such a reduction is one collective where the slices are a whole buffer, and one per rank where
-/// each is a part of a shard.
+/// Such a reduction is one collective if the slices lie one behind another, and otherwise one for
+/// each slice.
 bool sums_on_the_way(BackendKind backend);
 
 /// One rank's end of a collective library or transport. Communicator is the only caller: it checks

@@ -100,8 +100,8 @@ class Gathers {
   /// Updates the copies of a unit's parameters that live between steps from this rank's part,
   /// behind the compute that has changed it.
   void publish(Unit& unit, Kind kind);
-  /// Issues the gathers that the schedule starts before a micro-batch. The parameters of all units
-  /// must be those of the whole micro-batch.
+  /// Issues the gathers that the schedule starts before a micro-batch. No parameter may change
+  /// from here to its end.
   void begin_micro_batch();
   /// The start of the first micro-batch of a step, unit by unit.
   struct FirstGathers {

@@ -55,8 +55,8 @@ class GradientReducer {
   DType wire_dtype() const;
 
  private:
-  /// The destination of the sum over the ranks' micro-batches of one number, and the partial sums
-  /// added to it first.
+  /// Where the sum of all ranks' gradients of one micro-batch goes, and the partial sums of earlier
+  /// micro-batches that are added to it on the way.
   struct Target {
     std::vector<View> addends;
     View destination;

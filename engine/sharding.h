@@ -64,7 +64,8 @@ class Sharding {
   virtual View parameters(const Segment& segment, View window, std::int64_t begin,
                           std::int64_t count) const;
   /// Updates the copies that live between steps, on the communication stream, after this rank's
-  /// part of the compute copies has changed: if its shard is in a file, its part of `tail` too.
+  /// part of the compute copies has changed. That part is read from the shard or, if the shard is
+  /// away, from `tail`.
   /// Traffic of step n + 1, because step() has closed the count of step n.
   virtual void publish(Segment& segment, const Tag& tag) = 0;
   /// Called after the last reduce of a step has written gradient_shard.

@@ -62,8 +62,9 @@ class StateWindows {
   void begin(const Pass& pass);
   /// Whether the next piece is one of `unit`. The units of a pass come in their order.
   bool more(int unit) const { return at_ < pieces_.size() && pieces_[at_].unit == unit; }
-  /// The next piece: later work of compute runs behind its read. Of values at home, masters
-  /// that the pass does not read and compute copies are zeros, and moments anything.
+  /// The next piece: later work of compute runs behind its read. Of a piece that is away, compute
+  /// copies and masters that the pass does not read are zeros, moments that it does not read are
+  /// undefined.
   PieceStates next();
   /// After the last compute on that piece: starts to write it, and to read another. Of a shard
   /// that is away also sets this rank's part of Segment::tail, from which it is published.

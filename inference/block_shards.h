@@ -17,8 +17,8 @@ namespace zero {
 /// is a folder for one. Used as a BlockFile is; in memory all calls but load() cost nothing.
 class BlockShards {
  public:
-  /// Allocates memory (MemoryClass::parameters; that of `group`, whose ranks gather shards, unless
-  /// it is null), or slots. References must outlive this.
+  /// Allocates the shards (MemoryClass::parameters), from `group` if its ranks gather them, else,
+  /// where it is null, from the device; or the slots of a file. References must outlive this.
   BlockShards(Device& device, Communicator* group, const BlockFile::Size& size,
               const TierFileOptions& file);
 

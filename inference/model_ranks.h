@@ -2,9 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
-#include <string_view>
-
 #include "collectives/mesh.h"
 
 namespace zero {
@@ -30,10 +27,5 @@ struct ModelRanks {
     return {group(mesh->shard()), group(mesh->tensor()), group(mesh->replica_group())};
   }
 };
-
-/// agree() (collectives/agreement.h) of all ranks of the model. A rank that is alone, and a plan,
-/// throws the AgreedError of its own `work`.
-void agree(const ModelRanks& ranks, Device& device, std::string_view purpose,
-           const std::function<void()>& work);
 
 }  // namespace zero

@@ -3,11 +3,15 @@
 #include "inference/model_weights.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <string>
+#include <string_view>
 
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "base/sign_of_life.h"
+#include "collectives/agreement.h"
 #include "device/cpu/primitives.h"
 
 namespace zero {
@@ -23,6 +27,17 @@ std::int64_t held_group(std::int64_t group, const DecoderParameter& parameter) {
              "a multiple of {}; take fewer ranks in a tensor group",
              parameter.name, begin, group, kTile);
   return group == 0 ? 0 : held;
+}
+
+/// agree() among all ranks of the model. On one rank, and in a plan, a failure of `work` is thrown
+/// as an AgreedError too.
+void agree_among(const ModelRanks& ranks, Device& device, std::string_view purpose,
+                 const std::function<void()>& work) {
+  if (ranks.all.communicator != nullptr && device.has_memory()) {
+    return agree(*ranks.all.communicator, device, purpose, work);
+  }
+  const std::string why = failure_of(work);
+  if (!why.empty()) throw AgreedError(why);
 }
 
 }  // namespace
@@ -48,7 +63,7 @@ ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit
     vectors_.push_back(device.allocate(count, options.dtype, MemoryClass::parameters, "vectors"));
   }
   Communicator* const group = ranks.shard.communicator;
-  if (shards_.in_file()) agree(ranks, device, "files of blocks", [&] { shards_.open(); });
+  if (shards_.in_file()) agree_among(ranks, device, "files of blocks", [&] { shards_.open(); });
   if (group != nullptr) {
     windows_ = std::make_unique<BlockWindows>(
         device, *group, layout_,
@@ -214,7 +229,7 @@ void ModelWeights::prefetch() {
 
 void ModelWeights::check_blocks() {
   if (!shards_.in_file()) return;
-  agree(ranks_, device_, "files of blocks", [&] {
+  agree_among(ranks_, device_, "files of blocks", [&] {
     const std::string why = shards_.failure();
     // Names no rank: agree() does, unless all fail alike.
     ZERO_CHECK(why.empty(),

@@ -55,7 +55,8 @@ class Scheduler {
   /// The token generated behind the last, once the model has read all before.
   void push(RequestId id, std::uint32_t token);
 
-  /// Running requests that wait for one token only: the model has read all but the last. In order.
+  /// Running requests of which the model has read all tokens but the last: the next pass generates
+  /// for them. In order.
   std::vector<RequestId> generating() const;
   /// Tokens that may follow the last: the next plan has the model read them behind it, as many as
   /// there is room for, and asks for the logits of all.

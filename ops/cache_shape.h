@@ -7,6 +7,7 @@
 
 #include "base/checked_math.h"
 #include "base/dtype.h"
+#include "base/error.h"
 
 namespace zero {
 
@@ -22,9 +23,15 @@ enum class CacheFormat : std::uint8_t {
           ///< value of one head: its largest magnitude / 127, or NaN if an element is not finite
 };
 /// "dtype": plain; "int8". Throws zero::Error on any other name.
-CacheFormat cache_format_from_name(std::string_view name);
+inline CacheFormat cache_format_from_name(std::string_view name) {
+  if (name == "dtype") return CacheFormat::plain;
+  ZERO_CHECK(name == "int8", "the cache is \"{}\"; expected dtype or int8", name);
+  return CacheFormat::int8;
+}
 /// Its inverse.
-std::string_view name_of(CacheFormat format);
+inline std::string_view name_of(CacheFormat format) {
+  return format == CacheFormat::plain ? "dtype" : "int8";
+}
 
 /// A layer's part of the key/value cache: blocks, in each the kv_heads one after another. Before
 /// the codes of a chunk lie the scales of its keys, then those of its values.

@@ -137,7 +137,7 @@ class InferenceOps {
   /// x (rows, in) = each row's token's column of the weight of a head or embedding.
   virtual void embed(const StoredWeight& weight, View x) = 0;
   /// Row i of `to`, (entries of the list, width) = row list[i] of `from`; of one dtype. Throws
-  /// zero::Error if the device computes for one rank alone, which receives no rows.
+  /// zero::Error on RowList::receive_order if the device serves models of one rank only.
   virtual void take_rows(RowList list, View from, std::int64_t width, View to) = 0;
   /// Writes the k and v of all rows to the cache.
   virtual void append(const CachedAttention& operands) = 0;

@@ -16,8 +16,8 @@ namespace zero::mpi {
 
 /// The connection between the ranks of one group: shared memory if one host holds them all; shared
 /// memory and MPI messages if only some share a host; MPI messages alone otherwise, or if a system
-/// refuses to share. Owns the transport and its resources, MPI's runtime
-/// too: queued work outlives the communicator.
+/// refuses to share. Owns the transport and all that it uses, MPI's runtime too, because queued
+/// work outlives the communicator.
 class Connection {
  public:
   /// The ranks of a group, and inquiries among those of its job; null: the group is the job.

@@ -30,7 +30,7 @@ class AnswerModels {
     AnswerRanks& ranks;
     std::optional<std::int64_t> available{};           ///< bytes that a rank can take, if known
     Device* device = nullptr;                          ///< null: one is opened
-    std::function<void(const std::string& text)> say;  ///< as it is
+    std::function<void(const std::string& text)> say;  ///< adds no line's end
     std::function<void(std::string_view)> on_phase{};  ///< GeneratorOptions::on_phase
   };
   /// Collective; `flags` and `ranks` must outlive the object. Throws zero::Error, before any memory

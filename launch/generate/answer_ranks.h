@@ -28,8 +28,7 @@ class AnswerRanks {
   /// Lays `world` out as a mesh of `replicate` copies of the model and tensor groups of `tensor`
   /// ranks; the ranks between them each keep a part of the weights. References must outlive the
   /// ranks. `device`: of several ranks; null on one. `faults`, if any, records their collectives.
-  /// Throws zero::Error if the world does not have
-  /// a multiple of their product.
+  /// Throws zero::Error if the world's size is no multiple of `replicate` x `tensor`.
   AnswerRanks(Communicator& world, Device* device, int replicate, int tensor,
               RunFaults* faults = nullptr);
   ~AnswerRanks();

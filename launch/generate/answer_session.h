@@ -85,7 +85,7 @@ class AnswerSession {
   /// A phase begins (PhaseListener).
   void phase(std::string_view name) { phases_.at(steps_ == 0 ? -1 : steps_, name); }
   /// Settings of prompts that have none of their own: the flags', then those of the model's
-  /// generation_config.json, which a line tells.
+  /// generation_config.json; a line tells what that file set.
   PromptSettings usual_settings() const;
   /// Complains about those that cannot be answered.
   std::vector<AcceptedPrompt> accept(std::vector<Prompt> prompts);

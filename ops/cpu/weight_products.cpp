@@ -88,7 +88,7 @@ std::int64_t looked_up_columns(const WeightShape& shape, std::int64_t rows, int 
   return std::min(cached, std::clamp<std::int64_t>(fair, 1, kColumns));
 }
 
-// Whether stored tiles are other than those that products of many rows read.
+// Whether products of many rows read a widened copy of the stored tiles.
 bool widened(const WeightShape& shape) {
   return coded(shape) || shape.dtype != product_dtype(shape);
 }
