@@ -27,25 +27,11 @@ import sys
 import tempfile
 
 import check
+import program_work as work
 
-# Of a device's peaks; the first name that a device's begins with. Products: bench/results.md (H100: 0.80 to 0.82 for
-# the largest, 0.71 at width 768), ml-engineering (A100: 0.87), torchao (H100 of 500 W: 0.69), PyTorch (RTX 4090: 0.97),
-# each less what smaller ones lose. Attention: this engine's own on an H100, forward and backward together
-# (docs/gpu.md); others were not measured. Links within hosts: ml-engineering; PCIe assumed.
-SHARES = {
-    "h100-sxm-96gb-500w": {"products": 0.67, "attention": 0.32, "links": 0.82},
-    "h100": {"products": 0.78, "attention": 0.32, "links": 0.82},
-    "a100": {"products": 0.84, "attention": 0.40, "links": 0.78},
-    "rtx-4090": {"products": 0.95, "attention": 0.32, "links": 0.70},
-}
-MEMORY = 0.88                # copies
-BESIDE_COMMUNICATION = 0.95  # collectives take streaming multiprocessors; assumed
+# Of a link's rate: within hosts by ml-engineering (devices.json, "measured"), PCIe assumed.
+LINKS = {"h100": 0.82, "a100": 0.78, "rtx-4090": 0.70}
 NETWORK = 0.77
-
-# Bytes that attention moves for each score, in half precision, where kernels keep all scores. Forward: a product writes
-# them (2), softmax reads and writes (4), dropout too, with a mask (5), a product reads them (2). Backward: a product
-# reads (2), one writes (2), dropout reads and writes (5), softmax reads two and writes one (6), two products read (4).
-SCORE_BYTES = {"forward": 13, "backward": 19}
 
 PIECE_BYTES = 64 * 2**20
 
@@ -64,23 +50,6 @@ def group_of(row, grouping):
     return json.dumps([*(row.get(key) for key in GROUPINGS[grouping]), of_tensor])
 
 
-def shares_of(device):
-    return next(shares for name, shares in SHARES.items() if device.startswith(name))
-
-
-def attention_of_scores(row, model, device, products):
-    """The share of peak at which attention takes as long as kernels that keep all scores, for all pairs of positions.
-
-    The simulation counts 2 products forward and 5 backward, over the pairs that a causal mask leaves: half."""
-    width = model["width"] // model["heads"]
-    forwards = 1 if row["recompute"] == "none" else 2
-    peak = device["bf16_tflops"] * 1e12
-    of_bytes = forwards * SCORE_BYTES["forward"] + SCORE_BYTES["backward"]
-    seconds = ((forwards * 2 + 4) * 2 * width / (peak * products) +
-               of_bytes / (device["memory_gb_s"] * 1e9 * MEMORY))
-    return (forwards * 2 + 5) * width / (peak * seconds)
-
-
 def hops_share(row, model):
     """What one hop takes so that all hops of a block's collectives take as long as the program's.
 
@@ -95,16 +64,12 @@ def hops_share(row, model):
     return min(1.0, collectives / (gathers + math.ceil(elements / piece)))
 
 
-def cluster_of(row, files, factor=1.0):
-    """The cluster file of a row; products and attention reach `factor` times the rates that follow from the above."""
+def cluster_of(row, files):
+    """The cluster file of a row, beside a file of its operations' rates."""
     cluster = files["clusters"][row["cluster"]]
     device = files["devices"][cluster["device"]]
-    publication, mesh = files["publications"][row["publication"]], row["mesh"]
-    shares, nccl = shares_of(cluster["device"]), files["nccl"]
-    attention = shares["attention"]
-    if publication.get("attention") == "scores":
-        attention = attention_of_scores(row, files["models"][row["model"]], device, shares["products"])
-    within = cluster["within_host_gb_s"] * shares["links"]
+    publication, mesh, nccl = files["publications"][row["publication"]], row["mesh"], files["nccl"]
+    within = cluster["within_host_gb_s"] * work.of_device(LINKS, cluster["device"])
     if publication.get("tensor_overlap"):  # a collective in a chunk for each rank, all but one beside products
         within *= mesh.get("tensor", 1)
 
@@ -120,11 +85,10 @@ def cluster_of(row, files, factor=1.0):
         halves = mesh.get("replicate", 1) > 1 and publication.get("sums_of_replicas") == "bf16"  # here fp32
         links["between_hosts"] = link(cluster["between_hosts_gb_s"] * NETWORK * (2 if halves else 1), "network", hops)
     return {"hosts": row["hosts"], "devices": row["devices"], "kind": "gpu", "memory": f"{device['memory_gib']}GiB",
-            "peak": f"{device['bf16_tflops'] * factor:.9g}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
+            "peak": f"{device['bf16_tflops']}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
             "memory_bandwidth": f"{device['memory_gb_s']}GB/s",
-            "shares": {"products": shares["products"], "attention": attention, "memory": MEMORY,
-                       "beside_communication": BESIDE_COMMUNICATION},
-            "submit": "3us", "least_time": "3us", "links": links}
+            "shares": {"memory": work.MEMORY, "beside_communication": work.beside_communication(row, files)},
+            "submit": "3us", "least_time": "3us", "operations": "operations.json", "links": links}
 
 
 def config_of(row, files):
@@ -144,6 +108,7 @@ def config_of(row, files):
               "reduction": row.get("reduction", "every_micro_batch")}
     if row["dtype"] != "fp32":
         config[row["dtype"]] = {"enabled": True}
+        config["data_types"] = {"grad_accum_dtype": work.gradients_of(row, files)}
     if recompute == "full":
         config["activation_checkpointing"] = {"recompute": "full"}
     elif isinstance(recompute, dict):
@@ -164,9 +129,10 @@ class Simulator:
         """What zero_train printed; RuntimeError with its last line if it failed."""
         key = row["name"], factor
         if key not in self.said:
-            paths = {name: self.folder / f"{name}.json" for name in ("config", "cluster")}
+            paths = {name: self.folder / f"{name}.json" for name in ("config", "cluster", "operations")}
             paths["config"].write_text(json.dumps(config_of(row, self.files)))
-            paths["cluster"].write_text(json.dumps(cluster_of(row, self.files, factor)))
+            paths["cluster"].write_text(json.dumps(cluster_of(row, self.files)))
+            paths["operations"].write_text(json.dumps(work.operations(row, self.files, factor)))
             command = [self.program, "--config", str(paths["config"]), "--simulate", str(paths["cluster"]), "--json"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
@@ -185,7 +151,9 @@ class Simulator:
         def step(slowness):
             return self.run(row, 1 / slowness)["step_seconds"]
 
-        least = shares_of(self.files["clusters"][row["cluster"]]["device"])["products"] / MOST
+        device = self.files["clusters"][row["cluster"]]["device"]
+        kernels = work.of_device(self.files["products"], device)
+        least = kernels["square_tflops"] / self.files["devices"][device]["bf16_tflops"] / MOST
         last, last_step = 1.0, step(1.0)
         slowness = max(least, published / last_step)
         for _ in range(30):  # a step is nearly linear in the slowness: secants
@@ -256,7 +224,7 @@ def main():
     parser.add_argument("names", metavar="NAME", nargs="*")
     parser.add_argument("--from-smallest", action="store_true", help="also predict from a group's smallest run")
     arguments = parser.parse_args()
-    files = {**check.load("publications"), **check.load("models"), **check.load("devices")}
+    files = {**check.load("publications"), **check.load("models"), **check.load("devices"), **check.load("programs")}
     wrong, failed = [], 0
     rows = [row for row in check.load("runs")["runs"] if row["expressible"] is True]
     results = {row["name"]: result for row in rows if (result := check.check_row(row, files, wrong))}

@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernels of a row's program take, as rates of this engine's operations: a cluster file's `operations`.
+
+programs.json has the measurements of kernels and the counts of bytes, with their sources; no step is among them.
+Products have a rate for each kind of product, the mean over a model's shapes; attention one for its sequence and heads.
+All other work of a layer is put on its two norms, so that they take as long as all of the program's kernels.
+"""
+
+import math
+
+import check
+
+MEMORY = 0.88  # of the memory's rate, what copies reach
+FREE = 1e12    # GB/s of operations whose work is on the norms
+SEQUENCES = [512, 1024, 2048, 4096, 8192, 16384]
+FREE_OPERATIONS = ("gelu_forward gelu_backward swiglu_forward swiglu_backward rotary column_sums add").split()
+
+
+def of_device(table, device):
+    """The entry of the longest name that a device's name begins with."""
+    return table[max((name for name in table if device.startswith(name)), key=len)]
+
+
+def program_of(row, files):
+    name = files["publications"][row["publication"]]["kernels"]
+    if isinstance(name, dict):
+        name = name[row.get("program", "")]
+    return files["programs"][name]
+
+
+def gradients_of(row, files):
+    """Of gradients between ranks."""
+    return row.get("gradients", files["publications"][row["publication"]].get("gradients", row["dtype"]))
+
+
+class Sizes:
+    """Of a rank's part of a layer, in elements of a token."""
+
+    def __init__(self, row, model):
+        self.tensor = row["mesh"].get("tensor", 1)
+        self.tokens = row["micro_batch"] * row["sequence"]
+        self.width, self.layers = model["width"], model["layers"]
+        self.head = model["width"] // model["heads"]
+        self.gpt2 = model["family"] == "gpt2"
+        self.queries = model["width"] // self.tensor
+        self.keys = max(model.get("kv_heads", model["heads"]) // self.tensor, 1) * self.head
+        self.inner = (4 * model["width"] if self.gpt2 else model["intermediate"]) // self.tensor
+        self.vocabulary = model["vocabulary"] // self.tensor
+        self.norm_share = 1 / self.tensor if row["mesh"].get("sequence_parallel") else 1
+        self.parameters = check.block_parameters(model) / self.tensor
+
+    def products(self, split):
+        """(in, out) of a layer's products; `split`: each weight is a product of its own."""
+        qkv = [self.queries, self.keys, self.keys]
+        up = [self.inner] if self.gpt2 else [self.inner, self.inner]
+        outs = [*qkv, *up] if split else [sum(qkv), sum(up)]
+        return [*((self.width, out) for out in outs), (self.queries, self.width), (self.inner, self.width)]
+
+
+def product_seconds(kernels, tiles, rows, columns, depth):
+    """Of a product, by whole rounds of tiles over the device and by its depth."""
+    def flat(rows, columns, depth):
+        shares = []
+        for height, width, share in tiles:
+            rounds = math.ceil(rows / height) * math.ceil(columns / width) / kernels["multiprocessors"]
+            shares.append(share * rounds / math.ceil(rounds))
+        return max(shares) * depth / (depth + kernels["overhead_depth"])
+
+    best = kernels["square_tflops"] * 1e12 / flat(8192, 8192, 8192)
+    return 2 * rows * columns * depth / (best * flat(rows, columns, depth))
+
+
+def product_rates(row, sizes, files, split):
+    """FLOP/s of each kind of product, over a layer's and, once, the head's."""
+    device = files["clusters"][row["cluster"]]["device"]
+    kernels, tiles = of_device(files["products"], device), files["tiles"]["shapes"]
+    shapes = [*(sizes.products(split) * sizes.layers), (sizes.width, sizes.vocabulary)]
+    flop = sum(2 * sizes.tokens * into * out for into, out in shapes)
+    kinds = {"linear_forward": lambda into, out: (sizes.tokens, out, into),
+             "linear_backward_input": lambda into, out: (sizes.tokens, into, out),
+             "linear_backward_weight": lambda into, out: (into, out, sizes.tokens)}
+    return {kind: flop / sum(product_seconds(kernels, tiles, *shape(*each)) for each in shapes)
+            for kind, shape in kinds.items()}
+
+
+def attention_rates(row, sizes, files, name):
+    """FLOP/s forward and backward, between measured sequences over their logarithm."""
+    device = files["clusters"][row["cluster"]]["device"]
+    heads = of_device(files["attention"][name], device)
+    rates = heads["64" if sizes.head <= 64 and "64" in heads else "128"]
+    at = min(max(math.log2(row["sequence"] / SEQUENCES[0]), 0), len(SEQUENCES) - 1)
+    low = min(int(at), len(SEQUENCES) - 2)
+
+    def rate(way):
+        table = rates.get("both") or rates[way]
+        return (table[low] + (at - low) * (table[low + 1] - table[low])) * 1e12
+
+    return {f"attention_{way}": rate(way) for way in ("forward", "backward")}
+
+
+def scores_rate(row, sizes, files, scores):
+    """FLOP/s of attention that keeps all scores, for all pairs of positions.
+
+    The simulation counts 2 products forward and 5 backward, over the pairs that a causal mask leaves: half. `scores`:
+    bytes of a score."""
+    cluster = files["clusters"][row["cluster"]]
+    device = files["devices"][cluster["device"]]
+    products = of_device(files["products"], cluster["device"])["square_tflops"] * 1e12
+    memory = device["memory_gb_s"] * 1e9 * MEMORY
+    forward = 4 * sizes.head / products + scores["forward"] / memory
+    backward = 8 * sizes.head / products + scores["backward"] / memory
+    return {"attention_forward": 2 * sizes.head / forward, "attention_backward": 5 * sizes.head / backward}
+
+
+def layer_bytes(row, sizes, program, gradients):
+    """Bytes that a layer's kernels move beside products and attention, forward and backward."""
+    tokens, elements = sizes.tokens, {
+        "norm": 2 * sizes.width * sizes.norm_share, "residual": sizes.width * sizes.norm_share,
+        "bias": sizes.queries + 2 * sizes.keys + sizes.inner + 2 * sizes.width if sizes.gpt2 else 0,
+        "heads": sizes.queries + 2 * sizes.keys, "rotary": sizes.queries + sizes.keys, "activation": sizes.inner}
+    forward, backward = (tokens * sum(count * program.get(kind, [0, 0])[way] for kind, count in elements.items())
+                         for way in (0, 1))
+    gather = sizes.parameters * program.get("gather", 0)
+    reduce = sizes.parameters * program.get("reduce", [0, 0])[1 if gradients == "fp32" else 0]
+    again = gather if row["stage"] == 3 else 0
+    return forward + (gather if row["stage"] >= 2 else 0), backward + again + reduce
+
+
+def norm_rates(row, sizes, program, gradients, memory):
+    """Bytes/s of this engine's norms at which a layer's two take as long as all of the program's kernels."""
+    kind = "layer_norm" if sizes.gpt2 else "rms_norm"
+    own = 2 * 2 * sizes.tokens * sizes.width * sizes.norm_share  # an operand of two norms in half precision
+    operands = {"forward": 4, "backward": 4, "apply": 2}
+    forward, backward = layer_bytes(row, sizes, program, gradients)
+    if "norm" not in program:  # fused as here: only what units' copies add
+        forward, backward = forward + operands["forward"] * own, backward + operands["backward"] * own
+    seconds = {"forward": forward / memory, "backward": backward / memory, "apply": forward / memory}
+    return {f"{kind}_{way}": operands[way] * own / seconds[way] for way in operands}
+
+
+def rates(row, files, factor=1.0):
+    """Rates of operations, by name: FLOP/s of products and attention, times `factor`; bytes/s of all others."""
+    cluster = files["clusters"][row["cluster"]]
+    memory = files["devices"][cluster["device"]]["memory_gb_s"] * 1e9 * MEMORY
+    program, gradients = program_of(row, files), gradients_of(row, files)
+    sizes = Sizes(row, files["models"][row["model"]])
+    attention = program.get("attention", files["publications"][row["publication"]].get("attention"))
+    arithmetic = product_rates(row, sizes, files, program.get("split", False))
+    if attention == "scores":
+        arithmetic.update(scores_rate(row, sizes, files, program["scores"]))
+    else:
+        arithmetic.update(attention_rates(row, sizes, files, attention))
+    bytes_of = norm_rates(row, sizes, program, gradients, memory)
+    if "norm" in program:
+        bytes_of.update({name: FREE * 1e9 for name in FREE_OPERATIONS})
+    if "loss" in program:  # here 4 bytes of a logit; between tensor ranks 2 more
+        whole = 4 if sizes.tensor == 1 else 6
+        bytes_of.update({name: memory * whole / program["loss"]
+                         for name in ("cross_entropy_backward", "softmax_part", "cross_entropy_gradient")})
+    if "update" in program:  # here master weights, two moments and a gradient, and half a copy
+        bytes_of["adamw"] = memory * (30 if gradients == "fp32" else 28) / program["update"]
+    return {name: rate * factor for name, rate in arithmetic.items()}, bytes_of
+
+
+def operations(row, files, factor=1.0):
+    """The rows of a cluster file's `operations`."""
+    arithmetic, memory = rates(row, files, factor)
+    return [{"section": "ops", "name": name, "dtype": row["dtype"], "unit": unit, "value": rate / 1e9, "bytes": 1}
+            for unit, table in (("GFLOP/s", arithmetic), ("GB/s", memory)) for name, rate in table.items()]
+
+
+def beside_communication(row, files):
+    """Of a device's speed, what the multiprocessors that NCCL leaves have."""
+    channels, device = files["channels"], files["clusters"][row["cluster"]]["device"]
+    held = channels["one_host" if row["hosts"] == 1 else "several_hosts"]
+    return 1 - held / of_device(files["products"], device)["multiprocessors"]
