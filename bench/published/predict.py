@@ -29,8 +29,6 @@ import tempfile
 import check
 import program_work as work
 
-# Of a link's rate: within hosts by ml-engineering (devices.json, "measured"), PCIe assumed.
-LINKS = {"h100": 0.82, "a100": 0.78, "rtx-4090": 0.70}
 NETWORK = 0.77
 
 PIECE_BYTES = 64 * 2**20
@@ -69,17 +67,20 @@ def cluster_of(row, files):
     cluster = files["clusters"][row["cluster"]]
     device = files["devices"][cluster["device"]]
     publication, mesh, nccl = files["publications"][row["publication"]], row["mesh"], files["nccl"]
-    within = cluster["within_host_gb_s"] * work.of_device(LINKS, cluster["device"])
-    if publication.get("tensor_overlap"):  # a collective in a chunk for each rank, all but one beside products
-        within *= mesh.get("tensor", 1)
+    within = cluster["within_host_gb_s"] * work.of_device(work.LINKS, cluster["device"])
+    program = work.program_of(row, files)
+    if "tensor" in program and mesh.get("tensor", 1) > 1:  # on the compute stream, as part of a layer's work
+        within = 999999
 
+    if row["recompute"] == "full" and program.get("recompute") == "whole":
+        within *= 5 / 6 if mesh.get("tensor", 1) > 1 else 1  # sums of a block: the sixth is of the last product again
     hops = hops_share(row, files["models"][row["model"]])
 
     def link(gb_s, hop, share):
         return {"bandwidth": f"{gb_s:g}GB/s", "latency": f"{nccl['hop_us'][hop] * share:.4g}us"}
 
     hop = "nvlink" if device["nvlink_gb_s"] else "pcie"
-    links = {"within_host": link(within, hop, hops if mesh.get("tensor", 1) == 1 else 1),
+    links = {"within_host": link(within, hop, hops if mesh.get("tensor", 1) == 1 else 0.001 if "tensor" in program else 1),
              "collective": f"{nccl['collective_us']}us"}
     if cluster["between_hosts_gb_s"]:
         halves = mesh.get("replicate", 1) > 1 and publication.get("sums_of_replicas") == "bf16"  # here fp32
@@ -113,6 +114,7 @@ def config_of(row, files):
         config["activation_checkpointing"] = {"recompute": "full"}
     elif isinstance(recompute, dict):
         config["activation_checkpointing"] = {"recompute": recompute["mode"], "tensors": recompute["tensors"]}
+    config["mesh"]["chunks"] = 1  # no program hides tensor ranks' collectives as this engine does
     if row["mesh"].get("sequence_parallel"):
         config["mesh"]["sequence_parallel"] = True
     return config

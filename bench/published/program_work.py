@@ -8,9 +8,12 @@ All other work of a layer is put on its two norms, so that they take as long as 
 """
 
 import math
+import statistics
 
 import check
 
+# Of a link's rate: within hosts by ml-engineering (devices.json, "measured"), PCIe assumed.
+LINKS = {"h100": 0.82, "a100": 0.78, "rtx-4090": 0.70}
 MEMORY = 0.88  # of the memory's rate, what copies reach
 FREE = 1e12    # GB/s of operations whose work is on the norms
 SEQUENCES = [512, 1024, 2048, 4096, 8192, 16384]
@@ -71,17 +74,28 @@ def product_seconds(kernels, tiles, rows, columns, depth):
     return 2 * rows * columns * depth / (best * flat(rows, columns, depth))
 
 
-def product_rates(row, sizes, files, split):
+def product_rates(row, sizes, files, program):
     """FLOP/s of each kind of product, over a layer's and, once, the head's."""
     device = files["clusters"][row["cluster"]]["device"]
     kernels, tiles = of_device(files["products"], device), files["tiles"]["shapes"]
-    shapes = [*(sizes.products(split) * sizes.layers), (sizes.width, sizes.vocabulary)]
-    flop = sum(2 * sizes.tokens * into * out for into, out in shapes)
-    kinds = {"linear_forward": lambda into, out: (sizes.tokens, out, into),
-             "linear_backward_input": lambda into, out: (sizes.tokens, into, out),
-             "linear_backward_weight": lambda into, out: (into, out, sizes.tokens)}
-    return {kind: flop / sum(product_seconds(kernels, tiles, *shape(*each)) for each in shapes)
-            for kind, shape in kinds.items()}
+    block, head = sizes.products(program.get("split", False)), (sizes.width, sizes.vocabulary)
+
+    def rate(counted, computed, shape):
+        """`counted` here, in the seconds of those that the program computes."""
+        flop = sum(2 * sizes.tokens * into * out for into, out in counted)
+        return flop / sum(product_seconds(kernels, tiles, *shape(*each)) for each in computed)
+
+    once = [*(block * sizes.layers), head]
+    here = program_has = once
+    if "again" in program and isinstance(row["recompute"], dict):  # here the first five
+        here = [*(block[:5] * sizes.layers), *once]
+        program_has = [*([block[i] for i in program["again"]] * sizes.layers), *once]
+    elif row["recompute"] == "full":  # here, and unless it repeats whole blocks there too, without their last product
+        here = [*(block[:-1] * sizes.layers), *once]
+        program_has = [*(block * sizes.layers), *once] if program.get("recompute") == "whole" else here
+    return {"linear_forward": rate(here, program_has, lambda into, out: (sizes.tokens, out, into)),
+            "linear_backward_input": rate(once, once, lambda into, out: (sizes.tokens, into, out)),
+            "linear_backward_weight": rate(once, once, lambda into, out: (into, out, sizes.tokens))}
 
 
 def attention_rates(row, sizes, files, name):
@@ -127,15 +141,42 @@ def layer_bytes(row, sizes, program, gradients):
     return forward + (gather if row["stage"] >= 2 else 0), backward + again + reduce
 
 
-def norm_rates(row, sizes, program, gradients, memory):
+def tensor_seconds(row, sizes, files, program):
+    """What a layer's collectives over tensor ranks hold up compute, if the program has a stream for them."""
+    ranks, kinds = sizes.tensor, ("forward", "backward", "apply")
+    if ranks == 1 or "tensor" not in program:
+        return dict.fromkeys(kinds, 0)
+    cluster = files["clusters"][row["cluster"]]
+    payload = sizes.tokens * sizes.width * 2 * (ranks - 1) / ranks
+    one = (payload / (cluster["within_host_gb_s"] * 1e9 * of_device(LINKS, cluster["device"])) +
+           (ranks - 1) * files["nccl"]["hop_us"]["nvlink"] * 1e-6)
+    exposed = 1 / ranks if program["tensor"]["exposed"] == "last chunk" else 1
+    return {kind: program["tensor"][kind] * one * exposed for kind in kinds}
+
+
+def slowest(row, files):
+    """Of a typical device's speed, what the slowest of a row's devices is expected to have."""
+    world = row["hosts"] * row["devices"]
+    if world == 1:
+        return 1.0
+    extreme = statistics.NormalDist().inv_cdf((world - 0.375) / (world + 0.25))  # Blom's expected largest
+    return 1 - files["slowest"]["sigma"] * extreme
+
+
+def norm_rates(row, sizes, files, program, memory):
     """Bytes/s of this engine's norms at which a layer's two take as long as all of the program's kernels."""
+    gradients = gradients_of(row, files)
     kind = "layer_norm" if sizes.gpt2 else "rms_norm"
     own = 2 * 2 * sizes.tokens * sizes.width * sizes.norm_share  # an operand of two norms in half precision
     operands = {"forward": 4, "backward": 4, "apply": 2}
     forward, backward = layer_bytes(row, sizes, program, gradients)
+    tensor = tensor_seconds(row, sizes, files, program)
     if "norm" not in program:  # fused as here: only what units' copies add
         forward, backward = forward + operands["forward"] * own, backward + operands["backward"] * own
     seconds = {"forward": forward / memory, "backward": backward / memory, "apply": forward / memory}
+    if row["recompute"] == "none":
+        seconds["apply"] = own * operands["apply"] / memory
+    seconds = {way: seconds[way] + tensor[way] for way in seconds}
     return {f"{kind}_{way}": operands[way] * own / seconds[way] for way in operands}
 
 
@@ -146,12 +187,13 @@ def rates(row, files, factor=1.0):
     program, gradients = program_of(row, files), gradients_of(row, files)
     sizes = Sizes(row, files["models"][row["model"]])
     attention = program.get("attention", files["publications"][row["publication"]].get("attention"))
-    arithmetic = product_rates(row, sizes, files, program.get("split", False))
+    arithmetic = product_rates(row, sizes, files, program)
     if attention == "scores":
         arithmetic.update(scores_rate(row, sizes, files, program["scores"]))
     else:
         arithmetic.update(attention_rates(row, sizes, files, attention))
-    bytes_of = norm_rates(row, sizes, program, gradients, memory)
+    bytes_of = norm_rates(row, sizes, files, program, memory)
+    factor *= slowest(row, files)
     if "norm" in program:
         bytes_of.update({name: FREE * 1e9 for name in FREE_OPERATIONS})
     if "loss" in program:  # here 4 bytes of a logit; between tensor ranks 2 more
