@@ -80,12 +80,12 @@ def cluster_of(row, files):
         return {"bandwidth": f"{gb_s:g}GB/s", "latency": f"{nccl['hop_us'][hop] * share:.4g}us"}
 
     hop = "nvlink" if device["nvlink_gb_s"] else "pcie"
-    links = {"within_host": link(within, hop, hops if mesh.get("tensor", 1) == 1 else 0.001 if "tensor" in program else 1),
+    links = {"within_host": link(within, hop, hops if mesh.get("tensor", 1) == 1 else 1),
              "collective": f"{nccl['collective_us']}us"}
     if cluster["between_hosts_gb_s"]:
         halves = mesh.get("replicate", 1) > 1 and publication.get("sums_of_replicas") == "bf16"  # here fp32
         links["between_hosts"] = link(cluster["between_hosts_gb_s"] * NETWORK * (2 if halves else 1), "network", hops)
-    return {"hosts": row["hosts"], "devices": row["devices"], "kind": "gpu", "memory": f"{device['memory_gib']}GiB",
+    return {"hosts": row["hosts"], "devices": row["devices"] // work.tensor_stream(row, files), "kind": "gpu", "memory": f"{device['memory_gib']}GiB",
             "peak": f"{device['bf16_tflops']}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
             "memory_bandwidth": f"{device['memory_gb_s']}GB/s",
             "shares": {"memory": work.MEMORY, "beside_communication": work.beside_communication(row, files)},
@@ -94,6 +94,9 @@ def cluster_of(row, files):
 
 def config_of(row, files):
     model = {key: value for key, value in files["models"][row["model"]].items() if key != "parameters"}
+    mesh = {axis: value for axis, value in row["mesh"].items() if axis != "sequence_parallel"}
+    if (ranks := work.tensor_stream(row, files)) > 1:
+        model, mesh = work.part_of(model, ranks), {axis: value for axis, value in mesh.items() if axis != "tensor"}
     recompute = row["recompute"]
     # FSDP gathers the next unit however large both are; the default would hold blocks of 70B one at a time.
     zero = {"stage": row["stage"], "stage3_max_live_parameters": 10**12}
@@ -103,7 +106,7 @@ def config_of(row, files):
               "train_micro_batch_size_per_gpu": row["micro_batch"], "gradient_accumulation_steps": row["accumulation"],
               "train_batch_size": check.global_batch(row),
               "zero_optimization": zero,
-              "mesh": {axis: value for axis, value in row["mesh"].items() if axis != "sequence_parallel"},
+              "mesh": mesh,
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
               "run": {"device": "cuda", "steps": 2, "sums": "fast"},
               "reduction": row.get("reduction", "every_micro_batch")}
@@ -115,7 +118,7 @@ def config_of(row, files):
     elif isinstance(recompute, dict):
         config["activation_checkpointing"] = {"recompute": recompute["mode"], "tensors": recompute["tensors"]}
     config["mesh"]["chunks"] = 1  # no program hides tensor ranks' collectives as this engine does
-    if row["mesh"].get("sequence_parallel"):
+    if row["mesh"].get("sequence_parallel") and ranks == 1:
         config["mesh"]["sequence_parallel"] = True
     return config
 

@@ -37,6 +37,23 @@ def gradients_of(row, files):
     return row.get("gradients", files["publications"][row["publication"]].get("gradients", row["dtype"]))
 
 
+def tensor_stream(row, files):
+    """The tensor ranks of a program that has a stream for their collectives; else 1.
+
+    Here these would wait behind data ranks' collectives: such a row is simulated as the part of one tensor rank, whose
+    collectives are work of its layers."""
+    return row["mesh"].get("tensor", 1) if "tensor" in program_of(row, files) else 1
+
+
+def part_of(model, ranks):
+    """A model of llama's family whose products, heads and parameters are those of one of so many tensor ranks."""
+    inner = model.get("intermediate") or 8 * model["width"] / 3  # two products of four widths: three of this
+    return {**{key: model[key] for key in ("layers", "width", "context")}, "family": "llama",
+            "heads": model["heads"] // ranks, "kv_heads": max(model.get("kv_heads", model["heads"]) // ranks, 1),
+            "head_width": model["width"] // model["heads"], "intermediate": round(inner / ranks),
+            "vocabulary": -(-model["vocabulary"] // ranks)}
+
+
 class Sizes:
     """Of a rank's part of a layer, in elements of a token."""
 
@@ -143,13 +160,13 @@ def layer_bytes(row, sizes, program, gradients):
 
 def tensor_seconds(row, sizes, files, program):
     """What a layer's collectives over tensor ranks hold up compute, if the program has a stream for them."""
-    ranks, kinds = sizes.tensor, ("forward", "backward", "apply")
-    if ranks == 1 or "tensor" not in program:
+    ranks, kinds = tensor_stream(row, files), ("forward", "backward", "apply")
+    if ranks == 1:
         return dict.fromkeys(kinds, 0)
     cluster = files["clusters"][row["cluster"]]
     payload = sizes.tokens * sizes.width * 2 * (ranks - 1) / ranks
     one = (payload / (cluster["within_host_gb_s"] * 1e9 * of_device(LINKS, cluster["device"])) +
-           (ranks - 1) * files["nccl"]["hop_us"]["nvlink"] * 1e-6)
+           (files["nccl"]["collective_us"] + (ranks - 1) * files["nccl"]["hop_us"]["nvlink"]) * 1e-6)
     exposed = 1 / ranks if program["tensor"]["exposed"] == "last chunk" else 1
     return {kind: program["tensor"][kind] * one * exposed for kind in kinds}
 
@@ -166,8 +183,10 @@ def slowest(row, files):
 def norm_rates(row, sizes, files, program, memory):
     """Bytes/s of this engine's norms at which a layer's two take as long as all of the program's kernels."""
     gradients = gradients_of(row, files)
-    kind = "layer_norm" if sizes.gpt2 else "rms_norm"
-    own = 2 * 2 * sizes.tokens * sizes.width * sizes.norm_share  # an operand of two norms in half precision
+    part = tensor_stream(row, files) > 1
+    kind = "layer_norm" if sizes.gpt2 and not part else "rms_norm"
+    whole = 2 * 2 * sizes.tokens * sizes.width  # an operand of two norms in half precision
+    own = whole * sizes.norm_share
     operands = {"forward": 4, "backward": 4, "apply": 2}
     forward, backward = layer_bytes(row, sizes, program, gradients)
     tensor = tensor_seconds(row, sizes, files, program)
@@ -176,8 +195,9 @@ def norm_rates(row, sizes, files, program, memory):
     seconds = {"forward": forward / memory, "backward": backward / memory, "apply": forward / memory}
     if row["recompute"] == "none":
         seconds["apply"] = own * operands["apply"] / memory
-    seconds = {way: seconds[way] + tensor[way] for way in seconds}
-    return {f"{kind}_{way}": operands[way] * own / seconds[way] for way in operands}
+    host = dict(zip(("forward", "backward"), program.get("host_us_of_rank", [0, 0])))
+    seconds = {way: seconds[way] + tensor[way] + host.get(way, 0) * 1e-6 * check.data_ranks(row) for way in seconds}
+    return {f"{kind}_{way}": operands[way] * (whole if part else own) / seconds[way] for way in operands}
 
 
 def rates(row, files, factor=1.0):
@@ -197,7 +217,7 @@ def rates(row, files, factor=1.0):
     if "norm" in program:
         bytes_of.update({name: FREE * 1e9 for name in FREE_OPERATIONS})
     if "loss" in program:  # here 4 bytes of a logit; between tensor ranks 2 more
-        whole = 4 if sizes.tensor == 1 else 6
+        whole = 4 if sizes.tensor in (1, tensor_stream(row, files)) else 6
         bytes_of.update({name: memory * whole / program["loss"]
                          for name in ("cross_entropy_backward", "softmax_part", "cross_entropy_gradient")})
     if "update" in program:  # here master weights, two moments and a gradient, and half a copy
