@@ -85,7 +85,8 @@ def cluster_of(row, files):
     if cluster["between_hosts_gb_s"]:
         halves = mesh.get("replicate", 1) > 1 and publication.get("sums_of_replicas") == "bf16"  # here fp32
         links["between_hosts"] = link(cluster["between_hosts_gb_s"] * NETWORK * (2 if halves else 1), "network", hops)
-    return {"hosts": row["hosts"], "devices": row["devices"] // work.tensor_stream(row, files), "kind": "gpu", "memory": f"{device['memory_gib']}GiB",
+    return {"hosts": row["hosts"], "devices": row["devices"] // work.tensor_stream(row, files), "kind": "gpu",
+            "memory": f"{device['memory_gib']}GiB",
             "peak": f"{device['bf16_tflops']}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
             "memory_bandwidth": f"{device['memory_gb_s']}GB/s",
             "shares": {"memory": work.MEMORY, "beside_communication": work.beside_communication(row, files)},
@@ -229,7 +230,8 @@ def main():
     parser.add_argument("names", metavar="NAME", nargs="*")
     parser.add_argument("--from-smallest", action="store_true", help="also predict from a group's smallest run")
     arguments = parser.parse_args()
-    files = {**check.load("publications"), **check.load("models"), **check.load("devices"), **check.load("programs")}
+    files = {key: value for name in ("publications", "models", "devices", "programs")
+             for key, value in check.load(name).items()}
     wrong, failed = [], 0
     rows = [row for row in check.load("runs")["runs"] if row["expressible"] is True]
     results = {row["name"]: result for row in rows if (result := check.check_row(row, files, wrong))}

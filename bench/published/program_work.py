@@ -57,7 +57,7 @@ def part_of(model, ranks):
 class Sizes:
     """Of a rank's part of a layer, in elements of a token."""
 
-    def __init__(self, row, model):
+    def __init__(self, row, model, program):
         self.tensor = row["mesh"].get("tensor", 1)
         self.tokens = row["micro_batch"] * row["sequence"]
         self.width, self.layers = model["width"], model["layers"]
@@ -67,7 +67,7 @@ class Sizes:
         self.keys = max(model.get("kv_heads", model["heads"]) // self.tensor, 1) * self.head
         self.inner = (4 * model["width"] if self.gpt2 else model["intermediate"]) // self.tensor
         self.vocabulary = model["vocabulary"] // self.tensor
-        self.norm_share = 1 / self.tensor if row["mesh"].get("sequence_parallel") else 1
+        self.norm_share = 1 / self.tensor if row["mesh"].get("sequence_parallel") or "tensor" in program else 1
         self.parameters = check.block_parameters(model) / self.tensor
 
     def products(self, split):
@@ -205,7 +205,7 @@ def rates(row, files, factor=1.0):
     cluster = files["clusters"][row["cluster"]]
     memory = files["devices"][cluster["device"]]["memory_gb_s"] * 1e9 * MEMORY
     program, gradients = program_of(row, files), gradients_of(row, files)
-    sizes = Sizes(row, files["models"][row["model"]])
+    sizes = Sizes(row, files["models"][row["model"]], program)
     attention = program.get("attention", files["publications"][row["publication"]].get("attention"))
     arithmetic = product_rates(row, sizes, files, program)
     if attention == "scores":
