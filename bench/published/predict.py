@@ -8,8 +8,9 @@ predict.py ZERO_TRAIN [--from-smallest] [NAME...]
 Rows are those whose name begins with one of NAME; all unless given. Exits with 1 if a row contradicts itself
 (check.py), or cannot be simulated.
 
-Nothing is fitted to the rows. What a device reaches is in SHARES, with where it is from; links reach the shares that
-devices.json has under "measured", and take the time that NCCL's own model gives a collective and a hop.
+Nothing is fitted to the rows. What kernels of a row's program take follows from programs.json (program_work.py); links
+reach the shares that devices.json has under "measured", and take the time that NCCL's own model gives a collective and
+a hop.
 
 --from-smallest adds columns that answer another question: whether a program's larger runs follow from one smaller one.
 Of each group the run with the fewest ranks gives one number: the factor on the rates of products and attention at which
@@ -29,9 +30,7 @@ import tempfile
 import check
 import program_work as work
 
-NETWORK = 0.77
-
-PIECE_BYTES = 64 * 2**20
+NETWORK = 0.77  # of the rate between hosts: devices.json, "measured"
 
 MOST = 1.1  # of a device's peak, which is for a clock that GeForce cards exceed
 
@@ -48,18 +47,15 @@ def group_of(row, grouping):
     return json.dumps([*(row.get(key) for key in GROUPINGS[grouping]), of_tensor])
 
 
-def hops_share(row, model):
+def hops_share(row):
     """What one hop takes so that all hops of a block's collectives take as long as the program's.
 
-    This engine reduces the gradient of a block in pieces of which a rank receives 64 MiB in all (device/device.h); FSDP
-    and Megatron reduce it at once. DeepSpeed of 2021 gathers each of a block's four weights by itself, forward, again
-    and backward, and reduces 500 million elements at once, or a larger weight."""
-    ranks = row["mesh"].get("shard", 1)
-    elements = check.block_parameters(model) / row["mesh"].get("tensor", 1)
-    piece = min(PIECE_BYTES / 2 / max(1, ranks - 1), PIECE_BYTES / 4) * ranks
-    gathers = 2 if row["stage"] == 3 else 1
-    collectives = 16 if row.get("program") == "DeepSpeed" else gathers + 1
-    return min(1.0, collectives / (gathers + math.ceil(elements / piece)))
+    This engine gathers a block, its vectors apart, again for backward, and reduces it at once; FSDP has a collective
+    for each of these. DeepSpeed of 2021 gathers each of a block's four weights by itself, forward, again and backward,
+    and reduces 500 million elements at once, or a larger weight."""
+    if row["stage"] < 3:
+        return 1
+    return (16 if row.get("program") == "DeepSpeed" else 3) / 4
 
 
 def cluster_of(row, files):
@@ -74,7 +70,7 @@ def cluster_of(row, files):
 
     if row["recompute"] == "full" and program.get("recompute") == "whole":
         within *= 5 / 6 if mesh.get("tensor", 1) > 1 else 1  # sums of a block: the sixth is of the last product again
-    hops = hops_share(row, files["models"][row["model"]])
+    hops = hops_share(row)
 
     def link(gb_s, hop, share):
         return {"bandwidth": f"{gb_s:g}GB/s", "latency": f"{nccl['hop_us'][hop] * share:.4g}us"}
