@@ -91,10 +91,16 @@ def product_seconds(kernels, tiles, rows, columns, depth):
     return 2 * rows * columns * depth / (best * flat(rows, columns, depth))
 
 
+def products_of(row, files, program):
+    """What the products of a row's device reach, in the program's version of cuBLAS if that was measured."""
+    table, device = files["products"], files["clusters"][row["cluster"]]["device"]
+    versions = [name for name in table if name.endswith(f" cublas {program.get('cublas')}")]
+    return next((table[name] for name in versions if device.startswith(name.split()[0])), of_device(table, device))
+
+
 def product_rates(row, sizes, files, program):
     """FLOP/s of each kind of product, over a layer's and, once, the head's."""
-    device = files["clusters"][row["cluster"]]["device"]
-    kernels, tiles = of_device(files["products"], device), files["tiles"]["shapes"]
+    kernels, tiles = products_of(row, files, program), files["tiles"]["shapes"]
     block, head = sizes.products(program.get("split", False)), (sizes.width, sizes.vocabulary)
 
     def rate(counted, computed, shape):
