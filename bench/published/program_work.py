@@ -100,7 +100,8 @@ def products_of(row, files, program):
 
 def product_rates(row, sizes, files, program):
     """FLOP/s of each kind of product, over a layer's and, once, the head's."""
-    kernels, tiles = products_of(row, files, program), files["tiles"]["shapes"]
+    kernels = products_of(row, files, program)
+    tiles = kernels.get("tiles", files["tiles"]["shapes"])
     block, head = sizes.products(program.get("split", False)), (sizes.width, sizes.vocabulary)
 
     def rate(counted, computed, shape):
@@ -222,6 +223,8 @@ def rates(row, files, factor=1.0):
     factor *= slowest(row, files)
     if "norm" in program:
         bytes_of.update({name: FREE * 1e9 for name in FREE_OPERATIONS})
+    if row.get("reduction") == "boundary":  # a program's products add, or its reductions
+        bytes_of["tree_reduce"] = FREE * 1e9
     if "loss" in program:  # here 4 bytes of a logit; between tensor ranks 2 more
         whole = 4 if sizes.tensor in (1, tensor_stream(row, files)) else 6
         bytes_of.update({name: memory * whole / program["loss"]
