@@ -225,7 +225,7 @@ def main():
     parser.add_argument("program", metavar="ZERO_TRAIN")
     parser.add_argument("names", metavar="NAME", nargs="*")
     parser.add_argument("--from-smallest", action="store_true", help="also predict from a group's smallest run")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     files = {key: value for name in ("publications", "models", "devices", "programs")
              for key, value in check.load(name).items()}
     wrong, failed = [], 0
